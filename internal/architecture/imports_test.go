@@ -1,0 +1,165 @@
+package architecture
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Modules of others, where they may be imported.
+const (
+	protobuf  = "google.golang.org/protobuf/..."
+	natsgo    = "github.com/nats-io/nats.go/..."
+	nats      = "github.com/nats-io/nats-server/v2/..."
+	goredis   = "github.com/redis/go-redis/v9/..."
+	ristretto = "github.com/dgraph-io/ristretto/v2/..."
+	xsync     = "github.com/puzpuzpuz/xsync/v4"
+	xxhash    = "github.com/cespare/xxhash/v2"
+	yaml      = "go.yaml.in/yaml/v3"
+)
+
+// anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
+const anything = "..."
+
+// allowed is what each package may import besides the standard library. Test files may import what they like, but see
+// TestCheckAndAggregateMeetAsBytes. Names of this module are directories; the first pattern that fits a package counts.
+var allowed = []struct {
+	pattern string
+	imports []string
+}{
+	{"pkg/window", nil},
+	{"pkg/identity", nil},
+	{"pkg/rules", []string{"pkg/window", "pkg/identity", yaml}},
+
+	{"pkg/events", []string{protobuf}},
+	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
+	{"pkg/events/membus", []string{"pkg/events"}},
+
+	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/rules", "pkg/events", ristretto, xsync, xxhash}},
+
+	{"pkg/aggregate", []string{"pkg/window", "pkg/events", xxhash}},
+	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis, xxhash}},
+	{"pkg/aggregate/memstore", []string{"pkg/aggregate", "pkg/window"}},
+	{"pkg/aggregate/storetest", []string{"pkg/aggregate", "pkg/window"}},
+
+	{"deploy", nil},
+	{"cmd/...", []string{anything}},
+	{"loadtest/...", []string{anything}},
+
+	{"internal/servers", []string{nats, natsgo, goredis}},
+	{"internal/servers/serverstest", []string{"internal/servers"}},
+	// Tests only: end-to-end ones may import both sides, which is why they have a package of their own.
+	{"internal/architecture", nil},
+	{"internal/endtoend", nil},
+}
+
+// allowedFor returns what a package may import, and whether the table knows it.
+func allowedFor(name string) ([]string, bool) {
+	for _, row := range allowed {
+		if within(name, row.pattern) {
+			return row.imports, true
+		}
+	}
+	return nil, false
+}
+
+func TestImports(t *testing.T) {
+	all := packages(t)
+	if len(all) < 2 {
+		t.Fatalf("found only the packages %v", slices.Collect(maps.Keys(all)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		patterns, ok := allowedFor(name)
+		if !ok {
+			t.Errorf("package %s is not in the table of this test: add it there and to the package table of docs/architecture.md", name)
+			continue
+		}
+		for _, imported := range forbidden(all[name].code, patterns) {
+			t.Errorf("package %s imports %s; besides the standard library it may import only %q", name, imported, patterns)
+		}
+	}
+}
+
+// forbidden returns the imports that fit none of the patterns.
+func forbidden(imports, patterns []string) []string {
+	var list []string
+	for _, imported := range imports {
+		fits := func(pattern string) bool { return pattern == anything || within(imported, pattern) }
+		if !slices.ContainsFunc(patterns, fits) {
+			list = append(list, imported)
+		}
+	}
+	return list
+}
+
+// The checker and the aggregator meet as bytes only: neither side imports the other, not through a third package and
+// not in its tests. What needs both is an end-to-end test and lives in internal/endtoend.
+func TestCheckAndAggregateMeetAsBytes(t *testing.T) {
+	all := packages(t)
+	for _, sides := range [][2]string{{"pkg/check/...", "pkg/aggregate/..."}, {"pkg/aggregate/...", "pkg/check/..."}} {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if !within(name, sides[0]) {
+				continue
+			}
+			if way := route(all, slices.Concat(all[name].code, all[name].tests), sides[1]); way != nil {
+				t.Errorf("package %s, or a test of it, imports %s", name, strings.Join(way, ", which imports "))
+			}
+		}
+	}
+}
+
+// route returns how the imports lead to a package that fits the pattern, or nil. Of other packages only what they
+// import themselves counts, not what their tests do.
+func route(all map[string]imports, from []string, pattern string) []string {
+	seen := map[string]bool{}
+	var search func(from []string) []string
+	search = func(from []string) []string {
+		for _, imported := range from {
+			if within(imported, pattern) {
+				return []string{imported}
+			}
+			if seen[imported] {
+				continue
+			}
+			seen[imported] = true
+			if rest := search(all[imported].code); rest != nil {
+				return append([]string{imported}, rest...)
+			}
+		}
+		return nil
+	}
+	return search(from)
+}
+
+// The checks above must be able to fail.
+func TestForbiddenFindsWhatIsNotAllowed(t *testing.T) {
+	for _, test := range []struct {
+		imports, patterns, want []string
+	}{
+		{[]string{"pkg/window"}, nil, []string{"pkg/window"}},
+		{[]string{"pkg/window", "pkg/events"}, []string{"pkg/window"}, []string{"pkg/events"}},
+		{[]string{"pkg/events/natsbus"}, []string{"pkg/events"}, []string{"pkg/events/natsbus"}},
+		{[]string{"github.com/redis/go-redis/v9/maintnotifications"}, []string{goredis}, nil},
+		{[]string{"github.com/redis/go-redis/v99"}, []string{goredis}, []string{"github.com/redis/go-redis/v99"}},
+		{[]string{"github.com/a/b"}, []string{anything}, nil},
+	} {
+		if got := forbidden(test.imports, test.patterns); !slices.Equal(got, test.want) {
+			t.Errorf("of %q with %q allowed, forbidden are %q, want %q", test.imports, test.patterns, got, test.want)
+		}
+	}
+}
+
+func TestRouteFindsTheWayThroughOthers(t *testing.T) {
+	all := map[string]imports{
+		"a": {code: []string{"b", "c"}},
+		"b": {code: []string{"a", "github.com/x/y"}, tests: []string{"d/e"}},
+		"c": {code: []string{"d/e"}},
+	}
+	if got := route(all, []string{"a"}, "d/..."); !slices.Equal(got, []string{"a", "c", "d/e"}) {
+		t.Errorf("the way is %q", got)
+	}
+	if got := route(all, []string{"b"}, "f"); got != nil {
+		t.Errorf("a way to nowhere: %q", got)
+	}
+}

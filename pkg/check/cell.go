@@ -1,0 +1,272 @@
+package check
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// A cell is what this checker knows of one key under one rule.
+//
+// Per bucket it has two numbers: the *total*, which is base + in flight + pending, and the part of
+// it that is *pending*. That is enough, because a checker has one report in flight per shard: when
+// an answer says that the fleet's total is T, everything this cell ever took out of pending is in T,
+// so the new total is max(old total, T + pending). For an alarm, which may or may not contain the
+// report in flight, the same formula gives a floor. Own hits are in the total from the moment they
+// are admitted and no message takes them out.
+//
+// Most checks do not take the lock: a check that does leaves behind an *allowance*, the number of
+// hits that may still pass in this bucket, already added to total and pending; the next checks only
+// take hits off it. The estimate falls as time passes and rises only by a merge, so an allowance
+// stays right until the bucket ends or a merge withdraws it. Whoever takes the lock first withdraws
+// the allowance (settle) and so sees exact numbers.
+type cell struct {
+	allowance atomic.Uint64 // see allowance
+	until     atomic.Int64  // when the allowance ends, or the block; fleet time
+	limiter   *Limiter
+	long      *byte // the key's text, if it is longer than short; never changes
+	short     [22]byte
+	length    uint16 // of the key's text
+	mu        sync.Mutex
+
+	// The first cache line ends here: a check that needs no lock reads nothing below.
+
+	next       *cell         // in a dirty stack
+	newest     int64         // bucket of totals()[0] and pending()[0]
+	active     atomic.Uint32 // when last reported or denied, in ticks
+	generation uint8         // which of the shard's generations the base is of
+	state      uint8         // see the state constants
+	stripe     uint8         // which dirty stack and counters it uses; never changes
+	wide       *[]int64      // totals, newest first, then pending, where inline is too short
+	inline     [4]int64
+}
+
+// A cell's states, a bit each.
+const (
+	queued   uint8 = 1 << iota // in a dirty stack or waiting for its report
+	inFlight                   // in the report that is not answered yet
+	ageing                     // waiting in the queue of cells that may leave
+	dead                       // has left the live map; nothing may be charged to it
+)
+
+// The allowance is one word, so that a check can take a hit off it and count itself by one atomic
+// operation: hits left in the lower 32 bits, hits taken in the next 31. The top bit alone stands
+// for a block: no hit passes until the time in until.
+const (
+	blocked    = uint64(1) << 63
+	oneTaken   = uint64(1) << 32
+	leftMask   = oneTaken - 1
+	mostLeft   = int64(1)<<31 - 1
+	oneAllowed = oneTaken - 1 // added to the word: one more taken, one fewer left
+)
+
+// newCell returns a cell of no hits for a key, whose text it copies.
+func newCell(l *Limiter, key string, now int64) *cell {
+	c := &cell{limiter: l, length: uint16(len(key)), newest: l.shape.Bucket(now)}
+	if copy(c.short[:], key) < len(key) {
+		c.long = unsafe.StringData(strings.Clone(key))
+	}
+	if n := 2 * l.live; n > len(c.inline) {
+		ring := make([]int64, n)
+		c.wide = &ring
+	}
+	return c
+}
+
+// key returns the key's text. It lies inside the cell if it is short, so that finding a cell and
+// comparing its key is one access to memory.
+func (c *cell) key() string {
+	if c.long != nil {
+		return unsafe.String(c.long, c.length)
+	}
+	return unsafe.String(&c.short[0], c.length)
+}
+
+// totals returns the totals per bucket, newest first, and pending how much of each is pending. The
+// lock is held.
+func (c *cell) totals() []int64 {
+	if c.wide != nil {
+		return (*c.wide)[:c.limiter.live]
+	}
+	return c.inline[:c.limiter.live]
+}
+
+func (c *cell) pending() []int64 {
+	if c.wide != nil {
+		return (*c.wide)[c.limiter.live:]
+	}
+	return c.inline[c.limiter.live : 2*c.limiter.live]
+}
+
+func (c *cell) is(state uint8) bool { return c.state&state != 0 }
+
+// A verdict is what a check without the lock came to.
+type verdict uint8
+
+const (
+	unknown verdict = iota // the lock is needed
+	allowed
+	denied
+)
+
+// take is the common check, of a hit of cost 1: one hit off the allowance, without the lock. left is
+// how many more may pass, until when the allowance or the block ends.
+func (c *cell) take(now int64) (v verdict, left, until int64) {
+	until = c.until.Load()
+	if now >= until {
+		return unknown, 0, 0
+	}
+	for {
+		word := c.allowance.Load()
+		if word&leftMask == 0 {
+			if word == blocked {
+				return denied, 0, until
+			}
+			return unknown, 0, 0
+		}
+		if c.allowance.CompareAndSwap(word, word+oneAllowed) {
+			return allowed, int64(word&leftMask) - 1, until
+		}
+	}
+}
+
+// add puts own hits into the newest bucket. The lock is held.
+func (c *cell) add(hits int64) {
+	c.totals()[0] += hits
+	c.pending()[0] += hits
+}
+
+// settle withdraws the allowance or block: what was left of it is not charged. The lock is held.
+func (c *cell) settle() {
+	word := c.allowance.Swap(0)
+	if word == 0 || word == blocked {
+		return
+	}
+	left, taken := int64(word&leftMask), int64(word>>32)
+	c.add(-left)
+	c.limiter.counters[c.stripe].admit(taken, taken)
+}
+
+// rotate makes newest the bucket of now, if it is not already later, and returns the time that the
+// cell's buckets are to be read at: now, or the beginning of a newest bucket that is ahead of it
+// (after a step of the clock). Pending hits that leave every window become late. The lock is held
+// and the cell settled.
+func (c *cell) rotate(now int64) int64 {
+	shape := c.limiter.shape
+	by := shape.Bucket(now) - c.newest
+	if by <= 0 {
+		return max(now, shape.End(c.newest-1))
+	}
+	totals, pending := c.totals(), c.pending()
+	keep := max(int64(len(totals))-by, 0)
+	var late int64
+	for _, n := range pending[keep:] {
+		late += n
+	}
+	if late > 0 {
+		c.limiter.addLate(late)
+	}
+	shift(totals, keep)
+	shift(pending, keep)
+	c.newest += by
+	return now
+}
+
+// shift moves the first keep counts to the end and clears those before them.
+func shift(counts []int64, keep int64) {
+	copy(counts[int64(len(counts))-keep:], counts[:keep])
+	clear(counts[:int64(len(counts))-keep])
+}
+
+// room settles and rotates, and returns how many hits still fit. The lock is held.
+func (c *cell) room(now int64) (room, at int64) {
+	c.settle()
+	at = c.rotate(now)
+	return c.limiter.shape.Remaining(c.totals(), c.limiter.rule.Limit, at), at
+}
+
+// charge admits a hit. The lock is held and the cell settled and rotated.
+func (c *cell) charge(cost int64) {
+	c.add(cost)
+	c.limiter.counters[c.stripe].admit(1, cost)
+	if !c.is(queued) {
+		c.state |= queued
+		c.limiter.checker.dirty[c.stripe].push(c)
+	}
+}
+
+// arm leaves an allowance of room behind. Only a queued cell may have one: the flush that takes the
+// cell off its queue settles it, so no hit can be taken that no flush will see. The lock is held.
+func (c *cell) arm(room int64) {
+	if room <= 0 || !c.is(queued) {
+		return
+	}
+	room = min(room, mostLeft)
+	c.add(room)
+	c.until.Store(c.limiter.shape.End(c.newest))
+	c.allowance.Store(uint64(room))
+}
+
+// block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
+// is held.
+func (c *cell) block(at int64) {
+	after, ok := c.limiter.shape.RetryAfter(c.totals(), c.limiter.rule.Limit, 1, at)
+	if !ok {
+		after = time.Hour // a limit below 1: look again some time
+	}
+	c.until.Store(at + int64(after))
+	c.allowance.Store(blocked)
+}
+
+// merge raises the totals to what a message says. The lock is held and the cell settled and rotated.
+func (c *cell) merge(bucket, total int64) {
+	i := c.newest - bucket
+	if totals := c.totals(); 0 <= i && i < int64(len(totals)) {
+		totals[i] = max(totals[i], total+c.pending()[i])
+	}
+}
+
+// forgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
+// old ones. The lock is held and the cell settled.
+func (c *cell) forgetBase() { copy(c.totals(), c.pending()) }
+
+// hasPending says whether any hit is pending. The lock is held and the cell settled.
+func (c *cell) hasPending() bool { return anyNonZero(c.pending()) }
+
+// isEmpty says whether the cell knows of no hit in its window. The lock is held, the cell rotated.
+func (c *cell) isEmpty() bool { return !anyNonZero(c.totals()) }
+
+func anyNonZero(counts []int64) bool {
+	for _, n := range counts {
+		if n != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// A cell's activity is measured in ticks of 268 ms, so that it fits 32 bits (for 36 years; only
+// differences are used) and is written seldom.
+const tickBits = 28
+
+func tick(now int64) uint32 { return uint32(now >> tickBits) }
+
+func ticks(d time.Duration) uint32 { return uint32(int64(d) >> tickBits) }
+
+// touch notes that the key is in use.
+func (c *cell) touch(now int64) {
+	if t := tick(now); c.active.Load() != t {
+		c.active.Store(t)
+	}
+}
+
+// silent returns for how many ticks the key has not been in use.
+func (c *cell) silent(now int64) uint32 {
+	// A difference that is negative, because clocks were read in another order, counts as none.
+	if d := tick(now) - c.active.Load(); d < 1<<31 {
+		return d
+	}
+	return 0
+}

@@ -1,0 +1,165 @@
+package check
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+// cells is the map of live cells, by limiter and key. Reading takes no lock and writes nothing.
+//
+// A map of a library would do (xsync's was here first), but a look-up by string is most of what a
+// check costs once keys outgrow the processor's caches, and then the number of places in memory that
+// it touches is what counts. Here it is two, the slot and the cell, since the key's text is inside
+// the cell; xsync's map has four (bucket, entry, text, cell) and cost 1.6 times as much on a million
+// keys. It also rehashes in one go; here that is a 256th part at a time, and no reader waits.
+//
+// It is an open-addressing table with linear probing. Slots only ever go from empty to used; a cell
+// that leaves turns its slot into a tombstone, and rehashing drops those.
+type cells struct {
+	seed  maphash.Seed
+	parts [cellParts]cellPart
+}
+
+const (
+	cellPartBits = 8
+	cellParts    = 1 << cellPartBits
+	fewestSlots  = 8
+)
+
+// cellPart is the part of the table for hashes with the same upper bits.
+type cellPart struct {
+	table atomic.Pointer[[]slot]
+
+	mu    sync.Mutex // for writers
+	used  int        // slots that are not empty
+	holds int        // cells
+
+	_ [32]byte // keep the next part on another cache line
+}
+
+// slot is one place in the table: empty while hash is 0, a tombstone if cell is nil then.
+type slot struct {
+	hash atomic.Uint64
+	cell atomic.Pointer[cell]
+}
+
+func (m *cells) init() {
+	m.seed = maphash.MakeSeed()
+	for i := range m.parts {
+		empty := make([]slot, 1)
+		m.parts[i].table.Store(&empty)
+	}
+}
+
+// hash returns the hash of a key under a limiter; never 0.
+func (m *cells) hash(l *Limiter, key string) uint64 {
+	return (maphash.String(m.seed, key) ^ l.salt) | 1
+}
+
+func (m *cells) part(hash uint64) *cellPart { return &m.parts[hash>>(64-cellPartBits)] }
+
+// load returns the cell of key, or nil.
+func (m *cells) load(l *Limiter, key string) *cell {
+	hash := m.hash(l, key)
+	return find(*m.part(hash).table.Load(), hash, l, key)
+}
+
+func find(table []slot, hash uint64, l *Limiter, key string) *cell {
+	mask := uint64(len(table) - 1)
+	// The lowest bit of every hash is set: it would only halve the number of places.
+	for i := hash >> 1; ; i++ {
+		s := &table[i&mask]
+		switch s.hash.Load() {
+		case 0:
+			return nil
+		case hash:
+			if c := s.cell.Load(); c != nil && c.limiter == l && c.key() == key {
+				return c
+			}
+		}
+	}
+}
+
+// loadOrMake returns the cell of key, or the one that newCell makes, which is called at most once
+// and may return nil to add nothing.
+func (m *cells) loadOrMake(l *Limiter, key string, newCell func() *cell) (c *cell, loaded bool) {
+	hash := m.hash(l, key)
+	p := m.part(hash)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	table := *p.table.Load()
+	if c := find(table, hash, l, key); c != nil {
+		return c, true
+	}
+	if c = newCell(); c == nil {
+		return nil, false
+	}
+	if 4*(p.used+1) > 3*len(table) {
+		table = p.rehash(table)
+	}
+	put(table, hash, c)
+	p.used++
+	p.holds++
+	return c, false
+}
+
+// put stores a cell in the first empty slot of its run. The part's lock is held, or nobody else
+// knows the table yet.
+func put(table []slot, hash uint64, c *cell) {
+	mask := uint64(len(table) - 1)
+	i := hash >> 1
+	for table[i&mask].hash.Load() != 0 {
+		i++
+	}
+	// In this order: whoever sees the hash must find the cell.
+	table[i&mask].cell.Store(c)
+	table[i&mask].hash.Store(hash)
+}
+
+// rehash moves the part's cells to a table that is at most half full. Readers of the old one miss at
+// most what is added from now on, and then look again under the lock.
+func (p *cellPart) rehash(old []slot) []slot {
+	size := fewestSlots
+	for size < 2*(p.holds+1) {
+		size *= 2
+	}
+	table := make([]slot, size)
+	for i := range old {
+		if c := old[i].cell.Load(); c != nil {
+			put(table, old[i].hash.Load(), c)
+		}
+	}
+	p.used = p.holds
+	p.table.Store(&table)
+	return table
+}
+
+// remove takes a cell out of the map.
+func (m *cells) remove(c *cell) {
+	hash := m.hash(c.limiter, c.key())
+	p := m.part(hash)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	table := *p.table.Load()
+	mask := uint64(len(table) - 1)
+	for i := hash >> 1; table[i&mask].hash.Load() != 0; i++ {
+		if s := &table[i&mask]; s.cell.Load() == c {
+			s.cell.Store(nil)
+			p.holds--
+			return
+		}
+	}
+}
+
+// each calls f for every cell; those that come or go meanwhile may be missed.
+func (m *cells) each(f func(*cell)) {
+	for i := range m.parts {
+		table := *m.parts[i].table.Load()
+		for j := range table {
+			if c := table[j].cell.Load(); c != nil {
+				f(c)
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+// Package check decides at once whether a request may pass, from counts in its own memory, and
+// reports what it admitted afterwards.
+//
+// A [Checker] holds a set of rules. A [Limiter] decides for one of them by key; [Checker.Check]
+// finds the rules that match a request's attributes and asks all of them. Neither does any I/O,
+// waits for anybody, or fails: they work before the first connection and while everything behind is
+// dead. A Checker without a [Link] is a plain local limiter.
+//
+// Behind the decisions, [Checker.Run] moves hits along: an admitted hit is *pending* until a flush
+// freezes it into a report, *in flight* until the report is answered, and from then on part of the
+// key's *base*, the total that the fleet knows of. A key's count is always base + in flight +
+// pending, and each of these steps happens under the key's lock, so that no decision sees a hit
+// twice or not at all.
+//
+// The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
+// (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
+// (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
+// (the goroutines around it). Everything but run.go is a function of the time it is given.
+package check
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// Link carries a checker's messages to the aggregators and theirs back. Packages natsbus and membus
+// have one each.
+type Link interface {
+	// Report sends an encoded report to any aggregator, without waiting and without keeping the
+	// slice. An error means that it was certainly not sent.
+	Report(shard uint32, report []byte) error
+	// Hello sends a hello to the aggregators, likewise.
+	Hello(hello []byte) error
+	// Listen hands every message for this checker to h, until ctx is done.
+	Listen(ctx context.Context, h func(kind events.Kind, payload []byte)) error
+}
+
+// Options make a Checker. Only Rules is required.
+type Options struct {
+	// Rules that this checker decides by.
+	Rules *rules.Set
+	// Link to the aggregators. Nil makes a local limiter: nothing is reported, nothing is learnt.
+	Link Link
+	// FlushEvery is how long hits wait for their report at the most, while reports are answered.
+	// Shorter is more exact, longer is less traffic. Default 50 ms.
+	FlushEvery time.Duration
+	// HelloEvery is the time between heartbeats. Knowledge is stale after three of them without a
+	// word from any aggregator. Default 2 s.
+	HelloEvery time.Duration
+	// MaxLiveKeys bounds the keys with unreported hits or hits in flight, and blocked keys; a live
+	// key takes about 200 bytes beside its text with one bucket per window, and 16 bytes more per
+	// further bucket. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
+	MaxLiveKeys int
+	// MaxIdleKeys bounds the keys that are only remembered; losing one costs exactness until its
+	// next report is answered. About 200 bytes each. Negative: none. Default 1,048,576.
+	MaxIdleKeys int
+	// ReportKeys bounds the keys in one report. Default 1,000.
+	ReportKeys int
+	// ReportTimeout is how long a report waits for its answer before it is sent again; it doubles
+	// with each repeat, up to eight times. Default 250 ms.
+	ReportTimeout time.Duration
+	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
+	DrainTimeout time.Duration
+	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
+	// default, draws one.
+	Epoch uint64
+}
+
+func (o Options) withDefaults() Options {
+	d := Options{
+		FlushEvery:    50 * time.Millisecond,
+		HelloEvery:    2 * time.Second,
+		MaxLiveKeys:   1 << 20,
+		MaxIdleKeys:   1 << 20,
+		ReportKeys:    1000,
+		ReportTimeout: 250 * time.Millisecond,
+		DrainTimeout:  5 * time.Second,
+		Epoch:         rand.Uint64()>>1 + 1,
+	}
+	setDefault(&o.FlushEvery, d.FlushEvery)
+	setDefault(&o.HelloEvery, d.HelloEvery)
+	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
+	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
+	setDefault(&o.ReportKeys, d.ReportKeys)
+	setDefault(&o.ReportTimeout, d.ReportTimeout)
+	setDefault(&o.DrainTimeout, d.DrainTimeout)
+	setDefault(&o.Epoch, d.Epoch)
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Rules == nil:
+		return fmt.Errorf("check: no rules")
+	case o.FlushEvery < time.Millisecond:
+		return fmt.Errorf("check: FlushEvery %v: want at least 1ms", o.FlushEvery)
+	case o.HelloEvery < 10*time.Millisecond:
+		return fmt.Errorf("check: HelloEvery %v: want at least 10ms", o.HelloEvery)
+	case o.MaxLiveKeys < 1:
+		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
+	case o.ReportKeys < 1 || o.ReportKeys > events.MaxKeys:
+		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys)
+	case o.ReportTimeout < 10*time.Millisecond:
+		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
+	case o.DrainTimeout < 0:
+		return fmt.Errorf("check: DrainTimeout %v: want none or a positive one", o.DrainTimeout)
+	}
+	return nil
+}
+
+// Checker decides for one set of rules. Its methods are safe for concurrent use.
+type Checker struct {
+	o        Options
+	limiters []*Limiter // in the order of the rules, which is the order in which cells are locked
+	byName   map[string]*Limiter
+	scratch  sync.Pool // *asking
+
+	clock     clock
+	cells     cells
+	freshness atomic.Uint32 // Freshness of everything this checker knows
+	liveKeys  atomic.Int64  // cells in all limiters' live maps
+	idle      atomic.Pointer[idleCache]
+	dirty     [stripes]stack // cells with hits that no flush has seen yet
+	stripe    atomic.Uint32  // hands out stripes in turn
+
+	behind behind
+	wake   chan struct{} // an early flush is wanted
+}
+
+// New returns a checker that decides at once. It starts nothing: until Run, hits stay pending and
+// no cell leaves.
+func New(o Options) (*Checker, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	c := &Checker{o: o, byName: make(map[string]*Limiter), wake: make(chan struct{}, 1)}
+	c.scratch.New = func() any { return new(asking) }
+	for _, r := range o.Rules.Rules() {
+		l := newLimiter(c, r)
+		c.limiters = append(c.limiters, l)
+		c.byName[r.Name] = l
+	}
+	c.freshness.Store(uint32(Local))
+	c.cells.init()
+	c.behind.checker = c
+	return c, nil
+}
+
+// Limiter returns the limiter of the rule of this name.
+func (c *Checker) Limiter(rule string) (*Limiter, bool) {
+	l, ok := c.byName[rule]
+	return l, ok
+}
+
+// Epoch returns the name of this life of this checker.
+func (c *Checker) Epoch() uint64 { return c.o.Epoch }

@@ -1,0 +1,96 @@
+package check
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// clock gives the fleet's time: this process' own, corrected by what welcomes said of the fleet's.
+//
+// While Run is at work it is coarse: reading the system's clock costs more than the rest of a check,
+// so Run writes the time down every tick, and checks read that. Own time is the wall clock at the
+// start plus what has monotonically passed since, so a step of the system's clock moves nothing.
+type clock struct {
+	coarse atomic.Int64 // the fleet's time at the last tick; 0 while nobody ticks
+	offset atomic.Int64 // the fleet's time minus own time
+
+	// Kept by whoever calls behind's functions, under its lock.
+	samples [8]clockSample
+	next    int
+	known   bool  // the first welcome has come
+	target  int64 // where offset is going
+	slewed  int64 // own time at the last slew
+}
+
+type clockSample struct{ roundTrip, offset int64 }
+
+const (
+	// clockTick is how coarse the coarse clock is.
+	clockTick = time.Millisecond
+	// slewShare is how fast the offset follows its target: by 1/20 of the time that passes. A
+	// window is never more than that much too short or too long.
+	slewShare = 20
+	// longestRoundTrip bounds what a look at the fleet's clock may take and still count.
+	longestRoundTrip = 5 * time.Second
+)
+
+var started = time.Now()
+
+// ownTime returns this process' own time.
+func ownTime() int64 {
+	return started.UnixNano() + int64(time.Since(started))
+}
+
+// now returns the fleet's time.
+func (c *clock) now() int64 {
+	if t := c.coarse.Load(); t != 0 {
+		return t
+	}
+	return c.fleet(ownTime())
+}
+
+// fleet returns the fleet's time at a given own time.
+func (c *clock) fleet(own int64) int64 { return own + c.offset.Load() }
+
+// tick writes the time down for checks to read.
+func (c *clock) tick() { c.coarse.Store(c.fleet(ownTime())) }
+
+// stop makes checks read the system's clock again.
+func (c *clock) stop() { c.coarse.Store(0) }
+
+// observe takes in a welcome that came at own time now and answers a hello sent at own time sent:
+// the fleet's time was fleet about half a round trip ago. Of the last samples the one with the
+// smallest round trip wins. It returns by how much the clock has stepped: only the first
+// observation may step it, later ones slew.
+func (c *clock) observe(sent, fleet, now int64) (step int64) {
+	trip := now - sent
+	if trip < 0 || trip > int64(longestRoundTrip) {
+		return 0
+	}
+	c.samples[c.next%len(c.samples)] = clockSample{trip, fleet + trip/2 - now}
+	c.next++
+	best := c.samples[0]
+	for _, s := range c.samples[1:min(c.next, len(c.samples))] {
+		if s.roundTrip < best.roundTrip {
+			best = s
+		}
+	}
+	c.target = best.offset
+	if c.known {
+		return 0
+	}
+	c.known, c.slewed = true, now
+	c.offset.Store(c.target)
+	return c.target
+}
+
+// slew moves the offset towards its target.
+func (c *clock) slew(now int64) {
+	most := (now - c.slewed) / slewShare
+	c.slewed = now
+	if most <= 0 {
+		return
+	}
+	by := min(max(c.target-c.offset.Load(), -most), most)
+	c.offset.Add(by)
+}

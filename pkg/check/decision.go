@@ -1,0 +1,48 @@
+package check
+
+import "time"
+
+// Decision is the answer to one hit.
+type Decision struct {
+	// Allowed says that the hit may pass and has been charged. If it is false nothing was charged,
+	// under any rule.
+	Allowed bool
+	// Freshness says how much this checker knew.
+	Freshness Freshness
+	// Rule is the name of the rule that decided: the one that denied, or else the one with the
+	// least left. It is "" if no rule matched.
+	Rule string
+	// Limit is that rule's, and Remaining how many more hits would have passed at this moment.
+	Limit, Remaining int64
+	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
+	// hit was allowed, and Never if its cost is above the limit.
+	RetryAfter time.Duration
+	// Reset is how long until every hit so far has surely left the window.
+	Reset time.Duration
+}
+
+// Never is the RetryAfter of a hit that costs more than the limit.
+const Never = time.Duration(1<<63 - 1)
+
+// Freshness says how current a checker's knowledge of the rest of the fleet is.
+type Freshness uint8
+
+const (
+	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
+	Local Freshness = iota
+	// Fresh: an aggregator has been heard within three heartbeats.
+	Fresh
+	// Stale: none has; what was known of others is ageing.
+	Stale
+)
+
+// String returns the freshness in lower case.
+func (f Freshness) String() string {
+	switch f {
+	case Fresh:
+		return "fresh"
+	case Stale:
+		return "stale"
+	}
+	return "local"
+}

@@ -1,0 +1,364 @@
+package check
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// behind is everything off the critical path: the queues of cells to report, the reports in flight,
+// the cells that may leave. One lock holds it all together; no check ever takes it.
+type behind struct {
+	checker *Checker
+	anyLate atomic.Bool // some limiter has late hits to report
+
+	mu        sync.Mutex
+	shards    []shard // none until the first welcome
+	homeless  []*cell // dirty cells while the shards are not known
+	ageing    queue[aged]
+	build     uint64 // numbers the reports built, to give rules their index
+	nextFlush int64
+	lastFlush int64
+	nextHello int64
+	heard     int64 // own time of the last word from an aggregator
+	fleetSize uint32
+	problem   string // why the last report was refused, until one is answered
+	stats     behindStats
+}
+
+// shard is one shard's queue and report.
+type shard struct {
+	queue      queue[*cell]
+	late       []*Limiter // with late hits to report here
+	sequence   uint64
+	generation uint64
+	version    uint64
+	lost       uint8 // counts generations, for cells to compare
+	flight     *flight
+	spare      *flight // the last one, for its memory
+}
+
+// flight is a report that has been sent and not been answered. It does not change.
+type flight struct {
+	report   []byte
+	sequence uint64
+	cells    []*cell   // in the order of the report's keys
+	newest   []int64   // per key, the bucket that ages count from
+	hits     []ownHits // per limiter
+	born     int64     // own time
+	retryAt  int64
+	wait     time.Duration
+	message  events.Report
+}
+
+// ownHits are the hits of one limiter in a report.
+type ownHits struct {
+	limiter *Limiter
+	hits    int64
+}
+
+// owed is what behind keeps of a limiter, under its lock.
+type owed struct {
+	build          uint64 // the report that index belongs to
+	index          int    // of the rule in that report
+	queuedLate     bool   // in its shard's list of late limiters
+	answered, lost int64  // hits
+	inFlight       int64
+}
+
+const (
+	// flushFloor is the least time between two flushes, however eager the keys are.
+	flushFloor = 3 * time.Millisecond
+	// reportBytes bounds a report, far below what NATS carries (1 MiB).
+	reportBytes = 256 << 10
+	// reportAge is when an unanswered report is given up: aggregators remember for a day that they
+	// have counted it, so a later repeat might count twice.
+	reportAge = 20 * time.Hour
+	// mostWaits bounds the back-off of repeats, in report timeouts.
+	mostWaits = 8
+)
+
+// Step does everything that is due at own time now, in Unix nanoseconds: heartbeat, flush, repeats,
+// and letting idle cells go. Run calls it; whoever brings a clock of their own calls it instead of
+// Run. It returns the time of the next call, which may come sooner.
+func (c *Checker) Step(now int64) (next int64) { return c.behind.step(now, false) }
+
+func (b *behind) step(now int64, drain bool) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.checker.clock.slew(now)
+	b.judgeFreshness(now)
+	if b.checker.o.Link != nil && now >= b.nextHello {
+		b.hello(now, false)
+	}
+	if now >= b.nextFlush || drain {
+		b.flush(now)
+	}
+	b.repeat(now)
+	return min(b.nextFlush, b.nextHelloOrNever())
+}
+
+func (b *behind) nextHelloOrNever() int64 {
+	if b.checker.o.Link == nil {
+		return b.nextFlush
+	}
+	return b.nextHello
+}
+
+// hurry brings the next flush forward as far as the floor allows, and says so to Run.
+func (b *behind) hurry() {
+	b.nextFlush = min(b.nextFlush, b.lastFlush+int64(flushFloor))
+	select {
+	case b.checker.wake <- struct{}{}:
+	default:
+	}
+}
+
+// flush moves what is dirty into reports.
+func (b *behind) flush(now int64) {
+	b.lastFlush, b.nextFlush = now, now+int64(b.checker.o.FlushEvery)
+	b.collect()
+	b.collectLate()
+	fleet := b.checker.clock.fleet(now)
+	if b.checker.o.Link == nil {
+		b.settleLocally(fleet)
+	}
+	for i := range b.shards {
+		if s := &b.shards[i]; s.flight == nil {
+			b.report(uint32(i), s, now)
+		}
+	}
+	b.letGo(fleet)
+}
+
+// collect takes every dirty cell off the stacks and puts it into its shard's queue.
+func (b *behind) collect() {
+	for i := range b.checker.dirty {
+		for c := b.checker.dirty[i].takeAll(); c != nil; {
+			next := c.next
+			c.next = nil
+			b.enqueue(c)
+			c = next
+		}
+	}
+}
+
+func (b *behind) enqueue(c *cell) {
+	if len(b.shards) == 0 {
+		b.homeless = append(b.homeless, c)
+		return
+	}
+	i := events.Shard(c.limiter.rule.Name, c.key(), uint32(len(b.shards)))
+	b.shards[i].queue.push(c)
+}
+
+// collectLate notes which limiters have late hits to report, each in its own shard.
+func (b *behind) collectLate() {
+	if len(b.shards) == 0 || !b.anyLate.Swap(false) {
+		return
+	}
+	for _, l := range b.checker.limiters {
+		if l.late.Load() == 0 || l.owed.queuedLate {
+			continue
+		}
+		l.owed.queuedLate = true
+		s := &b.shards[events.Shard(l.rule.Name, "", uint32(len(b.shards)))]
+		s.late = append(s.late, l)
+	}
+}
+
+// settleLocally is the flush of a checker without a link: nothing is ever reported.
+func (b *behind) settleLocally(fleet int64) {
+	for _, c := range b.homeless {
+		c.mu.Lock()
+		c.settle()
+		c.rotate(fleet)
+		clear(c.pending())
+		c.state &^= queued
+		c.touch(fleet)
+		b.addAgeing(c, fleet)
+		c.mu.Unlock()
+	}
+	clear(b.homeless)
+	b.homeless = b.homeless[:0]
+	for _, l := range b.checker.limiters {
+		l.late.Store(0)
+	}
+}
+
+// report freezes the shard's oldest dirty cells, as many as fit, into a report and sends it. The
+// shard has no report in flight.
+func (b *behind) report(number uint32, s *shard, now int64) {
+	f := b.blank(s)
+	fleet := b.checker.clock.fleet(now)
+	table := f.message.Hits
+	for s.queue.len() > 0 && len(f.cells) < b.checker.o.ReportKeys && len(table.KeyText) < reportBytes {
+		b.freeze(f, s.queue.pop(), fleet)
+	}
+	b.freezeLate(f, s, fleet)
+	if len(f.hits) == 0 {
+		s.spare = f
+		return
+	}
+	s.sequence++
+	f.sequence = s.sequence
+	m := &f.message
+	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), s.sequence
+	m.Generation, m.Version = s.generation, s.version
+	var err error
+	if f.report, err = events.Append(f.report[:0], m); err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
+	}
+	f.born, f.wait = now, b.checker.o.ReportTimeout
+	s.flight = f
+	b.stats.sent++
+	b.send(number, f, now)
+}
+
+// blank returns an empty flight, from the shard's spare memory if there is some.
+func (b *behind) blank(s *shard) *flight {
+	f := s.spare
+	s.spare = nil
+	if f == nil {
+		f = &flight{}
+		f.message.Hits = new(events.Table)
+	}
+	b.build++
+	f.message.Hits.Clear()
+	f.message.Late = f.message.Late[:0]
+	clear(f.cells)
+	f.cells, f.newest, f.hits = f.cells[:0], f.newest[:0], f.hits[:0]
+	return f
+}
+
+// freeze moves one cell's pending hits into the report.
+func (b *behind) freeze(f *flight, c *cell, fleet int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle()
+	c.rotate(fleet)
+	c.state &^= queued
+	if !c.hasPending() {
+		b.addAgeing(c, fleet)
+		return
+	}
+	l := c.limiter
+	rule := b.ruleIndex(f, l, fleet)
+	newest := f.message.Hits.Rules[rule].Newest
+	f.message.Hits.AddKey(uint32(rule), c.key())
+	pending := c.pending()
+	for i, n := range pending {
+		if n > 0 {
+			f.message.Hits.AddCell(newest-(c.newest-int64(i)), events.Count(n))
+			f.hits[rule].hits += n
+			l.owed.inFlight += n
+			pending[i] = 0
+		}
+	}
+	c.state |= inFlight
+	c.touch(fleet)
+	f.cells = append(f.cells, c)
+	f.newest = append(f.newest, newest)
+}
+
+// ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
+func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64) int {
+	if l.owed.build != b.build {
+		l.owed.build, l.owed.index = b.build, len(f.hits)
+		f.hits = append(f.hits, ownHits{limiter: l})
+		f.message.Hits.Rules = append(f.message.Hits.Rules, l.wire(fleet))
+	}
+	return l.owed.index
+}
+
+// freezeLate moves the late hits that are to be reported to this shard into the report.
+func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
+	for _, l := range s.late {
+		n := min(l.late.Load(), events.MaxCount)
+		l.late.Add(-n)
+		l.owed.queuedLate = false
+		i := b.ruleIndex(f, l, fleet)
+		for len(f.message.Late) <= i {
+			f.message.Late = append(f.message.Late, 0)
+		}
+		f.message.Late[i] = events.Count(n)
+		f.hits[i].hits += n
+		l.owed.inFlight += n
+	}
+	s.late = s.late[:0]
+}
+
+// wire is what a message says of this limiter's rule.
+func (l *Limiter) wire(fleet int64) *events.Rule {
+	return &events.Rule{
+		Name:      l.rule.Name,
+		WindowMs:  uint64(l.shape.Length.Milliseconds()),
+		Buckets:   uint32(l.shape.Buckets),
+		Algorithm: l.algorithm(),
+		Limit:     events.Count(l.rule.Limit),
+		Newest:    l.shape.Bucket(fleet),
+	}
+}
+
+func (l *Limiter) algorithm() events.Algorithm {
+	if l.shape.Fixed {
+		return events.Algorithm_FIXED_WINDOW
+	}
+	return events.Algorithm_SLIDING_WINDOW
+}
+
+// send puts a report on its way and notes when to do so again.
+func (b *behind) send(number uint32, f *flight, now int64) {
+	f.retryAt = now + int64(f.wait)
+	f.wait = min(2*f.wait, mostWaits*b.checker.o.ReportTimeout)
+	if err := b.checker.o.Link.Report(number, f.report); err != nil {
+		b.problem = err.Error()
+		b.stats.unsent++
+	}
+}
+
+// repeat sends again what has waited too long for its answer, and gives up what is too old.
+func (b *behind) repeat(now int64) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		switch f := s.flight; {
+		case f == nil || now < f.retryAt:
+		case now-f.born > int64(reportAge):
+			b.giveUp(s, f, b.checker.clock.fleet(now))
+		default:
+			b.stats.repeated++
+			b.send(uint32(i), f, now)
+		}
+	}
+}
+
+// giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
+func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
+	b.stats.givenUp++
+	for _, c := range f.cells {
+		c.mu.Lock()
+		b.landed(c, fleet)
+		c.mu.Unlock()
+	}
+	b.land(s, f, func(o *owed, hits int64) { o.lost += hits })
+}
+
+// landed notes that a cell's report has ended; the cell may leave unless it has new hits. Its lock
+// is held.
+func (b *behind) landed(c *cell, fleet int64) {
+	c.state &^= inFlight
+	if !c.is(queued) {
+		b.addAgeing(c, fleet)
+	}
+}
+
+// land ends a flight, and puts its hits down as answered or lost.
+func (b *behind) land(s *shard, f *flight, putDown func(o *owed, hits int64)) {
+	for _, h := range f.hits {
+		h.limiter.owed.inFlight -= h.hits
+		putDown(&h.limiter.owed, h.hits)
+	}
+	s.flight, s.spare = nil, f
+}

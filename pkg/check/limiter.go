@@ -1,0 +1,201 @@
+package check
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Limiter decides for one rule. Its methods are safe for concurrent use, and never block.
+type Limiter struct {
+	checker *Checker
+	rule    *rules.Rule
+	shape   window.Shape
+	live    int    // buckets that a window can touch
+	salt    uint64 // sets this limiter's keys apart in the map of cells
+
+	counters [stripes]counters
+	overflow atomic.Int64 // hits admitted without a cell
+	late     atomic.Int64 // hits that left every window pending, to be reported so
+
+	owed owed
+}
+
+func newLimiter(c *Checker, r *rules.Rule) *Limiter {
+	return &Limiter{checker: c, rule: r, shape: r.Window, live: r.Window.Live(), salt: rand.Uint64()}
+}
+
+// Rule returns the rule that this limiter decides by. It must not be changed.
+func (l *Limiter) Rule() *rules.Rule { return l.rule }
+
+// Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
+// counts as 1. It allocates nothing for a key that has been seen lately.
+func (l *Limiter) Check(key string, cost int64) Decision {
+	return l.checkAt(l.checker.clock.now(), key, cost)
+}
+
+// CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
+// bring their own, such as a simulation.
+func (l *Limiter) CheckAt(now int64, key string, cost int64) Decision {
+	return l.checkAt(l.checker.clock.fleet(now), key, cost)
+}
+
+func (l *Limiter) checkAt(now int64, key string, cost int64) Decision {
+	if len(key) > identity.MaxKey {
+		key = identity.Bound(key)
+	}
+	if cost <= 1 {
+		if c := l.checker.cells.load(l, key); c != nil {
+			switch v, left, until := c.take(now); v {
+			case allowed:
+				d := l.decision(left)
+				d.Allowed = true
+				// An allowance ends with its bucket; the bucket leaves the window later.
+				d.Reset = time.Duration(until-now) + l.afterBucket()
+				return d
+			case denied:
+				c.touch(now)
+				l.counters[c.stripe].denied.Add(1)
+				d := l.decision(0)
+				d.RetryAfter = time.Duration(until - now)
+				d.Reset = l.reset(now)
+				return d
+			}
+		}
+	}
+	return l.checkLocked(now, key, max(cost, 1))
+}
+
+// checkLocked decides with the cell's lock, and leaves an allowance or a block for the next checks.
+func (l *Limiter) checkLocked(now int64, key string, cost int64) Decision {
+	for {
+		c := l.find(now, key)
+		if c == nil {
+			return l.checkOverflow(now, key, cost)
+		}
+		c.mu.Lock()
+		if c.is(dead) { // it left between find and here; the next find will not meet it
+			c.mu.Unlock()
+			continue
+		}
+		room, at := c.room(now)
+		var d Decision
+		if cost <= room {
+			c.charge(cost)
+			c.arm(room - cost)
+			d = l.allow(at, room-cost)
+		} else {
+			l.counters[c.stripe].denied.Add(1)
+			c.touch(now)
+			d = c.deny(at, cost, room)
+		}
+		c.mu.Unlock()
+		return d
+	}
+}
+
+// deny makes the decision for a hit that does not fit, and leaves the cell ready for the next. The
+// lock is held and the cell settled and rotated.
+func (c *cell) deny(at, cost, room int64) Decision {
+	d := c.limiter.refuse(at, c.totals(), cost, room)
+	if room > 0 {
+		c.arm(room)
+	} else {
+		c.block(at)
+	}
+	return d
+}
+
+// refuse makes the decision for a hit that does not fit these counts.
+func (l *Limiter) refuse(at int64, counts []int64, cost, room int64) Decision {
+	d := l.decision(room)
+	d.Reset = l.reset(at)
+	d.RetryAfter = Never
+	if after, ok := l.shape.RetryAfter(counts, l.rule.Limit, cost, at); ok {
+		d.RetryAfter = after
+	}
+	return d
+}
+
+// allow makes the decision for a hit that has been charged.
+func (l *Limiter) allow(at, left int64) Decision {
+	d := l.decision(left)
+	d.Allowed = true
+	d.Reset = l.reset(at)
+	return d
+}
+
+// checkOverflow decides for a key for which there is no room: the live map is full of keys that may
+// not be forgotten. Hits that pass are counted as overflow, and against no key.
+func (l *Limiter) checkOverflow(now int64, key string, cost int64) Decision {
+	d := l.peekOverflow(now, key, cost)
+	if !d.Allowed {
+		l.counters[0].denied.Add(1)
+		return d
+	}
+	l.overflow.Add(cost)
+	l.counters[0].admit(1, cost)
+	return d
+}
+
+// peekOverflow is that decision without the charge: what is remembered of the key counts against
+// it, otherwise the rule's OnOutage decides.
+func (l *Limiter) peekOverflow(now int64, key string, cost int64) Decision {
+	if old := l.recall(key); old != nil {
+		c := newCell(l, key, now)
+		c.learn(old)
+		if room, at := c.room(now); cost > room {
+			return l.refuse(at, c.totals(), cost, room)
+		}
+	}
+	if l.rule.OnOutage == rules.Closed || cost > l.rule.Limit {
+		d := l.decision(0)
+		d.RetryAfter, d.Reset = l.checker.o.FlushEvery, l.reset(now)
+		return d
+	}
+	return l.allow(now, 0)
+}
+
+func (l *Limiter) decision(left int64) Decision {
+	return Decision{
+		Freshness: Freshness(l.checker.freshness.Load()),
+		Rule:      l.rule.Name,
+		Limit:     l.rule.Limit,
+		Remaining: left,
+	}
+}
+
+// reset returns how long after now the bucket of now has left every window.
+func (l *Limiter) reset(now int64) time.Duration {
+	return time.Duration(l.shape.End(l.shape.Bucket(now))-now) + l.afterBucket()
+}
+
+// afterBucket returns how long after its end a bucket still counts.
+func (l *Limiter) afterBucket() time.Duration {
+	return time.Duration(l.shape.Live()-1) * l.shape.BucketSize()
+}
+
+// counters are one stripe of a limiter's counts.
+type counters struct {
+	allowed, denied atomic.Int64 // decisions
+	charged         atomic.Int64 // hits
+	_               [40]byte     // keep the next stripe on another cache line
+}
+
+func (c *counters) admit(decisions, hits int64) {
+	if decisions == 0 {
+		return
+	}
+	c.allowed.Add(decisions)
+	c.charged.Add(hits)
+}
+
+// addLate notes pending hits that have left every window: they are reported as late, by rule.
+func (l *Limiter) addLate(hits int64) {
+	l.late.Add(hits)
+	l.checker.behind.anyLate.Store(true)
+}

@@ -1,0 +1,130 @@
+package check
+
+import (
+	"sync/atomic"
+
+	"github.com/dgraph-io/ristretto/v2"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// A cell lives in its limiter's live map for as long as it is the only copy of something: pending
+// hits, hits in flight, a block. When it is none of these any more and has been silent for a while
+// it leaves (age.go): to the idle cache if it still knows a count, else to nowhere. The cache may
+// drop what it holds at any time; that costs knowledge of others' hits, never a hit of our own.
+
+// find returns the cell of key, making it if need be; nil if there is no room for another one.
+func (l *Limiter) find(now int64, key string) *cell {
+	k := l.checker
+	if c := k.cells.load(l, key); c != nil {
+		return c
+	}
+	if k.liveKeys.Load() >= int64(k.o.MaxLiveKeys) {
+		return nil
+	}
+	return l.make(now, key)
+}
+
+// make adds a cell for key, with what the idle cache remembers of it, unless another goroutine was
+// faster.
+func (l *Limiter) make(now int64, key string) *cell {
+	k := l.checker
+	old := l.recall(key)
+	c, loaded := k.cells.loadOrMake(l, key, func() *cell {
+		if k.liveKeys.Add(1) > int64(k.o.MaxLiveKeys) {
+			k.liveKeys.Add(-1)
+			return nil
+		}
+		c := newCell(l, key, now)
+		if old != nil {
+			c.learn(old)
+		}
+		// Every new cell passes through the dirty queue once: from there it gets into the
+		// queue of cells that may leave, even if all its checks are denied.
+		c.state, c.stripe = queued, uint8(k.stripe.Add(1)%stripes)
+		c.touch(now)
+		return c
+	})
+	if c != nil && !loaded {
+		k.dirty[c.stripe].push(c)
+	}
+	return c
+}
+
+// learn takes over the counts of a cell that has left the live map, and so does not change.
+func (c *cell) learn(old *cell) {
+	c.newest, c.generation = old.newest, old.generation
+	copy(c.totals(), old.totals())
+}
+
+// drop takes a cell out of the live map; it is remembered in the idle cache if it knows a count.
+// The cell's lock is held, and nothing of it is pending or in flight.
+func (l *Limiter) drop(c *cell) {
+	c.state |= dead
+	l.checker.cells.remove(c)
+	l.checker.liveKeys.Add(-1)
+	if !c.isEmpty() {
+		l.remember(c)
+	}
+}
+
+// idleCache holds cells that have left the live map, by the hash of rule and key; a reader makes
+// sure that it got the right one.
+type idleCache = ristretto.Cache[uint64, *cell]
+
+func newIdleCache(keys int) (*idleCache, error) {
+	return ristretto.NewCache(&ristretto.Config[uint64, *cell]{
+		NumCounters:        10 * int64(keys),
+		MaxCost:            int64(keys), // each costs 1
+		BufferItems:        64,
+		IgnoreInternalCost: true,
+	})
+}
+
+// remember puts a dead cell into the idle cache, if there is one.
+func (l *Limiter) remember(c *cell) {
+	if idle := l.checker.idle.Load(); idle != nil {
+		idle.Set(events.KeyHash(l.rule.Name, c.key()), c, 1)
+	}
+}
+
+// recall returns the dead cell that the idle cache remembers for key, or nil.
+func (l *Limiter) recall(key string) *cell {
+	idle := l.checker.idle.Load()
+	if idle == nil {
+		return nil
+	}
+	c, ok := idle.Get(events.KeyHash(l.rule.Name, key))
+	if !ok || c.limiter != l || c.key() != key {
+		return nil
+	}
+	return c
+}
+
+// stripes is the number of dirty stacks, and of copies of each limiter's counters: enough that
+// cores seldom meet on one.
+const stripes = 16
+
+// stack holds cells that have become dirty, newest first. Any goroutine pushes; a flush takes all.
+type stack struct {
+	head atomic.Pointer[cell]
+	_    [56]byte // keep the next stack on another cache line
+}
+
+func (s *stack) push(c *cell) {
+	for {
+		head := s.head.Load()
+		c.next = head
+		if s.head.CompareAndSwap(head, c) {
+			return
+		}
+	}
+}
+
+// takeAll empties the stack and returns the cells, linked by next.
+func (s *stack) takeAll() *cell {
+	if s.head.Load() == nil {
+		return nil
+	}
+	return s.head.Swap(nil)
+}

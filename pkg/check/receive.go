@@ -1,0 +1,327 @@
+package check
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// staleAfter is how many heartbeats without a word from any aggregator make knowledge stale.
+const staleAfter = 3
+
+// Receive takes in a message for this checker at own time now, in Unix nanoseconds: the answer to a
+// report or to a hello, or an alarm. What it cannot read it counts and ignores. Run calls it for
+// everything its Link hears. It does not keep payload.
+func (c *Checker) Receive(now int64, kind events.Kind, payload []byte) {
+	b := &c.behind
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.receive(now, kind, payload); err != nil {
+		b.stats.unreadable++
+		b.problem = err.Error()
+	}
+}
+
+func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
+	switch kind {
+	case events.KindRefresh:
+		m, err := events.DecodeRefresh(payload)
+		if err != nil {
+			return err
+		}
+		return b.refresh(m, now)
+	case events.KindAlarm:
+		m, err := events.DecodeAlarm(payload)
+		if err != nil {
+			return err
+		}
+		b.alarm(m, now)
+		return nil
+	case events.KindWelcome:
+		m, err := events.DecodeWelcome(payload)
+		if err != nil {
+			return err
+		}
+		b.welcome(m, now)
+		return nil
+	}
+	return fmt.Errorf("receive: not a message for a checker: %v", kind)
+}
+
+// hear notes that an aggregator is there.
+func (b *behind) hear(now int64) {
+	b.heard = now
+	b.judgeFreshness(now)
+}
+
+func (b *behind) judgeFreshness(now int64) {
+	f := Local
+	switch {
+	case b.heard == 0:
+	case now-b.heard <= staleAfter*int64(b.checker.o.HelloEvery):
+		f = Fresh
+	default:
+		f = Stale
+	}
+	b.checker.freshness.Store(uint32(f))
+}
+
+// refresh takes in the answer to the report in flight. Answers to anything else are late or repeated
+// and tell nothing new.
+func (b *behind) refresh(m *events.Refresh, now int64) error {
+	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.shards)) {
+		return fmt.Errorf("refresh: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.shards))
+	}
+	b.hear(now)
+	s := &b.shards[m.Shard]
+	f := s.flight
+	if f == nil || f.sequence != m.Sequence {
+		b.stats.ignored++
+		return nil
+	}
+	if m.Error != "" {
+		return fmt.Errorf("refresh: report refused: %s", m.Error)
+	}
+	if len(m.KeyCells) != len(f.cells) {
+		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.cells))
+	}
+	b.mergeRefresh(s, f, m, b.checker.clock.fleet(now))
+	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
+	b.stats.answered++
+	b.problem = ""
+	if s.queue.len() > 0 { // these have waited for their turn since the last flush
+		b.report(m.Shard, s, now)
+	}
+	return nil
+}
+
+func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
+	current := s.follow(m.Generation, m.Version)
+	at := 0
+	for i, c := range f.cells {
+		n := int(m.KeyCells[i])
+		c.mu.Lock()
+		b.landed(c, fleet)
+		if current {
+			c.settle()
+			c.rotate(fleet)
+			c.enter(s)
+			for j := at; j < at+n; j++ {
+				c.merge(f.newest[i]-m.Age[j], int64(m.Total[j]))
+			}
+		}
+		c.mu.Unlock()
+		at += n
+	}
+}
+
+// follow takes in the state of a shard that a message speaks of. It returns false if the message is
+// of an older generation than is known: its totals are of a store that has since lost data.
+func (s *shard) follow(generation, version uint64) bool {
+	switch {
+	case generation < s.generation:
+		return false
+	case generation > s.generation:
+		if s.generation != 0 {
+			s.lost++
+		}
+		s.generation, s.version = generation, version
+	default:
+		s.version = max(s.version, version)
+	}
+	return true
+}
+
+// enter brings a cell into the shard's generation: the base of an older one no longer counts. The
+// cell's lock is held, it is settled, and nothing of it is in flight, or else what is has just been
+// answered in that generation.
+func (c *cell) enter(s *shard) {
+	if c.generation != s.lost {
+		c.forgetBase()
+		c.generation = s.lost
+	}
+}
+
+// alarm takes in totals of keys that are near their limit. Keys that this checker has never seen are
+// remembered too, so that a caller who is over the limit elsewhere finds no open door here.
+func (b *behind) alarm(m *events.Alarm, now int64) {
+	if int64(m.Shard) >= int64(len(b.shards)) {
+		return
+	}
+	b.hear(now)
+	b.stats.alarms++
+	s := &b.shards[m.Shard]
+	if !s.follow(m.Generation, m.Version) {
+		return
+	}
+	fleet := b.checker.clock.fleet(now)
+	limiters := b.resolve(m.Totals.Rules)
+	text, cell, eager := m.Totals.KeyText, 0, false
+	for i, n := range m.Totals.KeyLength {
+		key, cells := text[:n], int(m.Totals.KeyCells[i])
+		text = text[n:]
+		rule := m.Totals.KeyRule[i]
+		if l := limiters[rule]; l != nil {
+			news := totals{m.Totals.Rules[rule].Newest, m.Totals.Age[cell : cell+cells], m.Totals.Value[cell : cell+cells]}
+			eager = l.alarm(s, key, news, fleet) || eager
+		}
+		cell += cells
+	}
+	if eager {
+		b.hurry()
+	}
+}
+
+// totals are one key's totals in a message.
+type totals struct {
+	newest int64
+	age    []int64
+	value  []uint64
+}
+
+func (t totals) mergeInto(c *cell) {
+	for i, age := range t.age {
+		c.merge(t.newest-age, int64(t.value[i]))
+	}
+}
+
+// resolve finds the limiters of a message's rules; nil for one that this checker does not have, or
+// has with another window or algorithm, which makes it another counter.
+func (b *behind) resolve(rules []*events.Rule) []*Limiter {
+	found := make([]*Limiter, len(rules))
+	for i, r := range rules {
+		l := b.checker.byName[r.Name]
+		if l != nil && uint64(l.shape.Length.Milliseconds()) == r.WindowMs &&
+			l.shape.Buckets == int(r.Buckets) && l.algorithm() == r.Algorithm {
+			found[i] = l
+		}
+	}
+	return found
+}
+
+// alarm takes in an alarm for one key. It returns true if this checker holds pending hits of it,
+// which the fleet should hear of soon.
+func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet int64) (eager bool) {
+	c := l.checker.cells.load(l, unsafe.String(unsafe.SliceData(key), len(key)))
+	if c == nil {
+		if c = l.noteUnknown(s, string(key), news, fleet); c == nil {
+			return false
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.is(dead) {
+		return false
+	}
+	c.settle()
+	c.rotate(fleet)
+	// The report in flight may or may not be in these totals. They are a floor, and as long as it
+	// is in flight the old generation's base is the only place where its hits are counted.
+	if !c.is(inFlight) {
+		c.enter(s)
+	}
+	news.mergeInto(c)
+	return c.hasPending()
+}
+
+// noteUnknown remembers an alarm for a key without a live cell. A blocked key gets one, which is
+// returned; any other goes to the idle cache.
+func (l *Limiter) noteUnknown(s *shard, key string, news totals, fleet int64) *cell {
+	c := newCell(l, key, fleet)
+	if old := l.recall(key); old != nil {
+		c.learn(old)
+	}
+	c.rotate(fleet)
+	c.enter(s)
+	news.mergeInto(c)
+	if room, _ := c.room(fleet); room < 1 {
+		return l.make(fleet, key)
+	}
+	c.state = dead
+	l.remember(c)
+	return nil
+}
+
+// welcome takes in the answer to a hello.
+func (b *behind) welcome(m *events.Welcome, now int64) {
+	if m.Epoch != b.checker.o.Epoch {
+		b.stats.ignored++
+		return
+	}
+	b.hear(now)
+	b.fleetSize = m.Checkers
+	if step := b.checker.clock.observe(m.Sent, m.Time, now); step != 0 {
+		b.rebucket(step)
+	}
+	if int(m.Shards) != len(b.shards) {
+		b.reshard(int(m.Shards), now)
+	}
+}
+
+// rebucket moves every cell to where the corrected clock says that its hits belong, to the nearest
+// bucket. It happens once, before the first report.
+func (b *behind) rebucket(step int64) {
+	b.checker.cells.each(func(c *cell) {
+		size := int64(c.limiter.shape.BucketSize())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.settle()
+		c.newest += floorDiv(step+size/2, size)
+	})
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// reshard takes in the number of shards: normally once, by the first welcome, which is when pending
+// hits get to know where they belong. If it changes later, the store was made anew with another
+// number; no report by the old numbering can ever be answered.
+func (b *behind) reshard(shards int, now int64) {
+	fleet := b.checker.clock.fleet(now)
+	old := b.shards
+	b.shards = make([]shard, shards)
+	for i := range old {
+		if f := old[i].flight; f != nil {
+			b.giveUp(&old[i], f, fleet)
+		}
+		for old[i].queue.len() > 0 {
+			b.enqueue(old[i].queue.pop())
+		}
+		for _, l := range old[i].late {
+			l.owed.queuedLate = false
+			b.anyLate.Store(true)
+		}
+	}
+	for _, c := range b.homeless {
+		b.enqueue(c)
+	}
+	b.homeless = nil
+	b.nextFlush = now
+	b.hurry()
+}
+
+// hello sends a heartbeat; leaving says that it is the last one.
+func (b *behind) hello(now int64, leaving bool) {
+	wait := b.checker.o.HelloEvery
+	if len(b.shards) == 0 { // nothing can be reported before the first welcome
+		wait = min(wait, firstHelloEvery)
+	}
+	b.nextHello = now + int64(wait)
+	payload, err := events.Append(nil, &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving})
+	if err == nil {
+		err = b.checker.o.Link.Hello(payload)
+	}
+	if err != nil {
+		b.problem = err.Error()
+	}
+}
+
+// firstHelloEvery is the time between hellos until the first is answered.
+const firstHelloEvery = 250 * time.Millisecond

@@ -1,0 +1,184 @@
+package check
+
+import (
+	"unsafe"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// Check decides for one request by all rules that match its attributes: it may pass only if every
+// one of them lets it, and it is charged to all or to none. A cost below 1 counts as 1. If no rule
+// matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
+// been seen lately.
+func (c *Checker) Check(attrs identity.Attributes, cost int64) Decision {
+	return c.check(c.clock.now(), attrs, max(cost, 1))
+}
+
+// CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds.
+func (c *Checker) CheckAt(now int64, attrs identity.Attributes, cost int64) Decision {
+	return c.check(c.clock.fleet(now), attrs, max(cost, 1))
+}
+
+func (c *Checker) check(now int64, attrs identity.Attributes, cost int64) Decision {
+	a := c.scratch.Get().(*asking)
+	defer c.scratch.Put(a)
+	if l := a.match(c.limiters, attrs); l != nil {
+		l.counters[0].denied.Add(1)
+		d := l.decision(0)
+		d.RetryAfter, d.Reset = Never, l.reset(now)
+		return d
+	}
+	switch len(a.asked) {
+	case 0:
+		return Decision{Allowed: true, Freshness: Freshness(c.freshness.Load())}
+	case 1:
+		return a.asked[0].limiter.checkAt(now, a.key(0), cost)
+	}
+	for !a.lock(now) {
+	}
+	defer a.unlock()
+	return a.decide(now, cost)
+}
+
+// asking is the working memory of one check by several rules.
+type asking struct {
+	text  []byte
+	asked []question
+}
+
+// question is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.
+type question struct {
+	limiter  *Limiter
+	from, to int
+	cell     *cell
+	room, at int64
+}
+
+// match fills in the limiters whose rules match, and their keys. It returns the limiter of a rule
+// that denies requests without its key's attributes, if this is one.
+func (a *asking) match(limiters []*Limiter, attrs identity.Attributes) (denies *Limiter) {
+	clear(a.asked)
+	a.text, a.asked = a.text[:0], a.asked[:0]
+	for _, l := range limiters {
+		if !l.rule.Matches(attrs) {
+			continue
+		}
+		from := len(a.text)
+		text, ok := l.rule.AppendKey(a.text, attrs)
+		if !ok {
+			if l.rule.OnMissing == rules.Deny {
+				return l
+			}
+			continue
+		}
+		a.text = text
+		a.asked = append(a.asked, question{limiter: l, from: from, to: len(text)})
+	}
+	return nil
+}
+
+// key returns a key as a string that is only valid until the next match. Cells that are created get
+// a copy of their own.
+func (a *asking) key(i int) string {
+	q := &a.asked[i]
+	if q.from == q.to {
+		return ""
+	}
+	return unsafe.String(&a.text[q.from], q.to-q.from)
+}
+
+// lock finds and locks all cells, in the order of the rules, which is the same for everybody and so
+// cannot deadlock. It returns false, with nothing locked, if one of them was just leaving.
+func (a *asking) lock(now int64) bool {
+	for i := range a.asked {
+		q := &a.asked[i]
+		q.cell = q.limiter.find(now, a.key(i))
+		if q.cell == nil {
+			continue
+		}
+		q.cell.mu.Lock()
+		if q.cell.is(dead) {
+			q.cell.mu.Unlock()
+			q.cell = nil
+			a.unlock()
+			return false
+		}
+	}
+	return true
+}
+
+func (a *asking) unlock() {
+	for i := range a.asked {
+		if c := a.asked[i].cell; c != nil {
+			c.mu.Unlock()
+			a.asked[i].cell = nil
+		}
+	}
+}
+
+// decide asks all, then charges all or none. Every cell is locked.
+func (a *asking) decide(now, cost int64) Decision {
+	var worst Decision
+	for i := range a.asked {
+		q := &a.asked[i]
+		d := q.ask(now, cost, a.key(i))
+		if i == 0 || isWorse(d, worst) {
+			worst = d
+		}
+	}
+	for i := range a.asked {
+		a.asked[i].conclude(worst.Allowed, cost, now)
+	}
+	return worst
+}
+
+// ask makes one rule's decision without charging anything.
+func (q *question) ask(now, cost int64, key string) Decision {
+	l := q.limiter
+	if q.cell == nil {
+		return l.peekOverflow(now, key, cost)
+	}
+	q.room, q.at = q.cell.room(now)
+	if cost > q.room {
+		return l.refuse(q.at, q.cell.totals(), cost, q.room)
+	}
+	return l.allow(q.at, q.room-cost)
+}
+
+// conclude charges one rule if all agreed, and leaves its cell ready for the next check.
+func (q *question) conclude(agreed bool, cost, now int64) {
+	l, c := q.limiter, q.cell
+	switch {
+	case agreed && c == nil:
+		l.overflow.Add(cost)
+		l.counters[0].admit(1, cost)
+	case agreed:
+		c.charge(cost)
+		c.arm(q.room - cost)
+	case c == nil:
+		l.counters[0].denied.Add(1)
+	default:
+		if q.room < cost {
+			l.counters[c.stripe].denied.Add(1)
+			c.touch(now)
+		}
+		if q.room > 0 {
+			c.arm(q.room)
+		} else {
+			c.block(q.at)
+		}
+	}
+}
+
+// isWorse says whether d restricts the caller more than e: a denial more than none, a longer wait
+// more than a shorter, less left more than more.
+func isWorse(d, e Decision) bool {
+	if d.Allowed != e.Allowed {
+		return !d.Allowed
+	}
+	if d.RetryAfter != e.RetryAfter {
+		return d.RetryAfter > e.RetryAfter
+	}
+	return d.Remaining < e.Remaining
+}

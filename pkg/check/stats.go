@@ -1,0 +1,115 @@
+package check
+
+import "time"
+
+// Stats is a snapshot of a checker's counters. Decisions and charged hits that passed by an
+// allowance are counted at the next flush, so between flushes both lag behind a little; when Run has
+// returned without an error they are exact.
+type Stats struct {
+	// Rules in the order of the rule set.
+	Rules []RuleStats
+	// LiveKeys and IdleKeys are kept now; IdleKeys only roughly.
+	LiveKeys, IdleKeys int
+	// Reports sent for the first time; sent again; answered; given up after 20 hours or because
+	// the number of shards changed; and sends that failed at once.
+	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
+	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
+	// messages and answers that made no sense.
+	Alarms, Ignored, Unreadable int64
+	// Freshness of what this checker knows, and how long ago it last heard of an aggregator (0 if
+	// never).
+	Freshness Freshness
+	Heard     time.Duration
+	// Shards and Checkers as the last welcome said; 0 before.
+	Shards, Checkers int
+	// ClockOffset is how far the fleet's time is ahead of this process' own.
+	ClockOffset time.Duration
+	// Problem says why the last report or message went wrong, until a report is answered.
+	Problem string
+}
+
+// RuleStats are one rule's counters. Everything but Allowed and Denied is in hits.
+type RuleStats struct {
+	Rule string
+	// Decisions by this rule. One that another rule denied is in neither.
+	Allowed, Denied int64
+	// Charged = Answered + InFlight + Pending + Overflow + Lost.
+	Charged int64
+	// Answered hits are an aggregator's to account for: as counted, late or refused.
+	Answered int64
+	// InFlight hits are in a report that is not answered, Pending ones in none.
+	InFlight, Pending int64
+	// Overflow hits passed without a key of their own, when there was no room.
+	Overflow int64
+	// Lost hits were in reports that were given up.
+	Lost int64
+}
+
+// Unreported returns how many charged hits no aggregator has answered for yet.
+func (s Stats) Unreported() int64 {
+	var n int64
+	for _, r := range s.Rules {
+		n += r.InFlight + r.Pending
+	}
+	return n
+}
+
+// behindStats are the counters kept under behind's lock.
+type behindStats struct {
+	sent, repeated, answered, givenUp, unsent int64
+	alarms, ignored, unreadable               int64
+}
+
+// Stats returns a snapshot of the counters. Its cost grows with the number of rules only.
+func (c *Checker) Stats() Stats {
+	b := &c.behind
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := Stats{
+		LiveKeys:        int(c.liveKeys.Load()),
+		ReportsSent:     b.stats.sent,
+		ReportsRepeated: b.stats.repeated,
+		ReportsAnswered: b.stats.answered,
+		ReportsGivenUp:  b.stats.givenUp,
+		ReportsUnsent:   b.stats.unsent,
+		Alarms:          b.stats.alarms,
+		Ignored:         b.stats.ignored,
+		Unreadable:      b.stats.unreadable,
+		Freshness:       Freshness(c.freshness.Load()),
+		Shards:          len(b.shards),
+		Checkers:        int(b.fleetSize),
+		ClockOffset:     time.Duration(c.clock.offset.Load()),
+		Problem:         b.problem,
+	}
+	if b.heard != 0 {
+		s.Heard = time.Duration(ownTime() - b.heard)
+	}
+	if idle := c.idle.Load(); idle != nil {
+		s.IdleKeys = int(idle.MaxCost() - idle.RemainingCost())
+	}
+	for _, l := range c.limiters {
+		s.Rules = append(s.Rules, l.stats(c.o.Link == nil))
+	}
+	return s
+}
+
+// stats returns this limiter's counters. behind's lock is held.
+func (l *Limiter) stats(local bool) RuleStats {
+	r := RuleStats{
+		Rule:     l.rule.Name,
+		Answered: l.owed.answered,
+		InFlight: l.owed.inFlight,
+		Overflow: l.overflow.Load(),
+		Lost:     l.owed.lost,
+	}
+	for i := range l.counters {
+		r.Allowed += l.counters[i].allowed.Load()
+		r.Denied += l.counters[i].denied.Load()
+		r.Charged += l.counters[i].charged.Load()
+	}
+	if local { // nobody to report to
+		r.Answered = r.Charged - r.Overflow
+	}
+	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost
+	return r
+}

@@ -1,0 +1,173 @@
+// Package events holds what checkers and aggregators say to each other, and its bytes.
+//
+// A checker sends a [Report] of its hits and gets a [Refresh] as the answer; an aggregator tells
+// everybody about keys near their limit by an [Alarm]; [Hello] and its answer [Welcome] carry the
+// heartbeat, the number of shards and the clock. The messages are protobuf (events.proto is the
+// format's definition); this package adds what the format cannot say: bounds, and columns that fit
+// together. Whatever a Decode function returns without an error is safe to walk.
+//
+// Carriers (packages natsbus and membus) move these bytes and know nothing else of them.
+package events
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Bounds on what a message may hold. A message beyond them is malformed.
+const (
+	// MaxCount is the largest hit count, total or limit: exact as a float64, which is what a
+	// number is inside a Redis script, with room to add many of them.
+	MaxCount = 1e15
+	// MaxKeys is the largest number of keys in one message.
+	MaxKeys = 1 << 16
+	// MaxCells is the largest number of cells (key and bucket) in one message.
+	MaxCells = 1 << 21
+	// MaxKeyLength is the longest key, in bytes.
+	MaxKeyLength = 1024
+	// MaxRuleName is the longest name of a rule, in bytes.
+	MaxRuleName = 128
+	// MaxBuckets is the largest number of buckets in a window.
+	MaxBuckets = 1440
+	// MaxWindow is the longest window.
+	MaxWindow = 366 * 24 * time.Hour
+	// MaxShards is the largest number of shards.
+	MaxShards = 1 << 14
+	// maxBucketNumber keeps a bucket's start and end within an int64 of nanoseconds
+	// even for the shortest bucket, 1 ms.
+	maxBucketNumber = int64(1) << 43
+)
+
+// ErrMalformed is wrapped by every error of the Decode functions.
+var ErrMalformed = errors.New("malformed message")
+
+// Kind says which message some bytes are; the carrier knows it from the subject.
+type Kind uint8
+
+// The kinds of messages.
+const (
+	KindReport Kind = iota + 1
+	KindRefresh
+	KindAlarm
+	KindHello
+	KindWelcome
+)
+
+// String returns the kind's name, as used in subjects.
+func (k Kind) String() string {
+	switch k {
+	case KindReport:
+		return "report"
+	case KindRefresh:
+		return "refresh"
+	case KindAlarm:
+		return "alarm"
+	case KindHello:
+		return "hello"
+	case KindWelcome:
+		return "welcome"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Append appends the bytes of m to dst. One message always gives the same bytes within one build,
+// so a report that is encoded again for a repeat would not differ; it is kept encoded all the same.
+func Append(dst []byte, m proto.Message) ([]byte, error) {
+	out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
+	if err != nil {
+		return dst, fmt.Errorf("encode %T: %w", m, err)
+	}
+	return out, nil
+}
+
+// DecodeReport reads a report. The result does not refer to data.
+func DecodeReport(data []byte) (*Report, error) {
+	m := new(Report)
+	if err := decode(data, m); err != nil {
+		return nil, err
+	}
+	if m.Epoch == 0 || m.Sequence == 0 {
+		return nil, malformed("report: epoch and sequence start at 1")
+	}
+	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {
+		return nil, malformed("report: shard %d of %d", m.Shard, m.Shards)
+	}
+	if m.Hits == nil {
+		m.Hits = new(Table)
+	}
+	if err := m.Hits.check(); err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	if len(m.Late) > len(m.Hits.Rules) {
+		return nil, malformed("report: %d late counts for %d rules", len(m.Late), len(m.Hits.Rules))
+	}
+	return m, checkCounts("report: late", m.Late)
+}
+
+// DecodeRefresh reads a refresh. The result does not refer to data.
+func DecodeRefresh(data []byte) (*Refresh, error) {
+	m := new(Refresh)
+	if err := decode(data, m); err != nil {
+		return nil, err
+	}
+	if len(m.KeyCells) > MaxKeys {
+		return nil, malformed("refresh: %d keys", len(m.KeyCells))
+	}
+	if err := checkCells(m.KeyCells, m.Age, m.Total); err != nil {
+		return nil, fmt.Errorf("refresh: %w", err)
+	}
+	return m, nil
+}
+
+// DecodeAlarm reads an alarm. The result does not refer to data.
+func DecodeAlarm(data []byte) (*Alarm, error) {
+	m := new(Alarm)
+	if err := decode(data, m); err != nil {
+		return nil, err
+	}
+	if m.Totals == nil {
+		m.Totals = new(Table)
+	}
+	if err := m.Totals.check(); err != nil {
+		return nil, fmt.Errorf("alarm: %w", err)
+	}
+	return m, nil
+}
+
+// DecodeHello reads a hello.
+func DecodeHello(data []byte) (*Hello, error) {
+	m := new(Hello)
+	if err := decode(data, m); err != nil {
+		return nil, err
+	}
+	if m.Epoch == 0 {
+		return nil, malformed("hello: no epoch")
+	}
+	return m, nil
+}
+
+// DecodeWelcome reads a welcome.
+func DecodeWelcome(data []byte) (*Welcome, error) {
+	m := new(Welcome)
+	if err := decode(data, m); err != nil {
+		return nil, err
+	}
+	if m.Shards == 0 || m.Shards > MaxShards {
+		return nil, malformed("welcome: %d shards", m.Shards)
+	}
+	return m, nil
+}
+
+func decode(data []byte, m proto.Message) error {
+	if err := proto.Unmarshal(data, m); err != nil {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return nil
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+}

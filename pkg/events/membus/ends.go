@@ -1,0 +1,129 @@
+package membus
+
+import (
+	"context"
+	"slices"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// Checker is one checker's end of the bus.
+type Checker struct {
+	bus    *Bus
+	name   string
+	handle func(events.Kind, []byte)
+}
+
+// Checker returns the end of a checker of this name (not ""). Names are not checked for uniqueness:
+// two checkers of one name get each other's answers, as they would on a real network.
+func (b *Bus) Checker(name string) *Checker {
+	c := &Checker{bus: b, name: name}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.checkers = append(b.checkers, c)
+	return c
+}
+
+// Report sends a report to one of the workers. It never blocks and keeps no hold of report.
+func (c *Checker) Report(_ uint32, report []byte) error {
+	c.bus.send(message{kind: events.KindReport, checker: c.name, payload: report})
+	return nil
+}
+
+// Hello sends a hello to every worker; one of them answers.
+func (c *Checker) Hello(hello []byte) error {
+	c.bus.send(message{kind: events.KindHello, checker: c.name, payload: hello})
+	return nil
+}
+
+// Attach hands every message for this checker to h from now on; nil detaches.
+func (c *Checker) Attach(h func(events.Kind, []byte)) {
+	c.bus.mu.Lock()
+	defer c.bus.mu.Unlock()
+	c.handle = h
+}
+
+// Listen attaches h until ctx is done.
+func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
+	c.Attach(h)
+	defer c.Attach(nil)
+	<-ctx.Done()
+	return nil
+}
+
+// Worker is one aggregator's end of the bus.
+type Worker struct {
+	bus    *Bus
+	handle func(events.Kind, []byte, func([]byte) error)
+}
+
+// Worker returns the end of one more worker.
+func (b *Bus) Worker() *Worker {
+	w := &Worker{bus: b}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.workers = append(b.workers, w)
+	return w
+}
+
+// Alarm sends an alarm to every checker.
+func (w *Worker) Alarm(_ uint32, alarm []byte) error {
+	w.bus.mu.Lock()
+	names := make([]string, 0, len(w.bus.checkers))
+	for _, c := range w.bus.checkers {
+		if !slices.Contains(names, c.name) {
+			names = append(names, c.name)
+		}
+	}
+	w.bus.mu.Unlock()
+	// One message each, so that each meets the network's faults on its own.
+	for _, name := range names {
+		w.bus.send(message{kind: events.KindAlarm, checker: name, payload: alarm})
+	}
+	return nil
+}
+
+// Attach hands this worker its share of reports and hellos from now on; nil detaches. A hello that
+// another worker answers comes with a nil reply.
+func (w *Worker) Attach(h func(events.Kind, []byte, func([]byte) error)) {
+	w.bus.mu.Lock()
+	defer w.bus.mu.Unlock()
+	w.handle = h
+}
+
+// Serve attaches h until ctx is done.
+func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
+	w.Attach(h)
+	defer w.Attach(nil)
+	<-ctx.Done()
+	return nil
+}
+
+// message is one message under way; checker is whom it is from or for.
+type message struct {
+	kind    events.Kind
+	checker string
+	payload []byte
+	due     int64
+	order   uint64
+}
+
+// messages is a heap by time of delivery, then by order of sending.
+type messages []message
+
+func (q messages) Len() int { return len(q) }
+func (q messages) Less(i, j int) bool {
+	if q[i].due != q[j].due {
+		return q[i].due < q[j].due
+	}
+	return q[i].order < q[j].order
+}
+func (q messages) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *messages) Push(m any)   { *q = append(*q, m.(message)) }
+func (q *messages) Pop() any {
+	last := len(*q) - 1
+	m := (*q)[last]
+	(*q)[last] = message{}
+	*q = (*q)[:last]
+	return m
+}

@@ -1,0 +1,221 @@
+// Package membus carries events within one process, with the contract of package natsbus: a report
+// goes to one of the workers, its answer to the checker that sent it, an alarm to every checker, and
+// a hello to every worker, of which one answers.
+//
+// On request it is a bad network: it loses messages, repeats them, delays and so reorders them, and
+// cuts off single checkers; which ones is decided by a seed. It has no clock of its own. [Bus.Step]
+// delivers what is due at a given time, which makes a whole fleet a deterministic program; [Bus.Run]
+// does so in real time (or in a testing/synctest bubble's).
+package membus
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// Faults say how bad the network is. The zero value is a perfect one without delay.
+type Faults struct {
+	// Lose is the share of messages that vanish, 0 to 1.
+	Lose float64
+	// Repeat is the share of messages that arrive twice, the second time up to RepeatWithin later
+	// and, if it is for a worker, at any of them.
+	Repeat       float64
+	RepeatWithin time.Duration
+	// Delay is how long every message takes, and Jitter how much longer at the most. Messages
+	// closer together than Jitter can overtake each other.
+	Delay, Jitter time.Duration
+}
+
+// Options make a Bus. The zero value is a perfect network.
+type Options struct {
+	// Faults at the beginning; SetFaults changes them.
+	Faults Faults
+	// Seed decides which messages meet a fault and which worker gets a report.
+	Seed uint64
+}
+
+// Bus is the network. Its methods are safe for concurrent use; handlers run one at a time, in the
+// goroutine that calls Step or Run, and may send.
+type Bus struct {
+	mu       sync.Mutex
+	rand     *rand.Rand
+	faults   Faults
+	queue    messages
+	sent     uint64
+	now      int64
+	live     bool
+	checkers []*Checker
+	workers  []*Worker
+	cut      map[string]bool
+	wake     chan struct{}
+	deliver  sync.Mutex
+}
+
+// New returns a bus that nobody is attached to yet.
+func New(o Options) *Bus {
+	return &Bus{
+		rand:   rand.New(rand.NewPCG(o.Seed, 0x6f666670617468)),
+		faults: o.Faults,
+		cut:    make(map[string]bool),
+		wake:   make(chan struct{}, 1),
+	}
+}
+
+// SetFaults changes the network from now on; what is under way stays as it is.
+func (b *Bus) SetFaults(f Faults) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.faults = f
+}
+
+// Cut takes the checker of this name off the network, or puts it back: messages from it and to it
+// are lost. The name "" stands for all checkers.
+func (b *Bus) Cut(checker string, off bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cut[checker] = off
+}
+
+// Pending returns how many messages are under way.
+func (b *Bus) Pending() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue)
+}
+
+// Step sets the bus' time to now and delivers every message due by then, also those that handlers
+// send without delay meanwhile. It returns when the next one is due; ok is false if none is.
+func (b *Bus) Step(now int64) (next int64, ok bool) {
+	b.deliver.Lock()
+	defer b.deliver.Unlock()
+	for {
+		b.mu.Lock()
+		b.now = max(b.now, now)
+		if len(b.queue) == 0 || b.queue[0].due > b.now {
+			defer b.mu.Unlock()
+			if len(b.queue) == 0 {
+				return 0, false
+			}
+			return b.queue[0].due, true
+		}
+		m := heap.Pop(&b.queue).(message)
+		call := b.receiver(m)
+		b.mu.Unlock()
+		if call != nil {
+			call()
+		}
+	}
+}
+
+// Run delivers messages as their time comes, until ctx is done; what is under way then is lost.
+func (b *Bus) Run(ctx context.Context) error {
+	b.mu.Lock()
+	b.live = true
+	b.mu.Unlock()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(time.Hour)
+		if next, ok := b.Step(time.Now().UnixNano()); ok {
+			timer.Reset(time.Until(time.Unix(0, next)))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-b.wake:
+		}
+	}
+}
+
+// send puts a message on its way, or loses it, or sends it twice.
+func (b *Bus) send(m message) {
+	m.payload = slices.Clone(m.payload)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.live {
+		b.now = max(b.now, time.Now().UnixNano())
+	}
+	f := b.faults
+	if b.isCut(m.checker) || b.chance(f.Lose) {
+		return
+	}
+	b.enqueue(m, f.Delay+b.upTo(f.Jitter))
+	if b.chance(f.Repeat) {
+		b.enqueue(m, f.Delay+b.upTo(f.RepeatWithin))
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *Bus) enqueue(m message, after time.Duration) {
+	b.sent++
+	m.due, m.order = b.now+int64(after), b.sent
+	heap.Push(&b.queue, m)
+}
+
+// receiver finds who gets m now, and returns the call that hands it over; nil if nobody does.
+func (b *Bus) receiver(m message) func() {
+	if m.kind == events.KindReport || m.kind == events.KindHello {
+		return b.workerCall(m)
+	}
+	var to []*Checker
+	for _, c := range b.checkers {
+		if c.handle != nil && (m.checker == "" || m.checker == c.name) && !b.isCut(c.name) {
+			to = append(to, c)
+		}
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	return func() {
+		for _, c := range to {
+			c.handle(m.kind, m.payload)
+		}
+	}
+}
+
+func (b *Bus) workerCall(m message) func() {
+	workers := slices.DeleteFunc(slices.Clone(b.workers), func(w *Worker) bool { return w.handle == nil })
+	if len(workers) == 0 {
+		return nil
+	}
+	chosen := workers[b.rand.IntN(len(workers))]
+	answer := events.KindRefresh
+	if m.kind == events.KindHello {
+		answer = events.KindWelcome
+	}
+	reply := func(payload []byte) error {
+		b.send(message{kind: answer, checker: m.checker, payload: payload})
+		return nil
+	}
+	return func() {
+		if m.kind == events.KindHello {
+			for _, w := range workers {
+				w.handle(m.kind, m.payload, nil)
+			}
+		}
+		chosen.handle(m.kind, m.payload, reply)
+	}
+}
+
+func (b *Bus) isCut(checker string) bool {
+	return checker != "" && (b.cut[""] || b.cut[checker])
+}
+
+func (b *Bus) chance(share float64) bool { return share > 0 && b.rand.Float64() < share }
+
+func (b *Bus) upTo(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return time.Duration(b.rand.Int64N(int64(d)))
+}

@@ -1,0 +1,175 @@
+// Package natsbus carries events over core NATS.
+//
+// Subjects, below a namespace (so that fleets share a server), with the format's version inside, so
+// that no older part is handed what it cannot read:
+//
+//	<ns>.report.v1.<shard>.<checker>   a report, to one aggregator (queue group)
+//	<ns>.refresh.v1.<checker>          its answer
+//	<ns>.hello.v1.<checker>            a hello, to every aggregator; one of them answers
+//	<ns>.welcome.v1.<checker>          its answer
+//	<ns>.alarm.v1.<shard>              an alarm, to every checker
+//
+// A subject names its sender, so a server's accounts can hold each checker to its own. Nothing is
+// stored on the way and nothing is buffered while the server is away: a message that cannot be sent
+// now is an error, and the sender's own repeats make up for it.
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// queueGroup shares reports and hellos among the aggregators.
+const queueGroup = "aggregators"
+
+var token = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Connect returns a connection for a carrier: it tries forever, in the background, also when the
+// server is not there yet, and buffers nothing meanwhile (a buffer would deliver old reports in a
+// burst, after their repeats). The error is for a malformed URL or option only. Further options,
+// such as credentials and handlers, come last and win.
+func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
+	all := append([]nats.Option{
+		nats.Name(name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, time.Second),
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(5 * time.Second),
+		nats.MaxPingsOutstanding(2),
+	}, options...)
+	conn, err := nats.Connect(url, all...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	return conn, nil
+}
+
+// CheckName returns an error unless name can be a namespace or a checker's name: 1 to 64 letters,
+// digits, '-' and '_'.
+func CheckName(name string) error {
+	if !token.MatchString(name) {
+		return fmt.Errorf("name %q: want 1 to 64 letters, digits, '-' or '_'", name)
+	}
+	return nil
+}
+
+// Checker is one checker's end. It is safe for concurrent use.
+type Checker struct {
+	conn       *nats.Conn
+	ns, name   string
+	refreshes  string
+	welcomes   string
+	helloTopic string
+}
+
+// NewChecker returns the end of the checker of this name, which must be unique in the namespace.
+// The connection stays the caller's to close.
+func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
+	if err := errors.Join(CheckName(namespace), CheckName(name)); err != nil {
+		return nil, err
+	}
+	return &Checker{
+		conn:       conn,
+		ns:         namespace,
+		name:       name,
+		refreshes:  namespace + ".refresh.v1." + name,
+		welcomes:   namespace + ".welcome.v1." + name,
+		helloTopic: namespace + ".hello.v1." + name,
+	}, nil
+}
+
+// Report sends a report to one of the aggregators. It does not wait for the server; the error says
+// that the report certainly was not sent.
+func (c *Checker) Report(shard uint32, report []byte) error {
+	subject := c.ns + ".report.v1." + strconv.FormatUint(uint64(shard), 10) + "." + c.name
+	if err := c.conn.PublishRequest(subject, c.refreshes, report); err != nil {
+		return fmt.Errorf("publish report: %w", err)
+	}
+	return nil
+}
+
+// Hello sends a hello to every aggregator; one of them answers.
+func (c *Checker) Hello(hello []byte) error {
+	if err := c.conn.PublishRequest(c.helloTopic, c.welcomes, hello); err != nil {
+		return fmt.Errorf("publish hello: %w", err)
+	}
+	return nil
+}
+
+// Listen hands every refresh, welcome and alarm to h, possibly several at a time, until ctx is done.
+func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
+	for subject, kind := range map[string]events.Kind{
+		c.refreshes:          events.KindRefresh,
+		c.welcomes:           events.KindWelcome,
+		c.ns + ".alarm.v1.*": events.KindAlarm,
+	} {
+		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) { h(kind, m.Data) })
+		if err != nil {
+			return fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		defer unsubscribe(sub)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Worker is one aggregator's end. It is safe for concurrent use.
+type Worker struct {
+	conn *nats.Conn
+	ns   string
+}
+
+// NewWorker returns the end of one aggregator. The connection stays the caller's to close.
+func NewWorker(conn *nats.Conn, namespace string) (*Worker, error) {
+	if err := CheckName(namespace); err != nil {
+		return nil, err
+	}
+	return &Worker{conn: conn, ns: namespace}, nil
+}
+
+// Alarm sends an alarm to every checker.
+func (w *Worker) Alarm(shard uint32, alarm []byte) error {
+	if err := w.conn.Publish(w.ns+".alarm.v1."+strconv.FormatUint(uint64(shard), 10), alarm); err != nil {
+		return fmt.Errorf("publish alarm: %w", err)
+	}
+	return nil
+}
+
+// Serve hands this aggregator's share of reports and hellos to h, possibly several at a time, until
+// ctx is done. A hello that is another aggregator's to answer comes with a nil reply.
+func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
+	reports, hellos := w.ns+".report.v1.*.*", w.ns+".hello.v1.*"
+	answered := func(kind events.Kind) nats.MsgHandler {
+		return func(m *nats.Msg) { h(kind, m.Data, m.Respond) }
+	}
+	reportSub, err := w.conn.QueueSubscribe(reports, queueGroup, answered(events.KindReport))
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", reports, err)
+	}
+	defer unsubscribe(reportSub)
+	helloSub, err := w.conn.QueueSubscribe(hellos, queueGroup, answered(events.KindHello))
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", hellos, err)
+	}
+	defer unsubscribe(helloSub)
+	noteSub, err := w.conn.Subscribe(hellos, func(m *nats.Msg) { h(events.KindHello, m.Data, nil) })
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", hellos, err)
+	}
+	defer unsubscribe(noteSub)
+	<-ctx.Done()
+	return nil
+}
+
+// unsubscribe fails only when the connection or the subscription is closed already.
+func unsubscribe(s *nats.Subscription) { _ = s.Unsubscribe() }

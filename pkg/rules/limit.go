@@ -1,0 +1,80 @@
+package rules
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+const day = 24 * time.Hour
+
+var (
+	// unitWords are the units of N/unit.
+	unitWords = map[string]time.Duration{
+		"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day, "week": 7 * day,
+		"s": time.Second, "m": time.Minute, "h": time.Hour, "d": day, "w": 7 * day,
+	}
+	// spanUnits are the units of N/span, as in 1h30m.
+	spanUnits = map[string]time.Duration{
+		"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day, "w": 7 * day,
+	}
+)
+
+// parseLimit reads N/unit or N/span. Its errors are made to follow the text itself.
+func parseLimit(text string) (hits int64, span time.Duration, err error) {
+	number, per, ok := strings.Cut(text, "/")
+	if !ok {
+		return 0, 0, fmt.Errorf("want hits per time, such as 15/second or 3000/10m")
+	}
+	if number == "" || !allDigits(number) {
+		return 0, 0, fmt.Errorf("%.40q is not a whole number of hits", number)
+	}
+	hits, err = strconv.ParseInt(number, 10, 64)
+	if err != nil || hits < 1 || hits > window.MaxCount {
+		return 0, 0, fmt.Errorf("%.40s hits: want 1 to %d", number, window.MaxCount)
+	}
+	if unit, ok := unitWords[per]; ok {
+		return hits, unit, nil
+	}
+	if per == "" || per[0] < '0' || per[0] > '9' {
+		return 0, 0, fmt.Errorf("unknown unit %.40q (want second, minute, hour, day, week or a span such as 10m)", per)
+	}
+	span, err = parseSpan(per)
+	return hits, span, err
+}
+
+// parseSpan reads numbers with units, the largest unit first: 90s, 1h30m, 250ms. Not
+// time.ParseDuration, which knows no days and takes fractions, signs and any order.
+func parseSpan(text string) (time.Duration, error) {
+	var span time.Duration
+	for rest, smallest := text, window.MaxLength; rest != ""; {
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+		rest = rest[len(digits):]
+		name := rest[:len(rest)-len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyz"))]
+		rest = rest[len(name):]
+		unit, ok := spanUnits[name]
+		if digits == "" || !ok {
+			return 0, fmt.Errorf("%.40q is not a span (want whole numbers of w, d, h, m, s or ms, such as 10m or 1h30m)", text)
+		}
+		if unit >= smallest {
+			return 0, fmt.Errorf("span %.40q: each unit at most once, the largest first, such as 1h30m", text)
+		}
+		smallest = unit
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n > int64((window.MaxLength-span)/unit) {
+			return 0, fmt.Errorf("span %.40q: want at most 366 days", text)
+		}
+		span += time.Duration(n) * unit
+	}
+	if span == 0 {
+		return 0, fmt.Errorf("span %.40q: want more than 0", text)
+	}
+	return span, nil
+}
+
+func allDigits(text string) bool {
+	return strings.Trim(text, "0123456789") == ""
+}

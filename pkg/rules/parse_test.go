@@ -1,0 +1,168 @@
+package rules
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// demo is what deploy/rules.yaml says.
+var demo = []Rule{
+	{Name: "per-user", Key: []string{"user"}, Limit: 15, Window: window.Shape{Length: time.Second, Buckets: 1}},
+	{Name: "create-per-user", Match: []identity.Attribute{{Name: "api", Value: "createURL"}}, Key: []string{"user", "api"},
+		Limit: 100, Window: window.Shape{Length: time.Hour, Buckets: 60}},
+}
+
+func TestTheExampleFile(t *testing.T) {
+	set, err := Load("../../deploy/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, set, demo...)
+}
+
+func expect(t *testing.T, set *Set, want ...Rule) {
+	t.Helper()
+	got := set.Rules()
+	if len(got) != len(want) {
+		t.Fatalf("got %d rules, want %d", len(got), len(want))
+	}
+	for i, r := range got {
+		// An absent match is nil and an empty one is not; they mean the same.
+		if len(r.Match) == 0 && len(want[i].Match) == 0 {
+			want[i].Match = r.Match
+		}
+		if !reflect.DeepEqual(*r, want[i]) {
+			t.Errorf("rule %d: got %+v, want %+v", i, *r, want[i])
+		}
+	}
+}
+
+func TestEveryField(t *testing.T) {
+	full := Rule{Name: "a/b:ü", Match: []identity.Attribute{{Name: "method", Value: "POST"}, {Name: "empty", Value: ""}},
+		Key: []string{"user", "header:X-Key"}, OnMissing: Empty, OnOutage: Closed, Limit: 3000,
+		Window: window.Shape{Length: 10 * time.Minute, Buckets: 1, Fixed: true}}
+	plain := Rule{Name: "a", Key: []string{"u"}, Limit: 1, Window: window.Shape{Length: time.Second, Buckets: 1}}
+	with := func(change func(*Rule)) Rule { r := plain; change(&r); return r }
+	for _, tt := range []struct {
+		why, yaml string
+		want      Rule
+	}{
+		{"all at once", "rules:\n- name: a/b:ü\n  match: {method: POST, empty: ''}\n  key: [user, 'header:X-Key']\n  on_missing: empty\n" +
+			"  on_outage: closed\n  limit: 3000/10m\n  buckets: 1\n  algorithm: fixed_window\n", full},
+		{"defaults", one(), plain},
+		{"the defaults in words", one("match: {}", "on_missing: skip", "on_outage: open", "buckets: 1", "algorithm: sliding_window"), plain},
+		{"deny", one("on_missing: deny"), with(func(r *Rule) { r.OnMissing = Deny })},
+		{"buckets", one("buckets: 1000"), with(func(r *Rule) { r.Window.Buckets = 1000 })},
+		{"quoted", one(`"on_outage": "closed"`), with(func(r *Rule) { r.OnOutage = Closed })},
+		{"a number that is said to be a string", one("match: {v: !!str 2}"), with(func(r *Rule) { r.Match = []identity.Attribute{{Name: "v", Value: "2"}} })},
+		{"CRLF", strings.ReplaceAll(one("buckets: 2"), "\n", "\r\n"), with(func(r *Rule) { r.Window.Buckets = 2 })},
+		{"a byte order mark", "\ufeff" + one(), plain},
+		{"one document with its marks", "%YAML 1.1\n---\n" + one() + "...\n", plain},
+		{"JSON", `{"rules":[{"name":"a","key":["u"],"limit":"1/second"}]}`, plain},
+		{"no line end", strings.TrimSuffix(one(), "\n"), plain},
+		{"comments", "# é\n" + strings.ReplaceAll(one("buckets: 1"), "\n", " # c\n"), plain},
+	} {
+		set, err := Parse([]byte(tt.yaml))
+		if err != nil {
+			t.Errorf("%s: %v", tt.why, err)
+			continue
+		}
+		expect(t, set, tt.want)
+	}
+}
+
+// one is a file of one rule with more fields, each on a line of its own from line 5 on.
+func one(fields ...string) string {
+	text := "rules:\n- name: a\n  key: [u]\n  limit: 1/s\n"
+	for _, field := range fields {
+		text += "  " + field + "\n"
+	}
+	return text
+}
+
+func TestAllWithinTheSizeIsAccepted(t *testing.T) {
+	text := "rules:\n" + many(15_000, "- {name: r%d, key: [u], limit: 1/s}\n")
+	text += strings.Repeat("#", MaxSize-len(text))
+	set, err := Parse([]byte(text))
+	if err != nil || len(set.Rules()) != 15_000 {
+		t.Fatal(err)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if _, err := Load(write("right.yaml", one())); err != nil {
+		t.Error(err)
+	}
+	for _, tt := range []struct{ path, want string }{
+		{write("rules.yaml", limited("15/fortnight")), "rules.yaml:4:10: limit: \"15/fortnight\": unknown unit"},
+		{write("long.yaml", one()+strings.Repeat("#", 2*MaxSize)), "long.yaml: is longer than"},
+		{write("empty.yaml", ""), "empty.yaml:1:1: is empty"},
+	} {
+		_, err := Load(tt.path)
+		if err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, tt.want)) {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+	if _, err := Load(filepath.Join(dir, "none.yaml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := Load(dir); err == nil {
+		t.Error("a directory was loaded")
+	}
+}
+
+// FuzzParse: no input panics, every refusal has a reason, and what was accepted is
+// accepted again.
+func FuzzParse(f *testing.F) {
+	example, err := os.ReadFile("../../deploy/rules.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{string(example), one(), one("match: {a: b}", "buckets: 10", "algorithm: sliding_window"),
+		one("algorithm: fixed_window", "on_outage: closed", "on_missing: deny"), "rules: &r [*r]\n", one("<<: {a: b}"), laughs(),
+		one() + "---\n" + one(), "\ufeff" + one(), "rules:\r\n- name: 'a\r\n", "? [a]\n: {b: - c}\n", "a: |2\n   b\n #c\n", "%TAG ! a\n---\n!b\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, err := Parse(data)
+		if err != nil {
+			refusal, ok := errors.AsType[*Error](err)
+			if !ok || refusal.Reason == "" || set != nil {
+				t.Fatalf("%v, %+v", set, err)
+			}
+			if lines := strings.Count(string(data), "\n") + 1; refusal.Line > lines && !strings.ContainsAny(string(data), "\r\u0085\u2028\u2029") {
+				t.Fatalf("line %d of %d: %v", refusal.Line, lines, err)
+			}
+			return
+		}
+		var copies []Rule
+		for _, r := range set.Rules() {
+			copies = append(copies, *r)
+		}
+		again, err := NewSet(copies...)
+		if err != nil {
+			t.Fatalf("refused the second time: %v", err)
+		}
+		if !slices.EqualFunc(set.Rules(), again.Rules(), func(a, b *Rule) bool { return reflect.DeepEqual(a, b) }) {
+			t.Fatal("changed the second time")
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Each refusal with its line, column and reason.
+func TestRefusals(t *testing.T) {
+	long := strings.Repeat("x", 129)
+	for _, tt := range []struct{ why, yaml, want string }{
+		// The file as a whole.
+		{"empty", "", "1:1: is empty"},
+		{"only comments", "# a\n\n# b\n", "1:1: is empty"},
+		{"an empty document", "# a\n---", "2:1: is empty"},
+		{"nothing in a word", "~\n", "1:1: is empty"},
+		{"no mapping", "- a\n", "1:1: file: want a mapping, got a list"},
+		{"a string", "a\n", "1:1: file: want a mapping, got a string"},
+		{"no rules", "{}\n", "1:1: rules: is missing"},
+		{"rules of nothing", "rules:\n", "1:7: rules: want a list, got nothing"},
+		{"rules: a mapping", "rules: {a: b}\n", "1:8: rules: want a list, got a mapping"},
+		{"an empty list", "rules: []\n", "1:8: rules: there are no rules"},
+		{"unknown field", "rulez: []\n", `1:1: unknown field "rulez" (want rules)`},
+		{"two documents", one() + "---\n" + one(), "5:1: a second document: want one"},
+		{"a second one that is empty", one() + "---\n", "5:1: a second document: want one"},
+		{"a second one that is broken", one() + "---\n[", "6:1: not YAML: "},
+		{"a rule of nothing", "rules:\n- \n", "rule: want a mapping, got nothing"},
+		{"a rule that is a list", "rules:\n- [a]\n", "2:3: rule: want a mapping, got a list"},
+		{"a rule with an unknown field", one("limits: 2/s"), `5:3: unknown field "limits" (want name, match, key, on_missing, limit, buckets, algorithm, on_outage)`},
+		{"a field twice", one("limit: 2/s"), `5:3: field "limit" occurs twice, first on line 4`},
+		{"rules twice", one() + "rules: []\n", `5:1: field "rules" occurs twice, first on line 1`},
+		{"a field name that is no string", one("1: a"), "5:3: rule: field name: want a string, got a number"},
+		{"a field name that is a list", one("? [a]\n  : b"), "5:5: rule: field name: want a single value, got a list"},
+
+		// Each field.
+		{"name missing", "rules:\n- key: [u]\n  limit: 1/s\n", "2:3: name: is missing"},
+		{"key missing", "rules:\n- name: a\n  limit: 1/s\n", "2:3: key: is missing"},
+		{"limit missing", "rules:\n- name: a\n  key: [u]\n", "2:3: limit: is missing"},
+		{"name a number", named("12"), "2:9: name: want a string, got a number (write it in quotes)"},
+		{"name a truth value", named("true"), "2:9: name: want a string, got a truth value"},
+		{"name a date", named("2026-03-05"), "2:9: name: want a string, got a date"},
+		{"name nothing", named("~"), "2:9: name: want a string, got nothing"},
+		{"name a list", named("[a]"), "2:9: name: want a single value, got a list"},
+		{"name empty", named("''"), "2:9: name: is empty"},
+		{"name too long", named(long), "2:9: name: has 129 bytes: want at most 128"},
+		{"name with a space", named("a b"), "2:9: name: contains ' '"},
+		{"name with a line end", named(`"a\nb"`), `2:9: name: contains '\n'`},
+		{"name with a NUL", named(`"a\0b"`), `2:9: name: contains '\x00'`},
+		{"name with a no-break space", named(`"a\_b"`), `2:9: name: contains '\u00a0'`},
+		{"name with a zero-width space", named(`"a\u200bb"`), `2:9: name: contains '\u200b'`},
+		{"name of an earlier rule", one() + "- name: a\n  key: [u]\n  limit: 2/s\n", `5:9: name: "a" is the name of an earlier rule`},
+		{"a foreign tag", named("!secret a"), `2:9: name: want a string, got a value tagged "!secret"`},
+		{"a binary name", named("!!binary YQ=="), `got a value tagged "!!binary"`},
+		{"match a list", one("match: [api]"), "5:10: match: want a mapping, got a list"},
+		{"match nothing", one("match:"), "5:9: match: want a mapping, got nothing"},
+		{"match a number", one("match: {a: b, version: 2}"), `5:26: match: "version": want a string, got a number (write it in quotes)`},
+		{"match a list", one("match: {api: [a, b]}"), `5:16: match: "api": want a single value, got a list`},
+		{"match twice", one("match: {api: a, api: b}"), `5:19: field "api" occurs twice, first on line 5`},
+		{"match without a name", one("match: {a: b, '': c}"), `5:17: match: attribute "": is empty`},
+		{"match tagged as a set", one("match: !!set {a, b}"), `5:10: match: want a mapping, got a value tagged "!!set"`},
+		{"match too much", one("match: {" + many(65, "a%d: b,") + "}"), "5:10: match: has 65 attributes: want at most 64"},
+		{"key a string", keyed("user"), "3:8: key: want a list, got a string"},
+		{"key empty", keyed("[]"), "3:8: key: is empty: want the attributes"},
+		{"key twice", keyed("[a, b, a]"), `3:15: key: attribute "a" occurs twice`},
+		{"key a number", keyed("[a, 1]"), "3:12: key: want a string, got a number"},
+		{"key with an empty name", keyed("[a, '']"), `3:12: key: attribute "": is empty`},
+		{"key with a space", keyed("[a, b c]"), `3:12: key: attribute "b c": contains ' '`},
+		{"key a block list", keyed("\n  - a\n  - a"), `5:5: key: attribute "a" occurs twice`},
+		{"key too long", keyed("[" + many(65, "a%d,") + "]"), "3:8: key: has 65 attributes: want at most 64"},
+		{"on_missing", one("on_missing: Skip"), `5:15: on_missing: "Skip": want skip or deny or empty`},
+		{"on_missing a truth value", one("on_missing: true"), "5:15: on_missing: want a string, got a truth value"},
+		{"on_missing nothing", one("on_missing:"), "5:14: on_missing: want a string, got nothing"},
+		{"on_outage", one("on_outage: deny"), `5:14: on_outage: "deny": want open or closed`},
+		{"algorithm", one("algorithm: token_bucket"), `5:14: algorithm: "token_bucket": want sliding_window or fixed_window`},
+		{"limit", limited("15/fortnight"), `4:10: limit: "15/fortnight": unknown unit "fortnight" (want second, minute, hour, day, week or a span such as 10m)`},
+		{"limit a number", limited("15"), "4:10: limit: want a string, got a number"},
+		{"limit of nothing", limited("0/s"), `4:10: limit: "0/s": 0 hits: want 1 to 1000000000000000`},
+		{"limit far too long", limited(strings.Repeat("9", 1000) + "/s"), "4:10: limit: "},
+		{"limit a list", limited("[1/s, 2/m]"), "4:10: limit: want a single value, got a list"},
+		{"buckets a string", one("buckets: many"), `5:12: buckets: "many": want a whole number from 1`},
+		{"buckets quoted", one("buckets: '6'"), `5:12: buckets: "6": want a whole number`},
+		{"buckets a fraction", one("buckets: 1.5"), `5:12: buckets: "1.5": want a whole number`},
+		{"buckets octal", one("buckets: 010"), `5:12: buckets: "010": want a whole number`},
+		{"buckets 0", one("buckets: 0"), `5:12: buckets: "0": want a whole number from 1`},
+		{"buckets negative", one("buckets: -1"), `5:12: buckets: "-1": want a whole number from 1`},
+		{"buckets too many", one("buckets: 1441"), "5:12: buckets: 1441 buckets: want 1 to 1440"},
+		{"buckets beyond int64", one("buckets: 99999999999999999999"), "5:12: buckets: "},
+		{"buckets that do not divide", one("buckets: 60"), "5:12: buckets: 60 buckets: 1s cut into 60 is not a whole number of milliseconds"},
+		{"buckets of a fixed window", one("buckets: 2", "algorithm: fixed_window"), "5:12: buckets: 2 buckets: a fixed window has 1"},
+
+		// Anchors, aliases, merges.
+		{"an anchor", one("on_outage: &o open"), "5:14: on_outage: anchors and aliases are not supported"},
+		{"an alias", "rules:\n- &r {name: a, key: [u], limit: 1/s}\n- *r\n", "2:3: rule: anchors and aliases are not supported: write it out"},
+		{"an alias as a field name", "&n name: x\n*n : y\n", "1:1: file: field name: anchors and aliases are not supported"},
+		{"an alias to itself", "rules: &r [*r]\n", "1:8: rules: anchors and aliases are not supported"},
+		{"an alias to nothing", one("match: *x"), "5:3: not YAML: unknown anchor 'x' referenced"},
+		{"a merge key", one("<<: {buckets: 2}"), "5:3: rule: field name: merge keys are not supported"},
+		{"a merge key in match", one("match: {<<: {a: b}}"), "5:11: match: field name: merge keys are not supported"},
+		{"a quoted one is a name like others", one("'<<': {}"), `5:3: unknown field "<<"`},
+		{"a thousand million laughs", laughs(), "1:1: unknown field \"a0\""},
+
+		// No YAML, no text, too much of it.
+		{"a tab", "rules:\n\t- name: a\n", "2:2: not YAML: found character that cannot start any token"},
+		{"bad indentation", "rules:\n- name: a\n  key: [u]\n limit: 1/s\n", "4:2: not YAML: did not find expected"},
+		{"bad indentation, second rule", one() + one()[7:] + " key: [v]\n", "8:2: not YAML: did not find expected"},
+		{"an open list", "rules:\n- name: a\n  key: [u\n  limit: 1/s\n", "3:3: not YAML: did not find expected ',' or ']'"},
+		{"an open quote", "rules:\n- name: 'a\n  key: [u]\n", "2:1: not YAML: found unexpected end of stream"},
+		{"on the first line", "rules: ]\n", "1:1: not YAML: did not find expected node content"},
+		{"no colon", "rules:\n- name a\n  key: [u]\n", "3:3: not YAML: mapping values are not allowed"},
+		{"NUL", "rules:\n- name: a\x00b\n", "2:10: character U+0000 is not allowed"},
+		{"NUL after a letter of two bytes", "# é\x00\n", "1:4: character U+0000 is not allowed"},
+		{"DEL", "a\x7f", "1:2: character U+007F is not allowed"},
+		{"a second byte order mark", "\ufeff\ufeff" + one(), "1:1: character U+FEFF is not allowed"},
+		{"not UTF-8", "rules:\n- name: \xff\n", "2:9: byte 0xff is not UTF-8"},
+		{"UTF-16", "\xff\xfer\x00", "1:1: byte 0xff is not UTF-8"},
+		{"a directory of NULs", strings.Repeat("\x00", 100), "1:1: character U+0000"},
+		{"too deep", "rules: " + strings.Repeat("[", 100_000), "1:1: not YAML: exceeded max depth"},
+		{"deep, but not too deep", "rules: " + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000), "1:9: rule: want a mapping, got a list"},
+		{"too long", one() + strings.Repeat("#", MaxSize), "is longer than 1048576 bytes"},
+	} {
+		_, err := Parse([]byte(tt.yaml))
+		refusal, ok := errors.AsType[*Error](err)
+		if !ok {
+			t.Errorf("%s: got %v, want %q", tt.why, err, tt.want)
+			continue
+		}
+		got := refusal.Reason
+		if refusal.Line > 0 {
+			got = fmt.Sprintf("%d:%d: %s", refusal.Line, refusal.Column, got)
+		}
+		if !strings.Contains(got, tt.want) || tt.want[0] >= '1' && tt.want[0] <= '9' && !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.why, got, tt.want)
+		}
+		if len(got) > 500 {
+			t.Errorf("%s: the error has %d bytes", tt.why, len(got))
+		}
+	}
+}
+
+func named(name string) string {
+	return "rules:\n- name: " + name + "\n  key: [u]\n  limit: 1/s\n"
+}
+
+func keyed(key string) string {
+	return "rules:\n- name: a\n  key: " + key + "\n  limit: 1/s\n"
+}
+
+func limited(limit string) string {
+	return "rules:\n- name: a\n  key: [u]\n  limit: " + limit + "\n"
+}
+
+func many(n int, format string) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, format, i)
+	}
+	return text.String()
+}
+
+// laughs would be 9^9 strings if aliases were followed.
+func laughs() string {
+	text := "a0: &a0 [" + strings.Repeat("ha,", 9) + "]\n"
+	for i := range 9 {
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.Repeat(fmt.Sprintf("*a%d,", i), 9))
+	}
+	return text
+}

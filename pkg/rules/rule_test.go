@@ -1,0 +1,161 @@
+package rules
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+func TestFind(t *testing.T) {
+	second := window.Shape{Length: time.Second, Buckets: 1}
+	set, err := NewSet(
+		Rule{Name: "all", Key: []string{"user"}, Limit: 1, Window: second},
+		Rule{Name: "create", Key: []string{"user"}, Limit: 1, Window: second, Match: []identity.Attribute{{Name: "api", Value: "create"}}},
+		Rule{Name: "post", Key: []string{"user"}, Limit: 1, Window: second,
+			Match: []identity.Attribute{{Name: "api", Value: "create"}, {Name: "method", Value: "POST"}}},
+		Rule{Name: "anonymous", Key: []string{"ip"}, Limit: 1, Window: second, Match: []identity.Attribute{{Name: "user", Value: ""}}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		why   string
+		attrs identity.Attributes
+		want  string
+	}{
+		{"no attributes", nil, "all"},
+		{"one of two is not enough", identity.Attributes{{Name: "api", Value: "create"}}, "all create"},
+		{"all must be equal", identity.Attributes{{Name: "method", Value: "POST"}, {Name: "api", Value: "create"}}, "all create post"},
+		{"and exactly", identity.Attributes{{Name: "method", Value: "post"}, {Name: "api", Value: "Create"}}, "all"},
+		{"an empty value equals an empty one", identity.Attributes{{Name: "user", Value: ""}}, "all anonymous"},
+	} {
+		var names []string
+		for _, r := range set.Find(nil, tt.attrs) {
+			names = append(names, r.Name)
+		}
+		if got := strings.Join(names, " "); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.why, got, tt.want)
+		}
+	}
+	if r, ok := set.Lookup("post"); !ok || r.Name != "post" {
+		t.Errorf("Lookup: %v, %v", r, ok)
+	}
+	if r, ok := set.Lookup("put"); ok || r != nil {
+		t.Errorf("Lookup of none: %v, %v", r, ok)
+	}
+
+	found, key := make([]*Rule, 0, 8), make([]byte, 0, 2*identity.MaxKey)
+	attrs := identity.Attributes{{Name: "method", Value: "POST"}, {Name: "api", Value: "create"}, {Name: "user", Value: "a"}}
+	if n := testing.AllocsPerRun(100, func() {
+		for _, r := range set.Find(found, attrs) {
+			r.AppendKey(key, attrs)
+		}
+	}); n != 0 {
+		t.Errorf("Find and AppendKey: %v allocations", n)
+	}
+}
+
+func TestKeyOfARule(t *testing.T) {
+	for _, tt := range []struct {
+		why       string
+		onMissing OnMissing
+		attrs     identity.Attributes
+		want      string
+		ok        bool
+	}{
+		{"all there", Skip, identity.Attributes{{Name: "api", Value: "c"}, {Name: "user", Value: "a"}}, "k:a|c", true},
+		{"one missing", Skip, identity.Attributes{{Name: "user", Value: "a"}}, "k:", false},
+		{"one missing", Deny, identity.Attributes{{Name: "user", Value: "a"}}, "k:", false},
+		{"one missing counts as empty", Empty, identity.Attributes{{Name: "user", Value: "a"}}, "k:a|", true},
+		{"all missing count as one entity", Empty, nil, "k:|", true},
+		{"an empty value is there", Skip, identity.Attributes{{Name: "api", Value: ""}, {Name: "user", Value: ""}}, "k:|", true},
+	} {
+		r := Rule{Key: []string{"user", "api"}, OnMissing: tt.onMissing}
+		key, ok := r.AppendKey([]byte("k:"), tt.attrs)
+		if string(key) != tt.want || ok != tt.ok {
+			t.Errorf("%s (%v): got %q, %v, want %q, %v", tt.why, tt.onMissing, key, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
+	right := Rule{Name: "a", Key: []string{"u"}, Limit: 1, Window: window.Shape{Length: time.Second, Buckets: 1}}
+	pair := func(name string) identity.Attribute { return identity.Attribute{Name: name} }
+	for _, tt := range []struct {
+		change func(*Rule)
+		want   string // part of the reason; "" if it is right
+	}{
+		{func(r *Rule) {}, ""},
+		{func(r *Rule) { r.Window.Buckets = 0 }, ""},
+		{func(r *Rule) { r.Name = strings.Repeat("x", 128) }, ""},
+		{func(r *Rule) { r.Limit = window.MaxCount }, ""},
+		{func(r *Rule) { r.Name = "" }, `rule 2 (""): name: is empty`},
+		{func(r *Rule) { r.Name = "a b" }, `rule 2 ("a b"): name: contains ' '`},
+		{func(r *Rule) { r.Name = "\xff" }, "name: is not UTF-8"},
+		{func(r *Rule) { r.Name = strings.Repeat("x", 129) }, "name: has 129 bytes"},
+		{func(r *Rule) { r.Name = "first" }, `name: "first" is the name of an earlier rule`},
+		{func(r *Rule) { r.Match = []identity.Attribute{pair("a"), pair("a")} }, `match: attribute "a" occurs twice`},
+		{func(r *Rule) { r.Match = []identity.Attribute{pair("")} }, `match: attribute "": is empty`},
+		{func(r *Rule) { r.Match = make([]identity.Attribute, 65) }, "match: has 65 attributes"},
+		{func(r *Rule) { r.Key = nil }, "key: is empty"},
+		{func(r *Rule) { r.Key = []string{"u", "u"} }, `key: attribute "u" occurs twice`},
+		{func(r *Rule) { r.Key = []string{""} }, `key: attribute "": is empty`},
+		{func(r *Rule) { r.OnMissing = 3 }, "on_missing: 3 is not one of"},
+		{func(r *Rule) { r.OnOutage = 2 }, "on_outage: 2 is not one of"},
+		{func(r *Rule) { r.Limit = 0 }, "limit: 0: want 1 to"},
+		{func(r *Rule) { r.Limit = -1 }, "limit: -1: want 1 to"},
+		{func(r *Rule) { r.Limit = window.MaxCount + 1 }, "want 1 to 1000000000000000"},
+		{func(r *Rule) { r.Window.Length = 0 }, "limit: window of 0s"},
+		{func(r *Rule) { r.Window.Length = time.Millisecond + 1 }, "limit: window of 1.000001ms"},
+		{func(r *Rule) { r.Window.Buckets = 7 }, "buckets: 7 buckets"},
+		{func(r *Rule) { r.Window.Buckets = 2; r.Window.Fixed = true }, "buckets: 2 buckets: a fixed window has 1"},
+	} {
+		first, r := right, right
+		first.Name = "first"
+		tt.change(&r)
+		_, err := NewSet(first, r)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want %q", err, tt.want)
+		}
+		if refusal, ok := errors.AsType[*Error](err); err != nil && (!ok || refusal.Line != 0) {
+			t.Errorf("%v is a %T", err, err)
+		}
+	}
+	if _, err := NewSet(); err == nil {
+		t.Error("a set of no rules was made")
+	}
+}
+
+func TestASetDoesNotChange(t *testing.T) {
+	mine := Rule{Name: "a", Match: []identity.Attribute{{Name: "api", Value: "x"}}, Key: []string{"u"}, Limit: 1,
+		Window: window.Shape{Length: time.Second, Buckets: 1}}
+	set, err := NewSet(mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine.Match[0].Value, mine.Key[0] = "y", "v"
+	set.Rules()[0] = nil
+	r, ok := set.Lookup("a")
+	if !ok || r.Match[0].Value != "x" || !slices.Equal(r.Key, []string{"u"}) || set.Rules()[0] != r {
+		t.Errorf("changed from outside: %+v", r)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, tt := range []struct {
+		got  interface{ String() string }
+		want string
+	}{
+		{Skip, "skip"}, {Deny, "deny"}, {Empty, "empty"}, {OnMissing(3), "invalid"},
+		{Open, "open"}, {Closed, "closed"}, {OnOutage(2), "invalid"},
+	} {
+		if tt.got.String() != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}

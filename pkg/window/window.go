@@ -1,0 +1,120 @@
+// Package window holds the arithmetic of a window: from the counts of its buckets
+// and a time, whether a hit fits, what remains, and when to come again.
+//
+// A bucket is one aligned slice of time, floor(unix time / size). A sliding window
+// of length W is made of B buckets of W/B. Its estimate is the B newest buckets in
+// full, and the one before them weighted by the share of it that still lies in the
+// window. B = 1 is the classic two-counter form: previous × overlap + current. A
+// fixed window counts its current bucket and nothing else.
+//
+// A hit of some cost is admitted if and only if estimate + cost <= limit. This is
+// decided in whole numbers, so that every party comes to the same answer.
+//
+// Everything here is pure. Times are Unix nanoseconds, nothing reads a clock,
+// allocates, or keeps state, and all of it may be called from any goroutine.
+package window
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+const (
+	// MaxLength is the longest window.
+	MaxLength = 366 * 24 * time.Hour
+	// MaxBuckets is the most buckets a window can be cut into: one a minute for a day.
+	MaxBuckets = 1440
+	// MaxCount is the largest limit, cost or count of a bucket that offpath accepts.
+	// It is exact as a float64, which is what the store's Lua scripts compute with.
+	MaxCount = int64(1e15)
+)
+
+// Shape is how a window is cut into buckets. Its methods hold for a shape that
+// Validate accepts; for others their results mean nothing, and they may panic.
+type Shape struct {
+	// Length is how far back the window reaches; at most MaxLength.
+	Length time.Duration
+	// Buckets is how many buckets make up Length, from 1 to MaxBuckets. More follow
+	// the true rolling count more closely, and cost memory and time in proportion.
+	Buckets int
+	// Fixed makes a fixed window: only the current bucket counts. Buckets must be 1.
+	Fixed bool
+}
+
+// Validate says what is wrong with the shape, or nil. A bucket must be a whole
+// number of milliseconds, so that its number and its expiry agree everywhere.
+func (s Shape) Validate() error {
+	switch {
+	case s.Length <= 0:
+		return fmt.Errorf("window of %v: want more than 0", s.Length)
+	case s.Length > MaxLength:
+		return fmt.Errorf("window of %v: want at most 366 days", s.Length)
+	case s.Length%time.Millisecond != 0:
+		return fmt.Errorf("window of %v: want a whole number of milliseconds", s.Length)
+	case s.Buckets < 1 || s.Buckets > MaxBuckets:
+		return fmt.Errorf("%d buckets: want 1 to %d", s.Buckets, MaxBuckets)
+	case s.Fixed && s.Buckets != 1:
+		return fmt.Errorf("%d buckets: a fixed window has 1", s.Buckets)
+	case s.Length%(time.Duration(s.Buckets)*time.Millisecond) != 0:
+		return fmt.Errorf("%d buckets: %v cut into %d is not a whole number of milliseconds", s.Buckets, s.Length, s.Buckets)
+	}
+	return nil
+}
+
+// BucketSize is the length of one bucket.
+func (s Shape) BucketSize() time.Duration {
+	if s.Buckets == 1 {
+		return s.Length // by far the commonest, and a division saved
+	}
+	return s.Length / time.Duration(s.Buckets)
+}
+
+// Live is how many buckets a window can touch, and so how many counts the other
+// methods take: Buckets and the one that is just leaving, or 1 if Fixed.
+func (s Shape) Live() int {
+	if s.Fixed {
+		return 1
+	}
+	return s.Buckets + 1
+}
+
+// Bucket is the number of the bucket that now lies in: floor(now / size), also
+// before 1970.
+func (s Shape) Bucket(now int64) int64 {
+	size := int64(s.BucketSize())
+	bucket := now / size
+	if now%size < 0 {
+		bucket--
+	}
+	return bucket
+}
+
+// End is the first nanosecond after the bucket. Ends that no int64 can hold, which
+// only an absurd bucket has, are cut to the nearest that it can.
+func (s Shape) End(bucket int64) int64 {
+	size := int64(s.BucketSize())
+	if bucket >= math.MaxInt64/size {
+		return math.MaxInt64
+	}
+	if bucket < math.MinInt64/size-1 {
+		return math.MinInt64
+	}
+	return (bucket + 1) * size
+}
+
+// Gone reports whether the bucket has left every window that ends at now or later.
+// A bucket of the future is not gone. Any number may be asked about.
+func (s Shape) Gone(bucket, now int64) bool {
+	// Not Bucket(now)-bucket >= Live(): with a bucket read from the wire that overflows.
+	return bucket <= s.Bucket(now)-int64(s.Live())
+}
+
+// elapsed is how far now lies into its bucket, from 0 to size-1.
+func elapsed(now, size int64) int64 {
+	into := now % size
+	if into < 0 {
+		into += size
+	}
+	return into
+}

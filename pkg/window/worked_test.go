@@ -1,0 +1,163 @@
+package window
+
+import (
+	"testing"
+	"time"
+)
+
+// The worked examples: each row is a step of a script, with its reason.
+
+// limiter is the least that can be made of this package: it counts the hits of one
+// key, under rules that must all let a hit pass.
+type limiter struct {
+	rules []*counter
+}
+
+type counter struct {
+	shape  Shape
+	limit  int64
+	counts map[int64]int64 // by bucket
+}
+
+func newLimiter(rules ...*counter) *limiter { return &limiter{rules: rules} }
+
+func rule(limit int64, s Shape) *counter {
+	return &counter{shape: s, limit: limit, counts: map[int64]int64{}}
+}
+
+func (c *counter) live(now int64) []int64 {
+	counts := make([]int64, c.shape.Live())
+	for i := range counts {
+		counts[i] = c.counts[c.shape.Bucket(now)-int64(i)]
+	}
+	return counts
+}
+
+// allow charges the hit to all rules if it fits all, else to none.
+func (l *limiter) allow(now int64) bool {
+	for _, c := range l.rules {
+		if c.shape.Remaining(c.live(now), c.limit, now) < 1 {
+			return false
+		}
+	}
+	for _, c := range l.rules {
+		c.counts[c.shape.Bucket(now)]++
+	}
+	return true
+}
+
+// at reads a time of one certain day.
+func at(t *testing.T, clock string) int64 {
+	when, err := time.Parse(time.DateTime, "2026-03-05 "+clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return when.UnixNano()
+}
+
+func TestThreePerMinute(t *testing.T) {
+	type step struct {
+		at   string
+		pass bool
+		why  string
+	}
+	for _, script := range []struct {
+		name  string
+		shape Shape
+		steps []step
+	}{
+		{"fixed window", Shape{Length: time.Minute, Buckets: 1, Fixed: true}, []step{
+			{"03:00:00", true, "first of this minute"},
+			{"03:00:10", true, "second"},
+			{"03:01:05", true, "first of a new minute"},
+			{"03:01:20", true, "second"},
+			{"03:01:45", true, "third"},
+			{"03:01:50", false, "fourth"},
+		}},
+		{"sliding, B = 1", Shape{Length: time.Minute, Buckets: 1}, []step{
+			{"03:00:00", true, "0 + 1"},
+			{"03:00:10", true, "1 + 1"},
+			{"03:01:05", true, "2·55/60 + 1 = 2.83"},
+			{"03:01:20", false, "2·40/60 + 1 + 1 = 3.33"},
+			{"03:01:45", true, "2·15/60 + 1 + 1 = 2.5, as the denied hit was not charged"},
+			{"03:01:50", false, "2·10/60 + 2 + 1 = 3.33"},
+		}},
+		{"sliding, B = 60", Shape{Length: time.Minute, Buckets: 60}, []step{
+			{"03:00:00", true, "0 + 1"},
+			{"03:00:10", true, "1 + 1"},
+			{"03:01:05", true, "3:00:00 has left: 1 + 1"},
+			{"03:01:20", true, "3:00:10 has left: 1 + 1"},
+			{"03:01:45", true, "2 + 1"},
+			{"03:01:50", false, "3:01:05, 3:01:20 and 3:01:45 are in: 3 + 1"},
+		}},
+	} {
+		l := newLimiter(rule(3, script.shape))
+		for _, s := range script.steps {
+			if got := l.allow(at(t, s.at)); got != s.pass {
+				t.Errorf("%s: %s: got %v, want %v: %s", script.name, s.at, got, s.pass, s.why)
+			}
+		}
+	}
+}
+
+func TestTwoCounters(t *testing.T) {
+	for _, tt := range []struct {
+		why               string
+		previous, current int64
+		limit             int64
+		at                string
+		count             float64
+		remaining         int64
+	}{
+		{"88·45/60 + 12", 88, 12, 100, "03:01:15", 78, 22},
+		{"400·15/60 + 250: the next makes 351 and is admitted", 400, 250, 500, "03:01:45", 350, 150},
+	} {
+		minute := Shape{Length: time.Minute, Buckets: 1}
+		counts, now := []int64{tt.current, tt.previous}, at(t, tt.at)
+		if got := minute.Count(counts, now); got != tt.count {
+			t.Errorf("%s: Count = %v, want %v", tt.why, got, tt.count)
+		}
+		if got := minute.Remaining(counts, tt.limit, now); got != tt.remaining {
+			t.Errorf("%s: Remaining = %d, want %d", tt.why, got, tt.remaining)
+		}
+		counts[0]++
+		if got := minute.Count(counts, now); got != tt.count+1 {
+			t.Errorf("%s: with the next, Count = %v, want %v", tt.why, got, tt.count+1)
+		}
+	}
+}
+
+func TestTenPerMinuteAndFiveHundredPerHour(t *testing.T) {
+	minute := rule(10, Shape{Length: time.Minute, Buckets: 1})
+	hour := rule(500, Shape{Length: time.Hour, Buckets: 60})
+	l := newLimiter(minute, hour)
+	for _, step := range []struct {
+		from, to string // once a minute, both included
+		offered  int
+		admitted int
+		why      string
+	}{
+		{"03:00:59", "03:00:59", 12, 10, "the minute lets 10 pass"},
+		{"03:01:59", "03:54:59", 12, 9, "10·1/60, then 9·1/60, + 9 is the most below 10; the hour has room"},
+		{"03:55:59", "03:55:59", 12, 4, "the hour holds 10 + 54·9 = 496 and lets 4 pass; the minute had room for 9"},
+		{"03:56:59", "03:58:59", 12, 0, "the hour is full; what it denies is not charged to the minute"},
+		{"03:59:59", "03:59:59", 1, 0, "the 10 of 3:00 are all in the hour still"},
+		{"04:00:58", "04:00:58", 12, 9, "10·2/60 of 3:00 + 490: the hour lets 9 pass; the minute, unused for long, had room for 10"},
+		{"04:00:59", "04:00:59", 12, 0, "10·1/60 of 3:00 + 499"},
+		{"04:01:00", "04:01:00", 12, 1, "all of 3:00 has left: 499; the minute, at 9·60/60, agrees"},
+		{"04:02:30", "04:02:30", 12, 9, "now the minute denies: 1·30/60 + 9; the hour, at 9·30/60 + 482, had room for 13"},
+	} {
+		for now := at(t, step.from); now <= at(t, step.to); now += int64(time.Minute) {
+			got := 0
+			for range step.offered {
+				if l.allow(now) {
+					got++
+				}
+			}
+			if got != step.admitted {
+				t.Errorf("%s: %d admitted, want %d: %s (minute %v, hour %v)", time.Unix(0, now).UTC().Format(time.TimeOnly), got, step.admitted,
+					step.why, minute.shape.Count(minute.live(now), now), hour.shape.Count(hour.live(now), now))
+			}
+		}
+	}
+}
