@@ -2,44 +2,65 @@ package check
 
 import "time"
 
-// aged is a cell that may leave the live map, and since when it has been in the queue.
+// Cells that have nothing on its way wait here until they may leave. While there is room, a cell
+// stays until its last hit has left the window: what it knows is worth more than the memory, which
+// is bounded anyway. When the live map gets crowded, those that have waited longest make room; the
+// idle cache remembers them as well as it can.
+
+// aged is a cell that may leave, and when to look at it.
 type aged struct {
-	cell  *cell
-	since int64
+	cell *cell
+	due  int64 // fleet time
 }
 
+// ageingCells are two queues, each in the order of due: cells that were never looked at, and cells
+// that were not empty when they were.
+type ageingCells struct{ fresh, known queue[aged] }
+
 const (
-	// idleAfter is how long a key stays live after its last report or denial.
-	idleAfter = 5 * time.Second
+	// firstLook is how long after its last report was answered a cell is looked at, and laterLook
+	// how long after that, over and over.
+	firstLook = 5 * time.Second
+	laterLook = 30 * time.Second
 	// silentBlock is how long a blocked key must have been silent before it may make room for
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
-	// letGoAtOnce bounds the cells looked at in one step, and so how long the lock is held.
-	letGoAtOnce = 20_000
+	// looksAtOnce bounds the cells looked at in one step, and so how long the lock is held.
+	looksAtOnce = 20_000
 )
 
-// addAgeing puts a cell into the queue of cells that may leave. Its lock is held.
+// addAgeing lets a cell wait to leave. Its lock is held.
 func (b *behind) addAgeing(c *cell, fleet int64) {
 	if !c.is(ageing | dead) {
 		c.state |= ageing
-		b.ageing.push(aged{c, fleet})
+		b.ageing.fresh.push(aged{c, fleet + int64(firstLook)})
 	}
 }
 
-// letGo lets cells leave that have been idle long enough; when the live map is nearly full, those
-// that have waited longest leave early.
+// letGo lets cells leave whose time has come; when the live map is crowded, those that have waited
+// longest leave before it has.
 func (b *behind) letGo(fleet int64) {
-	for range min(b.ageing.len(), letGoAtOnce) {
-		crowded := b.checker.liveKeys.Load() > int64(b.checker.o.MaxLiveKeys)*3/4
-		if !crowded && fleet-b.ageing.first().since < int64(idleAfter) {
+	b.letGoFrom(&b.ageing.known, fleet)
+	b.letGoFrom(&b.ageing.fresh, fleet)
+}
+
+func (b *behind) letGoFrom(q *queue[aged], fleet int64) {
+	for range min(q.len(), looksAtOnce) {
+		crowded := b.crowded()
+		if !crowded && fleet < q.first().due {
 			return
 		}
-		b.consider(b.ageing.pop().cell, fleet, crowded)
+		b.consider(q.pop().cell, fleet, crowded)
 	}
 }
 
-// consider lets one cell leave, or puts it back into the queue, or, if it has hits on their way,
-// leaves that to the answer.
+// crowded says whether idle cells should make room.
+func (b *behind) crowded() bool {
+	return b.checker.liveKeys.Load() > int64(b.checker.o.MaxLiveKeys)*3/4
+}
+
+// consider lets one cell leave, or lets it wait on. One that has hits on their way is left to their
+// answer.
 func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,32 +68,29 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 	if c.is(queued | inFlight) {
 		return
 	}
-	// A block may be the only thing that is left here; put it back if it still holds.
 	word, until := c.allowance.Load(), c.until.Load()
 	room, _ := c.room(fleet)
 	if c.mayLeave(room, fleet, crowded) {
 		c.limiter.drop(c)
 		return
 	}
-	if word == blocked {
+	if word == blocked { // room has withdrawn the block; it still holds
 		c.until.Store(until)
 		c.allowance.Store(blocked)
 	}
-	b.addAgeing(c, fleet)
+	c.state |= ageing
+	b.ageing.known.push(aged{c, fleet + int64(laterLook)})
 }
 
-// mayLeave decides whether a cell without own hits on their way may leave. The lock is held.
+// mayLeave decides whether a cell with nothing on its way may leave. The lock is held.
 func (c *cell) mayLeave(room, fleet int64, crowded bool) bool {
-	silent := c.silent(fleet)
 	switch {
 	case c.isEmpty():
 		return true
 	case c.limiter.checker.o.Link == nil: // nobody else knows this count
 		return false
 	case room < 1:
-		return crowded && silent >= ticks(silentBlock)
-	case crowded:
-		return true
+		return crowded && c.silent(fleet) >= ticks(silentBlock)
 	}
-	return silent >= ticks(idleAfter)
+	return crowded
 }

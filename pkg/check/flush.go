@@ -17,7 +17,7 @@ type behind struct {
 	mu        sync.Mutex
 	shards    []shard // none until the first welcome
 	homeless  []*cell // dirty cells while the shards are not known
-	ageing    queue[aged]
+	ageing    ageingCells
 	build     uint64 // numbers the reports built, to give rules their index
 	nextFlush int64
 	lastFlush int64

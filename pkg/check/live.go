@@ -9,9 +9,9 @@ import (
 )
 
 // A cell lives in its limiter's live map for as long as it is the only copy of something: pending
-// hits, hits in flight, a block. When it is none of these any more and has been silent for a while
-// it leaves (age.go): to the idle cache if it still knows a count, else to nowhere. The cache may
-// drop what it holds at any time; that costs knowledge of others' hits, never a hit of our own.
+// hits, hits in flight, a block. When it is none of these any more it may leave (age.go): to nowhere
+// once its window is empty, or, if room is needed sooner, to the idle cache. The cache may drop what
+// it holds at any time; that costs exactness until the key's next report is answered, never a hit.
 
 // find returns the cell of key, making it if need be; nil if there is no room for another one.
 func (l *Limiter) find(now int64, key string) *cell {

@@ -226,8 +226,8 @@ func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet int64) (eager b
 	return c.hasPending()
 }
 
-// noteUnknown remembers an alarm for a key without a live cell. A blocked key gets one, which is
-// returned; any other goes to the idle cache.
+// noteUnknown remembers an alarm for a key without a live cell. It gets one, which is returned, if
+// it is blocked or there is plenty of room; otherwise it goes to the idle cache.
 func (l *Limiter) noteUnknown(s *shard, key string, news totals, fleet int64) *cell {
 	c := newCell(l, key, fleet)
 	if old := l.recall(key); old != nil {
@@ -236,7 +236,7 @@ func (l *Limiter) noteUnknown(s *shard, key string, news totals, fleet int64) *c
 	c.rotate(fleet)
 	c.enter(s)
 	news.mergeInto(c)
-	if room, _ := c.room(fleet); room < 1 {
+	if room, _ := c.room(fleet); room < 1 || !l.checker.behind.crowded() {
 		return l.make(fleet, key)
 	}
 	c.state = dead

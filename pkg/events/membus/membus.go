@@ -30,6 +30,8 @@ type Faults struct {
 	// Delay is how long every message takes, and Jitter how much longer at the most. Messages
 	// closer together than Jitter can overtake each other.
 	Delay, Jitter time.Duration
+	// Only, if not empty, are the kinds of messages that meet all this; the others arrive at once.
+	Only []events.Kind
 }
 
 // Options make a Bus. The zero value is a perfect network.
@@ -143,6 +145,9 @@ func (b *Bus) send(m message) {
 		b.now = max(b.now, time.Now().UnixNano())
 	}
 	f := b.faults
+	if len(f.Only) > 0 && !slices.Contains(f.Only, m.kind) {
+		f = Faults{}
+	}
 	if b.isCut(m.checker) || b.chance(f.Lose) {
 		return
 	}

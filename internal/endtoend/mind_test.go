@@ -1,0 +1,115 @@
+package endtoend
+
+import (
+	"maps"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/membus"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// mind is what a checker must know, reckoned apart from it, from the messages it sends and gets: its
+// own hits, and of others the most that a message has told of, which is a total less those own hits
+// that had been reported by then.
+type mind struct {
+	checker *checker
+	frozen  map[place]history // own hits when the key was last put into a report
+	others  map[place]history
+	flights map[uint32]flight
+}
+
+type flight struct {
+	sequence uint64
+	answered bool
+	places   []place
+	newest   []int64
+	own      []history
+}
+
+func newMind(c *checker) mind {
+	return mind{c, make(map[place]history), make(map[place]history), make(map[uint32]flight)}
+}
+
+func (m *mind) counts(p place, s window.Shape, now int64) []int64 {
+	own, others := recall(m.checker.own, p).counts(s, now), m.others[p]
+	for i := range own {
+		own[i] += others[s.Bucket(now)-int64(i)]
+	}
+	return own
+}
+
+// spy sees the reports on their way to the bus.
+type spy struct {
+	*membus.Checker
+	mind *mind
+}
+
+func (s spy) Report(shard uint32, report []byte) error {
+	m, err := events.DecodeReport(report)
+	if err != nil {
+		panic(err)
+	}
+	s.mind.freeze(m)
+	return s.Checker.Report(shard, report)
+}
+
+// freeze notes the own hits of a new report's keys: all that there are by now are in it, or in those
+// before it.
+func (m *mind) freeze(r *events.Report) {
+	if m.flights[r.Shard].sequence == r.Sequence {
+		return // a repeat
+	}
+	f := flight{sequence: r.Sequence}
+	each(r.Hits, func(p place, newest int64, _ []int64, _ []uint64) {
+		m.frozen[p] = maps.Clone(*recall(m.checker.own, p))
+		f.places, f.newest, f.own = append(f.places, p), append(f.newest, newest), append(f.own, m.frozen[p])
+	})
+	m.flights[r.Shard] = f
+}
+
+// learn takes in what a message tells.
+func (m *mind) learn(kind events.Kind, payload []byte) {
+	switch kind {
+	case events.KindRefresh:
+		r, err := events.DecodeRefresh(payload)
+		f := m.flights[r.GetShard()]
+		if err != nil || r.Sequence != f.sequence || f.answered {
+			return
+		}
+		f.answered = true
+		m.flights[r.Shard] = f
+		at := 0
+		for i, n := range r.KeyCells {
+			for ; n > 0; n, at = n-1, at+1 {
+				m.raise(f.places[i], f.newest[i]-r.Age[at], int64(r.Total[at]), f.own[i])
+			}
+		}
+	case events.KindAlarm:
+		a, err := events.DecodeAlarm(payload)
+		if err != nil || m.checker.Stats().Shards == 0 {
+			return
+		}
+		each(a.Totals, func(p place, newest int64, age []int64, total []uint64) {
+			for i := range age {
+				m.raise(p, newest-age[i], int64(total[i]), m.frozen[p])
+			}
+		})
+	}
+}
+
+func (m *mind) raise(p place, bucket, total int64, own history) {
+	if m.others[p] == nil {
+		m.others[p] = make(history)
+	}
+	m.others[p][bucket] = max(m.others[p][bucket], total-own[bucket])
+}
+
+// each walks the keys of a table.
+func each(t *events.Table, f func(p place, newest int64, age []int64, value []uint64)) {
+	text, cell := t.KeyText, 0
+	for i, n := range t.KeyLength {
+		rule, cells := t.Rules[t.KeyRule[i]], int(t.KeyCells[i])
+		f(place{rule.Name, string(text[:n])}, rule.Newest, t.Age[cell:cell+cells], t.Value[cell:cell+cells])
+		text, cell = text[n:], cell+cells
+	}
+}

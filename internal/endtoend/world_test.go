@@ -1,0 +1,297 @@
+package endtoend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/membus"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// world is a fleet in virtual time: the same checker and aggregator code as in production, stepped
+// by hand over an in-memory bus. Beside it runs the truth, which knows of every hit at once.
+type world struct {
+	t        *testing.T
+	seed     uint64
+	rand     *rand.Rand
+	now      int64
+	bus      *membus.Bus
+	store    *flakyStore
+	workers  []*worker
+	checkers []*checker
+	rules    *rules.Set
+	truth    map[place]*history
+	admitted int64 // hits
+	asked    int64 // requests
+}
+
+type worker struct {
+	*aggregate.Worker
+	link *membus.Worker
+	next int64
+}
+
+type checker struct {
+	*check.Checker
+	name string
+	next int64
+	own  map[place]*history
+	mind mind
+}
+
+// place is one key under one rule.
+type place struct{ rule, key string }
+
+// history is how many hits of a key there were per bucket.
+type history map[int64]int64
+
+func (h history) counts(s window.Shape, now int64) []int64 {
+	counts := make([]int64, s.Live())
+	for i := range counts {
+		counts[i] = h[s.Bucket(now)-int64(i)]
+	}
+	return counts
+}
+
+// start is a time at the beginning of a minute; schedules begin somewhere after it.
+var start = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC).UnixNano()
+
+var testRules = []rules.Rule{
+	{Name: "second", Key: []string{"user"}, Limit: 20, Window: window.Shape{Length: time.Second, Buckets: 1}},
+	{Name: "fixed", Key: []string{"user"}, Limit: 15, Window: window.Shape{Length: time.Second, Buckets: 1, Fixed: true}},
+	{Name: "cut", Key: []string{"user"}, Limit: 30, Window: window.Shape{Length: 2 * time.Second, Buckets: 4}},
+	{Name: "minute", Key: []string{"user"}, Limit: 60, Window: window.Shape{Length: time.Minute, Buckets: 60}},
+}
+
+func newWorld(t *testing.T, seed uint64, checkers, workers, shards int, faults membus.Faults) *world {
+	w := &world{
+		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7)),
+		bus:   membus.New(membus.Options{Seed: seed, Faults: faults}),
+		store: &flakyStore{Store: memstore.New()},
+		truth: make(map[place]*history),
+	}
+	w.now = start + w.rand.Int64N(int64(3*time.Second))
+	var err error
+	if w.rules, err = rules.NewSet(testRules...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.Join(context.Background(), shards); err != nil {
+		t.Fatal(err)
+	}
+	for range workers {
+		w.workers = append(w.workers, w.newWorker())
+	}
+	for i := range checkers {
+		w.checkers = append(w.checkers, w.newChecker(fmt.Sprint("c", i), uint64(i+1)))
+	}
+	return w
+}
+
+func (w *world) newWorker() *worker {
+	k := &worker{link: w.bus.Worker()}
+	var err error
+	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: k.link})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	k.link.Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
+		k.Receive(w.now, kind, payload, reply)
+		k.next = min(k.next, w.now+int64(2*time.Millisecond))
+	})
+	return k
+}
+
+func (w *world) newChecker(name string, epoch uint64) *checker {
+	link := w.bus.Checker(name)
+	c := &checker{name: name, own: make(map[place]*history)}
+	c.mind = newMind(c)
+	var err error
+	c.Checker, err = check.New(check.Options{
+		Rules: w.rules, Link: spy{link, &c.mind}, Epoch: epoch, MaxIdleKeys: -1, ReportKeys: 1 + w.rand.IntN(5),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	link.Attach(func(kind events.Kind, payload []byte) {
+		c.mind.learn(kind, payload)
+		c.Receive(w.now, kind, payload)
+	})
+	return c
+}
+
+// killWorker takes a worker away with everything it has in hand, and starts another.
+func (w *world) killWorker(i int) {
+	w.workers[i].link.Attach(nil)
+	w.workers[i] = w.newWorker()
+}
+
+// advance lets everything happen that is due within d.
+func (w *world) advance(d time.Duration) {
+	until := w.now + int64(d)
+	for {
+		next := until
+		if t, ok := w.bus.Step(w.now); ok {
+			next = min(next, t)
+		}
+		for _, k := range w.workers {
+			if k.next <= w.now {
+				k.next = k.Step(context.Background(), w.now)
+			}
+			next = min(next, max(k.next, w.now+1))
+		}
+		for _, c := range w.checkers {
+			if c.next <= w.now {
+				c.next = c.Step(w.now)
+			}
+			next = min(next, max(c.next, w.now+1))
+		}
+		if t, ok := w.bus.Step(w.now); ok {
+			next = min(next, t)
+		}
+		if w.now >= until {
+			return
+		}
+		w.now = max(min(next, until), w.now)
+	}
+}
+
+// hit sends one request to a checker by one rule, and holds the answer against what this checker can
+// know: all its own hits, and those of others that messages have told it of, no more and no less.
+func (w *world) hit(c *checker, rule, key string, cost int64) {
+	w.t.Helper()
+	l, _ := c.Limiter(rule)
+	at := w.now + int64(c.Stats().ClockOffset)
+	p := place{rule, key}
+	shape, limit := l.Rule().Window, l.Rule().Limit
+	known, all := c.mind.counts(p, shape, at), recall(w.truth, p).counts(shape, at)
+	for i := range known {
+		if known[i] > all[i] {
+			w.fail("%s was told of %d hits of %v, there were %d", c.name, known[i], p, all[i])
+		}
+	}
+	left := shape.Remaining(known, limit, at)
+	if w.rand.IntN(2) == 0 { // look first: a cost above the limit takes nothing and tells what is left
+		if d := l.CheckAt(w.now, key, limit+1); d.Remaining != left {
+			w.fail("%s sees %d left of %v, knows of %d", c.name, d.Remaining, p, left)
+		}
+	}
+	d := l.CheckAt(w.now, key, cost)
+	if !d.Allowed {
+		if d.Remaining != left || cost <= left {
+			w.fail("%s denies a cost of %d with %d left of %v: %+v", c.name, cost, left, p, d)
+		}
+		return
+	}
+	// An allowance was reckoned earlier in the bucket, when no more was left than now.
+	begin := shape.End(shape.Bucket(at) - 1)
+	if least := shape.Remaining(known, limit, begin); d.Remaining+cost > left || d.Remaining+cost < least {
+		w.fail("%s allows a cost of %d of %v with %d (%d) left: %+v", c.name, cost, p, left, least, d)
+	}
+	(*recall(c.own, p))[shape.Bucket(at)] += cost
+	(*recall(w.truth, p))[shape.Bucket(at)] += cost
+	w.admitted += cost
+}
+
+func recall(m map[place]*history, p place) *history {
+	if m[p] == nil {
+		m[p] = &history{}
+	}
+	return m[p]
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("seed %d, %v in: %s", w.seed, time.Duration(w.now-start), fmt.Sprintf(format, args...))
+}
+
+// settle mends everything and lets the fleet come to rest.
+func (w *world) settle() {
+	w.bus.SetFaults(membus.Faults{})
+	w.bus.Cut("", false)
+	for _, c := range w.checkers {
+		w.bus.Cut(c.name, false)
+	}
+	w.store.mode = storeWorks
+	w.advance(10 * time.Second)
+}
+
+// conserved holds the ledger against what was admitted.
+func (w *world) conserved() {
+	w.t.Helper()
+	var charged, overflow, lost int64
+	for _, c := range w.checkers {
+		s := c.Stats()
+		if n := s.Unreported(); n != 0 {
+			w.fail("%s still has %d hits: %+v", c.name, n, s)
+		}
+		for _, r := range s.Rules {
+			charged, overflow, lost = charged+r.Charged, overflow+r.Overflow, lost+r.Lost
+		}
+	}
+	if charged != w.admitted {
+		w.fail("%d hits charged, %d admitted", charged, w.admitted)
+	}
+	ledger, err := w.store.Ledger(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var stored int64
+	for _, r := range ledger {
+		stored += r.Counted + r.Late + r.Refused
+	}
+	if stored+overflow+lost != charged {
+		w.fail("charged %d, in the ledger %d, overflow %d, lost %d: %+v", charged, stored, overflow, lost, ledger)
+	}
+}
+
+// flakyStore is a store that can be out of reach, or be cut off just after it has done its work.
+type flakyStore struct {
+	*memstore.Store
+	mode storeMode
+}
+
+type storeMode uint8
+
+const (
+	storeWorks storeMode = iota
+	storeDown
+	storeCutOff // applies, but the caller hears nothing of it
+)
+
+var errDown = errors.New("the store is down")
+
+func (s *flakyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+	if s.mode == storeDown {
+		return aggregate.Fleet{}, errDown
+	}
+	return s.Store.Join(ctx, shards)
+}
+
+func (s *flakyStore) Apply(ctx context.Context, f *aggregate.Fold) (aggregate.Applied, error) {
+	if s.mode == storeDown {
+		return aggregate.Applied{}, errDown
+	}
+	applied, err := s.Store.Apply(ctx, f)
+	if s.mode == storeCutOff {
+		return aggregate.Applied{}, errDown
+	}
+	return applied, err
+}
+
+func (w *world) ledger() aggregate.Ledger {
+	w.t.Helper()
+	l, err := w.store.Ledger(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
