@@ -32,6 +32,7 @@ type world struct {
 	truth    map[place]*history
 	admitted int64 // hits
 	asked    int64 // requests
+	immortal bool  // no worker dies
 }
 
 type worker struct {
@@ -130,6 +131,9 @@ func (w *world) newChecker(name string, epoch uint64) *checker {
 
 // killWorker takes a worker away with everything it has in hand, and starts another.
 func (w *world) killWorker(i int) {
+	if w.immortal {
+		return
+	}
 	w.workers[i].link.Attach(nil)
 	w.workers[i] = w.newWorker()
 }

@@ -26,7 +26,7 @@ const (
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
 	// looksAtOnce bounds the cells looked at in one step, and so how long the lock is held.
-	looksAtOnce = 20_000
+	looksAtOnce = 4096
 )
 
 // addAgeing lets a cell wait to leave. Its lock is held.

@@ -93,6 +93,9 @@ func (b *behind) step(now int64, drain bool) int64 {
 	if b.checker.o.Link != nil && now >= b.nextHello {
 		b.hello(now, false)
 	}
+	if b.crowded() { // there is little room for new keys: report at once, so that some can leave
+		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(flushFloor))
+	}
 	if now >= b.nextFlush || drain {
 		b.flush(now)
 	}
@@ -110,8 +113,13 @@ func (b *behind) nextHelloOrNever() int64 {
 // hurry brings the next flush forward as far as the floor allows, and says so to Run.
 func (b *behind) hurry() {
 	b.nextFlush = min(b.nextFlush, b.lastFlush+int64(flushFloor))
+	b.checker.wakeUp()
+}
+
+// wakeUp lets Run take a step soon. It does not wait.
+func (c *Checker) wakeUp() {
 	select {
-	case b.checker.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }

@@ -48,6 +48,9 @@ func (l *Limiter) make(now int64, key string) *cell {
 	if c != nil && !loaded {
 		k.dirty[c.stripe].push(c)
 	}
+	if k.behind.crowded() {
+		k.wakeUp()
+	}
 	return c
 }
 

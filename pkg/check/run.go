@@ -80,7 +80,8 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 		case <-c.wake:
 		case <-timer.C:
 		}
-		timer.Reset(time.Duration(c.Step(ownTime()) - ownTime()))
+		// Not sooner than the floor: a wake-up that came meanwhile is taken care of then.
+		timer.Reset(max(time.Duration(c.Step(ownTime())-ownTime()), time.Millisecond))
 	}
 }
 

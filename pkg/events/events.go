@@ -73,9 +73,12 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
+// Message is any of the messages of this package.
+type Message = proto.Message
+
 // Append appends the bytes of m to dst. One message always gives the same bytes within one build,
 // so a report that is encoded again for a repeat would not differ; it is kept encoded all the same.
-func Append(dst []byte, m proto.Message) ([]byte, error) {
+func Append(dst []byte, m Message) ([]byte, error) {
 	out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
 	if err != nil {
 		return dst, fmt.Errorf("encode %T: %w", m, err)

@@ -1,0 +1,228 @@
+// Package bustest is the contract of a carrier of events, as a test suite that every carrier runs:
+// whoever embeds a checker or an aggregator relies on nothing else.
+package bustest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// Carrier makes ends of one and the same bus, which is at work already.
+type Carrier interface {
+	Checker(t *testing.T, name string) check.Link
+	Worker(t *testing.T) aggregate.Bus
+}
+
+// Run runs the suite; start makes a new bus for each part of it.
+func Run(t *testing.T, start func(t *testing.T) Carrier) {
+	for name, test := range map[string]func(*testing.T, Carrier){
+		"reports go to one worker, answers to their checker": testReports,
+		"hellos go to all workers, one answers":              testHellos,
+		"alarms go to all checkers":                          testAlarms,
+		"who has stopped gets nothing":                       testStop,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, start(t)) })
+	}
+}
+
+func testReports(t *testing.T, c Carrier) {
+	workers := []*worker{newWorker(t, c), newWorker(t, c)}
+	checkers := []*checker{newChecker(t, c, "alpha"), newChecker(t, c, "beta")}
+	const reports = 200
+	for i := range reports {
+		for _, k := range checkers {
+			payload := fmt.Appendf(nil, "%s %d", k.name, i)
+			if err := k.link.Report(uint32(i%3), payload); err != nil {
+				t.Fatal(err)
+			}
+			clear(payload) // the link keeps no hold of it
+		}
+	}
+	for _, k := range checkers {
+		wait(t, k.name+" got its answers", func() bool { return k.count(events.KindRefresh) >= reports })
+		for i := range reports {
+			want := fmt.Sprintf("re: %s %d", k.name, i)
+			if n := k.times(events.KindRefresh, want); n != 1 {
+				t.Fatalf("%s got %q %d times", k.name, want, n)
+			}
+		}
+	}
+	sum := 0
+	for i, w := range workers {
+		n := w.count(events.KindReport)
+		if n == 0 {
+			t.Errorf("worker %d had no share", i)
+		}
+		sum += n
+	}
+	if sum != 2*reports {
+		t.Errorf("the workers had %d reports, want %d", sum, 2*reports)
+	}
+}
+
+func testHellos(t *testing.T, c Carrier) {
+	workers := []*worker{newWorker(t, c), newWorker(t, c), newWorker(t, c)}
+	alpha, beta := newChecker(t, c, "alpha"), newChecker(t, c, "beta")
+	if err := alpha.link.Hello([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "alpha was answered", func() bool { return alpha.times(events.KindWelcome, "re: hello") == 1 })
+	for i, w := range workers {
+		wait(t, fmt.Sprint("worker ", i, " has heard"), func() bool { return w.count(events.KindHello) > 0 })
+	}
+	if n := beta.count(events.KindWelcome); n != 0 {
+		t.Errorf("beta got %d of alpha's answers", n)
+	}
+}
+
+func testAlarms(t *testing.T, c Carrier) {
+	w := newWorker(t, c)
+	checkers := []*checker{newChecker(t, c, "alpha"), newChecker(t, c, "beta"), newChecker(t, c, "gamma")}
+	for shard := range uint32(5) {
+		if err := w.bus.Alarm(shard, fmt.Appendf(nil, "alarm %d", shard)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range checkers {
+		for shard := range 5 {
+			text := fmt.Sprint("alarm ", shard)
+			wait(t, k.name+" got "+text, func() bool { return k.times(events.KindAlarm, text) == 1 })
+		}
+	}
+}
+
+func testStop(t *testing.T, c Carrier) {
+	first, second := newWorker(t, c), newWorker(t, c)
+	alpha := newChecker(t, c, "alpha")
+	first.stop()
+	before := first.count(events.KindReport)
+	for i := range 50 {
+		if err := alpha.link.Report(0, fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, "the other worker took all", func() bool { return second.count(events.KindReport) == 50 })
+	if n := first.count(events.KindReport); n != before {
+		t.Errorf("the stopped worker got %d reports", n-before)
+	}
+}
+
+// heard is what came in at one end.
+type heard struct {
+	mu   sync.Mutex
+	text map[events.Kind]map[string]int
+}
+
+func (h *heard) note(kind events.Kind, payload []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.text == nil {
+		h.text = make(map[events.Kind]map[string]int)
+	}
+	if h.text[kind] == nil {
+		h.text[kind] = make(map[string]int)
+	}
+	h.text[kind][string(payload)]++
+}
+
+func (h *heard) count(kind events.Kind) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, times := range h.text[kind] {
+		n += times
+	}
+	return n
+}
+
+func (h *heard) times(kind events.Kind, text string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text[kind][text]
+}
+
+type checker struct {
+	heard
+	name string
+	link check.Link
+}
+
+func newChecker(t *testing.T, c Carrier, name string) *checker {
+	k := &checker{name: name, link: c.Checker(t, name)}
+	stop := serve(t, func(ctx context.Context) error { return k.link.Listen(ctx, k.note) })
+	t.Cleanup(stop)
+	// Alarms are broadcast: the end listens once it hears one.
+	probe := c.Worker(t)
+	wait(t, name+" listens", func() bool {
+		if err := probe.Alarm(0, []byte("probe")); err != nil {
+			t.Error(err)
+		}
+		return k.times(events.KindAlarm, "probe") > 0
+	})
+	return k
+}
+
+type worker struct {
+	heard
+	bus  aggregate.Bus
+	stop func()
+}
+
+func newWorker(t *testing.T, c Carrier) *worker {
+	w := &worker{bus: c.Worker(t)}
+	w.stop = serve(t, func(ctx context.Context) error {
+		return w.bus.Serve(ctx, func(kind events.Kind, payload []byte, reply func([]byte) error) {
+			w.note(kind, payload)
+			if reply == nil {
+				return
+			}
+			if err := reply(append([]byte("re: "), payload...)); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Cleanup(w.stop)
+	probe := c.Checker(t, "probe")
+	wait(t, "the worker serves", func() bool {
+		if err := probe.Hello([]byte("probe")); err != nil {
+			t.Error(err)
+		}
+		return w.times(events.KindHello, "probe") > 0
+	})
+	return w
+}
+
+// serve runs f until the function it returns is called, which waits for its end.
+func serve(t *testing.T, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// wait polls until a condition holds, for as long as a slow machine could need.
+func wait(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-ticker.C {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain: %s", what)
+}

@@ -1,0 +1,259 @@
+package events
+
+import (
+	"encoding/hex"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+func sampleRule() *Rule {
+	return &Rule{Name: "per-user", Revision: 7, WindowMs: 1000, Buckets: 1, Limit: 15, Newest: 1763610000}
+}
+
+func sampleTable() *Table {
+	t := &Table{Rules: []*Rule{sampleRule(), {Name: "hour", WindowMs: 3_600_000, Buckets: 60, Limit: 500, Newest: 29393500}}}
+	t.AddKey(0, "kristie")
+	t.AddCell(0, 3)
+	t.AddCell(1, 300)
+	t.AddKey(1, "\xff\x00")
+	t.AddCell(-1, 1)
+	return t
+}
+
+// samples are one message of each kind, and their bytes. The bytes are a promise: a part of this
+// version must be understood by parts of every other one of the same subject version.
+var samples = []struct {
+	kind   Kind
+	m      Message
+	golden string
+}{
+	{KindReport, &Report{
+		Epoch: 0x0123456789abcdef, Shard: 2, Shards: 4, Sequence: 9, Generation: 1763610000000000, Version: 77,
+		Hits: sampleTable(), Late: []uint64{0, 5},
+	}, "09efcdab8967452301100218042009288088ca9ce7ff9003304d3a540a190a087065722d75736572100718e8072001300f38909bfac8060a150a04686f75721880dddb01203c30f40338dc84820e12096b726973746965ff001a020702220200012a02020132030002013a0403ac020142020005"},
+	{KindRefresh, &Refresh{
+		Epoch: 0x0123456789abcdef, Shard: 2, Sequence: 9, Generation: 1763610000000000, Version: 78, Repeated: true,
+		KeyCells: []uint32{2, 1}, Age: []int64{0, 1, -1}, Total: []uint64{15, 300, 1},
+	}, "09efcdab896745230110021809208088ca9ce7ff9003284e3001420202014a0300020152040fac0201"},
+	{KindRefresh, &Refresh{Epoch: 1, Sequence: 1, Error: "report for 4 shards; there are 8"}, "09010000000000000018013a207265706f727420666f722034207368617264733b207468657265206172652038"},
+	{KindAlarm, &Alarm{Shard: 3, Generation: 1763610000000000, Version: 79, Totals: sampleTable()}, "0803108088ca9ce7ff9003184f22540a190a087065722d75736572100718e8072001300f38909bfac8060a150a04686f75721880dddb01203c30f40338dc84820e12096b726973746965ff001a020702220200012a02020132030002013a0403ac0201"},
+	{KindHello, &Hello{Epoch: 0x0123456789abcdef, Sent: 1763610000123456789, Leaving: true}, "09efcdab89674523011095dabdddb7bee6bc181801"},
+	{KindWelcome, &Welcome{Epoch: 0x0123456789abcdef, Sent: 1763610000123456789, Shards: 4, Time: 1763610000124000000, Checkers: 3}, "09efcdab89674523011095dabdddb7bee6bc1818042080eededdb7bee6bc182803"},
+}
+
+func decodeKind(kind Kind, data []byte) (Message, error) {
+	switch kind {
+	case KindReport:
+		return DecodeReport(data)
+	case KindRefresh:
+		return DecodeRefresh(data)
+	case KindAlarm:
+		return DecodeAlarm(data)
+	case KindHello:
+		return DecodeHello(data)
+	}
+	return DecodeWelcome(data)
+}
+
+func TestGoldenBytes(t *testing.T) {
+	for i, s := range samples {
+		got, err := Append(nil, s.m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hex.EncodeToString(got) != s.golden {
+			t.Errorf("sample %d, %v: bytes are\n%x, want\n%s", i, s.kind, got, s.golden)
+		}
+		golden, err := hex.DecodeString(s.golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := decodeKind(s.kind, golden)
+		if err != nil || !proto.Equal(m, s.m) {
+			t.Errorf("sample %d, %v: the golden bytes give %v, %v", i, s.kind, m, err)
+		}
+	}
+}
+
+// TestUnknownFields: a newer part may say more than this one understands.
+func TestUnknownFields(t *testing.T) {
+	for _, s := range samples {
+		data, _ := Append(nil, s.m)
+		data = protowire.AppendTag(data, 1000, protowire.BytesType)
+		data = protowire.AppendString(data, "from the future")
+		if _, err := decodeKind(s.kind, data); err != nil {
+			t.Errorf("%v with an unknown field: %v", s.kind, err)
+		}
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	report := func(change func(r *Report)) Message {
+		r := proto.Clone(samples[0].m).(*Report)
+		change(r)
+		return r
+	}
+	for name, m := range map[string]Message{
+		"no epoch":             report(func(r *Report) { r.Epoch = 0 }),
+		"no sequence":          report(func(r *Report) { r.Sequence = 0 }),
+		"shard beyond shards":  report(func(r *Report) { r.Shard = 4 }),
+		"too many shards":      report(func(r *Report) { r.Shards = MaxShards + 1 }),
+		"more late than rules": report(func(r *Report) { r.Late = make([]uint64, 3) }),
+		"late too large":       report(func(r *Report) { r.Late[0] = MaxCount + 1 }),
+		"rule index":           report(func(r *Report) { r.Hits.KeyRule[1] = 2 }),
+		"too few rule indices": report(func(r *Report) { r.Hits.KeyRule = r.Hits.KeyRule[:1] }),
+		"too few cell counts":  report(func(r *Report) { r.Hits.KeyCells = r.Hits.KeyCells[:1] }),
+		"text too short":       report(func(r *Report) { r.Hits.KeyText = r.Hits.KeyText[1:] }),
+		"lengths overflow":     report(func(r *Report) { r.Hits.KeyLength[0] = math.MaxUint32 }),
+		"cells overflow":       report(func(r *Report) { r.Hits.KeyCells[0] = math.MaxUint32 }),
+		"ages and values":      report(func(r *Report) { r.Hits.Age = r.Hits.Age[1:] }),
+		"hits too large":       report(func(r *Report) { r.Hits.Value[0] = MaxCount + 1 }),
+		"age too large":        report(func(r *Report) { r.Hits.Age[0] = math.MaxInt64 }),
+		"age too small":        report(func(r *Report) { r.Hits.Age[0] = math.MinInt64 }),
+		"no name":              report(func(r *Report) { r.Hits.Rules[0].Name = "" }),
+		"long name":            report(func(r *Report) { r.Hits.Rules[0].Name = strings.Repeat("n", MaxRuleName+1) }),
+		"no window":            report(func(r *Report) { r.Hits.Rules[0].WindowMs = 0 }),
+		"long window":          report(func(r *Report) { r.Hits.Rules[0].WindowMs = math.MaxUint64 }),
+		"no buckets":           report(func(r *Report) { r.Hits.Rules[0].Buckets = 0 }),
+		"uneven buckets":       report(func(r *Report) { r.Hits.Rules[0].Buckets = 7 }),
+		"algorithm":            report(func(r *Report) { r.Hits.Rules[0].Algorithm = 99 }),
+		"fixed in buckets":     report(func(r *Report) { r.Hits.Rules[1].Algorithm = Algorithm_FIXED_WINDOW }),
+		"limit":                report(func(r *Report) { r.Hits.Rules[0].Limit = MaxCount + 1 }),
+		"newest":               report(func(r *Report) { r.Hits.Rules[0].Newest = math.MinInt64 }),
+		"refresh cells":        &Refresh{KeyCells: []uint32{2}, Age: []int64{0}, Total: []uint64{1}},
+		"refresh totals":       &Refresh{KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{MaxCount + 1}},
+		"alarm":                &Alarm{Totals: &Table{KeyLength: []uint32{1}}},
+		"hello":                &Hello{},
+		"welcome, no shards":   &Welcome{Epoch: 1},
+		"welcome, too many":    &Welcome{Epoch: 1, Shards: MaxShards + 1},
+	} {
+		data, err := Append(nil, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kind Kind
+		switch m.(type) {
+		case *Report:
+			kind = KindReport
+		case *Refresh:
+			kind = KindRefresh
+		case *Alarm:
+			kind = KindAlarm
+		case *Hello:
+			kind = KindHello
+		case *Welcome:
+			kind = KindWelcome
+		}
+		if got, err := decodeKind(kind, data); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: got %v, %v; want it malformed", name, got, err)
+		}
+	}
+	for _, s := range samples {
+		if _, err := decodeKind(s.kind, []byte{0xff}); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%v of one bad byte: %v", s.kind, err)
+		}
+	}
+}
+
+// FuzzDecode: no bytes make a decoder panic, and what it takes survives another round.
+func FuzzDecode(f *testing.F) {
+	for _, s := range samples {
+		data, _ := Append(nil, s.m)
+		f.Add(uint8(s.kind), data)
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
+		k := Kind(kind%5 + 1)
+		m, err := decodeKind(k, data)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("an error of another kind: %v", err)
+			}
+			return
+		}
+		again, err := Append(nil, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := decodeKind(k, again); err != nil || !proto.Equal(m, n) {
+			t.Fatalf("%v does not survive: %v, %v", k, n, err)
+		}
+		if r, ok := m.(*Report); ok {
+			walk(r.Hits)
+		}
+		if a, ok := m.(*Alarm); ok {
+			walk(a.Totals)
+		}
+	})
+}
+
+// walk touches everything in a table, as its readers do without looking at lengths.
+func walk(t *Table) (sum uint64) {
+	text, cell := t.KeyText, 0
+	for i, n := range t.KeyLength {
+		sum += uint64(len(text[:n])) + t.Rules[t.KeyRule[i]].GetLimit()
+		for range t.KeyCells[i] {
+			sum += t.Value[cell] + uint64(t.Age[cell])
+			cell++
+		}
+		text = text[n:]
+	}
+	return sum
+}
+
+func TestTableClear(t *testing.T) {
+	table := sampleTable()
+	table.Clear()
+	if table.Keys() != 0 || table.check() != nil {
+		t.Errorf("after Clear: %v", table)
+	}
+	table.Rules = append(table.Rules, sampleRule())
+	table.AddKey(0, "again")
+	table.AddCell(0, 1)
+	if err := table.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShard pins the hash: checkers of all versions must agree on it.
+func TestShard(t *testing.T) {
+	for _, c := range []struct {
+		rule, key string
+		hash      uint64
+	}{
+		{"per-user", "kristie", 0xfaa823deeffe3814},
+		{"per-user", "", 0x2994d0c8a213a0fa},
+		{"", "per-user", 0x30d0c87b344457e0},
+	} {
+		if got := KeyHash(c.rule, c.key); got != c.hash {
+			t.Errorf("KeyHash(%q, %q) = %#x, want %#x", c.rule, c.key, got, c.hash)
+		}
+	}
+	if KeyHash("a", "bc") == KeyHash("ab", "c") {
+		t.Error("rule and key run into each other")
+	}
+	var per [8]int
+	for i := range 80_000 {
+		per[Shard("per-user", strings.Repeat("u", i%9)+hex.EncodeToString([]byte{byte(i), byte(i >> 8), byte(i >> 16)}), 8)]++
+	}
+	for s, n := range per {
+		if n < 9_500 || n > 10_500 {
+			t.Errorf("shard %d has %d of 80,000 keys", s, n)
+		}
+	}
+}
+
+func TestCountAndKind(t *testing.T) {
+	if Count(-5) != 0 || Count(5) != 5 || Count(math.MaxInt64) != math.MaxInt64 {
+		t.Error("Count is off")
+	}
+	for k, want := range map[Kind]string{KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello", KindWelcome: "welcome", 9: "kind(9)"} {
+		if k.String() != want {
+			t.Errorf("%d is %q", k, k)
+		}
+	}
+}
