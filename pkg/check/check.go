@@ -82,7 +82,7 @@ func (o Options) withDefaults() Options {
 		ReportKeys:    1000,
 		ReportTimeout: 250 * time.Millisecond,
 		DrainTimeout:  5 * time.Second,
-		Epoch:         rand.Uint64()>>1 + 1,
+		Epoch:         NewEpoch(),
 	}
 	setDefault(&o.FlushEvery, d.FlushEvery)
 	setDefault(&o.HelloEvery, d.HelloEvery)
@@ -94,6 +94,10 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Epoch, d.Epoch)
 	return o
 }
+
+// NewEpoch draws a name for one life of one checker, for those who need it before New, such as a
+// carrier that puts it into its subjects.
+func NewEpoch() uint64 { return rand.Uint64()>>1 + 1 }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T

@@ -113,7 +113,13 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 		c.welcomes:           events.KindWelcome,
 		c.ns + ".alarm.v1.*": events.KindAlarm,
 	} {
-		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) { h(kind, m.Data) })
+		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) {
+			// No message of ours is empty. The server answers a request with an empty one when
+			// nobody serves it; then there is no aggregator, and the next repeat may find one.
+			if len(m.Data) > 0 {
+				h(kind, m.Data)
+			}
+		})
 		if err != nil {
 			return fmt.Errorf("subscribe to %s: %w", subject, err)
 		}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEverySetting sets each one by its flag and by its variable.
+func TestEverySetting(t *testing.T) {
+	defaults := config{
+		nats: "nats://n", redis: "redis://r", admin: "127.0.0.1:9091", namespace: "offpath",
+		logLevel: slog.LevelInfo, gather: 2 * time.Millisecond,
+	}
+	tests := []struct {
+		flag, value string
+		set         func(*config)
+	}{
+		{"nats", "nats://other", func(c *config) { c.nats = "nats://other" }},
+		{"redis", "redis://a,redis://b", func(c *config) { c.redis = "redis://a,redis://b" }},
+		{"redis", "rediss://a/?master_name=m", func(c *config) { c.redis = "rediss://a/?master_name=m" }},
+		{"admin", ":90", func(c *config) { c.admin = ":90" }},
+		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
+		{"shards", "12", func(c *config) { c.shards = 12 }},
+		{"log-level", "debug", func(c *config) { c.logLevel = slog.LevelDebug }},
+		{"gather", "500us", func(c *config) { c.gather = 500 * time.Microsecond }},
+		{"gather", "2ms", func(*config) {}},
+	}
+	for _, test := range tests {
+		want := defaults
+		test.set(&want)
+		environment := map[string]string{"OFFPATH_NATS": "nats://n", "OFFPATH_REDIS": "redis://r"}
+		getenv := func(name string) string { return environment[name] }
+		if got, _, err := readConfig([]string{"--" + test.flag, test.value}, getenv, io.Discard); err != nil || got != want {
+			t.Errorf("--%s %s: %v\ngot  %+v\nwant %+v", test.flag, test.value, err, got, want)
+		}
+		environment["OFFPATH_"+strings.ToUpper(strings.ReplaceAll(test.flag, "-", "_"))] = test.value
+		if got, _, err := readConfig(nil, getenv, io.Discard); err != nil || got != want {
+			t.Errorf("%s=%s by the environment: %v\ngot  %+v\nwant %+v", test.flag, test.value, err, got, want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/flags"
+	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+)
+
+const ledgerSummary = `Prints what became of every hit that was ever reported, by rule: counted, late (it came after its
+bucket had left every window), refused (its bucket was too far in the future), refunded.`
+
+// ledgerTimeout is how long Redis may take to answer.
+const ledgerTimeout = 10 * time.Second
+
+// printLedger is the command "aggregator ledger".
+func printLedger(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
+	redis, namespace, asJSON := "", defaultNamespace, false
+	s := flags.New("aggregator ledger", ledgerSummary, version.Get().Line("aggregator"))
+	addRedis(s, &redis)
+	addNamespace(s, &namespace)
+	flags.Add(s, &asJSON, "json", "", "print JSON instead of a table", flags.Bool)
+	done, err := s.Parse(args, getenv, stdout)
+	if err != nil || done {
+		return err
+	}
+	if err := required("redis", redis); err != nil {
+		return err
+	}
+	ledger, err := readLedger(ctx, redis, namespace)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(stdout, ledger)
+	}
+	return writeTable(stdout, ledger)
+}
+
+func readLedger(ctx context.Context, url, namespace string) (aggregate.Ledger, error) {
+	store, err := redisstore.Open(redisstore.Options{URL: url, Namespace: namespace})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	return store.Ledger(ctx)
+}
+
+func writeJSON(w io.Writer, ledger aggregate.Ledger) error {
+	if ledger == nil {
+		ledger = aggregate.Ledger{} // {} rather than null
+	}
+	body, err := json.Marshal(struct {
+		Rules aggregate.Ledger `json:"rules"`
+	}{ledger})
+	if err != nil {
+		return fmt.Errorf("encode the ledger: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "%s\n", body)
+	return err
+}
+
+func writeTable(w io.Writer, ledger aggregate.Ledger) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "counted\tlate\trefused\trefunded\t  rule")
+	for _, rule := range slices.Sorted(maps.Keys(ledger)) {
+		l := ledger[rule]
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t  %s\n", l.Counted, l.Late, l.Refused, l.Refunded, rule)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,61 @@
+// Command aggregator adds what the checkers of a fleet report to Redis, each report once, and tells
+// them the totals. Any number of them share the work. "aggregator ledger" prints what became of every
+// hit.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/cmd/internal/flags"
+)
+
+func main() {
+	redis.SetLogger(silence{})
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// run is the command. It returns its exit status: 0 when it has done what was asked, 2 when the
+// arguments or the environment make no sense, 1 when anything else went wrong.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	command, help := start, "aggregator --help"
+	if len(args) > 0 && args[0] == "ledger" {
+		command, help, args = printLedger, "aggregator ledger --help", args[1:]
+	}
+	err := command(ctx, args, getenv, stdout, stderr)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "aggregator: %v\n", err)
+	if _, isUsage := errors.AsType[*flags.UsageError](err); isUsage {
+		fmt.Fprintf(stderr, "%s lists the flags.\n", help)
+		return 2
+	}
+	return 1
+}
+
+func start(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	c, done, err := readConfig(args, getenv, stdout)
+	if err != nil || done {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.logLevel}))
+	return serve(ctx, c, stdout, log)
+}
+
+// silence takes what go-redis would log for each attempt to connect. The same errors come back from
+// its calls, and the worker logs them once.
+type silence struct{}
+
+// Printf does nothing.
+func (silence) Printf(context.Context, string, ...any) {}

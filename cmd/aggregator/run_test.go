@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/cmd/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// checker is a checker of the fleet, as a program would embed it.
+type checker struct {
+	*check.Checker
+	stop func() error // drains
+}
+
+func newChecker(t *testing.T, nats *servers.NATS, namespace string) checker {
+	t.Helper()
+	set, err := rules.Parse([]byte(`
+rules:
+  - {name: per-user, key: [user], limit: 100/day}
+  - {name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("test-%x", rand.Uint64())
+	conn, err := natsconn.Open(nats.URL(), name, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	link, err := natsbus.NewChecker(conn, namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := check.New(check.Options{Rules: set, Link: link})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	stop := func() error { cancel(); return <-ended }
+	t.Cleanup(cancel)
+	return checker{c, stop}
+}
+
+func startAggregator(t *testing.T, nats *servers.NATS, redis *servers.Redis, args ...string) *daemontest.Daemon {
+	t.Helper()
+	return daemontest.Start(t, run, append([]string{
+		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0",
+	}, args...)...)
+}
+
+func isReady(d *daemontest.Daemon) func() bool {
+	return func() bool {
+		status, _ := d.Get("/readyz")
+		return status == 200
+	}
+}
+
+// TestFleet has two aggregators serve two checkers, and compares the ledger with what was admitted.
+func TestFleet(t *testing.T) {
+	nats, redis := serverstest.NATS(t), serverstest.Redis(t)
+	first := startAggregator(t, nats, redis, "--namespace", "fleet", "--shards", "2")
+	second := startAggregator(t, nats, redis, "--namespace", "fleet", "--shards", "2")
+	first.Await("it is ready", isReady(first))
+	second.Await("it is ready", isReady(second))
+	checkers := []checker{newChecker(t, nats, "fleet"), newChecker(t, nats, "fleet")}
+	for _, c := range checkers {
+		first.Await("the checker hears of it", func() bool { return c.Stats().Shards == 2 })
+	}
+
+	admitted := map[string]int64{}
+	for i := range 3000 {
+		c := checkers[i%2]
+		for rule, key := range map[string]string{"per-user": fmt.Sprint("u", i%7), "per-ip": fmt.Sprint("ip", i)} {
+			l, _ := c.Limiter(rule)
+			if l.Check(key, 2).Allowed {
+				admitted[rule] += 2
+			}
+		}
+	}
+	first.Await("both checkers are counted", func() bool {
+		return first.Metric("offpath_live_checkers") == "2" && second.Metric("offpath_live_checkers") == "2"
+	})
+	for _, c := range checkers {
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+
+	status, stdout, stderr := daemontest.Run(t, run, nil, "ledger", "--redis", redis.URL(), "--namespace", "fleet", "--json")
+	if status != 0 || stderr != "" {
+		t.Fatalf("ledger: status %d, stderr %q", status, stderr)
+	}
+	want := fmt.Sprintf(`{"rules":{"per-ip":{"counted":%d,"late":0,"refused":0,"refunded":0},`+
+		`"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0}}}`+"\n", admitted["per-ip"], admitted["per-user"])
+	if stdout != want {
+		t.Errorf("ledger:\ngot  %swant %s", stdout, want)
+	}
+	status, stdout, _ = daemontest.Run(t, run, map[string]string{"OFFPATH_NAMESPACE": "fleet"}, "ledger", "--redis", redis.URL())
+	row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +0 +0 +0 +per-user$`, admitted["per-user"]))
+	if status != 0 || !row.MatchString(stdout) {
+		t.Errorf("table: status %d\n%s", status, stdout)
+	}
+
+	// What both did is what the ledger says.
+	for rule, hits := range admitted {
+		metric := fmt.Sprintf(`offpath_hits_total{outcome="counted",rule=%q}`, rule)
+		if sum := value(t, first, metric) + value(t, second, metric); sum != float64(hits) {
+			t.Errorf("%s: %v, want %d", metric, sum, hits)
+		}
+	}
+	if folds := value(t, first, "offpath_folds_total") + value(t, second, "offpath_folds_total"); folds < 2 {
+		t.Errorf("%v folds", folds)
+	}
+	if n := value(t, first, "offpath_apply_seconds_count") + value(t, second, "offpath_apply_seconds_count"); n < 2 {
+		t.Errorf("%v applies", n)
+	}
+	for _, d := range []*daemontest.Daemon{first, second} {
+		if status := d.Stop(); status != 0 {
+			t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
+		}
+	}
+}
+
+// value returns a metric's value, 0 if it is not there.
+func value(t *testing.T, d *daemontest.Daemon, name string) (n float64) {
+	t.Helper()
+	text := d.Metric(name)
+	if text == "" {
+		return 0
+	}
+	if _, err := fmt.Sscan(text, &n); err != nil || math.IsNaN(n) {
+		t.Fatalf("%s is %q", name, text)
+	}
+	return n
+}
+
+// TestNothingIsUpYet starts an aggregator before NATS and Redis, brings them up one by one, and takes
+// each away again.
+func TestNothingIsUpYet(t *testing.T) {
+	nats, redis := serverstest.NATS(t), serverstest.Redis(t)
+	if err := nats.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	d := startAggregator(t, nats, redis)
+	d.Await("it says what it waits for", func() bool {
+		return strings.Contains(d.Stderr(), "waiting for NATS") && strings.Contains(d.Stderr(), "waiting for the store")
+	})
+	waits := func(what ...string) {
+		t.Helper()
+		d.Await(fmt.Sprintf("it waits for %v", what), func() bool {
+			status, body := d.Get("/readyz")
+			var s state
+			if err := json.Unmarshal([]byte(body), &s); err != nil {
+				t.Fatalf("%v: %s", err, body)
+			}
+			if s.Ready != (status == 200) || len(s.WaitingFor) != len(what) {
+				return false
+			}
+			for i := range what {
+				if !strings.HasPrefix(s.WaitingFor[i], what[i]) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	waits("NATS", "Redis: ")
+	if status, _ := d.Get("/healthz"); status != 200 {
+		t.Errorf("healthz: %d", status)
+	}
+	if got := d.Metric("offpath_redis_connected") + d.Metric("offpath_nats_connected"); got != "00" {
+		t.Errorf("connected: %s", got)
+	}
+
+	if err := redis.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waits("NATS")
+	if err := nats.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	waits()
+	if got := d.Metric("offpath_redis_connected") + d.Metric("offpath_nats_connected"); got != "11" {
+		t.Errorf("connected: %s", got)
+	}
+
+	// It works: hits arrive in the ledger.
+	c := newChecker(t, nats, "offpath")
+	d.Await("the checker hears of it", func() bool { return c.Stats().Shards == 1 })
+	limiter, _ := c.Limiter("per-user")
+	limiter.Check("kristie", 5)
+	d.Await("hits are counted", func() bool { return value(t, d, `offpath_hits_total{outcome="counted",rule="per-user"}`) == 5 })
+
+	if err := redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	waits("Redis: ")
+	if err := nats.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	waits("NATS", "Redis: ")
+	limiter.Check("kristie", 6)
+	if err := redis.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := nats.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	waits()
+	if err := c.stop(); err != nil { // delivers
+		t.Error(err)
+	}
+	if got := value(t, d, `offpath_hits_total{outcome="counted",rule="per-user"}`); got != 11 {
+		t.Errorf("%v hits counted, want 11", got)
+	}
+	for _, said := range []string{"connected to NATS", "the store is back"} {
+		if !strings.Contains(d.Stderr(), said) {
+			t.Errorf("it never said %q:\n%s", said, d.Stderr())
+		}
+	}
+	if status := d.Stop(); status != 0 {
+		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
+	}
+}
+
+func TestStopWhileWaiting(t *testing.T) {
+	d := daemontest.Start(t, run, "--nats", "nats://127.0.0.1:1", "--redis", "redis://127.0.0.1:1", "--admin", "127.0.0.1:0")
+	if status := d.Stop(); status != 0 {
+		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
+	}
+}
+
+func TestAnotherNumberOfShards(t *testing.T) {
+	nats, redis := serverstest.NATS(t), serverstest.Redis(t)
+	first := startAggregator(t, nats, redis, "--shards", "3")
+	first.Await("it is ready", isReady(first))
+	status, _, stderr := daemontest.Run(t, run, nil,
+		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0", "--shards", "4")
+	if status != 1 || !strings.Contains(stderr, aggregate.ErrShards.Error()) || !strings.Contains(stderr, "4 asked for, 3 recorded") {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+	unsure := startAggregator(t, nats, redis) // takes what is on record
+	unsure.Await("it is ready", isReady(unsure))
+	if got := unsure.Metric("offpath_shards"); got != "3" {
+		t.Errorf("%s shards", got)
+	}
+}

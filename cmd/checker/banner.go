@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/internal/flags"
+	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// banner is what the daemon says of itself when it starts.
+type banner struct {
+	config      config
+	rules       *rules.Set
+	version     version.Info
+	nats        string
+	door, admin string // URLs
+}
+
+func printBanner(stdout io.Writer, b banner) error {
+	var text strings.Builder
+	b.writeParts(&text)
+	b.writeRules(&text)
+	b.writeTry(&text)
+	_, err := io.WriteString(stdout, text.String())
+	return err
+}
+
+func (b banner) writeParts(w io.Writer) {
+	embedded := b.config.nats == ""
+	kind := "joins a fleet"
+	if embedded {
+		kind = "everything in one process"
+	}
+	fmt.Fprintf(w, "offpath checker %s: %s\n\n", b.version.Version, kind)
+	fmt.Fprintf(w, "  HTTP door   %s%s\n", b.door, door.Path)
+	fmt.Fprintf(w, "  admin       %s/metrics, /healthz, /readyz\n", b.admin)
+	if embedded {
+		fmt.Fprintf(w, "  NATS        %s (embedded; other checkers join with --nats)\n", b.nats)
+		fmt.Fprintf(w, "  aggregator  embedded; its counts are in memory, and end with it\n")
+	} else {
+		fmt.Fprintf(w, "  NATS        %s\n", flags.Redact(b.nats))
+	}
+	fmt.Fprintf(w, "  namespace   %s\n\n", b.config.namespace)
+}
+
+func (b banner) writeRules(w io.Writer) {
+	source := b.config.rulesFile
+	if source == "" {
+		source = "the demo's"
+	}
+	fmt.Fprintf(w, "Rules (%s):\n", source)
+	all, widest := b.rules.Rules(), 0
+	for _, r := range all {
+		widest = max(widest, len(r.Name))
+	}
+	for _, r := range all {
+		fmt.Fprintf(w, "  %-*s  %s\n", widest, r.Name, inWords(r))
+	}
+	fmt.Fprintln(w)
+}
+
+// inWords says what a rule does: 100 per 1h in 60 buckets, by user and api, if api is "createURL".
+func inWords(r *rules.Rule) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d per %s", r.Limit, span(r.Window.Length))
+	switch {
+	case r.Window.Fixed:
+		b.WriteString(" in a fixed window")
+	case r.Window.Buckets > 1:
+		fmt.Fprintf(&b, " in %d buckets", r.Window.Buckets)
+	}
+	fmt.Fprintf(&b, ", by %s", strings.Join(r.Key, " and "))
+	for i, m := range r.Match {
+		word := " and"
+		if i == 0 {
+			word = ", if"
+		}
+		fmt.Fprintf(&b, "%s %s is %q", word, m.Name, m.Value)
+	}
+	return b.String()
+}
+
+// writeTry prints a command that is answered 200 until the limit is used up, and 429 from then on.
+func (b banner) writeTry(w io.Writer) {
+	attributes, cost, requests := example(b.rules)
+	body, err := json.Marshal(struct {
+		Attributes map[string]string `json:"attributes"`
+		Cost       int64             `json:"cost,omitempty"`
+	}{attributes, cost})
+	if err != nil { // unreachable: strings and a number
+		return
+	}
+	quoted := strings.ReplaceAll(string(body), "'", `\u0027`)
+	fmt.Fprintf(w, "Try it; this asks %d times, and is answered 200 until the limit is used up, then 429:\n", requests)
+	fmt.Fprintf(w, "  curl -s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", quoted, b.door, door.Path, requests)
+	fmt.Fprintln(w, "Ctrl-C stops it.")
+}
+
+// example returns attributes that the first rule applies to, and how often to ask, and at what cost
+// (0 for the default), to use up the least limit among the rules that then apply.
+func example(set *rules.Set) (attributes map[string]string, cost int64, requests int64) {
+	first := set.Rules()[0]
+	attributes = make(map[string]string)
+	for _, m := range first.Match {
+		attributes[m.Name] = m.Value
+	}
+	addKey(attributes, first)
+	// Further rules may apply to these; each that does may ask for more, and so bring in others.
+	applying := set.Find(nil, identity.FromMap(attributes))
+	for n := 0; n < len(applying); {
+		n = len(applying)
+		for _, r := range applying {
+			addKey(attributes, r)
+		}
+		applying = set.Find(nil, identity.FromMap(attributes))
+	}
+	limit := first.Limit
+	for _, r := range applying {
+		limit = min(limit, r.Limit)
+	}
+	const few = 15
+	if limit < 2*few {
+		return attributes, 0, limit + 5
+	}
+	cost = limit / few
+	return attributes, cost, limit/cost + 5
+}
+
+func addKey(attributes map[string]string, r *rules.Rule) {
+	for _, name := range r.Key {
+		if _, ok := attributes[name]; !ok {
+			attributes[name] = sample(name)
+		}
+	}
+}
+
+// sample returns a value for an attribute.
+func sample(name string) string {
+	switch name {
+	case "user":
+		return "kristie"
+	case "ip":
+		return "203.0.113.9"
+	}
+	return "example"
+}

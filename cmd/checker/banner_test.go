@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+func bannerOf(t *testing.T, c config, set *rules.Set) string {
+	t.Helper()
+	var b strings.Builder
+	err := printBanner(&b, banner{
+		config: c, rules: set, version: version.Info{Version: "devel"},
+		nats: "nats://me:geheim@127.0.0.1:4222", door: "http://127.0.0.1:8080", admin: "http://127.0.0.1:9090",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func parse(t *testing.T, text string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestBannerOfTheDemo(t *testing.T) {
+	set, err := config{}.loadRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := bannerOf(t, config{namespace: "offpath"}, set)
+	for _, want := range []string{
+		"offpath checker devel: everything in one process\n",
+		"HTTP door   http://127.0.0.1:8080/v1/check\n",
+		"admin       http://127.0.0.1:9090/metrics, /healthz, /readyz\n",
+		"(embedded; other checkers join with --nats)",
+		"namespace   offpath\n",
+		"per-user         15 per second, by user\n",
+		"create-per-user  100 per hour in 60 buckets, by user and api, if api is \"createURL\"\n",
+		`curl -s -w '%{http_code}\n' -d '{"attributes":{"user":"kristie"}}' 'http://127.0.0.1:8080/v1/check?[1-20]'`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("does not say %q:\n%s", want, got)
+		}
+	}
+}
+
+func TestBannerOfAFleetMember(t *testing.T) {
+	c := config{namespace: "prod", nats: "nats://me:geheim@127.0.0.1:4222", rulesFile: "my.yaml"}
+	got := bannerOf(t, c, parse(t, slowRules))
+	for _, want := range []string{"joins a fleet\n", "NATS        nats://xxxxx@127.0.0.1:4222\n", "Rules (my.yaml):\n", "prod"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("does not say %q:\n%s", want, got)
+		}
+	}
+	for _, never := range []string{"geheim", "embedded"} {
+		if strings.Contains(got, never) {
+			t.Errorf("says %q:\n%s", never, got)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for length, want := range map[time.Duration]string{
+		time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day", 168 * time.Hour: "week",
+		time.Millisecond: "1ms", 250 * time.Millisecond: "250ms", 10 * time.Minute: "10m", 90 * time.Minute: "1h30m",
+		36 * time.Hour: "1d12h", 169 * time.Hour: "1w1h",
+	} {
+		if got := span(length); got != want {
+			t.Errorf("span(%v) = %q, want %q", length, got, want)
+		}
+	}
+}
+
+// TestTheLineToTry runs the printed command in a shell: it must be answered 200 first, and 429 last,
+// whatever the rules.
+func TestTheLineToTry(t *testing.T) {
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Log("without curl, what is printed is only asked, not typed")
+	}
+	for name, text := range map[string]string{
+		"one rule":                slowRules,
+		"a limit of one":          `rules: [{name: a, key: [ip], limit: 1/day}]`,
+		"a high one":              `rules: [{name: a, key: [user], limit: 1000000000000000/day}]`,
+		"29":                      `rules: [{name: a, key: [user], limit: 29/day}]`,
+		"30":                      `rules: [{name: a, key: [user], limit: 30/day}]`,
+		"a quote":                 `rules: [{name: a, match: {api: "it's $HOME \\ <b>"}, key: [user], limit: 3/day}]`,
+		"a lower one applies too": `rules: [{name: a, key: [user], limit: 1000/day}, {name: b, key: [user], limit: 4/day}]`,
+		"one that denies what is missing": `rules: [{name: a, key: [user], limit: 7/day},
+			{name: b, key: [session], on_missing: deny, limit: 5/day}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := start1(t, "--rules", writeFile(t, text))
+			var answers []string
+			if curl != "" {
+				out, err := exec.CommandContext(t.Context(), "sh", "-c", d.Find(`(?m)^  (curl .*)$`)).Output()
+				if err != nil {
+					t.Fatalf("%v: %s", err, d.Stdout())
+				}
+				for line := range strings.Lines(string(out)) {
+					if !strings.HasPrefix(line, "{") {
+						answers = append(answers, strings.TrimSpace(line))
+					}
+				}
+			} else {
+				answers = askAsPrinted(t, d)
+			}
+			codes := strings.Join(answers, " ")
+			if !strings.HasPrefix(codes, "200 ") || !strings.HasSuffix(codes, " 429") || strings.Contains(codes, "429 200") ||
+				len(answers) > 40 {
+				t.Errorf("%s\n%s", codes, d.Stdout())
+			}
+		})
+	}
+}
+
+func askAsPrinted(t *testing.T, d *daemontest.Daemon) (answers []string) {
+	t.Helper()
+	body := d.Find(`-d '([^']*)'`)
+	var requests int
+	if _, err := fmt.Sscan(d.Find(`\?\[1-(\d+)\]`), &requests); err != nil {
+		t.Fatal(err)
+	}
+	for range requests {
+		status, _ := daemontest.Do(t, "POST", doorOf(d), body)
+		answers = append(answers, fmt.Sprint(status))
+	}
+	return answers
+}

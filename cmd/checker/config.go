@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/flags"
+	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/deploy"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+const summary = `Decides, for programs that ask over HTTP, whether a request may pass.
+
+Without --nats everything runs in this process: a NATS server, an aggregator that keeps its counts
+in memory, and, without --rules, the demo's rules. Other checkers may join it by its NATS URL.
+With --nats it joins the fleet on that NATS, which --rules FILE has to be given for.`
+
+// config is what the flags say.
+type config struct {
+	rulesFile   string
+	nats        string // "" runs everything in this process
+	listen      string
+	admin       string
+	namespace   string
+	logLevel    slog.Level
+	flush       time.Duration
+	maxLiveKeys int
+	maxIdleKeys int // 0 is none
+}
+
+// maxKeys bounds the flags for numbers of keys: more than any machine holds.
+const maxKeys = 1 << 31
+
+func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
+	c = config{
+		listen:      "127.0.0.1:8080",
+		admin:       "127.0.0.1:9090",
+		namespace:   "offpath",
+		flush:       50 * time.Millisecond,
+		maxLiveKeys: 1 << 20,
+		maxIdleKeys: 1 << 20,
+	}
+	s := flags.New("checker", summary, version.Get().Line("checker"))
+	flags.Add(s, &c.rulesFile, "rules", "FILE", "rules to decide by, as YAML", flags.Text)
+	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet to join; several servers of it with commas between", flags.NATS)
+	flags.Add(s, &c.listen, "listen", "ADDRESS", "where the HTTP door listens, as host:port", flags.Address)
+	flags.Add(s, &c.admin, "admin", "ADDRESS", "where /metrics, /healthz and /readyz are", flags.Address)
+	flags.Add(s, &c.namespace, "namespace", "NAME", "the fleet's name: fleets of different names share a NATS", flags.Namespace)
+	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
+	flags.Add(s, &c.flush, "flush", "DURATION", "how long hits wait at most until they are reported",
+		flags.Duration(time.Millisecond, time.Minute))
+	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "N", "most keys with unreported hits, and blocked keys, about 200 bytes each",
+		flags.Int(1, maxKeys))
+	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "N", "most further keys to remember, about 200 bytes each; 0 for none",
+		flags.Int(0, maxKeys))
+	done, err = s.Parse(args, getenv, stdout)
+	if err == nil && !done && c.nats != "" && c.rulesFile == "" {
+		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has")
+	}
+	return c, done, err
+}
+
+// loadRules reads the rules that the flags name.
+func (c config) loadRules() (*rules.Set, error) {
+	if c.rulesFile != "" {
+		return rules.Load(c.rulesFile)
+	}
+	set, err := rules.Parse(deploy.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("rules of the demo: %w", err)
+	}
+	return set, nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEverySetting sets each one by its flag and by its variable.
+func TestEverySetting(t *testing.T) {
+	defaults, done, err := readConfig(nil, func(string) string { return "" }, io.Discard)
+	if done || err != nil {
+		t.Fatal(done, err)
+	}
+	want := config{
+		listen: "127.0.0.1:8080", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
+		flush: 50 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
+	}
+	if defaults != want {
+		t.Errorf("defaults\ngot  %+v\nwant %+v", defaults, want)
+	}
+	tests := []struct {
+		flag, value string
+		set         func(*config)
+	}{
+		{"rules", "my.yaml", func(c *config) { c.rulesFile = "my.yaml" }},
+		{"listen", ":80", func(c *config) { c.listen = ":80" }},
+		{"admin", ":90", func(c *config) { c.admin = ":90" }},
+		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
+		{"log-level", "error", func(c *config) { c.logLevel = slog.LevelError }},
+		{"flush", "5ms", func(c *config) { c.flush = 5 * time.Millisecond }},
+		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
+		{"max-idle-keys", "0", func(c *config) { c.maxIdleKeys = 0 }},
+		{"nats", "nats://a,nats://b", func(c *config) { c.nats, c.rulesFile = "nats://a,nats://b", "r" }},
+	}
+	for _, test := range tests {
+		want := defaults
+		test.set(&want)
+		environment := map[string]string{}
+		if want.nats != "" {
+			environment["OFFPATH_RULES"] = "r"
+		}
+		getenv := func(name string) string { return environment[name] }
+		if got, _, err := readConfig([]string{"--" + test.flag, test.value}, getenv, io.Discard); err != nil || got != want {
+			t.Errorf("--%s %s: %v\ngot  %+v\nwant %+v", test.flag, test.value, err, got, want)
+		}
+		variable := "OFFPATH_" + strings.ToUpper(strings.ReplaceAll(test.flag, "-", "_"))
+		environment[variable] = test.value
+		if got, _, err := readConfig(nil, getenv, io.Discard); err != nil || got != want {
+			t.Errorf("%s=%s: %v\ngot  %+v\nwant %+v", variable, test.value, err, got, want)
+		}
+	}
+}

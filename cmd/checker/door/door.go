@@ -1,0 +1,138 @@
+// Package door lets programs ask a checker over HTTP.
+//
+// POST /v1/check takes a JSON object, either of
+//
+//	{"attributes": {"user": "kristie", "api": "createURL"}, "cost": 1}
+//	{"rule": "per-user", "key": "kristie", "cost": 1}
+//
+// where cost, a whole number from 1 to 10^15, is 1 if left out. The answer's status is 200 if the
+// request may pass and 429 if not, with the decision as [Answer]. Everything that is not understood
+// is refused, with {"error": "reason"}: a limit that silently does not apply is worse than an error.
+package door
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check"
+)
+
+const (
+	// Path of a check.
+	Path = "/v1/check"
+	// MaxBody is the most bytes of a request's body.
+	MaxBody = 64 << 10
+)
+
+// New returns the door to a checker.
+func New(checker *check.Checker) http.Handler { return &handler{checker} }
+
+type handler struct{ checker *check.Checker }
+
+// ServeHTTP answers one request.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path != Path:
+		refuse(w, http.StatusNotFound, "no such path: want POST "+Path)
+		return
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, http.StatusMethodNotAllowed, "method "+strconv.Quote(r.Method)+": want POST")
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+		refuse(w, http.StatusRequestEntityTooLarge, "body is longer than "+strconv.Itoa(MaxBody)+" bytes")
+		return
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "body ends early")
+		return
+	}
+	h.check(w, body)
+}
+
+func (h *handler) check(w http.ResponseWriter, body []byte) {
+	q, err := decode(body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if q.hasAttributes {
+		answer(w, h.checker.Check(q.attributes, q.cost))
+		return
+	}
+	limiter, ok := h.checker.Limiter(q.rule)
+	if !ok {
+		refuse(w, http.StatusBadRequest, "rule "+strconv.Quote(q.rule)+": there is no such rule")
+		return
+	}
+	answer(w, limiter.Check(q.key, q.cost))
+}
+
+// Answer is the body of a 200 or a 429.
+type Answer struct {
+	Allowed bool `json:"allowed"`
+	// Rule is the one that decided: the one that denied, or else the one with the least left. It is
+	// null, like everything that is said of it, if no rule matches.
+	Rule      *string `json:"rule"`
+	Limit     *int64  `json:"limit"`
+	Remaining *int64  `json:"remaining"`
+	// RetryAfterMS is rounded up; 0 if the request may pass, null if it never will at this cost.
+	RetryAfterMS *int64 `json:"retry_after_ms"`
+	ResetMS      *int64 `json:"reset_ms"`
+	// Freshness is fresh, stale or local.
+	Freshness string `json:"freshness"`
+}
+
+// NewAnswer puts a decision into the words of the door.
+func NewAnswer(d check.Decision) Answer {
+	a := Answer{Allowed: d.Allowed, Freshness: d.Freshness.String()}
+	if d.RetryAfter != check.Never {
+		a.RetryAfterMS = new(ceil(d.RetryAfter, time.Millisecond))
+	}
+	if d.Rule != "" {
+		a.Rule, a.Limit, a.Remaining = &d.Rule, &d.Limit, &d.Remaining
+		a.ResetMS = new(ceil(d.Reset, time.Millisecond))
+	}
+	return a
+}
+
+// ceil returns how many units d takes, a part of one counting as a whole one; 0 for a negative d.
+func ceil(d, unit time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/unit) + 1
+}
+
+func answer(w http.ResponseWriter, d check.Decision) {
+	status := http.StatusOK
+	if !d.Allowed {
+		status = http.StatusTooManyRequests
+		if d.RetryAfter != check.Never {
+			seconds := max(ceil(d.RetryAfter, time.Second), 1)
+			w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+		}
+	}
+	write(w, status, NewAnswer(d))
+}
+
+func refuse(w http.ResponseWriter, status int, reason string) {
+	write(w, status, map[string]string{"error": reason})
+}
+
+func write(w http.ResponseWriter, status int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil { // unreachable: neither body holds what JSON cannot
+		http.Error(w, `{"error":"internal"}`, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
+}

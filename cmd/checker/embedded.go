@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/natsconn"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+)
+
+// embedded is the rest of a fleet in this process: a NATS server, and an aggregator that keeps its
+// counts in memory.
+type embedded struct {
+	server *server.Server
+	conn   *nats.Conn // the worker's own
+	worker daemon.Part
+}
+
+// serverTimeout is how long the NATS server may take to start.
+const serverTimeout = 10 * time.Second
+
+func startEmbedded(namespace string, log *slog.Logger) (*embedded, error) {
+	natsServer, err := startServer(log)
+	if err != nil {
+		return nil, fmt.Errorf("start the embedded NATS server: %w", err)
+	}
+	e := &embedded{server: natsServer}
+	if err := e.startWorker(namespace, log.With("in", "embedded aggregator")); err != nil {
+		e.close()
+		return nil, fmt.Errorf("start the embedded aggregator: %w", err)
+	}
+	return e, nil
+}
+
+// startServer starts a NATS server on a free port of this machine only, without JetStream.
+func startServer(log *slog.Logger) (*server.Server, error) {
+	s, err := server.NewServer(&server.Options{
+		ServerName: "offpath-embedded",
+		Host:       "127.0.0.1",
+		Port:       server.RANDOM_PORT,
+		NoSigs:     true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	errs := &serverLog{log: log.With("in", "embedded NATS")}
+	s.SetLogger(errs, false, false)
+	s.Start()
+	if !s.ReadyForConnections(serverTimeout) {
+		s.Shutdown()
+		return nil, errors.Join(errors.New("it accepts no connections"), errs.failure())
+	}
+	return s, nil
+}
+
+func (e *embedded) startWorker(namespace string, log *slog.Logger) error {
+	conn, err := natsconn.Open(e.server.ClientURL(), "offpath-aggregator-embedded", log)
+	if err != nil {
+		return err
+	}
+	e.conn = conn
+	bus, err := natsbus.NewWorker(conn, namespace)
+	if err != nil {
+		return err
+	}
+	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: bus, Log: log})
+	if err != nil {
+		return err
+	}
+	e.worker = daemon.Part{Name: "embedded aggregator", Run: worker.Run}
+	return nil
+}
+
+// close ends the connection and the server; the worker has ended before.
+func (e *embedded) close() {
+	if e.conn != nil {
+		natsconn.Close(e.conn)
+	}
+	e.server.Shutdown()
+	e.server.WaitForShutdown()
+}
+
+// serverLog is the NATS server's logger. Its notices are our debugging. It keeps the last fatal
+// error, which the server tells nobody else.
+type serverLog struct {
+	log   *slog.Logger
+	fatal atomic.Pointer[string]
+}
+
+func (l *serverLog) failure() error {
+	if text := l.fatal.Load(); text != nil {
+		return errors.New(*text)
+	}
+	return nil
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Tracef(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
+
+// Fatalf does not end the process, as it would in a server of its own.
+func (l *serverLog) Fatalf(format string, v ...any) { l.fatal.Store(new(fmt.Sprintf(format, v...))) }

@@ -1,0 +1,46 @@
+// Command checker decides for programs that ask it over HTTP. Without flags it runs everything that
+// offpath consists of in this one process, to try; with --nats it joins a fleet.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/offpath-io/offpath/cmd/internal/flags"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// run is the command. It returns its exit status: 0 when it has done what was asked, 2 when the
+// arguments or the environment make no sense, 1 when anything else went wrong.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	err := start(ctx, args, getenv, stdout, stderr)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "checker: %v\n", err)
+	if _, isUsage := errors.AsType[*flags.UsageError](err); isUsage {
+		fmt.Fprintln(stderr, "checker --help lists the flags.")
+		return 2
+	}
+	return 1
+}
+
+func start(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	c, done, err := readConfig(args, getenv, stdout)
+	if err != nil || done {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.logLevel}))
+	return serve(ctx, c, stdout, log)
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
+	"github.com/offpath-io/offpath/pkg/check"
+)
+
+// metrics tells Prometheus what a checker's snapshots say, at each scrape. It keeps nothing but the
+// choice of rules that have a label of their own.
+type metrics struct {
+	stats     func() check.Stats
+	connected func() bool
+	labels    rulelabel.Labels
+}
+
+func newMetrics(stats func() check.Stats, connected func() bool) *metrics {
+	return &metrics{stats: stats, connected: connected}
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("offpath_"+name, help, labels, nil)
+}
+
+var (
+	decisionsDesc = describe("decisions_total", "Decisions, by the rule that decided.", "rule", "outcome")
+	hitsDesc      = describe("hits_total",
+		"Hits by what became of them. charged = answered + overflow + lost + those in flight and pending.", "rule", "outcome")
+	pendingDesc    = describe("hits_pending", "Hits that are in no report yet.", "rule")
+	inFlightDesc   = describe("hits_in_flight", "Hits in reports that are not answered yet.", "rule")
+	reportsDesc    = describe("reports_total", "Reports by what became of them.", "outcome")
+	alarmsDesc     = describe("alarms_received_total", "Alarms taken in, of keys near their limit.")
+	unreadableDesc = describe("unreadable_messages_total", "Messages and answers that made no sense.")
+	liveDesc       = describe("live_keys", "Keys with hits on their way, blocked keys, and keys used lately.")
+	idleDesc       = describe("idle_keys", "Keys that are only remembered, roughly.")
+	ageDesc        = describe("refresh_age_seconds", "Time since an aggregator was last heard. Absent until one has been.")
+	freshnessDesc  = describe("freshness", "1 for the state of what this checker knows of the fleet, 0 for the others.", "state")
+	natsDesc       = describe("nats_connected", "1 while connected to NATS, else 0.")
+	checkersDesc   = describe("fleet_checkers", "Live checkers of the fleet, as an aggregator last said.")
+	shardsDesc     = describe("shards", "Shards of the fleet. 0 until an aggregator has been heard.")
+	offsetDesc     = describe("clock_offset_seconds", "How far the fleet's time is ahead of this process' own.")
+)
+
+// Describe sends nothing, which lets the collector say at each scrape what there is.
+func (m *metrics) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, descs) }
+
+// Collect sends one snapshot.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	s := m.stats()
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	count := func(desc *prometheus.Desc, value int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
+	}
+	for label, r := range m.byLabel(s.Rules) {
+		count(decisionsDesc, r.Allowed, label, "allowed")
+		count(decisionsDesc, r.Denied, label, "denied")
+		count(hitsDesc, r.Charged, label, "charged")
+		count(hitsDesc, r.Answered, label, "answered")
+		count(hitsDesc, r.Overflow, label, "overflow")
+		count(hitsDesc, r.Lost, label, "lost")
+		gauge(pendingDesc, float64(r.Pending), label)
+		gauge(inFlightDesc, float64(r.InFlight), label)
+	}
+	count(reportsDesc, s.ReportsSent, "sent")
+	count(reportsDesc, s.ReportsRepeated, "repeated")
+	count(reportsDesc, s.ReportsAnswered, "answered")
+	count(reportsDesc, s.ReportsGivenUp, "given_up")
+	count(reportsDesc, s.ReportsUnsent, "unsent")
+	count(alarmsDesc, s.Alarms)
+	count(unreadableDesc, s.Unreadable)
+	gauge(liveDesc, float64(s.LiveKeys))
+	gauge(idleDesc, float64(s.IdleKeys))
+	if s.Heard > 0 {
+		gauge(ageDesc, s.Heard.Seconds())
+	}
+	for _, f := range []check.Freshness{check.Local, check.Fresh, check.Stale} {
+		gauge(freshnessDesc, oneIf(s.Freshness == f), f.String())
+	}
+	gauge(natsDesc, oneIf(m.connected()))
+	gauge(checkersDesc, float64(s.Checkers))
+	gauge(shardsDesc, float64(s.Shards))
+	gauge(offsetDesc, s.ClockOffset.Seconds())
+}
+
+// byLabel sums the rules' counters by the rules' labels.
+func (m *metrics) byLabel(all []check.RuleStats) map[string]check.RuleStats {
+	busy := make([]rulelabel.Activity, len(all))
+	for i, r := range all {
+		// Not the decisions alone: the snapshot may have caught a hit before its decision.
+		busy[i] = rulelabel.Activity{Rule: r.Rule, Count: r.Allowed + r.Denied + r.Charged}
+	}
+	m.labels.Assign(busy)
+	sums := make(map[string]check.RuleStats)
+	for _, r := range all {
+		label := m.labels.Of(r.Rule)
+		sum := sums[label]
+		sum.Allowed += r.Allowed
+		sum.Denied += r.Denied
+		sum.Charged += r.Charged
+		sum.Answered += r.Answered
+		sum.InFlight += r.InFlight
+		sum.Pending += r.Pending
+		sum.Overflow += r.Overflow
+		sum.Lost += r.Lost
+		sums[label] = sum
+	}
+	return sums
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

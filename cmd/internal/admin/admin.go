@@ -1,0 +1,62 @@
+// Package admin is a daemon's door for those who run it: /metrics, /healthz and /readyz.
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/offpath-io/offpath/cmd/internal/version"
+)
+
+// NewRegistry returns a registry with what every daemon tells: Go's and the process' metrics, and
+// offpath_build_info.
+func NewRegistry(build version.Info) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "offpath_build_info",
+			Help:        "Always 1. The labels name the build.",
+			ConstLabels: prometheus.Labels{"version": build.Version, "go_version": build.Go},
+		}, func() float64 { return 1 }),
+	)
+	return registry
+}
+
+// Readiness says whether a daemon can do its work at this moment. Detail is shown as JSON.
+type Readiness func() (ready bool, detail any)
+
+// Handler serves the metrics that the registry gathers on /metrics; 200 on /healthz for as long as
+// the process runs; and on /readyz 200 while ready says so, else 503, with the detail.
+func Handler(registry *prometheus.Registry, ready Readiness) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]bool{"healthy": true})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		status := http.StatusOK
+		ok, detail := ready()
+		if !ok {
+			status = http.StatusServiceUnavailable
+		}
+		writeJSON(w, status, detail)
+	})
+	return mux
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
+}

@@ -1,0 +1,192 @@
+// Package flags reads a command's settings from its arguments and its environment.
+//
+// Each flag has an environment variable: OFFPATH_ and the flag's name in capitals, with _ for -, so
+// that --log-level is OFFPATH_LOG_LEVEL. The flag beats the variable, the variable beats the
+// default; an empty variable is as good as none. Whatever is not understood, an argument too many
+// included, is a [UsageError], never a setting that is silently something else.
+package flags
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+// prefix of every environment variable.
+const prefix = "OFFPATH_"
+
+// UsageError says what is wrong with the arguments or the environment. A command that meets one
+// ends with exit status 2.
+type UsageError struct{ Reason string }
+
+// Error returns the reason, which names the flag or the variable.
+func (e *UsageError) Error() string { return e.Reason }
+
+// Usagef returns a UsageError, for what only the command can know to be wrong.
+func Usagef(format string, args ...any) error {
+	return &UsageError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// Set is the flags of one command. It is made, filled by [Add] and parsed by one goroutine.
+type Set struct {
+	command, summary, version string
+	settings                  []*setting
+	parser                    *flag.FlagSet
+	help, showVersion         bool
+	refused                   error // by the setting that was set last
+}
+
+// New returns a set with the flags --help and --version. The summary is for --help, after the line
+// that names the command; version is the line that --version prints.
+func New(command, summary, version string) *Set {
+	s := &Set{command: command, summary: summary, version: version}
+	s.parser = flag.NewFlagSet(command, flag.ContinueOnError)
+	s.parser.SetOutput(io.Discard) // errors are the caller's to print
+	s.parser.Usage = func() {}
+	s.parser.BoolVar(&s.help, "help", false, "")
+	s.parser.BoolVar(&s.help, "h", false, "")
+	s.parser.BoolVar(&s.showVersion, "version", false, "")
+	return s
+}
+
+// setting is one flag.
+type setting struct {
+	name, placeholder, usage string
+	byDefault                string
+	isBool, given            bool
+	set                      func(text string) error
+}
+
+// variable returns the name of the flag's environment variable.
+func (s *setting) variable() string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// Add adds the flag --name, which sets *p to what parse makes of its text. What *p holds now is the
+// default. The placeholder stands for the value in --help, "" for a flag that needs none. The errors
+// of parse should quote as much of the text as may be shown; the flag's name is put before them.
+func Add[T any](s *Set, p *T, name, placeholder, usage string, parse func(text string) (T, error)) {
+	_, isBool := any(*p).(bool)
+	added := &setting{name: name, placeholder: placeholder, usage: usage, byDefault: show(*p), isBool: isBool}
+	added.set = func(text string) error {
+		value, err := parse(text)
+		if err == nil {
+			*p = value
+		}
+		return err
+	}
+	s.settings = append(s.settings, added)
+	s.parser.Var(argument{s, added}, name, usage)
+}
+
+func show(value any) string {
+	switch v := value.(type) {
+	case slog.Level:
+		return strings.ToLower(v.String())
+	case bool: // off, which goes without saying
+		return ""
+	}
+	return fmt.Sprint(value)
+}
+
+// argument is a setting as the standard library's parser wants to see it.
+type argument struct {
+	set     *Set
+	setting *setting
+}
+
+func (a argument) String() string   { return "" }
+func (a argument) IsBoolFlag() bool { return a.setting.isBool }
+
+func (a argument) Set(text string) error {
+	a.setting.given = true
+	if err := a.setting.set(text); err != nil {
+		a.set.refused = Usagef("--%s: %v", a.setting.name, err)
+		return err
+	}
+	return nil
+}
+
+// Parse sets everything from the arguments and the environment. If it was asked for help or for the
+// version it prints that to stdout and returns done; the command has nothing else to do then. Every
+// other error than one of stdout is a [UsageError].
+func (s *Set) Parse(args []string, getenv func(string) string, stdout io.Writer) (done bool, err error) {
+	err = s.parser.Parse(args)
+	switch {
+	case s.help:
+		return true, s.printHelp(stdout)
+	case err != nil:
+		return false, s.explain(err)
+	case s.showVersion:
+		_, err := fmt.Fprintln(stdout, s.version)
+		return true, err
+	case s.parser.NArg() > 0:
+		return false, Usagef("argument %q: want flags only", s.parser.Arg(0))
+	}
+	return false, s.readEnvironment(getenv)
+}
+
+// explain turns an error of the standard library's parser into ours, which has two dashes.
+func (s *Set) explain(err error) error {
+	if s.refused != nil {
+		return s.refused
+	}
+	const unknown, bare = "flag provided but not defined: -", "flag needs an argument: -"
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, unknown); ok {
+		return Usagef("unknown flag --%s", name)
+	}
+	if name, ok := strings.CutPrefix(text, bare); ok {
+		return Usagef("--%s: needs a value", name)
+	}
+	return &UsageError{Reason: text}
+}
+
+func (s *Set) readEnvironment(getenv func(string) string) error {
+	for _, setting := range s.settings {
+		text := getenv(setting.variable())
+		if setting.given || text == "" {
+			continue
+		}
+		if err := setting.set(text); err != nil {
+			return Usagef("%s: %v", setting.variable(), err)
+		}
+	}
+	return nil
+}
+
+func (s *Set) printHelp(stdout io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage: %s [flags]\n\n%s\n\n", s.command, strings.TrimSpace(s.summary))
+	b.WriteString("Flags, each also an environment variable; the flag beats the variable:\n")
+	for _, setting := range s.settings {
+		fmt.Fprintf(&b, "  --%s\n        %s\n        %s\n",
+			strings.TrimSpace(setting.name+" "+setting.placeholder), setting.usage, setting.origins())
+	}
+	b.WriteString("  --help\n        print this and end\n  --version\n        print the version and end\n")
+	_, err := io.WriteString(stdout, b.String())
+	return err
+}
+
+// origins says where else the value comes from.
+func (s *setting) origins() string {
+	if s.byDefault == "" {
+		return "(" + s.variable() + ")"
+	}
+	return "(" + s.variable() + "; default " + s.byDefault + ")"
+}
+
+// Text takes any text.
+func Text(text string) (string, error) { return text, nil }
+
+// Bool takes what strconv.ParseBool takes.
+func Bool(text string) (bool, error) {
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%q: want true or false", text)
+	}
+	return value, nil
+}

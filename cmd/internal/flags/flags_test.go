@@ -1,0 +1,209 @@
+package flags
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+type settings struct {
+	file    string
+	address string
+	level   slog.Level
+	n       int
+	flush   time.Duration
+	nats    string
+	fleet   string
+	json    bool
+}
+
+func newSet(v *settings) *Set {
+	*v = settings{address: "127.0.0.1:8080", n: 7, flush: time.Second, fleet: "offpath"}
+	s := New("tool", "Does a thing.", "tool devel")
+	Add(s, &v.file, "file", "FILE", "what to read", Text)
+	Add(s, &v.address, "listen", "ADDRESS", "where to listen", Address)
+	Add(s, &v.level, "log-level", "LEVEL", "how much to say", Level)
+	Add(s, &v.n, "max-keys", "N", "how many", Int(0, 10))
+	Add(s, &v.flush, "flush", "DURATION", "how often", Duration(time.Millisecond, time.Minute))
+	Add(s, &v.nats, "nats", "URL", "whom to ask", NATS)
+	Add(s, &v.fleet, "namespace", "NAME", "which fleet", Namespace)
+	Add(s, &v.json, "json", "", "as JSON", Bool)
+	return s
+}
+
+func TestParse(t *testing.T) {
+	defaults := settings{address: "127.0.0.1:8080", n: 7, flush: time.Second, fleet: "offpath"}
+	with := func(change func(*settings)) settings {
+		v := defaults
+		change(&v)
+		return v
+	}
+	tests := []struct {
+		name string
+		args string
+		env  string // NAME=value, separated by spaces
+		want settings
+	}{
+		{"nothing given", "", "", defaults},
+		{"a flag", "--max-keys 9", "", with(func(v *settings) { v.n = 9 })},
+		{"a flag with =", "--max-keys=9", "", with(func(v *settings) { v.n = 9 })},
+		{"a flag of two", "--max-keys 9 --max-keys 8", "", with(func(v *settings) { v.n = 8 })},
+		{"a variable", "", "OFFPATH_MAX_KEYS=9", with(func(v *settings) { v.n = 9 })},
+		{"the flag beats the variable", "--max-keys 8", "OFFPATH_MAX_KEYS=9", with(func(v *settings) { v.n = 8 })},
+		{"even a bad variable", "--max-keys 8", "OFFPATH_MAX_KEYS=many", with(func(v *settings) { v.n = 8 })},
+		{"the flag beats it with the default, too", "--max-keys 7", "OFFPATH_MAX_KEYS=9", defaults},
+		{"an empty variable is none", "", "OFFPATH_MAX_KEYS=", defaults},
+		{"another's variable", "", "MAX_KEYS=9 OFFPATH_OTHER=1", defaults},
+		{"level", "--log-level debug", "", with(func(v *settings) { v.level = slog.LevelDebug })},
+		{"level in capitals", "", "OFFPATH_LOG_LEVEL=WARN", with(func(v *settings) { v.level = slog.LevelWarn })},
+		{"no host", "--listen :80", "", with(func(v *settings) { v.address = ":80" })},
+		{"IPv6", "--listen [::1]:0", "", with(func(v *settings) { v.address = "[::1]:0" })},
+		{"duration", "--flush 5ms", "", with(func(v *settings) { v.flush = 5 * time.Millisecond })},
+		{"bool", "--json", "", with(func(v *settings) { v.json = true })},
+		{"bool by variable", "", "OFFPATH_JSON=1", with(func(v *settings) { v.json = true })},
+		{"bool, not after all", "--json=false", "OFFPATH_JSON=1", defaults},
+		{"NATS", "--nats nats://a:4222", "", with(func(v *settings) { v.nats = "nats://a:4222" })},
+		{"NATS without scheme", "--nats a", "", with(func(v *settings) { v.nats = "nats://a" })},
+		{"NATS, several", "--nats a:1,tls://b", "", with(func(v *settings) { v.nats = "nats://a:1,tls://b" })},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var got settings
+			var stdout bytes.Buffer
+			done, err := newSet(&got).Parse(strings.Fields(test.args), environment(test.env), &stdout)
+			if done || err != nil || stdout.Len() > 0 {
+				t.Fatalf("done %v, error %v, printed %q", done, err, &stdout)
+			}
+			if got != test.want {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func environment(text string) func(string) string {
+	values := make(map[string]string)
+	for _, pair := range strings.Fields(text) {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = value
+	}
+	return func(name string) string { return values[name] }
+}
+
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		args, env string
+		want      string // in the reason
+	}{
+		{"--loud", "", "unknown flag --loud"},
+		{"-loud", "", "unknown flag --loud"},
+		{"--max-key 9", "", "unknown flag --max-key"},
+		{"extra", "", `argument "extra": want flags only`},
+		{"--json true", "", `argument "true": want flags only`},
+		{"-- x", "", `argument "x"`},
+		{"--max-keys", "", "--max-keys: needs a value"},
+		{"--max-keys many", "", `--max-keys: "many": want a whole number from 0 to 10`},
+		{"--max-keys 11", "", "--max-keys"},
+		{"--max-keys -1", "", "--max-keys"},
+		{"--max-keys 1.5", "", "--max-keys"},
+		{"--max-keys=", "", "--max-keys"},
+		{"", "OFFPATH_MAX_KEYS=many", `OFFPATH_MAX_KEYS: "many": want a whole number`},
+		{"--log-level loud", "", `--log-level: "loud": want debug, info, warn or error`},
+		{"--listen 8080", "", "--listen"},
+		{"--listen 127.0.0.1:http", "", "--listen"},
+		{"--listen 127.0.0.1:70000", "", "--listen"},
+		{"--flush 5", "", "--flush"},
+		{"--flush 0s", "", "--flush"},
+		{"--flush 2h", "", "--flush"},
+		{"--namespace a.b", "", "--namespace"},
+		{"--namespace a*", "", "--namespace"},
+		{"--namespace=", "", "--namespace"},
+		{"--json=maybe", "", "json"},
+		{"", "OFFPATH_JSON=maybe", "OFFPATH_JSON"},
+		{"--nats http://a", "", `--nats: unknown scheme "http"`},
+		{"--nats nats://", "", "--nats: no host"},
+		{"--nats=", "", "--nats: no host"},
+		{"--nats a,,b", "", "--nats: no host"},
+		{"--nats nats://a:port", "", "--nats: not a URL"},
+		{"--nats nats://a:99999", "", "--nats: port"},
+		{"--nats nats://a/path", "", "--nats: a path"},
+	}
+	for _, test := range tests {
+		t.Run(test.args+test.env, func(t *testing.T) {
+			var v settings
+			var stdout bytes.Buffer
+			done, err := newSet(&v).Parse(strings.Fields(test.args), environment(test.env), &stdout)
+			if _, ok := errors.AsType[*UsageError](err); !ok || done {
+				t.Fatalf("done %v, error %v: want a UsageError", done, err)
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %q does not say %q", err, test.want)
+			}
+			if stdout.Len() > 0 {
+				t.Errorf("printed %q", &stdout)
+			}
+		})
+	}
+}
+
+func TestNoSecretsInErrors(t *testing.T) {
+	for _, url := range []string{
+		"nats://me:geheim@", "http://me:geheim@a", "nats://geheim@a/path", "nats://me:geheim@a:99999",
+		"nats://me:geheim@a:port", "nats://me:ge%zzheim@a", "a,nats://me:geheim@",
+	} {
+		_, err := NATS(url)
+		if err == nil {
+			t.Errorf("%s was taken", url)
+		} else if strings.Contains(err.Error(), "geheim") || strings.Contains(err.Error(), "heim@") {
+			t.Errorf("error tells the password: %v", err)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for given, want := range map[string]string{
+		"nats://a:4222":                         "nats://a:4222",
+		"nats://me:geheim@a:4222,b:1":           "nats://xxxxx@a:4222,b:1",
+		"nats://token@a":                        "nats://xxxxx@a",
+		"redis://a?sentinel_password=geheim":    "redis://a?sentinel_password=xxxxx",
+		"redis://a?master_name=m":               "redis://a?master_name=m",
+		"redis://127.0.0.1:7000,127.0.0.1:7001": "redis://127.0.0.1:7000,127.0.0.1:7001",
+		"nats://me:ge%zz@a":                     "(not a URL)",
+	} {
+		if got := Redact(given); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", given, got, want)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"--help", "-h", "-help", "--max-keys 9 --help", "--help --loud", "--help extra"} {
+		var v settings
+		var stdout bytes.Buffer
+		// Help is for whoever got something wrong: a bad environment is no reason to refuse it.
+		done, err := newSet(&v).Parse(strings.Fields(args), environment("OFFPATH_MAX_KEYS=many"), &stdout)
+		if !done || err != nil {
+			t.Errorf("%s: done %v, error %v", args, done, err)
+		}
+		for _, want := range []string{
+			"Usage: tool [flags]\n", "Does a thing.", "--max-keys N", "how many", "OFFPATH_MAX_KEYS; default 7",
+			"OFFPATH_LOG_LEVEL; default info", "(OFFPATH_FILE)", "(OFFPATH_JSON)", "--json\n", "--version",
+		} {
+			if !strings.Contains(stdout.String(), want) {
+				t.Errorf("%s: help does not say %q:\n%s", args, want, &stdout)
+			}
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var v settings
+	var stdout bytes.Buffer
+	done, err := newSet(&v).Parse([]string{"--version"}, environment(""), &stdout)
+	if !done || err != nil || stdout.String() != "tool devel\n" {
+		t.Errorf("done %v, error %v, printed %q", done, err, &stdout)
+	}
+}

@@ -1,0 +1,141 @@
+package flags
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+)
+
+// Level takes debug, info, warn or error.
+func Level(text string) (slog.Level, error) {
+	levels := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}
+	level, ok := levels[strings.ToLower(text)]
+	if !ok {
+		return 0, fmt.Errorf("%q: want debug, info, warn or error", text)
+	}
+	return level, nil
+}
+
+// Address takes host:port to listen on, with a numeric port; no host means every address.
+func Address(text string) (string, error) {
+	_, port, err := net.SplitHostPort(text)
+	if err == nil {
+		err = checkPort(port)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%q: want host:port, such as 127.0.0.1:8080", text)
+	}
+	return text, nil
+}
+
+func checkPort(port string) error {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return err
+}
+
+// Int returns a parser of whole numbers from least to most.
+func Int(least, most int) func(string) (int, error) {
+	return func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("%q: want a whole number from %d to %d", text, least, most)
+		}
+		return n, nil
+	}
+}
+
+// Duration returns a parser of durations from least to most, such as 50ms.
+func Duration(least, most time.Duration) func(string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < least || d > most {
+			return 0, fmt.Errorf("%q: want a duration from %v to %v, such as 50ms", text, least, most)
+		}
+		return d, nil
+	}
+}
+
+// NATS takes the URL of a NATS server, or several of one cluster, with commas between; nats:// may be
+// left out. Its errors show no password.
+func NATS(text string) (string, error) {
+	var servers []string
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if !strings.Contains(part, "://") {
+			part = "nats://" + part
+		}
+		if err := checkNATS(part); err != nil {
+			return "", fmt.Errorf("%w (want a URL such as nats://127.0.0.1:4222)", err)
+		}
+		servers = append(servers, part)
+	}
+	return strings.Join(servers, ","), nil
+}
+
+func checkNATS(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return fmt.Errorf("not a URL") // its own error quotes the text, and so a password
+	}
+	switch u.Scheme {
+	case "nats", "tls", "ws", "wss":
+	default:
+		return fmt.Errorf("unknown scheme %q", u.Scheme)
+	}
+	if u.Hostname() == "" {
+		return fmt.Errorf("no host in %q", redacted(u))
+	}
+	if port := u.Port(); port != "" && checkPort(port) != nil {
+		return fmt.Errorf("port of %q", redacted(u))
+	}
+	if u.Path != "" && u.Path != "/" && u.Scheme != "ws" && u.Scheme != "wss" {
+		return fmt.Errorf("a path in %q", redacted(u))
+	}
+	return nil
+}
+
+// Redact returns a list of URLs, with commas between, without names, passwords and tokens.
+func Redact(urls string) string {
+	parts := strings.Split(urls, ",")
+	for i, part := range parts {
+		if !strings.Contains(part, "://") {
+			part = "any://" + part
+		}
+		u, err := url.Parse(part)
+		if err != nil {
+			parts[i] = "(not a URL)"
+			continue
+		}
+		parts[i] = strings.TrimPrefix(redacted(u), "any://")
+	}
+	return strings.Join(parts, ",")
+}
+
+// redacted is more thorough than the method of that name: a name alone may be a token, and a query
+// may hold a password.
+func redacted(u *url.URL) string {
+	if u.User != nil {
+		u.User = url.User("xxxxx")
+	}
+	query := u.Query()
+	for name := range query {
+		if strings.Contains(name, "password") {
+			query.Set(name, "xxxxx")
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// Namespace takes what can name a fleet: 1 to 64 letters, digits, '-' and '_'.
+func Namespace(text string) (string, error) {
+	return text, natsbus.CheckName(text)
+}

@@ -1,0 +1,101 @@
+package natsconn
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+)
+
+// logs is a log that can be waited for.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logs) await(t *testing.T, want string, times int) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for strings.Count(l.String(), want) < times {
+		select {
+		case <-deadline:
+			t.Fatalf("%q is not there %d times:\n%s", want, times, l)
+		case <-poll.C:
+		}
+	}
+}
+
+func TestOpenSaysWhetherNATSIsThere(t *testing.T) {
+	server := serverstest.NATS(t)
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var log logs
+	conn, err := Open(server.URL(), "test", slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Close(conn)
+	log.await(t, "waiting for NATS", 1)
+	for i := range 2 {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		log.await(t, "connected to NATS", i+1)
+		if got := State(conn); got != "connected" {
+			t.Errorf("state %q", got)
+		}
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		log.await(t, "waiting for NATS", i+2)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 5 {
+		t.Errorf("%d lines, want one for each change:\n%s", n, &log)
+	}
+}
+
+// TestNewsLogsChangesOnly has the handlers called as often as the library tries.
+func TestNewsLogsChangesOnly(t *testing.T) {
+	var log logs
+	n := &news{log: slog.New(slog.NewTextHandler(&log, nil))}
+	refused := errors.New("refused")
+	for range 3 {
+		n.away(refused)
+	}
+	n.connected()
+	n.connected()
+	n.away(nil) // closed by ourselves
+	if got := strings.Count(log.String(), "waiting for NATS"); got != 1 {
+		t.Errorf("said %d times that it waits:\n%s", got, &log)
+	}
+	if got := strings.Count(log.String(), "connected to NATS"); got != 1 {
+		t.Errorf("said %d times that it is there:\n%s", got, &log)
+	}
+}
+
+func TestOpenRefusesWhatIsNoURL(t *testing.T) {
+	if conn, err := Open("nats://a b:x", "test", slog.New(slog.DiscardHandler)); err == nil {
+		conn.Close()
+		t.Error("it was taken")
+	}
+}
