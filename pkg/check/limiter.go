@@ -15,8 +15,9 @@ type Limiter struct {
 	checker *Checker
 	rule    *rules.Rule
 	shape   window.Shape
-	live    int    // buckets that a window can touch
-	salt    uint64 // sets this limiter's keys apart in the map of cells
+	live    int           // buckets that a window can touch
+	after   time.Duration // how long after its end a bucket still counts
+	salt    uint64        // sets this limiter's keys apart in the map of cells
 
 	counters [stripes]counters
 	overflow atomic.Int64 // hits admitted without a cell
@@ -26,7 +27,11 @@ type Limiter struct {
 }
 
 func newLimiter(c *Checker, r *rules.Rule) *Limiter {
-	return &Limiter{checker: c, rule: r, shape: r.Window, live: r.Window.Live(), salt: rand.Uint64()}
+	live := r.Window.Live()
+	return &Limiter{
+		checker: c, rule: r, shape: r.Window, live: live, salt: rand.Uint64(),
+		after: time.Duration(live-1) * r.Window.BucketSize(),
+	}
 }
 
 // Rule returns the rule that this limiter decides by. It must not be changed.
@@ -34,40 +39,54 @@ func (l *Limiter) Rule() *rules.Rule { return l.rule }
 
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
-func (l *Limiter) Check(key string, cost int64) Decision {
-	return l.checkAt(l.checker.clock.now(), key, cost)
+func (l *Limiter) Check(key string, cost int64) (d Decision) {
+	l.checkAt(&d, l.checker.clock.now(), key, cost)
+	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
 // bring their own, such as a simulation.
-func (l *Limiter) CheckAt(now int64, key string, cost int64) Decision {
-	return l.checkAt(l.checker.clock.fleet(now), key, cost)
+func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
+	l.checkAt(&d, l.checker.clock.fleet(now), key, cost)
+	return d
 }
 
-func (l *Limiter) checkAt(now int64, key string, cost int64) Decision {
+// checkAt writes its decision to d, which is zero. Returning it would copy it on every level, and
+// that took half of a check's time.
+func (l *Limiter) checkAt(d *Decision, now int64, key string, cost int64) {
 	if len(key) > identity.MaxKey {
 		key = identity.Bound(key)
 	}
 	if cost <= 1 {
-		if c := l.checker.cells.load(l, key); c != nil {
-			switch v, left, until := c.take(now); v {
-			case allowed:
-				d := l.decision(left)
-				d.Allowed = true
-				// An allowance ends with its bucket; the bucket leaves the window later.
-				d.Reset = time.Duration(until-now) + l.afterBucket()
-				return d
-			case denied:
-				c.touch(now)
-				l.counters[c.stripe].denied.Add(1)
-				d := l.decision(0)
-				d.RetryAfter = time.Duration(until - now)
-				d.Reset = l.reset(now)
-				return d
-			}
+		if c := l.checker.cells.load(l, key); c != nil && c.checkUnlocked(d, now) {
+			return
 		}
 	}
-	return l.checkLocked(now, key, max(cost, 1))
+	*d = l.checkLocked(now, key, max(cost, 1))
+}
+
+// checkUnlocked decides for a hit of cost 1 by the cell's allowance or block; false if it cannot.
+func (c *cell) checkUnlocked(d *Decision, now int64) bool {
+	l := c.limiter
+	v, left, until := c.take(now)
+	switch v {
+	case allowed:
+		d.Allowed = true
+		// An allowance ends with its bucket; the bucket leaves the window later.
+		d.Reset = time.Duration(until-now) + l.after
+	case denied:
+		c.touch(now)
+		l.counters[c.stripe].denied.Add(1)
+		d.RetryAfter = time.Duration(until - now)
+		d.Reset = l.reset(now)
+	default:
+		return false
+	}
+	d.Freshness = Freshness(l.checker.freshness.Load())
+	d.Rule = l.rule.Name
+	d.Limit = l.rule.Limit
+	d.Remaining = left
+	return true
 }
 
 // checkLocked decides with the cell's lock, and leaves an allowance or a block for the next checks.
@@ -171,12 +190,7 @@ func (l *Limiter) decision(left int64) Decision {
 
 // reset returns how long after now the bucket of now has left every window.
 func (l *Limiter) reset(now int64) time.Duration {
-	return time.Duration(l.shape.End(l.shape.Bucket(now))-now) + l.afterBucket()
-}
-
-// afterBucket returns how long after its end a bucket still counts.
-func (l *Limiter) afterBucket() time.Duration {
-	return time.Duration(l.shape.Live()-1) * l.shape.BucketSize()
+	return time.Duration(l.shape.End(l.shape.Bucket(now))-now) + l.after
 }
 
 // counters are one stripe of a limiter's counts.

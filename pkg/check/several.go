@@ -11,34 +11,38 @@ import (
 // one of them lets it, and it is charged to all or to none. A cost below 1 counts as 1. If no rule
 // matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
 // been seen lately.
-func (c *Checker) Check(attrs identity.Attributes, cost int64) Decision {
-	return c.check(c.clock.now(), attrs, max(cost, 1))
+func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
+	c.check(&d, c.clock.now(), attrs, max(cost, 1))
+	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds.
-func (c *Checker) CheckAt(now int64, attrs identity.Attributes, cost int64) Decision {
-	return c.check(c.clock.fleet(now), attrs, max(cost, 1))
+func (c *Checker) CheckAt(now int64, attrs identity.Attributes, cost int64) (d Decision) {
+	c.check(&d, c.clock.fleet(now), attrs, max(cost, 1))
+	return d
 }
 
-func (c *Checker) check(now int64, attrs identity.Attributes, cost int64) Decision {
+// check writes its decision to d, which is zero.
+func (c *Checker) check(d *Decision, now int64, attrs identity.Attributes, cost int64) {
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
 	if l := a.match(c.limiters, attrs); l != nil {
 		l.counters[0].denied.Add(1)
-		d := l.decision(0)
+		*d = l.decision(0)
 		d.RetryAfter, d.Reset = Never, l.reset(now)
-		return d
+		return
 	}
 	switch len(a.asked) {
 	case 0:
-		return Decision{Allowed: true, Freshness: Freshness(c.freshness.Load())}
+		d.Allowed, d.Freshness = true, Freshness(c.freshness.Load())
 	case 1:
-		return a.asked[0].limiter.checkAt(now, a.key(0), cost)
+		a.asked[0].limiter.checkAt(d, now, a.key(0), cost)
+	default:
+		for !a.lock(now) {
+		}
+		*d = a.decide(now, cost)
+		a.unlock()
 	}
-	for !a.lock(now) {
-	}
-	defer a.unlock()
-	return a.decide(now, cost)
 }
 
 // asking is the working memory of one check by several rules.
