@@ -30,9 +30,10 @@ type world struct {
 	checkers []*checker
 	rules    *rules.Set
 	truth    map[place]*history
-	admitted int64 // hits
-	asked    int64 // requests
-	immortal bool  // no worker dies
+	admitted int64   // hits
+	asked    int64   // requests
+	immortal bool    // no worker dies
+	skew     []int64 // how far each checker's own clock is ahead; nil: none
 }
 
 type worker struct {
@@ -122,11 +123,20 @@ func (w *world) newChecker(name string, epoch uint64) *checker {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	i := len(w.checkers)
 	link.Attach(func(kind events.Kind, payload []byte) {
 		c.mind.learn(kind, payload)
-		c.Receive(w.now, kind, payload)
+		c.Receive(w.own(i), kind, payload)
 	})
 	return c
+}
+
+// own returns the time by a checker's own clock.
+func (w *world) own(i int) int64 {
+	if w.skew == nil {
+		return w.now
+	}
+	return w.now + w.skew[i]
 }
 
 // killWorker takes a worker away with everything it has in hand, and starts another.
@@ -152,9 +162,10 @@ func (w *world) advance(d time.Duration) {
 			}
 			next = min(next, max(k.next, w.now+1))
 		}
-		for _, c := range w.checkers {
+		for i, c := range w.checkers {
 			if c.next <= w.now {
-				c.next = c.Step(w.now)
+				own := w.own(i)
+				c.next = c.Step(own) - own + w.now
 			}
 			next = min(next, max(c.next, w.now+1))
 		}
