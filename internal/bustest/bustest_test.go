@@ -2,11 +2,13 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/offpath-io/offpath/internal/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/membus"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
@@ -100,4 +102,27 @@ func TestNames(t *testing.T) {
 	if _, err := natsbus.Connect("nats://127.0.0.1:not-a-port", "test"); err == nil {
 		t.Error("a malformed URL was taken")
 	}
+}
+
+// TestMembusDetach: ends come and go while messages for them are under way.
+func TestMembusDetach(t *testing.T) {
+	bus := membus.New(membus.Options{})
+	stop := serve(t, bus.Run)
+	k, w := bus.Checker("c"), bus.Worker()
+	stopSending := serve(t, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if err := errors.Join(w.Alarm(0, []byte("x")), k.Report(0, []byte("x")), k.Hello([]byte("x"))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for range 2000 {
+		k.Attach(func(events.Kind, []byte) {})
+		w.Attach(func(events.Kind, []byte, func([]byte) error) {})
+		k.Attach(nil)
+		w.Attach(nil)
+	}
+	stopSending()
+	stop()
 }

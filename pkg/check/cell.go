@@ -31,7 +31,7 @@ type cell struct {
 	length    uint16 // of the key's text
 	mu        sync.Mutex
 
-	// The first cache line ends here: a check that needs no lock reads nothing below.
+	// The first cache line ends here: a check that passes without the lock reads nothing below.
 
 	next       *cell         // in a dirty stack
 	newest     int64         // bucket of totals()[0] and pending()[0]
@@ -149,14 +149,18 @@ func (c *cell) settle() {
 	c.limiter.counters[c.stripe].admit(taken, taken)
 }
 
-// rotate makes newest the bucket of now, if it is not already later, and returns the time that the
-// cell's buckets are to be read at: now, or the beginning of a newest bucket that is ahead of it
-// (after a step of the clock). Pending hits that leave every window become late. The lock is held
-// and the cell settled.
+// rotate makes newest the bucket of now, and returns the time that the cell's buckets are to be read
+// at. That is now, or, if another goroutine has read the clock a moment later, in the next bucket,
+// the beginning of that. Pending hits that leave every window become late. The lock is held and the
+// cell settled.
 func (c *cell) rotate(now int64) int64 {
 	shape := c.limiter.shape
 	by := shape.Bucket(now) - c.newest
-	if by <= 0 {
+	switch {
+	case by < -1: // somebody had the time from before the clock was corrected
+		c.pullBack(-by)
+		return now
+	case by <= 0:
 		return max(now, shape.End(c.newest-1))
 	}
 	totals, pending := c.totals(), c.pending()
@@ -172,6 +176,25 @@ func (c *cell) rotate(now int64) int64 {
 	shift(pending, keep)
 	c.newest += by
 	return now
+}
+
+// pullBack makes newest an earlier bucket, which takes the hits of those after it. The lock is held
+// and the cell settled.
+func (c *cell) pullBack(by int64) {
+	c.newest -= by
+	for _, counts := range [...][]int64{c.totals(), c.pending()} {
+		later := counts[:min(by, int64(len(counts)))]
+		var sum int64
+		for _, n := range later {
+			sum += n
+		}
+		clear(later)
+		if int64(len(counts)) > by {
+			copy(counts, counts[by:])
+			clear(counts[int64(len(counts))-by:])
+		}
+		counts[0] += sum
+	}
 }
 
 // shift moves the first keep counts to the end and clears those before them.

@@ -34,11 +34,13 @@ import (
 // have one each.
 type Link interface {
 	// Report sends an encoded report to any aggregator, without waiting and without keeping the
-	// slice. An error means that it was certainly not sent.
+	// slice. An error means that it was certainly not sent. It must not hand over a message before
+	// it returns.
 	Report(shard uint32, report []byte) error
 	// Hello sends a hello to the aggregators, likewise.
 	Hello(hello []byte) error
-	// Listen hands every message for this checker to h, until ctx is done.
+	// Listen hands every message for this checker to h, until ctx is done. Once it has returned it
+	// does not call h any more.
 	Listen(ctx context.Context, h func(kind events.Kind, payload []byte)) error
 }
 
@@ -137,7 +139,7 @@ type Checker struct {
 	cells     cells
 	freshness atomic.Uint32 // Freshness of everything this checker knows
 	liveKeys  atomic.Int64  // cells in all limiters' live maps
-	idle      atomic.Pointer[idleCache]
+	idle      idleCells
 	dirty     [stripes]stack // cells with hits that no flush has seen yet
 	stripe    atomic.Uint32  // hands out stripes in turn
 

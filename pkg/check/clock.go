@@ -60,8 +60,8 @@ func (c *clock) stop() { c.coarse.Store(0) }
 
 // observe takes in a welcome that came at own time now and answers a hello sent at own time sent:
 // the fleet's time was fleet about half a round trip ago. Of the last samples the one with the
-// smallest round trip wins. It returns by how much the clock has stepped: only the first
-// observation may step it, later ones slew.
+// smallest round trip wins. The first observation steps the clock, and returns by how much; later
+// ones let it slew, unless it is far behind.
 func (c *clock) observe(sent, fleet, now int64) (step int64) {
 	trip := now - sent
 	if trip < 0 || trip > int64(longestRoundTrip) {
@@ -77,11 +77,38 @@ func (c *clock) observe(sent, fleet, now int64) (step int64) {
 	}
 	c.target = best.offset
 	if c.known {
+		if c.isFarBehind() { // cells only move forward, as after a long silence
+			c.step(c.target - c.offset.Load())
+		}
 		return 0
 	}
 	c.known, c.slewed = true, now
-	c.offset.Store(c.target)
+	c.step(c.target)
 	return c.target
+}
+
+// step moves the offset at once, and the time written down with it.
+func (c *clock) step(by int64) {
+	c.offset.Add(by)
+	if t := c.coarse.Load(); t != 0 {
+		c.coarse.Store(t + by)
+	}
+}
+
+// stepForward is how far the clock must be behind, by all of the last samples, to step again: this
+// machine was asleep, and at the pace of slewing nothing would be counted in time for hours.
+const stepForward = 5 * time.Second
+
+func (c *clock) isFarBehind() bool {
+	if c.next < len(c.samples) {
+		return false
+	}
+	for _, s := range c.samples {
+		if s.offset-c.offset.Load() < int64(stepForward) {
+			return false
+		}
+	}
+	return true
 }
 
 // slew moves the offset towards its target.

@@ -1,7 +1,9 @@
 package check
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
@@ -93,5 +95,120 @@ func TestFreshness(t *testing.T) {
 	f.welcome(noon+9*second, 1)
 	if got := l.CheckAt(noon+9*second, "k", 1).Freshness; got != Fresh {
 		t.Errorf("after a welcome: %v", got)
+	}
+}
+
+// TestChecksInTheTickOfAStep: checks read the time that was written down before the clock was
+// stepped back; they must not carry their keys into the future.
+func TestChecksInTheTickOfAStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tape := new(tape)
+		c := newChecker(t, Options{Link: tape, MaxIdleKeys: -1, DrainTimeout: time.Millisecond}, rule("r", 10, time.Second, 1))
+		l := limiter(t, c, "r")
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		time.Sleep(10*time.Millisecond + 300*time.Microsecond)
+		l.Check("k", 1)
+		stale := c.clock.now() // another goroutine has read the time just before
+		f := &fleet{c, t, tape}
+		now := ownTime()
+		f.receive(now, events.KindWelcome, &events.Welcome{Epoch: c.Epoch(), Sent: now - ms, Shards: 1, Time: now - 60*second})
+		var d Decision
+		l.checkAt(&d, stale, "k", 3)
+		l.Check("k", 6)
+		for i := range 3 {
+			time.Sleep(5 * time.Second)
+			if d := l.Check("k", 1); !d.Allowed {
+				t.Errorf("%d s later: %+v", 5*(i+1), d)
+			}
+		}
+		for _, r := range tape.reports {
+			for _, age := range r.Hits.Age {
+				if age < 0 {
+					t.Errorf("reported %d buckets in the future", -age)
+				}
+			}
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestRebucketStopsAtNow: hits of a wrong clock are moved to the nearest bucket, but not beyond now's.
+func TestRebucketStopsAtNow(t *testing.T) {
+	tape := new(tape)
+	c := newChecker(t, Options{Link: tape}, rule("r", 10, time.Hour, 1))
+	f := &fleet{c, t, tape}
+	l := limiter(t, c, "r")
+	now := noon + 10*60*second
+	l.CheckAt(now, "k", 10)
+	f.Step(now)
+	f.receive(now, events.KindWelcome, &events.Welcome{Epoch: c.Epoch(), Sent: now, Shards: 1, Time: now - 25*60*second})
+	d := l.CheckAt(now, "k", 1)
+	if want := 15*time.Minute + 6*time.Minute; d.Allowed || d.RetryAfter != want {
+		t.Errorf("at 11:45 by the right clock, ten hits in this hour: %+v, want a retry at 12:06", d)
+	}
+	f.Step(now)
+	if r := f.last(); r.Hits.Age[0] != 0 {
+		t.Errorf("reported at age %d, want in the bucket of now", r.Hits.Age[0])
+	}
+}
+
+// TestSlowFirstWelcome: an answer that is too slow to tell the time does not start reports either.
+func TestSlowFirstWelcome(t *testing.T) {
+	tape := new(tape)
+	c := newChecker(t, Options{Link: tape}, rule("r", 10, time.Second, 1))
+	f := &fleet{c, t, tape}
+	limiter(t, c, "r").CheckAt(noon, "k", 1)
+	f.Step(noon)
+	late := noon + int64(longestRoundTrip) + 1
+	f.receive(late, events.KindWelcome, &events.Welcome{Epoch: c.Epoch(), Sent: noon, Shards: 1, Time: noon})
+	hellos := len(tape.hellos)
+	f.Step(late)
+	if len(tape.reports) > 0 || len(tape.hellos) != hellos+1 {
+		t.Errorf("%d reports; %d hellos more, want none and one", len(tape.reports), len(tape.hellos)-hellos)
+	}
+}
+
+// TestAfterASleep: a machine that was asleep does not slew for hours.
+func TestAfterASleep(t *testing.T) {
+	f := newFleet(t, Options{HelloEvery: time.Second}, rule("r", 10, time.Second, 1))
+	now, asleep := noon, int64(time.Hour)
+	for i := range 12 {
+		now += second
+		f.Step(now)
+		f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Sent: now, Shards: 1, Time: now + asleep})
+		if got := f.Stats().ClockOffset; i < 6 && got > time.Second {
+			t.Errorf("after %d answers the clock has stepped by %v", i+1, got)
+		}
+	}
+	if got := f.Stats().ClockOffset; got != time.Hour {
+		t.Errorf("after twelve answers the clock is %v ahead, want an hour", got)
+	}
+}
+
+func TestPullBack(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 100, time.Minute, 3))
+	cell := newCell(c.limiters[0], "k", noon)
+	for _, row := range []struct {
+		by                   int64
+		totals, wantTotals   [4]int64
+		pending, wantPending [4]int64
+	}{
+		{1, [4]int64{1, 2, 3, 4}, [4]int64{3, 3, 4, 0}, [4]int64{1, 0, 3, 0}, [4]int64{1, 3, 0, 0}},
+		{3, [4]int64{1, 2, 3, 4}, [4]int64{10, 0, 0, 0}, [4]int64{0, 0, 0, 4}, [4]int64{4, 0, 0, 0}},
+		{9, [4]int64{1, 2, 3, 4}, [4]int64{10, 0, 0, 0}, [4]int64{1, 0, 0, 0}, [4]int64{1, 0, 0, 0}},
+	} {
+		newest := cell.newest
+		copy(cell.totals(), row.totals[:])
+		copy(cell.pending(), row.pending[:])
+		cell.pullBack(row.by)
+		if got := [4]int64(cell.totals()); got != row.wantTotals {
+			t.Errorf("by %d: totals %v, want %v", row.by, got, row.wantTotals)
+		}
+		if got := [4]int64(cell.pending()); got != row.wantPending || cell.newest != newest-row.by {
+			t.Errorf("by %d: pending %v, want %v", row.by, got, row.wantPending)
+		}
 	}
 }

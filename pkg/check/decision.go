@@ -12,7 +12,8 @@ type Decision struct {
 	// Rule is the name of the rule that decided: the one that denied, or else the one with the
 	// least left. It is "" if no rule matched.
 	Rule string
-	// Limit is that rule's, and Remaining how many more hits would have passed at this moment.
+	// Limit is that rule's, and Remaining how many more hits would have passed at this moment, at
+	// least: a check that takes no lock knows what was left when the last one did.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
 	// hit was allowed, and Never if its cost is above the limit.

@@ -19,6 +19,10 @@ type behind struct {
 	homeless  []*cell // dirty cells while the shards are not known
 	ageing    ageingCells
 	build     uint64 // numbers the reports built, to give rules their index
+	sequence  uint64 // of the last report, of whichever shard; it never starts again
+	states    uint8  // counts the generations that shards have entered
+	now       int64  // own time of the last step or message
+	other     int    // a number of shards that differs, and was heard once
 	nextFlush int64
 	lastFlush int64
 	nextHello int64
@@ -32,10 +36,10 @@ type behind struct {
 type shard struct {
 	queue      queue[*cell]
 	late       []*Limiter // with late hits to report here
-	sequence   uint64
+	taken      uint64     // cells ever taken off the queue
 	generation uint64
 	version    uint64
-	lost       uint8 // counts generations, for cells to compare
+	state      uint8 // stands for the generation; cells compare it with theirs
 	flight     *flight
 	spare      *flight // the last one, for its memory
 }
@@ -50,6 +54,8 @@ type flight struct {
 	born     int64     // own time
 	retryAt  int64
 	wait     time.Duration
+	refusals int
+	after    uint64 // the shard's taken, before this report
 	message  events.Report
 }
 
@@ -71,8 +77,10 @@ type owed struct {
 const (
 	// flushFloor is the least time between two flushes, however eager the keys are.
 	flushFloor = 3 * time.Millisecond
-	// reportBytes bounds a report, far below what NATS carries (1 MiB).
-	reportBytes = 256 << 10
+	// reportText and reportCells bound a report and its answer, far below what NATS carries (1 MiB):
+	// the bytes of its keys, and the buckets that may have to be told of them.
+	reportText  = 256 << 10
+	reportCells = 32_000
 	// reportAge is when an unanswered report is given up: aggregators remember for a day that they
 	// have counted it, so a later repeat might count twice.
 	reportAge = 20 * time.Hour
@@ -88,6 +96,7 @@ func (c *Checker) Step(now int64) (next int64) { return c.behind.step(now, false
 func (b *behind) step(now int64, drain bool) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.now = now
 	b.checker.clock.slew(now)
 	b.judgeFreshness(now)
 	if b.checker.o.Link != nil && now >= b.nextHello {
@@ -202,24 +211,28 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	f := b.blank(s)
 	fleet := b.checker.clock.fleet(now)
 	table := f.message.Hits
-	for s.queue.len() > 0 && len(f.cells) < b.checker.o.ReportKeys && len(table.KeyText) < reportBytes {
-		b.freeze(f, s.queue.pop(), fleet)
+	f.after = s.taken
+	for cells := 0; s.queue.len() > 0 && len(f.cells) < b.checker.o.ReportKeys &&
+		len(table.KeyText) < reportText && cells < reportCells; s.taken++ {
+		c := s.queue.pop()
+		cells += c.limiter.live
+		b.freeze(f, c, fleet)
 	}
 	b.freezeLate(f, s, fleet)
 	if len(f.hits) == 0 {
 		s.spare = f
 		return
 	}
-	s.sequence++
-	f.sequence = s.sequence
+	b.sequence++
+	f.sequence = b.sequence
 	m := &f.message
-	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), s.sequence
+	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), f.sequence
 	m.Generation, m.Version = s.generation, s.version
 	var err error
 	if f.report, err = events.Append(f.report[:0], m); err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
-	f.born, f.wait = now, b.checker.o.ReportTimeout
+	f.born, f.wait, f.refusals = now, b.checker.o.ReportTimeout, 0
 	s.flight = f
 	b.stats.sent++
 	b.send(number, f, now)
@@ -236,7 +249,6 @@ func (b *behind) blank(s *shard) *flight {
 	b.build++
 	f.message.Hits.Clear()
 	f.message.Late = f.message.Late[:0]
-	clear(f.cells)
 	f.cells, f.newest, f.hits = f.cells[:0], f.newest[:0], f.hits[:0]
 	return f
 }
@@ -285,7 +297,9 @@ func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64) int {
 func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
 	for _, l := range s.late {
 		n := min(l.late.Load(), events.MaxCount)
-		l.late.Add(-n)
+		if l.late.Add(-n) > 0 { // more than one report may say
+			b.anyLate.Store(true)
+		}
 		l.owed.queuedLate = false
 		i := b.ruleIndex(f, l, fleet)
 		for len(f.message.Late) <= i {
@@ -368,5 +382,6 @@ func (b *behind) land(s *shard, f *flight, putDown func(o *owed, hits int64)) {
 		h.limiter.owed.inFlight -= h.hits
 		putDown(&h.limiter.owed, h.hits)
 	}
+	clear(f.cells) // they may leave, and should not be kept by a report that is over
 	s.flight, s.spare = nil, f
 }

@@ -110,7 +110,7 @@ func (l *Limiter) checkLocked(now int64, key string, cost int64) Decision {
 		} else {
 			l.counters[c.stripe].denied.Add(1)
 			c.touch(now)
-			d = c.deny(at, cost, room)
+			d = c.deny(now, at, cost, room)
 		}
 		c.mu.Unlock()
 		return d
@@ -119,8 +119,8 @@ func (l *Limiter) checkLocked(now int64, key string, cost int64) Decision {
 
 // deny makes the decision for a hit that does not fit, and leaves the cell ready for the next. The
 // lock is held and the cell settled and rotated.
-func (c *cell) deny(at, cost, room int64) Decision {
-	d := c.limiter.refuse(at, c.totals(), cost, room)
+func (c *cell) deny(now, at, cost, room int64) Decision {
+	d := c.limiter.refuse(now, at, c.totals(), cost, room)
 	if room > 0 {
 		c.arm(room)
 	} else {
@@ -129,13 +129,14 @@ func (c *cell) deny(at, cost, room int64) Decision {
 	return d
 }
 
-// refuse makes the decision for a hit that does not fit these counts.
-func (l *Limiter) refuse(at int64, counts []int64, cost, room int64) Decision {
+// refuse makes the decision for a hit that does not fit these counts, which are to be read at time
+// at.
+func (l *Limiter) refuse(now, at int64, counts []int64, cost, room int64) Decision {
 	d := l.decision(room)
 	d.Reset = l.reset(at)
 	d.RetryAfter = Never
 	if after, ok := l.shape.RetryAfter(counts, l.rule.Limit, cost, at); ok {
-		d.RetryAfter = after
+		d.RetryAfter = after + time.Duration(at-now)
 	}
 	return d
 }
@@ -156,8 +157,8 @@ func (l *Limiter) checkOverflow(now int64, key string, cost int64) Decision {
 		l.counters[0].denied.Add(1)
 		return d
 	}
-	l.overflow.Add(cost)
 	l.counters[0].admit(1, cost)
+	l.overflow.Add(cost)
 	return d
 }
 
@@ -168,12 +169,15 @@ func (l *Limiter) peekOverflow(now int64, key string, cost int64) Decision {
 		c := newCell(l, key, now)
 		c.learn(old)
 		if room, at := c.room(now); cost > room {
-			return l.refuse(at, c.totals(), cost, room)
+			return l.refuse(now, at, c.totals(), cost, room)
 		}
 	}
 	if l.rule.OnOutage == rules.Closed || cost > l.rule.Limit {
 		d := l.decision(0)
 		d.RetryAfter, d.Reset = l.checker.o.FlushEvery, l.reset(now)
+		if cost > l.rule.Limit {
+			d.RetryAfter = Never
+		}
 		return d
 	}
 	return l.allow(now, 0)

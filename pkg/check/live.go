@@ -1,6 +1,8 @@
 package check
 
 import (
+	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/dgraph-io/ristretto/v2"
@@ -71,34 +73,69 @@ func (l *Limiter) drop(c *cell) {
 	}
 }
 
-// idleCache holds cells that have left the live map, by the hash of rule and key; a reader makes
-// sure that it got the right one.
-type idleCache = ristretto.Cache[uint64, *cell]
+// idleCells holds cells that have left the live map, by the hash of rule and key; a reader makes sure
+// that it got the right one. It is there while Run is at work. The lock is for its end: a check that
+// comes just then does not wait for it, and does without.
+type idleCells struct {
+	mu    sync.RWMutex
+	cache *ristretto.Cache[uint64, *cell]
+}
 
-func newIdleCache(keys int) (*idleCache, error) {
-	return ristretto.NewCache(&ristretto.Config[uint64, *cell]{
+func (i *idleCells) open(keys int) error {
+	cache, err := ristretto.NewCache(&ristretto.Config[uint64, *cell]{
 		NumCounters:        10 * int64(keys),
 		MaxCost:            int64(keys), // each costs 1
 		BufferItems:        64,
 		IgnoreInternalCost: true,
 	})
+	if err != nil {
+		return fmt.Errorf("check: idle cache: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.cache = cache
+	return nil
+}
+
+func (i *idleCells) close() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.cache != nil {
+		i.cache.Close()
+		i.cache = nil
+	}
+}
+
+// use calls f with the cache, if there is one.
+func (i *idleCells) use(f func(*ristretto.Cache[uint64, *cell])) {
+	if !i.mu.TryRLock() {
+		return
+	}
+	defer i.mu.RUnlock()
+	if i.cache != nil {
+		f(i.cache)
+	}
+}
+
+// count returns roughly how many cells there are.
+func (i *idleCells) count() (n int) {
+	i.use(func(cache *ristretto.Cache[uint64, *cell]) { n = int(cache.MaxCost() - cache.RemainingCost()) })
+	return n
 }
 
 // remember puts a dead cell into the idle cache, if there is one.
 func (l *Limiter) remember(c *cell) {
-	if idle := l.checker.idle.Load(); idle != nil {
-		idle.Set(events.KeyHash(l.rule.Name, c.key()), c, 1)
-	}
+	l.checker.idle.use(func(cache *ristretto.Cache[uint64, *cell]) {
+		cache.Set(events.KeyHash(l.rule.Name, c.key()), c, 1)
+	})
 }
 
 // recall returns the dead cell that the idle cache remembers for key, or nil.
-func (l *Limiter) recall(key string) *cell {
-	idle := l.checker.idle.Load()
-	if idle == nil {
-		return nil
-	}
-	c, ok := idle.Get(events.KeyHash(l.rule.Name, key))
-	if !ok || c.limiter != l || c.key() != key {
+func (l *Limiter) recall(key string) (c *cell) {
+	l.checker.idle.use(func(cache *ristretto.Cache[uint64, *cell]) {
+		c, _ = cache.Get(events.KeyHash(l.rule.Name, key))
+	})
+	if c == nil || c.limiter != l || c.key() != key {
 		return nil
 	}
 	return c

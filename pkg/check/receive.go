@@ -18,6 +18,7 @@ func (c *Checker) Receive(now int64, kind events.Kind, payload []byte) {
 	b := &c.behind
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.now = max(b.now, now)
 	if err := b.receive(now, kind, payload); err != nil {
 		b.stats.unreadable++
 		b.problem = err.Error()
@@ -82,7 +83,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 		return nil
 	}
 	if m.Error != "" {
-		return fmt.Errorf("refresh: report refused: %s", m.Error)
+		return b.refused(s, f, m.Error, now)
 	}
 	if len(m.KeyCells) != len(f.cells) {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.cells))
@@ -97,8 +98,22 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	return nil
 }
 
+// mostRefusals is how often a report is refused before it is given up.
+const mostRefusals = 3
+
+// refused takes in that an aggregator will not count a report. The number of shards may have changed,
+// so it asks for that first; but a report that nobody takes must not keep others from being sent.
+func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
+	f.refusals++
+	b.nextHello = now
+	if f.refusals >= mostRefusals {
+		b.giveUp(s, f, b.checker.clock.fleet(now))
+	}
+	return fmt.Errorf("refresh: report refused: %s", reason)
+}
+
 func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
-	current := s.follow(m.Generation, m.Version)
+	current := b.follow(s, m.Generation, m.Version)
 	at := 0
 	for i, c := range f.cells {
 		n := int(m.KeyCells[i])
@@ -119,13 +134,13 @@ func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int6
 
 // follow takes in the state of a shard that a message speaks of. It returns false if the message is
 // of an older generation than is known: its totals are of a store that has since lost data.
-func (s *shard) follow(generation, version uint64) bool {
+func (b *behind) follow(s *shard, generation, version uint64) bool {
 	switch {
 	case generation < s.generation:
 		return false
 	case generation > s.generation:
 		if s.generation != 0 {
-			s.lost++
+			b.enterState(s)
 		}
 		s.generation, s.version = generation, version
 	default:
@@ -134,13 +149,19 @@ func (s *shard) follow(generation, version uint64) bool {
 	return true
 }
 
+// enterState lets the bases of the shard's cells count no longer.
+func (b *behind) enterState(s *shard) {
+	b.states++
+	s.state = b.states
+}
+
 // enter brings a cell into the shard's generation: the base of an older one no longer counts. The
 // cell's lock is held, it is settled, and nothing of it is in flight, or else what is has just been
 // answered in that generation.
 func (c *cell) enter(s *shard) {
-	if c.generation != s.lost {
+	if c.generation != s.state {
 		c.forgetBase()
-		c.generation = s.lost
+		c.generation = s.state
 	}
 }
 
@@ -153,7 +174,7 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	b.hear(now)
 	b.stats.alarms++
 	s := &b.shards[m.Shard]
-	if !s.follow(m.Generation, m.Version) {
+	if !b.follow(s, m.Generation, m.Version) {
 		return
 	}
 	fleet := b.checker.clock.fleet(now)
@@ -237,7 +258,9 @@ func (l *Limiter) noteUnknown(s *shard, key string, news totals, fleet int64) *c
 	c.enter(s)
 	news.mergeInto(c)
 	if room, _ := c.room(fleet); room < 1 || !l.checker.behind.crowded() {
-		return l.make(fleet, key)
+		if live := l.make(fleet, key); live != nil {
+			return live
+		}
 	}
 	c.state = dead
 	l.remember(c)
@@ -253,22 +276,34 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 	b.hear(now)
 	b.fleetSize = m.Checkers
 	if step := b.checker.clock.observe(m.Sent, m.Time, now); step != 0 {
-		b.rebucket(step)
+		b.rebucket(step, b.checker.clock.fleet(now))
 	}
-	if int(m.Shards) != len(b.shards) {
-		b.reshard(int(m.Shards), now)
+	switch n := int(m.Shards); {
+	case !b.checker.clock.known: // too slow an answer to tell the time, and so where hits belong
+		b.nextHello = now
+	case n == len(b.shards):
+		b.other = 0
+	case len(b.shards) == 0 || n == b.other:
+		b.other = 0
+		b.reshard(n, now)
+	default: // a change is believed when it is heard twice: it costs what is in flight
+		b.other = n
+		b.nextHello = now
 	}
 }
 
-// rebucket moves every cell to where the corrected clock says that its hits belong, to the nearest
-// bucket. It happens once, before the first report.
-func (b *behind) rebucket(step int64) {
+// rebucket moves every cell to where the corrected clock says that its hits belong: to the nearest
+// bucket, but not beyond the one of now. It happens once, before the first report.
+func (b *behind) rebucket(step, fleet int64) {
 	b.checker.cells.each(func(c *cell) {
 		size := int64(c.limiter.shape.BucketSize())
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.settle()
 		c.newest += floorDiv(step+size/2, size)
+		if ahead := c.newest - c.limiter.shape.Bucket(fleet); ahead > 0 {
+			c.pullBack(ahead)
+		}
 	})
 }
 
@@ -287,6 +322,12 @@ func (b *behind) reshard(shards int, now int64) {
 	fleet := b.checker.clock.fleet(now)
 	old := b.shards
 	b.shards = make([]shard, shards)
+	if len(old) > 0 { // what was known of the old shards' counters means nothing now
+		b.states++
+	}
+	for i := range b.shards {
+		b.shards[i].state = b.states
+	}
 	for i := range old {
 		if f := old[i].flight; f != nil {
 			b.giveUp(&old[i], f, fleet)

@@ -267,7 +267,6 @@ func TestRefusedAnswers(t *testing.T) {
 	for name, m := range map[string]*events.Refresh{
 		"another epoch":   {Epoch: r.Epoch + 1, Sequence: 1, KeyCells: []uint32{0}},
 		"no such shard":   {Epoch: r.Epoch, Shard: 3, Sequence: 1, KeyCells: []uint32{0}},
-		"an error":        {Epoch: r.Epoch, Sequence: 1, Error: "there are 4 shards"},
 		"totals too many": {Epoch: r.Epoch, Sequence: 1, KeyCells: []uint32{0, 0}},
 	} {
 		before := f.Stats()
@@ -316,9 +315,98 @@ func TestShards(t *testing.T) {
 	l.CheckAt(noon+130*ms, "a", 2)
 	f.Step(noon + 200*ms)
 	f.welcome(noon+2200*ms, 2)
+	if s := f.Stats(); s.Shards != 4 || s.Rules[0].Lost != 0 {
+		t.Errorf("a change was believed when it was heard once: %+v", s)
+	}
+	f.welcome(noon+2210*ms, 2)
 	f.Step(noon + 2300*ms)
 	if s := f.Stats(); s.Rules[0].Lost != 6 || s.Rules[0].InFlight != 2 || s.Shards != 2 {
 		t.Errorf("after another number of shards: %+v", s)
+	}
+}
+
+// TestRefusedReport: what nobody takes does not keep others from being sent.
+func TestRefusedReport(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "k", 1)
+	f.Step(noon + 50*ms)
+	l.CheckAt(noon+60*ms, "other", 2)
+	hellos := len(f.tape.hellos)
+	for i := range 3 {
+		if s := f.Stats(); s.Rules[0].InFlight != 1 || s.ReportsGivenUp != 0 {
+			t.Fatalf("refused %d times: %+v", i, s)
+		}
+		f.receive(noon+100*ms, events.KindRefresh, &events.Refresh{Epoch: f.Epoch(), Sequence: 1, Error: "no"})
+	}
+	if s := f.Stats(); s.Rules[0].Lost != 1 || s.Rules[0].InFlight != 0 || s.ReportsGivenUp != 1 || s.Problem == "" {
+		t.Errorf("refused three times: %+v", s)
+	}
+	f.Step(noon + 100*ms)
+	if got := hits(f.last()); got["other"] != 2 || len(f.tape.hellos) == hellos {
+		t.Errorf("the next report: %v; %d hellos asked for the number of shards", got, len(f.tape.hellos)-hellos)
+	}
+}
+
+// TestSequencesNeverStartAgain: marks outlive a change of the number of shards and back.
+func TestSequencesNeverStartAgain(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
+	l := limiter(t, f.Checker, "r")
+	now, last := noon, uint64(0)
+	for i, shards := range []uint32{2, 1, 3, 1, 2, 1} {
+		l.CheckAt(now, "k", 1)
+		now += 50 * ms
+		f.Step(now)
+		r := f.last()
+		if r.Sequence <= last {
+			t.Fatalf("report %d has sequence %d, the one before had %d", i, r.Sequence, last)
+		}
+		last = r.Sequence
+		f.answer(now, int64(i))
+		f.welcome(now, shards)
+		f.welcome(now, shards)
+	}
+}
+
+// TestReportsAndAnswersAreBounded: with many buckets per window fewer keys go into a report, since
+// its answer has to tell of all their buckets.
+func TestReportsAndAnswersAreBounded(t *testing.T) {
+	f := newFleet(t, Options{}, rule("day", 1e6, 24*time.Hour, 1440))
+	l := limiter(t, f.Checker, "day")
+	now := noon
+	for range 400 { // an outage of 400 minutes
+		for i := range 200 {
+			l.CheckAt(now, string(rune('a'+i)), 1)
+		}
+		now += 60 * second
+	}
+	f.Step(now)
+	r := f.last()
+	if n := len(r.Hits.Age); r.Hits.Keys() == 0 || r.Hits.Keys()*1441 > reportCells+1441 || n > reportCells+1441 {
+		t.Errorf("a report of %d keys and %d cells", r.Hits.Keys(), n)
+	}
+	if n := len(f.tape.bytes[len(f.tape.bytes)-1]); n > 1<<19 {
+		t.Errorf("a report of %d bytes", n)
+	}
+}
+
+// TestAlarmWhenFull: there is no room for a cell, but the alarm counts.
+func TestAlarmWhenFull(t *testing.T) {
+	f := newFleet(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
+	if err := f.idle.open(10); err != nil {
+		t.Fatal(err)
+	}
+	defer f.idle.close()
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "a", 1)
+	l.CheckAt(noon, "b", 1)
+	f.alarm(noon, 1, l, "blocked", 100)
+	f.idle.cache.Wait()
+	if d := l.CheckAt(noon, "blocked", 1); d.Allowed {
+		t.Errorf("passed: %+v", d)
+	}
+	if d := l.CheckAt(noon, "unknown", 101); d.Allowed || d.RetryAfter != Never {
+		t.Errorf("a cost above the limit: %+v", d)
 	}
 }
 

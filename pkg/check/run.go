@@ -22,13 +22,10 @@ const drainEvery = 5 * time.Millisecond
 // Link's if that could not listen.
 func (c *Checker) Run(ctx context.Context) error {
 	if c.o.Link != nil && c.o.MaxIdleKeys > 0 {
-		idle, err := newIdleCache(c.o.MaxIdleKeys)
-		if err != nil {
-			return fmt.Errorf("check: idle cache: %w", err)
+		if err := c.idle.open(c.o.MaxIdleKeys); err != nil {
+			return err
 		}
-		c.idle.Store(idle)
-		defer idle.Close()
-		defer c.idle.Store(nil)
+		defer c.idle.close()
 	}
 	// What runs behind ends after the drain, not when ctx does.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -64,10 +61,14 @@ func (c *Checker) tickUntil(ctx context.Context) {
 	}
 }
 
+// stepFloor is the least time between two steps, however often Run is woken.
+const stepFloor = time.Millisecond
+
 // stepUntil takes steps when they are due, or sooner when woken.
 func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,29 +79,35 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 			}
 			listening = nil
 		case <-c.wake:
+			timer.Reset(stepFloor - time.Since(last))
 		case <-timer.C:
+			next := c.Step(ownTime())
+			last = time.Now()
+			timer.Reset(max(time.Duration(next-ownTime()), stepFloor))
 		}
-		// Not sooner than the floor: a wake-up that came meanwhile is taken care of then.
-		timer.Reset(max(time.Duration(c.Step(ownTime())-ownTime()), time.Millisecond))
 	}
 }
 
-// drain flushes until everything is answered or the time is up.
+// drain flushes until everything that was pending when it began is answered, or the time is up, and
+// says goodbye.
 func (c *Checker) drain() error {
 	if c.o.Link == nil {
 		return nil
 	}
+	d := drain{behind: &c.behind}
+	defer d.goodbye()
+	c.cells.each(func(x *cell) { // so that all hits until now are counted as charged
+		x.mu.Lock()
+		x.settle()
+		x.mu.Unlock()
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)
 	defer cancel()
 	ticker := time.NewTicker(drainEvery)
 	defer ticker.Stop()
-	for {
-		if c.behind.flushNow(ownTime()) {
-			return nil
-		}
+	for !d.done(ownTime()) {
 		select {
 		case <-ctx.Done():
-			c.behind.settleHomeless()
 			if n := c.Stats().Unreported(); n > 0 {
 				return fmt.Errorf("check: stop: %d %w", n, ErrUnreported)
 			}
@@ -108,34 +115,44 @@ func (c *Checker) drain() error {
 		case <-ticker.C:
 		}
 	}
+	return nil
 }
 
-// flushNow flushes whether or not it is time, and returns whether there was nothing left to report.
-// The first time that is so it says goodbye.
-func (b *behind) flushNow(now int64) (done bool) {
-	b.step(now, true)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.homeless) > 0 || b.anyLate.Load() {
+// drain is the last flush. Its goal is, per shard, how many cells will have been taken off the queue
+// when all that was pending in the beginning is in a report: traffic that goes on does not delay it.
+type drain struct {
+	*behind
+	goal []uint64
+}
+
+// done flushes, and returns whether the goal has been reached.
+func (d *drain) done(now int64) bool {
+	d.mu.Lock()
+	d.collect()
+	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
+		d.goal = make([]uint64, len(d.shards))
+		for i := range d.shards {
+			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.len())
+		}
+	}
+	d.mu.Unlock()
+	d.step(now, true)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.homeless) > 0 || d.anyLate.Load() {
 		return false
 	}
-	for i := range b.shards {
-		if b.shards[i].flight != nil || b.shards[i].queue.len() > 0 || len(b.shards[i].late) > 0 {
+	for i := range d.goal {
+		s := &d.shards[i]
+		if s.taken < d.goal[i] || len(s.late) > 0 || s.flight != nil && s.flight.after < d.goal[i] {
 			return false
 		}
 	}
-	b.hello(now, true)
 	return true
 }
 
-// settleHomeless counts the hits of cells that never got to know their shard.
-func (b *behind) settleHomeless() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.collect()
-	for _, c := range b.homeless {
-		c.mu.Lock()
-		c.settle()
-		c.mu.Unlock()
-	}
+func (d *drain) goodbye() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hello(ownTime(), true)
 }

@@ -3,6 +3,8 @@ package check
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,4 +164,66 @@ func TestLocalRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestDrainUnderTraffic: traffic that goes on does not keep Run from ending.
+func TestDrainUnderTraffic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: 2 * time.Millisecond}})
+		answering(t, bus)
+		c := newChecker(t, Options{Link: bus.Checker("c"), MaxIdleKeys: -1}, rule("r", 1e6, time.Hour, 1))
+		l := limiter(t, c, "r")
+		ctx, stop := context.WithCancel(context.Background())
+		busRunning, stopBus := context.WithCancel(context.Background())
+		ended, busEnded := make(chan error, 1), make(chan error, 1)
+		go func() { busEnded <- bus.Run(busRunning) }()
+		go func() { ended <- c.Run(ctx) }()
+		time.Sleep(time.Second)
+		begin := time.Now()
+		stop()
+		for {
+			l.Check("k", 1)
+			time.Sleep(time.Millisecond)
+			select {
+			case err := <-ended:
+				if took := time.Since(begin); err != nil || took > time.Second {
+					t.Errorf("%v after %v", err, took)
+				}
+				stopBus()
+				<-busEnded
+				return
+			default:
+			}
+		}
+	})
+}
+
+// TestChecksWhileRunEnds: the idle cache goes away under the feet of checks that use it.
+func TestChecksWhileRunEnds(t *testing.T) {
+	r := rule("r", 10, time.Hour, 1)
+	c := newChecker(t, Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}, r)
+	l := limiter(t, c, "r")
+	stop := make(chan struct{})
+	var checking sync.WaitGroup
+	for g := range 2 {
+		checking.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+					l.Check(fmt.Sprint(g, i%100), 1)
+				}
+			}
+		})
+	}
+	for range 20 {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := c.Run(ctx); err != nil && !errors.Is(err, ErrUnreported) {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	checking.Wait()
 }

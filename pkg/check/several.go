@@ -145,7 +145,7 @@ func (q *question) ask(now, cost int64, key string) Decision {
 	}
 	q.room, q.at = q.cell.room(now)
 	if cost > q.room {
-		return l.refuse(q.at, q.cell.totals(), cost, q.room)
+		return l.refuse(now, q.at, q.cell.totals(), cost, q.room)
 	}
 	return l.allow(q.at, q.room-cost)
 }
@@ -155,8 +155,8 @@ func (q *question) conclude(agreed bool, cost, now int64) {
 	l, c := q.limiter, q.cell
 	switch {
 	case agreed && c == nil:
-		l.overflow.Add(cost)
 		l.counters[0].admit(1, cost)
+		l.overflow.Add(cost)
 	case agreed:
 		c.charge(cost)
 		c.arm(q.room - cost)

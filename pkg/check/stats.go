@@ -3,8 +3,8 @@ package check
 import "time"
 
 // Stats is a snapshot of a checker's counters. Decisions and charged hits that passed by an
-// allowance are counted at the next flush, so between flushes both lag behind a little; when Run has
-// returned without an error they are exact.
+// allowance are counted when it ends, which is at the key's next report, or after its bucket. So both
+// lag behind, by a flush as a rule; when Run has returned they are exact.
 type Stats struct {
 	// Rules in the order of the rule set.
 	Rules []RuleStats
@@ -67,6 +67,7 @@ func (c *Checker) Stats() Stats {
 	defer b.mu.Unlock()
 	s := Stats{
 		LiveKeys:        int(c.liveKeys.Load()),
+		IdleKeys:        c.idle.count(),
 		ReportsSent:     b.stats.sent,
 		ReportsRepeated: b.stats.repeated,
 		ReportsAnswered: b.stats.answered,
@@ -82,10 +83,7 @@ func (c *Checker) Stats() Stats {
 		Problem:         b.problem,
 	}
 	if b.heard != 0 {
-		s.Heard = time.Duration(ownTime() - b.heard)
-	}
-	if idle := c.idle.Load(); idle != nil {
-		s.IdleKeys = int(idle.MaxCost() - idle.RemainingCost())
+		s.Heard = time.Duration(b.now - b.heard)
 	}
 	for _, l := range c.limiters {
 		s.Rules = append(s.Rules, l.stats(c.o.Link == nil))

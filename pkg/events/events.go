@@ -36,6 +36,9 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 	// MaxShards is the largest number of shards.
 	MaxShards = 1 << 14
+	// MaxState is the largest generation, version and sequence: exact as a float64, and far beyond
+	// what a generation, which is a time in microseconds, comes to.
+	MaxState = 1 << 52
 	// maxBucketNumber keeps a bucket's start and end within an int64 of nanoseconds
 	// even for the shortest bucket, 1 ms.
 	maxBucketNumber = int64(1) << 43
@@ -95,6 +98,9 @@ func DecodeReport(data []byte) (*Report, error) {
 	if m.Epoch == 0 || m.Sequence == 0 {
 		return nil, malformed("report: epoch and sequence start at 1")
 	}
+	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
 	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {
 		return nil, malformed("report: shard %d of %d", m.Shard, m.Shards)
 	}
@@ -116,6 +122,9 @@ func DecodeRefresh(data []byte) (*Refresh, error) {
 	if err := decode(data, m); err != nil {
 		return nil, err
 	}
+	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
+		return nil, fmt.Errorf("refresh: %w", err)
+	}
 	if len(m.KeyCells) > MaxKeys {
 		return nil, malformed("refresh: %d keys", len(m.KeyCells))
 	}
@@ -130,6 +139,9 @@ func DecodeAlarm(data []byte) (*Alarm, error) {
 	m := new(Alarm)
 	if err := decode(data, m); err != nil {
 		return nil, err
+	}
+	if err := checkState(m.Generation, m.Version); err != nil {
+		return nil, fmt.Errorf("alarm: %w", err)
 	}
 	if m.Totals == nil {
 		m.Totals = new(Table)
@@ -167,6 +179,15 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 func decode(data []byte, m proto.Message) error {
 	if err := proto.Unmarshal(data, m); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return nil
+}
+
+func checkState(numbers ...uint64) error {
+	for _, n := range numbers {
+		if n > MaxState {
+			return malformed("generation, version or sequence %d", n)
+		}
 	}
 	return nil
 }

@@ -274,7 +274,7 @@ type Report struct {
 	Shard uint32 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
 	// How many shards this checker believes there are.
 	Shards uint32 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
-	// Grows by one with each new report of this epoch and shard, from 1.
+	// Grows with each new report of this epoch, from 1, in every shard.
 	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The highest state of the shard that this checker has seen.
 	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`

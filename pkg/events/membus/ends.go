@@ -43,11 +43,13 @@ func (c *Checker) Attach(h func(events.Kind, []byte)) {
 	c.handle = h
 }
 
-// Listen attaches h until ctx is done.
+// Listen attaches h until ctx is done; h is not called any more once it has returned. It must not be
+// called by a handler.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	c.Attach(h)
-	defer c.Attach(nil)
 	<-ctx.Done()
+	c.Attach(nil)
+	c.bus.quiet()
 	return nil
 }
 
@@ -91,11 +93,13 @@ func (w *Worker) Attach(h func(events.Kind, []byte, func([]byte) error)) {
 	w.handle = h
 }
 
-// Serve attaches h until ctx is done.
+// Serve attaches h until ctx is done; h is not called any more once it has returned. It must not be
+// called by a handler.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	w.Attach(h)
-	defer w.Attach(nil)
 	<-ctx.Done()
+	w.Attach(nil)
+	w.bus.quiet()
 	return nil
 }
 

@@ -91,6 +91,12 @@ func (b *Bus) Pending() int {
 	return len(b.queue)
 }
 
+// quiet waits for the delivery that is under way, if there is one.
+func (b *Bus) quiet() {
+	b.deliver.Lock()
+	defer b.deliver.Unlock()
+}
+
 // Step sets the bus' time to now and delivers every message due by then, also those that handlers
 // send without delay meanwhile. It returns when the next one is due; ok is false if none is.
 func (b *Bus) Step(now int64) (next int64, ok bool) {
@@ -115,7 +121,7 @@ func (b *Bus) Step(now int64) (next int64, ok bool) {
 	}
 }
 
-// Run delivers messages as their time comes, until ctx is done; what is under way then is lost.
+// Run delivers messages as their time comes, until ctx is done; what is under way then stays so.
 func (b *Bus) Run(ctx context.Context) error {
 	b.mu.Lock()
 	b.live = true
@@ -172,24 +178,29 @@ func (b *Bus) receiver(m message) func() {
 	if m.kind == events.KindReport || m.kind == events.KindHello {
 		return b.workerCall(m)
 	}
-	var to []*Checker
+	var to []func(events.Kind, []byte)
 	for _, c := range b.checkers {
-		if c.handle != nil && (m.checker == "" || m.checker == c.name) && !b.isCut(c.name) {
-			to = append(to, c)
+		if c.handle != nil && m.checker == c.name && !b.isCut(c.name) {
+			to = append(to, c.handle)
 		}
 	}
 	if len(to) == 0 {
 		return nil
 	}
 	return func() {
-		for _, c := range to {
-			c.handle(m.kind, m.payload)
+		for _, handle := range to {
+			handle(m.kind, m.payload)
 		}
 	}
 }
 
 func (b *Bus) workerCall(m message) func() {
-	workers := slices.DeleteFunc(slices.Clone(b.workers), func(w *Worker) bool { return w.handle == nil })
+	var workers []func(events.Kind, []byte, func([]byte) error)
+	for _, w := range b.workers {
+		if w.handle != nil {
+			workers = append(workers, w.handle)
+		}
+	}
 	if len(workers) == 0 {
 		return nil
 	}
@@ -204,11 +215,11 @@ func (b *Bus) workerCall(m message) func() {
 	}
 	return func() {
 		if m.kind == events.KindHello {
-			for _, w := range workers {
-				w.handle(m.kind, m.payload, nil)
+			for _, handle := range workers {
+				handle(m.kind, m.payload, nil)
 			}
 		}
-		chosen.handle(m.kind, m.payload, reply)
+		chosen(m.kind, m.payload, reply)
 	}
 }
 

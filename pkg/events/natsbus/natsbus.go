@@ -44,6 +44,8 @@ func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.ReconnectBufSize(-1),
+		// A server that stops reading is as good as gone, and a send must not wait for it long.
+		nats.FlusherTimeout(time.Second),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 	}, options...)
@@ -107,7 +109,10 @@ func (c *Checker) Hello(hello []byte) error {
 }
 
 // Listen hands every refresh, welcome and alarm to h, possibly several at a time, until ctx is done.
+// Once it has returned, h is not called any more.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
+	var g gate
+	defer g.shut()
 	for subject, kind := range map[string]events.Kind{
 		c.refreshes:          events.KindRefresh,
 		c.welcomes:           events.KindWelcome,
@@ -117,7 +122,7 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 			// No message of ours is empty. The server answers a request with an empty one when
 			// nobody serves it; then there is no aggregator, and the next repeat may find one.
 			if len(m.Data) > 0 {
-				h(kind, m.Data)
+				g.pass(func() { h(kind, m.Data) })
 			}
 		})
 		if err != nil {
@@ -152,11 +157,14 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 }
 
 // Serve hands this aggregator's share of reports and hellos to h, possibly several at a time, until
-// ctx is done. A hello that is another aggregator's to answer comes with a nil reply.
+// ctx is done. A hello that is another aggregator's to answer comes with a nil reply. Once Serve has
+// returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
+	var g gate
+	defer g.shut()
 	reports, hellos := w.ns+".report.v1.*.*", w.ns+".hello.v1.*"
 	answered := func(kind events.Kind) nats.MsgHandler {
-		return func(m *nats.Msg) { h(kind, m.Data, m.Respond) }
+		return func(m *nats.Msg) { g.pass(func() { h(kind, m.Data, m.Respond) }) }
 	}
 	reportSub, err := w.conn.QueueSubscribe(reports, queueGroup, answered(events.KindReport))
 	if err != nil {
@@ -168,7 +176,9 @@ func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]b
 		return fmt.Errorf("subscribe to %s: %w", hellos, err)
 	}
 	defer unsubscribe(helloSub)
-	noteSub, err := w.conn.Subscribe(hellos, func(m *nats.Msg) { h(events.KindHello, m.Data, nil) })
+	noteSub, err := w.conn.Subscribe(hellos, func(m *nats.Msg) {
+		g.pass(func() { h(events.KindHello, m.Data, nil) })
+	})
 	if err != nil {
 		return fmt.Errorf("subscribe to %s: %w", hellos, err)
 	}
