@@ -1,0 +1,187 @@
+package aggregate
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// Bounds of one alarm message; with more to say, there are several.
+const (
+	alarmKeys  = 1000
+	alarmCells = 32 << 10
+	alarmText  = 256 << 10 // bytes
+)
+
+// alarms holds the totals of one shard's keys near their limit, until the next alarm. However often
+// a key is reported meanwhile, only its latest totals are told.
+type alarms struct {
+	every int64 // the least time between two alarms, in ns
+
+	mu      sync.Mutex
+	state   State
+	rules   []Rule
+	ruleAt  map[ruleID]int
+	keys    []alarmed // in the order they came, so that the same run gives the same messages
+	keyAt   map[alarmID]int
+	nextDue int64 // own time
+}
+
+type alarmID struct {
+	rule int
+	text string
+}
+
+type alarmed struct {
+	alarmID
+	version uint64
+	totals  []Cell
+}
+
+func newAlarms(every int64) *alarms {
+	return &alarms{every: every, ruleAt: make(map[ruleID]int), keyAt: make(map[alarmID]int)}
+}
+
+// note keeps the totals of those keys of an applied fold that have reached half of their limit.
+func (a *alarms) note(fold *Fold, applied *Applied, counts []int64) []int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if applied.State.Generation < a.state.Generation {
+		return counts // nobody wants to hear of it any more
+	}
+	if applied.State.Generation > a.state.Generation {
+		a.clear()
+		a.state = applied.State
+	}
+	a.state.Version = max(a.state.Version, applied.State.Version)
+	for i := range fold.Keys {
+		key := &fold.Keys[i]
+		var near bool
+		if near, counts = isNear(&fold.Rules[key.Rule], applied.Totals[i], fold.Now, counts); near {
+			a.put(&fold.Rules[key.Rule], key.Text, applied.State.Version, applied.Totals[i])
+		}
+	}
+	return counts
+}
+
+// isNear reports whether the count of a key's totals has reached half of its rule's limit. counts is
+// memory to work with, returned for the next time.
+func isNear(r *Rule, totals []Cell, now int64, counts []int64) (bool, []int64) {
+	sum := int64(0)
+	for _, c := range totals {
+		sum = Sum(sum, c.Count)
+	}
+	if r.Limit == 0 || sum < r.Limit-r.Limit/2 { // most keys: even in full they are not
+		return false, counts
+	}
+	live := r.Shape.Live()
+	for len(counts) < live {
+		counts = append(counts, 0)
+	}
+	clear(counts[:live])
+	current := r.Shape.Bucket(now)
+	for _, c := range totals {
+		// Hits ahead of this worker's clock are news of the current bucket soon enough.
+		if age := max(current-c.Bucket, 0); age < int64(live) {
+			counts[age] = Sum(counts[age], c.Count)
+		}
+	}
+	return r.Shape.Count(counts[:live], now)*2 >= float64(r.Limit), counts
+}
+
+func (a *alarms) put(r *Rule, text string, version uint64, totals []Cell) {
+	id := ruleID{r.Name, r.Shape}
+	rule, ok := a.ruleAt[id]
+	if !ok {
+		rule = len(a.rules)
+		a.ruleAt[id] = rule
+		a.rules = append(a.rules, *r)
+	}
+	a.rules[rule].learn(r.Limit, r.Revision)
+	at, ok := a.keyAt[alarmID{rule, text}]
+	if !ok {
+		at = len(a.keys)
+		a.keyAt[alarmID{rule, text}] = at
+		a.keys = append(a.keys, alarmed{alarmID: alarmID{rule, text}})
+	}
+	if version >= a.keys[at].version { // folds of one shard may end in another order than they began
+		a.keys[at].version, a.keys[at].totals = version, totals
+	}
+}
+
+func (a *alarms) clear() {
+	clear(a.rules)
+	clear(a.keys)
+	clear(a.ruleAt)
+	clear(a.keyAt)
+	a.rules, a.keys = a.rules[:0], a.keys[:0]
+}
+
+// due is when the next alarm should be sent, in own time; never if there is nothing to tell.
+func (a *alarms) due() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.keys) == 0 {
+		return never
+	}
+	return a.nextDue
+}
+
+// hurry makes what there is due at once.
+func (a *alarms) hurry() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.nextDue = math.MinInt64
+}
+
+// take returns the messages that are due at own time now, and forgets what is in them; fleet is the
+// fleet's time.
+func (a *alarms) take(shard uint32, now, fleet int64) (messages [][]byte, keys int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.keys) == 0 || now < a.nextDue {
+		return nil, 0, nil
+	}
+	a.nextDue = now + a.every
+	defer a.clear()
+	for rest := a.keys; len(rest) > 0; {
+		var message *events.Alarm
+		message, rest = a.message(shard, rest, fleet)
+		data, err := events.Append(nil, message)
+		if err != nil {
+			return nil, 0, fmt.Errorf("make alarm: %w", err)
+		}
+		messages = append(messages, data)
+	}
+	return messages, len(a.keys), nil
+}
+
+// message makes an alarm of as many keys as it can hold, and returns the others.
+func (a *alarms) message(shard uint32, keys []alarmed, fleet int64) (*events.Alarm, []alarmed) {
+	t := &events.Table{}
+	index := make(map[int]uint32, 1)
+	for i := range keys {
+		k := &keys[i]
+		if i > 0 && (i >= alarmKeys || len(t.Age)+len(k.totals) > alarmCells || len(t.KeyText)+len(k.text) > alarmText) {
+			keys = keys[i:]
+			return a.envelope(shard, t), keys
+		}
+		rule, ok := index[k.rule]
+		if !ok {
+			rule = uint32(len(t.Rules))
+			index[k.rule] = rule
+			t.Rules = append(t.Rules, wireRule(&a.rules[k.rule], a.rules[k.rule].Shape.Bucket(fleet)))
+		}
+		t.AddKey(rule, k.text)
+		for _, c := range k.totals {
+			t.AddCell(t.Rules[rule].GetNewest()-c.Bucket, events.Count(min(c.Count, events.MaxCount)))
+		}
+	}
+	return a.envelope(shard, t), nil
+}
+
+func (a *alarms) envelope(shard uint32, t *events.Table) *events.Alarm {
+	return &events.Alarm{Shard: shard, Generation: a.state.Generation, Version: a.state.Version, Totals: t}
+}

@@ -1,0 +1,49 @@
+package aggregate
+
+import (
+	"fmt"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// answerer makes refreshes, and keeps its memory for the next. One goroutine uses it at a time.
+type answerer struct {
+	refresh events.Refresh
+}
+
+// answer tells a request's checker the totals of its keys.
+func (a *answerer) answer(r *request, applied *Applied) error {
+	m, table := r.report, r.report.GetHits()
+	a.refresh = events.Refresh{
+		Epoch: m.GetEpoch(), Shard: m.GetShard(), Sequence: m.GetSequence(),
+		Generation: applied.State.Generation, Version: applied.State.Version,
+		Repeated: r.repeated,
+		KeyCells: a.refresh.KeyCells[:0], Age: a.refresh.Age[:0], Total: a.refresh.Total[:0],
+	}
+	for i, key := range r.keys {
+		newest := table.Rules[table.KeyRule[i]].GetNewest()
+		cells := applied.Totals[key]
+		for _, c := range cells {
+			a.refresh.Age = append(a.refresh.Age, newest-c.Bucket)
+			a.refresh.Total = append(a.refresh.Total, events.Count(min(c.Count, events.MaxCount)))
+		}
+		a.refresh.KeyCells = append(a.refresh.KeyCells, uint32(len(cells)))
+	}
+	return send(r.reply, &a.refresh)
+}
+
+// refuse tells the checker of a report that it will never be counted.
+func refuse(reply func([]byte) error, epoch uint64, shard uint32, sequence uint64, reason error) error {
+	return send(reply, &events.Refresh{Epoch: epoch, Shard: shard, Sequence: sequence, Error: reason.Error()})
+}
+
+func send(reply func([]byte) error, refresh *events.Refresh) error {
+	data, err := events.Append(nil, refresh) // fresh memory, as the carrier may keep it
+	if err != nil {
+		return err
+	}
+	if err := reply(data); err != nil {
+		return fmt.Errorf("answer report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package aggregate
+
+import "sync"
+
+// fleetClock holds the worker's own clock against the store's. Each look at the store's clock is off
+// by at most half its round trip, so of the last few the one with the shortest counts.
+type fleetClock struct {
+	mu    sync.Mutex
+	looks [8]look // a ring
+	next  int
+	n     int
+	best  look
+}
+
+// look is one comparison: the store's time less our own, right to ± half the round trip.
+type look struct {
+	offset, half int64
+}
+
+// slack is how far two clocks may drift apart over the looks in the ring, in ns.
+const slack = 5_000_000
+
+// observe adds a look: the store said theirs at some instant between own times sent and got.
+func (c *fleetClock) observe(sent, got, theirs int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	half := max(got-sent, 0) / 2
+	l := look{offset: theirs - (sent + half), half: half}
+	if c.n > 0 && abs(l.offset-c.best.offset) > l.half+c.best.half+slack {
+		c.n = 0 // both cannot be right: one of the clocks was set
+	}
+	c.looks[c.next] = l
+	c.next = (c.next + 1) % len(c.looks)
+	c.n = min(c.n+1, len(c.looks))
+	c.best = l
+	for i := 1; i <= c.n; i++ {
+		// Newest first, so that of equals the newest wins.
+		if o := c.looks[(c.next-i+len(c.looks))%len(c.looks)]; o.half < c.best.half {
+			c.best = o
+		}
+	}
+}
+
+// fleet converts own time to the fleet's.
+func (c *fleetClock) fleet(now int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return now + c.best.offset
+}
+
+func abs(n int64) int64 {
+	if n < 0 {
+		return -n
+	}
+	return n
+}

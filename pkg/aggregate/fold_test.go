@@ -1,0 +1,55 @@
+package aggregate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// BenchmarkFold folds reports of 1000 keys, and answers them, without a store: ns per key.
+func BenchmarkFold(b *testing.B) {
+	const now = int64(1_800_000_000 * time.Second)
+	rule := func() *events.Rule {
+		return &events.Rule{Name: "per-user", WindowMs: 60_000, Buckets: 1, Limit: 100, Newest: now / int64(time.Minute)}
+	}
+	for _, bm := range []struct {
+		name    string
+		reports int
+		keys    int // to choose from
+	}{
+		{"2 reports, distinct keys", 2, 1_000_000},
+		{"10 reports, the same keys", 10, 1000},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			var requests []*request
+			for i := range bm.reports {
+				m := &events.Report{Epoch: uint64(i) + 1, Sequence: 1, Shards: 1, Hits: &events.Table{Rules: []*events.Rule{rule()}}}
+				for _, key := range rand.Perm(bm.keys)[:1000] {
+					m.Hits.AddKey(0, fmt.Sprintf("user:%06d", key))
+					m.Hits.AddCell(0, 1)
+				}
+				requests = append(requests, &request{report: m, reply: func([]byte) error { return nil }})
+			}
+			f := newFolder(int64(5 * time.Second))
+			var a answerer
+			applied := &Applied{State: State{1, 1}}
+			for b.Loop() {
+				fold := f.make(0, requests, State{}, now)
+				applied.Totals = applied.Totals[:0]
+				for i := range fold.Keys {
+					applied.Totals = append(applied.Totals, fold.Keys[i].Cells)
+				}
+				for _, r := range requests {
+					if err := a.answer(r, applied); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			keys := float64(b.N) * float64(bm.reports) * 1000
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/keys, "ns/key")
+		})
+	}
+}

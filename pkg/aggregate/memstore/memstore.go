@@ -1,0 +1,110 @@
+// Package memstore is a store in the worker's own memory: for the embedded default, for tests, and
+// for simulations. It keeps the contract of aggregate.Store and has no clock: the worker's is the
+// fleet's time, and what a fold says is now is what expiry goes by.
+//
+// It can misbehave on request as a real store does: lose everything, or come back as it once was.
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// Store is the store. Its methods are safe for concurrent use; folds of different shards do not wait
+// for each other. The zero value is an empty store.
+type Store struct {
+	mu       sync.RWMutex // held for reading by whoever uses shards
+	recorded int          // shards on record, 0 before the first Join
+	shards   []*shard     // as many as have been used
+}
+
+var _ aggregate.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New() *Store { return &Store{} }
+
+// Join records the number of shards, 1 if it is to choose itself. The time it returns is always
+// zero.
+func (s *Store) Join(_ context.Context, shards int) (aggregate.Fleet, error) {
+	if shards < 0 || shards > events.MaxShards {
+		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, events.MaxShards)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.recorded == 0 {
+		s.recorded = max(shards, 1)
+	}
+	if shards != 0 && shards != s.recorded {
+		return aggregate.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", aggregate.ErrShards, shards, s.recorded)
+	}
+	return aggregate.Fleet{Shards: s.recorded}, nil
+}
+
+// Apply adds a fold. It returns no error but for a shard beyond events.MaxShards.
+func (s *Store) Apply(_ context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	if fold.Shard >= events.MaxShards {
+		return aggregate.Applied{}, fmt.Errorf("apply: shard %d", fold.Shard)
+	}
+	s.mu.RLock()
+	for int(fold.Shard) >= len(s.shards) {
+		s.mu.RUnlock()
+		s.grow(int(fold.Shard) + 1)
+		s.mu.RLock()
+	}
+	defer s.mu.RUnlock()
+	return s.shards[fold.Shard].apply(fold), nil
+}
+
+func (s *Store) grow(shards int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.shards) < shards {
+		s.shards = append(s.shards, newShard())
+	}
+}
+
+// Ledger returns the sum of all shards' ledgers.
+func (s *Store) Ledger(context.Context) (aggregate.Ledger, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	sum := make(aggregate.Ledger)
+	for _, shard := range s.shards {
+		shard.addLedger(sum)
+	}
+	return sum, nil
+}
+
+// Lose drops all data, the number of shards included.
+func (s *Store) Lose() { s.Restore(&Snapshot{}) }
+
+// Snapshot is a copy of a store's data.
+type Snapshot struct {
+	recorded int
+	shards   []*shard
+}
+
+// Snapshot returns a copy of all data.
+func (s *Store) Snapshot() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Snapshot{s.recorded, clone(s.shards)}
+}
+
+// Restore puts everything back as it was at the time of the snapshot.
+func (s *Store) Restore(from *Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recorded, s.shards = from.recorded, clone(from.shards)
+}
+
+func clone(shards []*shard) []*shard {
+	copies := make([]*shard, len(shards))
+	for i := range shards {
+		copies[i] = shards[i].clone()
+	}
+	return copies
+}

@@ -1,0 +1,153 @@
+package memstore
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// markLife is how long a mark is kept after its checker's last report.
+const markLife = int64(24 * time.Hour)
+
+// sweepEvery is how often marks and whole rules that have expired are looked for.
+const sweepEvery = int64(time.Minute)
+
+// shard is the data of one shard.
+type shard struct {
+	mu     sync.Mutex
+	state  aggregate.State
+	marks  map[uint64]mark // by epoch
+	ledger map[string]aggregate.RuleLedger
+	rules  map[ruleID]*counters
+	swept  int64 // the fleet's time
+}
+
+type mark struct {
+	sequence uint64
+	expires  int64
+}
+
+type ruleID struct {
+	name  string
+	shape window.Shape
+}
+
+func newShard() *shard {
+	return &shard{
+		marks:  make(map[uint64]mark),
+		ledger: make(map[string]aggregate.RuleLedger),
+		rules:  make(map[ruleID]*counters),
+	}
+}
+
+func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if repeated := s.repeated(fold); len(repeated) > 0 {
+		return aggregate.Applied{Repeated: repeated}
+	}
+	s.advance(fold)
+	for _, m := range fold.Marks {
+		s.marks[m.Epoch] = mark{m.Sequence, fold.Now + markLife}
+	}
+	rules := make([]*counters, len(fold.Rules))
+	for i := range fold.Rules {
+		rules[i] = s.rule(&fold.Rules[i], fold.Now)
+		s.record(fold.Rules[i].Name, fold.Ledger[i])
+	}
+	totals := make([][]aggregate.Cell, len(fold.Keys))
+	room := make([]aggregate.Cell, 0, 2*len(fold.Keys))
+	for i := range fold.Keys {
+		key := &fold.Keys[i]
+		from := len(room)
+		room = rules[key.Rule].add(key, fold.Now, room)
+		totals[i] = room[from:len(room):len(room)]
+	}
+	s.sweep(fold.Now)
+	return aggregate.Applied{State: s.state, Totals: totals}
+}
+
+// repeated returns the indices of the fold's marks that are not new.
+func (s *shard) repeated(fold *aggregate.Fold) []int {
+	var repeated []int
+	for i, m := range fold.Marks {
+		if old, ok := s.marks[m.Epoch]; ok && m.Sequence <= old.sequence && fold.Now < old.expires {
+			repeated = append(repeated, i)
+		}
+	}
+	return repeated
+}
+
+// advance starts a new generation if the shard has none or is behind what others have seen, and
+// raises the version if the fold has anything new.
+func (s *shard) advance(fold *aggregate.Fold) {
+	if s.state.Generation == 0 || s.state.Less(fold.Seen) {
+		s.state = aggregate.State{Generation: max(uint64(max(fold.Now/1000, 1)), fold.Seen.Generation+1)}
+	}
+	if len(fold.Marks) > 0 {
+		s.state.Version++
+	}
+}
+
+func (s *shard) rule(r *aggregate.Rule, now int64) *counters {
+	id := ruleID{r.Name, r.Shape}
+	c := s.rules[id]
+	if c == nil {
+		c = &counters{shape: r.Shape}
+		s.rules[id] = c
+	}
+	c.rotate(now)
+	return c
+}
+
+func (s *shard) record(rule string, t aggregate.Tally) {
+	l := s.ledger[rule]
+	l.Counted = aggregate.Sum(l.Counted, t.Counted)
+	l.Late = aggregate.Sum(l.Late, t.Late)
+	l.Refused = aggregate.Sum(l.Refused, t.Refused)
+	if l != (aggregate.RuleLedger{}) {
+		s.ledger[rule] = l
+	}
+}
+
+func (s *shard) addLedger(sum aggregate.Ledger) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rule, l := range s.ledger {
+		all := sum[rule]
+		all.Counted = aggregate.Sum(all.Counted, l.Counted)
+		all.Late = aggregate.Sum(all.Late, l.Late)
+		all.Refused = aggregate.Sum(all.Refused, l.Refused)
+		all.Refunded = aggregate.Sum(all.Refunded, l.Refunded)
+		sum[rule] = all
+	}
+}
+
+// sweep drops expired marks, and rules that nobody uses any more.
+func (s *shard) sweep(now int64) {
+	if now-s.swept < sweepEvery {
+		return
+	}
+	s.swept = now
+	maps.DeleteFunc(s.marks, func(_ uint64, m mark) bool { return now >= m.expires })
+	maps.DeleteFunc(s.rules, func(_ ruleID, c *counters) bool {
+		c.rotate(now)
+		return c.young.until <= now && c.old.until <= now
+	})
+}
+
+func (s *shard) clone() *shard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := newShard()
+	c.state, c.swept = s.state, s.swept
+	maps.Copy(c.marks, s.marks)
+	maps.Copy(c.ledger, s.ledger)
+	for id, r := range s.rules {
+		c.rules[id] = r.clone()
+	}
+	return c
+}

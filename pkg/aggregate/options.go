@@ -1,0 +1,104 @@
+package aggregate
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// Options make a Worker. Store and Bus are needed; the zero value of everything else is its default.
+type Options struct {
+	// Store holds what is counted.
+	Store Store
+	// Bus brings reports and hellos, and takes alarms.
+	Bus Bus
+	// Shards is the number of shards, recorded in the store at first use; a store with another number
+	// on record is refused. 0: what is on record, or the store's own choice.
+	Shards int
+	// Gather is how long a report waits for others to be folded with; default 2 ms. More saves the
+	// store work where many checkers report the same keys, and makes every answer later.
+	Gather time.Duration
+	// FoldKeys is about how many keys one fold holds at most, so that no call holds up the store for
+	// long; default 2000. Keys of more than two live buckets count for more than one. A single larger
+	// report is folded alone.
+	FoldKeys int
+	// AlarmEvery is the least time between two alarms of one shard; default 20 ms. With it comes the
+	// rate at which checkers are told of any one key near its limit.
+	AlarmEvery time.Duration
+	// Tolerance is how far ahead of the fleet's time a bucket may start; hits of later ones are
+	// refused. Default 5 s.
+	Tolerance time.Duration
+	// Timeout is how long the store may take for one call; default 3 s.
+	Timeout time.Duration
+	// Forget is how long after its last hello a checker counts as live; default 15 s.
+	Forget time.Duration
+	// OnApply, if not nil, is called after each call of Store.Apply, from several goroutines at once.
+	OnApply func(ApplyInfo)
+	// Log takes what an operator should know; default: nothing is logged.
+	Log *slog.Logger
+}
+
+// ApplyInfo tells [Options.OnApply] of one call of Store.Apply.
+type ApplyInfo struct {
+	// Fold is what was to be applied. It may be looked at during the call only.
+	Fold *Fold
+	// Took is how long the store took.
+	Took time.Duration
+	// Repeated is how many reports turned out to have been counted before. If there are any, nothing
+	// was applied, and the fold comes again without them.
+	Repeated int
+	// Err is the store's, nil if it answered.
+	Err error
+}
+
+const (
+	// joinEvery is how often the store is asked for the time, and so whether it is there.
+	joinEvery = 2 * time.Second
+	// joinSooner is when it is asked again after it was not there, at first.
+	joinSooner = 100 * time.Millisecond
+	// staleJoin is when the last word from the store is too old to call the worker ready.
+	staleJoin = 5 * joinEvery
+	// staleTrouble is when a shard's failed fold is too old to call the worker not ready; by then its
+	// checkers would have sent again.
+	staleTrouble = 10 * time.Second
+	// stopGrace is how long Run takes at most, after its end, for the reports in hand.
+	stopGrace = 5 * time.Second
+)
+
+func (o Options) withDefaults() (Options, error) {
+	defaults := Options{
+		Gather:     2 * time.Millisecond,
+		FoldKeys:   2000,
+		AlarmEvery: 20 * time.Millisecond,
+		Tolerance:  5 * time.Second,
+		Timeout:    3 * time.Second,
+		Forget:     15 * time.Second,
+		Log:        slog.New(slog.DiscardHandler),
+	}
+	orDefault(&o.Gather, defaults.Gather)
+	orDefault(&o.FoldKeys, defaults.FoldKeys)
+	orDefault(&o.AlarmEvery, defaults.AlarmEvery)
+	orDefault(&o.Tolerance, defaults.Tolerance)
+	orDefault(&o.Timeout, defaults.Timeout)
+	orDefault(&o.Forget, defaults.Forget)
+	orDefault(&o.Log, defaults.Log)
+	switch {
+	case o.Store == nil || o.Bus == nil:
+		return o, errors.New("aggregate: a worker needs a store and a bus")
+	case o.Shards < 0 || o.Shards > events.MaxShards:
+		return o, fmt.Errorf("aggregate: %d shards: want 1 to %d, or 0", o.Shards, events.MaxShards)
+	case o.Gather < 0 || o.FoldKeys < 0 || o.AlarmEvery < 0 || o.Tolerance < 0 || o.Timeout < 0 || o.Forget < 0:
+		return o, errors.New("aggregate: a negative option")
+	}
+	return o, nil
+}
+
+func orDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}

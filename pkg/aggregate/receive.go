@@ -1,0 +1,155 @@
+package aggregate
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+const (
+	// maxGeneration leaves room for what may be made of a generation that a checker says it has seen:
+	// the next one, and so on.
+	maxGeneration = events.MaxState / 2
+	// maxNewest leaves room for the ages of all live buckets, counted from a bucket of a report.
+	maxNewest = 1 << 42
+)
+
+// Receive takes in one message at own time now. A report waits for a Step (or Run) to be folded; it
+// is answered by reply, once or never. A hello is answered at once, unless reply is nil. Whatever the
+// payload, Receive does not panic, and keeps nothing of it. It is safe for concurrent use.
+func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func([]byte) error) {
+	switch kind {
+	case events.KindReport:
+		w.counters.reports.Add(1)
+		w.receiveReport(now, payload, reply)
+	case events.KindHello:
+		w.counters.hellos.Add(1)
+		if h, err := events.DecodeHello(payload); err == nil {
+			w.checkers.note(h, now)
+			w.welcome(now, h, reply)
+		}
+	}
+}
+
+func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) error) {
+	if reply == nil { // nobody to answer: nobody who would send it again
+		w.counters.dropped.Add(1)
+		return
+	}
+	shards := w.shards()
+	if len(shards) == 0 { // the store has not been reached yet
+		w.counters.dropped.Add(1)
+		return
+	}
+	report, err := events.DecodeReport(payload)
+	if err == nil {
+		err = checkReport(report, len(shards))
+	}
+	if err != nil {
+		w.refuse(payload, reply, err)
+		return
+	}
+	r := &request{report: report, reply: reply, arrived: now, weight: weightOf(report)}
+	switch shards[report.GetShard()].gather.add(r) {
+	case fateReplaced:
+		w.counters.replaced.Add(1)
+	case fateStale:
+		w.counters.stale.Add(1)
+	case fateFull:
+		w.counters.dropped.Add(1)
+	}
+}
+
+// refuse tells the sender of a report why it will never be counted, if the sender can be made out.
+func (w *Worker) refuse(payload []byte, reply func([]byte) error, reason error) {
+	if errors.Is(reason, events.ErrMalformed) {
+		w.counters.malformed.Add(1)
+	}
+	epoch, shard, sequence, ok := identify(payload)
+	if !ok {
+		return
+	}
+	w.counters.refused.Add(1)
+	if err := refuse(reply, epoch, shard, sequence, reason); err != nil {
+		w.counters.replyErrors.Add(1)
+	}
+}
+
+// checkReport holds a report against this fleet, and against what can be answered.
+func checkReport(m *events.Report, shards int) error {
+	if int64(m.GetShards()) != int64(shards) {
+		return fmt.Errorf("report for a fleet of %d shards; this one has %d", m.GetShards(), shards)
+	}
+	if m.GetGeneration() > maxGeneration {
+		return fmt.Errorf("%w: report: generation %d", events.ErrMalformed, m.GetGeneration())
+	}
+	for _, r := range m.GetHits().GetRules() {
+		if n := r.GetNewest(); n > maxNewest || n < -maxNewest {
+			return fmt.Errorf("%w: rule %q: bucket %d", events.ErrMalformed, r.GetName(), n)
+		}
+		if err := shapeOf(r).Validate(); err != nil {
+			return fmt.Errorf("%w: rule %q: %w", events.ErrMalformed, r.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// weightOf is how much of a fold's budget a report takes, at least 1.
+func weightOf(m *events.Report) int {
+	rules := m.GetHits().GetRules()
+	if len(rules) == 1 {
+		return max(m.GetHits().Keys()*weight(shapeOf(rules[0])), 1)
+	}
+	weights := make([]int, len(rules))
+	for i, r := range rules {
+		weights[i] = weight(shapeOf(r))
+	}
+	sum := 0
+	for _, rule := range m.GetHits().GetKeyRule() {
+		sum += weights[rule]
+	}
+	return max(sum, 1)
+}
+
+// identify reads a report's epoch, shard and sequence, which come first, out of bytes of which the
+// rest may make no sense.
+func identify(payload []byte) (epoch uint64, shard uint32, sequence uint64, ok bool) {
+	const (
+		fixed64 = 1
+		varint  = 0
+	)
+	for len(payload) > 0 {
+		tag, n := binary.Uvarint(payload)
+		if n <= 0 {
+			break
+		}
+		payload = payload[n:]
+		var value uint64
+		switch tag & 7 {
+		case fixed64:
+			if len(payload) < 8 {
+				return 0, 0, 0, false
+			}
+			value, n = binary.LittleEndian.Uint64(payload), 8
+		case varint:
+			value, n = binary.Uvarint(payload)
+		default: // the table: what is wanted has been
+			n = 0
+		}
+		if n <= 0 {
+			break
+		}
+		payload = payload[n:]
+		switch tag {
+		case 1<<3 | fixed64:
+			epoch = value
+		case 2<<3 | varint:
+			shard = uint32(value)
+		case 4<<3 | varint:
+			sequence = value
+		}
+	}
+	return epoch, shard, sequence, epoch != 0 && sequence != 0 && sequence <= events.MaxState
+}

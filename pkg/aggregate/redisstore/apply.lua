@@ -1,0 +1,158 @@
+-- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
+--
+-- KEYS: meta, ledger, one mark per report, then whatever the loops below use, in that order.
+-- ARGV[1], by MessagePack, is a list:
+--   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
+--   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
+--   7 rules of one bucket: fields, {expiry, column, ...}, watch, ...
+--     A column is a bucket: false to read it for every field, true to leave it out, or a list with,
+--     for each field, a delta, false or true. A watch is false, or {current bucket, oldest bucket that
+--     is added to or false, expiry}, and has a key of its own.
+--   8 single counts: field, delta or false, expiry, ...
+--   9 rules of many buckets: first bucket to tell, first to keep, {{bucket, delta, expiry, ...}, ...}, ...
+-- Expiries are in ms of fleet time.
+--
+-- Returns, by MessagePack, {0, indices of repeated reports...}, or {generation, version, ...} and then
+-- for a watch the late folds before and after this one, for each column a total per field, for each
+-- single its total, for each key of many buckets a list of bucket, total, ...
+--
+-- Counts are added as texts: Redis formats a number by %.17g, which takes as long as the addition.
+
+local call, try, tonumber, type = redis.call, redis.pcall, tonumber, type
+local a = cmsgpack.unpack(ARGV[1])
+local now, marks, nmarks = a[3], a[5], #a[5]
+
+local repeated = {0}
+for from = 1, nmarks, 1000 do
+  local to = math.min(from + 999, nmarks)
+  local have = call('MGET', unpack(KEYS, 2 + from, 2 + to))
+  for i = from, to do
+    local mark = have[i - from + 1]
+    if mark and tonumber(mark) >= tonumber(marks[i]) then repeated[#repeated + 1] = i - 1 end
+  end
+end
+if #repeated > 1 then return cmsgpack.pack(repeated) end
+
+local function text(n) return string.format('%.0f', n) end
+
+local time = call('TIME')
+local meta = call('HMGET', KEYS[1], 'generation', 'version')
+local generation, version = tonumber(meta[1] or 0), tonumber(meta[2] or 0)
+if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
+  generation, version = math.max(time[1] * 1000000 + time[2], a[1] + 1), 0
+  call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
+end
+
+-- From here on nothing may fail: a script that stops half-way is not undone. Out of memory, read-only
+-- and the like make the first write fail, which is one of the above or the next.
+if nmarks > 0 then
+  version = call('HINCRBY', KEYS[1], 'version', 1)
+  for i = 1, nmarks do call('SET', KEYS[2 + i], marks[i], 'PX', a[4]) end
+end
+for i = 1, #a[6], 2 do try('HINCRBY', KEYS[2], a[6][i], a[6][i + 1]) end
+
+-- This node's clock may differ from the fleet's.
+local shift = time[1] * 1000 + math.floor(time[2] / 1000) - now
+local number = setmetatable({}, {__index = function(t, s)
+  local n = tonumber(s)
+  t[s] = n
+  return n
+end})
+local r, n, k = {generation, version}, 2, 2 + nmarks
+
+-- add adds to a count; only one that is new in its hash can have made the hash.
+local function add(key, field, delta, expires)
+  local total = try('HINCRBY', key, field, delta)
+  if total == number[delta] then
+    call('PEXPIREAT', key, expires)
+  elseif type(total) == 'table' then -- it would not fit in 64 bits, and stays as it is
+    return 1e18
+  end
+  return total
+end
+
+-- watch counts the folds that add to a bucket after another fold has met a later one. As long as the
+-- number stays, so do the totals of earlier buckets, and whoever has read them need not read them again.
+local function watch(key, current, oldest, expires)
+  local have = call('HMGET', key, 'newest', 'late')
+  local newest, before = tonumber(have[1] or current), tonumber(have[2] or 0)
+  local after = before
+  if nmarks > 0 and (not have[1] or current > newest) then
+    newest = current
+    call('HSET', key, 'newest', text(newest))
+    call('PEXPIREAT', key, text(expires + shift))
+  end
+  if oldest and oldest < newest then after = call('HINCRBY', key, 'late', 1) end
+  r[n + 1], r[n + 2] = before, after
+  n = n + 2
+end
+
+for b = 1, #a[7], 3 do
+  local fields, columns, w = a[7][b], a[7][b + 1], a[7][b + 2]
+  local count = #fields
+  if w then
+    k = k + 1
+    watch(KEYS[k], w[1], w[2], w[3])
+  end
+  for c = 1, #columns, 2 do
+    local column = columns[c + 1]
+    if column == false then
+      for i = 1, count do r[n + i] = call('HGET', KEYS[k + i], fields[i]) end
+      k = k + count
+    elseif column == true then
+      for i = 1, count do r[n + i] = false end
+    else
+      local expires = text(columns[c] + shift)
+      for i = 1, count do
+        local delta, total = column[i], false
+        if delta ~= true then
+          k = k + 1
+          if delta then
+            total = add(KEYS[k], fields[i], delta, expires)
+          else
+            total = call('HGET', KEYS[k], fields[i])
+          end
+        end
+        r[n + i] = total
+      end
+    end
+    n = n + count
+  end
+end
+
+for i = 1, #a[8], 3 do
+  local field, delta, total = a[8][i], a[8][i + 1], false
+  n, k = n + 1, k + 1
+  if delta then
+    total = add(KEYS[k], field, delta, text(a[8][i + 2] + shift))
+  else
+    total = call('HGET', KEYS[k], field)
+  end
+  r[n] = total
+end
+
+for b = 1, #a[9], 3 do
+  local first, keep, keys = a[9][b], a[9][b + 1], a[9][b + 2]
+  for i = 1, #keys do
+    local cells, totals = keys[i], {}
+    n, k = n + 1, k + 1
+    local key = KEYS[k]
+    for j = 1, #cells, 3 do
+      -- The bucket that expires last keeps the whole hash.
+      local expires = math.max(cells[j + 2] + shift, call('PEXPIRETIME', key))
+      add(key, cells[j], cells[j + 1], text(expires))
+    end
+    local have = call('HGETALL', key)
+    for j = 1, #have, 2 do
+      local bucket = tonumber(have[j])
+      if bucket >= first then
+        totals[#totals + 1] = have[j]
+        totals[#totals + 1] = have[j + 1]
+      elseif bucket < keep and nmarks > 0 then
+        call('HDEL', key, have[j])
+      end
+    end
+    r[n] = totals
+  end
+end
+return cmsgpack.pack(r)

@@ -1,0 +1,42 @@
+package redisstore
+
+import (
+	"slices"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// read makes sense of the script's reply to the call. stale is true if some totals were remembered
+// and may be out of date.
+func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err error) {
+	u := unpacker{rest: reply}
+	n := u.list() - 1
+	generation := u.count()
+	if generation == 0 {
+		for range n {
+			applied.Repeated = append(applied.Repeated, int(u.count()))
+		}
+		if n < 1 {
+			u.fail()
+		}
+		return applied, false, u.err
+	}
+	applied.State = aggregate.State{Generation: uint64(generation), Version: uint64(u.count())}
+	applied.Totals = make([][]aggregate.Cell, len(c.fold.Keys))
+	stale = c.readBlocks(&u, applied.State.Generation, applied.Totals)
+	c.readMany(&u, applied.Totals)
+	return applied, stale, u.err
+}
+
+// onlyReading is a fold that asks for the same totals, and adds nothing.
+func onlyReading(f *aggregate.Fold) *aggregate.Fold {
+	r := &aggregate.Fold{Shard: f.Shard, Now: f.Now, Seen: f.Seen, Rules: f.Rules, Ledger: make([]aggregate.Tally, len(f.Rules))}
+	for _, key := range f.Keys {
+		key.Cells = slices.Clone(key.Cells)
+		for i := range key.Cells {
+			key.Cells[i].Count = 0
+		}
+		r.Keys = append(r.Keys, key)
+	}
+	return r
+}

@@ -1,0 +1,153 @@
+package redisstore
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// markLife is how long a mark is kept after its checker's last report.
+const markLife = 24 * time.Hour
+
+// call is one call of the apply script: its keys and arguments in the making, and what is needed to
+// understand the reply. It keeps its memory for the next call. One goroutine uses it at a time.
+type call struct {
+	recall *recall
+	groups uint32
+	fold   *aggregate.Fold
+	pre    string // what the names of all the shard's keys begin with
+
+	names []byte   // the names of all keys, one after the other
+	ends  []int    // where in names each ends
+	keys  []string // the same, as strings
+	args  []any    // pointers to keys, which take no memory of their own as arguments
+	body  []byte
+	blob  string
+
+	rules   []string  // by rule of the fold, what stands for it in names
+	byRule  [][]int32 // by rule of the fold, its keys
+	fields  []string  // by key of the fold, what stands for it in a hash
+	long    []bool    // by key of the fold
+	blocks  []block   // the rules of one bucket
+	hashes  []uint64  // what blocks have slices of
+	numbers []int64   // the same
+}
+
+// build lays out the fold as the script's KEYS and ARGV.
+func (c *call) build(namespace string, fold *aggregate.Fold) {
+	c.fold = fold
+	c.pre = prefix(namespace, fold.Shard)
+	c.names, c.ends = c.names[:0], c.ends[:0]
+	c.sortKeys()
+
+	c.name("meta")
+	c.name("ledger")
+	for _, m := range fold.Marks {
+		c.name("mark:", strconv.FormatUint(m.Epoch, 16))
+	}
+	b := packList(c.body[:0], 9)
+	b = packInt(b, int64(fold.Seen.Generation))
+	b = packInt(b, int64(fold.Seen.Version))
+	b = packInt(b, fold.Now/int64(time.Millisecond))
+	b = packInt(b, markLife.Milliseconds())
+	b = packList(b, len(fold.Marks))
+	for _, m := range fold.Marks {
+		b = packDigits(b, int64(m.Sequence))
+	}
+	b = c.packLedger(b)
+	b = c.packBlocks(b)
+	b = c.packSingles(b)
+	b = c.packMany(b)
+	c.body = b
+	c.finish()
+}
+
+// sortKeys lists the fold's keys by rule, and finds what stands for rules and keys in the store.
+func (c *call) sortKeys() {
+	c.rules = c.rules[:0]
+	for i := range c.fold.Rules {
+		c.rules = append(c.rules, ruleName(&c.fold.Rules[i]))
+	}
+	for len(c.byRule) < len(c.fold.Rules) {
+		c.byRule = append(c.byRule, nil)
+	}
+	for i := range c.byRule {
+		c.byRule[i] = c.byRule[i][:0]
+	}
+	c.fields, c.long = c.fields[:0], c.long[:0]
+	for i := range c.fold.Keys {
+		key := &c.fold.Keys[i]
+		c.byRule[key.Rule] = append(c.byRule[key.Rule], int32(i))
+		field, long := fieldOf(key.Text)
+		c.fields, c.long = append(c.fields, field), append(c.long, long)
+	}
+}
+
+// name adds a key of the script: the next in KEYS.
+func (c *call) name(parts ...string) {
+	c.names = append(c.names, c.pre...)
+	for _, p := range parts {
+		c.names = append(c.names, p...)
+	}
+	c.ends = append(c.ends, len(c.names))
+}
+
+func (c *call) packLedger(b []byte) []byte {
+	n := 0
+	for _, t := range c.fold.Ledger {
+		n += used(t.Counted) + used(t.Late) + used(t.Refused)
+	}
+	b = packList(b, 2*n)
+	for i, t := range c.fold.Ledger {
+		rule := c.fold.Rules[i].Name
+		b = packOutcome(b, rule, outcomeCounted, t.Counted)
+		b = packOutcome(b, rule, outcomeLate, t.Late)
+		b = packOutcome(b, rule, outcomeRefused, t.Refused)
+	}
+	return b
+}
+
+func used(n int64) int {
+	if n > 0 {
+		return 1
+	}
+	return 0
+}
+
+func packOutcome(b []byte, rule, outcome string, n int64) []byte {
+	if n <= 0 {
+		return b
+	}
+	return packDigits(packText(b, rule+"\x00"+outcome), n)
+}
+
+// live is the range of a rule's buckets that are live at the fold's time.
+func (c *call) live(rule int) (first, current int64) {
+	s := c.fold.Rules[rule].Shape
+	current = s.Bucket(c.fold.Now)
+	return current - int64(s.Live()) + 1, current
+}
+
+// expiry is when a bucket expires, in ms of fleet time.
+func (c *call) expiry(rule int, bucket int64) int64 {
+	return aggregate.ExpiryOf(c.fold.Rules[rule].Shape, bucket) / int64(time.Millisecond)
+}
+
+// finish makes the script's arguments of what has been packed.
+func (c *call) finish() {
+	all, from := string(c.names), 0
+	c.keys = c.keys[:0]
+	for _, end := range c.ends {
+		c.keys = append(c.keys, all[from:end])
+		from = end
+	}
+	c.blob = string(c.body)
+	c.args = slices.Grow(c.args[:0], len(c.keys)+4)
+	c.args = append(c.args, "evalsha", "", len(c.keys), c.keys[0])
+	for i := range c.keys[1:] {
+		c.args = append(c.args, &c.keys[1+i])
+	}
+	c.args = append(c.args, &c.blob)
+}

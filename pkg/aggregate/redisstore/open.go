@@ -1,0 +1,149 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Options say where the store is. URL is needed; the zero value of everything else is its default.
+type Options struct {
+	// URL is redis://[user[:password]@]host[:port][/database], or rediss:// for TLS. Several, or
+	// further addresses as host:port, separated by commas, are nodes of a Cluster; with ?master_name=
+	// they are Sentinels.
+	URL string
+	// Namespace begins the names of all keys, so that fleets can share a Redis; default "offpath".
+	Namespace string
+	// TLS is how to check the server of a rediss:// URL; default: by its host name and the system's
+	// certificates.
+	TLS *tls.Config
+	// Recall is how many totals of previous buckets are remembered, so as not to read them in every
+	// fold, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
+	Recall int
+}
+
+// Times that a server may take. They are short because a fold that fails is sent again anyway, and
+// meanwhile holds up its shard.
+const (
+	dialTimeout  = time.Second
+	replyTimeout = 2 * time.Second
+)
+
+var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// Open returns a store. It connects when it is first used; the error is for invalid options, and
+// never shows a password.
+func Open(o Options) (*Store, error) {
+	if o.Namespace == "" {
+		o.Namespace = "offpath"
+	}
+	if !namespacePattern.MatchString(o.Namespace) {
+		return nil, fmt.Errorf("open store: namespace %q: want 1 to 64 letters, digits, '.', '-' or '_'", o.Namespace)
+	}
+	where, err := parse(o)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if o.Recall == 0 {
+		o.Recall = 1 << 21
+	}
+	return &Store{client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall)}, nil
+}
+
+// parse makes a client's options of ours.
+func parse(o Options) (*redis.UniversalOptions, error) {
+	c := &redis.UniversalOptions{
+		ContextTimeoutEnabled: true,
+		MaxRetries:            -1, // the checkers repeat
+		DialTimeout:           dialTimeout,
+		DialerRetries:         1,
+		ReadTimeout:           replyTimeout,
+		WriteTimeout:          replyTimeout,
+		PoolTimeout:           replyTimeout,
+		ReadBufferSize:        64 << 10,
+		WriteBufferSize:       64 << 10,
+		PipelinePoolSize:      -1,
+		DisableIdentity:       true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+	for i, part := range strings.Split(o.URL, ",") {
+		if i > 0 && !strings.Contains(part, "://") {
+			part = "redis://" + part
+		}
+		u, err := url.Parse(part)
+		if err != nil || u.Opaque != "" || u.Hostname() == "" || u.Fragment != "" {
+			return nil, errURL // without the parser's words: they may quote a password
+		}
+		if err := addNode(c, u, o.TLS); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.Addrs) > 1 && c.MasterName == "" && c.DB != 0 {
+		return nil, fmt.Errorf("database %d: a Redis Cluster has only database 0", c.DB)
+	}
+	return c, nil
+}
+
+var errURL = errors.New("not a URL such as redis://user:password@host:6379/0, or several, separated by commas " +
+	"(in a user's name or password, write '@', ':', '/', ',' and '%' as %40, %3A, %2F, %2C and %25)")
+
+// addNode adds one address, and takes over what else the URL says: every one may say it, and
+// the last one wins.
+func addNode(c *redis.UniversalOptions, u *url.URL, config *tls.Config) error {
+	if u.Scheme != "redis" && u.Scheme != "rediss" {
+		return fmt.Errorf("scheme %q: want redis or rediss", u.Scheme)
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	c.Addrs = append(c.Addrs, net.JoinHostPort(u.Hostname(), port))
+	if u.User != nil {
+		c.Username = u.User.Username()
+		c.Password, _ = u.User.Password()
+	}
+	if u.Scheme == "rediss" && c.TLSConfig == nil {
+		if c.TLSConfig = config.Clone(); c.TLSConfig == nil {
+			c.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+	}
+	if err := setQuery(c, u.Query()); err != nil {
+		return err
+	}
+	if path := strings.Trim(u.Path, "/"); path != "" {
+		db, err := strconv.Atoi(path)
+		if err != nil || db < 0 {
+			return fmt.Errorf("database %q: want a number", path)
+		}
+		c.DB = db
+	}
+	return nil
+}
+
+// setQuery reads the part of a URL after the question mark.
+func setQuery(c *redis.UniversalOptions, query url.Values) error {
+	for name, values := range query {
+		switch name {
+		case "master_name":
+			c.MasterName = values[0]
+		case "sentinel_username":
+			c.SentinelUsername = values[0]
+		case "sentinel_password":
+			c.SentinelPassword = values[0]
+		default:
+			return fmt.Errorf("unknown option %q: want master_name, sentinel_username or sentinel_password", name)
+		}
+	}
+	return nil
+}

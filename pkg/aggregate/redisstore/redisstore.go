@@ -1,0 +1,274 @@
+// Package redisstore keeps counters, marks and ledger in Redis 7.0 or newer: a single server, one
+// behind Sentinel, or a Cluster. A fold is one call of a script, whatever the number of hits.
+//
+// # Layout
+//
+// All names begin with the namespace. The number of shards is in the hash <ns>:config. Everything
+// else belongs to a shard s, and is kept on one node by the hash tag {s}:
+//
+//	<ns>:{s}:meta                      hash: generation, version
+//	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
+//	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
+//	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
+//	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
+//	                                   since have added to an earlier one (rules of one bucket)
+//	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets)
+//
+// where <rule> stands for a rule's name and shape. With one bucket, many keys share a hash that is
+// small enough for Redis to keep it packed, and expire together; with several, a key's buckets are
+// together, so that reading a window is one look-up. An expiry is set by the script that makes the
+// hash, and never apart from it.
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// format is the number of the layout above, on record beside the number of shards.
+const format = 1
+
+// The outcomes of the ledger's fields.
+const (
+	outcomeCounted  = "counted"
+	outcomeLate     = "late"
+	outcomeRefused  = "refused"
+	outcomeRefunded = "refunded"
+)
+
+//go:embed apply.lua
+var applySource string
+
+//go:embed join.lua
+var joinSource string
+
+var (
+	applyScript = redis.NewScript(applySource)
+	joinScript  = redis.NewScript(joinSource)
+)
+
+// Store is the store. Its methods are safe for concurrent use.
+type Store struct {
+	client    redis.UniversalClient
+	namespace string
+	checked   atomic.Bool   // the servers' version is known to be good
+	groups    atomic.Uint32 // of a shard, 0 before the first Join
+	recall    *recall
+	calls     sync.Pool // of *call
+}
+
+var _ aggregate.Store = (*Store)(nil)
+
+// Close ends all connections. Calls under way return errors.
+func (s *Store) Close() error {
+	if err := s.client.Close(); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}
+
+// Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master of
+// a Cluster. The time is that of the node which holds the record.
+func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+	if shards < 0 || shards > events.MaxShards {
+		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, events.MaxShards)
+	}
+	if err := s.check(ctx); err != nil {
+		return aggregate.Fleet{}, fmt.Errorf("join: %w", err)
+	}
+	fleet, err := s.record(ctx, shards)
+	if err == nil && fleet.Shards == 0 {
+		if shards, err = s.choose(ctx); err == nil {
+			fleet, err = s.record(ctx, shards)
+			shards = 0 // if another worker chose otherwise at the same time, so be it
+		}
+	}
+	if err != nil {
+		return aggregate.Fleet{}, fmt.Errorf("join: %w", err)
+	}
+	if shards != 0 && shards != fleet.Shards {
+		return aggregate.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", aggregate.ErrShards, shards, fleet.Shards)
+	}
+	s.groups.Store(groupsOf(fleet.Shards))
+	return fleet, nil
+}
+
+// record records the number of shards, unless it is 0 or there is one, and returns what is on record.
+func (s *Store) record(ctx context.Context, shards int) (aggregate.Fleet, error) {
+	got, err := joinScript.Run(ctx, s.client, []string{s.namespace + ":config"}, shards, format).Int64Slice()
+	if err != nil {
+		return aggregate.Fleet{}, err
+	}
+	if len(got) != 4 || got[0] < 0 || got[0] > events.MaxShards {
+		return aggregate.Fleet{}, fmt.Errorf("%w: %v", errReply, got)
+	}
+	if got[0] > 0 && got[1] != format {
+		return aggregate.Fleet{}, fmt.Errorf("the data is of format %d; this is for format %d", got[1], format)
+	}
+	return aggregate.Fleet{Shards: int(got[0]), Time: time.Unix(got[2], got[3]*1000)}, nil
+}
+
+// choose is the number of shards for a store that has none on record.
+func (s *Store) choose(ctx context.Context) (int, error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return 1, nil
+	}
+	var masters atomic.Int64
+	err := cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error {
+		masters.Add(1)
+		return nil
+	})
+	return int(min(4*masters.Load(), events.MaxShards)), err
+}
+
+// check refuses servers that are too old, once.
+func (s *Store) check(ctx context.Context) error {
+	if s.checked.Load() {
+		return nil
+	}
+	info, err := s.client.Info(ctx).Result()
+	if err != nil {
+		return err
+	}
+	if err := checkInfo(info, s.isCluster()); err != nil {
+		return err
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+func (s *Store) isCluster() bool {
+	_, ok := s.client.(*redis.ClusterClient)
+	return ok
+}
+
+// checkInfo judges a server by its INFO.
+func checkInfo(info string, cluster bool) error {
+	version := infoField(info, "redis_version")
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 7 {
+		return fmt.Errorf("the server is Redis %s; offpath needs 7.0 or newer", version)
+	}
+	if infoField(info, "cluster_enabled") == "1" && !cluster {
+		return errors.New("the server is part of a Redis Cluster; give several of its addresses, separated by commas")
+	}
+	return nil
+}
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// Apply adds a fold in one call of the script.
+func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	applied, stale, err := s.apply(ctx, fold, s.recall)
+	if err == nil && stale {
+		applied, _, err = s.apply(ctx, onlyReading(fold), amnesia)
+	}
+	if err != nil {
+		return aggregate.Applied{}, fmt.Errorf("apply: %w", err)
+	}
+	return applied, nil
+}
+
+// apply adds a fold with the help of what is remembered; stale says that this was out of date.
+func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall) (applied aggregate.Applied, stale bool, err error) {
+	groups := s.groups.Load()
+	if groups == 0 {
+		return aggregate.Applied{}, false, errors.New("the store has not been joined")
+	}
+	c, _ := s.calls.Get().(*call)
+	if c == nil {
+		c = new(call)
+	}
+	defer s.calls.Put(c)
+	c.recall, c.groups = recall, groups
+	c.build(s.namespace, fold)
+	reply, err := s.eval(ctx, c)
+	if err != nil {
+		return aggregate.Applied{}, false, err
+	}
+	return c.read(reply)
+}
+
+// amnesia remembers nothing.
+var amnesia = newRecall(0)
+
+// eval calls the script by its digest, or with its text where the server has not met it yet.
+func (s *Store) eval(ctx context.Context, c *call) (string, error) {
+	c.args[0], c.args[1] = "evalsha", applyScript.Hash()
+	reply, err := s.do(ctx, c)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		c.args[0], c.args[1] = "eval", applySource
+		reply, err = s.do(ctx, c)
+	}
+	return reply, err
+}
+
+func (s *Store) do(ctx context.Context, c *call) (string, error) {
+	cmd := redis.NewCmd(ctx, c.args...)
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return "", err
+	}
+	return cmd.Text()
+}
+
+// Ledger returns the sum of all shards' ledgers; it is empty before the first use of the store.
+func (s *Store) Ledger(ctx context.Context) (aggregate.Ledger, error) {
+	fleet, err := s.record(ctx, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read ledger: %w", err)
+	}
+	sum := make(aggregate.Ledger)
+	for shard := range fleet.Shards {
+		fields, err := s.client.HGetAll(ctx, prefix(s.namespace, uint32(shard))+"ledger").Result()
+		if err != nil {
+			return nil, fmt.Errorf("read ledger of shard %d: %w", shard, err)
+		}
+		for field, value := range fields {
+			if err := addOutcome(sum, field, value); err != nil {
+				return nil, fmt.Errorf("read ledger of shard %d: %w", shard, err)
+			}
+		}
+	}
+	return sum, nil
+}
+
+func addOutcome(sum aggregate.Ledger, field, value string) error {
+	rule, outcome, _ := strings.Cut(field, "\x00")
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%s hits of rule %q: %w", outcome, rule, err)
+	}
+	l := sum[rule]
+	switch outcome {
+	case outcomeCounted:
+		l.Counted = aggregate.Sum(l.Counted, n)
+	case outcomeLate:
+		l.Late = aggregate.Sum(l.Late, n)
+	case outcomeRefused:
+		l.Refused = aggregate.Sum(l.Refused, n)
+	case outcomeRefunded:
+		l.Refunded = aggregate.Sum(l.Refunded, n)
+	}
+	sum[rule] = l
+	return nil
+}

@@ -1,0 +1,118 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// hands is how many goroutines work each shard, so that the CPU folds one lot of reports while the
+// store is busy with another.
+const hands = 2
+
+// Run joins the store, however long that takes, and serves the bus until ctx is done. Then it takes
+// no further reports, finishes those in hand, for at most 5 s, and returns nil. It returns an error
+// before that if the store has another number of shards on record ([ErrShards]), or if the bus can
+// serve no more. Run is called at most once, and not together with Step.
+func (w *Worker) Run(ctx context.Context) error {
+	w.running.Store(true)
+	if err := w.keepJoining(ctx, true); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+
+	serving, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	working, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	stopping := make(chan struct{})
+	var workers, probe sync.WaitGroup
+	for _, s := range w.shards() {
+		for range hands {
+			workers.Go(func() { w.work(working, s, stopping) })
+		}
+	}
+	probe.Go(func() {
+		if err := w.keepJoining(serving, false); err != nil {
+			stop(err)
+		}
+	})
+
+	err := w.o.Bus.Serve(serving, w.serve)
+	if err == nil && serving.Err() == nil {
+		err = errors.New("it stopped serving")
+	}
+	if err != nil {
+		err = fmt.Errorf("serve reports: %w", err)
+	}
+	if cause := context.Cause(serving); errors.Is(cause, ErrShards) {
+		err = cause
+	}
+	stop(nil)
+	probe.Wait()
+
+	grace := time.AfterFunc(stopGrace, abandon)
+	defer grace.Stop()
+	close(stopping)
+	workers.Wait()
+	return err
+}
+
+func (w *Worker) serve(kind events.Kind, payload []byte, reply func([]byte) error) {
+	w.Receive(w.now(), kind, payload, reply)
+}
+
+// keepJoining joins again and again until ctx is done, or, the first time, until it has worked. The
+// only error is one that trying again does not mend.
+func (w *Worker) keepJoining(ctx context.Context, first bool) error {
+	for ctx.Err() == nil {
+		if w.now() >= w.nextJoin {
+			err := w.join(ctx, w.now)
+			if errors.Is(err, ErrShards) {
+				return fmt.Errorf("join the store: %w", err)
+			}
+			if err == nil && first {
+				return nil
+			}
+		}
+		timer := time.NewTimer(time.Duration(w.nextJoin - w.now()))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// work is the life of one of a shard's hands.
+func (w *Worker) work(ctx context.Context, s *shard, stopping <-chan struct{}) {
+	h := w.newHand()
+	for {
+		select {
+		case <-stopping:
+			w.stepShard(ctx, s, h, w.now, true)
+			return
+		default:
+		}
+		next := w.stepShard(ctx, s, h, w.now, false)
+		w.waitFor(s, next, stopping)
+	}
+}
+
+// waitFor waits until own time next, until the shard has something to do, or until the worker stops.
+func (w *Worker) waitFor(s *shard, next int64, stopping <-chan struct{}) {
+	timer := time.NewTimer(time.Duration(next - w.now()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.gather.wake:
+	case <-stopping:
+	}
+}

@@ -1,0 +1,63 @@
+package aggregate
+
+import "sync/atomic"
+
+// Stats is a snapshot of a worker's counters, all since it was made unless they say otherwise.
+type Stats struct {
+	// Reports received, of which: Malformed could not be read; Refused were answered by an error and
+	// will never be counted (malformed ones whose sender could be told are among them); Replaced took
+	// the place of an earlier request of the same checker; Stale were older than one that waits;
+	// Dropped went without an answer, for lack of a store or of room, and will be sent again.
+	Reports, Malformed, Refused, Replaced, Stale, Dropped int64
+	// Answered reports, and of these the ones that had been counted before.
+	Answered, Repeated int64
+	// Waiting reports now, in all shards.
+	Waiting int64
+	// Folds applied, the Keys in them, and the second folds because of repeated reports.
+	Folds, Keys, Refolds int64
+	// ApplyErrors are folds that the store did not answer or refused.
+	ApplyErrors int64
+	// Counted, Late and Refused hits, by this worker.
+	HitsCounted, HitsLate, HitsRefused int64
+	// Alarms sent, and the keys in them; AlarmErrors are those that could not be sent.
+	Alarms, AlarmKeys, AlarmErrors int64
+	// ReplyErrors are answers and welcomes that could not be sent.
+	ReplyErrors int64
+	// Hellos received, malformed ones included.
+	Hellos int64
+	// Checkers is how many have said hello lately.
+	Checkers int
+	// Shards of the fleet; 0 until the store has been reached for the first time.
+	Shards int
+}
+
+// counters are Stats in the making.
+type counters struct {
+	reports, malformed, refused, replaced, stale, dropped atomic.Int64
+	answered, repeated                                    atomic.Int64
+	folds, keys, refolds, applyErrors                     atomic.Int64
+	hitsCounted, hitsLate, hitsRefused                    atomic.Int64
+	alarms, alarmKeys, alarmErrors                        atomic.Int64
+	replyErrors, hellos                                   atomic.Int64
+}
+
+// Stats returns the worker's counters. It is safe for concurrent use.
+func (w *Worker) Stats() Stats {
+	c := &w.counters
+	s := Stats{
+		Reports: c.reports.Load(), Malformed: c.malformed.Load(), Refused: c.refused.Load(),
+		Replaced: c.replaced.Load(), Stale: c.stale.Load(), Dropped: c.dropped.Load(),
+		Answered: c.answered.Load(), Repeated: c.repeated.Load(),
+		Folds: c.folds.Load(), Keys: c.keys.Load(), Refolds: c.refolds.Load(),
+		ApplyErrors: c.applyErrors.Load(),
+		HitsCounted: c.hitsCounted.Load(), HitsLate: c.hitsLate.Load(), HitsRefused: c.hitsRefused.Load(),
+		Alarms: c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
+		ReplyErrors: c.replyErrors.Load(), Hellos: c.hellos.Load(),
+		Checkers: w.checkers.live(w.latest()),
+	}
+	for _, shard := range w.shards() {
+		s.Shards++
+		s.Waiting += int64(shard.gather.waiting())
+	}
+	return s
+}

@@ -1,0 +1,121 @@
+package storetest
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// bench is a store on the bench: whatever it does is held against the model.
+type bench struct {
+	*testing.T
+	Harness
+	now   int64
+	model *model
+	seen  aggregate.State // of shard 0
+	last  uint64          // sequence given out by next
+}
+
+// fold begins a fold for shard 0.
+func (b *bench) fold() *draft {
+	return &draft{aggregate.Fold{Now: b.now, Seen: b.seen}}
+}
+
+// fresh begins a fold for shard 0 that holds a new report.
+func (b *bench) fresh() *draft {
+	b.last++
+	return b.fold().mark(1, b.last)
+}
+
+// join is what a worker does first.
+func (b *bench) join(shards int) aggregate.Fleet {
+	b.Helper()
+	fleet, err := b.Store.Join(b.Context(), shards)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return fleet
+}
+
+// apply applies a fold and checks all that it returns; it returns the state and what was repeated.
+func (b *bench) apply(d *draft) aggregate.Applied {
+	b.Helper()
+	return b.applyTo(b.Store, d)
+}
+
+func (b *bench) applyTo(store aggregate.Store, d *draft) aggregate.Applied {
+	b.Helper()
+	applied, err := store.Apply(b.Context(), &d.Fold)
+	if err != nil {
+		b.Fatal(err)
+	}
+	repeated := b.model.repeated(&d.Fold)
+	if !slices.Equal(applied.Repeated, repeated) {
+		b.Fatalf("repeated: got %v, want %v", applied.Repeated, repeated)
+	}
+	if len(repeated) > 0 {
+		return applied
+	}
+	b.model.apply(&d.Fold)
+	b.checkTotals(d, applied.Totals)
+	b.checkState(d, applied.State)
+	return applied
+}
+
+func (b *bench) checkTotals(d *draft, totals [][]aggregate.Cell) {
+	b.Helper()
+	if len(totals) != len(d.Keys) {
+		b.Fatalf("totals of %d keys, want %d", len(totals), len(d.Keys))
+	}
+	for i, cells := range totals {
+		want := b.model.totals(&d.Fold, i)
+		got := make(map[int64]int64)
+		current := d.Rules[d.Keys[i].Rule].Shape.Bucket(d.Now)
+		for j, c := range cells {
+			if j > 0 && c.Bucket <= cells[j-1].Bucket {
+				b.Fatalf("key %q: buckets in no order: %v", d.Keys[i].Text, cells)
+			}
+			if _, asked := want[c.Bucket]; asked || c.Bucket <= current && c.Count != 0 {
+				got[c.Bucket] = c.Count
+			}
+		}
+		if !maps.Equal(got, want) {
+			b.Fatalf("key %q of %+v: got %v, want %v", d.Keys[i].Text, d.Rules[d.Keys[i].Rule], got, want)
+		}
+	}
+}
+
+// checkState expects a state later than the last one, in the same generation.
+func (b *bench) checkState(d *draft, got aggregate.State) {
+	b.Helper()
+	was := b.model.state[d.Shard]
+	switch {
+	case got.Generation == 0:
+		b.Fatal("no generation")
+	case was.Generation != 0 && got.Generation != was.Generation:
+		b.Fatalf("a new generation, without a loss of data: %v after %v", got, was)
+	case len(d.Marks) > 0 && !was.Less(got):
+		b.Fatalf("state %v after %v", got, was)
+	}
+	b.model.state[d.Shard] = got
+	if d.Shard == 0 {
+		b.seen = got
+	}
+}
+
+func (b *bench) checkLedger() {
+	b.Helper()
+	if got := b.Ledger(b); !maps.Equal(got, b.model.ledger) {
+		b.Fatalf("ledger: got %v, want %v", got, b.model.ledger)
+	}
+}
+
+func (b *bench) wantShardsError(store aggregate.Store, shards int) {
+	b.Helper()
+	if _, err := store.Join(b.Context(), shards); !errors.Is(err, aggregate.ErrShards) {
+		b.Errorf("Join(%d): got %v, want ErrShards", shards, err)
+	}
+}

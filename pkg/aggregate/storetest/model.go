@@ -1,0 +1,146 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// model is what a store should hold: the simplest program that keeps the contract.
+type model struct {
+	state  map[uint32]aggregate.State
+	marks  map[checker]uint64
+	counts map[counter]int64
+	ledger aggregate.Ledger
+}
+
+type checker struct {
+	shard uint32
+	epoch uint64
+}
+
+type counter struct {
+	shard  uint32
+	name   string
+	shape  window.Shape
+	key    string
+	bucket int64
+}
+
+func newModel() *model {
+	return &model{
+		state:  make(map[uint32]aggregate.State),
+		marks:  make(map[checker]uint64),
+		counts: make(map[counter]int64),
+		ledger: make(aggregate.Ledger),
+	}
+}
+
+// repeated is which of the fold's marks are not new.
+func (m *model) repeated(f *aggregate.Fold) []int {
+	var indices []int
+	for i, mark := range f.Marks {
+		if mark.Sequence <= m.marks[checker{f.Shard, mark.Epoch}] {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// apply adds a fold that has only new marks.
+func (m *model) apply(f *aggregate.Fold) {
+	for _, mark := range f.Marks {
+		m.marks[checker{f.Shard, mark.Epoch}] = mark.Sequence
+	}
+	for i, t := range f.Ledger {
+		l := m.ledger[f.Rules[i].Name]
+		l.Counted, l.Late, l.Refused = l.Counted+t.Counted, l.Late+t.Late, l.Refused+t.Refused
+		if l != (aggregate.RuleLedger{}) {
+			m.ledger[f.Rules[i].Name] = l
+		}
+	}
+	for i := range f.Keys {
+		for _, c := range f.Keys[i].Cells {
+			m.counts[m.counter(f, i, c.Bucket)] += c.Count
+		}
+	}
+}
+
+func (m *model) counter(f *aggregate.Fold, key int, bucket int64) counter {
+	k := &f.Keys[key]
+	r := &f.Rules[k.Rule]
+	return counter{f.Shard, r.Name, r.Shape, k.Text, bucket}
+}
+
+// totals is what the answer has to say of a key: every total that is not 0 of a bucket that is live
+// or asked for.
+func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
+	want := make(map[int64]int64)
+	add := func(bucket int64) {
+		if n := m.counts[m.counter(f, key, bucket)]; n > 0 {
+			want[bucket] = n
+		}
+	}
+	shape := f.Rules[f.Keys[key].Rule].Shape
+	for age := range shape.Live() {
+		add(shape.Bucket(f.Now) - int64(age))
+	}
+	for _, c := range f.Keys[key].Cells {
+		add(c.Bucket)
+	}
+	return want
+}
+
+// draft is a fold in the making.
+type draft struct{ aggregate.Fold }
+
+// rule returns the index of a rule in the fold.
+func (d *draft) rule(name string, shape window.Shape) int {
+	i := slices.IndexFunc(d.Rules, func(r aggregate.Rule) bool { return r.Name == name && r.Shape == shape })
+	if i < 0 {
+		i = len(d.Rules)
+		d.Rules = append(d.Rules, aggregate.Rule{Name: name, Shape: shape, Limit: 100, Revision: 1})
+		d.Ledger = append(d.Ledger, aggregate.Tally{})
+	}
+	return i
+}
+
+// mark makes the fold hold a report.
+func (d *draft) mark(epoch, sequence uint64) *draft {
+	d.Marks = append(d.Marks, aggregate.Mark{Epoch: epoch, Sequence: sequence})
+	return d
+}
+
+// read makes the fold ask for a key.
+func (d *draft) read(name string, shape window.Shape, key string) *aggregate.Key {
+	rule := d.rule(name, shape)
+	i := slices.IndexFunc(d.Keys, func(k aggregate.Key) bool { return k.Rule == rule && k.Text == key })
+	if i < 0 {
+		i = len(d.Keys)
+		d.Keys = append(d.Keys, aggregate.Key{Rule: rule, Text: key})
+	}
+	return &d.Keys[i]
+}
+
+// add makes the fold add n hits to the bucket that is age buckets old.
+func (d *draft) add(name string, shape window.Shape, key string, age, n int64) *draft {
+	k := d.read(name, shape, key)
+	bucket := shape.Bucket(d.Now) - age
+	d.Ledger[k.Rule].Counted += n
+	i, found := slices.BinarySearchFunc(k.Cells, bucket, func(c aggregate.Cell, b int64) int { return int(c.Bucket - b) })
+	if !found {
+		k.Cells = slices.Insert(k.Cells, i, aggregate.Cell{Bucket: bucket})
+	}
+	k.Cells[i].Count += n
+	return d
+}
+
+var (
+	perSecond = window.Shape{Length: time.Second, Buckets: 1}
+	perMinute = window.Shape{Length: time.Minute, Buckets: 1}
+	inMinutes = window.Shape{Length: time.Hour, Buckets: 60}
+	fixed     = window.Shape{Length: time.Minute, Buckets: 1, Fixed: true}
+	shapes    = map[string]window.Shape{"one": perMinute, "many": inMinutes, "fixed": fixed}
+)

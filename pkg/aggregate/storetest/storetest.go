@@ -1,0 +1,65 @@
+// Package storetest is the contract of aggregate.Store as tests, to be run against every store.
+package storetest
+
+import (
+	"testing"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// Harness is a store under test, empty, and what the tests need to do to it.
+type Harness struct {
+	Store aggregate.Store
+	// Other is another worker's view of the same data; may be the same as Store.
+	Other aggregate.Store
+	// Now is the fleet's time to begin at.
+	Now int64
+	// Ledger reads the store's ledger.
+	Ledger func(t testing.TB) aggregate.Ledger
+	// Lose drops all data.
+	Lose func(t testing.TB)
+	// Snapshot keeps a copy of all data, and returns what brings it back.
+	Snapshot func(t testing.TB) (restore func())
+	// Expiries lists when whatever is in the store expires, in fleet time; 0 stands for never. State,
+	// ledger and the number of shards, which never do, are left out.
+	Expiries func(t testing.TB) []int64
+}
+
+// Run runs all tests; open is called for each and returns an empty store.
+func Run(t *testing.T, open func(t testing.TB) Harness) {
+	for _, test := range []struct {
+		name string
+		run  func(*bench)
+	}{
+		{"Join", testJoin}, // the others have joined already
+		{"Totals", testTotals},
+		{"Future", testFuture},
+		{"Reading", testReading},
+		{"Repeats", testRepeats},
+		{"RepeatsInTheSecondFold", testSecondFold},
+		{"Marks", testMarks},
+		{"Ledger", testLedger},
+		{"Expiry", testExpiry},
+		{"Generations", testGenerations},
+		{"OlderSnapshot", testOlderSnapshot},
+		{"Identity", testIdentity},
+		{"Keys", testKeys},
+		{"LargeCounts", testLargeCounts},
+		{"LargeFolds", testLargeFolds},
+		{"Shards", testShards},
+		{"TwoWorkers", testTwoWorkers},
+		{"Random", testRandom},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := open(t)
+			b := &bench{T: t, Harness: h, now: h.Now, model: newModel()}
+			if test.name != "Join" {
+				b.join(5)
+				if _, err := b.Other.Join(t.Context(), 5); err != nil {
+					t.Fatal(err)
+				}
+			}
+			test.run(b)
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package aggregate_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+const (
+	ms     = int64(time.Millisecond)
+	second = int64(time.Second)
+	start  = 1_800_000_000 * second
+)
+
+// silent is a bus that brings nothing and keeps the alarms.
+type silent struct {
+	mu     sync.Mutex
+	alarms []*events.Alarm
+}
+
+func (b *silent) Serve(ctx context.Context, _ func(events.Kind, []byte, func([]byte) error)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (b *silent) Alarm(shard uint32, data []byte) error {
+	m, err := events.DecodeAlarm(data)
+	if err != nil {
+		return err
+	}
+	if m.GetShard() != shard {
+		return fmt.Errorf("alarm of shard %d sent to %d", m.GetShard(), shard)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alarms = append(b.alarms, m)
+	return nil
+}
+
+// desk is a worker under test, with what it answered.
+type desk struct {
+	t       testing.TB
+	worker  *aggregate.Worker
+	bus     *silent
+	answers []*events.Refresh
+}
+
+func newDesk(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *desk {
+	t.Helper()
+	bus := &silent{}
+	o := aggregate.Options{Store: store, Bus: bus}
+	for _, c := range change {
+		c(&o)
+	}
+	w, err := aggregate.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &desk{t: t, worker: w, bus: bus}
+}
+
+func (d *desk) step(now int64) int64 { return d.worker.Step(d.t.Context(), now) }
+
+func (d *desk) reply(data []byte) error {
+	m, err := events.DecodeRefresh(data)
+	if err != nil {
+		d.t.Errorf("answer: %v", err)
+	}
+	d.answers = append(d.answers, m)
+	return nil
+}
+
+func (d *desk) send(now int64, m *events.Report) {
+	d.t.Helper()
+	d.worker.Receive(now, events.KindReport, encode(d.t, m), d.reply)
+}
+
+// take returns the answers since the last time.
+func (d *desk) take() []*events.Refresh {
+	answers := d.answers
+	d.answers = nil
+	return answers
+}
+
+// exchange sends one report, lets it be folded, and returns its answer.
+func (d *desk) exchange(now int64, m *events.Report) *events.Refresh {
+	d.t.Helper()
+	d.take()
+	d.send(now, m)
+	d.step(now + 2*ms)
+	answers := d.take()
+	if len(answers) != 1 {
+		d.t.Fatalf("%d answers to one report", len(answers))
+	}
+	return answers[0]
+}
+
+func encode(t testing.TB, m *events.Report) []byte {
+	t.Helper()
+	data, err := events.Append(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// perSecond is a rule of 10 per second at start, in two counters; perMinute one of 100, in 60.
+func perSecond(now int64) *events.Rule {
+	return &events.Rule{Name: "per-second", Revision: 1, WindowMs: 1000, Buckets: 1, Limit: 10, Newest: now / second}
+}
+
+func perMinute(now int64) *events.Rule {
+	return &events.Rule{Name: "per-minute", Revision: 1, WindowMs: 60_000, Buckets: 60, Limit: 100, Newest: now / second}
+}
+
+// own is some hits of one key: count in the bucket that is age older than the rule's newest.
+type own struct {
+	key   string
+	age   int64
+	count uint64
+}
+
+// report makes a report of one rule for a fleet of one shard.
+func report(epoch, sequence uint64, rule *events.Rule, hits ...own) *events.Report {
+	m := &events.Report{Epoch: epoch, Shards: 1, Sequence: sequence, Hits: &events.Table{Rules: []*events.Rule{rule}}}
+	for i, h := range hits {
+		if i == 0 || hits[i-1].key != h.key {
+			m.Hits.AddKey(0, h.key)
+		}
+		m.Hits.AddCell(h.age, h.count)
+	}
+	return m
+}
+
+// totals are what a refresh says of its keys, one after the other: age:total.
+func totals(m *events.Refresh) string {
+	if m.GetError() != "" {
+		return "error: " + m.GetError()
+	}
+	text, at := "", 0
+	for i, n := range m.GetKeyCells() {
+		if i > 0 {
+			text += " | "
+		}
+		var cells []string
+		for range n {
+			cells = append(cells, fmt.Sprintf("%d:%d", m.Age[at], m.Total[at]))
+			at++
+		}
+		slices.Reverse(cells) // newest first
+		text += strings.Join(cells, " ")
+	}
+	if m.GetRepeated() {
+		text += " (repeated)"
+	}
+	return text
+}
+
+func ledger(t testing.TB, s *memstore.Store) aggregate.Ledger {
+	t.Helper()
+	l, err := s.Ledger(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func hello(t testing.TB, epoch uint64, sent int64) []byte {
+	t.Helper()
+	data, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: sent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

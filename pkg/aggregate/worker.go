@@ -1,0 +1,139 @@
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// never is a time that does not come.
+const never = int64(math.MaxInt64)
+
+// Worker is one aggregator. Either Run works it, in real time, or Step does, in a time of the
+// caller's choice. Receive, Ready and Stats are safe for concurrent use at any time.
+type Worker struct {
+	o        Options
+	clock    fleetClock
+	checkers *roll
+	health   health
+	counters counters
+	fleet    atomic.Pointer[[]*shard] // nil until the store has been reached
+
+	began   time.Time
+	running atomic.Bool
+	lastNow atomic.Int64 // own time of the last Step
+
+	nextJoin int64 // own time; used by the one goroutine that joins
+	backoff  time.Duration
+	stepper  *hand // of Step
+}
+
+// shard is what a worker knows of one shard.
+type shard struct {
+	number uint32
+	gather *gather
+	alarms *alarms
+	state  struct {
+		sync.Mutex
+		seen State
+	}
+	trouble atomic.Pointer[trouble]
+}
+
+// New returns a worker, and starts nothing. The error is for invalid options.
+func New(o Options) (*Worker, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		o:        o,
+		checkers: newRoll(int64(o.Forget)),
+		health:   health{log: o.Log},
+		began:    time.Now(),
+		backoff:  joinSooner,
+	}
+	w.stepper = w.newHand()
+	return w, nil
+}
+
+// now is Run's own time. It goes on steadily when the machine's clock is set.
+func (w *Worker) now() int64 {
+	return w.began.UnixNano() + int64(time.Since(w.began))
+}
+
+// latest is own time, as far as anybody has told the worker.
+func (w *Worker) latest() int64 {
+	if w.running.Load() {
+		return w.now()
+	}
+	return w.lastNow.Load()
+}
+
+func (w *Worker) shards() []*shard {
+	if fleet := w.fleet.Load(); fleet != nil {
+		return *fleet
+	}
+	return nil
+}
+
+// Ready returns nil if the worker can apply reports now, as far as it knows: the store has lately
+// said the time, and no shard's last fold has failed lately. Otherwise the error says what is missing.
+func (w *Worker) Ready() error {
+	now := w.latest()
+	if err := w.health.joined(now); err != nil {
+		return err
+	}
+	for _, s := range w.shards() {
+		if t := s.trouble.Load(); t != nil && now-t.at < int64(staleTrouble) {
+			return fmt.Errorf("shard %d: %w", s.number, t.err)
+		}
+	}
+	return nil
+}
+
+// join asks the store for shards and time, and takes in what it says.
+func (w *Worker) join(ctx context.Context, clock func() int64) error {
+	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
+	defer cancel()
+	shards := max(len(w.shards()), w.o.Shards)
+	sent := clock()
+	fleet, err := w.o.Store.Join(ctx, shards)
+	got := clock()
+	w.health.noteJoin(got, err)
+	if err != nil {
+		w.nextJoin = got + int64(w.backoff)
+		w.backoff = min(2*w.backoff, joinEvery)
+		return err
+	}
+	w.backoff = joinSooner
+	w.nextJoin = got + int64(joinEvery)
+	switch {
+	case !fleet.Time.IsZero():
+		w.clock.observe(sent, got, fleet.Time.UnixNano())
+	case w.running.Load(): // the machine's clock, which may have been set since the last time
+		w.clock.observe(got, got, time.Now().UnixNano())
+	}
+	if w.fleet.Load() == nil {
+		w.divide(fleet.Shards)
+	}
+	return nil
+}
+
+// divide makes the shards, once their number is known.
+func (w *Worker) divide(shards int) {
+	all := make([]*shard, shards)
+	for i := range all {
+		all[i] = &shard{
+			number: uint32(i),
+			gather: newGather(int64(w.o.Gather), w.o.FoldKeys),
+			alarms: newAlarms(int64(w.o.AlarmEvery)),
+		}
+	}
+	w.fleet.Store(&all)
+	w.o.Log.Info("joined the store", slog.Int("shards", shards))
+}
