@@ -130,7 +130,7 @@ func TestNothingAllocates(t *testing.T) {
 	now := int64(1_700_000_000_123_456_789)
 	for name, call := range map[string]func(){
 		"Bucket":     func() { sink = s.Bucket(now) },
-		"Gone":       func() { s.Gone(5, now) },
+		"Gone":       func() { _ = s.Gone(5, now) },
 		"Remaining":  func() { sink = s.Remaining(counts, 100, now) },
 		"Count":      func() { sink = int64(s.Count(counts, now)) },
 		"RetryAfter": func() { d, _ := s.RetryAfter(counts, 100, 40, now); sink = int64(d) },
