@@ -14,7 +14,6 @@ const (
 	nats      = "github.com/nats-io/nats-server/v2/..."
 	goredis   = "github.com/redis/go-redis/v9/..."
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
-	xxhash    = "github.com/cespare/xxhash/v2"
 	yaml      = "go.yaml.in/yaml/v3"
 )
 
@@ -37,8 +36,8 @@ var allowed = []struct {
 
 	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/rules", "pkg/events", ristretto}},
 
-	{"pkg/aggregate", []string{"pkg/window", "pkg/events", xxhash}},
-	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis, xxhash}},
+	{"pkg/aggregate", []string{"pkg/window", "pkg/events"}},
+	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis}},
 	{"pkg/aggregate/memstore", []string{"pkg/aggregate", "pkg/window"}},
 	{"pkg/aggregate/storetest", []string{"pkg/aggregate", "pkg/window"}},
 

@@ -28,6 +28,9 @@ import (
 // record than the one asked for.
 var ErrShards = errors.New("another number of shards is on record")
 
+// MaxShards is the largest number of shards.
+const MaxShards = events.MaxShards
+
 // Bus carries messages between this worker and the checkers. Packages natsbus and membus hold
 // implementations.
 type Bus interface {
@@ -57,7 +60,7 @@ type Store interface {
 
 // Fleet is what a store says of the fleet that uses it.
 type Fleet struct {
-	// Shards is how many shards there are, from 1 to events.MaxShards. It never changes while the
+	// Shards is how many shards there are, from 1 to MaxShards. It never changes while the
 	// store keeps its data.
 	Shards int
 	// Time is the store's time, the same for all workers; zero if the store has no clock, and each

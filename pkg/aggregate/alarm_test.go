@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -186,3 +188,25 @@ func TestAlarmsThatCannotBeSent(t *testing.T) {
 type deaf struct{ silent }
 
 func (*deaf) Alarm(uint32, []byte) error { return fmt.Errorf("no connection") }
+
+// Of two folds of a key that end in another order than they were applied in, the later one is told.
+func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: memstore.New(), takes: time.Millisecond, after: 200 * time.Millisecond}
+		r := run(t, store, func(o *aggregate.Options) { o.AlarmEvery = time.Second })
+		now := time.Now().UnixNano()
+		r.send(report(1, 1, perMinute(now), own{"a", 0, 99})) // the first alarm, at once
+		time.Sleep(500 * time.Millisecond)
+		r.send(report(1, 2, perMinute(now), own{"a", 0, 1})) // applied first, its answer comes last
+		time.Sleep(10 * time.Millisecond)
+		store.hurry()
+		r.send(report(2, 1, perMinute(now), own{"a", 0, 1}))
+		time.Sleep(3 * time.Second)
+		if err := r.end(); err != nil {
+			t.Error(err)
+		}
+		if n := len(r.line.alarms); n != 2 || alarmText(r.line.alarms[1]) != "per-minute a 1:101" {
+			t.Errorf("%d alarms, the last: %s", n, alarmText(r.line.alarms[n-1]))
+		}
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -257,8 +256,10 @@ func TestFoldsUnderWay(t *testing.T) {
 			m.Shards, m.Shard = 2, shard
 			r.send(m)
 		}
-		send(9, 1, 1) // hangs
-		send(1, 1, 0) // first fold: from 2 ms to 102 ms
+		<-r.line.ready
+		synctest.Wait() // all hands sleep
+		send(9, 1, 1)   // hangs
+		send(1, 1, 0)   // first fold: from 2 ms to 102 ms
 		time.Sleep(10 * time.Millisecond)
 		send(1, 1, 0) // a repeat, which has to wait for it
 		send(2, 1, 0) // second fold: from 12 ms to 112 ms
@@ -287,64 +288,4 @@ func TestFoldsUnderWay(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// slow is a store that takes its time, and for one shard never answers.
-type slow struct {
-	aggregate.Store
-	takes time.Duration
-	hangs uint32 // 0: none
-
-	mu      sync.Mutex
-	current map[uint64]bool
-	now     int
-	atOnce  int
-}
-
-func (s *slow) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	takes := s.takes
-	if s.hangs != 0 && fold.Shard == s.hangs {
-		takes = time.Hour
-	} else {
-		s.enter(fold)
-		defer s.leave(fold)
-	}
-	select {
-	case <-time.After(takes):
-		return s.Store.Apply(ctx, fold)
-	case <-ctx.Done():
-		return aggregate.Applied{}, ctx.Err()
-	}
-}
-
-func (s *slow) enter(fold *aggregate.Fold) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now++
-	s.atOnce = max(s.atOnce, s.now)
-	if s.current == nil {
-		s.current = make(map[uint64]bool)
-	}
-	for _, m := range fold.Marks {
-		if s.current[m.Epoch] {
-			panic(fmt.Sprintf("checker %d has a report in two folds at once", m.Epoch))
-		}
-		s.current[m.Epoch] = true
-	}
-}
-
-// most is how many folds were under way at once.
-func (s *slow) most() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.atOnce
-}
-
-func (s *slow) leave(fold *aggregate.Fold) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now--
-	for _, m := range fold.Marks {
-		delete(s.current, m.Epoch)
-	}
 }

@@ -1,11 +1,9 @@
 package aggregate_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -245,6 +243,61 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 	}
 }
 
+// While some reports turn out to be repeats, another worker counts one more: the third fold knows both.
+func TestRepeatsThatComeInBetween(t *testing.T) {
+	store := memstore.New()
+	other := newDesk(t, store)
+	other.step(start)
+	reports := make([]*events.Report, 5)
+	for i := range reports {
+		reports[i] = report(uint64(i)+1, 1, perSecond(start), own{fmt.Sprint("own", i), 0, 1 << i})
+	}
+	other.exchange(start, reports[1])
+	d := newDesk(t, &hooked{store, func(fold int) {
+		if fold == 2 {
+			other.exchange(start, reports[3])
+		}
+	}, 0})
+	d.step(start)
+	for _, m := range reports {
+		d.send(start, m)
+	}
+	d.step(start + 2*ms)
+	for i, m := range d.take() {
+		want := fmt.Sprintf("0:%d", 1<<i)
+		if i == 1 || i == 3 {
+			want += " (repeated)"
+		}
+		if got := totals(m); got != want {
+			t.Errorf("report %d: got %q, want %q", i, got, want)
+		}
+	}
+	if got := d.worker.Stats(); got.Answered != 5 || got.Refolds != 2 || got.Repeated != 2 || got.HitsCounted != 1+4+16 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestOnApply(t *testing.T) {
+	store := &faulty{Store: memstore.New()}
+	var told []string
+	d := newDesk(t, store, func(o *aggregate.Options) {
+		o.OnApply = func(i aggregate.ApplyInfo) {
+			told = append(told, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Fold.Marks), i.Repeated, i.Err))
+		}
+	})
+	d.step(start)
+	m := report(1, 1, perSecond(start), own{"a", 0, 1})
+	store.have(faults{after: errors.New("lost")})
+	d.send(start, m)
+	d.step(start + 2*ms)
+	store.have(faults{})
+	d.exchange(start+10*ms, m)
+	want := "1 marks, 0 repeated, lost; 1 marks, 1 repeated, <nil>; 0 marks, 0 repeated, <nil>"
+	if got := strings.Join(told, "; "); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // A store that always finds another repeat does not keep the worker for ever.
 func TestEndlessRepeats(t *testing.T) {
 	d := newDesk(t, repeating{memstore.New()})
@@ -264,9 +317,8 @@ func TestGenerations(t *testing.T) {
 	d.step(start)
 	before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 5}))
 	store.Lose()
-	d.step(start + 2*second) // joins, and so records the number of shards again
-	m := report(1, 2, perSecond(start+2*second), own{"a", 0, 1})
-	after := d.exchange(start+2*second, m) // the checker says nothing; the worker remembers
+	m := report(1, 2, perSecond(start), own{"a", 0, 1})
+	after := d.exchange(start, m) // the checker says nothing; the worker remembers
 	if after.GetGeneration() <= before.GetGeneration() || totals(after) != "0:1" {
 		t.Errorf("generation %d after %d, totals %s", after.GetGeneration(), before.GetGeneration(), totals(after))
 	}
@@ -357,66 +409,4 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: no error", why)
 		}
 	}
-}
-
-// counting counts the folds of a store.
-type counting struct {
-	aggregate.Store
-	folds, largest int
-}
-
-func (s *counting) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	s.folds++
-	s.largest = max(s.largest, len(fold.Keys))
-	return s.Store.Apply(ctx, fold)
-}
-
-// faulty is a store that fails before or after it has done what it was asked to.
-type faulty struct {
-	aggregate.Store
-	mu sync.Mutex
-	faults
-}
-
-type faults struct{ join, before, after error }
-
-func (s *faulty) have(f faults) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.faults = f
-}
-
-func (s *faulty) now() faults {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.faults
-}
-
-func (s *faulty) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
-	if err := s.now().join; err != nil {
-		return aggregate.Fleet{}, err
-	}
-	return s.Store.Join(ctx, shards)
-}
-
-func (s *faulty) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	f := s.now()
-	if f.before != nil {
-		return aggregate.Applied{}, f.before
-	}
-	applied, err := s.Store.Apply(ctx, fold)
-	if f.after != nil {
-		return aggregate.Applied{}, f.after
-	}
-	return applied, err
-}
-
-// repeating is a store that finds the first report of each fold to be a repeat.
-type repeating struct{ aggregate.Store }
-
-func (s repeating) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	if len(fold.Marks) > 0 {
-		return aggregate.Applied{Repeated: []int{0}}, nil
-	}
-	return s.Store.Apply(ctx, fold)
 }

@@ -71,15 +71,14 @@ func (c *counters) add(key *aggregate.Key, now int64, dst []aggregate.Cell) []ag
 }
 
 // rejuvenate sees to it that the key is in the young map; k is what is known of it, nil if nothing.
+// What it brings from the old map expires no later than that map, and so before the young one can go.
 func (c *counters) rejuvenate(text string, k *counter) *counter {
-	if k == nil {
+	switch {
+	case k == nil:
 		k = new(counter)
-	} else if c.young.byText[text] == k {
+	case c.young.byText[text] == k:
 		return k
-	} else {
-		for _, cell := range k.cells {
-			c.young.until = max(c.young.until, aggregate.ExpiryOf(c.shape, cell.Bucket))
-		}
+	default:
 		delete(c.old.byText, text)
 	}
 	c.young.byText[strings.Clone(text)] = k // text is part of a whole report's

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // Store is the store. Its methods are safe for concurrent use; folds of different shards do not wait
@@ -30,8 +29,8 @@ func New() *Store { return &Store{} }
 // Join records the number of shards, 1 if it is to choose itself. The time it returns is always
 // zero.
 func (s *Store) Join(_ context.Context, shards int) (aggregate.Fleet, error) {
-	if shards < 0 || shards > events.MaxShards {
-		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, events.MaxShards)
+	if shards < 0 || shards > aggregate.MaxShards {
+		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, aggregate.MaxShards)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,9 +43,9 @@ func (s *Store) Join(_ context.Context, shards int) (aggregate.Fleet, error) {
 	return aggregate.Fleet{Shards: s.recorded}, nil
 }
 
-// Apply adds a fold. It returns no error but for a shard beyond events.MaxShards.
+// Apply adds a fold. It returns no error but for a shard beyond aggregate.MaxShards.
 func (s *Store) Apply(_ context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	if fold.Shard >= events.MaxShards {
+	if fold.Shard >= aggregate.MaxShards {
 		return aggregate.Applied{}, fmt.Errorf("apply: shard %d", fold.Shard)
 	}
 	s.mu.RLock()

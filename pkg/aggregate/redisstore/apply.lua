@@ -9,14 +9,15 @@
 --     for each field, a delta, false or true. A watch is false, or {current bucket, oldest bucket that
 --     is added to or false, expiry}, and has a key of its own.
 --   8 single counts: field, delta or false, expiry, ...
---   9 rules of many buckets: first bucket to tell, first to keep, {{bucket, delta, expiry, ...}, ...}, ...
+--   9 rules of many buckets: first bucket to keep, buckets from which on a key is rid of those before it,
+--     {{bucket, delta, expiry, ...}, ...}, ...
 -- Expiries are in ms of fleet time.
 --
 -- Returns, by MessagePack, {0, indices of repeated reports...}, or {generation, version, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
--- single its total, for each key of many buckets a list of bucket, total, ...
+-- single its total, for each key of many buckets a list of bucket, total, ..., those that have expired included
 --
--- Counts are added as texts: Redis formats a number by %.17g, which takes as long as the addition.
+-- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
 local call, try, tonumber, type = redis.call, redis.pcall, tonumber, type
 local a = cmsgpack.unpack(ARGV[1])
@@ -132,9 +133,9 @@ for i = 1, #a[8], 3 do
 end
 
 for b = 1, #a[9], 3 do
-  local first, keep, keys = a[9][b], a[9][b + 1], a[9][b + 2]
+  local keep, most, keys = a[9][b], 2 * a[9][b + 1], a[9][b + 2]
   for i = 1, #keys do
-    local cells, totals = keys[i], {}
+    local cells = keys[i]
     n, k = n + 1, k + 1
     local key = KEYS[k]
     for j = 1, #cells, 3 do
@@ -143,16 +144,12 @@ for b = 1, #a[9], 3 do
       add(key, cells[j], cells[j + 1], text(expires))
     end
     local have = call('HGETALL', key)
-    for j = 1, #have, 2 do
-      local bucket = tonumber(have[j])
-      if bucket >= first then
-        totals[#totals + 1] = have[j]
-        totals[#totals + 1] = have[j + 1]
-      elseif bucket < keep and nmarks > 0 then
-        call('HDEL', key, have[j])
+    r[n] = have -- as it is: to look at each of its entries here would take as long as all the rest
+    if #have > most and nmarks > 0 then
+      for j = 1, #have, 2 do
+        if tonumber(have[j]) < keep then call('HDEL', key, have[j]) end
       end
     end
-    r[n] = totals
   end
 end
 return cmsgpack.pack(r)

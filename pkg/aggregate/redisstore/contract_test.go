@@ -16,16 +16,19 @@ import (
 )
 
 func TestContractOnOneRedis(t *testing.T) {
-	contract(t, serverstest.Redis(t).URL())
+	url := serverstest.Redis(t).URL()
+	for name, recall := range map[string]int{"Remembering": 0, "RememberingLittle": 8, "RememberingNothing": -1} {
+		t.Run(name, func(t *testing.T) { contract(t, redisstore.Options{URL: url, Recall: recall}) })
+	}
 }
 
 func TestContractOnCluster(t *testing.T) {
-	contract(t, "redis://"+strings.Join(serverstest.RedisCluster(t).Addrs(), ","))
+	contract(t, redisstore.Options{URL: "redis://" + strings.Join(serverstest.RedisCluster(t).Addrs(), ",")})
 }
 
-func contract(t *testing.T, url string) {
+func contract(t *testing.T, o redisstore.Options) {
 	var admin redis.UniversalClient
-	if addrs := strings.Split(strings.TrimPrefix(url, "redis://"), ","); len(addrs) > 1 {
+	if addrs := strings.Split(strings.TrimPrefix(o.URL, "redis://"), ","); len(addrs) > 1 {
 		admin = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	} else {
 		admin = redis.NewClient(&redis.Options{Addr: addrs[0]})
@@ -34,10 +37,10 @@ func contract(t *testing.T, url string) {
 	storetest.Run(t, func(t testing.TB) storetest.Harness {
 		s := &servers{admin}
 		s.lose(t)
-		store := open(t, url)
+		store := openWith(t, o)
 		return storetest.Harness{
 			Store: store,
-			Other: open(t, url),
+			Other: openWith(t, o),
 			Now:   time.Now().UnixNano(),
 			Ledger: func(t testing.TB) aggregate.Ledger {
 				l, err := store.Ledger(t.Context())
@@ -55,7 +58,12 @@ func contract(t *testing.T, url string) {
 
 func open(t testing.TB, url string) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.Open(redisstore.Options{URL: url, Namespace: "test"})
+	return openWith(t, redisstore.Options{URL: url})
+}
+
+func openWith(t testing.TB, o redisstore.Options) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

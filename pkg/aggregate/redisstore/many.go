@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 func (c *call) isMany(rule int) bool {
@@ -24,9 +25,8 @@ func (c *call) packMany(b []byte) []byte {
 		if !c.isMany(i) {
 			continue
 		}
-		first, _ := c.live(i)
-		b = packInt(b, first)
 		b = packInt(b, c.firstKept(i))
+		b = packInt(b, int64(mostBuckets(c.fold.Rules[i].Shape)))
 		b = packList(b, len(c.byRule[i]))
 		for _, key := range c.byRule[i] {
 			kind := "n:"
@@ -44,6 +44,13 @@ func (c *call) packMany(b []byte) []byte {
 func (c *call) firstKept(rule int) int64 {
 	s := c.fold.Rules[rule].Shape
 	return s.Bucket(c.fold.Now-int64(s.Length)) - int64(s.Live()) + 1
+}
+
+// mostBuckets is how many buckets a key may have before those that have expired are deleted: as many
+// as are kept, and a few, so that it happens now and then instead of in every fold.
+func mostBuckets(s window.Shape) int {
+	kept := s.Live() + s.Buckets
+	return kept + kept/4 + 2
 }
 
 func (c *call) packCells(b []byte, rule int, cells []aggregate.Cell) []byte {
@@ -68,6 +75,7 @@ func (c *call) readMany(u *unpacker, totals [][]aggregate.Cell) {
 		if !c.isMany(i) {
 			continue
 		}
+		first, _ := c.live(i)
 		for _, key := range c.byRule[i] {
 			n := u.list() / 2
 			if u.err != nil {
@@ -75,7 +83,9 @@ func (c *call) readMany(u *unpacker, totals [][]aggregate.Cell) {
 			}
 			cells := make([]aggregate.Cell, 0, n)
 			for range n {
-				cells = append(cells, aggregate.Cell{Bucket: u.count(), Count: u.count()})
+				if cell := (aggregate.Cell{Bucket: u.count(), Count: u.count()}); cell.Bucket >= first {
+					cells = append(cells, cell)
+				}
 			}
 			slices.SortFunc(cells, func(a, b aggregate.Cell) int { return cmp.Compare(a.Bucket, b.Bucket) })
 			totals[key] = cells

@@ -93,24 +93,23 @@ func (u *unpacker) bytes(n int) uint64 {
 
 // list reads the length of a list.
 func (u *unpacker) list() int {
-	if u.rest == "" {
+	n := uint64(0)
+	switch kind := u.bytes(1); {
+	case kind&0xf0 == 0x90:
+		n = kind & 0x0f
+	case kind == packArray16:
+		n = u.bytes(2)
+	case kind == packArray32:
+		n = u.bytes(4)
+	case kind == 0x80: // an empty map, which to Lua is the same as an empty list
+	default:
+		u.fail()
+	}
+	if n > uint64(len(u.rest)) { // an entry takes a byte at least
 		u.fail()
 		return 0
 	}
-	switch kind := u.bytes(1); {
-	case kind&0xf0 == 0x90:
-		return int(kind & 0x0f)
-	case kind == packArray16:
-		return int(u.bytes(2))
-	case kind == packArray32:
-		return int(u.bytes(4))
-	case kind&0xf0 == 0x80: // an empty list and an empty map are one thing in Lua
-		if kind == 0x80 {
-			return 0
-		}
-	}
-	u.fail()
-	return 0
+	return int(n)
 }
 
 // count reads a number, or a text that holds one; false and nil are 0.

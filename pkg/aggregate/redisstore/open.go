@@ -95,18 +95,28 @@ func parse(o Options) (*redis.UniversalOptions, error) {
 	return c, nil
 }
 
-var errURL = errors.New("not a URL such as redis://user:password@host:6379/0, or several, separated by commas " +
-	"(in a user's name or password, write '@', ':', '/', ',' and '%' as %40, %3A, %2F, %2C and %25)")
+// None of these errors quotes what it is about: a password with a special character in it can turn up
+// in any part of a URL.
+var (
+	errURL = errors.New("not a URL such as redis://user:password@host:6379/0, or several, separated by commas " +
+		"(in a user's name or password, write '@', ':', '/', ',' and '%' as %40, %3A, %2F, %2C and %25)")
+	errScheme   = errors.New("want redis:// or rediss://")
+	errDatabase = errors.New("the part after the address is not the number of a database")
+	errQuery    = errors.New("the only options after '?' are master_name, sentinel_username and sentinel_password")
+)
 
 // addNode adds one address, and takes over what else the URL says: every one may say it, and
 // the last one wins.
 func addNode(c *redis.UniversalOptions, u *url.URL, config *tls.Config) error {
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
-		return fmt.Errorf("scheme %q: want redis or rediss", u.Scheme)
+		return errScheme
 	}
 	port := u.Port()
 	if port == "" {
 		port = "6379"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return errURL
 	}
 	c.Addrs = append(c.Addrs, net.JoinHostPort(u.Hostname(), port))
 	if u.User != nil {
@@ -124,7 +134,7 @@ func addNode(c *redis.UniversalOptions, u *url.URL, config *tls.Config) error {
 	if path := strings.Trim(u.Path, "/"); path != "" {
 		db, err := strconv.Atoi(path)
 		if err != nil || db < 0 {
-			return fmt.Errorf("database %q: want a number", path)
+			return errDatabase
 		}
 		c.DB = db
 	}
@@ -142,7 +152,7 @@ func setQuery(c *redis.UniversalOptions, query url.Values) error {
 		case "sentinel_password":
 			c.SentinelPassword = values[0]
 		default:
-			return fmt.Errorf("unknown option %q: want master_name, sentinel_username or sentinel_password", name)
+			return errQuery
 		}
 	}
 	return nil

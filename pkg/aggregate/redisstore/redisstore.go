@@ -34,7 +34,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // format is the number of the layout above, on record beside the number of shards.
@@ -82,8 +81,8 @@ func (s *Store) Close() error {
 // Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master of
 // a Cluster. The time is that of the node which holds the record.
 func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
-	if shards < 0 || shards > events.MaxShards {
-		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, events.MaxShards)
+	if shards < 0 || shards > aggregate.MaxShards {
+		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, aggregate.MaxShards)
 	}
 	if err := s.check(ctx); err != nil {
 		return aggregate.Fleet{}, fmt.Errorf("join: %w", err)
@@ -111,7 +110,7 @@ func (s *Store) record(ctx context.Context, shards int) (aggregate.Fleet, error)
 	if err != nil {
 		return aggregate.Fleet{}, err
 	}
-	if len(got) != 4 || got[0] < 0 || got[0] > events.MaxShards {
+	if len(got) != 4 || got[0] < 0 || got[0] > aggregate.MaxShards {
 		return aggregate.Fleet{}, fmt.Errorf("%w: %v", errReply, got)
 	}
 	if got[0] > 0 && got[1] != format {
@@ -131,7 +130,7 @@ func (s *Store) choose(ctx context.Context) (int, error) {
 		masters.Add(1)
 		return nil
 	})
-	return int(min(4*masters.Load(), events.MaxShards)), err
+	return int(min(4*masters.Load(), aggregate.MaxShards)), err
 }
 
 // check refuses servers that are too old, once.

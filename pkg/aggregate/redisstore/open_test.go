@@ -1,0 +1,108 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestURLs(t *testing.T) {
+	for _, tt := range []struct {
+		url, addrs, user, password, master string
+		db                                 int
+		tls                                bool
+	}{
+		{url: "redis://localhost", addrs: "localhost:6379"},
+		{url: "redis://10.0.0.1:7000/3", addrs: "10.0.0.1:7000", db: 3},
+		{url: "redis://[::1]:7000/", addrs: "[::1]:7000"},
+		{url: "redis://:s%40cret@h:1", addrs: "h:1", password: "s@cret"},
+		{url: "rediss://joe:s%2Fecret@h", addrs: "h:6379", user: "joe", password: "s/ecret", tls: true},
+		{url: "redis://a:1,b:2,c", addrs: "a:1 b:2 c:6379"},
+		{url: "redis://joe:pw@a:1,redis://joe:pw@b:2", addrs: "a:1 b:2", user: "joe", password: "pw"},
+		{url: "rediss://a:1,b:2", addrs: "a:1 b:2", tls: true},
+		{url: "redis://s1:26379,s2:26379/2?master_name=mymaster", addrs: "s1:26379 s2:26379", master: "mymaster", db: 2},
+	} {
+		got, err := parse(Options{URL: tt.url})
+		if err != nil {
+			t.Errorf("%s: %v", tt.url, err)
+			continue
+		}
+		if strings.Join(got.Addrs, " ") != tt.addrs || got.Username != tt.user || got.Password != tt.password ||
+			got.MasterName != tt.master || got.DB != tt.db || (got.TLSConfig != nil) != tt.tls {
+			t.Errorf("%s: %v, %q, %q, %q, %d", tt.url, got.Addrs, got.Username, got.Password, got.MasterName, got.DB)
+		}
+	}
+}
+
+func TestWrongURLsKeepTheirSecrets(t *testing.T) {
+	for _, url := range []string{
+		"", "localhost:6379", "localhost", "http://secret@h", "redis://", "redis://:secret", "redis:secret",
+		"redis://:se#secret@h", "redis://:se/secret@h", "redis://u:12/secret@h", "redis://u:12?secret@h", "redis://u:secret%zz@h",
+		"redis://h:1/secret", "redis://h:1/-1", "redis://h:1?secret=1", "redis://a:1,b:2/1", "redis://a:1,", "redis://h:99999999",
+		"unix:///secret", "redis://a:1,secret:x",
+	} {
+		_, err := Open(Options{URL: url})
+		if err == nil {
+			t.Errorf("%q: no error", url)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	if _, err := Open(Options{URL: "redis://h", Namespace: "a{b}"}); err == nil {
+		t.Error("a namespace with braces: no error")
+	}
+}
+
+func TestClients(t *testing.T) {
+	kind := func(url string) string {
+		s, err := Open(Options{URL: url, TLS: &tls.Config{ServerName: "redis.example"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		switch c := s.client.(type) {
+		case *redis.ClusterClient:
+			return "cluster"
+		case *redis.Client:
+			if c.Options().TLSConfig != nil {
+				return "TLS " + c.Options().TLSConfig.ServerName
+			}
+			return c.Options().Addr
+		}
+		return "?"
+	}
+	for url, want := range map[string]string{
+		"redis://h:1":                 "h:1",
+		"rediss://h:1":                "TLS redis.example",
+		"redis://a:1,b:2":             "cluster",
+		"redis://a:1?master_name=m":   "FailoverClient",
+		"redis://a:1,b?master_name=m": "FailoverClient",
+	} {
+		if got := kind(url); got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+}
+
+func TestServersThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		info    string
+		cluster bool
+		want    string // in the error; "" for none
+	}{
+		{"# Server\r\nredis_version:7.0.15\r\ncluster_enabled:0\r\n", false, ""},
+		{"# Server\r\nredis_version:8.2.1\r\ncluster_enabled:1\r\n", true, ""},
+		{"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.0\r\n", false, ""},
+		{"redis_version:6.2.14\r\n", false, "Redis 6.2.14"},
+		{"redis_version:255.255.255\r\n", false, ""},
+		{"", false, "7.0 or newer"},
+		{"redis_version:7.0.0\r\ncluster_enabled:1\r\n", false, "several"},
+	} {
+		err := checkInfo(tt.info, tt.cluster)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v", tt.info, err)
+		}
+	}
+}

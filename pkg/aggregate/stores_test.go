@@ -1,0 +1,160 @@
+package aggregate_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// The stores of this file misbehave, each in one way, on top of another.
+
+// hooked calls before each fold, by its number.
+type hooked struct {
+	aggregate.Store
+	before func(fold int)
+	folds  int
+}
+
+func (s *hooked) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	s.folds++
+	s.before(s.folds)
+	return s.Store.Apply(ctx, fold)
+}
+
+// counting counts the folds of a store.
+type counting struct {
+	aggregate.Store
+	folds, largest int
+}
+
+func (s *counting) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	s.folds++
+	s.largest = max(s.largest, len(fold.Keys))
+	return s.Store.Apply(ctx, fold)
+}
+
+// faulty is a store that fails before or after it has done what it was asked to.
+type faulty struct {
+	aggregate.Store
+	mu sync.Mutex
+	faults
+}
+
+type faults struct{ join, before, after error }
+
+func (s *faulty) have(f faults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = f
+}
+
+func (s *faulty) now() faults {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults
+}
+
+func (s *faulty) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+	if err := s.now().join; err != nil {
+		return aggregate.Fleet{}, err
+	}
+	return s.Store.Join(ctx, shards)
+}
+
+func (s *faulty) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	f := s.now()
+	if f.before != nil {
+		return aggregate.Applied{}, f.before
+	}
+	applied, err := s.Store.Apply(ctx, fold)
+	if f.after != nil {
+		return aggregate.Applied{}, f.after
+	}
+	return applied, err
+}
+
+// repeating is a store that finds the first report of each fold to be a repeat.
+type repeating struct{ aggregate.Store }
+
+func (s repeating) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	if len(fold.Marks) > 0 {
+		return aggregate.Applied{Repeated: []int{0}}, nil
+	}
+	return s.Store.Apply(ctx, fold)
+}
+
+// slow is a store that takes its time, and for one shard never answers.
+type slow struct {
+	aggregate.Store
+	takes time.Duration // before it applies
+	hangs uint32        // 0: none
+
+	mu      sync.Mutex
+	after   time.Duration // from applying to answering
+	current map[uint64]bool
+	now     int
+	atOnce  int
+}
+
+func (s *slow) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	takes := s.takes
+	if s.hangs != 0 && fold.Shard == s.hangs {
+		takes = time.Hour
+	} else {
+		s.enter(fold)
+		defer s.leave(fold)
+	}
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return aggregate.Applied{}, ctx.Err()
+	}
+	s.mu.Lock()
+	after := s.after
+	s.mu.Unlock()
+	applied, err := s.Store.Apply(ctx, fold)
+	time.Sleep(after)
+	return applied, err
+}
+
+// hurry makes further answers come at once.
+func (s *slow) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = 0
+}
+
+func (s *slow) enter(fold *aggregate.Fold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now++
+	s.atOnce = max(s.atOnce, s.now)
+	if s.current == nil {
+		s.current = make(map[uint64]bool)
+	}
+	for _, m := range fold.Marks {
+		if s.current[m.Epoch] {
+			panic(fmt.Sprintf("checker %d has a report in two folds at once", m.Epoch))
+		}
+		s.current[m.Epoch] = true
+	}
+}
+
+// most is how many folds were under way at once.
+func (s *slow) most() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.atOnce
+}
+
+func (s *slow) leave(fold *aggregate.Fold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now--
+	for _, m := range fold.Marks {
+		delete(s.current, m.Epoch)
+	}
+}

@@ -1,0 +1,156 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// Every mix of new and repeated reports: nothing changes but by a fold in which all are new.
+func testRepeats(b *bench) {
+	const reports = 4
+	for mix := range 1 << reports {
+		epoch := func(i int) uint64 { return uint64(100 + mix*reports + i) }
+		d := b.fold()
+		for i := range reports {
+			report := func(d *draft) {
+				d.mark(epoch(i), 5).add("one", perMinute, "shared", 0, int64(i)+1)
+				d.add("many", inMinutes, fmt.Sprint("own-", i), 0, 1)
+			}
+			report(d)
+			if mix>>i&1 == 1 {
+				before := b.fold()
+				report(before)
+				b.apply(before)
+			}
+		}
+		before := b.seen
+		b.apply(d)
+		if mix != 0 && b.seen != before {
+			b.Errorf("mix %b: a refused fold changed the state", mix)
+		}
+		b.checkLedger()
+	}
+	d := b.fold()
+	d.read("one", perMinute, "shared")
+	b.apply(d)
+}
+
+// A second fold after a partly repeated one: the new ones add, the others only ask.
+func testSecondFold(b *bench) {
+	b.apply(b.fold().mark(1, 1).add("one", perMinute, "a", 0, 5))
+	first := b.fold().mark(1, 1).mark(2, 1).add("one", perMinute, "a", 0, 5+7).add("one", perMinute, "b", 0, 1)
+	if got := b.apply(first).Repeated; len(got) != 1 || got[0] != 0 {
+		b.Fatalf("repeated: %v", got)
+	}
+	b.apply(b.fold().mark(2, 1).add("one", perMinute, "a", 0, 7).add("one", perMinute, "b", 0, 1))
+	b.applyTo(b.Other, first) // as another worker would, later: now both
+	b.checkLedger()
+}
+
+func testMarks(b *bench) {
+	b.apply(b.fold().mark(math.MaxUint64, 3).add("one", perMinute, "a", 0, 1))
+	b.apply(b.fold().mark(math.MaxUint64, 2).add("one", perMinute, "a", 0, 1)) // older: repeated too
+	b.apply(b.fold().mark(math.MaxUint64, 3).add("one", perMinute, "a", 0, 1))
+	b.apply(b.fold().mark(math.MaxUint64, 9).add("one", perMinute, "a", 0, 1)) // a gap is no matter
+	b.apply(b.fold().mark(1, 1<<50).add("one", perMinute, "a", 0, 1))
+	b.apply(b.fold().mark(1, 1<<50).add("one", perMinute, "a", 0, 1))
+	b.apply(b.fold().mark(1, 1<<50+1).add("one", perMinute, "a", 0, 1))
+	d := b.fold()
+	for epoch := range uint64(3000) { // more than a script can unpack at once
+		d.mark(10+epoch, 1)
+	}
+	d.add("one", perMinute, "a", 0, 1)
+	b.apply(d)
+	b.apply(d)
+	b.checkLedger()
+}
+
+func testLedger(b *bench) {
+	b.checkLedger()
+	d := b.fresh() // no keys at all: late and refused only
+	d.Ledger[d.rule("one", perMinute)] = aggregate.Tally{Late: 3, Refused: 4}
+	b.apply(d)
+	d = b.fresh().add("one", perMinute, "a", 0, 2).add("many", inMinutes, "a", 0, 1)
+	d.Ledger[d.rule("one", perMinute)].Late = 10
+	d.Ledger[d.rule(`a "rule": {of} some|kind`, fixed)].Refused = 1
+	b.apply(d)
+	b.apply(b.fresh().add("one", perSecond, "a", 0, 1)) // the same name in another shape
+	b.now += int64(24 * time.Hour)                      // it never expires
+	b.apply(b.fresh().add("one", perMinute, "a", 0, 2))
+	b.checkLedger()
+	want := aggregate.RuleLedger{Counted: 5, Late: 13, Refused: 4}
+	if got := b.Ledger(b)["one"]; got != want {
+		b.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Two workers apply the same reports to one shard at the same time: each is counted once.
+func testTwoWorkers(b *bench) {
+	const reports = 200
+	var workers sync.WaitGroup
+	versions := make([][]uint64, 2)
+	for w, store := range []aggregate.Store{b.Store, b.Other} {
+		workers.Go(func() {
+			for i := range uint64(reports) {
+				d := &draft{aggregate.Fold{Now: b.now}}
+				d.mark(1, i/2+1).mark(uint64(1000+w), i+1).add("one", perMinute, "a", 0, 1).add("many", inMinutes, "a", 0, 1)
+				applied, err := store.Apply(b.Context(), &d.Fold)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if len(applied.Repeated) == 0 {
+					versions[w] = append(versions[w], applied.State.Version)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	seen := make(map[uint64]bool)
+	for _, v := range append(versions[0], versions[1]...) {
+		if seen[v] {
+			b.Errorf("version %d twice", v)
+		}
+		seen[v] = true
+	}
+	if len(seen) > reports/2 || len(seen) == 0 {
+		b.Errorf("%d folds applied of %d sequences", len(seen), reports/2)
+	}
+	want := aggregate.RuleLedger{Counted: int64(len(seen))}
+	if got := b.Ledger(b); got["one"] != want || got["many"] != want {
+		b.Errorf("ledger %v, want %v of each", got, want)
+	}
+}
+
+// Random folds, with repeats, as the model does them.
+func testRandom(b *bench) {
+	random := rand.New(rand.NewPCG(1, 2))
+	sequences := make(map[uint64]uint64)
+	for range 400 {
+		b.now += random.Int64N(int64(20 * time.Second))
+		d := b.fold()
+		for epoch := range uint64(1 + random.IntN(4)) {
+			if random.IntN(10) > 0 {
+				sequences[epoch]++
+			}
+			d.mark(1+epoch, max(sequences[epoch], 1))
+		}
+		for range random.IntN(20) {
+			for name, shape := range shapes {
+				age := random.Int64N(int64(shape.Live())+2) - 2
+				d.add(name, shape, fmt.Sprint("key-", random.IntN(10)), age, random.Int64N(3))
+			}
+		}
+		store := b.Store
+		if random.IntN(2) == 0 {
+			store = b.Other
+		}
+		b.applyTo(store, d)
+	}
+	b.checkLedger()
+}

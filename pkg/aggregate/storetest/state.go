@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+func testJoin(b *bench) {
+	first := b.join(0).Shards
+	if first < 1 {
+		b.Fatalf("%d shards", first)
+	}
+	if got := b.join(0).Shards; got != first {
+		b.Errorf("then %d shards", got)
+	}
+	b.join(first)
+	b.wantShardsError(b.Store, first+1)
+	b.wantShardsError(b.Other, first+1)
+	for _, bad := range []int{-1, 1 << 20} {
+		if _, err := b.Store.Join(b.Context(), bad); err == nil {
+			b.Errorf("Join(%d): no error", bad)
+		}
+	}
+
+	b.Lose(b)
+	if got := b.join(7).Shards; got != 7 {
+		b.Errorf("after a loss of all data: %d shards, want 7", got)
+	}
+	if fleet, err := b.Other.Join(b.Context(), 0); err != nil || fleet.Shards != 7 {
+		b.Errorf("another worker: %v, %v", fleet, err)
+	}
+	b.wantShardsError(b.Other, first)
+}
+
+// Everything expires when it should: a count one window after it has left every window, to within a
+// second; a mark a day after its last report; nothing never.
+func testExpiry(b *bench) {
+	const second = int64(time.Second)
+	for name, shape := range shapes {
+		b.Lose(b)
+		*b.model, b.seen = *newModel(), aggregate.State{}
+		size := int64(shape.BucketSize())
+		b.apply(b.fresh().add(name, shape, "a", 0, 1).add(name, shape, "b", 0, 2))
+		b.apply(b.fresh().add(name, shape, "a", 0, 1)) // not new: moves nothing
+		count := aggregate.ExpiryOf(shape, shape.Bucket(b.now))
+		if want := shape.End(shape.Bucket(b.now)) + int64(shape.Length); shape.Fixed && count != want {
+			b.Fatalf("%s: expiry %d, want %d", name, count, want)
+		} else if want += int64(shape.Length); !shape.Fixed && count != want {
+			b.Fatalf("%s: expiry %d, want %d", name, count, want)
+		}
+		mark := b.now + int64(24*time.Hour)
+		for _, at := range b.Expiries(b) {
+			if !near(at, count, second) && !near(at, mark, second) {
+				b.Errorf("%s: expiry %v from now, want %v or %v", name,
+					time.Duration(at-b.now), time.Duration(count-b.now), time.Duration(mark-b.now))
+			}
+		}
+		// A later bucket of the same key lives as long as it must, an earlier one shortens nothing.
+		b.apply(b.fresh().add(name, shape, "a", -1, 1))
+		if shape.Live() > 1 {
+			b.apply(b.fresh().add(name, shape, "a", 1, 1))
+		}
+		found := false
+		for _, at := range b.Expiries(b) {
+			found = found || near(at, count+size, second)
+			if at == 0 {
+				b.Errorf("%s: something never expires", name)
+			}
+		}
+		if !found {
+			b.Errorf("%s: nothing expires with the newest bucket", name)
+		}
+	}
+}
+
+func near(a, b, within int64) bool { return a-b <= within && b-a <= within }
+
+func testGenerations(b *bench) {
+	// A store that nobody remembers starts at once, by the time.
+	first := b.apply(b.fresh().add("one", perMinute, "a", 0, 5)).State
+	if first.Version != 1 {
+		b.Errorf("first version: %d", first.Version)
+	}
+	second := b.apply(b.fresh().add("one", perMinute, "a", 0, 1)).State
+	if second.Version != 2 {
+		b.Errorf("second version: %d", second.Version)
+	}
+	// What a checker remembers of it changes nothing, whatever it is.
+	for _, seen := range []aggregate.State{{}, first, second, {Generation: 1, Version: 99}} {
+		d := b.fresh().add("one", perMinute, "a", 0, 1)
+		d.Seen = seen
+		b.apply(d)
+	}
+
+	// The store loses everything, and somebody remembers it.
+	b.Lose(b)
+	*b.model = *newModel()
+	remembered := b.seen
+	third := b.apply(b.fresh().add("one", perMinute, "a", 0, 1)).State
+	if third.Generation <= remembered.Generation || third.Version != 1 {
+		b.Errorf("after a loss: %v after %v", third, remembered)
+	}
+	b.apply(b.fresh().add("one", perMinute, "a", 0, 1))
+
+	// The store's clock goes wrong: a generation above its time is followed by a higher one.
+	b.Lose(b)
+	*b.model = *newModel()
+	d := b.fresh().add("one", perMinute, "a", 0, 1)
+	d.Seen = aggregate.State{Generation: 1 << 51, Version: 3}
+	if got := b.apply(d).State.Generation; got != 1<<51+1 {
+		b.Errorf("generation %d, want %d", got, 1<<51+1)
+	}
+	// Reading alone finds out as well.
+	b.Lose(b)
+	*b.model = *newModel()
+	d = b.fold()
+	d.read("one", perMinute, "a")
+	if got := b.apply(d).State.Generation; got != 1<<51+2 {
+		b.Errorf("generation %d, want %d", got, 1<<51+2)
+	}
+}
+
+func testOlderSnapshot(b *bench) {
+	b.apply(b.fold().mark(1, 1).add("one", perMinute, "a", 0, 5).add("many", inMinutes, "a", 0, 5))
+	restore := b.Snapshot(b)
+	old := *b.model
+	*b.model = *newModel()
+	kept := b.apply(b.fold().mark(3, 1).add("one", perMinute, "x", 0, 1)).State
+
+	restore()
+	*b.model = old
+	b.model.state = make(map[uint32]aggregate.State)
+	// Counts, marks and ledger are what they were then; but the state is new.
+	after := b.apply(b.fold().mark(2, 1).add("one", perMinute, "a", 0, 1).add("many", inMinutes, "a", 0, 1)).State
+	if after.Generation <= kept.Generation {
+		b.Errorf("state %v after %v was lost", after, kept)
+	}
+	b.apply(b.fold().mark(1, 1).add("one", perMinute, "a", 0, 5)) // still a repeat
+	b.apply(b.fold().mark(3, 1).add("one", perMinute, "x", 0, 1)) // forgotten
+	b.checkLedger()
+}
+
+// Shards have marks, counts and states of their own, and one ledger.
+func testShards(b *bench) {
+	for shard := range uint32(5) {
+		for range shard + 1 {
+			d := b.fresh().add("one", perMinute, "a", 0, 1).add("many", inMinutes, "a", 0, 1)
+			d.Shard, d.Seen = shard, b.model.state[shard]
+			b.apply(d)
+		}
+	}
+	for shard := range uint32(5) {
+		if got := b.model.state[shard].Version; got != uint64(shard)+1 {
+			b.Errorf("shard %d: version %d", shard, got)
+		}
+		d := b.fold().mark(1, 1)
+		d.Shard, d.Seen = shard, b.model.state[shard]
+		b.apply(d)
+	}
+	b.checkLedger()
+}

@@ -1,0 +1,152 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+func testTotals(b *bench) {
+	for name, shape := range shapes {
+		size := int64(shape.BucketSize())
+		for range 5 {
+			b.apply(b.fresh().add(name, shape, "a", 0, 3).add(name, shape, "b", 0, 1))
+			b.apply(b.fresh().add(name, shape, "a", 0, 2))
+			if shape.Live() > 1 {
+				b.apply(b.fresh().add(name, shape, "a", 1, 10).add(name, shape, "a", 0, 1).add(name, shape, "c", 1, 1))
+			}
+			b.now += size
+		}
+		b.now += int64(shape.Live()) * size
+		b.apply(b.fresh().add(name, shape, "a", 0, 1)) // the only one left
+	}
+	b.checkLedger()
+}
+
+func testFuture(b *bench) {
+	for name, shape := range shapes {
+		b.apply(b.fresh().add(name, shape, "a", -1, 4).add(name, shape, "a", 0, 1).add(name, shape, "b", 0, 1))
+		b.apply(b.fresh().add(name, shape, "b", -1, 1).add(name, shape, "b", -2, 1))
+		b.apply(b.fold().add(name, shape, "a", -1, 0)) // asks for it
+		b.now += int64(shape.BucketSize())
+		b.apply(b.fresh().add(name, shape, "a", 0, 1).add(name, shape, "b", 0, 1))
+	}
+}
+
+func testReading(b *bench) {
+	for name, shape := range shapes {
+		b.apply(b.fresh().add(name, shape, "a", 0, 3))
+		before := b.seen
+		d := b.fold()
+		d.read(name, shape, "a")
+		d.read(name, shape, "nobody")
+		b.apply(d)
+		b.apply(b.fold().add(name, shape, "a", 0, 0))
+		if b.seen != before {
+			b.Errorf("reading changed the state: %v, then %v", before, b.seen)
+		}
+	}
+	b.apply(b.fold()) // nothing at all
+	b.checkLedger()
+}
+
+// Rules of the same name but another shape count apart, and so do rules of another name.
+func testIdentity(b *bench) {
+	for range 2 {
+		d := b.fresh()
+		n := int64(1)
+		for _, name := range []string{"a", "b", "a:", strings.Repeat("long-", 25) + "1", strings.Repeat("long-", 25) + "2"} {
+			for _, shape := range []window.Shape{
+				perSecond, perMinute, fixed, inMinutes,
+				{Length: time.Minute, Buckets: 2}, {Length: time.Minute, Buckets: 60}, {Length: time.Hour, Buckets: 1},
+			} {
+				d.add(name, shape, "k", 0, n)
+				n *= 2
+			}
+		}
+		b.apply(d)
+	}
+	b.checkLedger()
+}
+
+func testKeys(b *bench) {
+	long := strings.Repeat("x", 1000)
+	texts := []string{
+		"", " ", "a", "A", "a ", ":", "a:b", "{", "}", "{0}", "{}", "\x00", "\x00\x00", "\xff\xfe", "*", "日本語", "1", "-1", "1.5",
+		"meta", "ledger", "\r\n", "a\r\n$3\r\nfoo\r\n",
+		strings.Repeat("y", 63), strings.Repeat("y", 64), strings.Repeat("y", 65), long, long + "1", long + "2", long + strings.Repeat("z", 24),
+	}
+	for length := range 70 {
+		texts = append(texts, strings.Repeat("\x80", length+1))
+	}
+	for range 2 {
+		for name, shape := range shapes {
+			d := b.fresh()
+			for i, text := range texts {
+				d.add(name, shape, text, 0, int64(i)+1)
+			}
+			b.apply(d)
+			b.now += int64(shape.BucketSize())
+		}
+	}
+}
+
+func testLargeCounts(b *bench) {
+	for name, shape := range shapes {
+		for _, n := range []int64{1e15 - 1, 1, 2, 123_456_789_012_345} {
+			b.apply(b.fresh().add(name, shape, "exact", 0, n))
+		}
+	}
+	b.checkLedger()
+	// Nonsense neither fails nor wraps; it stays large.
+	for name, shape := range shapes {
+		for range 3 {
+			d := b.fresh().add(name, shape, "nonsense", 0, math.MaxInt64-5)
+			applied, err := b.Store.Apply(b.Context(), &d.Fold)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if cells := applied.Totals[0]; len(cells) != 1 || cells[0].Count < 1e15 {
+				b.Errorf("%s: totals %v", name, cells)
+			}
+		}
+	}
+	for rule, l := range b.Ledger(b) {
+		if l.Counted < 1e15 {
+			b.Errorf("ledger of %s: %+v", rule, l)
+		}
+	}
+}
+
+func testLargeFolds(b *bench) {
+	for name, shape := range shapes {
+		for range 2 {
+			d := b.fresh()
+			rule := d.rule(name, shape)
+			for i := range 2000 {
+				cells := []aggregate.Cell{{Bucket: shape.Bucket(b.now), Count: int64(i) + 1}}
+				d.Keys = append(d.Keys, aggregate.Key{Rule: rule, Text: fmt.Sprintf("user:%06d", i), Cells: cells})
+				d.Ledger[rule].Counted += int64(i) + 1
+			}
+			b.apply(d)
+		}
+		d := b.fresh()
+		for age := range shape.Live() {
+			d.add(name, shape, "user:000007", int64(age), 1)
+		}
+		b.apply(d)
+		b.now += int64(shape.BucketSize())
+		b.apply(b.fresh().add(name, shape, "user:000007", 0, 1))
+	}
+	d := b.fresh() // more keys than any budget, as a single report may have
+	rule := d.rule("huge", perMinute)
+	for i := range 20_000 {
+		cells := []aggregate.Cell{{Bucket: perMinute.Bucket(b.now), Count: 1}}
+		d.Keys = append(d.Keys, aggregate.Key{Rule: rule, Text: fmt.Sprint(i), Cells: cells})
+	}
+	b.apply(d)
+}
