@@ -73,3 +73,35 @@ func TestSkewedCheckersShareAWindow(t *testing.T) {
 		t.Errorf("the ledger: %+v, want 15 counted", r)
 	}
 }
+
+// TestTheStoresClockIsSet: another node with another clock takes over, or somebody sets the clock.
+// The fleet follows it together, and goes on counting.
+func TestTheStoresClockIsSet(t *testing.T) {
+	for _, step := range []time.Duration{-time.Minute, -7 * time.Second, 4 * time.Second, time.Minute} {
+		w := newWorld(t, 9, 2, 2, 1, membus.Faults{Delay: 2 * time.Millisecond})
+		shift := time.Duration(0)
+		w.store.clock = func() time.Time { return time.Unix(0, w.now).Add(shift) }
+		w.advance(5 * time.Second)
+		shift = step
+		minutes := int(step.Abs()/time.Minute)*41 + 6
+		for range minutes * 60 {
+			for _, c := range w.checkers {
+				l, _ := c.Limiter("second")
+				if l.CheckAt(w.now, "k", 1).Allowed {
+					w.admitted++
+				}
+			}
+			w.advance(time.Second)
+		}
+		w.settle()
+		w.conserved()
+		if r := w.ledger()["second"]; r.Late > 0 || r.Refused > 0 {
+			t.Errorf("a step of %v: %+v", step, r)
+		}
+		for _, c := range w.checkers {
+			if off := c.Stats().ClockOffset - step; off.Abs() > 20*time.Millisecond {
+				t.Errorf("a step of %v: in the end %s is %v off", step, c.name, off)
+			}
+		}
+	}
+}

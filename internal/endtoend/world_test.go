@@ -271,7 +271,8 @@ func (w *world) conserved() {
 // flakyStore is a store that can be out of reach, or be cut off just after it has done its work.
 type flakyStore struct {
 	*memstore.Store
-	mode storeMode
+	mode  storeMode
+	clock func() time.Time // nil: the store has none
 }
 
 type storeMode uint8
@@ -288,7 +289,11 @@ func (s *flakyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, err
 	if s.mode == storeDown {
 		return aggregate.Fleet{}, errDown
 	}
-	return s.Store.Join(ctx, shards)
+	fleet, err := s.Store.Join(ctx, shards)
+	if s.clock != nil {
+		fleet.Time = s.clock()
+	}
+	return fleet, err
 }
 
 func (s *flakyStore) Apply(ctx context.Context, f *aggregate.Fold) (aggregate.Applied, error) {

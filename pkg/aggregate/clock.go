@@ -4,13 +4,25 @@ import "sync"
 
 // fleetClock holds the worker's own clock against the store's. Each look at the store's clock is off
 // by at most half its round trip, so of the last few the one with the shortest counts.
+//
+// The first look sets the fleet's time. When the store's clock is set later, or another node with
+// another clock takes over, the fleet's time slews there: checkers follow it at twice that pace at
+// the most, so whoever counts and whoever judges stay together. If it stepped, hits would be late or
+// refused until every checker had come after.
 type fleetClock struct {
 	mu    sync.Mutex
 	looks [8]look // a ring
 	next  int
 	n     int
 	best  look
+
+	known  bool
+	offset int64 // the fleet's time less our own
+	slewed int64 // own time at which offset was right
 }
+
+// slewShare is the part of the time that passes by which the fleet's time slews at the most.
+const slewShare = 40
 
 // look is one comparison: the store's time less our own, right to ± half the round trip.
 type look struct {
@@ -39,13 +51,20 @@ func (c *fleetClock) observe(sent, got, theirs int64) {
 			c.best = o
 		}
 	}
+	if !c.known {
+		c.known, c.offset, c.slewed = true, c.best.offset, got
+	}
 }
 
 // fleet converts own time to the fleet's.
 func (c *fleetClock) fleet(now int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return now + c.best.offset
+	if most := (now - c.slewed) / slewShare; most > 0 {
+		c.offset += min(max(c.best.offset-c.offset, -most), most)
+		c.slewed = now
+	}
+	return now + c.offset
 }
 
 func abs(n int64) int64 {

@@ -23,8 +23,28 @@ func TestFleetClock(t *testing.T) {
 		for _, l := range tt.looks {
 			c.observe(l.sent, l.got, l.theirs)
 		}
-		if got := c.fleet(7) - 7; got != tt.want {
+		const later = 1_000_000 * s // long after any slew
+		if got := c.fleet(later) - later; got != tt.want {
 			t.Errorf("%s: offset %d, want %d", tt.why, got, tt.want)
+		}
+	}
+}
+
+// TestFleetClockSlews: the fleet's time follows the store's at a pace that checkers can keep.
+func TestFleetClockSlews(t *testing.T) {
+	const s = 1_000_000_000
+	for _, step := range []int64{-60 * s, 60 * s} {
+		var c fleetClock
+		c.observe(0, 0, 1000*s)
+		c.observe(10*s, 10*s, 1010*s+step)
+		for now := int64(10 * s); now < 3000*s; now += s / 10 {
+			before := c.fleet(now)
+			if moved := c.fleet(now+s/10) - before; moved < s/10-s/400 || moved > s/10+s/400 {
+				t.Fatalf("step %d: in 100 ms the fleet's time moved by %d", step, moved)
+			}
+		}
+		if got := c.fleet(3000 * s); got != 4000*s+step {
+			t.Errorf("step %d: in the end the fleet's time is %d, want %d", step, got, 4000*s+step)
 		}
 	}
 }

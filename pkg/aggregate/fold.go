@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
+	"time"
 )
 
 // folder folds requests, and keeps its memory for the next fold. One goroutine uses it at a time.
@@ -33,14 +34,19 @@ func newFolder(tolerance int64) *folder {
 	return &folder{seed: maphash.MakeSeed(), tolerance: tolerance, rules: make(map[ruleID]int32)}
 }
 
+// generationAhead is how far in the future a generation, which is a time in microseconds, may be that
+// this worker has not got from the store: one out of a broken report must not become the store's.
+const generationAhead = int64(24 * time.Hour)
+
 // make folds requests, all of one shard, at the fleet's time now: one delta for each key and bucket,
 // whatever is late or of the far future to the ledger. Requests that were counted before only bring
 // their keys. The result is valid until the next call; so is what the requests are told about it.
 func (f *folder) make(shard uint32, requests []*request, seen State, now int64) *Fold {
 	f.reset(shard, seen, now, requests)
+	horizon := max(seen.Generation, uint64(max(now, 0)+generationAhead)/1000)
 	for i, r := range requests {
 		m := r.report
-		if s := (State{m.GetGeneration(), m.GetVersion()}); f.fold.Seen.Less(s) {
+		if s := (State{m.GetGeneration(), m.GetVersion()}); f.fold.Seen.Less(s) && s.Generation <= horizon {
 			f.fold.Seen = s
 		}
 		if !r.repeated {

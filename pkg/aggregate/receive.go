@@ -4,17 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-const (
-	// maxGeneration leaves room for what may be made of a generation that a checker says it has seen:
-	// the next one, and so on.
-	maxGeneration = events.MaxState / 2
-	// maxNewest leaves room for the ages of all live buckets, counted from a bucket of a report.
-	maxNewest = 1 << 42
-)
+// maxNewest leaves room for the ages of all live buckets, counted from a bucket of a report.
+const maxNewest = 1 << 42
 
 // Receive takes in one message at own time now. A report waits for a Step (or Run) to be folded; it
 // is answered by reply, once or never. A hello is answered at once, unless reply is nil. Whatever the
@@ -47,6 +43,9 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	if err == nil {
 		err = checkReport(report, len(shards))
 	}
+	if err == nil {
+		err = checkAge(report, w.clock.fleet(now))
+	}
 	if err != nil {
 		w.refuse(payload, reply, err)
 		return
@@ -77,13 +76,19 @@ func (w *Worker) refuse(payload []byte, reply func([]byte) error, reason error) 
 	}
 }
 
+// checkAge refuses what may have been counted so long ago that no store remembers it. Its checker
+// gives it up at the same age, but by a clock that stands still while its machine is asleep.
+func checkAge(m *events.Report, now int64) error {
+	if age := time.Duration(now - m.GetMade()); m.GetMade() > 0 && age > events.MaxReportAge {
+		return fmt.Errorf("the report is %v old", age.Round(time.Second))
+	}
+	return nil
+}
+
 // checkReport holds a report against this fleet, and against what can be answered.
 func checkReport(m *events.Report, shards int) error {
 	if int64(m.GetShards()) != int64(shards) {
 		return fmt.Errorf("report for a fleet of %d shards; this one has %d", m.GetShards(), shards)
-	}
-	if m.GetGeneration() > maxGeneration {
-		return fmt.Errorf("%w: report: generation %d", events.ErrMalformed, m.GetGeneration())
 	}
 	for _, r := range m.GetHits().GetRules() {
 		if n := r.GetNewest(); n > maxNewest || n < -maxNewest {

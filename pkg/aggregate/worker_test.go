@@ -346,7 +346,8 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 		{"keys of no rule", func(m *events.Report) { m.Hits.KeyRule[0] = 9 }, "rule 9 of 1"},
 		{"columns that do not fit", func(m *events.Report) { m.Hits.Age = nil }, "cells"},
 		{"a window that cannot be", func(m *events.Report) { m.Hits.Rules[0].Buckets = 7 }, "7 buckets"},
-		{"a generation that leaves no next", func(m *events.Report) { m.Generation = events.MaxState }, "generation"},
+		{"a generation beyond all time", func(m *events.Report) { m.Generation = events.MaxState + 1 }, "generation"},
+		{"a report too old", func(m *events.Report) { m.Made = start - int64(events.MaxReportAge) - 1e9 }, "20h0m1s old"},
 		{"a bucket beyond all time", func(m *events.Report) { m.Hits.Rules[0].Newest = 1 << 43 }, "bucket"},
 	} {
 		d := newDesk(t, memstore.New())
@@ -408,5 +409,29 @@ func TestOptions(t *testing.T) {
 		if _, err := aggregate.New(o); err == nil {
 			t.Errorf("%s: no error", why)
 		}
+	}
+}
+
+// TestGenerationsOutOfNowhere: a report that speaks of a generation far in the future does not take
+// the store there, from where no checker could follow.
+func TestGenerationsOutOfNowhere(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	var last uint64
+	for i, generation := range []uint64{0, 1 << 51, 1 << 51, 0} {
+		now := start + int64(i+1)*1e9
+		d.send(now, &events.Report{
+			Epoch: uint64(10 + i), Shards: 1, Sequence: 1, Generation: generation, Version: 5,
+			Hits: &events.Table{},
+		})
+		d.step(now + 10e6)
+		answers := d.take()
+		if len(answers) != 1 || answers[0].GetError() != "" {
+			t.Fatalf("report %d: %v", i, answers)
+		}
+		if got := answers[0].GetGeneration(); i > 0 && got != last {
+			t.Errorf("report %d: generation %d, before it was %d", i, got, last)
+		}
+		last = answers[0].GetGeneration()
 	}
 }

@@ -82,9 +82,6 @@ const (
 	// one report from holding up Redis: at 60 buckets it takes 15 µs per key.
 	reportText  = 256 << 10
 	reportCells = 16_000
-	// reportAge is when an unanswered report is given up: aggregators remember for a day that they
-	// have counted it, so a later repeat might count twice.
-	reportAge = 20 * time.Hour
 	// mostWaits bounds the back-off of repeats, in report timeouts.
 	mostWaits = 8
 )
@@ -228,7 +225,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	f.sequence = b.sequence
 	m := &f.message
 	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), f.sequence
-	m.Generation, m.Version = s.generation, s.version
+	m.Generation, m.Version, m.Made = s.generation, s.version, fleet
 	var err error
 	if f.report, err = events.Append(f.report[:0], m); err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
@@ -348,7 +345,7 @@ func (b *behind) repeat(now int64) {
 		s := &b.shards[i]
 		switch f := s.flight; {
 		case f == nil || now < f.retryAt:
-		case now-f.born > int64(reportAge):
+		case now-f.born > int64(events.MaxReportAge):
 			b.giveUp(s, f, b.checker.clock.fleet(now))
 		default:
 			b.stats.repeated++

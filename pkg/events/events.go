@@ -36,6 +36,9 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 	// MaxShards is the largest number of shards.
 	MaxShards = 1 << 14
+	// MaxReportAge is when a report that has not been answered is given up, and refused: aggregators
+	// remember for a day that they have counted it, so a later repeat might count twice.
+	MaxReportAge = 20 * time.Hour
 	// MaxState is the largest generation, version and sequence: exact as a float64, and far beyond
 	// what a generation, which is a time in microseconds, comes to.
 	MaxState = 1 << 52

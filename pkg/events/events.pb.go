@@ -282,7 +282,9 @@ type Report struct {
 	// The hits; a cell's value is how many.
 	Hits *Table `protobuf:"bytes,7,opt,name=hits,proto3" json:"hits,omitempty"`
 	// Hits per rule (as in hits.rules) whose bucket left every window before they could be reported.
-	Late          []uint64 `protobuf:"varint,8,rep,packed,name=late,proto3" json:"late,omitempty"`
+	Late []uint64 `protobuf:"varint,8,rep,packed,name=late,proto3" json:"late,omitempty"`
+	// When the report was made; 0 if that is not known. One that is too old is refused.
+	Made          int64 `protobuf:"varint,9,opt,name=made,proto3" json:"made,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -371,6 +373,13 @@ func (x *Report) GetLate() []uint64 {
 		return x.Late
 	}
 	return nil
+}
+
+func (x *Report) GetMade() int64 {
+	if x != nil {
+		return x.Made
+	}
+	return 0
 }
 
 // Refresh answers a report: the totals of all live buckets of its keys, its own hits included.
@@ -729,7 +738,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\bkey_rule\x18\x04 \x03(\rR\akeyRule\x12\x1b\n" +
 	"\tkey_cells\x18\x05 \x03(\rR\bkeyCells\x12\x10\n" +
 	"\x03age\x18\x06 \x03(\x12R\x03age\x12\x14\n" +
-	"\x05value\x18\a \x03(\x04R\x05value\"\xdd\x01\n" +
+	"\x05value\x18\a \x03(\x04R\x05value\"\xf1\x01\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -740,7 +749,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\x04R\aversion\x12%\n" +
 	"\x04hits\x18\a \x01(\v2\x11.offpath.v1.TableR\x04hits\x12\x12\n" +
-	"\x04late\x18\b \x03(\x04R\x04late\"\x82\x02\n" +
+	"\x04late\x18\b \x03(\x04R\x04late\x12\x12\n" +
+	"\x04made\x18\t \x01(\x03R\x04made\"\x82\x02\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +

@@ -1,6 +1,10 @@
 package events
 
-import "math"
+import (
+	"math"
+	"strings"
+	"unicode"
+)
 
 // AddKey appends a key with no cells yet; rule is its index in t.Rules.
 func (t *Table) AddKey(rule uint32, key string) {
@@ -66,6 +70,8 @@ func (r *Rule) check() error {
 	switch {
 	case r == nil || r.Name == "" || len(r.Name) > MaxRuleName:
 		return malformed("rule without a name, or one of more than %d bytes", MaxRuleName)
+	case strings.ContainsFunc(r.Name, unicode.IsControl):
+		return malformed("rule %q: a control character in its name", r.Name)
 	case r.WindowMs == 0 || r.WindowMs > uint64(MaxWindow.Milliseconds()):
 		return malformed("rule %q: window of %d ms", r.Name, r.WindowMs)
 	case r.Buckets == 0 || r.Buckets > MaxBuckets || r.WindowMs%uint64(r.Buckets) != 0:

@@ -124,12 +124,12 @@ func TestRefusals(t *testing.T) {
 		{"--json=maybe", "", "json"},
 		{"", "OFFPATH_JSON=maybe", "OFFPATH_JSON"},
 		{"--nats http://a", "", `--nats: unknown scheme "http"`},
-		{"--nats nats://", "", "--nats: no host"},
-		{"--nats=", "", "--nats: no host"},
-		{"--nats a,,b", "", "--nats: no host"},
+		{"--nats nats://", "", "--nats: a URL without a host"},
+		{"--nats=", "", "--nats: a URL without a host"},
+		{"--nats a,,b", "", "--nats: a URL without a host"},
 		{"--nats nats://a:port", "", "--nats: not a URL"},
-		{"--nats nats://a:99999", "", "--nats: port"},
-		{"--nats nats://a/path", "", "--nats: a path"},
+		{"--nats nats://a:99999", "", "--nats: a URL whose port"},
+		{"--nats nats://a/path", "", "--nats: a URL with a path"},
 	}
 	for _, test := range tests {
 		t.Run(test.args+test.env, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -91,13 +92,14 @@ func checkNATS(text string) error {
 		return fmt.Errorf("unknown scheme %q", u.Scheme)
 	}
 	if u.Hostname() == "" {
-		return fmt.Errorf("no host in %q", redacted(u))
+		return errors.New("a URL without a host")
 	}
+	// The rest is not quoted either: half of a password may have been taken for a port or a path.
 	if port := u.Port(); port != "" && checkPort(port) != nil {
-		return fmt.Errorf("port of %q", redacted(u))
+		return errors.New("a URL whose port is none")
 	}
 	if u.Path != "" && u.Path != "/" && u.Scheme != "ws" && u.Scheme != "wss" {
-		return fmt.Errorf("a path in %q", redacted(u))
+		return errors.New("a URL with a path (in a password, write / as %2F)")
 	}
 	return nil
 }

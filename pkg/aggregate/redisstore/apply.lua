@@ -44,10 +44,12 @@ if generation == 0 or generation < a[1] or generation == a[1] and version < a[2]
   call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
 end
 
--- From here on nothing may fail: a script that stops half-way is not undone. Out of memory, read-only
--- and the like make the first write fail, which is one of the above or the next.
+-- From the marks on nothing may fail: a script that stops half-way is not undone. Out of memory,
+-- read-only and the like make the first write fail, which is one of the above or the next. If there
+-- is a mark already its expiry is set apart, so that a user who may not set any fails here too.
 if nmarks > 0 then
   version = call('HINCRBY', KEYS[1], 'version', 1)
+  call('PEXPIREAT', KEYS[3], text(time[1] * 1000 + a[4]))
   for i = 1, nmarks do call('SET', KEYS[2 + i], marks[i], 'PX', a[4]) end
 end
 for i = 1, #a[6], 2 do try('HINCRBY', KEYS[2], a[6][i], a[6][i + 1]) end
@@ -65,25 +67,35 @@ local r, n, k = {generation, version}, 2, 2 + nmarks
 local function add(key, field, delta, expires)
   local total = try('HINCRBY', key, field, delta)
   if total == number[delta] then
-    call('PEXPIREAT', key, expires)
+    try('PEXPIREAT', key, expires)
   elseif type(total) == 'table' then -- it would not fit in 64 bits, and stays as it is
     return 1e18
   end
   return total
 end
 
+-- get reads a count; false if there is none.
+local function get(key, field)
+  local total = try('HGET', key, field)
+  if type(total) == 'table' then return false end
+  return total
+end
+
 -- watch counts the folds that add to a bucket after another fold has met a later one. As long as the
 -- number stays, so do the totals of earlier buckets, and whoever has read them need not read them again.
 local function watch(key, current, oldest, expires)
-  local have = call('HMGET', key, 'newest', 'late')
+  local have = try('HMGET', key, 'newest', 'late')
   local newest, before = tonumber(have[1] or current), tonumber(have[2] or 0)
   local after = before
   if nmarks > 0 and (not have[1] or current > newest) then
     newest = current
-    call('HSET', key, 'newest', text(newest))
-    call('PEXPIREAT', key, text(expires + shift))
+    try('HSET', key, 'newest', text(newest))
+    try('PEXPIREAT', key, text(expires + shift))
   end
-  if oldest and oldest < newest then after = call('HINCRBY', key, 'late', 1) end
+  if oldest and oldest < newest then
+    after = try('HINCRBY', key, 'late', 1)
+    if type(after) == 'table' then after = before end
+  end
   r[n + 1], r[n + 2] = before, after
   n = n + 2
 end
@@ -98,7 +110,7 @@ for b = 1, #a[7], 3 do
   for c = 1, #columns, 2 do
     local column = columns[c + 1]
     if column == false then
-      for i = 1, count do r[n + i] = call('HGET', KEYS[k + i], fields[i]) end
+      for i = 1, count do r[n + i] = get(KEYS[k + i], fields[i]) end
       k = k + count
     elseif column == true then
       for i = 1, count do r[n + i] = false end
@@ -111,7 +123,7 @@ for b = 1, #a[7], 3 do
           if delta then
             total = add(KEYS[k], fields[i], delta, expires)
           else
-            total = call('HGET', KEYS[k], fields[i])
+            total = get(KEYS[k], fields[i])
           end
         end
         r[n + i] = total
@@ -127,7 +139,7 @@ for i = 1, #a[8], 3 do
   if delta then
     total = add(KEYS[k], field, delta, text(a[8][i + 2] + shift))
   else
-    total = call('HGET', KEYS[k], field)
+    total = get(KEYS[k], field)
   end
   r[n] = total
 end
@@ -140,14 +152,16 @@ for b = 1, #a[9], 3 do
     local key = KEYS[k]
     for j = 1, #cells, 3 do
       -- The bucket that expires last keeps the whole hash.
-      local expires = math.max(cells[j + 2] + shift, call('PEXPIRETIME', key))
+      local expires, old = cells[j + 2] + shift, try('PEXPIRETIME', key)
+      if type(old) == 'number' then expires = math.max(expires, old) end
       add(key, cells[j], cells[j + 1], text(expires))
     end
-    local have = call('HGETALL', key)
+    local have = try('HGETALL', key)
+    if have.err then have = {} end
     r[n] = have -- as it is: to look at each of its entries here would take as long as all the rest
     if #have > most and nmarks > 0 then
       for j = 1, #have, 2 do
-        if tonumber(have[j]) < keep then call('HDEL', key, have[j]) end
+        if tonumber(have[j]) < keep then try('HDEL', key, have[j]) end
       end
     end
   end

@@ -61,7 +61,7 @@ func (bl *block) watches() bool { return bl.first < bl.current }
 func (c *call) lookBack(bl *block) {
 	from := len(c.hashes)
 	for _, key := range bl.keys {
-		c.hashes = append(c.hashes, c.recall.hash(c.fields[key]))
+		c.hashes = append(c.hashes, c.recall.hash(c.fold.Keys[key].Text))
 	}
 	bl.hashes = c.hashes[from:]
 	bl.watched = watched{c.fold.Shard, c.rules[bl.rule]}

@@ -306,3 +306,40 @@ func TestExpiryIsIndependentOfTheNodesClock(t *testing.T) {
 		}
 	}
 }
+
+// A short key may be the very bytes that stand for a long one; what is remembered of them differs.
+func TestRecallTellsLongKeysFromShortOnes(t *testing.T) {
+	s, err := Open(Options{URL: serverstest.Redis(t).URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Join(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("L", maxField+6)
+	short, _ := fieldOf(long)
+	now := time.Now().UnixNano()
+	for i, add := range [][2]int64{{100, 1}, {1, 1}, {1, 1}} { // to the bucket before, then to this one
+		bucket := hourly.Bucket(now) - 1 + int64(min(i, 1))
+		applied, err := s.Apply(t.Context(), &aggregate.Fold{
+			Now:    now,
+			Marks:  []aggregate.Mark{{Epoch: 1, Sequence: uint64(i + 1)}},
+			Rules:  []aggregate.Rule{{Name: "rule", Shape: hourly}},
+			Ledger: make([]aggregate.Tally, 1),
+			Keys: []aggregate.Key{
+				{Text: long, Cells: []aggregate.Cell{{Bucket: bucket, Count: add[0]}}},
+				{Text: short, Cells: []aggregate.Cell{{Bucket: bucket, Count: add[1]}}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := applied.Totals[0][0].Count; got != 100 {
+			t.Errorf("fold %d: the long key's previous total is %d, want 100", i, got)
+		}
+		if got := applied.Totals[1][0].Count; got != 1 {
+			t.Errorf("fold %d: the short key's previous total is %d, want 1", i, got)
+		}
+	}
+}

@@ -97,6 +97,9 @@ func TestServersThatAreRefused(t *testing.T) {
 		{"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.0\r\n", false, ""},
 		{"redis_version:6.2.14\r\n", false, "Redis 6.2.14"},
 		{"redis_version:255.255.255\r\n", false, ""},
+		{"redis_version:7.0.0\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n", false, ""},
+		{"redis_version:7.0.0\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n", false, ""},
+		{"redis_version:7.0.0\r\nmaxmemory:1000\r\nmaxmemory_policy:volatile-lru\r\n", false, "noeviction"},
 		{"", false, "7.0 or newer"},
 		{"redis_version:7.0.0\r\ncluster_enabled:1\r\n", false, "several"},
 	} {

@@ -161,6 +161,10 @@ func checkInfo(info string, cluster bool) error {
 	if n, err := strconv.Atoi(major); err != nil || n < 7 {
 		return fmt.Errorf("the server is Redis %s; offpath needs 7.0 or newer", version)
 	}
+	memory, policy := infoField(info, "maxmemory"), infoField(info, "maxmemory_policy")
+	if memory != "" && memory != "0" && policy != "noeviction" {
+		return fmt.Errorf("the server may evict what has been counted: set maxmemory-policy to noeviction, it is %s", policy)
+	}
 	if infoField(info, "cluster_enabled") == "1" && !cluster {
 		return errors.New("the server is part of a Redis Cluster; give several of its addresses, separated by commas")
 	}
