@@ -296,3 +296,19 @@ func (f *live) left(c *liveChecker) int64 {
 	l, _ := c.Limiter("hour")
 	return l.Check("k", lossLimit+1).Remaining
 }
+
+// TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the cluster
+// is dead, and is again when that is back.
+func TestReadyKnowsOfADeadNode(t *testing.T) {
+	redis := clusterRedis(t)
+	f := newLive(t, redis, 0, 1, liveRules...)
+	ready := func() error { return f.workers[0].Ready() }
+	f.until("it is ready", func() bool { return ready() == nil })
+	for i, node := range redis.nodes {
+		f.must(node.Kill())
+		f.until(fmt.Sprint("it is not ready without node ", i), func() bool { return ready() != nil })
+		f.must(node.Restart(context.Background()))
+		f.must(redis.settled(context.Background()))
+		f.until(fmt.Sprint("it is ready with node ", i), func() bool { return ready() == nil })
+	}
+}

@@ -76,6 +76,7 @@ type liveChecker struct {
 }
 
 type liveWorker struct {
+	*aggregate.Worker
 	store *murderous
 	conn  *nats.Conn
 	stop  func() error
@@ -126,7 +127,7 @@ func (f *live) newWorker() *liveWorker {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	w.stop = background(agg.Run)
+	w.Worker, w.stop = agg, background(agg.Run)
 	f.t.Cleanup(func() {
 		if err := w.stop(); err != nil {
 			f.t.Errorf("aggregator: %v", err)

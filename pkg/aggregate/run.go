@@ -80,6 +80,9 @@ func (w *Worker) keepJoining(ctx context.Context, first bool) error {
 			if err == nil && first {
 				return nil
 			}
+			if !first {
+				w.probe(ctx)
+			}
 		}
 		timer := time.NewTimer(time.Duration(w.nextJoin - w.now()))
 		select {
@@ -89,6 +92,35 @@ func (w *Worker) keepJoining(ctx context.Context, first bool) error {
 		timer.Stop()
 	}
 	return nil
+}
+
+// probesAtOnce bounds the shards that are probed at the same time.
+const probesAtOnce = 16
+
+// probe applies a fold of nothing to every shard that has had no other lately, so that Ready knows of
+// a dead node also while there is no traffic.
+func (w *Worker) probe(ctx context.Context) {
+	var probes sync.WaitGroup
+	slots := make(chan struct{}, probesAtOnce)
+	for _, s := range w.shards() {
+		if w.now()-s.lastOK.Load() < int64(joinEvery) {
+			continue
+		}
+		slots <- struct{}{}
+		probes.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
+			defer cancel()
+			applied, err := w.o.Store.Apply(ctx, &Fold{Shard: s.number, Now: w.clock.fleet(w.now()), Seen: s.seen()})
+			if err == nil {
+				s.saw(applied.State)
+			}
+			if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // not: told to stop
+				w.noteApply(s, err, w.now())
+			}
+		})
+	}
+	probes.Wait()
 }
 
 // work is the life of one of a shard's hands.

@@ -97,6 +97,7 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 // noteApply logs when a shard begins to fail and when it works again.
 func (w *Worker) noteApply(s *shard, err error, now int64) {
 	if err == nil {
+		s.lastOK.Store(now)
 		if s.trouble.Swap(nil) != nil {
 			w.o.Log.Info("the store takes reports again", slog.Int("shard", int(s.number)))
 		}

@@ -42,6 +42,7 @@ type shard struct {
 		seen State
 	}
 	trouble atomic.Pointer[trouble]
+	lastOK  atomic.Int64 // own time of the last fold that the store took
 }
 
 // New returns a worker, and starts nothing. The error is for invalid options.
