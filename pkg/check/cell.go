@@ -228,9 +228,12 @@ func (c *cell) arm(room int64) {
 	}
 	room = min(room, mostLeft)
 	c.add(room)
-	c.until.Store(c.limiter.shape.End(c.newest))
+	c.until.Store(c.end())
 	c.allowance.Store(uint64(room))
 }
+
+// end is when the newest bucket ends. The lock is held.
+func (c *cell) end() int64 { return c.limiter.shape.End(c.newest) }
 
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
 // is held.

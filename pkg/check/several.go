@@ -1,6 +1,7 @@
 package check
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -28,7 +29,7 @@ func (c *Checker) check(d *Decision, now int64, attrs identity.Attributes, cost 
 	defer c.scratch.Put(a)
 	if l := a.match(c.limiters, attrs); l != nil {
 		l.counters[0].denied.Add(1)
-		*d = l.decision(0)
+		l.fill(d, 0)
 		d.RetryAfter, d.Reset = Never, l.reset(now)
 		return
 	}
@@ -125,9 +126,9 @@ func (a *asking) unlock() {
 func (a *asking) decide(now, cost int64) Decision {
 	var worst Decision
 	for i := range a.asked {
-		q := &a.asked[i]
-		d := q.ask(now, cost, a.key(i))
-		if i == 0 || isWorse(d, worst) {
+		var d Decision
+		a.asked[i].ask(&d, now, cost, a.key(i))
+		if i == 0 || isWorse(&d, &worst) {
 			worst = d
 		}
 	}
@@ -138,16 +139,18 @@ func (a *asking) decide(now, cost int64) Decision {
 }
 
 // ask makes one rule's decision without charging anything.
-func (q *question) ask(now, cost int64, key string) Decision {
+func (q *question) ask(d *Decision, now, cost int64, key string) {
 	l := q.limiter
 	if q.cell == nil {
-		return l.peekOverflow(now, key, cost)
+		l.peekOverflow(d, now, key, cost)
+		return
 	}
 	q.room, q.at = q.cell.room(now)
 	if cost > q.room {
-		return l.refuse(now, q.at, q.cell.totals(), cost, q.room)
+		l.refuse(d, now, q.at, q.cell.totals(), cost, q.room)
+	} else {
+		l.allow(d, time.Duration(q.cell.end()-now), q.room-cost)
 	}
-	return l.allow(q.at, q.room-cost)
 }
 
 // conclude charges one rule if all agreed, and leaves its cell ready for the next check.
@@ -177,7 +180,7 @@ func (q *question) conclude(agreed bool, cost, now int64) {
 
 // isWorse says whether d restricts the caller more than e: a denial more than none, a longer wait
 // more than a shorter, less left more than more.
-func isWorse(d, e Decision) bool {
+func isWorse(d, e *Decision) bool {
 	if d.Allowed != e.Allowed {
 		return !d.Allowed
 	}

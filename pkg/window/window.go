@@ -17,6 +17,7 @@ package window
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -94,7 +95,10 @@ func (s Shape) Bucket(now int64) int64 {
 // only an absurd bucket has, are cut to the nearest that it can.
 func (s Shape) End(bucket int64) int64 {
 	size := int64(s.BucketSize())
-	if bucket >= math.MaxInt64/size {
+	if bucket >= 0 { // the commonest, and divisions saved
+		if high, low := bits.Mul64(uint64(bucket)+1, uint64(size)); high == 0 && low <= math.MaxInt64 {
+			return int64(low)
+		}
 		return math.MaxInt64
 	}
 	if bucket < math.MinInt64/size-1 {
