@@ -144,7 +144,11 @@ func (d *drain) done(now int64) bool {
 	}
 	for i := range d.goal {
 		s := &d.shards[i]
-		if s.taken < d.goal[i] || len(s.late) > 0 || s.flight != nil && s.flight.after < d.goal[i] {
+		if s.taken < d.goal[i] || len(s.late) > 0 {
+			return false
+		}
+		// Late hits are of no cell, so their report need not come before the goal.
+		if f := s.flight; f != nil && (f.after < d.goal[i] || len(f.message.Late) > 0) {
 			return false
 		}
 	}

@@ -227,3 +227,24 @@ func TestChecksWhileRunEnds(t *testing.T) {
 	close(stop)
 	checking.Wait()
 }
+
+// TestDrainWaitsForLateHits: a report of late hits only holds no keys, and is waited for all the same.
+func TestDrainWaitsForLateHits(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
+	limiter(t, f.Checker, "r").CheckAt(noon, "k", 3)
+	now := noon + 4*second
+	d := drain{behind: &f.behind}
+	for range 3 {
+		if d.done(now) {
+			t.Fatalf("done, but nothing is answered: %+v", f.Stats().Rules[0])
+		}
+	}
+	r := f.last()
+	if len(r.Late) != 1 || r.Late[0] != 3 || r.Hits.Keys() != 0 {
+		t.Fatalf("reported %v", r)
+	}
+	f.receive(now, events.KindRefresh, &events.Refresh{Epoch: r.Epoch, Sequence: r.Sequence, Generation: 1})
+	if s := f.Stats(); !d.done(now) || s.Unreported() != 0 {
+		t.Errorf("not done: %+v", s)
+	}
+}
