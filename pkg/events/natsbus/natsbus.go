@@ -157,8 +157,8 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 }
 
 // Serve hands this aggregator's share of reports and hellos to h, possibly several at a time, until
-// ctx is done. A hello that is another aggregator's to answer comes with a nil reply. Once Serve has
-// returned, h is not called any more.
+// ctx is done, and then what is already on its way here. A hello that is another aggregator's to answer
+// comes with a nil reply. Once Serve has returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	var g gate
 	defer g.shut()
@@ -184,7 +184,32 @@ func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]b
 	}
 	defer unsubscribe(noteSub)
 	<-ctx.Done()
+	drain(reportSub, helloSub, noteSub)
 	return nil
+}
+
+// drainTimeout is how long the server may take to end a subscription.
+const drainTimeout = time.Second
+
+// drain ends subscriptions so that what the server has sent until it knows of the end is still handed
+// over, instead of being lost until it is repeated.
+func drain(subs ...*nats.Subscription) {
+	closed := make(chan struct{}, len(subs))
+	open := 0
+	for _, s := range subs {
+		s.SetClosedHandler(func(string) { closed <- struct{}{} })
+		if s.Drain() == nil { // else there is no connection, and nothing more to come
+			open++
+		}
+	}
+	timeout := time.After(drainTimeout)
+	for range open {
+		select {
+		case <-closed:
+		case <-timeout:
+			return
+		}
+	}
 }
 
 // unsubscribe fails only when the connection or the subscription is closed already.
