@@ -343,3 +343,62 @@ func TestRecallTellsLongKeysFromShortOnes(t *testing.T) {
 		}
 	}
 }
+
+// After the marks nothing in the script may fail: whatever is wrong is found before, or passed over.
+func TestTheScriptDoesNotStopHalfWay(t *testing.T) {
+	r := serverstest.Redis(t)
+	admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	t.Cleanup(func() { admin.Close() })
+	open := func(url string) *Store {
+		s, err := Open(Options{URL: url, Recall: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		if _, err := s.Join(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	now := time.Now().UnixNano()
+	fold := func(sequence uint64, age int64) *aggregate.Fold {
+		return &aggregate.Fold{
+			Now:    now,
+			Marks:  []aggregate.Mark{{Epoch: 1, Sequence: sequence}},
+			Rules:  []aggregate.Rule{{Name: "rule", Shape: hourly}},
+			Ledger: []aggregate.Tally{{Counted: 1}},
+			Keys:   []aggregate.Key{{Text: "key", Cells: []aggregate.Cell{{Bucket: hourly.Bucket(now) - age, Count: 1}}}},
+		}
+	}
+	s := open(r.URL())
+	if _, err := s.Apply(t.Context(), fold(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-pexpireat").Err(); err != nil {
+		t.Fatal(err)
+	}
+	limited := open("redis://limited:pw@" + r.Addr())
+	if applied, err := limited.Apply(t.Context(), fold(2, 0)); err == nil {
+		t.Errorf("applied without the right to set an expiry: %+v", applied)
+	}
+	if applied, err := s.Apply(t.Context(), fold(2, 0)); err != nil || len(applied.Repeated) > 0 {
+		t.Errorf("what was refused is not new any more: %+v, %v", applied, err)
+	}
+
+	// Somebody has put something else where the previous bucket was.
+	names, err := admin.Keys(t.Context(), fmt.Sprintf("offpath:{0}:1:*:%d:*", hourly.Bucket(now)-1)).Result()
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	if err := admin.Set(t.Context(), names[0], "nonsense", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	applied, err := s.Apply(t.Context(), fold(3, 0))
+	if err != nil || len(applied.Repeated) > 0 || len(applied.Totals[0]) != 1 || applied.Totals[0][0].Count != 2 {
+		t.Errorf("%+v, %v; want the current bucket's 2", applied, err)
+	}
+	if ledger, err := s.Ledger(t.Context()); err != nil || ledger["rule"].Counted != 3 {
+		t.Errorf("ledger %+v, %v; want 3 counted", ledger, err)
+	}
+}
