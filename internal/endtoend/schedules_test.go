@@ -58,6 +58,8 @@ func runSchedule(t *testing.T, seed uint64) *world {
 	w.settle()
 	w.conserved()
 	w.agree()
+	w.outlast()
+	w.conserved()
 	return w
 }
 
@@ -66,7 +68,7 @@ func randomFaults(seed uint64) membus.Faults {
 	return membus.Faults{
 		Lose:         pick(3, 5) * 0.6,
 		Repeat:       pick(5, 4) * 0.8,
-		RepeatWithin: time.Duration(1+pick(7, 3)*120) * time.Second / 2,
+		RepeatWithin: time.Second + time.Duration(pick(7, 3)*float64(4*time.Minute)),
 		Delay:        time.Duration(pick(2, 3) * 15 * float64(time.Millisecond)),
 		Jitter:       time.Duration(pick(11, 4) * 200 * float64(time.Millisecond)),
 		Only:         counting,
@@ -142,4 +144,37 @@ func (w *world) heard(c *checker, p place) bool {
 	shape := testRules[len(testRules)-1].Window
 	newest := recall(c.own, p).counts(shape, w.now)[0]
 	return newest > 0
+}
+
+// TestUsedUpMeansDenied offers one key ten times its limit on four checkers, 2 ms from the aggregators,
+// in exact time: once the limit is used up no hit passes on any of them later than a flush and 200 ms
+// after that, for as long as it stays used up.
+func TestUsedUpMeansDenied(t *testing.T) {
+	w := newWorld(t, 11, 4, 2, 1, membus.Faults{Delay: 2 * time.Millisecond})
+	w.advance(time.Second)
+	p, shape, limit := place{"second", "k"}, testRules[0].Window, testRules[0].Limit
+	var since, latest int64 // since when it has been used up; 0 while it is not
+	over := 0
+	for i := range 4000 { // 20 s at 200 hits per second
+		used := shape.Remaining(recall(w.truth, p).counts(shape, w.now), limit, w.now) == 0
+		switch {
+		case !used:
+			since = 0
+		case since == 0:
+			since = w.now
+		}
+		before := w.admitted
+		w.hit(w.checkers[i%4], p.rule, p.key, 1)
+		if used && w.admitted > before {
+			over++
+			latest = max(latest, w.now-since)
+			if w.now-since > int64(250*time.Millisecond) {
+				w.fail("a hit passed %v after the limit was used up", time.Duration(w.now-since))
+			}
+		}
+		w.advance(5 * time.Millisecond)
+	}
+	t.Logf("%d of 4000 hits passed; %d of them while the limit was used up, at most %v after it was", w.admitted, over, time.Duration(latest))
+	w.settle()
+	w.conserved()
 }

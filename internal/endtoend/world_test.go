@@ -239,6 +239,18 @@ func (w *world) settle() {
 	w.advance(10 * time.Second)
 }
 
+// outlast lets everything arrive that is still under way: repeats of minutes ago, mostly. They must
+// change nothing any more.
+func (w *world) outlast() {
+	for range 30 {
+		if w.bus.Pending() == 0 {
+			return
+		}
+		w.advance(10 * time.Second)
+	}
+	w.fail("%d messages are still under way", w.bus.Pending())
+}
+
 // conserved holds the ledger against what was admitted.
 func (w *world) conserved() {
 	w.t.Helper()
