@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/flags"
-	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 	"github.com/offpath-io/offpath/pkg/events"
 )

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/flags"
-	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/cmd/internal/flags"
+	"github.com/offpath-io/offpath/internal/flags"
 )
 
 func main() {

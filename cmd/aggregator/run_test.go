@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/cmd/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/servers"
 	"github.com/offpath-io/offpath/internal/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"

@@ -11,9 +11,9 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
-	"github.com/offpath-io/offpath/cmd/internal/flags"
-	"github.com/offpath-io/offpath/cmd/internal/natsconn"
-	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
-	"github.com/offpath-io/offpath/cmd/internal/flags"
-	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 

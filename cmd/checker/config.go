@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/flags"
-	"github.com/offpath-io/offpath/cmd/internal/version"
 	"github.com/offpath-io/offpath/deploy"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 

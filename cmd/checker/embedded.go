@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
-	"github.com/offpath-io/offpath/cmd/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"

@@ -12,7 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/offpath-io/offpath/cmd/internal/flags"
+	"github.com/offpath-io/offpath/internal/flags"
 )
 
 func main() {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
-	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 

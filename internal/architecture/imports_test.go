@@ -45,6 +45,9 @@ var allowed = []struct {
 	{"cmd/...", []string{anything}},
 	{"loadtest/...", []string{anything}},
 
+	{"internal/flags", []string{"pkg/events/natsbus"}},
+	{"internal/natsconn", []string{"internal/flags", "pkg/events/natsbus", natsgo}},
+	{"internal/version", nil},
 	{"internal/servers", []string{nats, natsgo, goredis}},
 	{"internal/servers/serverstest", []string{"internal/servers"}},
 	// Tests only: end-to-end ones may import both sides, which is why they have a package of their own.

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/offpath-io/offpath/cmd/internal/version"
+	"github.com/offpath-io/offpath/internal/version"
 )
 
 // NewRegistry returns a registry with what every daemon tells: Go's and the process' metrics, and

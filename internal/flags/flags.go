@@ -37,6 +37,8 @@ type Set struct {
 	parser                    *flag.FlagSet
 	help, showVersion         bool
 	refused                   error // by the setting that was set last
+	arguments                 *[]string
+	argumentsName             string // as --help shows them
 }
 
 // New returns a set with the flags --help and --version. The summary is for --help, after the line
@@ -50,6 +52,20 @@ func New(command, summary, version string) *Set {
 	s.parser.BoolVar(&s.help, "h", false, "")
 	s.parser.BoolVar(&s.showVersion, "version", false, "")
 	return s
+}
+
+// Arguments lets the command take arguments beside its flags, before, between and after them, which
+// Parse puts into *p. Name is how --help shows them, such as "[FILE…]".
+func (s *Set) Arguments(p *[]string, name string) { s.arguments, s.argumentsName = p, name }
+
+// Given reports whether the flag of this name was set, by argument or by variable.
+func (s *Set) Given(name string) bool {
+	for _, setting := range s.settings {
+		if setting.name == name {
+			return setting.given
+		}
+	}
+	return false
 }
 
 // setting is one flag.
@@ -114,7 +130,7 @@ func (a argument) Set(text string) error {
 // version it prints that to stdout and returns done; the command has nothing else to do then. Every
 // other error than one of stdout is a [UsageError].
 func (s *Set) Parse(args []string, getenv func(string) string, stdout io.Writer) (done bool, err error) {
-	err = s.parser.Parse(args)
+	rest, err := s.parse(args)
 	switch {
 	case s.help:
 		return true, s.printHelp(stdout)
@@ -123,10 +139,27 @@ func (s *Set) Parse(args []string, getenv func(string) string, stdout io.Writer)
 	case s.showVersion:
 		_, err := fmt.Fprintln(stdout, s.version)
 		return true, err
-	case s.parser.NArg() > 0:
-		return false, Usagef("argument %q: want flags only", s.parser.Arg(0))
+	case len(rest) > 0 && s.arguments == nil:
+		return false, Usagef("argument %q: want flags only", rest[0])
+	case s.arguments != nil:
+		*s.arguments = rest
 	}
 	return false, s.readEnvironment(getenv)
+}
+
+// parse parses the flags and returns the other arguments. The standard library's parser stops at each
+// of those; -- ends the flags.
+func (s *Set) parse(args []string) (rest []string, err error) {
+	for {
+		if err := s.parser.Parse(args); err != nil {
+			return rest, err
+		}
+		left := s.parser.Args()
+		if parsed := len(args) - len(left); len(left) == 0 || parsed > 0 && args[parsed-1] == "--" {
+			return append(rest, left...), nil
+		}
+		rest, args = append(rest, left[0]), left[1:]
+	}
 }
 
 // explain turns an error of the standard library's parser into ours, which has two dashes.
@@ -151,6 +184,7 @@ func (s *Set) readEnvironment(getenv func(string) string) error {
 		if setting.given || text == "" {
 			continue
 		}
+		setting.given = true
 		if err := setting.set(text); err != nil {
 			return Usagef("%s: %v", setting.variable(), err)
 		}
@@ -160,7 +194,8 @@ func (s *Set) readEnvironment(getenv func(string) string) error {
 
 func (s *Set) printHelp(stdout io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Usage: %s [flags]\n\n%s\n\n", s.command, strings.TrimSpace(s.summary))
+	usage := strings.TrimSpace(s.command + " " + s.argumentsName)
+	fmt.Fprintf(&b, "Usage: %s [flags]\n\n%s\n\n", usage, strings.TrimSpace(s.summary))
 	b.WriteString("Flags, each also an environment variable; the flag beats the variable:\n")
 	for _, setting := range s.settings {
 		fmt.Fprintf(&b, "  --%s\n        %s\n        %s\n",

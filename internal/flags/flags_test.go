@@ -3,7 +3,9 @@ package flags
 import (
 	"bytes"
 	"errors"
+	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +148,46 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("printed %q", &stdout)
 			}
 		})
+	}
+}
+
+func TestArguments(t *testing.T) {
+	tests := []struct {
+		args string
+		want []string
+		flag int
+	}{
+		{"", nil, 7},
+		{"a b", []string{"a", "b"}, 7},
+		{"a --max-keys 3 b", []string{"a", "b"}, 3},
+		{"--max-keys 3 a --json b", []string{"a", "b"}, 3},
+		{"a -- --max-keys 3", []string{"a", "--max-keys", "3"}, 7},
+		{"-- a --", []string{"a", "--"}, 7},
+		{"a - b", []string{"a", "-", "b"}, 7},
+	}
+	for _, test := range tests {
+		var v settings
+		var got []string
+		s := newSet(&v)
+		s.Arguments(&got, "[FILE…]")
+		if done, err := s.Parse(strings.Fields(test.args), environment(""), io.Discard); done || err != nil {
+			t.Fatalf("%s: done %v, error %v", test.args, done, err)
+		}
+		if !slices.Equal(got, test.want) || v.n != test.flag || s.Given("max-keys") != (test.flag != 7) {
+			t.Errorf("%s: got %q, --max-keys %d (given %v); want %q, %d",
+				test.args, got, v.n, s.Given("max-keys"), test.want, test.flag)
+		}
+	}
+	s := newSet(new(settings))
+	s.Arguments(new([]string), "[FILE…]")
+	var help bytes.Buffer
+	if _, err := s.Parse([]string{"a", "--help"}, environment(""), &help); err != nil || !strings.Contains(help.String(), "Usage: tool [FILE…] [flags]\n") {
+		t.Errorf("error %v, help:\n%s", err, &help)
+	}
+	s = newSet(new(settings))
+	s.Arguments(new([]string), "[FILE…]")
+	if _, err := s.Parse([]string{"a", "--loud"}, environment(""), io.Discard); err == nil || !strings.Contains(err.Error(), "unknown flag --loud") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/cmd/internal/flags"
+	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 

@@ -1,0 +1,214 @@
+// Package result is what a load test found out, as the JSON file holds it and the report shows it.
+//
+// Shares are fractions of all hits of the measured part of a run; the warm-up is in none of the
+// figures but Conservation's. A figure that a run does not have (a simulation has no latency) is null.
+package result
+
+// Version of the format. Fields are added without a new one; renaming one takes a new one.
+const Version = 1
+
+// File is everything that one command measured.
+type File struct {
+	Version int     `json:"version"`
+	Offpath string  `json:"offpath"` // the version of the program
+	Machine Machine `json:"machine"`
+	Runs    []Run   `json:"runs"`
+}
+
+// Machine is where it was measured.
+type Machine struct {
+	OS    string `json:"os"`
+	Arch  string `json:"arch"`
+	CPU   string `json:"cpu"`
+	Cores int    `json:"cores"` // that Go may use
+	Go    string `json:"go"`
+}
+
+// Modes of a run.
+const (
+	Live      = "live"
+	Simulated = "sim"
+)
+
+// Run is one scenario with one set of parameters.
+type Run struct {
+	Scenario    string `json:"scenario"`
+	Variant     string `json:"variant,omitempty"` // of a scenario that consists of several runs
+	Description string `json:"description"`
+	Mode        string `json:"mode"`
+	Params      Params `json:"params"`
+	// Interrupted says that the run was stopped before its end; the figures are of what had been.
+	Interrupted bool `json:"interrupted"`
+	// MeasuredSeconds is how long the measured part was, in the run's own time.
+	MeasuredSeconds float64 `json:"measured_seconds"`
+
+	Hits           int64 `json:"hits"`
+	Admitted       int64 `json:"admitted"`
+	Denied         int64 `json:"denied"`
+	OracleAdmitted int64 `json:"oracle_admitted"`
+	Keys           int64 `json:"keys"` // distinct ones that were hit
+
+	Accuracy
+
+	// DecisionNS is the time of one decision, in nanoseconds, with ClockNS of the clock's own cost in it.
+	DecisionNS  Latency  `json:"decision_ns"`
+	ClockNS     *float64 `json:"clock_ns"`
+	OfferedRate float64  `json:"offered_per_second"`
+	// DecisionsPerSecond is how many decisions all cores made when asked as fast as they could, after
+	// the measured part, with the fleet at work behind; PerCore the same divided by the cores.
+	DecisionsPerSecond        *float64 `json:"decisions_per_second"`
+	DecisionsPerSecondPerCore *float64 `json:"decisions_per_second_per_core"`
+	// LateMS is how far behind its plan the load generator itself was.
+	LateMS *Lateness `json:"generator_late_ms"`
+
+	RefreshLagMS Lag    `json:"refresh_lag_ms"`
+	Cost                // of counting
+	Memory       Memory `json:"memory"`
+
+	Conservation Conservation `json:"conservation"`
+
+	Timeline Timeline    `json:"timeline"`
+	Sweep    []SweepStep `json:"flush_sweep"` // by simulation; empty if there was none
+}
+
+// Params are what a run was asked for.
+type Params struct {
+	Checkers    int     `json:"checkers"`
+	Aggregators int     `json:"aggregators"`
+	Rules       []Rule  `json:"rules"`
+	Limit       int64   `json:"limit"` // of the first rule
+	WindowMS    float64 `json:"window_ms"`
+	Load        float64 `json:"load"` // times the limit, in steady load; 0 if the scenario has none
+	FlushMS     float64 `json:"flush_ms"`
+	EarlyFlush  bool    `json:"early_flush"`
+	Keys        int     `json:"keys"`
+	WarmupS     float64 `json:"warmup_s"`
+	DurationS   float64 `json:"duration_s"` // of the measured part
+	Seed        uint64  `json:"seed"`
+	DelayMS     float64 `json:"delay_ms"`
+	JitterMS    float64 `json:"jitter_ms"`
+	Store       string  `json:"store"` // memory or redis
+	// Faults of a simulation, as its flags say them; "" for none.
+	Faults string `json:"faults,omitempty"`
+	// Speed of a replay, how many times the log's; 0 otherwise.
+	Speed float64 `json:"speed,omitempty"`
+}
+
+// Rule is one limit of a run.
+type Rule struct {
+	Name      string  `json:"name"`
+	Limit     int64   `json:"limit"`
+	WindowMS  float64 `json:"window_ms"`
+	Buckets   int     `json:"buckets"`
+	Algorithm string  `json:"algorithm"`
+}
+
+// Accuracy is how the decisions compare with those of an exact limiter that sees every hit of every
+// checker in order.
+type Accuracy struct {
+	// OverWorstWindow is the largest value, over time and keys, of the rule's own count of all
+	// admitted hits ÷ limit − 1. It is negative if no key ever reached its limit.
+	OverWorstWindow float64 `json:"over_worst_window"`
+	// OracleOverWorstWindow is the same of the exact limiter: never above 0.
+	OracleOverWorstWindow float64 `json:"oracle_over_worst_window"`
+	// RollingOverWorst is the largest number of admitted hits in any stretch of one window's length ÷
+	// limit − 1. An exact limiter with few buckets exceeds its limit by this count: OracleRollingOverWorst.
+	RollingOverWorst       float64 `json:"rolling_over_worst"`
+	OracleRollingOverWorst float64 `json:"oracle_rolling_over_worst"`
+	// OverTotal is admitted ÷ what the exact limiter admitted − 1.
+	OverTotal float64 `json:"over_total"`
+	// WrongAllowShare and FalseDenialShare are hits admitted although the rule's own count of all
+	// admitted hits had reached limit + band, and hits denied although count + 1 ≤ limit − band, with
+	// band = max(1 hit, 2 % of the limit). The others are the same with no band.
+	WrongAllowShare       float64 `json:"wrong_allow_share"`
+	FalseDenialShare      float64 `json:"false_denial_share"`
+	WrongAllowShareExact  float64 `json:"wrong_allow_share_band0"`
+	FalseDenialShareExact float64 `json:"false_denial_share_band0"`
+}
+
+// Latency is a distribution in nanoseconds.
+type Latency struct {
+	P50  *float64 `json:"p50"`
+	P90  *float64 `json:"p90"`
+	P99  *float64 `json:"p99"`
+	P999 *float64 `json:"p999"`
+	Max  *float64 `json:"max"`
+	// Curve is the whole distribution, for the chart.
+	Curve []Quantile `json:"curve,omitempty"`
+}
+
+// Quantile is one point of a distribution: so many percent are at or below the value.
+type Quantile struct {
+	Percent float64 `json:"percent"`
+	Value   float64 `json:"value"`
+}
+
+// Lateness is how late a load generator asked, in milliseconds.
+type Lateness struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+// Lag is a time from a hit's admission on one checker until another's count contained it, in
+// milliseconds, for keys above half their limit and checkers that hold them.
+type Lag struct {
+	P50 *float64 `json:"p50"`
+	P99 *float64 `json:"p99"`
+	// Samples measured, and Never those whose bucket was over before any word of the hit.
+	Samples int64 `json:"samples"`
+	Never   int64 `json:"never"`
+}
+
+// Cost is what counting took.
+type Cost struct {
+	ReportsPer1000       float64 `json:"reports_per_1000_hits"`
+	ReportBytesPer1000   float64 `json:"report_bytes_per_1000_hits"`
+	StoreCommandsPer1000 float64 `json:"store_commands_per_1000_hits"`
+	// RedisCallsPer1000 are the commands that Redis counts itself, those inside scripts included.
+	RedisCallsPer1000 *float64 `json:"redis_calls_per_1000_hits"`
+	// RefreshBytes are what one checker received per second, on average: answers and alarms.
+	RefreshBytes float64 `json:"refresh_bytes_per_checker_second"`
+}
+
+// Memory is bytes per key, the key's text included.
+type Memory struct {
+	CheckerBytes *float64 `json:"checker_bytes_per_key"`
+	StoreBytes   *float64 `json:"store_bytes_per_key"`
+}
+
+// Conservation says what became of every admitted hit of the whole run, warm-up included.
+type Conservation struct {
+	Admitted int64 `json:"admitted"` // as the callers were told
+	Charged  int64 `json:"charged"`  // as the checkers say
+	Stored   int64 `json:"stored"`   // the sum of what follows
+	Counted  int64 `json:"counted"`
+	Late     int64 `json:"late"`
+	Refused  int64 `json:"refused"`
+	Overflow int64 `json:"overflow"`
+	Lost     int64 `json:"lost"`
+	Holds    bool  `json:"holds"`
+}
+
+// Check sets what follows from the rest.
+func (c *Conservation) Check() {
+	c.Stored = c.Counted + c.Late + c.Refused + c.Overflow + c.Lost
+	c.Holds = c.Admitted == c.Charged && c.Charged == c.Stored
+}
+
+// Timeline is, for equal steps of the measured part, the largest count of any key at any moment in
+// the step, as a share of its limit.
+type Timeline struct {
+	StepMS float64   `json:"step_ms"`
+	Ours   []float64 `json:"ours"`
+	Oracle []float64 `json:"oracle"`
+}
+
+// SweepStep is the same scenario simulated with one flush interval.
+type SweepStep struct {
+	FlushMS          float64 `json:"flush_ms"`
+	OverWorstWindow  float64 `json:"over_worst_window"`
+	WrongAllowShare  float64 `json:"wrong_allow_share"`
+	FalseDenialShare float64 `json:"false_denial_share"`
+	ReportsPer1000   float64 `json:"reports_per_1000_hits"`
+}
