@@ -53,6 +53,10 @@ type Options struct {
 	// FlushEvery is how long hits wait for their report at the most, while reports are answered.
 	// Shorter is more exact, longer is less traffic. Default 50 ms.
 	FlushEvery time.Duration
+	// FlushFloor is the least time between two flushes when something asks for one before its time:
+	// an alarm about a key with pending hits, or a lack of room. As long as FlushEvery: no flush comes
+	// early. Default 3 ms, or FlushEvery if that is less.
+	FlushFloor time.Duration
 	// HelloEvery is the time between heartbeats. Knowledge is stale after three of them without a
 	// word from any aggregator. Default 2 s.
 	HelloEvery time.Duration
@@ -87,6 +91,7 @@ func (o Options) withDefaults() Options {
 		Epoch:         NewEpoch(),
 	}
 	setDefault(&o.FlushEvery, d.FlushEvery)
+	setDefault(&o.FlushFloor, min(3*time.Millisecond, o.FlushEvery))
 	setDefault(&o.HelloEvery, d.HelloEvery)
 	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
 	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
@@ -114,6 +119,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: no rules")
 	case o.FlushEvery < time.Millisecond:
 		return fmt.Errorf("check: FlushEvery %v: want at least 1ms", o.FlushEvery)
+	case o.FlushFloor < time.Millisecond || o.FlushFloor > o.FlushEvery:
+		return fmt.Errorf("check: FlushFloor %v: want 1ms to FlushEvery (%v)", o.FlushFloor, o.FlushEvery)
 	case o.HelloEvery < 10*time.Millisecond:
 		return fmt.Errorf("check: HelloEvery %v: want at least 10ms", o.HelloEvery)
 	case o.MaxLiveKeys < 1:

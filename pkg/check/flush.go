@@ -75,8 +75,6 @@ type owed struct {
 }
 
 const (
-	// flushFloor is the least time between two flushes, however eager the keys are.
-	flushFloor = 3 * time.Millisecond
 	// reportText and reportCells bound a report and its answer, far below what NATS carries (1 MiB):
 	// the bytes of its keys, and the buckets that may have to be told of them. The latter also keeps
 	// one report from holding up Redis: at 60 buckets it takes 15 µs per key.
@@ -88,7 +86,7 @@ const (
 
 // Step does everything that is due at own time now, in Unix nanoseconds: heartbeat, flush, repeats,
 // and letting idle cells go. Run calls it; whoever brings a clock of their own calls it instead of
-// Run. It returns the time of the next call, which may come sooner.
+// Run. It returns the time of the next call, which may come sooner, and should if Wake says so.
 func (c *Checker) Step(now int64) (next int64) { return c.behind.step(now, false) }
 
 func (b *behind) step(now int64, drain bool) int64 {
@@ -101,7 +99,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 		b.hello(now, false)
 	}
 	if b.crowded() { // there is little room for new keys: report at once, so that some can leave
-		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(flushFloor))
+		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.FlushFloor))
 	}
 	if now >= b.nextFlush || drain {
 		b.flush(now)
@@ -119,9 +117,14 @@ func (b *behind) nextHelloOrNever() int64 {
 
 // hurry brings the next flush forward as far as the floor allows, and says so to Run.
 func (b *behind) hurry() {
-	b.nextFlush = min(b.nextFlush, b.lastFlush+int64(flushFloor))
+	b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.FlushFloor))
 	b.checker.wakeUp()
 }
+
+// Wake is sent to when the next Step should come sooner than the last one said: a check or a message
+// wants an early flush. It is for those who call Step themselves; Run reads it too. Options.FlushFloor
+// holds however soon they call.
+func (c *Checker) Wake() <-chan struct{} { return c.wake }
 
 // wakeUp lets Run take a step soon. It does not wait.
 func (c *Checker) wakeUp() {

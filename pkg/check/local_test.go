@@ -190,6 +190,8 @@ func TestOptions(t *testing.T) {
 	for name, o := range map[string]Options{
 		"no rules":     {},
 		"flush":        {Rules: set, FlushEvery: time.Microsecond},
+		"floor":        {Rules: set, FlushFloor: time.Microsecond},
+		"high floor":   {Rules: set, FlushEvery: 10 * time.Millisecond, FlushFloor: 11 * time.Millisecond},
 		"hello":        {Rules: set, HelloEvery: time.Millisecond},
 		"live keys":    {Rules: set, MaxLiveKeys: -1},
 		"report keys":  {Rules: set, ReportKeys: -1},

@@ -199,6 +199,41 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
+// TestFlushFloor: an alarm about pending hits brings the flush forward, as far as the floor allows, and
+// wakes whoever steps.
+func TestFlushFloor(t *testing.T) {
+	for _, test := range []struct {
+		floor, due time.Duration // after the last flush
+	}{
+		{0, 3 * time.Millisecond},
+		{20 * time.Millisecond, 20 * time.Millisecond},
+		{50 * time.Millisecond, 50 * time.Millisecond}, // the timer's: never early
+	} {
+		f := newFleet(t, Options{FlushFloor: test.floor}, rule("r", 100, time.Second, 1))
+		l := limiter(t, f.Checker, "r")
+		l.CheckAt(noon, "k", 1)
+		for len(f.Wake()) > 0 {
+			<-f.Wake()
+		}
+		f.alarm(noon+ms, 1, l, "k", 60)
+		if len(f.Wake()) != 1 {
+			t.Errorf("floor %v: nobody is woken", test.floor)
+		}
+		due := noon + int64(test.due)
+		if next := f.Step(noon + ms); next != due {
+			t.Errorf("floor %v: next step after %v, want %v", test.floor, time.Duration(next-noon), test.due)
+		}
+		f.Step(due - 1)
+		if len(f.tape.reports) != 0 {
+			t.Errorf("floor %v: reported before %v", test.floor, test.due)
+		}
+		f.Step(due)
+		if len(f.tape.reports) != 1 {
+			t.Errorf("floor %v: not reported after %v", test.floor, test.due)
+		}
+	}
+}
+
 func TestAlarmsThatDoNotFit(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
 	l := limiter(t, f.Checker, "r")

@@ -2,7 +2,6 @@ package membus
 
 import (
 	"context"
-	"slices"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -20,7 +19,10 @@ func (b *Bus) Checker(name string) *Checker {
 	c := &Checker{bus: b, name: name}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.checkers = append(b.checkers, c)
+	if b.checkers[name] == nil {
+		b.names = append(b.names, name)
+	}
+	b.checkers[name] = append(b.checkers[name], c)
 	return c
 }
 
@@ -70,18 +72,7 @@ func (b *Bus) Worker() *Worker {
 
 // Alarm sends an alarm to every checker.
 func (w *Worker) Alarm(_ uint32, alarm []byte) error {
-	w.bus.mu.Lock()
-	names := make([]string, 0, len(w.bus.checkers))
-	for _, c := range w.bus.checkers {
-		if !slices.Contains(names, c.name) {
-			names = append(names, c.name)
-		}
-	}
-	w.bus.mu.Unlock()
-	// One message each, so that each meets the network's faults on its own.
-	for _, name := range names {
-		w.bus.send(message{kind: events.KindAlarm, checker: name, payload: alarm})
-	}
+	w.bus.broadcast(events.KindAlarm, alarm)
 	return nil
 }
 

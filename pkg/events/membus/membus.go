@@ -52,7 +52,8 @@ type Bus struct {
 	sent     uint64
 	now      int64
 	live     bool
-	checkers []*Checker
+	checkers map[string][]*Checker
+	names    []string // of the checkers, each once, in order of appearance
 	workers  []*Worker
 	cut      map[string]bool
 	wake     chan struct{}
@@ -62,10 +63,11 @@ type Bus struct {
 // New returns a bus that nobody is attached to yet.
 func New(o Options) *Bus {
 	return &Bus{
-		rand:   rand.New(rand.NewPCG(o.Seed, 0x6f666670617468)),
-		faults: o.Faults,
-		cut:    make(map[string]bool),
-		wake:   make(chan struct{}, 1),
+		rand:     rand.New(rand.NewPCG(o.Seed, 0x6f666670617468)),
+		faults:   o.Faults,
+		checkers: make(map[string][]*Checker),
+		cut:      make(map[string]bool),
+		wake:     make(chan struct{}, 1),
 	}
 }
 
@@ -142,14 +144,46 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 }
 
-// send puts a message on its way, or loses it, or sends it twice.
+// send puts a message on its way to one receiver.
 func (b *Bus) send(m message) {
 	m.payload = slices.Clone(m.payload)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.look()
+	b.dispatch(m)
+	b.nudge()
+}
+
+// broadcast puts a message on its way to every checker: one each, so that each meets the network's
+// faults on its own.
+func (b *Bus) broadcast(kind events.Kind, payload []byte) {
+	payload = slices.Clone(payload)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.look()
+	for _, name := range b.names {
+		b.dispatch(message{kind: kind, checker: name, payload: payload})
+	}
+	b.nudge()
+}
+
+// look looks at the clock, if there is one.
+func (b *Bus) look() {
 	if b.live {
 		b.now = max(b.now, time.Now().UnixNano())
 	}
+}
+
+// nudge tells Run that there is something to deliver.
+func (b *Bus) nudge() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// dispatch queues a message, or loses it, or queues it twice.
+func (b *Bus) dispatch(m message) {
 	f := b.faults
 	if len(f.Only) > 0 && !slices.Contains(f.Only, m.kind) {
 		f = Faults{}
@@ -160,10 +194,6 @@ func (b *Bus) send(m message) {
 	b.enqueue(m, f.Delay+b.upTo(f.Jitter))
 	if b.chance(f.Repeat) {
 		b.enqueue(m, f.Delay+b.upTo(f.RepeatWithin))
-	}
-	select {
-	case b.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -178,9 +208,12 @@ func (b *Bus) receiver(m message) func() {
 	if m.kind == events.KindReport || m.kind == events.KindHello {
 		return b.workerCall(m)
 	}
-	var to []func(events.Kind, []byte)
-	for _, c := range b.checkers {
-		if c.handle != nil && m.checker == c.name && !b.isCut(c.name) {
+	if b.isCut(m.checker) {
+		return nil
+	}
+	to := make([]func(events.Kind, []byte), 0, 1)
+	for _, c := range b.checkers[m.checker] {
+		if c.handle != nil {
 			to = append(to, c.handle)
 		}
 	}
