@@ -29,6 +29,7 @@ build: ## Compile everything; the commands go to bin/
 .PHONY: test
 test: ## Run all tests, with the race detector and real servers, and every benchmark once
 	scripts/need-redis.sh
+	scripts/need-chromium.sh
 	go test -race -shuffle=on -timeout $(TESTTIME) ./...
 	go test -run 'Alloc|Flood' ./pkg/... # the race detector allocates, and is slow
 	go test -run '^$$' -bench . -benchtime 1x -timeout $(TESTTIME) ./...
@@ -38,6 +39,7 @@ test: ## Run all tests, with the race detector and real servers, and every bench
 .PHONY: test-short
 test-short: ## Run the tests without the race detector and without repeating unchanged ones
 	scripts/need-redis.sh
+	scripts/need-chromium.sh
 	go test -timeout $(TESTTIME) ./...
 
 .PHONY: lint

@@ -1,7 +1,7 @@
 // Package flags reads a command's settings from its arguments and its environment.
 //
-// Each flag has an environment variable: OFFPATH_ and the flag's name in capitals, with _ for -, so
-// that --log-level is OFFPATH_LOG_LEVEL. The flag beats the variable, the variable beats the
+// Each flag has an environment variable: OFFPATH_, or another prefix that the command has chosen, and
+// the flag's name in capitals, with _ for -, so that --log-level is OFFPATH_LOG_LEVEL. The flag beats the variable, the variable beats the
 // default; an empty variable is as good as none. Whatever is not understood, an argument too many
 // included, is a [UsageError], never a setting that is silently something else.
 package flags
@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// prefix of every environment variable.
-const prefix = "OFFPATH_"
+// defaultPrefix of every environment variable.
+const defaultPrefix = "OFFPATH_"
 
 // UsageError says what is wrong with the arguments or the environment. A command that meets one
 // ends with exit status 2.
@@ -39,12 +39,13 @@ type Set struct {
 	refused                   error // by the setting that was set last
 	arguments                 *[]string
 	argumentsName             string // as --help shows them
+	prefix                    string // of the environment variables
 }
 
 // New returns a set with the flags --help and --version. The summary is for --help, after the line
 // that names the command; version is the line that --version prints.
 func New(command, summary, version string) *Set {
-	s := &Set{command: command, summary: summary, version: version}
+	s := &Set{command: command, summary: summary, version: version, prefix: defaultPrefix}
 	s.parser = flag.NewFlagSet(command, flag.ContinueOnError)
 	s.parser.SetOutput(io.Discard) // errors are the caller's to print
 	s.parser.Usage = func() {}
@@ -57,6 +58,10 @@ func New(command, summary, version string) *Set {
 // Arguments lets the command take arguments beside its flags, before, between and after them, which
 // Parse puts into *p. Name is how --help shows them, such as "[FILE…]".
 func (s *Set) Arguments(p *[]string, name string) { s.arguments, s.argumentsName = p, name }
+
+// Prefix makes the environment variables begin with another text than OFFPATH_: a tool should not be
+// led by settings that were meant for the daemons.
+func (s *Set) Prefix(prefix string) { s.prefix = prefix }
 
 // Given reports whether the flag of this name was set, by argument or by variable.
 func (s *Set) Given(name string) bool {
@@ -76,9 +81,9 @@ type setting struct {
 	set                      func(text string) error
 }
 
-// variable returns the name of the flag's environment variable.
-func (s *setting) variable() string {
-	return prefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+// variable returns the name of a flag's environment variable.
+func (s *Set) variable(flag string) string {
+	return s.prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // Add adds the flag --name, which sets *p to what parse makes of its text. What *p holds now is the
@@ -180,13 +185,13 @@ func (s *Set) explain(err error) error {
 
 func (s *Set) readEnvironment(getenv func(string) string) error {
 	for _, setting := range s.settings {
-		text := getenv(setting.variable())
+		text := getenv(s.variable(setting.name))
 		if setting.given || text == "" {
 			continue
 		}
 		setting.given = true
 		if err := setting.set(text); err != nil {
-			return Usagef("%s: %v", setting.variable(), err)
+			return Usagef("%s: %v", s.variable(setting.name), err)
 		}
 	}
 	return nil
@@ -199,19 +204,20 @@ func (s *Set) printHelp(stdout io.Writer) error {
 	b.WriteString("Flags, each also an environment variable; the flag beats the variable:\n")
 	for _, setting := range s.settings {
 		fmt.Fprintf(&b, "  --%s\n        %s\n        %s\n",
-			strings.TrimSpace(setting.name+" "+setting.placeholder), setting.usage, setting.origins())
+			strings.TrimSpace(setting.name+" "+setting.placeholder), setting.usage, s.origins(setting))
 	}
 	b.WriteString("  --help\n        print this and end\n  --version\n        print the version and end\n")
 	_, err := io.WriteString(stdout, b.String())
 	return err
 }
 
-// origins says where else the value comes from.
-func (s *setting) origins() string {
-	if s.byDefault == "" {
-		return "(" + s.variable() + ")"
+// origins says where else a setting's value comes from.
+func (s *Set) origins(setting *setting) string {
+	variable := s.variable(setting.name)
+	if setting.byDefault == "" {
+		return "(" + variable + ")"
 	}
-	return "(" + s.variable() + "; default " + s.byDefault + ")"
+	return "(" + variable + "; default " + setting.byDefault + ")"
 }
 
 // Text takes any text.

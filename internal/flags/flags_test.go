@@ -191,6 +191,28 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+func TestPrefix(t *testing.T) {
+	var v settings
+	s := newSet(&v)
+	s.Prefix("TOOL_")
+	if _, err := s.Parse(nil, environment("OFFPATH_MAX_KEYS=3 TOOL_MAX_KEYS=4"), io.Discard); err != nil || v.n != 4 {
+		t.Errorf("--max-keys is %d, error %v; want 4", v.n, err)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for text, ok := range map[string]bool{"0.5": true, "2": true, "1e0": true, "0.4": false, "2.1": false, "NaN": false, "Inf": false, "x": false, "": false} {
+		if _, err := Float(0.5, 2)(text); (err == nil) != ok {
+			t.Errorf("Float: %q: error %v", text, err)
+		}
+	}
+	for text, ok := range map[string]bool{"0": true, "18446744073709551615": true, "18446744073709551616": false, "-1": false, "1.0": false, "": false} {
+		if _, err := Uint64(text); (err == nil) != ok {
+			t.Errorf("Uint64: %q: error %v", text, err)
+		}
+	}
+}
+
 func TestNoSecretsInErrors(t *testing.T) {
 	for _, url := range []string{
 		"nats://me:geheim@", "http://me:geheim@a", "nats://geheim@a/path", "nats://me:geheim@a:99999",

@@ -53,6 +53,26 @@ func Int(least, most int) func(string) (int, error) {
 	}
 }
 
+// Float returns a parser of numbers from least to most.
+func Float(least, most float64) func(string) (float64, error) {
+	return func(text string) (float64, error) {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= least && n <= most) { // nor NaN
+			return 0, fmt.Errorf("%q: want a number from %g to %g", text, least, most)
+		}
+		return n, nil
+	}
+}
+
+// Uint64 takes any whole number that is not negative.
+func Uint64(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q: want a whole number from 0", text)
+	}
+	return n, nil
+}
+
 // Duration returns a parser of durations from least to most, such as 50ms.
 func Duration(least, most time.Duration) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {

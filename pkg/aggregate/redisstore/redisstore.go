@@ -70,6 +70,10 @@ type Store struct {
 
 var _ aggregate.Store = (*Store)(nil)
 
+// Client returns the store's own connections, for administration: to look at the server, or to remove
+// a namespace that was for trying something out.
+func (s *Store) Client() redis.UniversalClient { return s.client }
+
 // Close ends all connections. Calls under way return errors.
 func (s *Store) Close() error {
 	if err := s.client.Close(); err != nil {

@@ -1,0 +1,189 @@
+package accesslog
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// logAt returns a log of entries at these seconds, each with a client of its own that says which it is.
+func logAt(seconds ...int64) Log {
+	var log Log
+	for i, second := range seconds {
+		log.Entries = append(log.Entries, Entry{Time: time.Unix(second, 0), Client: fmt.Sprint("client ", i), Line: i + 1})
+	}
+	return log
+}
+
+func plan(t testing.TB, log Log, o PlanOptions) Plan {
+	t.Helper()
+	p, err := log.Plan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestPlanIsDeterministic(t *testing.T) {
+	log, err := Read(strings.NewReader(string(sample(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := PlanOptions{Seed: 7, MaxGap: time.Minute, Speed: 3}
+	one, two := plan(t, log, options), plan(t, log, options)
+	if !reflect.DeepEqual(one, two) {
+		t.Error("one seed gave two plans")
+	}
+	options.Seed++
+	if reflect.DeepEqual(one.Hits, plan(t, log, options).Hits) {
+		t.Error("two seeds gave one plan")
+	}
+}
+
+// Hits come in the order of time, and each in the second of its stamp, whatever the order of the file. A few hundred of
+// one second fill it evenly.
+func TestPlanSpreads(t *testing.T) {
+	seconds := []int64{1_000, 5, 999, 5, 86_400}
+	for range 400 {
+		seconds = append(seconds, 70)
+	}
+	log := logAt(seconds...)
+	p := plan(t, log, PlanOptions{Seed: 1, Speed: 1})
+	if len(p.Hits) != len(seconds) || len(p.Clients) != len(seconds) || p.Hits[0].At != 0 {
+		t.Fatalf("%d hits of %d clients, the first at %v", len(p.Hits), len(p.Clients), p.Hits[0].At)
+	}
+	var quarters [4]int
+	for i, hit := range p.Hits {
+		moment := p.Start.Add(hit.At)
+		if i > 0 && hit.At < p.Hits[i-1].At {
+			t.Errorf("hit %d is before the one before", i)
+		}
+		if entry := log.Entries[hit.Client]; moment.Unix() != entry.Time.Unix() || p.Clients[hit.Client] != entry.Client {
+			t.Errorf("%s is hit at %v, logged as %v", p.Clients[hit.Client], moment, entry.Time)
+		}
+		if moment.Unix() == 70 {
+			quarters[moment.Nanosecond()/250_000_000]++
+		}
+	}
+	for _, count := range quarters { // 100 each, with a deviation of 9
+		if count < 60 || count > 140 {
+			t.Errorf("the quarters of a second have %v hits", quarters)
+		}
+	}
+}
+
+func TestPlanNamesClients(t *testing.T) {
+	log := logAt(30, 10, 20, 10)
+	log.Entries[2].Client = log.Entries[0].Client
+	p := plan(t, log, PlanOptions{Speed: 1})
+	if want := []string{"client 0", "client 1", "client 3"}; !slices.Equal(p.Clients, want) {
+		t.Errorf("clients %q, want %q", p.Clients, want)
+	}
+	var hits [3]int
+	for _, hit := range p.Hits {
+		hits[hit.Client]++
+	}
+	if hits != [3]int{2, 1, 1} {
+		t.Errorf("hits %v", hits)
+	}
+}
+
+// Silences are cut to exactly what was asked for, all others stay exactly as they were, and so does the order.
+func TestPlanCutsSilences(t *testing.T) {
+	log := logAt(100, 100, 100, 4_000, 4_001, 4_012, 9_000_000, 9_000_004)
+	const longest = 10 * time.Second
+	whole := plan(t, log, PlanOptions{Seed: 3, Speed: 1})
+	cut := plan(t, log, PlanOptions{Seed: 3, Speed: 1, MaxGap: longest})
+	gapsCut := 0
+	for i := 1; i < len(whole.Hits); i++ {
+		before, after := whole.Hits[i].At-whole.Hits[i-1].At, cut.Hits[i].At-cut.Hits[i-1].At
+		if before > longest {
+			gapsCut++
+		}
+		if after != min(before, longest) || whole.Hits[i].Client != cut.Hits[i].Client {
+			t.Errorf("hit %d: %v after the one before, and with silences cut %v", i, before, after)
+		}
+	}
+	if gapsCut != 3 || cut.GapsCut != gapsCut || whole.GapsCut != 0 {
+		t.Errorf("cut %d silences of %d", cut.GapsCut, gapsCut)
+	}
+	longestGap := whole.Hits[6].At - whole.Hits[5].At
+	if cut.LongestGap != longestGap || whole.LongestGap != longestGap {
+		t.Errorf("longest silence %v and %v, want %v", cut.LongestGap, whole.LongestGap, longestGap)
+	}
+	if whole.Span != whole.Length() || whole.Kept != whole.Span || cut.Span != whole.Span || cut.Kept != cut.Length() {
+		t.Errorf("whole: %v, %v of %v; cut: %v, %v of %v",
+			whole.Length(), whole.Kept, whole.Span, cut.Length(), cut.Kept, cut.Span)
+	}
+	if cut.Start != whole.Start || cut.Hits[0].At != 0 {
+		t.Errorf("starts %v and %v, first hit at %v", cut.Start, whole.Start, cut.Hits[0].At)
+	}
+}
+
+// The speed divides what is left when silences are cut.
+func TestPlanSpeed(t *testing.T) {
+	log := logAt(0, 1, 2, 50, 1_000_000)
+	options := PlanOptions{Seed: 2, Speed: 1, MaxGap: time.Minute}
+	normal := plan(t, log, options)
+	for _, speed := range []float64{0.25, 1, 2, 1000, 1e300} {
+		options.Speed = speed
+		p := plan(t, log, options)
+		for i, hit := range p.Hits {
+			want := float64(normal.Hits[i].At) / speed
+			if off := want - float64(hit.At); off < 0 || off >= 1 || hit.Client != normal.Hits[i].Client {
+				t.Errorf("speed %v: hit %d at %v, want %v ns", speed, i, hit.At, want)
+			}
+		}
+		if p.Span != normal.Span || p.Kept != normal.Kept || p.Length() != p.Hits[4].At {
+			t.Errorf("speed %v: span %v, kept %v, length %v", speed, p.Span, p.Kept, p.Length())
+		}
+	}
+}
+
+func TestPlanOfOneHit(t *testing.T) {
+	p := plan(t, logAt(86_400), PlanOptions{Speed: 2, MaxGap: time.Second})
+	if len(p.Hits) != 1 || p.Length() != 0 || p.Span != 0 || p.LongestGap != 0 || p.Start.Unix() != 86_400 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// All of what a Duration can hold is kept, without overflow.
+func TestPlanOfCenturies(t *testing.T) {
+	const most = int64(math.MaxInt64/time.Second) - 1
+	p := plan(t, logAt(most, 0), PlanOptions{Speed: 1})
+	if p.Length() < time.Duration(most-1)*time.Second {
+		t.Errorf("length %v", p.Length())
+	}
+	p = plan(t, logAt(most, 0), PlanOptions{Speed: 0.5, MaxGap: time.Hour})
+	if p.Length() != 2*time.Hour {
+		t.Errorf("length %v", p.Length())
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	tests := []struct {
+		log     Log
+		options PlanOptions
+		want    string
+	}{
+		{logAt(1), PlanOptions{}, "speed 0: want a number above 0"},
+		{logAt(1), PlanOptions{Speed: -1}, "speed -1"},
+		{logAt(1), PlanOptions{Speed: math.NaN()}, "speed NaN"},
+		{logAt(1), PlanOptions{Speed: math.Inf(1)}, "speed +Inf"},
+		{logAt(1), PlanOptions{Speed: math.Inf(-1)}, "speed -Inf"},
+		{logAt(1), PlanOptions{Speed: 1, MaxGap: -1}, "silence -1ns"},
+		{Log{}, PlanOptions{Speed: 1}, "no entries"},
+		{logAt(0, math.MaxInt64/int64(time.Second)), PlanOptions{Speed: 1}, "line 1 and line 2 are more than 292 years apart"},
+		{logAt(0, 1e9), PlanOptions{Speed: 0.1}, "more than 292 years"},
+	}
+	for _, test := range tests {
+		p, err := test.log.Plan(test.options)
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "plan replay: ") || p.Hits != nil {
+			t.Errorf("%+v: %v, want %q", test.options, err, test.want)
+		}
+	}
+}

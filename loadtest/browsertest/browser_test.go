@@ -1,0 +1,233 @@
+package browsertest
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long a page may take for what it does by itself.
+const patience = 30 * time.Second
+
+// browsers are the names under which a Chromium may be found; scripts/need-chromium.sh looks for the same.
+var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
+
+// startBrowser starts a headless Chromium that ends with the test.
+func startBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range browsers {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Fatalf("none of %s is in PATH: run scripts/need-chromium.sh, which installs Chromium or says how", strings.Join(browsers, ", "))
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium refuses to start with one as root
+	}
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	do(t, ctx)
+	return ctx
+}
+
+// A screen is what a page is shown on.
+type screen struct {
+	name          string
+	width, height int64
+	phone         bool
+}
+
+// A tab shows one page, without a network, and writes down what the page must not do.
+type tab struct {
+	ctx     context.Context
+	address string
+	width   int64
+
+	mu       sync.Mutex
+	offences []string // requests and errors, as they came
+}
+
+// openTab opens a local file.
+func openTab(t *testing.T, browser context.Context, file string, s screen) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser)
+	t.Cleanup(cancel)
+	b := &tab{ctx: ctx, address: (&url.URL{Scheme: "file", Path: filepath.ToSlash(file)}).String()}
+	if err := chromedp.Listen(ctx, b.watch); err != nil {
+		t.Fatal(err)
+	}
+	call(t, ctx, network.Enable, network.EnableParams{})
+	call(t, ctx, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
+		MatchedNetworkConditions: []*network.Conditions{{Offline: true, DownloadThroughput: -1, UploadThroughput: -1}},
+	})
+	b.resize(t, s)
+	b.scheme(t, "light")
+	do(t, ctx, chromedp.Navigate(b.address))
+	return b
+}
+
+// watch notes requests for anything but the page itself, and errors of all kinds.
+func (b *tab) watch(event any) {
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		if u := e.Request.URL; u != b.address && !strings.HasPrefix(u, "data:") {
+			b.note("requested " + u)
+		}
+	case *network.EventWebSocketCreated:
+		b.note("requested " + e.URL)
+	case *network.EventWebTransportCreated:
+		b.note("requested " + e.URL)
+	case *runtime.EventExceptionThrown:
+		b.note("threw " + thrown(e.ExceptionDetails))
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			b.note(fmt.Sprintf("wrote to the console: %s", e.Args[0].Value))
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			b.note("was told by the browser: " + e.Entry.Text)
+		}
+	}
+}
+
+func thrown(d *runtime.ExceptionDetails) string {
+	if d.Exception != nil && d.Exception.Description != "" {
+		return d.Exception.Description
+	}
+	return d.Text
+}
+
+func (b *tab) note(offence string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.offences = append(b.offences, offence)
+}
+
+func (b *tab) offended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.offences) > 0
+}
+
+// resize gives the page another screen.
+func (b *tab) resize(t *testing.T, s screen) {
+	t.Helper()
+	var options []chromedp.EmulateViewportOption
+	if s.phone {
+		options = append(options, chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulatePortrait, chromedp.EmulateScale(2))
+	}
+	do(t, b.ctx, chromedp.EmulateViewport(s.width, s.height, options...))
+	b.width = s.width
+}
+
+// scheme makes the page's reader prefer light or dark.
+func (b *tab) scheme(t *testing.T, name string) {
+	t.Helper()
+	call(t, b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
+	})
+}
+
+//go:embed probe.js
+var probe string
+
+// A sight is what there is to see; probe.js makes it.
+type sight struct {
+	Width  int64     `json:"width"`  // how wide the page's content is
+	Ground string    `json:"ground"` // the background's colour
+	Charts []drawing `json:"charts"`
+}
+
+// A drawing is a chart on the page.
+type drawing struct {
+	Name    string   `json:"name"`
+	Kind    string   `json:"kind"`
+	Drawn   bool     `json:"drawn"`   // as the page says
+	Missing []string `json:"missing"` // what should be in the picture and is not
+}
+
+func (b *tab) look(t *testing.T) sight {
+	t.Helper()
+	s, err := chromedp.Run(b.ctx, chromedp.Evaluate[sight](probe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// complaints is what is wrong with the page, none if all is well.
+func (b *tab) complaints(s sight) []string {
+	b.mu.Lock()
+	list := slices.Clone(b.offences)
+	b.mu.Unlock()
+	if s.Width > b.width {
+		list = append(list, fmt.Sprintf("is %d wide on a screen of %d", s.Width, b.width))
+	}
+	for _, c := range s.Charts {
+		if !c.Drawn {
+			list = append(list, "does not say that it has drawn "+c.Name)
+		}
+		for _, part := range c.Missing {
+			list = append(list, fmt.Sprintf("shows no %s in %s", part, c.Name))
+		}
+	}
+	return list
+}
+
+// settle waits until nothing is wrong with the page. What is still wrong when patience ends fails the test, and so does at
+// once what time does not mend.
+func (b *tab) settle(t *testing.T) sight {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		s := b.look(t)
+		list := b.complaints(s)
+		if len(list) == 0 {
+			return s
+		}
+		if b.offended() || time.Now().After(end) {
+			t.Fatalf("the page %s", strings.Join(list, "\nthe page "))
+		}
+	}
+}
+
+// screenshot saves the whole page, if that is asked for.
+func (b *tab) screenshot(t *testing.T, name string) {
+	t.Helper()
+	dir := os.Getenv("OFFPATH_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	const lossless = 100
+	picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(lossless))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

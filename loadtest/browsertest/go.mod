@@ -1,0 +1,13 @@
+module github.com/offpath-io/offpath/loadtest/browsertest
+
+go 1.26.0
+
+replace github.com/offpath-io/offpath => ../..
+
+require (
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.22.0
+	github.com/offpath-io/offpath v0.0.0
+)
+
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect

@@ -1,0 +1,149 @@
+package browsertest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/offpath-io/offpath/loadtest/report"
+	"github.com/offpath-io/offpath/loadtest/report/reporttest"
+)
+
+var screens = []screen{
+	{"desktop", 1280, 800, false},
+	{"phone", 390, 844, true},
+	{"small-phone", 360, 640, true},
+}
+
+// The page draws all its charts, and follows when the reader changes from light to dark; it makes no request, reports no
+// error, and is never wider than the screen.
+func TestPage(t *testing.T) {
+	file, charts := pageToOpen(t)
+	browser := startBrowser(t)
+	for _, s := range screens {
+		t.Run(s.name, func(t *testing.T) {
+			b := openTab(t, browser, file, s)
+			light := b.settle(t)
+			if charts > 0 && len(light.Charts) != charts {
+				t.Errorf("the page has %d charts, want %d: %v", len(light.Charts), charts, light.Charts)
+			}
+			b.screenshot(t, s.name+"-light")
+			b.scheme(t, "dark")
+			if dark := b.settle(t); dark.Ground == light.Ground {
+				t.Errorf("the ground is %s in the dark too", dark.Ground)
+			}
+			b.screenshot(t, s.name+"-dark")
+		})
+	}
+}
+
+// pageToOpen is the page that OFFPATH_PAGE names, with any number of charts (0), or a page of sample results.
+func pageToOpen(t *testing.T) (file string, charts int) {
+	t.Helper()
+	if file := os.Getenv("OFFPATH_PAGE"); file != "" {
+		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
+			t.Fatalf("OFFPATH_PAGE is %q, want the absolute path of a page: %v", file, err)
+		}
+		return file, 0
+	}
+	return samplePage(t), reporttest.Charts
+}
+
+func samplePage(t *testing.T) string {
+	t.Helper()
+	var page bytes.Buffer
+	if err := report.HTML(&page, reporttest.Sample()); err != nil {
+		t.Fatal(err)
+	}
+	return writePage(t, page.Bytes())
+}
+
+func writePage(t *testing.T, text []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Charts follow the width, both ways, when a window is made smaller or a phone is turned.
+func TestChartsFollowTheWidth(t *testing.T) {
+	b := openTab(t, startBrowser(t), samplePage(t), screens[0])
+	b.settle(t)
+	for _, width := range []int64{700, 1100} {
+		b.resize(t, screen{"window", width, 800, false})
+		b.settle(t)
+	}
+}
+
+// Those without a mouse can read a chart's values with the arrow keys.
+func TestChartsAreReadByKeyboard(t *testing.T) {
+	b := openTab(t, startBrowser(t), samplePage(t), screens[0])
+	b.settle(t)
+	for _, want := range []string{"5 ms: wrongly allowed 0.006 %, falsely denied 0.002 %", "10 ms: wrongly allowed 0.011 %, falsely denied 0.004 %"} {
+		do(t, b.ctx, chromedp.Focus(chromedp.CSS("#run-1-sweep")), chromedp.KeyEvent(kb.ArrowRight))
+		read := fmt.Sprintf("document.querySelector('[data-of=run-1-sweep]').textContent === %q", want)
+		do(t, b.ctx, chromedp.Poll[chromedp.Void](read, chromedp.WithPollingTimeout(patience)))
+	}
+}
+
+// The other tests are worth something only if the tab sees what is wrong, so here is a page on which everything is.
+func TestTabSeesWhatIsWrong(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer server.Close()
+	page := strings.ReplaceAll(`<!doctype html><body style="margin:0">
+		<div data-chart="latency" id="forgotten"></div>
+		<figure>
+			<ul class="legend"><li><span class="swatch" style="border-top: 3px solid rgb(10,102,194)"></span>offpath</li></ul>
+			<div data-chart="timeline" data-drawn="true" id="blank"><canvas width="200" height="100"></canvas></div>
+		</figure>
+		<svg data-chart="cost" data-drawn="true" width="100"><rect class="length" width="0" height="8"/></svg>
+		<div style="width: 3000px">wide</div>
+		<img src="SERVER/picture.png" alt="">
+		<script>
+			fetch("SERVER/data.json").catch(() => {});
+			console.error("something went wrong");
+			throw new Error("nobody caught me");
+		</script>`, "SERVER", server.URL)
+	b := openTab(t, startBrowser(t), writePage(t, []byte(page)), screens[0])
+	wanted := []string{
+		"requested " + server.URL + "/picture.png",
+		"requested " + server.URL + "/data.json",
+		"something went wrong",
+		"nobody caught me",
+		"is 3000 wide on a screen of 1280",
+		"does not say that it has drawn forgotten",
+		"shows no canvas in forgotten",
+		"shows no offpath in blank",
+		"shows no picture of the chart's own width in blank",
+		"shows no bar in cost",
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		list := b.complaints(b.look(t))
+		unheard := slices.DeleteFunc(slices.Clone(wanted), func(want string) bool {
+			return slices.ContainsFunc(list, func(complaint string) bool { return strings.Contains(complaint, want) })
+		})
+		if len(unheard) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no complaint says %q; there are %q", unheard, list)
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("%d requests left a tab that has no network", n)
+	}
+}

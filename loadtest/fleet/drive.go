@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/offpath-io/offpath/loadtest/scenario"
+)
+
+// plan is all hits of a run, each checker's by itself, drawn beforehand so that drawing costs nothing
+// while the run is on.
+type plan struct {
+	traffic *scenario.Traffic
+	hits    [][]scenario.Hit // by checker, in order of time
+	texts   []string         // by key
+	rules   []int            // by key
+}
+
+func newPlan(sc *scenario.Scenario, traffic *scenario.Traffic) *plan {
+	p := &plan{traffic: traffic, hits: make([][]scenario.Hit, sc.Checkers)}
+	for {
+		h, ok := traffic.Next()
+		if !ok {
+			return p
+		}
+		p.hits[h.Checker] = append(p.hits[h.Checker], h)
+		for int(h.Key) >= len(p.texts) {
+			p.texts, p.rules = append(p.texts, ""), append(p.rules, 0)
+		}
+		p.texts[h.Key], p.rules[h.Key] = traffic.Text(h.Key), traffic.Rule(h.Key)
+	}
+}
+
+// decided is one hit's outcome.
+type decided struct {
+	at      int64 // just before the decision
+	hit     scenario.Hit
+	allowed bool
+}
+
+// driver asks one checker, hit by hit.
+type driver struct {
+	checker *checker
+	plan    *plan
+	hits    []scenario.Hit
+	start   int64 // own time of the start of the warm-up
+	from    int64 // and of the measured part
+
+	decided []decided
+	took    *hdrhistogram.Histogram // ns, of the measured part
+	late    *hdrhistogram.Histogram
+}
+
+// Longest times that the histograms tell apart from longer ones.
+const (
+	longestDecision = int64(10 * time.Second)
+	longestLateness = int64(10 * time.Minute)
+)
+
+func newDriver(c *checker, p *plan, number int, start, from int64) *driver {
+	return &driver{
+		checker: c, plan: p, hits: p.hits[number], start: start, from: from,
+		decided: make([]decided, 0, len(p.hits[number])),
+		took:    hdrhistogram.New(1, longestDecision, 3),
+		late:    hdrhistogram.New(1, longestLateness, 3),
+	}
+}
+
+// run asks for every hit at its time, or as soon after it as it can: hits that are overdue are asked
+// for one after the other, none is left out.
+func (d *driver) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i, h := range d.hits {
+		due := d.start + h.At
+		if wait := due - ownTime(); wait > 0 {
+			timer.Reset(time.Duration(wait))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+		} else if i%256 == 0 && ctx.Err() != nil {
+			return
+		}
+		d.ask(h, due)
+	}
+}
+
+func (d *driver) ask(h scenario.Hit, due int64) {
+	limiter, text := d.checker.limiters[d.plan.rules[h.Key]], d.plan.texts[h.Key]
+	begin := ownTime()
+	allowed := limiter.Check(text, 1).Allowed
+	end := ownTime()
+	d.decided = append(d.decided, decided{begin, h, allowed})
+	if begin >= d.from {
+		_ = d.took.RecordValue(min(max(end-begin, 1), longestDecision)) // within its bounds
+		_ = d.late.RecordValue(min(max(begin-due, 1), longestLateness))
+	}
+}
+
+// clockCost returns the median time between two readings of the clock with nothing between them.
+func clockCost() float64 {
+	h := hdrhistogram.New(1, longestDecision, 3)
+	for range 20_000 {
+		begin := ownTime()
+		_ = h.RecordValue(min(max(ownTime()-begin, 1), longestDecision))
+	}
+	return float64(h.ValueAtQuantile(50))
+}
+
+// hammer asks as fast as all cores can, for a time, for the plan's hits over and over, each at its
+// checker. It returns how many decisions there were, and how many hits were admitted.
+func hammer(ctx context.Context, checkers []*checker, p *plan, cores int, length time.Duration) (decisions, admitted int64, took time.Duration) {
+	var asked, passed atomic.Int64
+	var stopped atomic.Bool
+	begin := ownTime()
+	timer := time.AfterFunc(length, func() { stopped.Store(true) })
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, func() { stopped.Store(true) })()
+	var running sync.WaitGroup
+	for core := range cores {
+		running.Go(func() {
+			n, yes := p.hammer(checkers, core, cores, &stopped)
+			asked.Add(n)
+			passed.Add(yes)
+		})
+	}
+	running.Wait()
+	return asked.Load(), passed.Load(), time.Duration(ownTime() - begin)
+}
+
+// hammer is one core's part: its share of the checkers, or, if there are fewer than cores, all of them.
+func (p *plan) hammer(checkers []*checker, core, cores int, stopped *atomic.Bool) (asked, passed int64) {
+	if len(checkers) < cores {
+		core, cores = 0, 1
+	}
+	for {
+		begun := asked
+		for number := core; number < len(checkers); number += cores {
+			limiters := checkers[number].limiters
+			for i, h := range p.hits[number] {
+				if i%64 == 0 && stopped.Load() {
+					return asked, passed
+				}
+				asked++
+				if limiters[p.rules[h.Key]].Check(p.texts[h.Key], 1).Allowed {
+					passed++
+				}
+			}
+		}
+		if asked == begun { // no hits for this core's checkers
+			return asked, passed
+		}
+	}
+}

@@ -1,0 +1,297 @@
+// Package fleet runs a scenario live: real checkers with connections of their own, a real NATS server,
+// aggregators with a store, and a load generator that keeps to its plan whether or not the fleet keeps
+// up.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// Options say where the fleet's servers are.
+type Options struct {
+	// NATS is a server's URL; "" starts one within this process.
+	NATS string
+	// Redis is a server's URL, Embedded for one that is started for this run, or "" for a store in memory.
+	Redis string
+	// Delay is how long every message takes each way beside what NATS takes, Jitter how much longer at
+	// the most.
+	Delay, Jitter time.Duration
+	// Seed of the traffic.
+	Seed uint64
+	// MeetingTimeout is how long the fleet may take to come together; default 20 s.
+	MeetingTimeout time.Duration
+	// Hammer is how long the cores are asked for all they can, after the measured part; default 1 s.
+	Hammer time.Duration
+	// Log gets what the fleet has to say; nil: nobody does.
+	Log *slog.Logger
+	// Progress, if not nil, is called about ten times a second during the run.
+	Progress func(done, all time.Duration)
+}
+
+// Embedded is a Redis of our own.
+const Embedded = "embedded"
+
+// started is the moment that this process' own time counts from.
+var started = time.Now()
+
+// ownTime returns the time in Unix nanoseconds: the wall clock at the start and what has passed since,
+// which is how checkers tell the time too.
+func ownTime() int64 { return started.UnixNano() + int64(time.Since(started)) }
+
+// fleet is everything that runs.
+type fleet struct {
+	o         Options
+	log       *slog.Logger
+	rand      *rand.Rand
+	namespace string
+	nats      string
+	checkers  []*checker
+	store     *store
+	taps      []*tap.Store // one per aggregator
+
+	working sync.WaitGroup // aggregators
+	stop    context.CancelFunc
+	closers []func()
+
+	mu     sync.Mutex
+	failed error // of the first part that ended by itself
+}
+
+type checker struct {
+	*check.Checker
+	limiters []*check.Limiter
+	link     *tap.Link
+	stop     context.CancelFunc
+	ended    chan struct{}
+}
+
+func (o Options) withDefaults() Options {
+	if o.MeetingTimeout == 0 {
+		o.MeetingTimeout = 20 * time.Second
+	}
+	if o.Hammer == 0 {
+		o.Hammer = time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// start starts a fleet for a scenario, and returns when all of it knows each other.
+func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.Trace) (f *fleet, err error) {
+	f = &fleet{
+		o: o, log: o.Log, nats: o.NATS,
+		rand:      rand.New(rand.NewPCG(o.Seed, 0x666c656574)),
+		namespace: fmt.Sprintf("loadtest-%x", rand.Uint64()), // by no seed: nobody else's
+	}
+	defer func() {
+		if err != nil {
+			f.end()
+		}
+	}()
+	if f.nats == "" {
+		server, err := servers.StartNATS(servers.NATSOptions{Logger: f.log})
+		if err != nil {
+			return f, err
+		}
+		f.closers = append(f.closers, func() { _ = server.Stop() })
+		f.nats = server.URL()
+	}
+	if f.store, err = openStore(ctx, o.Redis, f.namespace, f.o.MeetingTimeout); err != nil {
+		return f, err
+	}
+	f.closers = append(f.closers, f.store.close)
+	if err := f.startAggregators(sc.Aggregators); err != nil {
+		return f, err
+	}
+	if err := f.startCheckers(sc, traces); err != nil {
+		return f, err
+	}
+	return f, f.meet(ctx)
+}
+
+func (f *fleet) connect(name string) (*nats.Conn, error) {
+	conn, err := natsconn.Open(f.nats, name, f.log)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	f.closers = append(f.closers, func() { natsconn.Close(conn) })
+	return conn, nil
+}
+
+func (f *fleet) startAggregators(n int) error {
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	for i := range n {
+		conn, err := f.connect(fmt.Sprintf("loadtest-aggregator-%d", i))
+		if err != nil {
+			return err
+		}
+		bus, err := natsbus.NewWorker(conn, f.namespace)
+		if err != nil {
+			return err
+		}
+		own, err := f.store.forAggregator()
+		if err != nil {
+			return err
+		}
+		counted := tap.NewStore(own)
+		f.taps = append(f.taps, counted)
+		worker, err := aggregate.New(aggregate.Options{Store: counted, Bus: bus, Log: f.log})
+		if err != nil {
+			return err
+		}
+		f.working.Go(func() { f.note(fmt.Sprintf("aggregator %d", i), worker.Run(ctx)) })
+	}
+	return nil
+}
+
+func (f *fleet) startCheckers(sc *scenario.Scenario, traces []*tap.Trace) error {
+	set, err := rules.NewSet(sc.Rules...)
+	if err != nil {
+		return err
+	}
+	for i := range sc.Checkers {
+		if err := f.startChecker(i, sc, set, traces[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) startChecker(i int, sc *scenario.Scenario, set *rules.Set, trace *tap.Trace) error {
+	epoch := check.NewEpoch()
+	name := fmt.Sprintf("%x", epoch)
+	conn, err := f.connect("loadtest-checker-" + name)
+	if err != nil {
+		return err
+	}
+	end, err := natsbus.NewChecker(conn, f.namespace, name)
+	if err != nil {
+		return err
+	}
+	c := &checker{ended: make(chan struct{})}
+	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), ownTime, trace)
+	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush}
+	if sc.TimerOnly {
+		options.FlushFloor = sc.Flush
+	}
+	if c.Checker, err = check.New(options); err != nil {
+		return err
+	}
+	for _, r := range sc.Rules {
+		l, _ := c.Limiter(r.Name)
+		c.limiters = append(c.limiters, l)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	f.checkers = append(f.checkers, c)
+	// Real checkers do not start in the same instant, and so do not flush in it.
+	phase := f.rand.Int64N(int64(sc.Flush))
+	go func() {
+		defer close(c.ended)
+		time.Sleep(time.Duration(phase))
+		f.note(fmt.Sprintf("checker %d", i), c.Run(ctx))
+	}()
+	return nil
+}
+
+// note keeps the first thing that went wrong.
+func (f *fleet) note(part string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && f.failed == nil {
+		f.failed = fmt.Errorf("%s: %w", part, err)
+	}
+}
+
+// failure returns what went wrong first, if something did.
+func (f *fleet) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// meet waits until every checker has heard of an aggregator.
+func (f *fleet) meet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, f.o.MeetingTimeout)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if err := f.failure(); err != nil {
+			return err
+		}
+		met := 0
+		for _, c := range f.checkers {
+			if s := c.Stats(); s.Freshness == check.Fresh && s.Shards > 0 {
+				met++
+			}
+		}
+		if met == len(f.checkers) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%d of %d checkers have met an aggregator after %v: are NATS and Redis there?",
+					met, len(f.checkers), f.o.MeetingTimeout)
+			}
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// drain stops the checkers, which deliver what they still have, and then the aggregators.
+func (f *fleet) drain() {
+	for _, c := range f.checkers {
+		c.stop()
+	}
+	for _, c := range f.checkers {
+		<-c.ended
+	}
+	if f.stop != nil {
+		f.stop()
+		f.working.Wait()
+	}
+}
+
+// end stops everything that runs. It may be called twice.
+func (f *fleet) end() {
+	f.drain()
+	for i := len(f.closers) - 1; i >= 0; i-- {
+		f.closers[i]()
+	}
+	f.closers = nil
+}
+
+// cost returns what counting has cost so far.
+func (f *fleet) cost() tap.Cost {
+	var sum tap.Cost
+	for _, c := range f.checkers {
+		sum = sum.Add(c.link.Cost())
+	}
+	for _, s := range f.taps {
+		sum = sum.Add(s.Cost())
+	}
+	return sum
+}

@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/sim"
+)
+
+func scenarioOf(t testing.TB, name string, s scenario.Settings) *scenario.Scenario {
+	t.Helper()
+	list, ok := scenario.Builtin(name, s)
+	if !ok {
+		t.Fatalf("no scenario %q", name)
+	}
+	list[0].Warmup = min(list[0].Warmup, time.Second)
+	return &list[0]
+}
+
+func live(t testing.TB, sc *scenario.Scenario, o Options) result.Run {
+	t.Helper()
+	o.Hammer = 200 * time.Millisecond
+	r, err := Run(context.Background(), sc, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete(t, r)
+	return r
+}
+
+// complete holds that a run has all figures of a live run, and that no hit was lost or counted twice.
+func complete(t testing.TB, r result.Run) {
+	t.Helper()
+	c := r.Conservation
+	if !c.Holds || c.Admitted < r.Admitted || c.Admitted != c.Counted+c.Late || r.Hits != r.Admitted+r.Denied || r.Hits == 0 {
+		t.Errorf("%d hits, %d admitted, %d denied; %+v", r.Hits, r.Admitted, r.Denied, c)
+	}
+	if r.DecisionNS.P50 == nil || *r.DecisionNS.P50 <= 0 || *r.DecisionNS.Max < *r.DecisionNS.P999 || len(r.DecisionNS.Curve) < 5 ||
+		r.LateMS == nil || *r.ClockNS <= 0 || r.ReportsPer1000 <= 0 || r.StoreCommandsPer1000 <= 0 ||
+		r.ReportBytesPer1000 <= r.ReportsPer1000 || r.RefreshBytes <= 0 || r.Memory.CheckerBytes == nil || *r.Memory.CheckerBytes < 50 {
+		t.Errorf("figures are missing: %+v", r)
+	}
+	if !r.Interrupted && (r.DecisionsPerSecond == nil || *r.DecisionsPerSecond <= *r.DecisionsPerSecondPerCore/2) {
+		t.Errorf("decisions per second: %v", r.DecisionsPerSecond)
+	}
+	if peak := slices.Max(r.Timeline.Ours); peak-1 < r.OverWorstWindow-1e-9 {
+		t.Errorf("the timeline's peak is %v, the worst window is over by %v", peak, r.OverWorstWindow)
+	}
+}
+
+// TestAgreesWithTheSimulation: steady load on a live fleet and in virtual time, with the same hits, come
+// to the same within 6 % of what was admitted, 20 points of the worst window, 10 points of wrong
+// decisions, and 40 % of the number of reports. The live fleet is a real one on a machine that does
+// other things too, so the median of three runs counts.
+func TestAgreesWithTheSimulation(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(4 * time.Second)})
+	var alive, virtual []result.Run
+	for seed := range uint64(3) {
+		alive = append(alive, live(t, sc, Options{Seed: seed}))
+		r, err := sim.Run(context.Background(), sc, sim.Options{Seed: seed, Delay: 200 * time.Microsecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		virtual = append(virtual, r)
+	}
+	for _, figure := range []struct {
+		name     string
+		of       func(result.Run) float64
+		absolute float64
+		relative float64
+	}{
+		{"hits", func(r result.Run) float64 { return float64(r.Hits) }, 0, 0.03},
+		{"admitted", func(r result.Run) float64 { return float64(r.Admitted) }, 0, 0.06},
+		{"over_worst_window", func(r result.Run) float64 { return r.OverWorstWindow }, 0.20, 0},
+		{"wrong_allow_share", func(r result.Run) float64 { return r.WrongAllowShare }, 0.10, 0},
+		{"false_denial_share", func(r result.Run) float64 { return r.FalseDenialShare }, 0.02, 0},
+		{"reports_per_1000_hits", func(r result.Run) float64 { return r.ReportsPer1000 }, 0, 0.4},
+	} {
+		a, v := median(alive, figure.of), median(virtual, figure.of)
+		if max(a-v, v-a) > figure.absolute+figure.relative*v {
+			t.Errorf("%s: live %v, simulated %v", figure.name, a, v)
+		}
+	}
+}
+
+func median(runs []result.Run, of func(result.Run) float64) float64 {
+	var all []float64
+	for _, r := range runs {
+		all = append(all, of(r))
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// TestOneChecker: with one checker, which knows all there is to know, what is left is how coarse its
+// clock is.
+func TestOneChecker(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(1), Duration: new(2 * time.Second)})
+	r := live(t, sc, Options{})
+	if max(r.OverTotal, -r.OverTotal) > 0.03 || r.OverWorstWindow > 0.03 || r.WrongAllowShare > 0.01 {
+		t.Errorf("alone, a checker admits %d, an exact limiter %d; %+v", r.Admitted, r.OracleAdmitted, r.Accuracy)
+	}
+	if r.RefreshLagMS.Samples != 0 {
+		t.Errorf("a lag between one checker and itself: %+v", r.RefreshLagMS)
+	}
+}
+
+func TestRedis(t *testing.T) {
+	server := serverstest.Redis(t)
+	sc := scenarioOf(t, "zipf", scenario.Settings{Duration: new(2 * time.Second)})
+	r := live(t, sc, Options{Redis: server.URL()})
+	if r.Params.Store != "redis" || r.RedisCallsPer1000 == nil || *r.RedisCallsPer1000 < r.StoreCommandsPer1000 {
+		t.Errorf("store %s, %v commands and %v calls per 1,000 hits", r.Params.Store, r.StoreCommandsPer1000, r.RedisCallsPer1000)
+	}
+	if r.Memory.StoreBytes == nil || *r.Memory.StoreBytes < 10 || *r.Memory.StoreBytes > 1000 {
+		t.Errorf("Redis takes %v bytes per key", r.Memory.StoreBytes)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	if n, err := client.DBSize(context.Background()).Result(); err != nil || n != 0 {
+		t.Errorf("%d keys are left behind in somebody's Redis; error %v", n, err)
+	}
+
+	r = live(t, scenarioOf(t, "steady", scenario.Settings{Duration: new(time.Second), Aggregators: new(1)}), Options{Redis: Embedded})
+	if r.Params.Store != "redis" {
+		t.Errorf("store %s", r.Params.Store)
+	}
+}
+
+func TestNATS(t *testing.T) {
+	server := serverstest.NATS(t)
+	r := live(t, scenarioOf(t, "hop", scenario.Settings{Duration: new(time.Second)}), Options{NATS: server.URL()})
+	if r.RefreshLagMS.Samples == 0 {
+		t.Errorf("no lag was measured: %+v", r.RefreshLagMS)
+	}
+}
+
+func TestDelay(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(2 * time.Second)})
+	r := live(t, sc, Options{Delay: 60 * time.Millisecond, Jitter: 10 * time.Millisecond})
+	if r.Params.DelayMS != 60 || *r.RefreshLagMS.P50 < 120 {
+		t.Errorf("with 60 ms each way and %v ms on record the lag is %v ms", r.Params.DelayMS, *r.RefreshLagMS.P50)
+	}
+}
+
+// TestInterrupted: what had been measured is there, and every hit accounted for.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(time.Hour), Load: new(0.5)})
+	r, err := Run(ctx, sc, Options{Progress: func(done, _ time.Duration) {
+		if done > 3*time.Second {
+			cancel()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete(t, r)
+	if !r.Interrupted || r.MeasuredSeconds < 1 || r.MeasuredSeconds > 600 || r.DecisionsPerSecond != nil {
+		t.Errorf("interrupted %v after %v s", r.Interrupted, r.MeasuredSeconds)
+	}
+}
+
+func TestFleetsThatDoNotComeTogether(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(time.Second)})
+	soon := 300 * time.Millisecond
+	for name, test := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"no NATS":    {Options{NATS: "nats://127.0.0.1:1", MeetingTimeout: soon}, "0 of 8 checkers have met an aggregator"},
+		"no Redis":   {Options{Redis: "redis://127.0.0.1:1", MeetingTimeout: soon}, "Redis"},
+		"no URL":     {Options{Redis: "127.0.0.1", MeetingTimeout: soon}, "not a URL"},
+		"no NATS at": {Options{NATS: "nats://%", MeetingTimeout: soon}, "NATS"},
+	} {
+		if _, err := Run(context.Background(), sc, test.o); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want …%s…", name, err, test.want)
+		}
+	}
+	many := scenarioOf(t, "steady", scenario.Settings{Limit: new(int64(10_000_000))})
+	if _, err := Run(context.Background(), many, Options{}); err == nil || !strings.Contains(err.Error(), "too many for a live run") {
+		t.Errorf("a billion hits: error %v", err)
+	}
+}

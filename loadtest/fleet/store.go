@@ -1,0 +1,155 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+)
+
+// store is where the fleet counts: one in memory for all aggregators, or a Redis that each has
+// connections of its own to.
+type store struct {
+	memory    *memstore.Store
+	url       string // of Redis
+	namespace string
+	server    *servers.Redis      // if it is ours
+	admin     *redisstore.Store   // to look at it
+	opened    []*redisstore.Store // by the aggregators
+}
+
+func openStore(ctx context.Context, url, namespace string, timeout time.Duration) (*store, error) {
+	s := &store{url: url, namespace: namespace}
+	switch url {
+	case "":
+		s.memory = memstore.New()
+		return s, nil
+	case Embedded:
+		server, err := servers.StartRedis(ctx, servers.RedisOptions{})
+		if err != nil {
+			return nil, err
+		}
+		s.server, s.url = server, server.URL()
+	}
+	admin, err := redisstore.Open(redisstore.Options{URL: s.url, Namespace: namespace, Recall: -1})
+	if err == nil {
+		s.admin = admin
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		err = admin.Client().Ping(ctx).Err()
+	}
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("reach Redis: %w", err)
+	}
+	return s, nil
+}
+
+// forAggregator returns the store as one more aggregator has it.
+func (s *store) forAggregator() (aggregate.Store, error) {
+	if s.memory != nil {
+		return s.memory, nil
+	}
+	own, err := redisstore.Open(redisstore.Options{URL: s.url, Namespace: s.namespace})
+	if err != nil {
+		return nil, err
+	}
+	s.opened = append(s.opened, own)
+	return own, nil
+}
+
+func (s *store) ledger(ctx context.Context) (aggregate.Ledger, error) {
+	if s.memory != nil {
+		return s.memory.Ledger(ctx)
+	}
+	return s.admin.Ledger(ctx)
+}
+
+// kind is its name in the report.
+func (s *store) kind() string {
+	if s.memory != nil {
+		return "memory"
+	}
+	return "redis"
+}
+
+// usage is what a Redis says of itself.
+type usage struct{ calls, memory int64 }
+
+// usage returns what Redis, or all masters of a Cluster, have done and hold; ok is false if there is
+// none, or no answer.
+func (s *store) usage(ctx context.Context) (u usage, ok bool) {
+	if s.memory != nil {
+		return usage{}, false
+	}
+	var mu sync.Mutex
+	err := eachMaster(ctx, s.admin.Client(), func(ctx context.Context, c redis.Cmdable) error {
+		text, err := c.Info(ctx, "everything").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		u.calls += field(text, "total_commands_processed")
+		u.memory += field(text, "used_memory_dataset")
+		return err
+	})
+	return u, err == nil
+}
+
+// field returns a number of Redis' INFO.
+func field(info, name string) int64 {
+	lines := bufio.NewScanner(strings.NewReader(info))
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), name+":"); ok {
+			n, _ := strconv.ParseInt(text, 10, 64) // 0 if there is no such number
+			return n
+		}
+	}
+	return 0
+}
+
+func eachMaster(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.Cmdable) error) error {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return f(ctx, c) })
+	}
+	return f(ctx, client)
+}
+
+// cleanTimeout is how long removing our keys from somebody's Redis may take.
+const cleanTimeout = 10 * time.Second
+
+// close ends the connections. In a Redis that is not ours nothing is left behind.
+func (s *store) close() {
+	for _, own := range s.opened {
+		_ = own.Close()
+	}
+	if s.admin != nil {
+		if s.server == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+			_ = eachMaster(ctx, s.admin.Client(), s.clean) // what stays expires, but for the ledger
+			cancel()
+		}
+		_ = s.admin.Close()
+	}
+	if s.server != nil {
+		_ = s.server.Stop()
+	}
+}
+
+func (s *store) clean(ctx context.Context, c redis.Cmdable) error {
+	keys := c.Scan(ctx, 0, s.namespace+"*", 1000).Iterator()
+	for keys.Next(ctx) {
+		if err := c.Unlink(ctx, keys.Val()).Err(); err != nil {
+			return err
+		}
+	}
+	return keys.Err()
+}

@@ -1,0 +1,135 @@
+package httpload
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// late is from when on a request counts as sent late.
+const late = time.Millisecond
+
+// load is one run under way. The workers share it.
+type load struct {
+	options Options
+	schedule
+	client *http.Client
+	bodies [][]byte
+	start  time.Time
+
+	next atomic.Int64 // the first request that no worker has taken
+	done atomic.Int64 // how many have ended
+
+	firstError sync.Once
+	errorText  string
+}
+
+// outcome is what became of one request.
+type outcome struct {
+	// status is the answer's, or 0 if there was none.
+	status int
+	// lag is how long after it was due the request was sent. It was queued if no worker was free then.
+	lag    time.Duration
+	queued bool
+	// service is the time from sending it to the end of the answer.
+	service time.Duration
+}
+
+// worker takes requests, one after the other, and sends each when it is due, or at once if that is past.
+func (l *load) worker(ctx context.Context, pause pauser, r *record) {
+	for {
+		i := l.next.Add(1) - 1
+		if i >= l.total {
+			return
+		}
+		due := l.start.Add(l.due(i))
+		queued := time.Since(due) > 0
+		if !waitUntil(ctx, due, pause) {
+			return
+		}
+		o, ok := l.send(ctx, l.bodies[l.key(i)], due)
+		if !ok {
+			return
+		}
+		o.queued = queued
+		if i >= l.warm {
+			r.add(o)
+		}
+		l.done.Add(1)
+	}
+}
+
+// send asks once. It is not ok if ctx has ended meanwhile: what then happens says nothing of the server.
+func (l *load) send(ctx context.Context, body []byte, due time.Time) (o outcome, ok bool) {
+	sent := time.Now()
+	o.lag = sent.Sub(due)
+	status, text, err := ask(ctx, l.client, l.options.URL, body)
+	o.service = time.Since(sent)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return o, false
+	case err != nil:
+		l.firstError.Do(func() { l.errorText = err.Error() })
+		// A failure must not make the figures better: refused connections are very fast.
+		o.service = max(o.service, l.options.Timeout)
+		return o, true
+	case !expected(status):
+		l.firstError.Do(func() { l.errorText = describe(status, text) })
+	}
+	o.status = status
+	return o, true
+}
+
+// expected says whether a status is a decision.
+func expected(status int) bool {
+	return status == http.StatusOK || status == http.StatusTooManyRequests
+}
+
+func describe(status int, text string) string {
+	return fmt.Sprintf("answered %d %s: %q", status, http.StatusText(status), text)
+}
+
+// ask posts a question and reads the answer to its end, since otherwise the connection could not be used again. The
+// text is the beginning of an answer that is no decision.
+func ask(ctx context.Context, client *http.Client, url string, body []byte) (status int, text string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	if !expected(response.StatusCode) {
+		const enough = 200
+		start, err := io.ReadAll(io.LimitReader(response.Body, enough))
+		if err != nil {
+			return 0, "", fmt.Errorf("read answer: %w", err)
+		}
+		text = string(bytes.TrimSpace(start))
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return 0, "", fmt.Errorf("read answer: %w", err)
+	}
+	return response.StatusCode, text, nil
+}
+
+// probe asks once whether there is a checker to load.
+func probe(ctx context.Context, client *http.Client, url string, body []byte) error {
+	status, text, err := ask(ctx, client, url, body)
+	if err != nil {
+		return fmt.Errorf("no checker answers: %w; start one: go run ./cmd/checker", err)
+	}
+	if !expected(status) {
+		return fmt.Errorf("%s %s, want 200 or 429: is this a checker's door? Start one: go run ./cmd/checker",
+			url, describe(status, text))
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package httpload
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		change func(*Options)
+		want   string
+	}{
+		{func(o *Options) { o.URL = "" }, `url ""`},
+		{func(o *Options) { o.URL = "127.0.0.1:8080" }, "url"},
+		{func(o *Options) { o.URL = "localhost:8080/v1/check" }, "want one like http://127.0.0.1:8080/v1/check"},
+		{func(o *Options) { o.URL = "nats://127.0.0.1:4222" }, `url "nats:`},
+		{func(o *Options) { o.URL = "http://" }, `url "http://"`},
+		{func(o *Options) { o.URL = "http://:8080/" }, `url "http://:8080/"`},
+		{func(o *Options) { o.URL = "http://a b/" }, "url: "},
+		{func(o *Options) { o.Rate = 0 }, "rate 0: want a number of requests per second above 0"},
+		{func(o *Options) { o.Rate = -1 }, "rate -1"},
+		{func(o *Options) { o.Rate = math.NaN() }, "rate NaN"},
+		{func(o *Options) { o.Rate = math.Inf(1) }, "rate +Inf"},
+		{func(o *Options) { o.Rate = 1e12 }, "at most 1000000000000 requests"},
+		{func(o *Options) { o.Duration = -1 }, "duration -1ns"},
+		{func(o *Options) { o.Warmup = -1 }, "warm-up -1ns"},
+		{func(o *Options) { o.Warmup = math.MaxInt64 }, "warm-up"},
+		{func(o *Options) { o.Timeout = -1 }, "timeout -1ns"},
+		{func(o *Options) { o.Connections = -1 }, "connections -1: want 1 to 10000"},
+		{func(o *Options) { o.Connections = 10_001 }, "connections 10001"},
+		{func(o *Options) { o.Keys = -1 }, "keys -1: want 1 to 1000000"},
+		{func(o *Options) { o.Keys = 1_000_001 }, "keys 1000001"},
+		{func(o *Options) { o.Rule, o.Attributes = "a", map[string]string{"b": "c"} }, "want either"},
+		{func(o *Options) { o.Keys, o.Attributes = 2, map[string]string{"{key}": "c"} }, "no attribute's value has {key}"},
+	}
+	for _, test := range tests {
+		o := Options{URL: "http://127.0.0.1:1/v1/check", Rate: 10}
+		test.change(&o)
+		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v, want %q", o, err, test.want)
+		}
+	}
+}
+
+func TestBodies(t *testing.T) {
+	tests := []struct {
+		options Options
+		want    []string
+	}{
+		{Options{}, []string{`{"attributes":{"user":"user-0"}}`}},
+		{Options{Keys: 2}, []string{`{"attributes":{"user":"user-0"}}`, `{"attributes":{"user":"user-1"}}`}},
+		{Options{Keys: 2, Rule: `a"b`}, []string{`{"key":"user-0","rule":"a\"b"}`, `{"key":"user-1","rule":"a\"b"}`}},
+		{
+			Options{Keys: 2, Attributes: map[string]string{"user": "{key}", "api": "createURL", "path": "/{key}/{key}"}},
+			[]string{
+				`{"attributes":{"api":"createURL","path":"/0/0","user":"0"}}`,
+				`{"attributes":{"api":"createURL","path":"/1/1","user":"1"}}`,
+			},
+		},
+		{Options{Attributes: map[string]string{"ip": "192.0.2.1"}}, []string{`{"attributes":{"ip":"192.0.2.1"}}`}},
+	}
+	for _, test := range tests {
+		bodies, err := options(test.options).bodies()
+		if err != nil || len(bodies) != len(test.want) {
+			t.Fatalf("%+v: %d bodies, %v", test.options, len(bodies), err)
+		}
+		for i, body := range bodies {
+			if string(body) != test.want[i] {
+				t.Errorf("body %s, want %s", body, test.want[i])
+			}
+		}
+	}
+}
+
+func TestSchedule(t *testing.T) {
+	tests := []struct {
+		rate             float64
+		warmup, duration time.Duration
+		warm, total      int64
+	}{
+		{2000, 0, 10 * time.Second, 0, 20_000},
+		{2000, 2 * time.Second, 10 * time.Second, 4000, 24_000},
+		{3, 0, time.Second, 0, 3},
+		{0.1, 0, 10 * time.Second, 0, 1},
+		{0.1, 0, 11 * time.Second, 0, 2},
+		{0.001, 0, time.Second, 0, 1},
+		{0.001, time.Second, time.Second, 1, 2}, // at least one is measured
+		{1000.0 / 3, 0, 3 * time.Second, 0, 1000},
+		{49, time.Second, time.Second, 49, 98},
+		{1e9, 0, time.Second, 0, 1e9},
+	}
+	for _, test := range tests {
+		s := newSchedule(options(Options{Rate: test.rate, Warmup: test.warmup, Duration: test.duration}))
+		if s.warm != test.warm || s.total != test.total {
+			t.Errorf("%v per second: %d, %d; want %d, %d", test.rate, s.warm, s.total, test.warm, test.total)
+		}
+		if s.due(0) != 0 || s.warm > 0 && s.due(s.warm-1) >= test.warmup {
+			t.Errorf("%v per second: due at %v and %v", test.rate, s.due(0), s.due(s.warm-1))
+		}
+	}
+	s := newSchedule(options(Options{Rate: 3, Duration: time.Second}))
+	if got := []time.Duration{s.due(1), s.due(2), s.due(3), s.due(3_000_000)}; got[0] != 333_333_333 || got[1] != 666_666_666 ||
+		got[2] != time.Second || got[3] != 1_000_000*time.Second { // no error adds up
+		t.Errorf("due at %v", got)
+	}
+}
+
+// Keys come by random, evenly, and the same by one seed.
+func TestKeys(t *testing.T) {
+	s := newSchedule(options(Options{Rate: 1, Keys: 10, Seed: 1}))
+	other := newSchedule(options(Options{Rate: 1, Keys: 10, Seed: 2}))
+	var counts [10]int
+	same := 0
+	for i := range int64(10_000) {
+		counts[s.key(i)]++
+		if s.key(i) != s.key(i) {
+			t.Fatal("one request, two keys")
+		}
+		if s.key(i) == other.key(i) {
+			same++
+		}
+	}
+	for _, count := range counts { // 1000 each, with a deviation of 30
+		if count < 850 || count > 1150 {
+			t.Errorf("the keys come %v times", counts)
+		}
+	}
+	if same > 1300 {
+		t.Errorf("two seeds agree in %d of 10000 keys", same)
+	}
+}

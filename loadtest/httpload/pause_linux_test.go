@@ -1,0 +1,28 @@
+package httpload
+
+import (
+	"testing"
+	"time"
+)
+
+// The kernel's timer is there, is waited for as a connection is, and is never early.
+func TestPause(t *testing.T) {
+	pause := newPause()
+	defer pause.close()
+	timer, ok := pause.(*timerFile)
+	if !ok {
+		t.Fatalf("the pauser is a %T", pause)
+	}
+	if err := timer.file.SetReadDeadline(time.Time{}); err != nil {
+		t.Errorf("the runtime's poller does not know the timer: %v", err)
+	}
+	for _, d := range []time.Duration{1, time.Microsecond, 100 * time.Microsecond, 1500 * time.Microsecond, 5 * time.Millisecond} {
+		for range 5 {
+			began := time.Now()
+			pause.pause(d)
+			if took := time.Since(began); took < d {
+				t.Errorf("%v took %v", d, took)
+			}
+		}
+	}
+}

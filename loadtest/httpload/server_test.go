@@ -1,0 +1,246 @@
+package httpload
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// serve starts a real server for the length of a test, and counts its connections.
+func serve(t *testing.T, handler http.HandlerFunc) (url string, connections *atomic.Int64) {
+	t.Helper()
+	connections = new(atomic.Int64)
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL + door.Path, connections
+}
+
+// Every request is sent once, with the body that the seed says, over no more connections than asked for.
+func TestEveryRequestIsSentOnce(t *testing.T) {
+	var mu sync.Mutex
+	got := make(map[string]int)
+	url, connections := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got[string(body)]++
+		if err != nil || r.Method != http.MethodPost || r.URL.Path != door.Path || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s %v, %v", r.Method, r.URL, r.Header, err)
+		}
+		io.WriteString(w, strings.Repeat("x", 10_000)) // has to be drained, or the connection is lost
+	})
+	o := Options{
+		URL: url, Rate: 2000, Warmup: 100 * time.Millisecond, Duration: 400 * time.Millisecond,
+		Connections: 8, Keys: 50, Seed: 4,
+	}
+	var last, total int64
+	r, err := Run(t.Context(), o, func(d, n int64) {
+		if d < last || d > n {
+			t.Errorf("progress %d of %d after %d", d, n, last)
+		}
+		last, total = d, n
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o = o.withDefaults()
+	bodies, err := o.bodies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{string(bodies[0]): 1} // the probe
+	s := newSchedule(o)
+	for i := range s.total {
+		want[string(bodies[s.key(i)])]++
+	}
+	for body, n := range want {
+		if got[body] != n {
+			t.Errorf("%d requests with %s, want %d", got[body], body, n)
+		}
+	}
+	if len(want) != o.Keys || len(got) != o.Keys {
+		t.Errorf("%d bodies of %d, want %d", len(got), len(want), o.Keys)
+	}
+	if r.Sent != 800 || r.OK200 != 800 || last != 1000 || total != 1000 || r.Interrupted || r.Unanswered != 0 {
+		t.Errorf("progress %d of %d, result %+v", last, total, r)
+	}
+	if n := connections.Load(); n > int64(o.Connections) {
+		t.Errorf("%d connections, want %d at most", n, o.Connections)
+	}
+	if r.Achieved <= 0 || r.Achieved > o.Rate || r.Latency.P50 < r.Service.P50 || r.Service.P50 <= 0 {
+		t.Errorf("result %+v", r)
+	}
+}
+
+// A stall of 300 ms, as a real server has it: whatever becomes due in its first 200 ms is answered 100 ms late or more.
+// This is so on any machine, however slow, since no handler gets the lock before the stall is over.
+func TestStallOfServer(t *testing.T) {
+	const (
+		rate  = 500
+		stall = 300 * time.Millisecond
+	)
+	var lock sync.Mutex
+	requests := 0
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		lock.Lock()
+		defer lock.Unlock()
+		if requests++; requests == 100 {
+			time.Sleep(stall) // this is the stall, not a wait for something
+		}
+	})
+	o := Options{URL: url, Rate: rate, Duration: 1500 * time.Millisecond, Connections: 4}.withDefaults()
+	r, latency, service := measure(t, o, newTransport(o), newPause)
+	held, sent := atLeast(latency, 100*time.Millisecond), atLeast(service, 100*time.Millisecond)
+	if want := int64(rate*(stall-100*time.Millisecond).Seconds()) - 1; held < want {
+		t.Errorf("%d requests took 100 ms or more since they were due, want %d", held, want)
+	}
+	// What counts from the sending sees the stall once for each connection.
+	if sent < 1 || sent > held/5 {
+		t.Errorf("%d requests took 100 ms or more since they were sent, %d since they were due", sent, held)
+	}
+	if r.Sent != 750 || r.OK200 != 750 || r.Queued < held/2 || r.Late < r.Queued {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Answers are counted by status, and what has none as an error, without a retry.
+func TestCounts(t *testing.T) {
+	var requests atomic.Int64
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch n := requests.Add(1); {
+		case n == 1 || n%5 == 0: // the first is the probe
+		case n%5 == 1:
+			w.WriteHeader(http.StatusTooManyRequests)
+		case n%5 == 2:
+			http.Error(w, "come back later", http.StatusServiceUnavailable)
+		case n%5 == 3:
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		default:
+			panic(http.ErrAbortHandler)
+		}
+	})
+	o := Options{URL: url, Rate: 1000, Duration: 500 * time.Millisecond, Connections: 1}
+	r, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if requests.Load() != 501 {
+		t.Errorf("the server had %d requests, want 500 and the probe", requests.Load())
+	}
+	if r.Sent != 500 || r.OK200 != 100 || r.Limited429 != 100 || len(r.Other) != 2 || r.Other[503] != 100 || r.Other[302] != 100 ||
+		r.Errors != 100 {
+		t.Errorf("%+v", r)
+	}
+	if want := `answered 503 Service Unavailable: "come back later"`; r.FirstError != want {
+		t.Errorf("first error %s, want %s", r.FirstError, want)
+	}
+	if r.Latency.P75 >= 5*time.Second || r.Latency.P90 < 5*time.Second || r.Service.P90 < 5*time.Second {
+		t.Errorf("a fifth of the requests counts as 5 s: %+v, %+v", r.Latency, r.Service)
+	}
+}
+
+// The checker's own door understands what is sent, by rule and by attributes, and limits each key.
+func TestDoor(t *testing.T) {
+	set, err := rules.Parse([]byte(`
+rules:
+  - name: per-user
+    key: [user]
+    limit: 5/week
+    algorithm: fixed_window
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []Options{{Rule: "per-user"}, {Attributes: map[string]string{"user": "<{key}>", "api": "x"}}, {}} {
+		checker, err := check.New(check.Options{Rules: set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		url, _ := serve(t, door.New(checker).ServeHTTP)
+		o.URL, o.Rate, o.Duration, o.Keys = url, 500, 200*time.Millisecond, 2
+		r, err := Run(t.Context(), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.OK200 != 2*5-1 || r.Limited429 != 91 || r.Sent != 100 { // the probe took one
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// Without a checker there is no load, but advice.
+func TestNoChecker(t *testing.T) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	answer := func(status int, text string) string {
+		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/v2/check")
+			w.WriteHeader(status)
+			io.WriteString(w, text)
+		})
+		return url
+	}
+	broken, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "half")
+	})
+	tests := []struct{ url, want string }{
+		{closed.URL, "connection refused"},
+		{answer(404, "404 page not found\n"), `answered 404 Not Found: "404 page not found"`},
+		{answer(400, `{"error":"there is no such rule"}`), "there is no such rule"},
+		{answer(301, ""), "answered 301"},
+		{answer(204, ""), "answered 204"},
+		{answer(500, strings.Repeat("x", 100_000)), "answered 500"},
+		{broken, "unexpected EOF"},
+	}
+	for _, test := range tests {
+		called := false
+		_, err := Run(t.Context(), Options{URL: test.url, Rate: 1000}, func(int64, int64) { called = true })
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "start one: go run ./cmd/checker") &&
+			!strings.Contains(err.Error(), "Start one: go run ./cmd/checker") {
+			t.Errorf("%v, want %q and what to start", err, test.want)
+		}
+		if called || err != nil && len(err.Error()) > 500 {
+			t.Errorf("loaded: %v, error %v", called, err)
+		}
+	}
+}
+
+// An interrupted run says at once what it has, however long the server holds on to what is under way.
+func TestInterruptRealServer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var requests atomic.Int64
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client has gone
+		if requests.Add(1) <= 101 {
+			return
+		}
+		cancel()
+		<-r.Context().Done()
+	})
+	r, err := Run(ctx, Options{URL: url, Rate: 1000, Duration: time.Hour, Timeout: time.Hour}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Interrupted || r.Sent < 90 || r.Sent > 100 || r.OK200 != r.Sent || r.Errors != 0 || r.Unanswered < 1 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/loadtest/fleet"
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/sim"
+)
+
+const runSummary = `Puts load on a live fleet: real checkers with connections of their own, NATS and aggregators, all in this
+process unless --nats and --redis name servers. Scenarios are built in (loadtest scenarios lists them; all runs
+them all) or YAML files. What a scenario says itself beats the defaults below; a flag that is given beats both.`
+
+// servers are the flags of a live fleet.
+type liveServers struct{ nats, redis string }
+
+func (l *liveServers) add(s *flags.Set) {
+	flags.Add(s, &l.nats, "nats", "URL", "NATS to use; without it, one within this process", flags.NATS)
+	flags.Add(s, &l.redis, "redis", "URL", "Redis to count in, or embedded for a private redis-server; without it, this process' memory", flags.Text)
+}
+
+func runLive(ctx context.Context, c call) error {
+	o := defaultSettings()
+	var l liveServers
+	var names []string
+	s := newFlags("run", runSummary)
+	s.Arguments(&names, "[SCENARIO…]")
+	o.add(s)
+	l.add(s)
+	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
+		return err
+	}
+	list, err := o.scenarios(names)
+	if err != nil {
+		return err
+	}
+	return runList(ctx, c, &o, list, l.run(c, &o))
+}
+
+// runner runs one scenario.
+type runner func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error)
+
+// run returns a runner on a live fleet.
+func (l *liveServers) run(c call, o *settings) runner {
+	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
+		return fleet.Run(ctx, sc, fleet.Options{
+			NATS: l.nats, Redis: l.redis, Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Log: log, Progress: progress,
+		})
+	}
+}
+
+// runList runs scenarios one after the other, and reports on all that were run, whatever happens to
+// the next.
+func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario, run runner) error {
+	if err := o.output.check(); err != nil {
+		return err
+	}
+	var runs []result.Run
+	var failed error
+	for i := range list {
+		r, err := runOne(ctx, c, o, &list[i], run)
+		if err != nil {
+			failed = fmt.Errorf("scenario %s: %w", list[i].Title(), err)
+			break
+		}
+		runs = append(runs, r)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	err := errors.Join(o.output.write(runs, c.stdout, c.stderr), failed)
+	for _, r := range runs {
+		if !r.Conservation.Holds {
+			err = errors.Join(err, errConserved)
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return errors.Join(errInterrupted, err)
+	}
+	return err
+}
+
+func runOne(ctx context.Context, c call, o *settings, sc *scenario.Scenario, run runner) (result.Run, error) {
+	bar := newBar(c.stderr, describe(sc))
+	r, err := run(ctx, sc, bar.at)
+	bar.end()
+	if err != nil || o.noSweep || ctx.Err() != nil {
+		return r, err
+	}
+	bar = newBar(c.stderr, sc.Title()+": simulating other flush intervals")
+	r.Sweep = sweep(ctx, sc, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter, Progress: bar.at})
+	bar.end()
+	return r, nil
+}
+
+// describe says in a line what is being run.
+func describe(sc *scenario.Scenario) string {
+	return fmt.Sprintf("%s: %d checkers, %v after %v of warm-up",
+		sc.Title(), sc.Checkers, sc.Duration.Round(time.Millisecond), sc.Warmup)
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/httpload"
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+)
+
+// screen is a stderr that can be looked at while it is written.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// invoke runs the command.
+func invoke(ctx context.Context, args ...string) (status int, stdout, stderr string) {
+	var out bytes.Buffer
+	var errs screen
+	status = run(ctx, args, func(string) string { return "" }, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+func TestUsage(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none", "x.html")
+	for _, test := range []struct {
+		args   string
+		reason string
+	}{
+		{"dance", `"dance": no such subcommand`},
+		{"run dance", `scenario "dance": want a file, all, or one of steady, surge`},
+		{"run ./dance.yaml", "no such file"},
+		{"run --limit 0", "--limit"},
+		{"run --load -1", "--load"},
+		{"run --window 1500us", "scenario steady:"},
+		{"run --window 10ms --buckets 3", "scenario steady:"},
+		{"run --loss 0.5", "unknown flag --loss"},
+		{"run --html " + missing, "there is no directory"},
+		{"run --nats http://x", "--nats"},
+		{"sim --redis embedded", "unknown flag --redis"},
+		{"sim --loss 2", "--loss"},
+		{"sim --partition 3", `--partition: "3": want checkers@from+for`},
+		{"sim --partition 0@1s+1s", "--partition"},
+		{"sim --partition 1@1s+0s", "--partition"},
+		{"sim --checkers 10001", "--checkers"},
+		{"replay", "0 files: want one access log"},
+		{"replay a b", "2 files"},
+		{"replay " + missing, "none"},
+		{"replay --route hop:1s x", "--route"},
+		{"sim replay --route skew x", "--route"},
+		{"http --rate 0", "--rate"},
+		{"scenarios x", `argument "x"`},
+		{"peers x", `argument "x"`},
+		{"--limit 0", "--limit"},
+	} {
+		status, stdout, stderr := invoke(t.Context(), strings.Fields(test.args)...)
+		if status != 2 || stdout != "" || !strings.Contains(stderr, test.reason) || !strings.Contains(stderr, "lists the") {
+			t.Errorf("%s: status %d, printed %q and %q; want 2 and …%s…", test.args, status, stdout, stderr, test.reason)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"help": "sim [SCENARIO…|replay FILE]", "--help": "Usage: loadtest", "-h": "Usage: loadtest",
+		"run --help": "OFFPATH_LOADTEST_LIMIT; default 1000", "sim --help": "--partition", "sim replay --help": "--max-gap",
+		"replay --help": "--speed", "http --help": "--connections", "peers --help": "--bench", "scenarios": "published-b ",
+	} {
+		status, stdout, stderr := invoke(t.Context(), strings.Fields(args)...)
+		if status != 0 || stderr != "" || !strings.Contains(stdout, want) {
+			t.Errorf("%s: status %d, %q; printed %q, want …%s…", args, status, stderr, stdout, want)
+		}
+	}
+}
+
+// TestDaemonsSettingsAreNotOurs: what names a production fleet's NATS must not draw load on it.
+func TestDaemonsSettingsAreNotOurs(t *testing.T) {
+	var out bytes.Buffer
+	var errs screen
+	getenv := func(name string) string {
+		return map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1", "OFFPATH_LOADTEST_LIMIT": "77"}[name]
+	}
+	status := run(t.Context(), []string{"run", "--html=", "--json=-", "--no-sweep", "--duration", "200ms", "--window", "100ms"}, getenv, &out, &errs)
+	if f := read(t, out.Bytes()); status != 0 || f.Runs[0].Params.Limit != 77 {
+		t.Errorf("status %d: %s", status, &errs)
+	}
+}
+
+func read(t *testing.T, text []byte) (f result.File) {
+	t.Helper()
+	if err := json.Unmarshal(text, &f); err != nil || len(f.Runs) == 0 {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return f
+}
+
+// fields that everybody's scripts may rely on, in a run and in its parts.
+var fields = map[string][]string{
+	"": {
+		"scenario", "params", "hits", "admitted", "denied", "oracle_admitted", "over_worst_window", "over_total",
+		"wrong_allow_share", "false_denial_share", "decision_ns", "decisions_per_second", "refresh_lag_ms",
+		"reports_per_1000_hits", "report_bytes_per_1000_hits", "store_commands_per_1000_hits", "conservation",
+	},
+	"decision_ns":    {"p50", "p90", "p99", "p999", "max"},
+	"refresh_lag_ms": {"p50", "p99"},
+	"conservation":   {"admitted", "stored"},
+}
+
+func holdsFields(t *testing.T, text []byte) {
+	t.Helper()
+	var f struct {
+		Version, Machine any
+		Runs             []map[string]any
+	}
+	if err := json.Unmarshal(text, &f); err != nil || f.Version == nil || f.Machine == nil || len(f.Runs) == 0 {
+		t.Fatalf("%v in %s", err, text)
+	}
+	for _, r := range f.Runs {
+		for part, names := range fields {
+			holder := r
+			if part != "" {
+				holder, _ = r[part].(map[string]any)
+			}
+			for _, name := range names {
+				if _, ok := holder[name]; !ok {
+					t.Errorf("%v: there is no %s %s", r["scenario"], part, name)
+				}
+			}
+		}
+	}
+}
+
+// TestRun: the whole way, from the arguments to the table and both files.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	page, figures := filepath.Join(dir, "x.html"), filepath.Join(dir, "x.json")
+	status, stdout, stderr := invoke(t.Context(), "hop", "steady")
+	if status != 2 {
+		t.Errorf("scenarios without run: status %d, %q, %q", status, stdout, stderr)
+	}
+	status, stdout, stderr = invoke(t.Context(), "run", "hop", "--duration", "1s", "steady", "--html", page, "--json", figures, "--seed", "4")
+	if status != 0 || !strings.Contains(stderr, "hop: 8 checkers, 1s after 2s of warm-up") || !strings.Contains(stderr, page) {
+		t.Fatalf("status %d, printed %q", status, stderr)
+	}
+	for _, want := range []string{"hop", "steady", "holds"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the table does not say %q:\n%s", want, stdout)
+		}
+	}
+	text, err := os.ReadFile(figures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holdsFields(t, text)
+	f := read(t, text)
+	if len(f.Runs) != 2 || f.Runs[1].Scenario != "steady" || f.Runs[1].Params.Seed != 4 || len(f.Runs[0].Sweep) != len(sweepFlushes) || f.Machine.Cores < 1 {
+		t.Errorf("%d runs, the second is of %s: %+v", len(f.Runs), f.Runs[1].Scenario, f.Runs[1].Params)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !bytes.Contains(html, []byte("steady")) {
+		t.Errorf("error %v, a page of %d bytes", err, len(html))
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestSimulationIsReproducible: two calls print the same, byte by byte.
+func TestSimulationIsReproducible(t *testing.T) {
+	args := []string{"sim", "steady", "published-b", "--duration", "2s", "--html=", "--json=-", "--loss", "0.02", "--delay", "1ms", "--skew", "50ms", "--partition", "1@500ms+500ms"}
+	status, one, stderr := invoke(t.Context(), args...)
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	holdsFields(t, []byte(one))
+	if _, two, _ := invoke(t.Context(), args...); one != two {
+		t.Error("the same call prints other figures")
+	}
+	if _, other, _ := invoke(t.Context(), append(args, "--seed", "2")...); one == other {
+		t.Error("another seed prints the same figures")
+	}
+}
+
+const sample = "accesslog/testdata/sample.log"
+
+// TestReplay: the same log simulated at its own speed and live at a higher one.
+func TestReplay(t *testing.T) {
+	status, stdout, stderr := invoke(t.Context(), "sim", "replay", sample, "--json=-", "--html=", "--no-sweep", "--checkers", "2", "--route", "hash")
+	if status != 0 || !strings.Contains(stderr, "lines are no entries") {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	f := read(t, []byte(stdout))
+	if len(f.Runs) != 2 || f.Runs[0].Params.Limit != 10 || f.Runs[1].Params.Limit != 30 || f.Runs[0].Params.WindowMS != 60_000 || f.Runs[0].Params.Speed != 1 {
+		t.Fatalf("%d runs: %+v", len(f.Runs), f.Runs[0].Params)
+	}
+	hits := f.Runs[0].Hits
+	for _, r := range f.Runs { // by address, so that one checker gets all of an address: nothing is lost by distribution
+		if r.Hits != hits || hits < 10 || r.Admitted != r.OracleAdmitted || r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 {
+			t.Errorf("%s: %d hits of %d, %d admitted, the oracle %d; %+v", r.Variant, r.Hits, hits, r.Admitted, r.OracleAdmitted, r.Accuracy)
+		}
+	}
+
+	status, stdout, stderr = invoke(t.Context(), "replay", sample, "--json=-", "--html=", "--no-sweep", "--limit", "3", "--max-gap", "1s", "--speed", "100")
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	r := read(t, []byte(stdout)).Runs[0]
+	if r.Hits != hits || r.Params.Limit != 3 || r.Params.WindowMS != 600 || r.Params.Speed != 100 || r.Mode != result.Live {
+		t.Errorf("%d hits of %d; %+v", r.Hits, hits, r.Params)
+	}
+}
+
+func TestScaled(t *testing.T) {
+	for _, test := range []struct {
+		length    time.Duration
+		buckets   int
+		speed     float64
+		short     time.Duration
+		realSpeed float64
+	}{
+		{time.Minute, 1, 1, time.Minute, 1},
+		{time.Minute, 1, 100, 600 * time.Millisecond, 100},
+		{time.Minute, 1, 397, 151 * time.Millisecond, 60_000.0 / 151},
+		{time.Minute, 60, 397, 180 * time.Millisecond, 60_000.0 / 180},
+		{time.Second, 1, 1e9, time.Millisecond, 1000},
+	} {
+		short, speed := scaled(test.length, test.buckets, test.speed)
+		if short != test.short || speed != test.realSpeed {
+			t.Errorf("%v in %d buckets at %v: %v at %v; want %v at %v", test.length, test.buckets, test.speed, short, speed, test.short, test.realSpeed)
+		}
+	}
+}
+
+func TestBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Minute: "1m", time.Hour: "1h", 90 * time.Second: "1m30s", time.Second: "1s", 61 * time.Minute: "1h1m", 150 * time.Millisecond: "150ms",
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}
+
+// TestHTTP: against something that answers as a checker does.
+func TestHTTP(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1)%2 == 0 {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+	status, stdout, stderr := invoke(t.Context(), "http", "--url", server.URL+"/v1/check", "--rate", "500", "--duration", "400ms", "--warmup", "0s", "--json", "-")
+	var r httpload.Result
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 {
+		t.Fatalf("status %d, error %v: %s", status, err, stderr)
+	}
+	if r.Sent != 200 || r.OK200 == 0 || r.Limited429 == 0 || r.Latency.P9999 < r.Latency.P50 || r.Latency.P50 <= 0 {
+		t.Errorf("got %+v", r)
+	}
+	server.Close()
+	if status, _, stderr = invoke(t.Context(), "http", "--url", server.URL+"/v1/check"); status != 1 || !strings.Contains(stderr, "go run ./cmd/checker") {
+		t.Errorf("nobody there: status %d, %q", status, stderr)
+	}
+}
+
+// TestInterrupt: Ctrl-C in the middle of a run still prints what was measured.
+func TestInterrupt(t *testing.T) {
+	for _, args := range [][]string{
+		{"run", "steady", "surge", "--duration", "1h", "--load", "0.3", "--html="},
+		{"sim", "steady", "surge", "--duration", "8000h", "--html="},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var out bytes.Buffer
+		var errs screen
+		done := make(chan int)
+		go func() { done <- run(ctx, args, func(string) string { return "" }, &out, &errs) }()
+		for !strings.Contains(errs.String(), "steady") {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(3 * time.Second) // so that there is something to tell; how much does not matter
+		cancel()
+		if status := <-done; status != 130 || !strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("%v: status %d, printed %q", args, status, &errs)
+		}
+		if !strings.Contains(out.String(), "steady") || !strings.Contains(out.String(), "holds") || strings.Contains(out.String(), "surge") {
+			t.Errorf("%v: printed %q", args, &out)
+		}
+	}
+}
+
+// TestLostHits: if a hit is lost or counted twice the command says so and fails.
+func TestLostHits(t *testing.T) {
+	var out bytes.Buffer
+	var errs screen
+	o := defaultSettings()
+	o.html, o.noSweep = "", true
+	list, _ := scenario.Builtin("steady", scenario.Settings{})
+	lossy := func(context.Context, *scenario.Scenario, func(done, all time.Duration)) (result.Run, error) {
+		r := result.Run{Scenario: "steady", Conservation: result.Conservation{Admitted: 10, Charged: 10, Counted: 9}}
+		r.Conservation.Check()
+		return r, nil
+	}
+	err := runList(t.Context(), call{nil, nil, &out, &errs}, &o, list, lossy)
+	if status(err, "run", &errs) != 1 || !strings.Contains(errs.String(), "charged ≠") || strings.Contains(out.String(), "holds") && !strings.Contains(out.String(), "not") {
+		t.Errorf("error %v, printed %q and %q", err, &out, &errs)
+	}
+}

@@ -1,0 +1,162 @@
+package oracle
+
+import (
+	"math"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Options make a Judge.
+type Options struct {
+	Rules []rules.Rule
+	// From and To are the measured part, in Unix nanoseconds. Hits before and after it are counted,
+	// since they are in the windows of others, but are in no figure.
+	From, To int64
+	// Steps is into how many the timeline is cut; 0 for none.
+	Steps int
+}
+
+// Verdict is what a Judge found in the measured part.
+type Verdict struct {
+	Hits, Admitted, OracleAdmitted, Keys int64
+	// Worst is the largest value of the rule's own count of all admitted hits ÷ limit − 1, over time
+	// and keys; −1 if nothing was admitted. RollingWorst is that of the true rolling count, of any
+	// stretch of one window's length.
+	Worst, RollingWorst             float64
+	OracleWorst, OracleRollingWorst float64
+	// Hits that were wrongly decided: by more than the band, and at all.
+	WrongAllow, FalseDenial           int64
+	WrongAllowExact, FalseDenialExact int64
+	// Timeline holds, per step, the largest count of any key at any moment of it ÷ its limit.
+	Timeline, OracleTimeline []float64
+}
+
+// Judge compares decisions with what would have been right. It is for one goroutine.
+type Judge struct {
+	o        Options
+	limits   []limit
+	keys     []*keyState
+	timeline timeline
+	v        Verdict
+}
+
+// limit is what the judge needs of a rule.
+type limit struct {
+	shape window.Shape
+	limit int64
+	band  int64
+}
+
+// Band is by how much a count may be off before a decision by it is called wrong: at saturation one
+// count either way flips every decision, so a band of nothing measures noise.
+func Band(limit int64) int64 {
+	return max(1, int64(math.Round(0.02*float64(limit))))
+}
+
+// keyState is what is known of one key.
+type keyState struct {
+	rule                       int
+	measured                   bool
+	ours, oracle               counter
+	oursRolling, oracleRolling rolling
+	watched                    bool
+}
+
+// New returns a Judge.
+func New(o Options) *Judge {
+	j := &Judge{o: o, v: Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}}
+	for _, r := range o.Rules {
+		j.limits = append(j.limits, limit{r.Window, r.Limit, Band(r.Limit)})
+	}
+	j.timeline.init(o)
+	return j
+}
+
+// Hit takes in one hit, at a time in Unix nanoseconds not before that of the hit before: for which
+// key (a number, always under the same rule), and what was decided. It returns the rule's own count of
+// admitted hits of that key, this one included if it was.
+func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
+	for int(key) >= len(j.keys) {
+		j.keys = append(j.keys, nil)
+	}
+	k := j.keys[key]
+	if k == nil {
+		k = &keyState{rule: rule}
+		j.keys[key] = k
+	}
+	l := &j.limits[rule]
+	measured := now >= j.o.From && now < j.o.To
+	if measured {
+		j.timeline.moveTo(now, j)
+		j.judge(k, l, now, allowed)
+	}
+	oracleAllowed := k.oracle.admit(l.shape, l.limit, now)
+	if oracleAllowed {
+		j.count(&k.oracle, &k.oracleRolling, l, now, measured, &j.v.OracleWorst, &j.v.OracleRollingWorst)
+	}
+	if allowed {
+		k.ours.at(l.shape, now)[0]++
+		j.count(&k.ours, &k.oursRolling, l, now, measured, &j.v.Worst, &j.v.RollingWorst)
+	}
+	ours := l.shape.Count(k.ours.at(l.shape, now), now)
+	if measured {
+		j.tally(k, allowed, oracleAllowed)
+		j.timeline.note(key, k, ours/float64(l.limit), l.shape.Count(k.oracle.at(l.shape, now), now)/float64(l.limit))
+	}
+	return ours
+}
+
+// judge holds a decision against the truth before it.
+func (j *Judge) judge(k *keyState, l *limit, now int64, allowed bool) {
+	counts := k.ours.at(l.shape, now)
+	if allowed {
+		count := l.shape.Count(counts, now)
+		if count >= float64(l.limit) {
+			j.v.WrongAllowExact++
+		}
+		if count >= float64(l.limit+l.band) {
+			j.v.WrongAllow++
+		}
+		return
+	}
+	if l.shape.Remaining(counts, l.limit, now) >= 1 {
+		j.v.FalseDenialExact++
+	}
+	if l.limit > l.band && l.shape.Remaining(counts, l.limit-l.band, now) >= 1 {
+		j.v.FalseDenial++
+	}
+}
+
+// count notes a hit that has just been admitted, and how high that takes its key.
+func (j *Judge) count(c *counter, r *rolling, l *limit, now int64, measured bool, worst, rollingWorst *float64) {
+	rolled := r.add(now, int64(l.shape.Length))
+	if measured {
+		*worst = max(*worst, l.shape.Count(c.at(l.shape, now), now)/float64(l.limit)-1)
+		*rollingWorst = max(*rollingWorst, float64(rolled)/float64(l.limit)-1)
+	}
+}
+
+func (j *Judge) tally(k *keyState, allowed, oracleAllowed bool) {
+	j.v.Hits++
+	if allowed {
+		j.v.Admitted++
+	}
+	if oracleAllowed {
+		j.v.OracleAdmitted++
+	}
+	if !k.measured {
+		k.measured = true
+		j.v.Keys++
+	}
+}
+
+// Limit returns the limit of a rule, by its index.
+func (j *Judge) Limit(rule int) int64 { return j.limits[rule].limit }
+
+// Verdict ends the measured part at a time, in Unix nanoseconds, and returns what was found.
+func (j *Judge) Verdict(end int64) Verdict {
+	j.timeline.moveTo(min(end, j.o.To-1), j)
+	j.v.Timeline, j.v.OracleTimeline = j.timeline.ours, j.timeline.oracle
+	return j.v
+}

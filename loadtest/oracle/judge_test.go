@@ -1,0 +1,272 @@
+package oracle
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+const ms = int64(time.Millisecond)
+
+// noon is the beginning of a window of any length.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
+
+func rule(limit int64, length time.Duration, buckets int, fixed bool) rules.Rule {
+	return rules.Rule{Name: "r", Key: []string{"k"}, Limit: limit, Window: window.Shape{Length: length, Buckets: buckets, Fixed: fixed}}
+}
+
+// step is some hits at one moment that were all decided alike, and what is known after them.
+type step struct {
+	at      time.Duration
+	hits    int
+	allowed bool
+	count   float64 // the rule's own count of admitted hits
+	why     string
+}
+
+func TestJudge(t *testing.T) {
+	second := time.Second
+	tests := []struct {
+		name  string
+		rule  rules.Rule
+		from  time.Duration
+		steps []step
+		want  Verdict
+	}{
+		{
+			"a fixed window, let through without end", rule(2, second, 1, true), 0,
+			[]step{
+				{0, 2, true, 2, "these fit"},
+				{100 * time.Millisecond, 1, true, 3, "wrong, but only by 1, which is the band"},
+				{200 * time.Millisecond, 1, true, 4, "wrong"},
+				{second, 1, true, 1, "a new window"},
+			},
+			Verdict{
+				Hits: 5, Admitted: 5, OracleAdmitted: 3, Keys: 1, Worst: 1, OracleWorst: 0,
+				RollingWorst: 1, // 4 from 0 to 0.2; the one at 1 s is 1 s after the first two
+				WrongAllow:   1, WrongAllowExact: 2,
+			},
+		},
+		{
+			"denied for no reason", rule(100, second, 1, false), 0,
+			[]step{
+				{0, 97, true, 97, "these fit"},
+				{10 * time.Millisecond, 1, false, 97, "98 are within the band of 2 below 100"},
+				{20 * time.Millisecond, 1, true, 98, "fits"},
+				{30 * time.Millisecond, 1, false, 98, "99 fits, but is in the band"},
+				{40 * time.Millisecond, 2, true, 100, "these fit"},
+				{50 * time.Millisecond, 5, false, 100, "right"},
+				// 0.51 of the next second: 100 × 0.49 = 49 are left of the first.
+				{1510 * time.Millisecond, 3, false, 49, "wrong: half is free"},
+			},
+			Verdict{
+				Hits: 110, Admitted: 100, OracleAdmitted: 103, Keys: 1, Worst: 0, OracleWorst: 0,
+				RollingWorst: 0, OracleRollingWorst: 0, FalseDenial: 4, FalseDenialExact: 5,
+			},
+		},
+		{
+			"a sliding window weighs the one before", rule(10, second, 1, false), 0,
+			[]step{
+				{900 * time.Millisecond, 10, true, 10, "these fit"},
+				{1500 * time.Millisecond, 5, true, 10, "half of the 10 have left"},
+				{1500 * time.Millisecond, 1, false, 10, "right"},
+			},
+			Verdict{
+				Hits: 16, Admitted: 15, OracleAdmitted: 15, Keys: 1, Worst: 0, OracleWorst: 0,
+				RollingWorst: 0.5, OracleRollingWorst: 0.5, // 15 between 0.9 and 1.5 s: what two counters cannot see
+			},
+		},
+		{
+			"the warm-up counts, but in no figure", rule(10, second, 1, true), 500 * time.Millisecond,
+			[]step{
+				{100 * time.Millisecond, 20, true, 20, "warm-up"},
+				{600 * time.Millisecond, 1, false, 20, "right"},
+				{700 * time.Millisecond, 1, true, 21, "wrong"},
+			},
+			Verdict{
+				Hits: 2, Admitted: 1, OracleAdmitted: 0, Keys: 1, Worst: 1.1, OracleWorst: -1,
+				RollingWorst: 1.1, OracleRollingWorst: -1, WrongAllow: 1, WrongAllowExact: 1,
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			j := New(Options{Rules: []rules.Rule{test.rule}, From: noon + int64(test.from), To: noon + int64(time.Hour)})
+			for _, s := range test.steps {
+				var count float64
+				for range s.hits {
+					count = j.Hit(noon+int64(s.at), 0, 0, s.allowed)
+				}
+				if math.Abs(count-s.count) > 1e-9 {
+					t.Fatalf("after %v (%s) the count is %v, want %v", s.at, s.why, count, s.count)
+				}
+			}
+			got := j.Verdict(noon + int64(time.Hour))
+			got.Timeline, got.OracleTimeline = nil, nil
+			if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", test.want) {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestJudgeAgainstDefinitions: random hits and decisions, and every figure once more as it is defined,
+// from the list of all hits, without keeping counts.
+func TestJudgeAgainstDefinitions(t *testing.T) {
+	shapes := []rules.Rule{
+		rule(5, time.Second, 1, false), rule(5, time.Second, 1, true), rule(30, 2*time.Second, 4, false),
+		rule(200, time.Second, 10, false), rule(1, 100*time.Millisecond, 1, false),
+	}
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		one := shapes[seed%uint64(len(shapes))]
+		from := noon + 300*ms
+		j := New(Options{Rules: []rules.Rule{one}, From: from, To: noon + int64(time.Minute)})
+		d := definitions{rule: one}
+		want := Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}
+		keys := make(map[int32]bool)
+		now := noon + r.Int64N(int64(time.Second))
+		for range 600 {
+			now += int64(r.ExpFloat64() * float64(one.Window.Length) / float64(one.Limit) / 3)
+			key, allowed := int32(r.IntN(2)), r.IntN(3) > 0
+			d.hit(now, key, allowed, now >= from, &want)
+			if now >= from {
+				keys[key] = true
+			}
+			j.Hit(now, 0, key, allowed)
+		}
+		want.Keys = int64(len(keys))
+		got := j.Verdict(now)
+		for _, pair := range [][2]*float64{
+			{&got.Worst, &want.Worst}, {&got.OracleWorst, &want.OracleWorst},
+			{&got.RollingWorst, &want.RollingWorst}, {&got.OracleRollingWorst, &want.OracleRollingWorst},
+		} {
+			if math.Abs(*pair[0]-*pair[1]) < 1e-9 {
+				*pair[0] = *pair[1]
+			}
+		}
+		got.Timeline, got.OracleTimeline = nil, nil
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Fatalf("seed %d, %+v:\ngot  %+v\nwant %+v", seed, one.Window, got, want)
+		}
+	}
+}
+
+// definitions keeps every hit and counts anew each time.
+type definitions struct {
+	rule   rules.Rule
+	ours   []pastHit
+	oracle []pastHit
+}
+
+type pastHit struct {
+	at  int64
+	key int32
+}
+
+// count is the rule's own count at a time, by definition: each hit weighs 1 while its bucket is whole
+// in the window, and as its bucket's share of the window after that.
+func (d *definitions) count(list []pastHit, now int64, key int32) float64 {
+	s := d.rule.Window
+	size := int64(s.Length) / int64(s.Buckets)
+	if s.Fixed {
+		size = int64(s.Length)
+	}
+	sum := 0.0
+	for _, h := range list {
+		if h.key != key {
+			continue
+		}
+		age := now/size - h.at/size
+		switch {
+		case age < int64(s.Buckets):
+			sum++
+		case age == int64(s.Buckets) && !s.Fixed:
+			sum += float64(size-now%size) / float64(size)
+		}
+	}
+	return sum
+}
+
+func (d *definitions) rolling(list []pastHit, now int64, key int32) float64 {
+	n := 0.0
+	for _, h := range list {
+		if h.key == key && h.at > now-int64(d.rule.Window.Length) {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *definitions) hit(now int64, key int32, allowed, measured bool, v *Verdict) {
+	const tiny = 1e-9
+	limit := float64(d.rule.Limit)
+	band := math.Max(1, math.Round(limit*0.02))
+	count := d.count(d.ours, now, key)
+	oracleAllowed := d.count(d.oracle, now, key)+1 <= limit+tiny
+	tell := func(list []pastHit, worst, rolling *float64) {
+		if measured {
+			*worst = max(*worst, d.count(list, now, key)/limit-1)
+			*rolling = max(*rolling, d.rolling(list, now, key)/limit-1)
+		}
+	}
+	one := func(is bool, n *int64) {
+		if is && measured {
+			*n++
+		}
+	}
+	one(true, &v.Hits)
+	one(allowed, &v.Admitted)
+	one(oracleAllowed, &v.OracleAdmitted)
+	one(allowed && count >= limit-tiny, &v.WrongAllowExact)
+	one(allowed && count >= limit+band-tiny, &v.WrongAllow)
+	one(!allowed && count+1 <= limit+tiny, &v.FalseDenialExact)
+	one(!allowed && count+1 <= limit-band+tiny, &v.FalseDenial)
+	if allowed {
+		d.ours = append(d.ours, pastHit{now, key})
+		tell(d.ours, &v.Worst, &v.RollingWorst)
+	}
+	if oracleAllowed {
+		d.oracle = append(d.oracle, pastHit{now, key})
+		tell(d.oracle, &v.OracleWorst, &v.OracleRollingWorst)
+	}
+}
+
+func TestTimeline(t *testing.T) {
+	// A fixed window of 1 s, limit 10, and steps of half a second: a count stays until its window ends,
+	// whether or not there are hits.
+	j := New(Options{Rules: []rules.Rule{rule(10, time.Second, 1, true)}, From: noon, To: noon + 3*int64(time.Second), Steps: 6})
+	for range 12 {
+		j.Hit(noon+600*ms, 0, 0, true)
+	}
+	j.Hit(noon+2600*ms, 0, 1, true)
+	v := j.Verdict(noon + 3*int64(time.Second))
+	want, oracle := []float64{0, 1.2, 0, 0, 0, 0.1}, []float64{0, 1, 0, 0, 0, 0.1}
+	if fmt.Sprint(v.Timeline) != fmt.Sprint(want) || fmt.Sprint(v.OracleTimeline) != fmt.Sprint(oracle) {
+		t.Errorf("got %v and %v, want %v and %v", v.Timeline, v.OracleTimeline, want, oracle)
+	}
+
+	// A sliding one: what was admitted fades, and the step in which nothing comes still shows it.
+	j = New(Options{Rules: []rules.Rule{rule(10, time.Second, 1, false)}, From: noon, To: noon + 3*int64(time.Second), Steps: 6})
+	for range 10 {
+		j.Hit(noon+100*ms, 0, 0, true)
+	}
+	v = j.Verdict(noon + 3*int64(time.Second))
+	want = []float64{1, 1, 1, 0.5, 0, 0}
+	if fmt.Sprint(v.Timeline) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", v.Timeline, want)
+	}
+}
+
+func TestBand(t *testing.T) {
+	for limit, want := range map[int64]int64{1: 1, 10: 1, 74: 1, 75: 2, 100: 2, 1000: 20} {
+		if got := Band(limit); got != want {
+			t.Errorf("band of %d is %d, want %d", limit, got, want)
+		}
+	}
+}

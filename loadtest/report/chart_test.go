@@ -1,0 +1,132 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/offpath-io/offpath/loadtest/result"
+)
+
+// A fixed window's count starts at 0 with every window: a step of the chart is a window then. Too many steps are joined too.
+func TestTimelineJoinsSteps(t *testing.T) {
+	tests := []struct {
+		name      string
+		steps     int
+		algorithm string
+		want      int
+	}{
+		{"few", 200, "sliding_window", 1},
+		{"as many as can be told apart", 240, "sliding_window", 1},
+		{"more", 241, "sliding_window", 2},
+		{"minutes", 1800, "sliding_window", 8},
+		{"fixed windows", 200, "fixed_window", 10},
+		{"too few fixed windows", 99, "fixed_window", 1},
+	}
+	for _, test := range tests {
+		r := result.Run{Timeline: result.Timeline{StepMS: 100, Ours: make([]float64, test.steps)}}
+		r.Params.Rules = []result.Rule{{WindowMS: 1000, Algorithm: test.algorithm}}
+		if got := together(r); got != test.want {
+			t.Errorf("%s: %d steps in one, want %d", test.name, got, test.want)
+		}
+	}
+	fine := result.Timeline{StepMS: 50, Ours: []float64{0.1, 0.9, 0.3, 0.2, 1.1}, Oracle: []float64{0.1, 0.8, 0.3, 0.2, 1}}
+	got := coarser(fine, 2)
+	if got.StepMS != 100 || !slices.Equal(got.Ours, []float64{0.9, 0.3, 1.1}) || !slices.Equal(got.Oracle, []float64{0.8, 0.3, 1}) {
+		t.Errorf("joined are %+v", got)
+	}
+}
+
+func TestAxisAroundLimit(t *testing.T) {
+	tests := []struct{ from, to, min, max float64 }{
+		{98.5, 103, 98, 104},                 // close to the limit: a few per cent are to be seen
+		{100, 100, 98, 102},                  //
+		{0, 99, 0, 110},                      // the limit is above, and seen
+		{50, 118, 0, 120},                    // from 0 where that costs little
+		{80, 240, 70, 250},                   //
+		{math.Inf(1), math.Inf(-1), 98, 102}, // no values at all
+	}
+	for _, test := range tests {
+		if a := aroundLimit(test.from, test.to); a.Min != test.min || a.Max != test.max {
+			t.Errorf("%v to %v: axis from %v to %v, want %v to %v", test.from, test.to, a.Min, a.Max, test.min, test.max)
+		}
+	}
+}
+
+func TestDecades(t *testing.T) {
+	tests := []struct {
+		from, to float64 // nanoseconds
+		want     []string
+	}{
+		{60, 300, []string{"50 ns", "100 ns", "200 ns", "500 ns"}},
+		{50, 500, []string{"50 ns", "100 ns", "200 ns", "500 ns"}},
+		{70, 70, []string{"50 ns", "100 ns"}},
+		{40, 2e6, []string{"10 ns", "100 ns", "1 µs", "10 µs", "100 µs", "1 ms", "10 ms"}},
+		{1, 1, []string{"1 ns", "2 ns"}},
+	}
+	for _, test := range tests {
+		a := decades(math.Log10(test.from), math.Log10(test.to))
+		var got []string
+		for _, tick := range a.Ticks {
+			got = append(got, tick.Text)
+		}
+		if !slices.Equal(got, test.want) || a.Min != a.Ticks[0].At || a.Max != a.Ticks[len(a.Ticks)-1].At {
+			t.Errorf("%v to %v ns: ticks %q from %v to %v, want %q", test.from, test.to, got, a.Min, a.Max, test.want)
+		}
+	}
+}
+
+// The place of a percentile is its number of nines, so that the tail has room.
+func TestLatencyCurve(t *testing.T) {
+	p := curve([]result.Quantile{
+		{Percent: 0, Value: 40}, {Percent: 90, Value: 100}, {Percent: 90.01, Value: 101}, {Percent: 99, Value: 1000},
+		{Percent: 99.9, Value: 0}, {Percent: 100, Value: 5000},
+	})
+	if want := []float64{0, 1, 2, 3}; !slices.Equal(p.At, want) {
+		t.Errorf("places are %v, want %v: neither what is on the same spot nor 100 %%", p.At, want)
+	}
+	if want := []string{"0 %", "90 %", "99 %", "99.9 %"}; !slices.Equal(p.AtText, want) {
+		t.Errorf("percentiles are %q, want %q", p.AtText, want)
+	}
+	if want := []string{"40 ns", "100 ns", "1 µs", "0 ns"}; !slices.Equal(p.Lines[0].Texts, want) {
+		t.Errorf("times are %q, want %q", p.Lines[0].Texts, want)
+	}
+	if got := p.Lines[0].Values; got[1] != 2 || got[2] != 3 || got[3] != 0 {
+		t.Errorf("logarithms are %v, want 2, 3 and 0 at the end", got)
+	}
+}
+
+func TestSweepIsInOrderAndMarksTheRun(t *testing.T) {
+	r := result.Run{Sweep: []result.SweepStep{
+		{FlushMS: 100, WrongAllowShare: 0.02}, {FlushMS: 10, WrongAllowShare: 0.01, FalseDenialShare: 0.005}, {FlushMS: 0},
+	}}
+	r.Params.FlushMS = 10
+	c := sweep(r)
+	if want := []float64{1, 2}; !slices.Equal(c.Plot.At, want) {
+		t.Errorf("places are %v, want %v", c.Plot.At, want)
+	}
+	if got := c.Plot.Lines; got[0].Values[0] != 1 || got[0].Values[1] != 2 || got[1].Values[0] != 0.5 || got[1].Values[1] != 0 {
+		t.Errorf("per cent are %v and %v", got[0].Values, got[1].Values)
+	}
+	if c.Plot.Here == nil || c.Plot.Here.At != 1 {
+		t.Errorf("the run is marked at %v, want 1", c.Plot.Here)
+	}
+	r.Params.FlushMS = 1000
+	if c := sweep(r); c.Plot.Here != nil {
+		t.Errorf("a run outside the sweep is marked at %v", c.Plot.Here)
+	}
+}
+
+func TestCostBars(t *testing.T) {
+	runs := []result.Run{{Scenario: "a"}, {Scenario: "b"}, {Scenario: "a name that is far too long for its place in a chart of bars"}}
+	runs[0].ReportsPer1000, runs[1].ReportsPer1000 = 10, 40
+	b := costs(runs)[0]
+	for i, want := range []bar{{"a", "10", "25", 15, 21}, {"b", "40", "100", 55, 61}, {"a name that is far too long for its place…", "0", "0", 95, 101}} {
+		if b.Rows[i] != want {
+			t.Errorf("bar %d is %+v, want %+v", i, b.Rows[i], want)
+		}
+	}
+	if want := "Bar chart. Reports per 1,000 hits: a 10, b 40, a name that is far too long for its place in a chart of bars 0."; b.Label != want {
+		t.Errorf("label %q, want %q", b.Label, want)
+	}
+}

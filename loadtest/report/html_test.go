@@ -1,0 +1,262 @@
+package report
+
+import (
+	"encoding/json"
+	"html"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/offpath-io/offpath/loadtest/report/reporttest"
+	"github.com/offpath-io/offpath/loadtest/result"
+)
+
+func pageOf(t *testing.T, f result.File) string {
+	t.Helper()
+	var text strings.Builder
+	if err := HTML(&text, f); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// sectionOf returns a run's section, as text.
+func sectionOf(t *testing.T, page, id string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(page, `<section aria-labelledby="`+id+`">`)
+	section, _, closed := strings.Cut(rest, "</section>")
+	if !found || !closed {
+		t.Fatalf("the page has no section %s", id)
+	}
+	return html.UnescapeString(section)
+}
+
+func TestPageHasEveryFigure(t *testing.T) {
+	f := reporttest.Sample()
+	page := pageOf(t, f)
+	for i, id := range []string{"run-1", "run-2", "run-3"} {
+		section := sectionOf(t, page, id)
+		for _, g := range findings() {
+			for _, c := range g.columns {
+				want := `<th scope="row">` + c.label + `</th><td>` + c.value(f.Runs[i]) + `</td>`
+				if !strings.Contains(section, want) {
+					t.Errorf("%s: no line %s", id, want)
+				}
+			}
+		}
+		for _, want := range append(inWords(f.Runs[i]), nameOf(f.Runs[i]), f.Runs[i].Description) {
+			if !strings.Contains(section, want) {
+				t.Errorf("%s does not say %q", id, want)
+			}
+		}
+	}
+	for _, want := range []string{
+		"3 runs, 2 live and 1 simulated. At worst: &#43;18.4 % over the limit (surge), 0.75 % of the decisions wrong (surge), p99 of a decision 1.29 µs (surge).",
+		"Sample CPU at 2.80 GHz, 2 cores, linux/amd64, go1.26.8",
+		`<th class="name" scope="row"><a href="#run-2">surge</a></th><td>live</td><td>100,000</td><td>&#43;18.4 %</td>`,
+		"max(1 hit, 2 % of the limit)",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if n := strings.Count(page, "data-chart="); n != reporttest.Charts {
+		t.Errorf("the page has %d charts, want %d", n, reporttest.Charts)
+	}
+}
+
+func TestSummaryCountsKindsOfRuns(t *testing.T) {
+	for _, test := range []struct {
+		all, simulated int
+		want           string
+	}{{1, 0, "1 live run"}, {18, 18, "18 simulated runs"}, {3, 1, "3 runs, 2 live and 1 simulated"}} {
+		if got := kinds(test.all, test.simulated); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestPageShowsMissingFiguresAsDash(t *testing.T) {
+	section := sectionOf(t, pageOf(t, reporttest.Sample()), "run-3")
+	for _, label := range []string{"p50", "p99.9", "decisions, at full speed", "memory per key, in the store"} {
+		if want := `<th scope="row">` + label + `</th><td>–</td>`; !strings.Contains(section, want) {
+			t.Errorf("no line %s", want)
+		}
+	}
+}
+
+func TestPageShowsWhatIsWrong(t *testing.T) {
+	page := pageOf(t, troubled())
+	for _, want := range []string{
+		`<p>CONSERVATION DOES NOT HOLD: steady: 22,031 charged, but 22,029 accounted for (2 missing).</p>`,
+		`<td class="bad">BROKEN</td>`,
+		`<span class="badge bad">conservation does not hold</span>`,
+		`<p>INTERRUPTED: surge was stopped after 7.2 s of 20 s; its figures are of that part.</p>`,
+		`<td class="bad">live INTERRUPTED</td>`,
+		`<span class="badge bad">interrupted</span>`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not show %s", want)
+		}
+	}
+	if strings.Contains(pageOf(t, reporttest.Sample()), `class="bad"`) {
+		t.Error("a page without trouble marks something as bad")
+	}
+}
+
+// Whatever a scenario is called, its name is text and nothing else.
+func TestNamesCannotBreakOut(t *testing.T) {
+	const evil = `</script><script>alert(1)</script><img src=x onerror=alert(2)>"'`
+	f := reporttest.Sample()
+	r := &f.Runs[0]
+	r.Scenario, r.Variant, r.Description, r.Mode, r.Params.Store, r.Params.Faults = evil, evil, evil, evil, evil, evil
+	r.Params.Rules[0].Name, r.Params.Rules[0].Algorithm, f.Machine.CPU, f.Offpath = evil, evil, evil, evil
+	page, sane := pageOf(t, f), pageOf(t, reporttest.Sample())
+	for _, tag := range []string{"<script", "</script", "<img"} {
+		if got, want := strings.Count(page, tag), strings.Count(sane, tag); got != want {
+			t.Errorf("the page has %d %s, want %d", got, tag, want)
+		}
+	}
+	if !strings.Contains(page, html.EscapeString("<script>alert(1)")) {
+		t.Error("the name is not on the page")
+	}
+}
+
+var (
+	reference = regexp.MustCompile(`(?i)\b(?:src|srcset|href|action|poster|data)\s*=\s*["']([^"']*)`)
+	loads     = regexp.MustCompile(`(?i)@import|url\(|import\(|\bimport\s*["'{]|fetch\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon|<link rel="stylesheet`)
+)
+
+func TestPageRefersToNothingOutside(t *testing.T) {
+	page := pageOf(t, reporttest.Sample())
+	found := reference.FindAllStringSubmatch(page, -1)
+	for _, match := range found {
+		if to := match[1]; to != "data:," && !strings.HasPrefix(to, "#") {
+			t.Errorf("the page refers to %q", to)
+		}
+	}
+	if len(found) < 4 {
+		t.Errorf("found only %d references: does the pattern still fit?", len(found))
+	}
+	if match := loads.FindString(page); match != "" {
+		t.Errorf("the page may load something: %q", match)
+	}
+	if !strings.Contains(page, `http-equiv="Content-Security-Policy" content="default-src 'none';`) {
+		t.Error("the page does not forbid itself to load anything")
+	}
+}
+
+// plotsIn decodes what the page's script will draw.
+func plotsIn(t *testing.T, page string) map[string]plot {
+	t.Helper()
+	_, rest, _ := strings.Cut(page, `<script type="application/json" id="plots">`)
+	text, _, _ := strings.Cut(rest, "</script>")
+	plots := map[string]plot{}
+	if err := json.Unmarshal([]byte(text), &plots); err != nil {
+		t.Fatalf("%v in %.200s", err, text)
+	}
+	return plots
+}
+
+func TestPageCarriesItsPlots(t *testing.T) {
+	page := pageOf(t, reporttest.Sample())
+	plots := plotsIn(t, page)
+	if want := reporttest.Charts - 3; len(plots) != want { // the costs need no script
+		t.Errorf("there are %d plots, want %d", len(plots), want)
+	}
+	for id, p := range plots {
+		if !strings.Contains(page, `id="`+id+`"`) {
+			t.Errorf("there is no place for plot %s", id)
+		}
+		for _, l := range p.Lines {
+			if len(l.Values) != len(p.At) || len(p.At) == 0 {
+				t.Errorf("%s: %d values of %s at %d places", id, len(l.Values), l.Name, len(p.At))
+			}
+		}
+		if p.X.Label == "" || p.Y.Label == "" || !(p.X.Min < p.X.Max) || !(p.Y.Min < p.Y.Max) {
+			t.Errorf("%s: axes %+v and %+v", id, p.X, p.Y)
+		}
+	}
+}
+
+func TestPageSaysWhyThereIsNoChart(t *testing.T) {
+	f := reporttest.Sample()
+	f.Runs = f.Runs[:1]
+	r := &f.Runs[0]
+	r.Description = "a few words"
+	r.Timeline, r.Sweep, r.DecisionNS = result.Timeline{}, nil, result.Latency{}
+	page := pageOf(t, f)
+	for _, want := range []string{
+		"There is no course over time", "There are no latencies: this run recorded none", "No other flush intervals", "<p>A few words.</p>",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if n := strings.Count(page, `data-chart=`); n != 3 { // the costs
+		t.Errorf("the page has %d charts, want 3", n)
+	}
+	if page := pageOf(t, reporttest.Sample()); !strings.Contains(page, "There are no latencies: under virtual time") {
+		t.Error("the page does not say why a simulation has no latencies")
+	}
+}
+
+// JSON has no such numbers, so that they cannot come from a file; a page is better than none all the same.
+func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
+	f := reporttest.Sample()
+	nan, inf := math.NaN(), math.Inf(1)
+	r := &f.Runs[0]
+	r.OverTotal, r.ReportsPer1000, r.Timeline.Ours[3], r.Timeline.Oracle = nan, inf, nan, r.Timeline.Oracle[:50]
+	r.Sweep[0].FlushMS, r.Sweep[1].FlushMS, r.Sweep[2].WrongAllowShare = nan, inf, nan
+	r.DecisionNS.Curve[0].Value, r.DecisionNS.Curve[1].Percent, r.DecisionNS.P50 = inf, nan, &nan
+	plots := plotsIn(t, pageOf(t, f))
+	if got, want := len(plots["run-1-sweep"].At), 5; got != want {
+		t.Errorf("the sweep has %d steps, want %d", got, want)
+	}
+}
+
+func TestEmptyPage(t *testing.T) {
+	page := pageOf(t, result.File{})
+	if !strings.Contains(page, "No run was measured.") || strings.Contains(page, "<table") {
+		t.Errorf("got %.2000s", page)
+	}
+}
+
+var (
+	header  = regexp.MustCompile(`<th\b[^>]*>`)
+	picture = regexp.MustCompile(`<[^>]*data-chart=[^>]*>`)
+)
+
+func TestPageCanBeHeard(t *testing.T) {
+	page := pageOf(t, reporttest.Sample())
+	for _, th := range header.FindAllString(page, -1) {
+		if !strings.Contains(th, "scope=") {
+			t.Errorf("%s has no scope", th)
+		}
+	}
+	for _, tag := range picture.FindAllString(page, -1) {
+		if !strings.Contains(tag, `role="img"`) || !regexp.MustCompile(`aria-label="[^"]{30,}"`).MatchString(tag) {
+			t.Errorf("%s has no alternative in words", tag)
+		}
+	}
+}
+
+// What is vendored is what assets/README.md says, and its licence goes with every page.
+func TestVendoredLibrary(t *testing.T) {
+	page := pageOf(t, reporttest.Sample())
+	version := regexp.MustCompile(`uPlot \(v([\d.]+)\)`).FindStringSubmatch(page)
+	if version == nil {
+		t.Fatal("the page does not contain uPlot's first line")
+	}
+	readme, err := files.ReadFile("assets/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), " "+version[1]+",") {
+		t.Errorf("assets/README.md does not name version %s", version[1])
+	}
+	if !strings.Contains(page, "Copyright (c) 2022 Leon Sorokin") || !strings.Contains(page, "The above copyright notice and this permission notice") {
+		t.Error("the page contains uPlot without its licence")
+	}
+}

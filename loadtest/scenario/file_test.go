@@ -1,0 +1,150 @@
+package scenario
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+const evening = `# an evening
+description: two kinds of callers
+duration: 5s
+checkers: 3
+flush: 20ms
+rules:
+  - name: per-user
+    key: [user]
+    limit: 100/second
+  - name: logins
+    key: [ip]
+    limit: 600/m
+    algorithm: fixed_window
+streams:
+  - rule: per-user
+    keys: 10
+    zipf: 1.5
+    load: 0.5
+    route: hop 100ms
+  - {rule: logins, keys: new, rate: 50}
+  - rule: logins
+    phases:
+      - {for: 1s, load: 2}
+      - {for: 500ms..1s, rate: 0..30}
+`
+
+func load(t *testing.T, text string, s Settings) (Scenario, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "evening.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load(path, s)
+}
+
+func TestLoad(t *testing.T) {
+	sc, err := load(t, evening, Settings{Checkers: new(5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sc.Name != "evening" || sc.Description != "two kinds of callers" || sc.Duration != 5*time.Second ||
+		sc.Warmup != 2*time.Minute || sc.Checkers != 5 || sc.Aggregators != 2 || sc.Flush != 20*time.Millisecond || sc.TimerOnly {
+		t.Errorf("got %+v", sc)
+	}
+	if len(sc.Rules) != 2 || sc.Rules[1].Name != "logins" || !sc.Rules[1].Window.Fixed || sc.Rules[1].Limit != 600 {
+		t.Errorf("rules are %+v", sc.Rules)
+	}
+	want := []Stream{
+		{Rule: 0, Keys: 10, Zipf: 1.5, Phases: always(500), Route: Route{Kind: Hop, Every: 100 * time.Millisecond}},
+		{Rule: 1, Phases: always(50)},
+		{Rule: 1, Keys: 1, Phases: []Phase{
+			{Least: time.Second, Most: time.Second, From: 20, To: 20},
+			{Least: 500 * time.Millisecond, Most: time.Second, To: 30},
+		}},
+	}
+	for i, s := range sc.Streams {
+		if s.Rule != want[i].Rule || s.Keys != want[i].Keys || s.Zipf != want[i].Zipf || s.Route != want[i].Route || len(s.Phases) != len(want[i].Phases) {
+			t.Errorf("stream %d is %+v, want %+v", i, s, want[i])
+			continue
+		}
+		for k := range s.Phases {
+			if s.Phases[k] != want[i].Phases[k] {
+				t.Errorf("phase %d of stream %d is %+v, want %+v", k, i, s.Phases[k], want[i].Phases[k])
+			}
+		}
+	}
+	if len(all(New(&sc, 1))) == 0 {
+		t.Error("it has no hits")
+	}
+}
+
+// TestRefusals: each change to a good file is refused, at the line where it is.
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		from, to string
+		line     int
+		reason   string
+	}{
+		{"flush: 20ms", "flsh: 20ms", 5, `unknown field "flsh"`},
+		{"flush: 20ms", "flush: 20", 5, `flush: "20": want a duration`},
+		{"flush: 20ms", "flush: 20us", 5, "flush: 20µs: want at least 1ms"},
+		{"duration: 5s", "duration: 0s", 3, "duration"},
+		{"duration: 5s", "duration: [5s]", 3, "want a single value"},
+		{"duration: 5s", "warmup: -1s", 3, "warmup"},
+		{"checkers: 3", "checkers: many", 4, `checkers: "many": want a whole number`},
+		{"checkers: 3", "checkers: 0", 0, "0 checkers: want 1 to"},
+		{"checkers: 3", "duration: 1s", 4, "duration is there twice"},
+		{"limit: 100/second", "limit: 100/fortnight", 9, "limit"},
+		{"    key: [ip]\n", "", 10, "key"},
+		{"algorithm: fixed_window", "algorithm: fixed", 13, "algorithm"},
+		{"- rule: per-user", "- rule: per-usr", 15, `rule: "per-usr": there is no such rule`},
+		{"- rule: per-user\n    keys", "- keys", 15, "want a rule: there are 2"},
+		{"keys: 10", "keys: -1", 16, `keys: "-1"`},
+		{"keys: 10", "kyes: 10", 16, `unknown field "kyes"`},
+		{"zipf: 1.5", "zipf: 1", 15, "zipf 1: want more than 1"},
+		{"zipf: 1.5", "zipf: x", 17, `zipf: "x"`},
+		{"load: 0.5", "load: -1", 18, `load: "-1": want a number`},
+		{"load: 0.5", "load: 0..5", 15, "needs phases"},
+		{"    load: 0.5\n", "", 15, "want a load"},
+		{"load: 0.5", "{load: 0.5}", 0, "yaml"},
+		{"route: hop 100ms", "route: hop", 19, `route: "hop": want`},
+		{"rate: 50}", "rate: 50, load: 1}", 20, "want a load"},
+		{"rate: 50}", "rate: .inf}", 20, "rate"},
+		{"{for: 1s, load: 2}", "{for: 1s}", 23, "want a load"},
+		{"{for: 1s, load: 2}", "{load: 2}", 23, "phase: for is missing"},
+		{"{for: 1s, load: 2}", "{for: 2s..1s, load: 2}", 23, "want an interval"},
+		{"{for: 1s, load: 2}", "{for: soon, load: 2}", 23, `for: "soon"`},
+		{"{for: 1s, load: 2}", "&p {for: 1s, load: 2}\n      - *p", 24, "want fields"},
+		{evening[strings.Index(evening, "streams:"):], "", 2, "streams is missing"},
+		{evening[strings.Index(evening, "streams:"):], "streams: []\n", 14, "streams: want a list"},
+		{evening, "{rules: [], streams: []}", 1, "each on a line"},
+		{evening, "just text", 1, "each on a line"},
+		{evening, "a: [", 0, "yaml"},
+		{evening, "", 0, "EOF"},
+		{evening, evening + "---\nmore: 1\n", 0, "more than one document"},
+	}
+	for _, test := range tests {
+		if strings.Count(evening, test.from) != 1 {
+			t.Fatalf("%q is there %d times", test.from, strings.Count(evening, test.from))
+		}
+		_, err := load(t, strings.Replace(evening, test.from, test.to, 1), Settings{})
+		refusal, ok := errors.AsType[*rules.Error](err)
+		if !ok {
+			t.Errorf("%q: error %v, want a refusal", test.to, err)
+			continue
+		}
+		if refusal.Line != test.line || !strings.Contains(refusal.Reason, test.reason) || !strings.Contains(refusal.File, "evening.yaml") {
+			t.Errorf("%q: refused in %q, line %d: %s; want line %d: …%s…", test.to, filepath.Base(refusal.File), refusal.Line, refusal.Reason, test.line, test.reason)
+		}
+	}
+	if _, err := load(t, evening, Settings{Limit: new(int64(5))}); err == nil || !strings.Contains(err.Error(), "said in the file") {
+		t.Errorf("a limit beside the file: error %v", err)
+	}
+	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml"), Settings{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: error %v", err)
+	}
+}

@@ -1,0 +1,83 @@
+package scenario
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Settings are what the command line says of a scenario. What is nil is the scenario's own to choose.
+type Settings struct {
+	Checkers, Aggregators *int
+	Limit                 *int64
+	Window                *time.Duration
+	Buckets               *int
+	Load                  *float64
+	Flush                 *time.Duration
+	TimerOnly             *bool
+	Keys                  *int
+	Duration              *time.Duration
+}
+
+func or[T any](given *T, otherwise T) T {
+	if given != nil {
+		return *given
+	}
+	return otherwise
+}
+
+// Defaults of what neither the command line nor the scenario says.
+const (
+	DefaultCheckers    = 8
+	DefaultAggregators = 2
+	DefaultLimit       = 1000
+	DefaultWindow      = time.Second
+	DefaultLoad        = 5
+	DefaultFlush       = 50 * time.Millisecond
+	DefaultKeys        = 1
+	DefaultDuration    = 20 * time.Second
+)
+
+// base returns a scenario with one rule, and everything from the settings but its streams. Limit and
+// length are the scenario's defaults.
+func (s Settings) base(name, description string, limit int64, length time.Duration) Scenario {
+	length = or(s.Window, length)
+	r := rules.Rule{
+		Name: name, Key: []string{"key"}, Limit: or(s.Limit, limit),
+		Window: window.Shape{Length: length, Buckets: or(s.Buckets, 1)},
+	}
+	return Scenario{
+		Name: name, Description: description,
+		Rules:       []rules.Rule{r},
+		Warmup:      2 * length,
+		Duration:    or(s.Duration, max(DefaultDuration, 2*length)),
+		Checkers:    or(s.Checkers, DefaultCheckers),
+		Aggregators: or(s.Aggregators, DefaultAggregators),
+		Flush:       or(s.Flush, DefaultFlush),
+		TimerOnly:   or(s.TimerOnly, false),
+	}
+}
+
+// rateOf returns hits per second for a load in times the limit, for so many keys together.
+func rateOf(r rules.Rule, load float64, keys int) float64 {
+	return load * float64(r.Limit) / r.Window.Length.Seconds() * float64(keys)
+}
+
+// always is a steady rate.
+func always(rate float64) []Phase {
+	return []Phase{{Least: time.Hour, Most: time.Hour, From: rate, To: rate}}
+}
+
+// still is a phase of a given length and rate.
+func still(length time.Duration, rate float64) Phase {
+	return Phase{Least: length, Most: length, From: rate, To: rate}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}

@@ -1,0 +1,69 @@
+package score
+
+import (
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/tap"
+)
+
+// TracedKeys is how many keys of each stream are looked at for the refresh lag, the busiest first.
+const TracedKeys = 64
+
+// TracedCheckers is on how many checkers they are looked at: in a large simulation those few stand
+// for all.
+const TracedCheckers = 16
+
+// mostSamples bounds the hits that are looked at. Of more, every other one is forgotten, again and
+// again, so that those that stay are spread over the run.
+const mostSamples = 4000
+
+// sampler chooses hits whose way to other checkers is looked for, and knows who holds their keys.
+type sampler struct {
+	scenario *scenario.Scenario
+	seen     map[int32][]int64 // per traced key and checker, the time of its last hit; 0 for none
+	hits     []tap.Hit
+	every    int64 // of so many hits one is taken
+	passed   int64
+}
+
+func newSampler(sc *scenario.Scenario, t *scenario.Traffic) sampler {
+	s := sampler{scenario: sc, seen: make(map[int32][]int64), every: 1}
+	for _, key := range t.Busiest(TracedKeys) {
+		s.seen[key] = make([]int64, min(sc.Checkers, TracedCheckers))
+	}
+	return s
+}
+
+// note takes in a hit of the measured part; near says that its key is above half of its limit.
+func (s *sampler) note(now int64, rule int, h scenario.Hit, allowed, near bool) {
+	seen := s.seen[h.Key]
+	if int(h.Checker) >= len(seen) {
+		return
+	}
+	seen[h.Checker] = now
+	if !allowed || !near {
+		return
+	}
+	s.passed++
+	if s.passed%s.every != 0 {
+		return
+	}
+	shape := s.scenario.Rules[rule].Window
+	hit := tap.Hit{At: now, Bucket: shape.Bucket(now), Key: h.Key, Checker: int(h.Checker)}
+	for i, at := range seen {
+		if i != hit.Checker && at > now-int64(shape.Length) {
+			hit.Holders = append(hit.Holders, i)
+		}
+	}
+	s.hits = append(s.hits, hit)
+	if len(s.hits) == mostSamples {
+		s.halve()
+	}
+}
+
+func (s *sampler) halve() {
+	for i := range len(s.hits) / 2 {
+		s.hits[i] = s.hits[2*i]
+	}
+	s.hits = s.hits[:len(s.hits)/2]
+	s.every *= 2
+}

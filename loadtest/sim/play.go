@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/score"
+	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/events/membus"
+)
+
+// never is a time that does not come.
+const never = int64(1<<63 - 1)
+
+// schedule plans what happens at known times.
+func (w *world) schedule(s *score.Score) {
+	from, to := s.Measured()
+	w.plan = append(w.plan,
+		action{from, func() { w.spent[0] = w.cost() }},
+		action{to, func() { w.spent[1] = w.cost() }})
+	for _, p := range w.o.Partitions {
+		w.plan = append(w.plan,
+			action{from + int64(p.From), func() { w.cut(p, true) }},
+			action{from + int64(p.From+p.For), func() { w.cut(p, false) }})
+	}
+	slices.SortStableFunc(w.plan, func(a, b action) int { return int(min(max(a.at-b.at, -1), 1)) })
+}
+
+func (w *world) cut(p Partition, off bool) {
+	for i := range min(p.Checkers, len(w.checkers)) {
+		w.bus.Cut("c"+strconv.Itoa(i), off)
+	}
+}
+
+func (w *world) cost() tap.Cost {
+	sum := w.store.Cost()
+	for _, c := range w.checkers {
+		sum = sum.Add(c.link.Cost())
+	}
+	return sum
+}
+
+// play plays the traffic, which begins at a time in Unix nanoseconds, to its end, or until ctx is done.
+func (w *world) play(ctx context.Context, start int64, traffic *scenario.Traffic, s *score.Score) (interrupted bool) {
+	_, end := s.Measured()
+	w.advance(start)
+	all := time.Duration(end - start)
+	for n := 0; ; n++ {
+		h, ok := traffic.Next()
+		if !ok {
+			break
+		}
+		w.advance(start + h.At)
+		w.hit(h, traffic, s)
+		if n%4096 == 0 {
+			if ctx.Err() != nil {
+				w.spent[1] = w.cost()
+				return true
+			}
+			if w.o.Progress != nil {
+				w.o.Progress(time.Duration(w.now-start), all)
+			}
+		}
+	}
+	w.advance(end)
+	w.act()
+	return false
+}
+
+// hit lets a checker decide, by its own clock, and the score hear of it at the true time.
+func (w *world) hit(h scenario.Hit, traffic *scenario.Traffic, s *score.Score) {
+	c := w.checkers[h.Checker]
+	d := c.limiters[traffic.Rule(h.Key)].CheckAt(w.now+c.skew, traffic.Text(h.Key), 1)
+	s.Hit(w.now, h, d.Allowed)
+	w.heed(int(h.Checker), c)
+}
+
+// advance lets everything happen that is due before a time, and moves to it.
+func (w *world) advance(until int64) {
+	for {
+		w.act()
+		message, ok := w.bus.Step(w.now)
+		if !ok {
+			message = never
+		}
+		i, step := w.due.first()
+		if step <= w.now {
+			w.step(i)
+			continue
+		}
+		next := min(message, step, w.nextAction())
+		if next >= until {
+			w.now = max(w.now, until)
+			return
+		}
+		w.now = max(w.now, next)
+	}
+}
+
+func (w *world) step(i int) {
+	if i >= len(w.checkers) {
+		k := w.workers[i-len(w.checkers)]
+		w.due.set(i, max(k.Step(context.Background(), w.now), w.now+1))
+		return
+	}
+	c := w.checkers[i]
+	next := c.Step(w.now+c.skew) - c.skew
+	c.last = w.now
+	w.due.set(i, max(next, w.now+stepFloor))
+	w.heed(i, c)
+}
+
+func (w *world) nextAction() int64 {
+	if len(w.plan) == 0 {
+		return never
+	}
+	return w.plan[0].at
+}
+
+// act does what was planned for now.
+func (w *world) act() {
+	for w.nextAction() <= w.now {
+		w.plan[0].do()
+		w.plan = w.plan[1:]
+	}
+}
+
+// settle mends the network and lets the fleet come to rest, for at most mostSettling.
+func (w *world) settle() {
+	w.plan = nil
+	w.bus.SetFaults(membus.Faults{})
+	for i := range w.checkers {
+		w.bus.Cut("c"+strconv.Itoa(i), false)
+	}
+	for range int(mostSettling / settleEvery) {
+		w.advance(w.now + int64(settleEvery))
+		if w.rests() {
+			return
+		}
+	}
+}
+
+const (
+	settleEvery  = 500 * time.Millisecond
+	mostSettling = 2 * time.Minute
+)
+
+func (w *world) rests() bool {
+	for _, c := range w.checkers {
+		if s := c.Stats(); s.Unreported() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// conservation looks for every admitted hit.
+func (w *world) conservation(admitted int64) result.Conservation {
+	c := result.Conservation{Admitted: admitted}
+	for _, k := range w.checkers {
+		score.Charged(&c, k.Stats())
+	}
+	ledger, _ := w.memory.Ledger(context.Background()) // it never fails
+	score.Ledger(&c, ledger)
+	c.Check()
+	return c
+}

@@ -1,0 +1,236 @@
+// Package sim runs a scenario in virtual time: the same code of checkers, aggregators and store as in
+// a live run, stepped by hand over an in-memory network that can be slow, lossy and torn. What happens
+// depends on the scenario, the options and the seed alone.
+//
+// Nothing in it takes time but the network: decisions, folds and the store are instantaneous.
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/score"
+	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/membus"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// Options say what the network and the clocks are like.
+type Options struct {
+	// Seed decides everything that is left to chance.
+	Seed uint64
+	// Delay is how long every message takes each way, Jitter how much longer at the most.
+	Delay, Jitter time.Duration
+	// Loss and Repeat are the shares of messages that vanish, and that arrive twice.
+	Loss, Repeat float64
+	// Partitions cut checkers off.
+	Partitions []Partition
+	// Skew is by how much each checker's clock is off at the most, either way.
+	Skew time.Duration
+	// Progress, if not nil, is called now and then with how much of the virtual time has passed.
+	Progress func(done, all time.Duration)
+}
+
+// Partition cuts the first so many checkers off the network.
+type Partition struct {
+	Checkers int
+	// From is counted from the beginning of the measured part.
+	From, For time.Duration
+}
+
+// String describes the partition as the command line does.
+func (p Partition) String() string { return fmt.Sprintf("%d@%v+%v", p.Checkers, p.From, p.For) }
+
+// stepFloor and gather are what the real loops do: check.Run takes no two steps within a millisecond,
+// and a worker looks at its requests when the first has waited for so long.
+const (
+	stepFloor = int64(time.Millisecond)
+	gather    = 2 * time.Millisecond
+)
+
+// epoch is the virtual time at which simulations begin, more or less.
+var epoch = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// meeting is how long the fleet has to get to know each other before the first hit.
+const meeting = 3 * time.Second
+
+// world is a fleet in virtual time.
+type world struct {
+	scenario *scenario.Scenario
+	o        Options
+	rand     *rand.Rand
+	now      int64
+	bus      *membus.Bus
+	memory   *memstore.Store
+	store    *tap.Store
+	workers  []*worker
+	checkers []*checker
+	due      queue // of steps: checkers first, then workers
+	plan     []action
+	spent    [2]tap.Cost // at the beginning and the end of the measured part
+}
+
+type worker struct {
+	*aggregate.Worker
+}
+
+type checker struct {
+	*check.Checker
+	limiters []*check.Limiter
+	link     *tap.Link
+	skew     int64
+	last     int64 // time of the last step
+}
+
+// action is something that happens at a time that is known beforehand.
+type action struct {
+	at int64
+	do func()
+}
+
+// Run simulates the scenario, which must be valid. If ctx is done before the end, the result is of
+// what was simulated until then.
+func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, error) {
+	traffic := scenario.New(sc, o.Seed)
+	traces := score.NewTraces(sc, traffic)
+	w, err := newWorld(sc, o, traces)
+	if err != nil {
+		return result.Run{}, err
+	}
+	start := w.now + int64(meeting)
+	s := score.New(sc, traffic, start)
+	w.schedule(s)
+	interrupted := w.play(ctx, start, traffic, s)
+	end := w.now
+	w.settle()
+
+	run := s.Run(end)
+	run.Mode, run.Interrupted = result.Simulated, interrupted
+	run.Params.Seed, run.Params.Store, run.Params.Faults = o.Seed, "memory", o.faults()
+	run.Params.DelayMS, run.Params.JitterMS = float64(o.Delay)/1e6, float64(o.Jitter)/1e6
+	score.Cost(&run, w.spent[1].Sub(w.spent[0]))
+	run.RefreshLagMS = s.Lag(traces)
+	run.Conservation = w.conservation(s.Admitted())
+	return run, nil
+}
+
+func (o Options) faults() string {
+	var text string
+	add := func(what, how string) {
+		if text != "" {
+			text += ", "
+		}
+		text += what + " " + how
+	}
+	if o.Loss > 0 {
+		add("loss", strconv.FormatFloat(o.Loss, 'g', -1, 64))
+	}
+	if o.Repeat > 0 {
+		add("repeat", strconv.FormatFloat(o.Repeat, 'g', -1, 64))
+	}
+	for _, p := range o.Partitions {
+		add("partition", p.String())
+	}
+	if o.Skew > 0 {
+		add("skew", o.Skew.String())
+	}
+	return text
+}
+
+func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, error) {
+	set, err := rules.NewSet(sc.Rules...)
+	if err != nil {
+		return nil, err
+	}
+	w := &world{
+		scenario: sc, o: o, rand: rand.New(rand.NewPCG(o.Seed, 0x73696d)),
+		bus: membus.New(membus.Options{Seed: o.Seed, Faults: membus.Faults{
+			Delay: o.Delay, Jitter: o.Jitter, Lose: o.Loss, Repeat: o.Repeat, RepeatWithin: 2*o.Delay + time.Second,
+		}}),
+		memory: memstore.New(),
+	}
+	w.store = tap.NewStore(w.memory)
+	// The phase of the scenario against the windows' edges is left to chance.
+	w.now = epoch + w.rand.Int64N(int64(sc.Longest()))
+	for i := range sc.Checkers {
+		if err := w.addChecker(i, set, traces[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range sc.Aggregators {
+		if err := w.addWorker(sc.Checkers + i); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (w *world) clock() int64 { return w.now }
+
+func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
+	end := w.bus.Checker("c" + strconv.Itoa(i))
+	c := &checker{link: tap.NewLink(end, w.clock, trace)}
+	if w.o.Skew > 0 {
+		c.skew = w.rand.Int64N(2*int64(w.o.Skew)+1) - int64(w.o.Skew)
+	}
+	floor := time.Duration(0)
+	if w.scenario.TimerOnly {
+		floor = w.scenario.Flush
+	}
+	var err error
+	c.Checker, err = check.New(check.Options{
+		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
+		FlushEvery: w.scenario.Flush, FlushFloor: floor,
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range w.scenario.Rules {
+		l, _ := c.Limiter(r.Name)
+		c.limiters = append(c.limiters, l)
+	}
+	end.Attach(func(kind events.Kind, payload []byte) {
+		c.Receive(w.now+c.skew, kind, payload)
+		c.link.Heard(kind, payload)
+		w.heed(i, c)
+	})
+	w.checkers = append(w.checkers, c)
+	// Checkers do not start in the same instant, and so do not flush in it.
+	w.due.set(i, w.now+w.rand.Int64N(int64(w.scenario.Flush)))
+	return nil
+}
+
+// heed brings a checker's next step forward if it asks for that.
+func (w *world) heed(i int, c *checker) {
+	select {
+	case <-c.Wake():
+		w.due.sooner(i, max(w.now, c.last+stepFloor))
+	default:
+	}
+}
+
+func (w *world) addWorker(number int) error {
+	end := w.bus.Worker()
+	k := &worker{}
+	var err error
+	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: end, Gather: gather})
+	if err != nil {
+		return err
+	}
+	end.Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
+		k.Receive(w.now, kind, payload, reply)
+		w.due.sooner(number, w.now+int64(gather))
+	})
+	w.workers = append(w.workers, k)
+	w.due.set(number, w.now)
+	return nil
+}

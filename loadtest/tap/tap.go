@@ -1,0 +1,107 @@
+// Package tap listens in on a checker's link and on an aggregator's store: it counts what counting
+// costs, and finds out how long a hit takes until other checkers know of it.
+package tap
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// Cost is what went over a link, or to a store.
+type Cost struct {
+	Reports, ReportBytes int64 // repeats included
+	HeardBytes           int64 // answers and alarms
+	StoreCommands        int64
+}
+
+// Sub returns the difference of two snapshots.
+func (c Cost) Sub(d Cost) Cost {
+	return Cost{
+		c.Reports - d.Reports, c.ReportBytes - d.ReportBytes, c.HeardBytes - d.HeardBytes, c.StoreCommands - d.StoreCommands,
+	}
+}
+
+// Add returns the sum.
+func (c Cost) Add(d Cost) Cost {
+	return Cost{
+		c.Reports + d.Reports, c.ReportBytes + d.ReportBytes, c.HeardBytes + d.HeardBytes, c.StoreCommands + d.StoreCommands,
+	}
+}
+
+// Link is a checker's link that is listened in on. It is safe for concurrent use.
+type Link struct {
+	check.Link
+	now   func() int64
+	trace *Trace // may be nil
+
+	reports, reportBytes, heardBytes atomic.Int64
+}
+
+// NewLink listens in on a link. now tells the time in Unix nanoseconds; trace is nil if nobody wants
+// to know when the checker learnt what.
+func NewLink(link check.Link, now func() int64, trace *Trace) *Link {
+	return &Link{Link: link, now: now, trace: trace}
+}
+
+// Report sends a report on.
+func (l *Link) Report(shard uint32, report []byte) error {
+	l.reports.Add(1)
+	l.reportBytes.Add(int64(len(report)))
+	if l.trace != nil {
+		l.trace.sent(l.now(), report)
+	}
+	return l.Link.Report(shard, report)
+}
+
+// Listen listens, and in.
+func (l *Link) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
+	return l.Link.Listen(ctx, func(kind events.Kind, payload []byte) {
+		h(kind, payload)
+		l.Heard(kind, payload)
+	})
+}
+
+// Heard takes note of a message that the checker has just taken in. Listen calls it; whoever hands
+// messages over in another way does so too.
+func (l *Link) Heard(kind events.Kind, payload []byte) {
+	if kind != events.KindRefresh && kind != events.KindAlarm {
+		return
+	}
+	l.heardBytes.Add(int64(len(payload)))
+	if l.trace != nil {
+		l.trace.heard(l.now(), kind, payload)
+	}
+}
+
+// Cost returns what went over the link so far.
+func (l *Link) Cost() Cost {
+	return Cost{Reports: l.reports.Load(), ReportBytes: l.reportBytes.Load(), HeardBytes: l.heardBytes.Load()}
+}
+
+// Store is an aggregator's store whose commands are counted. It is safe for concurrent use.
+type Store struct {
+	aggregate.Store
+	commands atomic.Int64
+}
+
+// NewStore counts the commands of a store.
+func NewStore(s aggregate.Store) *Store { return &Store{Store: s} }
+
+// Join is one command.
+func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+	s.commands.Add(1)
+	return s.Store.Join(ctx, shards)
+}
+
+// Apply is one command.
+func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	s.commands.Add(1)
+	return s.Store.Apply(ctx, fold)
+}
+
+// Cost returns how many commands there were so far.
+func (s *Store) Cost() Cost { return Cost{StoreCommands: s.commands.Load()} }
