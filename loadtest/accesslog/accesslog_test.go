@@ -94,9 +94,11 @@ func TestReadingFails(t *testing.T) {
 		{"no line", strings.NewReader(""), "empty", 0},
 		{"blank lines", strings.NewReader("\n \r\n\t\n"), "empty", 0},
 		{"one byte", strings.NewReader("x"), "none of its 1 lines", 0},
-		{"another kind of file", strings.NewReader("a,b\n1,2\n"), `none of its 2 lines is in Common or Combined Log Format: line 1: no time in brackets: "a,b"`, 0},
+		{"another kind of file", strings.NewReader("a,b\n1,2\n"),
+			`none of its 2 lines is in Common or Combined Log Format: line 1: no time in brackets: "a,b"`, 0},
 		{"cannot be read", iotest.ErrReader(broken), "line 1: disk on fire", 0},
-		{"ends badly", io.MultiReader(strings.NewReader(anEntry+anEntry[:40]), iotest.ErrReader(broken)), "line 2: disk on fire", 1},
+		{"ends badly", io.MultiReader(strings.NewReader(anEntry+anEntry[:40]), iotest.ErrReader(broken)),
+			"line 2: disk on fire", 1},
 		{"bad gzip", strings.NewReader("\x1f\x8bnot"), "gzip", 0},
 		{"gzip cut off", bytes.NewReader(zip(t, []byte(anEntry))[:40]), "unexpected EOF", 0},
 	}
@@ -148,7 +150,8 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("refused %d, kept %d", log.RefusedLines, len(log.Refused))
 	}
 	text := log.Refused[0].String()
-	if !strings.HasPrefix(text, `line 1: no time in brackets: "\x1b[2Jyyy`) || strings.ContainsAny(text, "\n\x1b") || len(text) > 200 {
+	if !strings.HasPrefix(text, `line 1: no time in brackets: "\x1b[2Jyyy`) ||
+		strings.ContainsAny(text, "\n\x1b") || len(text) > 200 {
 		t.Errorf("printed as %s", text)
 	}
 }

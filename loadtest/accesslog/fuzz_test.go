@@ -31,8 +31,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// countLines counts the lines that are not blank, in another way than the reader. A line that is too long is not, whatever
-// is in it.
+// countLines counts the lines that are not blank, in another way than the reader. One that is too long is not blank.
 func countLines(data []byte, maxLine int) int {
 	count := 0
 	for _, line := range bytes.Split(data, []byte("\n")) {

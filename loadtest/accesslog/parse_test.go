@@ -82,8 +82,9 @@ func TestParseTimes(t *testing.T) {
 
 func TestParseStatus(t *testing.T) {
 	for text, want := range map[string]int{
-		"200 17": 200, "304 -": 304, "- -": 0, "- 0": 0, "000 0": 0, "499 0": 499, "200 17 ": 200, "200 999999999999999999999": 200,
-		`200 17 "-" "a \"b`: 200, // cut off, as one line of the sample is
+		"200 17": 200, "304 -": 304, "- -": 0, "- 0": 0, "000 0": 0, "499 0": 499, "200 17 ": 200,
+		"200 999999999999999999999": 200,
+		`200 17 "-" "a \"b`:         200, // cut off, as one line of the sample is
 	} {
 		entry, err := parse(who + when + what + text)
 		if err != nil || entry.Status != want {

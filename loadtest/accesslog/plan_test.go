@@ -182,7 +182,8 @@ func TestPlanRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		p, err := test.log.Plan(test.options)
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "plan replay: ") || p.Hits != nil {
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "plan replay: ") ||
+			p.Hits != nil {
 			t.Errorf("%+v: %v, want %q", test.options, err, test.want)
 		}
 	}

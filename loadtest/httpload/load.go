@@ -40,13 +40,12 @@ type outcome struct {
 	service time.Duration
 }
 
+// take returns a request that no other worker has, the earliest there is; after the last one, numbers above it.
+func (l *load) take() int64 { return l.next.Add(1) - 1 }
+
 // worker takes requests, one after the other, and sends each when it is due, or at once if that is past.
 func (l *load) worker(ctx context.Context, pause pauser, r *record) {
-	for {
-		i := l.next.Add(1) - 1
-		if i >= l.total {
-			return
-		}
+	for i := l.take(); i < l.total; i = l.take() {
 		due := l.start.Add(l.due(i))
 		queued := time.Since(due) > 0
 		if !waitUntil(ctx, due, pause) {

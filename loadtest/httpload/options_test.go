@@ -88,6 +88,7 @@ func TestSchedule(t *testing.T) {
 		{0.001, 0, time.Second, 0, 1},
 		{0.001, time.Second, time.Second, 1, 2}, // at least one is measured
 		{1000.0 / 3, 0, 3 * time.Second, 0, 1000},
+		{9.8, 0, 45 * time.Second, 0, 441}, // 441.00000000000006 in float64
 		{49, time.Second, time.Second, 49, 98},
 		{1e9, 0, time.Second, 0, 1e9},
 	}
@@ -101,9 +102,11 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 	s := newSchedule(options(Options{Rate: 3, Duration: time.Second}))
-	if got := []time.Duration{s.due(1), s.due(2), s.due(3), s.due(3_000_000)}; got[0] != 333_333_333 || got[1] != 666_666_666 ||
-		got[2] != time.Second || got[3] != 1_000_000*time.Second { // no error adds up
-		t.Errorf("due at %v", got)
+	// No error adds up.
+	for i, want := range map[int64]time.Duration{1: 333_333_333, 2: 666_666_666, 3: 1e9, 3_000_000: 1e15} {
+		if got := s.due(i); got != want {
+			t.Errorf("request %d is due after %v, want %v", i, got, want)
+		}
 	}
 }
 
@@ -114,11 +117,12 @@ func TestKeys(t *testing.T) {
 	var counts [10]int
 	same := 0
 	for i := range int64(10_000) {
-		counts[s.key(i)]++
-		if s.key(i) != s.key(i) {
-			t.Fatal("one request, two keys")
+		key := s.key(i)
+		counts[key]++
+		if again := s.key(i); key != again {
+			t.Fatalf("request %d is for key %d, and for %d", i, key, again)
 		}
-		if s.key(i) == other.key(i) {
+		if key == other.key(i) {
 			same++
 		}
 	}

@@ -16,7 +16,7 @@ func TestPause(t *testing.T) {
 	if err := timer.file.SetReadDeadline(time.Time{}); err != nil {
 		t.Errorf("the runtime's poller does not know the timer: %v", err)
 	}
-	for _, d := range []time.Duration{1, time.Microsecond, 100 * time.Microsecond, 1500 * time.Microsecond, 5 * time.Millisecond} {
+	for _, d := range []time.Duration{1, 1_000, 100_000, 1_500_000, 5_000_000} {
 		for range 5 {
 			began := time.Now()
 			pause.pause(d)

@@ -2,5 +2,5 @@
 
 package httpload
 
-// newPause returns what there is everywhere. On these systems no better timer is known to be needed.
+// newPause returns the runtime's timers. Result.Late says how late they made the requests.
 func newPause() pauser { return sleeper{} }

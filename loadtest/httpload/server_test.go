@@ -41,7 +41,8 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		got[string(body)]++
-		if err != nil || r.Method != http.MethodPost || r.URL.Path != door.Path || r.Header.Get("Content-Type") != "application/json" {
+		if err != nil || r.Method != http.MethodPost || r.URL.Path != door.Path ||
+			r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v, %v", r.Method, r.URL, r.Header, err)
 		}
 		io.WriteString(w, strings.Repeat("x", 10_000)) // has to be drained, or the connection is lost
@@ -144,8 +145,8 @@ func TestCounts(t *testing.T) {
 	if requests.Load() != 501 {
 		t.Errorf("the server had %d requests, want 500 and the probe", requests.Load())
 	}
-	if r.Sent != 500 || r.OK200 != 100 || r.Limited429 != 100 || len(r.Other) != 2 || r.Other[503] != 100 || r.Other[302] != 100 ||
-		r.Errors != 100 {
+	if r.Sent != 500 || r.OK200 != 100 || r.Limited429 != 100 || r.Errors != 100 ||
+		len(r.Other) != 2 || r.Other[503] != 100 || r.Other[302] != 100 {
 		t.Errorf("%+v", r)
 	}
 	if want := `answered 503 Service Unavailable: "come back later"`; r.FirstError != want {
@@ -213,8 +214,8 @@ func TestNoChecker(t *testing.T) {
 	for _, test := range tests {
 		called := false
 		_, err := Run(t.Context(), Options{URL: test.url, Rate: 1000}, func(int64, int64) { called = true })
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "start one: go run ./cmd/checker") &&
-			!strings.Contains(err.Error(), "Start one: go run ./cmd/checker") {
+		if err == nil || !strings.Contains(err.Error(), test.want) ||
+			!strings.Contains(err.Error(), "tart one: go run ./cmd/checker") {
 			t.Errorf("%v, want %q and what to start", err, test.want)
 		}
 		if called || err != nil && len(err.Error()) > 500 {
@@ -236,11 +237,12 @@ func TestInterruptRealServer(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	})
-	r, err := Run(ctx, Options{URL: url, Rate: 1000, Duration: time.Hour, Timeout: time.Hour}, nil)
+	r, err := Run(ctx, Options{URL: url, Rate: 1000, Duration: time.Hour, Timeout: time.Hour, Connections: 4}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Interrupted || r.Sent < 90 || r.Sent > 100 || r.OK200 != r.Sent || r.Errors != 0 || r.Unanswered < 1 {
+	// The server has answered 100, of which the last few may not have arrived, and has held on to at least one.
+	if !r.Interrupted || r.Sent < 97 || r.Sent > 100 || r.OK200 != r.Sent || r.Errors != 0 || r.Unanswered < 1 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -148,3 +148,14 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("no file: error %v", err)
 	}
 }
+
+// TestExample: the example of the documentation is one that works.
+func TestExample(t *testing.T) {
+	sc, err := Load("../example.yaml", Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sc.Name != "example" || len(sc.Rules) != 2 || len(sc.Streams) != 3 || sc.Checkers != 6 || len(all(New(&sc, 1))) < 50_000 {
+		t.Errorf("got %+v", sc)
+	}
+}
