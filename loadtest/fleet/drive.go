@@ -8,6 +8,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/offpath-io/offpath/loadtest/pace"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 )
 
@@ -73,15 +74,12 @@ func newDriver(c *checker, p *plan, number int, start, from int64) *driver {
 // run asks for every hit at its time, or as soon after it as it can: hits that are overdue are asked
 // for one after the other, none is left out.
 func (d *driver) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	fine := pace.New()
+	defer fine.Close()
 	for i, h := range d.hits {
 		due := d.start + h.At
 		if wait := due - ownTime(); wait > 0 {
-			timer.Reset(time.Duration(wait))
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
+			if !pace.Until(ctx, time.Now().Add(time.Duration(wait)), fine) {
 				return
 			}
 		} else if i%256 == 0 && ctx.Err() != nil {

@@ -16,6 +16,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/offpath-io/offpath/loadtest/pace"
 )
 
 const (
@@ -38,7 +40,7 @@ func Run(ctx context.Context, o Options, progress func(done, total int64)) (Resu
 	}
 	transport := newTransport(o)
 	defer transport.CloseIdleConnections()
-	return run(ctx, o, transport, newPause, progress)
+	return run(ctx, o, transport, pace.New, progress)
 }
 
 // newTransport keeps one connection per worker. It asks the server itself, not a proxy.
@@ -55,7 +57,7 @@ func newTransport(o Options) *http.Transport {
 
 // run is Run with checked options, and with how it sends and how it waits.
 func run(
-	ctx context.Context, o Options, transport http.RoundTripper, newPause func() pauser, progress func(done, total int64),
+	ctx context.Context, o Options, transport http.RoundTripper, newPause func() pace.Pauser, progress func(done, total int64),
 ) (Result, error) {
 	l, err := prepare(ctx, o, transport)
 	switch {
@@ -87,14 +89,14 @@ func prepare(ctx context.Context, o Options, transport http.RoundTripper) (*load
 }
 
 // work runs the workers to their end, and returns what each has measured.
-func (l *load) work(ctx context.Context, newPause func() pauser, progress func(done, total int64)) []*record {
+func (l *load) work(ctx context.Context, newPause func() pace.Pauser, progress func(done, total int64)) []*record {
 	var workers sync.WaitGroup
 	records := make([]*record, l.options.Connections)
 	for i := range records {
 		records[i] = newRecord()
 		workers.Go(func() {
 			pause := newPause()
-			defer pause.close()
+			defer pause.Close()
 			l.worker(ctx, pause, records[i])
 		})
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/offpath-io/offpath/loadtest/pace"
 )
 
 // late is from when on a request counts as sent late.
@@ -44,11 +46,11 @@ type outcome struct {
 func (l *load) take() int64 { return l.next.Add(1) - 1 }
 
 // worker takes requests, one after the other, and sends each when it is due, or at once if that is past.
-func (l *load) worker(ctx context.Context, pause pauser, r *record) {
+func (l *load) worker(ctx context.Context, pause pace.Pauser, r *record) {
 	for i := l.take(); i < l.total; i = l.take() {
 		due := l.start.Add(l.due(i))
 		queued := time.Since(due) > 0
-		if !waitUntil(ctx, due, pause) {
+		if !pace.Until(ctx, due, pause) {
 			return
 		}
 		o, ok := l.send(ctx, l.bodies[l.key(i)], due)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/loadtest/pace"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -107,7 +108,7 @@ func TestStallOfServer(t *testing.T) {
 		}
 	})
 	o := Options{URL: url, Rate: rate, Duration: 1500 * time.Millisecond, Connections: 4}.withDefaults()
-	r, latency, service := measure(t, o, newTransport(o), newPause)
+	r, latency, service := measure(t, o, newTransport(o), pace.New)
 	held, sent := atLeast(latency, 100*time.Millisecond), atLeast(service, 100*time.Millisecond)
 	if want := int64(rate*(stall-100*time.Millisecond).Seconds()) - 1; held < want {
 		t.Errorf("%d requests took 100 ms or more since they were due, want %d", held, want)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/offpath-io/offpath/loadtest/pace"
 )
 
 // Tests of this file run in synctest's time, which passes only while everything waits: all figures are exact.
@@ -51,10 +53,10 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func newSleeper() pauser { return sleeper{} }
+func newSleeper() pace.Pauser { return pace.Sleeper{} }
 
 // measure runs a load to its end, and returns the whole distributions as well.
-func measure(t *testing.T, o Options, transport http.RoundTripper, newPause func() pauser) (
+func measure(t *testing.T, o Options, transport http.RoundTripper, newPause func() pace.Pauser) (
 	r Result, latency, service *hdrhistogram.Histogram,
 ) {
 	t.Helper()
@@ -118,16 +120,16 @@ func TestStallShowsTheQueue(t *testing.T) {
 }
 
 // overslept waits 5 ms too long.
-type overslept struct{ sleeper }
+type overslept struct{ pace.Sleeper }
 
-func (overslept) pause(d time.Duration) { time.Sleep(d + 5*time.Millisecond) }
+func (overslept) Pause(d time.Duration) { time.Sleep(d + 5*time.Millisecond) }
 
 // When it is the generator that is late, that shows, and in the latency too.
 func TestLateGenerator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := server(func(int) reply { return reply{status: 200} })
 		o := options(Options{Rate: 100, Duration: time.Second, Connections: 2})
-		r, _, _ := measure(t, o, good, func() pauser { return overslept{} })
+		r, _, _ := measure(t, o, good, func() pace.Pauser { return overslept{} })
 		if r.Late != 100 || r.Queued != 0 || !near(r.Latency.P50, 5*time.Millisecond) || r.Service.Max != 0 {
 			t.Errorf("%+v", r)
 		}

@@ -1,4 +1,4 @@
-package httpload
+package pace
 
 import (
 	"os"
@@ -18,17 +18,17 @@ type timerFile struct {
 	buf  [8]byte
 }
 
-// newPause falls back on the runtime's timers if the kernel gives none.
-func newPause() pauser {
+// New returns a pauser. It falls back on the runtime's timers if the kernel gives none.
+func New() Pauser {
 	const monotonic = 1
 	fd, _, errno := syscall.Syscall(syscall.SYS_TIMERFD_CREATE, monotonic, syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if errno != 0 {
-		return sleeper{}
+		return Sleeper{}
 	}
 	return &timerFile{file: os.NewFile(fd, "timer"), fd: fd}
 }
 
-func (t *timerFile) pause(d time.Duration) {
+func (t *timerFile) Pause(d time.Duration) {
 	setting := struct{ interval, value syscall.Timespec }{value: syscall.NsecToTimespec(int64(d))}
 	_, _, errno := syscall.Syscall6(syscall.SYS_TIMERFD_SETTIME, t.fd, 0, uintptr(unsafe.Pointer(&setting)), 0, 0, 0)
 	if errno == 0 {
@@ -39,4 +39,4 @@ func (t *timerFile) pause(d time.Duration) {
 	time.Sleep(d) // unreachable with a good descriptor, and late rather than early without
 }
 
-func (t *timerFile) close() { _ = t.file.Close() } // nothing was written
+func (t *timerFile) Close() { _ = t.file.Close() } // nothing was written

@@ -1,4 +1,4 @@
-package httpload
+package pace
 
 import (
 	"testing"
@@ -7,8 +7,8 @@ import (
 
 // The kernel's timer is there, is waited for as a connection is, and is never early.
 func TestPause(t *testing.T) {
-	pause := newPause()
-	defer pause.close()
+	pause := New()
+	defer pause.Close()
 	timer, ok := pause.(*timerFile)
 	if !ok {
 		t.Fatalf("the pauser is a %T", pause)
@@ -19,7 +19,7 @@ func TestPause(t *testing.T) {
 	for _, d := range []time.Duration{1, 1_000, 100_000, 1_500_000, 5_000_000} {
 		for range 5 {
 			began := time.Now()
-			pause.pause(d)
+			pause.Pause(d)
 			if took := time.Since(began); took < d {
 				t.Errorf("%v took %v", d, took)
 			}
