@@ -1,0 +1,167 @@
+package peers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/servers"
+)
+
+// redisServer is a real one, with a connection of our own to ask it what it did.
+type redisServer struct {
+	*servers.Redis
+	admin *redis.Client
+}
+
+func startRedis() (*redisServer, error) {
+	r, err := servers.StartRedis(context.Background(), servers.RedisOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &redisServer{r, redis.NewClient(&redis.Options{Addr: r.Addr(), PoolSize: 1})}, nil
+}
+
+func (r *redisServer) close() error { return errors.Join(r.admin.Close(), r.Stop()) }
+
+// commands is how many commands clients have sent, but for what they send once when they connect, and
+// what this asks: the calls of EVALSHA and EVAL in INFO commandstats. Both limiters work by scripts
+// alone, and what a script does is not sent by anybody (total_commands_processed counts it, too).
+func (r *redisServer) commands() (int64, error) {
+	info, err := r.admin.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		return 0, fmt.Errorf("ask redis for its statistics: %w", err)
+	}
+	return scriptCalls(info), nil
+}
+
+func scriptCalls(info string) (all int64) {
+	for line := range strings.Lines(info) {
+		for _, command := range []string{"evalsha", "eval"} {
+			var calls int64
+			if n, _ := fmt.Sscanf(line, "cmdstat_"+command+":calls=%d", &calls); n == 1 {
+				all += calls
+			}
+		}
+	}
+	return all
+}
+
+// newRedisRate is redis_rate by the example of its authors, with go-redis' defaults. A connection for
+// each caller, instead of 10 for each core, made no difference.
+func newRedisRate(q quota) (*subject, error) {
+	server, err := startRedis()
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	limiter := redis_rate.NewLimiter(client)
+	limit := redis_rate.Limit{Rate: int(q.limit), Burst: int(q.limit), Period: q.window}
+	ctx := context.Background()
+	return &subject{
+		decide: func(key string) (bool, error) {
+			got, err := limiter.Allow(ctx, key, limit)
+			return err == nil && got.Allowed > 0, err
+		},
+		redis: server,
+		close: func(int64) error { return errors.Join(client.Close(), server.close()) },
+	}, nil
+}
+
+// Redis itself tells, by MONITOR, who runs which command.
+func TestCommandsAreThoseThatClientsSend(t *testing.T) {
+	for _, l := range networkLimiters {
+		t.Run(l.name, func(t *testing.T) {
+			s, err := l.make(l.far)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &repeat{subject: s}
+			defer func() {
+				if err := p.end(); err != nil {
+					t.Error(err)
+				}
+			}()
+			hit(t, p, 1) // what Redis has to be told once
+			log := monitor(t, s.redis.Addr())
+			before := commandsOf(t, s.redis)
+			hit(t, p, 100)
+			got := commandsOf(t, s.redis) - before
+			if want := sentBetweenInfos(t, log); got != want || got == 0 {
+				t.Errorf("commands grew by %d, Redis saw %d", got, want)
+			}
+		})
+	}
+}
+
+func hit(t *testing.T, p *repeat, times int) {
+	t.Helper()
+	var all tally
+	for range times {
+		all.count(p.subject.decide("a"))
+	}
+	if err := p.took(all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func commandsOf(t *testing.T, r *redisServer) int64 {
+	t.Helper()
+	n, err := r.commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// monitor returns what Redis logs of the commands that it runs from now on.
+func monitor(t *testing.T, addr string) *bufio.Reader {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	log := bufio.NewReader(conn)
+	err = conn.SetDeadline(time.Now().Add(patience))
+	if err == nil {
+		_, err = conn.Write([]byte("MONITOR\r\n"))
+	}
+	if err == nil {
+		_, err = log.ReadString('\n') // that it will
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// sentBetweenInfos counts the commands between two of INFO that no script has run, but for those of
+// new connections.
+func sentBetweenInfos(t *testing.T, log *bufio.Reader) (n int64) {
+	t.Helper()
+	for infos := 0; infos < 2; {
+		line, err := log.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, command, _ := strings.Cut(line, "] ")
+		command, _, _ = strings.Cut(strings.ToLower(command), " ")
+		switch {
+		case command == `"info"`:
+			infos++
+		case infos == 0 || strings.Contains(line, " lua] ") || command == `"hello"` || command == `"client"`:
+		default:
+			n++
+		}
+	}
+	return n
+}
