@@ -67,12 +67,13 @@ func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario,
 	var failed error
 	for i := range list {
 		r, err := runOne(ctx, c, o, &list[i], run)
+		if err == nil || r.Hits > 0 {
+			runs = append(runs, r)
+		}
 		if err != nil {
 			failed = fmt.Errorf("scenario %s: %w", list[i].Title(), err)
-			break
 		}
-		runs = append(runs, r)
-		if ctx.Err() != nil {
+		if failed != nil || ctx.Err() != nil {
 			break
 		}
 	}

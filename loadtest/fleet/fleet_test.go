@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,6 +167,28 @@ func TestInterrupted(t *testing.T) {
 	complete(t, r)
 	if !r.Interrupted || r.MeasuredSeconds < 1 || r.MeasuredSeconds > 600 || r.DecisionsPerSecond != nil {
 		t.Errorf("interrupted %v after %v s", r.Interrupted, r.MeasuredSeconds)
+	}
+}
+
+// TestRedisDies: the decisions go on, and are reported; that their hits are not accounted for is an error.
+func TestRedisDies(t *testing.T) {
+	server := serverstest.Redis(t)
+	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(2 * time.Second)})
+	var once sync.Once
+	r, err := Run(context.Background(), sc, Options{
+		Redis: server.URL(), Hammer: time.Millisecond,
+		Progress: func(done, _ time.Duration) {
+			if done > 1500*time.Millisecond {
+				once.Do(func() {
+					if err := server.Kill(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		},
+	})
+	if err == nil || !strings.Contains(err.Error(), "unreported") || r.Hits < 9000 || r.Admitted == 0 || r.DecisionNS.P99 == nil || r.Conservation.Holds {
+		t.Errorf("error %v; %d hits, %d admitted; %+v", err, r.Hits, r.Admitted, r.Conservation)
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 const MostHits = 10_000_000
 
 // Run runs the scenario, which must be valid. If ctx is done before the end, the result is of what
-// had been until then. The error is for a fleet that did not come together or fell apart.
+// had been until then. An error beside a result that has hits says what fell apart meanwhile: the
+// decisions were made all the same, but they are not all accounted for.
 func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, error) {
 	traffic := scenario.New(sc, o.Seed)
 	traces := score.NewTraces(sc, traffic)
@@ -72,9 +73,6 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 		decisions, admitted, took = hammer(ctx, r.checkers, r.plan, cores, r.o.Hammer)
 	}
 	r.drain()
-	if err := r.failure(); err != nil {
-		return result.Run{}, err
-	}
 
 	s := score.New(r.scenario, r.plan.traffic, r.start)
 	all := r.merged()
@@ -96,7 +94,7 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 	run.Memory.CheckerBytes = checkerMemory(r.scenario, r.plan)
 	var err error
 	run.Conservation, err = r.conservation(s.Admitted() + admitted)
-	return run, err
+	return run, errors.Join(r.failure(), err)
 }
 
 // longestWait is how long a run may wait for its phase.
@@ -235,7 +233,7 @@ func (r *run) conservation(admitted int64) (c result.Conservation, err error) {
 	defer cancel()
 	ledger, err := r.store.ledger(ctx)
 	if err != nil {
-		return c, errors.Join(errors.New("read the ledger"), err)
+		return c, fmt.Errorf("read the ledger: %w", err)
 	}
 	score.Ledger(&c, ledger)
 	c.Check()

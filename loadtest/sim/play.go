@@ -48,27 +48,58 @@ func (w *world) cost() tap.Cost {
 func (w *world) play(ctx context.Context, start int64, traffic *scenario.Traffic, s *score.Score) (interrupted bool) {
 	_, end := s.Measured()
 	w.advance(start)
-	all := time.Duration(end - start)
-	for n := 0; ; n++ {
+	look := looker{ctx: ctx, world: w, start: start, all: time.Duration(end - start)}
+	for {
 		h, ok := traffic.Next()
 		if !ok {
 			break
 		}
-		w.advance(start + h.At)
-		w.hit(h, traffic, s)
-		if n%4096 == 0 {
-			if ctx.Err() != nil {
-				w.spent[1] = w.cost()
-				return true
-			}
-			if w.o.Progress != nil {
-				w.o.Progress(time.Duration(w.now-start), all)
-			}
+		if look.advance(start + h.At) {
+			return true
 		}
+		w.hit(h, traffic, s)
 	}
-	w.advance(end)
+	if look.advance(end) {
+		return true
+	}
 	w.act()
 	return false
+}
+
+// looker advances the world, and now and then looks whether that is still wanted, and tells of the
+// progress.
+type looker struct {
+	*world
+	ctx   context.Context
+	start int64
+	all   time.Duration
+	calls int
+}
+
+// After so many hits, and in silences so often, there is a look.
+const (
+	lookHits    = 4096
+	lookSilence = int64(time.Second)
+)
+
+func (l *looker) advance(until int64) (interrupted bool) {
+	for {
+		silent := until-l.now > lookSilence
+		if l.calls++; silent || l.calls%lookHits == 0 {
+			if l.ctx.Err() != nil {
+				l.spent[1] = l.cost()
+				return true
+			}
+			if l.o.Progress != nil {
+				l.o.Progress(time.Duration(l.now-l.start), l.all)
+			}
+		}
+		if !silent {
+			l.world.advance(until)
+			return false
+		}
+		l.world.advance(l.now + lookSilence)
+	}
 }
 
 // hit lets a checker decide, by its own clock, and the score hear of it at the true time.

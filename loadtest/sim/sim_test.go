@@ -156,6 +156,24 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestSilence: without a hit there is nothing to divide by, and nothing to wait for when it is
+// interrupted.
+func TestSilence(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Load: new(0.0)})
+	r, err := Run(context.Background(), sc, Options{})
+	if err != nil || r.Hits != 0 || r.Interrupted || !r.Conservation.Holds || r.OverTotal != 0 {
+		t.Errorf("error %v; %+v", err, r)
+	}
+	asJSON(t, r)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	sc = scenarioOf(t, "steady", scenario.Settings{Load: new(0.0), Duration: new(8000 * time.Hour)})
+	if r, err := Run(ctx, sc, Options{}); err != nil || !r.Interrupted {
+		t.Errorf("error %v, interrupted %v", err, r.Interrupted)
+	}
+}
+
 // TestLargeFleet: 1,000 checkers. How long a million hits take them is a figure in the documentation;
 // what a test can hold is that the figures are there and that nothing is lost.
 func TestLargeFleet(t *testing.T) {
