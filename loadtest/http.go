@@ -35,20 +35,24 @@ func runHTTP(ctx context.Context, c call) error {
 	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
 		return err
 	}
+	if err := (&output{json: file}).check(); err != nil {
+		return err
+	}
 	bar := newBar(c.stderr, fmt.Sprintf("%g requests per second to %s, for %v after %v of warm-up", o.Rate, flags.Redact(o.URL), o.Duration, o.Warmup))
 	r, err := httpload.Run(ctx, o, func(done, total int64) { bar.at(time.Duration(done), time.Duration(total)) })
 	bar.end()
 	if err != nil {
 		return err
 	}
+	r.Options.URL = flags.Redact(r.Options.URL)
 	if err := writeHTTP(c, file, r); err != nil {
 		return err
 	}
 	switch {
 	case r.Interrupted:
 		return errInterrupted
-	case r.Errors > 0:
-		return errors.New("some requests were not answered")
+	case r.Errors > 0 || len(r.Other) > 0:
+		return errors.New("some requests were not answered, or by something else than a decision")
 	}
 	return nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/fleet"
@@ -47,26 +49,33 @@ func runLive(ctx context.Context, c call) error {
 // runner runs one scenario.
 type runner func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error)
 
+// plan is how scenarios are run, and how they are simulated with other flush intervals.
+type plan struct {
+	run   runner
+	sweep sim.Options
+}
+
 // run returns a runner on a live fleet.
-func (l *liveServers) run(c call, o *settings) runner {
+func (l *liveServers) run(c call, o *settings) plan {
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
+	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		return fleet.Run(ctx, sc, fleet.Options{
 			NATS: l.nats, Redis: l.redis, Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Log: log, Progress: progress,
 		})
 	}
+	return plan{run, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter}}
 }
 
 // runList runs scenarios one after the other, and reports on all that were run, whatever happens to
 // the next.
-func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario, run runner) error {
+func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario, p plan) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
 	var runs []result.Run
 	var failed error
 	for i := range list {
-		r, err := runOne(ctx, c, o, &list[i], run)
+		r, err := runOne(ctx, c, o, &list[i], p)
 		if err == nil || r.Hits > 0 {
 			runs = append(runs, r)
 		}
@@ -77,7 +86,7 @@ func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario,
 			break
 		}
 	}
-	err := errors.Join(o.output.write(runs, c.stdout, c.stderr), failed)
+	err := errors.Join(o.output.write(runs, c.stdout, c.stderr, o.set.Given("html")), failed)
 	for _, r := range runs {
 		if !r.Conservation.Holds {
 			err = errors.Join(err, errConserved)
@@ -90,15 +99,16 @@ func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario,
 	return err
 }
 
-func runOne(ctx context.Context, c call, o *settings, sc *scenario.Scenario, run runner) (result.Run, error) {
+func runOne(ctx context.Context, c call, o *settings, sc *scenario.Scenario, p plan) (result.Run, error) {
 	bar := newBar(c.stderr, describe(sc))
-	r, err := run(ctx, sc, bar.at)
+	r, err := p.run(ctx, sc, bar.at)
 	bar.end()
 	if err != nil || o.noSweep || ctx.Err() != nil {
 		return r, err
 	}
-	bar = newBar(c.stderr, sc.Title()+": simulating other flush intervals")
-	r.Sweep = sweep(ctx, sc, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter, Progress: bar.at})
+	bar = newBar(c.stderr, printable(sc.Title())+": simulating other flush intervals")
+	p.sweep.Progress = bar.at
+	r.Sweep, r.SweepSeconds = sweep(ctx, sc, p.sweep)
 	bar.end()
 	return r, nil
 }
@@ -106,5 +116,15 @@ func runOne(ctx context.Context, c call, o *settings, sc *scenario.Scenario, run
 // describe says in a line what is being run.
 func describe(sc *scenario.Scenario) string {
 	return fmt.Sprintf("%s: %d checkers, %v after %v of warm-up",
-		sc.Title(), sc.Checkers, sc.Duration.Round(time.Millisecond), sc.Warmup)
+		printable(sc.Title()), sc.Checkers, sc.Duration.Round(time.Millisecond), sc.Warmup)
+}
+
+// printable leaves out what a terminal would take for a command: a scenario's name is anybody's text.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }

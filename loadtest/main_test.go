@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +62,13 @@ func TestUsage(t *testing.T) {
 		{"run --window 1500us", "scenario steady:"},
 		{"run --window 10ms --buckets 3", "scenario steady:"},
 		{"run --loss 0.5", "unknown flag --loss"},
-		{"run --html " + missing, "there is no directory"},
+		{"run --html " + missing, "there is no writing in the directory"},
+		{"run --html -", "--html -: want a file"},
+		{"run --html " + os.TempDir(), "is a directory"},
+		{"run mixed --limit 5", "a flag does not apply"},
+		{"run published-a --buckets 5", "a flag does not apply"},
+		{"sim --seed 2 replay x", "sim replay FILE"},
+		{"run --delay 2s", "--delay"},
 		{"run --nats http://x", "--nats"},
 		{"sim --redis embedded", "unknown flag --redis"},
 		{"sim --loss 2", "--loss"},
@@ -234,6 +243,52 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestFiles: a link stays one, a device is written into, a file is replaced whole.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, []byte("old and long"), 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	say := func(text string) func(io.Writer) error {
+		return func(w io.Writer) error {
+			_, err := io.WriteString(w, text)
+			return err
+		}
+	}
+	if err := errors.Join(checkFile(link), toFile(link, say("new"))); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "new" {
+		t.Errorf("behind the link is %q, error %v", text, err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link has become %v, error %v", info.Mode(), err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string)
+	go func() {
+		text, _ := os.ReadFile(pipe)
+		read <- string(text)
+	}()
+	if err := toFile(pipe, say("through")); err != nil || <-read != "through" {
+		t.Errorf("error %v", err)
+	}
+	broken := errors.New("broken")
+	if err := toFile(file, func(io.Writer) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	if text, _ := os.ReadFile(file); string(text) != "new" {
+		t.Errorf("a failed write leaves %q", text)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 func TestScaled(t *testing.T) {
 	for _, test := range []struct {
 		length    time.Duration
@@ -282,6 +337,17 @@ func TestHTTP(t *testing.T) {
 	if r.Sent != 200 || r.OK200 == 0 || r.Limited429 == 0 || r.Latency.P9999 < r.Latency.P50 || r.Latency.P50 <= 0 {
 		t.Errorf("got %+v", r)
 	}
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 210 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer failing.Close()
+	withPassword := strings.Replace(failing.URL, "http://", "http://me:geheim@", 1)
+	status, stdout, stderr = invoke(t.Context(), "http", "--url", withPassword+"/v1/check", "--rate", "500", "--duration", "400ms", "--warmup", "0s")
+	if status != 1 || !strings.Contains(stderr, "something else than a decision") || strings.Contains(stdout+stderr, "geheim") {
+		t.Errorf("a server that fails: status %d, %q, %q", status, stdout, stderr)
+	}
 	server.Close()
 	if status, _, stderr = invoke(t.Context(), "http", "--url", server.URL+"/v1/check"); status != 1 || !strings.Contains(stderr, "go run ./cmd/checker") {
 		t.Errorf("nobody there: status %d, %q", status, stderr)
@@ -325,7 +391,8 @@ func TestLostHits(t *testing.T) {
 		r.Conservation.Check()
 		return r, nil
 	}
-	err := runList(t.Context(), call{nil, nil, &out, &errs}, &o, list, lossy)
+	o.add(newFlags("run", ""))
+	err := runList(t.Context(), call{nil, nil, &out, &errs}, &o, list, plan{run: lossy})
 	if status(err, "run", &errs) != 1 || !strings.Contains(errs.String(), "charged ≠") || strings.Contains(out.String(), "holds") && !strings.Contains(out.String(), "not") {
 		t.Errorf("error %v, printed %q and %q", err, &out, &errs)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,43 +26,86 @@ func (o *output) add(s *flags.Set) {
 	flags.Add(s, &o.json, "json", "FILE", "where all figures go, as JSON; - prints them instead of the table", flags.Text)
 }
 
-// write prints the table and writes the files.
-func (o *output) write(runs []result.Run, stdout, stderr io.Writer) error {
+// write writes the files, and then prints the table, so that nobody who stops reading keeps the files
+// from being written. The page is left out beside JSON on stdout, unless it was asked for.
+func (o *output) write(runs []result.Run, stdout, stderr io.Writer, htmlGiven bool) error {
 	if len(runs) == 0 {
 		return nil
 	}
 	f := result.File{Version: result.Version, Offpath: version.Get().Version, Machine: machine(), Runs: runs}
+	var errs []error
+	note := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	if o.json != "" && o.json != "-" {
+		note("write the figures", toFile(o.json, func(w io.Writer) error { return writeJSON(w, f) }))
+	}
+	if o.html != "" && (o.json != "-" || htmlGiven) {
+		err := toFile(o.html, func(w io.Writer) error { return report.HTML(w, f) })
+		note("write the page", err)
+		if err == nil {
+			fmt.Fprintf(stderr, "page with charts: %s\n", o.html)
+		}
+	}
 	if o.json == "-" {
-		return writeJSON(stdout, f)
+		note("print the figures", writeJSON(stdout, f))
+	} else {
+		note("print the table", report.Terminal(stdout, f))
 	}
-	if err := report.Terminal(stdout, f); err != nil {
-		return fmt.Errorf("print the table: %w", err)
-	}
-	if o.json != "" {
-		if err := toFile(o.json, func(w io.Writer) error { return writeJSON(w, f) }); err != nil {
-			return fmt.Errorf("write the figures: %w", err)
-		}
-	}
-	if o.html != "" {
-		if err := toFile(o.html, func(w io.Writer) error { return report.HTML(w, f) }); err != nil {
-			return fmt.Errorf("write the page: %w", err)
-		}
-		fmt.Fprintf(stderr, "page with charts: %s\n", o.html)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // check refuses files that cannot be written, before anything is measured for them.
 func (o *output) check() error {
+	if o.html == "-" {
+		return flags.Usagef("--html -: want a file; --json - prints figures")
+	}
 	for _, name := range []string{o.html, o.json} {
 		if name == "" || name == "-" {
 			continue
 		}
-		if info, err := os.Stat(filepath.Dir(name)); err != nil || !info.IsDir() {
-			return flags.Usagef("%s: there is no directory %s", name, filepath.Dir(name))
+		if err := checkFile(name); err != nil {
+			return flags.Usagef("%v", err)
 		}
 	}
 	return nil
+}
+
+// checkFile returns an error if there is no writing a file of this name.
+func checkFile(name string) error {
+	target, regular, err := target(name)
+	if err != nil {
+		return err
+	}
+	if !regular { // to open a pipe would wait for its reader
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), ".offpath-loadtest-*")
+	if err != nil {
+		return fmt.Errorf("%s: there is no writing in the directory: %w", name, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// target returns the file that a name stands for, behind any links, and whether it is, or will be, a
+// regular one.
+func target(name string) (path string, regular bool, err error) {
+	if path, err = filepath.EvalSymlinks(name); errors.Is(err, os.ErrNotExist) {
+		return name, true, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s: is a directory", name)
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return path, info.Mode().IsRegular(), nil
 }
 
 func writeJSON(w io.Writer, f result.File) error {
@@ -70,8 +114,23 @@ func writeJSON(w io.Writer, f result.File) error {
 	return e.Encode(f)
 }
 
-// toFile writes a file whole or not at all.
-func toFile(name string, write func(io.Writer) error) (err error) {
+// toFile writes a regular file whole or not at all, and into anything else, such as a pipe, as it comes.
+func toFile(name string, write func(io.Writer) error) error {
+	path, regular, err := target(name)
+	if err != nil {
+		return err
+	}
+	if regular {
+		return replace(path, write)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+func replace(name string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), ".offpath-loadtest-*")
 	if err != nil {
 		return err
@@ -81,14 +140,7 @@ func toFile(name string, write func(io.Writer) error) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	if err := write(f); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Chmod(f.Name(), 0o644); err != nil {
+	if err := errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), name)

@@ -18,7 +18,7 @@ import (
 
 const replaySummary = `Replays an access log in Common or Combined Log Format, plain or gzipped: every line is a hit of its client's address.
 Stamps are whole seconds, so hits are spread within theirs by the seed. Without --limit it is done twice, with 10 and with 30.
-Silences longer than three windows are cut to that, which no count notices; --max-gap says otherwise.`
+Silences longer than three windows are cut, by whole windows, which no count notices; --max-gap says otherwise.`
 
 // replay are the flags of a replay. The others are those of every run.
 type replay struct {
@@ -133,7 +133,9 @@ func (r *replay) scenarios(log accesslog.Log, fit time.Duration) ([]scenario.Sce
 	if r.maxGap < 0 {
 		r.maxGap = 3 * r.window
 	}
-	plan, err := log.Plan(accesslog.PlanOptions{Seed: r.seed, MaxGap: r.maxGap, Speed: 1})
+	// Cut by whole windows: what is left keeps its phase against the windows' edges.
+	how := accesslog.PlanOptions{Seed: r.seed, MaxGap: r.maxGap, Whole: r.window, Speed: 1}
+	plan, err := log.Plan(how)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +149,8 @@ func (r *replay) scenarios(log accesslog.Log, fit time.Duration) ([]scenario.Sce
 	if !r.realWindow {
 		length, speed = scaled(length, r.buckets, speed)
 	}
-	if plan, err = log.Plan(accesslog.PlanOptions{Seed: r.seed, MaxGap: r.maxGap, Speed: speed}); err != nil {
+	how.Speed = speed
+	if plan, err = log.Plan(how); err != nil {
 		return nil, err
 	}
 	limits := []int{r.limit}
@@ -181,8 +184,12 @@ func (r *replay) scenario(plan accesslog.Plan, limit int, length time.Duration, 
 	for _, h := range plan.Hits {
 		fixed.Hits = append(fixed.Hits, scenario.FixedHit{At: h.At, Key: h.Client})
 	}
+	// The first hit is where it was against the edge of its window; with a scaled window, in proportion.
+	edge := time.Duration(plan.Start.UnixNano() % int64(r.window))
+	phase := time.Duration(float64(edge) * float64(length) / float64(r.window))
 	return scenario.Scenario{
-		Name: "replay", Variant: fmt.Sprintf("%d/%s per address", limit, brief(r.window)),
+		Phase: &phase,
+		Name:  "replay", Variant: fmt.Sprintf("%d/%s per address", limit, brief(r.window)),
 		Description: fmt.Sprintf("an access log of %d hits by %d addresses over %v, of which silences left %v, at %.4g times its speed",
 			len(plan.Hits), len(plan.Clients), plan.Span.Round(time.Second), plan.Kept.Round(time.Second), speed),
 		Rules: []rules.Rule{{

@@ -60,8 +60,8 @@ func (c *settings) addFleet(s *flags.Set) {
 	flags.Add(s, &c.flush, "flush", "DURATION", "the checkers' flush interval", flags.Duration(time.Millisecond, time.Minute))
 	flags.Add(s, &c.timerOnly, "timer-only", "", "forbid flushes before the interval is over", flags.Bool)
 	flags.Add(s, &c.seed, "seed", "N", "decides everything that is left to chance", flags.Uint64)
-	flags.Add(s, &c.delay, "delay", "DURATION", "how long each message takes longer, each way", flags.Duration(0, time.Minute))
-	flags.Add(s, &c.jitter, "jitter", "DURATION", "how much longer than that at the most", flags.Duration(0, time.Minute))
+	flags.Add(s, &c.delay, "delay", "DURATION", "how long each message takes longer, each way", flags.Duration(0, time.Second))
+	flags.Add(s, &c.jitter, "jitter", "DURATION", "how much longer than that at the most", flags.Duration(0, time.Second))
 	c.output.add(s)
 }
 
@@ -110,8 +110,14 @@ func (c *settings) scenarios(names []string) ([]scenario.Scenario, error) {
 
 func (c *settings) scenario(name string) ([]scenario.Scenario, error) {
 	list, ok := scenario.Builtin(name, c.forScenarios())
+	if why := scenario.Refuses(name, c.forScenarios()); why != "" {
+		return nil, flags.Usagef("scenario %s: a flag does not apply: %s", name, why)
+	}
 	if ok {
 		return list, nil
+	}
+	if name == "replay" {
+		return nil, flags.Usagef(`replay: want "sim replay FILE" first, and then the flags`)
 	}
 	if !strings.ContainsAny(name, "./") {
 		return nil, flags.Usagef("scenario %q: want a file, all, or one of %s", name, strings.Join(scenario.Names(), ", "))

@@ -76,11 +76,15 @@ func runSimulated(ctx context.Context, c call) error {
 }
 
 // run returns a runner in virtual time.
-func (n *network) run(o *settings) runner {
-	return func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
-		return sim.Run(ctx, sc, sim.Options{
-			Seed: o.seed, Delay: o.delay, Jitter: o.jitter, Loss: n.loss, Repeat: n.repeat,
-			Partitions: n.partitions, Skew: n.skew, Progress: progress,
-		})
+func (n *network) run(o *settings) plan {
+	options := sim.Options{
+		Seed: o.seed, Delay: o.delay, Jitter: o.jitter, Loss: n.loss, Repeat: n.repeat,
+		Partitions: n.partitions, Skew: n.skew,
 	}
+	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
+		options := options
+		options.Progress = progress
+		return sim.Run(ctx, sc, options)
+	}
+	return plan{run, options}
 }

@@ -20,12 +20,11 @@ var sweepFlushes = []time.Duration{
 
 // sweepHits is how many hits one of these simulations has at the most, more or less: the duration is
 // cut to that.
-const sweepHits = 100_000
+const sweepHits = 1_000_000
 
 // sweep simulates the scenario with other flush intervals. If ctx is done it returns those that were
-// finished.
-func sweep(ctx context.Context, sc *scenario.Scenario, o sim.Options) []result.SweepStep {
-	var steps []result.SweepStep
+// finished, and the length of their measured part in seconds.
+func sweep(ctx context.Context, sc *scenario.Scenario, o sim.Options) (steps []result.SweepStep, seconds float64) {
 	progress := o.Progress
 	for i, flush := range sweepFlushes {
 		o.Progress = func(done, all time.Duration) {
@@ -37,6 +36,7 @@ func sweep(ctx context.Context, sc *scenario.Scenario, o sim.Options) []result.S
 			all := float64(sc.Warmup + sc.Duration)
 			s.Duration = max(time.Duration(all*sweepHits/n)-sc.Warmup, 2*sc.Longest())
 		}
+		seconds = s.Duration.Seconds()
 		r, err := sim.Run(ctx, &s, o)
 		if err != nil || r.Interrupted {
 			break
@@ -47,5 +47,5 @@ func sweep(ctx context.Context, sc *scenario.Scenario, o sim.Options) []result.S
 			FalseDenialShare: r.FalseDenialShare, ReportsPer1000: r.ReportsPer1000,
 		})
 	}
-	return steps
+	return steps, seconds
 }

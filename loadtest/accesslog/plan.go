@@ -16,6 +16,9 @@ type PlanOptions struct {
 	Seed uint64
 	// MaxGap is the longest silence, in the log's time: a longer one is cut to it. 0 keeps all.
 	MaxGap time.Duration
+	// Whole, if not 0, is what a silence is shortened by: a multiple of it, so that what comes after keeps
+	// its phase against the edges of a window of this length.
+	Whole time.Duration
 	// Speed is how many times faster than the log; 1 is as it was. It must be above 0.
 	Speed float64
 }
@@ -62,7 +65,7 @@ func (l Log) Plan(o PlanOptions) (Plan, error) {
 	p.Clients, p.Hits = l.spread(first, o.Seed)
 	p.Start = time.Unix(first, 0).UTC().Add(p.Hits[0].At)
 	p.Span = p.Length() - p.Hits[0].At
-	p.cut(o.MaxGap)
+	p.cut(o.MaxGap, o.Whole)
 	p.Kept = p.Length()
 	if err := p.accelerate(o.Speed); err != nil {
 		return Plan{}, fmt.Errorf("plan replay: %w", err)
@@ -74,6 +77,8 @@ func (o PlanOptions) check() error {
 	switch {
 	case !(o.Speed > 0) || math.IsInf(o.Speed, 1):
 		return fmt.Errorf("speed %v: want a number above 0", o.Speed)
+	case o.Whole < 0:
+		return fmt.Errorf("silences shortened by multiples of %v: want 0 or more", o.Whole)
 	case o.MaxGap < 0:
 		return fmt.Errorf("longest silence %v: want 0, to keep all, or more", o.MaxGap)
 	}
@@ -112,16 +117,22 @@ func (l Log) spread(first int64, seed uint64) (clients []string, hits []Hit) {
 	return clients, hits
 }
 
-// cut moves the first hit to 0, and every other one closer to the one before if they are too far apart.
-func (p *Plan) cut(longest time.Duration) {
+// cut moves the first hit to 0, and every other one closer to the one before, by a multiple of whole, if
+// they are too far apart.
+func (p *Plan) cut(longest, whole time.Duration) {
 	before, at := p.Hits[0].At, time.Duration(0)
 	for i := range p.Hits {
 		gap := p.Hits[i].At - before
 		before = p.Hits[i].At
 		p.LongestGap = max(p.LongestGap, gap)
 		if longest > 0 && gap > longest {
-			gap = longest
-			p.GapsCut++
+			shorter := gap - longest
+			if whole > 0 {
+				shorter -= shorter % whole
+			}
+			if gap -= shorter; shorter > 0 {
+				p.GapsCut++
+			}
 		}
 		at += gap
 		p.Hits[i].At = at

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -125,6 +126,37 @@ func TestPlanCutsSilences(t *testing.T) {
 }
 
 // The speed divides what is left when silences are cut.
+// TestPlanKeepsPhases: silences are cut by whole windows only, so every hit stays where it was against
+// the window's edges.
+func TestPlanKeepsPhases(t *testing.T) {
+	file, err := os.Open("testdata/sample.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log, err := Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := log.Plan(PlanOptions{Speed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	window := 10 * time.Second
+	cut, err := log.Plan(PlanOptions{Speed: 1, MaxGap: 30 * time.Second, Whole: window})
+	if err != nil || cut.GapsCut == 0 || cut.Kept >= whole.Kept {
+		t.Fatalf("error %v, %d gaps cut, %v of %v left", err, cut.GapsCut, cut.Kept, whole.Kept)
+	}
+	for i := range cut.Hits {
+		if cut.Hits[i].At%window != whole.Hits[i].At%window {
+			t.Fatalf("hit %d is moved from %v to %v", i, whole.Hits[i].At, cut.Hits[i].At)
+		}
+		if i > 0 && cut.Hits[i].At-cut.Hits[i-1].At >= 40*time.Second {
+			t.Errorf("a silence of %v is left", cut.Hits[i].At-cut.Hits[i-1].At)
+		}
+	}
+}
+
 func TestPlanSpeed(t *testing.T) {
 	log := logAt(0, 1, 2, 50, 1_000_000)
 	options := PlanOptions{Seed: 2, Speed: 1, MaxGap: time.Minute}

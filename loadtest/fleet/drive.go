@@ -21,12 +21,16 @@ type plan struct {
 	rules   []int            // by key
 }
 
-func newPlan(sc *scenario.Scenario, traffic *scenario.Traffic) *plan {
+// newPlan returns nil if there are more hits than that.
+func newPlan(sc *scenario.Scenario, traffic *scenario.Traffic, most int) *plan {
 	p := &plan{traffic: traffic, hits: make([][]scenario.Hit, sc.Checkers)}
 	for {
 		h, ok := traffic.Next()
 		if !ok {
 			return p
+		}
+		if most--; most < 0 {
+			return nil
 		}
 		p.hits[h.Checker] = append(p.hits[h.Checker], h)
 		for int(h.Key) >= len(p.texts) {
@@ -50,8 +54,11 @@ type driver struct {
 	hits    []scenario.Hit
 	start   int64 // own time of the start of the warm-up
 	from    int64 // and of the measured part
+	to      int64
 
 	decided []decided
+	planned int64                   // hits that were due in the measured part
+	missed  int64                   // those of them that were asked after it
 	took    *hdrhistogram.Histogram // ns, of the measured part
 	late    *hdrhistogram.Histogram
 }
@@ -62,9 +69,9 @@ const (
 	longestLateness = int64(10 * time.Minute)
 )
 
-func newDriver(c *checker, p *plan, number int, start, from int64) *driver {
+func newDriver(c *checker, p *plan, number int, start, from, to int64) *driver {
 	return &driver{
-		checker: c, plan: p, hits: p.hits[number], start: start, from: from,
+		checker: c, plan: p, hits: p.hits[number], start: start, from: from, to: to,
 		decided: make([]decided, 0, len(p.hits[number])),
 		took:    hdrhistogram.New(1, longestDecision, 3),
 		late:    hdrhistogram.New(1, longestLateness, 3),
@@ -95,7 +102,13 @@ func (d *driver) ask(h scenario.Hit, due int64) {
 	allowed := limiter.Check(text, 1).Allowed
 	end := ownTime()
 	d.decided = append(d.decided, decided{begin, h, allowed})
-	if begin >= d.from {
+	if due >= d.from {
+		d.planned++
+		if begin >= d.to {
+			d.missed++
+		}
+	}
+	if begin >= d.from && begin < d.to {
 		_ = d.took.RecordValue(min(max(end-begin, 1), longestDecision)) // within its bounds
 		_ = d.late.RecordValue(min(max(begin-due, 1), longestLateness))
 	}

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -66,6 +68,9 @@ type fleet struct {
 	store     *store
 	taps      []*tap.Store // one per aggregator
 
+	// offset is how far the fleet's time is ahead of this process' own, as its checkers found; 0 before
+	// they did.
+	offset  atomic.Int64
 	working sync.WaitGroup // aggregators
 	stop    context.CancelFunc
 	closers []func()
@@ -115,7 +120,7 @@ func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.
 		f.closers = append(f.closers, func() { _ = server.Stop() })
 		f.nats = server.URL()
 	}
-	if f.store, err = openStore(ctx, o.Redis, f.namespace, f.o.MeetingTimeout); err != nil {
+	if f.store, err = openStore(ctx, o.Redis, f.namespace, f.o.MeetingTimeout, f.log); err != nil {
 		return f, err
 	}
 	f.closers = append(f.closers, f.store.close)
@@ -125,8 +130,26 @@ func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.
 	if err := f.startCheckers(sc, traces); err != nil {
 		return f, err
 	}
-	return f, f.meet(ctx)
+	if err := f.meet(ctx); err != nil {
+		return f, err
+	}
+	f.lookAtClock()
+	return f, nil
 }
+
+// lookAtClock takes over the fleet's time, by which hits are counted: the store's may be another
+// machine's.
+func (f *fleet) lookAtClock() {
+	offsets := make([]int64, len(f.checkers))
+	for i, c := range f.checkers {
+		offsets[i] = int64(c.Stats().ClockOffset)
+	}
+	slices.Sort(offsets)
+	f.offset.Store(offsets[len(offsets)/2])
+}
+
+// fleetTime returns the fleet's time in Unix nanoseconds.
+func (f *fleet) fleetTime() int64 { return ownTime() + f.offset.Load() }
 
 func (f *fleet) connect(name string) (*nats.Conn, error) {
 	conn, err := natsconn.Open(f.nats, name, f.log)
@@ -189,7 +212,7 @@ func (f *fleet) startChecker(i int, sc *scenario.Scenario, set *rules.Set, trace
 		return err
 	}
 	c := &checker{ended: make(chan struct{})}
-	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), ownTime, trace)
+	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
 	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush}
 	if sc.TimerOnly {
 		options.FlushFloor = sc.Flush
@@ -205,10 +228,13 @@ func (f *fleet) startChecker(i int, sc *scenario.Scenario, set *rules.Set, trace
 	c.stop = stop
 	f.checkers = append(f.checkers, c)
 	// Real checkers do not start in the same instant, and so do not flush in it.
-	phase := f.rand.Int64N(int64(sc.Flush))
+	phase := time.Duration(f.rand.Int64N(int64(min(sc.Flush, time.Second))))
 	go func() {
 		defer close(c.ended)
-		time.Sleep(time.Duration(phase))
+		select {
+		case <-time.After(phase):
+		case <-ctx.Done():
+		}
 		f.note(fmt.Sprintf("checker %d", i), c.Run(ctx))
 	}()
 	return nil

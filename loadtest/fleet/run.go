@@ -27,9 +27,12 @@ const MostHits = 10_000_000
 func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, error) {
 	traffic := scenario.New(sc, o.Seed)
 	traces := score.NewTraces(sc, traffic)
-	if sc.Hits() > MostHits {
-		return result.Run{}, fmt.Errorf("more than %d hits: too many for a live run; "+
-			"ask for less load, fewer keys or a shorter duration, or simulate it", MostHits)
+	var p *plan
+	if sc.Hits() <= 1.1*MostHits { // about; the rest is not worth drawing
+		p = newPlan(sc, traffic, MostHits)
+	}
+	if p == nil {
+		return result.Run{}, fmt.Errorf("more than %d hits: too many for a live run, but not for a simulation", MostHits)
 	}
 	o = o.withDefaults()
 	f, err := start(ctx, sc, o, traces)
@@ -37,7 +40,7 @@ func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, err
 		return result.Run{}, err
 	}
 	defer f.end()
-	r := &run{fleet: f, scenario: sc, plan: newPlan(sc, traffic)}
+	r := &run{fleet: f, scenario: sc, plan: p}
 	return r.run(ctx, traces)
 }
 
@@ -54,16 +57,19 @@ type run struct {
 	spent    [2]tap.Cost // at the beginning and the end of the measured part
 	empty    usage       // before the first hit
 	used     [2]usage
+	known    [3]bool // used, and empty
 	measured [2]bool
-	redis    bool // used is known
 }
 
 func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) {
 	r.start = r.alignedStart(ownTime())
 	r.from = r.start + int64(r.scenario.Warmup)
 	r.to = r.from + int64(r.scenario.Duration)
+	offset := r.offset.Load()
+	s := score.New(r.scenario, r.plan.traffic, r.start+offset)
+	s.StartTraces(traces)
 	clock := clockCost()
-	r.empty, _ = r.store.usage(ctx)
+	r.empty, r.known[2] = r.store.usage(ctx)
 	r.drive(ctx)
 	end, interrupted := min(ownTime(), r.to), ctx.Err() != nil
 	var decisions, admitted int64
@@ -74,12 +80,12 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 	}
 	r.drain()
 
-	s := score.New(r.scenario, r.plan.traffic, r.start)
 	all := r.merged()
 	for _, d := range all {
-		s.Hit(d.at, d.hit, d.allowed)
+		s.Hit(d.at+offset, d.hit, d.allowed)
 	}
-	run := s.Run(end)
+	run := s.Run(end + offset)
+	run.ClockOffsetMS = float64(offset) / 1e6
 	run.Mode, run.Interrupted = result.Live, interrupted
 	run.Params.Seed, run.Params.Store = r.o.Seed, r.store.kind()
 	run.Params.DelayMS, run.Params.JitterMS = float64(r.o.Delay)/1e6, float64(r.o.Jitter)/1e6
@@ -87,10 +93,11 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 	if decisions > 0 && took > 0 {
 		run.DecisionsPerSecond = new(float64(decisions) / took.Seconds())
 		run.DecisionsPerSecondPerCore = new(*run.DecisionsPerSecond / float64(cores))
+		run.FullSpeedAdmittedShare = new(float64(admitted) / float64(decisions))
 	}
 	r.costs(&run)
 	run.Memory.StoreBytes = r.storeMemory(all, end)
-	run.RefreshLagMS = s.Lag(traces)
+	run.RefreshLagMS = s.Lag(traces, end+offset)
 	run.Memory.CheckerBytes = checkerMemory(r.scenario, r.plan)
 	var err error
 	run.Conservation, err = r.conservation(s.Admitted() + admitted)
@@ -100,8 +107,8 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 // longestWait is how long a run may wait for its phase.
 const longestWait = time.Minute
 
-// alignedStart returns when the warm-up begins: at a phase of the longest window that the seed has
-// chosen. A window that is longer than the wait that one can ask of anybody is met as it comes.
+// alignedStart returns when the warm-up begins: at a phase of the longest window, by the fleet's time,
+// that the scenario or the seed has chosen. A window that is longer than the wait that one can ask of anybody is met as it comes.
 func (r *run) alignedStart(now int64) int64 {
 	soon := now + int64(100*time.Millisecond)
 	length := r.scenario.Longest()
@@ -109,18 +116,22 @@ func (r *run) alignedStart(now int64) int64 {
 		return soon
 	}
 	phase := rand.New(rand.NewPCG(r.o.Seed, 0x6c697665)).Int64N(int64(length))
-	edge := soon - soon%int64(length)
-	if edge+phase >= soon {
-		return edge + phase
+	if r.scenario.Phase != nil {
+		phase = int64(*r.scenario.Phase)
 	}
-	return edge + int64(length) + phase
+	soon += r.offset.Load()
+	edge := soon - soon%int64(length)
+	if edge+phase < soon {
+		edge += int64(length)
+	}
+	return edge + phase - r.offset.Load()
 }
 
 // drive asks for all hits, takes stock at both ends of the measured part, and tells of the progress.
 func (r *run) drive(ctx context.Context) {
 	var driving, watching sync.WaitGroup
 	for i, c := range r.checkers {
-		d := newDriver(c, r.plan, i, r.start, r.from)
+		d := newDriver(c, r.plan, i, r.start, r.from, r.to)
 		r.drivers = append(r.drivers, d)
 		driving.Go(func() { d.run(ctx) })
 	}
@@ -168,7 +179,7 @@ func (r *run) takeStock(i int) {
 	r.spent[i] = r.cost()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	r.used[i], r.redis = r.store.usage(ctx)
+	r.used[i], r.known[i] = r.store.usage(ctx)
 }
 
 // watch reports progress until ctx is done.
@@ -206,6 +217,11 @@ func (r *run) times(run *result.Run, clock float64) {
 	for _, d := range r.drivers {
 		took.Merge(d.took)
 		late.Merge(d.late)
+		run.PlannedHits += d.planned
+		run.MissedHits += d.missed
+	}
+	if run.MeasuredSeconds > 0 {
+		run.OfferedRate = float64(run.PlannedHits) / run.MeasuredSeconds
 	}
 	if took.TotalCount() > 0 {
 		run.DecisionNS, run.ClockNS, run.LateMS = score.Latency(took), &clock, score.Lateness(late)
@@ -217,8 +233,8 @@ func (r *run) costs(run *result.Run) {
 		return // it was stopped before there was anything to measure
 	}
 	score.Cost(run, r.spent[1].Sub(r.spent[0]))
-	if !r.redis || run.Hits == 0 {
-		return
+	if !r.known[0] || !r.known[1] || r.used[0].lives != r.used[1].lives || run.Hits == 0 {
+		return // there is no Redis, or it did not answer, or is not the one that it was
 	}
 	run.RedisCallsPer1000 = new(float64(r.used[1].calls-r.used[0].calls) * 1000 / float64(run.Hits))
 }

@@ -1,9 +1,10 @@
 package fleet
 
 import (
-	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,13 +24,14 @@ type store struct {
 	memory    *memstore.Store
 	url       string // of Redis
 	namespace string
+	log       *slog.Logger
 	server    *servers.Redis      // if it is ours
 	admin     *redisstore.Store   // to look at it
 	opened    []*redisstore.Store // by the aggregators
 }
 
-func openStore(ctx context.Context, url, namespace string, timeout time.Duration) (*store, error) {
-	s := &store{url: url, namespace: namespace}
+func openStore(ctx context.Context, url, namespace string, timeout time.Duration, log *slog.Logger) (*store, error) {
+	s := &store{url: url, namespace: namespace, log: log}
 	switch url {
 	case "":
 		s.memory = memstore.New()
@@ -84,7 +86,10 @@ func (s *store) kind() string {
 }
 
 // usage is what a Redis says of itself.
-type usage struct{ calls, memory int64 }
+type usage struct {
+	calls, memory int64
+	lives         string // names the lives of the servers: another after a restart
+}
 
 // usage returns what Redis, or all masters of a Cluster, have done and hold; ok is false if there is
 // none, or no answer.
@@ -93,27 +98,34 @@ func (s *store) usage(ctx context.Context) (u usage, ok bool) {
 		return usage{}, false
 	}
 	var mu sync.Mutex
+	var lives []string
 	err := eachMaster(ctx, s.admin.Client(), func(ctx context.Context, c redis.Cmdable) error {
 		text, err := c.Info(ctx, "everything").Result()
 		mu.Lock()
 		defer mu.Unlock()
 		u.calls += field(text, "total_commands_processed")
 		u.memory += field(text, "used_memory_dataset")
+		lives = append(lives, line(text, "run_id"))
 		return err
 	})
+	slices.Sort(lives)
+	u.lives = strings.Join(lives, " ")
 	return u, err == nil
 }
 
-// field returns a number of Redis' INFO.
-func field(info, name string) int64 {
-	lines := bufio.NewScanner(strings.NewReader(info))
-	for lines.Scan() {
-		if text, ok := strings.CutPrefix(lines.Text(), name+":"); ok {
-			n, _ := strconv.ParseInt(text, 10, 64) // 0 if there is no such number
-			return n
+// line returns what Redis' INFO says of something, field the same as a number; "" and 0 if nothing.
+func line(info, name string) string {
+	for one := range strings.Lines(info) {
+		if text, ok := strings.CutPrefix(one, name+":"); ok {
+			return strings.TrimSpace(text)
 		}
 	}
-	return 0
+	return ""
+}
+
+func field(info, name string) int64 {
+	n, _ := strconv.ParseInt(line(info, name), 10, 64)
+	return n
 }
 
 func eachMaster(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.Cmdable) error) error {
@@ -134,7 +146,10 @@ func (s *store) close() {
 	if s.admin != nil {
 		if s.server == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
-			_ = eachMaster(ctx, s.admin.Client(), s.clean) // what stays expires, but for the ledger
+			if err := eachMaster(ctx, s.admin.Client(), s.clean); err != nil {
+				s.log.Warn("some of the run's keys stay in Redis: most expire, the ledger does not",
+					slog.String("prefix", s.namespace), slog.Any("error", err))
+			}
 			cancel()
 		}
 		_ = s.admin.Close()

@@ -20,8 +20,8 @@ type Options struct {
 // Verdict is what a Judge found in the measured part.
 type Verdict struct {
 	Hits, Admitted, OracleAdmitted, Keys int64
-	// Worst is the largest value of the rule's own count of all admitted hits ÷ limit − 1, over time
-	// and keys; −1 if nothing was admitted. RollingWorst is that of the true rolling count, of any
+	// Worst is the largest value of the rule's own count of all admitted hits ÷ limit − 1, at any moment
+	// of the measured part and for any key; −1 if all were 0. RollingWorst is that of the true rolling count, of any
 	// stretch of one window's length.
 	Worst, RollingWorst             float64
 	OracleWorst, OracleRollingWorst float64
@@ -38,6 +38,7 @@ type Judge struct {
 	limits   []limit
 	keys     []*keyState
 	timeline timeline
+	begun    bool // the measured part has
 	v        Verdict
 }
 
@@ -88,6 +89,7 @@ func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
 	l := &j.limits[rule]
 	measured := now >= j.o.From && now < j.o.To
 	if measured {
+		j.begin()
 		j.timeline.moveTo(now, j)
 		j.judge(k, l, now, allowed)
 	}
@@ -105,6 +107,30 @@ func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
 		j.timeline.note(key, k, ours/float64(l.limit), l.shape.Count(k.oracle.at(l.shape, now), now)/float64(l.limit))
 	}
 	return ours
+}
+
+// begin takes in what the warm-up has left behind, once: counts may be highest at the very beginning.
+func (j *Judge) begin() {
+	if j.begun {
+		return
+	}
+	j.begun = true
+	j.timeline.moveTo(j.o.From, j)
+	for key, k := range j.keys {
+		if k == nil {
+			continue
+		}
+		l := &j.limits[k.rule]
+		share := func(c *counter, r *rolling, worst, rollingWorst *float64) float64 {
+			count := l.shape.Count(c.at(l.shape, j.o.From), j.o.From) / float64(l.limit)
+			*worst = max(*worst, count-1)
+			*rollingWorst = max(*rollingWorst, float64(r.at(j.o.From, int64(l.shape.Length)))/float64(l.limit)-1)
+			return count
+		}
+		ours := share(&k.ours, &k.oursRolling, &j.v.Worst, &j.v.RollingWorst)
+		oracle := share(&k.oracle, &k.oracleRolling, &j.v.OracleWorst, &j.v.OracleRollingWorst)
+		j.timeline.note(int32(key), k, ours, oracle)
+	}
 }
 
 // judge holds a decision against the truth before it.
@@ -156,6 +182,9 @@ func (j *Judge) Limit(rule int) int64 { return j.limits[rule].limit }
 
 // Verdict ends the measured part at a time, in Unix nanoseconds, and returns what was found.
 func (j *Judge) Verdict(end int64) Verdict {
+	if end > j.o.From {
+		j.begin()
+	}
 	j.timeline.moveTo(min(end, j.o.To-1), j)
 	j.v.Timeline, j.v.OracleTimeline = j.timeline.ours, j.timeline.oracle
 	return j.v

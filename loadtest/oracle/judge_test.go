@@ -89,11 +89,27 @@ func TestJudge(t *testing.T) {
 				{700 * time.Millisecond, 1, true, 21, "wrong"},
 			},
 			Verdict{
-				Hits: 2, Admitted: 1, OracleAdmitted: 0, Keys: 1, Worst: 1.1, OracleWorst: -1,
-				RollingWorst: 1.1, OracleRollingWorst: -1, WrongAllow: 1, WrongAllowExact: 1,
+				Hits: 2, Admitted: 1, OracleAdmitted: 0, Keys: 1, Worst: 1.1, OracleWorst: 0,
+				RollingWorst: 1.1, OracleRollingWorst: 0, WrongAllow: 1, WrongAllowExact: 1,
 			},
 		},
 	}
+	tests = append(tests, struct {
+		name  string
+		rule  rules.Rule
+		from  time.Duration
+		steps []step
+		want  Verdict
+	}{
+		"the worst was left behind by the warm-up", rule(10, second, 1, false), time.Second,
+		[]step{
+			{500 * time.Millisecond, 20, true, 20, "warm-up"},
+			{1900 * time.Millisecond, 1, true, 3, "a tenth of 20, and 1"},
+		},
+		Verdict{
+			Hits: 1, Admitted: 1, OracleAdmitted: 1, Keys: 1, Worst: 1, OracleWorst: 0, RollingWorst: 1, OracleRollingWorst: 0,
+		},
+	})
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			j := New(Options{Rules: []rules.Rule{test.rule}, From: noon + int64(test.from), To: noon + int64(time.Hour)})
@@ -131,9 +147,14 @@ func TestJudgeAgainstDefinitions(t *testing.T) {
 		want := Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}
 		keys := make(map[int32]bool)
 		now := noon + r.Int64N(int64(time.Second))
+		begun := false
 		for range 600 {
 			now += int64(r.ExpFloat64() * float64(one.Window.Length) / float64(one.Limit) / 3)
 			key, allowed := int32(r.IntN(2)), r.IntN(3) > 0
+			if !begun && now >= from {
+				begun = true
+				d.begin(from, &want)
+			}
 			d.hit(now, key, allowed, now >= from, &want)
 			if now >= from {
 				keys[key] = true
@@ -191,6 +212,17 @@ func (d *definitions) count(list []pastHit, now int64, key int32) float64 {
 		}
 	}
 	return sum
+}
+
+// begin takes the counts at the beginning of the measured part, for the two keys that there are.
+func (d *definitions) begin(from int64, v *Verdict) {
+	limit := float64(d.rule.Limit)
+	for key := range int32(2) {
+		v.Worst = max(v.Worst, d.count(d.ours, from, key)/limit-1)
+		v.RollingWorst = max(v.RollingWorst, d.rolling(d.ours, from, key)/limit-1)
+		v.OracleWorst = max(v.OracleWorst, d.count(d.oracle, from, key)/limit-1)
+		v.OracleRollingWorst = max(v.OracleRollingWorst, d.rolling(d.oracle, from, key)/limit-1)
+	}
 }
 
 func (d *definitions) rolling(list []pastHit, now int64, key int32) float64 {

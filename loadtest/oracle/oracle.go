@@ -34,12 +34,18 @@ type rolling struct {
 	gone  int // how many of the first have left
 }
 
+// at returns how many hits there were in the stretch of this length that ends now.
+func (r *rolling) at(now, length int64) int {
+	for r.gone < len(r.times) && r.times[r.gone] <= now-length {
+		r.gone++
+	}
+	return len(r.times) - r.gone
+}
+
 // add notes a hit and returns how many there were in the stretch of this length that it ends.
 func (r *rolling) add(now, length int64) int {
 	r.times = append(r.times, now)
-	for r.times[r.gone] <= now-length {
-		r.gone++
-	}
+	r.at(now, length)
 	if r.gone > len(r.times)/2 && r.gone > 64 {
 		r.times = append(r.times[:0], r.times[r.gone:]...)
 		r.gone = 0

@@ -42,7 +42,11 @@ type Run struct {
 	// MeasuredSeconds is how long the measured part was, in the run's own time.
 	MeasuredSeconds float64 `json:"measured_seconds"`
 
+	// Hits of the measured part. PlannedHits were due in it (0 in a simulation, which is never late), and
+	// MissedHits of them asked only after its end: a machine that could not keep up.
 	Hits           int64 `json:"hits"`
+	PlannedHits    int64 `json:"planned_hits,omitempty"`
+	MissedHits     int64 `json:"missed_hits,omitempty"`
 	Admitted       int64 `json:"admitted"`
 	Denied         int64 `json:"denied"`
 	OracleAdmitted int64 `json:"oracle_admitted"`
@@ -58,6 +62,12 @@ type Run struct {
 	// the measured part, with the fleet at work behind; PerCore the same divided by the cores.
 	DecisionsPerSecond        *float64 `json:"decisions_per_second"`
 	DecisionsPerSecondPerCore *float64 `json:"decisions_per_second_per_core"`
+	// FullSpeedAdmittedShare is how many of those were admitted: a limit is soon used up at that pace, and
+	// the rest are denials.
+	FullSpeedAdmittedShare *float64 `json:"full_speed_admitted_share"`
+	// ClockOffsetMS is how far the fleet's time, by which hits are counted and judged, was ahead of this
+	// machine's.
+	ClockOffsetMS float64 `json:"clock_offset_ms"`
 	// LateMS is how far behind its plan the load generator itself was.
 	LateMS *Lateness `json:"generator_late_ms"`
 
@@ -67,8 +77,11 @@ type Run struct {
 
 	Conservation Conservation `json:"conservation"`
 
-	Timeline Timeline    `json:"timeline"`
-	Sweep    []SweepStep `json:"flush_sweep"` // by simulation; empty if there was none
+	Timeline Timeline `json:"timeline"`
+	// Sweep is by simulation; empty if there was none. SweepSeconds is the length of its measured part,
+	// less than the run's where that would take long.
+	Sweep        []SweepStep `json:"flush_sweep"`
+	SweepSeconds float64     `json:"flush_sweep_s,omitempty"`
 }
 
 // Params are what a run was asked for.
@@ -155,9 +168,11 @@ type Lateness struct {
 type Lag struct {
 	P50 *float64 `json:"p50"`
 	P99 *float64 `json:"p99"`
-	// Samples measured, and Never those whose bucket was over before any word of the hit.
-	Samples int64 `json:"samples"`
-	Never   int64 `json:"never"`
+	// Samples measured, and Never those whose bucket had left the window before any word of the hit.
+	// Truncated says that there was more to listen to than could be kept, so that the end is not in it.
+	Samples   int64 `json:"samples"`
+	Never     int64 `json:"never"`
+	Truncated bool  `json:"truncated"`
 }
 
 // Cost is what counting took.
@@ -165,6 +180,8 @@ type Cost struct {
 	ReportsPer1000       float64 `json:"reports_per_1000_hits"`
 	ReportBytesPer1000   float64 `json:"report_bytes_per_1000_hits"`
 	StoreCommandsPer1000 float64 `json:"store_commands_per_1000_hits"`
+	// StoreHeartbeatsPer1000 are those among them that came with time, not with hits.
+	StoreHeartbeatsPer1000 float64 `json:"store_heartbeats_per_1000_hits"`
 	// RedisCallsPer1000 are the commands that Redis counts itself, those inside scripts included.
 	RedisCallsPer1000 *float64 `json:"redis_calls_per_1000_hits"`
 	// RefreshBytes are what one checker received per second, on average: answers and alarms.

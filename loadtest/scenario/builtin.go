@@ -11,21 +11,23 @@ import (
 type builtin struct {
 	name, description string
 	make              func(b builtin, s Settings) []Scenario
+	// refuses says which settings make no sense for it, and why.
+	refuses func(s Settings) string
 }
 
 var builtins = []builtin{
-	{"steady", "hits at a steady rate, each to any checker", steady},
-	{"surge", "from half the limit's rate to 15 times it, all at once, and back, again and again", surge},
-	{"burst", "50 ms at 50 times the limit's rate, then 450 ms of nothing, with a longer rest every eighth time, so that the phase moves", burst},
-	{"ramp", "the rate grows from nothing to the full load", ramp},
-	{"zipf", "a million keys, their popularity by Zipf's law with exponent 1.1", zipfian},
-	{"hop", "all hits of a key go to one checker, and every 200 ms to the next", hop},
-	{"skew", "one checker gets 90 % of the hits", skew},
-	{"small", "1,000 callers with 10 hits a minute each, who ask for twice that", small},
-	{"keywalk", "a new key with each hit, beside the normal traffic of a steady key", keywalk},
-	{"mixed", "four rules and five kinds of traffic at once", mixed},
-	{"published-a", "a situation that a project published: a fixed window of 1000 a second, saturated for minutes", publishedA},
-	{"published-b", "a situation that a project published: 2 nodes, 500 a second, 800 hits a second, reports every 200 ms", publishedB},
+	{"steady", "hits at a steady rate, each to any checker", steady, nil},
+	{"surge", "from half the limit's rate to 15 times it (or --load), all at once, and back, again and again", surge, nil},
+	{"burst", "50 ms at 50 times the limit's rate (or --load), then 450 ms of nothing, with a longer rest every eighth time, so that the phase moves", burst, nil},
+	{"ramp", "the rate grows from nothing to the full load", ramp, nil},
+	{"zipf", "a million keys (or --keys), their popularity by Zipf's law with exponent 1.1", zipfian, nil},
+	{"hop", "all hits of a key go to one checker, and every 200 ms to the next", hop, nil},
+	{"skew", "one checker gets 90 % of the hits", skew, nil},
+	{"small", "1,000 callers (or --keys) with 10 hits a minute each, who ask for twice that (or --load)", small, nil},
+	{"keywalk", "a new key with each hit, beside the normal traffic of a steady key", keywalk, nil},
+	{"mixed", "four rules and five kinds of traffic at once", mixed, isMixed},
+	{"published-a", "a situation that a project published: a fixed window of 1000 a second, saturated for minutes", publishedA, isFixed},
+	{"published-b", "a situation that a project published: 2 nodes, 500 a second, 800 hits a second, reports every 200 ms", publishedB, nil},
 }
 
 // Names returns the names of the scenarios that are built in, in their order.
@@ -55,6 +57,30 @@ func Builtin(name string, s Settings) (list []Scenario, ok bool) {
 		}
 	}
 	return nil, false
+}
+
+// Refuses says why settings make no sense for a built-in scenario; "" if they do.
+func Refuses(name string, s Settings) string {
+	for _, b := range builtins {
+		if b.name == name && b.refuses != nil {
+			return b.refuses(s)
+		}
+	}
+	return ""
+}
+
+func isMixed(s Settings) string {
+	if s.Limit != nil || s.Window != nil || s.Buckets != nil || s.Keys != nil {
+		return "it has limits, windows, buckets and keys of its own"
+	}
+	return ""
+}
+
+func isFixed(s Settings) string {
+	if s.Buckets != nil {
+		return "a fixed window has no buckets"
+	}
+	return ""
 }
 
 // one is a scenario of one rule and one stream. Its phases are made of the rate that stands for load
@@ -113,9 +139,8 @@ func ramp(b builtin, s Settings) []Scenario {
 
 func zipfian(b builtin, s Settings) []Scenario {
 	sc := s.base(b.name, b.description, 100, DefaultWindow)
-	sc.Load = or(s.Load, 200) // of all keys together
-	sc.Streams = []Stream{{
-		Keys: or(s.Keys, 1_000_000), Zipf: 1.1, Phases: always(rateOf(sc.Rules[0], sc.Load, 1)),
+	sc.Streams = []Stream{{ // the load is of all keys together, so sc.Load, that of each, says nothing
+		Keys: or(s.Keys, 1_000_000), Zipf: 1.1, Phases: always(rateOf(sc.Rules[0], or(s.Load, 200), 1)),
 	}}
 	return []Scenario{sc}
 }

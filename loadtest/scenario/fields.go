@@ -17,6 +17,25 @@ import (
 // fields are the entries of a mapping.
 type fields map[string]*yaml.Node
 
+// plain refuses what YAML can do beyond fields, lists and values: anchors, aliases and tags. What the
+// file says should be what one reads.
+func plain(node *yaml.Node) error {
+	switch {
+	case node.Kind == yaml.AliasNode:
+		return errorAt(node, "aliases (*%s) are not understood", node.Value)
+	case node.Anchor != "":
+		return errorAt(node, "anchors (&%s) are not understood", node.Anchor)
+	case node.Style&yaml.TaggedStyle != 0:
+		return errorAt(node, "tags (%s) are not understood", node.Tag)
+	}
+	for _, child := range node.Content {
+		if err := plain(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fieldsOf reads a mapping and refuses what is not in known, or twice, and the lack of what it needs.
 func fieldsOf(node *yaml.Node, what string, needs []string, known ...string) (fields, error) {
 	if node.Kind != yaml.MappingNode || node.Style&yaml.FlowStyle != 0 && what == "scenario" {
@@ -30,8 +49,6 @@ func fieldsOf(node *yaml.Node, what string, needs []string, known ...string) (fi
 			return nil, errorAt(name, "%s: unknown field %q: want %s", what, name.Value, strings.Join(known, ", "))
 		case f[name.Value] != nil:
 			return nil, errorAt(name, "%s: %s is there twice", what, name.Value)
-		case value.Kind == yaml.AliasNode:
-			return nil, errorAt(value, "%s: %s: aliases are not understood", what, name.Value)
 		}
 		f[name.Value] = value
 	}
@@ -55,7 +72,7 @@ func errorAt(node *yaml.Node, format string, args ...any) error {
 // into returns a function that reads a node into *p.
 func into[T any](p *T, read func(*yaml.Node) (T, error)) func(*yaml.Node) error {
 	return func(node *yaml.Node) (err error) {
-		if node.Kind != yaml.ScalarNode {
+		if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
 			return errors.New("want a single value")
 		}
 		*p, err = read(node)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ const maxFile = 1 << 20
 // keys there is refused, since the file may have several. Errors are *rules.Error, with the line, or
 // those of reading.
 func Load(path string, s Settings) (Scenario, error) {
-	file, err := os.ReadFile(path)
+	file, err := read(path)
 	if err != nil {
 		return Scenario{}, fmt.Errorf("load scenario: %w", err)
 	}
@@ -42,6 +43,15 @@ func Load(path string, s Settings) (Scenario, error) {
 		sc.Name = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	}
 	return sc, err
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile+1)) // parse refuses the one byte more
 }
 
 // apply lets the settings beat what the file says.
@@ -68,11 +78,18 @@ func parse(file []byte) (Scenario, error) {
 	}
 	var root yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(file))
-	if err := decoder.Decode(&root); err != nil {
+	switch err := decoder.Decode(&root); {
+	case errors.Is(err, io.EOF):
+		return sc, &rules.Error{Line: 1, Column: 1, Reason: "there is no scenario in the file"}
+	case err != nil:
 		return sc, &rules.Error{Reason: err.Error()}
 	}
-	if err := decoder.Decode(new(yaml.Node)); err == nil {
-		return sc, &rules.Error{Reason: "more than one document"}
+	var second yaml.Node
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+		return sc, errorAt(&second, "want one scenario, and nothing after it")
+	}
+	if err := plain(&root); err != nil {
+		return sc, err
 	}
 	top, err := fieldsOf(root.Content[0], "scenario", []string{"rules", "streams"},
 		"name", "description", "warmup", "duration", "checkers", "aggregators", "flush", "timer_only", "rules", "streams")
@@ -145,19 +162,23 @@ func (s *Scenario) readTop(top fields) error {
 		}
 	}
 	switch {
-	case s.Flush < time.Millisecond:
-		return errorAt(top["flush"], "flush: %v: want at least 1ms", s.Flush)
-	case top["duration"] != nil && s.Duration <= 0:
-		return errorAt(top["duration"], "duration: %v: want more than 0", s.Duration)
-	case top["warmup"] != nil && s.Warmup < 0:
-		return errorAt(top["warmup"], "warmup: %v: want at least 0", s.Warmup)
+	case s.Flush < time.Millisecond || s.Flush > time.Minute:
+		return errorAt(top["flush"], "flush: %v: want 1ms to 1m", s.Flush)
+	case s.Checkers < 1 || s.Checkers > MaxCheckers:
+		return errorAt(top["checkers"], "checkers: %d: want 1 to %d", s.Checkers, MaxCheckers)
+	case s.Aggregators < 1 || s.Aggregators > MaxAggregators:
+		return errorAt(top["aggregators"], "aggregators: %d: want 1 to %d", s.Aggregators, MaxAggregators)
+	case top["duration"] != nil && (s.Duration <= 0 || s.Duration > MaxDuration/2):
+		return errorAt(top["duration"], "duration: %v: want more than 0, at most %v", s.Duration, MaxDuration/2)
+	case top["warmup"] != nil && (s.Warmup < 0 || s.Warmup > MaxDuration/2):
+		return errorAt(top["warmup"], "warmup: %v: want 0 to %v", s.Warmup, MaxDuration/2)
 	}
 	return nil
 }
 
 func (s *Scenario) readStreams(list *yaml.Node) error {
-	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
-		return errorAt(list, "streams: want a list of them")
+	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > maxStreams {
+		return errorAt(list, "streams: want a list of 1 to %d", maxStreams)
 	}
 	for _, node := range list.Content {
 		st, err := s.readStream(node)

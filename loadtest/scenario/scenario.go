@@ -8,6 +8,7 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -33,6 +34,9 @@ type Scenario struct {
 	// Load is how many times the limit is offered in steady load, for the report; 0 if that says
 	// nothing here.
 	Load float64
+	// Phase is when the warm-up begins, counted from an edge of the longest window; nil leaves it to
+	// chance.
+	Phase *time.Duration
 	// Fixed is a plan of hits instead of streams: a replay.
 	Fixed *Fixed
 	// Speed of a replay, how many times the log's.
@@ -108,16 +112,39 @@ func (s *Scenario) Hits() float64 {
 	if s.Fixed != nil {
 		return float64(len(s.Fixed.Hits))
 	}
-	var rate float64
-	for _, st := range s.Streams {
-		var hits, length float64
-		for _, p := range st.Phases {
-			seconds := (p.Least + p.Most).Seconds() / 2
-			hits, length = hits+seconds*(p.From+p.To)/2, length+seconds
-		}
-		rate += hits / length
+	var sum float64
+	for i := range s.Streams {
+		sum += hitsOf(s.Streams[i].Phases, (s.Warmup + s.Duration).Seconds())
 	}
-	return rate * (s.Warmup + s.Duration).Seconds()
+	return sum
+}
+
+// hitsOf returns about how many hits phases have in so many seconds.
+func hitsOf(phases []Phase, seconds float64) float64 {
+	var hits, length float64
+	for _, p := range phases {
+		h, l := p.in(math.Inf(1))
+		hits, length = hits+h, length+l
+	}
+	rounds := math.Floor(seconds / length)
+	sum := rounds * hits
+	for left, i := seconds-rounds*length, 0; left > 0 && i < len(phases); i++ {
+		h, l := phases[i].in(left)
+		sum, left = sum+h, left-l
+	}
+	return sum
+}
+
+// in returns about how many hits the phase has in its first so many seconds, and how many seconds
+// these really are.
+func (p Phase) in(seconds float64) (hits, length float64) {
+	whole := (p.Least + p.Most).Seconds() / 2
+	length = min(whole, seconds)
+	if whole == 0 {
+		return 0, 0
+	}
+	end := p.From + (p.To-p.From)*length/whole
+	return length * (p.From + end) / 2, length
 }
 
 // Validate says what is wrong with the scenario, or nil.
@@ -153,6 +180,8 @@ func (s *Stream) validate(rules int) error {
 		return fmt.Errorf("%d keys: want at most %d", s.Keys, MaxKeys)
 	case s.Zipf != 0 && !(s.Zipf > 1 && s.Zipf <= 10):
 		return fmt.Errorf("zipf %v: want more than 1, at most 10", s.Zipf)
+	case s.Zipf != 0 && s.Keys == 0:
+		return fmt.Errorf("zipf: there is no popularity among keys that are new with each hit")
 	case len(s.Phases) == 0:
 		return fmt.Errorf("no phases")
 	}

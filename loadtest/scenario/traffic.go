@@ -37,6 +37,7 @@ func New(s *Scenario, seed uint64) *Traffic {
 	}
 	for i := range s.Streams {
 		st := newStream(&s.Streams[i], i, t.known, s.Checkers, seed)
+		st.last = t.end
 		t.known += st.Keys
 		t.streams = append(t.streams, st)
 	}
@@ -133,7 +134,8 @@ type stream struct {
 	zipf   *zipf
 	route  router
 
-	at         int64 // of the next hit
+	last       int64 // the end of all hits
+	at         int64 // of the next hit; what is later than last does not come
 	phase      int
 	begin, end int64 // of the phase
 }
@@ -163,7 +165,7 @@ func (s *stream) advance() {
 		s.at = forever
 		return
 	}
-	for {
+	for s.at < s.last {
 		if s.at >= s.end || s.phase < 0 {
 			s.enterPhase()
 			continue
@@ -171,7 +173,7 @@ func (s *stream) advance() {
 		p := s.Phases[s.phase]
 		highest := max(p.From, p.To)
 		gap := s.rand.ExpFloat64() / highest * float64(time.Second)
-		if highest == 0 || gap >= float64(s.end-s.at) {
+		if highest == 0 || !(gap < float64(s.end-s.at)) {
 			s.at = s.end // the process has no memory: it may begin anew here
 			continue
 		}

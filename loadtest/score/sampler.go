@@ -1,6 +1,8 @@
 package score
 
 import (
+	"slices"
+
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
 )
@@ -8,9 +10,18 @@ import (
 // TracedKeys is how many keys of each stream are looked at for the refresh lag, the busiest first.
 const TracedKeys = 64
 
-// TracedCheckers is on how many checkers they are looked at: in a large simulation those few stand
-// for all.
+// TracedCheckers is on how many checkers they are looked at: in a large simulation those few, evenly
+// chosen, stand for all.
 const TracedCheckers = 16
+
+// traced returns the checkers that are looked at.
+func traced(checkers int) []int {
+	chosen := make([]int, min(checkers, TracedCheckers))
+	for i := range chosen {
+		chosen[i] = i * checkers / len(chosen)
+	}
+	return chosen
+}
 
 // mostSamples bounds the hits that are looked at. Of more, every other one is forgotten, again and
 // again, so that those that stay are spread over the run.
@@ -19,6 +30,8 @@ const mostSamples = 4000
 // sampler chooses hits whose way to other checkers is looked for, and knows who holds their keys.
 type sampler struct {
 	scenario *scenario.Scenario
+	checkers []int             // that are traced
+	place    []int             // of each checker among those, −1 for others
 	seen     map[int32][]int64 // per traced key and checker, the time of its last hit; 0 for none
 	hits     []tap.Hit
 	every    int64 // of so many hits one is taken
@@ -26,20 +39,24 @@ type sampler struct {
 }
 
 func newSampler(sc *scenario.Scenario, t *scenario.Traffic) sampler {
-	s := sampler{scenario: sc, seen: make(map[int32][]int64), every: 1}
+	s := sampler{scenario: sc, checkers: traced(sc.Checkers), seen: make(map[int32][]int64), every: 1}
+	s.place = slices.Repeat([]int{-1}, sc.Checkers)
+	for i, checker := range s.checkers {
+		s.place[checker] = i
+	}
 	for _, key := range t.Busiest(TracedKeys) {
-		s.seen[key] = make([]int64, min(sc.Checkers, TracedCheckers))
+		s.seen[key] = make([]int64, len(s.checkers))
 	}
 	return s
 }
 
 // note takes in a hit of the measured part; near says that its key is above half of its limit.
 func (s *sampler) note(now int64, rule int, h scenario.Hit, allowed, near bool) {
-	seen := s.seen[h.Key]
-	if int(h.Checker) >= len(seen) {
+	seen, place := s.seen[h.Key], s.place[h.Checker]
+	if seen == nil || place < 0 {
 		return
 	}
-	seen[h.Checker] = now
+	seen[place] = now
 	if !allowed || !near {
 		return
 	}
@@ -50,8 +67,8 @@ func (s *sampler) note(now int64, rule int, h scenario.Hit, allowed, near bool) 
 	shape := s.scenario.Rules[rule].Window
 	hit := tap.Hit{At: now, Bucket: shape.Bucket(now), Key: h.Key, Checker: int(h.Checker)}
 	for i, at := range seen {
-		if i != hit.Checker && at > now-int64(shape.Length) {
-			hit.Holders = append(hit.Holders, i)
+		if i != place && at > now-int64(shape.Length) {
+			hit.Holders = append(hit.Holders, s.checkers[i])
 		}
 	}
 	s.hits = append(s.hits, hit)

@@ -116,19 +116,23 @@ func Cost(r *result.Run, c tap.Cost) {
 	r.ReportsPer1000 = float64(c.Reports) * per
 	r.ReportBytesPer1000 = float64(c.ReportBytes) * per
 	r.StoreCommandsPer1000 = float64(c.StoreCommands) * per
+	r.StoreHeartbeatsPer1000 = float64(c.StoreJoins) * per
 	if r.MeasuredSeconds > 0 {
 		r.RefreshBytes = float64(c.HeardBytes) / float64(r.Params.Checkers) / r.MeasuredSeconds
 	}
 }
 
 // Lag looks for how long hits took to other checkers. traces are by checker, nil for those that were
-// not listened to.
-func (s *Score) Lag(traces []*tap.Trace) result.Lag {
-	lag := tap.FindLag(traces, s.lag.hits, func(h tap.Hit) int64 {
+// not listened to; the measured part ended at a time in Unix nanoseconds.
+func (s *Score) Lag(traces []*tap.Trace, end int64) result.Lag {
+	lag := tap.FindLag(traces, s.lag.hits, min(end, s.to), func(h tap.Hit) int64 {
 		shape := s.scenario.Rules[s.traffic.Rule(h.Key)].Window
+		if shape.Fixed {
+			return shape.End(h.Bucket)
+		}
 		return shape.End(h.Bucket) + int64(shape.Length)
 	})
-	r := result.Lag{Samples: lag.Nanoseconds.TotalCount(), Never: lag.Never}
+	r := result.Lag{Samples: lag.Nanoseconds.TotalCount(), Never: lag.Never, Truncated: lag.Truncated}
 	if r.Samples > 0 {
 		r.P50 = new(float64(lag.Nanoseconds.ValueAtQuantile(50)) / 1e6)
 		r.P99 = new(float64(lag.Nanoseconds.ValueAtQuantile(99)) / 1e6)

@@ -30,9 +30,15 @@ func (w *world) schedule(s *score.Score) {
 	slices.SortStableFunc(w.plan, func(a, b action) int { return int(min(max(a.at-b.at, -1), 1)) })
 }
 
+// cut takes checkers off the network, or puts those back that no other partition keeps off.
 func (w *world) cut(p Partition, off bool) {
 	for i := range min(p.Checkers, len(w.checkers)) {
-		w.bus.Cut("c"+strconv.Itoa(i), off)
+		if off {
+			w.checkers[i].cuts++
+		} else {
+			w.checkers[i].cuts--
+		}
+		w.bus.Cut("c"+strconv.Itoa(i), w.checkers[i].cuts > 0)
 	}
 }
 

@@ -89,6 +89,7 @@ type checker struct {
 	link     *tap.Link
 	skew     int64
 	last     int64 // time of the last step
+	cuts     int   // partitions that keep it off the network
 }
 
 // action is something that happens at a time that is known beforehand.
@@ -108,6 +109,7 @@ func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, err
 	}
 	start := w.now + int64(meeting)
 	s := score.New(sc, traffic, start)
+	s.StartTraces(traces)
 	w.schedule(s)
 	interrupted := w.play(ctx, start, traffic, s)
 	end := w.now
@@ -118,7 +120,7 @@ func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, err
 	run.Params.Seed, run.Params.Store, run.Params.Faults = o.Seed, "memory", o.faults()
 	run.Params.DelayMS, run.Params.JitterMS = float64(o.Delay)/1e6, float64(o.Jitter)/1e6
 	score.Cost(&run, w.spent[1].Sub(w.spent[0]))
-	run.RefreshLagMS = s.Lag(traces)
+	run.RefreshLagMS = s.Lag(traces, end)
 	run.Conservation = w.conservation(s.Admitted())
 	return run, nil
 }
@@ -159,8 +161,13 @@ func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, er
 		memory: memstore.New(),
 	}
 	w.store = tap.NewStore(w.memory)
-	// The phase of the scenario against the windows' edges is left to chance.
-	w.now = epoch + w.rand.Int64N(int64(sc.Longest()))
+	// The phase of the scenario against the windows' edges is left to chance, unless it says otherwise.
+	length := int64(sc.Longest())
+	phase := w.rand.Int64N(length)
+	if sc.Phase != nil {
+		phase = int64(*sc.Phase)
+	}
+	w.now = epoch - epoch%length + length + phase - int64(meeting)
 	for i := range sc.Checkers {
 		if err := w.addChecker(i, set, traces[i]); err != nil {
 			return nil, err
@@ -205,7 +212,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	})
 	w.checkers = append(w.checkers, c)
 	// Checkers do not start in the same instant, and so do not flush in it.
-	w.due.set(i, w.now+w.rand.Int64N(int64(w.scenario.Flush)))
+	w.due.set(i, w.now+w.rand.Int64N(int64(min(w.scenario.Flush, time.Second))))
 	return nil
 }
 

@@ -19,8 +19,10 @@ type Hit struct {
 // Lag is how long hits took until others knew of them.
 type Lag struct {
 	Nanoseconds *hdrhistogram.Histogram
-	// Never counts the cases in which a checker was told nothing of it before `until`.
-	Never int64
+	// Never counts the cases in which a checker was told nothing of a hit before that did not matter any
+	// more. Truncated says that a trace was full before the end.
+	Never     int64
+	Truncated bool
 }
 
 // longest lag that is told apart from longer ones.
@@ -28,25 +30,31 @@ const longestLag = int64(600e9)
 
 // FindLag looks for the ways of hits in the traces of all checkers, by the checkers' numbers; a nil
 // trace is of a checker that is not listened to. until returns the time from which a bucket does not
-// matter any more.
-func FindLag(traces []*Trace, hits []Hit, until func(h Hit) int64) Lag {
+// matter any more. What is told at end or later does not count; a case that was open then is in no
+// figure.
+func FindLag(traces []*Trace, hits []Hit, end int64, until func(h Hit) int64) Lag {
 	lag := Lag{Nanoseconds: hdrhistogram.New(1000, longestLag, 3)}
 	for _, h := range hits {
-		total, ok := traces[h.Checker].totalOf(h)
-		if !ok {
-			continue // its report was not answered, or the trace was full
+		if traces[h.Checker] == nil {
+			continue
 		}
+		total, reported := traces[h.Checker].totalOf(h)
 		for _, holder := range h.Holders {
 			if traces[holder] == nil {
 				continue
 			}
-			at, ok := traces[holder].knew(h, total)
-			if !ok || at >= until(h) {
+			at, told := traces[holder].knew(h, total)
+			told = told && reported && at < end
+			switch deadline := until(h); {
+			case told && at < deadline:
+				_ = lag.Nanoseconds.RecordValue(min(max(at-h.At, 1000), longestLag)) // within its bounds
+			case told || deadline <= min(end, traces[h.Checker].fullAt(), traces[holder].fullAt()):
 				lag.Never++
-				continue
 			}
-			_ = lag.Nanoseconds.RecordValue(min(max(at-h.At, 1000), longestLag)) // within its bounds
 		}
+	}
+	for _, t := range traces {
+		lag.Truncated = lag.Truncated || t != nil && t.fullAt() < end
 	}
 	return lag
 }

@@ -15,20 +15,23 @@ import (
 type Cost struct {
 	Reports, ReportBytes int64 // repeats included
 	HeardBytes           int64 // answers and alarms
-	StoreCommands        int64
+	StoreCommands        int64 // StoreJoins among them
+	StoreJoins           int64
 }
 
 // Sub returns the difference of two snapshots.
 func (c Cost) Sub(d Cost) Cost {
 	return Cost{
-		c.Reports - d.Reports, c.ReportBytes - d.ReportBytes, c.HeardBytes - d.HeardBytes, c.StoreCommands - d.StoreCommands,
+		c.Reports - d.Reports, c.ReportBytes - d.ReportBytes, c.HeardBytes - d.HeardBytes,
+		c.StoreCommands - d.StoreCommands, c.StoreJoins - d.StoreJoins,
 	}
 }
 
 // Add returns the sum.
 func (c Cost) Add(d Cost) Cost {
 	return Cost{
-		c.Reports + d.Reports, c.ReportBytes + d.ReportBytes, c.HeardBytes + d.HeardBytes, c.StoreCommands + d.StoreCommands,
+		c.Reports + d.Reports, c.ReportBytes + d.ReportBytes, c.HeardBytes + d.HeardBytes,
+		c.StoreCommands + d.StoreCommands, c.StoreJoins + d.StoreJoins,
 	}
 }
 
@@ -82,18 +85,20 @@ func (l *Link) Cost() Cost {
 	return Cost{Reports: l.reports.Load(), ReportBytes: l.reportBytes.Load(), HeardBytes: l.heardBytes.Load()}
 }
 
-// Store is an aggregator's store whose commands are counted. It is safe for concurrent use.
+// Store is an aggregator's store whose commands are counted: calls, each of which is one command, but
+// for the first ones to a new Redis. It is safe for concurrent use.
 type Store struct {
 	aggregate.Store
-	commands atomic.Int64
+	commands, joins atomic.Int64
 }
 
 // NewStore counts the commands of a store.
 func NewStore(s aggregate.Store) *Store { return &Store{Store: s} }
 
-// Join is one command.
+// Join is one command, sent every few seconds whatever the load.
 func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 	s.commands.Add(1)
+	s.joins.Add(1)
 	return s.Store.Join(ctx, shards)
 }
 
@@ -104,4 +109,6 @@ func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Appl
 }
 
 // Cost returns how many commands there were so far.
-func (s *Store) Cost() Cost { return Cost{StoreCommands: s.commands.Load()} }
+func (s *Store) Cost() Cost {
+	return Cost{StoreCommands: s.commands.Load(), StoreJoins: s.joins.Load()}
+}

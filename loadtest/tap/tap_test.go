@@ -44,7 +44,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 	got := l.Cost().Add(s.Cost()).Sub(Cost{Reports: 1})
-	if want := (Cost{Reports: 2, ReportBytes: 30, HeardBytes: 6, StoreCommands: 2}); got != want {
+	if want := (Cost{Reports: 2, ReportBytes: 30, HeardBytes: 6, StoreCommands: 2, StoreJoins: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -123,13 +123,13 @@ func TestLag(t *testing.T) {
 		{"too late", hit(10_000, 0, 1), 70_000, nil, 1},
 		{"nobody listens to checker 2", hit(10_000, 0, 1, 2), 100_000, []int64{60}, 0},
 		{"nor to its hits", hit(10_000, 2, 1), 100_000, nil, 0},
-		{"never reported", hit(90_000, 0, 1), 100_000, nil, 0},
-		{"another bucket", Hit{At: 10_000, Bucket: 4, Key: 7, Holders: []int{1}}, 100_000, nil, 0},
-		{"another key", Hit{At: 10_000, Bucket: 5, Key: 8, Holders: []int{1}}, 100_000, nil, 0},
+		{"never reported, so nobody can know", hit(90_000, 0, 1), 100_000, nil, 1},
+		{"reported as late, in no bucket", Hit{At: 10_000, Bucket: 4, Key: 7, Holders: []int{1}}, 100_000, nil, 1},
+		{"not told by the end, and it mattered still: unknown", hit(60_500, 1, 0), 100_001, nil, 0},
 	}
 	for _, test := range tests {
 		until := func(Hit) int64 { return test.until }
-		got := FindLag(s.traces, []Hit{test.hit}, until)
+		got := FindLag(s.traces, []Hit{test.hit}, 100_000, until)
 		if got.Never != test.nevers || got.Nanoseconds.TotalCount() != int64(len(test.lags)) {
 			t.Errorf("%s: %d lags and %d never, want %d and %d", test.name, got.Nanoseconds.TotalCount(), got.Never, len(test.lags), test.nevers)
 			continue
@@ -153,5 +153,30 @@ func TestRubbish(t *testing.T) {
 	s.traces[0].heard(5, events.KindRefresh, encode(t, &events.Refresh{Epoch: 1, Sequence: 1, KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{1}}))
 	if len(s.traces[0].told) != 0 || len(s.traces[0].sends[7]) != 1 {
 		t.Errorf("traced %d totals and %d reports", len(s.traces[0].told), len(s.traces[0].sends[7]))
+	}
+}
+
+// TestTraceIsBounded: what comes before its beginning, what is no news, and what there is no room for.
+func TestTraceIsBounded(t *testing.T) {
+	s := newScript(t)
+	s.traces[1].From(1000)
+	s.alarm(1, 999, 5)
+	s.alarm(1, 1000, 6)
+	s.alarm(1, 1001, 6)
+	s.alarm(1, 1002, 4)
+	s.alarm(1, 1003, 7)
+	if got := s.traces[1].told[7]; len(got) != 2 || got[0].at != 1000 || got[1].at != 1003 {
+		t.Errorf("kept %+v", got)
+	}
+	s.traces[1].entries = mostEntries
+	s.alarm(1, 1004, 8)
+	s.report(0, 900, 1, 1)
+	s.answer(0, 950, 1, 8)
+	hit := Hit{At: 800, Bucket: 5, Key: 7, Holders: []int{1}}
+	for deadline, never := range map[int64]int64{1004: 1, 1005: 0} { // after it was full nobody can say
+		lag := FindLag(s.traces, []Hit{hit}, 5000, func(Hit) int64 { return deadline })
+		if !lag.Truncated || lag.Never != never || lag.Nanoseconds.TotalCount() != 0 {
+			t.Errorf("deadline %d: %d never, %d lags, truncated %v", deadline, lag.Never, lag.Nanoseconds.TotalCount(), lag.Truncated)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"math"
 	"sync"
 
 	"github.com/offpath-io/offpath/pkg/events"
@@ -9,16 +10,56 @@ import (
 // A Trace is what one checker reported and learnt of the keys that are traced: for each report when
 // it left and which totals answered it, for each message when it came and which totals it told.
 //
-// A total only grows, and the answer to a report tells the total right after its hits were added. So
-// a checker knows of a hit as soon as it was told of at least the total that answered the hit's report.
+// A total only grows, and the answer to a report tells the total after its hits were added. So a
+// checker knows of a hit as soon as it was told of at least the total that answered the hit's report.
+// If that report had to be repeated, the answer may tell a later total, and the time found is an upper
+// bound.
 type Trace struct {
 	keys func(rule, key string) (id int32, ok bool)
 
 	mu      sync.Mutex
+	from    int64 // what is told before is not kept
 	open    map[sequence]*layout
 	sends   map[int32][]*send
 	told    map[int32][]told
+	highest map[place]int64
 	entries int
+	full    int64 // when there was no more room; 0 if there is
+}
+
+// place is a traced key's bucket.
+type place struct {
+	id     int32
+	bucket int64
+}
+
+// From lets the trace begin at a time, in Unix nanoseconds.
+func (t *Trace) From(at int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.from = at
+}
+
+// fullAt returns when there was no more room.
+func (t *Trace) fullAt() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.full == 0 {
+		return math.MaxInt64
+	}
+	return t.full
+}
+
+// keep counts an entry; false if there is no room for it.
+func (t *Trace) keep(now int64) bool {
+	if t.entries >= mostEntries {
+		if t.full == 0 {
+			t.full = now
+		}
+		return false
+	}
+	t.entries++
+	return true
 }
 
 // sequence names a report of one checker.
@@ -53,6 +94,7 @@ func NewTrace(keys func(rule, key string) (id int32, ok bool)) *Trace {
 	return &Trace{
 		keys: keys,
 		open: make(map[sequence]*layout), sends: make(map[int32][]*send), told: make(map[int32][]told),
+		highest: make(map[place]int64),
 	}
 }
 
@@ -65,18 +107,17 @@ func (t *Trace) sent(now int64, payload []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	name := sequence{m.Shard, m.Sequence}
-	if t.open[name] != nil || t.entries > mostEntries { // a repeat
+	if t.open[name] != nil { // a repeat
 		return
 	}
 	l := &layout{}
 	t.walk(m.Hits, func(id int32, rule *events.Rule, cells []cell) {
 		var list []*send
 		for _, c := range cells {
-			if id >= 0 {
+			if id >= 0 && now >= t.from && t.keep(now) {
 				s := &send{at: now, bucket: c.bucket}
 				list = append(list, s)
 				t.sends[id] = append(t.sends[id], s)
-				t.entries++
 			}
 		}
 		l.newest, l.id, l.sends = append(l.newest, rule.Newest), append(l.id, id), append(l.sends, list)
@@ -111,9 +152,6 @@ func (t *Trace) walk(table *events.Table, f func(id int32, rule *events.Rule, ce
 func (t *Trace) heard(now int64, kind events.Kind, payload []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.entries > mostEntries {
-		return
-	}
 	if kind == events.KindAlarm {
 		if m, err := events.DecodeAlarm(payload); err == nil {
 			t.walk(m.Totals, func(id int32, _ *events.Rule, cells []cell) { t.learn(now, id, cells) })
@@ -152,12 +190,16 @@ func (t *Trace) answer(now int64, l *layout, m *events.Refresh) {
 	}
 }
 
+// learn keeps what is news of a key: totals that are higher than those told before.
 func (t *Trace) learn(now int64, id int32, cells []cell) {
-	if id < 0 {
+	if id < 0 || now < t.from {
 		return
 	}
 	for _, c := range cells {
-		t.told[id] = append(t.told[id], told{now, c.bucket, c.value})
-		t.entries++
+		at := place{id, c.bucket}
+		if c.value > t.highest[at] && t.keep(now) {
+			t.highest[at] = c.value
+			t.told[id] = append(t.told[id], told{now, c.bucket, c.value})
+		}
 	}
 }

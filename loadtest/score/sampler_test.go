@@ -1,0 +1,141 @@
+package score
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/scenario"
+)
+
+const ms = time.Millisecond
+
+// firstSecond is the first of the measured part.
+const firstSecond = 2 * time.Second
+
+// times returns when the sampled hits came, in ms since the measured part began.
+func (s *sampler) times() []int64 {
+	var list []int64
+	for _, h := range s.hits {
+		list = append(list, (h.At-at(firstSecond))/int64(ms))
+	}
+	return list
+}
+
+// TestSampled: which hits of a key with a limit of 10 a second are looked at. Each step is n hits, 1 ms
+// after each other.
+func TestSampled(t *testing.T) {
+	type step struct {
+		at      time.Duration // since the start; the measured part is from 2 s to 6 s
+		n       int
+		allowed bool
+	}
+	for _, test := range []struct {
+		name  string
+		steps []step
+		want  []int64
+	}{
+		{"from half of the limit on", []step{{firstSecond, 8, true}}, []int64{4, 5, 6, 7}},
+		{"above it too", []step{{firstSecond, 12, true}}, []int64{4, 5, 6, 7, 8, 9, 10, 11}},
+		{"a denied one goes nowhere", []step{{firstSecond, 6, true}, {firstSecond + 10*ms, 3, false}}, []int64{4, 5}},
+		{"denied ones do not fill the limit", []step{{firstSecond, 6, false}, {firstSecond + 10*ms, 4, true}}, nil},
+		{"the next window begins anew", []step{{firstSecond, 5, true}, {firstSecond + time.Second, 4, true}}, []int64{4}},
+		{"not in the warm-up", []step{{firstSecond - 100*ms, 10, true}}, nil},
+		{"the warm-up's last and the measured part's first", []step{{firstSecond - 5*ms, 5, true}, {firstSecond, 5, true}}, []int64{4}},
+		{"not after the measured part", []step{{6*time.Second - 6*ms, 6, true}, {6 * time.Second, 10, true}}, []int64{3998, 3999}},
+	} {
+		s := newScore(tenASecond(2, 1))
+		for _, st := range test.steps {
+			for i := range st.n {
+				s.Hit(at(st.at+time.Duration(i)*ms), scenario.Hit{}, st.allowed)
+			}
+		}
+		if got := s.lag.times(); !slices.Equal(got, test.want) {
+			t.Errorf("%s: sampled at %v ms, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestHolders: a checker holds a key if it was asked for it within the last window.
+func TestHolders(t *testing.T) {
+	s := newScore(tenASecond(TracedCheckers+1, 1))
+	ask := func(when time.Duration, checker int32, allowed bool) {
+		s.Hit(at(when), scenario.Hit{Checker: checker}, allowed)
+	}
+	ask(firstSecond+100*ms, 5, true)               // too long ago
+	ask(firstSecond+200*ms, 2, true)               // just too long ago
+	ask(firstSecond+200*ms+1, 3, true)             // just not
+	ask(firstSecond+1000*ms, TracedCheckers, true) // nobody listens to that one
+	ask(firstSecond+1100*ms, 1, false)             // it was asked, if in vain
+	for i := range 4 {
+		ask(firstSecond+1200*ms-time.Duration(4-i), 0, true)
+	}
+	if len(s.lag.hits) != 0 && s.lag.hits[0].At < at(firstSecond+1200*ms)-4 {
+		t.Fatalf("sampled too early: %+v", s.lag.hits)
+	}
+	s.lag.hits = nil
+	ask(firstSecond+1200*ms, 0, true)
+	if len(s.lag.hits) != 1 {
+		t.Fatalf("sampled %+v, want one hit", s.lag.hits)
+	}
+	h := s.lag.hits[0]
+	if h.Checker != 0 || h.Key != 0 || h.At != at(firstSecond+1200*ms) || h.Bucket != at(firstSecond)/int64(time.Second)+1 {
+		t.Errorf("sampled %+v", h)
+	}
+	if want := []int{1, 3}; !slices.Equal(h.Holders, want) {
+		t.Errorf("held by %v, want %v", h.Holders, want)
+	}
+}
+
+// TestTraced: only the busiest keys and the first checkers are looked at.
+func TestTraced(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		hit  scenario.Hit
+		want int
+	}{
+		{"the last traced key", scenario.Hit{Key: TracedKeys - 1}, 6},
+		{"the next", scenario.Hit{Key: TracedKeys}, 0},
+		{"the last traced checker", scenario.Hit{Checker: TracedCheckers - 1}, 6},
+		{"the next one", scenario.Hit{Checker: TracedCheckers}, 0},
+	} {
+		s := newScore(tenASecond(TracedCheckers+1, TracedKeys+1))
+		for i := range 10 {
+			s.Hit(at(firstSecond+time.Duration(i)*ms), test.hit, true)
+		}
+		if got := len(s.lag.hits); got != test.want {
+			t.Errorf("%s: %d of 10 hits sampled, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// TestManySamples: however many there are, a bounded number is kept, in order, as many of each part of
+// the run as of any other.
+func TestManySamples(t *testing.T) {
+	for _, n := range []int{mostSamples - 1, mostSamples, mostSamples + 1, 10 * mostSamples, 16*mostSamples - 1, 50_001} {
+		sc := tenASecond(2, 1)
+		s := newSampler(sc, scenario.New(sc, 1))
+		for i := range n {
+			s.note(at(firstSecond)+int64(i), 0, scenario.Hit{}, true, true)
+			if len(s.hits) >= mostSamples {
+				t.Fatalf("%d samples are kept of %d", len(s.hits), i+1)
+			}
+		}
+		if least := min(n, mostSamples/2-1); len(s.hits) < least {
+			t.Errorf("%d of %d are kept, want at least %d", len(s.hits), n, least)
+		}
+		var tenths [10]int
+		for i, h := range s.hits {
+			if i > 0 && h.At <= s.hits[i-1].At {
+				t.Fatalf("of %d: sample %d is not after the one before", n, i)
+			}
+			tenths[10*(h.At-at(firstSecond))/int64(n)]++
+		}
+		for _, tenth := range tenths {
+			if mean := len(s.hits) / 10; tenth < mean*9/10 || tenth > mean*11/10 {
+				t.Errorf("of %d: the tenths of the run have %v samples", n, tenths)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,404 @@
+package score
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/offpath-io/offpath/loadtest/oracle"
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// begin is a whole minute, so that windows begin with it.
+var begin = time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC).UnixNano()
+
+// tenASecond is 10 hits a second for each of some keys, with a warm-up of 2 s and 4 s that count.
+func tenASecond(checkers, keys int) *scenario.Scenario {
+	return &scenario.Scenario{
+		Name: "ten", Variant: "a second", Description: "for the tests", Load: 3, Speed: 7,
+		Rules: []rules.Rule{{Name: "r", Key: []string{"key"}, Limit: 10, Window: window.Shape{Length: time.Second, Buckets: 1, Fixed: true}}},
+		Streams: []scenario.Stream{{
+			Keys: keys, Phases: []scenario.Phase{{Least: time.Hour, Most: time.Hour, From: 1, To: 1}},
+		}},
+		Warmup: 2 * time.Second, Duration: 4 * time.Second, Checkers: checkers, Aggregators: 3, Flush: 50 * time.Millisecond,
+	}
+}
+
+func newScore(sc *scenario.Scenario) *Score { return New(sc, scenario.New(sc, 1), begin) }
+
+// at is a time since the start of the warm-up.
+func at(d time.Duration) int64 { return begin + int64(d) }
+
+func value(t *testing.T, what string, p *float64) float64 {
+	t.Helper()
+	if p == nil {
+		t.Fatalf("%s is missing", what)
+	}
+	return *p
+}
+
+// about reports whether a figure out of a histogram of three digits is what it should be.
+func about(got, want float64) bool { return math.Abs(got-want) <= want/500 }
+
+// TestAccuracy: each figure is made of its own count. All numbers differ, so that none can stand in for
+// another.
+func TestAccuracy(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		v    oracle.Verdict
+		want result.Accuracy
+	}{
+		{"nothing happened", oracle.Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}, result.Accuracy{
+			OverWorstWindow: -1, OracleOverWorstWindow: -1, RollingOverWorst: -1, OracleRollingOverWorst: -1,
+		}},
+		{"all differ", oracle.Verdict{
+			Hits: 1024, Admitted: 300, OracleAdmitted: 240,
+			Worst: 0.25, OracleWorst: -0.5, RollingWorst: 0.75, OracleRollingWorst: 0.125,
+			WrongAllow: 64, FalseDenial: 16, WrongAllowExact: 128, FalseDenialExact: 32,
+		}, result.Accuracy{
+			OverWorstWindow: 0.25, OracleOverWorstWindow: -0.5, RollingOverWorst: 0.75, OracleRollingOverWorst: 0.125,
+			OverTotal:       0.25,
+			WrongAllowShare: 1.0 / 16, FalseDenialShare: 1.0 / 64, WrongAllowShareExact: 1.0 / 8, FalseDenialShareExact: 1.0 / 32,
+		}},
+		{"less than the oracle", oracle.Verdict{Hits: 100, Admitted: 50, OracleAdmitted: 100}, result.Accuracy{OverTotal: -0.5}},
+		{"the oracle admits nothing", oracle.Verdict{Hits: 100, Admitted: 50}, result.Accuracy{}},
+	} {
+		if got := accuracy(test.v); got != test.want {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestRun: ten fit each second. 4 hits come before the measured part and 3 after it; within it come 14
+// in one second, of which 13 are admitted, and 5 in another, of which 1 is denied for no reason.
+func TestRun(t *testing.T) {
+	s := newScore(tenASecond(1, 2))
+	second := time.Second
+	ask := func(from time.Duration, key int32, n int, allowed bool) {
+		for i := range n {
+			s.Hit(at(from)+int64(i), scenario.Hit{Key: key}, allowed)
+		}
+	}
+	ask(1*second, 0, 4, true)
+	ask(2*second-2, 0, 2, false) // the last is in the first nanosecond but one before
+	ask(2*second, 0, 13, true)
+	ask(2*second+second/2, 0, 1, false)
+	ask(4*second, 1, 4, true)
+	ask(4*second+second/2, 1, 1, false)
+	ask(6*second, 1, 3, true) // the first nanosecond after
+
+	if from, to := s.Measured(); from != at(2*second) || to != at(6*second) {
+		t.Errorf("measured from %d to %d", from-begin, to-begin)
+	}
+	r := s.Run(at(9 * second))
+	if r.Hits != 19 || r.Admitted != 17 || r.Denied != 2 || r.OracleAdmitted != 15 || r.Keys != 2 {
+		t.Errorf("%d hits, %d admitted, %d denied, %d by the oracle, %d keys; want 19, 17, 2, 15, 2",
+			r.Hits, r.Admitted, r.Denied, r.OracleAdmitted, r.Keys)
+	}
+	if got := s.Admitted(); got != 24 {
+		t.Errorf("%d admitted in all, want 24", got)
+	}
+	want := result.Accuracy{
+		OverWorstWindow: 13.0/10 - 1, RollingOverWorst: 13.0/10 - 1, OracleOverWorstWindow: 0, OracleRollingOverWorst: 0,
+		OverTotal: 17.0/15 - 1, WrongAllowShare: 2.0 / 19, WrongAllowShareExact: 3.0 / 19,
+		FalseDenialShare: 1.0 / 19, FalseDenialShareExact: 1.0 / 19,
+	}
+	if got := r.Accuracy; got != want {
+		t.Errorf("\ngot  %+v\nwant %+v", got, want)
+	}
+	if r.MeasuredSeconds != 4 || r.OfferedRate != 19.0/4 || r.Timeline.StepMS != 10 || len(r.Timeline.Ours) != 400 || len(r.Timeline.Oracle) != 400 {
+		t.Errorf("%v s, %v offered a second, %d and %d steps of %v ms", r.MeasuredSeconds, r.OfferedRate,
+			len(r.Timeline.Ours), len(r.Timeline.Oracle), r.Timeline.StepMS)
+	}
+	if ours, oracles := slices.Max(r.Timeline.Ours), slices.Max(r.Timeline.Oracle); ours != 1.3 || oracles != 1 {
+		t.Errorf("the timeline's peaks are %v and, of the oracle, %v", ours, oracles)
+	}
+	if r.Scenario != "ten" || r.Variant != "a second" || r.Description != "for the tests" {
+		t.Errorf("called %q, %q, %q", r.Scenario, r.Variant, r.Description)
+	}
+}
+
+// TestRunEndsEarly: the time that had been is what rates are over, and a run that did not come to its
+// measured part has none.
+func TestRunEndsEarly(t *testing.T) {
+	for _, test := range []struct {
+		end     time.Duration
+		seconds float64
+		rate    float64
+	}{{time.Second, 0, 0}, {2 * time.Second, 0, 0}, {4 * time.Second, 2, 3}} {
+		s := newScore(tenASecond(1, 1))
+		for i := range 6 {
+			if when := 2*time.Second + time.Duration(i)*100*time.Millisecond; when < test.end {
+				s.Hit(at(when), scenario.Hit{}, true)
+			}
+		}
+		if r := s.Run(at(test.end)); r.MeasuredSeconds != test.seconds || r.OfferedRate != test.rate {
+			t.Errorf("stopped after %v: %v s, %v hits a second; want %v and %v", test.end, r.MeasuredSeconds, r.OfferedRate, test.seconds, test.rate)
+		}
+	}
+}
+
+// TestTimeDoesNotGoBack: a hit with a time before the last one's counts as if at the same time.
+func TestTimeDoesNotGoBack(t *testing.T) {
+	s := newScore(tenASecond(1, 1))
+	s.Hit(at(2*time.Second), scenario.Hit{}, true)
+	s.Hit(at(time.Second), scenario.Hit{}, true)
+	if r := s.Run(at(6 * time.Second)); r.Hits != 2 || r.OverWorstWindow != 2.0/10-1 {
+		t.Errorf("%d hits, the worst window over by %v", r.Hits, r.OverWorstWindow)
+	}
+}
+
+// TestConservation: each of the five ways for a hit to end is on the right-hand side.
+func TestConservation(t *testing.T) {
+	stats := check.Stats{Rules: []check.RuleStats{
+		{Charged: 20_000, Answered: 1, InFlight: 2, Pending: 3, Allowed: 4, Denied: 5, Overflow: 1000, Lost: 100},
+		{Charged: 2222, Overflow: 1000, Lost: 100},
+	}}
+	ledger := aggregate.Ledger{"a": {Counted: 10_000, Late: 10, Refused: 1}, "b": {Counted: 10_000, Late: 10, Refused: 1}}
+	var c result.Conservation
+	Charged(&c, stats)
+	Ledger(&c, ledger)
+	c.Admitted = 22_222
+	c.Check()
+	want := result.Conservation{
+		Admitted: 22_222, Charged: 22_222, Stored: 22_222, Counted: 20_000, Late: 20, Refused: 2, Overflow: 2000, Lost: 200, Holds: true,
+	}
+	if c != want {
+		t.Errorf("\ngot  %+v\nwant %+v", c, want)
+	}
+	Charged(&c, check.Stats{Rules: []check.RuleStats{{Charged: 4}}}) // one more checker
+	Ledger(&c, aggregate.Ledger{"a": {Counted: 4}})
+	c.Admitted += 4
+	if c.Check(); !c.Holds || c.Charged != 22_226 || c.Counted != 20_004 {
+		t.Errorf("with one more checker: %+v", c)
+	}
+
+	for name, part := range map[string]func(*result.Conservation) *int64{
+		"admitted": func(c *result.Conservation) *int64 { return &c.Admitted },
+		"charged":  func(c *result.Conservation) *int64 { return &c.Charged },
+		"counted":  func(c *result.Conservation) *int64 { return &c.Counted },
+		"late":     func(c *result.Conservation) *int64 { return &c.Late },
+		"refused":  func(c *result.Conservation) *int64 { return &c.Refused },
+		"overflow": func(c *result.Conservation) *int64 { return &c.Overflow },
+		"lost":     func(c *result.Conservation) *int64 { return &c.Lost },
+	} {
+		for _, by := range []int64{-1, 1} {
+			off := want
+			*part(&off) += by
+			if off.Check(); off.Holds {
+				t.Errorf("it holds with %s off by %d: %+v", name, by, off)
+			}
+		}
+	}
+}
+
+// TestCost: 500 hits in 4 s by 8 checkers.
+func TestCost(t *testing.T) {
+	r := result.Run{Hits: 500, MeasuredSeconds: 4, Params: result.Params{Checkers: 8}}
+	Cost(&r, tap.Cost{Reports: 7, ReportBytes: 1100, HeardBytes: 3200, StoreCommands: 13})
+	if r.ReportsPer1000 != 14 || r.ReportBytesPer1000 != 2200 || r.StoreCommandsPer1000 != 26 || r.RefreshBytes != 100 {
+		t.Errorf("got %+v; want 14 reports, 2,200 bytes and 26 commands per 1,000 hits, 100 bytes a checker and second", r.Cost)
+	}
+	for name, r := range map[string]result.Run{"no hits": {MeasuredSeconds: 4, Params: r.Params}, "no time": {Hits: 1, Params: r.Params}} {
+		Cost(&r, tap.Cost{HeardBytes: 3200})
+		if r.RefreshBytes != 0 || r.ReportsPer1000 != 0 {
+			t.Errorf("%s: %+v", name, r.Cost)
+		}
+	}
+}
+
+// thousands returns the distribution of 1,000, 2,000, … 10,000,000.
+func thousands() *hdrhistogram.Histogram {
+	h := hdrhistogram.New(1, 1e9, 3)
+	for i := range int64(10_000) {
+		_ = h.RecordValue(1000 * (i + 1))
+	}
+	return h
+}
+
+func TestLatency(t *testing.T) {
+	l := Latency(thousands())
+	for _, q := range []struct {
+		name string
+		got  *float64
+		want float64
+	}{{"p50", l.P50, 5000e3}, {"p90", l.P90, 9000e3}, {"p99", l.P99, 9900e3}, {"p99.9", l.P999, 9990e3}, {"max", l.Max, 10_000e3}} {
+		if got := value(t, q.name, q.got); !about(got, q.want) {
+			t.Errorf("%s is %v, want %v", q.name, got, q.want)
+		}
+	}
+	// p99 and p99.9 of this distribution are nearer than the bound above: they must differ all the same.
+	if *l.P50 >= *l.P90 || *l.P90 >= *l.P99 || *l.P99 >= *l.P999 || *l.P999 > *l.Max {
+		t.Errorf("not in order: %v %v %v %v %v", *l.P50, *l.P90, *l.P99, *l.P999, *l.Max)
+	}
+	var percents []float64
+	for _, q := range l.Curve {
+		percents = append(percents, q.Percent)
+		if !about(q.Value, q.Percent*100_000) {
+			t.Errorf("%v %% are at or below %v", q.Percent, q.Value)
+		}
+	}
+	if !slices.IsSorted(percents) || !slices.Contains(percents, 99.9) || !slices.Contains(percents, 50) || slices.Max(percents) > 99.99 {
+		t.Errorf("a curve of %v out of 10,000 samples", percents)
+	}
+}
+
+func TestLateness(t *testing.T) {
+	l := Lateness(thousands())
+	if !about(l.P50, 5) || !about(l.P99, 9.9) || !about(l.Max, 10) || l.P99 >= l.Max {
+		t.Errorf("got %+v, want 5, 9.9 and 10 ms", *l)
+	}
+}
+
+// far is a link into nothing.
+type far struct{}
+
+func (far) Report(uint32, []byte) error                             { return nil }
+func (far) Hello([]byte) error                                      { return nil }
+func (far) Listen(context.Context, func(events.Kind, []byte)) error { return nil }
+
+// wire is what two checkers say and hear, told by hand.
+type wire struct {
+	t      *testing.T
+	traces []*tap.Trace
+	now    int64
+	links  []*tap.Link
+}
+
+func newWire(t *testing.T, sc *scenario.Scenario) *wire {
+	w := &wire{t: t, traces: NewTraces(sc, scenario.New(sc, 1))}
+	for _, trace := range w.traces {
+		w.links = append(w.links, tap.NewLink(far{}, func() int64 { return w.now }, trace))
+	}
+	return w
+}
+
+func (w *wire) encode(m events.Message) []byte {
+	w.t.Helper()
+	data, err := events.Append(nil, m)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return data
+}
+
+func (w *wire) table(bucket int64, value uint64) *events.Table {
+	t := &events.Table{Rules: []*events.Rule{{Name: "r", WindowMs: 1000, Buckets: 1, Limit: 10, Newest: bucket}}}
+	t.AddKey(0, "a:0")
+	t.AddCell(0, value)
+	return t
+}
+
+// counted: checker 0 reports one hit at a time, and the answer says the total.
+func (w *wire) counted(now, bucket int64, number, total uint64) {
+	w.now = now
+	_ = w.links[0].Report(0, w.encode(&events.Report{Epoch: 1, Shards: 1, Sequence: number, Hits: w.table(bucket, 1)}))
+	w.links[0].Heard(events.KindRefresh, w.encode(&events.Refresh{
+		Epoch: 1, Sequence: number, Generation: 1, Version: 1, KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{total},
+	}))
+}
+
+// told: checker 1 is told the total.
+func (w *wire) told(now, bucket int64, total uint64) {
+	w.now = now
+	w.links[1].Heard(events.KindAlarm, w.encode(&events.Alarm{Generation: 1, Version: 1, Totals: w.table(bucket, total)}))
+}
+
+// TestLag: in each of four windows 100 hits are admitted at checker 0, of which those above half the
+// limit are looked at. Checker 1 hears of most after 1 ms, of each 25th after 8 ms; of those in the last
+// window's second half never.
+func TestLag(t *testing.T) {
+	sc := tenASecond(2, 1)
+	sc.Rules[0].Limit = 100
+	s, w := newScore(sc), newWire(t, sc)
+	number := uint64(0)
+	samples, never := int64(0), int64(0)
+	for second := range 4 {
+		from := at(time.Duration(2+second) * time.Second)
+		bucket := sc.Rules[0].Window.Bucket(from)
+		s.Hit(from, scenario.Hit{Checker: 1}, false) // so that it holds the key
+		for i := range 100 {
+			now := from + int64(i+1)*int64(9*time.Millisecond)
+			s.Hit(now, scenario.Hit{}, true)
+			number++
+			w.counted(now, bucket, number, uint64(i+1))
+			lag := time.Millisecond
+			if i%25 == 0 {
+				lag = 8 * time.Millisecond
+			}
+			heard := second < 3 || i < 75
+			if heard {
+				w.told(now+int64(lag), bucket, uint64(i+1))
+			}
+			if i+1 >= 50 {
+				if heard {
+					samples++
+				} else {
+					never++
+				}
+			}
+		}
+	}
+	l := lag(s, w.traces, at(time.Minute))
+	if l.Samples != samples || l.Never != never {
+		t.Errorf("%d samples and %d never, want %d and %d", l.Samples, l.Never, samples, never)
+	}
+	if p50, p99 := value(t, "p50", l.P50), value(t, "p99", l.P99); !about(p50, 1) || !about(p99, 8) {
+		t.Errorf("p50 %v ms and p99 %v ms, want 1 and 8", p50, p99)
+	}
+
+	if l := lag(newScore(sc), w.traces, at(time.Minute)); l.Samples != 0 || l.Never != 0 || l.P50 != nil || l.P99 != nil {
+		t.Errorf("without hits: %+v", l)
+	}
+}
+
+// lag looks for the lag of a run that ended at a time.
+func lag(s *Score, traces []*tap.Trace, end int64) result.Lag { return s.Lag(traces, end) }
+
+// TestTraces: only so many checkers are listened to, and only the busiest keys.
+func TestTraces(t *testing.T) {
+	sc := tenASecond(TracedCheckers+4, 2*TracedKeys)
+	for i, trace := range NewTraces(sc, scenario.New(sc, 1)) {
+		if (trace != nil) != (i < TracedCheckers) {
+			t.Errorf("checker %d is listened to: %v", i, trace != nil)
+		}
+	}
+}
+
+func TestParams(t *testing.T) {
+	sc := tenASecond(8, 5)
+	sc.TimerOnly = true
+	sc.Rules = append(sc.Rules, rules.Rule{Name: "s", Limit: 6, Window: window.Shape{Length: time.Minute, Buckets: 12}})
+	sc.Streams = append(sc.Streams, scenario.Stream{Keys: 30})
+	p := Params(sc)
+	list := p.Rules
+	p.Rules = nil
+	want := result.Params{
+		Checkers: 8, Aggregators: 3, Limit: 10, WindowMS: 1000, Load: 3, FlushMS: 50, Keys: 35, WarmupS: 2, DurationS: 4, Speed: 7,
+	}
+	if got := fmt.Sprintf("%+v", p); got != fmt.Sprintf("%+v", want) {
+		t.Errorf("\ngot  %+v\nwant %+v", p, want)
+	}
+	if want := []result.Rule{
+		{Name: "r", Limit: 10, WindowMS: 1000, Buckets: 1, Algorithm: "fixed_window"},
+		{Name: "s", Limit: 6, WindowMS: 60_000, Buckets: 12, Algorithm: "sliding_window"},
+	}; !slices.Equal(list, want) {
+		t.Errorf("\ngot  %+v\nwant %+v", list, want)
+	}
+	sc.TimerOnly, sc.Fixed = false, &scenario.Fixed{Keys: make([]string, 77)}
+	if p := Params(sc); !p.EarlyFlush || p.Keys != 77 {
+		t.Errorf("of a replay of 77 keys: %+v", p)
+	}
+}
