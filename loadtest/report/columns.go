@@ -47,6 +47,7 @@ var overall = []column{
 	{"oracle's", "admitted by the oracle", 0, func(r result.Run) string { return count(r.OracleAdmitted) }},
 	{"denied", "denied", 0, func(r result.Run) string { return count(r.Denied) }},
 	{"keys hit", "distinct keys hit", 0, func(r result.Run) string { return count(r.Keys) }},
+	{"missed", "hits asked too late for the measured part", 0, func(r result.Run) string { return count(r.MissedHits) }},
 	{"offered", "offered, per second", 0, func(r result.Run) string { return scaled(r.OfferedRate, perSecond) }},
 }
 
@@ -71,6 +72,7 @@ var decisions = []column{
 	{"clock's|own", "the clock's own part of each", 0, func(r result.Run) string { return ifAny(r.ClockNS, nanoseconds) }},
 	{"decisions", "decisions, at full speed", 0, func(r result.Run) string { return ifAny(r.DecisionsPerSecond, perSecond) }},
 	{"per core", "the same, per core", 0, func(r result.Run) string { return ifAny(r.DecisionsPerSecondPerCore, perSecond) }},
+	{"admit-|ted", "admitted of those", 0, func(r result.Run) string { return ifAnyShare(r.FullSpeedAdmittedShare) }},
 	{"generator|late p99", "load generator late, p99", 0, late(func(l result.Lateness) float64 { return l.P99 })},
 	{"late max", "load generator late, largest", 0, late(func(l result.Lateness) float64 { return l.Max })},
 }
@@ -82,8 +84,9 @@ var counting = []column{
 	{"reports", "reports, per 1,000 hits", inSummary, func(r result.Run) string { return quantity(r.ReportsPer1000) }},
 	{"bytes", "bytes of reports, per 1,000 hits", inSummary, func(r result.Run) string { return scaled(r.ReportBytesPer1000, bytes) }},
 	{"store|commands", "store commands, per 1,000 hits", inSummary, func(r result.Run) string { return quantity(r.StoreCommandsPer1000) }},
+	{"beats", "those that are the aggregators' heartbeats", 0, func(r result.Run) string { return quantity(r.StoreHeartbeatsPer1000) }},
 	{"Redis|calls", "Redis's own count of calls, per 1,000 hits", 0, func(r result.Run) string { return ifAnyQuantity(r.RedisCallsPer1000) }},
-	{"refresh/s|& checker", "refresh, per checker and second", 0, func(r result.Run) string { return scaled(r.RefreshBytes, bytes) }},
+	{"refresh|/s", "refresh, per checker and second", 0, func(r result.Run) string { return scaled(r.RefreshBytes, bytes) }},
 	{"memory,|checker", "memory per key, in a checker", 0, func(r result.Run) string { return ifAny(r.Memory.CheckerBytes, bytes) }},
 	{"memory,|store", "memory per key, in the store", 0, func(r result.Run) string { return ifAny(r.Memory.StoreBytes, bytes) }},
 }
@@ -175,6 +178,13 @@ func ifAnyQuantity(v *float64) string {
 	return quantity(*v)
 }
 
+func ifAnyShare(v *float64) string {
+	if v == nil {
+		return none
+	}
+	return share(*v)
+}
+
 func late(which func(result.Lateness) float64) func(result.Run) string {
 	return func(r result.Run) string {
 		if r.LateMS == nil {
@@ -188,5 +198,9 @@ func never(r result.Run) string {
 	if lag := r.RefreshLagMS; lag.Samples+lag.Never == 0 {
 		return none
 	}
-	return count(r.RefreshLagMS.Never)
+	text := count(r.RefreshLagMS.Never)
+	if r.RefreshLagMS.Truncated {
+		text += " (so far)" // there was more to listen to than could be kept
+	}
+	return text
 }

@@ -37,7 +37,10 @@ func sweep(r result.Run) chart {
 	p.Y.Max = max(most*1.1, 0.01)
 	first, last := steps[0], steps[len(steps)-1]
 	c.Plot = p
-	c.Note = "Simulated, whatever the run is: the same scenario under virtual time, once for each interval."
+	c.Note = "Simulated, whatever the run is: the same scenario and network under virtual time, once for each interval."
+	if r.SweepSeconds > 0 && r.SweepSeconds < r.Params.DurationS {
+		c.Note += fmt.Sprintf(" To save time, only its first %s were.", scaled(r.SweepSeconds*1000, milliseconds))
+	}
 	c.Label = fmt.Sprintf("Line chart, simulated. Flushing every %s: wrongly allowed %s, falsely denied %s of all hits. Every %s: %s, %s.",
 		scaled(first.FlushMS, milliseconds), share(first.WrongAllowShare), share(first.FalseDenialShare),
 		scaled(last.FlushMS, milliseconds), share(last.WrongAllowShare), share(last.FalseDenialShare))
