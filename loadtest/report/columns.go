@@ -73,8 +73,8 @@ var decisions = []column{
 	{"decisions", "decisions, at full speed", 0, func(r result.Run) string { return ifAny(r.DecisionsPerSecond, perSecond) }},
 	{"per core", "the same, per core", 0, func(r result.Run) string { return ifAny(r.DecisionsPerSecondPerCore, perSecond) }},
 	{"admit-|ted", "admitted of those", 0, func(r result.Run) string { return ifAnyShare(r.FullSpeedAdmittedShare) }},
-	{"generator|late p99", "load generator late, p99", 0, late(func(l result.Lateness) float64 { return l.P99 })},
-	{"late max", "load generator late, largest", 0, late(func(l result.Lateness) float64 { return l.Max })},
+	{"late|p99", "load generator late, p99", 0, late(func(l result.Lateness) float64 { return l.P99 })},
+	{"late|max", "load generator late, largest", 0, late(func(l result.Lateness) float64 { return l.Max })},
 }
 
 var counting = []column{
