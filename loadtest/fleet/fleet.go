@@ -45,6 +45,8 @@ type Options struct {
 	Log *slog.Logger
 	// Progress, if not nil, is called about ten times a second during the run.
 	Progress func(done, all time.Duration)
+
+	ahead time.Duration // by how much the clock of the store in memory is; for tests
 }
 
 // Embedded is a Redis of our own.
@@ -123,6 +125,7 @@ func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.
 	if f.store, err = openStore(ctx, o.Redis, f.namespace, f.o.MeetingTimeout, f.log); err != nil {
 		return f, err
 	}
+	f.store.ahead = o.ahead
 	f.closers = append(f.closers, f.store.close)
 	if err := f.startAggregators(sc.Aggregators); err != nil {
 		return f, err

@@ -114,6 +114,17 @@ func TestOneChecker(t *testing.T) {
 	}
 }
 
+// TestTheFleetsClock: hits are counted by the store's time, so that is what they are judged by. By this
+// machine's, a fixed window would seem to begin 400 ms late.
+func TestTheFleetsClock(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(1), Duration: new(2 * time.Second)})
+	sc.Rules[0].Window.Fixed = true
+	r := live(t, sc, Options{ahead: 400 * time.Millisecond})
+	if r.OverWorstWindow > 0.05 || r.WrongAllowShare > 0.01 || r.FalseDenialShare > 0.05 || r.ClockOffsetMS < 390 || r.ClockOffsetMS > 410 {
+		t.Errorf("with a clock that is %v ms ahead: %+v", r.ClockOffsetMS, r.Accuracy)
+	}
+}
+
 func TestRedis(t *testing.T) {
 	server := serverstest.Redis(t)
 	sc := scenarioOf(t, "zipf", scenario.Settings{Duration: new(2 * time.Second)})
