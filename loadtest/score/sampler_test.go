@@ -58,37 +58,48 @@ func TestSampled(t *testing.T) {
 
 // TestHolders: a checker holds a key if it was asked for it within the last window.
 func TestHolders(t *testing.T) {
-	s := newScore(tenASecond(TracedCheckers+1, 1))
-	ask := func(when time.Duration, checker int32, allowed bool) {
-		s.Hit(at(when), scenario.Hit{Checker: checker}, allowed)
+	const many = 2*TracedCheckers + 1
+	s, traced := newScore(tenASecond(many, 1)), traced(many)
+	ask := func(when time.Duration, checker int, allowed bool) {
+		s.Hit(at(when), scenario.Hit{Checker: int32(checker)}, allowed)
 	}
-	ask(firstSecond+100*ms, 5, true)               // too long ago
-	ask(firstSecond+200*ms, 2, true)               // just too long ago
-	ask(firstSecond+200*ms+1, 3, true)             // just not
-	ask(firstSecond+1000*ms, TracedCheckers, true) // nobody listens to that one
-	ask(firstSecond+1100*ms, 1, false)             // it was asked, if in vain
-	for i := range 4 {
-		ask(firstSecond+1200*ms-time.Duration(4-i), 0, true)
+	ask(firstSecond+100*ms, traced[5], true)          // too long ago
+	ask(firstSecond+200*ms, traced[2], true)          // just too long ago
+	ask(firstSecond+200*ms+1, traced[3], true)        // just not
+	ask(firstSecond+1000*ms, untraced(t, many), true) // nobody listens to that one
+	ask(firstSecond+1100*ms, traced[1], false)        // it was asked, if in vain
+	for i := range 3 {
+		ask(firstSecond+1200*ms-time.Duration(3-i), traced[4], true)
 	}
-	if len(s.lag.hits) != 0 && s.lag.hits[0].At < at(firstSecond+1200*ms)-4 {
-		t.Fatalf("sampled too early: %+v", s.lag.hits)
-	}
-	s.lag.hits = nil
-	ask(firstSecond+1200*ms, 0, true)
+	ask(firstSecond+1200*ms, traced[4], true) // the fifth in its window
 	if len(s.lag.hits) != 1 {
 		t.Fatalf("sampled %+v, want one hit", s.lag.hits)
 	}
 	h := s.lag.hits[0]
-	if h.Checker != 0 || h.Key != 0 || h.At != at(firstSecond+1200*ms) || h.Bucket != at(firstSecond)/int64(time.Second)+1 {
+	if h.Checker != traced[4] || h.Key != 0 || h.At != at(firstSecond+1200*ms) || h.Bucket != at(firstSecond)/int64(time.Second)+1 {
 		t.Errorf("sampled %+v", h)
 	}
-	if want := []int{1, 3}; !slices.Equal(h.Holders, want) {
+	if want := []int{traced[1], traced[3]}; !slices.Equal(h.Holders, want) {
 		t.Errorf("held by %v, want %v", h.Holders, want)
 	}
 }
 
-// TestTraced: only the busiest keys and the first checkers are looked at.
+// untraced returns a checker that nobody listens to.
+func untraced(t *testing.T, checkers int) int {
+	t.Helper()
+	for i := range checkers {
+		if !slices.Contains(traced(checkers), i) {
+			return i
+		}
+	}
+	t.Fatalf("all of %d checkers are traced", checkers)
+	return 0
+}
+
+// TestTraced: only the busiest keys and some checkers are looked at.
 func TestTraced(t *testing.T) {
+	const many = 2*TracedCheckers + 1
+	chosen := traced(many)
 	for _, test := range []struct {
 		name string
 		hit  scenario.Hit
@@ -96,15 +107,20 @@ func TestTraced(t *testing.T) {
 	}{
 		{"the last traced key", scenario.Hit{Key: TracedKeys - 1}, 6},
 		{"the next", scenario.Hit{Key: TracedKeys}, 0},
-		{"the last traced checker", scenario.Hit{Checker: TracedCheckers - 1}, 6},
-		{"the next one", scenario.Hit{Checker: TracedCheckers}, 0},
+		{"the last traced checker", scenario.Hit{Checker: int32(chosen[len(chosen)-1])}, 6},
+		{"one that is not", scenario.Hit{Checker: int32(untraced(t, many))}, 0},
 	} {
-		s := newScore(tenASecond(TracedCheckers+1, TracedKeys+1))
+		s := newScore(tenASecond(many, TracedKeys+1))
 		for i := range 10 {
 			s.Hit(at(firstSecond+time.Duration(i)*ms), test.hit, true)
 		}
 		if got := len(s.lag.hits); got != test.want {
 			t.Errorf("%s: %d of 10 hits sampled, want %d", test.name, got, test.want)
+		}
+		for _, h := range s.lag.hits {
+			if h.Key != test.hit.Key || h.Checker != int(test.hit.Checker) {
+				t.Errorf("%s: sampled %+v", test.name, h)
+			}
 		}
 	}
 }

@@ -110,9 +110,11 @@ func TestRun(t *testing.T) {
 	if got := s.Admitted(); got != 24 {
 		t.Errorf("%d admitted in all, want 24", got)
 	}
+	over := func(n, limit float64) float64 { return n/limit - 1 }
 	want := result.Accuracy{
-		OverWorstWindow: 13.0/10 - 1, RollingOverWorst: 13.0/10 - 1, OracleOverWorstWindow: 0, OracleRollingOverWorst: 0,
-		OverTotal: 17.0/15 - 1, WrongAllowShare: 2.0 / 19, WrongAllowShareExact: 3.0 / 19,
+		OverWorstWindow: over(13, 10), OracleOverWorstWindow: 0,
+		RollingOverWorst: over(13, 10), OracleRollingOverWorst: over(12, 10), // 2 more just before the window
+		OverTotal: over(17, 15), WrongAllowShare: 2.0 / 19, WrongAllowShareExact: 3.0 / 19,
 		FalseDenialShare: 1.0 / 19, FalseDenialShareExact: 1.0 / 19,
 	}
 	if got := r.Accuracy; got != want {
@@ -207,9 +209,10 @@ func TestConservation(t *testing.T) {
 // TestCost: 500 hits in 4 s by 8 checkers.
 func TestCost(t *testing.T) {
 	r := result.Run{Hits: 500, MeasuredSeconds: 4, Params: result.Params{Checkers: 8}}
-	Cost(&r, tap.Cost{Reports: 7, ReportBytes: 1100, HeardBytes: 3200, StoreCommands: 13})
-	if r.ReportsPer1000 != 14 || r.ReportBytesPer1000 != 2200 || r.StoreCommandsPer1000 != 26 || r.RefreshBytes != 100 {
-		t.Errorf("got %+v; want 14 reports, 2,200 bytes and 26 commands per 1,000 hits, 100 bytes a checker and second", r.Cost)
+	Cost(&r, tap.Cost{Reports: 7, ReportBytes: 1100, HeardBytes: 3200, StoreCommands: 13, StoreJoins: 3})
+	if r.ReportsPer1000 != 14 || r.ReportBytesPer1000 != 2200 || r.StoreCommandsPer1000 != 26 ||
+		r.StoreHeartbeatsPer1000 != 6 || r.RefreshBytes != 100 {
+		t.Errorf("got %+v; want 14 reports, 2,200 bytes, 26 commands and 6 heartbeats per 1,000 hits, 100 bytes a checker and second", r.Cost)
 	}
 	for name, r := range map[string]result.Run{"no hits": {MeasuredSeconds: 4, Params: r.Params}, "no time": {Hits: 1, Params: r.Params}} {
 		Cost(&r, tap.Cost{HeardBytes: 3200})
@@ -367,12 +370,41 @@ func TestLag(t *testing.T) {
 // lag looks for the lag of a run that ended at a time.
 func lag(s *Score, traces []*tap.Trace, end int64) result.Lag { return s.Lag(traces, end) }
 
-// TestTraces: only so many checkers are listened to, and only the busiest keys.
+// TestWordOfAWindowThatIsOver: a fixed window's hits matter until it ends, a sliding one's for one more.
+func TestWordOfAWindowThatIsOver(t *testing.T) {
+	for fixed, want := range map[bool]result.Lag{true: {Never: 1}, false: {Samples: 1}} {
+		sc := tenASecond(2, 1)
+		sc.Rules[0].Limit, sc.Rules[0].Window.Fixed = 2, fixed
+		s, w := newScore(sc), newWire(t, sc)
+		now := at(2900 * time.Millisecond)
+		bucket := sc.Rules[0].Window.Bucket(now)
+		s.Hit(now-1, scenario.Hit{Checker: 1}, false) // so that it holds the key
+		s.Hit(now, scenario.Hit{}, true)
+		w.counted(now, bucket, 1, 1)
+		w.told(now+int64(200*time.Millisecond), bucket, 1)
+		if l := lag(s, w.traces, at(time.Minute)); l.Samples != want.Samples || l.Never != want.Never {
+			t.Errorf("fixed %v: %d samples and %d never, want %d and %d", fixed, l.Samples, l.Never, want.Samples, want.Never)
+		}
+	}
+}
+
+// TestTraces: so many checkers are listened to, evenly chosen, and they are those whose hits are looked at.
 func TestTraces(t *testing.T) {
-	sc := tenASecond(TracedCheckers+4, 2*TracedKeys)
-	for i, trace := range NewTraces(sc, scenario.New(sc, 1)) {
-		if (trace != nil) != (i < TracedCheckers) {
-			t.Errorf("checker %d is listened to: %v", i, trace != nil)
+	for _, test := range []struct{ checkers, want int }{{1, 1}, {TracedCheckers, TracedCheckers}, {5*TracedCheckers + 3, TracedCheckers}} {
+		sc := tenASecond(test.checkers, 1)
+		var listened []int
+		for i, trace := range NewTraces(sc, scenario.New(sc, 1)) {
+			if trace != nil {
+				listened = append(listened, i)
+			}
+		}
+		if len(listened) != test.want || !slices.Equal(listened, traced(test.checkers)) {
+			t.Errorf("of %d checkers, %v are listened to", test.checkers, listened)
+		}
+		for i := 1; i < len(listened); i++ {
+			if gap := listened[i] - listened[i-1]; gap < test.checkers/test.want || gap > test.checkers/test.want+1 {
+				t.Errorf("of %d checkers, %v are listened to: not evenly", test.checkers, listened)
+			}
 		}
 	}
 }

@@ -1,0 +1,327 @@
+package sim
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/score"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+const ms = time.Millisecond
+
+func worldOf(t *testing.T, sc *scenario.Scenario, o Options) *world {
+	t.Helper()
+	w, err := newWorld(sc, o, score.NewTraces(sc, scenario.New(sc, o.Seed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// probe hears what goes to a checker of a name, of messages that are numbered.
+type probe struct {
+	took map[int][]time.Duration // of each message, of every arrival
+	sent []int64
+	send func()
+}
+
+// probes sends messages in a world to checkers of these names.
+func probes(w *world, names ...string) []*probe {
+	from := w.bus.Worker()
+	var list []*probe
+	for _, name := range names {
+		p := &probe{took: make(map[int][]time.Duration)}
+		w.bus.Checker(name).Attach(func(_ events.Kind, payload []byte) {
+			if len(payload) == 4 {
+				number := int(binary.BigEndian.Uint32(payload))
+				p.took[number] = append(p.took[number], time.Duration(w.now-p.sent[number]))
+			}
+		})
+		list = append(list, p)
+	}
+	list[0].send = func() {
+		number := uint32(len(list[0].sent))
+		for _, p := range list {
+			p.sent = append(p.sent, w.now)
+		}
+		_ = from.Alarm(0, binary.BigEndian.AppendUint32(nil, number)) // nobody else can read it
+	}
+	return list
+}
+
+// TestNetwork: what the options say of messages is what happens to them.
+func TestNetwork(t *testing.T) {
+	const n = 10_000
+	for _, test := range []struct {
+		name         string
+		o            Options
+		lost, twice  float64
+		least, most  time.Duration
+		latestRepeat time.Duration
+	}{
+		{"perfect", Options{}, 0, 0, 0, 0, 0},
+		{"delay", Options{Delay: 30 * ms}, 0, 0, 30 * ms, 30 * ms, 0},
+		{"jitter", Options{Delay: 10 * ms, Jitter: 40 * ms}, 0, 0, 10 * ms, 50 * ms, 0},
+		{"loss", Options{Loss: 0.2}, 0.2, 0, 0, 0, 0},
+		{"repeat", Options{Repeat: 0.3, Delay: 100 * ms}, 0, 0.3, 100 * ms, 100 * ms, 1300 * ms},
+	} {
+		sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(1), Aggregators: new(1)})
+		w := worldOf(t, sc, test.o)
+		w.bus.Step(w.now) // so that it knows what time it is
+		p := probes(w, "probe")[0]
+		for range n {
+			p.send()
+		}
+		w.advance(w.now + int64(10*time.Second))
+		twice, latest := 0, time.Duration(0)
+		var first []time.Duration
+		for _, took := range p.took {
+			first = append(first, slices.Min(took))
+			if len(took) > 1 {
+				twice++
+				latest = max(latest, slices.Max(took))
+			}
+		}
+		if lost := 1 - float64(len(first))/n; math.Abs(lost-test.lost) > 0.02 {
+			t.Errorf("%s: %v of the messages are lost, want %v", test.name, lost, test.lost)
+		}
+		if share := float64(twice) / n; math.Abs(share-test.twice) > 0.02 {
+			t.Errorf("%s: %v of the messages come twice, want %v", test.name, share, test.twice)
+		}
+		// The extremes of as many are close to the bounds: within 1 % of what is left to chance.
+		slack := (test.most - test.least) / 100
+		if least, most := slices.Min(first), slices.Max(first); least < test.least || least > test.least+slack || most > test.most || most < test.most-slack {
+			t.Errorf("%s: the messages take %v to %v, want %v to %v", test.name, least, most, test.least, test.most)
+		}
+		if latest > test.latestRepeat || latest < test.latestRepeat*98/100 {
+			t.Errorf("%s: the latest repeat comes after %v, want %v", test.name, latest, test.latestRepeat)
+		}
+	}
+}
+
+// TestPartition: who is cut off, from when, and for how long.
+func TestPartition(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(3)})
+	w := worldOf(t, sc, Options{Partitions: []Partition{
+		{Checkers: 2, From: 1 * time.Second, For: 1500 * ms},
+		{Checkers: 1, From: 3 * time.Second, For: 1000 * ms},
+		{Checkers: 2, From: 3500 * ms, For: 1000 * ms}, // while the last one is still on
+	}})
+	s := score.New(sc, scenario.New(sc, 0), w.now+int64(meeting))
+	from, _ := s.Measured()
+	w.schedule(s)
+	list := probes(w, "c0", "c1", "c2")
+	w.advance(from + int64(5*ms)) // so that no message is sent at the moment of a cut
+	for range 600 {
+		list[0].send()
+		w.advance(w.now + int64(10*ms))
+	}
+	for i, want := range [][]int{{100, 250, 300, 450}, {100, 250, 350, 450}, nil} {
+		var edges []int // from where on messages get lost, or do not any more
+		lost := false
+		for number := range 600 {
+			if arrived := len(list[i].took[number]) > 0; arrived == lost {
+				edges, lost = append(edges, number), !lost
+			}
+		}
+		if !slices.Equal(edges, want) {
+			t.Errorf("checker %d is cut off at %v hundredths of a second, want %v", i, edges, want)
+		}
+	}
+}
+
+// TestOptionsShow: each option changes the figures that it should, and more of it more.
+func TestOptionsShow(t *testing.T) {
+	sc := scenarioOf(t, "steady", short(scenario.Settings{}))
+	late := func(r result.Run) float64 { return float64(r.Conservation.Late) }
+	lag := func(r result.Run) float64 { return *r.RefreshLagMS.P99 }
+	heard := func(r result.Run) float64 { return r.RefreshBytes }
+	commands := func(r result.Run) float64 { return r.StoreCommandsPer1000 }
+	over := func(r result.Run) float64 { return r.OverWorstWindow }
+	for _, test := range []struct {
+		name   string
+		little Options
+		much   Options
+		rising map[string]func(result.Run) float64
+	}{
+		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
+		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
+		// A lost report or answer is waited for in vain for 250 ms and more, and late hits come of that.
+		{"loss", Options{Loss: 0.05}, Options{Loss: 0.2}, map[string]func(result.Run) float64{"lag": lag, "over": over, "late": late}},
+		// A report that comes twice is folded and answered twice, if counted once.
+		{"repeat", Options{Repeat: 0.1}, Options{Repeat: 0.4}, map[string]func(result.Run) float64{"heard": heard, "commands": commands}},
+	} {
+		test.little.Seed, test.much.Seed = 1, 1
+		none, little, much := simulate(t, sc, Options{Seed: 1}), simulate(t, sc, test.little), simulate(t, sc, test.much)
+		for name, of := range test.rising {
+			if !(of(none) < of(little) && of(little) < of(much)) {
+				t.Errorf("%s: %s is %v without, %v with a little and %v with much", test.name, name, of(none), of(little), of(much))
+			}
+		}
+	}
+}
+
+// TestClocksAreCorrected: a checker that gets every hit decides just as the exact limiter does, which
+// goes by the true time, also if its clock is off: it has asked what time it is.
+func TestClocksAreCorrected(t *testing.T) {
+	for seed := range uint64(4) {
+		sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1)}))
+		r := simulate(t, sc, Options{Seed: seed, Skew: 300 * ms})
+		if r.Admitted != r.OracleAdmitted || r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 {
+			t.Errorf("seed %d: admitted %d, the oracle %d; %+v", seed, r.Admitted, r.OracleAdmitted, r.Accuracy)
+		}
+	}
+}
+
+// TestSkewShows: a checker that never heard what time it is decides by its own clock, and is judged by
+// the true time.
+func TestSkewShows(t *testing.T) {
+	sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1)}))
+	alone := []Partition{{Checkers: 1, From: -time.Hour, For: 2 * time.Hour}}
+	for seed := range uint64(4) {
+		right := simulate(t, sc, Options{Seed: seed, Partitions: alone})
+		if right.Admitted != right.OracleAdmitted || right.WrongAllowShareExact != 0 || right.FalseDenialShareExact != 0 {
+			t.Errorf("seed %d: alone with the right time it admits %d, the oracle %d; %+v", seed, right.Admitted, right.OracleAdmitted, right.Accuracy)
+		}
+		if right.ReportsPer1000 != 0 || right.RefreshBytes != 0 {
+			t.Errorf("seed %d: reports from nobody to nobody: %+v", seed, right.Cost)
+		}
+		wrong := simulate(t, sc, Options{Seed: seed, Partitions: alone, Skew: 400 * ms})
+		if wrong.WrongAllowShareExact+wrong.FalseDenialShareExact < 0.005 {
+			t.Errorf("seed %d: alone with the wrong time it decides rightly; %+v", seed, wrong.Accuracy)
+		}
+	}
+}
+
+// TestSkew: clocks are off either way, by as much as was asked for and no more; and the checkers find
+// out, but for how long the messages take.
+func TestSkew(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(200)})
+	w := worldOf(t, sc, Options{Seed: 1, Skew: 500 * ms, Delay: 3 * ms})
+	w.advance(w.now + int64(meeting))
+	var least, most time.Duration
+	for i, c := range w.checkers {
+		skew := time.Duration(c.skew)
+		least, most = min(least, skew), max(most, skew)
+		if off := c.Stats().ClockOffset + skew; off.Abs() > 6*ms {
+			t.Errorf("checker %d, whose clock is %v ahead, believes that it is %v behind", i, skew, c.Stats().ClockOffset)
+		}
+	}
+	if least < -500*ms || least > -400*ms || most > 500*ms || most < 400*ms {
+		t.Errorf("200 clocks are off by %v to %v, want about -500 ms to 500 ms", least, most)
+	}
+}
+
+// TestCostIsOfTheMeasuredPart: by the timer, there are so many reports a second, however long the
+// warm-up is.
+func TestCostIsOfTheMeasuredPart(t *testing.T) {
+	sc := scenarioOf(t, "steady", short(scenario.Settings{TimerOnly: new(true), Load: new(0.3)}))
+	var runs []result.Run
+	for _, warmup := range []time.Duration{time.Second, 20 * time.Second} {
+		sc.Warmup = warmup
+		runs = append(runs, simulate(t, sc, Options{Seed: 1}))
+	}
+	for name, of := range map[string]func(result.Run) float64{
+		"reports":  func(r result.Run) float64 { return r.ReportsPer1000 },
+		"bytes":    func(r result.Run) float64 { return r.ReportBytesPer1000 },
+		"commands": func(r result.Run) float64 { return r.StoreCommandsPer1000 },
+		"heard":    func(r result.Run) float64 { return r.RefreshBytes },
+	} {
+		if few, many := of(runs[0]), of(runs[1]); few <= 0 || math.Abs(many/few-1) > 0.15 {
+			t.Errorf("%s: %v after a warm-up of 1 s, %v after one of 20 s", name, few, many)
+		}
+	}
+}
+
+// TestReports: a checker that has always something to say says it every 50 ms, whatever its clock says.
+func TestReports(t *testing.T) {
+	sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1), TimerOnly: new(true), Load: new(0.9)}))
+	for seed := range uint64(4) {
+		for _, skew := range []time.Duration{0, 400 * ms} {
+			r := simulate(t, sc, Options{Seed: seed, Skew: skew})
+			if n := r.ReportsPer1000 * float64(r.Hits) / 1000; n < 78 || n > 82 {
+				t.Errorf("seed %d, skew %v: %v reports in 4 s, want 80 or so", seed, skew, n)
+			}
+		}
+	}
+}
+
+// meet lets the world's checkers meet the aggregators, and one be asked once.
+func (w *world) meet() {
+	w.advance(w.now + int64(meeting))
+	w.checkers[0].limiters[0].CheckAt(w.now, "a:0", 1)
+	w.heed(0, w.checkers[0])
+}
+
+// TestRoundTrip: an answer takes the way there, the time that reports are gathered for, and the way back.
+func TestRoundTrip(t *testing.T) {
+	for _, delay := range []time.Duration{0, 15 * ms} {
+		sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(1), Aggregators: new(1)})
+		w := worldOf(t, sc, Options{Delay: delay})
+		w.meet()
+		c := w.checkers[0]
+		poll := func(done func() bool) int64 {
+			t.Helper()
+			for range 10_000 {
+				if done() {
+					return w.now
+				}
+				w.advance(w.now + int64(ms)/10)
+			}
+			t.Fatalf("with a delay of %v: no report, or no answer", delay)
+			return 0
+		}
+		before := c.Stats()
+		sent := poll(func() bool { return c.Stats().ReportsSent > before.ReportsSent })
+		answered := poll(func() bool { return c.Stats().ReportsAnswered > before.ReportsAnswered })
+		if took := time.Duration(answered - sent); took < 2*delay+2*ms-ms/5 || took > 2*delay+2*ms+ms/5 {
+			t.Errorf("with a delay of %v an answer takes %v, want %v", delay, took, 2*delay+2*ms)
+		}
+	}
+}
+
+// TestFlushes: near its limit a checker flushes as soon as 3 ms after the last time, unless only the
+// timer may make it.
+func TestFlushes(t *testing.T) {
+	for _, timerOnly := range []bool{false, true} {
+		sc := scenarioOf(t, "steady", scenario.Settings{Load: new(1.0), TimerOnly: &timerOnly})
+		w := worldOf(t, sc, Options{Seed: 1})
+		traffic, start := scenario.New(sc, 1), w.now+int64(meeting)
+		s := score.New(sc, traffic, start)
+		w.advance(start)
+		c := w.checkers[0]
+		last, reports, shortest := w.now, c.Stats().ReportsSent, time.Hour
+		for range 5000 {
+			h, _ := traffic.Next()
+			for w.now < start+h.At {
+				w.advance(min(start+h.At, w.now+int64(ms)/2))
+				if now := c.Stats().ReportsSent; now > reports {
+					shortest = min(shortest, time.Duration(w.now-last))
+					last, reports = w.now, now
+				}
+			}
+			w.hit(h, traffic, s)
+		}
+		if least, most := 2*ms, 6*ms; !timerOnly && (shortest < least || shortest > most) {
+			t.Errorf("near the limit, reports leave %v after each other at the earliest; want %v to %v", shortest, least, most)
+		}
+		if timerOnly && shortest < 49*ms {
+			t.Errorf("by the timer, a report leaves %v after the last", shortest)
+		}
+	}
+}
+
+// TestParams: what was asked for is on record.
+func TestParams(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(time.Second), Load: new(0.1)})
+	p := simulate(t, sc, badNetwork).Params
+	if want := "loss 0.05, repeat 0.05, partition 3@1s+1s, skew 100ms"; p.Faults != want || p.DelayMS != 2 || p.JitterMS != 5 || p.Seed != 3 || p.Store != "memory" {
+		t.Errorf("on record are %q, %v ms, %v ms, seed %d, store %s; want %q, 2, 5, 3, memory", p.Faults, p.DelayMS, p.JitterMS, p.Seed, p.Store, want)
+	}
+}
