@@ -90,7 +90,8 @@ func TestAsk(t *testing.T) {
 			if took := time.Duration(d.took.Max()); took > 2*time.Second {
 				t.Errorf("%s: the decision took %v, which is how late it was", test.name, took)
 			}
-			if len(d.decided) != 1 || d.decided[0].hit != hit || d.decided[0].at < now || d.decided[0].at > ownTime() || d.decided[0].allowed != (n <= 2) {
+			if len(d.decided) != 1 || d.decided[0].hit != hit ||
+				d.decided[0].at < now || d.decided[0].at > ownTime() || d.decided[0].allowed != (n <= 2) {
 				t.Errorf("%s: the %d. time, decided %+v", test.name, n, d.decided)
 			}
 		}
@@ -260,7 +261,8 @@ func TestHammerShares(t *testing.T) {
 			}
 		}
 		if !slices.Equal(busy, test.want) || asked == 0 {
-			t.Errorf("core %d of %d asks %v of %d checkers, %d times; want %v", test.core, test.cores, busy, test.checkers, asked, test.want)
+			t.Errorf("core %d of %d asks %v of %d checkers, %d times; want %v",
+				test.core, test.cores, busy, test.checkers, asked, test.want)
 		}
 	}
 }

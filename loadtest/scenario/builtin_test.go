@@ -78,7 +78,8 @@ published-b (timer only):        warm-up 2s, 20s long, 2 checkers, 2 aggregators
 
 // text describes a scenario as golden does, without the alignment.
 func (s *Scenario) text() []string {
-	line := fmt.Sprintf("%s: warm-up %v, %v long, %d checkers, %d aggregators, flush %v", s.Title(), s.Warmup, s.Duration, s.Checkers, s.Aggregators, s.Flush)
+	line := fmt.Sprintf("%s: warm-up %v, %v long, %d checkers, %d aggregators, flush %v",
+		s.Title(), s.Warmup, s.Duration, s.Checkers, s.Aggregators, s.Flush)
 	if s.TimerOnly {
 		line += ", by the timer only"
 	}
@@ -180,7 +181,10 @@ func TestSettings(t *testing.T) {
 			"1m0s long, " + fleet, "rule whole-service 1000 per 1s", "rule per-client 100 per 10s, sliding, 10 buckets",
 			"a: 1 keys random; always 6000", "d: 50 keys, rule 4 hop 200ms; always 2000",
 		},
-		"published-a": {"published-a (3 replicas, 70ms, timer only): warm-up 20s, 1m0s long, " + fleet, "50 per 10s, fixed", "a: 6 keys random; always 60"},
+		"published-a": {
+			"published-a (3 replicas, 70ms, timer only): warm-up 20s, 1m0s long, " + fleet, "50 per 10s, fixed",
+			"a: 6 keys random; always 60",
+		},
 		"published-b": {"published-b (timer only): warm-up 20s, 1m0s long, " + fleet, "50 per 10s, sliding", "a: 6 keys random; always 60"},
 	} {
 		list, _ := Builtin(name, all)

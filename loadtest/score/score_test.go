@@ -120,7 +120,8 @@ func TestRun(t *testing.T) {
 	if got := r.Accuracy; got != want {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)
 	}
-	if r.MeasuredSeconds != 4 || r.OfferedRate != 19.0/4 || r.Timeline.StepMS != 10 || len(r.Timeline.Ours) != 400 || len(r.Timeline.Oracle) != 400 {
+	if r.MeasuredSeconds != 4 || r.OfferedRate != 19.0/4 ||
+		r.Timeline.StepMS != 10 || len(r.Timeline.Ours) != 400 || len(r.Timeline.Oracle) != 400 {
 		t.Errorf("%v s, %v offered a second, %d and %d steps of %v ms", r.MeasuredSeconds, r.OfferedRate,
 			len(r.Timeline.Ours), len(r.Timeline.Oracle), r.Timeline.StepMS)
 	}
@@ -147,7 +148,8 @@ func TestRunEndsEarly(t *testing.T) {
 			}
 		}
 		if r := s.Run(at(test.end)); r.MeasuredSeconds != test.seconds || r.OfferedRate != test.rate {
-			t.Errorf("stopped after %v: %v s, %v hits a second; want %v and %v", test.end, r.MeasuredSeconds, r.OfferedRate, test.seconds, test.rate)
+			t.Errorf("stopped after %v: %v s, %v hits a second; want %v and %v", test.end,
+				r.MeasuredSeconds, r.OfferedRate, test.seconds, test.rate)
 		}
 	}
 }

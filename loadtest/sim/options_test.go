@@ -96,7 +96,8 @@ func TestNetwork(t *testing.T) {
 		}
 		// The extremes of as many are close to the bounds: within 1 % of what is left to chance.
 		slack := (test.most - test.least) / 100
-		if least, most := slices.Min(first), slices.Max(first); least < test.least || least > test.least+slack || most > test.most || most < test.most-slack {
+		if least, most := slices.Min(first), slices.Max(first); least < test.least || least > test.least+slack ||
+			most > test.most || most < test.most-slack {
 			t.Errorf("%s: the messages take %v to %v, want %v to %v", test.name, least, most, test.least, test.most)
 		}
 		if latest > test.latestRepeat || latest < test.latestRepeat*98/100 {
@@ -187,7 +188,8 @@ func TestSkewShows(t *testing.T) {
 	for seed := range uint64(4) {
 		right := simulate(t, sc, Options{Seed: seed, Partitions: alone})
 		if right.Admitted != right.OracleAdmitted || right.WrongAllowShareExact != 0 || right.FalseDenialShareExact != 0 {
-			t.Errorf("seed %d: alone with the right time it admits %d, the oracle %d; %+v", seed, right.Admitted, right.OracleAdmitted, right.Accuracy)
+			t.Errorf("seed %d: alone with the right time it admits %d, the oracle %d; %+v",
+				seed, right.Admitted, right.OracleAdmitted, right.Accuracy)
 		}
 		if right.ReportsPer1000 != 0 || right.RefreshBytes != 0 {
 			t.Errorf("seed %d: reports from nobody to nobody: %+v", seed, right.Cost)
@@ -321,7 +323,9 @@ func TestFlushes(t *testing.T) {
 func TestParams(t *testing.T) {
 	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(time.Second), Load: new(0.1)})
 	p := simulate(t, sc, badNetwork).Params
-	if want := "loss 0.05, repeat 0.05, partition 3@1s+1s, skew 100ms"; p.Faults != want || p.DelayMS != 2 || p.JitterMS != 5 || p.Seed != 3 || p.Store != "memory" {
-		t.Errorf("on record are %q, %v ms, %v ms, seed %d, store %s; want %q, 2, 5, 3, memory", p.Faults, p.DelayMS, p.JitterMS, p.Seed, p.Store, want)
+	if want := "loss 0.05, repeat 0.05, partition 3@1s+1s, skew 100ms"; p.Faults != want ||
+		p.DelayMS != 2 || p.JitterMS != 5 || p.Seed != 3 || p.Store != "memory" {
+		t.Errorf("on record are %q, %v ms, %v ms, seed %d, store %s; want %q, 2, 5, 3, memory",
+			p.Faults, p.DelayMS, p.JitterMS, p.Seed, p.Store, want)
 	}
 }
