@@ -106,6 +106,59 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestDefaults: run and sim share these flags, with these defaults.
+func TestDefaults(t *testing.T) {
+	for _, command := range []string{"run", "sim"} {
+		_, help, _ := invoke(t.Context(), command, "--help")
+		for name, value := range map[string]string{
+			"CHECKERS": "8", "AGGREGATORS": "2", "LIMIT": "1000", "WINDOW": "1s", "LOAD": "5", "FLUSH": "50ms", "KEYS": "1",
+			"DURATION": "20s", "SEED": "1", "DELAY": "0s", "JITTER": "0s",
+		} {
+			if want := "(OFFPATH_LOADTEST_" + name + "; default " + value + ")"; !strings.Contains(help, want) {
+				t.Errorf("%s: --help does not say %s", command, want)
+			}
+		}
+		if !strings.Contains(help, "--html FILE") || !strings.Contains(help, "--json FILE") {
+			t.Errorf("%s: no --html or --json", command)
+		}
+	}
+	steady, _ := scenario.Builtin("steady", scenario.Settings{}) // and what the help says is so
+	if s := steady[0]; s.Checkers != 8 || s.Aggregators != 2 || s.Rules[0].Limit != 1000 || s.Load != 5 || s.Flush != 50*time.Millisecond || s.Duration != 20*time.Second {
+		t.Errorf("steady is %+v", s)
+	}
+}
+
+// TestReplayFits: live, a log is squeezed into a minute, with the window or without.
+func TestReplayFits(t *testing.T) {
+	log, err := readLog(sample, new(screen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		fit        time.Duration
+		realWindow bool
+		scaled     bool
+	}{{liveLength, false, true}, {liveLength, true, false}, {0, false, false}} {
+		r := newReplay()
+		r.realWindow, r.maxGap = test.realWindow, time.Hour
+		list, err := r.scenarios(log, test.fit)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%d scenarios, error %v", len(list), err)
+		}
+		sc := list[0]
+		if test.fit > 0 && (sc.Duration > time.Minute || sc.Speed < 2) || test.fit == 0 && sc.Speed != 1 {
+			t.Errorf("%+v: %v at %v times the speed", test, sc.Duration, sc.Speed)
+		}
+		want := time.Minute
+		if test.scaled {
+			want = time.Duration(float64(time.Minute)/sc.Speed + 0.5)
+		}
+		if got := sc.Rules[0].Window.Length; got != want {
+			t.Errorf("%+v: a window of %v at %v times the speed, want %v", test, got, sc.Speed, want)
+		}
+	}
+}
+
 // TestDaemonsSettingsAreNotOurs: what names a production fleet's NATS must not draw load on it.
 func TestDaemonsSettingsAreNotOurs(t *testing.T) {
 	var out bytes.Buffer
@@ -354,27 +407,35 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C in the middle of a run still prints what was measured.
+// TestInterrupt: Ctrl-C in the middle of a run still prints what was measured, and begins nothing more.
 func TestInterrupt(t *testing.T) {
-	for _, args := range [][]string{
-		{"run", "steady", "surge", "--duration", "1h", "--load", "0.3", "--html="},
-		{"sim", "steady", "surge", "--duration", "8000h", "--html="},
-	} {
+	short := scenario.Settings{Window: new(100 * time.Millisecond), Duration: new(10 * time.Minute), Load: new(0.3)}
+	var o settings
+	live, simulated := (&liveServers{}).run(call{stderr: new(screen)}, &o), (&network{}).run(&o)
+	for name, p := range map[string]plan{"live": live, "simulated": simulated} {
 		ctx, cancel := context.WithCancel(t.Context())
+		interrupted := plan{run: func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
+			return p.run(ctx, sc, func(done, all time.Duration) {
+				progress(done, all)
+				if done > sc.Warmup+300*time.Millisecond {
+					cancel()
+				}
+			})
+		}}
 		var out bytes.Buffer
 		var errs screen
-		done := make(chan int)
-		go func() { done <- run(ctx, args, func(string) string { return "" }, &out, &errs) }()
-		for !strings.Contains(errs.String(), "steady") {
-			time.Sleep(time.Millisecond)
+		o := defaultSettings()
+		o.json, o.noSweep = "-", true
+		o.add(newFlags("run", ""))
+		steady, _ := scenario.Builtin("steady", short)
+		surge, _ := scenario.Builtin("surge", short)
+		err := runList(ctx, call{nil, nil, &out, &errs}, &o, append(steady, surge...), interrupted)
+		if status(err, "run", &errs) != 130 || !strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("%s: error %v", name, err)
 		}
-		time.Sleep(3 * time.Second) // so that there is something to tell; how much does not matter
-		cancel()
-		if status := <-done; status != 130 || !strings.Contains(errs.String(), "interrupted") {
-			t.Errorf("%v: status %d, printed %q", args, status, &errs)
-		}
-		if !strings.Contains(out.String(), "steady") || !strings.Contains(out.String(), "holds") || strings.Contains(out.String(), "surge") {
-			t.Errorf("%v: printed %q", args, &out)
+		f := read(t, out.Bytes())
+		if r := f.Runs[0]; len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.Hits == 0 || r.Hits != r.Admitted+r.Denied || !r.Conservation.Holds {
+			t.Errorf("%s: %d runs, the first of %s: %d hits, interrupted %v, %+v", name, len(f.Runs), r.Scenario, r.Hits, r.Interrupted, r.Conservation)
 		}
 	}
 }

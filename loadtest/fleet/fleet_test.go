@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ func complete(t testing.TB, r result.Run) {
 		r.ReportBytesPer1000 <= r.ReportsPer1000 || r.RefreshBytes <= 0 || r.Memory.CheckerBytes == nil || *r.Memory.CheckerBytes < 50 {
 		t.Errorf("figures are missing: %+v", r)
 	}
-	if !r.Interrupted && (r.DecisionsPerSecond == nil || *r.DecisionsPerSecond <= *r.DecisionsPerSecondPerCore/2) {
+	if !r.Interrupted && (r.DecisionsPerSecond == nil || *r.DecisionsPerSecond != *r.DecisionsPerSecondPerCore*float64(runtime.GOMAXPROCS(0))) {
 		t.Errorf("decisions per second: %v", r.DecisionsPerSecond)
 	}
 	if peak := slices.Max(r.Timeline.Ours); peak-1 < r.OverWorstWindow-1e-9 {
@@ -99,6 +100,46 @@ func median(runs []result.Run, of func(result.Run) float64) float64 {
 	}
 	slices.Sort(all)
 	return all[len(all)/2]
+}
+
+// TestAlignedStart: a run begins at the phase of the window, by the fleet's time, that the seed or the
+// scenario says; and soon.
+func TestAlignedStart(t *testing.T) {
+	sc := scenarioOf(t, "steady", scenario.Settings{Window: new(2 * time.Second)})
+	now := time.Date(2026, 11, 20, 12, 0, 1, 234, time.UTC).UnixNano()
+	phases := make(map[int64]bool)
+	for seed := range uint64(5) {
+		for _, offset := range []time.Duration{0, 700 * time.Millisecond, -3 * time.Hour} {
+			f := &fleet{o: Options{Seed: seed}}
+			f.offset.Store(int64(offset))
+			start := (&run{fleet: f, scenario: sc}).alignedStart(now)
+			if wait := time.Duration(start - now); wait < 0 || wait > 2200*time.Millisecond {
+				t.Errorf("seed %d: a wait of %v", seed, wait)
+			}
+			phases[(start+int64(offset))%int64(2*time.Second)] = true
+		}
+	}
+	if len(phases) != 5 {
+		t.Errorf("5 seeds have the phases %v", phases)
+	}
+	sc.Phase = new(123 * time.Millisecond)
+	if got := (&run{fleet: &fleet{}, scenario: sc}).alignedStart(now) % int64(2*time.Second); got != int64(*sc.Phase) {
+		t.Errorf("the phase is %v, want %v", time.Duration(got), *sc.Phase)
+	}
+}
+
+// TestMergedHistograms: percentiles are of all drivers' decisions together, not of their percentiles.
+func TestMergedHistograms(t *testing.T) {
+	slow, quick := newDriver(nil, &plan{hits: make([][]scenario.Hit, 1)}, 0, 0, 0, 0), newDriver(nil, &plan{hits: make([][]scenario.Hit, 1)}, 0, 0, 0, 0)
+	for range 99 {
+		_, _ = quick.took.RecordValue(100), quick.late.RecordValue(7_000_000)
+	}
+	_, _ = slow.took.RecordValue(9000), slow.late.RecordValue(9_000_000)
+	var got result.Run
+	(&run{drivers: []*driver{slow, quick}}).times(&got, 20)
+	if *got.DecisionNS.P90 != 100 || *got.DecisionNS.P99 != 100 || *got.DecisionNS.Max < 9000 || *got.ClockNS != 20 || got.LateMS.P99 > 7.1 || got.LateMS.Max < 9 {
+		t.Errorf("p90 %v, p99 %v, max %v; late %+v", *got.DecisionNS.P90, *got.DecisionNS.P99, *got.DecisionNS.Max, got.LateMS)
+	}
 }
 
 // TestOneChecker: with one checker, which knows all there is to know, what is left is how coarse its

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -82,10 +83,14 @@ func parse(file []byte) (Scenario, error) {
 	case errors.Is(err, io.EOF):
 		return sc, &rules.Error{Line: 1, Column: 1, Reason: "there is no scenario in the file"}
 	case err != nil:
-		return sc, &rules.Error{Reason: err.Error()}
+		return sc, syntaxError(file, err)
 	}
 	var second yaml.Node
-	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+	switch err := decoder.Decode(&second); {
+	case errors.Is(err, io.EOF):
+	case err != nil: // which names the line
+		return sc, &rules.Error{Reason: "want one scenario, and nothing after it: " + err.Error()}
+	default:
 		return sc, errorAt(&second, "want one scenario, and nothing after it")
 	}
 	if err := plain(&root); err != nil {
@@ -116,6 +121,20 @@ func parse(file []byte) (Scenario, error) {
 		sc.Duration = max(DefaultDuration, 2*sc.Longest())
 	}
 	return sc, nil
+}
+
+// unknownAnchor is the one error of syntax in which the library names no line.
+var unknownAnchor = regexp.MustCompile(`unknown anchor '([^']*)'`)
+
+// syntaxError puts an error of the YAML library into ours.
+func syntaxError(file []byte, err error) error {
+	refusal := &rules.Error{Reason: err.Error()}
+	if name := unknownAnchor.FindStringSubmatch(err.Error()); name != nil {
+		before, _, _ := bytes.Cut(file, []byte("*"+name[1]))
+		refusal.Line = bytes.Count(before, []byte("\n")) + 1
+		refusal.Column = len(before) - bytes.LastIndexByte(before, '\n')
+	}
+	return refusal
 }
 
 // onlyRules returns the file with nothing in it but its rules, on the lines where they are.

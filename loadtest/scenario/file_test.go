@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 		{"duration: 5s", "warmup: 99999h", 3, "warmup"},
 		{"flush: 20ms", "flush: 20h", 5, "flush: 20h0m0s: want 1ms to 1m"},
 		{"flush: 20ms", "flush: !wat 20ms", 5, "tags (!wat) are not understood"},
-		{"flush: 20ms", "*flush : 20ms", 0, "yaml"},
+		{"flush: 20ms", "*flush : 20ms", 5, "unknown anchor"},
 		{"flush: 20ms", "flush: &f 20ms", 5, "anchors (&f) are not understood"},
 		{"description: two kinds of callers", "name: ~", 2, "name: want a single value"},
 		{"keys: 10", "keys: new", 15, "no popularity among keys that are new"},
@@ -147,6 +147,9 @@ func TestRefusals(t *testing.T) {
 		if !ok {
 			t.Errorf("%q: error %v, want a refusal", test.to, err)
 			continue
+		}
+		if refusal.Line == 0 && !strings.Contains(refusal.Reason, "yaml: line ") { // which the library says in words
+			t.Errorf("%q: refused without a line: %s", test.to, refusal.Reason)
 		}
 		if refusal.Line != test.line || !strings.Contains(refusal.Reason, test.reason) || !strings.Contains(refusal.File, "evening.yaml") {
 			t.Errorf("%q: refused in %q, line %d: %s; want line %d: …%s…", test.to, filepath.Base(refusal.File), refusal.Line, refusal.Reason, test.line, test.reason)
