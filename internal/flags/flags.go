@@ -1,9 +1,10 @@
 // Package flags reads a command's settings from its arguments and its environment.
 //
 // Each flag has an environment variable: OFFPATH_, or another prefix that the command has chosen, and
-// the flag's name in capitals, with _ for -, so that --log-level is OFFPATH_LOG_LEVEL. The flag beats the variable, the variable beats the
-// default; an empty variable is as good as none. Whatever is not understood, an argument too many
-// included, is a [UsageError], never a setting that is silently something else.
+// the flag's name in capitals, with _ for -, so that --log-level is OFFPATH_LOG_LEVEL. The flag beats
+// the variable, the variable beats the default; an empty variable is as good as none. Whatever is not
+// understood, an argument too many included, is a [UsageError], never a setting that is silently
+// something else.
 package flags
 
 import (
