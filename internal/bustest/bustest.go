@@ -23,47 +23,52 @@ type Carrier interface {
 // Run runs the suite; start makes a new bus for each part of it.
 func Run(t *testing.T, start func(t *testing.T) Carrier) {
 	for name, test := range map[string]func(*testing.T, Carrier){
-		"reports go to one worker, answers to their checker": testReports,
-		"hellos go to all workers, one answers":              testHellos,
-		"alarms go to all checkers":                          testAlarms,
-		"who has stopped gets nothing":                       testStop,
+		"reports go to one worker, answers to their checker": func(t *testing.T, c Carrier) {
+			testRequests(t, c, events.KindReport, events.KindRefresh, check.Link.Report)
+		},
+		"lease requests likewise": func(t *testing.T, c Carrier) {
+			testRequests(t, c, events.KindLease, events.KindGrant, check.Link.Lease)
+		},
+		"hellos go to all workers, one answers": testHellos,
+		"alarms go to all checkers":             testAlarms,
+		"who has stopped gets nothing":          testStop,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, start(t)) })
 	}
 }
 
-func testReports(t *testing.T, c Carrier) {
+func testRequests(t *testing.T, c Carrier, request, answer events.Kind, send func(check.Link, uint32, []byte) error) {
 	workers := []*worker{newWorker(t, c), newWorker(t, c)}
 	checkers := []*checker{newChecker(t, c, "alpha"), newChecker(t, c, "beta")}
-	const reports = 200
-	for i := range reports {
+	const requests = 200
+	for i := range requests {
 		for _, k := range checkers {
 			payload := fmt.Appendf(nil, "%s %d", k.name, i)
-			if err := k.link.Report(uint32(i%3), payload); err != nil {
+			if err := send(k.link, uint32(i%3), payload); err != nil {
 				t.Fatal(err)
 			}
 			clear(payload) // the link keeps no hold of it
 		}
 	}
 	for _, k := range checkers {
-		wait(t, k.name+" got its answers", func() bool { return k.count(events.KindRefresh) >= reports })
-		for i := range reports {
+		wait(t, k.name+" got its answers", func() bool { return k.count(answer) >= requests })
+		for i := range requests {
 			want := fmt.Sprintf("re: %s %d", k.name, i)
-			if n := k.times(events.KindRefresh, want); n != 1 {
+			if n := k.times(answer, want); n != 1 {
 				t.Fatalf("%s got %q %d times", k.name, want, n)
 			}
 		}
 	}
 	sum := 0
 	for i, w := range workers {
-		n := w.count(events.KindReport)
+		n := w.count(request)
 		if n == 0 {
 			t.Errorf("worker %d had no share", i)
 		}
 		sum += n
 	}
-	if sum != 2*reports {
-		t.Errorf("the workers had %d reports, want %d", sum, 2*reports)
+	if sum != 2*requests {
+		t.Errorf("the workers had %d requests, want %d", sum, 2*requests)
 	}
 }
 

@@ -41,6 +41,12 @@ func (l *slowLink) Report(shard uint32, report []byte) error {
 	return nil
 }
 
+func (l *slowLink) Lease(shard uint32, request []byte) error {
+	request = slices.Clone(request)
+	l.after(func() { _ = l.Link.Lease(shard, request) })
+	return nil
+}
+
 func (l *slowLink) Hello(hello []byte) error {
 	hello = slices.Clone(hello)
 	l.after(func() { _ = l.Link.Hello(hello) })

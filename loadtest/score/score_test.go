@@ -271,6 +271,7 @@ func TestLateness(t *testing.T) {
 type far struct{}
 
 func (far) Report(uint32, []byte) error                             { return nil }
+func (far) Lease(uint32, []byte) error                              { return nil }
 func (far) Hello([]byte) error                                      { return nil }
 func (far) Listen(context.Context, func(events.Kind, []byte)) error { return nil }
 

@@ -37,6 +37,8 @@ type Link interface {
 	// slice. An error means that it was certainly not sent. It must not hand over a message before
 	// it returns.
 	Report(shard uint32, report []byte) error
+	// Lease sends an encoded lease request to any aggregator, likewise.
+	Lease(shard uint32, request []byte) error
 	// Hello sends a hello to the aggregators, likewise.
 	Hello(hello []byte) error
 	// Listen hands every message for this checker to h, until ctx is done. Once it has returned it

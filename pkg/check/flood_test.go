@@ -34,6 +34,8 @@ func (e *echo) Report(_ uint32, report []byte) error {
 	})
 }
 
+func (e *echo) Lease(uint32, []byte) error { return nil }
+
 func (e *echo) Hello(hello []byte) error {
 	m, err := events.DecodeHello(hello)
 	if err != nil || e.down {

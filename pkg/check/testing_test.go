@@ -67,6 +67,8 @@ func (l *tape) Report(_ uint32, report []byte) error {
 	return nil
 }
 
+func (l *tape) Lease(uint32, []byte) error { return l.err }
+
 func (l *tape) Hello(hello []byte) error {
 	m, err := events.DecodeHello(hello)
 	if err != nil {

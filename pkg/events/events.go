@@ -2,7 +2,8 @@
 //
 // A checker sends a [Report] of its hits and gets a [Refresh] as the answer; an aggregator tells
 // everybody about keys near their limit by an [Alarm]; [Hello] and its answer [Welcome] carry the
-// heartbeat, the number of shards and the clock. The messages are protobuf (events.proto is the
+// heartbeat, the number of shards and the clock. A [LeaseRequest] asks for permits of keys under
+// strict enforcement, and a [Grant] is its answer. The messages are protobuf (events.proto is the
 // format's definition); this package adds what the format cannot say: bounds, and columns that fit
 // together. Whatever a Decode function returns without an error is safe to walk.
 //
@@ -26,6 +27,11 @@ const (
 	MaxKeys = 1 << 16
 	// MaxCells is the largest number of cells (key and bucket) in one message.
 	MaxCells = 1 << 21
+	// MaxLeaseKeys is the largest number of keys in one lease request, and MaxReturns the largest
+	// number of buckets in it of which permits are given back: a request is one call of the store,
+	// which others wait for.
+	MaxLeaseKeys = 1000
+	MaxReturns   = 1 << 14
 	// MaxKeyLength is the longest key, in bytes.
 	MaxKeyLength = 1024
 	// MaxRuleName is the longest name of a rule, in bytes.
@@ -60,6 +66,8 @@ const (
 	KindAlarm
 	KindHello
 	KindWelcome
+	KindLease
+	KindGrant
 )
 
 // String returns the kind's name, as used in subjects.
@@ -75,6 +83,10 @@ func (k Kind) String() string {
 		return "hello"
 	case KindWelcome:
 		return "welcome"
+	case KindLease:
+		return "lease"
+	case KindGrant:
+		return "grant"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

@@ -716,6 +716,260 @@ func (x *Welcome) GetCheckers() uint32 {
 	return 0
 }
 
+// LeaseRequest asks for permits of one shard's keys, and gives back what a checker does not need. A
+// permit is the right to one hit of a key in one bucket. All numbers are absolute and only grow, so a
+// request may be lost, repeated or overtaken.
+type LeaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names one life of one checker: permits are granted to it.
+	Epoch uint64 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Shard uint32 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	// How many shards this checker believes there are.
+	Shards uint32 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
+	// Comes back in the answer, from 1. Of two requests that wait, the one with the higher number stays.
+	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The highest state of the shard that this checker has seen.
+	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Version    uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
+	// The keys, each once, at most 1,000. A cell is a bucket of which permits are given back; its value
+	// is how many of that bucket's in all.
+	Keys *Table `protobuf:"bytes,7,opt,name=keys,proto3" json:"keys,omitempty"`
+	// By key, the bucket that the request speaks of: the rule's newest bucket minus it.
+	Age []int64 `protobuf:"zigzag64,8,rep,packed,name=age,proto3" json:"age,omitempty"`
+	// By key, how many permits of that bucket the checker knows to have been granted to it, in all.
+	// Nothing is granted while the store knows of more: an answer was lost.
+	Known []uint64 `protobuf:"varint,9,rep,packed,name=known,proto3" json:"known,omitempty"`
+	// By key, how many more it would like; 0 for none.
+	Want          []uint64 `protobuf:"varint,10,rep,packed,name=want,proto3" json:"want,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseRequest) Reset() {
+	*x = LeaseRequest{}
+	mi := &file_pkg_events_events_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseRequest) ProtoMessage() {}
+
+func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_events_events_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
+func (*LeaseRequest) Descriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *LeaseRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetKeys() *Table {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *LeaseRequest) GetAge() []int64 {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *LeaseRequest) GetKnown() []uint64 {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+func (x *LeaseRequest) GetWant() []uint64 {
+	if x != nil {
+		return x.Want
+	}
+	return nil
+}
+
+// Grant answers a lease request: how many permits there are, by key, in the order of the request.
+type Grant struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Epoch      uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Shard      uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	Sequence   uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Generation uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	Version    uint64                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
+	// Why the request was refused whole and will be refused again; there is nothing else then.
+	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// The bucket that is current by the store's time: the newest bucket that the request gave for the
+	// key's rule minus it.
+	Age []int64 `protobuf:"zigzag64,7,rep,packed,name=age,proto3" json:"age,omitempty"`
+	// How many permits of that bucket have been granted to this epoch, in all, those given back
+	// included.
+	Granted []uint64 `protobuf:"varint,8,rep,packed,name=granted,proto3" json:"granted,omitempty"`
+	// The same of the bucket that the request spoke of, so that a lease that nobody knew of can be
+	// given back.
+	Spoken []uint64 `protobuf:"varint,9,rep,packed,name=spoken,proto3" json:"spoken,omitempty"`
+	// In how many milliseconds at least one permit can be free, if none is given back; 0 if one is now.
+	WaitMs        []uint64 `protobuf:"varint,10,rep,packed,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Grant) Reset() {
+	*x = Grant{}
+	mi := &file_pkg_events_events_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Grant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Grant) ProtoMessage() {}
+
+func (x *Grant) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_events_events_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Grant) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Grant) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Grant) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Grant) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Grant) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Grant) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Grant) GetAge() []int64 {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *Grant) GetGranted() []uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return nil
+}
+
+func (x *Grant) GetSpoken() []uint64 {
+	if x != nil {
+		return x.Spoken
+	}
+	return nil
+}
+
+func (x *Grant) GetWaitMs() []uint64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return nil
+}
+
 var File_pkg_events_events_proto protoreflect.FileDescriptor
 
 const file_pkg_events_events_proto_rawDesc = "" +
@@ -781,7 +1035,35 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x12\n" +
 	"\x04time\x18\x04 \x01(\x03R\x04time\x12\x1a\n" +
-	"\bcheckers\x18\x05 \x01(\rR\bcheckers*1\n" +
+	"\bcheckers\x18\x05 \x01(\rR\bcheckers\"\x8b\x02\n" +
+	"\fLeaseRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
+	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
+	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x04R\aversion\x12%\n" +
+	"\x04keys\x18\a \x01(\v2\x11.offpath.v1.TableR\x04keys\x12\x10\n" +
+	"\x03age\x18\b \x03(\x12R\x03age\x12\x14\n" +
+	"\x05known\x18\t \x03(\x04R\x05known\x12\x12\n" +
+	"\x04want\x18\n" +
+	" \x03(\x04R\x04want\"\xfc\x01\n" +
+	"\x05Grant\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
+	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\x12\x10\n" +
+	"\x03age\x18\a \x03(\x12R\x03age\x12\x18\n" +
+	"\agranted\x18\b \x03(\x04R\agranted\x12\x16\n" +
+	"\x06spoken\x18\t \x03(\x04R\x06spoken\x12\x17\n" +
+	"\await_ms\x18\n" +
+	" \x03(\x04R\x06waitMs*1\n" +
 	"\tAlgorithm\x12\x12\n" +
 	"\x0eSLIDING_WINDOW\x10\x00\x12\x10\n" +
 	"\fFIXED_WINDOW\x10\x01B1Z/github.com/offpath-io/offpath/pkg/events;eventsb\x06proto3"
@@ -799,27 +1081,30 @@ func file_pkg_events_events_proto_rawDescGZIP() []byte {
 }
 
 var file_pkg_events_events_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pkg_events_events_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_pkg_events_events_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_pkg_events_events_proto_goTypes = []any{
-	(Algorithm)(0),  // 0: offpath.v1.Algorithm
-	(*Rule)(nil),    // 1: offpath.v1.Rule
-	(*Table)(nil),   // 2: offpath.v1.Table
-	(*Report)(nil),  // 3: offpath.v1.Report
-	(*Refresh)(nil), // 4: offpath.v1.Refresh
-	(*Alarm)(nil),   // 5: offpath.v1.Alarm
-	(*Hello)(nil),   // 6: offpath.v1.Hello
-	(*Welcome)(nil), // 7: offpath.v1.Welcome
+	(Algorithm)(0),       // 0: offpath.v1.Algorithm
+	(*Rule)(nil),         // 1: offpath.v1.Rule
+	(*Table)(nil),        // 2: offpath.v1.Table
+	(*Report)(nil),       // 3: offpath.v1.Report
+	(*Refresh)(nil),      // 4: offpath.v1.Refresh
+	(*Alarm)(nil),        // 5: offpath.v1.Alarm
+	(*Hello)(nil),        // 6: offpath.v1.Hello
+	(*Welcome)(nil),      // 7: offpath.v1.Welcome
+	(*LeaseRequest)(nil), // 8: offpath.v1.LeaseRequest
+	(*Grant)(nil),        // 9: offpath.v1.Grant
 }
 var file_pkg_events_events_proto_depIdxs = []int32{
 	0, // 0: offpath.v1.Rule.algorithm:type_name -> offpath.v1.Algorithm
 	1, // 1: offpath.v1.Table.rules:type_name -> offpath.v1.Rule
 	2, // 2: offpath.v1.Report.hits:type_name -> offpath.v1.Table
 	2, // 3: offpath.v1.Alarm.totals:type_name -> offpath.v1.Table
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2, // 4: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_pkg_events_events_proto_init() }
@@ -833,7 +1118,7 @@ func file_pkg_events_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_events_events_proto_rawDesc), len(file_pkg_events_events_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -25,6 +25,19 @@ func sampleTable() *Table {
 	return t
 }
 
+func sampleLeaseRequest() *LeaseRequest {
+	m := &LeaseRequest{
+		Epoch: 0x0123456789abcdef, Shard: 2, Shards: 4, Sequence: 9, Generation: 1763610000000000, Version: 77,
+		Keys: &Table{Rules: []*Rule{sampleRule()}},
+	}
+	m.AddKey(0, "kristie", 0, 3, 300)
+	m.AddReturn(1, 2)
+	m.AddKey(0, "\xff\x00", 1, 0, 0)
+	m.AddReturn(1, 7)
+	m.AddReturn(2, 5)
+	return m
+}
+
 // samples are one message of each kind, and their bytes. The bytes are a promise: a part of this
 // version must be understood by parts of every other one of the same subject version.
 var samples = []struct {
@@ -44,6 +57,12 @@ var samples = []struct {
 	{KindAlarm, &Alarm{Shard: 3, Generation: 1763610000000000, Version: 79, Totals: sampleTable()}, "0803108088ca9ce7ff9003184f22540a190a087065722d75736572100718e8072001300f38909bfac8060a150a04686f75721880dddb01203c30f40338dc84820e12096b726973746965ff001a020702220200012a02020132030002013a0403ac0201"},
 	{KindHello, &Hello{Epoch: 0x0123456789abcdef, Sent: 1763610000123456789, Leaving: true}, "09efcdab89674523011095dabdddb7bee6bc181801"},
 	{KindWelcome, &Welcome{Epoch: 0x0123456789abcdef, Sent: 1763610000123456789, Shards: 4, Time: 1763610000124000000, Checkers: 3}, "09efcdab89674523011095dabdddb7bee6bc1818042080eededdb7bee6bc182803"},
+	{KindLease, sampleLeaseRequest(), "09efcdab8967452301100218042009288088ca9ce7ff9003304d3a3c0a190a087065722d75736572100718e8072001300f38909bfac80612096b726973746965ff001a020702220200002a02010232030202043a03020705420200024a0203005203ac0200"},
+	{KindGrant, &Grant{
+		Epoch: 0x0123456789abcdef, Shard: 2, Sequence: 9, Generation: 1763610000000000, Version: 78,
+		Age: []int64{0, -1}, Granted: []uint64{303, 0}, Spoken: []uint64{303, 7}, WaitMs: []uint64{0, 1500},
+	}, "09efcdab896745230110021809208088ca9ce7ff9003284e3a0200014203af02004a03af0207520300dc0b"},
+	{KindGrant, &Grant{Epoch: 1, Sequence: 1, Error: "limit 0"}, "090100000000000000180132076c696d69742030"},
 }
 
 func decodeKind(kind Kind, data []byte) (Message, error) {
@@ -56,6 +75,10 @@ func decodeKind(kind Kind, data []byte) (Message, error) {
 		return DecodeAlarm(data)
 	case KindHello:
 		return DecodeHello(data)
+	case KindLease:
+		return DecodeLeaseRequest(data)
+	case KindGrant:
+		return DecodeGrant(data)
 	}
 	return DecodeWelcome(data)
 }
@@ -98,7 +121,54 @@ func TestMalformed(t *testing.T) {
 		change(r)
 		return r
 	}
+	lease := func(change func(m *LeaseRequest)) Message {
+		m := sampleLeaseRequest()
+		change(m)
+		return m
+	}
+	grant := func(change func(m *Grant)) Message {
+		m := &Grant{Age: []int64{0, 1}, Granted: []uint64{1, 2}, Spoken: []uint64{3, 4}, WaitMs: []uint64{5, 6}}
+		change(m)
+		return m
+	}
 	for name, m := range map[string]Message{
+		"lease, no epoch":      lease(func(m *LeaseRequest) { m.Epoch = 0 }),
+		"lease, no sequence":   lease(func(m *LeaseRequest) { m.Sequence = 0 }),
+		"lease, state":         lease(func(m *LeaseRequest) { m.Version = MaxState + 1 }),
+		"lease, shard":         lease(func(m *LeaseRequest) { m.Shard = 4 }),
+		"lease, shards":        lease(func(m *LeaseRequest) { m.Shards = MaxShards + 1 }),
+		"lease, table":         lease(func(m *LeaseRequest) { m.Keys.KeyRule[0] = 1 }),
+		"lease, ages":          lease(func(m *LeaseRequest) { m.Age = m.Age[1:] }),
+		"lease, known":         lease(func(m *LeaseRequest) { m.Known = m.Known[1:] }),
+		"lease, want":          lease(func(m *LeaseRequest) { m.Want = append(m.Want, 1) }),
+		"lease, age too large": lease(func(m *LeaseRequest) { m.Age[1] = math.MinInt64 }),
+		"lease, known large":   lease(func(m *LeaseRequest) { m.Known[0] = MaxCount + 1 }),
+		"lease, want large":    lease(func(m *LeaseRequest) { m.Want[0] = MaxCount + 1 }),
+		"lease, return large":  lease(func(m *LeaseRequest) { m.Keys.Value[0] = MaxCount + 1 }),
+		"lease, many keys": lease(func(m *LeaseRequest) {
+			for range MaxLeaseKeys - 1 {
+				m.AddKey(0, "", 0, 0, 0)
+			}
+		}),
+		"lease, many returns": lease(func(m *LeaseRequest) {
+			for range MaxReturns - 2 {
+				m.AddReturn(0, 0)
+			}
+		}),
+		"grant, version":       grant(func(m *Grant) { m.Version = math.MaxUint64 }),
+		"grant, ages":          grant(func(m *Grant) { m.Age = m.Age[1:] }),
+		"grant, granted":       grant(func(m *Grant) { m.Granted = m.Granted[1:] }),
+		"grant, spoken":        grant(func(m *Grant) { m.Spoken = nil }),
+		"grant, waits":         grant(func(m *Grant) { m.WaitMs = append(m.WaitMs, 1) }),
+		"grant, granted large": grant(func(m *Grant) { m.Granted[0] = MaxCount + 1 }),
+		"grant, spoken large":  grant(func(m *Grant) { m.Spoken[1] = MaxCount + 1 }),
+		"grant, wait large":    grant(func(m *Grant) { m.WaitMs[1] = MaxCount + 1 }),
+		"grant, age large":     grant(func(m *Grant) { m.Age[0] = math.MaxInt64 }),
+		"grant, many keys": func() Message {
+			n := MaxLeaseKeys + 1
+			return &Grant{Age: make([]int64, n), Granted: make([]uint64, n), Spoken: make([]uint64, n), WaitMs: make([]uint64, n)}
+		}(),
+
 		"no epoch":             report(func(r *Report) { r.Epoch = 0 }),
 		"no sequence":          report(func(r *Report) { r.Sequence = 0 }),
 		"shard beyond shards":  report(func(r *Report) { r.Shard = 4 }),
@@ -151,6 +221,10 @@ func TestMalformed(t *testing.T) {
 			kind = KindHello
 		case *Welcome:
 			kind = KindWelcome
+		case *LeaseRequest:
+			kind = KindLease
+		case *Grant:
+			kind = KindGrant
 		}
 		if got, err := decodeKind(kind, data); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: got %v, %v; want it malformed", name, got, err)
@@ -170,7 +244,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(uint8(s.kind), data)
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
-		k := Kind(kind%5 + 1)
+		k := Kind(kind%7 + 1)
 		m, err := decodeKind(k, data)
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) {
@@ -190,6 +264,17 @@ func FuzzDecode(f *testing.F) {
 		}
 		if a, ok := m.(*Alarm); ok {
 			walk(a.Totals)
+		}
+		if l, ok := m.(*LeaseRequest); ok {
+			walk(l.Keys)
+			for i := range l.Keys.Keys() {
+				_ = l.Age[i] + int64(l.Known[i]+l.Want[i])
+			}
+		}
+		if g, ok := m.(*Grant); ok {
+			for i := range g.Age {
+				_ = g.Age[i] + int64(g.Granted[i]+g.Spoken[i]+g.WaitMs[i])
+			}
 		}
 	})
 }
@@ -254,7 +339,7 @@ func TestCountAndKind(t *testing.T) {
 	if Count(-5) != 0 || Count(5) != 5 || Count(math.MaxInt64) != math.MaxInt64 {
 		t.Error("Count is off")
 	}
-	for k, want := range map[Kind]string{KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello", KindWelcome: "welcome", 9: "kind(9)"} {
+	for k, want := range map[Kind]string{KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello", KindWelcome: "welcome", KindLease: "lease", KindGrant: "grant", 9: "kind(9)"} {
 		if k.String() != want {
 			t.Errorf("%d is %q", k, k)
 		}

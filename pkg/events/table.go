@@ -96,12 +96,19 @@ func checkCells(perKey []uint32, age []int64, value []uint64) error {
 	if cells > MaxCells || cells != uint64(len(age)) || len(age) != len(value) {
 		return malformed("%d cells, %d ages, %d values", cells, len(age), len(value))
 	}
+	if err := checkAges(age); err != nil {
+		return err
+	}
+	return checkCounts("cell", value)
+}
+
+func checkAges(age []int64) error {
 	for _, a := range age {
 		if a > maxBucketNumber || a < -maxBucketNumber {
 			return malformed("a cell %d buckets old", a)
 		}
 	}
-	return checkCounts("cell", value)
+	return nil
 }
 
 func checkCounts(what string, counts []uint64) error {

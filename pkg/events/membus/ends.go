@@ -32,6 +32,12 @@ func (c *Checker) Report(_ uint32, report []byte) error {
 	return nil
 }
 
+// Lease sends a lease request to one of the workers, likewise.
+func (c *Checker) Lease(_ uint32, request []byte) error {
+	c.bus.send(message{kind: events.KindLease, checker: c.name, payload: request})
+	return nil
+}
+
 // Hello sends a hello to every worker; one of them answers.
 func (c *Checker) Hello(hello []byte) error {
 	c.bus.send(message{kind: events.KindHello, checker: c.name, payload: hello})
@@ -76,7 +82,7 @@ func (w *Worker) Alarm(_ uint32, alarm []byte) error {
 	return nil
 }
 
-// Attach hands this worker its share of reports and hellos from now on; nil detaches. A hello that
+// Attach hands this worker its share of reports, lease requests and hellos from now on; nil detaches. A hello that
 // another worker answers comes with a nil reply.
 func (w *Worker) Attach(h func(events.Kind, []byte, func([]byte) error)) {
 	w.bus.mu.Lock()

@@ -1,6 +1,6 @@
-// Package membus carries events within one process, with the contract of package natsbus: a report
-// goes to one of the workers, its answer to the checker that sent it, an alarm to every checker, and
-// a hello to every worker, of which one answers.
+// Package membus carries events within one process, with the contract of package natsbus: a report or
+// lease request goes to one of the workers, its answer to the checker that sent it, an alarm to every
+// checker, and a hello to every worker, of which one answers.
 //
 // On request it is a bad network: it loses messages, repeats them, delays and so reorders them, and
 // cuts off single checkers; which ones is decided by a seed. It has no clock of its own. [Bus.Step]
@@ -205,8 +205,8 @@ func (b *Bus) enqueue(m message, after time.Duration) {
 
 // receiver finds who gets m now, and returns the call that hands it over; nil if nobody does.
 func (b *Bus) receiver(m message) func() {
-	if m.kind == events.KindReport || m.kind == events.KindHello {
-		return b.workerCall(m)
+	if answer, ok := answers[m.kind]; ok {
+		return b.workerCall(m, answer)
 	}
 	if b.isCut(m.checker) {
 		return nil
@@ -227,7 +227,14 @@ func (b *Bus) receiver(m message) func() {
 	}
 }
 
-func (b *Bus) workerCall(m message) func() {
+// answers are the kinds of messages that workers get, and those of the answers.
+var answers = map[events.Kind]events.Kind{
+	events.KindReport: events.KindRefresh,
+	events.KindLease:  events.KindGrant,
+	events.KindHello:  events.KindWelcome,
+}
+
+func (b *Bus) workerCall(m message, answer events.Kind) func() {
 	var workers []func(events.Kind, []byte, func([]byte) error)
 	for _, w := range b.workers {
 		if w.handle != nil {
@@ -238,10 +245,6 @@ func (b *Bus) workerCall(m message) func() {
 		return nil
 	}
 	chosen := workers[b.rand.IntN(len(workers))]
-	answer := events.KindRefresh
-	if m.kind == events.KindHello {
-		answer = events.KindWelcome
-	}
 	reply := func(payload []byte) error {
 		b.send(message{kind: answer, checker: m.checker, payload: payload})
 		return nil

@@ -8,6 +8,8 @@
 //	<ns>.hello.v1.<checker>            a hello, to every aggregator; one of them answers
 //	<ns>.welcome.v1.<checker>          its answer
 //	<ns>.alarm.v1.<shard>              an alarm, to every checker
+//	<ns>.lease.v1.<shard>.<checker>    a lease request, to one aggregator (queue group)
+//	<ns>.grant.v1.<checker>            its answer
 //
 // A subject names its sender, so a server's accounts can hold each checker to its own. Nothing is
 // stored on the way and nothing is buffered while the server is away: a message that cannot be sent
@@ -27,7 +29,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// queueGroup shares reports and hellos among the aggregators.
+// queueGroup shares reports, lease requests and hellos among the aggregators.
 const queueGroup = "aggregators"
 
 var token = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -71,6 +73,7 @@ type Checker struct {
 	ns, name   string
 	refreshes  string
 	welcomes   string
+	grants     string
 	helloTopic string
 }
 
@@ -86,6 +89,7 @@ func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 		name:       name,
 		refreshes:  namespace + ".refresh.v1." + name,
 		welcomes:   namespace + ".welcome.v1." + name,
+		grants:     namespace + ".grant.v1." + name,
 		helloTopic: namespace + ".hello.v1." + name,
 	}, nil
 }
@@ -100,6 +104,15 @@ func (c *Checker) Report(shard uint32, report []byte) error {
 	return nil
 }
 
+// Lease sends a lease request to one of the aggregators, likewise.
+func (c *Checker) Lease(shard uint32, request []byte) error {
+	subject := c.ns + ".lease.v1." + strconv.FormatUint(uint64(shard), 10) + "." + c.name
+	if err := c.conn.PublishRequest(subject, c.grants, request); err != nil {
+		return fmt.Errorf("publish lease request: %w", err)
+	}
+	return nil
+}
+
 // Hello sends a hello to every aggregator; one of them answers.
 func (c *Checker) Hello(hello []byte) error {
 	if err := c.conn.PublishRequest(c.helloTopic, c.welcomes, hello); err != nil {
@@ -108,7 +121,7 @@ func (c *Checker) Hello(hello []byte) error {
 	return nil
 }
 
-// Listen hands every refresh, welcome and alarm to h, possibly several at a time, until ctx is done.
+// Listen hands every refresh, grant, welcome and alarm to h, possibly several at a time, until ctx is done.
 // Once it has returned, h is not called any more.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	var g gate
@@ -116,6 +129,7 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 	for subject, kind := range map[string]events.Kind{
 		c.refreshes:          events.KindRefresh,
 		c.welcomes:           events.KindWelcome,
+		c.grants:             events.KindGrant,
 		c.ns + ".alarm.v1.*": events.KindAlarm,
 	} {
 		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) {
@@ -156,26 +170,28 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 	return nil
 }
 
-// Serve hands this aggregator's share of reports and hellos to h, possibly several at a time, until
-// ctx is done, and then what is already on its way here. A hello that is another aggregator's to answer
-// comes with a nil reply. Once Serve has returned, h is not called any more.
+// Serve hands this aggregator's share of reports, lease requests and hellos to h, possibly several at a
+// time, until ctx is done, and then what is already on its way here. A hello that is another aggregator's
+// to answer comes with a nil reply. Once Serve has returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	var g gate
 	defer g.shut()
-	reports, hellos := w.ns+".report.v1.*.*", w.ns+".hello.v1.*"
-	answered := func(kind events.Kind) nats.MsgHandler {
-		return func(m *nats.Msg) { g.pass(func() { h(kind, m.Data, m.Respond) }) }
+	hellos := w.ns + ".hello.v1.*"
+	var subs []*nats.Subscription
+	for subject, kind := range map[string]events.Kind{
+		w.ns + ".report.v1.*.*": events.KindReport,
+		w.ns + ".lease.v1.*.*":  events.KindLease,
+		hellos:                  events.KindHello,
+	} {
+		sub, err := w.conn.QueueSubscribe(subject, queueGroup, func(m *nats.Msg) {
+			g.pass(func() { h(kind, m.Data, m.Respond) })
+		})
+		if err != nil {
+			return fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		defer unsubscribe(sub)
+		subs = append(subs, sub)
 	}
-	reportSub, err := w.conn.QueueSubscribe(reports, queueGroup, answered(events.KindReport))
-	if err != nil {
-		return fmt.Errorf("subscribe to %s: %w", reports, err)
-	}
-	defer unsubscribe(reportSub)
-	helloSub, err := w.conn.QueueSubscribe(hellos, queueGroup, answered(events.KindHello))
-	if err != nil {
-		return fmt.Errorf("subscribe to %s: %w", hellos, err)
-	}
-	defer unsubscribe(helloSub)
 	noteSub, err := w.conn.Subscribe(hellos, func(m *nats.Msg) {
 		g.pass(func() { h(events.KindHello, m.Data, nil) })
 	})
@@ -184,7 +200,7 @@ func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]b
 	}
 	defer unsubscribe(noteSub)
 	<-ctx.Done()
-	drain(reportSub, helloSub, noteSub)
+	drain(append(subs, noteSub)...)
 	return nil
 }
 
