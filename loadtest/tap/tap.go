@@ -14,6 +14,7 @@ import (
 // Cost is what went over a link, or to a store.
 type Cost struct {
 	Reports, ReportBytes int64 // repeats included
+	Leases, LeaseBytes   int64 // requests, repeats included
 	HeardBytes           int64 // answers and alarms
 	StoreCommands        int64 // StoreJoins among them
 	StoreJoins           int64
@@ -22,7 +23,8 @@ type Cost struct {
 // Sub returns the difference of two snapshots.
 func (c Cost) Sub(d Cost) Cost {
 	return Cost{
-		c.Reports - d.Reports, c.ReportBytes - d.ReportBytes, c.HeardBytes - d.HeardBytes,
+		c.Reports - d.Reports, c.ReportBytes - d.ReportBytes, c.Leases - d.Leases, c.LeaseBytes - d.LeaseBytes,
+		c.HeardBytes - d.HeardBytes,
 		c.StoreCommands - d.StoreCommands, c.StoreJoins - d.StoreJoins,
 	}
 }
@@ -30,7 +32,8 @@ func (c Cost) Sub(d Cost) Cost {
 // Add returns the sum.
 func (c Cost) Add(d Cost) Cost {
 	return Cost{
-		c.Reports + d.Reports, c.ReportBytes + d.ReportBytes, c.HeardBytes + d.HeardBytes,
+		c.Reports + d.Reports, c.ReportBytes + d.ReportBytes, c.Leases + d.Leases, c.LeaseBytes + d.LeaseBytes,
+		c.HeardBytes + d.HeardBytes,
 		c.StoreCommands + d.StoreCommands, c.StoreJoins + d.StoreJoins,
 	}
 }
@@ -41,7 +44,7 @@ type Link struct {
 	now   func() int64
 	trace *Trace // may be nil
 
-	reports, reportBytes, heardBytes atomic.Int64
+	reports, reportBytes, leases, leaseBytes, heardBytes atomic.Int64
 }
 
 // NewLink listens in on a link. now tells the time in Unix nanoseconds; trace is nil if nobody wants
@@ -60,6 +63,13 @@ func (l *Link) Report(shard uint32, report []byte) error {
 	return l.Link.Report(shard, report)
 }
 
+// Lease sends a lease request on.
+func (l *Link) Lease(shard uint32, request []byte) error {
+	l.leases.Add(1)
+	l.leaseBytes.Add(int64(len(request)))
+	return l.Link.Lease(shard, request)
+}
+
 // Listen listens, and in.
 func (l *Link) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	return l.Link.Listen(ctx, func(kind events.Kind, payload []byte) {
@@ -71,18 +81,21 @@ func (l *Link) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 // Heard takes note of a message that the checker has just taken in. Listen calls it; whoever hands
 // messages over in another way does so too.
 func (l *Link) Heard(kind events.Kind, payload []byte) {
-	if kind != events.KindRefresh && kind != events.KindAlarm {
+	if kind != events.KindRefresh && kind != events.KindAlarm && kind != events.KindGrant {
 		return
 	}
 	l.heardBytes.Add(int64(len(payload)))
-	if l.trace != nil {
+	if l.trace != nil && kind != events.KindGrant {
 		l.trace.heard(l.now(), kind, payload)
 	}
 }
 
 // Cost returns what went over the link so far.
 func (l *Link) Cost() Cost {
-	return Cost{Reports: l.reports.Load(), ReportBytes: l.reportBytes.Load(), HeardBytes: l.heardBytes.Load()}
+	return Cost{
+		Reports: l.reports.Load(), ReportBytes: l.reportBytes.Load(),
+		Leases: l.leases.Load(), LeaseBytes: l.leaseBytes.Load(), HeardBytes: l.heardBytes.Load(),
+	}
 }
 
 // Store is an aggregator's store whose commands are counted: calls, each of which is one command, but
@@ -106,6 +119,12 @@ func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
 	s.commands.Add(1)
 	return s.Store.Apply(ctx, fold)
+}
+
+// Lease is one command.
+func (s *Store) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	s.commands.Add(1)
+	return s.Store.Lease(ctx, fold)
 }
 
 // Cost returns how many commands there were so far.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -15,12 +16,14 @@ const rule = "r"
 type far struct{ err error }
 
 func (f far) Report(uint32, []byte) error { return f.err }
+func (f far) Lease(uint32, []byte) error  { return f.err }
 func (f far) Hello([]byte) error          { return f.err }
 func (f far) Listen(_ context.Context, h func(events.Kind, []byte)) error {
 	for range 2 {
 		h(events.KindWelcome, []byte("abcde"))
 		h(events.KindAlarm, []byte{})
 		h(events.KindRefresh, []byte("abc"))
+		h(events.KindGrant, []byte("gr"))
 	}
 	return f.err
 }
@@ -33,8 +36,13 @@ func TestCost(t *testing.T) {
 			t.Errorf("the error of a report is %v", err)
 		}
 	}
+	for range 2 {
+		if err := l.Lease(0, make([]byte, 7)); !errors.Is(err, broken) {
+			t.Errorf("the error of a lease request is %v", err)
+		}
+	}
 	heard := 0
-	if err := l.Listen(context.Background(), func(events.Kind, []byte) { heard++ }); !errors.Is(err, broken) || heard != 6 {
+	if err := l.Listen(context.Background(), func(events.Kind, []byte) { heard++ }); !errors.Is(err, broken) || heard != 8 {
 		t.Errorf("heard %d messages, error %v", heard, err)
 	}
 	s := NewStore(memstore.New())
@@ -43,8 +51,11 @@ func TestCost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := s.Lease(context.Background(), &aggregate.LeaseFold{}); err != nil {
+		t.Fatal(err)
+	}
 	got := l.Cost().Add(s.Cost()).Sub(Cost{Reports: 1})
-	if want := (Cost{Reports: 2, ReportBytes: 30, HeardBytes: 6, StoreCommands: 2, StoreJoins: 2}); got != want {
+	if want := (Cost{Reports: 2, ReportBytes: 30, Leases: 2, LeaseBytes: 14, HeardBytes: 10, StoreCommands: 3, StoreJoins: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -8,6 +8,9 @@
 // answer) is recognised by the store's marks, and answered without being counted again. Any number
 // of workers share one store; none of them keeps anything that another could miss.
 //
+// Lease requests, for permits of keys under strict enforcement, take the same way on their own: they are
+// gathered for a shorter time, since callers wait for them, and need no marks.
+//
 // A request whose fold fails is dropped without an answer: its checker sends it again, and the marks
 // make that safe, whatever became of the first attempt.
 //
@@ -34,7 +37,7 @@ const MaxShards = events.MaxShards
 // Bus carries messages between this worker and the checkers. Packages natsbus and membus hold
 // implementations.
 type Bus interface {
-	// Serve calls h for each report and hello until ctx is done, and then returns nil. h may be called
+	// Serve calls h for each report, lease request and hello until ctx is done, and then returns nil. h may be called
 	// from several goroutines at once; it returns quickly and keeps nothing of the payload. reply
 	// answers that message and may be called later, from any goroutine; it is nil for a hello that
 	// another worker answers.
@@ -56,6 +59,11 @@ type Store interface {
 	// which of its marks are not new, or returns an error, after which the fold may or may not have
 	// been added. It keeps nothing of the fold. A store may want to be joined first.
 	Apply(ctx context.Context, fold *Fold) (Applied, error)
+	// Lease takes in what the fold returns, and then grants permits, in one atomic step: to each ask what
+	// [Ask.Wants] says, as far as there is [Room], by [Divide] where there is not, and nothing at all
+	// before [QuietUntil]. After an error the fold may or may not have been carried out; it may be
+	// repeated whatever became of it. It keeps nothing of the fold.
+	Lease(ctx context.Context, fold *LeaseFold) (Leased, error)
 }
 
 // Fleet is what a store says of the fleet that uses it.

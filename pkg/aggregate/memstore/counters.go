@@ -2,56 +2,41 @@ package memstore
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// counters are the counts of one rule's keys. They live in two maps, so that what has expired goes
-// with its whole map and nobody ever walks the keys: whatever is written goes to the young map, and
-// when everything in the old one has expired, the young one becomes the old.
+// counters are the counts of one rule's keys.
 type counters struct {
-	shape      window.Shape
-	young, old keys
+	aged[counter]
+	shape window.Shape
 }
 
-type keys struct {
-	byText map[string]*counter
-	until  int64 // when the last of the cells expires
-}
-
-// counter is one key's counts, in ascending order of buckets, none of them 0.
+// counter is one key's counts.
 type counter struct {
-	cells []aggregate.Cell
-}
-
-func (c *counters) rotate(now int64) {
-	if c.old.until <= now && len(c.young.byText) > 0 || c.young.byText == nil {
-		c.old = c.young
-		c.young = keys{byText: make(map[string]*counter)}
-	}
+	cells cells
 }
 
 // add adds the key's cells, and appends the totals that the fold asks for to dst.
 func (c *counters) add(key *aggregate.Key, now int64, dst []aggregate.Cell) []aggregate.Cell {
-	k := c.young.byText[key.Text]
-	if k == nil {
-		k = c.old.byText[key.Text]
-	}
-	writes := false
+	k := c.find(key.Text)
+	until := int64(0)
 	for _, cell := range key.Cells {
 		if cell.Count > 0 {
-			writes = true
-			c.young.until = max(c.young.until, aggregate.ExpiryOf(c.shape, cell.Bucket))
+			until = max(until, aggregate.ExpiryOf(c.shape, cell.Bucket))
 		}
 	}
-	if writes {
-		k = c.rejuvenate(key.Text, k)
-		k.expire(c.shape, now)
+	if until > 0 {
+		if k == nil {
+			k = new(counter)
+		}
+		c.keep(key.Text, k, until)
+		k.cells.expire(c.shape, now)
 		for _, cell := range key.Cells {
 			if cell.Count > 0 {
-				k.add(cell)
+				n := k.cells.at(cell.Bucket)
+				*n = aggregate.Sum(*n, cell.Count)
 			}
 		}
 	}
@@ -70,53 +55,42 @@ func (c *counters) add(key *aggregate.Key, now int64, dst []aggregate.Cell) []ag
 	return dst
 }
 
-// rejuvenate sees to it that the key is in the young map; k is what is known of it, nil if nothing.
-// What it brings from the old map expires no later than that map, and so before the young one can go.
-func (c *counters) rejuvenate(text string, k *counter) *counter {
-	switch {
-	case k == nil:
-		k = new(counter)
-	case c.young.byText[text] == k:
-		return k
-	default:
-		delete(c.old.byText, text)
-	}
-	c.young.byText[strings.Clone(text)] = k // text is part of a whole report's
-	return k
+func (c *counters) clone() *counters {
+	return &counters{c.aged.clone(func(k *counter) *counter { return &counter{slices.Clone(k.cells)} }), c.shape}
 }
 
-func (k *counter) expire(s window.Shape, now int64) {
+// cells are counts in ascending order of buckets.
+type cells []aggregate.Cell
+
+// expire drops those of buckets that have expired.
+func (c *cells) expire(s window.Shape, now int64) {
 	n := 0
-	for n < len(k.cells) && aggregate.ExpiryOf(s, k.cells[n].Bucket) <= now {
+	for n < len(*c) && aggregate.ExpiryOf(s, (*c)[n].Bucket) <= now {
 		n++
 	}
 	if n > 0 {
-		k.cells = slices.Delete(k.cells, 0, n)
+		*c = slices.Delete(*c, 0, n)
 	}
 }
 
-func (k *counter) add(cell aggregate.Cell) {
-	i := len(k.cells)
-	for i > 0 && k.cells[i-1].Bucket >= cell.Bucket {
+// at returns a bucket's count, which is 0 if it is new. The pointer is good until the next call.
+func (c *cells) at(bucket int64) *int64 {
+	i := len(*c)
+	for i > 0 && (*c)[i-1].Bucket >= bucket {
 		i--
 	}
-	if i < len(k.cells) && k.cells[i].Bucket == cell.Bucket {
-		k.cells[i].Count = aggregate.Sum(k.cells[i].Count, cell.Count)
-		return
+	if i == len(*c) || (*c)[i].Bucket != bucket {
+		*c = slices.Insert(*c, i, aggregate.Cell{Bucket: bucket})
 	}
-	k.cells = slices.Insert(k.cells, i, cell)
+	return &(*c)[i].Count
 }
 
-func (c *counters) clone() *counters {
-	return &counters{shape: c.shape, young: c.young.clone(), old: c.old.clone()}
-}
-
-func (k keys) clone() keys {
-	c := keys{byText: make(map[string]*counter, len(k.byText)), until: k.until}
-	for text, counter := range k.byText {
-		c.byText[text] = counter.clone()
+// of is a bucket's count.
+func (c cells) of(bucket int64) int64 {
+	for i := len(c) - 1; i >= 0; i-- {
+		if c[i].Bucket == bucket {
+			return c[i].Count
+		}
 	}
-	return c
+	return 0
 }
-
-func (k *counter) clone() *counter { return &counter{slices.Clone(k.cells)} }

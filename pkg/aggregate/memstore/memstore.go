@@ -48,14 +48,28 @@ func (s *Store) Apply(_ context.Context, fold *aggregate.Fold) (aggregate.Applie
 	if fold.Shard >= aggregate.MaxShards {
 		return aggregate.Applied{}, fmt.Errorf("apply: shard %d", fold.Shard)
 	}
-	s.mu.RLock()
-	for int(fold.Shard) >= len(s.shards) {
-		s.mu.RUnlock()
-		s.grow(int(fold.Shard) + 1)
-		s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.lockShard(fold.Shard).apply(fold), nil
+}
+
+// Lease carries out a lease fold. It returns no error but for a shard beyond aggregate.MaxShards.
+func (s *Store) Lease(_ context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	if fold.Shard >= aggregate.MaxShards {
+		return aggregate.Leased{}, fmt.Errorf("lease: shard %d", fold.Shard)
 	}
 	defer s.mu.RUnlock()
-	return s.shards[fold.Shard].apply(fold), nil
+	return s.lockShard(fold.Shard).lease(fold), nil
+}
+
+// lockShard returns a shard, with mu held for reading.
+func (s *Store) lockShard(number uint32) *shard {
+	s.mu.RLock()
+	for int(number) >= len(s.shards) {
+		s.mu.RUnlock()
+		s.grow(int(number) + 1)
+		s.mu.RLock()
+	}
+	return s.shards[number]
 }
 
 func (s *Store) grow(shards int) {

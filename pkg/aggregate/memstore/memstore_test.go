@@ -34,7 +34,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// expiries lists when marks and keys expire.
+// expiries lists when marks, counts and leases expire.
 func (s *Store) expiries() []int64 {
 	var all []int64
 	for _, shard := range s.shards {
@@ -42,9 +42,16 @@ func (s *Store) expiries() []int64 {
 			all = append(all, m.expires)
 		}
 		for _, r := range shard.rules {
-			for _, keys := range []keys{r.young, r.old} {
-				for _, k := range keys.byText {
+			for _, g := range []generation[counter]{r.young, r.old} {
+				for _, k := range g.byText {
 					all = append(all, aggregate.ExpiryOf(r.shape, k.cells[len(k.cells)-1].Bucket))
+				}
+			}
+		}
+		for _, l := range shard.leases {
+			for _, g := range []generation[lease]{l.young, l.old} {
+				for _, k := range g.byText {
+					all = append(all, aggregate.ExpiryOf(l.shape, k.held[len(k.held)-1].Bucket))
 				}
 			}
 		}

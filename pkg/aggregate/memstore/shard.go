@@ -22,6 +22,8 @@ type shard struct {
 	marks  map[uint64]mark // by epoch
 	ledger map[string]aggregate.RuleLedger
 	rules  map[ruleID]*counters
+	leases map[ruleID]*leases
+	lost   int64 // when a generation last began because data had been lost, 0 for never
 	swept  int64 // the fleet's time
 }
 
@@ -40,6 +42,7 @@ func newShard() *shard {
 		marks:  make(map[uint64]mark),
 		ledger: make(map[string]aggregate.RuleLedger),
 		rules:  make(map[ruleID]*counters),
+		leases: make(map[ruleID]*leases),
 	}
 }
 
@@ -49,7 +52,10 @@ func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 	if repeated := s.repeated(fold); len(repeated) > 0 {
 		return aggregate.Applied{Repeated: repeated}
 	}
-	s.advance(fold)
+	s.advance(fold.Seen, fold.Now)
+	if len(fold.Marks) > 0 {
+		s.state.Version++
+	}
 	for _, m := range fold.Marks {
 		s.marks[m.Epoch] = mark{m.Sequence, fold.Now + markLife}
 	}
@@ -81,15 +87,15 @@ func (s *shard) repeated(fold *aggregate.Fold) []int {
 	return repeated
 }
 
-// advance starts a new generation if the shard has none or is behind what others have seen, and
-// raises the version if the fold has anything new.
-func (s *shard) advance(fold *aggregate.Fold) {
-	if s.state.Generation == 0 || s.state.Less(fold.Seen) {
-		s.state = aggregate.State{Generation: max(uint64(max(fold.Now/1000, 1)), fold.Seen.Generation+1)}
+// advance starts a new generation if the shard has none or is behind what others have seen.
+func (s *shard) advance(seen aggregate.State, now int64) {
+	if s.state.Generation != 0 && !s.state.Less(seen) {
+		return
 	}
-	if len(fold.Marks) > 0 {
-		s.state.Version++
+	if seen.Generation > 0 { // somebody remembers what this shard does not
+		s.lost = now
 	}
+	s.state = aggregate.State{Generation: max(uint64(max(now/1000, 1)), seen.Generation+1)}
 }
 
 func (s *shard) rule(r *aggregate.Rule, now int64) *counters {
@@ -135,7 +141,11 @@ func (s *shard) sweep(now int64) {
 	maps.DeleteFunc(s.marks, func(_ uint64, m mark) bool { return now >= m.expires })
 	maps.DeleteFunc(s.rules, func(_ ruleID, c *counters) bool {
 		c.rotate(now)
-		return c.young.until <= now && c.old.until <= now
+		return c.expired(now)
+	})
+	maps.DeleteFunc(s.leases, func(_ ruleID, l *leases) bool {
+		l.rotate(now)
+		return l.expired(now)
 	})
 }
 
@@ -143,11 +153,14 @@ func (s *shard) clone() *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := newShard()
-	c.state, c.swept = s.state, s.swept
+	c.state, c.swept, c.lost = s.state, s.swept, s.lost
 	maps.Copy(c.marks, s.marks)
 	maps.Copy(c.ledger, s.ledger)
 	for id, r := range s.rules {
 		c.rules[id] = r.clone()
+	}
+	for id, l := range s.leases {
+		c.leases[id] = l.clone()
 	}
 	return c
 }

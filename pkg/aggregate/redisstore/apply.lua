@@ -42,6 +42,9 @@ local generation, version = tonumber(meta[1] or 0), tonumber(meta[2] or 0)
 if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
   generation, version = math.max(time[1] * 1000000 + time[2], a[1] + 1), 0
   call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
+  if a[1] > 0 then -- somebody remembers what this shard does not
+    call('HSET', KEYS[1], 'lost', text(time[1] * 1000 + math.floor(time[2] / 1000)))
+  end
 end
 
 -- From the marks on nothing may fail: a script that stops half-way is not undone. Out of memory,

@@ -42,6 +42,7 @@ func contract(t *testing.T, o redisstore.Options) {
 			Store: store,
 			Other: openWith(t, o),
 			Now:   time.Now().UnixNano(),
+			Clock: func() int64 { return time.Now().UnixNano() },
 			Ledger: func(t testing.TB) aggregate.Ledger {
 				l, err := store.Ledger(t.Context())
 				if err != nil {

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
@@ -17,14 +16,7 @@ type call struct {
 	recall *recall
 	groups uint32
 	fold   *aggregate.Fold
-	pre    string // what the names of all the shard's keys begin with
-
-	names []byte   // the names of all keys, one after the other
-	ends  []int    // where in names each ends
-	keys  []string // the same, as strings
-	args  []any    // pointers to keys, which take no memory of their own as arguments
-	body  []byte
-	blob  string
+	frame
 
 	rules   []string  // by rule of the fold, what stands for it in names
 	byRule  [][]int32 // by rule of the fold, its keys
@@ -38,8 +30,7 @@ type call struct {
 // build lays out the fold as the script's KEYS and ARGV.
 func (c *call) build(namespace string, fold *aggregate.Fold) {
 	c.fold = fold
-	c.pre = prefix(namespace, fold.Shard)
-	c.names, c.ends = c.names[:0], c.ends[:0]
+	c.begin(namespace, fold.Shard)
 	c.sortKeys()
 
 	c.name("meta")
@@ -85,15 +76,6 @@ func (c *call) sortKeys() {
 	}
 }
 
-// name adds a key of the script: the next in KEYS.
-func (c *call) name(parts ...string) {
-	c.names = append(c.names, c.pre...)
-	for _, p := range parts {
-		c.names = append(c.names, p...)
-	}
-	c.ends = append(c.ends, len(c.names))
-}
-
 func (c *call) packLedger(b []byte) []byte {
 	n := 0
 	for _, t := range c.fold.Ledger {
@@ -133,21 +115,4 @@ func (c *call) live(rule int) (first, current int64) {
 // expiry is when a bucket expires, in ms of fleet time.
 func (c *call) expiry(rule int, bucket int64) int64 {
 	return aggregate.ExpiryOf(c.fold.Rules[rule].Shape, bucket) / int64(time.Millisecond)
-}
-
-// finish makes the script's arguments of what has been packed.
-func (c *call) finish() {
-	all, from := string(c.names), 0
-	c.keys = c.keys[:0]
-	for _, end := range c.ends {
-		c.keys = append(c.keys, all[from:end])
-		from = end
-	}
-	c.blob = string(c.body)
-	c.args = slices.Grow(c.args[:0], len(c.keys)+4)
-	c.args = append(c.args, "evalsha", "", len(c.keys), c.keys[0])
-	for i := range c.keys[1:] {
-		c.args = append(c.args, &c.keys[1+i])
-	}
-	c.args = append(c.args, &c.blob)
 }

@@ -6,18 +6,21 @@
 // All names begin with the namespace. The number of shards is in the hash <ns>:config. Everything
 // else belongs to a shard s, and is kept on one node by the hash tag {s}:
 //
-//	<ns>:{s}:meta                      hash: generation, version
+//	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
 //	                                   since have added to an earlier one (rules of one bucket)
 //	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets)
+//	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
+//	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //
 // where <rule> stands for a rule's name and shape. With one bucket, many keys share a hash that is
 // small enough for Redis to keep it packed, and expire together; with several, a key's buckets are
-// together, so that reading a window is one look-up. An expiry is set by the script that makes the
-// hash, and never apart from it.
+// together, so that reading a window is one look-up. Permits of a key are two texts for a script to
+// read and write whole, and to rid of what has expired on the way, so that nothing is left of a checker
+// that is gone. An expiry is set by the script that makes the key, and never apart from it.
 package redisstore
 
 import (
@@ -50,11 +53,15 @@ const (
 //go:embed apply.lua
 var applySource string
 
+//go:embed lease.lua
+var leaseSource string
+
 //go:embed join.lua
 var joinSource string
 
 var (
 	applyScript = redis.NewScript(applySource)
+	leaseScript = redis.NewScript(leaseSource)
 	joinScript  = redis.NewScript(joinSource)
 )
 
@@ -66,6 +73,7 @@ type Store struct {
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	recall    *recall
 	calls     sync.Pool // of *call
+	leases    sync.Pool // of *leaseCall
 }
 
 var _ aggregate.Store = (*Store)(nil)
@@ -209,7 +217,7 @@ func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall)
 	defer s.calls.Put(c)
 	c.recall, c.groups = recall, groups
 	c.build(s.namespace, fold)
-	reply, err := s.eval(ctx, c)
+	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
 	if err != nil {
 		return aggregate.Applied{}, false, err
 	}
@@ -219,19 +227,19 @@ func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall)
 // amnesia remembers nothing.
 var amnesia = newRecall(0)
 
-// eval calls the script by its digest, or with its text where the server has not met it yet.
-func (s *Store) eval(ctx context.Context, c *call) (string, error) {
-	c.args[0], c.args[1] = "evalsha", applyScript.Hash()
-	reply, err := s.do(ctx, c)
+// eval calls a script by its digest, or with its text where the server has not met it yet.
+func (s *Store) eval(ctx context.Context, f *frame, script *redis.Script, source string) (string, error) {
+	f.args[0], f.args[1] = "evalsha", script.Hash()
+	reply, err := s.do(ctx, f)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		c.args[0], c.args[1] = "eval", applySource
-		reply, err = s.do(ctx, c)
+		f.args[0], f.args[1] = "eval", source
+		reply, err = s.do(ctx, f)
 	}
 	return reply, err
 }
 
-func (s *Store) do(ctx context.Context, c *call) (string, error) {
-	cmd := redis.NewCmd(ctx, c.args...)
+func (s *Store) do(ctx context.Context, f *frame) (string, error) {
+	cmd := redis.NewCmd(ctx, f.args...)
 	if err := s.client.Process(ctx, cmd); err != nil {
 		return "", err
 	}

@@ -17,6 +17,7 @@ type bench struct {
 	model *model
 	seen  aggregate.State // of shard 0
 	last  uint64          // sequence given out by next
+	late  int64           // the latest time by which permits were granted
 }
 
 // fold begins a fold for shard 0.

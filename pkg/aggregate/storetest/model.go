@@ -14,6 +14,7 @@ type model struct {
 	marks  map[checker]uint64
 	counts map[counter]int64
 	ledger aggregate.Ledger
+	leases *leases
 }
 
 type checker struct {
@@ -35,6 +36,7 @@ func newModel() *model {
 		marks:  make(map[checker]uint64),
 		counts: make(map[counter]int64),
 		ledger: make(aggregate.Ledger),
+		leases: newLeases(),
 	}
 }
 

@@ -14,6 +14,8 @@ type Harness struct {
 	Other aggregate.Store
 	// Now is the fleet's time to begin at.
 	Now int64
+	// Clock tells the store's time in Unix nanoseconds; nil if it has none.
+	Clock func() int64
 	// Ledger reads the store's ledger.
 	Ledger func(t testing.TB) aggregate.Ledger
 	// Lose drops all data.
@@ -49,6 +51,15 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"Shards", testShards},
 		{"TwoWorkers", testTwoWorkers},
 		{"Random", testRandom},
+		{"Lease", testLease},
+		{"LeaseBuckets", testLeaseBuckets},
+		{"LeaseShares", testLeaseShares},
+		{"LeaseRandom", testLeaseRandom},
+		{"LeaseTwoWorkers", testLeaseTwoWorkers},
+		{"LeaseKeys", testLeaseKeys},
+		{"LeaseLarge", testLeaseLarge},
+		{"LeaseExpiry", testLeaseExpiry},
+		{"LeaseLoss", testLeaseLoss},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := open(t)

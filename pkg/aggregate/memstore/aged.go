@@ -1,0 +1,56 @@
+package memstore
+
+import "strings"
+
+// aged are values by key. They live in two maps, so that what has expired goes with its whole map and
+// nobody ever walks the keys: whatever is written goes to the young map, and when everything in the old
+// one has expired, the young one becomes the old.
+type aged[T any] struct {
+	young, old generation[T]
+}
+
+type generation[T any] struct {
+	byText map[string]*T
+	until  int64 // when the last of the values expires
+}
+
+func (a *aged[T]) rotate(now int64) {
+	if a.old.until <= now && len(a.young.byText) > 0 || a.young.byText == nil {
+		a.old = a.young
+		a.young = generation[T]{byText: make(map[string]*T)}
+	}
+}
+
+// find returns a key's value, nil if there is none.
+func (a *aged[T]) find(text string) *T {
+	if v := a.young.byText[text]; v != nil {
+		return v
+	}
+	return a.old.byText[text]
+}
+
+// keep sees to it that the key, with this value, is in the young map, and stays there until then at
+// least. What it brings from the old map expires no later than that map, and so before the young one can
+// go.
+func (a *aged[T]) keep(text string, v *T, until int64) {
+	a.young.until = max(a.young.until, until)
+	if a.young.byText[text] == v {
+		return
+	}
+	delete(a.old.byText, text)
+	a.young.byText[strings.Clone(text)] = v // text is part of a whole message's
+}
+
+func (a *aged[T]) expired(now int64) bool { return a.young.until <= now && a.old.until <= now }
+
+func (a *aged[T]) clone(one func(*T) *T) aged[T] {
+	return aged[T]{young: a.young.clone(one), old: a.old.clone(one)}
+}
+
+func (g generation[T]) clone(one func(*T) *T) generation[T] {
+	c := generation[T]{byText: make(map[string]*T, len(g.byText)), until: g.until}
+	for text, v := range g.byText {
+		c.byText[text] = one(v)
+	}
+	return c
+}

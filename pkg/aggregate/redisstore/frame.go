@@ -1,0 +1,47 @@
+package redisstore
+
+import "slices"
+
+// frame is what all calls of a script have in common: the names of its keys, and one argument that is
+// packed. It keeps its memory for the next call. One goroutine uses it at a time.
+type frame struct {
+	pre   string   // what the names of all the shard's keys begin with
+	names []byte   // the names of all keys, one after the other
+	ends  []int    // where in names each ends
+	keys  []string // the same, as strings
+	args  []any    // pointers to keys, which take no memory of their own as arguments
+	body  []byte
+	blob  string
+}
+
+// begin begins a call for a shard.
+func (f *frame) begin(namespace string, shard uint32) {
+	f.pre = prefix(namespace, shard)
+	f.names, f.ends = f.names[:0], f.ends[:0]
+}
+
+// name adds a key of the script: the next in KEYS.
+func (f *frame) name(parts ...string) {
+	f.names = append(f.names, f.pre...)
+	for _, p := range parts {
+		f.names = append(f.names, p...)
+	}
+	f.ends = append(f.ends, len(f.names))
+}
+
+// finish makes the script's arguments of what has been packed.
+func (f *frame) finish() {
+	all, from := string(f.names), 0
+	f.keys = f.keys[:0]
+	for _, end := range f.ends {
+		f.keys = append(f.keys, all[from:end])
+		from = end
+	}
+	f.blob = string(f.body)
+	f.args = slices.Grow(f.args[:0], len(f.keys)+4)
+	f.args = append(f.args, "evalsha", "", len(f.keys), f.keys[0])
+	for i := range f.keys[1:] {
+		f.args = append(f.args, &f.keys[1+i])
+	}
+	f.args = append(f.args, &f.blob)
+}

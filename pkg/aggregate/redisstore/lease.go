@@ -1,0 +1,117 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// Lease carries out a lease fold in one call of the script. Permits are of the buckets that the shard's
+// node is in by its own clock, if that is behind the fleet's: in a Cluster, the clocks of the nodes should
+// differ by much less than a bucket, or checkers get permits that are over for them.
+func (s *Store) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	c, _ := s.leases.Get().(*leaseCall)
+	if c == nil {
+		c = new(leaseCall)
+	}
+	defer s.leases.Put(c)
+	c.build(s.namespace, fold)
+	reply, err := s.eval(ctx, &c.frame, leaseScript, leaseSource)
+	if err != nil {
+		return aggregate.Leased{}, fmt.Errorf("lease: %w", err)
+	}
+	leased, err := readLeased(reply, fold)
+	if err != nil {
+		return aggregate.Leased{}, fmt.Errorf("lease: %w", err)
+	}
+	return leased, nil
+}
+
+// leaseCall is one call of the lease script, in the making. One goroutine uses it at a time.
+type leaseCall struct {
+	frame
+	rules []string // by rule of the fold, what stands for it in names
+}
+
+// build lays out the fold as the script's KEYS and ARGV.
+func (c *leaseCall) build(namespace string, fold *aggregate.LeaseFold) {
+	c.begin(namespace, fold.Shard)
+	c.name("meta")
+	b := packList(c.body[:0], 5)
+	b = packInt(b, int64(fold.Seen.Generation))
+	b = packInt(b, int64(fold.Seen.Version))
+	b = packInt(b, fold.Now/int64(time.Millisecond))
+	b = c.packRules(b, fold.Rules)
+	b = packList(b, 2*len(fold.Keys))
+	for i := range fold.Keys {
+		b = c.packKey(b, &fold.Keys[i])
+	}
+	c.body = b
+	c.finish()
+}
+
+func (c *leaseCall) packRules(b []byte, rules []aggregate.Rule) []byte {
+	c.rules = c.rules[:0]
+	b = packList(b, 4*len(rules))
+	for i := range rules {
+		r := &rules[i]
+		c.rules = append(c.rules, ruleName(r))
+		b = packInt(b, r.Shape.Length.Milliseconds())
+		b = packInt(b, int64(r.Shape.Buckets))
+		b = packBool(b, r.Shape.Fixed)
+		b = packInt(b, r.Limit)
+	}
+	return b
+}
+
+func (c *leaseCall) packKey(b []byte, key *aggregate.LeaseKey) []byte {
+	field, long := fieldOf(key.Text)
+	held, share := "h:", "g:"
+	if long {
+		held, share = "h+:", "g+:"
+	}
+	rule := c.rules[key.Rule]
+	c.name(held, rule, ":", field)
+	b = packInt(b, int64(key.Rule))
+	b = packList(b, 4*len(key.Asks))
+	for i := range key.Asks {
+		a := &key.Asks[i]
+		c.name(share, strconv.FormatUint(a.Epoch, 16), ":", rule, ":", field)
+		b = packInt(b, a.Bucket)
+		b = packInt(b, a.Known)
+		b = packInt(b, a.Want)
+		b = packList(b, 2*len(a.Returns))
+		for _, r := range a.Returns {
+			b = packInt(packInt(b, r.Bucket), r.Count)
+		}
+	}
+	return b
+}
+
+// readLeased makes sense of the script's reply to a fold.
+func readLeased(reply string, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	u := unpacker{rest: reply}
+	u.list()
+	leased := aggregate.Leased{
+		State: aggregate.State{Generation: uint64(u.count()), Version: uint64(u.count())},
+		Now:   u.count() * int64(time.Millisecond),
+		Lost:  u.count() * int64(time.Millisecond),
+		Keys:  make([]aggregate.LeasedKey, len(fold.Keys)),
+	}
+	for i := range leased.Keys {
+		k := &leased.Keys[i]
+		k.Bucket, k.New, k.Returned = u.count(), u.count(), u.count()
+		k.Held = make([]aggregate.Cell, u.list()/2)
+		for j := range k.Held {
+			k.Held[j] = aggregate.Cell{Bucket: u.count(), Count: u.count()}
+		}
+		k.Asks = make([]aggregate.Granted, len(fold.Keys[i].Asks))
+		for j := range k.Asks {
+			k.Asks[j] = aggregate.Granted{Current: u.count(), Spoken: u.count()}
+		}
+	}
+	return leased, u.err
+}

@@ -1,0 +1,215 @@
+-- Carries out one lease fold of one shard. Package redisstore's comment shows the layout of the data.
+--
+-- KEYS: meta, then for each key its held permits and, for each ask, that checker's share.
+-- ARGV[1], by MessagePack, is a list:
+--   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
+--   4 rules: window in ms, buckets, fixed, limit, ...
+--   5 keys: rule, {bucket, known, want, {bucket, returned in all, ...}, ...}, ...
+--
+-- Returns, by MessagePack, {generation, version, time in ms, time of the last loss in ms, ...} and then for
+-- each key: its current bucket, how many permits were granted, how many taken back,
+-- {bucket, held, ...}, and for each ask what its checker has been granted in the current bucket in all,
+-- and in the bucket that it speaks of.
+--
+-- Held permits are {bucket, held, ...} and a share is {bucket, granted, returned, ...}, packed. All
+-- counts are at most 1e15, and so exact; times are in ms, and rounding them down melts less.
+
+local call, floor, ceil, min, max = redis.call, math.floor, math.ceil, math.min, math.max
+local encode, decode = cmsgpack.pack, cmsgpack.unpack
+local MOST = 1e15
+local a = decode(ARGV[1])
+
+local function text(n) return string.format('%.0f', n) end
+
+local time = call('TIME')
+local clock = time[1] * 1000 + floor(time[2] / 1000)
+local now = min(clock, a[3])
+local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost')
+local generation, version, lost = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
+if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
+  generation, version = max(time[1] * 1000000 + time[2], a[1] + 1), 0
+  call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
+  if a[1] > 0 then
+    lost = clock
+    call('HSET', KEYS[1], 'lost', text(lost))
+  end
+end
+
+local values = {}
+for from = 2, #KEYS, 1000 do
+  local to = min(from + 999, #KEYS)
+  local have = call('MGET', unpack(KEYS, from, to))
+  for i = from, to do values[i] = have[i - from + 1] end
+end
+
+-- rules by index: what is the same for all of a rule's keys.
+local rules = {}
+for i = 1, #a[4], 4 do
+  local r = {length = a[4][i], buckets = a[4][i + 1], fixed = a[4][i + 2], limit = a[4][i + 3]}
+  r.size = r.length / r.buckets
+  r.live = r.fixed and 1 or r.buckets + 1
+  r.current = floor(now / r.size)
+  r.left = r.size - now % r.size
+  r.keep = floor((now - r.length) / r.size) - r.live + 1 -- the first bucket that has not expired
+  local quiet = max(lost + r.length, (floor(lost / r.size) + r.live) * r.size)
+  r.quiet = lost > 0 and now < quiet
+  rules[#rules + 1] = r
+end
+
+-- share is how much of n, which is at most 1e15, still lies in the window: n * left / size, rounded up.
+-- Each product is below 2^53, and so exact: left and size are below 2^35.
+local function share(n, left, size)
+  local whole, rest = floor(n / size), n % size
+  local high, low = floor(left / 131072), left % 131072
+  local middle = rest * high
+  return whole * left + floor(middle / size) * 131072 + ceil((middle % size * 131072 + rest * low) / size)
+end
+
+-- room is how many permits may be granted: see aggregate.Room.
+local function room(r, held)
+  local rest, oldest = r.limit, 0
+  for i = 1, #held, 2 do
+    local age = r.current - held[i]
+    if age > -r.live and age < r.live then
+      if age == r.buckets then oldest = held[i + 1] else rest = rest - held[i + 1] end
+    end
+  end
+  if oldest > 0 then rest = rest - share(oldest, r.left, r.size) end
+  return max(rest, 0)
+end
+
+-- divide is aggregate.Divide. From 2^53 on products are rounded; then the shares may be others, but are
+-- never more than there is room, or than is wanted.
+local function divide(rest, wants)
+  local all, n = 0, #wants
+  for i = 1, n do all = all + wants[i] end
+  if all <= rest then return wants end
+  local shares, order, given = {}, {}, 0
+  for i = 1, n do
+    local product = rest * wants[i]
+    local part = min(floor(product / all), wants[i], rest - given)
+    shares[i], given = part, given + part
+    order[i] = {i, product - part * all}
+  end
+  if given < rest then
+    table.sort(order, function(x, y) return x[2] > y[2] or x[2] == y[2] and x[1] < y[1] end)
+    for i = 1, min(rest - given, n) do
+      local k = order[i][1]
+      if shares[k] < wants[k] then shares[k] = shares[k] + 1 end
+    end
+  end
+  return shares
+end
+
+-- find returns where a bucket's entry begins in a list of entries of that width, or nil.
+local function find(list, bucket, width)
+  for i = #list - width + 1, 1, -width do
+    if list[i] == bucket then return i end
+  end
+end
+
+-- read unpacks a list of entries of that width, without those that have expired.
+local function read(packed, width, keep)
+  local list = packed and decode(packed) or {}
+  if not list[1] or list[1] >= keep then return list end
+  local kept = {}
+  for i = 1, #list, width do
+    if list[i] >= keep then
+      for j = i, i + width - 1 do kept[#kept + 1] = list[j] end
+    end
+  end
+  return kept
+end
+
+-- entry finds a bucket's entry in a list, in the order of buckets, and makes one if there is none.
+local function entry(list, bucket, width)
+  local i = #list + 1
+  while i > 1 and list[i - width] >= bucket do i = i - width end
+  if list[i] ~= bucket then
+    for _ = 2, width do table.insert(list, i, 0) end
+    table.insert(list, i, bucket)
+  end
+  return i
+end
+
+-- takeBack takes in what an ask returns, and says how many permits that frees.
+local function takeBack(r, mine, held, returns)
+  local freed = 0
+  for j = 1, #returns, 2 do
+    local i = find(mine, returns[j], 3)
+    if i and returns[j] > r.current - r.live then
+      local n = min(returns[j + 1], mine[i + 1]) - mine[i + 2]
+      if n > 0 then
+        mine[i + 2], freed = mine[i + 2] + n, freed + n
+        local h = entry(held, returns[j], 2)
+        held[h + 1] = max(held[h + 1] - n, 0)
+      end
+    end
+  end
+  return freed
+end
+
+local function granted(mine, bucket)
+  local i = find(mine, bucket, 3)
+  return i and mine[i + 1] or 0
+end
+
+local reply, n, k = {generation, version, now, lost}, 4, 1
+
+local function say(value)
+  n = n + 1
+  reply[n] = value
+end
+
+-- Writes wait until all is reckoned, so that whatever can fail fails before the first or with it.
+local writes = {}
+
+-- write keeps a list, and makes it expire with its newest bucket, one window after that has left every
+-- window. This node's clock may differ from the time by which permits are granted.
+local function write(key, list, width, r)
+  local expires = (list[#list - width + 1] + r.live) * r.size + r.length + clock - now
+  writes[#writes + 1] = {key, encode(list), text(expires)}
+end
+
+for i = 1, #a[5], 2 do
+  local r, asks = rules[a[5][i] + 1], a[5][i + 1]
+  k = k + 1
+  local heldKey, held = k, read(values[k], 2, r.keep)
+  local mine, wants, freed, count, new, back = {}, {}, {}, #asks / 4, 0, 0
+  for j = 1, count do
+    mine[j] = read(values[heldKey + j], 3, r.keep)
+    freed[j] = takeBack(r, mine[j], held, asks[4 * j])
+    back = back + freed[j]
+  end
+  for j = 1, count do
+    local have, known = granted(mine[j], r.current), 0
+    if asks[4 * j - 3] == r.current then known = asks[4 * j - 2] end
+    wants[j] = 0
+    if not r.quiet and have == known then wants[j] = min(asks[4 * j - 1], r.limit, MOST - have) end
+  end
+  local shares = divide(room(r, held), wants)
+  for j = 1, count do
+    if shares[j] > 0 then
+      local m = entry(mine[j], r.current, 3)
+      mine[j][m + 1] = mine[j][m + 1] + shares[j]
+      local h = entry(held, r.current, 2)
+      held[h + 1] = held[h + 1] + shares[j]
+      new = new + shares[j]
+    end
+    if shares[j] > 0 or freed[j] > 0 then write(KEYS[heldKey + j], mine[j], 3, r) end
+  end
+  if new > 0 or back > 0 then write(KEYS[heldKey], held, 2, r) end
+  say(r.current)
+  say(new)
+  say(back)
+  say(held)
+  for j = 1, count do
+    say(granted(mine[j], r.current))
+    say(granted(mine[j], asks[4 * j - 3]))
+  end
+  k = k + count
+end
+
+if #writes > 0 then reply[2] = call('HINCRBY', KEYS[1], 'version', 1) end
+for i = 1, #writes do call('SET', writes[i][1], writes[i][2], 'PXAT', writes[i][3]) end
+return encode(reply)

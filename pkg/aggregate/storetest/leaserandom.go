@@ -1,0 +1,203 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// holder is a checker with permits of some keys, over a network that loses, repeats and reorders.
+type holder struct {
+	epoch    uint64
+	known    map[holding]int64 // of permits, by bucket
+	returned map[holding]int64
+	old      []aggregate.Ask // requests that may arrive again
+}
+
+// request is what a holder says of a key at a time that its clock is off by.
+func (h *holder) request(random *rand.Rand, c counter, now int64) aggregate.Ask {
+	if n := len(h.old); n > 0 && random.IntN(3) == 0 { // one of the last ones arrives again, or only now
+		return h.old[max(0, n-1-random.IntN(5))]
+	}
+	s := c.shape
+	at := func(bucket int64) holding { c.bucket = bucket; return holding{c, h.epoch} }
+	off := random.Int64N(int64(s.BucketSize())) - int64(s.BucketSize())/2
+	a := aggregate.Ask{Epoch: h.epoch, Bucket: s.Bucket(now + off/4), Want: random.Int64N(12)}
+	a.Known = h.known[at(a.Bucket)]
+	for range random.IntN(3) {
+		bucket := a.Bucket - random.Int64N(int64(s.Live())+1)
+		if known := h.known[at(bucket)]; known > h.returned[at(bucket)] {
+			h.returned[at(bucket)] += random.Int64N(known - h.returned[at(bucket)] + 1)
+			a.Returns = append(a.Returns, aggregate.Cell{Bucket: bucket, Count: h.returned[at(bucket)]})
+		}
+	}
+	h.old = append(h.old, a)
+	return a
+}
+
+// hear takes in an answer, which may be an old one.
+func (h *holder) hear(c counter, a *aggregate.Ask, k *aggregate.LeasedKey, g aggregate.Granted) {
+	for bucket, n := range map[int64]int64{k.Bucket: g.Current, a.Bucket: g.Spoken} {
+		c.bucket = bucket
+		h.known[holding{c, h.epoch}] = max(h.known[holding{c, h.epoch}], n)
+	}
+}
+
+// Random folds of several checkers, with repeats, losses, reordering, returns and workers whose clocks
+// differ, as the model does them. The bench sees to it that no window ever holds more than the limit.
+func testLeaseRandom(b *bench) {
+	b.longAgo()
+	random := rand.New(rand.NewPCG(3, 4))
+	for name, shape := range leaseShapes {
+		limit := 1 + random.Int64N(30)
+		holders := make(map[uint64]*holder)
+		size := int64(shape.BucketSize()) / int64(time.Millisecond)
+		begin := b.now
+		for range 400 {
+			b.now += random.Int64N(size/2) * int64(time.Millisecond)
+			if random.IntN(40) == 0 { // everything melts
+				b.now += int64(shape.Live()) * int64(shape.BucketSize())
+			}
+			d := b.leases(limit)
+			store := b.Store
+			if random.IntN(2) == 0 {
+				store = b.Other
+				d.Now -= min(random.Int64N(size), (b.now-begin)/int64(time.Millisecond)) * int64(time.Millisecond)
+			}
+			b.round(store, d, name, shape, holders, random)
+		}
+	}
+}
+
+// round is one fold of random checkers.
+func (b *bench) round(store aggregate.Store, d *leaseDraft, name string, shape window.Shape, holders map[uint64]*holder, random *rand.Rand) {
+	b.Helper()
+	for _, key := range []string{"a", "b"} {
+		for epoch := range uint64(6) {
+			if random.IntN(2) == 0 {
+				continue
+			}
+			if holders[epoch] == nil || random.IntN(100) == 0 { // or killed, and another one in its place
+				life := epoch + uint64(random.IntN(1000))*10
+				holders[epoch] = &holder{epoch: life, known: make(map[holding]int64), returned: make(map[holding]int64)}
+			}
+			h := holders[epoch]
+			if key == "b" {
+				h = &holder{epoch: h.epoch, known: h.known, returned: h.returned} // whose old requests are of a
+			}
+			d.ask(name, shape, key, h.request(random, counter{d.Shard, name, shape, key, 0}, d.Now))
+		}
+	}
+	got := b.leaseOf(store, d)
+	for i := range d.Keys {
+		for j := range d.Keys[i].Asks {
+			a := &d.Keys[i].Asks[j]
+			if h := holders[a.Epoch%10]; random.IntN(4) > 0 && h.epoch == a.Epoch {
+				h.hear(counter{d.Shard, name, shape, d.Keys[i].Text, 0}, a, &got.Keys[i], got.Keys[i].Asks[j])
+			}
+		}
+	}
+}
+
+// Two workers ask at the same time, for the same checkers and for others: all permits together are within
+// the limit, and an ask that came twice was granted once.
+func testLeaseTwoWorkers(b *bench) {
+	b.longAgo()
+	const limit, rounds = 1000, 100
+	var workers sync.WaitGroup
+	sums := make([]int64, 2)
+	for w, store := range []aggregate.Store{b.Store, b.Other} {
+		workers.Go(func() {
+			for i := range uint64(rounds) {
+				d := &leaseDraft{aggregate.LeaseFold{Now: b.now}, limit}
+				d.want("one", perMinute, "a", 1+i, 0, 5).want("one", perMinute, "a", uint64(1000*(w+1))+i, 0, 4)
+				got, err := store.Lease(b.Context(), &d.LeaseFold)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				sums[w] += got.Keys[0].New
+				if n := got.Keys[0].Asks[0].Current; n > 5 {
+					b.Errorf("checker %d has %d permits of 5 that it asked for, twice", 1+i, n)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if sum := sums[0] + sums[1]; sum != limit {
+		b.Errorf("%d permits granted, want all %d", sum, limit)
+	}
+	d := &leaseDraft{aggregate.LeaseFold{Now: b.now}, limit}
+	got, err := b.Store.Lease(b.Context(), &d.want("one", perMinute, "a", 1, 0, 0).LeaseFold)
+	if err != nil || len(got.Keys[0].Held) != 1 || got.Keys[0].Held[0].Count != limit {
+		b.Errorf("held: %v, %v", got.Keys, err)
+	}
+	if got.State.Version == 0 || got.State.Version > 2*rounds {
+		b.Errorf("version %d after %d folds", got.State.Version, 2*rounds)
+	}
+}
+
+// Odd texts, rules of one name in several shapes, and shards lease apart.
+func testLeaseKeys(b *bench) {
+	b.longAgo()
+	for range 2 {
+		n := int64(1)
+		d := b.leases(1 << 40)
+		for _, shape := range []window.Shape{perSecond, perMinute, fixed, inMinutes, {Length: time.Minute, Buckets: 60}} {
+			for _, text := range oddTexts() {
+				d.want("rule", shape, text, 1, 0, n)
+				d.want("rule:", shape, text, 1<<63, 0, n+1)
+				n += 2
+			}
+		}
+		b.lease(d)
+	}
+	for shard := range uint32(5) {
+		d := b.leases(10).want("rule", perMinute, "shard", 1, 0, int64(shard)+1)
+		d.Shard, d.Seen = shard, b.model.state[shard]
+		b.wantGranted("a shard", d, int64(shard)+1)
+	}
+}
+
+// Counts as large as they may be neither fail nor exceed the limit.
+func testLeaseLarge(b *bench) {
+	b.longAgo()
+	year := window.Shape{Length: 366 * 24 * time.Hour, Buckets: 1}
+	for name, shape := range map[string]window.Shape{"one": perMinute, "many": inMinutes, "fixed": fixed, "year": year} {
+		const limit = int64(1e15)
+		size := int64(shape.BucketSize())
+		b.now = shape.Bucket(b.now)*size + size/3/int64(time.Millisecond)*int64(time.Millisecond)
+		b.wantGranted(name, b.leases(limit).want(name, shape, "a", 1, 0, 999_999_999_999_937), 999_999_999_999_937)
+		b.wantGranted(name, b.leases(limit).want(name, shape, "a", 2, 0, limit), 63)
+		for range 4 {
+			b.now += size / 7 / int64(time.Millisecond) * int64(time.Millisecond)
+			b.lease(b.leases(limit).want(name, shape, "a", 1, b.model.known(name, shape, "a", 1, b.now), limit))
+		}
+		// Shares of what two large wishes leave may be rounded; they are never more than there is.
+		d := b.leases(limit)
+		for epoch := range uint64(7) {
+			d.want(name, shape, "several", epoch+1, 0, limit/3)
+		}
+		got, err := b.Store.Lease(b.Context(), &d.LeaseFold)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if sum := got.Keys[0].New; sum > limit || sum < limit-7 {
+			b.Errorf("%s: %d granted of %d", name, sum, limit)
+		}
+		b.seen, b.model.state[0] = got.State, got.State
+		b.late, b.now = 0, b.now-2*366*int64(24*time.Hour) // the year of the next must not meet this
+	}
+	b.longAgo()
+	d := b.leases(10) // more than a script can unpack at once
+	for key := range 1000 {
+		for epoch := range uint64(12) {
+			d.want("huge", perMinute, fmt.Sprint("user:", key), epoch+1, 0, int64(epoch))
+		}
+	}
+	b.lease(d)
+}
