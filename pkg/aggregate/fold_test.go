@@ -31,7 +31,7 @@ func BenchmarkFold(b *testing.B) {
 					m.Hits.AddKey(0, fmt.Sprintf("user:%06d", key))
 					m.Hits.AddCell(0, 1)
 				}
-				requests = append(requests, &request{report: m, reply: func([]byte) error { return nil }})
+				requests = append(requests, &request{report: m, waiting: waiting{reply: func([]byte) error { return nil }}})
 			}
 			f := newFolder(int64(5 * time.Second))
 			var a answerer

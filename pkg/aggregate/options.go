@@ -13,7 +13,7 @@ import (
 type Options struct {
 	// Store holds what is counted.
 	Store Store
-	// Bus brings reports and hellos, and takes alarms.
+	// Bus brings reports, lease requests and hellos, and takes alarms.
 	Bus Bus
 	// Shards is the number of shards, recorded in the store at first use; a store with another number
 	// on record is refused. 0: what is on record, or the store's own choice.
@@ -21,6 +21,9 @@ type Options struct {
 	// Gather is how long a report waits for others to be folded with; default 2 ms. More saves the
 	// store work where many checkers report the same keys, and makes every answer later.
 	Gather time.Duration
+	// GatherLeases is the same for a lease request; default 1 ms. It is shorter because callers may be
+	// waiting for permits.
+	GatherLeases time.Duration
 	// FoldKeys is about how many keys one fold holds at most, so that no call holds up the store for
 	// long; default 2000. Keys of more than two live buckets count for more than one. A single larger
 	// report is folded alone.
@@ -29,7 +32,7 @@ type Options struct {
 	// rate at which checkers are told of any one key near its limit.
 	AlarmEvery time.Duration
 	// Tolerance is how far ahead of the fleet's time a bucket may start; hits of later ones are
-	// refused. Default 5 s.
+	// refused, and so are lease requests that speak of them. Default 5 s.
 	Tolerance time.Duration
 	// Timeout is how long the store may take for one call; default 3 s.
 	Timeout time.Duration
@@ -70,15 +73,17 @@ const (
 
 func (o Options) withDefaults() (Options, error) {
 	defaults := Options{
-		Gather:     2 * time.Millisecond,
-		FoldKeys:   2000,
-		AlarmEvery: 20 * time.Millisecond,
-		Tolerance:  5 * time.Second,
-		Timeout:    3 * time.Second,
-		Forget:     15 * time.Second,
-		Log:        slog.New(slog.DiscardHandler),
+		Gather:       2 * time.Millisecond,
+		GatherLeases: time.Millisecond,
+		FoldKeys:     2000,
+		AlarmEvery:   20 * time.Millisecond,
+		Tolerance:    5 * time.Second,
+		Timeout:      3 * time.Second,
+		Forget:       15 * time.Second,
+		Log:          slog.New(slog.DiscardHandler),
 	}
 	orDefault(&o.Gather, defaults.Gather)
+	orDefault(&o.GatherLeases, defaults.GatherLeases)
 	orDefault(&o.FoldKeys, defaults.FoldKeys)
 	orDefault(&o.AlarmEvery, defaults.AlarmEvery)
 	orDefault(&o.Tolerance, defaults.Tolerance)
@@ -90,7 +95,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("aggregate: a worker needs a store and a bus")
 	case o.Shards < 0 || o.Shards > events.MaxShards:
 		return o, fmt.Errorf("aggregate: %d shards: want 1 to %d, or 0", o.Shards, events.MaxShards)
-	case o.Gather < 0 || o.FoldKeys < 0 || o.AlarmEvery < 0 || o.Tolerance < 0 || o.Timeout < 0 || o.Forget < 0:
+	case o.Gather < 0 || o.GatherLeases < 0 || o.FoldKeys < 0 || o.AlarmEvery < 0 || o.Tolerance < 0 || o.Timeout < 0 || o.Forget < 0:
 		return o, errors.New("aggregate: a negative option")
 	}
 	return o, nil

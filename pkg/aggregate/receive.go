@@ -12,14 +12,17 @@ import (
 // maxNewest leaves room for the ages of all live buckets, counted from a bucket of a report.
 const maxNewest = 1 << 42
 
-// Receive takes in one message at own time now. A report waits for a Step (or Run) to be folded; it
-// is answered by reply, once or never. A hello is answered at once, unless reply is nil. Whatever the
+// Receive takes in one message at own time now. A report or lease request waits for a Step (or Run) to
+// be folded; it is answered by reply, once or never. A hello is answered at once, unless reply is nil. Whatever the
 // payload, Receive does not panic, and keeps nothing of it. It is safe for concurrent use.
 func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func([]byte) error) {
 	switch kind {
 	case events.KindReport:
 		w.counters.reports.Add(1)
 		w.receiveReport(now, payload, reply)
+	case events.KindLease:
+		w.counters.leaseRequests.Add(1)
+		w.receiveLease(now, payload, reply)
 	case events.KindHello:
 		w.counters.hellos.Add(1)
 		if h, err := events.DecodeHello(payload); err == nil {
@@ -41,7 +44,7 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	}
 	report, err := events.DecodeReport(payload)
 	if err == nil {
-		err = checkReport(report, len(shards))
+		err = checkFleet(report.GetShards(), report.GetHits().GetRules(), len(shards))
 	}
 	if err == nil {
 		err = checkAge(report, w.clock.fleet(now))
@@ -50,7 +53,10 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 		w.refuse(payload, reply, err)
 		return
 	}
-	r := &request{report: report, reply: reply, arrived: now, weight: weightOf(report)}
+	r := &request{report: report, waiting: waiting{
+		epoch: report.GetEpoch(), sequence: report.GetSequence(),
+		reply: reply, arrived: now, weight: weightOf(report.GetHits()),
+	}}
 	switch shards[report.GetShard()].gather.add(r) {
 	case fateReplaced:
 		w.counters.replaced.Add(1)
@@ -85,12 +91,13 @@ func checkAge(m *events.Report, now int64) error {
 	return nil
 }
 
-// checkReport holds a report against this fleet, and against what can be answered.
-func checkReport(m *events.Report, shards int) error {
-	if int64(m.GetShards()) != int64(shards) {
-		return fmt.Errorf("report for a fleet of %d shards; this one has %d", m.GetShards(), shards)
+// checkFleet holds a message for a fleet of so many shards against this fleet, and its rules against what
+// can be answered.
+func checkFleet(shards uint32, rules []*events.Rule, ours int) error {
+	if int64(shards) != int64(ours) {
+		return fmt.Errorf("message for a fleet of %d shards; this one has %d", shards, ours)
 	}
-	for _, r := range m.GetHits().GetRules() {
+	for _, r := range rules {
 		if n := r.GetNewest(); n > maxNewest || n < -maxNewest {
 			return fmt.Errorf("%w: rule %q: bucket %d", events.ErrMalformed, r.GetName(), n)
 		}
@@ -101,24 +108,24 @@ func checkReport(m *events.Report, shards int) error {
 	return nil
 }
 
-// weightOf is how much of a fold's budget a report takes, at least 1.
-func weightOf(m *events.Report) int {
-	rules := m.GetHits().GetRules()
+// weightOf is how much of a fold's budget the keys of a message take, at least 1.
+func weightOf(t *events.Table) int {
+	rules := t.GetRules()
 	if len(rules) == 1 {
-		return max(m.GetHits().Keys()*weight(shapeOf(rules[0])), 1)
+		return max(t.Keys()*weight(shapeOf(rules[0])), 1)
 	}
 	weights := make([]int, len(rules))
 	for i, r := range rules {
 		weights[i] = weight(shapeOf(r))
 	}
 	sum := 0
-	for _, rule := range m.GetHits().GetKeyRule() {
+	for _, rule := range t.GetKeyRule() {
 		sum += weights[rule]
 	}
 	return max(sum, 1)
 }
 
-// identify reads a report's epoch, shard and sequence, which come first, out of bytes of which the
+// identify reads a report's or lease request's epoch, shard and sequence, which come first, out of bytes of which the
 // rest may make no sense.
 func identify(payload []byte) (epoch uint64, shard uint32, sequence uint64, ok bool) {
 	const (

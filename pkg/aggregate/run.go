@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// hands is how many goroutines work each shard, so that the CPU folds one lot of reports while the
-// store is busy with another.
+// hands is how many goroutines work each shard's reports, and how many its lease requests, so that the
+// CPU folds one lot while the store is busy with another.
 const hands = 2
 
 // Run joins the store, however long that takes, and serves the bus until ctx is done. Then it takes
@@ -35,7 +35,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	var workers, probe sync.WaitGroup
 	for _, s := range w.shards() {
 		for range hands {
-			workers.Go(func() { w.work(working, s, stopping) })
+			workers.Go(func() { w.workShard(working, s, stopping) })
+			workers.Go(func() { w.workLeases(working, s, stopping) })
 		}
 	}
 	probe.Go(func() {
@@ -123,28 +124,33 @@ func (w *Worker) probe(ctx context.Context) {
 	probes.Wait()
 }
 
-// work is the life of one of a shard's hands.
-func (w *Worker) work(ctx context.Context, s *shard, stopping <-chan struct{}) {
+// workShard is the life of one of a shard's hands.
+func (w *Worker) workShard(ctx context.Context, s *shard, stopping <-chan struct{}) {
 	h := w.newHand()
+	w.work(stopping, s.gather.wake, func(drain bool) int64 { return w.stepShard(ctx, s, h, w.now, drain) })
+}
+
+// workLeases is the life of one of a shard's hands for lease requests, which do not wait for reports.
+func (w *Worker) workLeases(ctx context.Context, s *shard, stopping <-chan struct{}) {
+	h := w.newLeaseHand()
+	w.work(stopping, s.leases.wake, func(drain bool) int64 { return w.stepLeases(ctx, s, h, w.now, drain) })
+}
+
+// work takes steps when they are due, or sooner when woken, and when stopping the last one.
+func (w *Worker) work(stopping, wake <-chan struct{}, step func(drain bool) (next int64)) {
 	for {
 		select {
 		case <-stopping:
-			w.stepShard(ctx, s, h, w.now, true)
+			step(true)
 			return
 		default:
 		}
-		next := w.stepShard(ctx, s, h, w.now, false)
-		w.waitFor(s, next, stopping)
-	}
-}
-
-// waitFor waits until own time next, until the shard has something to do, or until the worker stops.
-func (w *Worker) waitFor(s *shard, next int64, stopping <-chan struct{}) {
-	timer := time.NewTimer(time.Duration(next - w.now()))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.gather.wake:
-	case <-stopping:
+		timer := time.NewTimer(time.Duration(step(false) - w.now()))
+		select {
+		case <-timer.C:
+		case <-wake:
+		case <-stopping:
+		}
+		timer.Stop()
 	}
 }

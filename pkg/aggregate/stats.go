@@ -19,6 +19,16 @@ type Stats struct {
 	ApplyErrors int64
 	// Counted, Late and Refused hits, by this worker.
 	HitsCounted, HitsLate, HitsRefused int64
+	// LeaseRequests received, of which: LeasesRefused could not be read or were answered by an error;
+	// LeasesReplaced took the place of an earlier one of the same checker, or were older than it;
+	// LeasesDropped went without an answer, for lack of a store or of room, and will be sent again.
+	LeaseRequests, LeasesRefused, LeasesReplaced, LeasesDropped int64
+	// LeasesAnswered requests, and the lease folds that they were in.
+	LeasesAnswered, LeaseFolds int64
+	// LeaseErrors are lease folds that the store did not answer or refused.
+	LeaseErrors int64
+	// PermitsGranted and PermitsReturned, by this worker.
+	PermitsGranted, PermitsReturned int64
 	// Alarms sent, and the keys in them; AlarmErrors are those that could not be sent.
 	Alarms, AlarmKeys, AlarmErrors int64
 	// ReplyErrors are answers and welcomes that could not be sent.
@@ -38,6 +48,10 @@ type counters struct {
 	folds, keys, refolds, applyErrors                     atomic.Int64
 	hitsCounted, hitsLate, hitsRefused                    atomic.Int64
 	alarms, alarmKeys, alarmErrors                        atomic.Int64
+	leaseRequests, leasesRefused, leasesReplaced          atomic.Int64
+	leasesDropped, leasesAnswered                         atomic.Int64
+	leaseFolds, leaseErrors                               atomic.Int64
+	permitsGranted, permitsReturned                       atomic.Int64
 	replyErrors, hellos                                   atomic.Int64
 }
 
@@ -52,6 +66,10 @@ func (w *Worker) Stats() Stats {
 		ApplyErrors: c.applyErrors.Load(),
 		HitsCounted: c.hitsCounted.Load(), HitsLate: c.hitsLate.Load(), HitsRefused: c.hitsRefused.Load(),
 		Alarms: c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
+		LeaseRequests: c.leaseRequests.Load(), LeasesRefused: c.leasesRefused.Load(),
+		LeasesReplaced: c.leasesReplaced.Load(), LeasesDropped: c.leasesDropped.Load(),
+		LeasesAnswered: c.leasesAnswered.Load(), LeaseFolds: c.leaseFolds.Load(), LeaseErrors: c.leaseErrors.Load(),
+		PermitsGranted: c.permitsGranted.Load(), PermitsReturned: c.permitsReturned.Load(),
 		ReplyErrors: c.replyErrors.Load(), Hellos: c.hellos.Load(),
 		Checkers: w.checkers.live(w.latest()),
 	}

@@ -24,8 +24,8 @@ func (w *Worker) newHand() *hand { return &hand{folder: newFolder(int64(w.o.Tole
 // Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the time
 // every 2 s, folds, applies and answers the requests that have waited long enough, sends alarms. It
 // is for a caller with a time of its own, instead of Run, and for one goroutine. It returns the time
-// of the next call; requests that are received meanwhile may be due sooner, Options.Gather after
-// they came.
+// of the next call; requests that are received meanwhile may be due sooner, Options.Gather or
+// GatherLeases after they came.
 func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	w.lastNow.Store(now)
 	clock := func() int64 { return now }
@@ -34,7 +34,7 @@ func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	}
 	next = w.nextJoin
 	for _, s := range w.shards() {
-		next = min(next, w.stepShard(ctx, s, w.stepper, clock, false))
+		next = min(next, w.stepShard(ctx, s, w.stepper, clock, false), w.stepLeases(ctx, s, w.leaser, clock, false))
 	}
 	return next
 }

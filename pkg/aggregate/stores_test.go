@@ -76,6 +76,35 @@ func (s *faulty) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.App
 	return applied, err
 }
 
+func (s *faulty) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	f := s.now()
+	if f.before != nil {
+		return aggregate.Leased{}, f.before
+	}
+	leased, err := s.Store.Lease(ctx, fold)
+	if f.after != nil {
+		return aggregate.Leased{}, f.after
+	}
+	return leased, err
+}
+
+// short is a store that leaves out keys, or asks.
+type short struct {
+	aggregate.Store
+	keys, asks bool
+}
+
+func (s short) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	leased, err := s.Store.Lease(ctx, fold)
+	if s.keys {
+		leased.Keys = leased.Keys[1:]
+	}
+	if s.asks {
+		leased.Keys[0].Asks = nil
+	}
+	return leased, err
+}
+
 // repeating is a store that finds the first report of each fold to be a repeat.
 type repeating struct{ aggregate.Store }
 

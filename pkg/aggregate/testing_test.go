@@ -51,6 +51,7 @@ type desk struct {
 	worker  *aggregate.Worker
 	bus     *silent
 	answers []*events.Refresh
+	grants  []*events.Grant
 }
 
 func newDesk(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *desk {
@@ -103,7 +104,7 @@ func (d *desk) exchange(now int64, m *events.Report) *events.Refresh {
 	return answers[0]
 }
 
-func encode(t testing.TB, m *events.Report) []byte {
+func encode(t testing.TB, m events.Message) []byte {
 	t.Helper()
 	data, err := events.Append(nil, m)
 	if err != nil {

@@ -30,18 +30,21 @@ type Worker struct {
 	nextJoin int64 // own time; used by the one goroutine that joins
 	backoff  time.Duration
 	stepper  *hand // of Step
+	leaser   *leaseHand
 }
 
 // shard is what a worker knows of one shard.
 type shard struct {
 	number uint32
-	gather *gather
+	gather *gather[*request]
+	leases *gather[*leaseRequest]
 	alarms *alarms
 	state  struct {
 		sync.Mutex
 		seen State
 	}
 	trouble atomic.Pointer[trouble]
+	refused atomic.Bool  // the last lease fold failed
 	lastOK  atomic.Int64 // own time of the last fold that the store took
 }
 
@@ -58,7 +61,7 @@ func New(o Options) (*Worker, error) {
 		began:    time.Now(),
 		backoff:  joinSooner,
 	}
-	w.stepper = w.newHand()
+	w.stepper, w.leaser = w.newHand(), w.newLeaseHand()
 	return w, nil
 }
 
@@ -131,7 +134,8 @@ func (w *Worker) divide(shards int) {
 	for i := range all {
 		all[i] = &shard{
 			number: uint32(i),
-			gather: newGather(int64(w.o.Gather), w.o.FoldKeys),
+			gather: newGather[*request](int64(w.o.Gather), w.o.FoldKeys),
+			leases: newGather[*leaseRequest](int64(w.o.GatherLeases), min(w.o.FoldKeys, maxLeaseFold)),
 			alarms: newAlarms(int64(w.o.AlarmEvery)),
 		}
 	}

@@ -1,0 +1,331 @@
+package aggregate_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+func (d *desk) replyGrant(data []byte) error {
+	m, err := events.DecodeGrant(data)
+	if err != nil {
+		d.t.Errorf("answer: %v", err)
+	}
+	d.grants = append(d.grants, m)
+	return nil
+}
+
+func (d *desk) sendLease(now int64, m *events.LeaseRequest) {
+	d.t.Helper()
+	d.worker.Receive(now, events.KindLease, encode(d.t, m), d.replyGrant)
+}
+
+func (d *desk) takeGrants() []*events.Grant {
+	grants := d.grants
+	d.grants = nil
+	return grants
+}
+
+// lease sends one request, lets it be carried out, and returns its answer.
+func (d *desk) lease(now int64, m *events.LeaseRequest) *events.Grant {
+	d.t.Helper()
+	d.takeGrants()
+	d.sendLease(now, m)
+	d.step(now + ms)
+	grants := d.takeGrants()
+	if len(grants) != 1 {
+		d.t.Fatalf("%d answers to one lease request", len(grants))
+	}
+	return grants[0]
+}
+
+// wish is what a request asks of one key: returned, if not 0, of the bucket that it speaks of.
+type wish struct {
+	key                   string
+	age                   int64
+	known, want, returned uint64
+}
+
+// leaseRequest makes a request of one rule for a fleet of one shard.
+func leaseRequest(epoch, sequence uint64, rule *events.Rule, wishes ...wish) *events.LeaseRequest {
+	m := &events.LeaseRequest{Epoch: epoch, Shards: 1, Sequence: sequence, Keys: &events.Table{Rules: []*events.Rule{rule}}}
+	for _, w := range wishes {
+		m.AddKey(0, w.key, w.age, w.known, w.want)
+		if w.returned > 0 {
+			m.AddReturn(w.age, w.returned)
+		}
+	}
+	return m
+}
+
+// permits are what a grant says of its keys, one after the other: age:granted/spoken wait.
+func permits(m *events.Grant) string {
+	if m.GetError() != "" {
+		return "error: " + m.GetError()
+	}
+	var keys []string
+	for i := range m.GetAge() {
+		keys = append(keys, fmt.Sprintf("%d:%d/%d %d", m.Age[i], m.Granted[i], m.Spoken[i], m.WaitMs[i]))
+	}
+	return strings.Join(keys, " | ")
+}
+
+func TestLeasesAreAnswered(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	for i, step := range []struct {
+		why    string
+		after  int64
+		epoch  uint64
+		wishes []wish
+		want   string // age:granted/spoken wait
+	}{
+		{"the first of two keys", 0, 1, []wish{{"a", 0, 0, 7, 0}, {"b", 0, 0, 10, 0}}, "0:7/7 0 | 0:10/10 1099"},
+		{"another checker gets the rest", 0, 2, []wish{{"a", 0, 0, 7, 0}}, "0:3/3 1099"},
+		{"a repeat", 100 * ms, 1, []wish{{"a", 0, 0, 7, 0}}, "0:7/7 999"},
+		{"some are given back", 200 * ms, 1, []wish{{"a", 0, 7, 0, 2}}, "0:7/7 0"},
+		{"and granted again", 200 * ms, 2, []wish{{"a", 0, 3, 10, 0}}, "0:5/5 899"},
+		{"a key twice: only the first counts", 300 * ms, 3, []wish{{"c", 0, 0, 4, 0}, {"c", 0, 0, 6, 0}}, "0:4/4 0 | 0:4/4 0"},
+		{"in the next second, of the last one", second, 2, []wish{{"a", 1, 5, 1, 0}}, "0:0/5 99"},
+		{"an earlier bucket melts", second + 499*ms, 2, []wish{{"a", 0, 0, 10, 0}, {"a", 1, 5, 0, 0}}, "0:5/5 100 | 0:5/5 100"},
+		{"who speaks of the future gets of the present", second + 500*ms, 4, []wish{{"b", -1, 0, 1, 0}}, "0:1/0 0"},
+	} {
+		now := start + step.after
+		m := d.lease(start+step.after, leaseRequest(step.epoch, uint64(i)+1, perSecond(now), step.wishes...))
+		if got := permits(m); got != step.want {
+			t.Errorf("%s: got %q, want %q", step.why, got, step.want)
+		}
+	}
+	s := d.worker.Stats()
+	if s.LeaseRequests != 9 || s.LeasesAnswered != 9 || s.LeaseFolds != 9 || s.PermitsGranted != 32 || s.PermitsReturned != 2 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+func TestLeasesAreGathered(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	for epoch := range uint64(4) {
+		d.sendLease(start+int64(epoch)*ms/10, leaseRequest(epoch+1, 1, perSecond(start), wish{key: "a", want: 10}))
+	}
+	if next := d.step(start + ms/2); next != start+ms || len(d.grants) != 0 {
+		t.Errorf("too early: next step at +%d, %d answers", next-start, len(d.grants))
+	}
+	// A later request of the same checker takes the place of the first, an earlier one does not; it is not
+	// due later for that.
+	d.sendLease(start+ms/2, leaseRequest(2, 3, perSecond(start), wish{key: "b", want: 3}))
+	d.sendLease(start+ms/2, leaseRequest(2, 2, perSecond(start), wish{key: "c", want: 3}))
+	d.step(start + ms)
+	all := make(map[uint64]string)
+	sum := uint64(0)
+	for _, g := range d.takeGrants() {
+		all[g.GetEpoch()] = permits(g)
+		if g.GetEpoch() != 2 {
+			sum += g.Granted[0]
+		} else if g.GetSequence() != 3 || permits(g) != "0:3/3 0" {
+			t.Errorf("checker 2: %v", g)
+		}
+	}
+	if len(all) != 4 || sum != 10 {
+		t.Errorf("%v", all)
+	}
+	if s := d.worker.Stats(); s.LeasesReplaced != 2 || s.LeaseFolds != 1 || s.LeaseRequests != 6 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// Where there is one permit for four, it is not always the same checker's.
+func TestNobodyIsAlwaysFirst(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	got := make(map[uint64]uint64)
+	const rounds = 60
+	for i := range int64(rounds) {
+		now := start + i*10*second
+		d.step(now)
+		rule := perSecond(now)
+		rule.Limit = 1
+		for epoch := range uint64(4) {
+			d.sendLease(now, leaseRequest(epoch+1, 1, rule, wish{key: "a", want: 1}))
+		}
+		d.step(now + ms)
+		for _, g := range d.takeGrants() {
+			got[g.GetEpoch()] += g.Granted[0]
+		}
+	}
+	for epoch := range uint64(4) {
+		if n := got[epoch+1]; n < rounds/10 || n > rounds/2 {
+			t.Errorf("of %d permits, checker %d had %d", rounds, epoch+1, n)
+		}
+	}
+}
+
+func TestLeasesThatAreRefused(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	rule := perSecond(start)
+	change := func(f func(m *events.LeaseRequest)) *events.LeaseRequest {
+		m := leaseRequest(1, 1, rule, wish{key: "a", want: 1})
+		m.Keys.Rules = []*events.Rule{perSecond(start)}
+		f(m)
+		return m
+	}
+	d.sendLease(start, change(func(*events.LeaseRequest) {}))
+	if s := d.worker.Stats(); s.LeasesDropped != 1 {
+		t.Errorf("before the store is there: %+v", s)
+	}
+	d.step(start)
+	for _, test := range []struct {
+		m    *events.LeaseRequest
+		want string
+	}{
+		{change(func(m *events.LeaseRequest) { m.Keys.Rules[0].Limit = 0 }), `rule "per-second": permits of a limit of 0`},
+		{change(func(m *events.LeaseRequest) { m.Keys.Rules[0].Limit = events.MaxCount + 1 }), "limit 1000000000000001"},
+		{change(func(m *events.LeaseRequest) { m.Keys.Rules[0].Buckets = 7 }), "1000 ms in 7 buckets"},
+		{change(func(m *events.LeaseRequest) { m.Shards = 2 }), "a fleet of 2 shards; this one has 1"},
+		{change(func(m *events.LeaseRequest) { m.Age[0] = -6 }), "too far in the future"},
+		{change(func(m *events.LeaseRequest) { m.Keys.Rules[0].Newest = 1 << 43 }), "bucket 8796093022208"},
+		{change(func(m *events.LeaseRequest) {
+			for range events.MaxLeaseKeys {
+				m.AddKey(0, "b", 0, 0, 0)
+			}
+		}), "1001 keys"},
+		{change(func(m *events.LeaseRequest) { m.Want = nil }), "0 wanted"},
+	} {
+		d.sendLease(start, test.m)
+		got := d.takeGrants()
+		if len(got) != 1 || !strings.Contains(got[0].GetError(), test.want) || len(got[0].Granted) > 0 {
+			t.Errorf("got %v, want %q", got, test.want)
+		}
+	}
+	d.worker.Receive(start, events.KindLease, []byte{0xff}, d.replyGrant) // from nobody knows whom
+	if s := d.worker.Stats(); s.LeasesRefused != 9 || len(d.grants) != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+	if got := permits(d.lease(start, change(func(m *events.LeaseRequest) { m.Want[0], m.Age[0] = 1e15, -5 }))); got != "0:10/0 1099" {
+		t.Errorf("more than the limit, of a bucket just ahead: %q", got)
+	}
+}
+
+// A store that fails leaves requests without an answer. The checker asks again, whatever the store did.
+func TestLeasesWhenTheStoreFails(t *testing.T) {
+	store := &faulty{Store: memstore.New()}
+	d := newDesk(t, store)
+	d.step(start)
+	away := errors.New("away")
+	for i, f := range []faults{{before: away}, {after: away}} {
+		store.have(f)
+		for range 2 {
+			d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4}))
+			d.step(start + ms)
+		}
+		if len(d.grants) != 0 {
+			t.Errorf("%d answers", len(d.grants))
+		}
+		store.have(faults{})
+		if got, want := permits(d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4}))), "0:4/4 0"; got != want {
+			t.Errorf("then: %q, want %q", got, want)
+		}
+	}
+	if s := d.worker.Stats(); s.LeasesDropped != 4 || s.LeaseErrors != 4 || s.LeasesAnswered != 2 {
+		t.Errorf("stats: %+v", s)
+	}
+	for _, s := range []short{{Store: memstore.New(), keys: true}, {Store: memstore.New(), asks: true}} {
+		d := newDesk(t, s)
+		d.step(start)
+		d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
+		d.step(start + ms)
+		if got := d.worker.Stats(); got.LeaseErrors != 1 || len(d.grants) != 0 {
+			t.Errorf("a store that leaves something out: %+v", got)
+		}
+	}
+}
+
+// After a loss of data that anybody remembers, the checker or the worker, there are no permits until the
+// old ones have left the window.
+func TestLeasesAfterALoss(t *testing.T) {
+	for _, who := range []string{"checker", "worker"} {
+		store := memstore.New()
+		d := newDesk(t, store)
+		d.step(start)
+		before := d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
+		store.Lose()
+		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
+		if who == "checker" {
+			d = newDesk(t, store)
+			d.step(start)
+			ask.Generation, ask.Version = before.GetGeneration(), before.GetVersion()
+		}
+		after := d.lease(start+300*ms, ask)
+		if got := permits(after); got != "0:0/0 1699" || after.GetGeneration() <= before.GetGeneration() {
+			t.Errorf("%s: %q in generation %d after %d", who, got, after.GetGeneration(), before.GetGeneration())
+		}
+		if got := permits(d.lease(start+1998*ms, ask)); got != "-1:0/0 1" {
+			t.Errorf("%s: just before: %q", who, got)
+		}
+		if got := permits(d.lease(start+1999*ms, ask)); got != "-2:10/0 1100" {
+			t.Errorf("%s: then: %q", who, got)
+		}
+	}
+}
+
+// Lease requests do not wait for reports, and a worker that stops answers those it has.
+func TestLeasesGoPastReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, &slow{Store: memstore.New(), takes: time.Second})
+		for epoch := range uint64(3) { // more than there are hands
+			r.send(report(epoch+1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
+			time.Sleep(3 * time.Millisecond)
+		}
+		var got []uint64
+		ask := func(epoch uint64) {
+			m := leaseRequest(epoch, 1, perSecond(time.Now().UnixNano()), wish{key: "a", want: 1})
+			r.line.handle(events.KindLease, encode(t, m), func(data []byte) error {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				m, err := events.DecodeGrant(data)
+				got = append(got, m.GetEpoch())
+				return err
+			})
+		}
+		ask(1)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if len(got) != 1 || len(r.take()) != 0 {
+			t.Errorf("grants for %v while reports wait", got)
+		}
+		ask(2)
+		if err := r.end(); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(got, []uint64{1, 2}) {
+			t.Errorf("in the end, grants for %v", got)
+		}
+	})
+}
+
+func TestDivide(t *testing.T) {
+	for _, test := range []struct {
+		room  int64
+		wants []int64
+		want  []int64
+	}{
+		{0, []int64{1, 2}, []int64{0, 0}},
+		{-1, []int64{1}, []int64{0}},
+		{5, nil, []int64{}},
+		{3, []int64{1, 2}, []int64{1, 2}},
+		{2, []int64{1, 2}, []int64{1, 1}}, // 0.67, 1.33
+		{1e15, []int64{1e15, 1e15, 1e15}, []int64{333_333_333_333_334, 333_333_333_333_333, 333_333_333_333_333}},
+	} {
+		got := aggregate.Divide(test.room, test.wants)
+		if len(got) != len(test.want) || !slices.Equal(got, test.want) {
+			t.Errorf("%d among %v: got %v, want %v", test.room, test.wants, got, test.want)
+		}
+	}
+}

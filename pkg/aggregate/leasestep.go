@@ -1,0 +1,94 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// leaseHand is what one goroutine works with.
+type leaseHand struct {
+	folder   leaseFolder
+	requests []*leaseRequest
+	grant    events.Grant
+	waits    []uint64 // by key of the fold, in ms
+	counts   []int64
+}
+
+func (w *Worker) newLeaseHand() *leaseHand {
+	return &leaseHand{folder: newLeaseFolder(int64(w.o.Tolerance))}
+}
+
+// stepLeases carries out the lease requests of one shard that are due, or, to drain it, all there are. It
+// returns when something is due next, which may be never.
+func (w *Worker) stepLeases(ctx context.Context, s *shard, h *leaseHand, clock func() int64, drain bool) int64 {
+	for {
+		if due := s.leases.due(); due == never || due > clock() && !drain {
+			return due
+		}
+		h.requests = s.leases.take(h.requests[:0])
+		w.lease(ctx, s, h, clock)
+		s.leases.done(h.requests)
+		clear(h.requests)
+	}
+}
+
+// lease folds the requests in hand, has the store carry the fold out, and answers.
+func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, clock func() int64) {
+	if len(h.requests) == 0 {
+		return
+	}
+	fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
+	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
+	defer cancel()
+	leased, err := w.o.Store.Lease(ctx, fold)
+	if err == nil {
+		err = checkLeased(fold, &leased)
+	}
+	w.noteLease(s, err)
+	if err != nil {
+		w.counters.leasesDropped.Add(int64(len(h.requests)))
+		return
+	}
+	s.saw(leased.State)
+	w.counters.leaseFolds.Add(1)
+	for i := range leased.Keys {
+		w.counters.permitsGranted.Add(leased.Keys[i].New)
+		w.counters.permitsReturned.Add(leased.Keys[i].Returned)
+	}
+	h.reckonWaits(fold, &leased)
+	for _, r := range h.requests {
+		w.counters.leasesAnswered.Add(1)
+		w.sendGrant(r.reply, h.grantOf(r, &leased))
+	}
+}
+
+// checkLeased is whether a store has answered what it was asked.
+func checkLeased(fold *LeaseFold, leased *Leased) error {
+	if len(leased.Keys) != len(fold.Keys) {
+		return fmt.Errorf("the store has leases of %d keys for %d", len(leased.Keys), len(fold.Keys))
+	}
+	for i := range leased.Keys {
+		if len(leased.Keys[i].Asks) != len(fold.Keys[i].Asks) {
+			return errors.New("the store has not answered every ask")
+		}
+	}
+	return nil
+}
+
+// noteLease logs when a shard begins to refuse lease folds and when it takes them again.
+func (w *Worker) noteLease(s *shard, err error) {
+	was := s.refused.Swap(err != nil)
+	if err != nil {
+		w.counters.leaseErrors.Add(1)
+	}
+	switch {
+	case err != nil && !was:
+		w.o.Log.Warn("the store grants no permits", slog.Int("shard", int(s.number)), slog.Any("error", err))
+	case err == nil && was:
+		w.o.Log.Info("the store grants permits again", slog.Int("shard", int(s.number)))
+	}
+}
