@@ -56,7 +56,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-	if len(names) < 14 {
+	if len(names) < 17 {
 		t.Errorf("only %v", names)
 	}
 }

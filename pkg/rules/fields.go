@@ -13,7 +13,7 @@ import (
 
 var (
 	// ruleFields are the fields of a rule, in the order in which errors list them.
-	ruleFields = []string{"name", "match", "key", "on_missing", "limit", "buckets", "algorithm", "on_outage"}
+	ruleFields = []string{"name", "match", "key", "on_missing", "limit", "buckets", "algorithm", "enforcement", "on_outage"}
 	// ruleNeeds are those that it cannot be without.
 	ruleNeeds = []string{"name", "key", "limit"}
 )
@@ -84,7 +84,10 @@ func readRule(fields []field) (r Rule, err error) {
 		case "on_missing":
 			r.OnMissing, err = readWord[OnMissing](f, onMissingWords)
 		case "on_outage":
-			r.OnOutage, err = readWord[OnOutage](f, onOutageWords)
+			r.OnOutage, err = readWord[OnOutage](f, onOutageWords[Open:])
+			r.OnOutage += Open
+		case "enforcement":
+			r.Enforcement, err = readWord[Enforcement](f, enforcementWords)
 		case "limit":
 			err = readLimit(f.value, &r)
 		case "buckets":

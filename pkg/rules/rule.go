@@ -28,7 +28,10 @@ type Rule struct {
 	Limit int64
 	// Window is over how long Limit holds, and how it is cut. 0 buckets count as 1.
 	Window window.Shape
-	// OnOutage is what the rule says when offpath itself cannot know.
+	// Enforcement is how strictly Limit holds.
+	Enforcement Enforcement
+	// OnOutage is what the rule says when offpath itself cannot know. In a Set it is Open or Closed;
+	// Open together with Strict is refused.
 	OnOutage OnOutage
 }
 
@@ -41,24 +44,38 @@ const (
 	Empty                  // what is missing counts as an empty value
 )
 
+// Enforcement is how strictly a rule's limit holds.
+type Enforcement uint8
+
+const (
+	Async  Enforcement = iota // hits are counted behind, and the limit may be exceeded a little (default)
+	Strict                    // hits spend permits granted beforehand, and the limit is never exceeded
+)
+
 // OnOutage is what a rule says when offpath itself cannot know.
 type OnOutage uint8
 
 const (
-	Open   OnOutage = iota // the request may pass (default)
-	Closed                 // the request is denied
+	DefaultOnOutage OnOutage = iota // Open under Async, Closed under Strict
+	Open                            // the request may pass
+	Closed                          // the request is denied
 )
 
 // The words of YAML, by value.
 var (
 	onMissingWords = []string{Skip: "skip", Deny: "deny", Empty: "empty"}
-	onOutageWords  = []string{Open: "open", Closed: "closed"}
+	onOutageWords  = []string{DefaultOnOutage: "default", Open: "open", Closed: "closed"} // the first only here
+
+	enforcementWords = []string{Async: "async", Strict: "strict"}
 )
 
 // String is the word of YAML, or "invalid".
 func (o OnMissing) String() string { return wordOf(onMissingWords, int(o)) }
 
 // String is the word of YAML, or "invalid".
+func (e Enforcement) String() string { return wordOf(enforcementWords, int(e)) }
+
+// String is the word of YAML, or "default", or "invalid".
 func (o OnOutage) String() string { return wordOf(onOutageWords, int(o)) }
 
 func wordOf(words []string, value int) string {

@@ -106,7 +106,12 @@ func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
 		{func(r *Rule) { r.Key = []string{"u", "u"} }, `key: attribute "u" occurs twice`},
 		{func(r *Rule) { r.Key = []string{""} }, `key: attribute "": is empty`},
 		{func(r *Rule) { r.OnMissing = 3 }, "on_missing: 3 is not one of"},
-		{func(r *Rule) { r.OnOutage = 2 }, "on_outage: 2 is not one of"},
+		{func(r *Rule) { r.OnOutage = 3 }, "on_outage: 3 is not one of"},
+		{func(r *Rule) { r.Enforcement = 2 }, "enforcement: 2 is not one of"},
+		{func(r *Rule) { r.Enforcement, r.OnOutage = Strict, Open }, "on_outage: open lets requests pass"},
+		{func(r *Rule) { r.Enforcement, r.OnOutage = Strict, Closed }, ""},
+		{func(r *Rule) { r.Enforcement = Strict }, ""},
+		{func(r *Rule) { r.OnOutage = Open }, ""},
 		{func(r *Rule) { r.Limit = 0 }, "limit: 0: want 1 to"},
 		{func(r *Rule) { r.Limit = -1 }, "limit: -1: want 1 to"},
 		{func(r *Rule) { r.Limit = window.MaxCount + 1 }, "want 1 to 1000000000000000"},
@@ -152,7 +157,8 @@ func TestWords(t *testing.T) {
 		want string
 	}{
 		{Skip, "skip"}, {Deny, "deny"}, {Empty, "empty"}, {OnMissing(3), "invalid"},
-		{Open, "open"}, {Closed, "closed"}, {OnOutage(2), "invalid"},
+		{Open, "open"}, {Closed, "closed"}, {DefaultOnOutage, "default"}, {OnOutage(3), "invalid"},
+		{Async, "async"}, {Strict, "strict"}, {Enforcement(2), "invalid"},
 	} {
 		if tt.got.String() != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)

@@ -34,6 +34,12 @@ func (s *Set) add(r Rule) *fault {
 	if r.Window.Buckets == 0 {
 		r.Window.Buckets = 1
 	}
+	if r.OnOutage == DefaultOnOutage {
+		r.OnOutage = Open
+		if r.Enforcement == Strict {
+			r.OnOutage = Closed
+		}
+	}
 	if f := r.validate(); f != nil {
 		return f
 	}

@@ -39,8 +39,14 @@ func (r *Rule) validate() *fault {
 	if int(r.OnMissing) >= len(onMissingWords) {
 		return faultf("on_missing", -1, "%d is not one of skip, deny, empty", r.OnMissing)
 	}
+	if int(r.Enforcement) >= len(enforcementWords) {
+		return faultf("enforcement", -1, "%d is not one of async, strict", r.Enforcement)
+	}
 	if int(r.OnOutage) >= len(onOutageWords) {
 		return faultf("on_outage", -1, "%d is not one of open, closed", r.OnOutage)
+	}
+	if r.Enforcement == Strict && r.OnOutage == Open {
+		return faultf("on_outage", -1, "open lets requests pass without a permit, and under strict enforcement none may: want closed")
 	}
 	return r.validateLimit()
 }

@@ -180,6 +180,105 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
+// oneLease is a lease fold in which one checker, which knows of so many permits, wants more of a key.
+func oneLease(now time.Time, known, want int64) *aggregate.LeaseFold {
+	shape := window.Shape{Length: time.Hour, Buckets: 1}
+	return &aggregate.LeaseFold{
+		Now:   now.UnixNano(),
+		Rules: []aggregate.Rule{{Name: "rule", Shape: shape, Limit: 10}},
+		Keys: []aggregate.LeaseKey{{Text: "key", Asks: []aggregate.Ask{
+			{Epoch: 1, Bucket: shape.Bucket(now.UnixNano()), Known: known, Want: want},
+		}}},
+	}
+}
+
+func mustLease(t *testing.T, s *redisstore.Store, fold *aggregate.LeaseFold) aggregate.Leased {
+	t.Helper()
+	leased, err := s.Lease(within(t, 10*time.Second), fold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leased
+}
+
+// A Redis that hangs has the permits granted when it goes on, though the worker has given up long ago; who
+// asks again is told of them, and gets no others.
+func TestHangingLease(t *testing.T) {
+	r := serverstest.Redis(t)
+	s := open(t, r.URL())
+	now := time.Now()
+	mustLease(t, s, oneLease(now, 0, 1))
+	if err := r.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lease(within(t, 300*time.Millisecond), oneLease(now, 1, 4)); err == nil {
+		t.Error("Lease: no error")
+	}
+	if err := r.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustLease(t, s, oneLease(now, 1, 4)).Keys[0]; got.Asks[0].Current != 5 || got.New != 0 {
+		t.Errorf("asked again: %+v", got)
+	}
+}
+
+// A Redis that has no room refuses a lease fold as a whole, and one that has room again grants it. A
+// fold that changes nothing needs none.
+func TestLeaseOutOfMemory(t *testing.T) {
+	r := serverstest.Redis(t)
+	s := open(t, r.URL())
+	admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	defer admin.Close()
+	now := time.Now()
+	before := mustLease(t, s, oneLease(now, 0, 1))
+	if err := admin.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lease(t.Context(), oneLease(now, 1, 4)); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("Lease: %v", err)
+	}
+	if got := mustLease(t, s, oneLease(now, 0, 4)); got.State != before.State || got.Keys[0].Held[0].Count != 1 {
+		t.Errorf("without room: %+v", got)
+	}
+	if err := admin.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustLease(t, s, oneLease(now, 1, 4)); got.Keys[0].Asks[0].Current != 5 || got.State.Version != 2 {
+		t.Errorf("with room again: %+v", got)
+	}
+}
+
+// A Redis that is killed and comes back empty, while somebody remembers it, grants nothing for a window.
+func TestLeaseAfterARestart(t *testing.T) {
+	r := serverstest.Redis(t)
+	s := open(t, r.URL())
+	now := time.Now()
+	before := mustLease(t, s, oneLease(now, 0, 10))
+	if err := r.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fold := oneLease(now, 0, 10)
+	fold.Seen = before.State
+	var after aggregate.Leased
+	for range 3 { // connections of the past fail first
+		var err error
+		if after, err = s.Lease(within(t, 10*time.Second), fold); err == nil {
+			break
+		}
+	}
+	if after.Lost < before.Now || after.Keys[0].New != 0 || after.State.Generation <= before.State.Generation {
+		t.Errorf("%+v after %+v", after, before)
+	}
+	// A counter's fold keeps it in mind, and so does the next.
+	mustJoin(t, s, 1)
+	counted := oneHit(0, 1)
+	counted.Seen = after.State
+	fold.Seen = mustApply(t, s, counted).State
+	if again := mustLease(t, s, fold); again.Lost != after.Lost || again.Keys[0].New != 0 {
+		t.Errorf("%+v after %+v", again, after)
+	}
+}
+
 func TestRestartWithoutData(t *testing.T) {
 	r := serverstest.Redis(t)
 	s := open(t, r.URL())

@@ -79,6 +79,91 @@ func TestKeysAreDeclared(t *testing.T) {
 	}
 }
 
+// leaseFoldOf is a lease fold of n keys for each shape, for each of which two checkers ask.
+func leaseFoldOf(now int64, n int, shapes ...window.Shape) *aggregate.LeaseFold {
+	f := &aggregate.LeaseFold{Shard: 7, Now: now}
+	for i, shape := range shapes {
+		f.Rules = append(f.Rules, aggregate.Rule{Name: fmt.Sprint("rule {x} ", i), Shape: shape, Limit: 100})
+		for key := range n {
+			f.Keys = append(f.Keys, aggregate.LeaseKey{Rule: i, Text: strings.Repeat("}", key%80) + fmt.Sprint(key), Asks: []aggregate.Ask{
+				{Epoch: 0xabc, Bucket: shape.Bucket(now), Want: 2},
+				{Epoch: 1<<64 - 1, Bucket: shape.Bucket(now), Want: 3},
+			}})
+		}
+	}
+	return f
+}
+
+// The same for leases.
+func TestKeysOfLeasesAreDeclared(t *testing.T) {
+	r := serverstest.Redis(t)
+	admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	defer admin.Close()
+	s, err := Open(Options{URL: r.URL(), Namespace: "some.name-space"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	fold := leaseFoldOf(time.Now().UnixNano(), 100, hourly, whole, minute)
+	var c leaseCall
+	c.build(s.namespace, fold)
+	if _, err := s.Lease(t.Context(), fold); err != nil {
+		t.Fatal(err)
+	}
+	made, err := admin.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 1 + 300*3; len(made) != want || len(c.keys) != want {
+		t.Errorf("%d keys made, %d declared, want %d", len(made), len(c.keys), want)
+	}
+	slot := admin.ClusterKeySlot(t.Context(), "7").Val()
+	for _, key := range made {
+		if !slices.Contains(c.keys, key) {
+			t.Errorf("key %q is not declared", key)
+		}
+		if !strings.HasPrefix(key, "some.name-space:{7}:") || admin.ClusterKeySlot(t.Context(), key).Val() != slot {
+			t.Errorf("key %q is in another slot", key)
+		}
+	}
+}
+
+// What has expired is dropped from a key's list while the key is in use, and nothing of a checker that is
+// gone stays.
+func TestLeasesDoNotGrow(t *testing.T) {
+	r := serverstest.Redis(t)
+	admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	defer admin.Close()
+	s, err := Open(Options{URL: r.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	shape := window.Shape{Length: time.Second, Buckets: 2}
+	begin := time.Now().Add(-time.Hour).UnixNano() // of which nothing expires by the server's clock
+	for i := range 200 {
+		now := begin + int64(i)*int64(shape.BucketSize())
+		fold := &aggregate.LeaseFold{Now: now, Rules: []aggregate.Rule{{Name: "rule", Shape: shape, Limit: 10}}}
+		ask := aggregate.Ask{Epoch: 1, Bucket: shape.Bucket(now), Want: 3}
+		fold.Keys = []aggregate.LeaseKey{{Text: "key", Asks: []aggregate.Ask{ask}}}
+		leased, err := s.Lease(t.Context(), fold)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(leased.Keys[0].Held); n > 7 {
+			t.Fatalf("%d buckets after %d, of which 3 are live and 4 more kept", n, i)
+		}
+	}
+	for _, key := range admin.Keys(t.Context(), "*:[hg]:*").Val() {
+		if n := admin.StrLen(t.Context(), key).Val(); n > 100 {
+			t.Errorf("%s has %d bytes", key, n)
+		}
+		if ttl := admin.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > 4*time.Second {
+			t.Errorf("%s lives %v", key, ttl)
+		}
+	}
+}
+
 // Groups stay packed, also with keys of every length.
 func TestGroupsStayPacked(t *testing.T) {
 	r := serverstest.Redis(t)
