@@ -142,6 +142,26 @@ func TestLeasesAreGathered(t *testing.T) {
 	}
 }
 
+// A wait is rounded up: after it, there is a permit.
+func TestWaitsAreLongEnough(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	rule := perSecond(start)
+	rule.Limit = 7
+	if got := permits(d.lease(start, leaseRequest(1, 1, rule, wish{key: "a", want: 7}))); got != "0:7/7 1142" { // 1141.86
+		t.Errorf("got %q", got)
+	}
+	for _, step := range []struct {
+		after int64
+		want  string
+	}{{1142, "-1:0/7 1"}, {1143, "-1:1/7 143"}} {
+		m := leaseRequest(1, 2, rule, wish{key: "a", known: 7, want: 7})
+		if got := permits(d.lease(start+(step.after-1)*ms, m)); got != step.want {
+			t.Errorf("after %d ms: got %q, want %q", step.after, got, step.want)
+		}
+	}
+}
+
 // Where there is one permit for four, it is not always the same checker's.
 func TestNobodyIsAlwaysFirst(t *testing.T) {
 	d := newDesk(t, memstore.New())

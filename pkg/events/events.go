@@ -27,11 +27,12 @@ const (
 	MaxKeys = 1 << 16
 	// MaxCells is the largest number of cells (key and bucket) in one message.
 	MaxCells = 1 << 21
-	// MaxLeaseKeys is the largest number of keys in one lease request, and MaxReturns the largest
-	// number of buckets in it of which permits are given back: a request is one call of the store,
-	// which others wait for.
-	MaxLeaseKeys = 1000
-	MaxReturns   = 1 << 14
+	// MaxLeaseKeys is the largest number of keys in one lease request, MaxLeaseBuckets the largest number
+	// of buckets that their windows can touch together, and MaxReturns that of buckets of which permits
+	// are given back. A request is one call of the store, which others wait for.
+	MaxLeaseKeys    = 1000
+	MaxLeaseBuckets = 1 << 14
+	MaxReturns      = 1 << 14
 	// MaxKeyLength is the longest key, in bytes.
 	MaxKeyLength = 1024
 	// MaxRuleName is the longest name of a rule, in bytes.

@@ -731,8 +731,8 @@ type LeaseRequest struct {
 	// The highest state of the shard that this checker has seen.
 	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	Version    uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
-	// The keys, each once, at most 1,000. A cell is a bucket of which permits are given back; its value
-	// is how many of that bucket's in all.
+	// The keys, each once, at most 1,000, with windows of at most 16,384 buckets together. A cell is a
+	// bucket of which permits are given back; its value is how many of that bucket's in all.
 	Keys *Table `protobuf:"bytes,7,opt,name=keys,proto3" json:"keys,omitempty"`
 	// By key, the bucket that the request speaks of: the rule's newest bucket minus it.
 	Age []int64 `protobuf:"zigzag64,8,rep,packed,name=age,proto3" json:"age,omitempty"`

@@ -150,6 +150,12 @@ func TestMalformed(t *testing.T) {
 				m.AddKey(0, "", 0, 0, 0)
 			}
 		}),
+		"lease, many buckets": lease(func(m *LeaseRequest) {
+			m.Keys.Rules[0].Buckets = 1000
+			for range 15 {
+				m.AddKey(0, "", 0, 0, 0)
+			}
+		}),
 		"lease, many returns": lease(func(m *LeaseRequest) {
 			for range MaxReturns - 2 {
 				m.AddReturn(0, 0)

@@ -35,6 +35,13 @@ func (m *LeaseRequest) checkColumns() error {
 	if keys > MaxLeaseKeys || len(m.Keys.Age) > MaxReturns {
 		return malformed("%d keys, %d returns: want at most %d and %d", keys, len(m.Keys.Age), MaxLeaseKeys, MaxReturns)
 	}
+	buckets := 0
+	for _, rule := range m.Keys.KeyRule {
+		buckets += int(m.Keys.Rules[rule].Buckets) + 1
+	}
+	if buckets > MaxLeaseBuckets {
+		return malformed("windows of %d buckets: want at most %d", buckets, MaxLeaseBuckets)
+	}
 	if len(m.Age) != keys || len(m.Known) != keys || len(m.Want) != keys {
 		return malformed("%d keys, %d ages, %d known, %d wanted", keys, len(m.Age), len(m.Known), len(m.Want))
 	}

@@ -201,6 +201,20 @@ func mustLease(t *testing.T, s *redisstore.Store, fold *aggregate.LeaseFold) agg
 	return leased
 }
 
+// Permits are of the bucket by the earlier of two clocks: what has melted has done so by both.
+func TestPermitsByTheEarlierClock(t *testing.T) {
+	s := open(t, serverstest.Redis(t).URL())
+	before := time.Now().Truncate(time.Millisecond)
+	for _, ahead := range []time.Duration{0, 5 * time.Hour, -5 * time.Hour} {
+		fold := oneLease(before.Add(ahead), 0, 1)
+		got := mustLease(t, s, fold)
+		latest := min(time.Now().UnixNano(), fold.Now)
+		if got.Now > latest || got.Now < min(before.UnixNano(), fold.Now) || got.Keys[0].Bucket != fold.Rules[0].Shape.Bucket(got.Now) {
+			t.Errorf("%v ahead: %+v", ahead, got)
+		}
+	}
+}
+
 // A Redis that hangs has the permits granted when it goes on, though the worker has given up long ago; who
 // asks again is told of them, and gets no others.
 func TestHangingLease(t *testing.T) {

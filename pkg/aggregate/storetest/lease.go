@@ -250,6 +250,7 @@ func testLeaseShares(b *bench) {
 		{1, []int64{1, 1, 1, 1, 1}, []int64{1, 0, 0, 0, 0}},
 		{2, []int64{1, 2, 1, 2}, []int64{0, 1, 0, 1}},
 		{100, []int64{100, 1}, []int64{99, 1}},
+		{10, []int64{1000, 1}, []int64{9, 1}}, // 9.1, 0.9
 	} {
 		for name, shape := range leaseShapes {
 			d := b.leases(t.limit)

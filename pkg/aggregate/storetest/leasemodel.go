@@ -71,7 +71,7 @@ func (m *leases) lease(f *aggregate.LeaseFold, now int64) []aggregate.LeasedKey 
 			have := m.granted[at(a, done.Bucket)]
 			knows := a.Bucket == done.Bucket && have == a.Known || a.Bucket != done.Bucket && have == 0
 			if knows && !m.quiet(f.Shard, r.Shape, now) {
-				wants[j] = min(a.Want, r.Limit)
+				wants[j] = min(a.Want, r.Limit, window.MaxCount-have)
 			}
 		}
 		held := m.held(counter{f.Shard, r.Name, r.Shape, k.Text, 0})

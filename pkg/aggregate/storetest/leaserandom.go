@@ -173,11 +173,16 @@ func testLeaseLarge(b *bench) {
 		b.now = shape.Bucket(b.now)*size + size/3/int64(time.Millisecond)*int64(time.Millisecond)
 		b.wantGranted(name, b.leases(limit).want(name, shape, "a", 1, 0, 999_999_999_999_937), 999_999_999_999_937)
 		b.wantGranted(name, b.leases(limit).want(name, shape, "a", 2, 0, limit), 63)
-		for range 4 {
+		for range 16 { // into the next buckets
 			b.now += size / 7 / int64(time.Millisecond) * int64(time.Millisecond)
 			b.lease(b.leases(limit).want(name, shape, "a", 1, b.model.known(name, shape, "a", 1, b.now), limit))
 		}
-		// Shares of what two large wishes leave may be rounded; they are never more than there is.
+		// Permits that were granted and returned again and again do not add up to more than a count may be.
+		b.wantGranted(name, b.leases(limit).want(name, shape, "again", 1, 0, limit), limit)
+		back := aggregate.Ask{Epoch: 1, Bucket: shape.Bucket(b.now), Known: limit, Want: limit}
+		back.Returns = []aggregate.Cell{{Bucket: back.Bucket, Count: limit}}
+		b.wantGranted(name, b.leases(limit).ask(name, shape, "again", back), limit)
+		// Shares of what several large wishes leave may be rounded; they are never more than there is.
 		d := b.leases(limit)
 		for epoch := range uint64(7) {
 			d.want(name, shape, "several", epoch+1, 0, limit/3)

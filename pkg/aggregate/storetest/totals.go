@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"strings"
@@ -81,6 +82,8 @@ func oddTexts() []string {
 		"meta", "ledger", "\r\n", "a\r\n$3\r\nfoo\r\n",
 		strings.Repeat("y", 63), strings.Repeat("y", 64), strings.Repeat("y", 65), long, long + "1", long + "2", long + strings.Repeat("z", 24),
 	}
+	sum := sha256.Sum256([]byte(long)) // which may stand for it
+	texts = append(texts, string(sum[:]), string(sum[:16]))
 	for length := range 70 {
 		texts = append(texts, strings.Repeat("\x80", length+1))
 	}

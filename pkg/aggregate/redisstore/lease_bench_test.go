@@ -1,0 +1,65 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// BenchmarkLease is one worker's calls, one after the other, each with a grant of one permit to one
+// checker for every key: permits per second, and what each took of Redis' CPU and of ours.
+func BenchmarkLease(b *testing.B) {
+	for _, bm := range []struct {
+		keys, buckets int
+	}{{1, 1}, {10, 1}, {1000, 1}, {1, 60}, {1000, 60}} {
+		b.Run(fmt.Sprintf("keys=%d/buckets=%d", bm.keys, bm.buckets), func(b *testing.B) {
+			r := serverstest.Redis(b)
+			admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
+			defer admin.Close()
+			s := open(b, r.URL())
+			shape := window.Shape{Length: 60 * time.Hour, Buckets: bm.buckets}
+			begin := time.Now().Add(-200 * time.Hour).UnixNano()
+			fold := &aggregate.LeaseFold{Rules: []aggregate.Rule{{Name: "rule", Shape: shape, Limit: 1e15}}}
+			for i := range bm.keys {
+				fold.Keys = append(fold.Keys, aggregate.LeaseKey{Text: fmt.Sprintf("user:%06d", i), Asks: make([]aggregate.Ask, 1)})
+			}
+			// lease asks for one more permit of each key, of which so many are known.
+			lease := func(now, known int64) {
+				fold.Now = now
+				for i := range fold.Keys {
+					fold.Keys[i].Asks[0] = aggregate.Ask{Epoch: 1, Bucket: shape.Bucket(now), Known: known, Want: 1}
+				}
+				leased, err := s.Lease(b.Context(), fold)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if got := leased.Keys[0].New; got != 1 {
+					b.Fatalf("%d permits granted", got)
+				}
+			}
+			for bucket := range bm.buckets { // as it is in the middle of traffic
+				lease(begin+int64(bucket)*int64(shape.BucketSize()), 0)
+			}
+			now := begin + int64(bm.buckets)*int64(shape.BucketSize())
+			var used busyTime
+			b.ReportAllocs()
+			used.add(b, admin, -1)
+			known := int64(0)
+			for b.Loop() {
+				lease(now, known)
+				known++
+			}
+			used.add(b, admin, 1)
+			permits := float64(b.N * bm.keys)
+			b.ReportMetric(permits/b.Elapsed().Seconds(), "permits/s")
+			b.ReportMetric(float64(used.redis)/permits, "redis-ns/permit")
+			b.ReportMetric(float64(used.own)/permits, "own-ns/permit")
+		})
+	}
+}
