@@ -55,7 +55,8 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := l.Cost().Add(s.Cost()).Sub(Cost{Reports: 1})
-	if want := (Cost{Reports: 2, ReportBytes: 30, Leases: 2, LeaseBytes: 14, HeardBytes: 10, StoreCommands: 3, StoreJoins: 2}); got != want {
+	want := Cost{Reports: 2, ReportBytes: 30, Leases: 2, LeaseBytes: 14, HeardBytes: 10, StoreCommands: 3, StoreJoins: 2}
+	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

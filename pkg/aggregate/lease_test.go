@@ -249,7 +249,8 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 			t.Errorf("%d answers", len(d.grants))
 		}
 		store.have(faults{})
-		if got, want := permits(d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4}))), "0:4/4 0"; got != want {
+		again := leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4})
+		if got, want := permits(d.lease(start, again)), "0:4/4 0"; got != want {
 			t.Errorf("then: %q, want %q", got, want)
 		}
 	}

@@ -84,10 +84,12 @@ func (b *bench) leaseOf(store aggregate.Store, d *leaseDraft) aggregate.Leased {
 		}
 		b.checkHeld(d, i, &k, got.Now)
 	}
-	if want := (aggregate.State{Generation: was.Generation, Version: was.Version + 1}); changed && was.Generation > 0 && got.State != want {
-		b.Fatalf("state %v after %v, want %v", got.State, was, want)
-	} else if !changed && was.Generation > 0 && got.State != was {
-		b.Fatalf("nothing changed, but the state: %v after %v", got.State, was)
+	next := was
+	if changed {
+		next.Version++
+	}
+	if was.Generation > 0 && got.State != next {
+		b.Fatalf("state %v after %v, want %v", got.State, was, next)
 	}
 	b.model.state[d.Shard] = got.State
 	if d.Shard == 0 {

@@ -74,7 +74,9 @@ func testLeaseRandom(b *bench) {
 }
 
 // round is one fold of random checkers.
-func (b *bench) round(store aggregate.Store, d *leaseDraft, name string, shape window.Shape, holders map[uint64]*holder, random *rand.Rand) {
+func (b *bench) round(
+	store aggregate.Store, d *leaseDraft, name string, shape window.Shape, holders map[uint64]*holder, random *rand.Rand,
+) {
 	b.Helper()
 	for _, key := range []string{"a", "b"} {
 		for epoch := range uint64(6) {
