@@ -92,6 +92,8 @@ type Fold struct {
 	Shard uint32
 	// Now is the fleet's time, by which the buckets below were judged.
 	Now int64
+	// Made is when the newest of the reports was made, by the fleet's time; 0 if none says so.
+	Made int64
 	// Seen is the latest state of the shard that anybody involved has seen. A store that is behind it
 	// has lost data, and starts a new generation.
 	Seen State
@@ -119,6 +121,8 @@ type Rule struct {
 	// Limit and Revision are the latest that the fold's reports know.
 	Limit    int64
 	Revision uint64
+	// Denied says that these are the rule's denied hits: other counters, in no ledger.
+	Denied bool
 }
 
 // Tally is how many hits went where, see [RuleLedger].

@@ -18,10 +18,9 @@ const (
 // alarms holds the totals of one shard's keys near their limit, until the next alarm. However often
 // a key is reported meanwhile, only its latest totals are told.
 type alarms struct {
-	every int64 // the least time between two alarms, in ns
-
 	mu      sync.Mutex
 	state   State
+	made    int64 // when the newest report in the totals was made, by the fleet's time
 	rules   []Rule
 	ruleAt  map[ruleID]int
 	keys    []alarmed // in the order they came, so that the same run gives the same messages
@@ -40,8 +39,8 @@ type alarmed struct {
 	totals  []Cell
 }
 
-func newAlarms(every int64) *alarms {
-	return &alarms{every: every, ruleAt: make(map[ruleID]int), keyAt: make(map[alarmID]int)}
+func newAlarms() *alarms {
+	return &alarms{ruleAt: make(map[ruleID]int), keyAt: make(map[alarmID]int)}
 }
 
 // note keeps the totals of those keys of an applied fold that have reached half of their limit.
@@ -56,6 +55,7 @@ func (a *alarms) note(fold *Fold, applied *Applied, counts []int64) []int64 {
 		a.state = applied.State
 	}
 	a.state.Version = max(a.state.Version, applied.State.Version)
+	a.made = max(a.made, fold.Made)
 	for i := range fold.Keys {
 		key := &fold.Keys[i]
 		var near bool
@@ -92,7 +92,7 @@ func isNear(r *Rule, totals []Cell, now int64, counts []int64) (bool, []int64) {
 }
 
 func (a *alarms) put(r *Rule, text string, version uint64, totals []Cell) {
-	id := ruleID{r.Name, r.Shape}
+	id := ruleID{r.Name, r.Shape, r.Denied}
 	rule, ok := a.ruleAt[id]
 	if !ok {
 		rule = len(a.rules)
@@ -137,14 +137,14 @@ func (a *alarms) hurry() {
 }
 
 // take returns the messages that are due at own time now, and forgets what is in them; fleet is the
-// fleet's time.
-func (a *alarms) take(shard uint32, now, fleet int64) (messages [][]byte, keys int, err error) {
+// fleet's time. The next ones are due after so long.
+func (a *alarms) take(shard uint32, now, fleet, every int64) (messages [][]byte, keys int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.keys) == 0 || now < a.nextDue {
 		return nil, 0, nil
 	}
-	a.nextDue = now + a.every
+	a.nextDue = now + every
 	defer a.clear()
 	for rest := a.keys; len(rest) > 0; {
 		var message *events.Alarm
@@ -183,5 +183,5 @@ func (a *alarms) message(shard uint32, keys []alarmed, fleet int64) (*events.Ala
 }
 
 func (a *alarms) envelope(shard uint32, t *events.Table) *events.Alarm {
-	return &events.Alarm{Shard: shard, Generation: a.state.Generation, Version: a.state.Version, Totals: t}
+	return &events.Alarm{Shard: shard, Generation: a.state.Generation, Version: a.state.Version, Totals: t, Made: a.made}
 }

@@ -67,13 +67,32 @@ func TestAlarmsFromHalfOfTheLimit(t *testing.T) {
 	}
 }
 
-// However often a key is reported, it is in at most one alarm every 20 ms, and the last total is told.
+// However often a key is reported, alarms of it come at a bounded rate, and the last total is told.
 func TestAlarmsAreRare(t *testing.T) {
-	d := newDesk(t, memstore.New())
+	for _, tt := range []struct {
+		set         time.Duration
+		checkers    int
+		every, told int64 // ms
+	}{
+		{set: 20 * time.Millisecond, checkers: 1, every: 20, told: 10},
+		{checkers: 1, every: 4, told: 50},
+		{checkers: 400, every: 4, told: 50},
+		{checkers: 1000, every: 10, told: 20},
+	} {
+		d := newDesk(t, memstore.New(), func(o *aggregate.Options) { o.AlarmEvery = tt.set })
+		d.step(start)
+		for i := range tt.checkers {
+			d.worker.Receive(start, events.KindHello, hello(t, uint64(i)+1, 0), nil)
+		}
+		tellOften(t, d, tt.every, tt.told)
+	}
+}
+
+// tellOften reports a key every ms for 200 ms, and expects so many alarms of it.
+func tellOften(t *testing.T, d *desk, every, want int64) {
 	now := start
-	d.step(now)
 	const millis = 200
-	told := 0
+	told := int64(0)
 	for i := range int64(millis) {
 		now = start + i*ms
 		d.send(now, report(1, uint64(i)+1, perMinute(start), own{"a", 0, 10}))
@@ -81,10 +100,10 @@ func TestAlarmsAreRare(t *testing.T) {
 		for next <= now+ms {
 			next = d.step(now + ms)
 		}
-		told += len(d.alarms())
+		told += int64(len(d.alarms()))
 	}
-	if told < millis/20-1 || told > millis/20+1 {
-		t.Errorf("%d alarms in %d ms", told, millis)
+	if told < want-2 || told > want+1 { // the first is gathered, and an alarm comes with a fold, every 2 ms
+		t.Errorf("%d alarms in %d ms, at one in %d", told, millis, every)
 	}
 	for range 5 {
 		now = d.step(now)
@@ -159,7 +178,7 @@ func TestAlarmsGoByTheLatestLimit(t *testing.T) {
 // What was to be told of an older generation is told to nobody.
 func TestAlarmsOfALostGeneration(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
+	d := newDesk(t, store, func(o *aggregate.Options) { o.AlarmEvery = 20 * time.Millisecond })
 	d.step(start)
 	d.exchange(start, report(1, 1, perMinute(start), own{"old", 0, 90}))
 	d.alarms()
@@ -209,4 +228,50 @@ func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
 			t.Errorf("%d alarms, the last: %s", n, alarmText(r.line.alarms[n-1]))
 		}
 	})
+}
+
+// What was denied is counted apart and told along with what was admitted, but is nobody's to account for.
+func TestDeniedHits(t *testing.T) {
+	store := memstore.New()
+	d := newDesk(t, store)
+	d.step(start)
+	admitted, denied := perMinute(start), perMinute(start)
+	denied.Denied = true
+	m := report(1, 1, admitted, own{"a", 0, 90})
+	m.Hits.Rules = append(m.Hits.Rules, denied)
+	m.Hits.AddKey(1, "a")
+	m.Hits.AddCell(0, 7000)
+	m.Late = []uint64{0, 5}
+	m.Made = start - ms
+	if got := totals(d.exchange(start, m)); got != "0:90 | 0:7000" {
+		t.Errorf("answer: %s", got)
+	}
+	if got, want := ledger(t, store)["per-minute"], (aggregate.RuleLedger{Counted: 90}); got != want {
+		t.Errorf("ledger: %+v, want %+v", got, want)
+	}
+	if len(d.bus.alarms) != 1 {
+		t.Fatalf("%d alarms", len(d.bus.alarms))
+	}
+	alarm := d.bus.alarms[0]
+	if rules := alarm.GetTotals().GetRules(); len(rules) != 2 || rules[0].GetDenied() || !rules[1].GetDenied() {
+		t.Errorf("rules of the alarm: %v", rules)
+	}
+	if got := alarmText(alarm); got != "per-minute a 0:90, per-minute a 0:7000" {
+		t.Errorf("alarm: %s", got)
+	}
+	if alarm.GetMade() != start-ms {
+		t.Errorf("the alarm's newest report was made at %d, want %d", alarm.GetMade(), start-ms)
+	}
+}
+
+// A report that says it was made in the future does not make an alarm say so.
+func TestAlarmsAreNotOfTheFuture(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	m := report(1, 1, perMinute(start), own{"a", 0, 90})
+	m.Made = start + second
+	d.exchange(start, m)
+	if alarms := d.bus.alarms; len(alarms) != 1 || alarms[0].GetMade() > start+2*ms {
+		t.Errorf("alarms: %v", alarms)
+	}
 }

@@ -13,15 +13,16 @@ type folder struct {
 	seed      maphash.Seed
 	tolerance int64 // how far in the future a bucket may start, in ns
 
-	fold   Fold
-	marked []int // by mark of the fold, the index of its request
-	rules  map[ruleID]int32
-	hashes []uint64 // by key of the fold
-	table  []int32  // open addressing: hash to key of the fold, plus 1
-	hits   []hit
-	ends   []int32 // by key of the fold, where its cells end
-	cells  []Cell
-	keys   []int32 // what the requests' keys are slices of
+	fold     Fold
+	marked   []int // by mark of the fold, the index of its request
+	unbooked Tally // of denied hits; nobody reads it
+	rules    map[ruleID]int32
+	hashes   []uint64 // by key of the fold
+	table    []int32  // open addressing: hash to key of the fold, plus 1
+	hits     []hit
+	ends     []int32 // by key of the fold, where its cells end
+	cells    []Cell
+	keys     []int32 // what the requests' keys are slices of
 }
 
 // hit is one cell of a report that goes to a count.
@@ -59,6 +60,7 @@ func (f *folder) make(shard uint32, requests []*request, seen State, now int64) 
 	horizon := horizonOf(seen, now)
 	for i, r := range requests {
 		m := r.report
+		f.fold.Made = max(f.fold.Made, min(m.GetMade(), now))
 		f.fold.Seen = later(f.fold.Seen, State{m.GetGeneration(), m.GetVersion()}, horizon)
 		if !r.repeated {
 			f.fold.Marks = append(f.fold.Marks, Mark{m.GetEpoch(), m.GetSequence()})
@@ -95,19 +97,20 @@ func (f *folder) reset(shard uint32, seen State, now int64, requests []*request)
 func (f *folder) addRules(r *request) {
 	r.rules = r.rules[:0]
 	for i, wire := range r.report.GetHits().GetRules() {
-		id := ruleID{wire.GetName(), shapeOf(wire)}
+		id := ruleID{wire.GetName(), shapeOf(wire), wire.GetDenied()}
 		limit, revision := int64(wire.GetLimit()), wire.GetRevision()
 		rule, ok := f.rules[id]
 		if !ok {
 			rule = int32(len(f.fold.Rules))
 			f.rules[id] = rule
-			f.fold.Rules = append(f.fold.Rules, Rule{Name: id.name, Shape: id.shape, Limit: limit, Revision: revision})
+			f.fold.Rules = append(f.fold.Rules, Rule{Name: id.name, Shape: id.shape, Limit: limit, Revision: revision, Denied: id.denied})
 			f.fold.Ledger = append(f.fold.Ledger, Tally{})
 		}
 		f.fold.Rules[rule].learn(limit, revision)
 		r.rules = append(r.rules, rule)
 		if late := r.report.GetLate(); i < len(late) && !r.repeated {
-			f.fold.Ledger[rule].Late = Sum(f.fold.Ledger[rule].Late, int64(late[i]))
+			t := f.tally(rule)
+			t.Late = Sum(t.Late, int64(late[i]))
 		}
 	}
 }
@@ -156,7 +159,7 @@ func (f *folder) spanOf(rule int32, newest, now int64) span {
 // addCell adds n hits of a bucket to where they belong. A repeated report's were added before; its
 // buckets are still asked for.
 func (f *folder) addCell(key int32, at *span, bucket, n int64, repeated bool) {
-	ledger := &f.fold.Ledger[at.rule]
+	ledger := f.tally(at.rule)
 	switch {
 	case bucket >= at.first && bucket <= at.last:
 		if repeated {
@@ -170,6 +173,14 @@ func (f *folder) addCell(key int32, at *span, bucket, n int64, repeated bool) {
 	default:
 		ledger.Refused = Sum(ledger.Refused, n)
 	}
+}
+
+// tally is where hits of a rule are put down: nowhere if they were denied.
+func (f *folder) tally(rule int32) *Tally {
+	if f.fold.Rules[rule].Denied {
+		return &f.unbooked
+	}
+	return &f.fold.Ledger[rule]
 }
 
 // find returns the index of a key in the fold; a new key gets the next one.

@@ -71,7 +71,7 @@ func mix(epoch uint64, now int64) uint64 {
 // addRules appends to dst the indices of a request's rules among the fold's.
 func (f *leaseFolder) addRules(dst []int, rules []*events.Rule) []int {
 	for _, wire := range rules {
-		id := ruleID{wire.GetName(), shapeOf(wire)}
+		id := ruleID{name: wire.GetName(), shape: shapeOf(wire)}
 		limit, revision := int64(wire.GetLimit()), wire.GetRevision()
 		rule, ok := f.rules[id]
 		if !ok {

@@ -28,8 +28,9 @@ type Options struct {
 	// long; default 2000. Keys of more than two live buckets count for more than one. A single larger
 	// report is folded alone.
 	FoldKeys int
-	// AlarmEvery is the least time between two alarms of one shard; default 20 ms. With it comes the
-	// rate at which checkers are told of any one key near its limit.
+	// AlarmEvery is the least time between two alarms of one shard, and so of two words to all checkers
+	// about any one key near its limit. Default 4 ms, or 10 µs for each live checker if that is more:
+	// every one of them hears it, and so a worker has NATS carry 100,000 alarms a second at the most.
 	AlarmEvery time.Duration
 	// Tolerance is how far ahead of the fleet's time a bucket may start; hits of later ones are
 	// refused, and so are lease requests that speak of them. Default 5 s.
@@ -76,7 +77,6 @@ func (o Options) withDefaults() (Options, error) {
 		Gather:       2 * time.Millisecond,
 		GatherLeases: time.Millisecond,
 		FoldKeys:     2000,
-		AlarmEvery:   20 * time.Millisecond,
 		Tolerance:    5 * time.Second,
 		Timeout:      3 * time.Second,
 		Forget:       15 * time.Second,
@@ -85,7 +85,6 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.Gather, defaults.Gather)
 	orDefault(&o.GatherLeases, defaults.GatherLeases)
 	orDefault(&o.FoldKeys, defaults.FoldKeys)
-	orDefault(&o.AlarmEvery, defaults.AlarmEvery)
 	orDefault(&o.Tolerance, defaults.Tolerance)
 	orDefault(&o.Timeout, defaults.Timeout)
 	orDefault(&o.Forget, defaults.Forget)

@@ -9,8 +9,9 @@ import (
 
 // ruleID is what tells counters of one rule from another's.
 type ruleID struct {
-	name  string
-	shape window.Shape
+	name   string
+	shape  window.Shape
+	denied bool
 }
 
 // shapeOf is the shape of a rule that was decoded without an error, which makes it a valid one.
@@ -36,6 +37,7 @@ func wireRule(r *Rule, newest int64) *events.Rule {
 		Algorithm: algorithm,
 		Limit:     events.Count(r.Limit),
 		Newest:    newest,
+		Denied:    r.Denied,
 	}
 }
 

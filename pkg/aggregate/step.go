@@ -137,7 +137,7 @@ func (w *Worker) sendAlarms(s *shard, now int64, drain bool) {
 	if drain {
 		s.alarms.hurry()
 	}
-	messages, keys, err := s.alarms.take(s.number, now, w.clock.fleet(now))
+	messages, keys, err := s.alarms.take(s.number, now, w.clock.fleet(now), w.alarmEvery(now))
 	for _, m := range messages {
 		if err = w.o.Bus.Alarm(s.number, m); err != nil {
 			break

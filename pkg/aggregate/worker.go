@@ -136,9 +136,24 @@ func (w *Worker) divide(shards int) {
 			number: uint32(i),
 			gather: newGather[*request](int64(w.o.Gather), w.o.FoldKeys),
 			leases: newGather[*leaseRequest](int64(w.o.GatherLeases), min(w.o.FoldKeys, maxLeaseFold)),
-			alarms: newAlarms(int64(w.o.AlarmEvery)),
+			alarms: newAlarms(),
 		}
 	}
 	w.fleet.Store(&all)
 	w.o.Log.Info("joined the store", slog.Int("shards", shards))
+}
+
+const (
+	// soonestAlarm is AlarmEvery by default in a small fleet, and perChecker what each checker adds in a
+	// large one.
+	soonestAlarm = 4 * time.Millisecond
+	perChecker   = 10 * time.Microsecond
+)
+
+// alarmEvery is the least time between two alarms of a shard, in ns.
+func (w *Worker) alarmEvery(now int64) int64 {
+	if w.o.AlarmEvery > 0 {
+		return int64(w.o.AlarmEvery)
+	}
+	return int64(max(soonestAlarm, time.Duration(w.checkers.live(now))*perChecker))
 }

@@ -85,7 +85,10 @@ type Rule struct {
 	Algorithm Algorithm `protobuf:"varint,5,opt,name=algorithm,proto3,enum=offpath.v1.Algorithm" json:"algorithm,omitempty"`
 	Limit     uint64    `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The newest bucket in the message for this rule; cells name theirs by how much older they are.
-	Newest        int64 `protobuf:"varint,7,opt,name=newest,proto3" json:"newest,omitempty"`
+	Newest int64 `protobuf:"varint,7,opt,name=newest,proto3" json:"newest,omitempty"`
+	// These are the rule's denied hits, a counter beside that of its admitted ones: it limits nothing and
+	// is in no ledger, but tells everybody how many hits there are to divide the limit among.
+	Denied        bool `protobuf:"varint,8,opt,name=denied,proto3" json:"denied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -167,6 +170,13 @@ func (x *Rule) GetNewest() int64 {
 		return x.Newest
 	}
 	return 0
+}
+
+func (x *Rule) GetDenied() bool {
+	if x != nil {
+		return x.Denied
+	}
+	return false
 }
 
 // Table is a set of keys, each with one value per bucket, column by column: 1,000 keys are four
@@ -510,7 +520,9 @@ type Alarm struct {
 	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	Version    uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// A cell's value is the bucket's total.
-	Totals        *Table `protobuf:"bytes,4,opt,name=totals,proto3" json:"totals,omitempty"`
+	Totals *Table `protobuf:"bytes,4,opt,name=totals,proto3" json:"totals,omitempty"`
+	// When the newest of the reports in these totals was made; 0 if that is not known.
+	Made          int64 `protobuf:"varint,5,opt,name=made,proto3" json:"made,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,6 +583,13 @@ func (x *Alarm) GetTotals() *Table {
 		return x.Totals
 	}
 	return nil
+}
+
+func (x *Alarm) GetMade() int64 {
+	if x != nil {
+		return x.Made
+	}
+	return 0
 }
 
 // Hello is a checker's heartbeat, its question for the number of shards, and its look at the clock.
@@ -975,7 +994,7 @@ var File_pkg_events_events_proto protoreflect.FileDescriptor
 const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"\x17pkg/events/events.proto\x12\n" +
-	"offpath.v1\"\xd0\x01\n" +
+	"offpath.v1\"\xe8\x01\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1b\n" +
@@ -983,7 +1002,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\abuckets\x18\x04 \x01(\rR\abuckets\x123\n" +
 	"\talgorithm\x18\x05 \x01(\x0e2\x15.offpath.v1.AlgorithmR\talgorithm\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x04R\x05limit\x12\x16\n" +
-	"\x06newest\x18\a \x01(\x03R\x06newest\"\xc9\x01\n" +
+	"\x06newest\x18\a \x01(\x03R\x06newest\x12\x16\n" +
+	"\x06denied\x18\b \x01(\bR\x06denied\"\xc9\x01\n" +
 	"\x05Table\x12&\n" +
 	"\x05rules\x18\x01 \x03(\v2\x10.offpath.v1.RuleR\x05rules\x12\x19\n" +
 	"\bkey_text\x18\x02 \x01(\fR\akeyText\x12\x1d\n" +
@@ -1018,14 +1038,15 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\tkey_cells\x18\b \x03(\rR\bkeyCells\x12\x10\n" +
 	"\x03age\x18\t \x03(\x12R\x03age\x12\x14\n" +
 	"\x05total\x18\n" +
-	" \x03(\x04R\x05total\"\x82\x01\n" +
+	" \x03(\x04R\x05total\"\x96\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12)\n" +
-	"\x06totals\x18\x04 \x01(\v2\x11.offpath.v1.TableR\x06totals\"K\n" +
+	"\x06totals\x18\x04 \x01(\v2\x11.offpath.v1.TableR\x06totals\x12\x12\n" +
+	"\x04made\x18\x05 \x01(\x03R\x04made\"K\n" +
 	"\x05Hello\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x18\n" +

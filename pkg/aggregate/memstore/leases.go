@@ -45,7 +45,7 @@ func (s *shard) lease(fold *aggregate.LeaseFold) aggregate.Leased {
 }
 
 func (s *shard) leasesOf(r *aggregate.Rule, now int64) *leases {
-	id := ruleID{r.Name, r.Shape}
+	id := ruleID{name: r.Name, shape: r.Shape}
 	l := s.leases[id]
 	if l == nil {
 		l = &leases{shape: r.Shape}

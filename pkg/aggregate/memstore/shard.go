@@ -33,8 +33,9 @@ type mark struct {
 }
 
 type ruleID struct {
-	name  string
-	shape window.Shape
+	name   string
+	shape  window.Shape
+	denied bool
 }
 
 func newShard() *shard {
@@ -99,7 +100,7 @@ func (s *shard) advance(seen aggregate.State, now int64) {
 }
 
 func (s *shard) rule(r *aggregate.Rule, now int64) *counters {
-	id := ruleID{r.Name, r.Shape}
+	id := ruleID{r.Name, r.Shape, r.Denied}
 	c := s.rules[id]
 	if c == nil {
 		c = &counters{shape: r.Shape}

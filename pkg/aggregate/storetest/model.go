@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -26,6 +27,7 @@ type counter struct {
 	shard  uint32
 	name   string
 	shape  window.Shape
+	denied bool
 	key    string
 	bucket int64
 }
@@ -73,7 +75,7 @@ func (m *model) apply(f *aggregate.Fold) {
 func (m *model) counter(f *aggregate.Fold, key int, bucket int64) counter {
 	k := &f.Keys[key]
 	r := &f.Rules[k.Rule]
-	return counter{f.Shard, r.Name, r.Shape, k.Text, bucket}
+	return counter{f.Shard, r.Name, r.Shape, r.Denied, k.Text, bucket}
 }
 
 // totals is what the answer has to say of a key: every total that is not 0 of a bucket that is live
@@ -98,12 +100,17 @@ func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
 // draft is a fold in the making.
 type draft struct{ aggregate.Fold }
 
+// denied at the end of a name stands for a rule's denied hits.
+const denied = " (denied)"
+
 // rule returns the index of a rule in the fold.
 func (d *draft) rule(name string, shape window.Shape) int {
-	i := slices.IndexFunc(d.Rules, func(r aggregate.Rule) bool { return r.Name == name && r.Shape == shape })
+	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Revision: 1}
+	r.Name, r.Denied = strings.CutSuffix(name, denied)
+	i := slices.Index(d.Rules, r)
 	if i < 0 {
 		i = len(d.Rules)
-		d.Rules = append(d.Rules, aggregate.Rule{Name: name, Shape: shape, Limit: 100, Revision: 1})
+		d.Rules = append(d.Rules, r)
 		d.Ledger = append(d.Ledger, aggregate.Tally{})
 	}
 	return i

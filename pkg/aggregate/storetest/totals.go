@@ -55,12 +55,13 @@ func testReading(b *bench) {
 	b.checkLedger()
 }
 
-// Rules of the same name but another shape count apart, and so do rules of another name.
+// Rules of the same name but another shape count apart, and so do rules of another name, and a rule's
+// denied hits.
 func testIdentity(b *bench) {
 	for range 2 {
 		d := b.fresh()
 		n := int64(1)
-		for _, name := range []string{"a", "b", "a:", strings.Repeat("long-", 25) + "1", strings.Repeat("long-", 25) + "2"} {
+		for _, name := range []string{"a", "a" + denied, "b", "a:", strings.Repeat("long-", 25) + "1", strings.Repeat("long-", 25) + "2"} {
 			for _, shape := range []window.Shape{
 				perSecond, perMinute, fixed, inMinutes,
 				{Length: time.Minute, Buckets: 2}, {Length: time.Minute, Buckets: 60}, {Length: time.Hour, Buckets: 1},
