@@ -28,13 +28,14 @@ var allowed = []struct {
 }{
 	{"pkg/window", nil},
 	{"pkg/identity", nil},
+	{"pkg/forecast", nil},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", yaml}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 	{"pkg/events/membus", []string{"pkg/events"}},
 
-	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/rules", "pkg/events", ristretto}},
+	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/forecast", "pkg/rules", "pkg/events", ristretto}},
 
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events"}},
 	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis}},

@@ -104,12 +104,16 @@ func (m *mind) raise(p place, bucket, total int64, own history) {
 	m.others[p][bucket] = max(m.others[p][bucket], total-own[bucket])
 }
 
-// each walks the keys of a table.
+// each walks the keys of a table; those of denied hits are places of their own.
 func each(t *events.Table, f func(p place, newest int64, age []int64, value []uint64)) {
 	text, cell := t.KeyText, 0
 	for i, n := range t.KeyLength {
 		rule, cells := t.Rules[t.KeyRule[i]], int(t.KeyCells[i])
-		f(place{rule.Name, string(text[:n])}, rule.Newest, t.Age[cell:cell+cells], t.Value[cell:cell+cells])
+		p := place{rule.Name, string(text[:n])}
+		if rule.Denied {
+			p.rule += " denied"
+		}
+		f(p, rule.Newest, t.Age[cell:cell+cells], t.Value[cell:cell+cells])
 		text, cell = text[n:], cell+cells
 	}
 }

@@ -39,6 +39,7 @@ type cell struct {
 	generation uint8         // which of the shard's generations the base is of
 	state      uint8         // see the state constants
 	stripe     uint8         // which dirty stack and counters it uses; never changes
+	ahead      *ahead        // nil unless the key is near its limit
 	wide       *[]int64      // totals, newest first, then pending, where inline is too short
 	inline     [4]int64
 }
@@ -52,8 +53,9 @@ const (
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
-// operation: hits left in the lower 32 bits, hits taken in the next 31. The top bit alone stands
-// for a block: no hit passes until the time in until.
+// operation: hits left in the lower 32 bits, hits taken in the next 31. With the top bit set it is the
+// other way round: so many hits are turned away. The top bit alone stands for a block: no hit passes
+// until the time in until, however many come.
 const (
 	blocked    = uint64(1) << 63
 	oneTaken   = uint64(1) << 32
@@ -108,7 +110,8 @@ type verdict uint8
 const (
 	unknown verdict = iota // the lock is needed
 	allowed
-	denied
+	denied  // by a block
+	refused // and counted as such in the word
 )
 
 // take is the common check, of a hit of cost 1: one hit off the allowance, without the lock. left is
@@ -127,6 +130,9 @@ func (c *cell) take(now int64) (v verdict, left, until int64) {
 			return unknown, 0, 0
 		}
 		if c.allowance.CompareAndSwap(word, word+oneAllowed) {
+			if word&blocked != 0 {
+				return refused, 0, until
+			}
 			return allowed, int64(word&leftMask) - 1, until
 		}
 	}
@@ -139,14 +145,24 @@ func (c *cell) add(hits int64) {
 }
 
 // settle withdraws the allowance or block: what was left of it is not charged. The lock is held.
-func (c *cell) settle() {
+func (c *cell) settle(now int64) {
 	word := c.allowance.Swap(0)
 	if word == 0 || word == blocked {
 		return
 	}
-	left, taken := int64(word&leftMask), int64(word>>32)
-	c.add(-left)
-	c.limiter.counters[c.stripe].admit(taken, taken)
+	left, taken := int64(word&leftMask), int64(word&^blocked>>32)
+	switch {
+	case word&blocked != 0: // only cells with a forecast turn hits away so
+		c.limiter.counters[c.stripe].denied.Add(taken)
+		c.ahead.Denied(c.ahead.part, taken)
+		c.ahead.note(now, 0, taken)
+	default:
+		c.add(-left)
+		c.limiter.counters[c.stripe].admit(taken, taken)
+		if c.ahead != nil {
+			c.ahead.note(now, taken, 0)
+		}
+	}
 }
 
 // rotate makes newest the bucket of now, and returns the time that the cell's buckets are to be read
@@ -205,7 +221,7 @@ func shift(counts []int64, keep int64) {
 
 // room settles and rotates, and returns how many hits still fit. The lock is held.
 func (c *cell) room(now int64) (room, at int64) {
-	c.settle()
+	c.settle(now)
 	at = c.rotate(now)
 	return c.limiter.shape.Remaining(c.totals(), c.limiter.rule.Limit, at), at
 }
@@ -214,6 +230,11 @@ func (c *cell) room(now int64) (room, at int64) {
 func (c *cell) charge(cost int64) {
 	c.add(cost)
 	c.limiter.counters[c.stripe].admit(1, cost)
+	c.queue()
+}
+
+// queue lets the next flush see the cell. The lock is held.
+func (c *cell) queue() {
 	if !c.is(queued) {
 		c.state |= queued
 		c.limiter.checker.dirty[c.stripe].push(c)
@@ -222,13 +243,15 @@ func (c *cell) charge(cost int64) {
 
 // arm leaves an allowance of room behind. Only a queued cell may have one: the flush that takes the
 // cell off its queue settles it, so no hit can be taken that no flush will see. The lock is held.
-func (c *cell) arm(room int64) {
+func (c *cell) arm(room int64) { c.armUntil(room, c.end()) }
+
+func (c *cell) armUntil(room, until int64) {
 	if room <= 0 || !c.is(queued) {
 		return
 	}
 	room = min(room, mostLeft)
 	c.add(room)
-	c.until.Store(c.end())
+	c.until.Store(until)
 	c.allowance.Store(uint64(room))
 }
 
@@ -246,12 +269,17 @@ func (c *cell) block(at int64) {
 	c.allowance.Store(blocked)
 }
 
-// merge raises the totals to what a message says. The lock is held and the cell settled and rotated.
-func (c *cell) merge(bucket, total int64) {
+// merge raises the totals to what a message says, and returns by how much: hits of others that were not
+// known of. The lock is held and the cell settled and rotated.
+func (c *cell) merge(bucket, total int64) (news int64) {
 	i := c.newest - bucket
-	if totals := c.totals(); 0 <= i && i < int64(len(totals)) {
-		totals[i] = max(totals[i], total+c.pending()[i])
+	totals := c.totals()
+	if i < 0 || i >= int64(len(totals)) {
+		return 0
 	}
+	news = max(total+c.pending()[i]-totals[i], 0)
+	totals[i] += news
+	return news
 }
 
 // forgetBase leaves only the pending hits: the store has lost data, and its new totals replace the

@@ -55,10 +55,14 @@ type Options struct {
 	// FlushEvery is how long hits wait for their report at the most, while reports are answered.
 	// Shorter is more exact, longer is less traffic. Default 50 ms.
 	FlushEvery time.Duration
-	// FlushFloor is the least time between two flushes when something asks for one before its time:
-	// an alarm about a key with pending hits, or a lack of room. As long as FlushEvery: no flush comes
-	// early. Default 3 ms, or FlushEvery if that is less.
+	// FlushFloor is about the least time between two flushes when something asks for one before its time: a key
+	// near its limit, an alarm about a key with pending hits, or a lack of room. It is rounded up to a
+	// power of two of milliseconds, because all checkers of a fleet report such keys in the same moments; give all
+	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
 	FlushFloor time.Duration
+	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
+	// admitted and not reported yet is then let pass once more.
+	NoForecast bool
 	// HelloEvery is the time between heartbeats. Knowledge is stale after three of them without a
 	// word from any aggregator. Default 2 s.
 	HelloEvery time.Duration
@@ -93,7 +97,7 @@ func (o Options) withDefaults() Options {
 		Epoch:         NewEpoch(),
 	}
 	setDefault(&o.FlushEvery, d.FlushEvery)
-	setDefault(&o.FlushFloor, min(3*time.Millisecond, o.FlushEvery))
+	setDefault(&o.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
 	setDefault(&o.HelloEvery, d.HelloEvery)
 	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
 	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
@@ -152,6 +156,8 @@ type Checker struct {
 	dirty     [stripes]stack // cells with hits that no flush has seen yet
 	stripe    atomic.Uint32  // hands out stripes in turn
 
+	fleet  atomic.Int64 // live checkers, as the last welcome said
+	rounds rounds
 	behind behind
 	wake   chan struct{} // an early flush is wanted
 }
@@ -173,6 +179,7 @@ func New(o Options) (*Checker, error) {
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
 	c.behind.checker = c
+	c.behind.calm()
 	return c, nil
 }
 

@@ -26,8 +26,7 @@ type behind struct {
 	nextFlush int64
 	lastFlush int64
 	nextHello int64
-	heard     int64 // own time of the last word from an aggregator
-	fleetSize uint32
+	heard     int64  // own time of the last word from an aggregator
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats
 }
@@ -41,6 +40,7 @@ type shard struct {
 	version    uint64
 	state      uint8 // stands for the generation; cells compare it with theirs
 	flight     *flight
+	missed     bool    // a round came while it was not answered
 	spare      *flight // the last one, for its memory
 }
 
@@ -48,8 +48,7 @@ type shard struct {
 type flight struct {
 	report   []byte
 	sequence uint64
-	cells    []*cell   // in the order of the report's keys
-	newest   []int64   // per key, the bucket that ages count from
+	rows     []row     // in the order of the report's keys
 	hits     []ownHits // per limiter
 	born     int64     // own time
 	retryAt  int64
@@ -57,6 +56,13 @@ type flight struct {
 	refusals int
 	after    uint64 // the shard's taken, before this report
 	message  events.Report
+}
+
+// row is one key of a report. The denied hits of a cell are a row of their own, before that of the admitted ones.
+type row struct {
+	cell   *cell
+	newest int64 // the bucket that ages count from
+	denied bool
 }
 
 // ownHits are the hits of one limiter in a report.
@@ -67,8 +73,8 @@ type ownHits struct {
 
 // owed is what behind keeps of a limiter, under its lock.
 type owed struct {
-	build          uint64 // the report that index belongs to
-	index          int    // of the rule in that report
+	build          uint64 // the report that the indices belong to
+	index          [2]int // of the rule in that report, and of its denied hits; -1 if it is not there
 	queuedLate     bool   // in its shard's list of late limiters
 	answered, lost int64  // hits
 	inFlight       int64
@@ -98,6 +104,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 	if b.checker.o.Link != nil && now >= b.nextHello {
 		b.hello(now, false)
 	}
+	b.early(now)
 	if b.crowded() { // there is little room for new keys: report at once, so that some can leave
 		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.FlushFloor))
 	}
@@ -115,10 +122,12 @@ func (b *behind) nextHelloOrNever() int64 {
 	return b.nextHello
 }
 
-// hurry brings the next flush forward as far as the floor allows, and says so to Run.
+// hurry brings the next flush forward to the next tick, and says so to Run.
 func (b *behind) hurry() {
-	b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.FlushFloor))
-	b.checker.wakeUp()
+	if !b.onTimerOnly() {
+		b.flushBy(b.now, b.tick())
+		b.checker.wakeUp()
+	}
 }
 
 // Wake is sent to when the next Step should come sooner than the last one said: a check or a message
@@ -137,6 +146,10 @@ func (c *Checker) wakeUp() {
 // flush moves what is dirty into reports.
 func (b *behind) flush(now int64) {
 	b.lastFlush, b.nextFlush = now, now+int64(b.checker.o.FlushEvery)
+	if b.onTimerOnly() { // these are the rounds then
+		b.flushBy(now, b.tick())
+	}
+	inRound := b.checker.rounds.flushed(now)
 	b.collect()
 	b.collectLate()
 	fleet := b.checker.clock.fleet(now)
@@ -144,8 +157,11 @@ func (b *behind) flush(now int64) {
 		b.settleLocally(fleet)
 	}
 	for i := range b.shards {
-		if s := &b.shards[i]; s.flight == nil {
+		s := &b.shards[i]
+		if s.flight == nil {
 			b.report(uint32(i), s, now)
+		} else {
+			s.missed = s.missed || inRound
 		}
 	}
 	b.letGo(fleet)
@@ -191,7 +207,7 @@ func (b *behind) collectLate() {
 func (b *behind) settleLocally(fleet int64) {
 	for _, c := range b.homeless {
 		c.mu.Lock()
-		c.settle()
+		c.settle(fleet)
 		c.rotate(fleet)
 		clear(c.pending())
 		c.state &^= queued
@@ -210,10 +226,11 @@ func (b *behind) settleLocally(fleet int64) {
 // shard has no report in flight.
 func (b *behind) report(number uint32, s *shard, now int64) {
 	f := b.blank(s)
+	s.missed = false
 	fleet := b.checker.clock.fleet(now)
 	table := f.message.Hits
 	f.after = s.taken
-	for cells := 0; s.queue.len() > 0 && len(f.cells) < b.checker.o.ReportKeys &&
+	for cells := 0; s.queue.len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
 		len(table.KeyText) < reportText && cells < reportCells; s.taken++ {
 		c := s.queue.pop()
 		cells += c.limiter.live
@@ -250,7 +267,7 @@ func (b *behind) blank(s *shard) *flight {
 	b.build++
 	f.message.Hits.Clear()
 	f.message.Late = f.message.Late[:0]
-	f.cells, f.newest, f.hits = f.cells[:0], f.newest[:0], f.hits[:0]
+	f.rows, f.hits = f.rows[:0], f.hits[:0]
 	return f
 }
 
@@ -258,17 +275,15 @@ func (b *behind) blank(s *shard) *flight {
 func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settle()
+	c.settle(fleet)
 	c.rotate(fleet)
 	c.state &^= queued
-	if !c.hasPending() {
+	if !b.freezeDenied(f, c, fleet) && !c.hasPending() {
 		b.addAgeing(c, fleet)
 		return
 	}
 	l := c.limiter
-	rule := b.ruleIndex(f, l, fleet)
-	newest := f.message.Hits.Rules[rule].Newest
-	f.message.Hits.AddKey(uint32(rule), c.key())
+	rule, newest := b.addRow(f, c, fleet, false)
 	pending := c.pending()
 	for i, n := range pending {
 		if n > 0 {
@@ -276,22 +291,60 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 			f.hits[rule].hits += n
 			l.owed.inFlight += n
 			pending[i] = 0
+			if c.ahead != nil {
+				c.ahead.inFlight += n
+			}
 		}
 	}
 	c.state |= inFlight
 	c.touch(fleet)
-	f.cells = append(f.cells, c)
-	f.newest = append(f.newest, newest)
+}
+
+// freezeDenied moves the denied hits of a cell near its limit into the report, and asks for everybody's.
+// It returns whether there was anything to be told or asked.
+func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
+	a := c.ahead
+	if a == nil {
+		return false
+	}
+	a.Reported(fleet, b.checker.rounds.fleet(b.checker))
+	if a.denied == 0 && (a.deniedAll.total == 0 || !c.hasPending()) {
+		return false
+	}
+	_, newest := b.addRow(f, c, fleet, true)
+	if a.denied > 0 {
+		f.message.Hits.AddCell(newest-c.newest, events.Count(a.denied))
+		a.denied = 0
+	}
+	return true
+}
+
+// addRow adds a key to the report.
+func (b *behind) addRow(f *flight, c *cell, fleet int64, denied bool) (rule int, newest int64) {
+	rule = b.ruleIndex(f, c.limiter, fleet, denied)
+	newest = f.message.Hits.Rules[rule].Newest
+	f.message.Hits.AddKey(uint32(rule), c.key())
+	f.rows = append(f.rows, row{c, newest, denied})
+	return rule, newest
 }
 
 // ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
-func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64) int {
+func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, denied bool) int {
 	if l.owed.build != b.build {
-		l.owed.build, l.owed.index = b.build, len(f.hits)
-		f.hits = append(f.hits, ownHits{limiter: l})
-		f.message.Hits.Rules = append(f.message.Hits.Rules, l.wire(fleet))
+		l.owed.build, l.owed.index = b.build, [2]int{-1, -1}
 	}
-	return l.owed.index
+	index := &l.owed.index[0]
+	if denied {
+		index = &l.owed.index[1]
+	}
+	if *index < 0 {
+		*index = len(f.hits)
+		f.hits = append(f.hits, ownHits{limiter: l})
+		rule := l.wire(fleet)
+		rule.Denied = denied
+		f.message.Hits.Rules = append(f.message.Hits.Rules, rule)
+	}
+	return *index
 }
 
 // freezeLate moves the late hits that are to be reported to this shard into the report.
@@ -302,7 +355,7 @@ func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
 			b.anyLate.Store(true)
 		}
 		l.owed.queuedLate = false
-		i := b.ruleIndex(f, l, fleet)
+		i := b.ruleIndex(f, l, fleet, false)
 		for len(f.message.Late) <= i {
 			f.message.Late = append(f.message.Late, 0)
 		}
@@ -360,10 +413,10 @@ func (b *behind) repeat(now int64) {
 // giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
 func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 	b.stats.givenUp++
-	for _, c := range f.cells {
-		c.mu.Lock()
-		b.landed(c, fleet)
-		c.mu.Unlock()
+	for _, r := range f.rows {
+		r.cell.mu.Lock()
+		b.landed(r.cell, fleet)
+		r.cell.mu.Unlock()
 	}
 	b.land(s, f, func(o *owed, hits int64) { o.lost += hits })
 }
@@ -372,6 +425,9 @@ func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 // is held.
 func (b *behind) landed(c *cell, fleet int64) {
 	c.state &^= inFlight
+	if c.ahead != nil {
+		c.ahead.inFlight = 0
+	}
 	if !c.is(queued) {
 		b.addAgeing(c, fleet)
 	}
@@ -383,6 +439,6 @@ func (b *behind) land(s *shard, f *flight, putDown func(o *owed, hits int64)) {
 		h.limiter.owed.inFlight -= h.hits
 		putDown(&h.limiter.owed, h.hits)
 	}
-	clear(f.cells) // they may leave, and should not be kept by a report that is over
+	clear(f.rows) // their cells may leave, and should not be kept by a report that is over
 	s.flight, s.spare = nil, f
 }

@@ -72,9 +72,11 @@ func (c *cell) checkUnlocked(d *Decision, now int64) bool {
 		d.Allowed = true
 		// An allowance ends with its bucket; the bucket leaves the window later.
 		d.Reset = time.Duration(until-now) + l.after
-	case denied:
+	case denied, refused:
 		c.touch(now)
-		l.counters[c.stripe].denied.Add(1)
+		if v == denied {
+			l.counters[c.stripe].denied.Add(1)
+		}
 		d.RetryAfter = time.Duration(until - now)
 		d.Reset = l.reset(now)
 	default:
@@ -100,30 +102,17 @@ func (l *Limiter) checkLocked(d *Decision, c *cell, now int64, key string, cost 
 			c.mu.Unlock()
 			continue
 		}
-		room, at := c.room(now)
-		if cost <= room {
-			c.charge(cost)
-			c.arm(room - cost)
-			l.allow(d, time.Duration(c.end()-now), room-cost)
-		} else {
-			l.counters[c.stripe].denied.Add(1)
-			c.touch(now)
-			c.deny(d, now, at, cost, room)
-		}
+		c.decide(d, now, cost)
 		c.mu.Unlock()
 		return
 	}
 }
 
-// deny makes the decision for a hit that does not fit, and leaves the cell ready for the next. The
-// lock is held and the cell settled and rotated.
-func (c *cell) deny(d *Decision, now, at, cost, room int64) {
-	c.limiter.refuse(d, now, at, c.totals(), cost, room)
-	if room > 0 {
-		c.arm(room)
-	} else {
-		c.block(at)
-	}
+// decide decides for a hit. The lock is held.
+func (c *cell) decide(d *Decision, now, cost int64) {
+	q := question{limiter: c.limiter, cell: c}
+	q.decide(d, now, cost)
+	q.conclude(q.passes, cost, now)
 }
 
 // refuse makes the decision for a hit that does not fit these counts, which are to be read at time

@@ -85,14 +85,19 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	if m.Error != "" {
 		return b.refused(s, f, m.Error, now)
 	}
-	if len(m.KeyCells) != len(f.cells) {
-		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.cells))
+	if len(m.KeyCells) != len(f.rows) {
+		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
 	}
+	b.checker.rounds.answered(now - f.born)
 	b.mergeRefresh(s, f, m, b.checker.clock.fleet(now))
 	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
 	b.stats.answered++
 	b.problem = ""
-	if s.queue.len() > 0 { // these have waited for their turn since the last flush
+	switch {
+	case s.queue.len() == 0:
+	case s.missed && s.queue.len() < b.checker.o.ReportKeys: // the round has to be made up for in one
+		b.hurry()
+	default: // these have waited for their turn since the last flush
 		b.report(m.Shard, s, now)
 	}
 	return nil
@@ -114,21 +119,50 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 
 func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
 	current := b.follow(s, m.Generation, m.Version)
-	at := 0
-	for i, c := range f.cells {
-		n := int(m.KeyCells[i])
-		c.mu.Lock()
-		b.landed(c, fleet)
-		if current {
-			c.settle()
-			c.rotate(fleet)
-			c.enter(s)
-			for j := at; j < at+n; j++ {
-				c.merge(f.newest[i]-m.Age[j], int64(m.Total[j]))
-			}
+	age, value := m.Age, m.Total
+	for i, r := range f.rows {
+		n := m.KeyCells[i]
+		news := totals{r.newest, age[:n], value[:n]}
+		age, value = age[n:], value[n:]
+		r.cell.mu.Lock()
+		switch {
+		case !current:
+			b.landed(r.cell, fleet)
+		case r.denied:
+			r.cell.hearDenied(news, fleet)
+		default:
+			b.landed(r.cell, fleet)
+			b.hearTotals(r.cell, s, news, fleet, f.message.Made)
 		}
-		c.mu.Unlock()
-		at += n
+		r.cell.mu.Unlock()
+	}
+}
+
+// hearTotals takes in a key's totals. The cell's lock is held, and nothing of it is in flight, or else what is has
+// just been answered.
+func (b *behind) hearTotals(c *cell, s *shard, news totals, fleet, made int64) {
+	c.settle(fleet)
+	c.rotate(fleet)
+	c.enter(s)
+	b.merge(c, news, fleet, made)
+}
+
+// merge takes in a key's totals, for its counts and its forecast. The cell's lock is held, and it is settled
+// and rotated.
+func (b *behind) merge(c *cell, news totals, fleet, made int64) {
+	known := news.mergeInto(c)
+	room, at := c.room(fleet)
+	if c.lookAhead(at, room) != nil {
+		c.told(b, at, made, news.of(c.newest), known)
+	}
+}
+
+// hearDenied takes in how many hits of a key everybody has denied. The lock is held.
+func (c *cell) hearDenied(news totals, fleet int64) {
+	c.settle(fleet)
+	c.rotate(fleet)
+	if c.ahead != nil {
+		c.ahead.deniedAll = tally{c.newest, news.of(c.newest)}
 	}
 }
 
@@ -179,19 +213,32 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	}
 	fleet := b.checker.clock.fleet(now)
 	limiters := b.resolve(m.Totals.Rules)
-	text, cell, eager := m.Totals.KeyText, 0, false
-	for i, n := range m.Totals.KeyLength {
-		key, cells := text[:n], int(m.Totals.KeyCells[i])
-		text = text[n:]
-		rule := m.Totals.KeyRule[i]
+	eager := false
+	// What was denied first: it makes one word with what was admitted.
+	eachKey(m.Totals, true, func(rule uint32, key []byte, news totals) {
 		if l := limiters[rule]; l != nil {
-			news := totals{m.Totals.Rules[rule].Newest, m.Totals.Age[cell : cell+cells], m.Totals.Value[cell : cell+cells]}
-			eager = l.alarm(s, key, news, fleet) || eager
+			l.alarmDenied(key, news, fleet)
 		}
-		cell += cells
-	}
+	})
+	eachKey(m.Totals, false, func(rule uint32, key []byte, news totals) {
+		if l := limiters[rule]; l != nil {
+			eager = l.alarm(s, key, news, fleet, m.Made) || eager
+		}
+	})
 	if eager {
 		b.hurry()
+	}
+}
+
+// eachKey calls f for each key of a table that is of denied hits, or of admitted ones.
+func eachKey(t *events.Table, denied bool, f func(rule uint32, key []byte, news totals)) {
+	text, age, value := t.KeyText, t.Age, t.Value
+	for i, n := range t.KeyLength {
+		rule, cells := t.KeyRule[i], t.KeyCells[i]
+		if t.Rules[rule].Denied == denied {
+			f(rule, text[:n], totals{t.Rules[rule].Newest, age[:cells], value[:cells]})
+		}
+		text, age, value = text[n:], age[cells:], value[cells:]
 	}
 }
 
@@ -202,10 +249,22 @@ type totals struct {
 	value  []uint64
 }
 
-func (t totals) mergeInto(c *cell) {
+// mergeInto raises a cell's totals, and returns by how much.
+func (t totals) mergeInto(c *cell) (news int64) {
 	for i, age := range t.age {
-		c.merge(t.newest-age, int64(t.value[i]))
+		news += c.merge(t.newest-age, int64(t.value[i]))
 	}
+	return news
+}
+
+// of returns the total of one bucket.
+func (t totals) of(bucket int64) int64 {
+	for i, age := range t.age {
+		if t.newest-age == bucket {
+			return int64(t.value[i])
+		}
+	}
+	return 0
 }
 
 // resolve finds the limiters of a message's rules; nil for one that this checker does not have, or
@@ -224,8 +283,8 @@ func (b *behind) resolve(rules []*events.Rule) []*Limiter {
 
 // alarm takes in an alarm for one key. It returns true if this checker holds pending hits of it,
 // which the fleet should hear of soon.
-func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet int64) (eager bool) {
-	c := l.checker.cells.load(l, unsafe.String(unsafe.SliceData(key), len(key)))
+func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet, made int64) (eager bool) {
+	c := l.holds(key)
 	if c == nil {
 		if c = l.noteUnknown(s, string(key), news, fleet); c == nil {
 			return false
@@ -236,15 +295,30 @@ func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet int64) (eager b
 	if c.is(dead) {
 		return false
 	}
-	c.settle()
+	c.settle(fleet)
 	c.rotate(fleet)
 	// The report in flight may or may not be in these totals. They are a floor, and as long as it
 	// is in flight the old generation's base is the only place where its hits are counted.
 	if !c.is(inFlight) {
 		c.enter(s)
 	}
-	news.mergeInto(c)
-	return c.hasPending()
+	l.checker.behind.merge(c, news, fleet, made)
+	// A key with a forecast is reported in the rounds that it needs.
+	return c.hasPending() && c.ahead == nil
+}
+
+// alarmDenied takes in an alarm's denied hits of one key.
+func (l *Limiter) alarmDenied(key []byte, news totals, fleet int64) {
+	if c := l.holds(key); c != nil {
+		c.mu.Lock()
+		c.hearDenied(news, fleet)
+		c.mu.Unlock()
+	}
+}
+
+// holds returns the live cell of a key, or nil.
+func (l *Limiter) holds(key []byte) *cell {
+	return l.checker.cells.load(l, unsafe.String(unsafe.SliceData(key), len(key)))
 }
 
 // noteUnknown remembers an alarm for a key without a live cell. It gets one, which is returned, if
@@ -274,7 +348,7 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 		return
 	}
 	b.hear(now)
-	b.fleetSize = m.Checkers
+	b.checker.fleet.Store(int64(m.Checkers))
 	if step := b.checker.clock.observe(m.Sent, m.Time, now); step != 0 {
 		b.rebucket(step, b.checker.clock.fleet(now))
 	}
@@ -299,7 +373,7 @@ func (b *behind) rebucket(step, fleet int64) {
 		size := int64(c.limiter.shape.BucketSize())
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.settle()
+		c.settle(fleet)
 		c.newest += floorDiv(step+size/2, size)
 		if ahead := c.newest - c.limiter.shape.Bucket(fleet); ahead > 0 {
 			c.pullBack(ahead)

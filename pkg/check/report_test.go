@@ -193,20 +193,21 @@ func TestAlarm(t *testing.T) {
 	f.Step(noon + 50*ms)
 	l.CheckAt(noon+52*ms, "half", 1)
 	f.alarm(noon+54*ms, 1, l, "half", 60)
-	f.Step(noon + 54*ms)
+	f.Step(noon + 56*ms)
 	if got := hits(f.last())["half"]; got != 1 {
 		t.Errorf("reported %d hits, want 1", got)
 	}
 }
 
-// TestFlushFloor: an alarm about pending hits brings the flush forward, as far as the floor allows, and
-// wakes whoever steps.
+// TestFlushFloor: an alarm about pending hits brings the flush forward, to the next tick that the floor
+// allows, and wakes whoever steps.
 func TestFlushFloor(t *testing.T) {
 	for _, test := range []struct {
 		floor, due time.Duration // after the last flush
 	}{
-		{0, 3 * time.Millisecond},
-		{20 * time.Millisecond, 20 * time.Millisecond},
+		{0, 4 * time.Millisecond},
+		{5 * time.Millisecond, 8 * time.Millisecond},
+		{20 * time.Millisecond, 32 * time.Millisecond},
 		{50 * time.Millisecond, 50 * time.Millisecond}, // the timer's: never early
 	} {
 		f := newFleet(t, Options{FlushFloor: test.floor}, rule("r", 100, time.Second, 1))
@@ -216,8 +217,8 @@ func TestFlushFloor(t *testing.T) {
 			<-f.Wake()
 		}
 		f.alarm(noon+ms, 1, l, "k", 60)
-		if len(f.Wake()) != 1 {
-			t.Errorf("floor %v: nobody is woken", test.floor)
+		if woken := len(f.Wake()) == 1; woken != (test.floor < 50*time.Millisecond) {
+			t.Errorf("floor %v: woken: %v", test.floor, woken)
 		}
 		due := noon + int64(test.due)
 		if next := f.Step(noon + ms); next != due {

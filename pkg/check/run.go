@@ -98,7 +98,7 @@ func (c *Checker) drain() error {
 	defer d.goodbye()
 	c.cells.each(func(x *cell) { // so that all hits until now are counted as charged
 		x.mu.Lock()
-		x.settle()
+		x.settle(c.clock.fleet(ownTime()))
 		x.mu.Unlock()
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)

@@ -57,7 +57,9 @@ type question struct {
 	limiter  *Limiter
 	from, to int
 	cell     *cell
-	room, at int64
+	room, at int64 // hits that fit by what is known, and the time that this was read at
+	left     int64 // hits that may still pass
+	passes   bool
 }
 
 // match fills in the limiters whose rules match, and their keys. It returns the limiter of a rule
@@ -145,12 +147,36 @@ func (q *question) ask(d *Decision, now, cost int64, key string) {
 		l.peekOverflow(d, now, key, cost)
 		return
 	}
-	q.room, q.at = q.cell.room(now)
-	if cost > q.room {
-		l.refuse(d, now, q.at, q.cell.totals(), cost, q.room)
-	} else {
-		l.allow(d, time.Duration(q.cell.end()-now), q.room-cost)
+	q.decide(d, now, cost)
+}
+
+// decide makes the decision of a rule whose cell is locked.
+func (q *question) decide(d *Decision, now, cost int64) {
+	l, c := q.limiter, q.cell
+	if q.consider(now, cost) {
+		l.allow(d, time.Duration(c.end()-now), q.left)
+		return
 	}
+	l.refuse(d, now, q.at, c.totals(), cost, q.left)
+	if cost <= q.room { // it would fit, by what is known
+		d.RetryAfter = c.retryAfter(q.at, cost)
+	}
+}
+
+// consider finds out whether a hit may pass.
+func (q *question) consider(now, cost int64) bool {
+	c := q.cell
+	q.room, q.at = c.room(now)
+	a := c.lookAhead(q.at, q.room)
+	switch {
+	case cost > q.room:
+		q.left = q.room
+	case a == nil:
+		q.passes, q.left = true, q.room-cost
+	default:
+		q.passes, q.left = c.foresee(q.at, q.room, cost)
+	}
+	return q.passes
 }
 
 // conclude charges one rule if all agreed, and leaves its cell ready for the next check.
@@ -162,19 +188,46 @@ func (q *question) conclude(agreed bool, cost, now int64) {
 		l.overflow.Add(cost)
 	case agreed:
 		c.charge(cost)
-		c.arm(q.room - cost)
+		q.admitted(cost)
 	case c == nil:
 		l.counters[0].denied.Add(1)
 	default:
-		if q.room < cost {
-			l.counters[c.stripe].denied.Add(1)
-			c.touch(now)
-		}
-		if q.room > 0 {
-			c.arm(q.room)
-		} else {
-			c.block(q.at)
-		}
+		q.denied(cost, now)
+	}
+}
+
+// admitted leaves the cell of a hit that was charged ready for the next check.
+func (q *question) admitted(cost int64) {
+	l, c := q.limiter, q.cell
+	if c.ahead != nil {
+		c.ahead.note(q.at, cost, 0)
+		c.ease(q.at, q.left)
+		return
+	}
+	if left := q.left; left <= l.rule.Limit/2 && l.checker.fleet.Load() > 1 { // others should hear of it soon
+		l.checker.want(nextTick)
+	}
+	c.arm(min(q.left, l.unforeseen(q.left)))
+}
+
+// denied leaves the cell of a hit that was not charged ready for the next check.
+func (q *question) denied(cost, now int64) {
+	l, c := q.limiter, q.cell
+	if !q.passes {
+		l.counters[c.stripe].denied.Add(1)
+		c.touch(now)
+	}
+	switch {
+	case c.ahead != nil && q.passes: // by another rule
+		c.ahead.Return(c.ahead.part, cost)
+		c.ease(q.at, q.left)
+	case c.ahead != nil:
+		c.ahead.note(q.at, 0, cost)
+		c.refuseMore(q.at)
+	case q.room > 0:
+		c.arm(min(q.room, l.unforeseen(q.room)))
+	default:
+		c.block(q.at)
 	}
 }
 

@@ -78,7 +78,7 @@ func (c *Checker) Stats() Stats {
 		Unreadable:      b.stats.unreadable,
 		Freshness:       Freshness(c.freshness.Load()),
 		Shards:          len(b.shards),
-		Checkers:        int(b.fleetSize),
+		Checkers:        int(c.fleet.Load()),
 		ClockOffset:     time.Duration(c.clock.offset.Load()),
 		Problem:         b.problem,
 	}

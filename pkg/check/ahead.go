@@ -1,0 +1,155 @@
+package check
+
+import (
+	"math"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/forecast"
+)
+
+// ahead is what a cell has beside its counts once its key has come near its limit: the forecast of what
+// others have admitted unheard.
+type ahead struct {
+	forecast.Key
+	part      float64 // of the hits that may pass, as of the last look
+	inFlight  int64   // hits
+	denied    int64   // own hits denied, in no report yet
+	deniedAll tally   // by everybody, as far as is known
+}
+
+// tally is a bucket's total.
+type tally struct{ bucket, total int64 }
+
+const (
+	// fewestForForecast is the smallest limit that is worth a forecast: below, each hit matters, and
+	// parts of hits mean nothing.
+	fewestForForecast = 20
+	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes that if
+	// all checkers have seen as many hits.
+	nearLimit = 0.25
+)
+
+// foresees says whether this limiter forecasts at all: a checker alone knows everything.
+func (l *Limiter) foresees() bool {
+	k := l.checker
+	return k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
+}
+
+// unforeseen is how many more hits may pass without a forecast, when there is room for so many.
+func (l *Limiter) unforeseen(room int64) int64 {
+	if !l.foresees() {
+		return room
+	}
+	limit := l.rule.Limit
+	return int64((nearLimit*float64(limit) - float64(limit-room)) / float64(l.checker.fleet.Load()))
+}
+
+// lookAhead returns the cell's forecast, if it has one or should have one now that there is room for so
+// many hits. The lock is held.
+func (c *cell) lookAhead(at, room int64) *ahead {
+	if c.ahead == nil && c.limiter.foresees() && c.limiter.unforeseen(room) <= 0 {
+		k := c.limiter.checker
+		// Checkers' phases are spread by a hash, keys' need not be.
+		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
+		c.ahead = &ahead{Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1}
+	}
+	return c.ahead
+}
+
+// window is how the cell's window stands by what is known. The lock is held, the cell settled and rotated.
+func (c *cell) window(at int64) forecast.Window {
+	l := c.limiter
+	limit := float64(l.rule.Limit)
+	w := forecast.Window{Limit: limit, Free: limit - l.shape.Count(c.totals(), at)}
+	if totals := c.totals(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
+		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
+	}
+	w.Unreported = float64(c.ahead.inFlight)
+	for _, n := range c.pending() {
+		w.Unreported += float64(n)
+	}
+	return w
+}
+
+// look works out anew which part of the hits may pass. The lock is held, the cell settled and rotated.
+func (c *cell) look(at int64) (forecast.Outlook, forecast.Window) {
+	w := c.window(at)
+	o := c.ahead.Look(at, w)
+	c.ahead.part = o.Part
+	return o, w
+}
+
+// foresee decides whether a hit that fits by what is known may pass, in view of what others have
+// probably taken, and how many more may then. The lock is held, the cell settled and rotated.
+func (c *cell) foresee(at, room, cost int64) (passes bool, left int64) {
+	o, w := c.look(at)
+	left = min(room, int64(max(math.Floor(o.Free), 0)))
+	if o.Part < 1 && !c.ahead.Pass(o.Part, cost) {
+		return false, left
+	}
+	k := c.limiter.checker
+	f := k.rounds.fleet(k)
+	if c.ahead.Urgent(at, o, w, f, k.rounds.calm.Load()) {
+		k.want(nextTick)
+	} else {
+		k.want(nextCalm)
+	}
+	return true, max(left-cost, 0)
+}
+
+// retryAfter is how long until a hit that fits by what is known should be tried again, if others may have
+// taken its place: until as many hits have left the window. The lock is held.
+func (c *cell) retryAfter(at, cost int64) time.Duration {
+	wait := c.end() - at
+	if freed := c.window(at).Freed; freed > 0 {
+		wait = min(wait, int64(float64(cost)/freed))
+	}
+	return time.Duration(max(wait, refusalTime))
+}
+
+// note takes in own hits of a cell near its limit. The lock is held.
+func (a *ahead) note(now, admitted, denied int64) {
+	a.Note(now, admitted+denied, admitted)
+	a.denied += denied
+}
+
+// ease leaves an allowance for the next hits, as many as may pass without another look. The lock is held,
+// the cell settled and rotated.
+func (c *cell) ease(at, left int64) {
+	if c.ahead.part < 1 {
+		return
+	}
+	hits, span := c.ahead.Ease()
+	c.armUntil(min(left, hits), min(c.end(), at+span))
+}
+
+// refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The
+// lock is held, the cell settled and rotated.
+func (c *cell) refuseMore(at int64) {
+	if n := c.ahead.Denials(c.ahead.part); n > 0 {
+		c.until.Store(min(c.end(), at+refusalTime))
+		c.allowance.Store(blocked | uint64(n))
+	}
+	c.queue()
+	c.limiter.checker.want(nextCensus)
+}
+
+// refusalTime is how long hits are turned away without a look, at the most: the room may grow meanwhile.
+const refusalTime = int64(4e6)
+
+// told takes in what a message says of a cell near its limit. The lock is held, the cell settled and
+// rotated, and the message's totals merged.
+func (c *cell) told(b *behind, fleet, made int64, admitted int64, news int64) {
+	a := c.ahead
+	f := b.checker.rounds.fleet(b.checker)
+	w := forecast.Word{Now: fleet, Made: made, Round: f.Tick, Bucket: c.newest, Admitted: admitted, News: float64(news)}
+	if a.deniedAll.bucket == c.newest {
+		w.Denied = a.deniedAll.total
+	}
+	o, s := c.look(fleet)
+	if calm := b.calm(); !b.isIdle() && !a.Urgent(fleet, o, s, f, calm) {
+		w.Round = calm
+	}
+	a.Told(w, f)
+	c.look(fleet)
+}

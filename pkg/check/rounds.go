@@ -1,0 +1,125 @@
+package check
+
+import (
+	"sync/atomic"
+
+	"github.com/offpath-io/offpath/pkg/forecast"
+)
+
+// rounds are the moments of the fleet's time at which all checkers report the keys that are near their
+// limit, each if it has hits of them: then an answer's totals are complete up to that moment, and what is
+// not in them came since, here and elsewhere. *Ticks* are as short as a report's way there and back allows; a
+// key that needs no such haste is reported in the *calm* rounds, which come at a multiple of ticks; denied hits alone
+// wait for the *census*.
+type rounds struct {
+	wanted atomic.Uint32 // the round that some check waits for; bits
+	tick   atomic.Int64  // ns between them
+	calm   atomic.Int64
+
+	// Kept under behind's lock.
+	trip    int64    // how long an answer takes, lately
+	flushes [8]int64 // own times of the last ones
+}
+
+// The rounds that a check can ask for.
+const (
+	nextTick uint32 = 1 << iota
+	nextCalm
+	nextCensus
+)
+
+const (
+	// idleSpan is how long ago the eighth-last flush must be for calm rounds to save nothing: a checker
+	// with so few flushes may report at each tick.
+	idleSpan = int64(300e6)
+	// wordTrail and trailPerChecker make up how long after a round's first word the last may come: what
+	// aggregators wait for reports, and between alarms.
+	wordTrail, soonestWord, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
+)
+
+// want asks for a flush in the next round of some kind. It does not wait.
+func (c *Checker) want(round uint32) {
+	if c.rounds.wanted.Load()&round == 0 && c.rounds.wanted.Or(round)&round == 0 {
+		c.wakeUp()
+	}
+}
+
+// fleet is what forecasts must know of the fleet.
+func (r *rounds) fleet(c *Checker) forecast.Fleet {
+	n := max(c.fleet.Load(), 1)
+	return forecast.Fleet{
+		Checkers: float64(n), Tick: max(r.tick.Load(), 1),
+		Trail: wordTrail + max(soonestWord, n*trailPerChecker),
+	}
+}
+
+// early brings the next flush forward to the round that is wanted first.
+func (b *behind) early(now int64) {
+	switch wanted := b.checker.rounds.wanted.Load(); {
+	case wanted == 0 || b.onTimerOnly():
+	case wanted&nextTick != 0 || wanted&nextCalm != 0 && b.isIdle():
+		b.flushBy(now, b.tick())
+	case wanted&nextCalm != 0:
+		b.flushBy(now, b.calm())
+	default:
+		b.flushBy(now, forecast.Census)
+	}
+}
+
+// flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that the
+// floor allows.
+func (b *behind) flushBy(now, round int64) {
+	// Steps come a little after the moment that they are for: half of a floor is far enough from the last.
+	at := max(now, b.lastFlush+int64(b.checker.o.FlushFloor)/2)
+	offset := b.checker.clock.offset.Load()
+	b.nextFlush = min(b.nextFlush, roundUp(at+offset, round)-offset)
+}
+
+func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
+
+// tick is the time between ticks: the smallest power of two of milliseconds in which a report can be
+// answered, so that one that was sent at a tick is out of the way at the next, and checkers of different
+// round trips still meet.
+func (b *behind) tick() int64 {
+	if b.onTimerOnly() {
+		return int64(b.checker.o.FlushEvery)
+	}
+	r := &b.checker.rounds
+	t := int64(1e6)
+	for t < max(int64(b.checker.o.FlushFloor), r.trip) {
+		t *= 2
+	}
+	r.tick.Store(t)
+	return t
+}
+
+// calm is the time between calm rounds.
+func (b *behind) calm() int64 {
+	t := b.tick()
+	for 2*t <= int64(b.checker.o.FlushEvery) {
+		t *= 2
+	}
+	b.checker.rounds.calm.Store(t)
+	return t
+}
+
+// onTimerOnly says whether early flushes are forbidden.
+func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
+
+// isIdle says whether there have been few flushes lately.
+func (b *behind) isIdle() bool { return b.now-b.checker.rounds.flushes[7] > idleSpan }
+
+// flushed notes a flush, and returns whether some check waited for one.
+func (r *rounds) flushed(now int64) (wanted bool) {
+	copy(r.flushes[1:], r.flushes[:])
+	r.flushes[0] = now
+	return r.wanted.Swap(0) != 0
+}
+
+// answered notes how long an answer took.
+func (r *rounds) answered(trip int64) {
+	if r.trip == 0 {
+		r.trip = trip
+	}
+	r.trip += (trip - r.trip) / 8
+}

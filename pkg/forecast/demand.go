@@ -1,0 +1,90 @@
+package forecast
+
+import "math"
+
+// demand is what words told of how many hits everybody asks for.
+type demand struct {
+	rates
+	lately   rates   // what is not in rates yet
+	expected float64 // to be admitted in the time of lately
+
+	asOf             int64 // when the last word was made
+	bucket           int64 // its newest bucket, and the totals in it
+	admitted, denied int64
+	heard            bool
+	all              float64 // hits asked for in all, as far as words told
+}
+
+// rates are hits by everybody in a stretch of time.
+type rates struct{ admitted, asked, span float64 }
+
+const (
+	// demandMemory is how long rates are remembered, in ns.
+	demandMemory = 60e6
+	// leastLately is the least time that a rate is taken from: words of one round come close to each other.
+	leastLately = 6e6
+	// fadeAfter is how long a demand is believed in without a word, and how fast it is forgotten then.
+	fadeAfter, fadeTime = 60e6, 30e6
+)
+
+// rate is the demand per ns.
+func (d *demand) rate() float64 {
+	if d.span <= 0 {
+		return 0
+	}
+	return d.asked / d.span
+}
+
+// fade is what is left of a demand after so long a silence.
+func fade(span float64) float64 {
+	if span <= fadeAfter {
+		return 1
+	}
+	return math.Exp(-(span - fadeAfter) / fadeTime)
+}
+
+// growth is by how much the total of the newest bucket has grown, when that may be another bucket now.
+func growth(bucket, total, newBucket, newTotal int64) float64 {
+	if newBucket != bucket {
+		return float64(newTotal)
+	}
+	return float64(max(newTotal-total, 0))
+}
+
+// learn takes in a word. expected is how many hits everybody was to admit since the last one was made.
+func (d *demand) learn(w Word, expected float64) {
+	if w.Bucket < d.bucket && d.heard {
+		return
+	}
+	if d.heard {
+		admitted := growth(d.bucket, d.admitted, w.Bucket, w.Admitted)
+		asked := admitted + growth(d.bucket, d.denied, w.Bucket, w.Denied)
+		d.all += asked
+		d.lately.admitted += admitted
+		d.lately.asked += asked
+		d.lately.span += float64(max(w.Made-d.asOf, 0))
+		d.expected += expected
+		d.settle()
+	}
+	if w.Bucket == d.bucket { // words may come in another order than they were made
+		w.Admitted, w.Denied = max(w.Admitted, d.admitted), max(w.Denied, d.denied)
+	}
+	d.asOf = max(d.asOf, w.Made)
+	d.bucket, d.admitted, d.denied, d.heard = w.Bucket, w.Admitted, w.Denied, true
+}
+
+// settle takes what came lately into the rates, once that is long enough. If much more was admitted than
+// expected, it takes the place of what was remembered.
+func (d *demand) settle() {
+	n, e := d.lately, d.expected
+	if n.span < leastLately {
+		return
+	}
+	d.lately, d.expected = rates{}, 0
+	if d.span == 0 || n.admitted > e+4*math.Sqrt(e)+4 && n.asked*d.span > d.asked*n.span {
+		d.rates = n
+		return
+	}
+	keep := math.Exp(-n.span / demandMemory)
+	d.rates = rates{d.rates.admitted*keep + n.admitted, d.rates.asked*keep + n.asked, d.span*keep + n.span}
+}

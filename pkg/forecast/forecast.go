@@ -1,0 +1,248 @@
+// Package forecast reckons with the hits that other checkers have admitted and this one has not heard
+// of: how many there are, and which part of the next hits may therefore pass.
+//
+// All checkers of a fleet report a key near its limit at the same moments of the fleet's time, its
+// *rounds*. So when a word (an answer, or an alarm) comes of a round, the totals in it are complete up to
+// that moment, the *anchor*, and only what came since then has to be reckoned. A [Key] has two sources for
+// that. One is what is *expected* of everybody: the demand, which the words tell, times the part that may
+// pass, which all checkers work out alike. The other is what this checker has seen itself, divided by its
+// share of the key's traffic. The first is the mean of a gamma distribution, which the second updates as
+// evidence (a gamma prior of a Poisson rate; see any text on Bayesian inference). If the two contradict
+// each other, the traffic has changed: then the second counts alone, but only if the share is known and has been steady.
+// Otherwise the traffic has more probably moved between the checkers than grown.
+//
+// Near the limit hits do not pass until none may: a part of them does, such that the room shrinks
+// exponentially. Which hits these are is decided by error diffusion, so that a part of 0.2 is every fifth
+// hit and not a matter of chance.
+//
+// Everything here is a function of the time it is given. Times are nanoseconds of the fleet's clock,
+// rates are hits per nanosecond. A Key is not safe for concurrent use.
+package forecast
+
+import "math"
+
+// Fleet is what a forecast must know of the fleet.
+type Fleet struct {
+	// Checkers is the number of live checkers, at least 1.
+	Checkers float64
+	// Tick is the time between the shortest rounds, in ns. Every round is at a multiple of it.
+	Tick int64
+	// Trail is how long after the first word of a round the last one may come, in ns: as long as there
+	// are several aggregators, each with a part of the round's reports, or words are sent at a bounded rate.
+	Trail int64
+}
+
+// Window is what is known of a key's window at a time.
+type Window struct {
+	// Free is the limit less the count that is known, own hits included. Freed is how many hits leave
+	// the window per ns.
+	Free, Freed float64
+	Limit       float64
+	// Unreported is how many own hits no answer has been about.
+	Unreported float64
+}
+
+// Outlook is what a forecast comes to.
+type Outlook struct {
+	// Free is how many hits may still pass, by everybody: what the window has left, less what others are expected to
+	// have taken of it. It may be negative.
+	Free float64
+	// Part is which part of the next hits may pass: all if it is 1 or more, none if it is 0 or less.
+	Part float64
+	// Demand is how many hits everybody asks for, per ns.
+	Demand float64
+}
+
+// Key is the forecast of one key.
+type Key struct {
+	history history
+
+	// The anchor, how many hits of others were heard of since it, and how many are missing of what was
+	// expected before it: they may come in further words of the same round, until carryUntil.
+	anchor, carryUntil int64
+	learnt, carry      float64
+
+	demand demand
+	share  share
+
+	// How it looked last, from where expectations go on.
+	room, freed, band float64
+
+	credit float64 // of error diffusion, in hits
+}
+
+const (
+	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
+	band = 0.015
+	// aim is by which part of the limit the count is kept below it, so that what chance adds seldom
+	// goes beyond: half of the 2 % up to which a denial counts as right is left.
+	aim = 0.003
+	// trust is the weight of an expectation, in hits, against what this checker sees.
+	trust = 3
+)
+
+// New returns the forecast of a key of which nothing is known but the size of the fleet. Checkers of one
+// fleet should be given different phases, spread over [0, 1): each admits its first part of a hit then.
+func New(now int64, f Fleet, phase float64) *Key {
+	return &Key{
+		history: newHistory(now), anchor: now, demand: demand{asOf: now},
+		share: newShare(f.Checkers), room: math.MaxFloat64, credit: phase - 0.5,
+	}
+}
+
+// Note takes in own hits: how many were asked for since the last call, and how many of them admitted.
+func (k *Key) Note(now, asked, admitted int64) {
+	k.expect(now)
+	k.history.add(float64(asked), float64(admitted))
+	k.share.asked += float64(asked)
+}
+
+// Look works out how things stand.
+func (k *Key) Look(now int64, w Window) Outlook {
+	k.expect(now)
+	d := k.demandAt(now)
+	o := Outlook{Free: w.Free - aim*w.Limit - k.others(now, w.Unreported), Part: 1, Demand: d}
+	k.room, k.freed, k.band = o.Free, w.Freed, max(band*w.Limit, 1)
+	switch {
+	case k.band == 1 && o.Free >= 0.5: // a limit so small that no part of a hit means anything
+	case k.band == 1:
+		o.Part = 0
+	case d > 0:
+		o.Part = o.Free/k.band + w.Freed/d
+	case o.Free <= 0:
+		o.Part = 0
+	}
+	return o
+}
+
+// others is how many hits others are expected to have admitted unheard.
+func (k *Key) others(now int64, unreported float64) float64 {
+	s := k.history.since(k.anchor)
+	if now-k.anchor > horizon { // no words: only what is in no answer is certain to be unheard
+		s.admitted = unreported
+	}
+	n := max(k.share.estimate(s.expected, s.admitted)-s.admitted-k.learnt, 0)
+	if now < k.carryUntil {
+		n += k.carry
+	}
+	return n
+}
+
+// demandAt is how many hits everybody asks for, per ns, by what words have told and by own hits since.
+func (k *Key) demandAt(now int64) float64 {
+	span := float64(max(now-k.demand.asOf, leastSpan))
+	d := k.demand.rate() * fade(span)
+	return k.share.estimate(d*span, k.history.since(k.demand.asOf).asked) / span
+}
+
+// leastSpan keeps a few hits in a moment from looking like a rate.
+const leastSpan = int64(1e6)
+
+// expect moves what is expected of everybody on to now.
+func (k *Key) expect(now int64) {
+	if now <= k.history.now {
+		return
+	}
+	d := k.demandAt(now)
+	k.history.advance(now, func(span float64) float64 { return k.glide(d, span) })
+}
+
+// glide lets time pass, and returns how many hits everybody admits in it: all that are asked for while there
+// is much room, and in the band below the limit a part such that the room shrinks exponentially.
+func (k *Key) glide(d, span float64) (n float64) {
+	if d <= k.freed {
+		k.room -= (d - k.freed) * span
+		return d * span
+	}
+	if top := k.band * (1 - k.freed/d); k.room > top {
+		t := min(span, (k.room-top)/(d-k.freed))
+		n += d * t
+		k.room -= (d - k.freed) * t
+		span -= t
+	}
+	if bottom := -k.freed * k.band / d; k.room < bottom {
+		if k.freed <= 0 {
+			return n
+		}
+		t := min(span, (bottom-k.room)/k.freed)
+		k.room += k.freed * t
+		span -= t
+	}
+	if span > 0 {
+		left := k.room * math.Exp(-d*span/k.band)
+		n += k.room - left + k.freed*span
+		k.room = left
+	}
+	return n
+}
+
+// Pass decides for a hit of some cost, when a part of less than 1 of the hits may pass.
+func (k *Key) Pass(part float64, cost int64) bool {
+	c := float64(cost)
+	k.credit += max(part, 0) * c
+	if k.credit < c/2 {
+		return false
+	}
+	k.credit -= c
+	return true
+}
+
+// Return gives back what Pass took for a hit that passed here and was then turned away elsewhere. When all
+// hits may pass it took nothing.
+func (k *Key) Return(part float64, cost int64) {
+	if part < 1 {
+		k.credit += float64(cost)
+	}
+}
+
+// Denials is how many further hits of cost 1 will not pass, as long as the part stays the same.
+func (k *Key) Denials(part float64) int64 {
+	if part <= 0 {
+		return math.MaxInt32
+	}
+	return int64(min(max(math.Ceil((0.5-k.credit)/part)-1, 0), math.MaxInt32))
+}
+
+// Denied takes in that so many hits of cost 1 did not pass, without Pass having been asked.
+func (k *Key) Denied(part float64, hits int64) {
+	k.credit += max(part, 0) * float64(hits)
+}
+
+// Urgent says whether the fleet should report the key at its next tick, rather than in its next calm
+// round, which are this far apart: when there may be more hits than expected, when the room could be used up
+// before the calm round's words are there, or when so much is left to chance until then that the count would
+// stray by a per cent.
+func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
+	s := k.history.since(k.anchor)
+	if k.share.contradicts(s.expected, s.admitted) && 4*s.admitted/k.share.part >= o.Free {
+		return true
+	}
+	asked, part := o.Demand*float64(calm), 1.0
+	switch {
+	case asked <= 0:
+		return false
+	case o.Free < 2*k.band:
+		part = min(part, w.Freed/o.Demand)
+	case asked > o.Free/2:
+		return true
+	}
+	// The variance of the hits that are admitted: what chance adds to the arrivals, and what is lost in
+	// rounding at each checker.
+	variance := part*part*asked + min(part*(1-part)*asked, f.Checkers/12)
+	stray := max(o.Free, 0.01*w.Limit, 6)
+	return 9*variance > stray*stray
+}
+
+// Ease is how many hits may pass here before the next look, and for how many ns, when all may pass: an
+// eighth of what that takes to come near the limit.
+func (k *Key) Ease() (hits, span int64) {
+	slack := (k.room - k.band) / 8
+	if slack <= 0 {
+		return 0, 0
+	}
+	span = math.MaxInt64 / 4
+	if d := k.demand.rate(); d > 0 {
+		span = int64(min(slack/d, float64(span)))
+	}
+	return int64(min(slack*k.share.part, math.MaxInt32)), span
+}

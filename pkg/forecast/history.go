@@ -1,0 +1,71 @@
+package forecast
+
+// history holds what happened lately, in slots of time, so that it can be told how much of it came since
+// some moment.
+type history struct {
+	now   int64
+	slots [historySlots]sums // by the number of the slot, modulo how many there are
+}
+
+// sums are numbers of hits: asked here, admitted here, and expected to be admitted by everybody.
+type sums struct{ asked, admitted, expected float64 }
+
+const (
+	slotTime     = int64(4e6)
+	historySlots = 16
+	// horizon is how far back a history reaches at least.
+	horizon = slotTime * (historySlots - 1)
+)
+
+func newHistory(now int64) history { return history{now: now} }
+
+func (h *history) slot(at int64) *sums { return &h.slots[uint64(at/slotTime)%historySlots] }
+
+// advance lets time pass; glide is asked for the hits that are expected in each stretch of it.
+func (h *history) advance(to int64, glide func(span float64) float64) {
+	if to-h.now > 2*horizon { // what is expected in so long a silence would be forgotten again
+		glide(float64(to - h.now - horizon))
+		h.now = to - horizon
+		clear(h.slots[:])
+	}
+	for h.now < to {
+		next := min(h.now-h.now%slotTime+slotTime, to)
+		h.slot(h.now).expected += glide(float64(next - h.now))
+		h.now = next
+		if next%slotTime == 0 {
+			*h.slot(next) = sums{}
+		}
+	}
+}
+
+// add puts own hits down at the time of the last advance.
+func (h *history) add(asked, admitted float64) {
+	s := h.slot(h.now)
+	s.asked += asked
+	s.admitted += admitted
+}
+
+// since is what came since then; of the slot that it lies in, in proportion.
+func (h *history) since(then int64) (n sums) {
+	first := h.now - h.now%slotTime // of the newest slot
+	end := h.now
+	for range historySlots {
+		if end <= then {
+			break
+		}
+		part := 1.0
+		if then > first {
+			part = float64(end-then) / float64(end-first)
+		}
+		s := h.slot(first)
+		n.asked += part * s.asked
+		n.admitted += part * s.admitted
+		n.expected += part * s.expected
+		first, end = first-slotTime, first
+	}
+	return n
+}
+
+func (n sums) minus(m sums) sums {
+	return sums{n.asked - m.asked, n.admitted - m.admitted, n.expected - m.expected}
+}
