@@ -147,7 +147,10 @@ func (w *world) step(i int) {
 	c := w.checkers[i]
 	next := c.Step(w.now+c.skew) - c.skew
 	c.last = w.now
-	w.due.set(i, max(next, w.now+stepFloor))
+	if next <= w.now {
+		next = w.now + stepFloor
+	}
+	w.due.set(i, next)
 	w.heed(i, c)
 }
 

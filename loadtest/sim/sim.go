@@ -50,8 +50,8 @@ type Partition struct {
 // String describes the partition as the command line does.
 func (p Partition) String() string { return fmt.Sprintf("%d@%v+%v", p.Checkers, p.From, p.For) }
 
-// stepFloor and gather are what the real loops do: check.Run takes no two steps within a millisecond,
-// and a worker looks at its requests when the first has waited for so long.
+// stepFloor and gather are what the real loops do: check.Run takes a step that it is woken for a
+// millisecond after the last one at the earliest, and a worker looks at its requests when the first has waited for so long.
 const (
 	stepFloor = int64(time.Millisecond)
 	gather    = 2 * time.Millisecond

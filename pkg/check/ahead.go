@@ -17,8 +17,11 @@ type ahead struct {
 	deniedAll tally   // by everybody, as far as is known
 }
 
-// tally is a bucket's total.
-type tally struct{ bucket, total int64 }
+// tally is the totals of a bucket and the one before.
+type tally struct {
+	bucket int64
+	totals forecast.Totals
+}
 
 const (
 	// fewestForForecast is the smallest limit that is worth a forecast: below, each hit matters, and
@@ -139,12 +142,15 @@ const refusalTime = int64(4e6)
 
 // told takes in what a message says of a cell near its limit. The lock is held, the cell settled and
 // rotated, and the message's totals merged.
-func (c *cell) told(b *behind, fleet, made int64, admitted int64, news int64) {
+func (c *cell) told(b *behind, fleet, made int64, admitted forecast.Totals, news int64) {
 	a := c.ahead
 	f := b.checker.rounds.fleet(b.checker)
 	w := forecast.Word{Now: fleet, Made: made, Round: f.Tick, Bucket: c.newest, Admitted: admitted, News: float64(news)}
-	if a.deniedAll.bucket == c.newest {
-		w.Denied = a.deniedAll.total
+	switch c.newest - a.deniedAll.bucket {
+	case 0:
+		w.Denied = a.deniedAll.totals
+	case 1:
+		w.Denied[1] = a.deniedAll.totals[0]
 	}
 	o, s := c.look(fleet)
 	if calm := b.calm(); !b.isIdle() && !a.Urgent(fleet, o, s, f, calm) {

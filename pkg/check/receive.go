@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/forecast"
 )
 
 // staleAfter is how many heartbeats without a word from any aggregator make knowledge stale.
@@ -257,14 +258,14 @@ func (t totals) mergeInto(c *cell) (news int64) {
 	return news
 }
 
-// of returns the total of one bucket.
-func (t totals) of(bucket int64) int64 {
+// of returns the totals of a bucket and the one before.
+func (t totals) of(bucket int64) (of forecast.Totals) {
 	for i, age := range t.age {
-		if t.newest-age == bucket {
-			return int64(t.value[i])
+		if before := bucket - (t.newest - age); 0 <= before && before < int64(len(of)) {
+			of[before] = int64(t.value[i])
 		}
 	}
-	return 0
+	return of
 }
 
 // resolve finds the limiters of a message's rules; nil for one that this checker does not have, or

@@ -9,8 +9,8 @@ type demand struct {
 	expected float64 // to be admitted in the time of lately
 
 	asOf             int64 // when the last word was made
-	bucket           int64 // its newest bucket, and the totals in it
-	admitted, denied int64
+	bucket           int64 // its newest bucket
+	admitted, denied Totals
 	heard            bool
 	all              float64 // hits asked for in all, as far as words told
 }
@@ -43,12 +43,25 @@ func fade(span float64) float64 {
 	return math.Exp(-(span - fadeAfter) / fadeTime)
 }
 
-// growth is by how much the total of the newest bucket has grown, when that may be another bucket now.
-func growth(bucket, total, newBucket, newTotal int64) float64 {
-	if newBucket != bucket {
-		return float64(newTotal)
+// Totals are of a bucket and of the one before it.
+type Totals [2]int64
+
+// grow raises totals to what a word says, whose bucket is so much newer, and returns by how much. Words
+// may come in another order than they were made.
+func (t *Totals) grow(to Totals, newer int64) (n float64) {
+	switch newer {
+	case 0:
+	case 1:
+		*t = Totals{0, t[0]}
+	default:
+		*t = Totals{}
 	}
-	return float64(max(newTotal-total, 0))
+	for i := range t {
+		more := max(to[i]-t[i], 0)
+		t[i] += more
+		n += float64(more)
+	}
+	return n
 }
 
 // learn takes in a word. expected is how many hits everybody was to admit since the last one was made.
@@ -56,9 +69,9 @@ func (d *demand) learn(w Word, expected float64) {
 	if w.Bucket < d.bucket && d.heard {
 		return
 	}
+	admitted := d.admitted.grow(w.Admitted, w.Bucket-d.bucket)
+	asked := admitted + d.denied.grow(w.Denied, w.Bucket-d.bucket)
 	if d.heard {
-		admitted := growth(d.bucket, d.admitted, w.Bucket, w.Admitted)
-		asked := admitted + growth(d.bucket, d.denied, w.Bucket, w.Denied)
 		d.all += asked
 		d.lately.admitted += admitted
 		d.lately.asked += asked
@@ -66,11 +79,8 @@ func (d *demand) learn(w Word, expected float64) {
 		d.expected += expected
 		d.settle()
 	}
-	if w.Bucket == d.bucket { // words may come in another order than they were made
-		w.Admitted, w.Denied = max(w.Admitted, d.admitted), max(w.Denied, d.denied)
-	}
 	d.asOf = max(d.asOf, w.Made)
-	d.bucket, d.admitted, d.denied, d.heard = w.Bucket, w.Admitted, w.Denied, true
+	d.bucket, d.heard = w.Bucket, true
 }
 
 // settle takes what came lately into the rates, once that is long enough. If much more was admitted than

@@ -57,10 +57,14 @@ type Outlook struct {
 type Key struct {
 	history history
 
-	// The anchor, how many hits of others were heard of since it, and how many are missing of what was
-	// expected before it: they may come in further words of the same round, until carryUntil.
-	anchor, carryUntil int64
-	learnt, carry      float64
+	// The last round that words told of; the anchor, when about everybody's report of it was made, and
+	// when this checker's own was. Then how many hits of others were heard of since, and how many are
+	// missing of what was expected before: they may come in further words of the round, until carryUntil.
+	round, anchor, from int64
+	carryUntil          int64
+	learnt, carry       float64
+
+	reportedAt int64 // when the last own report was made
 
 	demand demand
 	share  share
@@ -85,7 +89,7 @@ const (
 // fleet should be given different phases, spread over [0, 1): each admits its first part of a hit then.
 func New(now int64, f Fleet, phase float64) *Key {
 	return &Key{
-		history: newHistory(now), anchor: now, demand: demand{asOf: now},
+		history: newHistory(now), round: now, anchor: now, from: now, demand: demand{asOf: now},
 		share: newShare(f.Checkers), room: math.MaxFloat64, credit: phase - 0.5,
 	}
 }
@@ -117,7 +121,7 @@ func (k *Key) Look(now int64, w Window) Outlook {
 
 // others is how many hits others are expected to have admitted unheard.
 func (k *Key) others(now int64, unreported float64) float64 {
-	s := k.history.since(k.anchor)
+	s := k.sinceWord()
 	if now-k.anchor > horizon { // no words: only what is in no answer is certain to be unheard
 		s.admitted = unreported
 	}
@@ -126,6 +130,13 @@ func (k *Key) others(now int64, unreported float64) float64 {
 		n += k.carry
 	}
 	return n
+}
+
+// sinceWord is what has come since the last round that words told of.
+func (k *Key) sinceWord() sums {
+	s := k.history.since(k.anchor)
+	s.admitted = k.history.since(k.from).admitted
+	return s
 }
 
 // demandAt is how many hits everybody asks for, per ns, by what words have told and by own hits since.
@@ -213,7 +224,7 @@ func (k *Key) Denied(part float64, hits int64) {
 // before the calm round's words are there, or when so much is left to chance until then that the count would
 // stray by a per cent.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
-	s := k.history.since(k.anchor)
+	s := k.sinceWord()
 	if k.share.contradicts(s.expected, s.admitted) && 4*s.admitted/k.share.part >= o.Free {
 		return true
 	}

@@ -8,9 +8,9 @@ type Word struct {
 	// fleet's tick.
 	Round int64
 	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has admitted
-	// and denied in it, as far as the word knows.
+	// and denied in it and in the one before, as far as the word knows.
 	Bucket           int64
-	Admitted, Denied int64
+	Admitted, Denied Totals
 	// News is how many hits of others this checker has not known of.
 	News float64
 }
@@ -28,7 +28,10 @@ func (k *Key) Told(w Word, f Fleet) {
 }
 
 // Reported takes in that all own hits so far are in a report, made now.
-func (k *Key) Reported(now int64, f Fleet) { k.share.report(now, f.Tick) }
+func (k *Key) Reported(now int64, f Fleet) {
+	k.reportedAt = now
+	k.share.report(now, f.Tick)
+}
 
 func (k *Key) between(from, to int64) sums {
 	return k.history.since(from).minus(k.history.since(to))
@@ -39,23 +42,28 @@ func (k *Key) between(from, to int64) sums {
 func (k *Key) moveAnchor(w Word, f Fleet) {
 	round := w.Made - w.Made%w.Round
 	switch {
-	case round == k.anchor && w.Made-round <= f.Tick/2:
+	case round == k.round && w.Made-round <= f.Tick/2:
 		k.carry = max(k.carry-w.News, 0)
 		return
-	case w.Made-round > f.Tick/2 || round < k.anchor: // not of a common report
+	case w.Made-round > f.Tick/2 || round < k.round: // not of a common report
 		part := min(k.carry, w.News)
 		k.carry -= part
 		k.learnt += w.News - part
 		return
 	}
-	s := k.between(k.anchor, round)
+	from := w.Made
+	if off := k.reportedAt - round; off >= 0 && off <= f.Tick/2 {
+		from = k.reportedAt
+	}
+	s := k.between(k.anchor, w.Made)
+	s.admitted = k.between(k.from, from).admitted
 	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt
 	if w.Now < k.carryUntil {
 		unheard += k.carry / 2
 	}
 	k.carry = max(unheard-w.News-doubtful*k.share.doubt(s.expected, s.admitted), 0)
 	k.carryUntil = w.Now + f.Trail
-	k.anchor, k.learnt = round, 0
+	k.round, k.anchor, k.from, k.learnt = round, w.Made, from, 0
 }
 
 // doubtful is how much of an estimate's doubt is taken off what is carried on: that is never negative,
