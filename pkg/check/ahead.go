@@ -63,7 +63,9 @@ func (c *cell) lookAhead(at, room int64) *ahead {
 func (c *cell) window(at int64) forecast.Window {
 	l := c.limiter
 	limit := float64(l.rule.Limit)
-	w := forecast.Window{Limit: limit, Free: limit - l.shape.Count(c.totals(), at)}
+	w := forecast.Window{
+		Limit: limit, Pace: limit / float64(l.shape.Length), Free: limit - l.shape.Count(c.totals(), at),
+	}
 	if totals := c.totals(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
 		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
 	}
@@ -77,7 +79,8 @@ func (c *cell) window(at int64) forecast.Window {
 // look works out anew which part of the hits may pass. The lock is held, the cell settled and rotated.
 func (c *cell) look(at int64) (forecast.Outlook, forecast.Window) {
 	w := c.window(at)
-	o := c.ahead.Look(at, w)
+	k := c.limiter.checker
+	o := c.ahead.Look(at, w, k.rounds.fleet(k))
 	c.ahead.part = o.Part
 	return o, w
 }
@@ -153,7 +156,7 @@ func (c *cell) told(b *behind, fleet, made int64, admitted forecast.Totals, news
 		w.Denied[1] = a.deniedAll.totals[0]
 	}
 	o, s := c.look(fleet)
-	if calm := b.calm(); !b.isIdle() && !a.Urgent(fleet, o, s, f, calm) {
+	if calm := b.calm(); !a.Urgent(fleet, o, s, f, calm) {
 		w.Round = calm
 	}
 	a.Told(w, f)

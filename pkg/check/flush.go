@@ -150,7 +150,7 @@ func (b *behind) flush(now int64) {
 	if b.onTimerOnly() { // these are the rounds then
 		b.flushBy(now, b.tick())
 	}
-	inRound := b.checker.rounds.flushed(now)
+	inRound := b.checker.rounds.wanted.Swap(0) != 0
 	b.collect()
 	b.collectLate()
 	fleet := b.checker.clock.fleet(now)

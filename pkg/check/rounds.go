@@ -17,8 +17,7 @@ type rounds struct {
 	calm   atomic.Int64
 
 	// Kept under behind's lock.
-	trip    int64    // how long an answer takes, lately
-	flushes [8]int64 // own times of the last ones
+	trip int64 // how long an answer takes, lately
 }
 
 // The rounds that a check can ask for.
@@ -29,9 +28,6 @@ const (
 )
 
 const (
-	// idleSpan is how long ago the eighth-last flush must be for calm rounds to save nothing: a checker
-	// with so few flushes may report at each tick.
-	idleSpan = int64(300e6)
 	// wordTrail and trailPerChecker make up how long after a round's first word the last may come: what
 	// aggregators wait for reports, and between alarms.
 	wordTrail, soonestWord, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
@@ -57,7 +53,7 @@ func (r *rounds) fleet(c *Checker) forecast.Fleet {
 func (b *behind) early(now int64) {
 	switch wanted := b.checker.rounds.wanted.Load(); {
 	case wanted == 0 || b.onTimerOnly():
-	case wanted&nextTick != 0 || wanted&nextCalm != 0 && b.isIdle():
+	case wanted&nextTick != 0:
 		b.flushBy(now, b.tick())
 	case wanted&nextCalm != 0:
 		b.flushBy(now, b.calm())
@@ -105,16 +101,6 @@ func (b *behind) calm() int64 {
 
 // onTimerOnly says whether early flushes are forbidden.
 func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
-
-// isIdle says whether there have been few flushes lately.
-func (b *behind) isIdle() bool { return b.now-b.checker.rounds.flushes[7] > idleSpan }
-
-// flushed notes a flush, and returns whether some check waited for one.
-func (r *rounds) flushed(now int64) (wanted bool) {
-	copy(r.flushes[1:], r.flushes[:])
-	r.flushes[0] = now
-	return r.wanted.Swap(0) != 0
-}
 
 // answered notes how long an answer took.
 func (r *rounds) answered(trip int64) {

@@ -32,12 +32,16 @@ type Fleet struct {
 	Trail int64
 }
 
+// rounding is the variance of what error diffusion keeps back: each checker anything up to a hit.
+func (f Fleet) rounding() float64 { return f.Checkers / 12 }
+
 // Window is what is known of a key's window at a time.
 type Window struct {
 	// Free is the limit less the count that is known, own hits included. Freed is how many hits leave
 	// the window per ns.
 	Free, Freed float64
-	Limit       float64
+	// Limit is the limit, and Pace how many hits it is per ns of the window's length.
+	Limit, Pace float64
 	// Unreported is how many own hits no answer has been about.
 	Unreported float64
 }
@@ -76,11 +80,13 @@ type Key struct {
 }
 
 const (
+	// fewHits is how few hits of a checker between two calm rounds are so few that each will be a report.
+	fewHits = 0.05
 	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
 	band = 0.015
-	// aim is by which part of the limit the count is kept below it, so that what chance adds seldom
-	// goes beyond: half of the 2 % up to which a denial counts as right is left.
-	aim = 0.003
+	// aim and mostAim say by how much the count is kept below the limit, so that what chance adds seldom
+	// goes beyond: what rounding at each checker comes to, times aim, and at most that part of the limit.
+	aim, mostAim = 2, 0.004
 	// trust is the weight of an expectation, in hits, against what this checker sees.
 	trust = 3
 )
@@ -102,10 +108,11 @@ func (k *Key) Note(now, asked, admitted int64) {
 }
 
 // Look works out how things stand.
-func (k *Key) Look(now int64, w Window) Outlook {
+func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	k.expect(now)
 	d := k.demandAt(now)
-	o := Outlook{Free: w.Free - aim*w.Limit - k.others(now, w.Unreported), Part: 1, Demand: d}
+	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit)
+	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
 	k.room, k.freed, k.band = o.Free, w.Freed, max(band*w.Limit, 1)
 	switch {
 	case k.band == 1 && o.Free >= 0.5: // a limit so small that no part of a hit means anything
@@ -221,9 +228,12 @@ func (k *Key) Denied(part float64, hits int64) {
 
 // Urgent says whether the fleet should report the key at its next tick, rather than in its next calm
 // round, which are this far apart: when there may be more hits than expected, when the room could be used up
-// before the calm round's words are there, or when so much is left to chance until then that the count would
-// stray by a per cent.
+// before the calm round's words are there, when so much is left to chance until then that the count would
+// stray by a per cent, or when the limit leaves the checkers so few hits each that calm rounds would save no report.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
+	if w.Pace*float64(calm) < f.Checkers*fewHits {
+		return true
+	}
 	s := k.sinceWord()
 	if k.share.contradicts(s.expected, s.admitted) && 4*s.admitted/k.share.part >= o.Free {
 		return true
@@ -239,7 +249,7 @@ func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
 	}
 	// The variance of the hits that are admitted: what chance adds to the arrivals, and what is lost in
 	// rounding at each checker.
-	variance := part*part*asked + min(part*(1-part)*asked, f.Checkers/12)
+	variance := part*part*asked + min(part*(1-part)*asked, f.rounding())
 	stray := max(o.Free, 0.01*w.Limit, 6)
 	return 9*variance > stray*stray
 }

@@ -42,7 +42,7 @@ func (k *Key) between(from, to int64) sums {
 func (k *Key) moveAnchor(w Word, f Fleet) {
 	round := w.Made - w.Made%w.Round
 	switch {
-	case round == k.round && w.Made-round <= f.Tick/2:
+	case k.round <= w.Made && w.Made-k.round <= f.Tick/2: // another word of the last one
 		k.carry = max(k.carry-w.News, 0)
 		return
 	case w.Made-round > f.Tick/2 || round < k.round: // not of a common report
@@ -68,4 +68,4 @@ func (k *Key) moveAnchor(w Word, f Fleet) {
 
 // doubtful is how much of an estimate's doubt is taken off what is carried on: that is never negative,
 // and would else be too much on average.
-const doubtful = 0.5
+const doubtful = 0.7
