@@ -19,12 +19,13 @@ type demand struct {
 type rates struct{ admitted, asked, span float64 }
 
 const (
-	// demandMemory is how long rates are remembered, in ns.
-	demandMemory = 60e6
+	// demandMemory is how long rates are remembered at least, in ns, and memoryHits how many hits.
+	demandMemory, memoryHits = 60e6, 30
 	// leastLately is the least time that a rate is taken from: words of one round come close to each other.
 	leastLately = 6e6
-	// fadeAfter is how long a demand is believed in without a word, and how fast it is forgotten then.
-	fadeAfter, fadeTime = 60e6, 30e6
+	// fadeAfter is how long a demand is believed in without a word at least, in ns, and fadeHits how many admitted
+	// hits must be missed.
+	fadeAfter, fadeHits = 60e6, 6
 )
 
 // rate is the demand per ns.
@@ -35,12 +36,16 @@ func (d *demand) rate() float64 {
 	return d.asked / d.span
 }
 
-// fade is what is left of a demand after so long a silence.
-func fade(span float64) float64 {
-	if span <= fadeAfter {
-		return 1
+// after is the rate when there has been no word for so long.
+func (d *demand) after(span float64) float64 {
+	believed := float64(fadeAfter)
+	if d.rates.admitted > 0 {
+		believed = max(believed, fadeHits*d.span/d.rates.admitted)
 	}
-	return math.Exp(-(span - fadeAfter) / fadeTime)
+	if span <= believed {
+		return d.rate()
+	}
+	return d.rate() * math.Exp(-2*(span-believed)/believed)
 }
 
 // Totals are of a bucket and of the one before it.
@@ -95,6 +100,6 @@ func (d *demand) settle() {
 		d.rates = n
 		return
 	}
-	keep := math.Exp(-n.span / demandMemory)
+	keep := math.Exp(-n.span / max(demandMemory, memoryHits*d.span/max(d.asked, 1)))
 	d.rates = rates{d.rates.admitted*keep + n.admitted, d.rates.asked*keep + n.asked, d.span*keep + n.span}
 }

@@ -149,7 +149,7 @@ func (k *Key) sinceWord() sums {
 // demandAt is how many hits everybody asks for, per ns, by what words have told and by own hits since.
 func (k *Key) demandAt(now int64) float64 {
 	span := float64(max(now-k.demand.asOf, leastSpan))
-	d := k.demand.rate() * fade(span)
+	d := k.demand.after(span)
 	return k.share.estimate(d*span, k.history.since(k.demand.asOf).asked) / span
 }
 
