@@ -148,7 +148,11 @@ const refusalTime = int64(4e6)
 func (c *cell) told(b *behind, fleet, made int64, admitted forecast.Totals, news int64) {
 	a := c.ahead
 	f := b.checker.rounds.fleet(b.checker)
-	w := forecast.Word{Now: fleet, Made: made, Round: f.Tick, Bucket: c.newest, Admitted: admitted, News: float64(news)}
+	shape := c.limiter.shape
+	w := forecast.Word{
+		Now: fleet, Made: made, Round: f.Tick, Bucket: c.newest, Admitted: admitted, News: float64(news),
+		Since: shape.End(c.newest - int64(min(shape.Live(), len(admitted)))),
+	}
 	switch c.newest - a.deniedAll.bucket {
 	case 0:
 		w.Denied = a.deniedAll.totals

@@ -21,8 +21,9 @@ type rates struct{ admitted, asked, span float64 }
 const (
 	// demandMemory is how long rates are remembered at least, in ns, and memoryHits how many hits.
 	demandMemory, memoryHits = 60e6, 30
-	// leastLately is the least time that a rate is taken from: words of one round come close to each other.
-	leastLately = 6e6
+	// leastLately is the least time that a rate is taken from, and mostLately how long one waits for a
+	// round to be complete: words in between tell of some checkers' last ms and of others' last calm round.
+	leastLately, mostLately = 3e6, 40e6
 	// fadeAfter is how long a demand is believed in without a word at least, in ns, and fadeHits how many admitted
 	// hits must be missed.
 	fadeAfter, fadeHits = 60e6, 6
@@ -69,35 +70,42 @@ func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	return n
 }
 
-// learn takes in a word. expected is how many hits everybody was to admit since the last one was made.
-func (d *demand) learn(w Word, expected float64) {
+// learn takes in a word. expected is how many hits everybody was to admit since the last one was made;
+// complete says that the word is the first of a round, so that what came until then makes a rate.
+func (d *demand) learn(w Word, expected float64, complete bool) {
 	if w.Bucket < d.bucket && d.heard {
 		return
 	}
 	admitted := d.admitted.grow(w.Admitted, w.Bucket-d.bucket)
 	asked := admitted + d.denied.grow(w.Denied, w.Bucket-d.bucket)
-	if d.heard {
+	switch {
+	case d.heard:
 		d.all += asked
 		d.lately.admitted += admitted
 		d.lately.asked += asked
 		d.lately.span += float64(max(w.Made-d.asOf, 0))
 		d.expected += expected
-		d.settle()
+		if complete || d.lately.span > mostLately {
+			d.settle()
+		}
+	case w.Made > w.Since: // nothing better is known yet
+		share := demandMemory / float64(w.Made-w.Since)
+		d.rates = rates{share * admitted, share * asked, demandMemory}
 	}
 	d.asOf = max(d.asOf, w.Made)
 	d.bucket, d.heard = w.Bucket, true
 }
 
-// settle takes what came lately into the rates, once that is long enough. If much more was admitted than
-// expected, it takes the place of what was remembered.
+// settle takes what came lately into the rates, once that is long enough. If more was admitted than
+// anybody could expect, it takes the place of what was remembered.
 func (d *demand) settle() {
 	n, e := d.lately, d.expected
 	if n.span < leastLately {
 		return
 	}
 	d.lately, d.expected = rates{}, 0
-	if d.span == 0 || n.admitted > e+4*math.Sqrt(e)+4 && n.asked*d.span > d.asked*n.span {
-		d.rates = n
+	if n.admitted > e+4*math.Sqrt(e)+4 && n.admitted*d.span > d.asked*n.span {
+		d.rates = rates{n.admitted, n.admitted, n.span} // denied hits are told in lumps
 		return
 	}
 	keep := math.Exp(-n.span / max(demandMemory, memoryHits*d.span/max(d.asked, 1)))

@@ -11,6 +11,8 @@ type Word struct {
 	// and denied in it and in the one before, as far as the word knows.
 	Bucket           int64
 	Admitted, Denied Totals
+	// Since is when the counting of these totals began.
+	Since int64
 	// News is how many hits of others this checker has not known of.
 	News float64
 }
@@ -19,12 +21,12 @@ type Word struct {
 func (k *Key) Told(w Word, f Fleet) {
 	k.expect(w.Now)
 	k.share.hear(w, f, k.demand.all)
-	k.moveAnchor(w, f)
+	complete := k.moveAnchor(w, f)
 	expected := 0.0
 	if w.Made > k.demand.asOf {
 		expected = k.between(k.demand.asOf, w.Made).expected
 	}
-	k.demand.learn(w, expected)
+	k.demand.learn(w, expected, complete)
 }
 
 // Reported takes in that all own hits so far are in a report, made now.
@@ -38,18 +40,19 @@ func (k *Key) between(from, to int64) sums {
 }
 
 // moveAnchor takes in that everybody has reported in a round. Its words may come one after the other:
-// what was expected and is not in the first of them is carried on for a while.
-func (k *Key) moveAnchor(w Word, f Fleet) {
+// what was expected and is not in the first of them is carried on for a while. It returns whether this was the
+// first.
+func (k *Key) moveAnchor(w Word, f Fleet) (moved bool) {
 	round := w.Made - w.Made%w.Round
 	switch {
 	case k.round <= w.Made && w.Made-k.round <= f.Tick/2: // another word of the last one
 		k.carry = max(k.carry-w.News, 0)
-		return
+		return false
 	case w.Made-round > f.Tick/2 || round < k.round: // not of a common report
 		part := min(k.carry, w.News)
 		k.carry -= part
 		k.learnt += w.News - part
-		return
+		return false
 	}
 	from := w.Made
 	if off := k.reportedAt - round; off >= 0 && off <= f.Tick/2 {
@@ -64,6 +67,7 @@ func (k *Key) moveAnchor(w Word, f Fleet) {
 	k.carry = max(unheard-w.News-doubtful*k.share.doubt(s.expected, s.admitted), 0)
 	k.carryUntil = w.Now + f.Trail
 	k.round, k.anchor, k.from, k.learnt = round, w.Made, from, 0
+	return true
 }
 
 // doubtful is how much of an estimate's doubt is taken off what is carried on: that is never negative,
