@@ -14,13 +14,7 @@ type ahead struct {
 	part      float64 // of the hits that may pass, as of the last look
 	inFlight  int64   // hits
 	denied    int64   // own hits denied, in no report yet
-	deniedAll tally   // by everybody, as far as is known
-}
-
-// tally is the totals of a bucket and the one before.
-type tally struct {
-	bucket int64
-	totals forecast.Totals
+	anyDenied bool    // by anybody, as far as is known
 }
 
 const (
@@ -143,26 +137,21 @@ func (c *cell) refuseMore(at int64) {
 // refusalTime is how long hits are turned away without a look, at the most: the room may grow meanwhile.
 const refusalTime = int64(4e6)
 
-// told takes in what a message says of a cell near its limit. The lock is held, the cell settled and
-// rotated, and the message's totals merged.
-func (c *cell) told(b *behind, fleet, made int64, admitted forecast.Totals, news int64) {
-	a := c.ahead
+// told takes in what a message says of a cell near its limit, by which others' hits were news. The lock is
+// held, the cell settled and rotated, and the message's totals merged.
+func (c *cell) told(b *behind, at int64, w word, news int64) {
+	a, shape := c.ahead, c.limiter.shape
 	f := b.checker.rounds.fleet(b.checker)
-	shape := c.limiter.shape
-	w := forecast.Word{
-		Now: fleet, Made: made, Round: f.Tick, Bucket: c.newest, Admitted: admitted, News: float64(news),
-		Since: shape.End(c.newest - int64(min(shape.Live(), len(admitted)))),
+	told := forecast.Word{
+		Now: at, Made: w.made, Round: f.Tick, Bucket: c.newest, News: float64(news),
+		Admitted: w.admitted.of(c.newest), Denied: w.denied.of(c.newest), DeniedToo: len(w.denied.age) > 0,
 	}
-	switch c.newest - a.deniedAll.bucket {
-	case 0:
-		w.Denied = a.deniedAll.totals
-	case 1:
-		w.Denied[1] = a.deniedAll.totals[0]
+	told.Since = shape.End(c.newest - int64(min(shape.Live(), len(told.Admitted))))
+	a.anyDenied = a.anyDenied || told.DeniedToo
+	o, s := c.look(at)
+	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
+		told.Round = calm
 	}
-	o, s := c.look(fleet)
-	if calm := b.calm(); !a.Urgent(fleet, o, s, f, calm) {
-		w.Round = calm
-	}
-	a.Told(w, f)
-	c.look(fleet)
+	a.Told(told, f)
+	c.look(at)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/forecast"
 )
 
 // behind is everything off the critical path: the queues of cells to report, the reports in flight,
@@ -309,7 +308,7 @@ func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
 		return false
 	}
 	a.Reported(fleet, b.checker.rounds.fleet(b.checker))
-	if a.denied == 0 && (a.deniedAll.totals == (forecast.Totals{}) || !c.hasPending()) {
+	if a.denied == 0 && (!a.anyDenied || !c.hasPending()) {
 		return false
 	}
 	_, newest := b.addRow(f, c, fleet, true)

@@ -121,49 +121,41 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
 	current := b.follow(s, m.Generation, m.Version)
 	age, value := m.Age, m.Total
+	var denied totals
 	for i, r := range f.rows {
 		n := m.KeyCells[i]
 		news := totals{r.newest, age[:n], value[:n]}
 		age, value = age[n:], value[n:]
+		if r.denied { // the row of the admitted ones follows
+			denied = news
+			continue
+		}
 		r.cell.mu.Lock()
-		switch {
-		case !current:
-			b.landed(r.cell, fleet)
-		case r.denied:
-			r.cell.hearDenied(news, fleet)
-		default:
-			b.landed(r.cell, fleet)
-			b.hearTotals(r.cell, s, news, fleet, f.message.Made)
+		b.landed(r.cell, fleet)
+		if current {
+			b.hearTotals(r.cell, s, word{fleet, f.message.Made, news, denied})
 		}
 		r.cell.mu.Unlock()
+		denied = totals{}
 	}
 }
 
 // hearTotals takes in a key's totals. The cell's lock is held, and nothing of it is in flight, or else what is has
 // just been answered.
-func (b *behind) hearTotals(c *cell, s *shard, news totals, fleet, made int64) {
-	c.settle(fleet)
-	c.rotate(fleet)
+func (b *behind) hearTotals(c *cell, s *shard, w word) {
+	c.settle(w.fleet)
+	c.rotate(w.fleet)
 	c.enter(s)
-	b.merge(c, news, fleet, made)
+	b.merge(c, w)
 }
 
 // merge takes in a key's totals, for its counts and its forecast. The cell's lock is held, and it is settled
 // and rotated.
-func (b *behind) merge(c *cell, news totals, fleet, made int64) {
-	known := news.mergeInto(c)
-	room, at := c.room(fleet)
+func (b *behind) merge(c *cell, w word) {
+	news := w.admitted.mergeInto(c)
+	room, at := c.room(w.fleet)
 	if c.lookAhead(at, room) != nil {
-		c.told(b, at, made, news.of(c.newest), known)
-	}
-}
-
-// hearDenied takes in how many hits of a key everybody has denied. The lock is held.
-func (c *cell) hearDenied(news totals, fleet int64) {
-	c.settle(fleet)
-	c.rotate(fleet)
-	if c.ahead != nil {
-		c.ahead.deniedAll = tally{c.newest, news.of(c.newest)}
+		c.told(b, at, w, news)
 	}
 }
 
@@ -214,21 +206,32 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	}
 	fleet := b.checker.clock.fleet(now)
 	limiters := b.resolve(m.Totals.Rules)
-	eager := false
-	// What was denied first: it makes one word with what was admitted.
+	denied, eager := make(map[asked]totals), false
 	eachKey(m.Totals, true, func(rule uint32, key []byte, news totals) {
-		if l := limiters[rule]; l != nil {
-			l.alarmDenied(key, news, fleet)
-		}
+		denied[asked{limiters[rule], string(key)}] = news
 	})
 	eachKey(m.Totals, false, func(rule uint32, key []byte, news totals) {
 		if l := limiters[rule]; l != nil {
-			eager = l.alarm(s, key, news, fleet, m.Made) || eager
+			turnedAway := denied[asked{l, string(key)}]
+			eager = l.alarm(s, key, word{fleet, m.Made, news, turnedAway}) || eager
 		}
 	})
 	if eager {
 		b.hurry()
 	}
+}
+
+// asked is a key under a limiter.
+type asked struct {
+	limiter *Limiter
+	key     string
+}
+
+// word is what an answer or an alarm says of a key.
+type word struct {
+	fleet, made int64 // when it came, and when the newest report that it tells of was made
+	admitted    totals
+	denied      totals // empty if it says nothing of them
 }
 
 // eachKey calls f for each key of a table that is of denied hits, or of admitted ones.
@@ -284,10 +287,10 @@ func (b *behind) resolve(rules []*events.Rule) []*Limiter {
 
 // alarm takes in an alarm for one key. It returns true if this checker holds pending hits of it,
 // which the fleet should hear of soon.
-func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet, made int64) (eager bool) {
-	c := l.holds(key)
+func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
+	c, fleet := l.holds(key), w.fleet
 	if c == nil {
-		if c = l.noteUnknown(s, string(key), news, fleet); c == nil {
+		if c = l.noteUnknown(s, string(key), w.admitted, fleet); c == nil {
 			return false
 		}
 	}
@@ -303,18 +306,9 @@ func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet, made int64) (e
 	if !c.is(inFlight) {
 		c.enter(s)
 	}
-	l.checker.behind.merge(c, news, fleet, made)
+	l.checker.behind.merge(c, w)
 	// A key with a forecast is reported in the rounds that it needs.
 	return c.hasPending() && c.ahead == nil
-}
-
-// alarmDenied takes in an alarm's denied hits of one key.
-func (l *Limiter) alarmDenied(key []byte, news totals, fleet int64) {
-	if c := l.holds(key); c != nil {
-		c.mu.Lock()
-		c.hearDenied(news, fleet)
-		c.mu.Unlock()
-	}
 }
 
 // holds returns the live cell of a key, or nil.

@@ -11,7 +11,7 @@ type demand struct {
 	asOf             int64 // when the last word was made
 	bucket           int64 // its newest bucket
 	admitted, denied Totals
-	heard            bool
+	heard, heardToo  bool    // of anything, and of denied hits too
 	all              float64 // hits asked for in all, as far as words told
 }
 
@@ -77,7 +77,10 @@ func (d *demand) learn(w Word, expected float64, complete bool) {
 		return
 	}
 	admitted := d.admitted.grow(w.Admitted, w.Bucket-d.bucket)
-	asked := admitted + d.denied.grow(w.Denied, w.Bucket-d.bucket)
+	asked := admitted
+	if denied := d.denied.grow(w.Denied, w.Bucket-d.bucket); d.heardToo || !d.heard {
+		asked += denied // or else it is of some time before
+	}
 	switch {
 	case d.heard:
 		d.all += asked
@@ -93,7 +96,7 @@ func (d *demand) learn(w Word, expected float64, complete bool) {
 		d.rates = rates{share * admitted, share * asked, demandMemory}
 	}
 	d.asOf = max(d.asOf, w.Made)
-	d.bucket, d.heard = w.Bucket, true
+	d.bucket, d.heard, d.heardToo = w.Bucket, true, d.heardToo || w.DeniedToo
 }
 
 // settle takes what came lately into the rates, once that is long enough. If more was admitted than

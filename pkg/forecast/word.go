@@ -8,9 +8,11 @@ type Word struct {
 	// fleet's tick.
 	Round int64
 	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has admitted
-	// and denied in it and in the one before, as far as the word knows.
+	// and denied in it and in the one before, as far as the word knows. Without DeniedToo it says nothing
+	// of denied ones.
 	Bucket           int64
 	Admitted, Denied Totals
+	DeniedToo        bool
 	// Since is when the counting of these totals began.
 	Since int64
 	// News is how many hits of others this checker has not known of.
