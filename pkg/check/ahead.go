@@ -48,6 +48,7 @@ func (c *cell) lookAhead(at, room int64) *ahead {
 		k := c.limiter.checker
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
+		c.endWait()
 		c.ahead = &ahead{Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1}
 	}
 	return c.ahead

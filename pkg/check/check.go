@@ -52,7 +52,8 @@ type Options struct {
 	Rules *rules.Set
 	// Link to the aggregators. Nil makes a local limiter: nothing is reported, nothing is learnt.
 	Link Link
-	// FlushEvery is how long hits wait for their report at the most, while reports are answered.
+	// FlushEvery is how long hits wait for their report at the most, while reports are answered and their
+	// key is not far below its limit.
 	// Shorter is more exact, longer is less traffic. Default 50 ms.
 	FlushEvery time.Duration
 	// FlushFloor is about the least time between two flushes when something asks for one before its time: a key
@@ -60,6 +61,9 @@ type Options struct {
 	// power of two of milliseconds, because all checkers of a fleet report such keys in the same moments; give all
 	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
 	FlushFloor time.Duration
+	// QuietFor is how long hits of a key far below its limit may wait for their report, at most; never
+	// longer than a tenth of its window. Less than twice FlushEvery: no longer than others. Default 10 s.
+	QuietFor time.Duration
 	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
 	// admitted and not reported yet is then let pass once more.
 	NoForecast bool
@@ -98,6 +102,7 @@ func (o Options) withDefaults() Options {
 	}
 	setDefault(&o.FlushEvery, d.FlushEvery)
 	setDefault(&o.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
+	setDefault(&o.QuietFor, quietFor)
 	setDefault(&o.HelloEvery, d.HelloEvery)
 	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
 	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
@@ -127,6 +132,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: FlushEvery %v: want at least 1ms", o.FlushEvery)
 	case o.FlushFloor < time.Millisecond || o.FlushFloor > o.FlushEvery:
 		return fmt.Errorf("check: FlushFloor %v: want 1ms to FlushEvery (%v)", o.FlushFloor, o.FlushEvery)
+	case o.QuietFor < 0:
+		return fmt.Errorf("check: QuietFor %v: want none or a positive one", o.QuietFor)
 	case o.HelloEvery < 10*time.Millisecond:
 		return fmt.Errorf("check: HelloEvery %v: want at least 10ms", o.HelloEvery)
 	case o.MaxLiveKeys < 1:

@@ -26,7 +26,8 @@ type behind struct {
 	nextFlush int64
 	lastFlush int64
 	nextHello int64
-	heard     int64  // own time of the last word from an aggregator
+	heard     int64 // own time of the last word from an aggregator
+	draining  bool
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats
 }
@@ -73,10 +74,11 @@ type ownHits struct {
 
 // owed is what behind keeps of a limiter, under its lock.
 type owed struct {
-	build          uint64 // the report that the indices belong to
-	index          [2]int // of the rule in that report, and of its denied hits; -1 if it is not there
-	queuedLate     bool   // in its shard's list of late limiters
-	answered, lost int64  // hits
+	build          uint64      // the report that the indices belong to
+	index          [2]int      // of the rule in that report, and of its denied hits; -1 if it is not there
+	queuedLate     bool        // in its shard's list of late limiters
+	waiting        queue[aged] // quiet cells, and when their hits have waited long enough
+	answered, lost int64       // hits
 	inFlight       int64
 }
 
@@ -150,9 +152,10 @@ func (b *behind) flush(now int64) {
 		b.flushBy(now, b.tick())
 	}
 	inRound := b.checker.rounds.wanted.Swap(0) != 0
+	fleet := b.checker.clock.fleet(now)
+	b.endWaits(fleet)
 	b.collect()
 	b.collectLate()
-	fleet := b.checker.clock.fleet(now)
 	if b.checker.o.Link == nil {
 		b.settleLocally(fleet)
 	}
@@ -278,6 +281,9 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 	c.settle(fleet)
 	c.rotate(fleet)
 	c.state &^= queued
+	if b.mayWait(c, fleet) {
+		return
+	}
 	if !b.freezeDenied(f, c, fleet) && !c.hasPending() {
 		b.addAgeing(c, fleet)
 		return

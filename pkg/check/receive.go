@@ -308,7 +308,12 @@ func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
 	}
 	l.checker.behind.merge(c, w)
 	// A key with a forecast is reported in the rounds that it needs.
-	return c.hasPending() && c.ahead == nil
+	if !c.hasPending() || c.ahead != nil {
+		return false
+	}
+	c.endWait()
+	c.queue()
+	return true
 }
 
 // holds returns the live cell of a key, or nil.

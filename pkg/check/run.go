@@ -137,6 +137,8 @@ type drain struct {
 // done flushes, and returns whether the goal has been reached.
 func (d *drain) done(now int64) bool {
 	d.mu.Lock()
+	d.draining = true
+	d.endWaits(d.checker.clock.fleet(now))
 	d.collect()
 	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
 		d.goal = make([]uint64, len(d.shards))
@@ -167,5 +169,6 @@ func (d *drain) done(now int64) bool {
 func (d *drain) goodbye() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.draining = false
 	d.hello(ownTime(), true)
 }
