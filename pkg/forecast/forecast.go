@@ -82,6 +82,7 @@ type Key struct {
 const (
 	// fewHits is how few hits of a checker between two calm rounds are so few that each will be a report.
 	fewHits = 0.05
+	large   = 100 // checkers; in a smaller fleet each has many keys to report at once
 	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
 	band = 0.015
 	// aim and mostAim say by how much the count is kept below the limit, so that what chance adds seldom
@@ -231,7 +232,7 @@ func (k *Key) Denied(part float64, hits int64) {
 // before the calm round's words are there, when so much is left to chance until then that the count would
 // stray by a per cent, or when the limit leaves the checkers so few hits each that calm rounds would save no report.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
-	if w.Pace*float64(calm) < f.Checkers*fewHits {
+	if f.Checkers >= large && w.Pace*float64(calm) < f.Checkers*fewHits {
 		return true
 	}
 	s := k.sinceWord()
