@@ -20,7 +20,7 @@ type ahead struct {
 const (
 	// fewestForForecast is the smallest limit that is worth a forecast: below, each hit matters, and
 	// parts of hits mean nothing.
-	fewestForForecast = 20
+	fewestForForecast = 50
 	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes that if
 	// all checkers have seen as many hits.
 	nearLimit = 0.25

@@ -116,9 +116,6 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
 	k.room, k.freed, k.band = o.Free, w.Freed, max(band*w.Limit, 1)
 	switch {
-	case k.band == 1 && o.Free >= 0.5: // a limit so small that no part of a hit means anything
-	case k.band == 1:
-		o.Part = 0
 	case d > 0:
 		o.Part = o.Free/k.band + w.Freed/d
 	case o.Free <= 0:
