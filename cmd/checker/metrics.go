@@ -76,7 +76,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if s.Heard > 0 {
 		gauge(ageDesc, s.Heard.Seconds())
 	}
-	for _, f := range []check.Freshness{check.Local, check.Fresh, check.Stale} {
+	for _, f := range []check.Freshness{check.Local, check.Fresh, check.Stale, check.LocalShare, check.Outage} {
 		gauge(freshnessDesc, oneIf(s.Freshness == f), f.String())
 	}
 	gauge(natsDesc, oneIf(m.connected()))

@@ -64,7 +64,9 @@ func (c *cell) window(at int64) forecast.Window {
 	if totals := c.totals(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
 		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
 	}
-	w.Unreported = float64(c.ahead.inFlight)
+	if c.ahead != nil {
+		w.Unreported = float64(c.ahead.inFlight)
+	}
 	for _, n := range c.pending() {
 		w.Unreported += float64(n)
 	}

@@ -67,9 +67,15 @@ type Options struct {
 	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
 	// admitted and not reported yet is then let pass once more.
 	NoForecast bool
-	// HelloEvery is the time between heartbeats. Knowledge is stale after three of them without a
-	// word from any aggregator. Default 2 s.
+	// HelloEvery is the time between heartbeats. Default 2 s.
 	HelloEvery time.Duration
+	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any aggregator
+	// knowledge is stale, this checker keeps to its share of every limit, and each rule's OnOutage
+	// decides; in this order. Default 3, 10 and 300, which is ten minutes.
+	StaleAfter, ShareAfter, OutageAfter int
+	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
+	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.
+	ExpectCheckers int
 	// MaxLiveKeys bounds the keys with unreported hits or hits in flight, and blocked keys; a live
 	// key takes about 200 bytes beside its text with one bucket per window, and 16 bytes more per
 	// further bucket. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
@@ -104,6 +110,9 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
 	setDefault(&o.QuietFor, quietFor)
 	setDefault(&o.HelloEvery, d.HelloEvery)
+	setDefault(&o.StaleAfter, staleAfter)
+	setDefault(&o.ShareAfter, shareAfter)
+	setDefault(&o.OutageAfter, outageAfter)
 	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
 	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
 	setDefault(&o.ReportKeys, d.ReportKeys)
@@ -136,6 +145,11 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: QuietFor %v: want none or a positive one", o.QuietFor)
 	case o.HelloEvery < 10*time.Millisecond:
 		return fmt.Errorf("check: HelloEvery %v: want at least 10ms", o.HelloEvery)
+	case o.StaleAfter < 1 || o.ShareAfter < o.StaleAfter || o.OutageAfter < o.ShareAfter:
+		return fmt.Errorf("check: StaleAfter %d, ShareAfter %d, OutageAfter %d: want them in this order, from 1",
+			o.StaleAfter, o.ShareAfter, o.OutageAfter)
+	case o.ExpectCheckers < 0:
+		return fmt.Errorf("check: ExpectCheckers %d: want none or some", o.ExpectCheckers)
 	case o.MaxLiveKeys < 1:
 		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
 	case o.ReportKeys < 1 || o.ReportKeys > events.MaxKeys:

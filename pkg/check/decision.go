@@ -31,10 +31,15 @@ type Freshness uint8
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
 	Local Freshness = iota
-	// Fresh: an aggregator has been heard within three heartbeats.
+	// Fresh: an aggregator has been heard within Options.StaleAfter heartbeats.
 	Fresh
 	// Stale: none has; what was known of others is ageing.
 	Stale
+	// LocalShare: none has for Options.ShareAfter heartbeats, or none ever and Options.ExpectCheckers says
+	// that there are others. This checker keeps to its share of every limit.
+	LocalShare
+	// Outage: none has for Options.OutageAfter heartbeats; each rule's OnOutage decides.
+	Outage
 )
 
 // String returns the freshness in lower case.
@@ -44,6 +49,10 @@ func (f Freshness) String() string {
 		return "fresh"
 	case Stale:
 		return "stale"
+	case LocalShare:
+		return "local share"
+	case Outage:
+		return "outage"
 	}
 	return "local"
 }

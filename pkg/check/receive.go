@@ -9,9 +9,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/forecast"
 )
 
-// staleAfter is how many heartbeats without a word from any aggregator make knowledge stale.
-const staleAfter = 3
-
 // Receive takes in a message for this checker at own time now, in Unix nanoseconds: the answer to a
 // report or to a hello, or an alarm. What it cannot read it counts and ignores. Run calls it for
 // everything its Link hears. It does not keep payload.
@@ -56,18 +53,6 @@ func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
 func (b *behind) hear(now int64) {
 	b.heard = now
 	b.judgeFreshness(now)
-}
-
-func (b *behind) judgeFreshness(now int64) {
-	f := Local
-	switch {
-	case b.heard == 0:
-	case now-b.heard <= staleAfter*int64(b.checker.o.HelloEvery):
-		f = Fresh
-	default:
-		f = Stale
-	}
-	b.checker.freshness.Store(uint32(f))
 }
 
 // refresh takes in the answer to the report in flight. Answers to anything else are late or repeated

@@ -158,7 +158,7 @@ func (q *question) decide(d *Decision, now, cost int64) {
 		return
 	}
 	l.refuse(d, now, q.at, c.totals(), cost, q.left)
-	if cost <= q.room { // it would fit, by what is known
+	if d.RetryAfter == 0 { // it would fit, by what is known
 		d.RetryAfter = c.retryAfter(q.at, cost)
 	}
 }
@@ -167,6 +167,12 @@ func (q *question) decide(d *Decision, now, cost int64) {
 func (q *question) consider(now, cost int64) bool {
 	c := q.cell
 	q.room, q.at = c.room(now)
+	switch Freshness(q.limiter.checker.freshness.Load()) {
+	case LocalShare:
+		q.room = c.localRoom(q.at, q.room)
+	case Outage:
+		return q.inOutage(cost)
+	}
 	a := c.lookAhead(q.at, q.room)
 	switch {
 	case cost > q.room:
@@ -202,6 +208,9 @@ func (q *question) admitted(cost int64) {
 	if c.ahead != nil {
 		c.ahead.note(q.at, cost, 0)
 		c.ease(q.at, q.left)
+		return
+	}
+	if q.left > q.room { // let pass in an outage, although it is too much
 		return
 	}
 	if left := q.left; left <= l.rule.Limit/2 && l.checker.fleet.Load() > 1 { // others should hear of it soon

@@ -85,7 +85,7 @@ type Answer struct {
 	// RetryAfterMS is rounded up; 0 if the request may pass, null if it never will at this cost.
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetMS      *int64 `json:"reset_ms"`
-	// Freshness is fresh, stale or local.
+	// Freshness is fresh, stale, local, local share or outage.
 	Freshness string `json:"freshness"`
 }
 
