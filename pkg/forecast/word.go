@@ -74,4 +74,4 @@ func (k *Key) moveAnchor(w Word, f Fleet) (moved bool) {
 
 // doubtful is how much of an estimate's doubt is taken off what is carried on: that is never negative,
 // and would else be too much on average.
-const doubtful = 0.7
+const doubtful = 1.3
