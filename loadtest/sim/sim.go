@@ -34,6 +34,8 @@ type Options struct {
 	Loss, Repeat float64
 	// Partitions cut checkers off.
 	Partitions []Partition
+	// NoForecast lets checkers decide by what they are told alone.
+	NoForecast bool
 	// Skew is by how much each checker's clock is off at the most, either way.
 	Skew time.Duration
 	// Progress, if not nil, is called now and then with how much of the virtual time has passed.
@@ -139,6 +141,9 @@ func (o Options) faults() string {
 	if o.Repeat > 0 {
 		add("repeat", strconv.FormatFloat(o.Repeat, 'g', -1, 64))
 	}
+	if o.NoForecast {
+		add("forecast", "none")
+	}
 	for _, p := range o.Partitions {
 		add("partition", p.String())
 	}
@@ -196,7 +201,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	var err error
 	c.Checker, err = check.New(check.Options{
 		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
-		FlushEvery: w.scenario.Flush, FlushFloor: floor,
+		FlushEvery: w.scenario.Flush, FlushFloor: floor, NoForecast: w.o.NoForecast,
 	})
 	if err != nil {
 		return err
