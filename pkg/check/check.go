@@ -85,8 +85,8 @@ type Options struct {
 	MaxIdleKeys int
 	// ReportKeys bounds the keys in one report. Default 1,000.
 	ReportKeys int
-	// ReportTimeout is how long a report waits for its answer before it is sent again; it doubles
-	// with each repeat, up to eight times. Default 250 ms.
+	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
+	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
 	ReportTimeout time.Duration
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration

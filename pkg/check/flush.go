@@ -253,7 +253,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	if f.report, err = events.Append(f.report[:0], m); err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
-	f.born, f.wait, f.refusals = now, b.checker.o.ReportTimeout, 0
+	f.born, f.wait, f.refusals = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0
 	s.flight = f
 	b.stats.sent++
 	b.send(number, f, now)

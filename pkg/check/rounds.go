@@ -2,6 +2,7 @@ package check
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/forecast"
 )
@@ -19,6 +20,11 @@ type rounds struct {
 	// Kept under behind's lock.
 	trip int64 // how long an answer takes, lately
 }
+
+const (
+	manyTrips     = 8
+	leastPatience = 25 * time.Millisecond
+)
 
 // The rounds that a check can ask for.
 const (
@@ -101,6 +107,15 @@ func (b *behind) calm() int64 {
 
 // onTimerOnly says whether early flushes are forbidden.
 func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
+
+// patience is how long a report waits for its answer before it is sent again for the first time: as long as several
+// answers take, so that others do not miss a lost report's hits for longer than they must.
+func (r *rounds) patience(timeout time.Duration) time.Duration {
+	if r.trip == 0 {
+		return timeout
+	}
+	return min(timeout, max(manyTrips*time.Duration(r.trip), leastPatience))
+}
 
 // answered notes how long an answer took.
 func (r *rounds) answered(trip int64) {
