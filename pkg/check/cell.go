@@ -64,7 +64,8 @@ const (
 
 // newCell returns a cell of no hits for a key, whose text it copies.
 func newCell(l *Limiter, key string, now int64) *cell {
-	c := &cell{limiter: l, length: uint16(len(key)), newest: l.shape.Bucket(now)}
+	c := l.blankCell()
+	c.limiter, c.length, c.newest = l, uint16(len(key)), l.shape.Bucket(now)
 	if copy(c.short[:], key) < len(key) {
 		c.long = unsafe.StringData(strings.Clone(key))
 	}
@@ -136,6 +137,9 @@ func (c *cell) take(now int64) (v verdict, left, until int64) {
 func (c *cell) add(hits int64) {
 	c.totals()[0] += hits
 	c.pending()[0] += hits
+	if p := c.permits(); p != nil {
+		p.spend(c.newest, hits)
+	}
 }
 
 // settle withdraws the allowance or block: what was left of it is not charged. The lock is held.
@@ -207,6 +211,9 @@ func shift(counts []int64, keep int64) {
 func (c *cell) room(now int64) (room, at int64) {
 	c.settle()
 	at = c.rotate(now)
+	if p := c.permits(); p != nil {
+		return c.permitted(p, at), at
+	}
 	return c.limiter.shape.Remaining(c.totals(), c.limiter.rule.Limit, at), at
 }
 
@@ -223,6 +230,10 @@ func (c *cell) charge(cost int64) {
 // arm leaves an allowance of room behind. Only a queued cell may have one: the flush that takes the
 // cell off its queue settles it, so no hit can be taken that no flush will see. The lock is held.
 func (c *cell) arm(room int64) {
+	if p := c.permits(); p != nil {
+		c.armPermits(p, room)
+		return
+	}
 	if room <= 0 || !c.is(queued) {
 		return
 	}
@@ -238,6 +249,10 @@ func (c *cell) end() int64 { return c.limiter.shape.End(c.newest) }
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
 // is held.
 func (c *cell) block(at int64) {
+	if p := c.permits(); p != nil {
+		c.blockPermits(p, at)
+		return
+	}
 	after, ok := c.limiter.shape.RetryAfter(c.totals(), c.limiter.rule.Limit, 1, at)
 	if !ok {
 		after = time.Hour // a limit below 1: look again some time

@@ -13,7 +13,7 @@ import (
 // matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
 // been seen lately.
 func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
-	c.check(&d, c.clock.now(), attrs, max(cost, 1))
+	c.check(&d, c.now(), attrs, max(cost, 1))
 	return d
 }
 
@@ -41,7 +41,8 @@ func (c *Checker) check(d *Decision, now int64, attrs identity.Attributes, cost 
 	default:
 		for !a.lock(now) {
 		}
-		*d = a.decide(now, cost)
+		*d = a.ask(now, cost)
+		a.conclude(d.Allowed, false, cost, now)
 		a.unlock()
 	}
 }
@@ -122,8 +123,8 @@ func (a *asking) unlock() {
 	}
 }
 
-// decide asks all, then charges all or none. Every cell is locked.
-func (a *asking) decide(now, cost int64) Decision {
+// ask asks all, and returns the decision of the one that restricts the caller most. Every cell is locked.
+func (a *asking) ask(now, cost int64) Decision {
 	var worst Decision
 	for i := range a.asked {
 		var d Decision
@@ -132,10 +133,14 @@ func (a *asking) decide(now, cost int64) Decision {
 			worst = d
 		}
 	}
-	for i := range a.asked {
-		a.asked[i].conclude(worst.Allowed, cost, now)
-	}
 	return worst
+}
+
+// conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is locked.
+func (a *asking) conclude(agreed, waits bool, cost, now int64) {
+	for i := range a.asked {
+		a.asked[i].conclude(agreed, waits, cost, now)
+	}
 }
 
 // ask makes one rule's decision without charging anything.
@@ -147,14 +152,14 @@ func (q *question) ask(d *Decision, now, cost int64, key string) {
 	}
 	q.room, q.at = q.cell.room(now)
 	if cost > q.room {
-		l.refuse(d, now, q.at, q.cell.totals(), cost, q.room)
+		q.cell.refuse(d, now, q.at, cost, q.room)
 	} else {
 		l.allow(d, time.Duration(q.cell.end()-now), q.room-cost)
 	}
 }
 
 // conclude charges one rule if all agreed, and leaves its cell ready for the next check.
-func (q *question) conclude(agreed bool, cost, now int64) {
+func (q *question) conclude(agreed, waits bool, cost, now int64) {
 	l, c := q.limiter, q.cell
 	switch {
 	case agreed && c == nil:
@@ -166,7 +171,7 @@ func (q *question) conclude(agreed bool, cost, now int64) {
 	case c == nil:
 		l.counters[0].denied.Add(1)
 	default:
-		if q.room < cost {
+		if q.room < cost && !waits {
 			l.counters[c.stripe].denied.Add(1)
 			c.touch(now)
 		}

@@ -1,0 +1,401 @@
+package check
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// leases is how permits come and go: cells that want some, or have some to give back, gather per shard, and
+// travel in one request at a time. A request that is not answered is made anew, from what is the case by
+// then; all its numbers are absolute, so it does no harm if the first one arrives after all. behind's lock
+// guards all but the atomic fields.
+type leases struct {
+	asks     askStack
+	trip     atomic.Int64 // what a round trip takes, smoothed; 0 before the first
+	waiting  atomic.Int64 // callers of Acquire
+	lines    []line       // by shard
+	homeless []*cell      // cells that ask while the shards are not known
+	looks    looks
+	build    uint64 // numbers the requests, to give rules their index
+	stats    leaseStats
+}
+
+// leaseStats are the counters kept under behind's lock.
+type leaseStats struct {
+	sent, repeated, answered, refused int64
+}
+
+// line is one shard's queue of cells that ask, and the request on its way.
+type line struct {
+	queue     queue[*cell]
+	flight    *leaseFlight
+	notBefore int64         // own time of the next request
+	wait      time.Duration // for the next answer; 0: the usual
+}
+
+// leaseFlight is a request on its way.
+type leaseFlight struct {
+	sequence uint64
+	cells    []*cell // in the order of the request's keys
+	newest   []int64 // per key, the bucket that ages count from
+	sent     int64   // own time
+	retryAt  int64
+}
+
+const (
+	// leaseFloor is the least time between two requests of a shard.
+	leaseFloor = time.Millisecond
+	// usualTrip stands for the round trip until the first has been measured.
+	usualTrip = 2 * time.Millisecond
+	// leastLeaseWait is how long an answer is waited for at least.
+	leastLeaseWait = 25 * time.Millisecond
+	// never is later than anything.
+	never = int64(1<<63 - 1)
+)
+
+// roundTrip is about what a request takes.
+func (l *leases) roundTrip() time.Duration {
+	if t := l.trip.Load(); t != 0 {
+		return time.Duration(t)
+	}
+	return usualTrip
+}
+
+// soon is when asking again may help, if nothing better is known.
+func (l *leases) soon() time.Duration { return l.roundTrip() + 2*time.Duration(leaseFloor) }
+
+// askStack holds cells that ask, newest first. Any goroutine pushes.
+type askStack struct{ head atomic.Pointer[cell] }
+
+func (s *askStack) push(c *cell, p *permits) {
+	for {
+		head := s.head.Load()
+		p.next = head
+		if s.head.CompareAndSwap(head, c) {
+			return
+		}
+	}
+}
+
+// stepLeases does what is due at own time now, and returns when something is due again.
+func (b *behind) stepLeases(now int64) (next int64) {
+	if !b.checker.strict {
+		return never
+	}
+	b.look(b.checker.clock.fleet(now))
+	b.collectAsks()
+	next = never
+	for i := range b.leases.lines {
+		x := &b.leases.lines[i]
+		if x.flight != nil && now >= x.flight.retryAt {
+			b.leases.stats.repeated++
+			x.again()
+		}
+		if x.flight == nil && x.queue.len() > 0 && now >= x.notBefore {
+			b.request(uint32(i), x, now)
+		}
+		switch {
+		case x.flight != nil:
+			next = min(next, x.flight.retryAt)
+		case x.queue.len() > 0:
+			next = min(next, x.notBefore)
+		}
+	}
+	if due := b.leases.looks.next(); due != never {
+		next = min(next, due-b.checker.clock.offset.Load())
+	}
+	return next
+}
+
+// collectAsks takes every cell off the stack and puts it into its shard's queue.
+func (b *behind) collectAsks() {
+	if b.leases.asks.head.Load() == nil {
+		return
+	}
+	for c := b.leases.asks.head.Swap(nil); c != nil; {
+		p := c.permits()
+		next := p.next
+		p.next = nil
+		b.enqueueAsk(c)
+		c = next
+	}
+}
+
+func (b *behind) enqueueAsk(c *cell) {
+	if len(b.leases.lines) == 0 {
+		b.leases.homeless = append(b.leases.homeless, c)
+		return
+	}
+	i := events.Shard(c.limiter.rule.Name, c.key(), uint32(len(b.leases.lines)))
+	b.leases.lines[i].queue.push(c)
+}
+
+// again puts the cells of a request that has not been answered back into the queue.
+func (x *line) again() {
+	for _, c := range x.flight.cells {
+		x.queue.push(c)
+	}
+	x.flight = nil
+}
+
+// request makes a request of the cells that have waited longest, and sends it.
+func (b *behind) request(number uint32, x *line, now int64) {
+	fleet, s := b.checker.clock.fleet(now), &b.shards[number]
+	b.leases.build++
+	b.sequence++
+	f := &leaseFlight{sequence: b.sequence, sent: now}
+	m := &events.LeaseRequest{
+		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)), Sequence: f.sequence,
+		Generation: s.generation, Version: s.version, Keys: new(events.Table),
+	}
+	for buckets := 0; x.queue.len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
+		len(m.Keys.KeyText) < reportText; {
+		// A cell has lots of its live buckets at the most, and of the near future.
+		if buckets += x.queue.first().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+			break
+		}
+		b.addAsk(m, f, x.queue.pop(), fleet)
+	}
+	if len(f.cells) == 0 {
+		return
+	}
+	payload, err := events.Append(nil, m)
+	if err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
+	}
+	x.flight, x.notBefore = f, now+int64(leaseFloor)
+	x.wait = max(x.wait, min(max(4*b.leases.roundTrip(), leastLeaseWait), b.checker.o.ReportTimeout))
+	f.retryAt = now + int64(x.wait)
+	x.wait = min(2*x.wait, mostWaits*b.checker.o.ReportTimeout)
+	b.leases.stats.sent++
+	if err := b.checker.o.Link.Lease(number, payload); err != nil {
+		b.problem = err.Error()
+	}
+}
+
+// addAsk adds what a cell has to say to a request.
+func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, p := c.limiter, c.permits()
+	c.settle()
+	c.rotate(fleet)
+	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	p.forget(l.shape, fleet)
+	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip())
+	a := c.wish(p, fleet)
+	if a.isEmpty() {
+		p.asking = false
+		b.watch(c, p, fleet)
+		return
+	}
+	rule := b.leaseRule(m, l, fleet)
+	newest := m.Keys.Rules[rule].Newest
+	m.AddKey(uint32(rule), c.key(), newest-p.spoken, events.Count(a.known), events.Count(a.want))
+	for i := range p.lots {
+		if t := &p.lots[i]; t.returned > t.acked {
+			t.sent = t.returned
+			m.AddReturn(newest-t.bucket, events.Count(t.returned))
+		}
+	}
+	p.unsettled = p.unsettled || a.want > 0
+	p.demand.sent, p.demand.refused = max(p.demand.sent, p.demand.refused), 0
+	f.cells = append(f.cells, c)
+	f.newest = append(f.newest, newest)
+}
+
+// leaseRule returns the index of the limiter's rule in the request, adding it if need be.
+func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int {
+	if l.strict.build != b.leases.build {
+		l.strict.build, l.strict.index = b.leases.build, len(m.Keys.Rules)
+		m.Keys.Rules = append(m.Keys.Rules, l.wire(fleet))
+	}
+	return l.strict.index
+}
+
+// wish is what a cell asks for in one request.
+type wish struct {
+	known, want int64
+	// inquires: it does not know what it was granted; owes: it gives permits back; repeats: it has asked
+	// before and was not answered.
+	inquires, owes, repeats bool
+}
+
+func (w *wish) isEmpty() bool { return w.want == 0 && !w.inquires && !w.owes && !w.repeats }
+
+// wish decides what to ask for. The cell is settled and rotated, its lots are closed.
+func (c *cell) wish(p *permits, fleet int64) wish {
+	w := wish{owes: p.owes(), repeats: p.unsettled}
+	if !p.unsettled {
+		p.spoken = c.newest
+		if n := len(p.lots); n > 0 { // the store's clock may be ahead
+			p.spoken = max(p.spoken, p.lots[n-1].bucket)
+		}
+	}
+	w.known, _ = p.known(p.spoken)
+	if fleet < p.askAt || fleet >= c.permitsEnd() {
+		return w
+	}
+	want := p.demand.wanted(p.waits()) - p.left(c.newest)
+	if want <= 0 {
+		return w
+	}
+	// What is granted in a bucket of which this checker has forgotten its spendings would be lost.
+	if _, ok := p.known(c.newest); !ok {
+		w.inquires = true
+		return w
+	}
+	w.want = min(want, c.limiter.rule.Limit)
+	return w
+}
+
+// granted takes in the answer to a lease request.
+func (b *behind) granted(m *events.Grant, now int64) error {
+	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.leases.lines)) {
+		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.leases.lines))
+	}
+	b.hear(now)
+	x := &b.leases.lines[m.Shard]
+	f := x.flight
+	if f == nil || f.sequence != m.Sequence {
+		b.stats.ignored++
+		return nil
+	}
+	if m.Error != "" {
+		return b.leaseRefused(x, m.Error, now)
+	}
+	if len(m.Age) != len(f.cells) {
+		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.cells))
+	}
+	b.leases.stats.answered++
+	b.leases.noteTrip(now - f.sent)
+	x.flight, x.wait = nil, 0
+	current := b.follow(&b.shards[m.Shard], m.Generation, m.Version)
+	fleet := b.checker.clock.fleet(now)
+	for i, c := range f.cells {
+		g := grant{bucket: f.newest[i] - m.Age[i], granted: int64(m.Granted[i]), spoken: int64(m.Spoken[i])}
+		g.wait = time.Duration(min(m.WaitMs[i], uint64(longestWait.Milliseconds()))) * time.Millisecond
+		b.take(c, g, current, fleet)
+	}
+	b.stepLeases(now)
+	b.checker.wakeUp() // what is due next may be sooner than it was
+	return nil
+}
+
+// longestWait is more than any wait there is.
+const longestWait = 2 * events.MaxWindow
+
+// leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
+// changed, so it asks for that; the request is made anew after the usual time.
+func (b *behind) leaseRefused(x *line, reason string, now int64) error {
+	b.leases.stats.refused++
+	x.notBefore = x.flight.retryAt
+	x.again()
+	b.nextHello = now
+	return fmt.Errorf("grant: lease request refused: %s", reason)
+}
+
+func (l *leases) noteTrip(took int64) {
+	old := l.trip.Load()
+	if old == 0 {
+		old = took
+	}
+	l.trip.Store(max(old+(took-old)/8, 1))
+}
+
+// grant is what an answer says of one key.
+type grant struct {
+	bucket, granted int64 // the store's current bucket
+	spoken          int64 // granted in the bucket that the request spoke of
+	wait            time.Duration
+}
+
+// take takes in what an answer says of a cell. current is false if it comes from a store that has lost
+// its data since: then only that it came counts.
+func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, p := c.limiter, c.permits()
+	c.settle()
+	c.rotate(fleet)
+	p.asking = false
+	if current {
+		p.take(l, g, fleet)
+	}
+	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	p.forget(l.shape, fleet)
+	c.serve(p, fleet)
+	if c.wishes(p, fleet) {
+		c.ask(p)
+	}
+	b.watch(c, p, fleet)
+}
+
+func (p *permits) take(l *Limiter, g grant, fleet int64) {
+	known, _ := p.known(g.bucket)
+	p.learn(p.spoken, g.spoken)
+	p.learn(g.bucket, g.granted)
+	p.unsettled, p.demand.sent = false, 0
+	for i := range p.lots {
+		p.lots[i].acked = max(p.lots[i].acked, p.lots[i].sent)
+	}
+	if g.granted > known {
+		p.patient = 0
+	}
+	p.freeAt.Store(0)
+	p.askAt = 0
+	if g.wait > 0 {
+		p.patient = max(2*p.patient, 2*idleAfter(l.shape))
+		p.freeAt.Store(fleet + int64(g.wait))
+		p.askAt = fleet + int64(min(g.wait, p.patient))
+	}
+}
+
+// reshardLeases gives every shard its queue. If there were others before, the store was made anew, and what the
+// old one had granted is not spent any more.
+func (b *behind) reshardLeases() {
+	old := b.leases.lines
+	b.leases.lines = make([]line, len(b.shards))
+	for i := range old {
+		x := &old[i]
+		if x.flight != nil {
+			x.again()
+		}
+		for x.queue.len() > 0 {
+			b.enqueueAsk(x.queue.pop())
+		}
+	}
+	for _, c := range b.leases.homeless {
+		b.enqueueAsk(c)
+	}
+	b.leases.homeless = nil
+	if len(old) > 0 {
+		b.giveBackAll()
+	}
+}
+
+// giveBackAll ends all lots, whatever is left of them.
+func (b *behind) giveBackAll() {
+	if !b.checker.strict {
+		return
+	}
+	b.checker.cells.each(func(c *cell) {
+		p := c.permits()
+		if p == nil {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.settle()
+		for i := range p.lots {
+			p.lots[i].closed = true
+			p.lots[i].giveBack()
+		}
+		if p.owes() {
+			c.ask(p)
+		}
+	})
+}
