@@ -55,6 +55,8 @@ func (p Partition) String() string { return fmt.Sprintf("%d@%v+%v", p.Checkers, 
 const (
 	stepFloor = int64(time.Millisecond)
 	gather    = 2 * time.Millisecond
+	// gatherLeases is the same for lease requests.
+	gatherLeases = time.Millisecond
 )
 
 // epoch is the virtual time at which simulations begin, more or less.
@@ -229,13 +231,17 @@ func (w *world) addWorker(number int) error {
 	end := w.bus.Worker()
 	k := &worker{}
 	var err error
-	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: end, Gather: gather})
+	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: end, Gather: gather, GatherLeases: gatherLeases})
 	if err != nil {
 		return err
 	}
 	end.Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		k.Receive(w.now, kind, payload, reply)
-		w.due.sooner(number, w.now+int64(gather))
+		after := gather
+		if kind == events.KindLease {
+			after = gatherLeases
+		}
+		w.due.sooner(number, w.now+int64(after))
 	})
 	w.workers = append(w.workers, k)
 	w.due.set(number, w.now)

@@ -5,47 +5,54 @@ import (
 	"time"
 )
 
-// demand is how many permits one key is likely to need until a renewal could be there. What was asked for
-// within the last such while is expected of the next one; if less is asked for then, the expectation fades.
+// demand is how many permits one key is likely to need until a renewal could be there, which is a *horizon*
+// away. What was asked for within the last such while is expected of the next one; if less is asked for then,
+// the expectation fades, slowly enough to outlast a lull between two hits.
 type demand struct {
 	asked    int64   // hits charged or refused since the last measurement
 	refused  int64   // the greatest cost refused since the last request was made
 	sent     int64   // the same, which that request speaks of
 	expected float64 // hits within a horizon
+	recent   float64 // hits within about the time for which permits may lie idle
 	measured int64   // fleet time of the last measurement
 	low      int64   // with no more permits left than this, it is time to ask for more
 }
 
-// hot is the expectation from which on permits are asked for before they are needed: a single hit does not
-// foretell another.
-const hot = 2
+// hotFrom is how many hits there must be in the time for which permits may lie idle, so that more are asked for
+// before they are needed: those would be spent, and not given back. A single hit foretells no other.
+const hotFrom = 2
 
 // fading is how fast an expectation fades without demand: to 37 % within this time.
 const fading = 100 * time.Millisecond
 
-// lead is how much longer than a round trip permits should last: an aggregator gathers requests for about
-// 1 ms, and a checker sends them at least so far apart.
-const lead = 5 * time.Millisecond
+// lead is how much longer than a round trip permits should last: requests leave at least 1 ms apart, and a
+// step of Run may be as late.
+const lead = 3 * time.Millisecond
 
 // measure brings the expectation up to date. unseen are hits refused that asked does not hold, trip is what
-// a round trip takes.
-func (d *demand) measure(now, unseen int64, trip time.Duration) {
+// a round trip takes, idle for how long permits may lie idle.
+func (d *demand) measure(now, unseen int64, trip, idle time.Duration) {
 	horizon := float64(trip + lead)
 	passed := float64(max(now-d.measured, 1))
-	asked := float64(d.asked+unseen) * min(1, horizon/passed)
-	d.expected = max(asked, d.expected*math.Exp(-passed/float64(fading)))
+	asked := float64(d.asked + unseen)
+	d.expected = max(asked*min(1, horizon/passed), d.expected*math.Exp(-passed/float64(fading)))
+	d.recent = d.recent*math.Exp(-passed/float64(idle)) + asked
 	d.asked, d.measured = 0, now
 	d.low = 0
-	if d.expected >= hot {
-		d.low = int64(math.Ceil(d.expected * float64(trip+lead/5) / horizon))
+	if d.hot() {
+		d.low = int64(math.Ceil(d.expected * float64(trip+lead/3) / horizon))
 	}
 }
 
-// wanted is how many permits it would be good to hold; waiting are those that waiters need.
-func (d *demand) wanted(waiting int64) int64 {
+// hot says whether permits are asked for before they are needed.
+func (d *demand) hot() bool { return d.recent >= hotFrom }
+
+// wanted is how many permits it would be good to hold: for those who wait, for what was refused, and, up to a
+// fair share, for what is expected.
+func (d *demand) wanted(waiting, share int64) int64 {
 	want := max(d.refused, d.sent, waiting)
-	if d.expected >= hot {
-		want = max(want, int64(math.Ceil(min(d.expected, 1e15))))
+	if d.hot() {
+		want = max(want, min(int64(math.Ceil(min(d.expected, 1e15))), share))
 	}
 	return want
 }

@@ -185,8 +185,8 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	c.rotate(fleet)
 	p.close(l.shape, fleet, b.checker.clock.err.Load())
 	p.forget(l.shape, fleet)
-	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip())
-	a := c.wish(p, fleet)
+	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape))
+	a := c.wish(p, fleet, b.share(l))
 	if a.isEmpty() {
 		p.asking = false
 		b.watch(c, p, fleet)
@@ -216,6 +216,12 @@ func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int 
 	return l.strict.index
 }
 
+// share is how many permits of a key a checker may ask for before they are needed: half of what each would have
+// if all had as many.
+func (b *behind) share(l *Limiter) int64 {
+	return max(l.rule.Limit/(2*max(int64(b.fleetSize), 1)), 1)
+}
+
 // wish is what a cell asks for in one request.
 type wish struct {
 	known, want int64
@@ -227,7 +233,7 @@ type wish struct {
 func (w *wish) isEmpty() bool { return w.want == 0 && !w.inquires && !w.owes && !w.repeats }
 
 // wish decides what to ask for. The cell is settled and rotated, its lots are closed.
-func (c *cell) wish(p *permits, fleet int64) wish {
+func (c *cell) wish(p *permits, fleet, share int64) wish {
 	w := wish{owes: p.owes(), repeats: p.unsettled}
 	if !p.unsettled {
 		p.spoken = c.newest
@@ -239,7 +245,7 @@ func (c *cell) wish(p *permits, fleet int64) wish {
 	if fleet < p.askAt || fleet >= c.permitsEnd() {
 		return w
 	}
-	want := p.demand.wanted(p.waits()) - p.left(c.newest)
+	want := p.demand.wanted(p.waits(), share) - p.left(c.newest)
 	if want <= 0 {
 		return w
 	}

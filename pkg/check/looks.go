@@ -72,7 +72,7 @@ func (c *cell) nextLook(p *permits, fleet int64) int64 {
 			next = min(next, over, fleet+int64(idleAfter(shape)))
 		}
 	}
-	if fleet >= c.permitsEnd() && (p.demand.expected >= hot || p.waits() > 0) {
+	if fleet >= c.permitsEnd() && (p.demand.hot() || p.waits() > 0) {
 		next = min(next, c.end()) // to ask as soon as the next bucket begins
 	}
 	if next != never { // not again in the same step, whatever the clock's error has become
@@ -109,7 +109,7 @@ func (b *behind) lookAt(c *cell, fleet int64) {
 	}
 	p.lastSpent = p.spent
 	p.forget(shape, fleet)
-	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip())
+	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(shape))
 	if c.wishes(p, fleet) {
 		c.ask(p)
 	}

@@ -111,5 +111,5 @@ func (c *cell) wishes(p *permits, fleet int64) bool {
 	case fleet < p.askAt || fleet >= c.permitsEnd():
 		return false
 	}
-	return p.demand.refused > 0 || p.waits() > 0 || p.demand.expected >= hot && p.left(c.newest) <= p.demand.low
+	return p.demand.refused > 0 || p.waits() > 0 || p.demand.hot() && p.left(c.newest) <= p.demand.low
 }
