@@ -167,9 +167,10 @@ func (b *behind) request(number uint32, x *line, now int64) {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
 	x.flight, x.notBefore = f, now+int64(leaseFloor)
-	x.wait = max(x.wait, min(max(4*b.leases.roundTrip(), leastLeaseWait), b.checker.o.ReportTimeout))
+	most := mostWaits * b.checker.o.ReportTimeout
+	x.wait = min(max(x.wait, 4*b.leases.roundTrip(), leastLeaseWait), most)
 	f.retryAt = now + int64(x.wait)
-	x.wait = min(2*x.wait, mostWaits*b.checker.o.ReportTimeout)
+	x.wait = min(2*x.wait, most)
 	b.leases.stats.sent++
 	if err := b.checker.o.Link.Lease(number, payload); err != nil {
 		b.problem = err.Error()
