@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/membus"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -155,6 +156,33 @@ func (w *world) randomStrictHit() {
 		return
 	}
 	w.ask(i, testRules[w.rand.IntN(len(testRules))].Name, key, cost)
+}
+
+// TestStrictAtTheEdge lets all traffic come about the edges of buckets, where a clock that is behind spends
+// permits of a bucket that is over. Hellos take differently long each way, so that clocks stay wrong.
+func TestStrictAtTheEdge(t *testing.T) {
+	seeds := uint64(120)
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
+		// The lease requests are fast; only clocks suffer.
+		faults := membus.Faults{Jitter: time.Duration(20+seed%40) * time.Millisecond, Only: []events.Kind{events.KindHello, events.KindWelcome}}
+		w := newStrictWorld(t, seed, 4, 1, 1, faults, testRules[1], testRules[0])
+		w.skewClocks()
+		w.advance(time.Second)
+		for range 8 {
+			edge := w.rules.Rules()[0].Window.End(w.rules.Rules()[0].Window.Bucket(w.now + int64(100*time.Millisecond)))
+			w.advance(time.Duration(edge - w.now - int64(60*time.Millisecond)))
+			for w.now < edge+int64(60*time.Millisecond) {
+				w.ask(w.rand.IntN(4), testRules[w.rand.IntN(2)].Name, "k", 1)
+				w.advance(time.Duration(w.rand.Int64N(int64(2 * time.Millisecond))))
+			}
+		}
+		if w.admitted < 8*15 {
+			w.fail("%d hits passed: too tame", w.admitted)
+		}
+	}
 }
 
 // TestStrictStoreLosesEverything: those who remember that there was more make the store grant nothing until no
