@@ -3,6 +3,8 @@ package check
 import (
 	"math"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // demand is how many permits one key is likely to need until a renewal could be there, which is a *horizon*
@@ -12,10 +14,12 @@ type demand struct {
 	asked    int64   // hits charged or refused since the last measurement
 	refused  int64   // the greatest cost refused since the last request was made
 	sent     int64   // the same, which that request speaks of
-	expected float64 // hits within a horizon
+	near     float64 // hits within about the last horizon
+	expected float64 // hits within the next one
 	recent   float64 // hits within about the time for which permits may lie idle
 	measured int64   // fleet time of the last measurement
 	low      int64   // with no more permits left than this, it is time to ask for more
+	level    int64   // and this is how many it would be good to hold then
 }
 
 // hotFrom is how many hits there must be in the time for which permits may lie idle, so that more are asked for
@@ -35,12 +39,15 @@ func (d *demand) measure(now, unseen int64, trip, idle time.Duration) {
 	horizon := float64(trip + lead)
 	passed := float64(max(now-d.measured, 1))
 	asked := float64(d.asked + unseen)
-	d.expected = max(asked*min(1, horizon/passed), d.expected*math.Exp(-passed/float64(fading)))
+	d.near = d.near*math.Exp(-passed/horizon) + asked*min(1, horizon/passed)
+	d.expected = max(d.near, d.expected*math.Exp(-passed/float64(fading)))
 	d.recent = d.recent*math.Exp(-passed/float64(idle)) + asked
 	d.asked, d.measured = 0, now
-	d.low = 0
+	d.low, d.level = 0, 0
 	if d.hot() {
-		d.low = int64(math.Ceil(d.expected * float64(trip+lead/3) / horizon))
+		d.low = whole(d.expected * float64(trip+lead/3) / horizon)
+		// Those that come must last for a horizon, and a round trip passes until then.
+		d.level = whole(d.expected * (1 + float64(trip)/horizon))
 	}
 }
 
@@ -51,8 +58,8 @@ func (d *demand) hot() bool { return d.recent >= hotFrom }
 // fair share, for what is expected.
 func (d *demand) wanted(waiting, share int64) int64 {
 	want := max(d.refused, d.sent, waiting)
-	if d.hot() {
-		want = max(want, min(int64(math.Ceil(min(d.expected, 1e15))), share))
-	}
-	return want
+	return max(want, min(d.level, share))
 }
+
+// whole rounds up, to at most what can be asked for.
+func whole(hits float64) int64 { return int64(math.Ceil(min(hits, events.MaxCount))) }
