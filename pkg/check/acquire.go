@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/offpath-io/offpath/pkg/identity"
 )
@@ -43,8 +44,9 @@ func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost i
 
 // waiter is one caller who waits, at one cell or several.
 type waiter struct {
-	ready chan struct{} // holds one
-	spots []*spot
+	ready   chan struct{} // holds one
+	spots   []*spot
+	pending atomic.Int32 // spots that have not been woken
 }
 
 // spot is a waiter's place at one cell, whose lock guards it.
@@ -52,7 +54,7 @@ type spot struct {
 	waiter *waiter
 	cell   *cell
 	cost   int64
-	// woken: there has been an answer; reserved: and permits are kept for this waiter.
+	// woken: it does not wait here any more; reserved: because permits are kept for it.
 	woken, reserved bool
 }
 
@@ -108,6 +110,7 @@ func (a *asking) attempt(d *Decision, k *Checker, w **waiter, cost int64, mayWai
 		waits = *w != nil
 	}
 	a.conclude(d.Allowed, waits, cost, now)
+	a.endTurn()
 	if waits {
 		a.join(*w, cost)
 	}
@@ -139,36 +142,54 @@ func (a *asking) join(w *waiter, cost int64) {
 		p := q.cell.permits()
 		s := &spot{waiter: w, cell: q.cell, cost: cost}
 		w.spots = append(w.spots, s)
+		w.pending.Add(1)
 		p.waiters = append(p.waiters, s)
+		p.waiting += cost
 		q.cell.ask(p)
 	}
 }
 
-// leave takes a waiter out of all cells it waits at, which are locked, and frees what was kept for it.
+// leave takes a waiter out of all cells it waits at, which are locked. Where permits are kept for it, it is its
+// turn.
 func (w *waiter) leave() {
 	for _, s := range w.spots {
 		p := s.cell.permits()
-		if s.reserved {
+		switch {
+		case s.reserved:
 			p.reserved -= s.cost
+			p.turn = true
+		case !s.woken:
+			i := slices.Index(p.waiters, s)
+			p.waiters = slices.Delete(p.waiters, i, i+1)
+			p.waiting -= s.cost
 		}
-		p.waiters = slices.DeleteFunc(p.waiters, func(o *spot) bool { return o == s })
 	}
 	w.spots = w.spots[:0]
+	w.pending.Store(0)
 	select {
 	case <-w.ready: // from before
 	default:
 	}
 }
 
-// waits is how many permits are needed for those who wait and have not been woken.
-func (p *permits) waits() int64 {
-	var sum int64
-	for _, s := range p.waiters {
-		if !s.woken {
-			sum += s.cost
+// wake lets a waiter decide: when permits are kept for it wherever it waits, or when there is no room somewhere.
+func (w *waiter) wake(reserved bool) {
+	if w.pending.Add(-1) > 0 && reserved {
+		return
+	}
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// endTurn notes that the decision has been made. The cells are locked.
+func (a *asking) endTurn() {
+	for i := range a.asked {
+		if q := &a.asked[i]; q.cell != nil && q.limiter.strict != nil {
+			q.cell.permits().turn = false
 		}
 	}
-	return sum
 }
 
 // serve keeps permits for those who wait, in their order, and wakes them; if no more can be had now, it
@@ -177,22 +198,19 @@ func (c *cell) serve(p *permits, fleet int64) {
 	if len(p.waiters) == 0 {
 		return
 	}
-	left, dry := c.permitted(p, fleet), fleet < p.askAt
+	left, dry := c.unspent(p, fleet), fleet < p.askAt
+	served := 0
 	for _, s := range p.waiters {
-		switch {
-		case s.woken:
-			continue
-		case s.cost <= left:
+		if s.reserved = s.cost <= left; s.reserved {
 			left -= s.cost
 			p.reserved += s.cost
-			s.reserved = true
-		case !dry:
-			return
+		} else if !dry {
+			break
 		}
 		s.woken = true
-		select {
-		case s.waiter.ready <- struct{}{}:
-		default:
-		}
+		p.waiting -= s.cost
+		served++
+		s.waiter.wake(s.reserved)
 	}
+	p.waiters = slices.Delete(p.waiters, 0, served)
 }

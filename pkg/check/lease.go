@@ -246,7 +246,7 @@ func (c *cell) wish(p *permits, fleet, share int64) wish {
 	if fleet < p.askAt || fleet >= c.permitsEnd() {
 		return w
 	}
-	want := p.demand.wanted(p.waits(), share) - p.left(c.newest)
+	want := p.demand.wanted(p.waiting, share) - p.left(c.newest)
 	if want <= 0 {
 		return w
 	}

@@ -72,7 +72,7 @@ func (c *cell) nextLook(p *permits, fleet int64) int64 {
 			next = min(next, over, fleet+int64(idleAfter(shape)))
 		}
 	}
-	if fleet >= c.permitsEnd() && (p.demand.hot() || p.waits() > 0) {
+	if fleet >= c.permitsEnd() && (p.demand.hot() || p.waiting > 0) {
 		next = min(next, c.end()) // to ask as soon as the next bucket begins
 	}
 	if next != never { // not again in the same step, whatever the clock's error has become

@@ -67,11 +67,13 @@ func (c *cell) permits() *permits {
 
 // permits are what one checker has of one key. The cell's lock guards all but the atomic fields.
 type permits struct {
-	lots      []lot // in the order of their buckets; few, as those that are settled are forgotten
-	forgotten int64 // the newest bucket of which a lot has been forgotten
-	spent     int64 // in all lots, ever
-	reserved  int64 // of the current lot, for waiters that have been woken
-	waiters   []*spot
+	lots      []lot   // in the order of their buckets; few, as those that are settled are forgotten
+	forgotten int64   // the newest bucket of which a lot has been forgotten
+	spent     int64   // in all lots, ever
+	waiters   []*spot // of those who have not been woken, in their order
+	waiting   int64   // how many permits these need
+	reserved  int64   // how many are kept for those who have been
+	turn      bool    // one of the latter decides now
 
 	demand  demand
 	unseen  atomic.Int64 // hits refused without the lock, since demand was measured
@@ -197,7 +199,7 @@ func (p *permits) owes() bool {
 
 // idle says whether a cell may leave: it has nothing to say, to hear, or to spend.
 func (p *permits) idle() bool {
-	return !p.asking && !p.unsettled && len(p.waiters) == 0 && !p.owes() &&
+	return !p.asking && !p.unsettled && len(p.waiters) == 0 && p.reserved == 0 && !p.owes() &&
 		!slices.ContainsFunc(p.lots, func(t lot) bool { return t.left() > 0 })
 }
 

@@ -22,9 +22,18 @@ func (l *Limiter) now() int64 {
 	return l.checker.clock.now()
 }
 
-// permitted is how many hits the permits allow at time at. The cell is settled and rotated.
+// permitted is how many hits the permits allow at time at: none while somebody waits for them whose turn comes
+// first. The cell is settled and rotated.
 func (c *cell) permitted(p *permits, at int64) int64 {
 	p.looked = at
+	if len(p.waiters) > 0 && !p.turn {
+		return 0
+	}
+	return c.unspent(p, at)
+}
+
+// unspent is how many permits may be spent at time at, beside those that are kept for somebody.
+func (c *cell) unspent(p *permits, at int64) int64 {
 	if at >= c.permitsEnd() {
 		return 0
 	}
@@ -37,6 +46,9 @@ func (c *cell) permitsEnd() int64 { return c.end() - c.limiter.checker.clock.err
 // armPermits leaves an allowance behind. So many are kept back that there is a check with the lock, which
 // asks for more, before the last is gone.
 func (c *cell) armPermits(p *permits, room int64) {
+	if len(p.waiters) > 0 {
+		return
+	}
 	give := room - p.demand.low
 	if give <= 0 {
 		give = room
@@ -111,5 +123,5 @@ func (c *cell) wishes(p *permits, fleet int64) bool {
 	case fleet < p.askAt || fleet >= c.permitsEnd():
 		return false
 	}
-	return p.demand.refused > 0 || p.waits() > 0 || p.demand.hot() && p.left(c.newest) <= p.demand.low
+	return p.demand.refused > 0 || p.waiting > 0 || p.demand.hot() && p.left(c.newest) <= p.demand.low
 }

@@ -427,3 +427,19 @@ func TestLeaseRefused(t *testing.T) {
 		t.Errorf("%d requests 100 ms later, want one more", again-n)
 	}
 }
+
+// answerTo is an answer, and its kind.
+type answerTo struct {
+	kind    events.Kind
+	message events.Message
+}
+
+// grantOf grants as many permits of each key of a request.
+func grantOf(m *events.LeaseRequest, each uint64) answerTo {
+	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence}
+	for i := range m.Age {
+		g.Age = append(g.Age, m.Age[i])
+		g.Granted, g.Spoken, g.WaitMs = append(g.Granted, each), append(g.Spoken, each), append(g.WaitMs, 0)
+	}
+	return answerTo{events.KindGrant, g}
+}
