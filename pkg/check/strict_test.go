@@ -314,17 +314,50 @@ func TestPermitsKeepTheirCell(t *testing.T) {
 func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f := newFleet(t, Options{}, strictRule("r", 10, time.Second, 1))
 	l := limiter(t, f.Checker, "r")
-	l.CheckAt(noon, "other", 1)
 	f.behind.shards[0].generation = 2
 	passes(l, noon, 1)
 	f.Step(noon + ms)
-	f.grants(noon+2*ms, 0, 3, 3, 0) // generation 1; keys do not matter, it is malformed for two
+	f.grants(noon+2*ms, 0, 3, 3, 0) // of generation 1
 	m, _ := f.asked()
 	if m.Generation != 2 {
 		t.Errorf("the request says generation %d, want the highest seen", m.Generation)
 	}
 	if n := passes(l, noon+3*ms, 3); n != 0 {
 		t.Errorf("%d hits pass", n)
+	}
+}
+
+// TestPermitsOfAClosedLot: those that are heard of when their time is over are given back at once.
+func TestPermitsOfAClosedLot(t *testing.T) {
+	shape := rule("r", 10, time.Second, 1).Window
+	var p permits
+	p.forgotten = -1
+	now := shape.Bucket(noon)
+	p.learn(now, 3)
+	p.spend(now, 2)
+	p.close(shape, noon+second-2*ms, ms)
+	if p.lot(now).closed {
+		t.Fatal("closed too soon")
+	}
+	p.close(shape, noon+second-ms, ms)
+	if got := *p.lot(now); !got.closed || got.returned != 1 || got.left() != 0 {
+		t.Errorf("closed: %+v, want one given back", got)
+	}
+	p.learn(now, 5)
+	if got := *p.lot(now); got.returned != 3 || got.left() != 0 {
+		t.Errorf("two more were granted: %+v, want three given back", got)
+	}
+	p.forget(shape, noon+second)
+	if p.lot(now) == nil {
+		t.Fatal("forgotten before it was said")
+	}
+	p.lots[0].acked = 3
+	if p.forget(shape, noon+second); p.lot(now) != nil || p.forgotten != now {
+		t.Errorf("%+v: want it forgotten", p.lots)
+	}
+	p.learn(now, 5) // and told of again
+	if got := *p.lot(now); got.left() != 0 || p.owes() {
+		t.Errorf("%+v: want all of it spent, and nothing given back", got)
 	}
 }
 
