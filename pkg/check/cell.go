@@ -137,9 +137,6 @@ func (c *cell) take(now int64) (v verdict, left, until int64) {
 func (c *cell) add(hits int64) {
 	c.totals()[0] += hits
 	c.pending()[0] += hits
-	if p := c.permits(); p != nil {
-		p.spend(c.newest, hits)
-	}
 }
 
 // settle withdraws the allowance or block: what was left of it is not charged. The lock is held.
@@ -150,6 +147,9 @@ func (c *cell) settle() {
 	}
 	left, taken := int64(word&leftMask), int64(word>>32)
 	c.add(-left)
+	if p := c.permits(); p != nil {
+		p.spend(c.newest, -left)
+	}
 	c.limiter.counters[c.stripe].admit(taken, taken)
 }
 
@@ -220,6 +220,9 @@ func (c *cell) room(now int64) (room, at int64) {
 // charge admits a hit. The lock is held and the cell settled and rotated.
 func (c *cell) charge(cost int64) {
 	c.add(cost)
+	if p := c.permits(); p != nil {
+		p.spend(c.newest, cost)
+	}
 	c.limiter.counters[c.stripe].admit(1, cost)
 	if !c.is(queued) {
 		c.state |= queued

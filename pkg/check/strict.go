@@ -23,7 +23,9 @@ func (l *Limiter) now() int64 {
 }
 
 // permitted is how many hits the permits allow at time at: none while somebody waits for them whose turn comes
-// first. The cell is settled and rotated.
+// first. The cell is settled and rotated. It stays out of room, which other cells' checks go through.
+//
+//go:noinline
 func (c *cell) permitted(p *permits, at int64) int64 {
 	p.looked = at
 	if len(p.waiters) > 0 && !p.turn {
@@ -61,6 +63,7 @@ func (c *cell) armPermits(p *permits, room int64) {
 	}
 	give = min(give, mostLeft)
 	c.add(give)
+	p.spend(c.newest, give)
 	c.until.Store(c.permitsEnd())
 	c.allowance.Store(uint64(give))
 }
