@@ -10,6 +10,7 @@ import (
 
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 func scenarioOf(t testing.TB, name string, s scenario.Settings) *scenario.Scenario {
@@ -204,6 +205,26 @@ func TestQueue(t *testing.T) {
 		number, due := q.first()
 		if least := slices.Min(at); due != least || number != slices.Index(at, least) {
 			t.Fatalf("first is %d at %d; want %d at %d", number, due, slices.Index(at, least), least)
+		}
+	}
+}
+
+// TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or a bad one, and on
+// a good one most of what fits passes, though nobody waits here.
+func TestStrictIsNeverOver(t *testing.T) {
+	for _, name := range []string{"steady", "surge", "burst", "ramp", "hop", "skew", "mixed", "keywalk"} {
+		sc := scenarioOf(t, name, short(scenario.Settings{Enforcement: new(rules.Strict)}))
+		for _, o := range []Options{{Seed: 1, Delay: 2 * time.Millisecond}, badNetwork} {
+			r := simulate(t, sc, o)
+			if r.OverWorstWindow > 0 || r.WrongAllowShareExact != 0 {
+				t.Errorf("%s, %s: over by %v, wrongly allowed %v", name, r.Params.Faults, r.OverWorstWindow, r.WrongAllowShareExact)
+			}
+			if name == "steady" && o.Loss == 0 && r.OverTotal < -0.05 {
+				t.Errorf("%s: %v of what fits is lost", name, -r.OverTotal)
+			}
+			if r.Params.Rules[0].Enforcement != "strict" {
+				t.Errorf("%s: on record is %q", name, r.Params.Rules[0].Enforcement)
+			}
 		}
 	}
 }

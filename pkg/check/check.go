@@ -15,7 +15,11 @@
 // The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
 // (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
 // (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
-// (the goroutines around it). Everything but run.go is a function of the time it is given.
+// (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
+//
+// Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
+// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come), looks.go (when they go),
+// demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
 package check
 
 import (

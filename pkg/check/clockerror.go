@@ -21,7 +21,7 @@ const (
 	clockMargin = time.Millisecond
 )
 
-// noError is the error of a clock that has never been held against another.
+// unknownError is the error of a clock that has never been held against another.
 const unknownError = int64(math.MaxInt64 / 4)
 
 // judge reckons the error at own time now. behind's lock is held.

@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limiter decides for one rule. Its methods are safe for concurrent use, and never block.
+// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire never block.
 type Limiter struct {
 	checker *Checker
 	rule    *rules.Rule
