@@ -12,7 +12,8 @@ import (
 // the expectation fades, slowly enough to outlast a lull between two hits.
 type demand struct {
 	asked    int64   // hits charged or refused since the last measurement
-	refused  int64   // the greatest cost refused since the last request was made
+	refused  int64   // the greatest cost refused since the last request was made, unless that is long ago
+	refusal  int64   // fleet time of the last one
 	sent     int64   // the same, which that request speaks of
 	near     float64 // hits within about the last horizon
 	expected float64 // hits within the next one
@@ -34,8 +35,9 @@ const fading = 100 * time.Millisecond
 const lead = 3 * time.Millisecond
 
 // measure brings the expectation up to date. unseen are hits refused that asked does not hold, trip is what
-// a round trip takes, idle for how long permits may lie idle.
-func (d *demand) measure(now, unseen int64, trip, idle time.Duration) {
+// a round trip takes, idle for how long permits may lie idle, and share how many permits are this checker's to ask
+// for before they are needed.
+func (d *demand) measure(now, unseen int64, trip, idle time.Duration, share int64) {
 	horizon := float64(trip + lead)
 	passed := float64(max(now-d.measured, 1))
 	asked := float64(d.asked + unseen)
@@ -45,21 +47,21 @@ func (d *demand) measure(now, unseen int64, trip, idle time.Duration) {
 	d.asked, d.measured = 0, now
 	d.low, d.level = 0, 0
 	if d.hot() {
-		d.low = whole(d.expected * float64(trip+lead/3) / horizon)
 		// Those that come must last for a horizon, and a round trip passes until then.
-		d.level = whole(d.expected * (1 + float64(trip)/horizon))
+		d.level = min(whole(d.expected*(1+float64(trip)/horizon)), share)
+		d.low = min(whole(d.expected*float64(trip+lead/3)/horizon), d.level-1)
+	}
+	if now-d.refusal > int64(idle) { // a permit would not be waited for any more
+		d.refused = 0
 	}
 }
 
 // hot says whether permits are asked for before they are needed.
 func (d *demand) hot() bool { return d.recent >= hotFrom }
 
-// wanted is how many permits it would be good to hold: for those who wait, for what was refused, and, up to a
-// fair share, for what is expected.
-func (d *demand) wanted(waiting, share int64) int64 {
-	want := max(d.refused, d.sent, waiting)
-	return max(want, min(d.level, share))
-}
+// wanted is how many permits it would be good to hold: for those who wait, for what was refused, and for what is
+// expected.
+func (d *demand) wanted(waiting int64) int64 { return max(d.refused, d.sent, waiting, d.level) }
 
 // whole rounds up, to at most what can be asked for.
 func whole(hits float64) int64 { return int64(math.Ceil(min(hits, events.MaxCount))) }

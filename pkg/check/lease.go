@@ -185,8 +185,8 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	c.rotate(fleet)
 	p.close(l.shape, fleet, b.checker.clock.err.Load())
 	p.forget(l.shape, fleet)
-	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape))
-	a := c.wish(p, fleet, b.share(l))
+	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape), b.share(l))
+	a := c.wish(p, fleet)
 	if a.isEmpty() {
 		p.asking = false
 		b.watch(c, p, fleet)
@@ -233,7 +233,7 @@ type wish struct {
 func (w *wish) isEmpty() bool { return w.want == 0 && !w.inquires && !w.owes && !w.repeats }
 
 // wish decides what to ask for. The cell is settled and rotated, its lots are closed.
-func (c *cell) wish(p *permits, fleet, share int64) wish {
+func (c *cell) wish(p *permits, fleet int64) wish {
 	w := wish{owes: p.owes(), repeats: p.unsettled}
 	if !p.unsettled {
 		p.spoken = c.newest
@@ -245,7 +245,7 @@ func (c *cell) wish(p *permits, fleet, share int64) wish {
 	if fleet < p.askAt || fleet >= c.permitsEnd() {
 		return w
 	}
-	want := p.demand.wanted(p.waiting, share) - p.left(c.newest)
+	want := p.demand.wanted(p.waiting) - p.left(c.newest)
 	if want <= 0 {
 		return w
 	}

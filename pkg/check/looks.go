@@ -109,7 +109,7 @@ func (b *behind) lookAt(c *cell, fleet int64) {
 	}
 	p.lastSpent = p.spent
 	p.forget(shape, fleet)
-	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(shape))
+	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(shape), b.share(c.limiter))
 	if c.wishes(p, fleet) {
 		c.ask(p)
 	}

@@ -54,7 +54,7 @@ func (c *cell) armPermits(p *permits, room int64) {
 	give := room - p.demand.low
 	if give <= 0 {
 		give = room
-		if p.demand.low > 0 && p.looked >= p.askAt {
+		if p.demand.hot() && p.looked >= p.askAt {
 			c.ask(p)
 		}
 	}
@@ -87,7 +87,7 @@ func (c *cell) refusePermits(d *Decision, p *permits, now, at, cost, room int64)
 	}
 	d.RetryAfter = c.retryPermits(p, now)
 	p.demand.asked += cost
-	p.demand.refused = max(p.demand.refused, cost)
+	p.demand.refused, p.demand.refusal = max(p.demand.refused, cost), now
 	switch {
 	case at >= c.permitsEnd(): // in vain until the next bucket
 		d.RetryAfter = max(d.RetryAfter, time.Duration(c.end()-now))
@@ -126,5 +126,5 @@ func (c *cell) wishes(p *permits, fleet int64) bool {
 	case fleet < p.askAt || fleet >= c.permitsEnd():
 		return false
 	}
-	return p.demand.refused > 0 || p.waiting > 0 || p.demand.hot() && p.left(c.newest) <= p.demand.low
+	return p.demand.refused > 0 || p.waiting > 0 || p.demand.level > 0 && p.left(c.newest) <= p.demand.low
 }

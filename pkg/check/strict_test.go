@@ -310,6 +310,69 @@ func TestPermitsKeepTheirCell(t *testing.T) {
 	}
 }
 
+// TestUnansweredCellLeaves: a key that has asked in vain is kept until its bucket has left the window, and no
+// longer.
+func TestUnansweredCellLeaves(t *testing.T) {
+	f := newFleet(t, Options{MaxIdleKeys: -1}, strictRule("r", 10, time.Second, 1))
+	l := limiter(t, f.Checker, "r")
+	passes(l, noon, 1)
+	for at := noon + ms; at < noon+second; at += 50 * ms {
+		f.Step(at)
+	}
+	m, _ := f.asked()
+	f.receive(noon+second, events.KindGrant, &events.Grant{ // an answer that says nothing: its store is no more
+		Epoch: m.Epoch, Sequence: m.Sequence, Age: []int64{0}, Granted: []uint64{0}, Spoken: []uint64{0}, WaitMs: []uint64{0},
+	})
+	f.behind.shards[0].generation = 1
+	for at := noon + second; at < noon+70*second; at += 500 * ms {
+		f.Step(at)
+	}
+	if n := f.Stats().LiveKeys; n != 0 {
+		t.Errorf("%d keys stay", n)
+	}
+}
+
+// TestDemandThatHasGone: a refusal of long ago is no reason to ask, though a lot is looked at.
+func TestDemandThatHasGone(t *testing.T) {
+	f := newFleet(t, Options{}, strictRule("r", 10, time.Minute, 1))
+	l := limiter(t, f.Checker, "r")
+	passes(l, noon, 1)
+	f.Step(noon + ms)
+	passes(l, noon+2*ms, 1) // while the first is asked for
+	f.grants(noon+3*ms, 0, 1, 1, 0)
+	for at := noon + 10*ms; at < noon+2*second; at += 10 * ms {
+		f.Step(at)
+	}
+	_, n := f.asked()
+	f.grants(noon+2*second, 0, 1, 1, 0) // the one has been given back
+	for at := noon + 2*second; at < noon+20*second; at += 50 * ms {
+		f.Step(at)
+	}
+	if m, again := f.asked(); again != n || m.Want[0] != 0 {
+		t.Errorf("%d more requests: %+v", again-n, m)
+	}
+}
+
+// TestAFairShare: a hot key asks for half of its share before the permits are needed, not for all there is.
+func TestAFairShare(t *testing.T) {
+	d := demand{measured: noon, asked: 5000}
+	d.measure(noon+10*ms, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
+	if got := d.wanted(0); got != 60 || d.low >= got {
+		t.Errorf("%d wanted, more from %d; want the share, 60", got, d.low)
+	}
+	if got := d.wanted(70); got != 70 {
+		t.Errorf("%d wanted, want what waiters need", got)
+	}
+	d.refused, d.refusal = 80, noon+10*ms
+	if got := d.wanted(70); got != 80 {
+		t.Errorf("%d wanted, want what was refused", got)
+	}
+	d.measure(noon+60*second, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
+	if got := d.wanted(0); got != 0 {
+		t.Errorf("%d wanted a minute later, want none", got)
+	}
+}
+
 // TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these permits.
 func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f := newFleet(t, Options{}, strictRule("r", 10, time.Second, 1))
