@@ -21,23 +21,16 @@ process unless --nats and --redis name servers. Scenarios are built in (loadtest
 them all) or YAML files. What a scenario says itself beats the defaults below; a flag that is given beats both.`
 
 // servers are the flags of a live fleet.
-type liveServers struct {
-	nats, redis string
-	acquire     time.Duration
-}
-
-func defaultServers() liveServers { return liveServers{acquire: 20 * time.Millisecond} }
+type liveServers struct{ nats, redis string }
 
 func (l *liveServers) add(s *flags.Set) {
 	flags.Add(s, &l.nats, "nats", "URL", "NATS to use; without it, one within this process", flags.NATS)
 	flags.Add(s, &l.redis, "redis", "URL", "Redis to count in, or embedded for a private redis-server; without it, this process' memory", flags.Text)
-	flags.Add(s, &l.acquire, "acquire", "DURATION", "how long a hit under strict enforcement waits for a permit; 0 for not at all",
-		flags.Duration(0, time.Minute))
 }
 
 func runLive(ctx context.Context, c call) error {
 	o := defaultSettings()
-	l := defaultServers()
+	var l liveServers
 	var names []string
 	s := newFlags("run", runSummary)
 	s.Arguments(&names, "[SCENARIO…]")
@@ -68,10 +61,10 @@ func (l *liveServers) run(c call, o *settings) plan {
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		return fleet.Run(ctx, sc, fleet.Options{
 			NATS: l.nats, Redis: l.redis, Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Log: log, Progress: progress,
-			Acquire: l.acquire,
+			Acquire: o.acquire,
 		})
 	}
-	return plan{run, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter}}
+	return plan{run, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter, Acquire: o.acquire}}
 }
 
 // runList runs scenarios one after the other, and reports on all that were run, whatever happens to

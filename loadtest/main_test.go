@@ -61,7 +61,7 @@ func TestUsage(t *testing.T) {
 		{"run --load -1", "--load"},
 		{"run --enforcement lax", "want async or strict"},
 		{"run --acquire -1s", "--acquire"},
-		{"sim --acquire 1s", "--acquire"},
+		{"sim --acquire 2m", "--acquire"},
 		{"run --window 1500us", "scenario steady:"},
 		{"run --window 10ms --buckets 3", "scenario steady:"},
 		{"run --loss 0.5", "unknown flag --loss"},

@@ -66,7 +66,7 @@ func parseLogRoute(text string) (scenario.Route, error) {
 
 func replayLive(ctx context.Context, c call) error {
 	r := newReplay()
-	l := defaultServers()
+	var l liveServers
 	s := newFlags("replay", replaySummary)
 	r.add(s)
 	l.add(s)

@@ -25,6 +25,7 @@ type settings struct {
 	window, flush, duration              time.Duration
 	timerOnly                            bool
 	enforcement                          rules.Enforcement
+	acquire                              time.Duration
 	seed                                 uint64
 	delay, jitter                        time.Duration
 	noSweep                              bool
@@ -36,7 +37,7 @@ func defaultSettings() settings {
 		checkers: scenario.DefaultCheckers, aggregators: scenario.DefaultAggregators,
 		limit: scenario.DefaultLimit, window: scenario.DefaultWindow, buckets: 1,
 		load: scenario.DefaultLoad, flush: scenario.DefaultFlush, keys: scenario.DefaultKeys,
-		duration: scenario.DefaultDuration, seed: 1,
+		duration: scenario.DefaultDuration, seed: 1, acquire: 20 * time.Millisecond,
 		output: output{html: "offpath-loadtest.html"},
 	}
 }
@@ -61,6 +62,8 @@ func (c *settings) addFleet(s *flags.Set) {
 	flags.Add(s, &c.aggregators, "aggregators", "N", "how many aggregators", flags.Int(1, scenario.MaxAggregators))
 	flags.Add(s, &c.flush, "flush", "DURATION", "the checkers' flush interval", flags.Duration(time.Millisecond, time.Minute))
 	flags.Add(s, &c.enforcement, "enforcement", "HOW", "how strictly the limits hold: async or strict", parseEnforcement)
+	flags.Add(s, &c.acquire, "acquire", "DURATION", "how long a hit under strict enforcement waits for a permit; 0 for not at all",
+		flags.Duration(0, time.Minute))
 	flags.Add(s, &c.timerOnly, "timer-only", "", "forbid flushes before the interval is over", flags.Bool)
 	flags.Add(s, &c.seed, "seed", "N", "decides everything that is left to chance", flags.Uint64)
 	flags.Add(s, &c.delay, "delay", "DURATION", "how long each message takes longer, each way", flags.Duration(0, time.Second))

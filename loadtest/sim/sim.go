@@ -36,6 +36,8 @@ type Options struct {
 	Partitions []Partition
 	// Skew is by how much each checker's clock is off at the most, either way.
 	Skew time.Duration
+	// Acquire is how long a hit under strict enforcement waits for a permit; 0 for not at all.
+	Acquire time.Duration
 	// Progress, if not nil, is called now and then with how much of the virtual time has passed.
 	Progress func(done, all time.Duration)
 }
@@ -78,6 +80,8 @@ type world struct {
 	checkers []*checker
 	due      queue // of steps: checkers first, then workers
 	plan     []action
+	waiting  []waiter // in the order of their deadlines
+	judge    func(h scenario.Hit, allowed bool)
 	spent    [2]tap.Cost // at the beginning and the end of the measured part
 }
 
@@ -210,6 +214,9 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	end.Attach(func(kind events.Kind, payload []byte) {
 		c.Receive(w.now+c.skew, kind, payload)
 		c.link.Heard(kind, payload)
+		if kind == events.KindGrant {
+			w.retry(c)
+		}
 		w.heed(i, c)
 	})
 	w.checkers = append(w.checkers, c)

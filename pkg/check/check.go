@@ -18,8 +18,8 @@
 // (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
 //
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
-// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come), looks.go (when they go),
-// demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
+// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
+// looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
 package check
 
 import (

@@ -320,10 +320,10 @@ func TestUnansweredCellLeaves(t *testing.T) {
 		f.Step(at)
 	}
 	m, _ := f.asked()
+	f.behind.shards[0].generation = 1
 	f.receive(noon+second, events.KindGrant, &events.Grant{ // an answer that says nothing: its store is no more
 		Epoch: m.Epoch, Sequence: m.Sequence, Age: []int64{0}, Granted: []uint64{0}, Spoken: []uint64{0}, WaitMs: []uint64{0},
 	})
-	f.behind.shards[0].generation = 1
 	for at := noon + second; at < noon+70*second; at += 500 * ms {
 		f.Step(at)
 	}
