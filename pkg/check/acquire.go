@@ -109,11 +109,11 @@ func (a *asking) attempt(d *Decision, k *Checker, w **waiter, cost int64, mayWai
 		*w = k.behind.leases.newWaiter(k.o.MaxWaiting)
 		waits = *w != nil
 	}
-	a.conclude(d.Allowed, waits, cost, now)
-	a.endTurn()
-	if waits {
+	if waits { // before permits are left behind for others to take
 		a.join(*w, cost)
 	}
+	a.conclude(d.Allowed, waits, cost, now)
+	a.endTurn()
 	return waits
 }
 

@@ -133,6 +133,35 @@ func TestAcquireServesInOrder(t *testing.T) {
 	})
 }
 
+// TestAcquireKeepsWhatItHas: permits that are there, but too few for who waits, are not taken by others meanwhile; when
+// it gives up they are.
+func TestAcquireKeepsWhatItHas(t *testing.T) {
+	inBubble(t, Options{}, []rules.Rule{strictRule("r", 100, time.Minute, 1)}, func(t *testing.T, f *fleet) {
+		l := limiter(t, f.Checker, "r")
+		one := acquire(context.Background(), l, 1)
+		f.settled()
+		f.grants(ownTime(), 0, 4, 4, 0)
+		<-one
+		ctx, cancel := context.WithCancel(context.Background())
+		five := acquire(ctx, l, 5)
+		if d := l.Check("k", 1); d.Allowed {
+			t.Errorf("a check takes one of three: %+v", d)
+		}
+		if want := f.settled(); want < 2 {
+			t.Errorf("%d more asked for, want 2 at least", want)
+		}
+		cancel()
+		if o := <-five; o.d.Allowed || o.err == nil {
+			t.Errorf("five of three: %+v", o)
+		}
+		for range 3 {
+			if d := l.Check("k", 1); !d.Allowed {
+				t.Errorf("when nobody waits any more: %+v", d)
+			}
+		}
+	})
+}
+
 func TestAcquireEndsWithItsContext(t *testing.T) {
 	inBubble(t, Options{}, []rules.Rule{strictRule("r", 10, time.Minute, 1)}, func(t *testing.T, f *fleet) {
 		l := limiter(t, f.Checker, "r")
