@@ -81,7 +81,7 @@ func runSimulated(ctx context.Context, c call) error {
 func (n *network) run(o *settings) plan {
 	options := sim.Options{
 		Seed: o.seed, Delay: o.delay, Jitter: o.jitter, Loss: n.loss, Repeat: n.repeat,
-		Partitions: n.partitions, Skew: n.skew, NoForecast: n.noForecast,
+		Partitions: n.partitions, Skew: n.skew, NoForecast: n.noForecast, Acquire: o.acquire,
 	}
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		options := options

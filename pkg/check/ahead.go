@@ -29,7 +29,7 @@ const (
 // foresees says whether this limiter forecasts at all: a checker alone knows everything.
 func (l *Limiter) foresees() bool {
 	k := l.checker
-	return k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
+	return l.strict == nil && k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast, when there is room for so many.

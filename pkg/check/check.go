@@ -15,7 +15,11 @@
 // The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
 // (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
 // (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
-// (the goroutines around it). Everything but run.go is a function of the time it is given.
+// (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
+//
+// Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
+// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
+// looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
 package check
 
 import (
@@ -88,6 +92,9 @@ type Options struct {
 	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
 	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
 	ReportTimeout time.Duration
+	// MaxWaiting bounds the callers of Acquire who wait at a time; a waiter takes about 400 bytes. Beyond it
+	// Acquire is Check. Default 65,536.
+	MaxWaiting int
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
 	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
@@ -103,6 +110,7 @@ func (o Options) withDefaults() Options {
 		MaxIdleKeys:   1 << 20,
 		ReportKeys:    1000,
 		ReportTimeout: 250 * time.Millisecond,
+		MaxWaiting:    1 << 16,
 		DrainTimeout:  5 * time.Second,
 		Epoch:         NewEpoch(),
 	}
@@ -117,6 +125,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
 	setDefault(&o.ReportKeys, d.ReportKeys)
 	setDefault(&o.ReportTimeout, d.ReportTimeout)
+	setDefault(&o.MaxWaiting, d.MaxWaiting)
 	setDefault(&o.DrainTimeout, d.DrainTimeout)
 	setDefault(&o.Epoch, d.Epoch)
 	return o
@@ -156,6 +165,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys)
 	case o.ReportTimeout < 10*time.Millisecond:
 		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
+	case o.MaxWaiting < 0:
+		return fmt.Errorf("check: MaxWaiting %d: want a positive one", o.MaxWaiting)
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("check: DrainTimeout %v: want none or a positive one", o.DrainTimeout)
 	}
@@ -168,6 +179,7 @@ type Checker struct {
 	limiters []*Limiter // in the order of the rules, which is the order in which cells are locked
 	byName   map[string]*Limiter
 	scratch  sync.Pool // *asking
+	strict   bool      // some limiter is
 
 	clock     clock
 	cells     cells
@@ -195,10 +207,12 @@ func New(o Options) (*Checker, error) {
 	for _, r := range o.Rules.Rules() {
 		l := newLimiter(c, r)
 		c.limiters = append(c.limiters, l)
+		c.strict = c.strict || l.strict != nil
 		c.byName[r.Name] = l
 	}
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
+	c.clock.judge(0)
 	c.behind.checker = c
 	c.behind.calm()
 	return c, nil

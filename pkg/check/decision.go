@@ -16,7 +16,8 @@ type Decision struct {
 	// least: a check that takes no lock knows what was left when the last one did.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
-	// hit was allowed, and Never if its cost is above the limit.
+	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is as the last
+	// grant said, and Remaining the permits at hand; more may come.
 	RetryAfter time.Duration
 	// Reset is how long until every hit so far has surely left the window.
 	Reset time.Duration

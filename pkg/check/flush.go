@@ -30,6 +30,7 @@ type behind struct {
 	draining  bool
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats
+	leases    leases
 }
 
 // shard is one shard's queue and report.
@@ -114,7 +115,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 		b.flush(now)
 	}
 	b.repeat(now)
-	return min(b.nextFlush, b.nextHelloOrNever())
+	return min(b.nextFlush, b.nextHelloOrNever(), b.stepLeases(now))
 }
 
 func (b *behind) nextHelloOrNever() int64 {

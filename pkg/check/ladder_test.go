@@ -33,22 +33,22 @@ func TestLadder(t *testing.T) {
 		now := noon + int64(step.silence)
 		f.Step(now)
 		key := fmt.Sprint(step.silence)
-		if got := passes(t, l, now, key, 1000, step.freshness); got != step.open {
+		if got := letPass(t, l, now, key, 1000, step.freshness); got != step.open {
 			t.Errorf("%v of silence, open: %d passed, want %d", step.silence, got, step.open)
 		}
-		if got := passes(t, shut, now, key, 1000, step.freshness); got != step.closed {
+		if got := letPass(t, shut, now, key, 1000, step.freshness); got != step.closed {
 			t.Errorf("%v of silence, closed: %d passed, want %d", step.silence, got, step.closed)
 		}
 	}
 	now := noon + 30*second
 	f.welcomeOf(now, 4)
-	if got := passes(t, l, now, "again", 1000, Fresh); got != 100 {
+	if got := letPass(t, l, now, "again", 1000, Fresh); got != 100 {
 		t.Errorf("after a word: %d passed, want 100", got)
 	}
 }
 
-// passes counts how many of n hits pass, and holds what the decisions say against how fresh they must be.
-func passes(t *testing.T, l *Limiter, now int64, key string, n int, want Freshness) (passed int) {
+// letPass counts how many of n hits pass, and holds what the decisions say against how fresh they must be.
+func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshness) (passed int) {
 	t.Helper()
 	for range n {
 		d := l.CheckAt(now, key, 1)
@@ -74,15 +74,15 @@ func TestLocalShareOfAWindow(t *testing.T) {
 	f.alarm(noon, 1, l, "busy", 90)
 	now := noon + 6*second
 	f.Step(now)
-	if got := passes(t, l, now, "busy", 50, LocalShare); got != 10 {
+	if got := letPass(t, l, now, "busy", 50, LocalShare); got != 10 {
 		t.Errorf("%d passed where others had left room for 10", got)
 	}
-	if got := passes(t, l, now, "idle", 50, LocalShare); got != 25 {
+	if got := letPass(t, l, now, "idle", 50, LocalShare); got != 25 {
 		t.Errorf("%d passed of a share of 25", got)
 	}
 	now = noon + 20*second // half of the next bucket but one: everything has left the window
 	f.Step(now)
-	if got := passes(t, l, now, "idle", 50, LocalShare); got != 25 {
+	if got := letPass(t, l, now, "idle", 50, LocalShare); got != 25 {
 		t.Errorf("%d passed of a share of 25, a window later", got)
 	}
 	if got := l.CheckAt(now, "other", 30); got.Allowed {
@@ -100,13 +100,13 @@ func TestLocalShareBelowOne(t *testing.T) {
 		c := newChecker(t, o, rule("r", 3, time.Minute, 1), rule("exact", 16, time.Minute, 1))
 		c.Step(noon)
 		for k := range keys {
-			n := passes(t, limiter(t, c, "r"), noon, fmt.Sprint(k), 4, LocalShare)
+			n := letPass(t, limiter(t, c, "r"), noon, fmt.Sprint(k), 4, LocalShare)
 			if n > 1 {
 				t.Fatalf("checker %d has %d of key %d", i, n, k)
 			}
 			sum += n
 		}
-		if n := passes(t, limiter(t, c, "exact"), noon, "k", 9, LocalShare); n != 2 {
+		if n := letPass(t, limiter(t, c, "exact"), noon, "k", 9, LocalShare); n != 2 {
 			t.Errorf("checker %d has %d of 16 in a fleet of 8", i, n)
 		}
 	}
@@ -127,7 +127,7 @@ func TestNeverHeard(t *testing.T) {
 			if want == LocalShare {
 				wanted = 50
 			}
-			if got := passes(t, limiter(t, c, "r"), now, fmt.Sprint(after), 200, want); got != wanted {
+			if got := letPass(t, limiter(t, c, "r"), now, fmt.Sprint(after), 200, want); got != wanted {
 				t.Errorf("%d expected: %d passed, want %d", expect, got, wanted)
 			}
 		}

@@ -45,6 +45,12 @@ func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
 		}
 		b.welcome(m, now)
 		return nil
+	case events.KindGrant:
+		m, err := events.DecodeGrant(payload)
+		if err != nil {
+			return err
+		}
+		return b.granted(m, now)
 	}
 	return fmt.Errorf("receive: not a message for a checker: %v", kind)
 }
@@ -275,6 +281,9 @@ func (b *behind) resolve(rules []*events.Rule) []*Limiter {
 func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
 	c, fleet := l.holds(key), w.fleet
 	if c == nil {
+		if l.strict != nil { // counts decide nothing there
+			return false
+		}
 		if c = l.noteUnknown(s, string(key), w.admitted, fleet); c == nil {
 			return false
 		}
@@ -387,6 +396,7 @@ func (b *behind) reshard(shards int, now int64) {
 	for i := range b.shards {
 		b.shards[i].state = b.states
 	}
+	b.reshardLeases()
 	for i := range old {
 		if f := old[i].flight; f != nil {
 			b.giveUp(&old[i], f, fleet)

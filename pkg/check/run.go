@@ -103,6 +103,7 @@ func (c *Checker) drain() error {
 	if c.o.Link == nil {
 		return nil
 	}
+	c.behind.giveBackAll()
 	d := drain{behind: &c.behind}
 	defer d.goodbye()
 	c.cells.each(func(x *cell) { // so that all hits until now are counted as charged
