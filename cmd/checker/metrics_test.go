@@ -68,7 +68,7 @@ offpath_refresh_age_seconds 1.5
 offpath_freshness{state="fresh"} 0
 offpath_freshness{state="local"} 0
 offpath_freshness{state="stale"} 1
-offpath_freshness{state="local share"} 0
+offpath_freshness{state="local_share"} 0
 offpath_freshness{state="outage"} 0
 offpath_nats_connected 0
 offpath_fleet_checkers 19

@@ -138,7 +138,7 @@ func TestLossesAtRandom(t *testing.T) {
 			for _, c := range w.checkers {
 				l, _ := c.Limiter("minute")
 				l.CheckAt(w.now, "k", 1)
-				w.advance(time.Second)
+				w.advance(time.Second + w.quietFor)
 				want := max(testRules[3].Limit-w.stored("minute", "k"), 0)
 				got := w.left(c, "minute", "k")
 				if got > want {

@@ -124,7 +124,7 @@ func (w *world) agree() {
 		for _, c := range w.checkers {
 			w.hit(c, p.rule, p.key, 1)
 		}
-		w.advance(time.Second)
+		w.advance(time.Second + w.quietFor)
 		for _, c := range w.checkers {
 			l, _ := c.Limiter(p.rule)
 			shape := rule.Window

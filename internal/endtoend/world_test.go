@@ -20,7 +20,8 @@ import (
 // world is a fleet in virtual time: the same checker and aggregator code as in production, stepped
 // by hand over an in-memory bus. Beside it runs the truth, which knows of every hit at once.
 type world struct {
-	plain    bool // checkers decide by what they know alone
+	plain    bool          // checkers decide by what they know alone
+	quietFor time.Duration // how long hits of quiet keys wait
 	t        *testing.T
 	seed     uint64
 	rand     *rand.Rand
@@ -85,7 +86,7 @@ func newWorld(t *testing.T, seed uint64, checkers, workers, shards int, faults m
 func newWorldOf(t *testing.T, seed uint64, checkers, workers, shards int, faults membus.Faults, list ...rules.Rule) *world {
 	w := &world{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7)),
-		plain: seed%3 != 0,
+		plain: seed%3 != 0, quietFor: time.Nanosecond,
 		bus:   membus.New(membus.Options{Seed: seed, Faults: faults}),
 		store: &flakyStore{Store: memstore.New()},
 		truth: make(map[place]*history),
@@ -100,6 +101,9 @@ func newWorldOf(t *testing.T, seed uint64, checkers, workers, shards int, faults
 	}
 	for range workers {
 		w.workers = append(w.workers, w.newWorker())
+	}
+	if seed%6 == 0 {
+		w.quietFor = 5 * time.Second
 	}
 	for i := range checkers {
 		w.checkers = append(w.checkers, w.newChecker(fmt.Sprint("c", i), uint64(i+1)))
@@ -127,7 +131,7 @@ func (w *world) newChecker(name string, epoch uint64) *checker {
 	c.mind = newMind(c)
 	var err error
 	c.Checker, err = check.New(check.Options{
-		Rules: w.rules, Link: spy{link, &c.mind}, Epoch: epoch, MaxIdleKeys: -1, NoForecast: w.plain, ReportKeys: 1 + w.rand.IntN(5),
+		Rules: w.rules, Link: spy{link, &c.mind}, Epoch: epoch, MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -265,7 +269,7 @@ func (w *world) settle() {
 		w.bus.Cut(c.name, false)
 	}
 	w.store.mode = storeWorks
-	w.advance(10 * time.Second)
+	w.advance(10*time.Second + w.quietFor)
 }
 
 // outlast lets everything arrive that is still under way: repeats of minutes ago, mostly. They must

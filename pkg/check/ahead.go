@@ -32,19 +32,31 @@ func (l *Limiter) foresees() bool {
 	return l.strict == nil && k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
 }
 
-// unforeseen is how many more hits may pass without a forecast, when there is room for so many.
-func (l *Limiter) unforeseen(room int64) int64 {
+// unforeseen is how many more hits may pass without a forecast, when there is room for so many: until the key would
+// be near its limit if every checker had admitted as many that nobody knows of. The lock is held.
+func (c *cell) unforeseen(room int64) int64 {
+	l := c.limiter
 	if !l.foresees() {
 		return room
 	}
-	limit := l.rule.Limit
-	return int64((nearLimit*float64(limit) - float64(limit-room)) / float64(l.checker.fleet.Load()))
+	limit, checkers := float64(l.rule.Limit), float64(l.checker.fleet.Load())
+	known := limit - float64(room)
+	return int64((nearLimit*limit - known - (checkers-1)*float64(c.recent())) / checkers)
+}
+
+// recent is how many of the pending hits are in buckets in which a quiet key's may be. The lock is held.
+func (c *cell) recent() (n int64) {
+	pending := c.pending()
+	for _, hits := range pending[:min(len(pending), c.limiter.shape.Buckets/quietPart+2)] {
+		n += hits
+	}
+	return n
 }
 
 // lookAhead returns the cell's forecast, if it has one or should have one now that there is room for so
 // many hits. The lock is held.
 func (c *cell) lookAhead(at, room int64) *ahead {
-	if c.ahead == nil && c.limiter.foresees() && c.limiter.unforeseen(room) <= 0 {
+	if c.ahead == nil && c.limiter.foresees() && c.unforeseen(room) <= 0 {
 		k := c.limiter.checker
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)

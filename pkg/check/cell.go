@@ -51,7 +51,7 @@ const (
 	ageing                     // waiting in the queue of cells that may leave
 	dead                       // has left the live map; nothing may be charged to it
 	waiting                    // queued, but its key is quiet: its hits wait
-	waited                     // they have waited long enough
+	waited                     // they may not wait any longer
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic

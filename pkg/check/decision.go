@@ -51,7 +51,7 @@ func (f Freshness) String() string {
 	case Stale:
 		return "stale"
 	case LocalShare:
-		return "local share"
+		return "local_share"
 	case Outage:
 		return "outage"
 	}

@@ -30,7 +30,7 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 		c.state &^= waited
 		return false
 	}
-	if room, _ := c.room(fleet); l.unforeseen(room) <= 0 {
+	if room, _ := c.room(fleet); c.unforeseen(room) <= 0 {
 		return false
 	}
 	c.state |= queued | waiting
@@ -55,10 +55,11 @@ func (b *behind) endWaits(fleet int64) {
 	}
 }
 
-// endWait ends the wait of a cell whose hits should be reported soon: it has to be queued again. The lock
-// is held.
+// endWait ends the wait of a cell whose hits should be reported soon, or spares it one. The lock is held.
 func (c *cell) endWait() {
+	c.state |= waited
 	if c.is(waiting) {
 		c.state &^= waiting | queued
+		c.queue()
 	}
 }

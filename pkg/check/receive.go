@@ -300,14 +300,11 @@ func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
 	if !c.is(inFlight) {
 		c.enter(s)
 	}
-	l.checker.behind.merge(c, w)
-	// A key with a forecast is reported in the rounds that it needs.
-	if !c.hasPending() || c.ahead != nil {
-		return false
-	}
+	waits := c.is(waiting)
 	c.endWait()
-	c.queue()
-	return true
+	l.checker.behind.merge(c, w)
+	// A key that had a forecast before is reported in the rounds that it needs.
+	return c.hasPending() && (waits || c.ahead == nil)
 }
 
 // holds returns the live cell of a key, or nil.

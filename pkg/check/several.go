@@ -223,7 +223,7 @@ func (q *question) admitted(cost int64) {
 	if l.strict == nil && q.left <= l.rule.Limit/2 && l.checker.fleet.Load() > 1 { // others should hear of it soon
 		l.checker.want(nextTick)
 	}
-	c.arm(min(q.left, l.unforeseen(q.left)))
+	c.arm(min(q.left, c.unforeseen(q.left)))
 }
 
 // denied leaves the cell of a hit that was not charged ready for the next check. If its caller waits, it is not
@@ -242,7 +242,7 @@ func (q *question) denied(waits bool, cost, now int64) {
 		c.ahead.note(q.at, 0, cost)
 		c.refuseMore(q.at)
 	case q.room > 0:
-		c.arm(min(q.room, l.unforeseen(q.room)))
+		c.arm(min(q.room, c.unforeseen(q.room)))
 	default:
 		c.block(q.at)
 	}

@@ -106,7 +106,7 @@ type Answer struct {
 	// RetryAfterMS is rounded up; 0 if the request may pass, null if it never will at this cost.
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetMS      *int64 `json:"reset_ms"`
-	// Freshness is fresh, stale, local, local share or outage.
+	// Freshness is fresh, stale, local, local_share or outage.
 	Freshness string `json:"freshness"`
 }
 
