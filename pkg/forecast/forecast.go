@@ -187,11 +187,12 @@ func (k *Key) Pass(part float64, cost int64) bool {
 	return true
 }
 
-// Return gives back what Pass took for a hit that passed here and was then turned away elsewhere. When all
-// hits may pass it took nothing.
+// Return takes back what Pass did for a hit that passed here and was then turned away elsewhere. When all
+// hits may pass it did nothing. The part of the hit that could pass goes too: else many such hits would
+// save up credit for as many others to pass one after the other.
 func (k *Key) Return(part float64, cost int64) {
 	if part < 1 {
-		k.credit += float64(cost)
+		k.credit += (1 - max(part, 0)) * float64(cost)
 	}
 }
 
