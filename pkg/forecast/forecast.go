@@ -178,8 +178,11 @@ func (k *Key) glide(d, span float64) (n float64) {
 
 // Pass decides for a hit of some cost, when a part of less than 1 of the hits may pass.
 func (k *Key) Pass(part float64, cost int64) bool {
+	if part <= 0 { // whatever credit dear hits have left
+		return false
+	}
 	c := float64(cost)
-	k.credit += max(part, 0) * c
+	k.credit += part * c
 	if k.credit < c/2 {
 		return false
 	}
