@@ -38,6 +38,9 @@ func (k *Key) between(from, to int64) sums {
 // what was expected and is not in the first of them is carried on for a while.
 func (k *Key) moveAnchor(w Word, f Fleet) {
 	round := w.Made - w.Made%w.Round
+	if w.Now >= k.carryUntil { // what has not come by now was never there
+		k.carry = 0
+	}
 	switch {
 	case round == k.anchor && w.Made-round <= f.Tick/2:
 		k.carry = max(k.carry-w.News, 0)
@@ -49,10 +52,7 @@ func (k *Key) moveAnchor(w Word, f Fleet) {
 		return
 	}
 	s := k.between(k.anchor, round)
-	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt
-	if w.Now < k.carryUntil {
-		unheard += k.carry / 2
-	}
+	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt + k.carry/2
 	k.carry = max(unheard-w.News-doubtful*k.share.doubt(s.expected, s.admitted), 0)
 	k.carryUntil = w.Now + f.Trail
 	k.anchor, k.learnt = round, 0

@@ -48,6 +48,7 @@ func TestAnchor(t *testing.T) {
 		{"with the next round they are done with", []Word{word(4, 40), word(7, 15), word(8, 25)}, 12, 40, 1e-6},
 		{"and count for what was expected of it", []Word{word(4, 40), word(7, 40), word(8, 0)}, 12, 40, 1e-6},
 		{"between rounds, what was missing before comes first", []Word{word(4, 20), word(7, 20)}, 12, 77, 2.1},
+		{"but not once they can come no longer", []Word{word(4, 20), word(11, 20)}, 16, 100, 0.1},
 		{"an older round's word sets nothing back", []Word{word(8, 80), word(4, 10)}, 12, 30, 1e-6},
 		{"what one round misses may come with the next", []Word{word(4, 0), word(8, 77)}, 12, 40, 1e-6},
 		{"half of what is missing may be no delay at all", []Word{word(4, 0), word(8, 40)}, 11, 42, 6},
