@@ -28,8 +28,9 @@ func Example() {
 
 	for round := range int64(20) { // 80 ms
 		for range 4 {
-			now += tick / 4
+			now += tick / 8
 			own(5)
+			now += tick / 8
 		}
 		key.Reported(now, fleet)
 		key.Told(forecast.Word{
@@ -41,12 +42,14 @@ func Example() {
 	}
 	look() // a word has just come; the forecast keeps a small margin to the limit
 
-	now += tick / 2
+	now += tick / 4
 	own(10)
+	now += tick / 4
 	look() // the other has probably admitted 10 too
 
-	now += tick / 2
+	now += tick / 4
 	own(10)
+	now += tick / 4
 	key.Told(forecast.Word{
 		Now: now, Made: now, Round: tick, Bucket: now / 1e9, Admitted: 840, News: 20,
 	}, fleet)
