@@ -30,7 +30,12 @@ type toyChecker struct {
 	base     seconds // as of the last word
 	own      seconds
 	reported seconds // of own, in base
-	denials  float64
+
+	// What may be decided without a look, as a checker does: so many hits, all to pass or all to be denied, until
+	// then. They are noted together.
+	left, taken, until int64
+	pass               bool
+	part               float64
 }
 
 // toyWord is what a word will tell.
@@ -92,6 +97,7 @@ func (y *toy) report() {
 	whole := toyWord{at: y.now + y.delay, made: y.now, total: y.true_.copy(), denied: y.denied.copy()}
 	half := toyWord{at: y.now + y.delay - 2*ms, made: y.now, total: y.true_.copy(), denied: y.denied.copy()}
 	for i, c := range y.checkers {
+		y.settle(c)
 		c.Reported(y.now, y.f)
 		whole.own = append(whole.own, c.own.copy())
 		if i%2 == 0 {
@@ -111,6 +117,7 @@ func (y *toy) report() {
 
 // tell hands a word to a checker, whose own hits in it are given.
 func (y *toy) tell(c *toyChecker, w toyWord, own seconds) {
+	y.settle(c)
 	s := w.made / 1e9
 	before := c.known(s) + c.known(s-1)
 	c.base, c.reported = w.total.copy(), own.copy()
@@ -124,26 +131,60 @@ func (y *toy) tell(c *toyChecker, w toyWord, own seconds) {
 
 // hit decides for one hit at a checker.
 func (y *toy) hit(c *toyChecker) {
-	s, w := y.now/1e9, y.window(c)
-	o := c.Look(y.now, w)
-	passes := w.Free >= 1 && (o.Part >= 1 || c.Pass(o.Part, 1))
-	counting := y.from <= y.now && y.now < y.until
-	if counting {
-		y.hits++
+	passes := c.pass
+	if c.left > 0 && y.now < c.until {
+		c.left--
+		c.taken++
+	} else {
+		passes = y.look(c)
 	}
-	if !passes {
-		if counting && y.true_.count(y.now)+1 <= 0.98*y.limit {
-			y.wrong++
-		}
-		c.Note(y.now, 1, 0)
+	s := y.now / 1e9
+	if passes {
+		c.own[s]++
+		y.true_[s]++
+	} else {
 		y.denied[s]++
+	}
+	if y.from > y.now || y.now >= y.until {
 		return
 	}
-	c.Note(y.now, 1, 1)
-	c.own[s]++
-	y.true_[s]++
-	if counting {
-		y.most = max(y.most, y.true_.count(y.now))
+	y.hits++
+	if count := y.true_.count(y.now); passes {
+		y.most = max(y.most, count)
+	} else if count+1 <= 0.98*y.limit {
+		y.wrong++
+	}
+}
+
+// look decides for one hit by the forecast, and for how many more that is decided.
+func (y *toy) look(c *toyChecker) bool {
+	y.settle(c)
+	w := y.window(c)
+	o := c.Look(y.now, w)
+	c.part = o.Part
+	c.pass = w.Free >= 1 && (o.Part >= 1 || c.Pass(o.Part, 1))
+	if !c.pass {
+		c.Note(y.now, 1, 0)
+		c.left, c.until = c.Denials(o.Part), y.now+4*ms
+	} else if c.Note(y.now, 1, 1); o.Part >= 1 {
+		var span int64
+		c.left, span = c.Ease()
+		c.left, c.until = min(c.left, int64(w.Free)-1), y.now+min(span, 1e9-y.now%1e9)
+	}
+	return c.pass
+}
+
+// settle notes what was decided without a look.
+func (y *toy) settle(c *toyChecker) {
+	n := c.taken
+	c.taken, c.left = 0, 0
+	switch {
+	case n == 0:
+	case c.pass:
+		c.Note(y.now, n, n)
+	default:
+		c.Denied(c.part, n)
+		c.Note(y.now, n, 0)
 	}
 }
 
