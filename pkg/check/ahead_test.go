@@ -1,0 +1,295 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// join tells the checker how many there are, at a time of its own clock that is so far behind the fleet's.
+func (f *fleet) join(now int64, checkers uint32, behind int64) {
+	f.t.Helper()
+	f.receive(now, events.KindWelcome, &events.Welcome{
+		Epoch: f.Epoch(), Sent: now, Shards: 1, Time: now + behind, Checkers: checkers,
+	})
+}
+
+// newFleetOf is newFleet with so many checkers.
+func newFleetOf(t testing.TB, checkers uint32, o Options, limit int64, length time.Duration) (*fleet, *Limiter) {
+	t.Helper()
+	o.Epoch = 1 // the phase of error diffusion hangs on it
+	f := newFleet(t, o, rule("r", limit, length, 1))
+	f.join(noon, checkers, 0)
+	return f, limiter(t, f.Checker, "r")
+}
+
+// ahead returns a live key's forecast, or nil.
+func (l *Limiter) ahead(key string) *ahead {
+	if c := l.holds([]byte(key)); c != nil {
+		return c.ahead
+	}
+	return nil
+}
+
+// rows reads a report: admitted or denied hits by key, and how many rows have them.
+func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
+	hits = make(map[string]uint64)
+	eachKey(r.Hits, denied, func(_ uint32, key []byte, t totals) {
+		n++
+		for _, v := range t.value {
+			hits[string(key)] += v
+		}
+	})
+	return hits, n
+}
+
+// answerRows answers the last report, by the totals of its rows for the newest bucket.
+func (f *fleet) answerRows(now int64, totals ...uint64) {
+	f.t.Helper()
+	r := f.last()
+	m := &events.Refresh{Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence, Total: totals}
+	for range totals {
+		m.KeyCells, m.Age = append(m.KeyCells, 1), append(m.Age, 0)
+	}
+	f.receive(now, events.KindRefresh, m)
+}
+
+// TestForecastComesNearTheLimit: not before there may be a quarter of the limit in all, but at once then, by own
+// hits or by what others say.
+func TestForecastComesNearTheLimit(t *testing.T) {
+	for _, test := range []struct {
+		why      string
+		checkers uint32
+		o        Options
+		limit    int64
+		has      bool
+	}{
+		{"two checkers", 2, Options{}, 1000, true},
+		{"eight", 8, Options{}, 1000, true},
+		{"alone", 1, Options{}, 1000, false},
+		{"none wanted", 8, Options{NoForecast: true}, 1000, false},
+		{"the smallest limit that is worth it", 2, Options{}, 20, true},
+		{"a smaller one", 2, Options{}, 19, false},
+	} {
+		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
+		passed := int64(0)
+		for ; l.ahead("own") == nil && passed < test.limit; passed++ {
+			if d := l.CheckAt(noon, "own", 1); !d.Allowed {
+				t.Fatalf("%s: hit %d denied: %+v", test.why, passed, d)
+			}
+		}
+		quarter, n := test.limit/4, int64(test.checkers)
+		if has := l.ahead("own") != nil; has != test.has {
+			t.Errorf("%s: a forecast: %v", test.why, has)
+		} else if has && (passed < quarter-n || passed > quarter+1) {
+			t.Errorf("%s: the forecast came after %d hits, want about %d", test.why, passed, quarter)
+		}
+		f.alarm(noon, 1, l, "far", quarter-n-1)
+		f.alarm(noon, 1, l, "told", quarter+1)
+		if l.ahead("far") != nil || (l.ahead("told") != nil) != test.has {
+			t.Errorf("%s: by an alarm: %v, far from the limit: %v", test.why, l.ahead("told") != nil, l.ahead("far") != nil)
+		}
+	}
+}
+
+// TestAllowancesEndWhereTheForecastBegins: a key that is told of has no more of it left than up to there.
+func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
+	f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
+	l.CheckAt(noon, "k", 1)
+	f.alarm(noon, 1, l, "k", 150)
+	l.CheckAt(noon, "k", 1)
+	if word := l.holds([]byte("k")).allowance.Load(); word&leftMask > 25 || word&leftMask < 20 {
+		t.Errorf("an allowance of %d, want the 250 less 152, by four", word&leftMask)
+	}
+	// A hit that does not fit leaves no more.
+	l.CheckAt(noon, "k", 900)
+	if word := l.holds([]byte("k")).allowance.Load(); word&leftMask > 25 || word&leftMask < 20 {
+		t.Errorf("an allowance of %d after a hit that did not fit", word&leftMask)
+	}
+}
+
+// TestForecastGoesAfterASilence: it takes more memory than a cell.
+func TestForecastGoesAfterASilence(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Hour)
+	for range 200 {
+		l.CheckAt(noon, "k", 1)
+		l.CheckAt(noon, "busy", 1)
+	}
+	now := noon
+	for end := noon + 60*second; now < end; now += 50 * ms {
+		l.CheckAt(now, "busy", 1)
+		before := len(f.tape.reports)
+		f.Step(now)
+		if len(f.tape.reports) > before {
+			r := f.last()
+			all := make([]uint64, r.Hits.Keys())
+			for i := range all {
+				all[i] = 300
+			}
+			f.answerRows(now, all...)
+		}
+		if now == noon+4*second && l.ahead("k") == nil {
+			t.Error("four seconds of silence were too long")
+		}
+	}
+	if l.ahead("k") != nil {
+		t.Error("after a minute of silence there is still a forecast")
+	}
+	if l.ahead("busy") == nil {
+		t.Error("a key in use has lost its forecast")
+	}
+	if got := left(l, now, "k"); got != 700 {
+		t.Errorf("%d left, want what was known: 700", got)
+	}
+	if l.CheckAt(now, "k", 1); l.ahead("k") == nil {
+		t.Error("the key came again and got no forecast")
+	}
+}
+
+// TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report is made, each
+// once, in Stats and in the report.
+func TestDenialsAreCounted(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
+	f.alarm(noon, 1, l, "k", 100)
+	now, denied := noon+ms, 0
+	check := func(n int) {
+		t.Helper()
+		for range n {
+			if d := l.CheckAt(now, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.Remaining != 0 || d.Rule != "r" {
+				t.Fatalf("%+v", d)
+			}
+			denied++
+		}
+	}
+	report := func(want uint64) {
+		t.Helper()
+		f.Step(now)
+		got, n := rows(f.last(), true)
+		if got["k"] != want || n != 1 || f.last().Hits.Rules[0].Denied != true {
+			t.Errorf("reported %v denied in %d rows, want %d", got, n, want)
+		}
+		if s := f.Stats().Rules[0]; s.Denied != int64(denied) || s.Allowed != 0 || s.Charged != 0 || s.Unreported() != 0 {
+			t.Errorf("stats %+v, want %d denied", s, denied)
+		}
+		f.answerRows(now, uint64(denied), 100)
+	}
+	check(50)
+	if word := l.holds([]byte("k")).allowance.Load(); word&blocked == 0 || word&leftMask == 0 {
+		t.Errorf("word %x: turned away with the lock", word)
+	}
+	now = noon + 50*ms
+	report(50)
+	check(1)
+	now += 3 * ms // within a run
+	check(20)
+	now += 2 * ms // it is over: the next hit looks again
+	check(3)
+	l.CheckAt(now, "k", 5) // costs count
+	denied++
+	now = noon + 100*ms
+	report(29)
+	now = noon + 150*ms
+	before := len(f.tape.reports)
+	f.Step(now)
+	if len(f.tape.reports) != before {
+		t.Error("reported, though nothing had come")
+	}
+}
+
+func (r RuleStats) Unreported() int64 { return r.InFlight + r.Pending }
+
+// TestDenialsOfOthersAreAskedFor with own hits, once it is known that there are any.
+func TestDenialsOfOthersAreAskedFor(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
+	f.alarm(noon, 1, l, "k", 60)
+	l.CheckAt(noon, "k", 1)
+	f.Step(noon + 50*ms)
+	if _, n := rows(f.last(), true); n != 0 {
+		t.Errorf("asked for denied hits, though nobody has any")
+	}
+	f.answerRows(noon+51*ms, 61)
+	l.CheckAt(noon+52*ms, "k", 1)
+	a := &events.Alarm{Generation: 1, Version: 1, Totals: &events.Table{}, Made: noon + 52*ms}
+	rule := l.wire(noon)
+	rule.Denied = true
+	a.Totals.Rules = append(a.Totals.Rules, rule)
+	a.Totals.AddKey(0, "k")
+	a.Totals.AddCell(0, 7)
+	f.receive(noon+53*ms, events.KindAlarm, a)
+	f.Step(noon + 100*ms)
+	if got, n := rows(f.last(), true); n != 1 || got["k"] != 0 || len(f.last().Hits.Age) != 1 {
+		t.Errorf("asked in %d rows, with %v denied", n, got)
+	}
+	if got := left(l, noon+100*ms, "k"); got != 38 {
+		t.Errorf("%d left: denied hits limit nothing", got)
+	}
+	f.answerRows(noon+101*ms, 7, 62)
+	if s := f.Stats().Rules[0]; s.Answered != 2 || s.Unreported() != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// TestAnotherRulesDenialCostsNothing: nor does it save up, however many there are.
+func TestAnotherRulesDenialCostsNothing(t *testing.T) {
+	wide, narrow := rule("wide", 1e6, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
+	narrow.Key = []string{"ip"}
+	f := newFleet(t, Options{Epoch: 1}, wide, narrow)
+	f.join(noon, 2, 0)
+	l := limiter(t, f.Checker, "wide")
+	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	f.alarm(noon, 1, l, "k", 990_000)
+	now := noon + ms
+	if d := f.CheckAt(now, attrs, 1); !d.Allowed { // from now on a demand is known, and only a part passes
+		t.Fatalf("%+v", d)
+	}
+	before := f.Stats().Rules[0]
+	for range 1000 {
+		if d := f.CheckAt(now, attrs, 1); d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	denied := f.Stats().Rules[0]
+	passed := 0
+	for range 100 {
+		if f.CheckAt(now, attrs[:1], 1).Allowed {
+			passed++
+		}
+	}
+	part := l.ahead("k").part
+	if want := 100 * part; part < 0.1 || part > 0.9 || float64(passed) < want-3 || float64(passed) > want+3 {
+		t.Errorf("%d of 100 hits passed, of which a part of %v may", passed, part)
+	}
+	// Those that the narrow rule denied first may be denied by this one too, but are not charged.
+	if denied.Charged != before.Charged || left(l, now, "k") != 1e6-990_000-1-int64(passed) {
+		t.Errorf("charged before %+v, after %+v; %d left", before, denied, left(l, now, "k"))
+	}
+}
+
+// TestRetryAfterOfAHitThatWouldFit: what is free by what is known others may have taken, and something leaves the
+// window sooner or later.
+func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
+	f.alarm(noon, 1, l, "k", 998)
+	d := l.CheckAt(noon+ms, "k", 1)
+	if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 10*time.Second || d.RetryAfter < 9*time.Second {
+		t.Errorf("nothing leaves before the bucket's end: %+v", d)
+	}
+	if d := l.CheckAt(noon+ms, "k", 3); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
+		t.Errorf("a hit that would not fit: %+v", d)
+	}
+	// In the next bucket a hundred hits leave per second: one takes ten ms.
+	now := noon + 10*second
+	f.alarm(now, 1, l, "k", 1)
+	for _, test := range []struct {
+		cost       int64
+		retryAfter time.Duration
+	}{{2, 20 * time.Millisecond}, {1, 10 * time.Millisecond}} {
+		f.alarm(now+2*second, 1, l, "k", 199)
+		d := l.CheckAt(now+2*second, "k", test.cost)
+		if off := d.RetryAfter - test.retryAfter; d.Allowed || off > time.Millisecond || off < -time.Millisecond {
+			t.Errorf("cost %d: %+v, want to retry after about %v", test.cost, d, test.retryAfter)
+		}
+	}
+}
