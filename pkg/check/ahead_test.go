@@ -293,3 +293,22 @@ func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
 		}
 	}
 }
+
+// TestHopelessHitsAreNoDemand: one that costs more than the limit takes no room from any other, however much it asks for.
+func TestHopelessHitsAreNoDemand(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
+	f.alarm(noon, 1, l, "k", 600)
+	l.CheckAt(noon+ms, "k", 1)
+	if d := l.CheckAt(noon+2*ms, "k", 1e12); d.Allowed || d.RetryAfter != Never {
+		t.Errorf("the hopeless one: %+v", d)
+	}
+	for at := noon + 3*ms; at < noon+40*ms; at += ms {
+		if d := l.CheckAt(at, "k", 1); !d.Allowed {
+			t.Fatalf("%d ms later: %+v", (at-noon)/ms, d)
+		}
+	}
+	f.Step(noon + 50*ms)
+	if got, _ := rows(f.last(), true); got["k"] != 0 {
+		t.Errorf("the fleet was told of %d denied hits", got["k"])
+	}
+}
