@@ -1,0 +1,276 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/forecast"
+)
+
+// busy lets there have been so many flushes lately that calm rounds save some.
+func (f *fleet) busy(now int64) {
+	for i := range f.rounds.flushes {
+		f.rounds.flushes[i] = now - int64(i)*10*ms
+	}
+}
+
+// due is when the next step is, after so much of what is wanted, in ms after noon of the fleet's time.
+func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
+	for _, w := range wanted {
+		f.want(w)
+	}
+	return float64(f.Step(now)+behind-noon) / 1e6
+}
+
+// TestRoundsAreDue at the multiples of their times, in the fleet's time, whatever this checker's clock says. Since
+// the last flush, at noon, a floor's half must have passed.
+func TestRoundsAreDue(t *testing.T) {
+	never := []uint32{}
+	ticks, calm, census := []uint32{nextTick}, []uint32{nextCalm}, []uint32{nextCensus}
+	for _, test := range []struct {
+		why    string
+		o      Options
+		now    float64 // ms after noon of the fleet's time
+		behind time.Duration
+		idle   bool
+		wanted []uint32
+		due    float64
+	}{
+		{"nothing wanted: the timer", Options{}, 5, 0, false, never, 50},
+		{"a tick", Options{}, 5, 0, false, ticks, 8},
+		{"a tick, in its moment", Options{}, 3, 0, false, ticks, 4},
+		{"a tick, just after it", Options{}, 4.5, 0, false, ticks, 8},
+		{"a calm round", Options{}, 5, 0, false, calm, 32},
+		{"a calm round of one who is idle", Options{}, 5, 0, true, calm, 8},
+		{"a census: the timer comes first", Options{}, 5, 0, false, census, 50},
+		{"a census: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, false, census, 128},
+		{"a census of one who is idle", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, true, census, 128},
+		{"what is wanted first", Options{}, 5, 0, false, []uint32{nextCensus, nextCalm, nextTick}, 8},
+		{"calm before census", Options{FlushEvery: 200 * time.Millisecond, FlushFloor: 64 * time.Millisecond}, 5, 0, false, []uint32{nextCensus, nextCalm}, 128},
+		{"a longer floor", Options{FlushFloor: 5 * time.Millisecond}, 5, 0, false, ticks, 8},
+		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, false, calm, 64},
+		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, false, calm, 32},
+		{"by the timer only", Options{FlushFloor: 50 * time.Millisecond}, 5, 0, false, ticks, 50},
+		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, false, ticks, 8},
+		{"a fast one", Options{}, 5, -2700 * time.Microsecond, false, ticks, 8},
+		{"a slow clock, calm", Options{}, 5, 2 * time.Second, false, calm, 32},
+	} {
+		tape := new(tape)
+		test.o.Link, test.o.Epoch, test.o.HelloEvery = tape, 1, time.Hour
+		f := &fleet{newChecker(t, test.o, rule("r", 1000, time.Minute, 1)), t, tape}
+		behind := int64(test.behind)
+		f.Step(noon - behind)
+		f.join(noon-behind, 4, behind)
+		f.Step(noon - behind)
+		if f.busy(noon - behind); test.idle {
+			f.rounds.flushes[7] = noon - second
+		}
+		now := noon + int64(test.now*1e6) - behind
+		if got := f.due(now, behind, test.wanted...); got != test.due {
+			t.Errorf("%s: due %v ms after noon, want %v", test.why, got, test.due)
+		}
+	}
+}
+
+// TestTicksFollowTheTrip: a report must be answered before the next tick, else every other round is missed.
+func TestTicksFollowTheTrip(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+	now := noon
+	ask := func(trip int64) float64 {
+		l.CheckAt(now, "k", 1)
+		now += 64*ms - now%(64*ms)
+		f.want(nextTick)
+		f.Step(now)
+		f.answer(now+trip, 1)
+		f.busy(now)
+		return f.due(now+trip, 0, nextTick) - float64(now-noon)/1e6
+	}
+	for _, test := range []struct {
+		trip int64
+		want float64
+	}{{ms, 4}, {ms, 4}} {
+		if got := ask(test.trip); got != test.want {
+			t.Errorf("answered after %d ms: the next tick is %v ms after the last, want %v", test.trip/ms, got, test.want)
+		}
+	}
+	for range 30 {
+		ask(10 * ms)
+	}
+	if got := ask(10 * ms); got != 16 {
+		t.Errorf("answers take 10 ms: the next tick is %v ms after the last", got)
+	}
+	if c := f.rounds.calm.Load(); c != 32*ms {
+		t.Errorf("calm rounds every %d ms", c/ms)
+	}
+	for range 30 {
+		ask(ms)
+	}
+	if got := ask(ms); got != 4 {
+		t.Errorf("answers take 1 ms again: the next tick is %v ms after the last", got)
+	}
+	// One answer that is late does not make the others slow.
+	if got := ask(21 * ms); got > 24 {
+		t.Errorf("one late answer: the next tick is %v ms after the last", got)
+	}
+	if got := f.rounds.fleet(f.Checker); got.Tick != f.rounds.tick.Load() || got.Checkers != 2 || got.Trail <= 0 {
+		t.Errorf("a fleet of %+v", got)
+	}
+}
+
+// TestTrailGrowsWithTheFleet: alarms come less often in large fleets.
+func TestTrailGrowsWithTheFleet(t *testing.T) {
+	last := int64(0)
+	for _, n := range []uint32{0, 2, 1000, 10_000} {
+		f, _ := newFleetOf(t, n, Options{}, 1000, time.Minute)
+		fleet := f.rounds.fleet(f.Checker)
+		if fleet.Checkers != float64(max(n, 1)) || fleet.Trail < last || n > 2 && fleet.Trail == last {
+			t.Errorf("%d checkers: %+v", n, fleet)
+		}
+		last = fleet.Trail
+	}
+}
+
+// wanted lets a key be in some state, and returns which rounds its next check wants.
+func wanted(t *testing.T, total int64, hits int, perTick int64) uint32 {
+	t.Helper()
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 10_000, time.Minute)
+	now := noon
+	for range 10 { // words, from which a demand is known
+		now += 4 * ms
+		f.busy(now)
+		f.alarmMade(now+ms, now, l, "k", total)
+		total += perTick
+	}
+	f.busy(now)
+	f.rounds.wanted.Store(0)
+	for range hits {
+		l.CheckAt(now+ms, "k", 1)
+	}
+	return f.rounds.wanted.Load()
+}
+
+// alarmMade is an alarm that says when its newest report was made.
+func (f *fleet) alarmMade(now, made int64, l *Limiter, key string, total int64) {
+	f.t.Helper()
+	t := &events.Table{Rules: []*events.Rule{l.wire(now)}}
+	t.AddKey(0, key)
+	t.AddCell(0, uint64(total))
+	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: made})
+}
+
+// TestWhichRoundIsWanted: haste costs messages, so it is kept for keys that need it.
+func TestWhichRoundIsWanted(t *testing.T) {
+	for _, test := range []struct {
+		why     string
+		total   int64
+		hits    int
+		perTick int64
+		want    uint32
+	}{
+		{"far from the limit: none", 100, 1, 1, 0},
+		{"nearer: a calm round", 4000, 1, 10, nextCalm},
+		{"so much comes that the room may be used up by then", 4000, 1, 500, nextTick},
+		{"far more comes here than was expected", 4000, 3000, 0, nextCalm | nextTick},
+		{"full: denied hits wait for the census", 10_000, 5, 0, nextCensus},
+	} {
+		if got := wanted(t, test.total, test.hits, test.perTick); got != test.want {
+			t.Errorf("%s: %03b, want %03b", test.why, got, test.want)
+		}
+	}
+}
+
+// TestWantWakesOnce: whoever steps is told, and not told again before the step.
+func TestWantWakesOnce(t *testing.T) {
+	f, _ := newFleetOf(t, 2, Options{}, 1000, time.Minute)
+	for len(f.Wake()) > 0 {
+		<-f.Wake()
+	}
+	woken := func() bool {
+		select {
+		case <-f.Wake():
+			return true
+		default:
+			return false
+		}
+	}
+	for i, want := range []bool{true, false} {
+		if f.want(nextCalm); woken() != want {
+			t.Errorf("wanted %d times: woken: %v", i+1, !want)
+		}
+	}
+	if f.want(nextTick); !woken() {
+		t.Error("a tick is wanted beside a calm round, and nobody was woken")
+	}
+	f.Step(noon + 64*ms)
+	if f.want(nextCalm); !woken() {
+		t.Error("wanted again after the flush, and nobody was woken")
+	}
+}
+
+// TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when everybody reports; if
+// none was missed, it goes at once.
+func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+		f.rounds.trip = ms // so far they came soon
+		l.CheckAt(noon+2*ms, "k", 1)
+		f.want(nextTick)
+		f.Step(noon + 4*ms)
+		l.CheckAt(noon+5*ms, "k", 1)
+		if missed {
+			f.want(nextTick)
+			if next := f.Step(noon + 6*ms); next != noon+8*ms {
+				t.Errorf("the next step is due %v ms after noon", float64(next-noon)/1e6)
+			}
+			f.Step(noon + 8*ms) // the report in flight is not answered yet
+		} else {
+			f.Step(noon + 54*ms) // by the timer: this is no round
+		}
+		if n := len(f.tape.reports); n != 1 {
+			t.Fatalf("missed %v: %d reports in flight", missed, n)
+		}
+		at := f.behind.lastFlush + ms
+		f.answer(at, 1)
+		if n := len(f.tape.reports); n != 2 && !missed || n != 1 && missed {
+			t.Errorf("missed %v: %d reports after the answer", missed, n)
+		}
+		if !missed {
+			continue
+		}
+		if next := f.Step(at); next != noon+12*ms {
+			t.Errorf("the next step is due %v ms after noon, want the next tick", float64(next-noon)/1e6)
+		}
+		f.Step(noon + 12*ms)
+		if got, _ := rows(f.last(), false); len(f.tape.reports) != 2 || got["k"] != 1 {
+			t.Errorf("%d reports, the last of %v", len(f.tape.reports), got)
+		}
+	}
+}
+
+// TestWordsBelongToRounds: a calm key's words are complete up to calm rounds, an urgent one's up to ticks. What a
+// word of a tick between them tells of a calm key says nothing of those who did not report.
+func TestWordsBelongToRounds(t *testing.T) {
+	if forecast.Census%(32*ms) != 0 || noon%forecast.Census != 0 {
+		t.Fatal("the moments of these tests are not those of rounds")
+	}
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+	total := int64(40_000)
+	free := func(now int64) int64 { return left(l, now, "k") }
+	for at := noon; at <= noon+320*ms; at += 32 * ms { // 100 hits per ms, elsewhere
+		f.busy(at)
+		f.alarmMade(at+ms, at, l, "k", total)
+		total += 3200
+	}
+	if got, want := free(noon+320*ms), 100_000-(total-3200); got != want {
+		t.Fatalf("%d left by what is known, want %d", got, want)
+	}
+	// 3200 more are expected until the next calm round. At a tick a few are told of.
+	f.busy(noon + 336*ms)
+	f.alarmMade(noon+337*ms, noon+336*ms, l, "k", total-3200+100)
+	d := l.CheckAt(noon+348*ms, "k", 1)
+	unheard := free(noon+348*ms) - d.Remaining
+	if unheard < 2400 || unheard > 3300 {
+		t.Errorf("28 ms after the round %d hits are expected unheard, want about 2700", unheard)
+	}
+}
