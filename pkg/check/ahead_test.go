@@ -312,3 +312,30 @@ func TestHopelessHitsAreNoDemand(t *testing.T) {
 		t.Errorf("the fleet was told of %d denied hits", got["k"])
 	}
 }
+
+// TestIdleCellsHaveNoForecast: it takes more memory than what is worth remembering.
+func TestIdleCellsHaveNoForecast(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{MaxLiveKeys: 4}, 1000, time.Minute)
+	if err := f.idle.open(10); err != nil {
+		t.Fatal(err)
+	}
+	defer f.idle.close()
+	for range 400 {
+		l.CheckAt(noon, "k", 1)
+	}
+	f.Step(noon + 50*ms)
+	f.answer(noon+51*ms, 400)
+	had := l.ahead("k") != nil
+	for _, key := range []string{"a", "b", "c"} {
+		l.CheckAt(noon+52*ms, key, 1)
+	}
+	f.Step(noon + 100*ms)
+	f.idle.cache.Wait()
+	old := l.recall("k")
+	if !had || old == nil || l.holds([]byte("k")) != nil {
+		t.Fatalf("the key had a forecast: %v; remembered: %v", had, old != nil)
+	}
+	if old.ahead != nil {
+		t.Error("a key that has made room for others still has its forecast")
+	}
+}

@@ -66,6 +66,7 @@ func (c *cell) learn(old *cell) {
 // The cell's lock is held, and nothing of it is pending or in flight.
 func (l *Limiter) drop(c *cell) {
 	c.state |= dead
+	c.ahead = nil
 	l.checker.cells.remove(c)
 	l.checker.liveKeys.Add(-1)
 	if !c.isEmpty() {
