@@ -49,6 +49,8 @@ func TestAnchor(t *testing.T) {
 		{"and count for what was expected of it", []Word{word(4, 40), word(7, 40), word(8, 0)}, 12, 40, 1e-6},
 		{"between rounds, what was missing before comes first", []Word{word(4, 20), word(7, 20)}, 12, 77, 2.1},
 		{"but not once they can come no longer", []Word{word(4, 20), word(11, 20)}, 16, 100, 0.1},
+		{"from that moment on", []Word{word(4, 20), {Now: fromNoon(13), Made: fromNoon(11), Round: tick, News: 20}}, 16, 100, 0.1},
+		{"a second word that was made late in its round", []Word{word(4, 20), {Now: fromNoon(8), Made: fromNoon(6), Round: tick, News: 10}}, 8, 47, 2},
 		{"an older round's word sets nothing back", []Word{word(8, 80), word(4, 10)}, 12, 30, 1e-6},
 		{"what one round misses may come with the next", []Word{word(4, 0), word(8, 77)}, 12, 40, 1e-6},
 		{"half of what is missing may be no delay at all", []Word{word(4, 0), word(8, 40)}, 11, 42, 6},

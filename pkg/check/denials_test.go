@@ -1,0 +1,174 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report is made, each
+// once, in Stats and in the report.
+func TestDenialsAreCounted(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
+	f.alarm(noon, 1, l, "k", 100)
+	now, denied := noon+ms, 0
+	check := func(n int) {
+		t.Helper()
+		for range n {
+			if d := l.CheckAt(now, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.Remaining != 0 || d.Rule != "r" {
+				t.Fatalf("%+v", d)
+			}
+			denied++
+		}
+	}
+	report := func(want uint64) {
+		t.Helper()
+		f.Step(now)
+		got, n := rows(f.last(), true)
+		if got["k"] != want || n != 1 || f.last().Hits.Rules[0].Denied != true {
+			t.Errorf("reported %v denied in %d rows, want %d", got, n, want)
+		}
+		if s := f.Stats().Rules[0]; s.Denied != int64(denied) || s.Allowed != 0 || s.Charged != 0 || s.Unreported() != 0 {
+			t.Errorf("stats %+v, want %d denied", s, denied)
+		}
+		f.answerRows(now, uint64(denied), 100)
+	}
+	check(50)
+	if word := l.holds([]byte("k")).allowance.Load(); word&blocked == 0 || word&leftMask == 0 {
+		t.Errorf("word %x: turned away with the lock", word)
+	}
+	now = noon + 50*ms
+	report(50)
+	check(1)
+	now += 3 * ms // within a run
+	check(20)
+	now += 2 * ms // it is over: the next hit looks again
+	check(3)
+	l.CheckAt(now, "k", 5) // costs count
+	denied++
+	now = noon + 100*ms
+	report(29)
+	now = noon + 150*ms
+	before := len(f.tape.reports)
+	f.Step(now)
+	if len(f.tape.reports) != before {
+		t.Error("reported, though nothing had come")
+	}
+}
+
+func (r RuleStats) Unreported() int64 { return r.InFlight + r.Pending }
+
+// TestDenialsOfOthersAreAskedFor with own hits, once it is known that there are any.
+func TestDenialsOfOthersAreAskedFor(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
+	f.alarm(noon, 1, l, "k", 60)
+	l.CheckAt(noon, "k", 1)
+	f.Step(noon + 50*ms)
+	if _, n := rows(f.last(), true); n != 0 {
+		t.Errorf("asked for denied hits, though nobody has any")
+	}
+	f.answerRows(noon+51*ms, 61)
+	l.CheckAt(noon+52*ms, "k", 1)
+	a := &events.Alarm{Generation: 1, Version: 1, Totals: &events.Table{}, Made: noon + 52*ms}
+	rule := l.wire(noon)
+	rule.Denied = true
+	a.Totals.Rules = append(a.Totals.Rules, rule)
+	a.Totals.AddKey(0, "k")
+	a.Totals.AddCell(0, 7)
+	f.receive(noon+53*ms, events.KindAlarm, a)
+	f.Step(noon + 100*ms)
+	if got, n := rows(f.last(), true); n != 1 || got["k"] != 0 || len(f.last().Hits.Age) != 1 {
+		t.Errorf("asked in %d rows, with %v denied", n, got)
+	}
+	if got := left(l, noon+100*ms, "k"); got != 38 {
+		t.Errorf("%d left: denied hits limit nothing", got)
+	}
+	f.answerRows(noon+101*ms, 7, 62)
+	if s := f.Stats().Rules[0]; s.Answered != 2 || s.Unreported() != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// TestAnotherRulesDenialCostsNothing: nor does it save up, however many there are.
+func TestAnotherRulesDenialCostsNothing(t *testing.T) {
+	wide, narrow := rule("wide", 1e6, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
+	narrow.Key = []string{"ip"}
+	f := newFleet(t, Options{Epoch: 1}, wide, narrow)
+	f.join(noon, 2, 0)
+	l := limiter(t, f.Checker, "wide")
+	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	f.alarm(noon, 1, l, "k", 990_000)
+	now := noon + ms
+	if d := f.CheckAt(now, attrs, 1); !d.Allowed { // from now on a demand is known, and only a part passes
+		t.Fatalf("%+v", d)
+	}
+	before := f.Stats().Rules[0]
+	for range 1000 {
+		if d := f.CheckAt(now, attrs, 1); d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	denied := f.Stats().Rules[0]
+	passed := 0
+	for range 100 {
+		if f.CheckAt(now, attrs[:1], 1).Allowed {
+			passed++
+		}
+	}
+	part := l.ahead("k").part
+	if want := 100 * part; part < 0.1 || part > 0.9 || float64(passed) < want-3 || float64(passed) > want+3 {
+		t.Errorf("%d of 100 hits passed, of which a part of %v may", passed, part)
+	}
+	// Those that the narrow rule denied first may be denied by this one too, but are not charged.
+	if denied.Charged != before.Charged || left(l, now, "k") != 1e6-990_000-1-int64(passed) {
+		t.Errorf("charged before %+v, after %+v; %d left", before, denied, left(l, now, "k"))
+	}
+}
+
+// TestRetryAfterOfAHitThatWouldFit: what is free by what is known others may have taken, and something leaves the
+// window sooner or later.
+func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
+	f.alarm(noon, 1, l, "k", 998)
+	d := l.CheckAt(noon+ms, "k", 1)
+	if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 10*time.Second || d.RetryAfter < 9*time.Second {
+		t.Errorf("nothing leaves before the bucket's end: %+v", d)
+	}
+	if d := l.CheckAt(noon+ms, "k", 3); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
+		t.Errorf("a hit that would not fit: %+v", d)
+	}
+	// In the next bucket a hundred hits leave per second: one takes ten ms.
+	now := noon + 10*second
+	f.alarm(now, 1, l, "k", 1)
+	for _, test := range []struct {
+		cost       int64
+		retryAfter time.Duration
+	}{{2, 20 * time.Millisecond}, {1, 10 * time.Millisecond}} {
+		f.alarm(now+2*second, 1, l, "k", 199)
+		d := l.CheckAt(now+2*second, "k", test.cost)
+		if off := d.RetryAfter - test.retryAfter; d.Allowed || off > time.Millisecond || off < -time.Millisecond {
+			t.Errorf("cost %d: %+v, want to retry after about %v", test.cost, d, test.retryAfter)
+		}
+	}
+}
+
+// TestHopelessHitsAreNoDemand: one that costs more than the limit takes no room from any other, however much it asks for.
+func TestHopelessHitsAreNoDemand(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
+	f.alarm(noon, 1, l, "k", 600)
+	l.CheckAt(noon+ms, "k", 1)
+	if d := l.CheckAt(noon+2*ms, "k", 1e12); d.Allowed || d.RetryAfter != Never {
+		t.Errorf("the hopeless one: %+v", d)
+	}
+	for at := noon + 3*ms; at < noon+40*ms; at += ms {
+		if d := l.CheckAt(at, "k", 1); !d.Allowed {
+			t.Fatalf("%d ms later: %+v", (at-noon)/ms, d)
+		}
+	}
+	f.Step(noon + 50*ms)
+	if got, _ := rows(f.last(), true); got["k"] != 0 {
+		t.Errorf("the fleet was told of %d denied hits", got["k"])
+	}
+}
