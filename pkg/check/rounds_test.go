@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/forecast"
 )
 
 // busy lets there have been so many flushes lately that calm rounds save some.
@@ -38,6 +37,7 @@ func TestRoundsAreDue(t *testing.T) {
 		due    float64
 	}{
 		{"nothing wanted: the timer", Options{}, 5, 0, false, never, 50},
+		{"a long timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, false, never, 200},
 		{"a tick", Options{}, 5, 0, false, ticks, 8},
 		{"a tick, in its moment", Options{}, 3, 0, false, ticks, 4},
 		{"a tick, just after it", Options{}, 4.5, 0, false, ticks, 8},
@@ -245,32 +245,5 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		if got, _ := rows(f.last(), false); len(f.tape.reports) != 2 || got["k"] != 1 {
 			t.Errorf("%d reports, the last of %v", len(f.tape.reports), got)
 		}
-	}
-}
-
-// TestWordsBelongToRounds: a calm key's words are complete up to calm rounds, an urgent one's up to ticks. What a
-// word of a tick between them tells of a calm key says nothing of those who did not report.
-func TestWordsBelongToRounds(t *testing.T) {
-	if forecast.Census%(32*ms) != 0 || noon%forecast.Census != 0 {
-		t.Fatal("the moments of these tests are not those of rounds")
-	}
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
-	total := int64(40_000)
-	free := func(now int64) int64 { return left(l, now, "k") }
-	for at := noon; at <= noon+320*ms; at += 32 * ms { // 100 hits per ms, elsewhere
-		f.busy(at)
-		f.alarmMade(at+ms, at, l, "k", total)
-		total += 3200
-	}
-	if got, want := free(noon+320*ms), 100_000-(total-3200); got != want {
-		t.Fatalf("%d left by what is known, want %d", got, want)
-	}
-	// 3200 more are expected until the next calm round. At a tick a few are told of.
-	f.busy(noon + 336*ms)
-	f.alarmMade(noon+337*ms, noon+336*ms, l, "k", total-3200+100)
-	d := l.CheckAt(noon+348*ms, "k", 1)
-	unheard := free(noon+348*ms) - d.Remaining
-	if unheard < 2400 || unheard > 3300 {
-		t.Errorf("28 ms after the round %d hits are expected unheard, want about 2700", unheard)
 	}
 }

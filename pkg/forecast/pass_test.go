@@ -153,10 +153,11 @@ func TestReturn(t *testing.T) {
 	for _, part := range []float64{0.01, 0.2, 0.5, 0.9} {
 		for _, cost := range []int64{1, 7} {
 			k := New(noon, of(2), 0.5)
+			before := k.credit
 			for !k.Pass(part, cost) {
+				before = k.credit
 			}
 			k.Return(part, cost)
-			before := k.credit
 			for range 1000 {
 				if !k.Pass(part, cost) {
 					t.Fatalf("part %v, cost %d: what was given back does not pass", part, cost)
