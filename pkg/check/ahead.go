@@ -35,12 +35,17 @@ func (l *Limiter) foresees() bool {
 	return k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
 }
 
-// unforeseen is how many more hits may pass without a forecast, when there is room for so many.
+// unforeseen is how many more hits may pass without a forecast and without a look, when there is room for so
+// many. Where there are no forecasts there is a look at half of the limit, from which on others should hear of it.
 func (l *Limiter) unforeseen(room int64) int64 {
-	if !l.foresees() {
+	limit := l.rule.Limit
+	switch {
+	case l.foresees():
+	case l.checker.fleet.Load() > 1 && room > limit/2:
+		return room - limit/2
+	default:
 		return room
 	}
-	limit := l.rule.Limit
 	return int64((nearLimit*float64(limit) - float64(limit-room)) / float64(l.checker.fleet.Load()))
 }
 

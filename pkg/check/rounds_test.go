@@ -118,6 +118,68 @@ func TestTicksFollowTheTrip(t *testing.T) {
 	}
 }
 
+// TestTheFirstTripCounts: there is nothing yet to weigh it against.
+func TestTheFirstTripCounts(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+	l.CheckAt(noon, "k", 1)
+	f.Step(noon + 50*ms)
+	f.answer(noon+61*ms, 1)
+	if got := f.due(noon+61*ms, 0, nextTick); got != 64 {
+		t.Errorf("answered after 11 ms: the next tick is due %v ms after noon, want 64", got)
+	}
+}
+
+// TestIdle: a checker of few flushes has nothing to save by calm rounds.
+func TestIdle(t *testing.T) {
+	f, _ := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+	now := noon
+	for range 10 {
+		now += 4 * ms
+		f.want(nextTick)
+		f.Step(now)
+	}
+	if got := f.due(now+ms, 0, nextCalm); got != 64 {
+		t.Errorf("after ten ticks the next calm round is due %v ms after noon, want 64", got)
+	}
+	for range 20 {
+		now += 50 * ms
+		f.Step(now)
+	}
+	if got, want := f.due(now+ms, 0, nextCalm), float64(now-noon)/1e6+4; got != want {
+		t.Errorf("after twenty flushes by the timer it is due %v ms after noon, want %v", got, want)
+	}
+}
+
+// TestTimerOnlyIsARound: without early flushes all checkers flush in the same moments all the same.
+func TestTimerOnlyIsARound(t *testing.T) {
+	f, _ := newFleetOf(t, 2, Options{HelloEvery: time.Hour, FlushFloor: 50 * time.Millisecond}, 1000, time.Minute)
+	if next := f.Step(noon + 60*ms); next != noon+100*ms {
+		t.Errorf("after a step that came late the next is due %d ms after noon, want 100", (next-noon)/ms)
+	}
+}
+
+// TestKeysWithoutAForecastAreTicked from half of their limit on, if there is anybody to hear of them; also if all
+// hits come at once.
+func TestKeysWithoutAForecastAreTicked(t *testing.T) {
+	for _, test := range []struct {
+		checkers uint32
+		limit    int64
+		o        Options
+	}{{2, 10, Options{}}, {2, 1000, Options{NoForecast: true}}, {1, 10, Options{}}} {
+		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
+		f.rounds.wanted.Store(0)
+		for i := range test.limit {
+			if d := l.CheckAt(noon, "k", 1); !d.Allowed {
+				t.Fatalf("%+v: hit %d: %+v", test, i+1, d)
+			}
+			soon := f.rounds.wanted.Load() == nextTick
+			if n := i + 1; soon && (n < test.limit/2 || test.checkers == 1) || !soon && n > test.limit/2+1 && test.checkers > 1 {
+				t.Fatalf("%+v: after hit %d a tick is wanted: %v", test, n, soon)
+			}
+		}
+	}
+}
+
 // TestTrailGrowsWithTheFleet: alarms come less often in large fleets.
 func TestTrailGrowsWithTheFleet(t *testing.T) {
 	last := int64(0)
@@ -244,6 +306,12 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		f.Step(noon + 12*ms)
 		if got, _ := rows(f.last(), false); len(f.tape.reports) != 2 || got["k"] != 1 {
 			t.Errorf("%d reports, the last of %v", len(f.tape.reports), got)
+		}
+		// With that it is made up for.
+		l.CheckAt(noon+13*ms, "k", 1)
+		f.Step(noon + 62*ms)
+		if f.answer(noon+63*ms, 2); len(f.tape.reports) != 3 {
+			t.Errorf("%d reports: what waited for a late answer was kept back once more", len(f.tape.reports))
 		}
 	}
 }
