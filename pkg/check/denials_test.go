@@ -121,7 +121,10 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	if want := 100 * part; part < 0.1 || part > 0.9 || float64(passed) < want-3 || float64(passed) > want+3 {
 		t.Errorf("%d of 100 hits passed, of which a part of %v may", passed, part)
 	}
-	// Those that the narrow rule denied first may be denied by this one too, but are not charged.
+	// Once a hit passes here, all do until one is charged.
+	if n := denied.Denied - before.Denied; n > 10 {
+		t.Errorf("%d of 1000 hits were denied here too", n)
+	}
 	if denied.Charged != before.Charged || left(l, now, "k") != 1e6-990_000-1-int64(passed) {
 		t.Errorf("charged before %+v, after %+v; %d left", before, denied, left(l, now, "k"))
 	}
@@ -170,5 +173,36 @@ func TestHopelessHitsAreNoDemand(t *testing.T) {
 	f.Step(noon + 50*ms)
 	if got, _ := rows(f.last(), true); got["k"] != 0 {
 		t.Errorf("the fleet was told of %d denied hits", got["k"])
+	}
+}
+
+// TestOnlyWhoDeniesCountsIt: a rule that would have let the hit pass has not decided.
+func TestOnlyWhoDeniesCountsIt(t *testing.T) {
+	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
+	c := newChecker(t, Options{}, wide, narrow)
+	attrs := identity.Attributes{{Name: "user", Value: "k"}}
+	for range 5 {
+		c.CheckAt(noon, attrs, 1)
+	}
+	c.behind.step(noon, true)
+	if s := c.Stats().Rules; s[0].Allowed != 1 || s[0].Denied != 0 || s[1].Allowed != 1 || s[1].Denied != 4 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDeniedWithoutACell: there is no room for the wide rule's key, and the narrow rule denies.
+func TestDeniedWithoutACell(t *testing.T) {
+	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
+	narrow.Key = []string{"ip"}
+	c := newChecker(t, Options{MaxLiveKeys: 1}, wide, narrow)
+	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	if d := c.CheckAt(noon, attrs[1:], 1); !d.Allowed { // takes the only place
+		t.Fatalf("%+v", d)
+	}
+	if d := c.CheckAt(noon, attrs, 1); d.Allowed || d.Rule != "narrow" {
+		t.Errorf("%+v", d)
+	}
+	if s := c.Stats().Rules; s[0].Charged != 0 || s[1].Charged != 1 {
+		t.Errorf("%+v", s)
 	}
 }

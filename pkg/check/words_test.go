@@ -108,15 +108,15 @@ func TestAnswersTellDeniedHits(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
 	f.alarm(noon, 1, l, "k", 100)
 	now := noon
-	for i := uint64(1); i <= 12; i++ { // 2 of the 10 denied hits per ms come here
+	for i := uint64(1); i <= 12; i++ { // of ten hits per ms two come here
 		for end := now + 50*ms; now < end; now += ms / 2 {
 			l.CheckAt(now, "k", 1)
 		}
 		f.Step(now)
 		f.answerRows(now+ms, 500*i, 100)
 	}
-	if got := demand(l, now+2*ms); got < 9 || got > 11 {
-		t.Errorf("%v hits per ms, want ten", got)
+	if got := demand(l, now+2*ms); got < 8 || got > 12 {
+		t.Errorf("%v hits per ms, want about ten", got)
 	}
 }
 

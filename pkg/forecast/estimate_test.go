@@ -10,7 +10,7 @@ import (
 func TestEstimate(t *testing.T) {
 	known := func(part float64) share { return share{part: part, own: 1000 * part, all: 1000} }
 	unknown := share{part: 0.5}
-	few := share{part: 0.5, own: fewest - 1, all: 1000}
+	few, enough := share{part: 0.5, own: fewest - 1, all: 1000}, share{part: 0.5, own: fewest, all: 1000}
 	restless := share{part: 0.5, own: 500, all: 1000, unrest: restless}
 	for _, test := range []struct {
 		why         string
@@ -31,6 +31,7 @@ func TestEstimate(t *testing.T) {
 		{"share unknown, nothing seen", unknown, 100, 0, 100, 100},
 		{"share unknown: those seen are there", unknown, 100, 400, 400, 400},
 		{"too few own hits to know the share", few, 100, 400, 400, 400},
+		{"just enough of them", enough, 100, 400, 799, 801},
 		{"restless", restless, 100, 400, 400, 400},
 		{"restless, as expected", restless, 100, 50, 100, 100},
 	} {
@@ -71,6 +72,9 @@ func TestDoubt(t *testing.T) {
 	near(t, "share unknown: that of chance", unknown.doubt(100, 50), 10, 0)
 	near(t, "by own hits: ten of them are as many as 20 ± 6", known.doubt(20, 10), 6, 1.5)
 	near(t, "far more than expected: by own hits alone", known.doubt(10, 400), 40, 1)
+	if d := known.doubt(20, 0); d < 0.5 {
+		t.Errorf("nothing seen of 20: no doubt (%v)", d)
+	}
 	if d := known.doubt(0, 0); d > 1 {
 		t.Errorf("nothing expected, nothing seen: %v", d)
 	}

@@ -213,6 +213,19 @@ func TestCensusReportedLate(t *testing.T) {
 	}
 }
 
+// TestAWordBeforeTheCensusReport: that the census has come is noticed by a word, but own hits are still reported
+// in its round.
+func TestAWordBeforeTheCensusReport(t *testing.T) {
+	census := noon + Census
+	s := newShare(2)
+	s.report(noon, tick)
+	s.asked = 10
+	s.cross(census + ms/2)
+	near(t, "reported when the word came", s.atCensus, 0, 0)
+	s.report(census+ms, tick)
+	near(t, "reported in the census' round", s.atCensus, 10, 0)
+}
+
 // TestWordsOfTheCensus: all are only complete with a word of a later round.
 func TestWordsOfTheCensus(t *testing.T) {
 	census := noon + Census
