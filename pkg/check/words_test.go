@@ -209,3 +209,39 @@ func TestAWordChangesWhatIsExpectedNext(t *testing.T) {
 		t.Errorf("just after the word %d hits in %d ns, after a look %d in %d", hits, span, again, more)
 	}
 }
+
+// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is one everywhere.
+func TestShareIsLearntFromReports(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1e6, time.Minute)
+	total, now := int64(300_000), noon
+	f.alarm(now, 1, l, "k", total)
+	for now < noon+2*second { // a quarter of all hits comes here
+		for range 10 {
+			l.CheckAt(now+3*ms, "k", 1)
+		}
+		now += 8 * ms
+		f.want(nextTick)
+		f.Step(now)
+		total += 40
+		f.answerRows(now+ms, uint64(total))
+	}
+	for range 500 {
+		l.CheckAt(now+5*ms, "k", 1)
+	}
+	if got := demand(l, now+6*ms) * 6; got < 1500 || got > 2500 {
+		t.Errorf("after 500 hits here %v in 6 ms, want about four times as many as here", got)
+	}
+}
+
+// TestACellWaitsOnceToLeave, however often it is reported.
+func TestACellWaitsOnceToLeave(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+	for i := range int64(20) {
+		l.CheckAt(noon+i*50*ms, "k", 1)
+		f.Step(noon + (i+1)*50*ms)
+		f.answer(noon+(i+1)*50*ms, i+1)
+	}
+	if n := f.behind.ageing.fresh.len() + f.behind.ageing.known.len(); n != 1 {
+		t.Errorf("one cell waits %d times to leave", n)
+	}
+}

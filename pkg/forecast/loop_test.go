@@ -38,7 +38,7 @@ func TestSteady(t *testing.T) {
 		over     float64
 	}{
 		{1, tick, 0.1}, {2, tick, 0.3}, {8, tick, 0.7}, {50, tick, 1.2},
-		{1, 8 * tick, 0.1}, {2, 8 * tick, 0.5}, {8, 8 * tick, 1}, {50, 8 * tick, 2.5},
+		{1, 8 * tick, 0.1}, {2, 8 * tick, 0.5}, {8, 8 * tick, 1}, {50, 8 * tick, 3},
 	} {
 		for _, halves := range []bool{false, true} {
 			y := newToy(test.checkers, test.round)
