@@ -116,10 +116,14 @@ func TestForecastGoesAfterASilence(t *testing.T) {
 	for range 200 {
 		l.CheckAt(noon, "k", 1)
 		l.CheckAt(noon, "busy", 1)
+		l.CheckAt(noon, "now and then", 1)
 	}
 	now := noon
 	for end := noon + 60*second; now < end; now += 50 * ms {
 		l.CheckAt(now, "busy", 1)
+		if (now-noon)%(3*second) == 0 {
+			l.CheckAt(now, "now and then", 1)
+		}
 		before := len(f.tape.reports)
 		f.Step(now)
 		if len(f.tape.reports) > before {
@@ -130,6 +134,9 @@ func TestForecastGoesAfterASilence(t *testing.T) {
 			}
 			f.answerRows(now, all...)
 		}
+		if now > noon+10*second && l.ahead("now and then") == nil {
+			t.Fatalf("%d s on, a key that is used every three seconds has lost its forecast", (now-noon)/second)
+		}
 		if now == noon+4*second && l.ahead("k") == nil {
 			t.Error("four seconds of silence were too long")
 		}
@@ -137,7 +144,7 @@ func TestForecastGoesAfterASilence(t *testing.T) {
 	if l.ahead("k") != nil {
 		t.Error("after a minute of silence there is still a forecast")
 	}
-	if l.ahead("busy") == nil {
+	if l.ahead("busy") == nil || l.ahead("now and then") == nil {
 		t.Error("a key in use has lost its forecast")
 	}
 	if got := left(l, now, "k"); got != 700 {
