@@ -123,9 +123,9 @@ func TestTheFirstTripCounts(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
-	f.answer(noon+61*ms, 1)
-	if got := f.due(noon+61*ms, 0, nextTick); got != 64 {
-		t.Errorf("answered after 11 ms: the next tick is due %v ms after noon, want 64", got)
+	f.answer(noon+65*ms, 1)
+	if got := f.due(noon+65*ms, 0, nextTick); got != 80 {
+		t.Errorf("answered after 15 ms: the next tick is due %v ms after noon, want 80", got)
 	}
 }
 
