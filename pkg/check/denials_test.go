@@ -30,7 +30,7 @@ func TestDenialsAreCounted(t *testing.T) {
 		if got["k"] != want || n != 1 || f.last().Hits.Rules[0].Denied != true {
 			t.Errorf("reported %v denied in %d rows, want %d", got, n, want)
 		}
-		if s := f.Stats().Rules[0]; s.Denied != int64(denied) || s.Allowed != 0 || s.Charged != 0 || s.Unreported() != 0 {
+		if s := f.Stats().Rules[0]; s.Denied != int64(denied) || s.Allowed != 0 || s.Charged != 0 || unreported(s) != 0 {
 			t.Errorf("stats %+v, want %d denied", s, denied)
 		}
 		f.answerRows(now, uint64(denied), 100)
@@ -58,7 +58,8 @@ func TestDenialsAreCounted(t *testing.T) {
 	}
 }
 
-func (r RuleStats) Unreported() int64 { return r.InFlight + r.Pending }
+// unreported is how many hits of a rule no aggregator has answered for.
+func unreported(r RuleStats) int64 { return r.InFlight + r.Pending }
 
 // TestDenialsOfOthersAreAskedFor with own hits, once it is known that there are any.
 func TestDenialsOfOthersAreAskedFor(t *testing.T) {
@@ -86,7 +87,7 @@ func TestDenialsOfOthersAreAskedFor(t *testing.T) {
 		t.Errorf("%d left: denied hits limit nothing", got)
 	}
 	f.answerRows(noon+101*ms, 7, 62)
-	if s := f.Stats().Rules[0]; s.Answered != 2 || s.Unreported() != 0 {
+	if s := f.Stats().Rules[0]; s.Answered != 2 || unreported(s) != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 }

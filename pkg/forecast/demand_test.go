@@ -39,7 +39,8 @@ func TestRateFromWords(t *testing.T) {
 		{"in a new bucket all is new", []Word{said(0, 1, 500, 90), said(8, 2, 50, 30)}, 10, 80},
 		{"an older bucket tells nothing", []Word{said(0, 2, 0, 0), said(4, 1, 999, 9), said(8, 2, 80, 0)}, 10, 80},
 		{"words that overtook each other", []Word{said(0, 1, 0, 0), said(8, 1, 60, 20), said(4, 1, 30, 10), said(16, 1, 120, 40)}, 10, 160},
-		{"a total that is behind takes nothing back", []Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 160},
+		{"a total that is behind takes nothing back",
+			[]Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 160},
 	} {
 		d := heard(test.words...)
 		near(t, test.why+": hits per ms", d.rate()*1e6, test.perMs, 1e-9)

@@ -9,11 +9,11 @@ import (
 // among is a share that is told of traffic tick by tick, as it would be in a fleet.
 type among struct {
 	share
-	f             Fleet
-	now           int64
-	mine, all     float64 // asked for and in a report
-	known         float64 // of all, by the last word
-	waiting, here float64 // asked for here and in no report yet; of them, since the census
+	f         Fleet
+	now       int64
+	mine, all float64 // asked for and in a report
+	known     float64 // of all, by the last word
+	waiting   float64 // asked for here and in no report yet
 }
 
 func newAmong(checkers float64) *among {

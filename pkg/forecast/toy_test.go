@@ -12,7 +12,7 @@ type toy struct {
 	halves   bool  // two words of a round: the first of half of the reports
 	checkers []*toyChecker
 	words    []toyWord
-	true_    seconds // what everybody has admitted
+	admitted seconds // what everybody has admitted
 	denied   seconds
 	random   *rand.Rand
 
@@ -48,7 +48,7 @@ type toyWord struct {
 func newToy(checkers int, round int64) *toy {
 	y := &toy{
 		limit: 1000, f: of(float64(checkers)), round: round, delay: 3 * ms, now: noon,
-		true_: seconds{}, denied: seconds{}, random: rand.New(rand.NewPCG(11, 12)),
+		admitted: seconds{}, denied: seconds{}, random: rand.New(rand.NewPCG(11, 12)),
 	}
 	for i := range checkers {
 		y.checkers = append(y.checkers, &toyChecker{
@@ -88,14 +88,14 @@ func (y *toy) step(now int64) {
 		y.words = y.words[1:]
 	}
 	if y.from <= now && now < y.until {
-		y.least = min(y.least, y.true_.count(now))
+		y.least = min(y.least, y.admitted.count(now))
 	}
 }
 
 // report sends words of this round on their way.
 func (y *toy) report() {
-	whole := toyWord{at: y.now + y.delay, made: y.now, total: y.true_.copy(), denied: y.denied.copy()}
-	half := toyWord{at: y.now + y.delay - 2*ms, made: y.now, total: y.true_.copy(), denied: y.denied.copy()}
+	whole := toyWord{at: y.now + y.delay, made: y.now, total: y.admitted.copy(), denied: y.denied.copy()}
+	half := toyWord{at: y.now + y.delay - 2*ms, made: y.now, total: y.admitted.copy(), denied: y.denied.copy()}
 	for i, c := range y.checkers {
 		y.settle(c)
 		c.Reported(y.now, y.f)
@@ -141,7 +141,7 @@ func (y *toy) hit(c *toyChecker) {
 	s := y.now / 1e9
 	if passes {
 		c.own[s]++
-		y.true_[s]++
+		y.admitted[s]++
 	} else {
 		y.denied[s]++
 	}
@@ -149,7 +149,7 @@ func (y *toy) hit(c *toyChecker) {
 		return
 	}
 	y.hits++
-	if count := y.true_.count(y.now); passes {
+	if count := y.admitted.count(y.now); passes {
 		y.most = max(y.most, count)
 	} else if count+1 <= 0.98*y.limit {
 		y.wrong++
