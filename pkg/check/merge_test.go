@@ -130,3 +130,16 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 		t.Errorf("everybody has denied %+v", got)
 	}
 }
+
+// TestAlarmForACellThatHasLeft since it was looked up: it tells nothing any more, and nothing is hurried for it.
+func TestAlarmForACellThatHasLeft(t *testing.T) {
+	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
+	l.CheckAt(noon, "k", 5)
+	c := l.holds([]byte("k"))
+	c.settle(noon)
+	c.state |= dead
+	news := totals{c.newest, []int64{0}, []uint64{600}}
+	if eager := l.alarm(&f.behind.shards[0], []byte("k"), news, noon, noon); eager || c.totals()[0] != 5 {
+		t.Errorf("eager: %v; %d hits", eager, c.totals()[0])
+	}
+}

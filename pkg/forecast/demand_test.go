@@ -34,6 +34,7 @@ func TestRateFromWords(t *testing.T) {
 		{"the first word: its total may be of any age", []Word{said(8, 1, 800, 0)}, 0, 0},
 		{"words of one round are too close to each other", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0)}, 0, 20},
 		{"until they are far enough", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0), said(8, 1, 180, 0)}, 10, 80},
+		{"just far enough", []Word{said(0, 1, 100, 0), said(leastLately/1e6, 1, 160, 0)}, 60e6 / leastLately, 60},
 		{"denied hits are asked for too", []Word{said(0, 1, 100, 0), said(8, 1, 140, 40)}, 10, 80},
 		{"a steady rate", []Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(16, 1, 160, 0), said(32, 1, 320, 0)}, 10, 320},
 		{"in a new bucket all is new", []Word{said(0, 1, 500, 90), said(8, 2, 50, 30)}, 10, 80},
@@ -104,6 +105,18 @@ func TestJump(t *testing.T) {
 			next()
 		}
 		near(t, test.why+", after two seconds", d.rate()*1e6, test.afterTwoSeconds, 0.01)
+	}
+}
+
+// TestFewHitsAreNoJump: where one hit is expected, four may come by chance.
+func TestFewHitsAreNoJump(t *testing.T) {
+	d := &demand{asOf: noon}
+	for i := range int64(25) {
+		d.learn(said(float64(8*i), 1, i, 0), 1)
+	}
+	d.learn(said(200, 1, 28, 0), 1)
+	if r := d.rate() * 8e6; r < 1.1 || r > 2 {
+		t.Errorf("%v hits per 8 ms after four came instead of one", r)
 	}
 }
 

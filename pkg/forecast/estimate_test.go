@@ -102,14 +102,20 @@ func TestUnrestIsOfManyHits(t *testing.T) {
 			t.Errorf("%s: %v, want %v to %v", test.why, s.unrest, test.least, test.most)
 		}
 	}
-	s := share{part: 0.5, own: 500, all: 1000, unrest: 50}
-	s.learn(0, 0, 2)
-	if s != (share{part: 0.5, own: 500, all: 1000, unrest: 50}) {
+	before := share{part: 0.5, own: 500, all: 1000, unrest: 5, lastOwn: 300, lastAll: 310}
+	s := before
+	if s.learn(0, 0, 2); s != before {
 		t.Errorf("a census of nothing taught %+v", s)
 	}
+	s = share{part: 0.5, own: 500, all: 1000, unrest: 50}
 	s.learn(100, 200, 2)
 	if s.unrest >= 50 || s.unrest < 20 {
 		t.Errorf("one good census after much unrest: %v", s.unrest)
+	}
+	// Of ten hits nine and a half have to come to one who sees nearly all: five are too few for chance.
+	s = share{part: 0.95, own: 950, all: 1000}
+	if s.learn(5, 10, 2); s.unrest < 0.3 || s.unrest > 1 {
+		t.Errorf("five of ten hits at one who sees nearly all: %v", s.unrest)
 	}
 	// Where nothing comes, that no harm was done proves nothing.
 	s = share{part: 0.001, own: 1, all: 1000, unrest: 50}
