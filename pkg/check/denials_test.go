@@ -180,6 +180,12 @@ func TestHopelessHitsAreNoDemand(t *testing.T) {
 	if got, _ := rows(f.last(), true); got["k"] != 0 {
 		t.Errorf("the fleet was told of %d denied hits", got["k"])
 	}
+	f.answerRows(noon+51*ms, 637)
+	l.CheckAt(noon+52*ms, "k", 1e12)
+	f.Step(noon + 100*ms)
+	if n := len(f.tape.reports); n != 1 {
+		t.Errorf("%d reports, one of nothing", n)
+	}
 }
 
 // TestOnlyWhoDeniesCountsIt: a rule that would have let the hit pass has not decided.
@@ -209,6 +215,16 @@ func TestDeniedWithoutACell(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if s := c.Stats().Rules; s[0].Charged != 0 || s[1].Charged != 1 {
+		t.Errorf("%+v", s)
+	}
+	// In the next minute both let a hit pass; the wide rule has no place to count it.
+	if d := c.CheckAt(noon+120*second, attrs, 3); d.Allowed || d.RetryAfter != Never {
+		t.Errorf("%+v", d)
+	}
+	if d := c.CheckAt(noon+120*second, attrs, 1); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if s := c.Stats().Rules; s[0].Charged != 1 || s[0].Overflow != 1 || s[1].Charged != 2 || s[1].Overflow != 0 {
 		t.Errorf("%+v", s)
 	}
 }

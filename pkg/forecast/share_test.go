@@ -195,6 +195,7 @@ func TestCensusReportedLate(t *testing.T) {
 	}{
 		{"before and after", []int64{census - tick, census + tick}, 10},
 		{"in its own round", []int64{census - tick, census + ms}, 20},
+		{"at the last moment of its own round", []int64{census - tick, census + tick/2}, 20},
 		{"and then in the next", []int64{census - tick, census + ms, census + tick}, 20},
 		{"only before", []int64{census - tick}, 10},
 		{"only long after", []int64{census + 5*tick}, 0},
@@ -233,7 +234,7 @@ func TestWordsOfTheCensus(t *testing.T) {
 	s.report(noon, tick)
 	s.asked = 10
 	s.report(census, tick)
-	for _, made := range []int64{census - tick, census, census + ms} {
+	for _, made := range []int64{census - tick, census, census + ms, census + tick/2} {
 		if s.hear(Word{Now: made + 3*ms, Made: made}, of(2), 20); !s.open || s.taken != 0 {
 			t.Errorf("a word made %d ms after the census completes it", (made-census)/ms)
 		}
