@@ -61,9 +61,10 @@ func (l *liveServers) run(c call, o *settings) plan {
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		return fleet.Run(ctx, sc, fleet.Options{
 			NATS: l.nats, Redis: l.redis, Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Log: log, Progress: progress,
+			Acquire: o.acquire,
 		})
 	}
-	return plan{run, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter}}
+	return plan{run, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter, Acquire: o.acquire}}
 }
 
 // runList runs scenarios one after the other, and reports on all that were run, whatever happens to

@@ -193,7 +193,7 @@ func (r *replay) scenario(plan accesslog.Plan, limit int, length time.Duration, 
 		Description: fmt.Sprintf("an access log of %d hits by %d addresses over %v, of which silences left %v, at %.4g times its speed",
 			len(plan.Hits), len(plan.Clients), plan.Span.Round(time.Second), plan.Kept.Round(time.Second), speed),
 		Rules: []rules.Rule{{
-			Name: "per-address", Key: []string{"ip"}, Limit: int64(limit),
+			Name: "per-address", Key: []string{"ip"}, Limit: int64(limit), Enforcement: r.enforcement,
 			Window: window.Shape{Length: length, Buckets: r.buckets},
 		}},
 		Duration: plan.Length() + time.Second, // so that the last hit is in it, even if it is late

@@ -11,6 +11,7 @@ import (
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -23,6 +24,8 @@ type settings struct {
 	load                                 float64
 	window, flush, duration              time.Duration
 	timerOnly                            bool
+	enforcement                          rules.Enforcement
+	acquire                              time.Duration
 	seed                                 uint64
 	delay, jitter                        time.Duration
 	noSweep                              bool
@@ -34,7 +37,7 @@ func defaultSettings() settings {
 		checkers: scenario.DefaultCheckers, aggregators: scenario.DefaultAggregators,
 		limit: scenario.DefaultLimit, window: scenario.DefaultWindow, buckets: 1,
 		load: scenario.DefaultLoad, flush: scenario.DefaultFlush, keys: scenario.DefaultKeys,
-		duration: scenario.DefaultDuration, seed: 1,
+		duration: scenario.DefaultDuration, seed: 1, acquire: 20 * time.Millisecond,
 		output: output{html: "offpath-loadtest.html"},
 	}
 }
@@ -58,6 +61,9 @@ func (c *settings) addFleet(s *flags.Set) {
 	flags.Add(s, &c.checkers, "checkers", "N", "how many checkers", flags.Int(1, scenario.MaxCheckers))
 	flags.Add(s, &c.aggregators, "aggregators", "N", "how many aggregators", flags.Int(1, scenario.MaxAggregators))
 	flags.Add(s, &c.flush, "flush", "DURATION", "the checkers' flush interval", flags.Duration(time.Millisecond, time.Minute))
+	flags.Add(s, &c.enforcement, "enforcement", "HOW", "how strictly the limits hold: async or strict", parseEnforcement)
+	flags.Add(s, &c.acquire, "acquire", "DURATION", "how long a hit under strict enforcement waits for a permit; 0 for not at all",
+		flags.Duration(0, time.Minute))
 	flags.Add(s, &c.timerOnly, "timer-only", "", "forbid flushes before the interval is over", flags.Bool)
 	flags.Add(s, &c.seed, "seed", "N", "decides everything that is left to chance", flags.Uint64)
 	flags.Add(s, &c.delay, "delay", "DURATION", "how long each message takes longer, each way", flags.Duration(0, time.Second))
@@ -81,7 +87,17 @@ func (c *settings) forScenarios() scenario.Settings {
 		Buckets: given(c, "buckets", c.buckets), Load: given(c, "load", c.load),
 		Flush: given(c, "flush", c.flush), TimerOnly: given(c, "timer-only", c.timerOnly),
 		Keys: given(c, "keys", c.keys), Duration: given(c, "duration", c.duration),
+		Enforcement: given(c, "enforcement", c.enforcement),
 	}
+}
+
+func parseEnforcement(text string) (rules.Enforcement, error) {
+	for _, e := range []rules.Enforcement{rules.Async, rules.Strict} {
+		if text == e.String() {
+			return e, nil
+		}
+	}
+	return 0, fmt.Errorf("%q: want async or strict", text)
 }
 
 // scenarios returns the scenarios of these names or files; steady if there are none.

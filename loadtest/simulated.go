@@ -22,12 +22,14 @@ type network struct {
 	loss, repeat float64
 	partitions   []sim.Partition
 	skew         time.Duration
+	noForecast   bool
 }
 
 func (n *network) add(s *flags.Set) {
 	flags.Add(s, &n.loss, "loss", "SHARE", "the share of messages that vanish, 0 to 1", flags.Float(0, 1))
 	flags.Add(s, &n.repeat, "repeat", "SHARE", "the share of messages that arrive twice, 0 to 1", flags.Float(0, 1))
 	flags.Add(s, &n.skew, "skew", "DURATION", "how far each checker's clock is off at the most, either way", flags.Duration(0, 24*time.Hour))
+	flags.Add(s, &n.noForecast, "no-forecast", "", "let checkers decide by what they are told alone", flags.Bool)
 	var text string
 	flags.Add(s, &text, "partition", "N@FROM+FOR", "cut the first N checkers off, such as 2@5s+3s, from 5 s after the warm-up for 3 s; several with commas",
 		func(text string) (string, error) {
@@ -79,7 +81,7 @@ func runSimulated(ctx context.Context, c call) error {
 func (n *network) run(o *settings) plan {
 	options := sim.Options{
 		Seed: o.seed, Delay: o.delay, Jitter: o.jitter, Loss: n.loss, Repeat: n.repeat,
-		Partitions: n.partitions, Skew: n.skew,
+		Partitions: n.partitions, Skew: n.skew, NoForecast: n.noForecast, Acquire: o.acquire,
 	}
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		options := options

@@ -16,7 +16,7 @@ func TestEverySetting(t *testing.T) {
 	}
 	want := config{
 		listen: "127.0.0.1:8080", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
-		flush: 50 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
+		flush: 50 * time.Millisecond, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
 	}
 	if defaults != want {
 		t.Errorf("defaults\ngot  %+v\nwant %+v", defaults, want)
@@ -30,6 +30,8 @@ func TestEverySetting(t *testing.T) {
 		{"admin", ":90", func(c *config) { c.admin = ":90" }},
 		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
 		{"log-level", "error", func(c *config) { c.logLevel = slog.LevelError }},
+		{"acquire", "0", func(c *config) { c.acquire = 0 }},
+		{"acquire", "1s", func(c *config) { c.acquire = time.Second }},
 		{"flush", "5ms", func(c *config) { c.flush = 5 * time.Millisecond }},
 		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
 		{"max-idle-keys", "0", func(c *config) { c.maxIdleKeys = 0 }},

@@ -30,6 +30,8 @@ var (
 	pendingDesc    = describe("hits_pending", "Hits that are in no report yet.", "rule")
 	inFlightDesc   = describe("hits_in_flight", "Hits in reports that are not answered yet.", "rule")
 	reportsDesc    = describe("reports_total", "Reports by what became of them.", "outcome")
+	leasesDesc     = describe("checker_lease_requests_total", "Requests for permits by what became of them.", "outcome")
+	waitingDesc    = describe("waiting_requests", "Requests that wait for a permit.")
 	alarmsDesc     = describe("alarms_received_total", "Alarms taken in, of keys near their limit.")
 	unreadableDesc = describe("unreadable_messages_total", "Messages and answers that made no sense.")
 	liveDesc       = describe("live_keys", "Keys with hits on their way, blocked keys, and keys used lately.")
@@ -69,6 +71,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(reportsDesc, s.ReportsAnswered, "answered")
 	count(reportsDesc, s.ReportsGivenUp, "given_up")
 	count(reportsDesc, s.ReportsUnsent, "unsent")
+	count(leasesDesc, s.LeasesSent, "sent")
+	count(leasesDesc, s.LeasesRepeated, "repeated")
+	count(leasesDesc, s.LeasesAnswered, "answered")
+	count(leasesDesc, s.LeasesRefused, "refused")
+	gauge(waitingDesc, float64(s.Waiting))
 	count(alarmsDesc, s.Alarms)
 	count(unreadableDesc, s.Unreadable)
 	gauge(liveDesc, float64(s.LiveKeys))
@@ -76,7 +83,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if s.Heard > 0 {
 		gauge(ageDesc, s.Heard.Seconds())
 	}
-	for _, f := range []check.Freshness{check.Local, check.Fresh, check.Stale} {
+	for _, f := range []check.Freshness{check.Local, check.Fresh, check.Stale, check.LocalShare, check.Outage} {
 		gauge(freshnessDesc, oneIf(s.Freshness == f), f.String())
 	}
 	gauge(natsDesc, oneIf(m.connected()))

@@ -37,6 +37,7 @@ func TestMetrics(t *testing.T) {
 		}},
 		LiveKeys: 8, IdleKeys: 9,
 		ReportsSent: 10, ReportsRepeated: 11, ReportsAnswered: 12, ReportsGivenUp: 13, ReportsUnsent: 14,
+		LeasesSent: 20, LeasesRepeated: 21, LeasesAnswered: 22, LeasesRefused: 23, Waiting: 24,
 		Alarms: 15, Unreadable: 16,
 		Freshness: check.Stale, Heard: 1500 * time.Millisecond, Shards: 18, Checkers: 19, ClockOffset: -time.Millisecond,
 	}
@@ -54,6 +55,11 @@ offpath_reports_total{outcome="given_up"} 13
 offpath_reports_total{outcome="repeated"} 11
 offpath_reports_total{outcome="sent"} 10
 offpath_reports_total{outcome="unsent"} 14
+offpath_checker_lease_requests_total{outcome="answered"} 22
+offpath_checker_lease_requests_total{outcome="refused"} 23
+offpath_checker_lease_requests_total{outcome="repeated"} 21
+offpath_checker_lease_requests_total{outcome="sent"} 20
+offpath_waiting_requests 24
 offpath_alarms_received_total 15
 offpath_unreadable_messages_total 16
 offpath_live_keys 8
@@ -62,6 +68,8 @@ offpath_refresh_age_seconds 1.5
 offpath_freshness{state="fresh"} 0
 offpath_freshness{state="local"} 0
 offpath_freshness{state="stale"} 1
+offpath_freshness{state="local share"} 0
+offpath_freshness{state="outage"} 0
 offpath_nats_connected 0
 offpath_fleet_checkers 19
 offpath_shards 18

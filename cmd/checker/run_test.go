@@ -36,6 +36,42 @@ func ask(t *testing.T, d *daemontest.Daemon, body string) (int, door.Answer) {
 	return status, a
 }
 
+const strictRules = `
+rules:
+  - name: per-user
+    key: [user]
+    limit: 5/day
+    enforcement: strict
+`
+
+// TestStrictEnforcement: the first request of a key waits for its permit, or, told not to wait, is denied until
+// one has come; and then the limit holds.
+func TestStrictEnforcement(t *testing.T) {
+	const kristie = `{"attributes":{"user":"kristie"}}`
+	for _, wait := range []string{"10s", "0"} {
+		d := start1(t, "--rules", writeFile(t, strictRules), "--acquire", wait)
+		d.Await("it hears its aggregator", func() bool { return d.Metric(`offpath_freshness{state="fresh"}`) == "1" })
+		status, a := ask(t, d, kristie)
+		if want := map[string]int{"10s": 200, "0": 429}[wait]; status != want {
+			t.Errorf("--acquire %s: the first request: %d, want %d; %+v", wait, status, want, a)
+		}
+		passed := 0
+		if a.Allowed {
+			passed++
+		}
+		d.Await("five requests pass", func() bool { // permits may come one by one
+			if _, a := ask(t, d, kristie); a.Allowed {
+				passed++
+			}
+			return passed == 5
+		})
+		if status, a := ask(t, d, kristie); status != 429 || *a.Remaining != 0 {
+			t.Errorf("--acquire %s: after five requests: %d %+v", wait, status, a)
+		}
+		d.Stop()
+	}
+}
+
 // TestEverythingInOneProcess is what "go run ./cmd/checker" does, on other ports and with a rule that
 // is not over after a second.
 func TestEverythingInOneProcess(t *testing.T) {

@@ -64,7 +64,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	parts = append(parts,
 		daemon.HTTP("admin", at.admin, admin.Handler(registry, readiness(checker, conn)), log),
 		daemon.Part{Name: "reporter", Run: checker.Run},
-		daemon.HTTP("HTTP door", at.door, door.New(checker), log),
+		daemon.HTTP("HTTP door", at.door, door.New(checker, c.acquire), log),
 	)
 	return daemon.Run(ctx, log, parts...)
 }

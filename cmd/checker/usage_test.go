@@ -39,6 +39,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--log-level loud", "", "--log-level"},
 		{"--flush 0s", "", "--flush"},
 		{"--flush 2m", "", "--flush"},
+		{"--acquire -1ms", "", "--acquire"},
+		{"--acquire 2m", "", "--acquire"},
 		{"--max-live-keys 0", "", "--max-live-keys"},
 		{"--max-live-keys x", "", "--max-live-keys"},
 		{"--max-idle-keys -1", "", "--max-idle-keys"},
@@ -68,7 +70,7 @@ func TestHelpAndVersion(t *testing.T) {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 	for _, flag := range []string{
-		"rules", "nats", "listen", "admin", "namespace", "log-level", "flush", "max-live-keys", "max-idle-keys",
+		"rules", "nats", "listen", "admin", "namespace", "log-level", "flush", "acquire", "max-live-keys", "max-idle-keys",
 	} {
 		variable := "OFFPATH_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 		if !strings.Contains(stdout, "--"+flag+" ") || !strings.Contains(stdout, variable) {

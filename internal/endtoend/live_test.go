@@ -181,6 +181,16 @@ func (s *murderous) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.
 	return applied, err
 }
 
+// Lease is as deadly.
+func (s *murderous) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	leased, err := s.Store.Lease(ctx, fold)
+	if err == nil && s.deadly.Swap(false) {
+		s.victim.conn.Close()
+		return aggregate.Leased{}, errKilled
+	}
+	return leased, err
+}
+
 // load sends hits of all rules to all checkers, one per checker and millisecond or so, until stopped.
 func (f *live) load(keys int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())

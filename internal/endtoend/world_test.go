@@ -35,6 +35,7 @@ type world struct {
 	asked    int64   // requests
 	immortal bool    // no worker dies
 	skew     []int64 // how far each checker's own clock is ahead; nil: none
+	heeds    bool    // checkers are stepped when they want to be, as Run does it
 }
 
 type worker struct {
@@ -46,7 +47,9 @@ type worker struct {
 type checker struct {
 	*check.Checker
 	name string
+	link *membus.Checker
 	next int64
+	last int64 // time of the last step
 	own  map[place]*history
 	mind mind
 }
@@ -76,6 +79,10 @@ var testRules = []rules.Rule{
 }
 
 func newWorld(t *testing.T, seed uint64, checkers, workers, shards int, faults membus.Faults) *world {
+	return newWorldOf(t, seed, checkers, workers, shards, faults, testRules...)
+}
+
+func newWorldOf(t *testing.T, seed uint64, checkers, workers, shards int, faults membus.Faults, list ...rules.Rule) *world {
 	w := &world{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7)),
 		plain: seed%3 != 0,
@@ -85,7 +92,7 @@ func newWorld(t *testing.T, seed uint64, checkers, workers, shards int, faults m
 	}
 	w.now = start + w.rand.Int64N(int64(3*time.Second))
 	var err error
-	if w.rules, err = rules.NewSet(testRules...); err != nil {
+	if w.rules, err = rules.NewSet(list...); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.store.Join(context.Background(), shards); err != nil {
@@ -116,7 +123,7 @@ func (w *world) newWorker() *worker {
 
 func (w *world) newChecker(name string, epoch uint64) *checker {
 	link := w.bus.Checker(name)
-	c := &checker{name: name, own: make(map[place]*history)}
+	c := &checker{name: name, link: link, own: make(map[place]*history)}
 	c.mind = newMind(c)
 	var err error
 	c.Checker, err = check.New(check.Options{
@@ -126,11 +133,25 @@ func (w *world) newChecker(name string, epoch uint64) *checker {
 		w.t.Fatal(err)
 	}
 	i := len(w.checkers)
-	link.Attach(func(kind events.Kind, payload []byte) {
+	w.attach(c, i)
+	return c
+}
+
+// attach lets a checker hear, which goes by the clock of this number.
+func (w *world) attach(c *checker, i int) {
+	c.link.Attach(func(kind events.Kind, payload []byte) {
 		c.mind.learn(kind, payload)
 		c.Receive(w.own(i), kind, payload)
 	})
-	return c
+}
+
+// heed lets a checker take a step soon if it wants one.
+func (w *world) heed(c *checker) {
+	select {
+	case <-c.Wake():
+		c.next = min(c.next, max(w.now, c.last+int64(time.Millisecond)))
+	default:
+	}
 }
 
 // own returns the time by a checker's own clock.
@@ -165,8 +186,12 @@ func (w *world) advance(d time.Duration) {
 			next = min(next, max(k.next, w.now+1))
 		}
 		for i, c := range w.checkers {
+			if w.heeds {
+				w.heed(c)
+			}
 			if c.next <= w.now {
 				own := w.own(i)
+				c.last = w.now
 				c.next = c.Step(own) - own + w.now
 			}
 			next = min(next, max(c.next, w.now+1))
@@ -321,6 +346,17 @@ func (s *flakyStore) Apply(ctx context.Context, f *aggregate.Fold) (aggregate.Ap
 		return aggregate.Applied{}, errDown
 	}
 	return applied, err
+}
+
+func (s *flakyStore) Lease(ctx context.Context, f *aggregate.LeaseFold) (aggregate.Leased, error) {
+	if s.mode == storeDown {
+		return aggregate.Leased{}, errDown
+	}
+	leased, err := s.Store.Lease(ctx, f)
+	if s.mode == storeCutOff {
+		return aggregate.Leased{}, errDown
+	}
+	return leased, err
 }
 
 func (w *world) ledger() aggregate.Ledger {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/offpath-io/offpath/loadtest/pace"
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // plan is all hits of a run, each checker's by itself, drawn beforehand so that drawing costs nothing
@@ -42,7 +43,7 @@ func newPlan(sc *scenario.Scenario, traffic *scenario.Traffic, most int) *plan {
 
 // decided is one hit's outcome.
 type decided struct {
-	at      int64 // just before the decision
+	at      int64 // just before the decision; under strict enforcement just after, as it may have waited
 	hit     scenario.Hit
 	allowed bool
 }
@@ -55,7 +56,10 @@ type driver struct {
 	start   int64 // own time of the start of the warm-up
 	from    int64 // and of the measured part
 	to      int64
+	acquire time.Duration // how long strict hits wait
 
+	mu      sync.Mutex // for everything below: hits that wait are decided later
+	waiting sync.WaitGroup
 	decided []decided
 	planned int64                   // hits that were due in the measured part
 	missed  int64                   // those of them that were asked after it
@@ -83,6 +87,7 @@ func newDriver(c *checker, p *plan, number int, start, from, to int64) *driver {
 func (d *driver) run(ctx context.Context) {
 	fine := pace.New()
 	defer fine.Close()
+	defer d.waiting.Wait()
 	for i, h := range d.hits {
 		due := d.start + h.At
 		if wait := due - ownTime(); wait > 0 {
@@ -92,16 +97,37 @@ func (d *driver) run(ctx context.Context) {
 		} else if i%256 == 0 && ctx.Err() != nil {
 			return
 		}
-		d.ask(h, due)
+		d.ask(ctx, h, due)
 	}
 }
 
-func (d *driver) ask(h scenario.Hit, due int64) {
+func (d *driver) ask(ctx context.Context, h scenario.Hit, due int64) {
 	limiter, text := d.checker.limiters[d.plan.rules[h.Key]], d.plan.texts[h.Key]
+	strict := limiter.Rule().Enforcement == rules.Strict
 	begin := ownTime()
 	allowed := limiter.Check(text, 1).Allowed
 	end := ownTime()
-	d.decided = append(d.decided, decided{begin, h, allowed})
+	switch {
+	case !strict:
+		d.note(decided{begin, h, allowed}, due, begin, end)
+	case allowed || d.acquire == 0:
+		d.note(decided{end, h, allowed}, due, begin, end)
+	default:
+		d.waiting.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, d.acquire)
+			defer cancel()
+			decision, _ := limiter.Acquire(ctx, text, 1) // the error says no more than the decision
+			end := ownTime()
+			d.note(decided{end, h, decision.Allowed}, due, begin, end)
+		})
+	}
+}
+
+// note takes down a decision on a hit that was due, and was asked for from begin to end.
+func (d *driver) note(one decided, due, begin, end int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.decided = append(d.decided, one)
 	if due >= d.from {
 		d.planned++
 		if begin >= d.to {

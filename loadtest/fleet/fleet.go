@@ -35,6 +35,9 @@ type Options struct {
 	// Delay is how long every message takes each way beside what NATS takes, Jitter how much longer at
 	// the most.
 	Delay, Jitter time.Duration
+	// Acquire is how long a hit under strict enforcement waits for a permit, if Check has denied it; 0 for not
+	// at all.
+	Acquire time.Duration
 	// Seed of the traffic.
 	Seed uint64
 	// MeetingTimeout is how long the fleet may take to come together; default 20 s.

@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/sim"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 func scenarioOf(t testing.TB, name string, s scenario.Settings) *scenario.Scenario {
@@ -263,5 +264,18 @@ func TestFleetsThatDoNotComeTogether(t *testing.T) {
 	many := scenarioOf(t, "steady", scenario.Settings{Limit: new(int64(10_000_000))})
 	if _, err := Run(context.Background(), many, Options{}); err == nil || !strings.Contains(err.Error(), "too many for a live run") {
 		t.Errorf("a billion hits: error %v", err)
+	}
+}
+
+// TestStrictWaits: bursts meet a cold key again and again; who waits for the permits gets more of them than who
+// only asks, and every hit is accounted for.
+func TestStrictWaits(t *testing.T) {
+	sc := scenarioOf(t, "burst", scenario.Settings{
+		Duration: new(3 * time.Second), Load: new(5.0), Enforcement: new(rules.Strict),
+	})
+	asks := live(t, sc, Options{Seed: 1})
+	waits := live(t, sc, Options{Seed: 1, Acquire: 200 * time.Millisecond})
+	if asks.Admitted >= waits.Admitted || asks.Hits != waits.Hits {
+		t.Errorf("%d of %d hits pass without waiting, %d of %d with", asks.Admitted, asks.Hits, waits.Admitted, waits.Hits)
 	}
 }

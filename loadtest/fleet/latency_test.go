@@ -79,7 +79,7 @@ func TestAsk(t *testing.T) {
 		for n := int64(1); n <= 3; n++ { // of which 2 pass
 			now := ownTime()
 			d := newDriver(c, p, 0, now, now+int64(test.from), now+int64(test.to))
-			d.ask(hit, now+int64(test.due))
+			d.ask(context.Background(), hit, now+int64(test.due))
 			if d.took.TotalCount() != test.took || d.late.TotalCount() != test.took || d.planned != test.planned || d.missed != test.missed {
 				t.Errorf("%s: %d times taken, %d latenesses, %d planned and %d missed; want %d, %d, %d and %d", test.name,
 					d.took.TotalCount(), d.late.TotalCount(), d.planned, d.missed, test.took, test.took, test.planned, test.missed)
@@ -115,7 +115,7 @@ func TestDecisionIsBracketed(t *testing.T) {
 	var before int64 // the shortest time from asking for a decision to its beginning
 	for i := range 5 {
 		due := ownTime()
-		d.ask(scenario.Hit{}, due)
+		d.ask(context.Background(), scenario.Hit{}, due)
 		if wait := d.decided[i].at - due; i == 0 || wait < before {
 			before = wait
 		}

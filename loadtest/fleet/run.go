@@ -132,6 +132,7 @@ func (r *run) drive(ctx context.Context) {
 	var driving, watching sync.WaitGroup
 	for i, c := range r.checkers {
 		d := newDriver(c, r.plan, i, r.start, r.from, r.to)
+		d.acquire = r.o.Acquire
 		r.drivers = append(r.drivers, d)
 		driving.Go(func() { d.run(ctx) })
 	}

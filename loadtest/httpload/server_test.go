@@ -175,7 +175,7 @@ rules:
 		if err != nil {
 			t.Fatal(err)
 		}
-		url, _ := serve(t, door.New(checker).ServeHTTP)
+		url, _ := serve(t, door.New(checker, 0).ServeHTTP)
 		o.URL, o.Rate, o.Duration, o.Keys = url, 500, 200*time.Millisecond, 2
 		r, err := Run(t.Context(), o, nil)
 		if err != nil {

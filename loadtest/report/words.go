@@ -89,8 +89,8 @@ func rulesInWords(p result.Params) []string {
 		if i == most {
 			return append(list, fmt.Sprintf("And %s more.", counted(len(p.Rules)-most, "rule")))
 		}
-		list = append(list, fmt.Sprintf("Rule %s: %s per %s, %s.",
-			oneLine(rule.Name), counted(rule.Limit, "hit"), scaled(rule.WindowMS, milliseconds), algorithm(rule)))
+		list = append(list, fmt.Sprintf("Rule %s: %s per %s, %s%s.",
+			oneLine(rule.Name), counted(rule.Limit, "hit"), scaled(rule.WindowMS, milliseconds), algorithm(rule), enforcement(rule)))
 	}
 	if len(list) == 0 {
 		list = append(list, fmt.Sprintf("Limit: %s per %s.", counted(p.Limit, "hit"), scaled(p.WindowMS, milliseconds)))
@@ -109,6 +109,13 @@ func algorithm(rule result.Rule) string {
 	default:
 		return "a " + cmp.Or(name, "window")
 	}
+}
+
+func enforcement(rule result.Rule) string {
+	if rule.Enforcement == "strict" {
+		return ", strictly enforced"
+	}
+	return ""
 }
 
 func load(p result.Params) string {

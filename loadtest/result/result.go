@@ -114,6 +114,8 @@ type Rule struct {
 	WindowMS  float64 `json:"window_ms"`
 	Buckets   int     `json:"buckets"`
 	Algorithm string  `json:"algorithm"`
+	// Enforcement is async or strict.
+	Enforcement string `json:"enforcement"`
 }
 
 // Accuracy is how the decisions compare with those of an exact limiter that sees every hit of every

@@ -53,7 +53,11 @@ func Describe(name string) string {
 func Builtin(name string, s Settings) (list []Scenario, ok bool) {
 	for _, b := range builtins {
 		if b.name == name {
-			return b.make(b, s), true
+			list = b.make(b, s)
+			for i := range list {
+				list[i].enforce(s.Enforcement)
+			}
+			return list, true
 		}
 	}
 	return nil, false

@@ -65,6 +65,7 @@ func (s *Scenario) apply(g Settings) error {
 	s.Flush = or(g.Flush, s.Flush)
 	s.TimerOnly = or(g.TimerOnly, s.TimerOnly)
 	s.Duration = or(g.Duration, s.Duration)
+	s.enforce(g.Enforcement)
 	return nil
 }
 

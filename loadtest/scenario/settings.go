@@ -19,6 +19,7 @@ type Settings struct {
 	TimerOnly             *bool
 	Keys                  *int
 	Duration              *time.Duration
+	Enforcement           *rules.Enforcement
 }
 
 func or[T any](given *T, otherwise T) T {
@@ -26,6 +27,16 @@ func or[T any](given *T, otherwise T) T {
 		return *given
 	}
 	return otherwise
+}
+
+// enforce gives all rules of a scenario the enforcement that was asked for.
+func (s *Scenario) enforce(given *rules.Enforcement) {
+	if given == nil {
+		return
+	}
+	for i := range s.Rules {
+		s.Rules[i].Enforcement, s.Rules[i].OnOutage = *given, rules.DefaultOnOutage
+	}
 }
 
 // Defaults of what neither the command line nor the scenario says.

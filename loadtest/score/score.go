@@ -174,6 +174,7 @@ func Params(s *scenario.Scenario) result.Params {
 		}
 		p.Rules = append(p.Rules, result.Rule{
 			Name: r.Name, Limit: r.Limit, WindowMS: milliseconds(r.Window.Length), Buckets: r.Window.Buckets, Algorithm: algorithm,
+			Enforcement: r.Enforcement.String(),
 		})
 	}
 	for _, st := range s.Streams {

@@ -415,7 +415,7 @@ func TestTraces(t *testing.T) {
 func TestParams(t *testing.T) {
 	sc := tenASecond(8, 5)
 	sc.TimerOnly = true
-	sc.Rules = append(sc.Rules, rules.Rule{Name: "s", Limit: 6, Window: window.Shape{Length: time.Minute, Buckets: 12}})
+	sc.Rules = append(sc.Rules, rules.Rule{Name: "s", Limit: 6, Enforcement: rules.Strict, Window: window.Shape{Length: time.Minute, Buckets: 12}})
 	sc.Streams = append(sc.Streams, scenario.Stream{Keys: 30})
 	p := Params(sc)
 	list := p.Rules
@@ -427,8 +427,8 @@ func TestParams(t *testing.T) {
 		t.Errorf("\ngot  %+v\nwant %+v", p, want)
 	}
 	if want := []result.Rule{
-		{Name: "r", Limit: 10, WindowMS: 1000, Buckets: 1, Algorithm: "fixed_window"},
-		{Name: "s", Limit: 6, WindowMS: 60_000, Buckets: 12, Algorithm: "sliding_window"},
+		{Name: "r", Limit: 10, WindowMS: 1000, Buckets: 1, Algorithm: "fixed_window", Enforcement: "async"},
+		{Name: "s", Limit: 6, WindowMS: 60_000, Buckets: 12, Algorithm: "sliding_window", Enforcement: "strict"},
 	}; !slices.Equal(list, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", list, want)
 	}

@@ -53,6 +53,7 @@ func (w *world) cost() tap.Cost {
 // play plays the traffic, which begins at a time in Unix nanoseconds, to its end, or until ctx is done.
 func (w *world) play(ctx context.Context, start int64, traffic *scenario.Traffic, s *score.Score) (interrupted bool) {
 	_, end := s.Measured()
+	w.judge = func(h scenario.Hit, allowed bool) { s.Hit(w.now, h, allowed) }
 	w.advance(start)
 	look := looker{ctx: ctx, world: w, start: start, all: time.Duration(end - start)}
 	for {
@@ -68,6 +69,7 @@ func (w *world) play(ctx context.Context, start int64, traffic *scenario.Traffic
 	if look.advance(end) {
 		return true
 	}
+	w.denyUntil(never)
 	w.act()
 	return false
 }
@@ -111,8 +113,13 @@ func (l *looker) advance(until int64) (interrupted bool) {
 // hit lets a checker decide, by its own clock, and the score hear of it at the true time.
 func (w *world) hit(h scenario.Hit, traffic *scenario.Traffic, s *score.Score) {
 	c := w.checkers[h.Checker]
-	d := c.limiters[traffic.Rule(h.Key)].CheckAt(w.now+c.skew, traffic.Text(h.Key), 1)
-	s.Hit(w.now, h, d.Allowed)
+	l := c.limiters[traffic.Rule(h.Key)]
+	d := l.CheckAt(w.now+c.skew, traffic.Text(h.Key), 1)
+	if d.Allowed || !w.mayWait(l, d) {
+		s.Hit(w.now, h, d.Allowed)
+	} else {
+		w.waiting = append(w.waiting, waiter{h, c, l, traffic.Text(h.Key), w.now + int64(w.o.Acquire)})
+	}
 	w.heed(int(h.Checker), c)
 }
 
@@ -120,6 +127,7 @@ func (w *world) hit(h scenario.Hit, traffic *scenario.Traffic, s *score.Score) {
 func (w *world) advance(until int64) {
 	for {
 		w.act()
+		w.denyUntil(w.now)
 		message, ok := w.bus.Step(w.now)
 		if !ok {
 			message = never
@@ -129,7 +137,7 @@ func (w *world) advance(until int64) {
 			w.step(i)
 			continue
 		}
-		next := min(message, step, w.nextAction())
+		next := min(message, step, w.nextAction(), w.nextDeadline())
 		if next >= until {
 			w.now = max(w.now, until)
 			return
@@ -147,7 +155,10 @@ func (w *world) step(i int) {
 	c := w.checkers[i]
 	next := c.Step(w.now+c.skew) - c.skew
 	c.last = w.now
-	w.due.set(i, max(next, w.now+stepFloor))
+	if next <= w.now {
+		next = w.now + stepFloor
+	}
+	w.due.set(i, next)
 	w.heed(i, c)
 }
 

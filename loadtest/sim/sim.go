@@ -34,8 +34,12 @@ type Options struct {
 	Loss, Repeat float64
 	// Partitions cut checkers off.
 	Partitions []Partition
+	// NoForecast lets checkers decide by what they are told alone.
+	NoForecast bool
 	// Skew is by how much each checker's clock is off at the most, either way.
 	Skew time.Duration
+	// Acquire is how long a hit under strict enforcement waits for a permit; 0 for not at all.
+	Acquire time.Duration
 	// Progress, if not nil, is called now and then with how much of the virtual time has passed.
 	Progress func(done, all time.Duration)
 }
@@ -50,11 +54,13 @@ type Partition struct {
 // String describes the partition as the command line does.
 func (p Partition) String() string { return fmt.Sprintf("%d@%v+%v", p.Checkers, p.From, p.For) }
 
-// stepFloor and gather are what the real loops do: check.Run takes no two steps within a millisecond,
-// and a worker looks at its requests when the first has waited for so long.
+// stepFloor and gather are what the real loops do: check.Run takes a step that it is woken for a
+// millisecond after the last one at the earliest, and a worker looks at its requests when the first has waited for so long.
 const (
 	stepFloor = int64(time.Millisecond)
 	gather    = 2 * time.Millisecond
+	// gatherLeases is the same for lease requests.
+	gatherLeases = time.Millisecond
 )
 
 // epoch is the virtual time at which simulations begin, more or less.
@@ -76,6 +82,8 @@ type world struct {
 	checkers []*checker
 	due      queue // of steps: checkers first, then workers
 	plan     []action
+	waiting  []waiter // in the order of their deadlines
+	judge    func(h scenario.Hit, allowed bool)
 	spent    [2]tap.Cost // at the beginning and the end of the measured part
 }
 
@@ -139,6 +147,9 @@ func (o Options) faults() string {
 	if o.Repeat > 0 {
 		add("repeat", strconv.FormatFloat(o.Repeat, 'g', -1, 64))
 	}
+	if o.NoForecast {
+		add("forecast", "none")
+	}
 	for _, p := range o.Partitions {
 		add("partition", p.String())
 	}
@@ -196,7 +207,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	var err error
 	c.Checker, err = check.New(check.Options{
 		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
-		FlushEvery: w.scenario.Flush, FlushFloor: floor,
+		FlushEvery: w.scenario.Flush, FlushFloor: floor, NoForecast: w.o.NoForecast,
 	})
 	if err != nil {
 		return err
@@ -208,6 +219,9 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	end.Attach(func(kind events.Kind, payload []byte) {
 		c.Receive(w.now+c.skew, kind, payload)
 		c.link.Heard(kind, payload)
+		if kind == events.KindGrant {
+			w.retry(c)
+		}
 		w.heed(i, c)
 	})
 	w.checkers = append(w.checkers, c)
@@ -229,13 +243,17 @@ func (w *world) addWorker(number int) error {
 	end := w.bus.Worker()
 	k := &worker{}
 	var err error
-	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: end, Gather: gather})
+	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: end, Gather: gather, GatherLeases: gatherLeases})
 	if err != nil {
 		return err
 	}
 	end.Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		k.Receive(w.now, kind, payload, reply)
-		w.due.sooner(number, w.now+int64(gather))
+		after := gather
+		if kind == events.KindLease {
+			after = gatherLeases
+		}
+		w.due.sooner(number, w.now+int64(after))
 	})
 	w.workers = append(w.workers, k)
 	w.due.set(number, w.now)

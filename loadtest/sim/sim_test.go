@@ -10,6 +10,7 @@ import (
 
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 func scenarioOf(t testing.TB, name string, s scenario.Settings) *scenario.Scenario {
@@ -206,5 +207,42 @@ func TestQueue(t *testing.T) {
 		if least := slices.Min(at); due != least || number != slices.Index(at, least) {
 			t.Fatalf("first is %d at %d; want %d at %d", number, due, slices.Index(at, least), least)
 		}
+	}
+}
+
+// TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or a bad one, and on
+// a good one 95 % of what fits passes if hits wait.
+func TestStrictIsNeverOver(t *testing.T) {
+	for _, name := range []string{"steady", "surge", "burst", "ramp", "hop", "skew", "mixed", "keywalk"} {
+		sc := scenarioOf(t, name, short(scenario.Settings{Enforcement: new(rules.Strict)}))
+		good, bad := Options{Seed: 1, Delay: 2 * time.Millisecond, Acquire: 20 * time.Millisecond}, badNetwork
+		for _, o := range []Options{good, bad} {
+			r := simulate(t, sc, o)
+			if r.OverWorstWindow > 0 || r.WrongAllowShareExact != 0 {
+				t.Errorf("%s, %s: over by %v, wrongly allowed %v", name, r.Params.Faults, r.OverWorstWindow, r.WrongAllowShareExact)
+			}
+			if o.Loss == 0 && r.OverTotal < -0.05 {
+				t.Errorf("%s: %v of what fits is lost", name, -r.OverTotal)
+			}
+			if r.Params.Rules[0].Enforcement != "strict" {
+				t.Errorf("%s: on record is %q", name, r.Params.Rules[0].Enforcement)
+			}
+		}
+	}
+}
+
+// TestStrictHitsWait: bursts meet cold keys; who waits passes, and is judged when it does.
+func TestStrictHitsWait(t *testing.T) {
+	sc := scenarioOf(t, "burst", short(scenario.Settings{Enforcement: new(rules.Strict), Load: new(1.5)}))
+	var runs []result.Run
+	for _, wait := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+		runs = append(runs, simulate(t, sc, Options{Seed: 1, Delay: 2 * time.Millisecond, Acquire: wait}))
+	}
+	none, less, all := runs[0], runs[1], runs[2]
+	if none.Admitted != less.Admitted || none.Hits != all.Hits {
+		t.Errorf("%d and %d pass with a wait below a round trip, of %d and %d hits", none.Admitted, less.Admitted, none.Hits, all.Hits)
+	}
+	if none.Admitted > all.Hits*9/10 || all.Admitted != all.Hits {
+		t.Errorf("of %d hits, %d pass at once and %d when they wait; want all of them then", all.Hits, none.Admitted, all.Admitted)
 	}
 }

@@ -87,6 +87,10 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 
 // mayLeave decides whether a cell with nothing on its way may leave. The lock is held.
 func (c *cell) mayLeave(room, fleet int64, crowded bool) bool {
+	if p := c.permits(); p != nil { // who counts is the store: what this cell counts decides nothing
+		p.forget(c.limiter.shape, fleet)
+		return p.idle() && (crowded || c.isEmpty())
+	}
 	switch {
 	case c.isEmpty():
 		return true

@@ -14,16 +14,13 @@ type ahead struct {
 	part      float64 // of the hits that may pass, as of the last look
 	inFlight  int64   // hits
 	denied    int64   // own hits denied, in no report yet
-	deniedAll tally   // by everybody, as far as is known
+	anyDenied bool    // by anybody, as far as is known
 }
-
-// tally is a bucket's total.
-type tally struct{ bucket, total int64 }
 
 const (
 	// fewestForForecast is the smallest limit that is worth a forecast: below, each hit matters, and
 	// parts of hits mean nothing.
-	fewestForForecast = 20
+	fewestForForecast = 50
 	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes that if
 	// all checkers have seen as many hits.
 	nearLimit = 0.25
@@ -32,7 +29,7 @@ const (
 // foresees says whether this limiter forecasts at all: a checker alone knows everything.
 func (l *Limiter) foresees() bool {
 	k := l.checker
-	return k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
+	return l.strict == nil && k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast and without a look, when there is room for so
@@ -56,6 +53,7 @@ func (c *cell) lookAhead(at, room int64) *ahead {
 		k := c.limiter.checker
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
+		c.endWait()
 		c.ahead = &ahead{Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1}
 	}
 	return c.ahead
@@ -65,11 +63,15 @@ func (c *cell) lookAhead(at, room int64) *ahead {
 func (c *cell) window(at int64) forecast.Window {
 	l := c.limiter
 	limit := float64(l.rule.Limit)
-	w := forecast.Window{Limit: limit, Free: limit - l.shape.Count(c.totals(), at)}
+	w := forecast.Window{
+		Limit: limit, Pace: limit / float64(l.shape.Length), Free: limit - l.shape.Count(c.totals(), at),
+	}
 	if totals := c.totals(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
 		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
 	}
-	w.Unreported = float64(c.ahead.inFlight)
+	if c.ahead != nil {
+		w.Unreported = float64(c.ahead.inFlight)
+	}
 	for _, n := range c.pending() {
 		w.Unreported += float64(n)
 	}
@@ -79,7 +81,8 @@ func (c *cell) window(at int64) forecast.Window {
 // look works out anew which part of the hits may pass. The lock is held, the cell settled and rotated.
 func (c *cell) look(at int64) (forecast.Outlook, forecast.Window) {
 	w := c.window(at)
-	o := c.ahead.Look(at, w)
+	k := c.limiter.checker
+	o := c.ahead.Look(at, w, k.rounds.fleet(k))
 	c.ahead.part = o.Part
 	return o, w
 }
@@ -142,19 +145,21 @@ func (c *cell) refuseMore(at int64) {
 // refusalTime is how long hits are turned away without a look, at the most: the room may grow meanwhile.
 const refusalTime = int64(4e6)
 
-// told takes in what a message says of a cell near its limit. The lock is held, the cell settled and
-// rotated, and the message's totals merged.
-func (c *cell) told(b *behind, fleet, made int64, admitted int64, news int64) {
-	a := c.ahead
+// told takes in what a message says of a cell near its limit, by which others' hits were news. The lock is
+// held, the cell settled and rotated, and the message's totals merged.
+func (c *cell) told(b *behind, at int64, w word, news int64) {
+	a, shape := c.ahead, c.limiter.shape
 	f := b.checker.rounds.fleet(b.checker)
-	w := forecast.Word{Now: fleet, Made: made, Round: f.Tick, Bucket: c.newest, Admitted: admitted, News: float64(news)}
-	if a.deniedAll.bucket == c.newest {
-		w.Denied = a.deniedAll.total
+	told := forecast.Word{
+		Now: at, Made: w.made, Round: f.Tick, Bucket: c.newest, News: float64(news),
+		Admitted: w.admitted.of(c.newest), Denied: w.denied.of(c.newest), DeniedToo: len(w.denied.age) > 0,
 	}
-	o, s := c.look(fleet)
-	if calm := b.calm(); !b.isIdle() && !a.Urgent(fleet, o, s, f, calm) {
-		w.Round = calm
+	told.Since = shape.End(c.newest - int64(min(shape.Live(), len(told.Admitted))))
+	a.anyDenied = a.anyDenied || told.DeniedToo
+	o, s := c.look(at)
+	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
+		told.Round = calm
 	}
-	a.Told(w, f)
-	c.look(fleet)
+	a.Told(told, f)
+	c.look(at)
 }

@@ -70,8 +70,8 @@ func TestForecastComesNearTheLimit(t *testing.T) {
 		{"eight", 8, Options{}, 1000, true},
 		{"alone", 1, Options{}, 1000, false},
 		{"none wanted", 8, Options{NoForecast: true}, 1000, false},
-		{"the smallest limit that is worth it", 2, Options{}, 20, true},
-		{"a smaller one", 2, Options{}, 19, false},
+		{"the smallest limit that is worth it", 2, Options{}, fewestForForecast, true},
+		{"a smaller one", 2, Options{}, fewestForForecast - 1, false},
 	} {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		passed := int64(0)
@@ -113,7 +113,7 @@ func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 // TestForecastGoesAfterASilence: it takes more memory than a cell.
 func TestForecastGoesAfterASilence(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Hour)
-	for range 200 {
+	for range 260 {
 		l.CheckAt(noon, "k", 1)
 		l.CheckAt(noon, "busy", 1)
 		l.CheckAt(noon, "now and then", 1)

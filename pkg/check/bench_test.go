@@ -36,6 +36,29 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
+// BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it needs and without.
+func BenchmarkCheckStrict(b *testing.B) {
+	f := newFleet(b, Options{}, strictRule("r", 1e12, 24*time.Hour, 1))
+	l := limiter(b, f.Checker, "r")
+	l.CheckAt(noon, "kristie", 1e9)
+	f.Step(noon + ms)
+	f.grants(noon+2*ms, 0, 1e12, 1e12, 0)
+	b.Run("at a time", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			l.CheckAt(noon+3*ms, "kristie", 1)
+		}
+	})
+	b.Run("now", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var d Decision
+			l.now()
+			l.checkAt(&d, noon+3*ms, "kristie", 1)
+		}
+	})
+}
+
 // BenchmarkFlush measures what one key costs behind the critical path: freezing its hits into a
 // report and merging the answer.
 func BenchmarkFlush(b *testing.B) {

@@ -50,6 +50,8 @@ const (
 	inFlight                   // in the report that is not answered yet
 	ageing                     // waiting in the queue of cells that may leave
 	dead                       // has left the live map; nothing may be charged to it
+	waiting                    // queued, but its key is quiet: its hits wait
+	waited                     // they have waited long enough
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
@@ -66,7 +68,8 @@ const (
 
 // newCell returns a cell of no hits for a key, whose text it copies.
 func newCell(l *Limiter, key string, now int64) *cell {
-	c := &cell{limiter: l, length: uint16(len(key)), newest: l.shape.Bucket(now)}
+	c := l.blankCell()
+	c.limiter, c.length, c.newest = l, uint16(len(key)), l.shape.Bucket(now)
 	if copy(c.short[:], key) < len(key) {
 		c.long = unsafe.StringData(strings.Clone(key))
 	}
@@ -151,17 +154,19 @@ func (c *cell) settle(now int64) {
 		return
 	}
 	left, taken := int64(word&leftMask), int64(word&^blocked>>32)
-	switch {
-	case word&blocked != 0: // only cells with a forecast turn hits away so
+	if word&blocked != 0 { // only cells with a forecast turn hits away so
 		c.limiter.counters[c.stripe].denied.Add(taken)
 		c.ahead.Denied(c.ahead.part, taken)
 		c.ahead.note(now, 0, taken)
-	default:
-		c.add(-left)
-		c.limiter.counters[c.stripe].admit(taken, taken)
-		if c.ahead != nil {
-			c.ahead.note(now, taken, 0)
-		}
+		return
+	}
+	c.add(-left)
+	c.limiter.counters[c.stripe].admit(taken, taken)
+	if c.ahead != nil {
+		c.ahead.note(now, taken, 0)
+	}
+	if p := c.permits(); p != nil {
+		p.spend(c.newest, -left)
 	}
 }
 
@@ -223,12 +228,18 @@ func shift(counts []int64, keep int64) {
 func (c *cell) room(now int64) (room, at int64) {
 	c.settle(now)
 	at = c.rotate(now)
+	if p := c.permits(); p != nil {
+		return c.permitted(p, at), at
+	}
 	return c.limiter.shape.Remaining(c.totals(), c.limiter.rule.Limit, at), at
 }
 
 // charge admits a hit. The lock is held and the cell settled and rotated.
 func (c *cell) charge(cost int64) {
 	c.add(cost)
+	if p := c.permits(); p != nil {
+		p.spend(c.newest, cost)
+	}
 	c.limiter.counters[c.stripe].admit(1, cost)
 	c.queue()
 }
@@ -243,7 +254,13 @@ func (c *cell) queue() {
 
 // arm leaves an allowance of room behind. Only a queued cell may have one: the flush that takes the
 // cell off its queue settles it, so no hit can be taken that no flush will see. The lock is held.
-func (c *cell) arm(room int64) { c.armUntil(room, c.end()) }
+func (c *cell) arm(room int64) {
+	if p := c.permits(); p != nil {
+		c.armPermits(p, room)
+		return
+	}
+	c.armUntil(room, c.end())
+}
 
 func (c *cell) armUntil(room, until int64) {
 	if room <= 0 || !c.is(queued) {
@@ -261,6 +278,10 @@ func (c *cell) end() int64 { return c.limiter.shape.End(c.newest) }
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
 // is held.
 func (c *cell) block(at int64) {
+	if p := c.permits(); p != nil {
+		c.blockPermits(p, at)
+		return
+	}
 	after, ok := c.limiter.shape.RetryAfter(c.totals(), c.limiter.rule.Limit, 1, at)
 	if !ok {
 		after = time.Hour // a limit below 1: look again some time

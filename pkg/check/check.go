@@ -15,7 +15,11 @@
 // The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
 // (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
 // (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
-// (the goroutines around it). Everything but run.go is a function of the time it is given.
+// (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
+//
+// Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
+// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
+// looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
 package check
 
 import (
@@ -52,7 +56,8 @@ type Options struct {
 	Rules *rules.Set
 	// Link to the aggregators. Nil makes a local limiter: nothing is reported, nothing is learnt.
 	Link Link
-	// FlushEvery is how long hits wait for their report at the most, while reports are answered.
+	// FlushEvery is how long hits wait for their report at the most, while reports are answered and their
+	// key is not far below its limit.
 	// Shorter is more exact, longer is less traffic. Default 50 ms.
 	FlushEvery time.Duration
 	// FlushFloor is about the least time between two flushes when something asks for one before its time: a key
@@ -60,12 +65,21 @@ type Options struct {
 	// power of two of milliseconds, because all checkers of a fleet report such keys in the same moments; give all
 	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
 	FlushFloor time.Duration
+	// QuietFor is how long hits of a key far below its limit may wait for their report, at most; never
+	// longer than a tenth of its window. Less than twice FlushEvery: no longer than others. Default 10 s.
+	QuietFor time.Duration
 	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
 	// admitted and not reported yet is then let pass once more.
 	NoForecast bool
-	// HelloEvery is the time between heartbeats. Knowledge is stale after three of them without a
-	// word from any aggregator. Default 2 s.
+	// HelloEvery is the time between heartbeats. Default 2 s.
 	HelloEvery time.Duration
+	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any aggregator
+	// knowledge is stale, this checker keeps to its share of every limit, and each rule's OnOutage
+	// decides; in this order. Default 3, 10 and 300, which is ten minutes.
+	StaleAfter, ShareAfter, OutageAfter int
+	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
+	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.
+	ExpectCheckers int
 	// MaxLiveKeys bounds the keys with unreported hits or hits in flight, and blocked keys; a live
 	// key takes about 200 bytes beside its text with one bucket per window, and 16 bytes more per
 	// further bucket. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
@@ -75,9 +89,12 @@ type Options struct {
 	MaxIdleKeys int
 	// ReportKeys bounds the keys in one report. Default 1,000.
 	ReportKeys int
-	// ReportTimeout is how long a report waits for its answer before it is sent again; it doubles
-	// with each repeat, up to eight times. Default 250 ms.
+	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
+	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
 	ReportTimeout time.Duration
+	// MaxWaiting bounds the callers of Acquire who wait at a time; a waiter takes about 400 bytes. Beyond it
+	// Acquire is Check. Default 65,536.
+	MaxWaiting int
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
 	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
@@ -93,16 +110,22 @@ func (o Options) withDefaults() Options {
 		MaxIdleKeys:   1 << 20,
 		ReportKeys:    1000,
 		ReportTimeout: 250 * time.Millisecond,
+		MaxWaiting:    1 << 16,
 		DrainTimeout:  5 * time.Second,
 		Epoch:         NewEpoch(),
 	}
 	setDefault(&o.FlushEvery, d.FlushEvery)
 	setDefault(&o.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
+	setDefault(&o.QuietFor, quietFor)
 	setDefault(&o.HelloEvery, d.HelloEvery)
+	setDefault(&o.StaleAfter, staleAfter)
+	setDefault(&o.ShareAfter, shareAfter)
+	setDefault(&o.OutageAfter, outageAfter)
 	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
 	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
 	setDefault(&o.ReportKeys, d.ReportKeys)
 	setDefault(&o.ReportTimeout, d.ReportTimeout)
+	setDefault(&o.MaxWaiting, d.MaxWaiting)
 	setDefault(&o.DrainTimeout, d.DrainTimeout)
 	setDefault(&o.Epoch, d.Epoch)
 	return o
@@ -127,14 +150,23 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: FlushEvery %v: want at least 1ms", o.FlushEvery)
 	case o.FlushFloor < time.Millisecond || o.FlushFloor > o.FlushEvery:
 		return fmt.Errorf("check: FlushFloor %v: want 1ms to FlushEvery (%v)", o.FlushFloor, o.FlushEvery)
+	case o.QuietFor < 0:
+		return fmt.Errorf("check: QuietFor %v: want none or a positive one", o.QuietFor)
 	case o.HelloEvery < 10*time.Millisecond:
 		return fmt.Errorf("check: HelloEvery %v: want at least 10ms", o.HelloEvery)
+	case o.StaleAfter < 1 || o.ShareAfter < o.StaleAfter || o.OutageAfter < o.ShareAfter:
+		return fmt.Errorf("check: StaleAfter %d, ShareAfter %d, OutageAfter %d: want them in this order, from 1",
+			o.StaleAfter, o.ShareAfter, o.OutageAfter)
+	case o.ExpectCheckers < 0:
+		return fmt.Errorf("check: ExpectCheckers %d: want none or some", o.ExpectCheckers)
 	case o.MaxLiveKeys < 1:
 		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
 	case o.ReportKeys < 1 || o.ReportKeys > events.MaxKeys:
 		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys)
 	case o.ReportTimeout < 10*time.Millisecond:
 		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
+	case o.MaxWaiting < 0:
+		return fmt.Errorf("check: MaxWaiting %d: want a positive one", o.MaxWaiting)
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("check: DrainTimeout %v: want none or a positive one", o.DrainTimeout)
 	}
@@ -147,6 +179,7 @@ type Checker struct {
 	limiters []*Limiter // in the order of the rules, which is the order in which cells are locked
 	byName   map[string]*Limiter
 	scratch  sync.Pool // *asking
+	strict   bool      // some limiter is
 
 	clock     clock
 	cells     cells
@@ -174,10 +207,12 @@ func New(o Options) (*Checker, error) {
 	for _, r := range o.Rules.Rules() {
 		l := newLimiter(c, r)
 		c.limiters = append(c.limiters, l)
+		c.strict = c.strict || l.strict != nil
 		c.byName[r.Name] = l
 	}
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
+	c.clock.judge(0)
 	c.behind.checker = c
 	c.behind.calm()
 	return c, nil

@@ -13,16 +13,18 @@ import (
 type clock struct {
 	coarse atomic.Int64 // the fleet's time at the last tick; 0 while nobody ticks
 	offset atomic.Int64 // the fleet's time minus own time
+	err    atomic.Int64 // how far that may be wrong, either way; see clockerror.go
 
 	// Kept by whoever calls behind's functions, under its lock.
 	samples [8]clockSample
+	best    clockSample
 	next    int
 	known   bool  // the first welcome has come
 	target  int64 // where offset is going
 	slewed  int64 // own time at the last slew
 }
 
-type clockSample struct{ roundTrip, offset int64 }
+type clockSample struct{ roundTrip, offset, at int64 }
 
 const (
 	// clockTick is how coarse the coarse clock is.
@@ -67,7 +69,7 @@ func (c *clock) observe(sent, fleet, now int64) (step int64) {
 	if trip < 0 || trip > int64(longestRoundTrip) {
 		return 0
 	}
-	c.samples[c.next%len(c.samples)] = clockSample{trip, fleet + trip/2 - now}
+	c.samples[c.next%len(c.samples)] = clockSample{trip, fleet + trip/2 - now, now}
 	c.next++
 	best := c.samples[0]
 	for _, s := range c.samples[1:min(c.next, len(c.samples))] {
@@ -75,7 +77,8 @@ func (c *clock) observe(sent, fleet, now int64) (step int64) {
 			best = s
 		}
 	}
-	c.target = best.offset
+	c.best, c.target = best, best.offset
+	defer c.judge(now)
 	if c.known {
 		if c.isFarBehind() { // cells only move forward, as after a long silence
 			c.step(c.target - c.offset.Load())
@@ -113,6 +116,7 @@ func (c *clock) isFarBehind() bool {
 
 // slew moves the offset towards its target.
 func (c *clock) slew(now int64) {
+	defer c.judge(now)
 	most := (now - c.slewed) / slewShare
 	c.slewed = now
 	if most <= 0 {

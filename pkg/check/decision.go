@@ -16,7 +16,8 @@ type Decision struct {
 	// least: a check that takes no lock knows what was left when the last one did.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
-	// hit was allowed, and Never if its cost is above the limit.
+	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is as the last
+	// grant said, and Remaining the permits at hand; more may come.
 	RetryAfter time.Duration
 	// Reset is how long until every hit so far has surely left the window.
 	Reset time.Duration
@@ -31,10 +32,15 @@ type Freshness uint8
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
 	Local Freshness = iota
-	// Fresh: an aggregator has been heard within three heartbeats.
+	// Fresh: an aggregator has been heard within Options.StaleAfter heartbeats.
 	Fresh
 	// Stale: none has; what was known of others is ageing.
 	Stale
+	// LocalShare: none has for Options.ShareAfter heartbeats, or none ever and Options.ExpectCheckers says
+	// that there are others. This checker keeps to its share of every limit.
+	LocalShare
+	// Outage: none has for Options.OutageAfter heartbeats; each rule's OnOutage decides.
+	Outage
 )
 
 // String returns the freshness in lower case.
@@ -44,6 +50,10 @@ func (f Freshness) String() string {
 		return "fresh"
 	case Stale:
 		return "stale"
+	case LocalShare:
+		return "local share"
+	case Outage:
+		return "outage"
 	}
 	return "local"
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -72,13 +71,7 @@ func TestDenialsOfOthersAreAskedFor(t *testing.T) {
 	}
 	f.answerRows(noon+51*ms, 61)
 	l.CheckAt(noon+52*ms, "k", 1)
-	a := &events.Alarm{Generation: 1, Version: 1, Totals: &events.Table{}, Made: noon + 52*ms}
-	rule := l.wire(noon)
-	rule.Denied = true
-	a.Totals.Rules = append(a.Totals.Rules, rule)
-	a.Totals.AddKey(0, "k")
-	a.Totals.AddCell(0, 7)
-	f.receive(noon+53*ms, events.KindAlarm, a)
+	f.alarmBoth(noon+53*ms, l, "k", 61, 7)
 	f.Step(noon + 100*ms)
 	if got, n := rows(f.last(), true); n != 1 || got["k"] != 0 || len(f.last().Hits.Age) != 1 {
 		t.Errorf("asked in %d rows, with %v denied", n, got)
@@ -140,26 +133,32 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 // window sooner or later.
 func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
-	f.alarm(noon, 1, l, "k", 998)
-	d := l.CheckAt(noon+ms, "k", 1)
-	if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 10*time.Second || d.RetryAfter < 9*time.Second {
-		t.Errorf("nothing leaves before the bucket's end: %+v", d)
+	denied := func(now int64) Decision { // the first that is
+		for range 20 {
+			if d := l.CheckAt(now, "k", 1); !d.Allowed {
+				return d
+			}
+		}
+		t.Fatal("nothing was denied")
+		return Decision{}
 	}
-	if d := l.CheckAt(noon+ms, "k", 3); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
+	f.alarm(noon, 1, l, "k", 990)
+	d := denied(noon + ms)
+	if room := left(l, noon+ms, "k"); room < 1 || d.RetryAfter > 10*time.Second || d.RetryAfter < 9*time.Second {
+		t.Errorf("nothing leaves before the bucket's end: room for %d, %+v", room, d)
+	}
+	if d := l.CheckAt(noon+ms, "k", 20); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
 		t.Errorf("a hit that would not fit: %+v", d)
 	}
 	// In the next bucket a hundred hits leave per second: one takes ten ms.
-	now := noon + 10*second
-	f.alarm(now, 1, l, "k", 1)
-	for _, test := range []struct {
-		cost       int64
-		retryAfter time.Duration
-	}{{2, 20 * time.Millisecond}, {1, 10 * time.Millisecond}} {
-		f.alarm(now+2*second, 1, l, "k", 199)
-		d := l.CheckAt(now+2*second, "k", test.cost)
-		if off := d.RetryAfter - test.retryAfter; d.Allowed || off > time.Millisecond || off < -time.Millisecond {
-			t.Errorf("cost %d: %+v, want to retry after about %v", test.cost, d, test.retryAfter)
-		}
+	now := noon + 12*second
+	for i := range int64(6) { // thirty come in 8 ms
+		at := now - (5-i)*8*ms
+		f.alarmMade(at, at, l, "k", 190-(5-i)*30)
+	}
+	d = denied(now)
+	if room := left(l, now, "k"); room < 1 || d.RetryAfter < 9*time.Millisecond || d.RetryAfter > 11*time.Millisecond {
+		t.Errorf("a hundred leave per second: room for %d, %+v", room, d)
 	}
 }
 

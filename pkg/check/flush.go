@@ -26,9 +26,11 @@ type behind struct {
 	nextFlush int64
 	lastFlush int64
 	nextHello int64
-	heard     int64  // own time of the last word from an aggregator
+	heard     int64 // own time of the last word from an aggregator
+	draining  bool
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats
+	leases    leases
 }
 
 // shard is one shard's queue and report.
@@ -73,10 +75,11 @@ type ownHits struct {
 
 // owed is what behind keeps of a limiter, under its lock.
 type owed struct {
-	build          uint64 // the report that the indices belong to
-	index          [2]int // of the rule in that report, and of its denied hits; -1 if it is not there
-	queuedLate     bool   // in its shard's list of late limiters
-	answered, lost int64  // hits
+	build          uint64      // the report that the indices belong to
+	index          [2]int      // of the rule in that report, and of its denied hits; -1 if it is not there
+	queuedLate     bool        // in its shard's list of late limiters
+	waiting        queue[aged] // quiet cells, and when their hits have waited long enough
+	answered, lost int64       // hits
 	inFlight       int64
 }
 
@@ -112,7 +115,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 		b.flush(now)
 	}
 	b.repeat(now)
-	return min(b.nextFlush, b.nextHelloOrNever())
+	return min(b.nextFlush, b.nextHelloOrNever(), b.stepLeases(now))
 }
 
 func (b *behind) nextHelloOrNever() int64 {
@@ -149,10 +152,11 @@ func (b *behind) flush(now int64) {
 	if b.onTimerOnly() { // these are the rounds then
 		b.flushBy(now, b.tick())
 	}
-	inRound := b.checker.rounds.flushed(now)
+	inRound := b.checker.rounds.wanted.Swap(0) != 0
+	fleet := b.checker.clock.fleet(now)
+	b.endWaits(fleet)
 	b.collect()
 	b.collectLate()
-	fleet := b.checker.clock.fleet(now)
 	if b.checker.o.Link == nil {
 		b.settleLocally(fleet)
 	}
@@ -250,7 +254,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	if f.report, err = events.Append(f.report[:0], m); err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
-	f.born, f.wait, f.refusals = now, b.checker.o.ReportTimeout, 0
+	f.born, f.wait, f.refusals = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0
 	s.flight = f
 	b.stats.sent++
 	b.send(number, f, now)
@@ -278,6 +282,9 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 	c.settle(fleet)
 	c.rotate(fleet)
 	c.state &^= queued
+	if b.mayWait(c, fleet) {
+		return
+	}
 	if !b.freezeDenied(f, c, fleet) && !c.hasPending() {
 		b.addAgeing(c, fleet)
 		return
@@ -308,7 +315,7 @@ func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
 		return false
 	}
 	a.Reported(fleet, b.checker.rounds.fleet(b.checker))
-	if a.denied == 0 && (a.deniedAll.total == 0 || !c.hasPending()) {
+	if a.denied == 0 && (!a.anyDenied || !c.hasPending()) {
 		return false
 	}
 	_, newest := b.addRow(f, c, fleet, true)

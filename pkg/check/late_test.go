@@ -9,7 +9,7 @@ import (
 // none was missed, it goes at once.
 func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 	for _, missed := range []bool{false, true} {
-		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 		f.rounds.trip = ms // so far they came soon
 		l.CheckAt(noon+2*ms, "k", 1)
 		f.want(nextTick)
@@ -24,12 +24,12 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		} else {
 			f.Step(noon + 54*ms) // by the timer: this is no round
 		}
-		if n := len(f.tape.reports); n != 1 {
+		if n := f.Stats().ReportsSent; n != 1 {
 			t.Fatalf("missed %v: %d reports in flight", missed, n)
 		}
 		at := f.behind.lastFlush + ms
 		f.answer(at, 1)
-		if n := len(f.tape.reports); n != 2 && !missed || n != 1 && missed {
+		if n := f.Stats().ReportsSent; n != 2 && !missed || n != 1 && missed {
 			t.Errorf("missed %v: %d reports after the answer", missed, n)
 		}
 		if !missed {
@@ -39,14 +39,14 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 			t.Errorf("the next step is due %v ms after noon, want the next tick", float64(next-noon)/1e6)
 		}
 		f.Step(noon + 12*ms)
-		if got, _ := rows(f.last(), false); len(f.tape.reports) != 2 || got["k"] != 1 {
-			t.Errorf("%d reports, the last of %v", len(f.tape.reports), got)
+		if got, _ := rows(f.last(), false); f.Stats().ReportsSent != 2 || got["k"] != 1 {
+			t.Errorf("%d reports, the last of %v", f.Stats().ReportsSent, got)
 		}
 		// With that it is made up for.
 		l.CheckAt(noon+13*ms, "k", 1)
 		f.Step(noon + 62*ms)
-		if f.answer(noon+63*ms, 2); len(f.tape.reports) != 3 {
-			t.Errorf("%d reports: what waited for a late answer was kept back once more", len(f.tape.reports))
+		if f.answer(noon+63*ms, 2); f.Stats().ReportsSent != 3 {
+			t.Errorf("%d reports: what waited for a late answer was kept back once more", f.Stats().ReportsSent)
 		}
 	}
 }

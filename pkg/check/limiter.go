@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limiter decides for one rule. Its methods are safe for concurrent use, and never block.
+// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire never block.
 type Limiter struct {
 	checker *Checker
 	rule    *rules.Rule
@@ -18,6 +18,7 @@ type Limiter struct {
 	live    int           // buckets that a window can touch
 	after   time.Duration // how long after its end a bucket still counts
 	salt    uint64        // sets this limiter's keys apart in the map of cells
+	strict  *strict       // nil unless it spends only permits
 
 	counters [stripes]counters
 	overflow atomic.Int64 // hits admitted without a cell
@@ -30,7 +31,8 @@ func newLimiter(c *Checker, r *rules.Rule) *Limiter {
 	live := r.Window.Live()
 	return &Limiter{
 		checker: c, rule: r, shape: r.Window, live: live, salt: rand.Uint64(),
-		after: time.Duration(live-1) * r.Window.BucketSize(),
+		after:  time.Duration(live-1) * r.Window.BucketSize(),
+		strict: newStrict(r, c.o.Link),
 	}
 }
 
@@ -40,7 +42,7 @@ func (l *Limiter) Rule() *rules.Rule { return l.rule }
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	l.checkAt(&d, l.checker.clock.now(), key, cost)
+	l.checkAt(&d, l.now(), key, cost)
 	return d
 }
 
@@ -79,6 +81,9 @@ func (c *cell) checkUnlocked(d *Decision, now int64) bool {
 		}
 		d.RetryAfter = time.Duration(until - now)
 		d.Reset = l.reset(now)
+		if p := c.permits(); p != nil {
+			c.denyUnlocked(d, p, now)
+		}
 	default:
 		return false
 	}
@@ -112,7 +117,17 @@ func (l *Limiter) checkLocked(d *Decision, c *cell, now int64, key string, cost 
 func (c *cell) decide(d *Decision, now, cost int64) {
 	q := question{limiter: c.limiter, cell: c}
 	q.decide(d, now, cost)
-	q.conclude(q.passes, cost, now)
+	q.conclude(q.passes, false, cost, now)
+}
+
+// refuse makes the decision for a hit that does not fit. The lock is held and the cell settled and
+// rotated.
+func (c *cell) refuse(d *Decision, now, at, cost, room int64) {
+	if p := c.permits(); p != nil {
+		c.refusePermits(d, p, now, at, cost, room)
+		return
+	}
+	c.limiter.refuse(d, now, at, c.totals(), cost, room)
 }
 
 // refuse makes the decision for a hit that does not fit these counts, which are to be read at time
@@ -148,7 +163,7 @@ func (l *Limiter) checkOverflow(d *Decision, now int64, key string, cost int64) 
 // peekOverflow is that decision without the charge: what is remembered of the key counts against
 // it, otherwise the rule's OnOutage decides.
 func (l *Limiter) peekOverflow(d *Decision, now int64, key string, cost int64) {
-	if old := l.recall(key); old != nil {
+	if old := l.recall(key); old != nil && l.strict == nil {
 		c := newCell(l, key, now)
 		c.learn(old)
 		if room, at := c.room(now); cost > room {

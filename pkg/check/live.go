@@ -67,9 +67,13 @@ func (c *cell) learn(old *cell) {
 func (l *Limiter) drop(c *cell) {
 	c.state |= dead
 	c.ahead = nil
+	p := c.permits()
+	if p != nil { // before another cell can be made for the key
+		l.strict.leave(p)
+	}
 	l.checker.cells.remove(c)
 	l.checker.liveKeys.Add(-1)
-	if !c.isEmpty() {
+	if p == nil && !c.isEmpty() {
 		l.remember(c)
 	}
 }

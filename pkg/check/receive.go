@@ -6,10 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/forecast"
 )
-
-// staleAfter is how many heartbeats without a word from any aggregator make knowledge stale.
-const staleAfter = 3
 
 // Receive takes in a message for this checker at own time now, in Unix nanoseconds: the answer to a
 // report or to a hello, or an alarm. What it cannot read it counts and ignores. Run calls it for
@@ -47,6 +45,12 @@ func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
 		}
 		b.welcome(m, now)
 		return nil
+	case events.KindGrant:
+		m, err := events.DecodeGrant(payload)
+		if err != nil {
+			return err
+		}
+		return b.granted(m, now)
 	}
 	return fmt.Errorf("receive: not a message for a checker: %v", kind)
 }
@@ -55,18 +59,6 @@ func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
 func (b *behind) hear(now int64) {
 	b.heard = now
 	b.judgeFreshness(now)
-}
-
-func (b *behind) judgeFreshness(now int64) {
-	f := Local
-	switch {
-	case b.heard == 0:
-	case now-b.heard <= staleAfter*int64(b.checker.o.HelloEvery):
-		f = Fresh
-	default:
-		f = Stale
-	}
-	b.checker.freshness.Store(uint32(f))
 }
 
 // refresh takes in the answer to the report in flight. Answers to anything else are late or repeated
@@ -120,49 +112,41 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
 	current := b.follow(s, m.Generation, m.Version)
 	age, value := m.Age, m.Total
+	var denied totals
 	for i, r := range f.rows {
 		n := m.KeyCells[i]
 		news := totals{r.newest, age[:n], value[:n]}
 		age, value = age[n:], value[n:]
+		if r.denied { // the row of the admitted ones follows
+			denied = news
+			continue
+		}
 		r.cell.mu.Lock()
-		switch {
-		case !current:
-			b.landed(r.cell, fleet)
-		case r.denied:
-			r.cell.hearDenied(news, fleet)
-		default:
-			b.landed(r.cell, fleet)
-			b.hearTotals(r.cell, s, news, fleet, f.message.Made)
+		b.landed(r.cell, fleet)
+		if current {
+			b.hearTotals(r.cell, s, word{fleet, f.message.Made, news, denied})
 		}
 		r.cell.mu.Unlock()
+		denied = totals{}
 	}
 }
 
 // hearTotals takes in a key's totals. The cell's lock is held, and nothing of it is in flight, or else what is has
 // just been answered.
-func (b *behind) hearTotals(c *cell, s *shard, news totals, fleet, made int64) {
-	c.settle(fleet)
-	c.rotate(fleet)
+func (b *behind) hearTotals(c *cell, s *shard, w word) {
+	c.settle(w.fleet)
+	c.rotate(w.fleet)
 	c.enter(s)
-	b.merge(c, news, fleet, made)
+	b.merge(c, w)
 }
 
 // merge takes in a key's totals, for its counts and its forecast. The cell's lock is held, and it is settled
 // and rotated.
-func (b *behind) merge(c *cell, news totals, fleet, made int64) {
-	known := news.mergeInto(c)
-	room, at := c.room(fleet)
+func (b *behind) merge(c *cell, w word) {
+	news := w.admitted.mergeInto(c)
+	room, at := c.room(w.fleet)
 	if c.lookAhead(at, room) != nil {
-		c.told(b, at, made, news.of(c.newest), known)
-	}
-}
-
-// hearDenied takes in how many hits of a key everybody has denied. The lock is held.
-func (c *cell) hearDenied(news totals, fleet int64) {
-	c.settle(fleet)
-	c.rotate(fleet)
-	if c.ahead != nil {
-		c.ahead.deniedAll = tally{c.newest, news.of(c.newest)}
+		c.told(b, at, w, news)
 	}
 }
 
@@ -213,21 +197,32 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	}
 	fleet := b.checker.clock.fleet(now)
 	limiters := b.resolve(m.Totals.Rules)
-	eager := false
-	// What was denied first: it makes one word with what was admitted.
+	denied, eager := make(map[asked]totals), false
 	eachKey(m.Totals, true, func(rule uint32, key []byte, news totals) {
-		if l := limiters[rule]; l != nil {
-			l.alarmDenied(key, news, fleet)
-		}
+		denied[asked{limiters[rule], string(key)}] = news
 	})
 	eachKey(m.Totals, false, func(rule uint32, key []byte, news totals) {
 		if l := limiters[rule]; l != nil {
-			eager = l.alarm(s, key, news, fleet, m.Made) || eager
+			turnedAway := denied[asked{l, string(key)}]
+			eager = l.alarm(s, key, word{fleet, m.Made, news, turnedAway}) || eager
 		}
 	})
 	if eager {
 		b.hurry()
 	}
+}
+
+// asked is a key under a limiter.
+type asked struct {
+	limiter *Limiter
+	key     string
+}
+
+// word is what an answer or an alarm says of a key.
+type word struct {
+	fleet, made int64 // when it came, and when the newest report that it tells of was made
+	admitted    totals
+	denied      totals // empty if it says nothing of them
 }
 
 // eachKey calls f for each key of a table that is of denied hits, or of admitted ones.
@@ -257,14 +252,14 @@ func (t totals) mergeInto(c *cell) (news int64) {
 	return news
 }
 
-// of returns the total of one bucket.
-func (t totals) of(bucket int64) int64 {
+// of returns the totals of a bucket and the one before.
+func (t totals) of(bucket int64) (of forecast.Totals) {
 	for i, age := range t.age {
-		if t.newest-age == bucket {
-			return int64(t.value[i])
+		if before := bucket - (t.newest - age); 0 <= before && before < int64(len(of)) {
+			of[before] = int64(t.value[i])
 		}
 	}
-	return 0
+	return of
 }
 
 // resolve finds the limiters of a message's rules; nil for one that this checker does not have, or
@@ -283,10 +278,13 @@ func (b *behind) resolve(rules []*events.Rule) []*Limiter {
 
 // alarm takes in an alarm for one key. It returns true if this checker holds pending hits of it,
 // which the fleet should hear of soon.
-func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet, made int64) (eager bool) {
-	c := l.holds(key)
+func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
+	c, fleet := l.holds(key), w.fleet
 	if c == nil {
-		if c = l.noteUnknown(s, string(key), news, fleet); c == nil {
+		if l.strict != nil { // counts decide nothing there
+			return false
+		}
+		if c = l.noteUnknown(s, string(key), w.admitted, fleet); c == nil {
 			return false
 		}
 	}
@@ -302,18 +300,14 @@ func (l *Limiter) alarm(s *shard, key []byte, news totals, fleet, made int64) (e
 	if !c.is(inFlight) {
 		c.enter(s)
 	}
-	l.checker.behind.merge(c, news, fleet, made)
+	l.checker.behind.merge(c, w)
 	// A key with a forecast is reported in the rounds that it needs.
-	return c.hasPending() && c.ahead == nil
-}
-
-// alarmDenied takes in an alarm's denied hits of one key.
-func (l *Limiter) alarmDenied(key []byte, news totals, fleet int64) {
-	if c := l.holds(key); c != nil {
-		c.mu.Lock()
-		c.hearDenied(news, fleet)
-		c.mu.Unlock()
+	if !c.hasPending() || c.ahead != nil {
+		return false
 	}
+	c.endWait()
+	c.queue()
+	return true
 }
 
 // holds returns the live cell of a key, or nil.
@@ -402,6 +396,7 @@ func (b *behind) reshard(shards int, now int64) {
 	for i := range b.shards {
 		b.shards[i].state = b.states
 	}
+	b.reshardLeases()
 	for i := range old {
 		if f := old[i].flight; f != nil {
 			b.giveUp(&old[i], f, fleet)

@@ -2,6 +2,7 @@ package check
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/forecast"
 )
@@ -17,9 +18,13 @@ type rounds struct {
 	calm   atomic.Int64
 
 	// Kept under behind's lock.
-	trip    int64    // how long an answer takes, lately
-	flushes [8]int64 // own times of the last ones
+	trip int64 // how long an answer takes, lately
 }
+
+const (
+	manyTrips     = 8
+	leastPatience = 25 * time.Millisecond
+)
 
 // The rounds that a check can ask for.
 const (
@@ -29,9 +34,6 @@ const (
 )
 
 const (
-	// idleSpan is how long ago the eighth-last flush must be for calm rounds to save nothing: a checker
-	// with so few flushes may report at each tick.
-	idleSpan = int64(300e6)
 	// wordTrail and trailPerChecker make up how long after a round's first word the last may come: what
 	// aggregators wait for reports, and between alarms.
 	wordTrail, soonestWord, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
@@ -57,7 +59,7 @@ func (r *rounds) fleet(c *Checker) forecast.Fleet {
 func (b *behind) early(now int64) {
 	switch wanted := b.checker.rounds.wanted.Load(); {
 	case wanted == 0 || b.onTimerOnly():
-	case wanted&nextTick != 0 || wanted&nextCalm != 0 && b.isIdle():
+	case wanted&nextTick != 0:
 		b.flushBy(now, b.tick())
 	case wanted&nextCalm != 0:
 		b.flushBy(now, b.calm())
@@ -106,14 +108,13 @@ func (b *behind) calm() int64 {
 // onTimerOnly says whether early flushes are forbidden.
 func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
 
-// isIdle says whether there have been few flushes lately.
-func (b *behind) isIdle() bool { return b.now-b.checker.rounds.flushes[7] > idleSpan }
-
-// flushed notes a flush, and returns whether some check waited for one.
-func (r *rounds) flushed(now int64) (wanted bool) {
-	copy(r.flushes[1:], r.flushes[:])
-	r.flushes[0] = now
-	return r.wanted.Swap(0) != 0
+// patience is how long a report waits for its answer before it is sent again for the first time: as long as several
+// answers take, so that others do not miss a lost report's hits for longer than they must.
+func (r *rounds) patience(timeout time.Duration) time.Duration {
+	if r.trip == 0 {
+		return timeout
+	}
+	return min(timeout, max(manyTrips*time.Duration(r.trip), leastPatience))
 }
 
 // answered notes how long an answer took.

@@ -7,13 +7,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// busy lets there have been so many flushes lately that calm rounds save some.
-func (f *fleet) busy(now int64) {
-	for i := range f.rounds.flushes {
-		f.rounds.flushes[i] = now - int64(i)*10*ms
-	}
-}
-
 // due is when the next step is, after so much of what is wanted, in ms after noon of the fleet's time.
 func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	for _, w := range wanted {
@@ -32,30 +25,27 @@ func TestRoundsAreDue(t *testing.T) {
 		o      Options
 		now    float64 // ms after noon of the fleet's time
 		behind time.Duration
-		idle   bool
 		wanted []uint32
 		due    float64
 	}{
-		{"nothing wanted: the timer", Options{}, 5, 0, false, never, 50},
-		{"a long timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, false, never, 200},
-		{"a tick", Options{}, 5, 0, false, ticks, 8},
-		{"a tick, in its moment", Options{}, 3, 0, false, ticks, 4},
-		{"a tick, just after it", Options{}, 4.5, 0, false, ticks, 8},
-		{"a calm round", Options{}, 5, 0, false, calm, 32},
-		{"a calm round of one who is idle", Options{}, 5, 0, true, calm, 8},
-		{"a census: the timer comes first", Options{}, 5, 0, false, census, 50},
-		{"a census: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, false, census, 128},
-		{"a census of one who is idle", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, true, census, 128},
-		{"what is wanted first", Options{}, 5, 0, false, []uint32{nextCensus, nextCalm, nextTick}, 8},
+		{"nothing wanted: the timer", Options{}, 5, 0, never, 50},
+		{"a long timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, never, 200},
+		{"a tick", Options{}, 5, 0, ticks, 8},
+		{"a tick, in its moment", Options{}, 3, 0, ticks, 4},
+		{"a tick, just after it", Options{}, 4.5, 0, ticks, 8},
+		{"a calm round", Options{}, 5, 0, calm, 32},
+		{"a census: the timer comes first", Options{}, 5, 0, census, 50},
+		{"a census: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, census, 128},
+		{"what is wanted first", Options{}, 5, 0, []uint32{nextCensus, nextCalm, nextTick}, 8},
 		{"calm before census",
-			Options{FlushEvery: 200 * time.Millisecond, FlushFloor: 64 * time.Millisecond}, 5, 0, false, []uint32{nextCensus, nextCalm}, 128},
-		{"a longer floor", Options{FlushFloor: 5 * time.Millisecond}, 5, 0, false, ticks, 8},
-		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, false, calm, 64},
-		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, false, calm, 32},
-		{"by the timer only", Options{FlushFloor: 50 * time.Millisecond}, 5, 0, false, ticks, 50},
-		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, false, ticks, 8},
-		{"a fast one", Options{}, 5, -2700 * time.Microsecond, false, ticks, 8},
-		{"a slow clock, calm", Options{}, 5, 2 * time.Second, false, calm, 32},
+			Options{FlushEvery: 200 * time.Millisecond, FlushFloor: 64 * time.Millisecond}, 5, 0, []uint32{nextCensus, nextCalm}, 128},
+		{"a longer floor", Options{FlushFloor: 5 * time.Millisecond}, 5, 0, ticks, 8},
+		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, calm, 64},
+		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, calm, 32},
+		{"by the timer only", Options{FlushFloor: 50 * time.Millisecond}, 5, 0, ticks, 50},
+		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, ticks, 8},
+		{"a fast one", Options{}, 5, -2700 * time.Microsecond, ticks, 8},
+		{"a slow clock, calm", Options{}, 5, 2 * time.Second, calm, 32},
 	} {
 		tape := new(tape)
 		test.o.Link, test.o.Epoch, test.o.HelloEvery = tape, 1, time.Hour
@@ -64,9 +54,6 @@ func TestRoundsAreDue(t *testing.T) {
 		f.Step(noon - behind)
 		f.join(noon-behind, 4, behind)
 		f.Step(noon - behind)
-		if f.busy(noon - behind); test.idle {
-			f.rounds.flushes[7] = noon - second
-		}
 		now := noon + int64(test.now*1e6) - behind
 		if got := f.due(now, behind, test.wanted...); got != test.due {
 			t.Errorf("%s: due %v ms after noon, want %v", test.why, got, test.due)
@@ -76,7 +63,7 @@ func TestRoundsAreDue(t *testing.T) {
 
 // TestTicksFollowTheTrip: a report must be answered before the next tick, else every other round is missed.
 func TestTicksFollowTheTrip(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 	now := noon
 	ask := func(trip int64) float64 {
 		l.CheckAt(now, "k", 1)
@@ -84,7 +71,6 @@ func TestTicksFollowTheTrip(t *testing.T) {
 		f.want(nextTick)
 		f.Step(now)
 		f.answer(now+trip, 1)
-		f.busy(now)
 		return f.due(now+trip, 0, nextTick) - float64(now-noon)/1e6
 	}
 	for _, test := range []struct {
@@ -121,33 +107,12 @@ func TestTicksFollowTheTrip(t *testing.T) {
 
 // TestTheFirstTripCounts: there is nothing yet to weigh it against.
 func TestTheFirstTripCounts(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	f.answer(noon+65*ms, 1)
 	if got := f.due(noon+65*ms, 0, nextTick); got != 80 {
 		t.Errorf("answered after 15 ms: the next tick is due %v ms after noon, want 80", got)
-	}
-}
-
-// TestIdle: a checker of few flushes has nothing to save by calm rounds.
-func TestIdle(t *testing.T) {
-	f, _ := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Minute)
-	now := noon
-	for range 10 {
-		now += 4 * ms
-		f.want(nextTick)
-		f.Step(now)
-	}
-	if got := f.due(now+ms, 0, nextCalm); got != 64 {
-		t.Errorf("after ten ticks the next calm round is due %v ms after noon, want 64", got)
-	}
-	for range 20 {
-		now += 50 * ms
-		f.Step(now)
-	}
-	if got, want := f.due(now+ms, 0, nextCalm), float64(now-noon)/1e6+4; got != want {
-		t.Errorf("after twenty flushes by the timer it is due %v ms after noon, want %v", got, want)
 	}
 }
 
@@ -201,11 +166,9 @@ func wanted(t *testing.T, total int64, hits int, perTick int64) uint32 {
 	now := noon
 	for range 10 { // words, from which a demand is known
 		now += 4 * ms
-		f.busy(now)
 		f.alarmMade(now+ms, now, l, "k", total)
 		total += perTick
 	}
-	f.busy(now)
 	f.rounds.wanted.Store(0)
 	for range hits {
 		l.CheckAt(now+ms, "k", 1)

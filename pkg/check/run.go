@@ -61,14 +61,15 @@ func (c *Checker) tickUntil(ctx context.Context) {
 	}
 }
 
-// stepFloor is the least time between two steps, however often Run is woken.
+// stepFloor is the least time from a step to one that Run is woken for, however often that is. A step that
+// is due comes when it is due: reports are to be made in the rounds of the fleet.
 const stepFloor = time.Millisecond
 
 // stepUntil takes steps when they are due, or sooner when woken.
 func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
+	var last, due time.Time // of steps
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,11 +80,19 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 			}
 			listening = nil
 		case <-c.wake:
-			timer.Reset(stepFloor - time.Since(last))
+			if soon := last.Add(stepFloor); soon.Before(due) {
+				due = soon
+				timer.Reset(time.Until(due))
+			}
 		case <-timer.C:
 			next := c.Step(ownTime())
 			last = time.Now()
-			timer.Reset(max(time.Duration(next-ownTime()), stepFloor))
+			wait := time.Duration(next - ownTime())
+			if wait <= 0 {
+				wait = stepFloor
+			}
+			due = last.Add(wait)
+			timer.Reset(wait)
 		}
 	}
 }
@@ -94,6 +103,7 @@ func (c *Checker) drain() error {
 	if c.o.Link == nil {
 		return nil
 	}
+	c.behind.giveBackAll()
 	d := drain{behind: &c.behind}
 	defer d.goodbye()
 	c.cells.each(func(x *cell) { // so that all hits until now are counted as charged
@@ -128,6 +138,8 @@ type drain struct {
 // done flushes, and returns whether the goal has been reached.
 func (d *drain) done(now int64) bool {
 	d.mu.Lock()
+	d.draining = true
+	d.endWaits(d.checker.clock.fleet(now))
 	d.collect()
 	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
 		d.goal = make([]uint64, len(d.shards))
@@ -158,5 +170,6 @@ func (d *drain) done(now int64) bool {
 func (d *drain) goodbye() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.draining = false
 	d.hello(ownTime(), true)
 }

@@ -13,7 +13,7 @@ import (
 // matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
 // been seen lately.
 func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
-	c.check(&d, c.clock.now(), attrs, max(cost, 1))
+	c.check(&d, c.now(), attrs, max(cost, 1))
 	return d
 }
 
@@ -41,7 +41,8 @@ func (c *Checker) check(d *Decision, now int64, attrs identity.Attributes, cost 
 	default:
 		for !a.lock(now) {
 		}
-		*d = a.decide(now, cost)
+		*d = a.ask(now, cost)
+		a.conclude(d.Allowed, false, cost, now)
 		a.unlock()
 	}
 }
@@ -124,8 +125,8 @@ func (a *asking) unlock() {
 	}
 }
 
-// decide asks all, then charges all or none. Every cell is locked.
-func (a *asking) decide(now, cost int64) Decision {
+// ask asks all, and returns the decision of the one that restricts the caller most. Every cell is locked.
+func (a *asking) ask(now, cost int64) Decision {
 	var worst Decision
 	for i := range a.asked {
 		var d Decision
@@ -134,10 +135,14 @@ func (a *asking) decide(now, cost int64) Decision {
 			worst = d
 		}
 	}
-	for i := range a.asked {
-		a.asked[i].conclude(worst.Allowed, cost, now)
-	}
 	return worst
+}
+
+// conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is locked.
+func (a *asking) conclude(agreed, waits bool, cost, now int64) {
+	for i := range a.asked {
+		a.asked[i].conclude(agreed, waits, cost, now)
+	}
 }
 
 // ask makes one rule's decision without charging anything.
@@ -157,8 +162,8 @@ func (q *question) decide(d *Decision, now, cost int64) {
 		l.allow(d, time.Duration(c.end()-now), q.left)
 		return
 	}
-	l.refuse(d, now, q.at, c.totals(), cost, q.left)
-	if cost <= q.room { // it would fit, by what is known
+	c.refuse(d, now, q.at, cost, q.left)
+	if d.RetryAfter == 0 { // it would fit, by what is known
 		d.RetryAfter = c.retryAfter(q.at, cost)
 	}
 }
@@ -167,6 +172,14 @@ func (q *question) decide(d *Decision, now, cost int64) {
 func (q *question) consider(now, cost int64) bool {
 	c := q.cell
 	q.room, q.at = c.room(now)
+	if l := q.limiter; l.strict == nil {
+		switch Freshness(l.checker.freshness.Load()) {
+		case LocalShare:
+			q.room = c.localRoom(q.at, q.room)
+		case Outage:
+			return q.inOutage(cost)
+		}
+	}
 	a := c.lookAhead(q.at, q.room)
 	switch {
 	case cost > q.room:
@@ -180,7 +193,7 @@ func (q *question) consider(now, cost int64) bool {
 }
 
 // conclude charges one rule if all agreed, and leaves its cell ready for the next check.
-func (q *question) conclude(agreed bool, cost, now int64) {
+func (q *question) conclude(agreed, waits bool, cost, now int64) {
 	l, c := q.limiter, q.cell
 	switch {
 	case agreed && c == nil:
@@ -192,7 +205,7 @@ func (q *question) conclude(agreed bool, cost, now int64) {
 	case c == nil:
 		l.counters[0].denied.Add(1)
 	default:
-		q.denied(cost, now)
+		q.denied(waits, cost, now)
 	}
 }
 
@@ -204,16 +217,20 @@ func (q *question) admitted(cost int64) {
 		c.ease(q.at, q.left)
 		return
 	}
-	if left := q.left; left <= l.rule.Limit/2 && l.checker.fleet.Load() > 1 { // others should hear of it soon
+	if q.left > q.room { // let pass in an outage, although it is too much
+		return
+	}
+	if l.strict == nil && q.left <= l.rule.Limit/2 && l.checker.fleet.Load() > 1 { // others should hear of it soon
 		l.checker.want(nextTick)
 	}
 	c.arm(min(q.left, l.unforeseen(q.left)))
 }
 
-// denied leaves the cell of a hit that was not charged ready for the next check.
-func (q *question) denied(cost, now int64) {
+// denied leaves the cell of a hit that was not charged ready for the next check. If its caller waits, it is not
+// denied yet.
+func (q *question) denied(waits bool, cost, now int64) {
 	l, c := q.limiter, q.cell
-	if !q.passes {
+	if !q.passes && !waits {
 		l.counters[c.stripe].denied.Add(1)
 		c.touch(now)
 	}

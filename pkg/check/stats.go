@@ -13,6 +13,10 @@ type Stats struct {
 	// Reports sent for the first time; sent again; answered; given up after 20 hours or because
 	// the number of shards changed; and sends that failed at once.
 	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
+	// Lease requests sent; sent again, anew, because there was no answer; answered; refused. Waiting is how
+	// many callers of Acquire wait now.
+	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
+	Waiting                                                   int
 	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
 	// messages and answers that made no sense.
 	Alarms, Ignored, Unreadable int64
@@ -73,6 +77,11 @@ func (c *Checker) Stats() Stats {
 		ReportsAnswered: b.stats.answered,
 		ReportsGivenUp:  b.stats.givenUp,
 		ReportsUnsent:   b.stats.unsent,
+		LeasesSent:      b.leases.stats.sent,
+		LeasesRepeated:  b.leases.stats.repeated,
+		LeasesAnswered:  b.leases.stats.answered,
+		LeasesRefused:   b.leases.stats.refused,
+		Waiting:         int(b.leases.waiting.Load()),
 		Alarms:          b.stats.alarms,
 		Ignored:         b.stats.ignored,
 		Unreadable:      b.stats.unreadable,

@@ -50,6 +50,7 @@ func limiter(t testing.TB, c *Checker, name string) *Limiter {
 // tape is a Link that writes down what is sent.
 type tape struct {
 	reports []*events.Report
+	leases  []*events.LeaseRequest
 	bytes   []string
 	hellos  []*events.Hello
 	err     error // of every send
@@ -67,7 +68,14 @@ func (l *tape) Report(_ uint32, report []byte) error {
 	return nil
 }
 
-func (l *tape) Lease(uint32, []byte) error { return l.err }
+func (l *tape) Lease(_ uint32, request []byte) error {
+	m, err := events.DecodeLeaseRequest(request)
+	if err != nil {
+		return err
+	}
+	l.leases = append(l.leases, m)
+	return l.err
+}
 
 func (l *tape) Hello(hello []byte) error {
 	m, err := events.DecodeHello(hello)

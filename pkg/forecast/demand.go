@@ -9,9 +9,9 @@ type demand struct {
 	expected float64 // to be admitted in the time of lately
 
 	asOf             int64 // when the last word was made
-	bucket           int64 // its newest bucket, and the totals in it
-	admitted, denied int64
-	heard            bool
+	bucket           int64 // its newest bucket
+	admitted, denied Totals
+	heard, heardToo  bool    // of anything, and of denied hits too
 	all              float64 // hits asked for in all, as far as words told
 }
 
@@ -19,12 +19,14 @@ type demand struct {
 type rates struct{ admitted, asked, span float64 }
 
 const (
-	// demandMemory is how long rates are remembered, in ns.
-	demandMemory = 60e6
-	// leastLately is the least time that a rate is taken from: words of one round come close to each other.
-	leastLately = 6e6
-	// fadeAfter is how long a demand is believed in without a word, and how fast it is forgotten then.
-	fadeAfter, fadeTime = 60e6, 30e6
+	// demandMemory is how long rates are remembered at least, in ns, and memoryHits how many hits.
+	demandMemory, memoryHits = 60e6, 30
+	// leastLately is the least time that a rate is taken from, and mostLately how long one waits for a
+	// round to be complete: words in between tell of some checkers' last ms and of others' last calm round.
+	leastLately, mostLately = 3e6, 40e6
+	// fadeAfter is how long a demand is believed in without a word at least, in ns, and fadeHits how many admitted
+	// hits must be missed.
+	fadeAfter, fadeHits = 60e6, 6
 )
 
 // rate is the demand per ns.
@@ -35,56 +37,80 @@ func (d *demand) rate() float64 {
 	return d.asked / d.span
 }
 
-// fade is what is left of a demand after so long a silence.
-func fade(span float64) float64 {
-	if span <= fadeAfter {
-		return 1
+// after is the rate when there has been no word for so long.
+func (d *demand) after(span float64) float64 {
+	believed := float64(fadeAfter)
+	if d.rates.admitted > 0 {
+		believed = max(believed, fadeHits*d.span/d.rates.admitted)
 	}
-	return math.Exp(-(span - fadeAfter) / fadeTime)
+	if span <= believed {
+		return d.rate()
+	}
+	return d.rate() * math.Exp(-2*(span-believed)/believed)
 }
 
-// growth is by how much the total of the newest bucket has grown, when that may be another bucket now.
-func growth(bucket, total, newBucket, newTotal int64) float64 {
-	if newBucket != bucket {
-		return float64(newTotal)
+// Totals are of a bucket and of the one before it.
+type Totals [2]int64
+
+// grow raises totals to what a word says, whose bucket is so much newer, and returns by how much. Words
+// may come in another order than they were made.
+func (t *Totals) grow(to Totals, newer int64) (n float64) {
+	switch newer {
+	case 0:
+	case 1:
+		*t = Totals{0, t[0]}
+	default:
+		*t = Totals{}
 	}
-	return float64(max(newTotal-total, 0))
+	for i := range t {
+		more := max(to[i]-t[i], 0)
+		t[i] += more
+		n += float64(more)
+	}
+	return n
 }
 
-// learn takes in a word. expected is how many hits everybody was to admit since the last one was made.
-func (d *demand) learn(w Word, expected float64) {
+// learn takes in a word. expected is how many hits everybody was to admit since the last one was made;
+// complete says that the word is the first of a round, so that what came until then makes a rate.
+func (d *demand) learn(w Word, expected float64, complete bool) {
 	if w.Bucket < d.bucket && d.heard {
 		return
 	}
-	if d.heard {
-		admitted := growth(d.bucket, d.admitted, w.Bucket, w.Admitted)
-		asked := admitted + growth(d.bucket, d.denied, w.Bucket, w.Denied)
+	admitted := d.admitted.grow(w.Admitted, w.Bucket-d.bucket)
+	asked := admitted
+	if denied := d.denied.grow(w.Denied, w.Bucket-d.bucket); d.heardToo || !d.heard {
+		asked += denied // or else it is of some time before
+	}
+	switch {
+	case d.heard:
 		d.all += asked
 		d.lately.admitted += admitted
 		d.lately.asked += asked
 		d.lately.span += float64(max(w.Made-d.asOf, 0))
 		d.expected += expected
-		d.settle()
-	}
-	if w.Bucket == d.bucket { // words may come in another order than they were made
-		w.Admitted, w.Denied = max(w.Admitted, d.admitted), max(w.Denied, d.denied)
+		if complete || d.lately.span > mostLately {
+			d.settle()
+		}
+	case w.Made > w.Since: // nothing better is known yet
+		share := demandMemory / float64(w.Made-w.Since)
+		d.rates = rates{share * admitted, share * asked, demandMemory}
 	}
 	d.asOf = max(d.asOf, w.Made)
-	d.bucket, d.admitted, d.denied, d.heard = w.Bucket, w.Admitted, w.Denied, true
+	d.bucket, d.heard, d.heardToo = w.Bucket, true, d.heardToo || w.DeniedToo
 }
 
-// settle takes what came lately into the rates, once that is long enough. If much more was admitted than
-// expected, it takes the place of what was remembered.
+// settle takes what came lately into the rates, once that is long enough. If more was admitted than
+// anybody could expect, it takes the place of what was remembered.
 func (d *demand) settle() {
 	n, e := d.lately, d.expected
 	if n.span < leastLately {
 		return
 	}
 	d.lately, d.expected = rates{}, 0
-	if d.span == 0 || n.admitted > e+4*math.Sqrt(e)+4 && n.asked*d.span > d.asked*n.span {
-		d.rates = n
+	if n.admitted > e+4*math.Sqrt(e)+4 && n.admitted*d.span > d.asked*n.span {
+		d.rates = rates{n.admitted, n.admitted, n.span} // denied hits are told in lumps
 		return
 	}
-	keep := math.Exp(-n.span / demandMemory)
+	keep := math.Exp(-n.span / max(demandMemory, memoryHits*d.span/max(d.asked, 1)))
 	d.rates = rates{d.rates.admitted*keep + n.admitted, d.rates.asked*keep + n.asked, d.span*keep + n.span}
 }

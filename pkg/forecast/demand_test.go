@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// said is a word, of a bucket's totals at a time in ms after noon.
+// said is a word, of a bucket's totals at a time in ms after noon, of which nothing is known of since when they are.
 func said(at float64, bucket, admitted, denied int64) Word {
-	return Word{Now: fromNoon(at + 3), Made: fromNoon(at), Round: tick, Bucket: bucket, Admitted: admitted, Denied: denied}
+	return Word{Now: fromNoon(at + 3), Made: fromNoon(at), Round: tick, Bucket: bucket, Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true,
+		Since: fromNoon(at)}
 }
 
 // heard is what these words tell, if all that was admitted was expected.
@@ -16,9 +17,9 @@ func heard(words ...Word) *demand {
 	for _, w := range words {
 		expected := 0.0
 		if w.Bucket == d.bucket {
-			expected = float64(max(w.Admitted-d.admitted, 0))
+			expected = float64(max(w.Admitted[0]-d.admitted[0], 0))
 		}
-		d.learn(w, expected)
+		d.learn(w, expected, true)
 	}
 	return d
 }
@@ -56,7 +57,7 @@ func TestAdmittedAndAskedAreApart(t *testing.T) {
 	if d.asOf != fromNoon(8) {
 		t.Errorf("as of %d ns after noon", d.asOf-noon)
 	}
-	d.learn(said(5, 1, 16, 64), 0)
+	d.learn(said(5, 1, 16, 64), 0, true)
 	if d.asOf != fromNoon(8) {
 		t.Errorf("an old word: as of %d ns after noon", d.asOf-noon)
 	}
@@ -68,7 +69,7 @@ func TestJump(t *testing.T) {
 	steady := func() *demand {
 		d, total := &demand{asOf: noon}, int64(0)
 		for at := 0.0; at <= 200; at += 8 {
-			d.learn(said(at, 1, total, 0), 80)
+			d.learn(said(at, 1, total, 0), 80, true)
 			total += 80
 		}
 		return d
@@ -87,11 +88,11 @@ func TestJump(t *testing.T) {
 		{"fewer than usual, though more than expected", 70, 10, 9, 9.99, false, 8.75},
 	} {
 		d := steady()
-		total := d.admitted
+		total := d.admitted[0]
 		at := 208.0
 		next := func() {
 			total += test.hits
-			d.learn(said(at, 1, total, 0), float64(test.expected))
+			d.learn(said(at, 1, total, 0), float64(test.expected), true)
 			at += 8
 		}
 		next()
@@ -112,9 +113,9 @@ func TestJump(t *testing.T) {
 func TestFewHitsAreNoJump(t *testing.T) {
 	d := &demand{asOf: noon}
 	for i := range int64(25) {
-		d.learn(said(float64(8*i), 1, i, 0), 1)
+		d.learn(said(float64(8*i), 1, i, 0), 1, true)
 	}
-	d.learn(said(200, 1, 28, 0), 1)
+	d.learn(said(200, 1, 28, 0), 1, true)
 	if r := d.rate() * 8e6; r < 1.1 || r > 2 {
 		t.Errorf("%v hits per 8 ms after four came instead of one", r)
 	}
@@ -124,32 +125,39 @@ func TestFewHitsAreNoJump(t *testing.T) {
 // them is compared.
 func TestExpectedAddsUp(t *testing.T) {
 	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
-	d.learn(said(12, 1, 240, 0), 160)
-	d.learn(said(16, 1, 400, 0), 160)
+	d.learn(said(12, 1, 240, 0), 160, true)
+	d.learn(said(16, 1, 400, 0), 160, true)
 	near(t, "all of it expected: per ms", d.rate()*1e6, 25, 4)
 	if d.lately != (rates{}) || d.expected != 0 {
 		t.Errorf("after settling: %+v, expected %v", d.lately, d.expected)
 	}
 	d = heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
-	d.learn(said(12, 1, 240, 0), 10)
-	d.learn(said(16, 1, 400, 0), 10)
+	d.learn(said(12, 1, 240, 0), 10, true)
+	d.learn(said(16, 1, 400, 0), 10, true)
 	near(t, "not expected: per ms", d.rate()*1e6, 40, 1e-9)
 }
 
 func TestFade(t *testing.T) {
-	near(t, "after a round or two", fade(10e6), 1, 0)
-	last := 1.0
+	d := demand{rates: rates{1000, 1000, float64(100 * ms)}}
+	near(t, "after a round or two", d.after(10e6), d.rate(), 0)
+	last := d.rate()
 	for span := 0.0; span < 3e9; span += 5e6 {
-		f := fade(span)
-		if math.IsNaN(f) || f > last || f < 0 || f < last/2 {
-			t.Fatalf("after %v ms: %v, 5 ms before %v", span/1e6, f, last)
+		r := d.after(span)
+		if math.IsNaN(r) || r > last || r < 0 || r < last/2 {
+			t.Fatalf("after %v ms: %v, 5 ms before %v", span/1e6, r, last)
 		}
-		last = f
+		last = r
 	}
-	if last > 1e-9 {
+	if last > 1e-9*d.rate() {
 		t.Errorf("after three seconds of silence %v is left of a demand", last)
 	}
-	near(t, "after an hour", fade(3600e9), 0, 0)
+	near(t, "after an hour", d.after(3600e9), 0, 0)
+	// Where hits come seldom, it takes longer to miss some.
+	seldom := demand{rates: rates{10, 10, float64(1000 * ms)}}
+	near(t, "one hit per 100 ms, after 300", seldom.after(300e6), seldom.rate(), 0)
+	if r := seldom.after(3e9); r > 0.1*seldom.rate() {
+		t.Errorf("after three seconds: %v", r/seldom.rate())
+	}
 
 	k := newKey(10)
 	near(t, "as the words told", k.demandAt(fromNoon(20))*1e6, 10, 1e-9)
@@ -175,7 +183,7 @@ func TestOwnHitsShowADemand(t *testing.T) {
 		{"no more than all, but of what share?", newKey(10), 80, 9.9, 10.1},
 	} {
 		test.key.Note(fromNoon(8), test.own, 0)
-		if got := test.key.Look(fromNoon(8), wide(1000)).Demand * 1e6; got < test.least || got > test.most {
+		if got := test.key.Look(fromNoon(8), wide(1000), of(2)).Demand * 1e6; got < test.least || got > test.most {
 			t.Errorf("%s: %v per ms, want %v to %v", test.why, got, test.least, test.most)
 		}
 	}

@@ -22,7 +22,7 @@ func Example() {
 	}
 	look := func() {
 		w := forecast.Window{Limit: 1000, Free: 1000 - known, Unreported: known}
-		o := key.Look(now, w)
+		o := key.Look(now, w, fleet)
 		fmt.Printf("%d ms: free as far as is known %.0f, probably %.0f\n", (now-begin)/1e6, w.Free, o.Free)
 	}
 
@@ -35,8 +35,8 @@ func Example() {
 		key.Reported(now, fleet)
 		key.Told(forecast.Word{
 			Now: now, Made: now, Round: tick, Bucket: now / 1e9,
-			Admitted: 40 * (round + 1), // by both
-			News:     20,               // by the other, which was not known before
+			Admitted: forecast.Totals{40 * (round + 1)}, // by both
+			News:     20,                                // by the other, which was not known before
 		}, fleet)
 		known += 20
 	}
@@ -51,13 +51,13 @@ func Example() {
 	own(10)
 	now += tick / 4
 	key.Told(forecast.Word{
-		Now: now, Made: now, Round: tick, Bucket: now / 1e9, Admitted: 840, News: 20,
+		Now: now, Made: now, Round: tick, Bucket: now / 1e9, Admitted: forecast.Totals{840}, News: 20,
 	}, fleet)
 	known += 20
 	look() // it has: now it is known
 
 	// The room that is left is small: of what comes, only a part may pass. Here it is every second hit.
-	o := key.Look(now, forecast.Window{Limit: 1000, Free: 10.5})
+	o := key.Look(now, forecast.Window{Limit: 1000, Free: 8.4}, fleet)
 	fmt.Printf("a part of %.2f:", o.Part)
 	for range 8 {
 		fmt.Print(" ", key.Pass(o.Part, 1))
@@ -65,8 +65,8 @@ func Example() {
 	fmt.Println()
 
 	// Output:
-	// 80 ms: free as far as is known 200, probably 197
-	// 82 ms: free as far as is known 190, probably 177
-	// 84 ms: free as far as is known 160, probably 157
-	// a part of 0.50: false true false true false true false true
+	// 80 ms: free as far as is known 200, probably 199
+	// 82 ms: free as far as is known 190, probably 179
+	// 84 ms: free as far as is known 160, probably 159
+	// a part of 0.51: false true false true false true false true
 }

@@ -32,12 +32,16 @@ type Fleet struct {
 	Trail int64
 }
 
+// rounding is the variance of what error diffusion keeps back: each checker anything up to a hit.
+func (f Fleet) rounding() float64 { return f.Checkers / 12 }
+
 // Window is what is known of a key's window at a time.
 type Window struct {
 	// Free is the limit less the count that is known, own hits included. Freed is how many hits leave
 	// the window per ns.
 	Free, Freed float64
-	Limit       float64
+	// Limit is the limit, and Pace how many hits it is per ns of the window's length.
+	Limit, Pace float64
 	// Unreported is how many own hits no answer has been about.
 	Unreported float64
 }
@@ -57,10 +61,14 @@ type Outlook struct {
 type Key struct {
 	history history
 
-	// The anchor, how many hits of others were heard of since it, and how many are missing of what was
-	// expected before it: they may come in further words of the same round, until carryUntil.
-	anchor, carryUntil int64
-	learnt, carry      float64
+	// The last round that words told of; the anchor, when about everybody's report of it was made, and
+	// when this checker's own was. Then how many hits of others were heard of since, and how many are
+	// missing of what was expected before: they may come in further words of the round, until carryUntil.
+	round, anchor, from int64
+	carryUntil          int64
+	learnt, carry       float64
+
+	reportedAt int64 // when the last own report was made
 
 	demand demand
 	share  share
@@ -72,11 +80,14 @@ type Key struct {
 }
 
 const (
+	// fewHits is how few hits of a checker between two calm rounds are so few that each will be a report.
+	fewHits = 0.05
+	large   = 100 // checkers; in a smaller fleet each has many keys to report at once
 	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
 	band = 0.015
-	// aim is by which part of the limit the count is kept below it, so that what chance adds seldom
-	// goes beyond: half of the 2 % up to which a denial counts as right is left.
-	aim = 0.003
+	// aim and mostAim say by how much the count is kept below the limit, so that what chance adds seldom
+	// goes beyond: what rounding at each checker comes to, times aim, and at most that part of the limit.
+	aim, mostAim = 2, 0.004
 	// trust is the weight of an expectation, in hits, against what this checker sees.
 	trust = 3
 )
@@ -85,7 +96,7 @@ const (
 // fleet should be given different phases, spread over [0, 1): each admits its first part of a hit then.
 func New(now int64, f Fleet, phase float64) *Key {
 	return &Key{
-		history: newHistory(now), anchor: now, demand: demand{asOf: now},
+		history: newHistory(now), round: now, anchor: now, from: now, demand: demand{asOf: now},
 		share: newShare(f.Checkers), room: math.MaxFloat64, credit: phase - 0.5,
 	}
 }
@@ -98,15 +109,13 @@ func (k *Key) Note(now, asked, admitted int64) {
 }
 
 // Look works out how things stand.
-func (k *Key) Look(now int64, w Window) Outlook {
+func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	k.expect(now)
 	d := k.demandAt(now)
-	o := Outlook{Free: w.Free - aim*w.Limit - k.others(now, w.Unreported), Part: 1, Demand: d}
+	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit)
+	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
 	k.room, k.freed, k.band = o.Free, w.Freed, max(band*w.Limit, 1)
 	switch {
-	case k.band == 1 && o.Free >= 0.5: // a limit so small that no part of a hit means anything
-	case k.band == 1:
-		o.Part = 0
 	case d > 0:
 		o.Part = o.Free/k.band + w.Freed/d
 	case o.Free <= 0:
@@ -117,7 +126,7 @@ func (k *Key) Look(now int64, w Window) Outlook {
 
 // others is how many hits others are expected to have admitted unheard.
 func (k *Key) others(now int64, unreported float64) float64 {
-	s := k.history.since(k.anchor)
+	s := k.sinceWord()
 	if now-k.anchor > horizon { // no words: only what is in no answer is certain to be unheard
 		s.admitted = unreported
 	}
@@ -128,10 +137,17 @@ func (k *Key) others(now int64, unreported float64) float64 {
 	return n
 }
 
+// sinceWord is what has come since the last round that words told of.
+func (k *Key) sinceWord() sums {
+	s := k.history.since(k.anchor)
+	s.admitted = k.history.since(k.from).admitted
+	return s
+}
+
 // demandAt is how many hits everybody asks for, per ns, by what words have told and by own hits since.
 func (k *Key) demandAt(now int64) float64 {
 	span := float64(max(now-k.demand.asOf, leastSpan))
-	d := k.demand.rate() * fade(span)
+	d := k.demand.after(span)
 	return k.share.estimate(d*span, k.history.since(k.demand.asOf).asked) / span
 }
 
@@ -214,10 +230,13 @@ func (k *Key) Denied(part float64, hits int64) {
 
 // Urgent says whether the fleet should report the key at its next tick, rather than in its next calm
 // round, which are this far apart: when there may be more hits than expected, when the room could be used up
-// before the calm round's words are there, or when so much is left to chance until then that the count would
-// stray by a per cent.
+// before the calm round's words are there, when so much is left to chance until then that the count would
+// stray by a per cent, or when the limit leaves the checkers so few hits each that calm rounds would save no report.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
-	s := k.history.since(k.anchor)
+	if f.Checkers >= large && w.Pace*float64(calm) < f.Checkers*fewHits {
+		return true
+	}
+	s := k.sinceWord()
 	if k.share.contradicts(s.expected, s.admitted) && 4*s.admitted/k.share.part >= o.Free {
 		return true
 	}
@@ -232,7 +251,7 @@ func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
 	}
 	// The variance of the hits that are admitted: what chance adds to the arrivals, and what is lost in
 	// rounding at each checker.
-	variance := part*part*asked + min(part*(1-part)*asked, f.Checkers/12)
+	variance := part*part*asked + min(part*(1-part)*asked, f.rounding())
 	stray := max(o.Free, 0.01*w.Limit, 6)
 	return 9*variance > stray*stray
 }

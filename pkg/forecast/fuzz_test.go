@@ -25,12 +25,13 @@ func (c *caller) call(op, a, b byte) {
 	case 0:
 		c.k.Note(c.now, n, n/(1+int64(a%3)))
 	case 1:
-		c.w = Window{Limit: 1 + float64(a)*20, Free: float64(n) - 300, Freed: float64(b%5) * 1e-6, Unreported: float64(a)}
-		c.o = c.k.Look(c.now, c.w)
+		c.w = Window{Limit: 1 + float64(a)*20, Free: float64(n) - 300, Freed: float64(b%5) * 1e-6, Unreported: float64(a), Pace: float64(b) * 1e-6}
+		c.o = c.k.Look(c.now, c.w, c.f)
 	case 2, 3:
 		c.k.Told(Word{
 			Now: c.now, Made: c.now - int64(b)*ms/20, Round: tick << (a % 4), Bucket: c.now/1e9 - int64(a%2),
-			Admitted: n, Denied: n * int64(a%4), News: float64(a),
+			Admitted: Totals{n, int64(a)}, Denied: Totals{n * int64(a%4)}, DeniedToo: a%2 == 0, News: float64(a),
+			Since: c.now - int64(b)*ms,
 		}, c.f)
 	case 4:
 		c.k.Reported(c.now, c.f)

@@ -20,12 +20,11 @@ func TestLook(t *testing.T) {
 		{"nor without a demand", 0, wide(0), math.Inf(-1), 0},
 		{"over the limit", 5, wide(-20), math.Inf(-1), 0},
 		{"near the limit a part passes", 5, wide(10), 0.01, 0.99},
-		{"full, but half of what comes leaves", 5, Window{Limit: 1000, Free: 3, Freed: 2.5e-6}, 0.45, 0.55},
+		{"full, but half of what comes leaves", 5, Window{Limit: 1000, Free: margin, Freed: 2.5e-6}, 0.45, 0.55},
 		{"over the limit by what would leave: none", 5, Window{Limit: 1000, Free: -8, Freed: 2.5e-6}, math.Inf(-1), 0},
 		{"more leave than come: all pass", 5, Window{Limit: 1000, Free: 3.5, Freed: 6e-6}, 1, math.Inf(1)},
-		{"a tenth of a per cent of a large limit", 5, Window{Limit: 1e6, Free: 1000}, math.Inf(-1), 0},
 	} {
-		o := newKey(test.perMs).Look(noon, test.w)
+		o := newKey(test.perMs).Look(noon, test.w, of(2))
 		if !(o.Part >= test.least && o.Part <= test.most) {
 			t.Errorf("%s: a part of %v, want %v to %v", test.why, o.Part, test.least, test.most)
 		}
@@ -33,25 +32,9 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestSmallLimits: no part of a hit means anything where each of them matters.
-func TestSmallLimits(t *testing.T) {
-	for limit := 1.0; limit <= 50; limit++ {
-		for free := -2.0; free <= limit; free += 0.25 {
-			o := newKey(0.1).Look(noon, Window{Limit: limit, Free: free, Freed: 1e-8})
-			want := 0.0
-			if o.Free >= 0.5 {
-				want = 1
-			}
-			if o.Part != want {
-				t.Errorf("%v free of %v (%v by the outlook): a part of %v", free, limit, o.Free, o.Part)
-			}
-		}
-	}
-}
-
 // TestFreeIsLessWhatOthersTook, and less a small margin, which does not grow with what is free.
 func TestFreeIsLessWhatOthersTook(t *testing.T) {
-	full, half, later := newKey(10).Look(noon, wide(1000)), newKey(10).Look(noon, wide(500)), newKey(10).Look(fromNoon(8), wide(1000))
+	full, half, later := newKey(10).Look(noon, wide(1000), of(2)), newKey(10).Look(noon, wide(500), of(2)), newKey(10).Look(fromNoon(8), wide(1000), of(2))
 	near(t, "half is free", full.Free-half.Free, 500, 1e-9)
 	near(t, "8 ms later", full.Free-later.Free, 80, 1e-9)
 	if margin := 1000 - full.Free; margin < 0 || margin > 10 {
@@ -69,17 +52,17 @@ func TestPartGrows(t *testing.T) {
 		}
 		w.Free = w.Limit * rapid.Float64Range(-0.1, 1).Draw(t, "free")
 		at := rapid.Float64Range(0, 50).Draw(t, "at")
-		o := newKey(perMs).Look(fromNoon(at), w)
+		o := newKey(perMs).Look(fromNoon(at), w, of(2))
 		more, freed := w, w
 		more.Free += 0.01 * w.Limit
 		freed.Freed += 1e-6
-		if p := newKey(perMs).Look(fromNoon(at), more).Part; p <= o.Part {
+		if p := newKey(perMs).Look(fromNoon(at), more, of(2)).Part; p <= o.Part {
 			t.Fatalf("with more room a part of %v after %v", p, o.Part)
 		}
-		if p := newKey(perMs).Look(fromNoon(at), freed).Part; p <= o.Part {
+		if p := newKey(perMs).Look(fromNoon(at), freed, of(2)).Part; p <= o.Part {
 			t.Fatalf("with more leaving a part of %v after %v", p, o.Part)
 		}
-		if p := newKey(perMs).Look(fromNoon(at+1), w).Part; p >= o.Part {
+		if p := newKey(perMs).Look(fromNoon(at+1), w, of(2)).Part; p >= o.Part {
 			t.Fatalf("a ms later a part of %v after %v", p, o.Part)
 		}
 	})
@@ -89,14 +72,14 @@ func TestPartGrows(t *testing.T) {
 func TestLookGoesOnFromWhatItSaw(t *testing.T) {
 	expected := func(w Window) float64 {
 		k := newKey(10)
-		k.Look(noon, w)
+		k.Look(noon, w, of(2))
 		k.expect(fromNoon(10))
 		return k.history.since(noon).expected
 	}
 	near(t, "much room: all that come", expected(wide(900)), 100, 1e-9)
 	near(t, "none", expected(wide(-20)), 0, 1e-9)
-	near(t, "none but what leaves", expected(Window{Limit: 1000, Free: 3, Freed: 2e-6}), 20, 1e-6)
-	if n := expected(wide(10)); n < 2 || n > 7 {
+	near(t, "none but what leaves", expected(Window{Limit: 1000, Free: margin, Freed: 2e-6}), 20, 1e-6)
+	if n := expected(wide(margin + 7)); n < 2 || n > 7 {
 		t.Errorf("a room of 7: %v hits in ten ms", n)
 	}
 }
@@ -117,7 +100,7 @@ func TestEase(t *testing.T) {
 		{"over it: none", 0.5, -15, 10, [2]int64{0, 0}, 0, 0},
 	} {
 		k := newKey(test.perMs).knowing(test.part)
-		k.Look(noon, wide(test.free))
+		k.Look(noon, wide(test.free), of(2))
 		hits, span := k.Ease()
 		if ms := float64(span) / 1e6; hits < test.hits[0] || hits > test.hits[1] || ms < test.least || ms > test.most {
 			t.Errorf("%s: %d hits, %v ms", test.why, hits, ms)
@@ -129,7 +112,7 @@ func TestEase(t *testing.T) {
 		t.Errorf("before any look: %d hits, %d ns", hits, span)
 	}
 	k := newKey(1)
-	k.Look(noon, Window{Limit: 1e15, Free: 1e15})
+	k.Look(noon, Window{Limit: 1e15, Free: 1e15}, of(2))
 	if hits, _ := k.Ease(); hits != math.MaxInt32 {
 		t.Errorf("of a huge limit %d hits", hits)
 	}
@@ -155,7 +138,7 @@ func TestUrgent(t *testing.T) {
 		{"so many leave it that chance matters", 50, Window{Limit: 1000, Free: 3, Freed: 10e-6}, 2, 0, true},
 		{"a large limit: chance matters less", 50, Window{Limit: 10_000, Free: 30, Freed: 10e-6}, 2, 0, false},
 		{"in a large fleet, what is lost in rounding", 5, Window{Limit: 1000, Free: 3, Freed: 0.5e-6}, 2, 0, false},
-		{"nearly all pass: nothing is lost in rounding", 3.2, Window{Limit: 3500, Free: 10, Freed: 3.168e-6}, 1000, 0, false},
+		{"nearly all pass: nothing is lost in rounding", 3.2, Window{Limit: 3500, Free: margin, Freed: 3.168e-6, Pace: 1}, 1000, 0, false},
 		{"a small limit: chance is not much of a hit", 0.1, Window{Limit: 100, Free: 60}, 2, 0, false},
 		{"far more own hits than expected", 1, wide(500), 2, 100, true},
 		{"far more, but there is room for a thousand times as many", 1, Window{Limit: 1e6, Free: 5e5}, 2, 100, false},
@@ -163,9 +146,9 @@ func TestUrgent(t *testing.T) {
 	} {
 		k := newKey(test.perMs).knowing(0.5)
 		k.expect(fromNoon(1))
-		k.Look(fromNoon(1), test.w)
+		k.Look(fromNoon(1), test.w, of(2))
 		k.Note(fromNoon(1), test.own, test.own)
-		o := k.Look(fromNoon(1), test.w)
+		o := k.Look(fromNoon(1), test.w, of(2))
 		o.Demand = test.perMs / 1e6 // what own hits say of it is not the matter here
 		if got := k.Urgent(fromNoon(1), o, test.w, of(test.fleet), calm); got != test.want {
 			t.Errorf("%s: urgent: %v (%+v)", test.why, got, o)
@@ -177,7 +160,7 @@ func TestUrgent(t *testing.T) {
 func TestUrgentInLargeFleets(t *testing.T) {
 	k := newKey(10).knowing(0.001)
 	w := Window{Limit: 1000, Free: 6, Freed: 0.5e-6}
-	o := k.Look(noon, w)
+	o := k.Look(noon, w, of(2))
 	for fleet, want := range map[float64]bool{1: false, 2: false, 1000: true} {
 		if got := k.Urgent(noon, o, w, of(fleet), 32*ms); got != want {
 			t.Errorf("%v checkers: urgent: %v", fleet, got)

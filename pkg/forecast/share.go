@@ -45,12 +45,13 @@ func (s *share) isKnown() bool { return s.unrest < restless && s.own >= fewest }
 // estimate is how many hits there are in all, when m are expected, and this checker sees n.
 func (s *share) estimate(m, n float64) float64 {
 	switch {
-	case !s.isKnown() && n > m+3*math.Sqrt(m)+2:
-		return n
-	case !s.isKnown():
-		return m
-	case s.contradicts(m, n):
+	case s.isKnown() && s.contradicts(m, n):
 		m = n / s.part
+	case s.isKnown():
+	case s.contradicts(m, n):
+		return n
+	default:
+		return m
 	}
 	if m <= 0 {
 		return 0
@@ -60,7 +61,10 @@ func (s *share) estimate(m, n float64) float64 {
 
 // contradicts says whether n own hits are too many for m in all.
 func (s *share) contradicts(m, n float64) bool {
-	e := s.part * m
+	e := m
+	if s.isKnown() {
+		e = s.part * m
+	}
 	return n > e+3*math.Sqrt(e)+2
 }
 

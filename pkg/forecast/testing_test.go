@@ -42,3 +42,6 @@ func wide(free float64) Window { return Window{Limit: 1000, Free: free} }
 
 // fromNoon is a time so many ms after noon.
 func fromNoon(n float64) int64 { return noon + int64(n*1e6) }
+
+// margin is what an outlook keeps to the limit in a fleet of two.
+var margin = aim * math.Sqrt(of(2).rounding())

@@ -121,12 +121,13 @@ func (y *toy) tell(c *toyChecker, w toyWord, own seconds) {
 	s := w.made / 1e9
 	before := c.known(s) + c.known(s-1)
 	c.base, c.reported = w.total.copy(), own.copy()
-	c.Look(y.now, y.window(c))
+	c.Look(y.now, y.window(c), y.f)
 	c.Told(Word{
-		Now: y.now, Made: w.made, Round: y.round, Bucket: s, Admitted: int64(w.total[s]), Denied: int64(w.denied[s]),
+		Now: y.now, Made: w.made, Round: y.round, Bucket: s, Admitted: Totals{int64(w.total[s]), int64(w.total[s-1])},
+		Denied: Totals{int64(w.denied[s]), int64(w.denied[s-1])}, DeniedToo: true, Since: (s - 1) * 1e9,
 		News: max(c.known(s)+c.known(s-1)-before, 0),
 	}, y.f)
-	c.Look(y.now, y.window(c))
+	c.Look(y.now, y.window(c), y.f)
 }
 
 // hit decides for one hit at a checker.
@@ -160,7 +161,7 @@ func (y *toy) hit(c *toyChecker) {
 func (y *toy) look(c *toyChecker) bool {
 	y.settle(c)
 	w := y.window(c)
-	o := c.Look(y.now, w)
+	o := c.Look(y.now, w, y.f)
 	c.part = o.Part
 	c.pass = w.Free >= 1 && (o.Part >= 1 || c.Pass(o.Part, 1))
 	if !c.pass {
@@ -200,7 +201,7 @@ func (y *toy) window(c *toyChecker) Window {
 	s := y.now / 1e9
 	known := seconds{s: c.known(s), s - 1: c.known(s - 1)}
 	return Window{
-		Limit: y.limit, Free: y.limit - known.count(y.now), Freed: c.known(s-1) / 1e9,
+		Limit: y.limit, Pace: y.limit / 1e9, Free: y.limit - known.count(y.now), Freed: c.known(s-1) / 1e9,
 		Unreported: c.own[s] + c.own[s-1] - c.reported[s] - c.reported[s-1],
 	}
 }

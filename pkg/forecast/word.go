@@ -8,9 +8,13 @@ type Word struct {
 	// fleet's tick.
 	Round int64
 	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has admitted
-	// and denied in it, as far as the word knows.
+	// and denied in it and in the one before, as far as the word knows. Without DeniedToo it says nothing
+	// of denied ones.
 	Bucket           int64
-	Admitted, Denied int64
+	Admitted, Denied Totals
+	DeniedToo        bool
+	// Since is when the counting of these totals began.
+	Since int64
 	// News is how many hits of others this checker has not known of.
 	News float64
 }
@@ -19,45 +23,55 @@ type Word struct {
 func (k *Key) Told(w Word, f Fleet) {
 	k.expect(w.Now)
 	k.share.hear(w, f, k.demand.all)
-	k.moveAnchor(w, f)
+	complete := k.moveAnchor(w, f)
 	expected := 0.0
 	if w.Made > k.demand.asOf {
 		expected = k.between(k.demand.asOf, w.Made).expected
 	}
-	k.demand.learn(w, expected)
+	k.demand.learn(w, expected, complete)
 }
 
 // Reported takes in that all own hits so far are in a report, made now.
-func (k *Key) Reported(now int64, f Fleet) { k.share.report(now, f.Tick) }
+func (k *Key) Reported(now int64, f Fleet) {
+	k.reportedAt = now
+	k.share.report(now, f.Tick)
+}
 
 func (k *Key) between(from, to int64) sums {
 	return k.history.since(from).minus(k.history.since(to))
 }
 
 // moveAnchor takes in that everybody has reported in a round. Its words may come one after the other:
-// what was expected and is not in the first of them is carried on for a while.
-func (k *Key) moveAnchor(w Word, f Fleet) {
+// what was expected and is not in the first of them is carried on for a while. It returns whether this was the
+// first.
+func (k *Key) moveAnchor(w Word, f Fleet) (moved bool) {
 	round := w.Made - w.Made%w.Round
 	if w.Now >= k.carryUntil { // what has not come by now was never there
 		k.carry = 0
 	}
 	switch {
-	case round == k.anchor && w.Made-round <= f.Tick/2:
+	case k.round <= w.Made && w.Made-k.round <= f.Tick/2: // another word of the last one
 		k.carry = max(k.carry-w.News, 0)
-		return
-	case w.Made-round > f.Tick/2 || round < k.anchor: // not of a common report
+		return false
+	case w.Made-round > f.Tick/2 || round < k.round: // not of a common report
 		part := min(k.carry, w.News)
 		k.carry -= part
 		k.learnt += w.News - part
-		return
+		return false
 	}
-	s := k.between(k.anchor, round)
+	from := w.Made
+	if off := k.reportedAt - round; off >= 0 && off <= f.Tick/2 {
+		from = k.reportedAt
+	}
+	s := k.between(k.anchor, w.Made)
+	s.admitted = k.between(k.from, from).admitted
 	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt + k.carry/2
 	k.carry = max(unheard-w.News-doubtful*k.share.doubt(s.expected, s.admitted), 0)
 	k.carryUntil = w.Now + f.Trail
-	k.anchor, k.learnt = round, 0
+	k.round, k.anchor, k.from, k.learnt = round, w.Made, from, 0
+	return true
 }
 
 // doubtful is how much of an estimate's doubt is taken off what is carried on: that is never negative,
 // and would else be too much on average.
-const doubtful = 0.5
+const doubtful = 1.3

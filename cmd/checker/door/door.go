@@ -8,9 +8,12 @@
 // where cost, a whole number from 1 to 10^15, is 1 if left out. The answer's status is 200 if the
 // request may pass and 429 if not, with the decision as [Answer]. Everything that is not understood
 // is refused, with {"error": "reason"}: a limit that silently does not apply is worse than an error.
+//
+// A request that needs a permit, under a rule of strict enforcement, waits for it as long as [New] was told.
 package door
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -28,10 +31,14 @@ const (
 	MaxBody = 64 << 10
 )
 
-// New returns the door to a checker.
-func New(checker *check.Checker) http.Handler { return &handler{checker} }
+// New returns the door to a checker. A request under strict enforcement waits for a permit for so long at most;
+// 0 makes it never wait. For other rules there is nothing to wait for.
+func New(checker *check.Checker, wait time.Duration) http.Handler { return &handler{checker, wait} }
 
-type handler struct{ checker *check.Checker }
+type handler struct {
+	checker *check.Checker
+	wait    time.Duration
+}
 
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,17 +60,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "body ends early")
 		return
 	}
-	h.check(w, body)
+	h.check(r.Context(), w, body)
 }
 
-func (h *handler) check(w http.ResponseWriter, body []byte) {
+func (h *handler) check(ctx context.Context, w http.ResponseWriter, body []byte) {
 	q, err := decode(body)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if q.hasAttributes {
-		answer(w, h.checker.Check(q.attributes, q.cost))
+		answer(w, h.decide(ctx, func() check.Decision { return h.checker.Check(q.attributes, q.cost) },
+			func(ctx context.Context) (check.Decision, error) { return h.checker.Acquire(ctx, q.attributes, q.cost) }))
 		return
 	}
 	limiter, ok := h.checker.Limiter(q.rule)
@@ -71,7 +79,20 @@ func (h *handler) check(w http.ResponseWriter, body []byte) {
 		refuse(w, http.StatusBadRequest, "rule "+strconv.Quote(q.rule)+": there is no such rule")
 		return
 	}
-	answer(w, limiter.Check(q.key, q.cost))
+	answer(w, h.decide(ctx, func() check.Decision { return limiter.Check(q.key, q.cost) },
+		func(ctx context.Context) (check.Decision, error) { return limiter.Acquire(ctx, q.key, q.cost) }))
+}
+
+// decide asks at once, or waits for permits if the door was told to. The error of acquire is that time was up,
+// and then its decision says so.
+func (h *handler) decide(ctx context.Context, check func() check.Decision, acquire func(context.Context) (check.Decision, error)) check.Decision {
+	if h.wait <= 0 {
+		return check()
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.wait)
+	defer cancel()
+	d, _ := acquire(ctx)
+	return d
 }
 
 // Answer is the body of a 200 or a 429.
@@ -85,7 +106,7 @@ type Answer struct {
 	// RetryAfterMS is rounded up; 0 if the request may pass, null if it never will at this cost.
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetMS      *int64 `json:"reset_ms"`
-	// Freshness is fresh, stale or local.
+	// Freshness is fresh, stale, local, local share or outage.
 	Freshness string `json:"freshness"`
 }
 

@@ -41,7 +41,7 @@ func newDoor(t testing.TB) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(checker)
+	return New(checker, time.Second)
 }
 
 func post(handler http.Handler, body string) *httptest.ResponseRecorder {

@@ -1,0 +1,216 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// Acquire is Check, but if nothing denies the hit except that there is no permit for it yet, of a rule
+// under strict enforcement, it waits for the store's answer, and then decides. While it is known that
+// there is no room, it denies at once. The error is ctx's if that ended first; the decision is a denial then.
+// Waiters of a key are served in the order in which they came. When Options.MaxWaiting callers wait, it
+// is Check.
+func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision, error) {
+	if l.strict == nil {
+		return l.Check(key, cost), nil
+	}
+	if len(key) > identity.MaxKey {
+		key = identity.Bound(key)
+	}
+	a := l.checker.scratch.Get().(*asking)
+	defer l.checker.scratch.Put(a)
+	clear(a.asked)
+	a.text = append(a.text[:0], key...)
+	a.asked = append(a.asked[:0], question{limiter: l, to: len(key)})
+	return a.acquire(ctx, l.checker, max(cost, 1))
+}
+
+// Acquire is Check for one request by all rules that match its attributes, which waits for permits as
+// [Limiter.Acquire] does.
+func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (Decision, error) {
+	if !c.strict {
+		return c.Check(attrs, cost), nil
+	}
+	a := c.scratch.Get().(*asking)
+	defer c.scratch.Put(a)
+	if a.match(c.limiters, attrs) != nil || len(a.asked) == 0 {
+		return c.Check(attrs, cost), nil
+	}
+	return a.acquire(ctx, c, max(cost, 1))
+}
+
+// waiter is one caller who waits, at one cell or several.
+type waiter struct {
+	ready   chan struct{} // holds one
+	spots   []*spot
+	pending atomic.Int32 // spots that have not been woken
+}
+
+// spot is a waiter's place at one cell, whose lock guards it.
+type spot struct {
+	waiter *waiter
+	cell   *cell
+	cost   int64
+	// woken: it does not wait here any more; reserved: because permits are kept for it.
+	woken, reserved bool
+}
+
+// newWaiter returns a waiter, unless there are too many; leave when it does not wait any more.
+func (l *leases) newWaiter(most int) *waiter {
+	if l.waiting.Add(1) > int64(most) {
+		l.waiting.Add(-1)
+		return nil
+	}
+	return &waiter{ready: make(chan struct{}, 1)}
+}
+
+// acquire decides, and waits and decides again while only permits are lacking.
+func (a *asking) acquire(ctx context.Context, k *Checker, cost int64) (d Decision, err error) {
+	if q := &a.asked[0]; len(a.asked) == 1 && cost == 1 {
+		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, k.now()) {
+			return d, nil
+		}
+	}
+	var w *waiter
+	defer func() {
+		if w != nil {
+			k.behind.leases.waiting.Add(-1)
+		}
+	}()
+	for a.attempt(&d, k, &w, cost, err == nil) {
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if d.Allowed {
+		err = nil
+	}
+	return d, err
+}
+
+// attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is decided yet
+// and it returns true: the waiter has its place then, and is made if there is none.
+func (a *asking) attempt(d *Decision, k *Checker, w **waiter, cost int64, mayWait bool) (waits bool) {
+	now := k.now()
+	for !a.lock(now) {
+	}
+	defer a.unlock()
+	if *w != nil {
+		(*w).leave()
+	}
+	*d = a.ask(now, cost)
+	waits = mayWait && !d.Allowed && a.lacksPermits(cost)
+	if waits && *w == nil {
+		*w = k.behind.leases.newWaiter(k.o.MaxWaiting)
+		waits = *w != nil
+	}
+	if waits { // before permits are left behind for others to take
+		a.join(*w, cost)
+	}
+	a.conclude(d.Allowed, waits, cost, now)
+	a.endTurn()
+	return waits
+}
+
+// lacksPermits says whether only permits are lacking, and asking for them is not known to be in vain. The
+// cells are locked.
+func (a *asking) lacksPermits(cost int64) bool {
+	for i := range a.asked {
+		q := &a.asked[i]
+		if cost <= q.room {
+			continue
+		}
+		if q.cell == nil || q.limiter.strict == nil || cost > q.limiter.rule.Limit || q.at < q.cell.permits().askAt {
+			return false
+		}
+	}
+	return true
+}
+
+// join lets a waiter wait at every cell that lacks permits. The cells are locked.
+func (a *asking) join(w *waiter, cost int64) {
+	for i := range a.asked {
+		q := &a.asked[i]
+		if cost <= q.room {
+			continue
+		}
+		p := q.cell.permits()
+		s := &spot{waiter: w, cell: q.cell, cost: cost}
+		w.spots = append(w.spots, s)
+		w.pending.Add(1)
+		p.waiters = append(p.waiters, s)
+		p.waiting += cost
+		q.cell.ask(p)
+	}
+}
+
+// leave takes a waiter out of all cells it waits at, which are locked. Where permits are kept for it, it is its
+// turn.
+func (w *waiter) leave() {
+	for _, s := range w.spots {
+		p := s.cell.permits()
+		switch {
+		case s.reserved:
+			p.reserved -= s.cost
+			p.turn = true
+		case !s.woken:
+			i := slices.Index(p.waiters, s)
+			p.waiters = slices.Delete(p.waiters, i, i+1)
+			p.waiting -= s.cost
+		}
+	}
+	w.spots = w.spots[:0]
+	w.pending.Store(0)
+	select {
+	case <-w.ready: // from before
+	default:
+	}
+}
+
+// wake lets a waiter decide: when permits are kept for it wherever it waits, or when there is no room somewhere.
+func (w *waiter) wake(reserved bool) {
+	if w.pending.Add(-1) > 0 && reserved {
+		return
+	}
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// endTurn notes that the decision has been made. The cells are locked.
+func (a *asking) endTurn() {
+	for i := range a.asked {
+		if q := &a.asked[i]; q.cell != nil && q.limiter.strict != nil {
+			q.cell.permits().turn = false
+		}
+	}
+}
+
+// serve keeps permits for those who wait, in their order, and wakes them; if no more can be had now, it
+// wakes the others too, to be denied. The cell is locked, settled and rotated.
+func (c *cell) serve(p *permits, fleet int64) {
+	if len(p.waiters) == 0 {
+		return
+	}
+	left, dry := c.unspent(p, fleet), fleet < p.askAt
+	served := 0
+	for _, s := range p.waiters {
+		if s.reserved = s.cost <= left; s.reserved {
+			left -= s.cost
+			p.reserved += s.cost
+		} else if !dry {
+			break
+		}
+		s.woken = true
+		p.waiting -= s.cost
+		served++
+		s.waiter.wake(s.reserved)
+	}
+	p.waiters = slices.Delete(p.waiters, 0, served)
+}

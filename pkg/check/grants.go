@@ -1,0 +1,156 @@
+package check
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// granted takes in the answer to a lease request.
+func (b *behind) granted(m *events.Grant, now int64) error {
+	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.leases.lines)) {
+		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.leases.lines))
+	}
+	b.hear(now)
+	x := &b.leases.lines[m.Shard]
+	f := x.flight
+	if f == nil || f.sequence != m.Sequence {
+		b.stats.ignored++
+		return nil
+	}
+	if m.Error != "" {
+		return b.leaseRefused(x, m.Error, now)
+	}
+	if len(m.Age) != len(f.cells) {
+		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.cells))
+	}
+	b.leases.stats.answered++
+	b.leases.noteTrip(now - f.sent)
+	x.flight, x.wait = nil, 0
+	current := b.follow(&b.shards[m.Shard], m.Generation, m.Version)
+	fleet := b.checker.clock.fleet(now)
+	for i, c := range f.cells {
+		g := grant{bucket: f.newest[i] - m.Age[i], granted: int64(m.Granted[i]), spoken: int64(m.Spoken[i])}
+		g.wait = time.Duration(min(m.WaitMs[i], uint64(longestWait.Milliseconds()))) * time.Millisecond
+		b.take(c, g, current, fleet)
+	}
+	b.stepLeases(now)
+	b.checker.wakeUp() // what is due next may be sooner than it was
+	return nil
+}
+
+// longestWait is more than any wait there is.
+const longestWait = 2 * events.MaxWindow
+
+// leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
+// changed, so it asks for that; the request is made anew after the usual time.
+func (b *behind) leaseRefused(x *line, reason string, now int64) error {
+	b.leases.stats.refused++
+	x.notBefore = x.flight.retryAt
+	x.again()
+	b.nextHello = now
+	return fmt.Errorf("grant: lease request refused: %s", reason)
+}
+
+func (l *leases) noteTrip(took int64) {
+	old := l.trip.Load()
+	if old == 0 {
+		old = took
+	}
+	l.trip.Store(max(old+(took-old)/8, 1))
+}
+
+// grant is what an answer says of one key.
+type grant struct {
+	bucket, granted int64 // the store's current bucket
+	spoken          int64 // granted in the bucket that the request spoke of
+	wait            time.Duration
+}
+
+// take takes in what an answer says of a cell. current is false if it comes from a store that has lost
+// its data since: then only that it came counts.
+func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, p := c.limiter, c.permits()
+	c.settle(fleet)
+	c.rotate(fleet)
+	p.asking = false
+	if current {
+		p.take(l, g, fleet)
+	}
+	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	p.forget(l.shape, fleet)
+	c.serve(p, fleet)
+	if c.wishes(p, fleet) {
+		c.ask(p)
+	}
+	b.watch(c, p, fleet)
+}
+
+func (p *permits) take(l *Limiter, g grant, fleet int64) {
+	known, _ := p.known(g.bucket)
+	p.learn(p.spoken, g.spoken)
+	p.learn(g.bucket, g.granted)
+	p.unsettled, p.demand.sent = false, 0
+	for i := range p.lots {
+		p.lots[i].acked = max(p.lots[i].acked, p.lots[i].sent)
+	}
+	if g.granted > known {
+		p.patient = 0
+	}
+	p.freeAt.Store(0)
+	p.askAt = 0
+	if g.wait > 0 {
+		p.patient = max(2*p.patient, 2*idleAfter(l.shape))
+		p.freeAt.Store(fleet + int64(g.wait))
+		p.askAt = fleet + int64(min(g.wait, p.patient))
+	}
+}
+
+// reshardLeases gives every shard its queue. If there were others before, the store was made anew, and what the
+// old one had granted is not spent any more.
+func (b *behind) reshardLeases() {
+	old := b.leases.lines
+	b.leases.lines = make([]line, len(b.shards))
+	for i := range old {
+		x := &old[i]
+		if x.flight != nil {
+			x.again()
+		}
+		for x.queue.len() > 0 {
+			b.enqueueAsk(x.queue.pop())
+		}
+	}
+	for _, c := range b.leases.homeless {
+		b.enqueueAsk(c)
+	}
+	b.leases.homeless = nil
+	if len(old) > 0 {
+		b.giveBackAll()
+	}
+}
+
+// giveBackAll ends all lots, whatever is left of them.
+func (b *behind) giveBackAll() {
+	if !b.checker.strict {
+		return
+	}
+	b.checker.cells.each(func(c *cell) {
+		p := c.permits()
+		if p == nil {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.settle(0)
+		for i := range p.lots {
+			p.lots[i].closed = true
+			p.lots[i].giveBack()
+		}
+		if p.owes() {
+			c.ask(p)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package check
+
+import (
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// When aggregators fall silent a checker goes down a ladder, a step after so many hellos without an answer. Fresh: it
+// decides by what it is told, and what it expects of others. Stale: the same, but nobody tells it anything; what it
+// expects fades, and what its own share of the traffic says of the others stays. Local share: its own hits may take
+// no more than the limit divided by the checkers that were last heard of. Outage: the rule's OnOutage decides. The
+// first word from any aggregator takes it up again, at once.
+
+const (
+	staleAfter, shareAfter, outageAfter = 3, 10, 300
+)
+
+func (b *behind) judgeFreshness(now int64) {
+	o := &b.checker.o
+	hello := int64(o.HelloEvery)
+	f := Fresh
+	switch silence := now - b.heard; {
+	case b.heard == 0 && o.ExpectCheckers > 1:
+		f = LocalShare
+	case b.heard == 0:
+		f = Local
+	case silence > int64(o.OutageAfter)*hello:
+		f = Outage
+	case silence > int64(o.ShareAfter)*hello:
+		f = LocalShare
+	case silence > int64(o.StaleAfter)*hello:
+		f = Stale
+	}
+	b.checker.freshness.Store(uint32(f))
+}
+
+// localRoom is how many more hits the cell's key may have here when each checker keeps to its share of the limit, if
+// there is otherwise room for so many. The lock is held, the cell settled and rotated.
+func (c *cell) localRoom(at, room int64) int64 {
+	l := c.limiter
+	return min(room, l.shape.Remaining(c.pending(), l.localShare(c.key()), at))
+}
+
+// localShare is this checker's share of the limit for a key. What cannot be divided evenly is spread by a hash, so that
+// a limit of 3 is 3 in a fleet of 8, and neither 0 nor 8.
+func (l *Limiter) localShare(key string) int64 {
+	k := l.checker
+	n := k.fleet.Load()
+	if n == 0 {
+		n = int64(k.o.ExpectCheckers)
+	}
+	n = max(n, 1)
+	share, rest := l.rule.Limit/n, l.rule.Limit%n
+	hash := (events.KeyHash(l.rule.Name, key) ^ k.o.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	if int64(hash>>32)*n>>32 < rest {
+		share++
+	}
+	return share
+}
+
+// inOutage decides for a hit when the rule's OnOutage does.
+func (q *question) inOutage(cost int64) bool {
+	limit := q.limiter.rule.Limit
+	q.passes = q.limiter.rule.OnOutage == rules.Open && cost <= limit
+	q.left = 0
+	if q.passes {
+		q.left = limit - cost
+	} else {
+		q.room = 0
+	}
+	return q.passes
+}

@@ -1,0 +1,259 @@
+package check
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// leases is how permits come and go: cells that want some, or have some to give back, gather per shard, and
+// travel in one request at a time. A request that is not answered is made anew, from what is the case by
+// then; all its numbers are absolute, so it does no harm if the first one arrives after all. behind's lock
+// guards all but the atomic fields.
+type leases struct {
+	asks     askStack
+	trip     atomic.Int64 // what a round trip takes, smoothed; 0 before the first
+	waiting  atomic.Int64 // callers of Acquire
+	lines    []line       // by shard
+	homeless []*cell      // cells that ask while the shards are not known
+	looks    looks
+	build    uint64 // numbers the requests, to give rules their index
+	stats    leaseStats
+}
+
+// leaseStats are the counters kept under behind's lock.
+type leaseStats struct {
+	sent, repeated, answered, refused int64
+}
+
+// line is one shard's queue of cells that ask, and the request on its way.
+type line struct {
+	queue     queue[*cell]
+	flight    *leaseFlight
+	notBefore int64         // own time of the next request
+	wait      time.Duration // for the next answer; 0: the usual
+}
+
+// leaseFlight is a request on its way.
+type leaseFlight struct {
+	sequence uint64
+	cells    []*cell // in the order of the request's keys
+	newest   []int64 // per key, the bucket that ages count from
+	sent     int64   // own time
+	retryAt  int64
+}
+
+const (
+	// leaseFloor is the least time between two requests of a shard.
+	leaseFloor = time.Millisecond
+	// usualTrip stands for the round trip until the first has been measured.
+	usualTrip = 2 * time.Millisecond
+	// leastLeaseWait is how long an answer is waited for at least.
+	leastLeaseWait = 25 * time.Millisecond
+	// never is later than anything.
+	never = int64(1<<63 - 1)
+)
+
+// roundTrip is about what a request takes.
+func (l *leases) roundTrip() time.Duration {
+	if t := l.trip.Load(); t != 0 {
+		return time.Duration(t)
+	}
+	return usualTrip
+}
+
+// soon is when asking again may help, if nothing better is known.
+func (l *leases) soon() time.Duration { return l.roundTrip() + 2*time.Duration(leaseFloor) }
+
+// askStack holds cells that ask, newest first. Any goroutine pushes.
+type askStack struct{ head atomic.Pointer[cell] }
+
+func (s *askStack) push(c *cell, p *permits) {
+	for {
+		head := s.head.Load()
+		p.next = head
+		if s.head.CompareAndSwap(head, c) {
+			return
+		}
+	}
+}
+
+// stepLeases does what is due at own time now, and returns when something is due again.
+func (b *behind) stepLeases(now int64) (next int64) {
+	if !b.checker.strict {
+		return never
+	}
+	b.look(b.checker.clock.fleet(now))
+	b.collectAsks()
+	next = never
+	for i := range b.leases.lines {
+		x := &b.leases.lines[i]
+		if x.flight != nil && now >= x.flight.retryAt {
+			b.leases.stats.repeated++
+			x.again()
+		}
+		if x.flight == nil && x.queue.len() > 0 && now >= x.notBefore {
+			b.request(uint32(i), x, now)
+		}
+		switch {
+		case x.flight != nil:
+			next = min(next, x.flight.retryAt)
+		case x.queue.len() > 0:
+			next = min(next, x.notBefore)
+		}
+	}
+	if due := b.leases.looks.next(); due != never {
+		next = min(next, due-b.checker.clock.offset.Load())
+	}
+	return next
+}
+
+// collectAsks takes every cell off the stack and puts it into its shard's queue.
+func (b *behind) collectAsks() {
+	if b.leases.asks.head.Load() == nil {
+		return
+	}
+	for c := b.leases.asks.head.Swap(nil); c != nil; {
+		p := c.permits()
+		next := p.next
+		p.next = nil
+		b.enqueueAsk(c)
+		c = next
+	}
+}
+
+func (b *behind) enqueueAsk(c *cell) {
+	if len(b.leases.lines) == 0 {
+		b.leases.homeless = append(b.leases.homeless, c)
+		return
+	}
+	i := events.Shard(c.limiter.rule.Name, c.key(), uint32(len(b.leases.lines)))
+	b.leases.lines[i].queue.push(c)
+}
+
+// again puts the cells of a request that has not been answered back into the queue.
+func (x *line) again() {
+	for _, c := range x.flight.cells {
+		x.queue.push(c)
+	}
+	x.flight = nil
+}
+
+// request makes a request of the cells that have waited longest, and sends it.
+func (b *behind) request(number uint32, x *line, now int64) {
+	fleet, s := b.checker.clock.fleet(now), &b.shards[number]
+	b.leases.build++
+	b.sequence++
+	f := &leaseFlight{sequence: b.sequence, sent: now}
+	m := &events.LeaseRequest{
+		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)), Sequence: f.sequence,
+		Generation: s.generation, Version: s.version, Keys: new(events.Table),
+	}
+	for buckets := 0; x.queue.len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
+		len(m.Keys.KeyText) < reportText; {
+		// A cell has lots of its live buckets at the most, and of the near future.
+		if buckets += x.queue.first().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+			break
+		}
+		b.addAsk(m, f, x.queue.pop(), fleet)
+	}
+	if len(f.cells) == 0 {
+		return
+	}
+	payload, err := events.Append(nil, m)
+	if err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
+	}
+	x.flight, x.notBefore = f, now+int64(leaseFloor)
+	most := mostWaits * b.checker.o.ReportTimeout
+	x.wait = min(max(x.wait, 4*b.leases.roundTrip(), leastLeaseWait), most)
+	f.retryAt = now + int64(x.wait)
+	x.wait = min(2*x.wait, most)
+	b.leases.stats.sent++
+	if err := b.checker.o.Link.Lease(number, payload); err != nil {
+		b.problem = err.Error()
+	}
+}
+
+// addAsk adds what a cell has to say to a request.
+func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, p := c.limiter, c.permits()
+	c.settle(fleet)
+	c.rotate(fleet)
+	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	p.forget(l.shape, fleet)
+	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape), b.share(l))
+	a := c.wish(p, fleet)
+	if a.isEmpty() {
+		p.asking = false
+		b.watch(c, p, fleet)
+		return
+	}
+	rule := b.leaseRule(m, l, fleet)
+	newest := m.Keys.Rules[rule].Newest
+	m.AddKey(uint32(rule), c.key(), newest-p.spoken, events.Count(a.known), events.Count(a.want))
+	for i := range p.lots {
+		if t := &p.lots[i]; t.returned > t.acked {
+			t.sent = t.returned
+			m.AddReturn(newest-t.bucket, events.Count(t.returned))
+		}
+	}
+	p.unsettled = p.unsettled || a.want > 0
+	p.demand.sent, p.demand.refused = max(p.demand.sent, p.demand.refused), 0
+	f.cells = append(f.cells, c)
+	f.newest = append(f.newest, newest)
+}
+
+// leaseRule returns the index of the limiter's rule in the request, adding it if need be.
+func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int {
+	if l.strict.build != b.leases.build {
+		l.strict.build, l.strict.index = b.leases.build, len(m.Keys.Rules)
+		m.Keys.Rules = append(m.Keys.Rules, l.wire(fleet))
+	}
+	return l.strict.index
+}
+
+// share is how many permits of a key a checker may ask for before they are needed: half of what each would have
+// if all had as many.
+func (b *behind) share(l *Limiter) int64 {
+	return max(l.rule.Limit/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
+}
+
+// wish is what a cell asks for in one request.
+type wish struct {
+	known, want int64
+	// inquires: it does not know what it was granted; owes: it gives permits back; repeats: it has asked
+	// before and was not answered.
+	inquires, owes, repeats bool
+}
+
+func (w *wish) isEmpty() bool { return w.want == 0 && !w.inquires && !w.owes && !w.repeats }
+
+// wish decides what to ask for. The cell is settled and rotated, its lots are closed.
+func (c *cell) wish(p *permits, fleet int64) wish {
+	w := wish{owes: p.owes(), repeats: p.unsettled}
+	if !p.unsettled {
+		p.spoken = c.newest
+		if n := len(p.lots); n > 0 { // the store's clock may be ahead
+			p.spoken = max(p.spoken, p.lots[n-1].bucket)
+		}
+	}
+	w.known, _ = p.known(p.spoken)
+	if fleet < p.askAt || fleet >= c.permitsEnd() {
+		return w
+	}
+	want := p.demand.wanted(p.waiting) - p.left(c.newest)
+	if want <= 0 {
+		return w
+	}
+	// What is granted in a bucket of which this checker has forgotten its spendings would be lost.
+	if _, ok := p.known(c.newest); !ok {
+		w.inquires = true
+		return w
+	}
+	w.want = min(want, c.limiter.rule.Limit)
+	return w
+}

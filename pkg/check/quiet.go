@@ -1,0 +1,64 @@
+package check
+
+import "time"
+
+// A key far below its limit is *quiet*: even if all checkers hold as many of its hits as this one it would not be
+// near. Its hits may wait for their report longer than others', so that more of them share one. They still count here
+// at once, and are reported exactly once; that they are not known elsewhere does no harm until the key comes near
+// its limit, and then an alarm, or the first check that finds it so, ends the wait.
+
+const (
+	// quietPart is which part of its window a quiet key's hits may wait at the most.
+	quietPart = 10
+	// quietFor is how long they may wait by default.
+	quietFor = 10 * time.Second
+)
+
+// patience is how long hits of a quiet key may wait from the first flush that meets them; negative if
+// that makes no difference. That flush came up to FlushEvery after them, and so does the one that ends the wait.
+func (l *Limiter) patience() int64 {
+	o := &l.checker.o
+	return int64(min(l.shape.Length/quietPart, o.QuietFor) - 2*o.FlushEvery)
+}
+
+// mayWait lets a cell's hits wait if its key is quiet. The cell's lock is held, it is settled, rotated, and just off
+// its queue.
+func (b *behind) mayWait(c *cell, fleet int64) bool {
+	l := c.limiter
+	patience := l.patience()
+	if c.is(waited) || c.ahead != nil || patience < 0 || b.draining || b.crowded() || !l.foresees() || !c.hasPending() {
+		c.state &^= waited
+		return false
+	}
+	if room, _ := c.room(fleet); l.unforeseen(room) <= 0 {
+		return false
+	}
+	c.state |= queued | waiting
+	l.owed.waiting.push(aged{c, fleet + patience})
+	return true
+}
+
+// endWaits queues the cells whose hits have waited long enough; all of them if there is no time or no
+// room to wait.
+func (b *behind) endWaits(fleet int64) {
+	all := b.draining || b.crowded()
+	for _, l := range b.checker.limiters {
+		for q := &l.owed.waiting; q.len() > 0 && (all || q.first().due <= fleet); {
+			c := q.pop().cell
+			c.mu.Lock()
+			if c.is(waiting) { // or else something has ended its wait
+				c.state = c.state&^waiting | waited
+				b.enqueue(c)
+			}
+			c.mu.Unlock()
+		}
+	}
+}
+
+// endWait ends the wait of a cell whose hits should be reported soon: it has to be queued again. The lock
+// is held.
+func (c *cell) endWait() {
+	if c.is(waiting) {
+		c.state &^= waiting | queued
+	}
+}
