@@ -32,16 +32,20 @@ func (l *Limiter) foresees() bool {
 	return l.strict == nil && k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
 }
 
-// unforeseen is how many more hits may pass without a forecast, when there is room for so many: until the key would
-// be near its limit if every checker had admitted as many that nobody knows of. The lock is held.
+// unforeseen is how many more hits may pass without a forecast and without a look, when there is room for so many:
+// until the key would be near its limit if every checker had admitted as many that nobody knows of. Where there are no
+// forecasts there is a look at half of the limit, from which on others should hear of it. The lock is held.
 func (c *cell) unforeseen(room int64) int64 {
 	l := c.limiter
-	if !l.foresees() {
-		return room
+	checkers := l.checker.fleet.Load()
+	switch limit := l.rule.Limit; {
+	case l.foresees():
+		free := nearLimit*float64(limit) - float64(limit-room)
+		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
+	case l.strict == nil && checkers > 1 && room > limit/2:
+		return room - limit/2
 	}
-	limit, checkers := float64(l.rule.Limit), float64(l.checker.fleet.Load())
-	known := limit - float64(room)
-	return int64((nearLimit*limit - known - (checkers-1)*float64(c.recent())) / checkers)
+	return room
 }
 
 // recent is how many of the pending hits are in buckets in which a quiet key's may be. The lock is held.

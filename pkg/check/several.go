@@ -239,7 +239,9 @@ func (q *question) denied(waits bool, cost, now int64) {
 		c.ahead.Return(c.ahead.part, cost)
 		c.ease(q.at, q.left)
 	case c.ahead != nil:
-		c.ahead.note(q.at, 0, cost)
+		if cost <= l.rule.Limit { // else it will never pass, whatever room there is
+			c.ahead.note(q.at, 0, cost)
+		}
 		c.refuseMore(q.at)
 	case q.room > 0:
 		c.arm(min(q.room, c.unforeseen(q.room)))

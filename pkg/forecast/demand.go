@@ -37,12 +37,17 @@ func (d *demand) rate() float64 {
 	return d.asked / d.span
 }
 
+// believed is for how long the rate is taken to last without a word.
+func (d *demand) believed() float64 {
+	if d.rates.admitted > 0 {
+		return max(fadeAfter, fadeHits*d.span/d.rates.admitted)
+	}
+	return fadeAfter
+}
+
 // after is the rate when there has been no word for so long.
 func (d *demand) after(span float64) float64 {
-	believed := float64(fadeAfter)
-	if d.rates.admitted > 0 {
-		believed = max(believed, fadeHits*d.span/d.rates.admitted)
-	}
+	believed := d.believed()
 	if span <= believed {
 		return d.rate()
 	}

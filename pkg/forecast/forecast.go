@@ -194,8 +194,11 @@ func (k *Key) glide(d, span float64) (n float64) {
 
 // Pass decides for a hit of some cost, when a part of less than 1 of the hits may pass.
 func (k *Key) Pass(part float64, cost int64) bool {
+	if part <= 0 { // whatever credit dear hits have left
+		return false
+	}
 	c := float64(cost)
-	k.credit += max(part, 0) * c
+	k.credit += part * c
 	if k.credit < c/2 {
 		return false
 	}
@@ -203,11 +206,12 @@ func (k *Key) Pass(part float64, cost int64) bool {
 	return true
 }
 
-// Return gives back what Pass took for a hit that passed here and was then turned away elsewhere. When all
-// hits may pass it took nothing.
+// Return takes back what Pass did for a hit that passed here and was then turned away elsewhere. When all
+// hits may pass it did nothing. The part of the hit that could pass goes too: else many such hits would
+// save up credit for as many others to pass one after the other.
 func (k *Key) Return(part float64, cost int64) {
 	if part < 1 {
-		k.credit += float64(cost)
+		k.credit += (1 - max(part, 0)) * float64(cost)
 	}
 }
 
@@ -225,11 +229,14 @@ func (k *Key) Denied(part float64, hits int64) {
 }
 
 // Urgent says whether the fleet should report the key at its next tick, rather than in its next calm
-// round, which are this far apart: when there may be more hits than expected, when the room could be used up
+// round, which are this far apart: when nothing was heard of it for long, when there may be more hits than expected, when the room could be used up
 // before the calm round's words are there, when so much is left to chance until then that the count would
 // stray by a per cent, or when the limit leaves the checkers so few hits each that calm rounds would save no report.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
 	if f.Checkers >= large && w.Pace*float64(calm) < f.Checkers*fewHits {
+		return true
+	}
+	if o.Free < w.Limit/2 && float64(now-k.demand.asOf) > k.demand.believed() {
 		return true
 	}
 	s := k.sinceWord()

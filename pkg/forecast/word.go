@@ -46,6 +46,9 @@ func (k *Key) between(from, to int64) sums {
 // first.
 func (k *Key) moveAnchor(w Word, f Fleet) (moved bool) {
 	round := w.Made - w.Made%w.Round
+	if w.Now >= k.carryUntil { // what has not come by now was never there
+		k.carry = 0
+	}
 	switch {
 	case k.round <= w.Made && w.Made-k.round <= f.Tick/2: // another word of the last one
 		k.carry = max(k.carry-w.News, 0)
@@ -62,10 +65,7 @@ func (k *Key) moveAnchor(w Word, f Fleet) (moved bool) {
 	}
 	s := k.between(k.anchor, w.Made)
 	s.admitted = k.between(k.from, from).admitted
-	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt
-	if w.Now < k.carryUntil {
-		unheard += k.carry / 2
-	}
+	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt + k.carry/2
 	k.carry = max(unheard-w.News-doubtful*k.share.doubt(s.expected, s.admitted), 0)
 	k.carryUntil = w.Now + f.Trail
 	k.round, k.anchor, k.from, k.learnt = round, w.Made, from, 0

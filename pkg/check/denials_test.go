@@ -1,0 +1,229 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report is made, each
+// once, in Stats and in the report.
+func TestDenialsAreCounted(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
+	f.alarm(noon, 1, l, "k", 100)
+	now, denied := noon+ms, 0
+	check := func(n int) {
+		t.Helper()
+		for range n {
+			if d := l.CheckAt(now, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.Remaining != 0 || d.Rule != "r" {
+				t.Fatalf("%+v", d)
+			}
+			denied++
+		}
+	}
+	report := func(want uint64) {
+		t.Helper()
+		f.Step(now)
+		got, n := rows(f.last(), true)
+		if got["k"] != want || n != 1 || f.last().Hits.Rules[0].Denied != true {
+			t.Errorf("reported %v denied in %d rows, want %d", got, n, want)
+		}
+		if s := f.Stats().Rules[0]; s.Denied != int64(denied) || s.Allowed != 0 || s.Charged != 0 || unreported(s) != 0 {
+			t.Errorf("stats %+v, want %d denied", s, denied)
+		}
+		f.answerRows(now, uint64(denied), 100)
+	}
+	check(50)
+	if word := l.holds([]byte("k")).allowance.Load(); word&blocked == 0 || word&leftMask == 0 {
+		t.Errorf("word %x: turned away with the lock", word)
+	}
+	now = noon + 50*ms
+	report(50)
+	check(1)
+	now += 3 * ms // within a run
+	check(20)
+	now += 2 * ms // it is over: the next hit looks again
+	check(3)
+	l.CheckAt(now, "k", 5) // costs count
+	denied++
+	now = noon + 100*ms
+	report(29)
+	now = noon + 150*ms
+	before := len(f.tape.reports)
+	f.Step(now)
+	if len(f.tape.reports) != before {
+		t.Error("reported, though nothing had come")
+	}
+}
+
+// unreported is how many hits of a rule no aggregator has answered for.
+func unreported(r RuleStats) int64 { return r.InFlight + r.Pending }
+
+// TestDenialsOfOthersAreAskedFor with own hits, once it is known that there are any.
+func TestDenialsOfOthersAreAskedFor(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
+	f.alarm(noon, 1, l, "k", 60)
+	l.CheckAt(noon, "k", 1)
+	f.Step(noon + 50*ms)
+	if _, n := rows(f.last(), true); n != 0 {
+		t.Errorf("asked for denied hits, though nobody has any")
+	}
+	f.answerRows(noon+51*ms, 61)
+	l.CheckAt(noon+52*ms, "k", 1)
+	f.alarmBoth(noon+53*ms, l, "k", 61, 7)
+	f.Step(noon + 100*ms)
+	if got, n := rows(f.last(), true); n != 1 || got["k"] != 0 || len(f.last().Hits.Age) != 1 {
+		t.Errorf("asked in %d rows, with %v denied", n, got)
+	}
+	if got := left(l, noon+100*ms, "k"); got != 38 {
+		t.Errorf("%d left: denied hits limit nothing", got)
+	}
+	f.answerRows(noon+101*ms, 7, 62)
+	if s := f.Stats().Rules[0]; s.Answered != 2 || unreported(s) != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// TestAnotherRulesDenialCostsNothing: nor does it save up, however many there are.
+func TestAnotherRulesDenialCostsNothing(t *testing.T) {
+	wide, narrow := rule("wide", 1e6, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
+	narrow.Key = []string{"ip"}
+	f := newFleet(t, Options{Epoch: 1}, wide, narrow)
+	f.join(noon, 2, 0)
+	l := limiter(t, f.Checker, "wide")
+	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	f.alarm(noon, 1, l, "k", 990_000)
+	now, charged := noon+ms, int64(0)
+	for range 20 { // then a demand is known, and only a part passes
+		if f.CheckAt(now, attrs[:1], 1).Allowed {
+			charged++
+		}
+	}
+	for !f.CheckAt(now, attrs, 1).Allowed { // the narrow rule's only hit
+	}
+	charged++
+	before := f.Stats().Rules[0]
+	for range 1000 {
+		if d := f.CheckAt(now, attrs, 1); d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	denied := f.Stats().Rules[0]
+	passed := 0
+	for range 100 {
+		if f.CheckAt(now, attrs[:1], 1).Allowed {
+			passed++
+		}
+	}
+	part := l.ahead("k").part
+	if want := 100 * part; part < 0.1 || part > 0.9 || float64(passed) < want-3 || float64(passed) > want+3 {
+		t.Errorf("%d of 100 hits passed, of which a part of %v may", passed, part)
+	}
+	// Once a hit passes here, all do until one is charged.
+	if n := denied.Denied - before.Denied; n > 10 {
+		t.Errorf("%d of 1000 hits were denied here too", n)
+	}
+	if denied.Charged != before.Charged || left(l, now, "k") != 1e6-990_000-charged-int64(passed) {
+		t.Errorf("charged before %+v, after %+v; %d left", before, denied, left(l, now, "k"))
+	}
+}
+
+// TestRetryAfterOfAHitThatWouldFit: what is free by what is known others may have taken, and something leaves the
+// window sooner or later.
+func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
+	denied := func(now int64) Decision { // the first that is
+		for range 20 {
+			if d := l.CheckAt(now, "k", 1); !d.Allowed {
+				return d
+			}
+		}
+		t.Fatal("nothing was denied")
+		return Decision{}
+	}
+	f.alarm(noon, 1, l, "k", 990)
+	d := denied(noon + ms)
+	if room := left(l, noon+ms, "k"); room < 1 || d.RetryAfter > 10*time.Second || d.RetryAfter < 9*time.Second {
+		t.Errorf("nothing leaves before the bucket's end: room for %d, %+v", room, d)
+	}
+	if d := l.CheckAt(noon+ms, "k", 20); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
+		t.Errorf("a hit that would not fit: %+v", d)
+	}
+	// In the next bucket a hundred hits leave per second: one takes ten ms.
+	now := noon + 12*second
+	for i := range int64(6) { // thirty come in 8 ms
+		at := now - (5-i)*8*ms
+		f.alarmMade(at, at, l, "k", 190-(5-i)*30)
+	}
+	d = denied(now)
+	if room := left(l, now, "k"); room < 1 || d.RetryAfter < 9*time.Millisecond || d.RetryAfter > 11*time.Millisecond {
+		t.Errorf("a hundred leave per second: room for %d, %+v", room, d)
+	}
+}
+
+// TestHopelessHitsAreNoDemand: one that costs more than the limit takes no room from any other, however much it asks for.
+func TestHopelessHitsAreNoDemand(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
+	f.alarm(noon, 1, l, "k", 600)
+	l.CheckAt(noon+ms, "k", 1)
+	if d := l.CheckAt(noon+2*ms, "k", 1e12); d.Allowed || d.RetryAfter != Never {
+		t.Errorf("the hopeless one: %+v", d)
+	}
+	for at := noon + 3*ms; at < noon+40*ms; at += ms {
+		if d := l.CheckAt(at, "k", 1); !d.Allowed {
+			t.Fatalf("%d ms later: %+v", (at-noon)/ms, d)
+		}
+	}
+	f.Step(noon + 50*ms)
+	if got, _ := rows(f.last(), true); got["k"] != 0 {
+		t.Errorf("the fleet was told of %d denied hits", got["k"])
+	}
+	f.answerRows(noon+51*ms, 637)
+	l.CheckAt(noon+52*ms, "k", 1e12)
+	f.Step(noon + 100*ms)
+	if n := len(f.tape.reports); n != 1 {
+		t.Errorf("%d reports, one of nothing", n)
+	}
+}
+
+// TestOnlyWhoDeniesCountsIt: a rule that would have let the hit pass has not decided.
+func TestOnlyWhoDeniesCountsIt(t *testing.T) {
+	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
+	c := newChecker(t, Options{}, wide, narrow)
+	attrs := identity.Attributes{{Name: "user", Value: "k"}}
+	for range 5 {
+		c.CheckAt(noon, attrs, 1)
+	}
+	c.behind.step(noon, true)
+	if s := c.Stats().Rules; s[0].Allowed != 1 || s[0].Denied != 0 || s[1].Allowed != 1 || s[1].Denied != 4 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDeniedWithoutACell: there is no room for the wide rule's key, and the narrow rule denies.
+func TestDeniedWithoutACell(t *testing.T) {
+	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
+	narrow.Key = []string{"ip"}
+	c := newChecker(t, Options{MaxLiveKeys: 1}, wide, narrow)
+	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	if d := c.CheckAt(noon, attrs[1:], 1); !d.Allowed { // takes the only place
+		t.Fatalf("%+v", d)
+	}
+	if d := c.CheckAt(noon, attrs, 1); d.Allowed || d.Rule != "narrow" {
+		t.Errorf("%+v", d)
+	}
+	if s := c.Stats().Rules; s[0].Charged != 0 || s[1].Charged != 1 {
+		t.Errorf("%+v", s)
+	}
+	// In the next minute both let a hit pass; the wide rule has no place to count it.
+	if d := c.CheckAt(noon+120*second, attrs, 3); d.Allowed || d.RetryAfter != Never {
+		t.Errorf("%+v", d)
+	}
+	if d := c.CheckAt(noon+120*second, attrs, 1); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if s := c.Stats().Rules; s[0].Charged != 1 || s[0].Overflow != 1 || s[1].Charged != 2 || s[1].Overflow != 0 {
+		t.Errorf("%+v", s)
+	}
+}

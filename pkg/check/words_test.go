@@ -1,0 +1,242 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/forecast"
+)
+
+// TestWordsBelongToRounds: a calm key's words are complete up to calm rounds, those of an urgent key up to
+// ticks. What a word of a tick between them tells of a calm key says nothing of those who did
+// not report.
+func TestWordsBelongToRounds(t *testing.T) {
+	if forecast.Census%(32*ms) != 0 || noon%forecast.Census != 0 {
+		t.Fatal("the moments of these tests are not those of rounds")
+	}
+	for _, test := range []struct {
+		why         string
+		start       int64 // of the total, of 100,000
+		least, most int64 // hits expected unheard, 12 ms after the tick and 28 ms after the calm round
+	}{
+		{"calm: all since the calm round but for those told of", 40_000, 2200, 2800},
+		{"urgent: all since the tick", 57_000, 600, 1300},
+	} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+		total := test.start
+		told := func(at int64) {
+			f.alarmMade(at+ms, at, l, "k", total)
+		}
+		for at := noon; at <= noon+320*ms; at += 32 * ms { // 100 hits per ms, elsewhere
+			total += 3200
+			told(at)
+		}
+		total += 100
+		told(noon + 336*ms)
+		c := l.holds([]byte("k"))
+		c.mu.Lock()
+		room, at := c.room(noon + 348*ms)
+		o, _ := c.look(at)
+		c.mu.Unlock()
+		if room != 100_000-total {
+			t.Fatalf("%s: room for %d, want %d", test.why, room, 100_000-total)
+		}
+		const margin = 300 // to the limit, which the outlook keeps
+		if got := room - int64(o.Free) - margin; got < test.least || got > test.most {
+			t.Errorf("%s: %d hits are expected unheard, want %d to %d", test.why, got, test.least, test.most)
+		}
+	}
+}
+
+// alarmBoth is an alarm of admitted and denied hits, in the order in which aggregators tell them or in the other.
+func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied uint64) {
+	f.t.Helper()
+	t := new(events.Table)
+	for i, total := range [...]uint64{admitted, denied} {
+		rule := l.wire(now)
+		rule.Denied = i == 1
+		t.Rules = append(t.Rules, rule)
+		t.AddKey(uint32(i), key)
+		t.AddCell(0, total)
+	}
+	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: now})
+}
+
+// demandOf is how many hits are expected of everybody, per ms.
+func demandOf(l *Limiter, now int64) float64 {
+	c := l.holds([]byte("k"))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, at := c.room(now)
+	o, _ := c.look(at)
+	return o.Demand * 1e6
+}
+
+// TestDeniedHitsAreDemand: what everybody denies is told beside what they admit, and makes one demand with it.
+func TestDeniedHitsAreDemand(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
+	for i := range int64(20) {
+		f.alarmBoth(noon+i*8*ms, l, "k", uint64(500+8*i), uint64(100+32*i))
+	}
+	if got := demandOf(l, noon+153*ms); got < 4.5 || got > 5.3 {
+		t.Errorf("%v hits per ms, want one admitted and four denied", got)
+	}
+	if got := left(l, noon+153*ms, "k"); got != 1000-500-8*19 {
+		t.Errorf("%d left: denied hits take no room", got)
+	}
+	// In the next bucket the denied ones of the last are none of this.
+	f.alarm(noon+second+ms, 1, l, "k", 5)
+	if got := demandOf(l, noon+second+2*ms); got > 5.2 {
+		t.Errorf("%v hits per ms at the beginning of a bucket", got)
+	}
+	for i := range int64(20) {
+		f.alarmBoth(noon+second+i*8*ms, l, "k", uint64(8*i), uint64(32*i))
+	}
+	if got := demandOf(l, noon+second+153*ms); got < 4.5 || got > 5.3 {
+		t.Errorf("%v hits per ms in the next bucket", got)
+	}
+}
+
+// TestAnswersTellDeniedHits as alarms do.
+func TestAnswersTellDeniedHits(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
+	f.alarm(noon, 1, l, "k", 100)
+	now := noon
+	for i := uint64(1); i <= 12; i++ { // of ten hits per ms two come here
+		for end := now + 50*ms; now < end; now += ms / 2 {
+			l.CheckAt(now, "k", 1)
+		}
+		f.Step(now)
+		f.answerRows(now+ms, 500*i, 100)
+	}
+	if got := demandOf(l, now+2*ms); got < 8 || got > 12 {
+		t.Errorf("%v hits per ms, want about ten", got)
+	}
+}
+
+// TestEaseIsAnAllowance: far enough from the limit checks do without the lock, though there is a forecast; not for
+// long, and not for hits of which only a part may pass.
+func TestEaseIsAnAllowance(t *testing.T) {
+	for _, test := range []struct {
+		why         string
+		limit       int64
+		total       int64
+		least, most uint64  // hits
+		until       float64 // ms after the hit, at the most
+	}{
+		{"half of the limit is free, a hundred come per ms", 100_000, 50_000, 1000, 4000, 70},
+		{"near the limit a part passes", 100_000, 98_900, 0, 0, 0},
+		{"a small limit, of which no part of a hit can pass", 50, 20, 1, 4, 0.1},
+	} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, test.limit, time.Minute)
+		now := noon
+		for i := range int64(11) {
+			now = noon + i*8*ms
+			f.alarmMade(now, now, l, "k", test.total-(10-i)*min(800, test.total/20))
+		}
+		for n := 0; !l.CheckAt(now, "k", 1).Allowed; n++ {
+			if n == 100 {
+				t.Fatalf("%s: none of 100 hits passed", test.why)
+			}
+		}
+		c := l.holds([]byte("k"))
+		hits, until := c.allowance.Load(), float64(c.until.Load()-now)/1e6
+		if hits < test.least || hits > test.most {
+			t.Errorf("%s: an allowance of %d, want %d to %d", test.why, hits, test.least, test.most)
+		}
+		if test.until >= 1 && (until <= 1 || until > test.until) {
+			t.Errorf("%s: until %v ms later", test.why, until)
+		}
+	}
+	// It ends with its bucket, however little is asked for.
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Second)
+	f.alarm(noon+990*ms, 1, l, "k", 50_000)
+	l.CheckAt(noon+990*ms, "k", 1)
+	if c := l.holds([]byte("k")); c.allowance.Load() == 0 || c.until.Load() != noon+second {
+		t.Errorf("an allowance of %d until %d ms after noon", c.allowance.Load(), (c.until.Load()-noon)/ms)
+	}
+}
+
+// TestRunsOfDenialsAreShort: the room may grow meanwhile; and they end with the bucket.
+func TestRunsOfDenialsAreShort(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
+	f.alarm(noon, 1, l, "k", 100)
+	for _, test := range []struct{ at, least, most float64 }{{10, 11, 14}, {500, 501, 504}, {998, 1000, 1000}} {
+		now := fromNoon(test.at)
+		d := l.CheckAt(now, "k", 1)
+		c := l.holds([]byte("k"))
+		until := float64(c.until.Load()-noon) / 1e6
+		if d.Allowed || c.allowance.Load() != blocked|1<<31-1 || until < test.least || until > test.most {
+			t.Errorf("at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
+		}
+		if d := l.CheckAt(now+ms/2, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 4*time.Millisecond {
+			t.Errorf("at %v ms, within the run: %+v", test.at, d)
+		}
+	}
+	// No run is longer than as many as would be denied.
+	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+	f.alarm(noon, 1, l, "k", 98_900)
+	passed := 0
+	for range 1000 {
+		if l.CheckAt(noon+ms, "k", 1).Allowed {
+			passed++
+		}
+	}
+	// The part falls from about a half, since the hits that pass take room.
+	if part := l.ahead("k").part; float64(passed) < 1000*part || passed > 550 || part < 0.1 {
+		t.Errorf("%d of 1000 hits passed, of which in the end a part of %v may", passed, part)
+	}
+}
+
+func fromNoon(n float64) int64 { return noon + int64(n*1e6) }
+
+// TestAWordChangesWhatIsExpectedNext: expectations go on from how the word leaves things, though no hit comes here.
+func TestAWordChangesWhatIsExpectedNext(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+	for i := range int64(11) {
+		f.alarmMade(noon+i*8*ms, noon+i*8*ms, l, "k", 40_000+i*800)
+	}
+	a := l.ahead("k")
+	hits, span := a.Ease()
+	demandOf(l, noon+80*ms) // looks
+	if again, more := a.Ease(); again != hits || more != span {
+		t.Errorf("just after the word %d hits in %d ns, after a look %d in %d", hits, span, again, more)
+	}
+}
+
+// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is one everywhere.
+func TestShareIsLearntFromReports(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1e6, time.Minute)
+	total, now := int64(300_000), noon
+	f.alarm(now, 1, l, "k", total)
+	for now < noon+2*second { // a quarter of all hits comes here
+		for range 10 {
+			l.CheckAt(now+3*ms, "k", 1)
+		}
+		now += 8 * ms
+		f.want(nextTick)
+		f.Step(now)
+		total += 40
+		f.answerRows(now+ms, uint64(total))
+	}
+	for range 500 {
+		l.CheckAt(now+5*ms, "k", 1)
+	}
+	if got := demandOf(l, now+6*ms) * 6; got < 1500 || got > 2500 {
+		t.Errorf("after 500 hits here %v in 6 ms, want about four times as many as here", got)
+	}
+}
+
+// TestACellWaitsOnceToLeave, however often it is reported.
+func TestACellWaitsOnceToLeave(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	for i := range int64(20) {
+		l.CheckAt(noon+i*50*ms, "k", 1)
+		f.Step(noon + (i+1)*50*ms)
+		f.answer(noon+(i+1)*50*ms, i+1)
+	}
+	if n := f.behind.ageing.fresh.len() + f.behind.ageing.known.len(); n != 1 {
+		t.Errorf("one cell waits %d times to leave", n)
+	}
+}

@@ -1,0 +1,195 @@
+package forecast
+
+import (
+	"math"
+	"testing"
+)
+
+// said is a word, of a bucket's totals at a time in ms after noon, of which nothing is known of since when they are.
+func said(at float64, bucket, admitted, denied int64) Word {
+	return Word{Now: fromNoon(at + 3), Made: fromNoon(at), Round: tick, Bucket: bucket, Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true,
+		Since: fromNoon(at)}
+}
+
+// heard is what these words tell, if all that was admitted was expected.
+func heard(words ...Word) *demand {
+	d := &demand{asOf: noon}
+	for _, w := range words {
+		expected := 0.0
+		if w.Bucket == d.bucket {
+			expected = float64(max(w.Admitted[0]-d.admitted[0], 0))
+		}
+		d.learn(w, expected, true)
+	}
+	return d
+}
+
+func TestRateFromWords(t *testing.T) {
+	for _, test := range []struct {
+		why   string
+		words []Word
+		perMs float64
+		all   float64
+	}{
+		{"nothing heard", nil, 0, 0},
+		{"the first word: its total may be of any age", []Word{said(8, 1, 800, 0)}, 0, 0},
+		{"words of one round are too close to each other", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0)}, 0, 20},
+		{"until they are far enough", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0), said(8, 1, 180, 0)}, 10, 80},
+		{"just far enough", []Word{said(0, 1, 100, 0), said(leastLately/1e6, 1, 160, 0)}, 60e6 / leastLately, 60},
+		{"denied hits are asked for too", []Word{said(0, 1, 100, 0), said(8, 1, 140, 40)}, 10, 80},
+		{"a steady rate", []Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(16, 1, 160, 0), said(32, 1, 320, 0)}, 10, 320},
+		{"in a new bucket all is new", []Word{said(0, 1, 500, 90), said(8, 2, 50, 30)}, 10, 80},
+		{"an older bucket tells nothing", []Word{said(0, 2, 0, 0), said(4, 1, 999, 9), said(8, 2, 80, 0)}, 10, 80},
+		{"words that overtook each other", []Word{said(0, 1, 0, 0), said(8, 1, 60, 20), said(4, 1, 30, 10), said(16, 1, 120, 40)}, 10, 160},
+		{"a total that is behind takes nothing back",
+			[]Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 160},
+	} {
+		d := heard(test.words...)
+		near(t, test.why+": hits per ms", d.rate()*1e6, test.perMs, 1e-9)
+		near(t, test.why+": hits in all", d.all, test.all, 1e-9)
+	}
+}
+
+func TestAdmittedAndAskedAreApart(t *testing.T) {
+	d := heard(said(0, 1, 0, 0), said(8, 1, 16, 64))
+	near(t, "admitted", d.rates.admitted, 16, 0)
+	near(t, "asked for", d.rates.asked, 80, 0)
+	if d.asOf != fromNoon(8) {
+		t.Errorf("as of %d ns after noon", d.asOf-noon)
+	}
+	d.learn(said(5, 1, 16, 64), 0, true)
+	if d.asOf != fromNoon(8) {
+		t.Errorf("an old word: as of %d ns after noon", d.asOf-noon)
+	}
+}
+
+// TestJump: hits that nobody expected show at once, hits that are missing only after a while. At low rates chance
+// alone makes such differences.
+func TestJump(t *testing.T) {
+	steady := func() *demand {
+		d, total := &demand{asOf: noon}, int64(0)
+		for at := 0.0; at <= 200; at += 8 {
+			d.learn(said(at, 1, total, 0), 80, true)
+			total += 80
+		}
+		return d
+	}
+	for _, test := range []struct {
+		why             string
+		hits, expected  int64
+		least, most     float64 // per ms
+		settledExactly  bool
+		afterTwoSeconds float64
+	}{
+		{"five times as many", 400, 80, 50, 50, true, 50},
+		{"five times as many, as was expected", 400, 400, 11, 30, false, 50},
+		{"a few more, as chance may have it", 100, 80, 10.1, 12, false, 12.5},
+		{"a fifth", 16, 80, 8, 9.9, false, 2},
+		{"fewer than usual, though more than expected", 70, 10, 9, 9.99, false, 8.75},
+	} {
+		d := steady()
+		total := d.admitted[0]
+		at := 208.0
+		next := func() {
+			total += test.hits
+			d.learn(said(at, 1, total, 0), float64(test.expected), true)
+			at += 8
+		}
+		next()
+		if r := d.rate() * 1e6; r < test.least-1e-9 || r > test.most+1e-9 {
+			t.Errorf("%s: %v per ms after one word, want %v to %v", test.why, r, test.least, test.most)
+		}
+		if kept := d.span > 20e6; kept == test.settledExactly {
+			t.Errorf("%s: a memory of %v ms", test.why, d.span/1e6)
+		}
+		for at < 2208 {
+			next()
+		}
+		near(t, test.why+", after two seconds", d.rate()*1e6, test.afterTwoSeconds, 0.01)
+	}
+}
+
+// TestFewHitsAreNoJump: where one hit is expected, four may come by chance.
+func TestFewHitsAreNoJump(t *testing.T) {
+	d := &demand{asOf: noon}
+	for i := range int64(25) {
+		d.learn(said(float64(8*i), 1, i, 0), 1, true)
+	}
+	d.learn(said(200, 1, 28, 0), 1, true)
+	if r := d.rate() * 8e6; r < 1.1 || r > 2 {
+		t.Errorf("%v hits per 8 ms after four came instead of one", r)
+	}
+}
+
+// TestExpectedAddsUp: several words may make up the time that a rate is taken from; what was expected in all of
+// them is compared.
+func TestExpectedAddsUp(t *testing.T) {
+	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
+	d.learn(said(12, 1, 240, 0), 160, true)
+	d.learn(said(16, 1, 400, 0), 160, true)
+	near(t, "all of it expected: per ms", d.rate()*1e6, 25, 4)
+	if d.lately != (rates{}) || d.expected != 0 {
+		t.Errorf("after settling: %+v, expected %v", d.lately, d.expected)
+	}
+	d = heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
+	d.learn(said(12, 1, 240, 0), 10, true)
+	d.learn(said(16, 1, 400, 0), 10, true)
+	near(t, "not expected: per ms", d.rate()*1e6, 40, 1e-9)
+}
+
+func TestFade(t *testing.T) {
+	d := demand{rates: rates{1000, 1000, float64(100 * ms)}}
+	near(t, "after a round or two", d.after(10e6), d.rate(), 0)
+	last := d.rate()
+	for span := 0.0; span < 3e9; span += 5e6 {
+		r := d.after(span)
+		if math.IsNaN(r) || r > last || r < 0 || r < last/2 {
+			t.Fatalf("after %v ms: %v, 5 ms before %v", span/1e6, r, last)
+		}
+		last = r
+	}
+	if last > 1e-9*d.rate() {
+		t.Errorf("after three seconds of silence %v is left of a demand", last)
+	}
+	near(t, "after an hour", d.after(3600e9), 0, 0)
+	// Where hits come seldom, it takes longer to miss some.
+	seldom := demand{rates: rates{10, 10, float64(1000 * ms)}}
+	near(t, "one hit per 100 ms, after 300", seldom.after(300e6), seldom.rate(), 0)
+	if r := seldom.after(3e9); r > 0.1*seldom.rate() {
+		t.Errorf("after three seconds: %v", r/seldom.rate())
+	}
+
+	k := newKey(10)
+	near(t, "as the words told", k.demandAt(fromNoon(20))*1e6, 10, 1e-9)
+	near(t, "a second later", k.demandAt(fromNoon(1000))*1e6, 0, 1e-6)
+	if got := k.demandAt(fromNoon(-3)) * 1e6; math.IsNaN(got) || got < 0 || got > 10 {
+		t.Errorf("before the last word was made: %v", got)
+	}
+}
+
+// TestOwnHitsShowADemand: more own hits than the words let expect are seen before the next word comes.
+func TestOwnHitsShowADemand(t *testing.T) {
+	for _, test := range []struct {
+		why         string
+		key         *Key
+		own         int64
+		least, most float64 // per ms
+	}{
+		{"its half of them", newKey(10).knowing(0.5), 40, 9.9, 10.1},
+		{"more, within chance", newKey(10).knowing(0.5), 50, 10.5, 12.5},
+		{"fewer", newKey(10).knowing(0.5), 20, 5, 7},
+		{"far more", newKey(10).knowing(0.5), 400, 99, 101},
+		{"far more, but of what share?", newKey(10), 400, 49.9, 50.1},
+		{"no more than all, but of what share?", newKey(10), 80, 9.9, 10.1},
+	} {
+		test.key.Note(fromNoon(8), test.own, 0)
+		if got := test.key.Look(fromNoon(8), wide(1000), of(2)).Demand * 1e6; got < test.least || got > test.most {
+			t.Errorf("%s: %v per ms, want %v to %v", test.why, got, test.least, test.most)
+		}
+	}
+	k := newKey(0).knowing(0.5)
+	k.Note(noon+1, 3, 0)
+	if got := k.demandAt(noon+1) * 1e6; got > 10 {
+		t.Errorf("three hits in a nanosecond look like %v per ms", got)
+	}
+}

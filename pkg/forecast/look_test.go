@@ -1,0 +1,169 @@
+package forecast
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestLook(t *testing.T) {
+	for _, test := range []struct {
+		why         string
+		perMs       float64
+		w           Window
+		least, most float64 // part
+	}{
+		{"far from the limit all pass", 5, wide(900), 1, math.Inf(1)},
+		{"without a demand too", 0, wide(900), 1, math.Inf(1)},
+		{"known to be full: none pass", 5, wide(0), math.Inf(-1), 0},
+		{"nor without a demand", 0, wide(0), math.Inf(-1), 0},
+		{"over the limit", 5, wide(-20), math.Inf(-1), 0},
+		{"near the limit a part passes", 5, wide(10), 0.01, 0.99},
+		{"full, but half of what comes leaves", 5, Window{Limit: 1000, Free: margin, Freed: 2.5e-6}, 0.45, 0.55},
+		{"over the limit by what would leave: none", 5, Window{Limit: 1000, Free: -8, Freed: 2.5e-6}, math.Inf(-1), 0},
+		{"more leave than come: all pass", 5, Window{Limit: 1000, Free: 3.5, Freed: 6e-6}, 1, math.Inf(1)},
+	} {
+		o := newKey(test.perMs).Look(noon, test.w, of(2))
+		if !(o.Part >= test.least && o.Part <= test.most) {
+			t.Errorf("%s: a part of %v, want %v to %v", test.why, o.Part, test.least, test.most)
+		}
+		near(t, test.why+": demand", o.Demand*1e6, test.perMs, 1e-9)
+	}
+}
+
+// TestFreeIsLessWhatOthersTook, and less a small margin, which does not grow with what is free.
+func TestFreeIsLessWhatOthersTook(t *testing.T) {
+	full, half, later := newKey(10).Look(noon, wide(1000), of(2)), newKey(10).Look(noon, wide(500), of(2)), newKey(10).Look(fromNoon(8), wide(1000), of(2))
+	near(t, "half is free", full.Free-half.Free, 500, 1e-9)
+	near(t, "8 ms later", full.Free-later.Free, 80, 1e-9)
+	if margin := 1000 - full.Free; margin < 0 || margin > 10 {
+		t.Errorf("a margin of %v, want less than a per cent", margin)
+	}
+}
+
+// TestPartGrows with what is free and with what leaves, and shrinks with the time in which others may have come.
+func TestPartGrows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		perMs := rapid.Float64Range(0.1, 100).Draw(t, "demand")
+		w := Window{
+			Limit: rapid.Float64Range(100, 1e6).Draw(t, "limit"),
+			Freed: rapid.Float64Range(0, 1e-4).Draw(t, "freed"),
+		}
+		w.Free = w.Limit * rapid.Float64Range(-0.1, 1).Draw(t, "free")
+		at := rapid.Float64Range(0, 50).Draw(t, "at")
+		o := newKey(perMs).Look(fromNoon(at), w, of(2))
+		more, freed := w, w
+		more.Free += 0.01 * w.Limit
+		freed.Freed += 1e-6
+		if p := newKey(perMs).Look(fromNoon(at), more, of(2)).Part; p <= o.Part {
+			t.Fatalf("with more room a part of %v after %v", p, o.Part)
+		}
+		if p := newKey(perMs).Look(fromNoon(at), freed, of(2)).Part; p <= o.Part {
+			t.Fatalf("with more leaving a part of %v after %v", p, o.Part)
+		}
+		if p := newKey(perMs).Look(fromNoon(at+1), w, of(2)).Part; p >= o.Part {
+			t.Fatalf("a ms later a part of %v after %v", p, o.Part)
+		}
+	})
+}
+
+// TestLookGoesOnFromWhatItSaw: expectations follow the last outlook: where nothing was free, nothing is expected of others.
+func TestLookGoesOnFromWhatItSaw(t *testing.T) {
+	expected := func(w Window) float64 {
+		k := newKey(10)
+		k.Look(noon, w, of(2))
+		k.expect(fromNoon(10))
+		return k.history.since(noon).expected
+	}
+	near(t, "much room: all that come", expected(wide(900)), 100, 1e-9)
+	near(t, "none", expected(wide(-20)), 0, 1e-9)
+	near(t, "none but what leaves", expected(Window{Limit: 1000, Free: margin, Freed: 2e-6}), 20, 1e-6)
+	if n := expected(wide(margin + 7)); n < 2 || n > 7 {
+		t.Errorf("a room of 7: %v hits in ten ms", n)
+	}
+}
+
+func TestEase(t *testing.T) {
+	for _, test := range []struct {
+		why         string
+		part, free  float64
+		perMs       float64
+		hits        [2]int64
+		least, most float64 // ms
+	}{
+		{"an eighth of the room at most, of what comes here", 0.5, 500, 10, [2]int64{20, 31}, 5, 6.3},
+		{"more of it, if more comes here", 1, 500, 10, [2]int64{40, 63}, 5, 6.3},
+		{"half the time at twice the rate", 0.5, 500, 20, [2]int64{20, 31}, 2, 3.2},
+		{"no demand: no end", 0.5, 500, 0, [2]int64{20, 31}, 1e9, 1e13},
+		{"near the limit: none", 0.5, 15, 10, [2]int64{0, 0}, 0, 0},
+		{"over it: none", 0.5, -15, 10, [2]int64{0, 0}, 0, 0},
+	} {
+		k := newKey(test.perMs).knowing(test.part)
+		k.Look(noon, wide(test.free), of(2))
+		hits, span := k.Ease()
+		if ms := float64(span) / 1e6; hits < test.hits[0] || hits > test.hits[1] || ms < test.least || ms > test.most {
+			t.Errorf("%s: %d hits, %v ms", test.why, hits, ms)
+		}
+	}
+	// Before any look there is room without end; none of it may overflow.
+	hits, span := newKey(1e-9).Ease()
+	if hits <= 0 || hits > math.MaxInt32 || span <= 0 || span > math.MaxInt64/2 {
+		t.Errorf("before any look: %d hits, %d ns", hits, span)
+	}
+	k := newKey(1)
+	k.Look(noon, Window{Limit: 1e15, Free: 1e15}, of(2))
+	if hits, _ := k.Ease(); hits != math.MaxInt32 {
+		t.Errorf("of a huge limit %d hits", hits)
+	}
+}
+
+func TestUrgent(t *testing.T) {
+	calm := 32 * ms
+	for _, test := range []struct {
+		why   string
+		perMs float64
+		w     Window
+		fleet float64
+		own   int64 // hits of a half, just now
+		want  bool
+	}{
+		{"nothing comes", 0, wide(500), 2, 0, false},
+		{"nothing comes, and none may pass", 0, wide(0), 2, 0, false},
+		{"far from the limit", 1, wide(900), 2, 0, false},
+		{"more than half of the room may be gone by the next calm round", 10, wide(500), 2, 0, true},
+		{"it may not", 5, wide(500), 2, 0, false},
+		{"the room is used up, and nothing leaves it: none pass", 10, wide(0), 2, 0, false},
+		{"few hits leave it", 5, Window{Limit: 1000, Free: 3, Freed: 1e-6}, 2, 0, false},
+		{"so many leave it that chance matters", 50, Window{Limit: 1000, Free: 3, Freed: 10e-6}, 2, 0, true},
+		{"a large limit: chance matters less", 50, Window{Limit: 10_000, Free: 30, Freed: 10e-6}, 2, 0, false},
+		{"in a large fleet, what is lost in rounding", 5, Window{Limit: 1000, Free: 3, Freed: 0.5e-6}, 2, 0, false},
+		{"nearly all pass: nothing is lost in rounding", 3.2, Window{Limit: 3500, Free: margin, Freed: 3.168e-6, Pace: 1}, 1000, 0, false},
+		{"a small limit: chance is not much of a hit", 0.1, Window{Limit: 100, Free: 60}, 2, 0, false},
+		{"far more own hits than expected", 1, wide(500), 2, 100, true},
+		{"far more, but there is room for a thousand times as many", 1, Window{Limit: 1e6, Free: 5e5}, 2, 100, false},
+		{"no more than expected", 1, wide(900), 2, 2, false},
+	} {
+		k := newKey(test.perMs).knowing(0.5)
+		k.expect(fromNoon(1))
+		k.Look(fromNoon(1), test.w, of(2))
+		k.Note(fromNoon(1), test.own, test.own)
+		o := k.Look(fromNoon(1), test.w, of(2))
+		o.Demand = test.perMs / 1e6 // what own hits say of it is not the matter here
+		if got := k.Urgent(fromNoon(1), o, test.w, of(test.fleet), calm); got != test.want {
+			t.Errorf("%s: urgent: %v (%+v)", test.why, got, o)
+		}
+	}
+}
+
+// TestUrgentInLargeFleets: what each checker rounds adds up.
+func TestUrgentInLargeFleets(t *testing.T) {
+	k := newKey(10).knowing(0.001)
+	w := Window{Limit: 1000, Free: 6, Freed: 0.5e-6}
+	o := k.Look(noon, w, of(2))
+	for fleet, want := range map[float64]bool{1: false, 2: false, 1000: true} {
+		if got := k.Urgent(noon, o, w, of(fleet), 32*ms); got != want {
+			t.Errorf("%v checkers: urgent: %v", fleet, got)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package forecast
+
+import (
+	"math"
+	"testing"
+)
+
+const (
+	ms   = int64(1e6)
+	tick = 4 * ms
+	// noon is where tests count from: a multiple of every round and of the census.
+	noon = Census * 14_000_000_000
+)
+
+// of is a fleet of so many checkers.
+func of(checkers float64) Fleet { return Fleet{Checkers: checkers, Tick: tick, Trail: 6 * ms} }
+
+// newKey is a key's forecast since noon, of which words have told so many hits per ms, and of whose share nothing
+// is known.
+func newKey(perMs float64) *Key {
+	k := New(noon, of(2), 0.5)
+	k.demand.rates = rates{perMs * 100, perMs * 100, float64(100 * ms)}
+	return k
+}
+
+// knowing makes a share known.
+func (k *Key) knowing(part float64) *Key {
+	k.share.part, k.share.own, k.share.all = part, 1000*part, 1000
+	return k
+}
+
+// near fails the test unless got is want, give or take so much.
+func near(t testing.TB, what string, got, want, give float64) {
+	t.Helper()
+	if math.IsNaN(got) || math.Abs(got-want) > give {
+		t.Errorf("%s: %v, want %v ± %v", what, got, want, give)
+	}
+}
+
+// wide is the window of a key that has so much left and no bucket that leaves it.
+func wide(free float64) Window { return Window{Limit: 1000, Free: free} }
+
+// fromNoon is a time so many ms after noon.
+func fromNoon(n float64) int64 { return noon + int64(n*1e6) }
+
+// margin is what an outlook keeps to the limit in a fleet of two.
+var margin = aim * math.Sqrt(of(2).rounding())

@@ -1,0 +1,179 @@
+package forecast
+
+import (
+	"math"
+	"testing"
+)
+
+// word is one of a round, so many ms after noon, that was made in its moment and comes 3 ms later.
+func word(round float64, news float64) Word {
+	return Word{Now: fromNoon(round + 3), Made: fromNoon(round), Round: tick, News: news}
+}
+
+// hearing is a key that 10 hits per ms are expected of, in words that tell of so many, and of all of them.
+func hearing(k *Key, words ...Word) *Key {
+	for _, w := range words {
+		w.Bucket, w.Since, w.Admitted = 1, w.Made, Totals{(w.Made - noon) * 10 / ms}
+		k.Told(w, of(2))
+	}
+	return k
+}
+
+// unheard is what others are expected to have admitted, at so many ms after noon.
+func (k *Key) unheard(at float64) float64 {
+	now := fromNoon(at)
+	o := k.Look(now, Window{Limit: 1e6, Free: 1e6}, of(2))
+	return 1e6 - margin - o.Free
+}
+
+// TestAnchor: 10 hits per ms are expected, of others too, since nothing is known of the share.
+func TestAnchor(t *testing.T) {
+	doubt := doubtful * math.Sqrt(40) // of the 40 hits that are expected in 4 ms
+	for _, test := range []struct {
+		why   string
+		words []Word
+		at    float64
+		want  float64
+		give  float64
+	}{
+		{"no word: all since the beginning", nil, 8, 80, 1e-6},
+		{"a complete round: all since then", []Word{word(4, 40)}, 8, 40, 1e-6},
+		{"the next one: all since that", []Word{word(4, 40), word(8, 40)}, 12, 40, 1e-6},
+		{"more was told than expected", []Word{word(4, 70)}, 8, 40, 1e-6},
+		{"half is missing: it is carried on, less what may be chance", []Word{word(4, 20)}, 8, 60 - doubt, 0.1},
+		{"until the round's last word may have come", []Word{word(4, 20)}, 12.9, 109 - doubt, 0.1},
+		{"and no longer", []Word{word(4, 20)}, 13, 90, 1e-6},
+		{"all of it is missing", []Word{word(4, 0)}, 8, 80 - doubt, 0.1},
+		{"a second word of the round tells of some", []Word{word(4, 20), word(4, 10)}, 8, 50 - doubt, 0.1},
+		{"and of more than was missing: that is not of later hits", []Word{word(4, 20), word(4, 50)}, 8, 40, 1e-6},
+		{"a word between rounds tells of hits since the round", []Word{word(4, 40), word(7, 15)}, 12, 65, 1e-6},
+		{"several of them", []Word{word(4, 40), word(7, 15), word(7.5, 5)}, 12, 60, 1e-6},
+		{"more than everything", []Word{word(4, 40), word(7, 500)}, 12, 0, 0},
+		{"with the next round they are done with", []Word{word(4, 40), word(7, 15), word(8, 25)}, 12, 40, 1e-6},
+		{"and count for what was expected of it", []Word{word(4, 40), word(7, 40), word(8, 0)}, 12, 40, 1e-6},
+		{"between rounds, what was missing before comes first", []Word{word(4, 20), word(7, 20)}, 12, 80 - doubt, 0.1},
+		{"but not once they can come no longer", []Word{word(4, 20), word(11, 20)}, 16, 100, 0.1},
+		{"from that moment on",
+			[]Word{word(4, 20), {Now: fromNoon(13), Made: fromNoon(11), Round: tick, News: 20}}, 16, 100, 0.1},
+		{"a second word that was made late in its round",
+			[]Word{word(4, 20), {Now: fromNoon(8), Made: fromNoon(6), Round: tick, News: 10}}, 8, 50 - doubt, 0.1},
+		{"an older round's word sets nothing back", []Word{word(8, 80), word(4, 10)}, 12, 30, 1e-6},
+		{"what one round misses may come with the next", []Word{word(4, 0), word(8, 77)}, 12, 40, 1e-6},
+		{"half of what is missing may be no delay at all", []Word{word(4, 0), word(8, 40)}, 11, 42, 6},
+	} {
+		k := hearing(newKey(10), test.words...)
+		k.share.own = 0 // else a few censuses would teach it
+		near(t, test.why, k.unheard(test.at), test.want, test.give)
+	}
+}
+
+// TestWordsOfLongerRounds: a key in calm rounds is complete only up to these; a word made in a tick between
+// them tells of some of the hits since.
+func TestWordsOfLongerRounds(t *testing.T) {
+	calm := func(at, news float64) Word {
+		w := word(at, news)
+		w.Round = 8 * tick
+		return w
+	}
+	k := hearing(newKey(10), calm(32, 320), calm(36, 10))
+	near(t, "between calm rounds", k.unheard(40), 70, 1e-6)
+	near(t, "the next calm round", hearing(k, calm(64, 310)).unheard(68), 40, 0.1)
+}
+
+// TestLateInItsRound: reports come a little after the moment of their round. What is made after half of a tick is
+// somebody's who has missed it, and the others' hits since may be missing.
+func TestLateInItsRound(t *testing.T) {
+	for _, test := range []struct{ late, want float64 }{{0, 40}, {1.9, 21}, {2, 20}, {2.1, 70}, {3.9, 70}} {
+		w := word(4, 10)
+		w.Made = fromNoon(4 + test.late)
+		k := hearing(newKey(10), w)
+		k.carry = 0
+		near(t, "unheard", k.unheard(8), test.want, 1e-6)
+	}
+}
+
+// TestOwnHitsAreNotOfOthers: the more of what is expected was admitted here, the less is elsewhere.
+func TestOwnHitsAreNotOfOthers(t *testing.T) {
+	for _, test := range []struct {
+		why         string
+		part        float64
+		own         int64
+		least, most float64
+	}{
+		{"half of 80 here, of a half", 0.5, 40, 39.9, 40.1},
+		{"nothing here, of a half: there are few", 0.5, 0, 0, 10},
+		{"everything here, of all", 1, 80, 0, 1e-6},
+		{"far more, of a half: as many elsewhere", 0.5, 400, 399, 401},
+		{"far more, of a fifth", 0.2, 400, 1599, 1601},
+		{"far more than expected, of what share? They have moved here", 0, 400, 0, 0},
+		{"fewer, of what share? The rest is elsewhere", 0, 30, 50, 50},
+	} {
+		k := newKey(10)
+		if test.part > 0 {
+			k.knowing(test.part)
+		}
+		k.expect(fromNoon(8)) // whatever comes now was not expected before
+		k.Note(fromNoon(8), test.own, test.own)
+		if got := k.unheard(8); got < test.least-1e-6 || got > test.most+1e-6 {
+			t.Errorf("%s: %v elsewhere, want %v to %v", test.why, got, test.least, test.most)
+		}
+	}
+}
+
+// TestDeniedHitsTakeNoRoom: only admitted ones are evidence that others have admitted some.
+func TestDeniedHitsTakeNoRoom(t *testing.T) {
+	k := newKey(0).knowing(0.5)
+	k.expect(fromNoon(8))
+	k.Note(fromNoon(8), 500, 0)
+	near(t, "elsewhere", k.unheard(8), 0, 1)
+	if d := k.demandAt(fromNoon(8)) * 1e6; d < 100 {
+		t.Errorf("demand %v per ms", d)
+	}
+}
+
+// TestLongSilence: without words for long, own hits that were answered are no evidence that others' were not.
+func TestLongSilence(t *testing.T) {
+	for _, test := range []struct{ unreported, least, most float64 }{{0, 0, 4}, {50, 45, 55}} {
+		k := newKey(0).knowing(0.5)
+		k.expect(fromNoon(200))
+		k.Note(fromNoon(200), 500, 500)
+		w := wide(1000)
+		w.Unreported = test.unreported
+		o := k.Look(fromNoon(200), w, of(2))
+		if elsewhere := 1000 - margin - o.Free; elsewhere < test.least || elsewhere > test.most {
+			t.Errorf("%v unreported: %v elsewhere, want %v to %v", test.unreported, elsewhere, test.least, test.most)
+		}
+	}
+	// Up to the horizon they are, whatever is in no answer.
+	k := newKey(0).knowing(0.5)
+	k.expect(noon + horizon)
+	k.Note(noon+horizon, 50, 50)
+	near(t, "at the horizon", k.unheard(float64(horizon/ms)), 50, 2)
+}
+
+// TestExpectationsEnd: without words a demand fades, and so does what is expected of others, whatever rate it had.
+func TestExpectationsEnd(t *testing.T) {
+	k := newKey(10)
+	k.unheard(60)
+	near(t, "an hour later", k.unheard(3600e3), 0, 1e-3)
+	if e := k.history.since(noon).expected; e > 1e-3 {
+		t.Errorf("%v hits are still expected", e)
+	}
+}
+
+// TestToldTakesInAll: a word moves the anchor, tells a rate, and completes a census.
+func TestToldTakesInAll(t *testing.T) {
+	k := New(noon+1, of(2), 0)
+	for at := tick; at <= 4*Census; at += tick {
+		now := noon + at
+		k.Note(now-1, 30, 20)
+		k.Reported(now, of(2))
+		total := at / tick
+		k.Told(Word{Now: now + ms, Made: now, Round: tick, Bucket: 1, Admitted: Totals{40 * total}, Denied: Totals{20 * total}, DeniedToo: true, News: 20}, of(2))
+	}
+	near(t, "per tick", k.demand.rate()*float64(tick), 60, 0.01)
+	near(t, "part", k.share.part, 0.5, 1e-6)
+	if k.anchor != noon+4*Census || !k.share.isKnown() {
+		t.Errorf("the anchor is %d ns after noon; share known: %v", k.anchor-noon, k.share.isKnown())
+	}
+}
