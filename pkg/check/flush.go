@@ -56,6 +56,7 @@ type flight struct {
 	retryAt  int64
 	wait     time.Duration
 	refusals int
+	repeated bool
 	after    uint64 // the shard's taken, before this report
 	message  events.Report
 }
@@ -254,6 +255,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	if f.report, err = events.Append(f.report[:0], m); err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
+	f.repeated = false
 	f.born, f.wait, f.refusals = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0
 	s.flight = f
 	b.stats.sent++
@@ -412,6 +414,7 @@ func (b *behind) repeat(now int64) {
 			b.giveUp(s, f, b.checker.clock.fleet(now))
 		default:
 			b.stats.repeated++
+			f.repeated = true
 			b.send(uint32(i), f, now)
 		}
 	}

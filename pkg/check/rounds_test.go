@@ -233,3 +233,28 @@ func TestWantWakesOnce(t *testing.T) {
 		t.Error("wanted again after the flush, and nobody was woken")
 	}
 }
+
+// TestTripOfARepeatedReport: an answer to a report that was sent twice says nothing of how long answers take, so an
+// outage does not make ticks long.
+func TestTripOfARepeatedReport(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 1))
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "k", 1)
+	f.Step(noon + 50*ms)
+	for now := noon + 50*ms; now < noon+10*second; now += 100 * ms {
+		f.Step(now)
+	}
+	if f.Stats().ReportsRepeated == 0 {
+		t.Fatal("the report was not repeated")
+	}
+	f.answer(noon+10*second, 1)
+	if got := f.behind.tick(); got != 4*ms {
+		t.Errorf("ticks are %v apart after an outage", time.Duration(got))
+	}
+	l.CheckAt(noon+10*second, "k", 1)
+	f.Step(noon + 10*second + 50*ms)
+	f.answer(noon+10*second+57*ms, 2)
+	if got := f.behind.tick(); got != 8*ms {
+		t.Errorf("ticks are %v apart when an answer takes 7 ms", time.Duration(got))
+	}
+}
