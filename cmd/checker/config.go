@@ -30,10 +30,17 @@ type config struct {
 	acquire     time.Duration // 0: never wait
 	maxLiveKeys int
 	maxIdleKeys int // 0 is none
+
+	expectCheckers                      int
+	staleAfter, shareAfter, outageAfter int // hellos without an answer
 }
 
-// maxKeys bounds the flags for numbers of keys: more than any machine holds.
-const maxKeys = 1 << 31
+const (
+	// maxKeys bounds the flags for numbers of keys: more than any machine holds.
+	maxKeys = 1 << 31
+	// mostHellos bounds the steps of the ladder: years.
+	mostHellos = 100_000_000
+)
 
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
 	c = config{
@@ -44,6 +51,9 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		acquire:     20 * time.Millisecond,
 		maxLiveKeys: 1 << 20,
 		maxIdleKeys: 1 << 20,
+		staleAfter:  3,
+		shareAfter:  10,
+		outageAfter: 300,
 	}
 	s := flags.New("checker", summary, version.Get().Line("checker"))
 	flags.Add(s, &c.rulesFile, "rules", "FILE", "rules to decide by, as YAML", flags.Text)
@@ -60,9 +70,17 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		flags.Int(1, maxKeys))
 	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "N", "most further keys to remember, about 200 bytes each; 0 for none",
 		flags.Int(0, maxKeys))
+	flags.Add(s, &c.expectCheckers, "expect-checkers", "N", "how many checkers the fleet has, to keep to a share of the limits until it is heard of; 0 to go by own hits",
+		flags.Int(0, 1<<16))
+	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
+	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
+	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
 	done, err = s.Parse(args, getenv, stdout)
 	if err == nil && !done && c.nats != "" && c.rulesFile == "" {
 		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has")
+	}
+	if err == nil && !done && (c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter) {
+		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)
 	}
 	return c, done, err
 }

@@ -17,6 +17,7 @@ func TestEverySetting(t *testing.T) {
 	want := config{
 		listen: "127.0.0.1:8080", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
 		flush: 50 * time.Millisecond, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
+		staleAfter: 3, shareAfter: 10, outageAfter: 300,
 	}
 	if defaults != want {
 		t.Errorf("defaults\ngot  %+v\nwant %+v", defaults, want)
@@ -34,6 +35,10 @@ func TestEverySetting(t *testing.T) {
 		{"acquire", "1s", func(c *config) { c.acquire = time.Second }},
 		{"flush", "5ms", func(c *config) { c.flush = 5 * time.Millisecond }},
 		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
+		{"expect-checkers", "5", func(c *config) { c.expectCheckers = 5 }},
+		{"stale-after", "2", func(c *config) { c.staleAfter = 2 }},
+		{"share-after", "200", func(c *config) { c.shareAfter = 200 }},
+		{"outage-after", "1000", func(c *config) { c.outageAfter = 1000 }},
 		{"max-idle-keys", "0", func(c *config) { c.maxIdleKeys = 0 }},
 		{"nats", "nats://a,nats://b", func(c *config) { c.nats, c.rulesFile = "nats://a,nats://b", "r" }},
 	}

@@ -109,7 +109,8 @@ func newChecker(c config, set *rules.Set, url string, log *slog.Logger) (*check.
 	}
 	checker, err := check.New(check.Options{
 		Rules: set, Link: link, Epoch: epoch,
-		FlushEvery: c.flush, MaxLiveKeys: c.maxLiveKeys, MaxIdleKeys: idle,
+		FlushEvery: c.flush, MaxLiveKeys: c.maxLiveKeys, MaxIdleKeys: idle, ExpectCheckers: c.expectCheckers,
+		StaleAfter: c.staleAfter, ShareAfter: c.shareAfter, OutageAfter: c.outageAfter,
 	})
 	if err != nil {
 		conn.Close()
