@@ -60,3 +60,14 @@ func TestEverySetting(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderOutOfOrder: a later step cannot come before an earlier one.
+func TestLadderOutOfOrder(t *testing.T) {
+	for _, args := range [][]string{
+		{"--stale-after", "11"}, {"--share-after", "2"}, {"--share-after", "301"}, {"--outage-after", "9"},
+	} {
+		if _, _, err := readConfig(args, func(string) string { return "" }, io.Discard); err == nil {
+			t.Errorf("accepted: %v", args)
+		}
+	}
+}
