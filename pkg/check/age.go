@@ -79,7 +79,7 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 		c.allowance.Store(blocked)
 	}
 	if c.silent(fleet) >= ticks(firstLook) {
-		c.ahead = nil // it takes more memory than the cell; if the key comes again it gets another
+		c.setAhead(nil) // it takes more memory than the cell; if the key comes again it gets another
 	}
 	c.state |= ageing
 	b.ageing.known.push(aged{c, fleet + int64(laterLook)})

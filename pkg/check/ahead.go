@@ -60,14 +60,14 @@ func (c *cell) recent() (n int64) {
 // lookAhead returns the cell's forecast, if it has one or should have one now that there is room for so
 // many hits. The lock is held.
 func (c *cell) lookAhead(at, room int64) *ahead {
-	if c.ahead == nil && c.limiter.foresees() && c.unforeseen(room) <= 0 {
+	if c.ahead() == nil && c.limiter.foresees() && c.unforeseen(room) <= 0 {
 		k := c.limiter.checker
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endWait()
-		c.ahead = &ahead{Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1}
+		c.setAhead(&ahead{Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1})
 	}
-	return c.ahead
+	return c.ahead()
 }
 
 // window is how the cell's window stands by what is known. The lock is held, the cell settled and rotated.
@@ -80,8 +80,8 @@ func (c *cell) window(at int64) forecast.Window {
 	if totals := c.totals(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
 		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
 	}
-	if c.ahead != nil {
-		w.Unreported = float64(c.ahead.inFlight)
+	if c.ahead() != nil {
+		w.Unreported = float64(c.ahead().inFlight)
 	}
 	for _, n := range c.pending() {
 		w.Unreported += float64(n)
@@ -93,8 +93,8 @@ func (c *cell) window(at int64) forecast.Window {
 func (c *cell) look(at int64) (forecast.Outlook, forecast.Window) {
 	w := c.window(at)
 	k := c.limiter.checker
-	o := c.ahead.Look(at, w, k.rounds.fleet(k))
-	c.ahead.part = o.Part
+	o := c.ahead().Look(at, w, k.rounds.fleet(k))
+	c.ahead().part = o.Part
 	return o, w
 }
 
@@ -103,12 +103,12 @@ func (c *cell) look(at int64) (forecast.Outlook, forecast.Window) {
 func (c *cell) foresee(at, room, cost int64) (passes bool, left int64) {
 	o, w := c.look(at)
 	left = min(room, int64(max(math.Floor(o.Free), 0)))
-	if o.Part < 1 && !c.ahead.Pass(o.Part, cost) {
+	if o.Part < 1 && !c.ahead().Pass(o.Part, cost) {
 		return false, left
 	}
 	k := c.limiter.checker
 	f := k.rounds.fleet(k)
-	if c.ahead.Urgent(at, o, w, f, k.rounds.calm.Load()) {
+	if c.ahead().Urgent(at, o, w, f, k.rounds.calm.Load()) {
 		k.want(nextTick)
 	} else {
 		k.want(nextCalm)
@@ -135,17 +135,17 @@ func (a *ahead) note(now, admitted, denied int64) {
 // ease leaves an allowance for the next hits, as many as may pass without another look. The lock is held,
 // the cell settled and rotated.
 func (c *cell) ease(at, left int64) {
-	if c.ahead.part < 1 {
+	if c.ahead().part < 1 {
 		return
 	}
-	hits, span := c.ahead.Ease()
+	hits, span := c.ahead().Ease()
 	c.armUntil(min(left, hits), min(c.end(), at+span))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The
 // lock is held, the cell settled and rotated.
 func (c *cell) refuseMore(at int64) {
-	if n := c.ahead.Denials(c.ahead.part); n > 0 {
+	if n := c.ahead().Denials(c.ahead().part); n > 0 {
 		c.until.Store(min(c.end(), at+refusalTime))
 		c.allowance.Store(blocked | uint64(n))
 	}
@@ -159,7 +159,7 @@ const refusalTime = int64(4e6)
 // told takes in what a message says of a cell near its limit, by which others' hits were news. The lock is
 // held, the cell settled and rotated, and the message's totals merged.
 func (c *cell) told(b *behind, at int64, w word, news int64) {
-	a, shape := c.ahead, c.limiter.shape
+	a, shape := c.ahead(), c.limiter.shape
 	f := b.checker.rounds.fleet(b.checker)
 	told := forecast.Word{
 		Now: at, Made: w.made, Round: f.Tick, Bucket: c.newest, News: float64(news),

@@ -28,7 +28,7 @@ func newFleetOf(t testing.TB, checkers uint32, o Options, limit int64, length ti
 // ahead returns a live key's forecast, or nil.
 func (l *Limiter) ahead(key string) *ahead {
 	if c := l.holds([]byte(key)); c != nil {
-		return c.ahead
+		return c.ahead()
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	if !had || old == nil || l.holds([]byte("k")) != nil {
 		t.Fatalf("the key had a forecast: %v; remembered: %v", had, old != nil)
 	}
-	if old.ahead != nil {
+	if old.ahead() != nil {
 		t.Error("a key that has made room for others still has its forecast")
 	}
 }

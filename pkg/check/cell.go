@@ -39,9 +39,32 @@ type cell struct {
 	generation uint8         // which of the shard's generations the base is of
 	state      uint8         // see the state constants
 	stripe     uint8         // which dirty stack and counters it uses; never changes
-	ahead      *ahead        // nil unless the key is near its limit
-	wide       *[]int64      // totals, newest first, then pending, where inline is too short
+	more       *more         // nil for most
 	inline     [4]int64
+}
+
+// more is what few cells have.
+type more struct {
+	counts []int64 // totals, newest first, then pending, where inline is too short
+	ahead  *ahead  // of a key near its limit
+}
+
+// ahead returns the cell's forecast, nil if it has none. The lock is held.
+func (c *cell) ahead() *ahead {
+	if c.more == nil {
+		return nil
+	}
+	return c.more.ahead
+}
+
+// setAhead gives the cell a forecast, or takes it away. The lock is held.
+func (c *cell) setAhead(a *ahead) {
+	switch {
+	case c.more != nil:
+		c.more.ahead = a
+	case a != nil:
+		c.more = &more{ahead: a}
+	}
 }
 
 // A cell's states, a bit each.
@@ -74,8 +97,7 @@ func newCell(l *Limiter, key string, now int64) *cell {
 		c.long = unsafe.StringData(strings.Clone(key))
 	}
 	if n := 2 * l.live; n > len(c.inline) {
-		ring := make([]int64, n)
-		c.wide = &ring
+		c.more = &more{counts: make([]int64, n)}
 	}
 	return c
 }
@@ -92,15 +114,15 @@ func (c *cell) key() string {
 // totals returns the totals per bucket, newest first, and pending how much of each is pending. The
 // lock is held.
 func (c *cell) totals() []int64 {
-	if c.wide != nil {
-		return (*c.wide)[:c.limiter.live]
+	if c.more != nil && c.more.counts != nil {
+		return c.more.counts[:c.limiter.live]
 	}
 	return c.inline[:c.limiter.live]
 }
 
 func (c *cell) pending() []int64 {
-	if c.wide != nil {
-		return (*c.wide)[c.limiter.live:]
+	if c.more != nil && c.more.counts != nil {
+		return c.more.counts[c.limiter.live:]
 	}
 	return c.inline[c.limiter.live : 2*c.limiter.live]
 }
@@ -156,14 +178,14 @@ func (c *cell) settle(now int64) {
 	left, taken := int64(word&leftMask), int64(word&^blocked>>32)
 	if word&blocked != 0 { // only cells with a forecast turn hits away so
 		c.limiter.counters[c.stripe].denied.Add(taken)
-		c.ahead.Denied(c.ahead.part, taken)
-		c.ahead.note(now, 0, taken)
+		c.ahead().Denied(c.ahead().part, taken)
+		c.ahead().note(now, 0, taken)
 		return
 	}
 	c.add(-left)
 	c.limiter.counters[c.stripe].admit(taken, taken)
-	if c.ahead != nil {
-		c.ahead.note(now, taken, 0)
+	if c.ahead() != nil {
+		c.ahead().note(now, taken, 0)
 	}
 	if p := c.permits(); p != nil {
 		p.spend(c.newest, -left)

@@ -300,8 +300,8 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 			f.hits[rule].hits += n
 			l.owed.inFlight += n
 			pending[i] = 0
-			if c.ahead != nil {
-				c.ahead.inFlight += n
+			if c.ahead() != nil {
+				c.ahead().inFlight += n
 			}
 		}
 	}
@@ -312,7 +312,7 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 // freezeDenied moves the denied hits of a cell near its limit into the report, and asks for everybody's.
 // It returns whether there was anything to be told or asked.
 func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
-	a := c.ahead
+	a := c.ahead()
 	if a == nil {
 		return false
 	}
@@ -435,8 +435,8 @@ func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 // is held.
 func (b *behind) landed(c *cell, fleet int64) {
 	c.state &^= inFlight
-	if c.ahead != nil {
-		c.ahead.inFlight = 0
+	if c.ahead() != nil {
+		c.ahead().inFlight = 0
 	}
 	if !c.is(queued) {
 		b.addAgeing(c, fleet)

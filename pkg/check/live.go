@@ -66,7 +66,7 @@ func (c *cell) learn(old *cell) {
 // The cell's lock is held, and nothing of it is pending or in flight.
 func (l *Limiter) drop(c *cell) {
 	c.state |= dead
-	c.ahead = nil
+	c.setAhead(nil)
 	p := c.permits()
 	if p != nil { // before another cell can be made for the key
 		l.strict.leave(p)

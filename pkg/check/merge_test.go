@@ -125,7 +125,7 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 	if got := left(l, noon+51*ms, "k"); c.is(inFlight) || got != want {
 		t.Errorf("in flight: %v; %d left, want %d: denied hits take no room", c.is(inFlight), got, want)
 	}
-	if !c.ahead.anyDenied {
+	if !c.ahead().anyDenied {
 		t.Error("nobody has denied any")
 	}
 }

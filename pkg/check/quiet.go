@@ -26,7 +26,7 @@ func (l *Limiter) patience() int64 {
 func (b *behind) mayWait(c *cell, fleet int64) bool {
 	l := c.limiter
 	patience := l.patience()
-	if c.is(waited) || c.ahead != nil || patience < 0 || b.draining || b.crowded() || !l.foresees() || !c.hasPending() {
+	if c.is(waited) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees() || !c.hasPending() {
 		c.state &^= waited
 		return false
 	}

@@ -306,7 +306,7 @@ func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
 	c.endWait()
 	l.checker.behind.merge(c, w)
 	// A key that had a forecast before is reported in the rounds that it needs.
-	return c.hasPending() && (waits || c.ahead == nil)
+	return c.hasPending() && (waits || c.ahead() == nil)
 }
 
 // holds returns the live cell of a key, or nil.

@@ -212,8 +212,8 @@ func (q *question) conclude(agreed, waits bool, cost, now int64) {
 // admitted leaves the cell of a hit that was charged ready for the next check.
 func (q *question) admitted(cost int64) {
 	l, c := q.limiter, q.cell
-	if c.ahead != nil {
-		c.ahead.note(q.at, cost, 0)
+	if c.ahead() != nil {
+		c.ahead().note(q.at, cost, 0)
 		c.ease(q.at, q.left)
 		return
 	}
@@ -235,12 +235,12 @@ func (q *question) denied(waits bool, cost, now int64) {
 		c.touch(now)
 	}
 	switch {
-	case c.ahead != nil && q.passes: // by another rule
-		c.ahead.Return(c.ahead.part, cost)
+	case c.ahead() != nil && q.passes: // by another rule
+		c.ahead().Return(c.ahead().part, cost)
 		c.ease(q.at, q.left)
-	case c.ahead != nil:
+	case c.ahead() != nil:
 		if cost <= l.rule.Limit { // else it will never pass, whatever room there is
-			c.ahead.note(q.at, 0, cost)
+			c.ahead().note(q.at, 0, cost)
 		}
 		c.refuseMore(q.at)
 	case q.room > 0:
