@@ -26,10 +26,13 @@ const (
 	nearLimit = 0.25
 )
 
-// foresees says whether this limiter forecasts at all: a checker alone knows everything.
+// isShared says whether others decide for this limiter's keys too, by counts: a checker alone knows everything, and
+// permits are nobody else's.
+func (l *Limiter) isShared() bool { return l.strict == nil && l.checker.fleet.Load() > 1 }
+
+// foresees says whether this limiter forecasts at all.
 func (l *Limiter) foresees() bool {
-	k := l.checker
-	return l.strict == nil && k.fleet.Load() > 1 && l.rule.Limit >= fewestForForecast && !k.o.NoForecast
+	return l.isShared() && l.rule.Limit >= fewestForForecast && !l.checker.o.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast and without a look, when there is room for so many:
@@ -42,7 +45,7 @@ func (c *cell) unforeseen(room int64) int64 {
 	case l.foresees():
 		free := nearLimit*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
-	case l.strict == nil && checkers > 1 && room > limit/2:
+	case l.isShared() && room > limit/2:
 		return room - limit/2
 	}
 	return room

@@ -61,6 +61,7 @@ type question struct {
 	room, at int64 // hits that fit by what is known, and the time that this was read at
 	left     int64 // hits that may still pass
 	passes   bool
+	shared   bool // others decide for its keys too, by counts
 }
 
 // match fills in the limiters whose rules match, and their keys. It returns the limiter of a rule
@@ -170,9 +171,10 @@ func (q *question) decide(d *Decision, now, cost int64) {
 
 // consider finds out whether a hit may pass.
 func (q *question) consider(now, cost int64) bool {
-	c := q.cell
+	l, c := q.limiter, q.cell
 	q.room, q.at = c.room(now)
-	if l := q.limiter; l.strict == nil {
+	q.shared = l.isShared()
+	if l.strict == nil {
 		switch Freshness(l.checker.freshness.Load()) {
 		case LocalShare:
 			q.room = c.localRoom(q.at, q.room)
@@ -180,14 +182,13 @@ func (q *question) consider(now, cost int64) bool {
 			return q.inOutage(cost)
 		}
 	}
-	a := c.lookAhead(q.at, q.room)
-	switch {
-	case cost > q.room:
-		q.left = q.room
-	case a == nil:
-		q.passes, q.left = true, q.room-cost
-	default:
+	if q.shared && c.lookAhead(q.at, q.room) != nil && cost <= q.room {
 		q.passes, q.left = c.foresee(q.at, q.room, cost)
+		return q.passes
+	}
+	q.passes, q.left = cost <= q.room, q.room
+	if q.passes {
+		q.left -= cost
 	}
 	return q.passes
 }
@@ -212,18 +213,19 @@ func (q *question) conclude(agreed, waits bool, cost, now int64) {
 // admitted leaves the cell of a hit that was charged ready for the next check.
 func (q *question) admitted(cost int64) {
 	l, c := q.limiter, q.cell
-	if c.ahead() != nil {
-		c.ahead().note(q.at, cost, 0)
+	switch a := c.ahead(); {
+	case a != nil:
+		a.note(q.at, cost, 0)
 		c.ease(q.at, q.left)
-		return
+	case q.left > q.room: // let pass in an outage, although it is too much
+	case !q.shared:
+		c.arm(q.left)
+	default:
+		if q.left <= l.rule.Limit/2 { // others should hear of it soon
+			l.checker.want(nextTick)
+		}
+		c.arm(min(q.left, c.unforeseen(q.left)))
 	}
-	if q.left > q.room { // let pass in an outage, although it is too much
-		return
-	}
-	if l.strict == nil && q.left <= l.rule.Limit/2 && l.checker.fleet.Load() > 1 { // others should hear of it soon
-		l.checker.want(nextTick)
-	}
-	c.arm(min(q.left, c.unforeseen(q.left)))
 }
 
 // denied leaves the cell of a hit that was not charged ready for the next check. If its caller waits, it is not
@@ -234,17 +236,19 @@ func (q *question) denied(waits bool, cost, now int64) {
 		l.counters[c.stripe].denied.Add(1)
 		c.touch(now)
 	}
-	switch {
-	case c.ahead() != nil && q.passes: // by another rule
-		c.ahead().Return(c.ahead().part, cost)
+	switch a := c.ahead(); {
+	case a != nil && q.passes: // by another rule
+		a.Return(a.part, cost)
 		c.ease(q.at, q.left)
-	case c.ahead() != nil:
+	case a != nil:
 		if cost <= l.rule.Limit { // else it will never pass, whatever room there is
-			c.ahead().note(q.at, 0, cost)
+			a.note(q.at, 0, cost)
 		}
 		c.refuseMore(q.at)
-	case q.room > 0:
+	case q.room > 0 && q.shared:
 		c.arm(min(q.room, c.unforeseen(q.room)))
+	case q.room > 0:
+		c.arm(q.room)
 	default:
 		c.block(q.at)
 	}
