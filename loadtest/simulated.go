@@ -23,6 +23,7 @@ type network struct {
 	partitions   []sim.Partition
 	skew         time.Duration
 	noForecast   bool
+	quietFor     time.Duration
 }
 
 func (n *network) add(s *flags.Set) {
@@ -30,6 +31,7 @@ func (n *network) add(s *flags.Set) {
 	flags.Add(s, &n.repeat, "repeat", "SHARE", "the share of messages that arrive twice, 0 to 1", flags.Float(0, 1))
 	flags.Add(s, &n.skew, "skew", "DURATION", "how far each checker's clock is off at the most, either way", flags.Duration(0, 24*time.Hour))
 	flags.Add(s, &n.noForecast, "no-forecast", "", "let checkers decide by what they are told alone", flags.Bool)
+	flags.Add(s, &n.quietFor, "quiet-for", "DURATION", "how long hits of keys far below their limit wait at the most; 0 for the checkers' default", flags.Duration(0, time.Hour))
 	var text string
 	flags.Add(s, &text, "partition", "N@FROM+FOR", "cut the first N checkers off, such as 2@5s+3s, from 5 s after the warm-up for 3 s; several with commas",
 		func(text string) (string, error) {
@@ -81,7 +83,7 @@ func runSimulated(ctx context.Context, c call) error {
 func (n *network) run(o *settings) plan {
 	options := sim.Options{
 		Seed: o.seed, Delay: o.delay, Jitter: o.jitter, Loss: n.loss, Repeat: n.repeat,
-		Partitions: n.partitions, Skew: n.skew, NoForecast: n.noForecast, Acquire: o.acquire,
+		Partitions: n.partitions, Skew: n.skew, NoForecast: n.noForecast, QuietFor: n.quietFor, Acquire: o.acquire,
 	}
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		options := options

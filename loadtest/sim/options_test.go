@@ -153,8 +153,9 @@ func TestOptionsShow(t *testing.T) {
 	}{
 		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
 		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
-		// A lost report or answer is waited for in vain for 250 ms and more, and late hits come of that.
-		{"loss", Options{Loss: 0.15}, Options{Loss: 0.35}, map[string]func(result.Run) float64{"lag": lag, "over": over, "late": late}},
+		// A lost report or answer is waited for in vain, and longer each time; where several in a row are
+		// lost, late hits come of that.
+		{"loss", Options{Loss: 0.25}, Options{Loss: 0.45}, map[string]func(result.Run) float64{"lag": lag, "over": over, "late": late}},
 		// A report that comes twice is folded and answered twice, if counted once.
 		{"repeat", Options{Repeat: 0.1}, Options{Repeat: 0.4}, map[string]func(result.Run) float64{"heard": heard, "commands": commands}},
 	} {

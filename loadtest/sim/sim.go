@@ -36,6 +36,8 @@ type Options struct {
 	Partitions []Partition
 	// NoForecast lets checkers decide by what they are told alone.
 	NoForecast bool
+	// QuietFor is how long hits of quiet keys wait at the most; 0 for the checkers' own default.
+	QuietFor time.Duration
 	// Skew is by how much each checker's clock is off at the most, either way.
 	Skew time.Duration
 	// Acquire is how long a hit under strict enforcement waits for a permit; 0 for not at all.
@@ -150,6 +152,9 @@ func (o Options) faults() string {
 	if o.NoForecast {
 		add("forecast", "none")
 	}
+	if o.QuietFor > 0 {
+		add("quiet keys wait", o.QuietFor.String())
+	}
 	for _, p := range o.Partitions {
 		add("partition", p.String())
 	}
@@ -208,6 +213,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	c.Checker, err = check.New(check.Options{
 		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
 		FlushEvery: w.scenario.Flush, FlushFloor: floor, NoForecast: w.o.NoForecast,
+		QuietFor: w.o.QuietFor,
 	})
 	if err != nil {
 		return err
