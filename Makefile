@@ -17,6 +17,10 @@ COUNT ?= 1
 # The limit of one package's tests. The whole of `make test` should stay below 10 minutes on 2 cores.
 TESTTIME ?= 8m
 
+# Packages with tests that are too long, or too much a matter of speed, for the race detector and for company: -short leaves
+# those out.
+LONG := ./internal/endtoend ./loadtest/sim ./loadtest/fleet ./pkg/aggregate
+
 .PHONY: help
 help: ## List the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,8 +34,9 @@ build: ## Compile everything; the commands go to bin/
 test: ## Run all tests, with the race detector and real servers, and every benchmark once
 	scripts/need-redis.sh
 	scripts/need-chromium.sh
-	go test -race -shuffle=on -timeout $(TESTTIME) ./...
+	go test -race -short -shuffle=on -timeout $(TESTTIME) ./...
 	go test -run 'Alloc|Flood' ./pkg/... # the race detector allocates, and is slow
+	go test -p 1 -shuffle=on -timeout $(TESTTIME) $(LONG)
 	go test -run '^$$' -bench . -benchtime 1x -timeout $(TESTTIME) ./...
 	scripts/nested-modules.sh go test -race -shuffle=on -timeout $(TESTTIME) ./...
 	scripts/nested-modules.sh go test -run '^$$' -bench . -benchtime 1x -timeout $(TESTTIME) ./...

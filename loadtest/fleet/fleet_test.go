@@ -64,6 +64,9 @@ func complete(t testing.TB, r result.Run) {
 // decisions, and 40 % of the number of reports. The live fleet is a real one on a machine that does
 // other things too, so the median of three runs counts.
 func TestAgreesWithTheSimulation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("how exact a live fleet is depends on its speed; make test runs this by itself and without the race detector")
+	}
 	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(4 * time.Second)})
 	var alive, virtual []result.Run
 	for seed := range uint64(3) {

@@ -12,6 +12,9 @@ import (
 // second and a timer of 50 ms: how far the count goes beyond the limit in the worst window, and which share of
 // the decisions is wrong by more than 2 % of the limit, either way.
 func TestAccuracy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test runs it without the race detector, which finds nothing in a single goroutine")
+	}
 	for _, tt := range []struct {
 		scenario    string
 		load        float64
@@ -59,6 +62,9 @@ func TestAccuracy(t *testing.T) {
 // what can be asked for before everybody knows. That takes a tick, the way there and back, the 2 ms that
 // an aggregator gathers for, and the 4 ms between two alarms.
 func TestBound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test runs it without the race detector, which finds nothing in a single goroutine")
+	}
 	const gathers, alarms = 2 * time.Millisecond, 4 * time.Millisecond
 	for _, load := range []struct {
 		scenario string

@@ -179,6 +179,9 @@ func TestSilence(t *testing.T) {
 // TestLargeFleet: 1,000 checkers. How long a million hits take them is a figure in the documentation;
 // what a test can hold is that the figures are there and that nothing is lost.
 func TestLargeFleet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test runs it without the race detector, which finds nothing in a single goroutine")
+	}
 	sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1000), Limit: new(int64(10_000))}))
 	r := simulate(t, sc, Options{Seed: 1, Delay: 2 * time.Millisecond})
 	if r.Hits < 190_000 || r.OverWorstWindow < 0 || r.RefreshLagMS.Samples == 0 || r.RefreshBytes == 0 {
@@ -213,6 +216,9 @@ func TestQueue(t *testing.T) {
 // TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or a bad one, and on
 // a good one 95 % of what fits passes if hits wait.
 func TestStrictIsNeverOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test runs it without the race detector, which finds nothing in a single goroutine")
+	}
 	for _, name := range []string{"steady", "surge", "burst", "ramp", "hop", "skew", "mixed", "keywalk"} {
 		sc := scenarioOf(t, name, short(scenario.Settings{Enforcement: new(rules.Strict)}))
 		good, bad := Options{Seed: 1, Delay: 2 * time.Millisecond, Acquire: 20 * time.Millisecond}, badNetwork

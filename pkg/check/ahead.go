@@ -142,7 +142,7 @@ func (c *cell) ease(at, left int64) {
 		return
 	}
 	hits, span := c.ahead().Ease()
-	c.armUntil(min(left, hits), min(c.end(), at+span))
+	c.armUntil(min(left, hits), left, min(c.end(), at+span))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,9 +27,10 @@ type cell struct {
 	allowance atomic.Uint64 // see allowance
 	until     atomic.Int64  // when the allowance ends, or the block; fleet time
 	limiter   *Limiter
-	long      *byte // the key's text, if it is longer than short; never changes
-	short     [22]byte
-	length    uint16 // of the key's text
+	long      *byte         // the key's text, if it is longer than short; never changes
+	beyond    atomic.Uint32 // how many hits there was room for beyond the allowance
+	length    uint16        // of the key's text
+	short     [18]byte
 	mu        sync.Mutex
 
 	// The first cache line ends here: a check that passes without the lock reads nothing below.
@@ -158,7 +160,7 @@ func (c *cell) take(now int64) (v verdict, left, until int64) {
 			if word&blocked != 0 {
 				return refused, 0, until
 			}
-			return allowed, int64(word&leftMask) - 1, until
+			return allowed, int64(word&leftMask) - 1 + int64(c.beyond.Load()), until
 		}
 	}
 }
@@ -274,24 +276,27 @@ func (c *cell) queue() {
 	}
 }
 
-// arm leaves an allowance of room behind. Only a queued cell may have one: the flush that takes the
-// cell off its queue settles it, so no hit can be taken that no flush will see. The lock is held.
-func (c *cell) arm(room int64) {
+// arm leaves an allowance of hits behind, of the so many more that may pass. Only a queued cell may have one: the
+// flush that takes the cell off its queue settles it, so no hit can be taken that no flush will see. The lock is
+// held.
+func (c *cell) arm(hits, room int64) {
 	if p := c.permits(); p != nil {
-		c.armPermits(p, room)
+		c.armPermits(p, hits)
 		return
 	}
-	c.armUntil(room, c.end())
+	c.armUntil(hits, room, c.end())
 }
 
-func (c *cell) armUntil(room, until int64) {
-	if room <= 0 || !c.is(queued) {
+// armUntil is arm with an end of the allowance's own.
+func (c *cell) armUntil(hits, room, until int64) {
+	if hits <= 0 || !c.is(queued) {
 		return
 	}
-	room = min(room, mostLeft)
-	c.add(room)
+	hits = min(hits, mostLeft)
+	c.add(hits)
 	c.until.Store(until)
-	c.allowance.Store(uint64(room))
+	c.beyond.Store(uint32(min(room-hits, math.MaxUint32)))
+	c.allowance.Store(uint64(hits))
 }
 
 // end is when the newest bucket ends. The lock is held.

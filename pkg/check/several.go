@@ -219,12 +219,12 @@ func (q *question) admitted(cost int64) {
 		c.ease(q.at, q.left)
 	case q.left > q.room: // let pass in an outage, although it is too much
 	case !q.shared:
-		c.arm(q.left)
+		c.arm(q.left, q.left)
 	default:
 		if q.left <= l.rule.Limit/2 { // others should hear of it soon
 			l.checker.want(nextTick)
 		}
-		c.arm(min(q.left, c.unforeseen(q.left)))
+		c.arm(min(q.left, c.unforeseen(q.left)), q.left)
 	}
 }
 
@@ -246,9 +246,9 @@ func (q *question) denied(waits bool, cost, now int64) {
 		}
 		c.refuseMore(q.at)
 	case q.room > 0 && q.shared:
-		c.arm(min(q.room, c.unforeseen(q.room)))
+		c.arm(min(q.room, c.unforeseen(q.room)), q.room)
 	case q.room > 0:
-		c.arm(q.room)
+		c.arm(q.room, q.room)
 	default:
 		c.block(q.at)
 	}

@@ -62,10 +62,8 @@ func (c *cell) armPermits(p *permits, room int64) {
 		return
 	}
 	give = min(give, mostLeft)
-	c.add(give)
 	p.spend(c.newest, give)
-	c.until.Store(c.permitsEnd())
-	c.allowance.Store(uint64(give))
+	c.armUntil(give, room, c.permitsEnd())
 }
 
 // blockPermits lets further checks be denied without the lock, while asking for permits is in vain.
