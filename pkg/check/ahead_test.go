@@ -252,9 +252,9 @@ func TestPhasesSpread(t *testing.T) {
 // TestRemainingGoesDownByOne: whatever part of the room an allowance has, every decision tells all that is left. (Nearer the
 // limit there is a forecast, which reckons with others' hits too.)
 func TestRemainingGoesDownByOne(t *testing.T) {
-	for _, limit := range []int64{40, 1000} {
+	for _, limit := range []int64{40, 1000, 4000} {
 		_, l := newFleetOf(t, 8, Options{}, limit, time.Second)
-		for left := limit - 1; left >= limit-limit/20; left-- {
+		for left := limit - 1; left >= limit-limit/40; left-- {
 			if d := l.CheckAt(noon, "k", 1); d.Remaining != left {
 				t.Fatalf("limit %d: %+v, want %d to be left", limit, d, left)
 			}
