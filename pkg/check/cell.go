@@ -148,6 +148,7 @@ func (c *cell) take(now int64) (v verdict, left, until int64) {
 	if now >= until {
 		return unknown, 0, 0
 	}
+	beyond := int64(c.beyond.Load()) // before the swap, which waits for nothing then
 	for {
 		word := c.allowance.Load()
 		if word&leftMask == 0 {
@@ -160,7 +161,7 @@ func (c *cell) take(now int64) (v verdict, left, until int64) {
 			if word&blocked != 0 {
 				return refused, 0, until
 			}
-			return allowed, int64(word&leftMask) - 1 + int64(c.beyond.Load()), until
+			return allowed, int64(word&leftMask) - 1 + beyond, until
 		}
 	}
 }
