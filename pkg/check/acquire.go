@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -11,8 +12,8 @@ import (
 // Acquire is Check, but if nothing denies the hit except that there is no permit for it yet, of a rule
 // under strict enforcement, it waits for the store's answer, and then decides. While it is known that
 // there is no room, it denies at once. The error is ctx's if that ended first; the decision is a denial then.
-// Waiters of a key are served in the order in which they came. When Options.MaxWaiting callers wait, it
-// is Check.
+// Waiters of a key are served in the order in which they came. When Options.MaxWaiting callers wait, or
+// Run has ended, it is Check.
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision, error) {
 	if l.strict == nil {
 		return l.Check(key, cost), nil
@@ -67,6 +68,9 @@ func (l *leases) newWaiter(most int) *waiter {
 	return &waiter{ready: make(chan struct{}, 1)}
 }
 
+// errEnded ends a wait when Run has: nobody will bring permits.
+var errEnded = errors.New("check: Run has ended")
+
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *asking) acquire(ctx context.Context, k *Checker, cost int64) (d Decision, err error) {
 	if q := &a.asked[0]; len(a.asked) == 1 && cost == 1 {
@@ -85,9 +89,11 @@ func (a *asking) acquire(ctx context.Context, k *Checker, cost int64) (d Decisio
 		case <-w.ready:
 		case <-ctx.Done():
 			err = ctx.Err()
+		case <-k.ended:
+			err = errEnded
 		}
 	}
-	if d.Allowed {
+	if d.Allowed || err == errEnded {
 		err = nil
 	}
 	return d, err
@@ -183,11 +189,16 @@ func (w *waiter) wake(reserved bool) {
 	}
 }
 
-// endTurn notes that the decision has been made. The cells are locked.
+// endTurn notes that the decision has been made, and serves the next who wait with what it has left. The cells are
+// locked.
 func (a *asking) endTurn() {
 	for i := range a.asked {
 		if q := &a.asked[i]; q.cell != nil && q.limiter.strict != nil {
-			q.cell.permits().turn = false
+			p := q.cell.permits()
+			p.turn = false
+			if len(p.waiters) > 0 && q.cell.unspent(p, q.at) > 0 {
+				q.cell.serve(p, q.at)
+			}
 		}
 	}
 }

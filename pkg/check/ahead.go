@@ -20,7 +20,7 @@ type ahead struct {
 const (
 	// fewestForForecast is the smallest limit that is worth a forecast: below, each hit matters, and
 	// parts of hits mean nothing.
-	fewestForForecast = 50
+	fewestForForecast = 100
 	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes that if
 	// all checkers have seen as many hits.
 	nearLimit = 0.25
@@ -86,9 +86,7 @@ func (c *cell) window(at int64) forecast.Window {
 	if c.ahead() != nil {
 		w.Unreported = float64(c.ahead().inFlight)
 	}
-	for _, n := range c.pending() {
-		w.Unreported += float64(n)
-	}
+	w.Unreported += l.shape.Count(c.pending(), at)
 	return w
 }
 

@@ -206,7 +206,7 @@ func TestWindowOfACell(t *testing.T) {
 			t.Errorf("%s: %+v", what, w)
 		}
 	}
-	want("all pending; the 300 leave at 60 a second", noon+11*second, 1000-23-0.8*300, 60, 323)
+	want("all pending; the 300 leave at 60 a second", noon+11*second, 1000-23-0.8*300, 60, 23+0.8*300)
 	f.Step(noon + 11*second)
 	hit(noon+11*second, 4)
 	want("in flight, but for 4", noon+11*second, 1000-27-0.8*300, 60, 327)

@@ -193,6 +193,8 @@ type Checker struct {
 	rounds rounds
 	behind behind
 	wake   chan struct{} // an early flush is wanted
+	ended  chan struct{} // closed when Run has
+	end    sync.Once
 }
 
 // New returns a checker that decides at once. It starts nothing: until Run, hits stay pending and
@@ -202,7 +204,7 @@ func New(o Options) (*Checker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Checker{o: o, byName: make(map[string]*Limiter), wake: make(chan struct{}, 1)}
+	c := &Checker{o: o, byName: make(map[string]*Limiter), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.scratch.New = func() any { return new(asking) }
 	for _, r := range o.Rules.Rules() {
 		l := newLimiter(c, r)

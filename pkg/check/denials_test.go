@@ -45,10 +45,10 @@ func TestDenialsAreCounted(t *testing.T) {
 	check(20)
 	now += 2 * ms // it is over: the next hit looks again
 	check(3)
-	l.CheckAt(now, "k", 5) // costs count
+	l.CheckAt(now, "k", 5) // nobody lets that pass, so it tells nothing of the demand
 	denied++
 	now = noon + 100*ms
-	report(29)
+	report(24)
 	now = noon + 150*ms
 	before := len(f.tape.reports)
 	f.Step(now)

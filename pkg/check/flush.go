@@ -237,9 +237,9 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	f.after = s.taken
 	for cells := 0; s.queue.len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
 		len(table.KeyText) < reportText && cells < reportCells; s.taken++ {
-		c := s.queue.pop()
-		cells += c.limiter.live
+		c, before := s.queue.pop(), len(f.rows)
 		b.freeze(f, c, fleet)
+		cells += c.limiter.live * (len(f.rows) - before) // none if it may wait
 	}
 	b.freezeLate(f, s, fleet)
 	if len(f.hits) == 0 {

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"math"
+
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -38,19 +40,20 @@ func (b *behind) judgeFreshness(now int64) {
 // there is otherwise room for so many. The lock is held, the cell settled and rotated.
 func (c *cell) localRoom(at, room int64) int64 {
 	l := c.limiter
-	return min(room, l.shape.Remaining(c.pending(), l.localShare(c.key()), at))
+	own := int64(math.Ceil(l.shape.Count(c.pending(), at)))
+	return min(room, max(l.localShare(c.key(), room+own)-own, 0))
 }
 
-// localShare is this checker's share of the limit for a key. What cannot be divided evenly is spread by a hash, so that
-// a limit of 3 is 3 in a fleet of 8, and neither 0 nor 8.
-func (l *Limiter) localShare(key string) int64 {
+// localShare is this checker's share of the room that a key had when nothing was pending. What cannot be divided
+// evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass on average, and neither 0 nor 8.
+func (l *Limiter) localShare(key string, room int64) int64 {
 	k := l.checker
 	n := k.fleet.Load()
 	if n == 0 {
 		n = int64(k.o.ExpectCheckers)
 	}
 	n = max(n, 1)
-	share, rest := l.rule.Limit/n, l.rule.Limit%n
+	share, rest := room/n, room%n
 	hash := (events.KeyHash(l.rule.Name, key) ^ k.o.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	if int64(hash>>32)*n>>32 < rest {
 		share++

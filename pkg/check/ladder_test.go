@@ -65,8 +65,7 @@ func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshn
 	return passed
 }
 
-// TestLocalShareCountsOwnHitsOnly: what others had before the silence leaves its place to nobody, but this checker's own
-// hits since are what its share is of; and they leave the window.
+// TestLocalShareOfAWindow: the share is of what was left when the silence began, and own hits leave the window.
 func TestLocalShareOfAWindow(t *testing.T) {
 	f := newFleet(t, Options{HelloEvery: time.Second, ShareAfter: 5, NoForecast: true}, rule("r", 100, 10*time.Second, 1))
 	f.welcomeOf(noon, 4)
@@ -74,8 +73,8 @@ func TestLocalShareOfAWindow(t *testing.T) {
 	f.alarm(noon, 1, l, "busy", 90)
 	now := noon + 6*second
 	f.Step(now)
-	if got := letPass(t, l, now, "busy", 50, LocalShare); got != 10 {
-		t.Errorf("%d passed where others had left room for 10", got)
+	if got := letPass(t, l, now, "busy", 50, LocalShare); got != 2 && got != 3 {
+		t.Errorf("%d passed of a quarter of the 10 that others had left", got)
 	}
 	if got := letPass(t, l, now, "idle", 50, LocalShare); got != 25 {
 		t.Errorf("%d passed of a share of 25", got)

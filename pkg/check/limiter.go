@@ -59,10 +59,16 @@ func (l *Limiter) checkAt(d *Decision, now int64, key string, cost int64) {
 		key = identity.Bound(key)
 	}
 	c := l.checker.cells.load(l, key)
-	if c != nil && cost <= 1 && c.checkUnlocked(d, now) {
+	if c != nil && cost <= 1 && l.inTouch() && c.checkUnlocked(d, now) {
 		return
 	}
 	l.checkLocked(d, c, now, key, max(cost, 1))
+}
+
+// inTouch says whether allowances and blocks hold: not on the ladder's lower steps, where something else decides than
+// what they were reckoned from. Permits hold on all of them.
+func (l *Limiter) inTouch() bool {
+	return Freshness(l.checker.freshness.Load()) < LocalShare || l.strict != nil
 }
 
 // checkUnlocked decides for a hit of cost 1 by the cell's allowance or block; false if it cannot.

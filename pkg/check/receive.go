@@ -80,7 +80,9 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	if len(m.KeyCells) != len(f.rows) {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
 	}
-	if !f.repeated { // or else it is not known which sending this is the answer to
+	if f.repeated {
+		b.checker.rounds.backOff = f.wait
+	} else {
 		b.checker.rounds.answered(now - f.born)
 	}
 	b.mergeRefresh(s, f, m, b.checker.clock.fleet(now))

@@ -18,7 +18,8 @@ type rounds struct {
 	calm   atomic.Int64
 
 	// Kept under behind's lock.
-	trip int64 // how long an answer takes, lately
+	trip    int64         // how long an answer takes, lately
+	backOff time.Duration // of the last report, if it was repeated; it is not known which sending was answered then
 }
 
 const (
@@ -109,16 +110,20 @@ func (b *behind) calm() int64 {
 func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
 
 // patience is how long a report waits for its answer before it is sent again for the first time: as long as several
-// answers take, so that others do not miss a lost report's hits for longer than they must.
+// answers take, so that others do not miss a lost report's hits for longer than they must. After one that was repeated
+// it waits as long as that did in the end, until an answer's time can be told (Karn's algorithm): else answers that
+// have become slower would never be waited for.
 func (r *rounds) patience(timeout time.Duration) time.Duration {
 	if r.trip == 0 {
 		return timeout
 	}
-	return min(timeout, max(manyTrips*time.Duration(r.trip), leastPatience))
+	trip := time.Duration(r.trip)
+	return max(r.backOff, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
-// answered notes how long an answer took.
+// answered notes how long the answer to a report that was sent once took.
 func (r *rounds) answered(trip int64) {
+	r.backOff = 0
 	if r.trip == 0 {
 		r.trip = trip
 	}

@@ -18,7 +18,7 @@ const drainEvery = 5 * time.Millisecond
 
 // Run keeps the clock, flushes, listens and lets idle keys go, until ctx is done; then it delivers
 // what is pending, within Options.DrainTimeout, and returns. Checks work before, during and after.
-// It must not run twice at a time. The error wraps ErrUnreported if hits had to be left, or is the
+// It must not run twice. The error wraps ErrUnreported if hits had to be left, or is the
 // Link's if that could not listen.
 func (c *Checker) Run(ctx context.Context) error {
 	if c.o.Link != nil && c.o.MaxIdleKeys > 0 {
@@ -27,6 +27,7 @@ func (c *Checker) Run(ctx context.Context) error {
 		}
 		defer c.idle.close()
 	}
+	defer c.end.Do(func() { close(c.ended) })
 	// What runs behind ends after the drain, not when ctx does.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup

@@ -241,7 +241,8 @@ func (q *question) denied(waits bool, cost, now int64) {
 		a.Return(a.part, cost)
 		c.ease(q.at, q.left)
 	case a != nil:
-		if cost <= l.rule.Limit { // else it will never pass, whatever room there is
+		// Nobody lets pass what does not fit by what is known; it would look as if there were others' hits to expect.
+		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
 		}
 		c.refuseMore(q.at)
