@@ -282,3 +282,28 @@ func TestAcquireBySeveralRules(t *testing.T) {
 		}
 	})
 }
+
+// TestNobodyWaitsAfterRun: a waiter without a deadline is told when Run ends, and later ones do not wait.
+func TestNobodyWaitsAfterRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{t: t, tape: new(tape)}
+		f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1, DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		synctest.Wait()
+		f.welcome(ownTime(), 1)
+		for range 2 {
+			w := acquire(context.Background(), limiter(t, f.Checker, "r"), 1)
+			time.Sleep(time.Millisecond)
+			if ctx.Err() == nil {
+				stop()
+				<-done
+			}
+			synctest.Wait()
+			if o := ended(w); o == nil || o.d.Allowed || o.err != nil {
+				t.Fatalf("%+v, want a denial", o)
+			}
+		}
+	})
+}

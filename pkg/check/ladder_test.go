@@ -154,3 +154,59 @@ func (f *fleet) welcomeOf(now int64, checkers uint32) {
 	sent := f.tape.hellos[len(f.tape.hellos)-1].Sent
 	f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Sent: sent, Shards: 1, Time: now, Checkers: checkers})
 }
+
+// TestLadderEndsAllowances: what a check left behind before the silence does not hold on the lower steps, where
+// something else decides. A report without an answer keeps the flush from withdrawing it.
+func TestLadderEndsAllowances(t *testing.T) {
+	for _, o := range []Options{{}, {NoForecast: true}} {
+		for _, limit := range []int64{40, 1000} {
+			o.HelloEvery = time.Second
+			r := rule("r", limit, time.Hour, 1)
+			r.OnOutage = rules.Closed
+			f := newFleet(t, o, r)
+			f.welcomeOf(noon, 8)
+			l := limiter(t, f.Checker, "r")
+			l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
+			f.Step(noon + 100*ms)
+			l.CheckAt(noon+200*ms, "k", 1)
+			for now := noon + 200*ms; now < noon+15*second; now += 100 * ms {
+				f.Step(now)
+			}
+			if n := letPass(t, l, noon+15*second, "k", int(limit), LocalShare); int64(n) > limit/8 {
+				t.Errorf("%+v: %d passed of a share of %d", o, n, limit/8)
+			}
+			f.Step(noon + 302*second)
+			if n := letPass(t, l, noon+302*second, "k", int(limit), Outage); n > 0 {
+				t.Errorf("%+v: %d of %d passed in an outage that closes", o, n, limit)
+			}
+		}
+	}
+}
+
+// TestOutageEndsBlocks: a key that was used up is decided by OnOutage too.
+func TestOutageEndsBlocks(t *testing.T) {
+	f := newFleet(t, Options{HelloEvery: time.Second}, rule("r", 40, time.Hour, 1))
+	f.welcomeOf(noon, 8)
+	l := limiter(t, f.Checker, "r")
+	letPass(t, l, noon, "k", 50, Fresh)
+	f.Step(noon + 302*second)
+	if n := letPass(t, l, noon+302*second, "k", 50, Outage); n != 50 {
+		t.Errorf("%d of 50 passed in an outage that opens", n)
+	}
+}
+
+// TestLocalSharesAddUp: all checkers together let no more pass than there was room for.
+func TestLocalSharesAddUp(t *testing.T) {
+	sum := 0
+	for i := range uint64(8) {
+		f := newFleet(t, Options{HelloEvery: time.Second, Epoch: i + 1}, rule("r", 1000, time.Hour, 1))
+		f.welcomeOf(noon, 8)
+		l := limiter(t, f.Checker, "r")
+		f.alarm(noon, 1, l, "k", 880)
+		f.Step(noon + 15*second)
+		sum += letPass(t, l, noon+15*second, "k", 200, LocalShare)
+	}
+	if sum != 120 {
+		t.Errorf("%d passed of 120", sum)
+	}
+}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -115,5 +116,21 @@ func TestQuietHitsAreReportedOnce(t *testing.T) {
 	}
 	if s := f.Stats().Rules[0]; s.Pending != 0 || s.InFlight != 0 {
 		t.Errorf("left: %+v", s)
+	}
+}
+
+// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next tick.
+func TestQuietKeysHoldUpNobody(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 1000, time.Hour, 60))
+	f.welcomeOf(noon, 8)
+	l := limiter(t, f.Checker, "r")
+	for i := range 20_000 {
+		l.CheckAt(noon, fmt.Sprint(i), 1)
+	}
+	for range 600 {
+		l.CheckAt(noon, "hot", 1)
+	}
+	if at := f.reportOf("hot", noon+ms, noon+second); at > 50*ms {
+		t.Errorf("reported after %v", time.Duration(at))
 	}
 }

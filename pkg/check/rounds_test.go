@@ -258,3 +258,39 @@ func TestTripOfARepeatedReport(t *testing.T) {
 		t.Errorf("ticks are %v apart when an answer takes 7 ms", time.Duration(got))
 	}
 }
+
+// TestSlowerAnswersAreLearnt: when answers take many times as long as they did, reports are soon not repeated any more.
+func TestSlowerAnswersAreLearnt(t *testing.T) {
+	for _, later := range []int64{30, 60, 300} {
+		f := newFleet(t, Options{NoForecast: true}, rule("r", 1e6, time.Second, 1))
+		f.welcomeOf(noon, 8)
+		l := limiter(t, f.Checker, "r")
+		trip, seen, due, repeats := 5*ms, 0, int64(0), int64(0)
+		for now := noon; now < noon+40*second; now += ms {
+			switch now {
+			case noon + 5*second:
+				trip = later * ms
+			case noon + 20*second:
+				repeats = f.Stats().ReportsRepeated
+			}
+			l.CheckAt(now, "k", 1)
+			f.Step(now)
+			if len(f.tape.reports) > seen {
+				if due == 0 {
+					due = now + trip
+				}
+				seen = len(f.tape.reports)
+			}
+			if due != 0 && now >= due {
+				f.answer(now, 1)
+				due = 0
+			}
+			if now%second == 0 {
+				f.welcomeOf(now, 8)
+			}
+		}
+		if n := f.Stats().ReportsRepeated - repeats; n > 0 {
+			t.Errorf("answers take %d ms: %d reports repeated", later, n)
+		}
+	}
+}
