@@ -289,20 +289,23 @@ func TestNobodyWaitsAfterRun(t *testing.T) {
 		f := &fleet{t: t, tape: new(tape)}
 		f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1, DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))
 		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
 		done := make(chan error, 1)
 		go func() { done <- f.Run(ctx) }()
 		synctest.Wait()
 		f.welcome(ownTime(), 1)
-		for range 2 {
-			w := acquire(context.Background(), limiter(t, f.Checker, "r"), 1)
-			time.Sleep(time.Millisecond)
-			if ctx.Err() == nil {
-				stop()
-				<-done
-			}
-			synctest.Wait()
+		before := acquire(context.Background(), limiter(t, f.Checker, "r"), 1)
+		time.Sleep(time.Millisecond)
+		if o := ended(before); o != nil {
+			t.Fatalf("%+v, want a waiter: nobody grants anything", o)
+		}
+		stop()
+		<-done
+		after := acquire(context.Background(), limiter(t, f.Checker, "r"), 1)
+		synctest.Wait()
+		for name, w := range map[string]<-chan outcome{"waiting as Run ended": before, "after Run": after} {
 			if o := ended(w); o == nil || o.d.Allowed || o.err != nil {
-				t.Fatalf("%+v, want a denial", o)
+				t.Errorf("%s: %+v, want a denial", name, o)
 			}
 		}
 	})
