@@ -81,6 +81,9 @@ func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
 		p.take(l, g, fleet)
 	}
 	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	if b.draining {
+		p.end()
+	}
 	p.forget(l.shape, fleet)
 	c.serve(p, fleet)
 	if c.wishes(p, fleet) {
@@ -145,12 +148,20 @@ func (b *behind) giveBackAll() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.settle(0)
-		for i := range p.lots {
-			p.lots[i].closed = true
-			p.lots[i].giveBack()
-		}
+		p.end()
 		if p.owes() {
 			c.ask(p)
 		}
 	})
+}
+
+// holdsPermits says whether there are, or may be, permits that the store has not got back. The cell's lock is not held.
+func (c *cell) holdsPermits() bool {
+	p := c.permits()
+	if p == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.asking || p.unsettled || p.owes()
 }

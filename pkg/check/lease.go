@@ -187,6 +187,9 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	p.forget(l.shape, fleet)
 	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape), b.share(l))
 	a := c.wish(p, fleet)
+	if b.draining { // what was granted now would have to go back
+		a.want, a.inquires = 0, false
+	}
 	if a.isEmpty() {
 		p.asking = false
 		b.watch(c, p, fleet)

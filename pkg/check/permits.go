@@ -177,6 +177,14 @@ func (p *permits) close(s window.Shape, now, err int64) {
 	}
 }
 
+// end ends all lots, and gives back what is left of them. The cell is settled.
+func (p *permits) end() {
+	for i := range p.lots {
+		p.lots[i].closed = true
+		p.lots[i].giveBack()
+	}
+}
+
 // forget drops the lots of ended buckets of which nothing has to be said any more.
 func (p *permits) forget(s window.Shape, now int64) {
 	if p.unsettled && s.Gone(p.spoken, now) {

@@ -18,7 +18,8 @@ const drainEvery = 5 * time.Millisecond
 
 // Run keeps the clock, flushes, listens and lets idle keys go, until ctx is done; then it delivers
 // what is pending, within Options.DrainTimeout, and returns. Checks work before, during and after.
-// It must not run twice. The error wraps ErrUnreported if hits had to be left, or is the
+// It must not run twice. Under strict enforcement no hit passes once ctx is done: what permits are left
+// are given back. The error wraps ErrUnreported if hits had to be left, or is the
 // Link's if that could not listen.
 func (c *Checker) Run(ctx context.Context) error {
 	if c.o.Link != nil && c.o.MaxIdleKeys > 0 {
@@ -104,9 +105,10 @@ func (c *Checker) drain() error {
 	if c.o.Link == nil {
 		return nil
 	}
-	c.behind.giveBackAll()
+	c.end.Do(func() { close(c.ended) })
 	d := drain{behind: &c.behind}
 	defer d.goodbye()
+	d.begin()
 	c.cells.each(func(x *cell) { // so that all hits until now are counted as charged
 		x.mu.Lock()
 		x.settle(c.clock.fleet(ownTime()))
@@ -131,15 +133,32 @@ func (c *Checker) drain() error {
 
 // drain is the last flush. Its goal is, per shard, how many cells will have been taken off the queue
 // when all that was pending in the beginning is in a report: traffic that goes on does not delay it.
+// Permits are all back when every cell that had some, or was about to get some, has been answered.
 type drain struct {
 	*behind
-	goal []uint64
+	goal    []uint64
+	lenders []*cell // whose permits may not all be back
+}
+
+// begin ends all permits.
+func (d *drain) begin() {
+	d.mu.Lock()
+	d.draining = true
+	d.mu.Unlock()
+	d.giveBackAll()
+	if !d.checker.strict {
+		return
+	}
+	d.checker.cells.each(func(c *cell) {
+		if c.holdsPermits() {
+			d.lenders = append(d.lenders, c)
+		}
+	})
 }
 
 // done flushes, and returns whether the goal has been reached.
 func (d *drain) done(now int64) bool {
 	d.mu.Lock()
-	d.draining = true
 	d.endWaits(d.checker.clock.fleet(now))
 	d.collect()
 	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
@@ -150,6 +169,12 @@ func (d *drain) done(now int64) bool {
 	}
 	d.mu.Unlock()
 	d.step(now, true)
+	for last := len(d.lenders) - 1; last >= 0; last-- {
+		if d.lenders[last].holdsPermits() {
+			return false
+		}
+		d.lenders = d.lenders[:last]
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.homeless) > 0 || d.anyLate.Load() {
