@@ -150,9 +150,20 @@ func (c *cell) refuseMore(at int64) {
 		c.until.Store(min(c.end(), at+refusalTime))
 		c.allowance.Store(blocked | uint64(n))
 	}
-	c.queue()
-	c.limiter.checker.want(nextCensus)
+	if l := c.limiter; at/forecast.Census%l.censuses == l.censuses-1 {
+		c.queue()
+		l.checker.want(nextCensus)
+	}
 }
+
+// censuses is out of how many censuses a key's denied hits need only one, if no report of admitted ones takes them
+// along: a slow window leaves time to learn who asks for what, and else the keys of those who go on after a denial
+// would cost the most, although little depends on them.
+func censuses(length time.Duration) int64 {
+	return min(max(int64(length)/forecast.Census/censusPart, 1), mostCensuses)
+}
+
+const censusPart, mostCensuses = 8, 64
 
 // refusalTime is how long hits are turned away without a look, at the most: the room may grow meanwhile.
 const refusalTime = int64(4e6)

@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/forecast"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
 // TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report is made, each
 // once, in Stats and in the report.
 func TestDenialsAreCounted(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
+	f, l := newFleetOf(t, 2, Options{}, 100, time.Second)
 	f.alarm(noon, 1, l, "k", 100)
 	now, denied := noon+ms, 0
 	check := func(n int) {
@@ -54,6 +55,31 @@ func TestDenialsAreCounted(t *testing.T) {
 	f.Step(now)
 	if len(f.tape.reports) != before {
 		t.Error("reported, though nothing had come")
+	}
+}
+
+// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that one they do.
+func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
+	for _, test := range []struct {
+		window    time.Duration
+		most, few int // censuses that are asked for, of 200
+	}{{time.Second, 200, 200}, {10 * time.Second, 23, 22}, {time.Hour, 4, 3}} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, test.window)
+		asked := 0
+		for i := range int64(200) {
+			now := noon + i*forecast.Census
+			f.alarm(now, 1, l, "k", 1000)
+			f.rounds.wanted.Store(0)
+			for range 10 {
+				l.CheckAt(now, "k", 1)
+			}
+			if f.rounds.wanted.Load()&nextCensus != 0 {
+				asked++
+			}
+		}
+		if asked > test.most || asked < test.few {
+			t.Errorf("window %v: %d of 200 censuses are asked for, want %d to %d", test.window, asked, test.few, test.most)
+		}
 	}
 }
 

@@ -12,13 +12,14 @@ import (
 
 // Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire never block.
 type Limiter struct {
-	checker *Checker
-	rule    *rules.Rule
-	shape   window.Shape
-	live    int           // buckets that a window can touch
-	after   time.Duration // how long after its end a bucket still counts
-	salt    uint64        // sets this limiter's keys apart in the map of cells
-	strict  *strict       // nil unless it spends only permits
+	checker  *Checker
+	rule     *rules.Rule
+	shape    window.Shape
+	live     int           // buckets that a window can touch
+	after    time.Duration // how long after its end a bucket still counts
+	salt     uint64        // sets this limiter's keys apart in the map of cells
+	strict   *strict       // nil unless it spends only permits
+	censuses int64         // see there
 
 	counters [stripes]counters
 	overflow atomic.Int64 // hits admitted without a cell
@@ -32,7 +33,7 @@ func newLimiter(c *Checker, r *rules.Rule) *Limiter {
 	return &Limiter{
 		checker: c, rule: r, shape: r.Window, live: live, salt: rand.Uint64(),
 		after:  time.Duration(live-1) * r.Window.BucketSize(),
-		strict: newStrict(r, c.o.Link),
+		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
 	}
 }
 
