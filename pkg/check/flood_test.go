@@ -205,32 +205,40 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 	}
 }
 
-// TestMemoryPerKey measures what a live key takes beside its text.
+// TestMemoryPerKey measures what a live key takes beside its text, far from its limit and near it.
 func TestMemoryPerKey(t *testing.T) {
-	keys := 500_000
-	if raceDetector {
-		keys = 50_000
-	}
-	for _, length := range []int{11, 40} {
+	for _, test := range []struct {
+		length int
+		hits   int64 // of 100
+		most   int
+	}{{11, 1, 200}, {40, 1, 200}, {11, 60, 1000}} {
+		keys := 300_000
+		if raceDetector {
+			keys = 50_000
+		}
 		text := make([]string, keys)
 		for i := range text {
-			text[i] = fmt.Sprintf("%0*d", length, i)
+			text[i] = fmt.Sprintf("%0*d", test.length, i)
 		}
-		c := newChecker(t, Options{MaxLiveKeys: keys}, rule("r", 10, time.Hour, 1))
+		f, l := newFleetOf(t, 2, Options{MaxLiveKeys: keys}, 100, time.Hour)
 		before := heap()
 		for _, key := range text {
-			limiter(t, c, "r").CheckAt(noon, key, 1)
+			l.CheckAt(noon, key, test.hits-test.hits/2)
+			if test.hits > 1 {
+				l.CheckAt(noon, key, test.hits/2)
+			}
 		}
 		got := (heap() - before) / keys
-		if c.Stats().LiveKeys != keys {
+		if f.Stats().LiveKeys != keys {
 			t.Fatal("not all keys are live")
 		}
-		beside := got - length
-		t.Logf("a live key of %d bytes takes %d bytes, %d beside its text", length, got, beside)
-		if beside > 200 {
-			t.Errorf("a live key of %d bytes takes %d bytes beside its text, want at most 200", length, beside)
+		beside := got - test.length
+		t.Logf("a live key of %d bytes with %d hits of 100: %d bytes, %d beside its text", test.length, test.hits, got, beside)
+		if beside > test.most {
+			t.Errorf("a live key of %d bytes with %d hits of 100 takes %d bytes beside its text, want at most %d",
+				test.length, test.hits, beside, test.most)
 		}
-		runtime.KeepAlive(c)
+		runtime.KeepAlive(f)
 		runtime.KeepAlive(text)
 	}
 }

@@ -68,5 +68,5 @@ func Example() {
 	// 80 ms: free as far as is known 200, probably 199
 	// 82 ms: free as far as is known 190, probably 179
 	// 84 ms: free as far as is known 160, probably 159
-	// a part of 0.51: false true false true false true false true
+	// a part of 0.49: false false true false true false true false
 }

@@ -87,7 +87,7 @@ const (
 	band = 0.015
 	// aim and mostAim say by how much the count is kept below the limit, so that what chance adds seldom
 	// goes beyond: what rounding at each checker comes to, times aim, and at most that part of the limit.
-	aim, mostAim = 2, 0.004
+	aim, mostAim = 2.5, 0.004
 	// trust is the weight of an expectation, in hits, against what this checker sees.
 	trust = 3
 )
