@@ -176,8 +176,8 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 			t.Errorf("%d still wait, %d denied; want none, and 1", s.Waiting, s.Rules[0].Denied)
 		}
 		p := f.cells.load(l, "k").permits()
-		if len(p.waiters) != 0 || p.reserved != 0 {
-			t.Errorf("%d places are left behind, %d permits kept", len(p.waiters), p.reserved)
+		if len(p.waiters) != 0 || p.waiting != 0 || p.reserved != 0 {
+			t.Errorf("%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
 		}
 		f.grants(ownTime(), 0, 2, 2, 0) // later
 		if d := l.Check("k", 2); !d.Allowed {
