@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -175,8 +176,8 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 			t.Errorf("%d still wait, %d denied; want none, and 1", s.Waiting, s.Rules[0].Denied)
 		}
 		p := f.cells.load(l, "k").permits()
-		if len(p.waiters) != 0 || p.reserved != 0 {
-			t.Errorf("%d places are left behind, %d permits kept", len(p.waiters), p.reserved)
+		if len(p.waiters) != 0 || p.waiting != 0 || p.reserved != 0 {
+			t.Errorf("%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
 		}
 		f.grants(ownTime(), 0, 2, 2, 0) // later
 		if d := l.Check("k", 2); !d.Allowed {
@@ -281,6 +282,67 @@ func TestAcquireBySeveralRules(t *testing.T) {
 			c.mu.Unlock()
 		}
 	})
+}
+
+// grantsBy answers the last request: so many more permits by one rule, and none by the others.
+func (f *fleet) grantsBy(rule string, more uint64, wait time.Duration) {
+	f.t.Helper()
+	m, _ := f.asked()
+	a := grantOf(m, 0)
+	g := a.message.(*events.Grant)
+	for i, known := range m.Known {
+		if m.Keys.Rules[m.Keys.KeyRule[i]].Name == rule {
+			known, g.WaitMs[i] = known+more, uint64(wait.Milliseconds())
+		}
+		g.Granted[i], g.Spoken[i] = known, known
+	}
+	f.receive(ownTime(), a.kind, g)
+}
+
+// TestAcquireHandsItsTurnOn: permits that are kept for a waiter who does not take them, because another rule refuses or
+// its context ends, go to those behind it, without another grant.
+func TestAcquireHandsItsTurnOn(t *testing.T) {
+	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	other := strictRule("other", 10, time.Minute, 1)
+	other.Key = []string{"ip"}
+	for name, end := range map[string]func(f *fleet, cancel func()){
+		"its context ends":       func(_ *fleet, cancel func()) { cancel() },
+		"the other rule refuses": func(f *fleet, _ func()) { f.grantsBy("other", 0, 30*time.Second) },
+	} {
+		run := func(t *testing.T, f *fleet) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			one := make(chan outcome, 1)
+			go func() {
+				d, err := f.Acquire(ctx, attrs, 2)
+				one <- outcome{d, err}
+			}()
+			f.settled()
+			f.grantsBy("r", 2, 0)
+			f.settled() // asks by the other rule alone
+			behind, stop := context.WithCancel(context.Background())
+			l := limiter(t, f.Checker, "r")
+			two, three, four := acquire(behind, l, 1), acquire(behind, l, 2), acquire(behind, l, 1)
+			if n := f.Stats().Waiting; n != 4 {
+				t.Errorf("%d wait, want 4", n)
+			}
+			end(f, cancel)
+			if o := ended(one); o == nil || o.d.Allowed {
+				t.Errorf("the first: %+v, want a denial", o)
+			}
+			if o := ended(two); o == nil || !o.d.Allowed {
+				t.Errorf("the second: %+v, want one of the two permits that are left", o)
+			}
+			if d := l.Check("k", 1); d.Allowed || len(three)+len(four) > 0 {
+				t.Errorf("somebody overtakes the third, who needs two: %+v", d)
+			}
+			stop()
+			synctest.Wait()
+		}
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Options{}, []rules.Rule{strictRule("r", 10, time.Minute, 1), other}, run)
+		})
+	}
 }
 
 // TestNobodyWaitsAfterRun: a waiter without a deadline is told when Run ends, and later ones do not wait.

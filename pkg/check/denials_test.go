@@ -253,3 +253,25 @@ func TestDeniedWithoutACell(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestDearHitsAreNoDemand: hits that cost more than there is room for take none of it from cheap ones that fit.
+func TestDearHitsAreNoDemand(t *testing.T) {
+	for _, tt := range []struct {
+		checkers     uint32
+		known, cheap int64 // hits known of 1000, and those that come
+	}{{2, 600, 380}, {2, 950, 20}, {8, 600, 380}, {8, 950, 20}, {100, 900, 60}} {
+		f, l := newFleetOf(t, tt.checkers, Options{}, 1000, time.Minute)
+		f.alarmMade(noon, noon, l, "k", tt.known)
+		for i := range tt.cheap {
+			at := noon + i*ms
+			for range 10 {
+				if d := l.CheckAt(at, "k", 1001-tt.known); d.Allowed {
+					t.Fatalf("%+v: a dear hit passes: %+v", tt, d)
+				}
+			}
+			if d := l.CheckAt(at, "k", 1); !d.Allowed {
+				t.Fatalf("%+v: cheap hit %d is denied: %+v", tt, i+1, d)
+			}
+		}
+	}
+}

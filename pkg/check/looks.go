@@ -18,11 +18,17 @@ type look struct {
 	due  int64 // fleet time
 }
 
-// Len, Less, Swap, Push and Pop make it a heap.
-func (l looks) Len() int           { return len(l) }
+// Len is how many looks there are; it, Less, Swap, Push and Pop make it a heap.
+func (l looks) Len() int { return len(l) }
+
+// Less says whether a look is due before another one.
 func (l looks) Less(i, j int) bool { return l[i].due < l[j].due }
-func (l looks) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
-func (l *looks) Push(x any)        { *l = append(*l, x.(look)) }
+
+// Swap lets two looks change places.
+func (l looks) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+
+// Push adds a look at the end.
+func (l *looks) Push(x any) { *l = append(*l, x.(look)) }
 
 // Pop removes the last one.
 func (l *looks) Pop() any {

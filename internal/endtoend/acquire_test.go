@@ -1,0 +1,159 @@
+package endtoend
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events/membus"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// acquireRules are decided together: every request is by one of six users, at one of two addresses, of one API. Together
+// the addresses let 60 hits a second pass; the others deny now and then.
+var acquireRules = strictly([]rules.Rule{
+	{Name: "user", Key: []string{"user"}, Limit: 14, Window: window.Shape{Length: time.Second, Buckets: 1}},
+	{Name: "ip", Key: []string{"ip"}, Limit: 60, Window: window.Shape{Length: 2 * time.Second, Buckets: 4}},
+	{Name: "api", Key: []string{"api"}, Limit: 30, Window: window.Shape{Length: 300 * time.Millisecond, Buckets: 3}},
+})
+
+// passing is one request that has passed.
+type passing struct {
+	at, cost int64
+	attrs    identity.Attributes
+}
+
+// TestAcquireBySeveralStrictRules lets many callers at several checkers wait for permits of several rules at
+// once, with random costs and deadlines, on networks that delay, repeat and lose everything: no rule's own count ever
+// exceeds its limit, nobody waits longer than it may, nobody is left waiting, and much of what fits passes.
+func TestAcquireBySeveralStrictRules(t *testing.T) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
+		var passed []passing
+		synctest.Test(t, func(t *testing.T) { passed = acquireMany(t, seed) })
+		w := &world{t: t, seed: seed, truth: make(map[place]*history)}
+		hits := int64(0)
+		for _, p := range passed {
+			w.now, hits = p.at, hits+p.cost
+			for i := range acquireRules {
+				text, _ := acquireRules[i].AppendKey(nil, p.attrs)
+				w.admit(&acquireRules[i], string(text), p.cost)
+			}
+		}
+		if hits < 6*60/2 {
+			w.fail("%d hits passed in six seconds, want half of 60 a second at least", hits)
+		}
+	}
+}
+
+// acquireMany runs a fleet and its callers for six seconds, and returns what passed, in order.
+func acquireMany(t *testing.T, seed uint64) (passed []passing) {
+	faults := membus.Faults{
+		Delay: time.Duration(seed%4) * time.Millisecond, Jitter: time.Duration(seed%7) * time.Millisecond,
+		Repeat: 0.1, RepeatWithin: time.Second,
+	}
+	if seed%3 == 0 {
+		faults.Lose = 0.1
+	}
+	begin := time.Now() // midnight in a bubble, as start is the beginning of a minute
+	checkers, stop := runAcquireFleet(t, seed, faults)
+	defer stop()
+	time.Sleep(3 * time.Second) // until clocks are right
+	var mu sync.Mutex
+	var callers sync.WaitGroup
+	for g := range uint64(24) {
+		callers.Go(func() {
+			for r := rand.New(rand.NewPCG(seed, g)); time.Since(begin) < 9*time.Second; {
+				time.Sleep(time.Duration(r.Int64N(int64(40 * time.Millisecond))))
+				c, cost := checkers[r.IntN(len(checkers))], max(r.Int64N(9)-5, 1)
+				attrs := identity.Attributes{
+					{Name: "user", Value: fmt.Sprint(r.IntN(6))}, {Name: "ip", Value: fmt.Sprint(r.IntN(2))}, {Name: "api", Value: "a"},
+				}
+				var wait time.Duration // for nothing: by Check
+				switch r.IntN(8) {
+				case 0, 1:
+				case 2:
+					wait = 10 * time.Second
+				default:
+					wait = time.Duration(r.Int64N(int64(30 * time.Millisecond)))
+				}
+				if d := decide(t, c, attrs, cost, wait); d.Allowed {
+					mu.Lock()
+					passed = append(passed, passing{start + int64(time.Since(begin)), cost, attrs})
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	callers.Wait()
+	for i, c := range checkers {
+		if n := c.Stats().Waiting; n != 0 {
+			t.Errorf("seed %d: %d still wait at checker %d", seed, n, i)
+		}
+	}
+	slices.SortFunc(passed, func(p, q passing) int { return cmp.Compare(p.at, q.at) })
+	return passed
+}
+
+// decide asks a checker by all rules, and waits for so long at most.
+func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int64, wait time.Duration) check.Decision {
+	if wait == 0 {
+		return c.Check(attrs, cost)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	begin := time.Now()
+	d, err := c.Acquire(ctx, attrs, cost)
+	if took := time.Since(begin); took > wait || d.Allowed && err != nil {
+		t.Errorf("after %v of %v: %+v, %v", took, wait, d, err)
+	}
+	return d
+}
+
+// runAcquireFleet starts three checkers and two aggregators; stop ends them, checkers first.
+func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers []*check.Checker, stop func()) {
+	set, err := rules.NewSet(acquireRules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus, store := membus.New(membus.Options{Seed: seed, Faults: faults}), memstore.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	checking, endChecks := context.WithCancel(ctx)
+	var behind, ahead sync.WaitGroup
+	behind.Go(func() { bus.Run(ctx) })
+	for range 2 {
+		w, err := aggregate.New(aggregate.Options{Store: store, Bus: bus.Worker(), Shards: 1 + int(seed%3)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		behind.Go(func() { w.Run(ctx) })
+	}
+	for i := range uint64(3) {
+		c, err := check.New(check.Options{Rules: set, Link: bus.Checker(fmt.Sprint("c", i)), Epoch: i + 1, MaxIdleKeys: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkers = append(checkers, c)
+		ahead.Go(func() { c.Run(checking) })
+	}
+	return checkers, func() {
+		endChecks()
+		ahead.Wait()
+		cancel()
+		behind.Wait()
+	}
+}
