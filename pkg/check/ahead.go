@@ -12,7 +12,7 @@ import (
 type ahead struct {
 	forecast.Key
 	part      float64 // of the hits that may pass, as of the last look
-	inFlight  int64   // hits
+	inFlight  []int64 // hits per bucket, as the cell's pending
 	denied    int64   // own hits denied, in no report yet
 	anyDenied bool    // by anybody, as far as is known
 }
@@ -68,7 +68,9 @@ func (c *cell) lookAhead(at, room int64) *ahead {
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endWait()
-		c.setAhead(&ahead{Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1})
+		c.setAhead(&ahead{
+			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1, inFlight: make([]int64, c.limiter.live),
+		})
 	}
 	return c.ahead()
 }
@@ -84,7 +86,7 @@ func (c *cell) window(at int64) forecast.Window {
 		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
 	}
 	if c.ahead() != nil {
-		w.Unreported = float64(c.ahead().inFlight)
+		w.Unreported = l.shape.Count(c.ahead().inFlight, at)
 	}
 	w.Unreported += l.shape.Count(c.pending(), at)
 	return w

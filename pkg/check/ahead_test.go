@@ -209,7 +209,7 @@ func TestWindowOfACell(t *testing.T) {
 	want("all pending; the 300 leave at 60 a second", noon+11*second, 1000-23-0.8*300, 60, 23+0.8*300)
 	f.Step(noon + 11*second)
 	hit(noon+11*second, 4)
-	want("in flight, but for 4", noon+11*second, 1000-27-0.8*300, 60, 327)
+	want("in flight, but for 4", noon+11*second, 1000-27-0.8*300, 60, 27+0.8*300)
 	r := f.last()
 	f.receive(noon+11*second, events.KindRefresh, &events.Refresh{
 		Epoch: r.Epoch, Sequence: r.Sequence, Generation: 1, KeyCells: []uint32{3}, Age: []int64{0, 1, 2}, Total: []uint64{3, 20, 300},

@@ -220,6 +220,9 @@ func (c *cell) rotate(now int64) int64 {
 	}
 	shift(totals, keep)
 	shift(pending, keep)
+	if c.ahead() != nil {
+		shift(c.ahead().inFlight, keep)
+	}
 	c.newest += by
 	return now
 }
@@ -228,7 +231,11 @@ func (c *cell) rotate(now int64) int64 {
 // and the cell settled.
 func (c *cell) pullBack(by int64) {
 	c.newest -= by
-	for _, counts := range [...][]int64{c.totals(), c.pending()} {
+	all := [...][]int64{c.totals(), c.pending(), nil}
+	if a := c.ahead(); a != nil {
+		all[2] = a.inFlight
+	}
+	for _, counts := range all {
 		later := counts[:min(by, int64(len(counts)))]
 		var sum int64
 		for _, n := range later {
@@ -239,7 +246,9 @@ func (c *cell) pullBack(by int64) {
 			copy(counts, counts[by:])
 			clear(counts[int64(len(counts))-by:])
 		}
-		counts[0] += sum
+		if sum != 0 {
+			counts[0] += sum
+		}
 	}
 }
 

@@ -301,7 +301,7 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 			l.owed.inFlight += n
 			pending[i] = 0
 			if c.ahead() != nil {
-				c.ahead().inFlight += n
+				c.ahead().inFlight[i] = n
 			}
 		}
 	}
@@ -436,7 +436,7 @@ func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 func (b *behind) landed(c *cell, fleet int64) {
 	c.state &^= inFlight
 	if c.ahead() != nil {
-		c.ahead().inFlight = 0
+		clear(c.ahead().inFlight)
 	}
 	if !c.is(queued) {
 		b.addAgeing(c, fleet)

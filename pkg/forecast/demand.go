@@ -4,19 +4,34 @@ import "math"
 
 // demand is what words told of how many hits everybody asks for.
 type demand struct {
-	rates
-	lately   rates   // what is not in rates yet
-	expected float64 // to be admitted in the time of lately
+	passed, turned rate    // hits admitted, and denied; fewer words tell of these, each of more time
+	lately         rate    // what is not in passed yet
+	latelyTurned   rate    // nor in turned
+	expected       float64 // to be admitted in the time of lately
 
-	asOf             int64 // when the last word was made
-	bucket           int64 // its newest bucket
+	asOf, asOfToo    int64 // when the last word was made, and the last that told of denied hits too
+	bucket           int64 // of the last word
 	admitted, denied Totals
 	heard, heardToo  bool    // of anything, and of denied hits too
 	all              float64 // hits asked for in all, as far as words told
 }
 
-// rates are hits by everybody in a stretch of time.
-type rates struct{ admitted, asked, span float64 }
+// rate is hits by everybody in a stretch of time.
+type rate struct{ hits, span float64 }
+
+// per is how many there are per ns.
+func (r rate) per() float64 {
+	if r.span <= 0 {
+		return 0
+	}
+	return r.hits / r.span
+}
+
+// fold takes in more, of which this much of what there was is kept.
+func (r *rate) fold(more rate, memory float64) {
+	keep := math.Exp(-more.span / memory)
+	*r = rate{r.hits*keep + more.hits, r.span*keep + more.span}
+}
 
 const (
 	// demandMemory is how long rates are remembered at least, in ns, and memoryHits how many hits.
@@ -30,17 +45,20 @@ const (
 )
 
 // rate is the demand per ns.
-func (d *demand) rate() float64 {
-	if d.span <= 0 {
-		return 0
+func (d *demand) rate() float64 { return d.passed.per() + d.turned.per() }
+
+// memory is for how long rates are remembered.
+func (d *demand) memory() float64 {
+	if r := d.rate(); r > 0 {
+		return max(demandMemory, memoryHits/r)
 	}
-	return d.asked / d.span
+	return demandMemory
 }
 
 // believed is for how long the rate is taken to last without a word.
 func (d *demand) believed() float64 {
-	if d.rates.admitted > 0 {
-		return max(fadeAfter, fadeHits*d.span/d.rates.admitted)
+	if r := d.passed.per(); r > 0 {
+		return max(fadeAfter, fadeHits/r)
 	}
 	return fadeAfter
 }
@@ -81,41 +99,54 @@ func (d *demand) learn(w Word, expected float64, complete bool) {
 	if w.Bucket < d.bucket && d.heard {
 		return
 	}
-	admitted := d.admitted.grow(w.Admitted, w.Bucket-d.bucket)
-	asked := admitted
-	if denied := d.denied.grow(w.Denied, w.Bucket-d.bucket); d.heardToo || !d.heard {
-		asked += denied // or else it is of some time before
+	admitted, denied := d.admitted.grow(w.Admitted, w.Bucket-d.bucket), d.denied.grow(w.Denied, w.Bucket-d.bucket)
+	if d.heard && !d.heardToo {
+		denied = 0 // they are of some time before
 	}
 	switch {
 	case d.heard:
-		d.all += asked
-		d.lately.admitted += admitted
-		d.lately.asked += asked
+		d.all += admitted + denied
+		d.lately.hits += admitted
 		d.lately.span += float64(max(w.Made-d.asOf, 0))
 		d.expected += expected
+		if w.DeniedToo && d.heardToo {
+			d.latelyTurned.hits += denied
+			d.latelyTurned.span += float64(max(w.Made-max(d.asOfToo, w.Since), 0))
+		}
 		if complete || d.lately.span > mostLately {
 			d.settle()
 		}
+		d.settleTurned()
 	case w.Made > w.Since: // nothing better is known yet
 		share := demandMemory / float64(w.Made-w.Since)
-		d.rates = rates{share * admitted, share * asked, demandMemory}
+		d.passed, d.turned = rate{share * admitted, demandMemory}, rate{share * denied, demandMemory}
 	}
 	d.asOf = max(d.asOf, w.Made)
+	if w.DeniedToo {
+		d.asOfToo = max(d.asOfToo, w.Made)
+	}
 	d.bucket, d.heard, d.heardToo = w.Bucket, true, d.heardToo || w.DeniedToo
 }
 
-// settle takes what came lately into the rates, once that is long enough. If more was admitted than
-// anybody could expect, it takes the place of what was remembered.
+// settle takes the hits that were admitted lately into their rate, once that is of enough time. If there were more
+// than anybody could expect, they take the place of what was remembered.
 func (d *demand) settle() {
 	n, e := d.lately, d.expected
 	if n.span < leastLately {
 		return
 	}
-	d.lately, d.expected = rates{}, 0
-	if n.admitted > e+4*math.Sqrt(e)+4 && n.admitted*d.span > d.asked*n.span {
-		d.rates = rates{n.admitted, n.admitted, n.span} // denied hits are told in lumps
+	d.lately, d.expected = rate{}, 0
+	if was := d.rate(); n.hits > e+4*math.Sqrt(e)+4 && was > 0 && n.per() > was {
+		d.passed, d.turned, d.latelyTurned = n, rate{}, rate{} // denied hits are told in lumps, of a longer time
 		return
 	}
-	keep := math.Exp(-n.span / max(demandMemory, memoryHits*d.span/max(d.asked, 1)))
-	d.rates = rates{d.rates.admitted*keep + n.admitted, d.rates.asked*keep + n.asked, d.span*keep + n.span}
+	d.passed.fold(n, d.memory())
+}
+
+// settleTurned does the same for denied hits.
+func (d *demand) settleTurned() {
+	if n := d.latelyTurned; n.span >= leastLately {
+		d.latelyTurned = rate{}
+		d.turned.fold(n, d.memory())
+	}
 }

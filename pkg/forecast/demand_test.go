@@ -5,16 +5,20 @@ import (
 	"testing"
 )
 
-// said is a word, of a bucket's totals at a time in ms after noon, of which nothing is known of since when they are.
+// said is a word, of a bucket's totals at a time in ms after noon.
 func said(at float64, bucket, admitted, denied int64) Word {
 	return Word{Now: fromNoon(at + 3), Made: fromNoon(at), Round: tick, Bucket: bucket, Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true,
-		Since: fromNoon(at)}
+		Since: noon}
 }
 
-// heard is what these words tell, if all that was admitted was expected.
+// heard is what these words tell, if all that was admitted was expected, and nothing is known of since when the first
+// one's totals are.
 func heard(words ...Word) *demand {
 	d := &demand{asOf: noon}
-	for _, w := range words {
+	for i, w := range words {
+		if i == 0 && w.Since == noon {
+			w.Since = w.Made
+		}
 		expected := 0.0
 		if w.Bucket == d.bucket {
 			expected = float64(max(w.Admitted[0]-d.admitted[0], 0))
@@ -50,10 +54,25 @@ func TestRateFromWords(t *testing.T) {
 	}
 }
 
+// TestDeniedHitsAreOfTheirTime: words that say nothing of denied hits may come in between.
+func TestDeniedHitsAreOfTheirTime(t *testing.T) {
+	d := heard(said(0, 1, 0, 0))
+	for at := int64(8); at <= 400; at += 8 {
+		w := said(float64(at), 1, 2*at, at/2)
+		w.DeniedToo = at == 400
+		if !w.DeniedToo {
+			w.Denied = Totals{}
+		}
+		d.learn(w, 16, true)
+	}
+	near(t, "admitted per ms", d.passed.per()*1e6, 2, 1e-9)
+	near(t, "denied per ms", d.turned.per()*1e6, 0.5, 1e-9)
+}
+
 func TestAdmittedAndAskedAreApart(t *testing.T) {
 	d := heard(said(0, 1, 0, 0), said(8, 1, 16, 64))
-	near(t, "admitted", d.rates.admitted, 16, 0)
-	near(t, "asked for", d.rates.asked, 80, 0)
+	near(t, "admitted per ms", d.passed.per()*1e6, 2, 1e-9)
+	near(t, "denied per ms", d.turned.per()*1e6, 8, 1e-9)
 	if d.asOf != fromNoon(8) {
 		t.Errorf("as of %d ns after noon", d.asOf-noon)
 	}
@@ -99,8 +118,8 @@ func TestJump(t *testing.T) {
 		if r := d.rate() * 1e6; r < test.least-1e-9 || r > test.most+1e-9 {
 			t.Errorf("%s: %v per ms after one word, want %v to %v", test.why, r, test.least, test.most)
 		}
-		if kept := d.span > 20e6; kept == test.settledExactly {
-			t.Errorf("%s: a memory of %v ms", test.why, d.span/1e6)
+		if kept := d.passed.span > 20e6; kept == test.settledExactly {
+			t.Errorf("%s: a memory of %v ms", test.why, d.passed.span/1e6)
 		}
 		for at < 2208 {
 			next()
@@ -128,7 +147,7 @@ func TestExpectedAddsUp(t *testing.T) {
 	d.learn(said(12, 1, 240, 0), 160, true)
 	d.learn(said(16, 1, 400, 0), 160, true)
 	near(t, "all of it expected: per ms", d.rate()*1e6, 25, 4)
-	if d.lately != (rates{}) || d.expected != 0 {
+	if d.lately != (rate{}) || d.expected != 0 {
 		t.Errorf("after settling: %+v, expected %v", d.lately, d.expected)
 	}
 	d = heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
@@ -138,7 +157,7 @@ func TestExpectedAddsUp(t *testing.T) {
 }
 
 func TestFade(t *testing.T) {
-	d := demand{rates: rates{1000, 1000, float64(100 * ms)}}
+	d := demand{passed: rate{1000, float64(100 * ms)}}
 	near(t, "after a round or two", d.after(10e6), d.rate(), 0)
 	last := d.rate()
 	for span := 0.0; span < 3e9; span += 5e6 {
@@ -153,7 +172,7 @@ func TestFade(t *testing.T) {
 	}
 	near(t, "after an hour", d.after(3600e9), 0, 0)
 	// Where hits come seldom, it takes longer to miss some.
-	seldom := demand{rates: rates{10, 10, float64(1000 * ms)}}
+	seldom := demand{passed: rate{10, float64(1000 * ms)}}
 	near(t, "one hit per 100 ms, after 300", seldom.after(300e6), seldom.rate(), 0)
 	if r := seldom.after(3e9); r > 0.1*seldom.rate() {
 		t.Errorf("after three seconds: %v", r/seldom.rate())

@@ -217,7 +217,10 @@ func (k *Key) Return(part float64, cost int64) {
 
 // Denials is how many further hits of cost 1 will not pass, as long as the part stays the same.
 func (k *Key) Denials(part float64) int64 {
-	if part <= 0 {
+	switch {
+	case part >= 1: // whatever debt a dear hit has left
+		return 0
+	case part <= 0:
 		return math.MaxInt32
 	}
 	return int64(min(max(math.Ceil((0.5-k.credit)/part)-1, 0), math.MaxInt32))

@@ -4,8 +4,11 @@ package forecast
 // some moment.
 type history struct {
 	now   int64
-	slots [historySlots]sums // by the number of the slot, modulo how many there are
+	slots [historySlots]slot // by the number of the slot, modulo how many there are
 }
+
+// slot is the sums of one. There are as many as make up most of a forecast's memory, and few hits in each.
+type slot struct{ asked, admitted, expected float32 }
 
 // sums are numbers of hits: asked here, admitted here, and expected to be admitted by everybody.
 type sums struct{ asked, admitted, expected float64 }
@@ -19,7 +22,7 @@ const (
 
 func newHistory(now int64) history { return history{now: now} }
 
-func (h *history) slot(at int64) *sums { return &h.slots[uint64(at/slotTime)%historySlots] }
+func (h *history) slot(at int64) *slot { return &h.slots[uint64(at/slotTime)%historySlots] }
 
 // advance lets time pass; glide is asked for the hits that are expected in each stretch of it.
 func (h *history) advance(to int64, glide func(span float64) float64) {
@@ -30,10 +33,10 @@ func (h *history) advance(to int64, glide func(span float64) float64) {
 	}
 	for h.now < to {
 		next := min(h.now-h.now%slotTime+slotTime, to)
-		h.slot(h.now).expected += glide(float64(next - h.now))
+		h.slot(h.now).expected += float32(glide(float64(next - h.now)))
 		h.now = next
 		if next%slotTime == 0 {
-			*h.slot(next) = sums{}
+			*h.slot(next) = slot{}
 		}
 	}
 }
@@ -41,8 +44,8 @@ func (h *history) advance(to int64, glide func(span float64) float64) {
 // add puts own hits down at the time of the last advance.
 func (h *history) add(asked, admitted float64) {
 	s := h.slot(h.now)
-	s.asked += asked
-	s.admitted += admitted
+	s.asked += float32(asked)
+	s.admitted += float32(admitted)
 }
 
 // since is what came since then; of the slot that it lies in, in proportion.
@@ -58,9 +61,9 @@ func (h *history) since(then int64) (n sums) {
 			part = float64(end-then) / float64(end-first)
 		}
 		s := h.slot(first)
-		n.asked += part * s.asked
-		n.admitted += part * s.admitted
-		n.expected += part * s.expected
+		n.asked += part * float64(s.asked)
+		n.admitted += part * float64(s.admitted)
+		n.expected += part * float64(s.expected)
 		first, end = first-slotTime, first
 	}
 	return n

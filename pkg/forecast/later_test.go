@@ -40,7 +40,7 @@ func TestTheFirstWordIsABeginning(t *testing.T) {
 	w.Admitted[1], w.Denied[1], w.Since = 200, 50, noon-1000*ms
 	d := heard(w)
 	near(t, "asked for per ms", d.rate()*1e6, 1, 1e-9)
-	near(t, "of them admitted", d.rates.admitted/d.rates.asked, 0.8, 1e-9)
+	near(t, "of them admitted", d.passed.per()/d.rate(), 0.8, 1e-9)
 }
 
 // TestAJumpIsOfAdmittedHits: denied ones are told in lumps, and may have come long before.

@@ -146,6 +146,11 @@ func TestDenialsExactly(t *testing.T) {
 	if n := New(noon, of(2), 0).Denials(1e-300); n != math.MaxInt32 {
 		t.Errorf("a part of nearly nothing: %d denials", n)
 	}
+	k := New(noon, of(2), 0)
+	k.credit = -50 // of a dear hit that passed
+	if n := k.Denials(1.5); n != 0 {
+		t.Errorf("when all may pass: %d denials", n)
+	}
 }
 
 // TestReturn: a hit that is turned away elsewhere leaves everything as it was, however many of them come.

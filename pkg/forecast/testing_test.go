@@ -19,7 +19,7 @@ func of(checkers float64) Fleet { return Fleet{Checkers: checkers, Tick: tick, T
 // is known.
 func newKey(perMs float64) *Key {
 	k := New(noon, of(2), 0.5)
-	k.demand.rates = rates{perMs * 100, perMs * 100, float64(100 * ms)}
+	k.demand.passed = rate{perMs * 100, float64(100 * ms)}
 	return k
 }
 
