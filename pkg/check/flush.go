@@ -150,8 +150,9 @@ func (c *Checker) wakeUp() {
 // flush moves what is dirty into reports.
 func (b *behind) flush(now int64) {
 	b.lastFlush, b.nextFlush = now, now+int64(b.checker.o.FlushEvery)
-	if b.onTimerOnly() { // these are the rounds then
-		b.flushBy(now, b.tick())
+	if tick := b.tick(); tick >= int64(b.checker.o.FlushEvery) { // these are the rounds then
+		b.nextFlush = now + tick
+		b.flushBy(now, tick)
 	}
 	inRound := b.checker.rounds.wanted.Swap(0) != 0
 	fleet := b.checker.clock.fleet(now)

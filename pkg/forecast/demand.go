@@ -8,6 +8,7 @@ type demand struct {
 	lately         rate    // what is not in passed yet
 	latelyTurned   rate    // nor in turned
 	expected       float64 // to be admitted in the time of lately
+	least          float64 // ns for which rates are remembered, and believed in without a word, at least
 
 	asOf, asOfToo    int64 // when the last word was made, and the last that told of denied hits too
 	bucket           int64 // of the last word
@@ -34,15 +35,24 @@ func (r *rate) fold(more rate, memory float64) {
 }
 
 const (
-	// demandMemory is how long rates are remembered at least, in ns, and memoryHits how many hits.
-	demandMemory, memoryHits = 60e6, 30
-	// leastLately is the least time that a rate is taken from, and mostLately how long one waits for a
+	// leastMemory and memoryTicks make up for how many ns rates are remembered at least, and memoryHits for how many
+	// hits.
+	leastMemory, memoryTicks, memoryHits = 60e6, 3, 30
+	// leastLately is the least time that a rate is taken from. For mostLately, a part of the memory, one waits for a
 	// round to be complete: words in between tell of some checkers' last ms and of others' last calm round.
-	leastLately, mostLately = 3e6, 40e6
-	// fadeAfter is how long a demand is believed in without a word at least, in ns, and fadeHits how many admitted
-	// hits must be missed.
-	fadeAfter, fadeHits = 60e6, 6
+	leastLately, mostLately = 3e6, 2.0 / 3
+	// fadeHits is how many admitted hits must be missed before a demand is believed in no more.
+	fadeHits = 6
 )
+
+func newDemand(now, tick int64) demand {
+	d := demand{asOf: now}
+	d.fit(tick)
+	return d
+}
+
+// fit makes the demand that of a fleet with such ticks, in ns.
+func (d *demand) fit(tick int64) { d.least = max(leastMemory, memoryTicks*float64(tick)) }
 
 // rate is the demand per ns.
 func (d *demand) rate() float64 { return d.passed.per() + d.turned.per() }
@@ -50,17 +60,17 @@ func (d *demand) rate() float64 { return d.passed.per() + d.turned.per() }
 // memory is for how long rates are remembered.
 func (d *demand) memory() float64 {
 	if r := d.rate(); r > 0 {
-		return max(demandMemory, memoryHits/r)
+		return max(d.least, memoryHits/r)
 	}
-	return demandMemory
+	return d.least
 }
 
 // believed is for how long the rate is taken to last without a word.
 func (d *demand) believed() float64 {
 	if r := d.passed.per(); r > 0 {
-		return max(fadeAfter, fadeHits/r)
+		return max(d.least, fadeHits/r)
 	}
-	return fadeAfter
+	return d.least
 }
 
 // after is the rate when there has been no word for so long.
@@ -113,13 +123,13 @@ func (d *demand) learn(w Word, expected float64, complete bool) {
 			d.latelyTurned.hits += denied
 			d.latelyTurned.span += float64(max(w.Made-max(d.asOfToo, w.Since), 0))
 		}
-		if complete || d.lately.span > mostLately {
+		if complete || d.lately.span > mostLately*d.least {
 			d.settle()
 		}
 		d.settleTurned()
 	case w.Made > w.Since: // nothing better is known yet
-		share := demandMemory / float64(w.Made-w.Since)
-		d.passed, d.turned = rate{share * admitted, demandMemory}, rate{share * denied, demandMemory}
+		share := d.least / float64(w.Made-w.Since)
+		d.passed, d.turned = rate{share * admitted, d.least}, rate{share * denied, d.least}
 	}
 	d.asOf = max(d.asOf, w.Made)
 	if w.DeniedToo {

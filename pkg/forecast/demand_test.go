@@ -14,7 +14,7 @@ func said(at float64, bucket, admitted, denied int64) Word {
 // heard is what these words tell, if all that was admitted was expected, and nothing is known of since when the first
 // one's totals are.
 func heard(words ...Word) *demand {
-	d := &demand{asOf: noon}
+	d := newDemand(noon, tick)
 	for i, w := range words {
 		if i == 0 && w.Since == noon {
 			w.Since = w.Made
@@ -25,7 +25,7 @@ func heard(words ...Word) *demand {
 		}
 		d.learn(w, expected, true)
 	}
-	return d
+	return &d
 }
 
 func TestRateFromWords(t *testing.T) {
@@ -86,12 +86,12 @@ func TestAdmittedAndAskedAreApart(t *testing.T) {
 // alone makes such differences.
 func TestJump(t *testing.T) {
 	steady := func() *demand {
-		d, total := &demand{asOf: noon}, int64(0)
+		d, total := newDemand(noon, tick), int64(0)
 		for at := 0.0; at <= 200; at += 8 {
 			d.learn(said(at, 1, total, 0), 80, true)
 			total += 80
 		}
-		return d
+		return &d
 	}
 	for _, test := range []struct {
 		why             string
@@ -130,7 +130,7 @@ func TestJump(t *testing.T) {
 
 // TestFewHitsAreNoJump: where one hit is expected, four may come by chance.
 func TestFewHitsAreNoJump(t *testing.T) {
-	d := &demand{asOf: noon}
+	d := newDemand(noon, tick)
 	for i := range int64(25) {
 		d.learn(said(float64(8*i), 1, i, 0), 1, true)
 	}
@@ -157,7 +157,7 @@ func TestExpectedAddsUp(t *testing.T) {
 }
 
 func TestFade(t *testing.T) {
-	d := demand{passed: rate{1000, float64(100 * ms)}}
+	d := heardOf(rate{1000, float64(100 * ms)})
 	near(t, "after a round or two", d.after(10e6), d.rate(), 0)
 	last := d.rate()
 	for span := 0.0; span < 3e9; span += 5e6 {
@@ -172,7 +172,7 @@ func TestFade(t *testing.T) {
 	}
 	near(t, "after an hour", d.after(3600e9), 0, 0)
 	// Where hits come seldom, it takes longer to miss some.
-	seldom := demand{passed: rate{10, float64(1000 * ms)}}
+	seldom := heardOf(rate{10, float64(1000 * ms)})
 	near(t, "one hit per 100 ms, after 300", seldom.after(300e6), seldom.rate(), 0)
 	if r := seldom.after(3e9); r > 0.1*seldom.rate() {
 		t.Errorf("after three seconds: %v", r/seldom.rate())

@@ -96,7 +96,7 @@ const (
 // fleet should be given different phases, spread over [0, 1): each admits its first part of a hit then.
 func New(now int64, f Fleet, phase float64) *Key {
 	return &Key{
-		history: newHistory(now), round: now, anchor: now, from: now, demand: demand{asOf: now},
+		history: newHistory(now, f.Tick), round: now, anchor: now, from: now, demand: newDemand(now, f.Tick),
 		share: newShare(f.Checkers), room: math.MaxFloat64, credit: phase - 0.5,
 	}
 }
@@ -127,7 +127,7 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 // others is how many hits others are expected to have admitted unheard.
 func (k *Key) others(now int64, unreported float64) float64 {
 	s := k.sinceWord()
-	if now-k.anchor > horizon { // no words: only what is in no answer is certain to be unheard
+	if now-k.anchor > k.history.horizon() { // no words: only what is in no answer is certain to be unheard
 		s.admitted = unreported
 	}
 	n := max(k.share.estimate(s.expected, s.admitted)-s.admitted-k.learnt, 0)

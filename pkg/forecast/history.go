@@ -4,6 +4,7 @@ package forecast
 // some moment.
 type history struct {
 	now   int64
+	width int64              // of a slot, in ns
 	slots [historySlots]slot // by the number of the slot, modulo how many there are
 }
 
@@ -14,28 +15,39 @@ type slot struct{ asked, admitted, expected float32 }
 type sums struct{ asked, admitted, expected float64 }
 
 const (
-	slotTime     = int64(4e6)
+	slotTime     = int64(4e6) // at least
+	slotsPerTick = 4
 	historySlots = 16
-	// horizon is how far back a history reaches at least.
-	horizon = slotTime * (historySlots - 1)
 )
 
-func newHistory(now int64) history { return history{now: now} }
+func newHistory(now, tick int64) history { return history{now: now, width: slotTimeFor(tick)} }
 
-func (h *history) slot(at int64) *slot { return &h.slots[uint64(at/slotTime)%historySlots] }
+func slotTimeFor(tick int64) int64 { return max(slotTime, tick/slotsPerTick) }
+
+// horizon is how far back a history reaches at least.
+func (h *history) horizon() int64 { return h.width * (historySlots - 1) }
+
+// fit forgets everything if ticks have become so long that the history would not reach back far enough.
+func (h *history) fit(tick int64) {
+	if width := slotTimeFor(tick); width > h.width {
+		*h = history{now: h.now, width: width}
+	}
+}
+
+func (h *history) slot(at int64) *slot { return &h.slots[uint64(at/h.width)%historySlots] }
 
 // advance lets time pass; glide is asked for the hits that are expected in each stretch of it.
 func (h *history) advance(to int64, glide func(span float64) float64) {
-	if to-h.now > 2*horizon { // what is expected in so long a silence would be forgotten again
-		glide(float64(to - h.now - horizon))
-		h.now = to - horizon
+	if to-h.now > 2*h.horizon() { // what is expected in so long a silence would be forgotten again
+		glide(float64(to - h.now - h.horizon()))
+		h.now = to - h.horizon()
 		clear(h.slots[:])
 	}
 	for h.now < to {
-		next := min(h.now-h.now%slotTime+slotTime, to)
+		next := min(h.now-h.now%h.width+h.width, to)
 		h.slot(h.now).expected += float32(glide(float64(next - h.now)))
 		h.now = next
-		if next%slotTime == 0 {
+		if next%h.width == 0 {
 			*h.slot(next) = slot{}
 		}
 	}
@@ -50,7 +62,7 @@ func (h *history) add(asked, admitted float64) {
 
 // since is what came since then; of the slot that it lies in, in proportion.
 func (h *history) since(then int64) (n sums) {
-	first := h.now - h.now%slotTime // of the newest slot
+	first := h.now - h.now%h.width // of the newest slot
 	end := h.now
 	for range historySlots {
 		if end <= then {
@@ -64,7 +76,7 @@ func (h *history) since(then int64) (n sums) {
 		n.asked += part * float64(s.asked)
 		n.admitted += part * float64(s.admitted)
 		n.expected += part * float64(s.expected)
-		first, end = first-slotTime, first
+		first, end = first-h.width, first
 	}
 	return n
 }

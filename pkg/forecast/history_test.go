@@ -14,7 +14,7 @@ func asLong(span float64) float64 { return span }
 // count twice, wherever in a slot it begins.
 func TestSinceKnowsHowLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(noon)
+		h := newHistory(noon, 1)
 		begin, gap := noon, 3*horizon
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			before := h.now
@@ -37,7 +37,7 @@ func TestSinceKnowsHowLong(t *testing.T) {
 func TestAdvanceAsksForAllTime(t *testing.T) {
 	for _, gap := range []int64{1, slotTime - 1, slotTime, slotTime + 1, horizon, 2 * horizon, 2*horizon + 1, 3600e9, 1 << 60} {
 		for _, at := range []int64{0, 1, slotTime / 3, slotTime - 1} {
-			h := newHistory(noon + at)
+			h := newHistory(noon+at, 1)
 			calls, sum := 0, 0.0
 			h.advance(h.now+gap, func(span float64) float64 {
 				if span <= 0 {
@@ -66,7 +66,7 @@ func TestSinceCountsOwnHits(t *testing.T) {
 			asked, admitted float64
 		}
 		var hits []hit
-		h := newHistory(noon + rapid.Int64Range(0, slotTime).Draw(t, "begin"))
+		h := newHistory(noon+rapid.Int64Range(0, slotTime).Draw(t, "begin"), 1)
 		for range rapid.IntRange(1, 60).Draw(t, "hits") {
 			h.advance(h.now+rapid.Int64Range(0, slotTime).Draw(t, "step"), asLong)
 			n := hit{h.now, float64(rapid.IntRange(0, 9).Draw(t, "asked")), float64(rapid.IntRange(0, 9).Draw(t, "admitted"))}
@@ -101,7 +101,7 @@ func TestSinceCountsOwnHits(t *testing.T) {
 }
 
 func TestSinceInsideOneSlot(t *testing.T) {
-	h := newHistory(noon)
+	h := newHistory(noon, 1)
 	h.advance(noon+2*ms, asLong)
 	h.add(8, 4)
 	for _, test := range []struct {
@@ -126,7 +126,7 @@ func TestSinceInsideOneSlot(t *testing.T) {
 // TestSlotsAreForgotten: a slot that comes again in the ring holds nothing of what it held before.
 func TestSlotsAreForgotten(t *testing.T) {
 	for _, gap := range []int64{historySlots * slotTime, 2 * horizon, 2*horizon + 1, 100 * horizon} {
-		h := newHistory(noon)
+		h := newHistory(noon, 1)
 		h.add(5, 5)
 		h.advance(noon+horizon-1, asLong)
 		near(t, "within the horizon", h.since(noon).asked, 5, 0)
@@ -137,7 +137,7 @@ func TestSlotsAreForgotten(t *testing.T) {
 
 // TestTimeThatGoesBack: goroutines read the clock in one order and come in another.
 func TestTimeThatGoesBack(t *testing.T) {
-	h := newHistory(noon + tick)
+	h := newHistory(noon+tick, 1)
 	h.add(1, 1)
 	h.advance(noon+tick-1, func(float64) float64 { t.Error("glided through time that had passed"); return 0 })
 	h.advance(noon+tick, func(float64) float64 { t.Error("glided through no time"); return 0 })
@@ -155,5 +155,23 @@ func TestTimeThatGoesBack(t *testing.T) {
 	near(t, "expected, 1 per ms", got.expected, 5, 1e-9)
 	if d := got.minus(sums{1, 2, 3}); d != (sums{8, 4, got.expected - 3}) {
 		t.Errorf("less (1, 2, 3): %+v", d)
+	}
+}
+
+// TestLongTicksNeedALongHistory: what came since the last word can be told however slow the words are.
+func TestLongTicksNeedALongHistory(t *testing.T) {
+	h := newHistory(noon, tick)
+	h.advance(noon+tick, asLong)
+	if h.fit(2 * tick); h.horizon() != horizon || h.since(noon).expected == 0 {
+		t.Errorf("with short ticks it reaches back %d ns and has forgotten what there was", h.horizon())
+	}
+	const slow = 128 * ms
+	h.fit(slow)
+	for range 100 {
+		h.advance(h.now+slow/10, asLong)
+	}
+	near(t, "expected in three slow ticks", h.since(h.now-3*slow).expected, float64(3*slow), 1)
+	if h.fit(tick); h.horizon() < 3*slow {
+		t.Error("one short tick makes it forget")
 	}
 }

@@ -52,7 +52,7 @@ func TestAJumpIsOfAdmittedHits(t *testing.T) {
 
 // TestSeldomHitsAreRememberedLonger: where one comes every 100 ms, 300 ms without any mean little.
 func TestSeldomHitsAreRememberedLonger(t *testing.T) {
-	d := &demand{asOf: noon}
+	d := newDemand(noon, tick)
 	for i := range int64(100) {
 		d.learn(said(float64(100*i), 1, i, 0), 1, true)
 	}

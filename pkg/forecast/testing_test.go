@@ -12,6 +12,16 @@ const (
 	noon = Census * 14_000_000_000
 )
 
+// horizon is of fleets with short ticks.
+const horizon = slotTime * (historySlots - 1)
+
+// heardOf is a demand of which only this is known.
+func heardOf(r rate) *demand {
+	d := newDemand(noon, tick)
+	d.passed = r
+	return &d
+}
+
 // of is a fleet of so many checkers.
 func of(checkers float64) Fleet { return Fleet{Checkers: checkers, Tick: tick, Trail: 6 * ms} }
 

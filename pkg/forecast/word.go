@@ -22,6 +22,8 @@ type Word struct {
 // Told takes in a word.
 func (k *Key) Told(w Word, f Fleet) {
 	k.expect(w.Now)
+	k.history.fit(f.Tick)
+	k.demand.fit(f.Tick)
 	k.share.hear(w, f, k.demand.all)
 	complete := k.moveAnchor(w, f)
 	expected := 0.0
