@@ -82,7 +82,7 @@ type Options struct {
 	ExpectCheckers int
 	// MaxLiveKeys bounds the keys with unreported hits or hits in flight, and blocked keys; a live
 	// key takes about 200 bytes beside its text with one bucket per window, 16 bytes more per
-	// further bucket, and 800 more once it has come near its limit. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
+	// further bucket, and 700 more once it has come near its limit. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
 	MaxLiveKeys int
 	// MaxIdleKeys bounds the keys that are only remembered; losing one costs exactness until its
 	// next report is answered. About 200 bytes each. Negative: none. Default 1,048,576.
