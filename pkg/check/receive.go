@@ -81,7 +81,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
 	}
 	if f.repeated {
-		b.checker.rounds.backOff = f.wait
+		b.checker.rounds.repeated(now - f.born)
 	} else {
 		b.checker.rounds.answered(now - f.born)
 	}

@@ -19,7 +19,8 @@ type rounds struct {
 
 	// Kept under behind's lock.
 	trip    int64         // how long an answer takes, lately
-	backOff time.Duration // of the last report, if it was repeated; it is not known which sending was answered then
+	took    int64         // of the last report that was sent several times, from the first time until its answer
+	longest time.Duration // the same, if it was the case twice in a row
 }
 
 const (
@@ -110,22 +111,30 @@ func (b *behind) calm() int64 {
 func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
 
 // patience is how long a report waits for its answer before it is sent again for the first time: as long as several
-// answers take, so that others do not miss a lost report's hits for longer than they must. After one that was repeated
-// it waits as long as that did in the end, until an answer's time can be told (Karn's algorithm): else answers that
-// have become slower would never be waited for.
+// answers take, so that others do not miss a lost report's hits for longer than they must. When a report was repeated it
+// is not known which sending was answered. If that has taken as long in all twice in a row, answers have probably become
+// slower, and are waited for so long that they can be measured again; what is lost takes a different time each time.
 func (r *rounds) patience(timeout time.Duration) time.Duration {
 	if r.trip == 0 {
 		return timeout
 	}
 	trip := time.Duration(r.trip)
-	return max(r.backOff, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
+	return max(r.longest+r.longest/4, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
 // answered notes how long the answer to a report that was sent once took.
 func (r *rounds) answered(trip int64) {
-	r.backOff = 0
+	r.longest = 0
 	if r.trip == 0 {
 		r.trip = trip
 	}
 	r.trip += (trip - r.trip) / 8
+}
+
+// repeated notes when a report that was sent several times was answered: so long after it was sent first.
+func (r *rounds) repeated(took int64) {
+	if off := took - r.took; max(off, -off) <= took/4 {
+		r.longest = time.Duration(took)
+	}
+	r.took = took
 }
