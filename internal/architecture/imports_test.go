@@ -29,7 +29,9 @@ var allowed = []struct {
 	{"pkg/window", nil},
 	{"pkg/identity", nil},
 	{"pkg/forecast", nil},
-	{"pkg/rules", []string{"pkg/window", "pkg/identity", yaml}},
+	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
+	{"pkg/rules/internal/node", []string{yaml}},
+	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
