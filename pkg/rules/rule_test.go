@@ -47,6 +47,10 @@ func TestFind(t *testing.T) {
 	if r, ok := set.Lookup("post"); !ok || r.Name != "post" {
 		t.Errorf("Lookup: %v, %v", r, ok)
 	}
+	r, _ := set.Lookup("post")
+	if other := *r; r.Place() != 2 || other.Place() != -1 || (&Rule{}).Place() != -1 {
+		t.Errorf("Place: %d, of a copy %d", r.Place(), other.Place())
+	}
 	if r, ok := set.Lookup("put"); ok || r != nil {
 		t.Errorf("Lookup of none: %v, %v", r, ok)
 	}

@@ -71,6 +71,15 @@ func (s *Set) add(r Rule) *fault {
 	return nil
 }
 
+// Place is the place of the rule in its Set, from 0, so that what belongs to rules can stand in a slice; -1 for a rule that is in none, such as a
+// copy of one that is.
+func (r *Rule) Place() int {
+	if r.in == nil || r.in.rule != r {
+		return -1
+	}
+	return r.in.place
+}
+
 // Rules are all rules, in order. The slice is the caller's, the rules are not.
 func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 
