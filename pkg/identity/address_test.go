@@ -109,6 +109,7 @@ func TestParseGroup(t *testing.T) {
 		{"everything", "0.0.0.0/0", "0.0.0.0/0"},
 		{"mapped", "::ffff:192.0.2.1", "192.0.2.1/32"},
 		{"mapped", "::ffff:10.0.0.0/104", "10.0.0.0/8"},
+		{"mapped, with more than the prefix", "::ffff:10.1.2.3/104", "10.0.0.0/8"},
 		{"all of IPv4, mapped", "::ffff:0:0/96", "0.0.0.0/0"},
 		{"a zone", "fe80::1%eth0", "fe80::1/128"},
 		{"mapped and others", "::ffff:10.0.0.0/95", ""},

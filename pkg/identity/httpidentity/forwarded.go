@@ -8,7 +8,7 @@ import "strings"
 //
 // ok is false if there is none, or two, or if the element is malformed anywhere. More is accepted than the RFC has: white
 // space around ';', and any byte but a quote or white space in a value without quotes, so that for=[2001:db8::1]:80 is
-// read, which the RFC wants quoted. A value with a backslash is refused: no address needs one.
+// read, which the RFC wants quoted. A backslash in the value of "for" is refused: no address needs one.
 func forwardedFor(element string) (node string, ok bool) {
 	for rest := element; rest != ""; {
 		var p pair
@@ -55,7 +55,7 @@ func cutValue(s string) (value, rest string, ok bool) {
 		if end < 0 {
 			return s, "", true
 		}
-		return s[:end], s[end:], s[end] != '"'
+		return s[:end], s[end:], true // cutPair refuses a quote here
 	}
 	for i := 1; i < len(s); i++ {
 		switch s[i] {
