@@ -123,15 +123,18 @@ func (b *backwards) lastComma(s string) (comma int, ok bool) {
 	if !b.quotes {
 		return strings.LastIndexByte(s, ','), true
 	}
-	for {
-		i := strings.LastIndexAny(s, `,"`)
-		if i < 0 || s[i] == ',' {
+	for i := len(s) - 1; i >= 0; i-- {
+		switch s[i] {
+		case ',':
 			return i, true
-		}
-		if s, ok = beforeQuoted(s[:i]); !ok {
-			return -1, false
+		case '"':
+			if s, ok = beforeQuoted(s[:i]); !ok {
+				return -1, false
+			}
+			i = len(s)
 		}
 	}
+	return -1, true
 }
 
 // beforeQuoted returns what is before the quoted string of which s lacks only the closing quote. In it each quote has a
