@@ -15,6 +15,7 @@ const (
 	goredis   = "github.com/redis/go-redis/v9/..."
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
 	yaml      = "go.yaml.in/yaml/v3"
+	fsnotify  = "github.com/fsnotify/fsnotify"
 )
 
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
@@ -30,6 +31,9 @@ var allowed = []struct {
 	{"pkg/identity", nil},
 	{"pkg/forecast", nil},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", yaml}},
+	{"pkg/rules/filesource", []string{"pkg/rules", fsnotify}},
+	{"pkg/rules/natssource", []string{natsgo}},
+	{"pkg/rules/keeper", []string{"pkg/rules"}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},

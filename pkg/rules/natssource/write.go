@@ -1,0 +1,89 @@
+package natssource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Put writes a set if the bucket holds the expected revision, 0 for none, and returns its revision. Otherwise it
+// returns a *ConflictError, and has changed nothing. It makes the bucket if there is none.
+//
+// After another error, such as the end of ctx, the set may have been written or not; Get tells.
+func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64, error) {
+	if most := min(MaxSize, int(b.conn.MaxPayload())-overhead); len(data) > most {
+		return 0, b.wrap("put rules into", fmt.Errorf("%w: the set has %d bytes, and the bucket takes %d", ErrTooLarge, len(data), most))
+	}
+	kv, err := b.open(ctx, expected)
+	if err != nil {
+		return 0, b.wrap("put rules into", err)
+	}
+	var at uint64
+	if expected == 0 {
+		at, err = kv.Create(ctx, Key, data) // also after a Delete
+	} else {
+		at, err = kv.Update(ctx, Key, data, expected)
+	}
+	if err != nil {
+		return 0, b.wrap("put rules into", b.conflict(ctx, expected, err))
+	}
+	return at, nil
+}
+
+// Delete takes the set away if it is the expected revision; who watches keeps the last one, and says so. The bucket
+// goes on to remember it. The errors are those of Put, and ErrNoRules.
+func (b *Bucket) Delete(ctx context.Context, expected uint64) error {
+	entry, err := b.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if entry.Revision != expected { // and never 0, which the library takes for no expectation
+		return b.wrap("delete rules from", &ConflictError{Expected: expected, Found: entry.Revision})
+	}
+	kv, err := b.js.KeyValue(ctx, b.name)
+	if err == nil {
+		err = kv.Delete(ctx, Key, jetstream.LastRevision(expected))
+	}
+	if err != nil {
+		return b.wrap("delete rules from", b.conflict(ctx, expected, err))
+	}
+	return nil
+}
+
+// open opens the bucket, and makes it for a first set.
+func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue, error) {
+	kv, err := b.js.KeyValue(ctx, b.name)
+	if err == nil || !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return kv, translate(err)
+	}
+	if expected != 0 {
+		return nil, &ConflictError{Expected: expected}
+	}
+	kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      b.name,
+		Description: "rules of an offpath fleet",
+		History:     Remembered,
+		Replicas:    b.options.Replicas,
+	})
+	if errors.Is(err, jetstream.ErrBucketExists) { // another first writer, who wants other replicas
+		kv, err = b.js.KeyValue(ctx, b.name)
+	}
+	return kv, translate(err)
+}
+
+// conflict finds out which revision is there, if that is why a write was refused.
+func (b *Bucket) conflict(ctx context.Context, expected uint64, err error) error {
+	if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists) {
+		return translate(err)
+	}
+	found, again := b.newest(ctx)
+	switch {
+	case again != nil && !errors.Is(again, ErrNoRules):
+		return fmt.Errorf("revision %d is not there any more; which is: %w", expected, again)
+	case found.Deleted:
+		found.Revision = 0
+	}
+	return &ConflictError{Expected: expected, Found: found.Revision}
+}
