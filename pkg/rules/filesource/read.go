@@ -30,16 +30,16 @@ func (f File) same(other File) bool { return bytes.Equal(f.Data, other.Data) }
 func Read(path string) (File, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return File{}, fmt.Errorf("read rules: %w", err)
+		return File{}, fmt.Errorf("load rules: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return File{}, fmt.Errorf("read rules: %w", err)
+		return File{}, fmt.Errorf("load rules: %w", err)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, rules.MaxSize+1))
 	if err != nil {
-		return File{}, fmt.Errorf("read rules: %w", err)
+		return File{}, fmt.Errorf("load rules: %w", err)
 	}
 	return File{Data: data, Modified: info.ModTime()}, nil
 }

@@ -13,8 +13,8 @@ import (
 //
 // After another error, such as the end of ctx, the set may have been written or not; Get tells.
 func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64, error) {
-	if most := min(MaxSize, int(b.conn.MaxPayload())-overhead); len(data) > most {
-		return 0, b.wrap("put rules into", fmt.Errorf("%w: the set has %d bytes, and the bucket takes %d", ErrTooLarge, len(data), most))
+	if err := b.CheckSize(data); err != nil {
+		return 0, err
 	}
 	kv, err := b.open(ctx, expected)
 	if err != nil {
@@ -30,6 +30,18 @@ func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64,
 		return 0, b.wrap("put rules into", b.conflict(ctx, expected, err))
 	}
 	return at, nil
+}
+
+// CheckSize returns the ErrTooLarge that Put would, if the connection is there.
+func (b *Bucket) CheckSize(data []byte) error {
+	most := MaxSize
+	if payload := int(b.conn.MaxPayload()); payload > 0 { // 0 before the first connection
+		most = min(most, payload-overhead)
+	}
+	if len(data) <= most {
+		return nil
+	}
+	return b.wrap("put rules into", fmt.Errorf("%w: the set has %d bytes, and the bucket takes %d", ErrTooLarge, len(data), most))
 }
 
 // Delete takes the set away if it is the expected revision; who watches keeps the last one, and says so. The bucket
