@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -55,7 +54,7 @@ func (l *living) use(set *rules.Set, revision uint64) error {
 
 func (l *living) put(set *rules.Set, revision uint64) error {
 	if at := l.at.Load(); at != nil {
-		return setRules(at.checker, set, revision)
+		return at.checker.SetRules(set, revision)
 	}
 	checker, err := l.newOne(set, revision)
 	if err != nil {
@@ -117,15 +116,4 @@ func (l *living) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = w.Write([]byte(`{"error":"there are no rules yet"}` + "\n")) // an error means that the client has gone
-}
-
-// setRules changes the rules of a checker at work.
-func setRules(checker *check.Checker, set *rules.Set, revision uint64) error {
-	type changer interface {
-		SetRules(set *rules.Set, revision uint64) error
-	}
-	if c, ok := any(checker).(changer); ok {
-		return c.SetRules(set, revision)
-	}
-	return errors.New("this checker cannot change its rules while it runs")
 }

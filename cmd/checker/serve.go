@@ -127,12 +127,11 @@ func newChecker(c config, epoch uint64, link check.Link, set *rules.Set, revisio
 	if idle == 0 {
 		idle = -1 // which is what check calls none
 	}
-	checker, err := check.New(check.Options{
-		Rules: set, Link: link, Epoch: epoch,
+	return check.New(check.Options{
+		Rules: set, Revision: revision, Link: link, Epoch: epoch,
 		FlushEvery: c.flush, MaxLiveKeys: c.maxLiveKeys, MaxIdleKeys: idle, ExpectCheckers: c.expectCheckers,
 		StaleAfter: c.staleAfter, ShareAfter: c.shareAfter, OutageAfter: c.outageAfter,
 	})
-	return checker, err
 }
 
 // state is what /readyz tells. A checker is ready as soon as it has rules: it decides whether or not
