@@ -1,0 +1,66 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// maxWireText is the most bytes that an override adds to its rule's name.
+const maxWireText = 40
+
+// WireName is the name of a counter in reports, the store and the ledger: the rule's name, and for an override (by its
+// place in Overrides) with a limit of its own "name/attribute=value", or "name/" and a hash where that is long. It stays the same while the
+// override's match does. -1, and overrides without a limit, have the rule's name. At most 128 bytes, unique in a set.
+func (r *Rule) WireName(override int) string {
+	if override < 0 || !r.Overrides[override].hasCounter() {
+		return r.Name
+	}
+	return r.Name + "/" + r.Overrides[override].text()
+}
+
+// hasCounter reports whether the callers of the override are counted apart.
+func (o *Override) hasCounter() bool { return o.Action == Limited }
+
+// text is a short text of the override's match, whatever its order.
+func (o *Override) text() string {
+	if len(o.Match) == 1 {
+		c := o.Match[0]
+		text := c.Name + "=" + c.Pattern()
+		if len(text) <= maxWireText && strings.Count(text, "=") == 1 && checkName(text) == "" {
+			return text
+		}
+	}
+	match := slices.Clone(o.Match)
+	slices.SortFunc(match, func(a, b Condition) int { return strings.Compare(a.Name, b.Name) })
+	var text []byte
+	for _, c := range match { // each with its length, so that no two matches make the same text
+		for _, part := range []string{c.Name, c.Pattern()} {
+			text = binary.BigEndian.AppendUint32(text, uint32(len(part)))
+			text = append(text, part...)
+		}
+	}
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:12])
+}
+
+// checkWireNames refuses names that are those of other counters of the set.
+func (s *Set) checkWireNames(r *Rule) *fault {
+	for i := range r.Overrides {
+		name := r.WireName(i)
+		if name == r.Name {
+			continue
+		}
+		if len(name) > maxName {
+			return faultf("entry %d: the rule's name has %d bytes: with this override want at most %d", i+1, len(r.Name), maxName-len(name)+len(r.Name)).in("overrides", i)
+		}
+		other, taken := s.wire[name]
+		if _, rule := s.byName[name]; rule || taken && other != r {
+			return faultf("entry %d: its counter would be called %q, as another rule's is", i+1, name).in("overrides", i)
+		}
+		s.wire[name] = r
+	}
+	return nil
+}
