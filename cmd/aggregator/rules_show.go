@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -93,22 +92,18 @@ func listRules(ctx context.Context, args []string, getenv func(string) string, s
 			return set.printJSON(stdout, e)
 		}
 		table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-		for _, rule := range set.rules() {
-			fmt.Fprintf(table, "%s\t%s\n", rule.Name, set.line(rule.Name))
+		for _, rule := range rules.Diff(nil, set.Set) {
+			fmt.Fprintf(table, "%s\t%s\n", rule.Name, lineOf(rule))
 		}
 		return table.Flush()
 	})
 }
 
-// printJSON prints the rules with the fields of their text.
+// printJSON prints the rules with the fields of YAML.
 func (s *ruleSet) printJSON(stdout io.Writer, e natssource.Entry) error {
-	list := make([]map[string]any, 0, len(s.nodes))
-	for _, rule := range s.rules() {
-		var fields map[string]any
-		if err := s.nodes[rule.Name].Decode(&fields); err != nil {
-			return fmt.Errorf("rule %q: %w", rule.Name, err)
-		}
-		list = append(list, fields)
+	list, err := s.plain()
+	if err != nil {
+		return err
 	}
 	return printJSON(stdout, struct {
 		revisionInfo
@@ -189,10 +184,6 @@ func diffRules(ctx context.Context, args []string, getenv func(string) string, s
 	if err != nil {
 		return err
 	}
-	ours, err := newRuleSet(set, text)
-	if err != nil {
-		return err
-	}
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {
@@ -201,34 +192,12 @@ func diffRules(ctx context.Context, args []string, getenv func(string) string, s
 		if there.unreadable != nil {
 			return there.unreadable
 		}
-		changes := changesBetween(there.rules, ours)
+		changes := changesBetween(there.rules, &ruleSet{set, text})
 		if f.json {
-			return printJSON(stdout, map[string]any{"revision": there.entry.Revision, "changes": changes})
+			return printJSON(stdout, map[string]any{"revision": there.entry.Revision, "changes": plainChanges(changes)})
 		}
 		return printText(stdout, changesText(changes))
 	})
-}
-
-// changesText is a line for each rule, and for each field of those that change.
-func changesText(changes []change) string {
-	if len(changes) == 0 {
-		return "no rule changes\n"
-	}
-	var b strings.Builder
-	for _, c := range changes {
-		fmt.Fprintf(&b, "%s %s\n", map[string]string{"added": "+", "removed": "-", "changed": "~"}[c.What], c.Rule)
-		for _, f := range c.Fields {
-			fmt.Fprintf(&b, "    %s: %s -> %s\n", f.Field, orNone(f.Old), orNone(f.New))
-		}
-	}
-	return b.String()
-}
-
-func orNone(value string) string {
-	if value == "" {
-		return "(none)"
-	}
-	return value
 }
 
 func printText(w io.Writer, text string) error {

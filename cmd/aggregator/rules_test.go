@@ -86,19 +86,24 @@ func file(t *testing.T, text string) string {
 func TestRulesFromFirstToLast(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
 	first := file(t, twoRules)
+	const (
+		everybody = "per-user  key: [user], limit: 15/second\n"
+		creating  = "create  match: {api: createURL}, key: [user, api], limit: 100/hour"
+		added     = "+ " + everybody + "+ " + creating + ", buckets: 60\n"
+	)
 	for _, command := range []string{"get", "list", "history"} {
 		s.refused("the bucket does not exist yet", command)
 	}
 	s.refused("there are no rules", "delete", "per-user")
 
-	if got, want := s.do("apply", "-f", first, "--dry-run"), "would write 2 rules; nothing is there\n+ per-user\n+ create\n"; got != want {
+	if got, want := s.do("apply", "-f", first, "--dry-run"), "would write 2 rules; nothing is there\n"+added; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	s.refused("the bucket does not exist yet", "get") // a rehearsal makes no bucket
-	if got, want := s.do("diff", "--file", first), "+ per-user\n+ create\n"; got != want {
+	if got, want := s.do("diff", "--file", first), added; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := s.do("apply", "-f", first, "--revision", "0"), "revision 1: 2 rules; nothing was there before\n+ per-user\n+ create\n"; got != want {
+	if got, want := s.do("apply", "-f", first, "--revision", "0"), "revision 1: 2 rules; nothing was there before\n"+added; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := s.do("get"); got != twoRules {
@@ -107,15 +112,13 @@ func TestRulesFromFirstToLast(t *testing.T) {
 	if got, want := s.do("apply", "-f", first), "revision 1 is already this set\nno rule changes\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	want := `per-user  key: [user], limit: 15/second
-create    match: {api: "createURL"}, key: [user, api], limit: 100/hour, buckets: 60
-`
+	want := everybody + "create    match: {api: createURL}, key: [user, api], limit: 100/hour, buckets: 60\n"
 	if got := s.do("list"); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 
 	second := file(t, strings.Replace(strings.Replace(twoRules, "15/second", "10/second", 1), "    buckets: 60\n", "", 1))
-	changes := "~ per-user\n    limit: 15/second -> 10/second\n~ create\n    buckets: 60 -> (none)\n"
+	changes := "~ per-user\n    limit: 15/second -> 10/second\n~ create\n    buckets: 60 -> (default)\n"
 	if got := s.do("diff", "-f", second); got != changes {
 		t.Errorf("got %q, want %q", got, changes)
 	}
@@ -134,10 +137,10 @@ create    match: {api: "createURL"}, key: [user, api], limit: 100/hour, buckets:
 	s.refused(`rule "no": there is no such rule`, "delete", "create", "no")
 	s.refused(`rule "create": there is no such rule`, "delete", "create", "create")
 	s.refused("there are no rules", "delete", "create", "per-user")
-	if got, want := s.do("delete", "create", "--dry-run"), "would write 1 rule; revision 2 is there\n- create\n"; got != want {
+	if got, want := s.do("delete", "create", "--dry-run"), "would write 1 rule; revision 2 is there\n- " + creating + "\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := s.do("delete", "create"), "revision 3: 1 rule; revision 2 was there before\n- create\n"; got != want {
+	if got, want := s.do("delete", "create"), "revision 3: 1 rule; revision 2 was there before\n- " + creating + "\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, comment := range []string{"# who may", "# everybody", "# not more"} {
@@ -263,7 +266,7 @@ func TestABadSetInTheBucket(t *testing.T) {
 	for _, args := range [][]string{{"list"}, {"delete", "a"}, {"diff", "-f", file(t, twoRules)}} {
 		s.refused("revision 1 is not a good set: line 1, column 8: rules:", args...)
 	}
-	if got := s.do("apply", "-f", file(t, twoRules)); !strings.HasPrefix(got, "revision 2: 2 rules; revision 1 was there before\n+ per-user\n") {
+	if got := s.do("apply", "-f", file(t, twoRules)); !strings.HasPrefix(got, "revision 2: 2 rules; revision 1 was there before\n+ per-user ") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -14,11 +13,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// ruleSet is a set of rules with its text, from which every field can be shown as it was written.
+// ruleSet is a set of rules and the text that it was read from.
 type ruleSet struct {
-	set   *rules.Set
-	text  []byte
-	nodes map[string]*yaml.Node // each rule's mapping
+	*rules.Set
+	text []byte
 }
 
 // parseRules reads a text that is, or ought to be, a set.
@@ -27,33 +25,58 @@ func parseRules(text []byte) (*ruleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newRuleSet(set, text)
+	return &ruleSet{set, text}, nil
 }
 
-func newRuleSet(set *rules.Set, text []byte) (*ruleSet, error) {
-	s := &ruleSet{set: set, text: text, nodes: make(map[string]*yaml.Node)}
-	_, list, err := ruleList(text)
+// lineOf is a rule that was added to nothing, in one line: key: [user], limit: 15/second.
+func lineOf(c rules.Change) string {
+	parts := make([]string, len(c.Fields))
+	for i, f := range c.Fields {
+		parts[i] = f.Field + ": " + f.New
+	}
+	return strings.Join(parts, ", ")
+}
+
+// plain are the rules as values of JSON, with the fields of YAML that have not their default.
+func (s *ruleSet) plain() ([]map[string]any, error) {
+	text, err := s.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	for _, rule := range list.Content {
-		s.nodes[textOf(fieldOf(rule, "name"))] = rule
+	var file struct{ Rules []map[string]any }
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, err // unreachable: it is YAML
 	}
-	return s, nil
+	return file.Rules, nil
 }
 
-// ruleList returns the document of a good set, and in it the list of rules.
-func ruleList(text []byte) (document, list *yaml.Node, err error) {
-	document = new(yaml.Node)
-	if err := yaml.Unmarshal(text, document); err != nil {
-		return nil, nil, err // unreachable: it has been read before
+// without returns the text without these rules. Comments stay, those of the rules apart; blank lines may not.
+func without(text []byte, names []string) ([]byte, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, err // unreachable: it has been read before
 	}
-	if len(document.Content) == 1 {
-		if list := fieldOf(document.Content[0], "rules"); list != nil {
-			return document, list, nil
+	list := fieldOf(document.Content[0], "rules")
+	if list == nil {
+		return nil, errors.New("the set is not in offpath's own format: change its file, and apply that")
+	}
+	for _, name := range names {
+		at := slices.IndexFunc(list.Content, func(rule *yaml.Node) bool {
+			field := fieldOf(rule, "name")
+			return field != nil && field.Value == name
+		})
+		if at < 0 {
+			return nil, fmt.Errorf("rule %q: there is no such rule", name)
 		}
+		list.Content = slices.Delete(list.Content, at, at+1)
 	}
-	return nil, nil, errors.New("the rules are not a list: they are in another format than offpath's own")
+	var b bytes.Buffer
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	if err := errors.Join(encoder.Encode(&document), encoder.Close()); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
 }
 
 // fieldOf returns the value of a mapping's field, or nil.
@@ -66,143 +89,47 @@ func fieldOf(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-func textOf(node *yaml.Node) string {
-	if node == nil {
-		return ""
-	}
-	return node.Value
-}
-
-// fields are a rule's fields but its name, in order, each with its value in one line.
-func (s *ruleSet) fields(name string) (names []string, values map[string]string) {
-	values = make(map[string]string)
-	rule := s.nodes[name]
-	if rule == nil {
-		return nil, values
-	}
-	for i := 0; i+1 < len(rule.Content); i += 2 {
-		if field := rule.Content[i].Value; field != "name" {
-			names = append(names, field)
-			values[field] = oneLine(rule.Content[i+1])
-		}
-	}
-	return names, values
-}
-
-// line is a rule in one line: key: [user], limit: 15/second.
-func (s *ruleSet) line(name string) string {
-	names, values := s.fields(name)
-	parts := make([]string, len(names))
-	for i, field := range names {
-		parts[i] = field + ": " + values[field]
-	}
-	return strings.Join(parts, ", ")
-}
-
-// oneLine writes a value in one line, without its comments.
-func oneLine(node *yaml.Node) string {
-	text, err := yaml.Marshal(flowing(node))
-	if err != nil { // unreachable: it has been read before
-		return err.Error()
-	}
-	return strings.Join(strings.Fields(string(text)), " ")
-}
-
-func flowing(node *yaml.Node) *yaml.Node {
-	flow := *node
-	flow.HeadComment, flow.LineComment, flow.FootComment = "", "", ""
-	if flow.Kind != yaml.ScalarNode {
-		flow.Style = yaml.FlowStyle
-	}
-	flow.Content = make([]*yaml.Node, len(node.Content))
-	for i, child := range node.Content {
-		flow.Content[i] = flowing(child)
-	}
-	return &flow
-}
-
-// without returns the text without these rules. Comments stay, those of the rules apart; blank lines may not.
-func without(text []byte, names []string) ([]byte, error) {
-	document, list, err := ruleList(text)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		at := slices.IndexFunc(list.Content, func(rule *yaml.Node) bool { return textOf(fieldOf(rule, "name")) == name })
-		if at < 0 {
-			return nil, fmt.Errorf("rule %q: there is no such rule", name)
-		}
-		list.Content = slices.Delete(list.Content, at, at+1)
-	}
-	var b bytes.Buffer
-	encoder := yaml.NewEncoder(&b)
-	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(document), encoder.Close()); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-// change is what becomes of one rule.
+// change is a rules.Change as JSON tells of it.
 type change struct {
 	Rule   string        `json:"rule"`
 	What   string        `json:"what"` // added, removed or changed
-	Fields []fieldChange `json:"fields,omitempty"`
+	Fields []fieldChange `json:"fields"`
 }
 
-// fieldChange is what becomes of one field of a rule that stays; "" is a field that is not there.
+// fieldChange is one field of it; "" is a field that has its default, or is not there.
 type fieldChange struct {
 	Field string `json:"field"`
 	Old   string `json:"old"`
 	New   string `json:"new"`
 }
 
-// changesBetween says what becomes of each rule: of the old set's in its order, and then of new ones. Either may be nil.
-func changesBetween(old, new *ruleSet) []change {
-	changes := []change{}
-	for _, rule := range old.rules() {
-		now, stays := new.lookup(rule.Name)
-		switch {
-		case !stays:
-			changes = append(changes, change{Rule: rule.Name, What: "removed"})
-		case !reflect.DeepEqual(rule, now):
-			changes = append(changes, change{Rule: rule.Name, What: "changed", Fields: fieldChanges(old, new, rule.Name)})
-		}
+// changesBetween says what becomes of each rule. Old may be nil, for nothing.
+func changesBetween(old, new *ruleSet) []rules.Change {
+	if old == nil {
+		return rules.Diff(nil, new.Set)
 	}
-	for _, rule := range new.rules() {
-		if _, was := old.lookup(rule.Name); !was {
-			changes = append(changes, change{Rule: rule.Name, What: "added"})
-		}
-	}
-	return changes
+	return rules.Diff(old.Set, new.Set)
 }
 
-func (s *ruleSet) rules() []*rules.Rule {
-	if s == nil {
-		return nil
-	}
-	return s.set.Rules()
-}
-
-func (s *ruleSet) lookup(name string) (*rules.Rule, bool) {
-	if s == nil {
-		return nil, false
-	}
-	return s.set.Lookup(name)
-}
-
-func fieldChanges(old, new *ruleSet, name string) (changes []fieldChange) {
-	names, were := old.fields(name)
-	more, are := new.fields(name)
-	for _, field := range more {
-		if _, was := were[field]; !was {
-			names = append(names, field)
+func plainChanges(changes []rules.Change) []change {
+	all := make([]change, len(changes))
+	for i, c := range changes {
+		all[i] = change{c.Name, c.Kind.String(), make([]fieldChange, len(c.Fields))}
+		for j, f := range c.Fields {
+			all[i].Fields[j] = fieldChange(f)
 		}
 	}
-	for _, field := range names {
-		if were[field] != are[field] {
-			changes = append(changes, fieldChange{field, were[field], are[field]})
-		}
+	return all
+}
+
+// changesText is a line for each rule, and for each field of those that change.
+func changesText(changes []rules.Change) string {
+	if len(changes) == 0 {
+		return "no rule changes\n"
 	}
-	return changes
+	var b strings.Builder
+	for _, c := range changes {
+		fmt.Fprintln(&b, c)
+	}
+	return b.String()
 }

@@ -30,16 +30,12 @@ func applyRules(ctx context.Context, args []string, getenv func(string) string, 
 	if err != nil {
 		return err
 	}
-	rules, err := newRuleSet(set, text)
-	if err != nil {
-		return err
-	}
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {
 			return err
 		}
-		return f.write(ctx, b, there, rules, stdout)
+		return f.write(ctx, b, there, &ruleSet{set, text}, stdout)
 	})
 }
 
@@ -119,9 +115,10 @@ func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBu
 	if err := b.CheckSize(rules.text); err != nil {
 		return err
 	}
+	changes := changesBetween(there.rules, rules)
 	done := written{
-		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: keeper.Digest(rules.text), Rules: len(rules.rules()),
-		DryRun: f.dryRun, Changes: changesBetween(there.rules, rules),
+		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: keeper.Digest(rules.text), Rules: len(rules.Rules()),
+		DryRun: f.dryRun, Changes: plainChanges(changes),
 	}
 	same := there.rules != nil && string(there.rules.text) == string(rules.text)
 	if !same && !f.dryRun {
@@ -134,7 +131,7 @@ func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBu
 	if f.json {
 		return printJSON(stdout, done)
 	}
-	return printText(stdout, done.headline(same)+changesText(done.Changes))
+	return printText(stdout, done.headline(same)+changesText(changes))
 }
 
 func (w written) headline(same bool) string {
