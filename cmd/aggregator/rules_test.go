@@ -137,10 +137,10 @@ func TestRulesFromFirstToLast(t *testing.T) {
 	s.refused(`rule "no": there is no such rule`, "delete", "create", "no")
 	s.refused(`rule "create": there is no such rule`, "delete", "create", "create")
 	s.refused("there are no rules", "delete", "create", "per-user")
-	if got, want := s.do("delete", "create", "--dry-run"), "would write 1 rule; revision 2 is there\n- " + creating + "\n"; got != want {
+	if got, want := s.do("delete", "create", "--dry-run"), "would write 1 rule; revision 2 is there\n- "+creating+"\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := s.do("delete", "create"), "revision 3: 1 rule; revision 2 was there before\n- " + creating + "\n"; got != want {
+	if got, want := s.do("delete", "create"), "revision 3: 1 rule; revision 2 was there before\n- "+creating+"\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, comment := range []string{"# who may", "# everybody", "# not more"} {
