@@ -63,11 +63,7 @@ func (f *rulesFlags) entry(ctx context.Context, b *natssource.Bucket) (natssourc
 	if !f.given {
 		return b.Get(ctx)
 	}
-	e, err := b.At(ctx, f.revision)
-	if err == nil && e.Deleted {
-		err = fmt.Errorf("with revision %d the set was deleted: %w", f.revision, natssource.ErrNoRules)
-	}
-	return e, err
+	return b.At(ctx, f.revision)
 }
 
 const listSummary = `Prints one line for each rule of the set that is there, or of an older revision.`

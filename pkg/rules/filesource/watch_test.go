@@ -7,7 +7,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 // patience is how long anything may take before a test gives up on it.
@@ -135,27 +138,78 @@ func TestEditors(t *testing.T) {
 	}
 }
 
-// TestKubernetes: the file is a link through a link to a directory, and the latter is swapped; the old directory goes.
+// TestKubernetes: the file is a link through a link to a directory, and the latter is swapped; the old directory may
+// go before anybody looks, or much later.
 func TestKubernetes(t *testing.T) {
-	mount := t.TempDir()
-	publish := func(version, content string) {
-		dir := filepath.Join(mount, "..2026_"+version)
-		must(t, os.Mkdir(dir, 0o700))
-		write(t, filepath.Join(dir, "rules.yaml"), content)
-		must(t, os.Symlink(filepath.Base(dir), filepath.Join(mount, "..data_tmp")))
-		old, _ := os.Readlink(filepath.Join(mount, "..data"))
-		must(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
-		if old != "" {
-			must(t, os.RemoveAll(filepath.Join(mount, old)))
-		}
+	for name, goes := range map[string]bool{"the old directory goes": true, "the old directory stays": false} {
+		t.Run(name, func(t *testing.T) {
+			mount := t.TempDir()
+			publish := func(version, content string) {
+				dir := filepath.Join(mount, "..2026_"+version)
+				must(t, os.Mkdir(dir, 0o700))
+				write(t, filepath.Join(dir, "rules.yaml"), content)
+				must(t, os.Symlink(filepath.Base(dir), filepath.Join(mount, "..data_tmp")))
+				old, _ := os.Readlink(filepath.Join(mount, "..data"))
+				must(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
+				if goes && old != "" {
+					must(t, os.RemoveAll(filepath.Join(mount, old)))
+				}
+			}
+			publish("1", "first")
+			path := filepath.Join(mount, "rules.yaml")
+			must(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
+			w := begin(t, path, time.Hour)
+			for version, content := range map[string]string{"2": "second", "3": "third", "4": "fourth"} {
+				publish(version, content)
+				w.await(content)
+			}
+		})
 	}
-	publish("1", "first")
-	path := filepath.Join(mount, "rules.yaml")
-	must(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
-	w := begin(t, path, time.Hour)
-	for version, content := range map[string]string{"2": "second", "3": "third", "4": "fourth"} {
-		publish(version, content)
-		w.await(content)
+}
+
+// TestSettle: it waits until the file has been quiet for a while, whatever else happens beside it, but not for ever. Lost
+// events are no noise.
+func TestSettle(t *testing.T) {
+	const quiet = 50 * time.Millisecond
+	for _, test := range []struct {
+		why   string
+		name  string
+		every time.Duration
+		times int
+		want  time.Duration
+	}{
+		{"nothing more", "rules.yaml", 0, 0, quiet},
+		{"three pieces", "rules.yaml", 40 * time.Millisecond, 3, 3*40*time.Millisecond + quiet},
+		{"slower than that", "rules.yaml", 60 * time.Millisecond, 3, quiet},
+		{"another file", "other", 40 * time.Millisecond, 3, quiet},
+		{"without an end", "rules.yaml", 40 * time.Millisecond, 1000, mostSettles * quiet},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				notify := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
+				w := &watch{path: "rules.yaml", options: Options{Settle: quiet}, notify: notify}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					for range test.times {
+						time.Sleep(test.every) // in the test's own time
+						select {
+						case notify.Events <- fsnotify.Event{Name: test.name, Op: fsnotify.Write}:
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+				begun := time.Now()
+				w.settle(ctx)
+				if took := time.Since(begun); took != test.want {
+					t.Errorf("it waited %v, want %v", took, test.want)
+				}
+				stop()
+				<-ended
+			})
+		})
 	}
 }
 

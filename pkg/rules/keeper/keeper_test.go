@@ -74,6 +74,9 @@ func TestTheLastGoodSetStays(t *testing.T) {
 		if !strings.Contains(s.String(), step.says) || len(u.sets) != step.inForce || s.Loads != int64(step.inForce) || s.Refusals != refusals {
 			t.Errorf("%s: %v; %q, want %q; %d in force, want %d; %+v", step.why, err, s, step.says, len(u.sets), step.inForce, s)
 		}
+		if strings.Contains(s.String(), "source:") != strings.Contains(step.says, "source:") {
+			t.Errorf("%s: %q", step.why, s)
+		}
 		if s.InForce() != (step.inForce > 0) || (s.Refused != nil) != (step.line > 0 || step.refuse != nil) {
 			t.Fatalf("%s: %+v", step.why, s)
 		}

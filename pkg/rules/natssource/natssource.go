@@ -113,16 +113,13 @@ func (b *Bucket) Name() string { return b.name }
 // Get returns the newest set, or an error that is ErrNoRules.
 func (b *Bucket) Get(ctx context.Context) (Entry, error) {
 	entry, err := b.newest(ctx)
-	if err == nil && entry.Deleted {
-		err = ErrNoRules
-	}
 	if err != nil {
 		return Entry{}, b.wrap("get rules from", err)
 	}
 	return entry, nil
 }
 
-// newest is the newest revision, which may be Deleted.
+// newest is Get with bare errors.
 func (b *Bucket) newest(ctx context.Context) (Entry, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err != nil {
@@ -131,7 +128,7 @@ func (b *Bucket) newest(ctx context.Context) (Entry, error) {
 	return entryOf(kv.Get(ctx, Key))
 }
 
-// At returns a revision that the bucket still has; it may be Deleted. Otherwise the error is ErrNoRules.
+// At returns the set of a revision that the bucket still has. If that is none, or one with which the set was deleted, the error is ErrNoRules.
 func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err == nil {
@@ -160,11 +157,8 @@ func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
 	return entries, ctx.Err() // the library ends the list early, and says nothing
 }
 
-// entryOf takes what the library returns for one entry; it calls a deleted one an error, but returns it.
+// entryOf takes what the library returns for one entry. One that was deleted is an error to it.
 func entryOf(got jetstream.KeyValueEntry, err error) (Entry, error) {
-	if errors.Is(err, jetstream.ErrKeyDeleted) && got != nil {
-		err = nil
-	}
 	if err != nil {
 		return Entry{}, translate(err)
 	}

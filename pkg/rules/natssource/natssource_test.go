@@ -93,6 +93,9 @@ func TestPutGetHistoryDelete(t *testing.T) {
 	if err := b.Delete(ctx, second); !errors.Is(err, natssource.ErrNoRules) {
 		t.Errorf("a second delete: %v", err)
 	}
+	if _, err := b.At(ctx, second+1); !errors.Is(err, natssource.ErrNoRules) {
+		t.Errorf("the deletion itself: %v", err)
+	}
 	last := put(t, b, "three", 0) // none is there
 	all, err := b.History(ctx)
 	if err != nil {
@@ -142,6 +145,9 @@ func TestTwoWriters(t *testing.T) {
 	}
 	_, err := ours.Put(ctx, []byte("ours"), 7)
 	refused("one is expected, and there is not even a bucket", err, 7, 0)
+	if _, err := ours.Get(ctx); !errors.Is(err, natssource.ErrNoBucket) {
+		t.Errorf("the one who was refused has made a bucket: %v", err)
+	}
 	first := put(t, theirs, "theirs", 0)
 	_, err = ours.Put(ctx, []byte("ours"), 0)
 	refused("none is expected", err, 0, first)

@@ -49,7 +49,7 @@ type watch struct {
 	made    time.Time // when the bucket was made whose revision was seen
 	seen    uint64    // the newest revision of it
 	why     string    // the trouble last told
-	deleted error     // ErrNoRules after a deletion
+	deleted error     // that there is no set in it
 }
 
 // once watches until the watch has to begin anew; the error says why, nil that nothing is wrong.
@@ -143,28 +143,23 @@ func (b *Bucket) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 
 // take takes what the watcher tells: nil says that all that was there has been told.
 func (w *watch) take(got jetstream.KeyValueEntry) {
+	var entry Entry
 	switch {
-	case got == nil:
-		if w.seen == 0 {
-			w.deleted = ErrNoRules
-		}
-	case got.Revision() <= w.seen:
+	case got != nil && got.Revision() <= w.seen:
 		return
-	default:
-		entry := makeEntry(got)
+	case got != nil:
+		entry = makeEntry(got)
 		w.seen, w.deleted = entry.Revision, nil
 		if entry.Deleted {
-			w.deleted = fmt.Errorf("deleted with revision %d: %w", entry.Revision, ErrNoRules)
-		} else {
-			w.tell(nil)
-			w.changed(entry)
+			w.deleted = w.bucket.wrap("watch", fmt.Errorf("deleted with revision %d: %w", entry.Revision, ErrNoRules))
 		}
+	case w.seen == 0:
+		w.deleted = w.bucket.wrap("watch", ErrNoRules)
 	}
-	err := w.deleted
-	if err != nil {
-		err = w.bucket.wrap("watch", err)
+	w.tell(w.deleted)
+	if got != nil && !entry.Deleted {
+		w.changed(entry)
 	}
-	w.tell(err)
 }
 
 // last is the newest revision of the bucket, with an error if it is not the one that is watched.

@@ -109,8 +109,10 @@ func TestADeletedSet(t *testing.T) {
 	}
 	w := begin(t, url, natssource.Options{})
 	w.awaitTrouble(natssource.ErrNoRules)
-	put(t, b, "two", 0)
+	at := put(t, b, "two", 0)
 	w.await("two")
+	put(t, b, "", at) // which is told as it is: the one who reads it refuses it
+	w.await("")
 }
 
 // TestHowLong measures from before the write until every watcher has been called.

@@ -90,12 +90,9 @@ func (b *Bucket) conflict(ctx context.Context, expected uint64, err error) error
 	if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists) {
 		return translate(err)
 	}
-	found, again := b.newest(ctx)
-	switch {
-	case again != nil && !errors.Is(again, ErrNoRules):
-		return fmt.Errorf("revision %d is not there any more; which is: %w", expected, again)
-	case found.Deleted:
-		found.Revision = 0
+	found, again := b.newest(ctx) // nothing if there is none
+	if again != nil && !errors.Is(again, ErrNoRules) {
+		return fmt.Errorf("%s is not there any more; which is: %w", revision(expected), again)
 	}
 	return &ConflictError{Expected: expected, Found: found.Revision}
 }
