@@ -16,6 +16,8 @@ const (
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
 	yaml      = "go.yaml.in/yaml/v3"
 	fsnotify  = "github.com/fsnotify/fsnotify"
+	siphash   = "github.com/dchest/siphash"
+	bart      = "github.com/gaissmai/bart"
 )
 
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
@@ -28,7 +30,8 @@ var allowed = []struct {
 	imports []string
 }{
 	{"pkg/window", nil},
-	{"pkg/identity", nil},
+	{"pkg/identity", []string{siphash}},
+	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
 	{"pkg/forecast", nil},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", yaml}},
 	{"pkg/rules/filesource", []string{"pkg/rules", fsnotify}},

@@ -119,7 +119,8 @@ func (r *rounds) patience(timeout time.Duration) time.Duration {
 		return timeout
 	}
 	trip := time.Duration(r.trip)
-	return max(r.longest+r.longest/4, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
+	longest := min(r.longest+r.longest/4, mostWaits*timeout) // in an outage all take as long as that
+	return max(longest, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
 // answered notes how long the answer to a report that was sent once took.
