@@ -271,6 +271,32 @@ func TestABadSetInTheBucket(t *testing.T) {
 	}
 }
 
+// TestEnvoysFormat is taken as it is: applied, given back, compared, listed in the words of offpath. Only to take rules out of it is
+// beyond these commands.
+func TestEnvoysFormat(t *testing.T) {
+	const (
+		text  = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 30}\n"
+		other = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 20}\n"
+	)
+	s := shell{t, serverstest.JetStream(t).URL()}
+	if got := s.do("apply", "-f", file(t, text)); !strings.HasPrefix(got, "revision 1: 1 rule; ") {
+		t.Errorf("apply: %q", got)
+	}
+	if got := s.do("get"); got != text {
+		t.Errorf("get: %q", got)
+	}
+	var list struct{ Rules []map[string]any }
+	s.decode(s.do("list", "--json"), &list)
+	if len(list.Rules) != 1 || list.Rules[0]["limit"] != "30/minute" || list.Rules[0]["algorithm"] != "fixed_window" {
+		t.Errorf("list: %v", list.Rules)
+	}
+	if got := s.do("diff", "-f", file(t, other)); !strings.Contains(got, "limit: 30/minute -> 20/minute\n") {
+		t.Errorf("diff: %q", got)
+	}
+	s.refused("not in offpath's own format", "delete", fmt.Sprint(list.Rules[0]["name"]))
+	s.refused(":4:", "apply", "-f", file(t, strings.Replace(text, "minute", "fortnight", 1)))
+}
+
 // TestRulesFromStandardInput: "-f -".
 func TestRulesFromStandardInput(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}

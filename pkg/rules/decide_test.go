@@ -295,6 +295,17 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
+func TestAttributesOfASet(t *testing.T) {
+	set, err := Parse([]byte(allFields))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"12", "api", "class", "glob", "ip", "path", "plan", "tier", "tokens", "user"}
+	if got := set.Attributes(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestDecidingDoesNotAllocate(t *testing.T) {
 	var overrides []string
 	for i := range 100 {

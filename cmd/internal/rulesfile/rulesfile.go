@@ -8,10 +8,11 @@ import (
 	"os"
 
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
-// Read makes a set of a file's text.
-func Read(data []byte) (*rules.Set, error) { return rules.Parse(data) }
+// Read makes a set of a file's text, which is in offpath's own format or in envoyproxy/ratelimit's.
+func Read(data []byte) (*rules.Set, error) { return envoyrules.Read(data) }
 
 // Stdin is the path that means standard input.
 const Stdin = "-"
