@@ -54,6 +54,9 @@ func (b banner) writeParts(w io.Writer) {
 	fmt.Fprintf(w, "  namespace   %s\n\n", b.config.namespace)
 }
 
+// mostShown is how many rules a banner shows.
+const mostShown = 40
+
 func (b banner) writeRules(w io.Writer) {
 	fmt.Fprintf(w, "Rules (%s):\n", b.source())
 	if b.rules == nil {
@@ -61,11 +64,18 @@ func (b banner) writeRules(w io.Writer) {
 		return
 	}
 	all, widest := b.rules.Rules(), 0
+	more := len(all) - mostShown
+	if more > 0 {
+		all = all[:mostShown]
+	}
 	for _, r := range all {
 		widest = max(widest, len(r.Name))
 	}
 	for _, r := range all {
 		fmt.Fprintf(w, "  %-*s  %s\n", widest, r.Name, inWords(r))
+	}
+	if more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
 	}
 	fmt.Fprintln(w)
 }

@@ -70,6 +70,17 @@ func TestBannerOfAFleetMember(t *testing.T) {
 	}
 }
 
+func TestBannerOfManyRules(t *testing.T) {
+	text := "rules:\n"
+	for i := range mostShown + 2 {
+		text += fmt.Sprintf("  - {name: rule-%d, key: [user], limit: 1/day}\n", i)
+	}
+	got := bannerOf(t, config{rulesFrom: "my.yaml"}, parse(t, text))
+	if strings.Count(got, "1 per day") != mostShown || !strings.Contains(got, "  and 2 more\n") {
+		t.Errorf("it shows not the first %d:\n%s", mostShown, got)
+	}
+}
+
 func TestBannerWithoutRulesYet(t *testing.T) {
 	got := bannerOf(t, config{namespace: "prod", nats: "nats://a", rulesFrom: "nats"}, nil)
 	for _, want := range []string{"Rules (bucket prod-rules):\n  none yet;", " --namespace prod\n", "Ctrl-C stops it."} {
