@@ -15,7 +15,8 @@ var errNoRules = errors.New("check: no rules")
 // this one. Its cost grows with the number of rules and live keys, and none of it is paid by checks.
 //
 // The revision says which of two sets is the newer; where checkers of a fleet differ for a moment, aggregators go by
-// the limit of the highest one. The error is for no set, and for a revision below the one in force; that stays then.
+// the limit of the highest one. The error is for no set, for one that names a signal that is not in
+// Options.Signals, and for a revision below the one in force; the old set stays then.
 //
 // Counts outlive every change of a rule but one of its window, its algorithm or its enforcement, with which
 // it starts clean, as another [Limiter]. What hits a key had admitted counts against a new limit at once.
@@ -32,6 +33,9 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if set == nil {
 		return errNoRules
+	}
+	if err := c.o.checkSignals(set); err != nil {
+		return err
 	}
 	c.reload.Lock()
 	defer c.reload.Unlock()
@@ -118,7 +122,7 @@ func (c *cell) adjustCounts(t *terms, room, at int64) {
 // permits that are left go back: they were granted within the old one. The lock is held, the cell settled and rotated.
 func (c *cell) adjustPermits(t *terms, p *permits, at int64) {
 	p.haste()
-	if t.limit < p.limit || c.limiter.retired.Load() {
+	if t.wire < p.limit || c.limiter.retired.Load() {
 		p.giveBack()
 	}
 	p.dismiss()
