@@ -45,10 +45,24 @@ func newTerms(r *rules.Rule, revision uint64) *terms {
 func (t *terms) next(r *rules.Rule, revision uint64) *terms {
 	n := newTerms(r, revision)
 	n.stamp = t.stamp
-	if t.rule != r && !reflect.DeepEqual(t.rule, r) {
+	if !saysTheSame(t.rule, r) {
 		n.stamp = (t.stamp + oneStamp) & stampMask
 	}
 	return n
+}
+
+// saysTheSame compares rules by all that they say, not by where they stand in their sets.
+func saysTheSame(a, b *rules.Rule) bool {
+	if a == b {
+		return true
+	}
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range x.NumField() {
+		if x.Type().Field(i).IsExported() && !reflect.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			return false
+		}
+	}
+	return true
 }
 
 // ruleID is what makes a limiter another one. The store tells counters apart by name and shape, and permits of
