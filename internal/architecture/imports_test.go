@@ -15,6 +15,8 @@ const (
 	goredis   = "github.com/redis/go-redis/v9/..."
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
 	yaml      = "go.yaml.in/yaml/v3"
+	siphash   = "github.com/dchest/siphash"
+	bart      = "github.com/gaissmai/bart"
 )
 
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
@@ -27,7 +29,8 @@ var allowed = []struct {
 	imports []string
 }{
 	{"pkg/window", nil},
-	{"pkg/identity", nil},
+	{"pkg/identity", []string{siphash}},
+	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
 	{"pkg/forecast", nil},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", yaml}},
 
