@@ -7,6 +7,8 @@ type program struct {
 	revision uint64
 	entries  []entry // in the order of the rules, and after them those of overrides with a limit of their own
 	rules    int     // how many of them are rules
+	set      *rules.Set
+	places   map[*rules.Rule]int32 // among the entries; nil if they are few
 	byName   map[string]*Limiter
 	strict   bool // some limiter is
 }
@@ -51,9 +53,35 @@ func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former 
 		}
 		e.rule, p.byName[r.Name] = r, e.limiter
 	}
+	p.set, p.places = set, placesOf(list[:p.rules])
 	p.addOverrides(overrides)
 	p.addClauses(c.o.Signals)
 	return p
+}
+
+// fewRules are found as soon one after the other.
+const fewRules = 16
+
+func placesOf(list []*rules.Rule) map[*rules.Rule]int32 {
+	if len(list) <= fewRules {
+		return nil
+	}
+	places := make(map[*rules.Rule]int32, len(list))
+	for i, r := range list {
+		places[r] = int32(i)
+	}
+	return places
+}
+
+// place is a rule's place, which is not before from.
+func (p *program) place(r *rules.Rule, from int) int {
+	if p.places != nil {
+		return int(p.places[r])
+	}
+	for p.entries[from].rule != r {
+		from++
+	}
+	return from
 }
 
 // limiter returns the program's limiter of this id, or nil.

@@ -127,7 +127,7 @@ func (c *cell) adjustPermits(t *terms, p *permits, at int64) {
 		p.giveBack()
 	}
 	p.limit = max(p.limit, t.wire) // if it becomes lower again, aggregators may have granted by this one
-	if retired { // nobody is expected to come any more
+	if retired {                   // nobody is expected to come any more
 		p.demand = demand{measured: at}
 	}
 	p.dismiss()

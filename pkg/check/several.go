@@ -62,6 +62,7 @@ type asking struct {
 	program *program
 	text    []byte
 	asked   []question // in the order in which their cells are locked
+	found   []*rules.Rule
 	purpose purpose
 	bar     question // of the rule that bars the request, if one does
 	view    *view    // memory to look at other cells with
@@ -97,11 +98,11 @@ type question struct {
 // of the rules bars the request, whatever its counts are; bar is that one then.
 func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, to purpose) bool {
 	a.begin(p, to)
-	for i := range p.entries[:p.rules] {
+	a.found = p.set.Find(a.found[:0], attrs)
+	i := -1
+	for _, r := range a.found {
+		i = p.place(r, i+1)
 		e := &p.entries[i]
-		if !e.rule.Matches(attrs) {
-			continue
-		}
 		q := question{limiter: e.limiter, terms: e.terms, matched: e.terms, origin: e.terms, place: i, cost: cost}
 		v := applies
 		if !e.bare {
