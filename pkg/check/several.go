@@ -251,7 +251,11 @@ func (q *question) decide(d *Decision, now int64) {
 		l.allow(d, q.terms, time.Duration(c.end()-now), left)
 		return
 	}
-	c.refuse(d, q.terms, now, q.at, q.cost, q.left)
+	if q.short { // more permits would not help
+		l.refuse(d, q.terms, now, q.at, c.totals(), q.cost, q.left)
+	} else {
+		c.refuse(d, q.terms, now, q.at, q.cost, q.left)
+	}
 	if d.RetryAfter == 0 { // it would fit, by what is known
 		d.RetryAfter = c.retryAfter(q.terms.whole(), q.at, q.cost)
 	}
