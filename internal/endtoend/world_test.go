@@ -296,7 +296,7 @@ func (w *world) conserved() {
 		if n := s.Unreported(); n != 0 {
 			w.fail("%s still has %d hits: %+v", c.name, n, s)
 		}
-		for _, r := range s.Rules {
+		for _, r := range append(s.Rules, s.Removed) {
 			charged, overflow, lost = charged+r.Charged, overflow+r.Overflow, lost+r.Lost
 		}
 	}

@@ -30,7 +30,7 @@ const (
 )
 
 // apply fills in what depends on the request's attributes beside the key.
-func (a *asking) apply(q *question, e *entry, attrs identity.Attributes, now int64) applicability {
+func (q *question) apply(e *entry, attrs identity.Attributes, now int64) applicability {
 	if v := q.applyTo(e, attrs, now); v != applies {
 		return v
 	}

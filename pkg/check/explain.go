@@ -65,7 +65,7 @@ func (c *Checker) explain(p *program, now int64, attrs identity.Attributes, cost
 			continue
 		}
 		q := question{limiter: e.limiter, place: i, cost: cost}
-		a.explainCaller(&all[i], &q, e, attrs, now)
+		q.explainCaller(&all[i], e, attrs, now)
 		if all[i].Why == "" {
 			of = append(of, &q)
 		}
@@ -118,9 +118,9 @@ func valueOf(c *rules.Condition) string {
 }
 
 // explainCaller says what the rule makes of the caller.
-func (a *asking) explainCaller(x *Explanation, q *question, e *entry, attrs identity.Attributes, now int64) {
+func (q *question) explainCaller(x *Explanation, e *entry, attrs identity.Attributes, now int64) {
 	q.decideBy(e.terms, attrs)
-	v := a.apply(q, e, attrs, now)
+	v := q.apply(e, attrs, now)
 	x.Override = e.rule.Override(attrs, time.Unix(0, now))
 	x.Shadow = e.rule.Shadow
 	allowed, denied := e.rule.Listed(attrs)

@@ -4,11 +4,10 @@ import "github.com/offpath-io/offpath/pkg/rules"
 
 // program is a set of rules, ready to decide by. It never changes; Checker.program points to the one in force.
 type program struct {
+	set      *rules.Set
 	revision uint64
 	entries  []entry // in the order of the rules, and after them those of overrides with a limit of their own
 	rules    int     // how many of them are rules
-	set      *rules.Set
-	places   map[*rules.Rule]int32 // among the entries; nil if they are few
 	byName   map[string]*Limiter
 	strict   bool // some limiter is
 }
@@ -17,7 +16,7 @@ type program struct {
 type entry struct {
 	limiter *Limiter
 	terms   *terms
-	rule    *rules.Rule // the terms', at hand for those who look for matching ones
+	rule    *rules.Rule // the terms'
 	bare    bool        // the rule has nothing that depends on the request but its key
 	over    []*entry    // by override, those with a limit of their own; else nil
 }
@@ -26,7 +25,7 @@ type entry struct {
 // ones. Nothing is changed.
 func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former func(missing []ruleID) []*Limiter) *program {
 	list, overrides := countedRules(set)
-	p := &program{revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
+	p := &program{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
 	p.rules = len(list) - len(overrides)
 	var missing []ruleID
 	var at []int
@@ -53,35 +52,9 @@ func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former 
 		}
 		e.rule, p.byName[r.Name] = r, e.limiter
 	}
-	p.set, p.places = set, placesOf(list[:p.rules])
 	p.addOverrides(overrides)
 	p.addClauses(c.o.Signals)
 	return p
-}
-
-// fewRules are found as soon one after the other.
-const fewRules = 16
-
-func placesOf(list []*rules.Rule) map[*rules.Rule]int32 {
-	if len(list) <= fewRules {
-		return nil
-	}
-	places := make(map[*rules.Rule]int32, len(list))
-	for i, r := range list {
-		places[r] = int32(i)
-	}
-	return places
-}
-
-// place is a rule's place, which is not before from.
-func (p *program) place(r *rules.Rule, from int) int {
-	if p.places != nil {
-		return int(p.places[r])
-	}
-	for p.entries[from].rule != r {
-		from++
-	}
-	return from
 }
 
 // limiter returns the program's limiter of this id, or nil.
@@ -89,7 +62,7 @@ func (p *program) limiter(id ruleID) *Limiter {
 	if p == nil {
 		return nil
 	}
-	if l := p.byName[id.name]; l != nil && l.ruleID() == id {
+	if l := p.byName[id.name]; l != nil && l.ruleID == id {
 		return l
 	}
 	return nil

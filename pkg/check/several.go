@@ -60,9 +60,9 @@ func (a *asking) decide(d *Decision, attrs identity.Attributes, now int64) {
 // asking is the working memory of one check by several rules.
 type asking struct {
 	program *program
+	found   []*rules.Rule
 	text    []byte
 	asked   []question // in the order in which their cells are locked
-	found   []*rules.Rule
 	purpose purpose
 	bar     question // of the rule that bars the request, if one does
 	view    *view    // memory to look at other cells with
@@ -99,22 +99,21 @@ type question struct {
 func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, to purpose) bool {
 	a.begin(p, to)
 	a.found = p.set.Find(a.found[:0], attrs)
-	i := -1
 	for _, r := range a.found {
-		i = p.place(r, i+1)
-		e := &p.entries[i]
-		q := question{limiter: e.limiter, terms: e.terms, matched: e.terms, origin: e.terms, place: i, cost: cost}
+		place := r.Place()
+		e := &p.entries[place]
+		q := question{limiter: e.limiter, terms: e.terms, matched: e.terms, origin: e.terms, place: place, cost: cost}
 		v := applies
 		if !e.bare {
-			v = a.apply(&q, e, attrs, now)
+			v = q.apply(e, attrs, now)
 		}
 		if v == applies {
 			from := len(a.text)
-			text, ok := e.rule.AppendKey(a.text, attrs)
+			text, ok := r.AppendKey(a.text, attrs)
 			switch {
 			case ok:
 				q.from, q.to, a.text = from, len(text), text
-			case e.rule.OnMissing == rules.Deny:
+			case r.OnMissing == rules.Deny:
 				v, q.retry = bars, Never
 			default:
 				v = appliesNot
@@ -123,7 +122,7 @@ func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, t
 		if v == appliesNot || v == bars && a.purpose == recording {
 			continue
 		}
-		if q.barred = v == bars; q.barred && !e.rule.Shadow {
+		if q.barred = v == bars; q.barred && !r.Shadow {
 			a.bar = q
 			return false
 		}

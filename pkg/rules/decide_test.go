@@ -117,6 +117,7 @@ func TestListed(t *testing.T) {
 		{"IPv6", attrs("ip", "2001:db8:1::1"), true, false},
 		{"IPv6, denied", attrs("ip", "2001:DB8:BAD:1::1"), false, true},
 		{"a whole prefix", attrs("ip", "2001:db8:1:2::/64"), true, false},
+		{"a prefix that begins within, and is too wide", attrs("ip", "2001:db8::/31"), false, false},
 		{"a prefix that is too wide", attrs("ip", "2001:d00::/24"), false, false},
 		{"a zone is no matter", attrs("ip", "2001:db8::1%eth0"), true, false},
 		{"no address", attrs("ip", "unknown"), false, false},
@@ -292,6 +293,17 @@ func TestReplaces(t *testing.T) {
 		if got := strings.Join(names, " "); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.why, got, tt.want)
 		}
+	}
+}
+
+func TestAttributesOfASet(t *testing.T) {
+	set, err := Parse([]byte(allFields))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"12", "api", "class", "glob", "ip", "path", "plan", "tier", "tokens", "user"}
+	if got := set.Attributes(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

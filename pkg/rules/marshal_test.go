@@ -208,3 +208,30 @@ func TestDiffFindsTheField(t *testing.T) {
 		}
 	}
 }
+
+// A change of rules: read, make the index, tell what changed.
+func BenchmarkParse(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		text, err := manyRules(b, n, families[0].match).Marshal()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprint("rules=", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Parse(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDiff(b *testing.B) {
+	old, new := manyRules(b, 10_000, families[0].match), manyRules(b, 9_999, families[0].match)
+	for b.Loop() {
+		if changes := Diff(old, new); len(changes) != 1 {
+			b.Fatal(changes)
+		}
+	}
+}

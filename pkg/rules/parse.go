@@ -19,6 +19,8 @@ type Error struct {
 	// Line and Column count from 1, in lines and characters. They are 0 where there is
 	// no text, or no one place in it, to point at.
 	Line, Column int
+	// Rule is which rule NewSet refused, from 1, or 0.
+	Rule int
 	// Reason is what is wrong: the field, what it holds, what is wanted.
 	Reason string
 }
