@@ -77,6 +77,7 @@ const (
 	dead                       // has left the live map; nothing may be charged to it
 	waiting                    // queued, but its key is quiet: its hits wait
 	waited                     // they may not wait any longer
+	viewed                     // a copy to look at, see view
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
@@ -88,14 +89,23 @@ const (
 // newCell returns a cell of no hits for a key, whose text it copies.
 func newCell(l *Limiter, key string, now int64) *cell {
 	c := l.blankCell()
-	c.limiter, c.length, c.newest = l, uint16(len(key)), l.shape.Bucket(now)
-	if copy(c.short[:], key) < len(key) {
-		c.long = unsafe.StringData(strings.Clone(key))
+	c.limiter, c.newest = l, l.shape.Bucket(now)
+	if len(key) > len(c.short) {
+		key = strings.Clone(key)
 	}
+	c.setKey(key)
 	if n := 2 * l.live; n > len(c.inline) {
 		c.more = &more{counts: make([]int64, n)}
 	}
 	return c
+}
+
+// setKey gives a new cell its key's text, which it keeps if it is long.
+func (c *cell) setKey(key string) {
+	c.length, c.long = uint16(len(key)), nil
+	if copy(c.short[:], key) < len(key) {
+		c.long = unsafe.StringData(key)
+	}
 }
 
 // key returns the key's text. It lies inside the cell if it is short, so that finding a cell and
@@ -209,7 +219,7 @@ func (c *cell) rotate(now int64) int64 {
 	for _, n := range pending[keep:] {
 		late += n
 	}
-	if late > 0 {
+	if late > 0 && !c.is(viewed) {
 		c.limiter.addLate(late)
 	}
 	shift(totals, keep)

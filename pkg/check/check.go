@@ -96,6 +96,10 @@ type Options struct {
 	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
 	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
 	ReportTimeout time.Duration
+	// Signals are those that rules of `throttle: elastic` look at, by name: what part of some capacity is in use, 0 for none
+	// and 1 for all of it. Checks call them, so they must be quick, and safe for concurrent use. A set of rules that names one that
+	// is not here is refused.
+	Signals map[string]func() float64
 	// MaxWaiting bounds the callers of Acquire who wait at a time; a waiter takes about 400 bytes. Beyond it
 	// Acquire is Check. Default 65,536.
 	MaxWaiting int
@@ -209,6 +213,9 @@ type Checker struct {
 func New(o Options) (*Checker, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := o.checkSignals(o.Rules); err != nil {
 		return nil, err
 	}
 	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}

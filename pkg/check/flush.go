@@ -391,7 +391,7 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 		WindowMs:  uint64(l.shape.Length.Milliseconds()),
 		Buckets:   uint32(l.shape.Buckets),
 		Algorithm: l.algorithm(),
-		Limit:     events.Count(t.limit),
+		Limit:     events.Count(t.wire),
 		Newest:    l.shape.Bucket(fleet),
 	}
 }

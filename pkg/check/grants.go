@@ -96,10 +96,10 @@ func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
 // underNew takes in that the limit is another one than when what has come was asked for. What may have been granted
 // within a higher one goes back, and that there was no room within a lower one says nothing.
 func (p *permits) underNew(t *terms) {
-	if t.limit < p.limit {
+	if t.wire < p.limit {
 		p.giveBack()
 	}
-	if t.limit > p.asked {
+	if t.wire > p.asked {
 		p.haste()
 	}
 }

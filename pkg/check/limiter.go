@@ -34,6 +34,8 @@ type Limiter struct {
 	overflow atomic.Int64 // hits admitted without a cell
 	late     atomic.Int64 // hits that left every window pending, to be reported so
 
+	badCosts atomic.Int64 // hits whose own cost was none
+
 	owed owed
 }
 
@@ -52,14 +54,22 @@ func (l *Limiter) Rule() *rules.Rule { return l.terms.Load().rule }
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	l.checkAt(&d, l.terms.Load(), l.now(), key, cost)
+	if t := l.terms.Load(); t.clauses == nil {
+		l.checkAt(&d, t, l.now(), key, cost)
+	} else {
+		l.checkAlone(&d, t, l.now(), key, cost)
+	}
 	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
 // bring their own, such as a simulation.
 func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
-	l.checkAt(&d, l.terms.Load(), l.checker.clock.fleet(now), key, cost)
+	if t := l.terms.Load(); t.clauses == nil {
+		l.checkAt(&d, t, l.checker.clock.fleet(now), key, cost)
+	} else {
+		l.checkAlone(&d, t, l.checker.clock.fleet(now), key, cost)
+	}
 	return d
 }
 
@@ -97,6 +107,7 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64) bool {
 		}
 		d.RetryAfter = time.Duration(until - now)
 		d.Reset = l.reset(now)
+		d.deny(t.rule)
 		if p := c.permits(); p != nil {
 			c.denyUnlocked(d, p, now)
 		}
@@ -131,9 +142,9 @@ func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key str
 
 // decide decides for a hit. The lock is held.
 func (c *cell) decide(d *Decision, t *terms, now, cost int64) {
-	q := question{limiter: c.limiter, terms: t, cell: c}
-	q.decide(d, now, cost)
-	q.conclude(q.passes, false, cost, now)
+	q := question{limiter: c.limiter, terms: t, cell: c, cost: cost}
+	q.decide(d, now)
+	q.conclude(q.passes, false, now)
 }
 
 // refuse makes the decision for a hit that does not fit. The lock is held and the cell settled and
@@ -151,6 +162,7 @@ func (c *cell) refuse(d *Decision, t *terms, now, at, cost, room int64) {
 func (l *Limiter) refuse(d *Decision, t *terms, now, at int64, counts []int64, cost, room int64) {
 	l.fill(d, t, room)
 	d.Reset = l.reset(now)
+	d.deny(t.rule)
 	d.RetryAfter = Never
 	if after, ok := l.shape.RetryAfter(counts, t.limit, cost, at); ok {
 		d.RetryAfter = after + time.Duration(at-now)
@@ -190,13 +202,14 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 	}
 	l.fill(d, t, 0)
 	d.Reset = l.reset(now)
+	d.deny(t.rule)
 	switch {
 	case cost > t.limit:
 		d.RetryAfter = Never
 	case t.rule.OnOutage == rules.Closed:
 		d.RetryAfter = l.checker.o.FlushEvery
 	default:
-		d.Allowed = true
+		d.allow()
 	}
 }
 
@@ -205,7 +218,7 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 func (l *Limiter) fill(d *Decision, t *terms, left int64) {
 	d.Freshness = Freshness(l.checker.freshness.Load())
 	d.Rule = t.name
-	d.Limit = t.limit
+	d.Limit = t.says
 	d.Remaining = left
 }
 

@@ -6,7 +6,8 @@ import "github.com/offpath-io/offpath/pkg/rules"
 type program struct {
 	set      *rules.Set
 	revision uint64
-	entries  []entry // in the order of the rules
+	entries  []entry // in the order of the rules, and after them those of overrides with a limit of their own
+	rules    int     // how many of them are rules
 	byName   map[string]*Limiter
 	strict   bool // some limiter is
 }
@@ -15,13 +16,17 @@ type program struct {
 type entry struct {
 	limiter *Limiter
 	terms   *terms
+	rule    *rules.Rule // the terms'
+	bare    bool        // the rule has nothing that depends on the request but its key
+	over    []*entry    // by override, those with a limit of their own; else nil
 }
 
 // compile makes a program of a set. old is the one in force, nil in the beginning; former finds limiters of earlier
 // ones. Nothing is changed.
 func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former func(missing []ruleID) []*Limiter) *program {
-	list := set.Rules()
+	list, overrides := countedRules(set)
 	p := &program{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
+	p.rules = len(list) - len(overrides)
 	var missing []ruleID
 	var at []int
 	for i, r := range list {
@@ -45,8 +50,10 @@ func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former 
 		} else {
 			e.terms = e.limiter.terms.Load().next(r, revision)
 		}
-		p.byName[r.Name] = e.limiter
+		e.rule, p.byName[r.Name] = r, e.limiter
 	}
+	p.addOverrides(overrides)
+	p.addClauses(c.o.Signals)
 	return p
 }
 

@@ -39,8 +39,10 @@ type Stats struct {
 
 // RuleStats are one rule's counters. Everything but Allowed and Denied is in hits.
 type RuleStats struct {
+	// Rule is its name; that of the counter, where an override has one of its own (rules.Rule.WireName).
 	Rule string
-	// Decisions by this rule. One that another rule denied is in neither.
+	// Decisions by this rule. One that another rule denied is in neither. What a rule with `shadow: true` would have denied is
+	// in Denied.
 	Allowed, Denied int64
 	// Charged = Answered + InFlight + Pending + Overflow + Lost.
 	Charged int64
@@ -52,6 +54,8 @@ type RuleStats struct {
 	Overflow int64
 	// Lost hits were in reports that were given up.
 	Lost int64
+	// BadCosts are hits whose cost attribute was no cost. They cost what their caller said.
+	BadCosts int64
 }
 
 // Unreported returns how many charged hits no aggregator has answered for yet.
@@ -128,6 +132,7 @@ func (l *Limiter) stats(local bool) RuleStats {
 		InFlight: l.owed.inFlight,
 		Overflow: l.overflow.Load(),
 		Lost:     l.owed.lost,
+		BadCosts: l.badCosts.Load(),
 	}
 	for i := range l.counters {
 		r.Allowed += l.counters[i].allowed.Load()
@@ -154,4 +159,5 @@ func (r *RuleStats) addTimes(n int64, s *RuleStats) {
 	r.Pending += n * s.Pending
 	r.Overflow += n * s.Overflow
 	r.Lost += n * s.Lost
+	r.BadCosts += n * s.BadCosts
 }

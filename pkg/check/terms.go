@@ -11,11 +11,15 @@ import (
 // who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
 // every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
 type terms struct {
-	stamp    uint64 // where the word of an allowance has it; the same as before if the rule is
-	limit    int64  // the rule's, here to be read with the stamp
+	stamp    uint64   // where the word of an allowance has it; the same as before if the rule is
+	limit    int64    // that a hit is decided by, here to be read with the stamp
+	clauses  *clauses // nil if the limit is all that the rule says
+	says     int64    // the rule's limit, which decisions name
 	name     string
 	rule     *rules.Rule
 	revision uint64 // of the set
+	wire     int64  // the limit that others are told of, and that permits are granted within
+	full     *terms // of a class with a share of the limit: those of who has all of it; else nil
 }
 
 // The parts of the word of an allowance, see cell. 24 bits are enough for hits: an allowance that is used up is renewed
@@ -32,7 +36,7 @@ const (
 )
 
 func newTerms(r *rules.Rule, revision uint64) *terms {
-	return &terms{limit: r.Limit, name: r.Name, rule: r, revision: revision}
+	return &terms{limit: r.Limit, says: r.Limit, wire: r.Limit, name: r.Name, rule: r, revision: revision}
 }
 
 // next are the terms by which a limiter decides after these.
