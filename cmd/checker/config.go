@@ -30,7 +30,8 @@ type config struct {
 	flush       time.Duration
 	acquire     time.Duration // 0: never wait
 	maxLiveKeys int
-	maxIdleKeys int // 0 is none
+	maxIdleKeys int    // 0 is none
+	keyHash     string // a file with a secret; "" leaves keys as they are
 
 	expectCheckers                      int
 	staleAfter, shareAfter, outageAfter int // hellos without an answer
@@ -71,6 +72,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		flags.Int(1, maxKeys))
 	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "N", "most further keys to remember, about 200 bytes each; 0 for none",
 		flags.Int(0, maxKeys))
+	flags.Add(s, &c.keyHash, "key-hash", "FILE", "a secret, of 16 bytes or more, the same in all checkers: NATS and the store see keyed hashes of keys", flags.Text)
 	flags.Add(s, &c.expectCheckers, "expect-checkers", "N", "how many checkers the fleet has, to keep to a share of the limits until it is heard of; 0 to go by own hits",
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))

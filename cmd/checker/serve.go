@@ -17,6 +17,7 @@ import (
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -55,6 +56,10 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 
 // serveOn runs the checker and its doors on the NATS at url, and the parts that have to end after them.
 func serveOn(ctx context.Context, c config, url string, from source, at listeners, parts []daemon.Part, stdout io.Writer, log *slog.Logger) error {
+	hasher, err := c.hasher(log)
+	if err != nil {
+		return err
+	}
 	epoch := check.NewEpoch()
 	conn, err := natsconn.Open(url, "offpath-checker-"+nameOf(epoch), log)
 	if err != nil {
@@ -72,7 +77,7 @@ func serveOn(ctx context.Context, c config, url string, from source, at listener
 	}
 	living := newLiving(log,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			return newChecker(c, epoch, link, set, revision)
+			return newChecker(c, epoch, link, hasher, set, revision)
 		},
 		func(checker *check.Checker) http.Handler { return door.New(checker, c.acquire) })
 	watching, err := from.start(ctx, living)
@@ -122,13 +127,28 @@ func (l listeners) close() {
 // nameOf is a checker's name on NATS: its epoch, which is unique without anybody having to choose.
 func nameOf(epoch uint64) string { return fmt.Sprintf("%x", epoch) }
 
-func newChecker(c config, epoch uint64, link check.Link, set *rules.Set, revision uint64) (*check.Checker, error) {
+// hasher is what replaces keys by their hashes, nil if nothing does.
+func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
+	if c.keyHash == "" {
+		return nil, nil
+	}
+	h, err := identity.ReadHasher(c.keyHash)
+	if err != nil {
+		return nil, fmt.Errorf("--key-hash: %w", err)
+	}
+	log.Info("keys are hashed", "secret", h.Fingerprint())
+	return h, nil
+}
+
+func newChecker(
+	c config, epoch uint64, link check.Link, hasher *identity.Hasher, set *rules.Set, revision uint64,
+) (*check.Checker, error) {
 	idle := c.maxIdleKeys
 	if idle == 0 {
 		idle = -1 // which is what check calls none
 	}
 	return check.New(check.Options{
-		Rules: set, Revision: revision, Link: link, Epoch: epoch,
+		Rules: set, Revision: revision, Link: link, Epoch: epoch, KeyHash: hasher,
 		FlushEvery: c.flush, MaxLiveKeys: c.maxLiveKeys, MaxIdleKeys: idle, ExpectCheckers: c.expectCheckers,
 		StaleAfter: c.staleAfter, ShareAfter: c.shareAfter, OutageAfter: c.outageAfter,
 	})

@@ -18,9 +18,6 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision
 	if l.strict == nil {
 		return l.Check(key, cost), nil
 	}
-	if len(key) > identity.MaxKey {
-		key = identity.Bound(key)
-	}
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)

@@ -108,11 +108,8 @@ func (t *terms) whole() *terms {
 // askAlone lets one limiter be asked, about a key.
 func (a *asking) askAlone(l *Limiter, t *terms, key string, cost int64, to purpose) {
 	a.begin(nil, to)
-	if len(key) > identity.MaxKey {
-		key = identity.Bound(key)
-	}
-	a.text = append(a.text, key...)
-	a.asked = append(a.asked, question{limiter: l, cost: cost, to: len(key)})
+	a.text = l.checker.appendText(a.text, key)
+	a.asked = append(a.asked, question{limiter: l, cost: cost, to: len(a.text)})
 	a.asked[0].decideBy(t, nil)
 }
 

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -91,6 +92,9 @@ type Options struct {
 	// MaxIdleKeys bounds the keys that are only remembered; losing one costs exactness until its
 	// next report is answered. About 200 bytes each. Negative: none. Default 1,048,576.
 	MaxIdleKeys int
+	// KeyHash replaces keys by keyed hashes wherever they are kept or sent, so that neither NATS nor the store sees who
+	// is limited. All checkers of a fleet need the same secret. Nil: keys are as they are.
+	KeyHash *identity.Hasher
 	// ReportKeys bounds the keys in one report. Default 1,000.
 	ReportKeys int
 	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately

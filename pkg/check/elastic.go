@@ -37,7 +37,7 @@ func (a *asking) use(e *entry, attrs identity.Attributes, now int64) (use float6
 		return 0, false
 	}
 	from := len(a.text)
-	text, ok := e.rule.AppendKey(a.text, attrs)
+	text, ok := e.limiter.checker.appendKey(a.text, e.rule, attrs)
 	if !ok {
 		return 0, false
 	}

@@ -153,7 +153,7 @@ func (q *question) explainCaller(x *Explanation, e *entry, attrs identity.Attrib
 func (a *asking) explainKey(x *Explanation, q *question, attrs identity.Attributes) {
 	q.from = len(a.text)
 	if !q.barred {
-		a.text, _ = q.terms.rule.AppendKey(a.text, attrs)
+		a.text, _ = q.limiter.checker.appendKey(a.text, q.terms.rule, attrs)
 	}
 	q.to = len(a.text)
 	x.Counter, x.Key = q.limiter.name, string(a.text[q.from:q.to])

@@ -54,30 +54,31 @@ func (l *Limiter) Rule() *rules.Rule { return l.terms.Load().rule }
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	if t := l.terms.Load(); t.clauses == nil {
-		l.checkAt(&d, t, l.now(), key, cost)
-	} else {
-		l.checkAlone(&d, t, l.now(), key, cost)
-	}
+	l.checkBy(&d, l.terms.Load(), l.now(), key, cost)
 	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
 // bring their own, such as a simulation.
 func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
-	if t := l.terms.Load(); t.clauses == nil {
-		l.checkAt(&d, t, l.checker.clock.fleet(now), key, cost)
-	} else {
-		l.checkAlone(&d, t, l.checker.clock.fleet(now), key, cost)
-	}
+	l.checkBy(&d, l.terms.Load(), l.checker.clock.fleet(now), key, cost)
 	return d
 }
 
-// checkAt decides under these terms, and writes its decision to d, which is zero.
-func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
-	if len(key) > identity.MaxKey {
-		key = identity.Bound(key)
+// checkBy decides under these terms, about a key as the caller has it, and writes its decision to d, which is zero.
+func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int64) {
+	switch {
+	case t.clauses != nil:
+		l.checkAlone(d, t, now, key, cost)
+	case l.checker.o.KeyHash != nil:
+		l.checkHashed(d, t, now, key, cost)
+	default:
+		l.checkAt(d, t, now, identity.Bound(key), cost)
 	}
+}
+
+// checkAt decides under these terms, about a key as cells have it, and writes its decision to d, which is zero.
+func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
 	c := l.checker.cells.load(l, key)
 	if c != nil && cost <= 1 && l.inTouch() && c.checkUnlocked(d, t, now) {
 		return

@@ -109,7 +109,7 @@ func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, t
 		}
 		if v == applies {
 			from := len(a.text)
-			text, ok := r.AppendKey(a.text, attrs)
+			text, ok := q.limiter.checker.appendKey(a.text, r, attrs)
 			switch {
 			case ok:
 				q.from, q.to, a.text = from, len(text), text
