@@ -205,7 +205,7 @@ func (a *asking) ask(now int64) Decision {
 			}
 			continue
 		}
-		exceeded = exceeded || q.exceeds && d.Allowed
+		exceeded = exceeded || q.exceeds
 		if by < 0 || isWorse(&d, &worst) || q.place < by && !isWorse(&worst, &d) {
 			worst, by = d, q.place
 		}
