@@ -2,7 +2,7 @@ package rules
 
 import "testing"
 
-func TestPlaceAndSame(t *testing.T) {
+func TestPlaceAndEqual(t *testing.T) {
 	const a, b = "{name: a, key: [user], limit: 1/second}", "{name: b, match: {api: x}, key: [user], limit: 2/second}"
 	one, err := Parse([]byte("rules: [" + a + "," + b + "]"))
 	if err != nil {
@@ -21,7 +21,7 @@ func TestPlaceAndSame(t *testing.T) {
 	if c := *first[1]; c.Place() != -1 || new(Rule).Place() != -1 {
 		t.Errorf("a copy is at %d, a rule of no set at %d", c.Place(), new(Rule).Place())
 	}
-	if !first[0].Same(first[0]) || !first[0].Same(second[1]) || first[0].Same(first[1]) || first[0].Same(second[0]) {
+	if !first[0].Equal(first[0]) || !first[0].Equal(second[1]) || first[0].Equal(first[1]) || first[0].Equal(second[0]) {
 		t.Error("not the same, or the same")
 	}
 }
