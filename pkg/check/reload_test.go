@@ -183,7 +183,7 @@ func TestOrderOfRules(t *testing.T) {
 			t.Errorf("%+v, want it denied by %s", got, list[0].Name)
 		}
 		var asked asking
-		asked.match(c.program.Load(), kristie)
+		asked.match(c.program.Load(), kristie, noon, 1, charging)
 		for i, q := range asked.asked {
 			if i > 0 && asked.asked[i-1].limiter.id >= q.limiter.id || asked.key(i) != "kristie" {
 				t.Errorf("locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
