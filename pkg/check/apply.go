@@ -184,7 +184,7 @@ func (q *question) measure() {
 // mayBlock says whether further hits may be denied without the lock, if this one is denied.
 func (q *question) mayBlock() bool {
 	c := q.terms.clauses
-	return c == nil || q.terms.full == nil && !c.shadow && !c.all && c.elastic == nil
+	return c == nil || q.terms.full == nil && !c.shadow && c.elastic == nil
 }
 
 // arm leaves an allowance for the next hits: for those within the limit itself, by those whom all of it is for.

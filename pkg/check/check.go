@@ -17,6 +17,9 @@
 // (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
 // (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
 //
+// What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
+// (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go.
+//
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
 // key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
 // looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).

@@ -96,6 +96,11 @@ rules:
 		"r":           {Allowed: 3, Denied: 2, Charged: 3, BadCosts: 1},
 		"r/tier=gold": {Allowed: 1, Charged: 10},
 	}
+	if c := ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 5/minute, cost: n}]"); c.CheckAt(noon, request("user=a n=x"), 1).Allowed {
+		if got := c.Stats().Rules[0]; got.BadCosts != 1 {
+			t.Errorf("one rule alone: %+v", got)
+		}
+	}
 	for _, got := range c.Stats().Rules {
 		w := want[got.Rule]
 		if got.Allowed != w.Allowed || got.Denied != w.Denied || got.Charged != w.Charged || got.BadCosts != w.BadCosts {
@@ -258,5 +263,62 @@ func TestClausesAtOnce(t *testing.T) {
 		if got.Rule == "plain" && got.Charged != want || got.Charged != got.Answered {
 			t.Errorf("%+v, want %d charged", got, want)
 		}
+	}
+}
+
+func TestPartsOfLimits(t *testing.T) {
+	for _, test := range []struct {
+		limit int64
+		part  float64
+		want  int64
+	}{
+		{100, 0.29, 29}, {1000, 1.15, 1150}, {10, 1.15, 11}, {3, 0.5, 1}, {1, 1, 1}, {100, 1.1, 110}, {7, 0.3, 2}, {1e14, 1.1, 1.1e14},
+	} {
+		if got := part(test.limit, test.part); got != test.want {
+			t.Errorf("%g of %d: %d, want %d", test.part, test.limit, got, test.want)
+		}
+	}
+}
+
+// TestRecordIsHeardOf: others hear soon of what brings a key near its limit, even if it was only recorded.
+func TestRecordIsHeardOf(t *testing.T) {
+	_, c := newStore(t, Options{}, rule("r", 50, time.Second, 1))
+	l := limiter(t, c, "r")
+	if l.RecordAt(noon, "k", 24); c.rounds.wanted.Load() != 0 {
+		t.Error("there is no hurry")
+	}
+	if l.RecordAt(noon, "k", 1); c.rounds.wanted.Load() != nextTick {
+		t.Error("half of the limit is used up")
+	}
+}
+
+// TestOutageGoesByOnOutage: then nobody knows what is beyond the limit.
+func TestOutageGoesByOnOutage(t *testing.T) {
+	c := ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 10/minute, throttle: soft, soft: {exceed: 10%}}, {name: dark, key: [user], limit: 10/minute, on_outage: closed, shadow: true}]")
+	c.freshness.Store(uint32(Outage))
+	if d := c.CheckAt(noon, request("user=a"), 11); !d.Allowed || d.Exceeded || d.Shadow != "dark" || d.Freshness != Outage {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestLowClassesAskForNothing: a hit that does not fit its share is nothing that others should reckon with, and leaves no block.
+func TestLowClassesAskForNothing(t *testing.T) {
+	r := rule("r", 1000, time.Second, 1)
+	r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
+	s, c := newStore(t, Options{}, r)
+	l := limiter(t, c, "r")
+	c.CheckAt(noon+ms, request("user=k"), 1)
+	c.Receive(noon+2*ms, events.KindAlarm, s.elsewhere(t, l, "k", noon+2*ms, 600, 0))
+	for i := range int64(20) {
+		if d := c.CheckAt(noon+(3+i)*ms, request("user=k class=low"), 1); d.Allowed || d.RetryAfter <= 0 {
+			t.Fatalf("%+v", d)
+		}
+	}
+	x := l.holds([]byte("k"))
+	if x.ahead() == nil || x.ahead().denied != 0 || x.allowance.Load() != 0 {
+		t.Errorf("%+v, allowance %x", x.ahead(), x.allowance.Load())
+	}
+	if d := c.CheckAt(noon+30*ms, request("user=k"), 1); !d.Allowed {
+		t.Errorf("%+v", d)
 	}
 }

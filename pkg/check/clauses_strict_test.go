@@ -131,22 +131,28 @@ func TestStrictPeek(t *testing.T) {
 	f, l := grantedOf(t, func(*rules.Rule) {}, 12)
 	now := noon + 3*ms
 	passes(l, now, 2) // leaves an allowance
+	f.Step(now)
+	_, before := f.asked()
 	for range 3 {
 		if d := l.PeekAt(now, "k", 10); !d.Allowed || d.Remaining != 10 {
 			t.Errorf("%+v", d)
 		}
-		if d := l.PeekAt(now, "k", 11); d.Allowed || d.Remaining != 10 || d.RetryAfter <= 0 {
+		if d := l.PeekAt(now, "k", 11); d.Allowed || d.Status != 429 || d.Remaining != 10 || d.RetryAfter <= 0 {
 			t.Errorf("%+v", d)
 		}
 		if d := l.PeekAt(now, "other", 1); d.Allowed {
 			t.Errorf("%+v", d)
 		}
 	}
-	if n := passes(l, now, 20); n != 10 {
-		t.Errorf("%d of 10 permits can be spent", n)
+	if f.cells.load(l, "other") != nil || f.behind.leases.asks.head.Load() != nil {
+		t.Error("a peek has made a cell, or asked")
 	}
-	if f.cells.load(l, "other") != nil {
-		t.Error("a peek has made a cell")
+	f.Step(now + ms)
+	if _, after := f.asked(); after != before {
+		t.Errorf("%d requests", after-before)
+	}
+	if n := passes(l, now+ms, 20); n != 10 {
+		t.Errorf("%d of 10 permits can be spent", n)
 	}
 }
 
@@ -166,4 +172,28 @@ func TestStrictRecord(t *testing.T) {
 	if s := f.Stats().Rules[0]; s.Charged != 16 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestShadowKeepsNobodyFromWaiting: what a shadow rule would deny is no reason not to wait for permits of another rule, and nobody waits
+// at it.
+func TestShadowKeepsNobodyFromWaiting(t *testing.T) {
+	shadow := rule("s", 1, time.Minute, 1)
+	shadow.Shadow = true
+	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), shadow)
+	limiter(t, f.Checker, "s").RecordAt(noon, "k", 5)
+	a := new(asking)
+	a.match(f.program.Load(), classed(""), noon, 1, charging)
+	a.lock(noon)
+	d := a.ask(noon)
+	if d.Allowed || d.Shadow != "s" || !a.lacksPermits() {
+		t.Errorf("%+v", d)
+	}
+	w := f.behind.leases.newWaiter(1)
+	a.join(w)
+	if len(w.spots) != 1 || w.spots[0].cell.limiter.name != "r" {
+		t.Errorf("%d spots", len(w.spots))
+	}
+	w.leave()
+	a.conclude(false, false, noon)
+	a.unlock()
 }

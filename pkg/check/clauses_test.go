@@ -54,8 +54,11 @@ func play(t *testing.T, c *Checker, steps []step) {
 			}
 		}
 		d.Reset = 0
-		if s.want.Rule == "" && d.Rule != "" {
+		switch s.want.Rule {
+		case "":
 			s.want.Rule, s.want.Limit = d.Rule, d.Limit
+		case nobody:
+			s.want.Rule = ""
 		}
 		if !d.Allowed && s.want.Status == 0 {
 			s.want.Status = 429
@@ -68,12 +71,18 @@ func play(t *testing.T, c *Checker, steps []step) {
 
 const minute = time.Minute
 
+// free is what no rule limits.
+var free = Decision{Allowed: true, Rule: nobody}
+
 // yes and no are decisions with so many left.
 func yes(left int64) Decision { return Decision{Allowed: true, Remaining: left} }
 
 func no(retry time.Duration, left int64) Decision {
 	return Decision{RetryAfter: retry, Remaining: left}
 }
+
+// nobody is the name of no rule: "" in a script stands for any.
+const nobody = "nobody"
 
 func (d Decision) by(rule string, limit int64) Decision { d.Rule, d.Limit = rule, limit; return d }
 func (d Decision) exceeded() Decision                   { d.Exceeded = true; return d }
@@ -90,7 +99,7 @@ func TestClauses(t *testing.T) {
 	}{
 		{name: "status", rules: one + ", status: 503}", steps: []step{
 			{attrs: "user=a", times: 10, want: yes(0).by("r", 10)},
-			{attrs: "user=a", want: no(minute, 0).status(503), why: "from the block"},
+			{attrs: "user=a", times: 2, want: no(minute, 0).status(503), why: "the second time from the block"},
 			{attrs: "user=a", cost: 2, want: no(minute, 0).status(503), why: "with the lock"},
 			{attrs: "user=a", cost: 11, want: no(Never, 0).status(503)},
 		}},
@@ -99,8 +108,8 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=a", want: Decision{RetryAfter: minute, Queue: true, MaxWait: 200 * time.Millisecond}},
 		}},
 		{name: "lists", rules: one + ", allow: {ip: [10.0.0.0/8], user: [root]}, deny: {ip: [10.6.6.6], user: [eve]}}", steps: []step{
-			{attrs: "user=root", times: 30, want: Decision{Allowed: true}, why: "no rule applies"},
-			{attrs: "user=a ip=10.1.2.3", cost: 11, want: Decision{Allowed: true}},
+			{attrs: "user=root", times: 30, want: free, why: "no rule applies"},
+			{attrs: "user=a ip=10.1.2.3", cost: 11, want: free},
 			{attrs: "user=a ip=192.0.2.1", want: yes(9), why: "who is allowed is not counted"},
 			{attrs: "user=eve", want: no(Never, 0).by("r", 10)},
 			{attrs: "user=root ip=10.6.6.6", want: no(Never, 0), why: "deny beats allow"},
@@ -111,7 +120,7 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=a", cost: 10, want: yes(0).by("r", 10)},
 			{attrs: "user=a tier=gold", cost: 30, want: yes(0).by("r", 30), why: "another counter, in the rule's name"},
 			{attrs: "user=a tier=gold", want: no(minute, 0).by("r", 30)},
-			{attrs: "user=free", cost: 1e6, want: Decision{Allowed: true}},
+			{attrs: "user=free", cost: 1e6, want: free},
 			{attrs: "user=bob", want: no(30*time.Second, 0).by("r", 10)},
 			{at: 29, attrs: "user=bob", want: no(time.Second, 0)},
 			{at: 30, attrs: "user=bob", want: yes(9), why: "it is over"},
@@ -147,12 +156,14 @@ func TestClauses(t *testing.T) {
 		{name: "elastic by a signal", rules: one + ", throttle: elastic, elastic: {up_to: 150%, while: {signal: cpu, below: 50%}}}",
 			signals: map[string]func() float64{"cpu": func() func() float64 {
 				calls := 0
-				return func() float64 { calls++; return []float64{0.4, 0.5, 0.4, 0.4}[calls-1] }
+				return func() float64 { calls++; return []float64{0.4, 0.5, 0.5, 0.4, 0.4, 0.4}[calls-1] }
 			}()},
 			steps: []step{
 				{attrs: "user=a", cost: 11, want: yes(4).exceeded()},
 				{attrs: "user=a", cost: 2, want: no(minute, 0)},
-				{attrs: "user=a", cost: 4, want: yes(0).exceeded()},
+				{attrs: "user=a", want: no(minute, 0)},
+				{attrs: "user=a", want: yes(3).exceeded(), why: "no block is left behind"},
+				{attrs: "user=a", cost: 3, want: yes(0).exceeded()},
 				{attrs: "user=a", cost: 16, want: no(Never, 0)},
 			}},
 		{name: "priority", rules: one + ", priority: {by: class, shares: {critical: 100%, default: 90%, analytics: 50%}}}", steps: []step{
@@ -167,6 +178,9 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=b class=analytics", want: no(minute, 0)},
 			{attrs: "user=b class=critical", times: 5, want: yes(0)},
 			{attrs: "user=c class=analytics", cost: 6, want: no(Never, 5)},
+			{attrs: "user=d class=analytics", want: yes(4)},
+			{attrs: "user=d class=critical", want: yes(8), why: "not from an allowance for less"},
+			{attrs: "user=d class=analytics", want: yes(2), why: "nor from one for more"},
 		}},
 		{name: "shadow", rules: "rules:\n  - {name: s, key: [user], limit: 2/minute, algorithm: fixed_window, shadow: true}\n" +
 			"  - {name: s2, key: [user], limit: 1/minute, algorithm: fixed_window, shadow: true}\n" + strings.TrimPrefix(one, "rules:\n") + "}", steps: []step{
@@ -178,11 +192,11 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=a", want: no(minute, 0).shadowed("s")},
 		}},
 		{name: "shadow alone", rules: one + ", shadow: true, deny: {user: [eve]}, on_missing: deny, overrides: [{match: {user: mal}, limit: blocked}]}", steps: []step{
-			{attrs: "user=a", times: 10, want: Decision{Allowed: true}},
-			{attrs: "user=a", want: Decision{Allowed: true}.shadowed("r")},
-			{attrs: "user=eve", want: Decision{Allowed: true}.shadowed("r")},
-			{attrs: "user=mal", want: Decision{Allowed: true}.shadowed("r")},
-			{attrs: "", want: Decision{Allowed: true}.shadowed("r")},
+			{attrs: "user=a", times: 10, want: free},
+			{attrs: "user=a", want: free.shadowed("r")},
+			{attrs: "user=eve", want: free.shadowed("r")},
+			{attrs: "user=mal", want: free.shadowed("r")},
+			{attrs: "", want: free.shadowed("r")},
 		}},
 		{name: "count all", rules: one + ", count: all}", steps: []step{
 			{attrs: "user=a", times: 9, want: yes(1)},
@@ -190,7 +204,7 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=a", want: no(minute, 0)},
 		}},
 		{name: "unlimited", rules: "rules: [{name: r, key: [user], unlimited: true}]", steps: []step{
-			{attrs: "user=a", cost: 1e15, want: Decision{Allowed: true}},
+			{attrs: "user=a", cost: 1e15, want: free},
 		}},
 		{name: "several of them", rules: one + `, cost: tokens}
   - {name: hard, key: [user], limit: 3/minute, algorithm: fixed_window}

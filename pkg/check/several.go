@@ -102,31 +102,35 @@ func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, t
 	for _, r := range a.found {
 		place := r.Place()
 		e := &p.entries[place]
-		q := question{limiter: e.limiter, terms: e.terms, matched: e.terms, origin: e.terms, place: place, cost: cost}
+		q := a.add()
+		q.limiter, q.terms, q.matched, q.origin = e.limiter, e.terms, e.terms, e.terms
+		q.place, q.cost = place, cost
 		v := applies
 		if !e.bare {
 			v = q.apply(e, attrs, now)
 		}
 		if v == applies {
-			from := len(a.text)
+			q.from = len(a.text)
 			text, ok := q.limiter.checker.appendKey(a.text, r, attrs)
 			switch {
 			case ok:
-				q.from, q.to, a.text = from, len(text), text
+				q.to, a.text = len(text), text
 			case r.OnMissing == rules.Deny:
-				v, q.retry = bars, Never
+				v, q.retry, q.to = bars, Never, q.from
 			default:
 				v = appliesNot
 			}
 		}
-		if v == appliesNot || v == bars && a.purpose == recording {
-			continue
-		}
-		if q.barred = v == bars; q.barred && !r.Shadow {
-			a.bar = q
+		q.barred = v == bars
+		switch {
+		case v == appliesNot || v == bars && a.purpose == recording:
+			a.drop()
+		case v == bars && !r.Shadow:
+			a.bar = *q
 			return false
+		default:
+			a.sort()
 		}
-		a.add(q)
 	}
 	return true
 }
@@ -136,10 +140,21 @@ func (a *asking) begin(p *program, to purpose) {
 	a.program, a.text, a.asked, a.purpose = p, a.text[:0], a.asked[:0], to
 }
 
-// add adds a question where its limiter's turn is to be locked.
-func (a *asking) add(q question) {
-	a.asked = append(a.asked, q)
-	for i := len(a.asked) - 1; i > 0 && a.asked[i-1].limiter.id > q.limiter.id; i-- {
+// add adds an empty question, to fill in.
+func (a *asking) add() *question {
+	a.asked = append(a.asked, question{})
+	return &a.asked[len(a.asked)-1]
+}
+
+// drop takes the last question back.
+func (a *asking) drop() {
+	a.asked[len(a.asked)-1] = question{}
+	a.asked = a.asked[:len(a.asked)-1]
+}
+
+// sort puts the last question where its limiter's turn is to be locked.
+func (a *asking) sort() {
+	for i := len(a.asked) - 1; i > 0 && a.asked[i-1].limiter.id > a.asked[i].limiter.id; i-- {
 		a.asked[i-1], a.asked[i] = a.asked[i], a.asked[i-1]
 	}
 }
@@ -195,8 +210,8 @@ func (a *asking) ask(now int64) Decision {
 	by := -1 // the place of its rule; of equal ones the first decides
 	exceeded, shadow := false, -1
 	for i := range a.asked {
-		var d Decision
 		q := &a.asked[i]
+		var d Decision
 		q.ask(&d, now, a.key(i))
 		q.denies = !d.Allowed
 		if c := q.terms.clauses; c != nil && c.shadow {
@@ -205,7 +220,7 @@ func (a *asking) ask(now int64) Decision {
 			}
 			continue
 		}
-		exceeded = exceeded || q.exceeds && d.Allowed
+		exceeded = exceeded || q.exceeds
 		if by < 0 || isWorse(&d, &worst) || q.place < by && !isWorse(&worst, &d) {
 			worst, by = d, q.place
 		}
