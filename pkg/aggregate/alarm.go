@@ -25,7 +25,8 @@ type alarms struct {
 	ruleAt  map[ruleID]int
 	keys    []alarmed // in the order they came, so that the same run gives the same messages
 	keyAt   map[alarmID]int
-	nextDue int64 // own time
+	nextDue int64  // own time
+	net     []Cell // memory to work with
 }
 
 type alarmID struct {
@@ -56,11 +57,25 @@ func (a *alarms) note(fold *Fold, applied *Applied, counts []int64) []int64 {
 	}
 	a.state.Version = max(a.state.Version, applied.State.Version)
 	a.made = max(a.made, fold.Made)
+	refunds := refundsOf(fold)
 	for i := range fold.Keys {
 		key := &fold.Keys[i]
+		rule, totals := &fold.Rules[key.Rule], applied.Totals[i]
+		if rule.Kind == Refunded {
+			continue // told with the admitted ones
+		}
+		back, refunded := refunds.of(key)
+		if refunded {
+			a.net = net(a.net, totals, applied.Totals[back], fold.Keys[back].Cells)
+			totals = a.net
+		}
 		var near bool
-		if near, counts = isNear(&fold.Rules[key.Rule], applied.Totals[i], fold.Now, counts); near {
-			a.put(&fold.Rules[key.Rule], key.Text, applied.State.Version, applied.Totals[i])
+		if near, counts = isNear(rule, totals, fold.Now, counts); !near {
+			continue
+		}
+		a.put(rule, key.Text, applied.State.Version, applied.Totals[i])
+		if refunded {
+			a.put(&fold.Rules[fold.Keys[back].Rule], key.Text, applied.State.Version, applied.Totals[back])
 		}
 	}
 	return counts
@@ -92,7 +107,7 @@ func isNear(r *Rule, totals []Cell, now int64, counts []int64) (bool, []int64) {
 }
 
 func (a *alarms) put(r *Rule, text string, version uint64, totals []Cell) {
-	id := ruleID{r.Name, r.Shape, r.Denied}
+	id := ruleID{r.Name, r.Shape, r.Kind}
 	rule, ok := a.ruleAt[id]
 	if !ok {
 		rule = len(a.rules)

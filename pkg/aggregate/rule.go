@@ -9,9 +9,19 @@ import (
 
 // ruleID is what tells counters of one rule from another's.
 type ruleID struct {
-	name   string
-	shape  window.Shape
-	denied bool
+	name  string
+	shape window.Shape
+	kind  Kind
+}
+
+func kindOf(r *events.Rule) Kind {
+	switch {
+	case r.GetDenied():
+		return Denied
+	case r.GetRefunded():
+		return Refunded
+	}
+	return Admitted
 }
 
 // shapeOf is the shape of a rule that was decoded without an error, which makes it a valid one.
@@ -37,7 +47,8 @@ func wireRule(r *Rule, newest int64) *events.Rule {
 		Algorithm: algorithm,
 		Limit:     events.Count(r.Limit),
 		Newest:    newest,
-		Denied:    r.Denied,
+		Denied:    r.Kind == Denied,
+		Refunded:  r.Kind == Refunded,
 	}
 }
 
