@@ -68,20 +68,35 @@ func (b banner) writeRules(w io.Writer) {
 // inWords says what a rule does: 100 per 1h in 60 buckets, by user and api, if api is "createURL".
 func inWords(r *rules.Rule) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d per %s", r.Limit, span(r.Window.Length))
+	if r.Unlimited {
+		b.WriteString("unlimited")
+	} else {
+		fmt.Fprintf(&b, "%d per %s", r.Limit, span(r.Window.Length))
+	}
 	switch {
-	case r.Window.Fixed:
+	case r.Algorithm == rules.FixedWindow:
 		b.WriteString(" in a fixed window")
+	case r.Algorithm != rules.SlidingWindow:
+		fmt.Fprintf(&b, " as a %v", r.Algorithm)
 	case r.Window.Buckets > 1:
 		fmt.Fprintf(&b, " in %d buckets", r.Window.Buckets)
 	}
-	fmt.Fprintf(&b, ", by %s", strings.Join(r.Key, " and "))
+	if len(r.Key) > 0 {
+		fmt.Fprintf(&b, ", by %s", strings.Join(r.Key, " and "))
+	}
 	for i, m := range r.Match {
 		word := " and"
 		if i == 0 {
 			word = ", if"
 		}
-		fmt.Fprintf(&b, "%s %s is %q", word, m.Name, m.Value)
+		switch m.Op {
+		case rules.Present:
+			fmt.Fprintf(&b, "%s there is a %s", word, m.Name)
+		case rules.Prefix:
+			fmt.Fprintf(&b, "%s %s begins with %q", word, m.Name, m.Value)
+		default:
+			fmt.Fprintf(&b, "%s %s is %q", word, m.Name, m.Value)
+		}
 	}
 	return b.String()
 }
@@ -109,6 +124,9 @@ func example(set *rules.Set) (attributes map[string]string, cost int64, requests
 	attributes = make(map[string]string)
 	for _, m := range first.Match {
 		attributes[m.Name] = m.Value
+		if m.Op == rules.Present {
+			attributes[m.Name] = sample(m.Name)
+		}
 	}
 	addKey(attributes, first)
 	// Further rules may apply to these; each that does may ask for more, and so bring in others.

@@ -7,167 +7,202 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-var (
-	// ruleFields are the fields of a rule, in the order in which errors list them.
-	ruleFields = []string{"name", "match", "key", "on_missing", "limit", "buckets", "algorithm", "enforcement", "on_outage"}
-	// ruleNeeds are those that it cannot be without.
-	ruleNeeds = []string{"name", "key", "limit"}
-)
+// reader reads the value of a field into a rule. what is the field's name, for errors. It says what is wrong with
+// its form; whether the rule makes sense is for validate.
+type reader func(node *yaml.Node, what string, r *Rule) error
 
-// field is one entry of a mapping.
-type field struct {
-	name  string
-	value *yaml.Node
+// ruleFields are the fields of a rule, in the order in which errors list them and Marshal writes them.
+var ruleFields = []struct {
+	name string
+	read reader
+}{
+	{"name", text(func(r *Rule) *string { return &r.Name })},
+	{"match", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Match, err = readMatch(node, what)
+		return err
+	}},
+	{"exact", truth(func(r *Rule) *bool { return &r.Exact })},
+	{"key", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Key, err = readTexts(node, what)
+		return err
+	}},
+	{"on_missing", word(onMissingWords, 0, func(r *Rule) *OnMissing { return &r.OnMissing })},
+	{"limit", readRuleLimit},
+	{"buckets", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Window.Buckets, err = readWhole[int](node, what)
+		return err
+	}},
+	{"algorithm", word(algorithmWords, 0, func(r *Rule) *Algorithm { return &r.Algorithm })},
+	{"burst", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Burst, err = readWhole[int64](node, what)
+		return err
+	}},
+	{"unlimited", truth(func(r *Rule) *bool { return &r.Unlimited })},
+	{"enforcement", word(enforcementWords, 0, func(r *Rule) *Enforcement { return &r.Enforcement })},
+	{"on_outage", word(onOutageWords, Open, func(r *Rule) *OnOutage { return &r.OnOutage })},
+	{"throttle", word(throttleWords, 0, func(r *Rule) *ThrottleKind { return &r.Throttle.Kind })},
+	{"soft", readSoft},
+	{"elastic", readElastic},
+	{"on_limit", readOnLimit},
+	{"max_wait", readMaxWait},
+	{"max_depth", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.OnLimit.MaxDepth, err = readWhole[int](node, what)
+		return err
+	}},
+	{"status", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Status, err = readWhole[int](node, what)
+		return err
+	}},
+	{"shadow", truth(func(r *Rule) *bool { return &r.Shadow })},
+	{"overrides", readOverrides},
+	{"allow", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Allow, err = readLists(node, what)
+		return err
+	}},
+	{"deny", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Deny, err = readLists(node, what)
+		return err
+	}},
+	{"cost", text(func(r *Rule) *string { return &r.Cost })},
+	{"count", word(countWords, 0, func(r *Rule) *Count { return &r.Count })},
+	{"priority", readPriority},
+	{"replaces", func(node *yaml.Node, what string, r *Rule) (err error) {
+		r.Replaces, err = readTexts(node, what)
+		return err
+	}},
 }
 
-// readSet reads the root of a document.
-func readSet(root *yaml.Node) (*Set, error) {
-	fields, err := readFields(root, "file", []string{"rules"}, "rules")
+// ruleFieldNames are the names of ruleFields.
+var ruleFieldNames = func() (names []string) {
+	for _, f := range ruleFields {
+		names = append(names, f.name)
+	}
+	return names
+}()
+
+// readRule makes a rule of its node.
+func readRule(node *yaml.Node) (r Rule, err error) {
+	fields, err := readFields(node, "rule", ruleFieldNames, "name")
 	if err != nil {
-		return nil, err
+		return Rule{}, err
 	}
-	list := fields[0].value
-	if err := checkKind(list, "rules", yaml.SequenceNode); err != nil {
-		return nil, err
-	}
-	if len(list.Content) == 0 {
-		return nil, errorAt(list, "rules: there are no rules")
-	}
-	set := &Set{byName: make(map[string]*Rule, len(list.Content))}
-	for _, node := range list.Content {
-		fields, err := readFields(node, "rule", ruleFields, ruleNeeds...)
-		if err != nil {
-			return nil, err
-		}
-		rule, err := readRule(fields)
-		if err != nil {
-			return nil, err
-		}
-		if f := set.add(rule); f != nil {
-			return nil, errorAt(placeOf(f, node, fields), "%s: %s", f.field, f.reason)
-		}
-	}
-	return set, nil
-}
-
-// placeOf is where the fault is: the entry, the field, or the rule that lacks it.
-func placeOf(f *fault, rule *yaml.Node, fields []field) *yaml.Node {
-	for _, one := range fields {
-		switch {
-		case one.name != f.field:
-		case f.item < 0:
-			return one.value
-		case one.value.Kind == yaml.MappingNode: // keys and values by turns
-			return one.value.Content[2*f.item]
-		default:
-			return one.value.Content[f.item]
-		}
-	}
-	return rule
-}
-
-// readRule makes a rule of its fields. It says what is wrong with their form; whether
-// the rule makes sense is for validate.
-func readRule(fields []field) (r Rule, err error) {
 	for _, f := range fields {
-		switch f.name {
-		case "name":
-			r.Name, err = readText(f.value, f.name)
-		case "match":
-			r.Match, err = readMatch(f.value)
-		case "key":
-			r.Key, err = readKey(f.value)
-		case "on_missing":
-			r.OnMissing, err = readWord[OnMissing](f, onMissingWords)
-		case "on_outage":
-			r.OnOutage, err = readWord[OnOutage](f, onOutageWords[Open:])
-			r.OnOutage += Open
-		case "enforcement":
-			r.Enforcement, err = readWord[Enforcement](f, enforcementWords)
-		case "limit":
-			err = readLimit(f.value, &r)
-		case "buckets":
-			r.Window.Buckets, err = readBuckets(f.value)
-		case "algorithm":
-			var fixed int
-			fixed, err = readWord[int](f, []string{"sliding_window", "fixed_window"})
-			r.Window.Fixed = fixed == 1
-		}
-		if err != nil {
+		at := slices.Index(ruleFieldNames, f.name)
+		if err := ruleFields[at].read(f.value, f.name, &r); err != nil {
 			return Rule{}, err
 		}
 	}
-	return r, nil
+	return r, readNeeds(node, fields, &r)
 }
 
-func readMatch(node *yaml.Node) ([]identity.Attribute, error) {
-	fields, err := readFields(node, "match", nil)
-	if err != nil {
-		return nil, err
+// readNeeds refuses a rule without the fields that it cannot be without, and says of what kind its throttle is if no
+// field does.
+func readNeeds(node *yaml.Node, fields []field, r *Rule) error {
+	switch {
+	case r.Unlimited:
+	case valueOf(fields, "key") == nil:
+		return errorAt(node, "key: is missing (key: [] is one counter for all)")
+	case valueOf(fields, "limit") == nil:
+		return errorAt(node, "limit: is missing")
 	}
-	match := make([]identity.Attribute, len(fields))
-	for i, f := range fields {
-		value, err := readText(f.value, fmt.Sprintf("match: %.40q", f.name))
-		if err != nil {
-			return nil, err
+	if valueOf(fields, "throttle") == nil {
+		switch {
+		case valueOf(fields, "elastic") != nil:
+			r.Throttle.Kind = Elastic
+		case valueOf(fields, "soft") != nil:
+			r.Throttle.Kind = Soft
 		}
-		match[i] = identity.Attribute{Name: f.name, Value: value}
 	}
-	return match, nil
-}
-
-func readKey(node *yaml.Node) ([]string, error) {
-	if err := checkKind(node, "key", yaml.SequenceNode); err != nil {
-		return nil, err
-	}
-	key := make([]string, len(node.Content))
-	for i, entry := range node.Content {
-		name, err := readText(entry, "key")
-		if err != nil {
-			return nil, err
-		}
-		key[i] = name
-	}
-	return key, nil
-}
-
-func readLimit(node *yaml.Node, r *Rule) error {
-	text, err := readText(node, "limit")
-	if err != nil {
-		return err
-	}
-	r.Limit, r.Window.Length, err = parseLimit(text)
-	if err != nil {
-		return errorAt(node, "limit: %.40q: %v", text, err)
+	if empty := valueOf(fields, "cost"); empty != nil && r.Cost == "" {
+		return errorAt(empty, "cost: is empty")
 	}
 	return nil
 }
 
-func readBuckets(node *yaml.Node) (int, error) {
-	if err := checkKind(node, "buckets", yaml.ScalarNode); err != nil {
-		return 0, err
+func text(of func(*Rule) *string) reader {
+	return func(node *yaml.Node, what string, r *Rule) (err error) {
+		*of(r), err = readText(node, what)
+		return err
 	}
-	n, err := strconv.Atoi(node.Value)
-	// Plain decimal only: YAML reads 010 as eight and 1_0 as ten.
-	if node.Tag != "!!int" || err != nil || strconv.Itoa(n) != node.Value || n < 1 {
-		return 0, errorAt(node, "buckets: %.40q: want a whole number from 1", node.Value)
-	}
-	return n, nil
 }
 
-// readWord reads one of the words; its value is its place among them.
-func readWord[T ~int | ~uint8](f field, words []string) (T, error) {
-	text, err := readText(f.value, f.name)
+func truth(of func(*Rule) *bool) reader {
+	return func(node *yaml.Node, what string, r *Rule) error {
+		if err := checkKind(node, what, yaml.ScalarNode); err != nil {
+			return err
+		}
+		if node.Tag != "!!bool" || node.Value != "true" && node.Value != "false" {
+			return errorAt(node, "%s: %.40q: want true or false", what, node.Value)
+		}
+		*of(r) = node.Value == "true"
+		return nil
+	}
+}
+
+// word reads one of the words from first on; its value is its place among them.
+func word[T ~uint8](words []string, first T, of func(*Rule) *T) reader {
+	return func(node *yaml.Node, what string, r *Rule) (err error) {
+		at, err := readWord(node, what, words[first:])
+		*of(r) = first + T(at)
+		return err
+	}
+}
+
+func readWord(node *yaml.Node, what string, words []string) (int, error) {
+	text, err := readText(node, what)
 	if err != nil {
 		return 0, err
 	}
 	i := slices.Index(words, text)
 	if i < 0 {
-		return 0, errorAt(f.value, "%s: %.40q: want %s", f.name, text, strings.Join(words, " or "))
+		return 0, errorAt(node, "%s: %.40q: want %s", what, text, strings.Join(words, " or "))
 	}
-	return T(i), nil
+	return i, nil
+}
+
+func readMatch(node *yaml.Node, what string) ([]Condition, error) {
+	fields, err := readFields(node, what, nil)
+	if err != nil {
+		return nil, err
+	}
+	match := make([]Condition, len(fields))
+	for i, f := range fields {
+		value, err := readText(f.value, fmt.Sprintf("%s: %.40q", what, f.name))
+		if err != nil {
+			return nil, err
+		}
+		match[i].Name = f.name
+		match[i].Op, match[i].Value = parsePattern(value)
+	}
+	return match, nil
+}
+
+func readTexts(node *yaml.Node, what string) ([]string, error) {
+	if err := checkKind(node, what, yaml.SequenceNode); err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(node.Content))
+	for i, entry := range node.Content {
+		text, err := readText(entry, what)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = text
+	}
+	return texts, nil
+}
+
+// readWhole reads a whole number from 1.
+func readWhole[T int | int64](node *yaml.Node, what string) (T, error) {
+	if err := checkKind(node, what, yaml.ScalarNode); err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(node.Value, 10, strconv.IntSize)
+	// Plain decimal only: YAML reads 010 as eight and 1_0 as ten.
+	if node.Tag != "!!int" || err != nil || strconv.FormatInt(n, 10) != node.Value || n < 1 {
+		return 0, errorAt(node, "%s: %.40q: want a whole number from 1", what, node.Value)
+	}
+	return T(n), nil
 }

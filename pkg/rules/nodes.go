@@ -8,11 +8,31 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// field is one entry of a mapping.
+type field struct {
+	name  string
+	value *yaml.Node
+}
+
+// valueOf is the value of the field, or nil.
+func valueOf(fields []field, name string) *yaml.Node {
+	for _, f := range fields {
+		if f.name == name {
+			return f.value
+		}
+	}
+	return nil
+}
+
 // readFields reads a mapping from strings: names among the known ones, if there are
 // any, none of them twice, and none of the needed ones missing.
 func readFields(node *yaml.Node, what string, known []string, needed ...string) ([]field, error) {
 	if err := checkKind(node, what, yaml.MappingNode); err != nil {
 		return nil, err
+	}
+	within := what + ": "
+	if what == "file" || what == "rule" {
+		within = ""
 	}
 	fields := make([]field, 0, len(node.Content)/2)
 	lines := make(map[string]int, len(node.Content)/2)
@@ -23,17 +43,17 @@ func readFields(node *yaml.Node, what string, known []string, needed ...string) 
 			return nil, err
 		}
 		if known != nil && !slices.Contains(known, name) {
-			return nil, errorAt(key, "unknown field %.40q (want %s)", name, strings.Join(known, ", "))
+			return nil, errorAt(key, "%sunknown field %.40q (want %s)", within, name, strings.Join(known, ", "))
 		}
 		if line, ok := lines[name]; ok {
-			return nil, errorAt(key, "field %.40q occurs twice, first on line %d", name, line)
+			return nil, errorAt(key, "%sfield %.40q occurs twice, first on line %d", within, name, line)
 		}
 		lines[name] = key.Line
 		fields = append(fields, field{name, value})
 	}
 	for _, name := range needed {
 		if _, ok := lines[name]; !ok {
-			return nil, errorAt(node, "%s: is missing", name)
+			return nil, errorAt(node, "%s%s: is missing", within, name)
 		}
 	}
 	return fields, nil

@@ -12,100 +12,122 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Rule is one limit. Those in a Set are shared: they must not be changed.
+// Rule is one limit. Those in a Set are shared: they must not be changed. To change one,
+// copy it, change the copy, and make a new Set.
+//
+// Fields left zero have their defaults. In a Set they are filled in, as their comments say.
 type Rule struct {
 	// Name tells rules apart: in answers, metrics, the store and the ledger. 1 to 128
 	// bytes of UTF-8, printable and without spaces, unique in its set.
 	Name string
 	// Match is what a request must have, all of it, for the rule to apply. Empty
 	// matches every request. At most 64, no name twice.
-	Match []identity.Attribute
-	// Key names the attributes whose values say who is limited. 1 to 64, none twice.
+	Match []Condition
+	// Exact lets the rule apply only to requests without attributes beside those of Match
+	// and Key.
+	Exact bool
+	// Key names the attributes whose values say who is limited: at most 64, none twice.
+	// Empty: one counter for all.
 	Key []string
 	// OnMissing is what to do with a request that lacks an attribute of Key.
 	OnMissing OnMissing
-	// Limit is the most hits that may lie in the window: 1 to window.MaxCount.
+	// Limit is the most hits that may lie in the window: 1 to window.MaxCount; under SlidingLog
+	// at most MaxLog.
 	Limit int64
-	// Window is over how long Limit holds, and how it is cut. 0 buckets count as 1.
+	// Window is over how long Limit holds, and how it is cut. 0 buckets count as 1; algorithms
+	// other than SlidingWindow have no more.
 	Window window.Shape
+	// Algorithm is how hits are counted. In a Set it is FixedWindow if and only if Window.Fixed;
+	// either of the two sets the other.
+	Algorithm Algorithm
+	// Burst is, of a TokenBucket, the most tokens that it holds; of a LeakyBucket, how many hits may
+	// wait in its queue. 1 to window.MaxCount; 0 is Limit, and so it is in a Set. Others have none: 0.
+	Burst int64
 	// Enforcement is how strictly Limit holds.
 	Enforcement Enforcement
 	// OnOutage is what the rule says when offpath itself cannot know. In a Set it is Open or Closed;
 	// Open together with Strict is refused.
 	OnOutage OnOutage
+	// Throttle is what may pass beyond Limit.
+	Throttle Throttle
+	// OnLimit is what to do with a hit that does not fit.
+	OnLimit OnLimit
+	// Status is the HTTP status of a denial: 429 or 503. 0 is 429, and so it is in a Set.
+	Status int
+	// Shadow makes the rule decide and count, and never deny.
+	Shadow bool
+	// Overrides give some callers another limit, none, or no entry. The first one that
+	// matches and is not over counts.
+	Overrides []Override
+	// Allow lists those whom this rule does not limit, and Deny those whom it always denies. Who is on
+	// both is denied.
+	Allow, Deny []List
+	// Cost names the attribute whose value is the hit's cost. Empty, or for requests without that attribute: the
+	// caller's cost.
+	Cost string
+	// Count is which hits count.
+	Count Count
+	// Priority divides Limit among classes of traffic.
+	Priority Priority
+	// Unlimited makes the rule match and limit nobody. In a Set its Limit is window.MaxCount per second, so
+	// that nothing needs to know of it.
+	Unlimited bool
+	// Replaces names rules of the set that do not apply to a request that this one applies to.
+	Replaces []string
+
+	in *member // of a Set, else nil
 }
 
-// OnMissing is what a rule does with a request that lacks an attribute of its key.
-type OnMissing uint8
+// MaxLog is the greatest limit under SlidingLog, which keeps each hit by itself; with all that Throttle and
+// Overrides add.
+const MaxLog = 1000
 
-const (
-	Skip  OnMissing = iota // the rule does not apply (default)
-	Deny                   // the request is denied
-	Empty                  // what is missing counts as an empty value
-)
-
-// Enforcement is how strictly a rule's limit holds.
-type Enforcement uint8
-
-const (
-	Async  Enforcement = iota // hits are counted behind, and the limit may be exceeded a little (default)
-	Strict                    // hits spend permits granted beforehand, and the limit is never exceeded
-)
-
-// OnOutage is what a rule says when offpath itself cannot know.
-type OnOutage uint8
-
-const (
-	DefaultOnOutage OnOutage = iota // Open under Async, Closed under Strict
-	Open                            // the request may pass
-	Closed                          // the request is denied
-)
-
-// The words of YAML, by value.
-var (
-	onMissingWords = []string{Skip: "skip", Deny: "deny", Empty: "empty"}
-	onOutageWords  = []string{DefaultOnOutage: "default", Open: "open", Closed: "closed"} // the first only here
-
-	enforcementWords = []string{Async: "async", Strict: "strict"}
-)
-
-// String is the word of YAML, or "invalid".
-func (o OnMissing) String() string { return wordOf(onMissingWords, int(o)) }
-
-// String is the word of YAML, or "invalid".
-func (e Enforcement) String() string { return wordOf(enforcementWords, int(e)) }
-
-// String is the word of YAML, or "default", or "invalid".
-func (o OnOutage) String() string { return wordOf(onOutageWords, int(o)) }
-
-func wordOf(words []string, value int) string {
-	if value >= len(words) {
-		return "invalid"
-	}
-	return words[value]
-}
-
-// Matches reports whether the rule applies: all of Match is there and equal. A missing
+// Matches reports whether the rule applies, as far as Match and Exact say. A missing
 // attribute does not equal an empty one. It does not allocate.
 func (r *Rule) Matches(attrs identity.Attributes) bool {
-	for i := range r.Match {
-		if value, ok := attrs.Get(r.Match[i].Name); !ok || value != r.Match[i].Value {
+	return match(r.Match, attrs) && (!r.Exact || r.knows(attrs))
+}
+
+// knows reports whether all attributes are among those of Match and Key.
+func (r *Rule) knows(attrs identity.Attributes) bool {
+	for i := range attrs {
+		if !r.names(attrs[i].Name) {
 			return false
 		}
 	}
 	return true
 }
 
+func (r *Rule) names(attribute string) bool {
+	for i := range r.Match {
+		if r.Match[i].Name == attribute {
+			return true
+		}
+	}
+	for _, name := range r.Key {
+		if name == attribute {
+			return true
+		}
+	}
+	return false
+}
+
 // AppendKey appends to dst the key of the one whom the rule limits; see
 // identity.AppendKey. ok is false if an attribute is missing and OnMissing is not
 // Empty; key is dst then. An attribute with an empty value is not missing.
 func (r *Rule) AppendKey(dst []byte, attrs identity.Attributes) (key []byte, ok bool) {
-	if r.OnMissing != Empty {
-		for _, name := range r.Key {
-			if _, ok := attrs.Get(name); !ok {
-				return dst, false
-			}
-		}
+	if r.OnMissing != Empty && !r.hasKey(attrs) {
+		return dst, false
 	}
 	return identity.AppendKey(dst, r.Key, attrs), true
+}
+
+// hasKey reports whether all attributes of Key are there.
+func (r *Rule) hasKey(attrs identity.Attributes) bool {
+	for _, name := range r.Key {
+		if _, ok := attrs.Get(name); !ok {
+			return false
+		}
+	}
+	return true
 }

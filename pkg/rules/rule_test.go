@@ -15,10 +15,10 @@ func TestFind(t *testing.T) {
 	second := window.Shape{Length: time.Second, Buckets: 1}
 	set, err := NewSet(
 		Rule{Name: "all", Key: []string{"user"}, Limit: 1, Window: second},
-		Rule{Name: "create", Key: []string{"user"}, Limit: 1, Window: second, Match: []identity.Attribute{{Name: "api", Value: "create"}}},
+		Rule{Name: "create", Key: []string{"user"}, Limit: 1, Window: second, Match: []Condition{{Name: "api", Value: "create"}}},
 		Rule{Name: "post", Key: []string{"user"}, Limit: 1, Window: second,
-			Match: []identity.Attribute{{Name: "api", Value: "create"}, {Name: "method", Value: "POST"}}},
-		Rule{Name: "anonymous", Key: []string{"ip"}, Limit: 1, Window: second, Match: []identity.Attribute{{Name: "user", Value: ""}}},
+			Match: []Condition{{Name: "api", Value: "create"}, {Name: "method", Value: "POST"}}},
+		Rule{Name: "anonymous", Key: []string{"ip"}, Limit: 1, Window: second, Match: []Condition{{Name: "user", Value: ""}}},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestKeyOfARule(t *testing.T) {
 
 func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
 	right := Rule{Name: "a", Key: []string{"u"}, Limit: 1, Window: window.Shape{Length: time.Second, Buckets: 1}}
-	pair := func(name string) identity.Attribute { return identity.Attribute{Name: name} }
+	pair := func(name string) Condition { return Condition{Name: name} }
 	for _, tt := range []struct {
 		change func(*Rule)
 		want   string // part of the reason; "" if it is right
@@ -99,10 +99,10 @@ func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
 		{func(r *Rule) { r.Name = "\xff" }, "name: is not UTF-8"},
 		{func(r *Rule) { r.Name = strings.Repeat("x", 129) }, "name: has 129 bytes"},
 		{func(r *Rule) { r.Name = "first" }, `name: "first" is the name of an earlier rule`},
-		{func(r *Rule) { r.Match = []identity.Attribute{pair("a"), pair("a")} }, `match: attribute "a" occurs twice`},
-		{func(r *Rule) { r.Match = []identity.Attribute{pair("")} }, `match: attribute "": is empty`},
-		{func(r *Rule) { r.Match = make([]identity.Attribute, 65) }, "match: has 65 attributes"},
-		{func(r *Rule) { r.Key = nil }, "key: is empty"},
+		{func(r *Rule) { r.Match = []Condition{pair("a"), pair("a")} }, `match: attribute "a" occurs twice`},
+		{func(r *Rule) { r.Match = []Condition{pair("")} }, `match: attribute "": is empty`},
+		{func(r *Rule) { r.Match = make([]Condition, 65) }, "match: has 65 attributes"},
+		{func(r *Rule) { r.Key = nil }, ""},
 		{func(r *Rule) { r.Key = []string{"u", "u"} }, `key: attribute "u" occurs twice`},
 		{func(r *Rule) { r.Key = []string{""} }, `key: attribute "": is empty`},
 		{func(r *Rule) { r.OnMissing = 3 }, "on_missing: 3 is not one of"},
@@ -137,7 +137,7 @@ func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
 }
 
 func TestASetDoesNotChange(t *testing.T) {
-	mine := Rule{Name: "a", Match: []identity.Attribute{{Name: "api", Value: "x"}}, Key: []string{"u"}, Limit: 1,
+	mine := Rule{Name: "a", Match: []Condition{{Name: "api", Value: "x"}}, Key: []string{"u"}, Limit: 1,
 		Window: window.Shape{Length: time.Second, Buckets: 1}}
 	set, err := NewSet(mine)
 	if err != nil {

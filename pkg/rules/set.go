@@ -11,6 +11,20 @@ import (
 type Set struct {
 	rules  []*Rule
 	byName map[string]*Rule
+	index  *index // of what rules match
+	// replacing says that there are rules that replace others.
+	replacing bool
+	wire      map[string]*Rule // by the names of overrides' counters
+}
+
+// member is what a Set knows of a rule in it.
+type member struct {
+	rule     *Rule   // itself: a copy of a rule is no member
+	place    int     // in the set
+	replaces []*Rule // Rule.Replaces
+	while    []*Rule // Rule.Throttle.While, if any
+	index    *index  // of its overrides, if they are many
+	gone     *Rule   // stands for the rule where another one replaces it; nil if none does
 }
 
 // NewSet makes a set of copies of the rules, in this order. It refuses what Parse
@@ -19,33 +33,38 @@ func NewSet(rules ...Rule) (*Set, error) {
 	if len(rules) == 0 {
 		return nil, &Error{Reason: "there are no rules"}
 	}
-	s := &Set{rules: make([]*Rule, 0, len(rules)), byName: make(map[string]*Rule, len(rules))}
+	s := emptySet(len(rules))
 	for i := range rules {
 		if f := s.add(rules[i]); f != nil {
-			return nil, &Error{Reason: fmt.Sprintf("rule %d (%.128q): %s: %s", i+1, rules[i].Name, f.field, f.reason)}
+			return nil, refusal(i, &rules[i], f)
 		}
+	}
+	if i, f := s.connect(); f != nil {
+		return nil, refusal(i, &rules[i], f)
 	}
 	return s, nil
 }
 
+func emptySet(room int) *Set {
+	return &Set{rules: make([]*Rule, 0, room), byName: make(map[string]*Rule, room), wire: make(map[string]*Rule)}
+}
+
+func refusal(place int, r *Rule, f *fault) error {
+	return &Error{Reason: fmt.Sprintf("rule %d (%.128q): %v", place+1, r.Name, f)}
+}
+
 // add validates the rule and adds a copy of it.
 func (s *Set) add(r Rule) *fault {
-	r.Match, r.Key = slices.Clone(r.Match), slices.Clone(r.Key)
-	if r.Window.Buckets == 0 {
-		r.Window.Buckets = 1
-	}
-	if r.OnOutage == DefaultOnOutage {
-		r.OnOutage = Open
-		if r.Enforcement == Strict {
-			r.OnOutage = Closed
-		}
-	}
+	r.own()
+	r.fill()
 	if f := r.validate(); f != nil {
 		return f
 	}
+	r.sort()
 	if _, ok := s.byName[r.Name]; ok {
-		return faultf("name", -1, "%q is the name of an earlier rule", r.Name)
+		return faultf("%q is the name of an earlier rule", r.Name).in("name")
 	}
+	r.in = &member{rule: &r, place: len(s.rules), index: r.indexOverrides()}
 	s.rules = append(s.rules, &r)
 	s.byName[r.Name] = &r
 	return nil
@@ -54,19 +73,36 @@ func (s *Set) add(r Rule) *fault {
 // Rules are all rules, in order. The slice is the caller's, the rules are not.
 func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 
+// indexed makes the index of what all rules match.
+func (s *Set) indexed() *index {
+	entries := make([]entry, len(s.rules))
+	for i, r := range s.rules {
+		entries[i] = entry{left: slices.Clone(r.Match), rule: r, place: i, exact: r.Exact}
+	}
+	return newIndex(entries)
+}
+
 // Lookup finds a rule by its name.
 func (s *Set) Lookup(name string) (*Rule, bool) {
 	r, ok := s.byName[name]
 	return r, ok
 }
 
-// Find appends to dst the rules that match the attributes, in the order of the set. It
-// looks at every rule, and does not allocate if dst has room.
+// Find appends to dst the rules that match the attributes, in the order of the set, without
+// those that another one of them replaces. It does not allocate if dst has room for these, too. What it takes hardly depends on
+// how many rules there are.
+//
+// A rule that a request lacks a key attribute for replaces nothing if it skips such requests.
 func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
-	for _, r := range s.rules {
-		if r.Matches(attrs) {
-			dst = append(dst, r)
-		}
+	from := len(dst)
+	find := search{attrs: attrs, found: dst}
+	find.through(s.index)
+	found := find.found[from:]
+	if find.unsorted {
+		slices.SortFunc(found, byPlace)
 	}
-	return dst
+	if s.replacing {
+		found = withoutReplaced(found, attrs)
+	}
+	return find.found[:from+len(found)]
 }

@@ -14,73 +14,123 @@ const (
 	maxAttributes = 64  // of a match or a key; looking through them is linear
 )
 
-// fault is what is wrong with one field of a rule.
-type fault struct {
-	field  string // as YAML calls it
-	item   int    // which entry of it, or -1 for the field as a whole
-	reason string
-}
-
-func faultf(field string, item int, format string, args ...any) *fault {
-	return &fault{field: field, item: item, reason: fmt.Sprintf(format, args...)}
-}
-
-// validate finds the first fault of the rule by itself, or nil.
+// validate finds the first fault of the rule by itself, or nil. Its defaults are filled in.
 func (r *Rule) validate() *fault {
 	if why := checkName(r.Name); why != "" {
-		return faultf("name", -1, "%s", why)
+		return faultf("%s", why).in("name")
 	}
-	if f := r.validateMatch(); f != nil {
-		return f
-	}
-	if f := r.validateKey(); f != nil {
-		return f
-	}
-	if int(r.OnMissing) >= len(onMissingWords) {
-		return faultf("on_missing", -1, "%d is not one of skip, deny, empty", r.OnMissing)
-	}
-	if int(r.Enforcement) >= len(enforcementWords) {
-		return faultf("enforcement", -1, "%d is not one of async, strict", r.Enforcement)
-	}
-	if int(r.OnOutage) >= len(onOutageWords) {
-		return faultf("on_outage", -1, "%d is not one of open, closed", r.OnOutage)
-	}
-	if r.Enforcement == Strict && r.OnOutage == Open {
-		return faultf("on_outage", -1, "open lets requests pass without a permit, and under strict enforcement none may: want closed")
-	}
-	return r.validateLimit()
+	return first(
+		validateMatch(r.Match).in("match"),
+		r.validateKey().in("key"),
+		r.validateWords(),
+		r.validateUnlimited(),
+		r.validateLimit(),
+		r.validateAlgorithm(),
+		r.validateStrict(),
+		r.Throttle.validate(),
+		r.OnLimit.validate(r.Algorithm),
+		r.validateOverrides(),
+		validateLists(r.Allow).in("allow"),
+		validateLists(r.Deny).in("deny"),
+		r.validateCost().in("cost"),
+		r.validatePriority(),
+		r.validateMost(),
+	)
 }
 
-func (r *Rule) validateMatch() *fault {
-	if len(r.Match) > maxAttributes {
-		return faultf("match", -1, "has %d attributes: want at most %d", len(r.Match), maxAttributes)
+func validateMatch(match []Condition) *fault {
+	if len(match) > maxAttributes {
+		return faultf("has %d attributes: want at most %d", len(match), maxAttributes)
 	}
-	for i, pair := range r.Match {
-		if why := checkName(pair.Name); why != "" {
-			return faultf("match", i, "attribute %.40q: %s", pair.Name, why)
+	for i, c := range match {
+		if why := c.wrong(); why != "" {
+			return faultf("attribute %.40q: %s", c.Name, why).in(i)
 		}
-		for _, before := range r.Match[:i] {
-			if before.Name == pair.Name {
-				return faultf("match", i, "attribute %q occurs twice", pair.Name)
+		for _, before := range match[:i] {
+			if before.Name == c.Name {
+				return faultf("attribute %q occurs twice", c.Name).in(i)
 			}
 		}
 	}
 	return nil
 }
 
-func (r *Rule) validateKey() *fault {
-	if len(r.Key) == 0 {
-		return faultf("key", -1, "is empty: want the attributes that say who is limited")
+// wrong says what is wrong with the condition, or "".
+func (c *Condition) wrong() string {
+	if why := checkName(c.Name); why != "" {
+		return why
 	}
+	switch {
+	case int(c.Op) >= len(opWords):
+		return fmt.Sprintf("%d is not one of equal, present, prefix", c.Op)
+	case !utf8.ValidString(c.Value):
+		return "its value is not UTF-8"
+	case c.Op == Present && c.Value != "":
+		return "is to be present, so there is no value to compare"
+	case c.Op == Prefix && c.Value == "":
+		return "any value begins with an empty prefix: want present"
+	}
+	return ""
+}
+
+func (r *Rule) validateKey() *fault {
 	if len(r.Key) > maxAttributes {
-		return faultf("key", -1, "has %d attributes: want at most %d", len(r.Key), maxAttributes)
+		return faultf("has %d attributes: want at most %d", len(r.Key), maxAttributes)
 	}
 	for i, name := range r.Key {
 		if why := checkName(name); why != "" {
-			return faultf("key", i, "attribute %.40q: %s", name, why)
+			return faultf("attribute %.40q: %s", name, why).in(i)
 		}
 		if slices.Contains(r.Key[:i], name) {
-			return faultf("key", i, "attribute %q occurs twice", name)
+			return faultf("attribute %q occurs twice", name).in(i)
+		}
+	}
+	return nil
+}
+
+func (r *Rule) validateWords() *fault {
+	if int(r.OnMissing) >= len(onMissingWords) {
+		return faultf("%d is not one of skip, deny, empty", r.OnMissing).in("on_missing")
+	}
+	if int(r.Algorithm) >= len(algorithmWords) {
+		return faultf("%d is not one of the algorithms", r.Algorithm).in("algorithm")
+	}
+	if int(r.Enforcement) >= len(enforcementWords) {
+		return faultf("%d is not one of async, strict", r.Enforcement).in("enforcement")
+	}
+	if int(r.OnOutage) >= len(onOutageWords) {
+		return faultf("%d is not one of open, closed", r.OnOutage).in("on_outage")
+	}
+	if int(r.Count) >= len(countWords) {
+		return faultf("%d is not one of admitted, all", r.Count).in("count")
+	}
+	if r.Status != 429 && r.Status != 503 {
+		return faultf("%d: want 429 or 503", r.Status).in("status")
+	}
+	return nil
+}
+
+// validateUnlimited refuses what would limit somebody after all, or would have no effect.
+func (r *Rule) validateUnlimited() *fault {
+	if !r.Unlimited {
+		return nil
+	}
+	for _, one := range []struct {
+		field string
+		given bool
+	}{
+		{"limit", r.Limit != window.MaxCount || r.Window != open},
+		{"algorithm", r.Algorithm != SlidingWindow},
+		{"enforcement", r.Enforcement != Async},
+		{"throttle", r.Throttle.Kind != Hard},
+		{"on_limit", r.OnLimit.Queue},
+		{"overrides", r.Overrides != nil},
+		{"cost", r.Cost != ""},
+		{"count", r.Count != Admitted},
+		{"priority", r.Priority.By != ""},
+	} {
+		if one.given {
+			return faultf("the rule is unlimited, so this has no meaning").in(one.field)
 		}
 	}
 	return nil
@@ -88,14 +138,18 @@ func (r *Rule) validateKey() *fault {
 
 func (r *Rule) validateLimit() *fault {
 	if r.Limit < 1 || r.Limit > window.MaxCount {
-		return faultf("limit", -1, "%d: want 1 to %d hits", r.Limit, window.MaxCount)
+		return faultf("%d: want 1 to %d hits", r.Limit, window.MaxCount).in("limit")
 	}
+	return validateWindow(r.Window)
+}
+
+func validateWindow(shape window.Shape) *fault {
 	// First the span alone, so that each fault is told of the field it is in.
-	if err := (window.Shape{Length: r.Window.Length, Buckets: 1}).Validate(); err != nil {
-		return faultf("limit", -1, "%v", err)
+	if err := (window.Shape{Length: shape.Length, Buckets: 1}).Validate(); err != nil {
+		return faultf("%v", err).in("limit")
 	}
-	if err := r.Window.Validate(); err != nil {
-		return faultf("buckets", -1, "%v", err)
+	if err := shape.Validate(); err != nil {
+		return faultf("%v", err).in("buckets")
 	}
 	return nil
 }

@@ -1,0 +1,173 @@
+package rules
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// open is the limit of a rule that limits nobody.
+var open = window.Shape{Length: time.Second, Buckets: 1}
+
+// own makes the rule's slices and maps its own, and empty ones nil.
+func (r *Rule) own() {
+	r.Match, r.Key, r.Replaces = cloned(r.Match), cloned(r.Key), cloned(r.Replaces)
+	r.Overrides, r.Allow, r.Deny = cloned(r.Overrides), cloned(r.Allow), cloned(r.Deny)
+	for i := range r.Overrides {
+		r.Overrides[i].Match = cloned(r.Overrides[i].Match)
+	}
+	for _, lists := range [][]List{r.Allow, r.Deny} {
+		for i := range lists {
+			lists[i].Values, lists[i].Prefixes = cloned(lists[i].Values), cloned(lists[i].Prefixes)
+		}
+	}
+	if len(r.Priority.Shares) == 0 {
+		r.Priority.Shares = nil
+	}
+	r.Priority.Shares = maps.Clone(r.Priority.Shares)
+}
+
+func cloned[T any](list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	return slices.Clone(list)
+}
+
+// fill gives the fields that are zero their defaults. It changes nothing that validate would refuse.
+func (r *Rule) fill() {
+	if r.Unlimited && r.Limit == 0 && r.Window == (window.Shape{}) {
+		r.Limit, r.Window = window.MaxCount, open
+	}
+	if r.Window.Buckets == 0 {
+		r.Window.Buckets = 1
+	}
+	switch {
+	case r.Algorithm == FixedWindow:
+		r.Window.Fixed = true
+	case r.Algorithm == SlidingWindow && r.Window.Fixed:
+		r.Algorithm = FixedWindow
+	}
+	if r.Burst == 0 && r.hasBurst() {
+		r.Burst = r.Limit
+	}
+	if r.OnOutage == DefaultOnOutage {
+		r.OnOutage = Open
+		if r.Enforcement == Strict {
+			r.OnOutage = Closed
+		}
+	}
+	if r.Status == 0 {
+		r.Status = 429
+	}
+	if r.OnLimit.Queue && r.OnLimit.MaxDepth == 0 && r.Algorithm != LeakyBucket {
+		r.OnLimit.MaxDepth = DefaultDepth
+	}
+	for i := range r.Overrides {
+		r.Overrides[i].fill(r)
+	}
+}
+
+func (r *Rule) hasBurst() bool { return r.Algorithm == TokenBucket || r.Algorithm == LeakyBucket }
+
+func (o *Override) fill(r *Rule) {
+	o.Until = o.Until.UTC().Round(0)
+	if o.Limit != 0 && o.Burst == 0 && r.hasBurst() {
+		o.Burst = o.Limit
+	}
+	if o.Window == (window.Shape{}) {
+		return
+	}
+	if o.Window.Buckets == 0 {
+		o.Window.Buckets = r.Window.Buckets
+	}
+	o.Window.Fixed = o.Window.Fixed || r.Window.Fixed
+	if o.Window == r.Window {
+		o.Window = window.Shape{}
+	}
+}
+
+// sort brings what has no order into one, so that equal rules are equal, and can be searched.
+func (r *Rule) sort() {
+	for _, lists := range [][]List{r.Allow, r.Deny} {
+		for i := range lists {
+			lists[i].sort()
+		}
+	}
+}
+
+func (l *List) sort() {
+	values := l.Values[:0]
+	for _, value := range l.Values {
+		if prefix, ok, _ := readPrefix(l.Attribute, value); ok {
+			l.Prefixes = append(l.Prefixes, prefix)
+		} else {
+			values = append(values, value)
+		}
+	}
+	slices.Sort(values)
+	l.Values = cloned(slices.Compact(values))
+	l.Prefixes = cloned(disjoint(l.Prefixes))
+}
+
+// disjoint sorts the prefixes and leaves out those that lie in others.
+func disjoint(prefixes []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	kept := prefixes[:0]
+	for _, p := range prefixes {
+		if n := len(kept); n == 0 || !covers(kept[n-1], p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// covers reports whether all of q lies in p.
+func covers(p, q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Contains(q.Addr()) }
+
+// readPrefix reads an entry of a list as a prefix of addresses, if it is one: with a slash, or an address under the attribute ip.
+// It says what is wrong with one that looks like it.
+func readPrefix(attribute, text string) (prefix netip.Prefix, ok bool, wrong string) {
+	if !strings.Contains(text, "/") {
+		if attribute != addressAttribute {
+			return netip.Prefix{}, false, ""
+		}
+		addr, err := netip.ParseAddr(text)
+		if err != nil || addr.Zone() != "" {
+			return netip.Prefix{}, false, "want an address or a prefix, such as 203.0.113.9 or 10.0.0.0/8"
+		}
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), true, ""
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		if attribute == addressAttribute {
+			return netip.Prefix{}, false, "want an address or a prefix, such as 203.0.113.9 or 10.0.0.0/8"
+		}
+		return netip.Prefix{}, false, ""
+	}
+	return prefix, true, wrongPrefix(prefix)
+}
+
+// addressAttribute is the attribute that is known to be an address.
+const addressAttribute = "ip"
+
+// wrongPrefix says what is wrong with a prefix, or "".
+func wrongPrefix(p netip.Prefix) string {
+	switch {
+	case !p.IsValid():
+		return "is no prefix"
+	case p.Addr().Is4In6():
+		return "is IPv4 within IPv6: write it as IPv4"
+	case p.Masked() != p:
+		return "has bits behind the prefix: want " + p.Masked().String()
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// withoutReplaced removes, in place, the rules that others among them replace. They are in the order of the set, before and
+// after. A rule that is itself replaced still replaces.
+func withoutReplaced(found []*Rule, attrs identity.Attributes) []*Rule {
+	removed := false
+	for _, r := range found {
+		if len(r.in.replaces) == 0 || r.OnMissing == Skip && !r.hasKey(attrs) {
+			continue
+		}
+		for _, other := range r.in.replaces {
+			if i, ok := slices.BinarySearchFunc(found, other, byPlace); ok {
+				found[i], removed = other.in.gone, true
+			}
+		}
+	}
+	if !removed {
+		return found
+	}
+	return slices.DeleteFunc(found, func(r *Rule) bool { return r == r.in.gone })
+}
+
+func byPlace(a, b *Rule) int { return cmp.Compare(a.in.place, b.in.place) }
+
+// connect finds what rules say of others of the set, when all are there. It returns the place of the rule at fault.
+func (s *Set) connect() (place int, f *fault) {
+	for i, r := range s.rules {
+		if f := first(s.connectWhile(r), s.connectReplaces(r), s.checkWireNames(r)); f != nil {
+			return i, f
+		}
+	}
+	if i := s.cycle(func(r *Rule) []*Rule { return r.in.replaces }); i >= 0 {
+		return i, faultf("the rules that this one replaces replace it").in("replaces")
+	}
+	if i := s.cycle(func(r *Rule) []*Rule { return r.in.while }); i >= 0 {
+		return i, faultf("rule %q has room while others have, and these while it has: want no circle", s.rules[i].Throttle.While).in("elastic", "while", "rule")
+	}
+	s.index = s.indexed()
+	return 0, nil
+}
+
+func (s *Set) connectWhile(r *Rule) *fault {
+	if r.Throttle.While == "" {
+		return nil
+	}
+	other := s.byName[r.Throttle.While]
+	switch {
+	case other == nil:
+		return faultf("there is no rule %.128q", r.Throttle.While).in("elastic", "while", "rule")
+	case other == r:
+		return faultf("%q is this rule itself", r.Name).in("elastic", "while", "rule")
+	case other.Unlimited:
+		return faultf("%q is unlimited, so there is no use of its limit", other.Name).in("elastic", "while", "rule")
+	}
+	r.in.while = []*Rule{other}
+	return nil
+}
+
+func (s *Set) connectReplaces(r *Rule) *fault {
+	for i, name := range r.Replaces {
+		other := s.byName[name]
+		switch {
+		case other == nil:
+			return faultf("there is no rule %.128q", name).in("replaces", i)
+		case other == r:
+			return faultf("%q is this rule itself", name).in("replaces", i)
+		case slices.Contains(r.Replaces[:i], name):
+			return faultf("%q occurs twice", name).in("replaces", i)
+		}
+		s.replacing = true
+		r.in.replaces = append(r.in.replaces, other)
+		if other.in.gone == nil {
+			gone := *other
+			other.in.gone = &gone // with the same member, so that it knows its place and what it replaces
+		}
+	}
+	return nil
+}
+
+// cycle is the place of a rule from which the edges lead back to it, or -1.
+func (s *Set) cycle(edges func(*Rule) []*Rule) int {
+	const entered, left = 1, 2
+	state := make([]uint8, len(s.rules))
+	var visit func(r *Rule) int
+	visit = func(r *Rule) int {
+		place := r.in.place
+		switch state[place] {
+		case entered:
+			return place
+		case left:
+			return -1
+		}
+		state[place] = entered
+		for _, next := range edges(r) {
+			if at := visit(next); at >= 0 {
+				return at
+			}
+		}
+		state[place] = left
+		return -1
+	}
+	for _, r := range s.rules {
+		if at := visit(r); at >= 0 {
+			return at
+		}
+	}
+	return -1
+}

@@ -1,0 +1,124 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// validateAlgorithm refuses what the algorithm has no use for.
+func (r *Rule) validateAlgorithm() *fault {
+	switch {
+	case r.Window.Fixed != (r.Algorithm == FixedWindow):
+		return faultf("%v has no fixed window", r.Algorithm).in("algorithm")
+	case r.Window.Buckets != 1 && r.Algorithm != SlidingWindow:
+		return faultf("%d buckets: %v is not cut into buckets", r.Window.Buckets, r.Algorithm).in("buckets")
+	case !r.hasBurst() && r.Burst != 0:
+		return faultf("%v has none: want token_bucket or leaky_bucket", r.Algorithm).in("burst")
+	case r.hasBurst() && (r.Burst < 1 || r.Burst > window.MaxCount):
+		return faultf("%d: want 1 to %d", r.Burst, window.MaxCount).in("burst")
+	case r.Algorithm == LeakyBucket && r.Count == All:
+		return faultf("all: who is denied by a leaky_bucket does not wait in its queue, so there is nothing to count").in("count")
+	}
+	return nil
+}
+
+// validateStrict refuses what permits cannot promise.
+func (r *Rule) validateStrict() *fault {
+	if r.Enforcement != Strict {
+		return nil
+	}
+	const why = "strict enforcement grants permits per bucket beforehand, and "
+	switch {
+	case r.OnOutage == Open:
+		return faultf("open lets requests pass without a permit, and under strict enforcement none may: want closed").in("on_outage")
+	case r.Algorithm == SlidingLog:
+		return faultf(why + "sliding_log needs the time of each hit: want sliding_window or fixed_window").in("enforcement")
+	case r.Algorithm == TokenBucket:
+		return faultf(why + "token_bucket has tokens that belong to no bucket: want sliding_window or fixed_window").in("enforcement")
+	case r.Algorithm == LeakyBucket:
+		return faultf(why + "leaky_bucket grants turns already: want sliding_window or fixed_window").in("enforcement")
+	case r.Count == All:
+		return faultf("all: denied hits have no permit, so under strict enforcement they cannot count").in("count")
+	}
+	return nil
+}
+
+func (t *Throttle) validate() *fault {
+	switch {
+	case int(t.Kind) >= len(throttleWords):
+		return faultf("%d is not one of hard, soft, elastic", t.Kind).in("throttle")
+	case t.Kind != Soft && t.Exceed != 0:
+		return faultf("throttle is %v", t.Kind).in("soft")
+	case t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Signal != "" || t.Below != 0):
+		return faultf("throttle is %v", t.Kind).in("elastic")
+	case t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10): // so that NaN is refused too
+		return faultf("%s: want more than 0%%, at most 1000%%", percent(t.Exceed)).in("soft", "exceed")
+	case t.Kind != Elastic:
+		return nil
+	case !(t.UpTo > 1 && t.UpTo <= 100):
+		return faultf("%s: want more than 100%%, at most 10000%%", percent(t.UpTo)).in("elastic", "up_to")
+	case t.While == "" && t.Signal == "":
+		return faultf("want the rule or the signal that says whether there is room").in("elastic", "while")
+	case t.While != "" && t.Signal != "":
+		return faultf("want a rule or a signal, not both").in("elastic", "while", "signal")
+	case !(t.Below > 0 && t.Below <= 1):
+		return faultf("%s: want more than 0%%, at most 100%%", percent(t.Below)).in("elastic", "while", "below")
+	}
+	if t.Signal != "" {
+		if why := checkName(t.Signal); why != "" {
+			return faultf("%s", why).in("elastic", "while", "signal")
+		}
+	}
+	return nil
+}
+
+const (
+	maxWait  = time.Hour
+	maxDepth = 1_000_000
+)
+
+func (o *OnLimit) validate(algorithm Algorithm) *fault {
+	switch {
+	case !o.Queue && o.MaxWait != 0:
+		return faultf("nobody waits: want on_limit: queue").in("max_wait")
+	case !o.Queue && o.MaxDepth != 0:
+		return faultf("nobody waits: want on_limit: queue").in("max_depth")
+	case !o.Queue:
+		return nil
+	case o.MaxWait == 0:
+		return faultf("queue: want max_wait beside it, how long a caller may wait").in("on_limit")
+	case o.MaxWait < 0 || o.MaxWait > maxWait || o.MaxWait%time.Millisecond != 0:
+		return faultf("%v: want whole milliseconds, more than 0, at most %v", o.MaxWait, maxWait).in("max_wait")
+	case algorithm == LeakyBucket && o.MaxDepth != 0:
+		return faultf("how many wait for a leaky_bucket is its burst").in("max_depth")
+	case algorithm != LeakyBucket && (o.MaxDepth < 1 || o.MaxDepth > maxDepth):
+		return faultf("%d: want 1 to %d", o.MaxDepth, maxDepth).in("max_depth")
+	}
+	return nil
+}
+
+// validateMost refuses limits that grow beyond what can be counted.
+func (r *Rule) validateMost() *fault {
+	most, of := window.MaxCount, "can be counted"
+	if r.Algorithm == SlidingLog {
+		most, of = MaxLog, "a sliding_log keeps"
+	}
+	factor := max(1+r.Throttle.Exceed, r.Throttle.UpTo)
+	if n := times(r.Limit, factor); n > most {
+		return faultf("%d hits, with all that throttle adds: want at most %d, which is what %s", n, most, of).in("limit")
+	}
+	if r.Unlimited {
+		return nil
+	}
+	for i := range r.Overrides {
+		terms := r.Terms(i)
+		if n := max(times(terms.Limit, factor), terms.Burst); n > most {
+			return faultf("%d, with all that adds to it: want at most %d, which is what %s", n, most, of).in("overrides", i, "limit")
+		}
+		if terms.Limit < 1 || r.hasBurst() && terms.Burst < 1 {
+			return faultf("%gx leaves less than one hit", r.Overrides[i].Factor).in("overrides", i, "limit")
+		}
+	}
+	return nil
+}

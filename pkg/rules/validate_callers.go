@@ -1,0 +1,164 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+func (r *Rule) validateOverrides() *fault {
+	seen := make(map[string]int, len(r.Overrides))
+	for i := range r.Overrides {
+		o := &r.Overrides[i]
+		if f := o.validate(r); f != nil {
+			return f.in("overrides", i)
+		}
+		text := o.text()
+		if before, ok := seen[text]; ok {
+			return faultf("never has an effect: entry %d has the same match, and comes first", before+1).in("overrides", i)
+		}
+		if o.Until.IsZero() {
+			seen[text] = i
+		}
+	}
+	return nil
+}
+
+func (o *Override) validate(r *Rule) *fault {
+	if len(o.Match) == 0 {
+		return faultf("is empty: want the attributes that say whom the override is for").in("match")
+	}
+	if f := validateMatch(o.Match); f != nil {
+		return f.in("match")
+	}
+	switch {
+	case int(o.Action) >= len(actionWords):
+		return faultf("%d is not one of limited, unlimited, blocked", o.Action).in("limit")
+	case o.Until.Year() < 1 || o.Until.Year() > 9999:
+		return faultf("%v: want a year up to 9999", o.Until).in("until")
+	case o.Action != Limited && (o.Limit != 0 || o.Factor != 0):
+		return faultf("%v callers have no limit of their own", o.Action).in("limit")
+	case o.Action == Limited && o.Limit == 0 && o.Factor == 0:
+		return faultf("is missing: the override changes nothing").in("limit")
+	case o.Limit != 0 && o.Factor != 0:
+		return faultf("want a limit or a factor, not both").in("limit")
+	case o.Limit == 0 && o.Window != (window.Shape{}):
+		return faultf("there is no limit that this window is for").in("buckets")
+	case o.Limit == 0 && o.Burst != 0:
+		return faultf("there is no limit that this burst is for: a factor multiplies the rule's").in("burst")
+	case o.Factor != 0:
+		return validateFactor(o.Factor)
+	case o.Limit != 0:
+		return o.validateLimit(r)
+	}
+	return nil
+}
+
+const minFactor, maxFactor = 0.001, 1e6
+
+func validateFactor(factor float64) *fault {
+	if !(factor >= minFactor && factor <= maxFactor) {
+		return faultf("%gx: want 0.001x to 1000000x", factor).in("limit")
+	}
+	return nil
+}
+
+func (o *Override) validateLimit(r *Rule) *fault {
+	if o.Limit < 1 || o.Limit > window.MaxCount {
+		return faultf("%d: want 1 to %d hits", o.Limit, window.MaxCount).in("limit")
+	}
+	switch {
+	case !r.hasBurst() && o.Burst != 0:
+		return faultf("%v has none: want token_bucket or leaky_bucket", r.Algorithm).in("burst")
+	case r.hasBurst() && (o.Burst < 1 || o.Burst > window.MaxCount):
+		return faultf("%d: want 1 to %d", o.Burst, window.MaxCount).in("burst")
+	case o.Window == (window.Shape{}):
+		return nil
+	case o.Window.Fixed != r.Window.Fixed:
+		return faultf("want the rule's algorithm, %v", r.Algorithm).in("limit")
+	case o.Window.Buckets != 1 && r.Algorithm != SlidingWindow:
+		return faultf("%d buckets: %v is not cut into buckets", o.Window.Buckets, r.Algorithm).in("buckets")
+	}
+	return validateWindow(o.Window)
+}
+
+func validateLists(lists []List) *fault {
+	for i, list := range lists {
+		if why := checkName(list.Attribute); why != "" {
+			return faultf("attribute %.40q: %s", list.Attribute, why).in(i)
+		}
+		for _, before := range lists[:i] {
+			if before.Attribute == list.Attribute {
+				return faultf("attribute %q occurs twice", list.Attribute).in(i)
+			}
+		}
+		if len(list.Values) == 0 && len(list.Prefixes) == 0 {
+			return faultf("attribute %q: nobody is on the list", list.Attribute).in(i)
+		}
+		for j, value := range list.Values {
+			why := ""
+			if !utf8.ValidString(value) {
+				why = "is not UTF-8"
+			} else {
+				_, _, why = readPrefix(list.Attribute, value)
+			}
+			if why != "" {
+				return faultf("attribute %q: %.60q %s", list.Attribute, value, why).in(i, j)
+			}
+		}
+		for _, prefix := range list.Prefixes {
+			if why := wrongPrefix(prefix); why != "" {
+				return faultf("attribute %q: %v %s", list.Attribute, prefix, why).in(i)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Rule) validateCost() *fault {
+	if r.Cost == "" {
+		return nil
+	}
+	if why := checkName(r.Cost); why != "" {
+		return faultf("attribute %.40q: %s", r.Cost, why)
+	}
+	return nil
+}
+
+func (r *Rule) validatePriority() *fault {
+	p := &r.Priority
+	switch {
+	case p.By == "" && p.Shares == nil:
+		return nil
+	case p.By == "":
+		return faultf("is missing: want the attribute that says which class").in("priority", "by")
+	case checkName(p.By) != "":
+		return faultf("attribute %.40q: %s", p.By, checkName(p.By)).in("priority", "by")
+	case len(p.Shares) > maxAttributes:
+		return faultf("has %d classes: want at most %d", len(p.Shares), maxAttributes).in("priority", "shares")
+	}
+	for _, class := range slices.Sorted(maps.Keys(p.Shares)) {
+		if why := r.wrongShare(class, p.Shares[class]); why != "" {
+			return faultf("class %.40q: %s", class, why).in("priority", "shares", class)
+		}
+	}
+	if _, ok := p.Shares[DefaultClass]; !ok {
+		return faultf("want one of %q, for all other classes", DefaultClass).in("priority", "shares")
+	}
+	return nil
+}
+
+func (r *Rule) wrongShare(class string, share float64) string {
+	switch {
+	case !utf8.ValidString(class):
+		return "is not UTF-8"
+	case !(share > 0 && share <= 1):
+		return percent(share) + ": want more than 0%, at most 100%"
+	case share*float64(r.Limit) < 1:
+		return fmt.Sprintf("%s of %d leaves less than one hit", percent(share), r.Limit)
+	}
+	return ""
+}

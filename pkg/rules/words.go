@@ -1,0 +1,104 @@
+package rules
+
+// OnMissing is what a rule does with a request that lacks an attribute of its key.
+type OnMissing uint8
+
+const (
+	Skip  OnMissing = iota // the rule does not apply (default)
+	Deny                   // the request is denied
+	Empty                  // what is missing counts as an empty value
+)
+
+// Algorithm is how hits are counted, and when they leave the count.
+type Algorithm uint8
+
+const (
+	SlidingWindow Algorithm = iota // counters of the window's buckets, the oldest weighted (default)
+	FixedWindow                    // one counter, from 0 at the start of each window
+	SlidingLog                     // each hit by itself, for exactly one window
+	TokenBucket                    // hits spend tokens, which come back at Limit per window, up to Burst
+	LeakyBucket                    // hits wait their turn, and leave evenly at Limit per window
+)
+
+// Enforcement is how strictly a rule's limit holds.
+type Enforcement uint8
+
+const (
+	Async  Enforcement = iota // hits are counted behind, and the limit may be exceeded a little (default)
+	Strict                    // hits spend permits granted beforehand, and the limit is never exceeded
+)
+
+// OnOutage is what a rule says when offpath itself cannot know.
+type OnOutage uint8
+
+const (
+	DefaultOnOutage OnOutage = iota // Open under Async, Closed under Strict
+	Open                            // the request may pass
+	Closed                          // the request is denied
+)
+
+// ThrottleKind is what may pass beyond a rule's limit.
+type ThrottleKind uint8
+
+const (
+	Hard    ThrottleKind = iota // nothing (default)
+	Soft                        // a fixed part more
+	Elastic                     // more, while there is room elsewhere
+)
+
+// Count is which hits a rule counts.
+type Count uint8
+
+const (
+	Admitted Count = iota // those that pass (default)
+	All                   // those that it denies, too
+)
+
+// Action is what an override does.
+type Action uint8
+
+const (
+	Limited   Action = iota // its own limit holds (default)
+	Unlimited               // no limit holds
+	Blocked                 // every hit is denied
+)
+
+// The words of YAML, by value.
+var (
+	onMissingWords   = []string{Skip: "skip", Deny: "deny", Empty: "empty"}
+	algorithmWords   = []string{SlidingWindow: "sliding_window", FixedWindow: "fixed_window", SlidingLog: "sliding_log", TokenBucket: "token_bucket", LeakyBucket: "leaky_bucket"}
+	onOutageWords    = []string{DefaultOnOutage: "default", Open: "open", Closed: "closed"} // the first only here
+	enforcementWords = []string{Async: "async", Strict: "strict"}
+	throttleWords    = []string{Hard: "hard", Soft: "soft", Elastic: "elastic"}
+	countWords       = []string{Admitted: "admitted", All: "all"}
+	actionWords      = []string{Limited: "limited", Unlimited: "unlimited", Blocked: "blocked"} // the first only here
+	onLimitWords     = []string{"reject", "queue"}
+)
+
+// String is the word of YAML, or "invalid".
+func (o OnMissing) String() string { return wordOf(onMissingWords, o) }
+
+// String is the word of YAML, or "invalid".
+func (a Algorithm) String() string { return wordOf(algorithmWords, a) }
+
+// String is the word of YAML, or "invalid".
+func (e Enforcement) String() string { return wordOf(enforcementWords, e) }
+
+// String is the word of YAML, or "default", or "invalid".
+func (o OnOutage) String() string { return wordOf(onOutageWords, o) }
+
+// String is the word of YAML, or "invalid".
+func (k ThrottleKind) String() string { return wordOf(throttleWords, k) }
+
+// String is the word of YAML, or "invalid".
+func (c Count) String() string { return wordOf(countWords, c) }
+
+// String is the word of YAML, or "limited", or "invalid".
+func (a Action) String() string { return wordOf(actionWords, a) }
+
+func wordOf[T ~uint8](words []string, value T) string {
+	if int(value) >= len(words) {
+		return "invalid"
+	}
+	return words[value]
+}
