@@ -98,15 +98,17 @@ func (f *folder) addRules(r *request) {
 	r.rules = r.rules[:0]
 	for i, wire := range r.report.GetHits().GetRules() {
 		id := ruleID{wire.GetName(), shapeOf(wire), wire.GetDenied()}
-		limit, revision := int64(wire.GetLimit()), wire.GetRevision()
+		limit, burst, revision := int64(wire.GetLimit()), int64(wire.GetBurst()), wire.GetRevision()
 		rule, ok := f.rules[id]
 		if !ok {
 			rule = int32(len(f.fold.Rules))
 			f.rules[id] = rule
-			f.fold.Rules = append(f.fold.Rules, Rule{Name: id.name, Shape: id.shape, Limit: limit, Revision: revision, Denied: id.denied})
+			f.fold.Rules = append(f.fold.Rules, Rule{
+				Name: id.name, Shape: id.shape, Limit: limit, Burst: burst, Revision: revision, Denied: id.denied,
+			})
 			f.fold.Ledger = append(f.fold.Ledger, Tally{})
 		}
-		f.fold.Rules[rule].learn(limit, revision)
+		f.fold.Rules[rule].learn(limit, burst, revision)
 		r.rules = append(r.rules, rule)
 		if late := r.report.GetLate(); i < len(late) && !r.repeated {
 			t := f.tally(rule)

@@ -84,14 +84,27 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 	begin := clock()
 	applied, err := w.o.Store.Apply(ctx, fold)
 	end := clock()
-	if err == nil && len(applied.Repeated) == 0 && len(applied.Totals) != len(fold.Keys) {
-		err = fmt.Errorf("the store has %d totals for %d keys", len(applied.Totals), len(fold.Keys))
+	if err == nil && len(applied.Repeated) == 0 {
+		err = checkApplied(fold, &applied)
 	}
 	if w.o.OnApply != nil {
 		w.o.OnApply(ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated), Err: err})
 	}
 	w.noteApply(s, err, end)
 	return applied, err
+}
+
+// checkApplied is whether a store has answered what it was asked.
+func checkApplied(fold *Fold, applied *Applied) error {
+	if len(applied.Totals) != len(fold.Keys) {
+		return fmt.Errorf("the store has %d totals for %d keys", len(applied.Totals), len(fold.Keys))
+	}
+	for i := range fold.Rules {
+		if fold.Rules[i].Drains() && len(applied.Levels) != len(fold.Keys) {
+			return fmt.Errorf("the store has %d levels for %d keys", len(applied.Levels), len(fold.Keys))
+		}
+	}
+	return nil
 }
 
 // noteApply logs when a shard begins to fail and when it works again.

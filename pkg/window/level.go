@@ -103,6 +103,15 @@ func (d Drain) queued(parts int64) int64 {
 	return parts
 }
 
+// Use is which part of the room the level takes up at now, from 0 to more than 1. A leaky bucket has room for
+// one hit at a time without a wait: it is in use while a wait is near.
+func (d Drain) Use(l Level, counts []int64, now int64) float64 {
+	if d.Shape.Kind == Leaky {
+		return float64(d.Level(l, counts, now)) / float64(d.Limit)
+	}
+	return float64(d.Level(l, counts, now)) / float64(d.Shape.Buckets) / float64(d.Burst)
+}
+
 // Remaining is the largest cost for which there is room at now, at least 0.
 func (d Drain) Remaining(l Level, counts []int64, now int64) int64 {
 	return max(d.parts(d.Burst)-d.queued(d.Level(l, counts, now)), 0) / int64(d.Shape.Buckets)
