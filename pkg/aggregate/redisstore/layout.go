@@ -65,6 +65,7 @@ func ruleName(r *aggregate.Rule) string {
 	if r.Denied {
 		shape[16] |= 2
 	}
+	shape[16] |= byte(r.Shape.Kind) << 2
 	h.Write(shape[:])
 	h.Write([]byte(r.Name))
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:8])

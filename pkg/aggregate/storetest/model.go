@@ -114,7 +114,8 @@ func (m *model) level(f *aggregate.Fold, key int) window.Level {
 	buckets := slices.DeleteFunc(slices.Sorted(maps.Keys(m.buckets[k])), func(b int64) bool { return b > want.Bucket })
 	for i, bucket := range buckets {
 		k.bucket = bucket
-		want.Parts += m.counts[k] * int64(r.Shape.Buckets)
+		most := window.MaxCount * int64(r.Shape.Buckets)
+		want.Parts = min(want.Parts+min(m.counts[k]*int64(r.Shape.Buckets), most), most)
 		next := want.Bucket
 		if i+1 < len(buckets) {
 			next = buckets[i+1]

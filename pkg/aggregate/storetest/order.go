@@ -140,8 +140,8 @@ func testLongLevel(b *bench) {
 	for _, name := range []string{"tokens", "queue", "coarse"} {
 		shape := shapes[name]
 		full := 100/int64(shape.Buckets) + 1 // more than drains in a bucket
-		for i := range 5 * shape.Buckets {
-			b.apply(b.fresh().add(name, shape, "a", 0, full+int64(i%3)))
+		for i := range 5*shape.Buckets + 20 {
+			b.apply(b.fresh().add(name, shape, "a", 0, full+int64(i%3)).add(name, shape, "huge", 0, 3e14+int64(i%7)))
 			b.now += int64(shape.BucketSize())
 			if i == 4*shape.Buckets {
 				b.Snapshot(b)()
@@ -151,6 +151,7 @@ func testLongLevel(b *bench) {
 		for range 12 {
 			d := b.fold()
 			d.read(name, shape, "a")
+			d.read(name, shape, "huge")
 			b.apply(d)
 			b.now += int64(shape.Length) / 3
 		}
