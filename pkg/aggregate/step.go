@@ -61,6 +61,7 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() in
 	}
 	for range maxRefolds {
 		fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
+		w.revisions.apply(fold.Rules, fold.Now)
 		applied, err := w.apply(ctx, s, fold, clock)
 		if err != nil {
 			break

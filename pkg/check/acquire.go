@@ -24,23 +24,24 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
 	clear(a.asked)
-	a.text = append(a.text[:0], key...)
-	a.asked = append(a.asked[:0], question{limiter: l, to: len(key)})
-	return a.acquire(ctx, l.checker, max(cost, 1))
+	a.program, a.text = nil, append(a.text[:0], key...)
+	a.asked = append(a.asked[:0], question{limiter: l, terms: l.terms.Load(), to: len(key)})
+	return a.acquire(ctx, l.checker, nil, max(cost, 1))
 }
 
 // Acquire is Check for one request by all rules that match its attributes, which waits for permits as
-// [Limiter.Acquire] does.
+// [Limiter.Acquire] does. If the rules change meanwhile, it decides by the new ones.
 func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (Decision, error) {
-	if !c.strict {
+	p := c.program.Load()
+	if !p.strict {
 		return c.Check(attrs, cost), nil
 	}
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
-	if a.match(c.limiters, attrs) != nil || len(a.asked) == 0 {
+	if a.match(p, attrs) != nil || len(a.asked) == 0 {
 		return c.Check(attrs, cost), nil
 	}
-	return a.acquire(ctx, c, max(cost, 1))
+	return a.acquire(ctx, c, attrs, max(cost, 1))
 }
 
 // waiter is one caller who waits, at one cell or several.
@@ -72,9 +73,9 @@ func (l *leases) newWaiter(most int) *waiter {
 var errEnded = errors.New("check: Run has ended")
 
 // acquire decides, and waits and decides again while only permits are lacking.
-func (a *asking) acquire(ctx context.Context, k *Checker, cost int64) (d Decision, err error) {
+func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.asked[0]; len(a.asked) == 1 && cost == 1 {
-		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, k.now()) {
+		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.clock.fleet(ownTime())) {
 			return d, nil
 		}
 	}
@@ -84,7 +85,7 @@ func (a *asking) acquire(ctx context.Context, k *Checker, cost int64) (d Decisio
 			k.behind.leases.waiting.Add(-1)
 		}
 	}()
-	for a.attempt(&d, k, &w, cost, err == nil) {
+	for a.attempt(&d, k, attrs, &w, cost, err == nil) {
 		select {
 		case <-w.ready:
 		case <-ctx.Done():
@@ -101,14 +102,24 @@ func (a *asking) acquire(ctx context.Context, k *Checker, cost int64) (d Decisio
 
 // attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is decided yet
 // and it returns true: the waiter has its place then, and is made if there is none.
-func (a *asking) attempt(d *Decision, k *Checker, w **waiter, cost int64, mayWait bool) (waits bool) {
-	now := k.now()
+func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
+	now := k.clock.fleet(ownTime())
 	for !a.lock(now) {
 	}
-	defer a.unlock()
 	if *w != nil {
 		(*w).leave()
+		if !a.inForce(k) {
+			a.endTurn()
+			a.unlock()
+			if *d = (Decision{}); !a.renew(k, attrs) {
+				k.check(d, a.program, now, attrs, cost)
+				return false
+			}
+			for !a.lock(now) {
+			}
+		}
 	}
+	defer a.unlock()
 	*d = a.ask(now, cost)
 	waits = mayWait && !d.Allowed && a.lacksPermits(cost)
 	if waits && *w == nil {
@@ -123,6 +134,23 @@ func (a *asking) attempt(d *Decision, k *Checker, w **waiter, cost int64, mayWai
 	return waits
 }
 
+// inForce says whether what is asked is what the rules in force ask.
+func (a *asking) inForce(k *Checker) bool {
+	if a.program == nil { // one limiter is asked, whatever rules there are
+		return a.asked[0].terms == a.asked[0].limiter.terms.Load()
+	}
+	return a.program == k.program.Load()
+}
+
+// renew asks what the rules in force ask; false if nobody has to be waited for then.
+func (a *asking) renew(k *Checker, attrs identity.Attributes) bool {
+	if a.program == nil {
+		a.asked[0].terms = a.asked[0].limiter.terms.Load()
+		return true
+	}
+	return a.match(k.program.Load(), attrs) == nil && len(a.asked) > 0
+}
+
 // lacksPermits says whether only permits are lacking, and asking for them is not known to be in vain. The
 // cells are locked.
 func (a *asking) lacksPermits(cost int64) bool {
@@ -131,7 +159,7 @@ func (a *asking) lacksPermits(cost int64) bool {
 		if cost <= q.room {
 			continue
 		}
-		if q.cell == nil || q.limiter.strict == nil || cost > q.limiter.rule.Limit || q.at < q.cell.permits().askAt {
+		if q.cell == nil || q.limiter.strict == nil || cost > q.terms.limit || q.at < q.cell.permits().askAt {
 			return false
 		}
 	}

@@ -272,7 +272,7 @@ func TestAcquireBySeveralRules(t *testing.T) {
 		}
 		for _, name := range []string{"a", "b"} {
 			l := limiter(t, f.Checker, name)
-			text, _ := l.rule.AppendKey(nil, attrs)
+			text, _ := l.Rule().AppendKey(nil, attrs)
 			c := f.cells.load(l, string(text))
 			c.mu.Lock()
 			c.settle(0)

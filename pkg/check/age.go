@@ -69,14 +69,14 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 		return
 	}
 	word, until := c.allowance.Load(), c.until.Load()
-	room, _ := c.room(fleet)
+	room, _ := c.room(c.limiter.terms.Load(), fleet)
 	if c.mayLeave(room, fleet, crowded) {
 		c.limiter.drop(c)
 		return
 	}
-	if word == blocked { // room has withdrawn the block; it still holds
+	if word&^stampMask == blocked { // room has withdrawn the block; it still holds
 		c.until.Store(until)
-		c.allowance.Store(blocked)
+		c.allowance.Store(word)
 	}
 	if c.silent(fleet) >= ticks(firstLook) {
 		c.setAhead(nil) // it takes more memory than the cell; if the key comes again it gets another
@@ -87,12 +87,13 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 
 // mayLeave decides whether a cell with nothing on its way may leave. The lock is held.
 func (c *cell) mayLeave(room, fleet int64, crowded bool) bool {
+	over := c.limiter.retired.Load() && c.silent(fleet) >= ticks(firstLook)
 	if p := c.permits(); p != nil { // who counts is the store: what this cell counts decides nothing
 		p.forget(c.limiter.shape, fleet)
-		return p.idle() && (crowded || c.isEmpty())
+		return p.idle() && (crowded || c.isEmpty() || over)
 	}
 	switch {
-	case c.isEmpty():
+	case c.isEmpty() || over:
 		return true
 	case c.limiter.checker.o.Link == nil: // nobody else knows this count
 		return false

@@ -31,18 +31,18 @@ const (
 func (l *Limiter) isShared() bool { return l.strict == nil && l.checker.fleet.Load() > 1 }
 
 // foresees says whether this limiter forecasts at all.
-func (l *Limiter) foresees() bool {
-	return l.isShared() && l.rule.Limit >= fewestForForecast && !l.checker.o.NoForecast
+func (l *Limiter) foresees(t *terms) bool {
+	return l.isShared() && t.limit >= fewestForForecast && !l.checker.o.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast and without a look, when there is room for so many:
 // until the key would be near its limit if every checker had admitted as many that nobody knows of. Where there are no
 // forecasts there is a look at half of the limit, from which on others should hear of it. The lock is held.
-func (c *cell) unforeseen(room int64) int64 {
+func (c *cell) unforeseen(t *terms, room int64) int64 {
 	l := c.limiter
 	checkers := l.checker.fleet.Load()
-	switch limit := l.rule.Limit; {
-	case l.foresees():
+	switch limit := t.limit; {
+	case l.foresees(t):
 		free := nearLimit*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
 	case l.isShared() && room > limit/2:
@@ -62,8 +62,8 @@ func (c *cell) recent() (n int64) {
 
 // lookAhead returns the cell's forecast, if it has one or should have one now that there is room for so
 // many hits. The lock is held.
-func (c *cell) lookAhead(at, room int64) *ahead {
-	if c.ahead() == nil && c.limiter.foresees() && c.unforeseen(room) <= 0 {
+func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
+	if c.ahead() == nil && c.limiter.foresees(t) && c.unforeseen(t, room) <= 0 {
 		k := c.limiter.checker
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
@@ -76,9 +76,9 @@ func (c *cell) lookAhead(at, room int64) *ahead {
 }
 
 // window is how the cell's window stands by what is known. The lock is held, the cell settled and rotated.
-func (c *cell) window(at int64) forecast.Window {
+func (c *cell) window(t *terms, at int64) forecast.Window {
 	l := c.limiter
-	limit := float64(l.rule.Limit)
+	limit := float64(t.limit)
 	w := forecast.Window{
 		Limit: limit, Pace: limit / float64(l.shape.Length), Free: limit - l.shape.Count(c.totals(), at),
 	}
@@ -93,8 +93,8 @@ func (c *cell) window(at int64) forecast.Window {
 }
 
 // look works out anew which part of the hits may pass. The lock is held, the cell settled and rotated.
-func (c *cell) look(at int64) (forecast.Outlook, forecast.Window) {
-	w := c.window(at)
+func (c *cell) look(t *terms, at int64) (forecast.Outlook, forecast.Window) {
+	w := c.window(t, at)
 	k := c.limiter.checker
 	o := c.ahead().Look(at, w, k.rounds.fleet(k))
 	c.ahead().part = o.Part
@@ -103,8 +103,8 @@ func (c *cell) look(at int64) (forecast.Outlook, forecast.Window) {
 
 // foresee decides whether a hit that fits by what is known may pass, in view of what others have
 // probably taken, and how many more may then. The lock is held, the cell settled and rotated.
-func (c *cell) foresee(at, room, cost int64) (passes bool, left int64) {
-	o, w := c.look(at)
+func (c *cell) foresee(t *terms, at, room, cost int64) (passes bool, left int64) {
+	o, w := c.look(t, at)
 	left = min(room, int64(max(math.Floor(o.Free), 0)))
 	if o.Part < 1 && !c.ahead().Pass(o.Part, cost) {
 		return false, left
@@ -121,9 +121,9 @@ func (c *cell) foresee(at, room, cost int64) (passes bool, left int64) {
 
 // retryAfter is how long until a hit that fits by what is known should be tried again, if others may have
 // taken its place: until as many hits have left the window. The lock is held.
-func (c *cell) retryAfter(at, cost int64) time.Duration {
+func (c *cell) retryAfter(t *terms, at, cost int64) time.Duration {
 	wait := c.end() - at
-	if freed := c.window(at).Freed; freed > 0 {
+	if freed := c.window(t, at).Freed; freed > 0 {
 		wait = min(wait, int64(float64(cost)/freed))
 	}
 	return time.Duration(max(wait, refusalTime))
@@ -137,20 +137,20 @@ func (a *ahead) note(now, admitted, denied int64) {
 
 // ease leaves an allowance for the next hits, as many as may pass without another look. The lock is held,
 // the cell settled and rotated.
-func (c *cell) ease(at, left int64) {
+func (c *cell) ease(t *terms, at, left int64) {
 	if c.ahead().part < 1 {
 		return
 	}
 	hits, span := c.ahead().Ease()
-	c.armUntil(min(left, hits), left, min(c.end(), at+span))
+	c.armUntil(t, min(left, hits), left, min(c.end(), at+span))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The
 // lock is held, the cell settled and rotated.
-func (c *cell) refuseMore(at int64) {
-	if n := c.ahead().Denials(c.ahead().part); n > 0 {
+func (c *cell) refuseMore(t *terms, at int64) {
+	if n := min(c.ahead().Denials(c.ahead().part), mostLeft); n > 0 {
 		c.until.Store(min(c.end(), at+refusalTime))
-		c.allowance.Store(blocked | uint64(n))
+		c.allowance.Store(blocked | t.stamp | uint64(n))
 	}
 	if l := c.limiter; at/forecast.Census%l.censuses == l.censuses-1 {
 		c.queue()
@@ -172,7 +172,7 @@ const refusalTime = int64(4e6)
 
 // told takes in what a message says of a cell near its limit, by which others' hits were news. The lock is
 // held, the cell settled and rotated, and the message's totals merged.
-func (c *cell) told(b *behind, at int64, w word, news int64) {
+func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	a, shape := c.ahead(), c.limiter.shape
 	f := b.checker.rounds.fleet(b.checker)
 	told := forecast.Word{
@@ -181,10 +181,10 @@ func (c *cell) told(b *behind, at int64, w word, news int64) {
 	}
 	told.Since = shape.End(c.newest - int64(min(shape.Live(), len(told.Admitted))))
 	a.anyDenied = a.anyDenied || told.DeniedToo
-	o, s := c.look(at)
+	o, s := c.look(t, at)
 	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
 		told.Round = calm
 	}
 	a.Told(told, f)
-	c.look(at)
+	c.look(t, at)
 }

@@ -200,8 +200,8 @@ func TestWindowOfACell(t *testing.T) {
 		c := l.holds([]byte("k"))
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_, at := c.room(now)
-		w := c.window(at)
+		_, at := c.room(c.limiter.terms.Load(), now)
+		w := c.window(c.limiter.terms.Load(), at)
 		if w.Limit != 1000 || w.Free != free || math.Abs(w.Freed*1e9-freed) > 1e-6 || w.Unreported != unreported {
 			t.Errorf("%s: %+v", what, w)
 		}

@@ -54,7 +54,7 @@ func BenchmarkCheckStrict(b *testing.B) {
 		for b.Loop() {
 			var d Decision
 			l.now()
-			l.checkAt(&d, noon+3*ms, "kristie", 1)
+			l.checkAt(&d, l.terms.Load(), noon+3*ms, "kristie", 1)
 		}
 	})
 }

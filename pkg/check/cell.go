@@ -80,16 +80,10 @@ const (
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
-// operation: hits left in the lower 32 bits, hits taken in the next 31. With the top bit set it is the
-// other way round: so many hits are turned away. The top bit alone stands for a block: no hit passes
-// until the time in until, however many come.
-const (
-	blocked    = uint64(1) << 63
-	oneTaken   = uint64(1) << 32
-	leftMask   = oneTaken - 1
-	mostLeft   = int64(1)<<31 - 1
-	oneAllowed = oneTaken - 1 // added to the word: one more taken, one fewer left
-)
+// operation: hits left in the lower 24 bits, hits taken in the next 24, then the stamp of the terms that it was
+// reckoned from, without which it is worth nothing (terms.go). With the top bit set it is the
+// other way round: so many hits are turned away, and if that is none, all are: a block, which lets no hit
+// pass until the time in until, however many come.
 
 // newCell returns a cell of no hits for a key, whose text it copies.
 func newCell(l *Limiter, key string, now int64) *cell {
@@ -141,9 +135,9 @@ const (
 	refused // and counted as such in the word
 )
 
-// take is the common check, of a hit of cost 1: one hit off the allowance, without the lock. left is
-// how many more may pass, until when the allowance or the block ends.
-func (c *cell) take(now int64) (v verdict, left, until int64) {
+// take is the common check, of a hit of cost 1: one hit off the allowance that terms of this stamp have left behind,
+// without the lock. left is how many more may pass, until when the allowance or the block ends.
+func (c *cell) take(stamp uint64, now int64) (v verdict, left, until int64) {
 	until = c.until.Load()
 	if now >= until {
 		return unknown, 0, 0
@@ -151,8 +145,8 @@ func (c *cell) take(now int64) (v verdict, left, until int64) {
 	beyond := int64(c.beyond.Load()) // before the swap, which waits for nothing then
 	for {
 		word := c.allowance.Load()
-		if word&leftMask == 0 {
-			if word == blocked {
+		if word&leftMask == 0 || word&stampMask != stamp {
+			if word == blocked|stamp {
 				return denied, 0, until
 			}
 			return unknown, 0, 0
@@ -175,10 +169,10 @@ func (c *cell) add(hits int64) {
 // settle withdraws the allowance or block: what was left of it is not charged. The lock is held.
 func (c *cell) settle(now int64) {
 	word := c.allowance.Swap(0)
-	if word == 0 || word == blocked {
+	left, taken := int64(word&leftMask), int64(word/oneTaken&leftMask)
+	if left|taken == 0 { // nothing, or a block
 		return
 	}
-	left, taken := int64(word&leftMask), int64(word&^blocked>>32)
 	if word&blocked != 0 { // only cells with a forecast turn hits away so
 		c.limiter.counters[c.stripe].denied.Add(taken)
 		c.ahead().Denied(c.ahead().part, taken)
@@ -258,14 +252,14 @@ func shift(counts []int64, keep int64) {
 	clear(counts[:int64(len(counts))-keep])
 }
 
-// room settles and rotates, and returns how many hits still fit. The lock is held.
-func (c *cell) room(now int64) (room, at int64) {
+// room settles and rotates, and returns how many hits still fit under these terms. The lock is held.
+func (c *cell) room(t *terms, now int64) (room, at int64) {
 	c.settle(now)
 	at = c.rotate(now)
 	if p := c.permits(); p != nil {
 		return c.permitted(p, at), at
 	}
-	return c.limiter.shape.Remaining(c.totals(), c.limiter.rule.Limit, at), at
+	return c.limiter.shape.Remaining(c.totals(), t.limit, at), at
 }
 
 // charge admits a hit. The lock is held and the cell settled and rotated.
@@ -289,16 +283,16 @@ func (c *cell) queue() {
 // arm leaves an allowance of hits behind, of the so many more that may pass. Only a queued cell may have one: the
 // flush that takes the cell off its queue settles it, so no hit can be taken that no flush will see. The lock is
 // held.
-func (c *cell) arm(hits, room int64) {
+func (c *cell) arm(t *terms, hits, room int64) {
 	if p := c.permits(); p != nil {
-		c.armPermits(p, hits)
+		c.armPermits(t, p, hits)
 		return
 	}
-	c.armUntil(hits, room, c.end())
+	c.armUntil(t, hits, room, c.end())
 }
 
 // armUntil is arm with an end of the allowance's own.
-func (c *cell) armUntil(hits, room, until int64) {
+func (c *cell) armUntil(t *terms, hits, room, until int64) {
 	if hits <= 0 || !c.is(queued) {
 		return
 	}
@@ -306,7 +300,7 @@ func (c *cell) armUntil(hits, room, until int64) {
 	c.add(hits)
 	c.until.Store(until)
 	c.beyond.Store(uint32(min(room-hits, math.MaxUint32)))
-	c.allowance.Store(uint64(hits))
+	c.allowance.Store(t.stamp | uint64(hits))
 }
 
 // end is when the newest bucket ends. The lock is held.
@@ -314,17 +308,17 @@ func (c *cell) end() int64 { return c.limiter.shape.End(c.newest) }
 
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
 // is held.
-func (c *cell) block(at int64) {
+func (c *cell) block(t *terms, at int64) {
 	if p := c.permits(); p != nil {
-		c.blockPermits(p, at)
+		c.blockPermits(t, p, at)
 		return
 	}
-	after, ok := c.limiter.shape.RetryAfter(c.totals(), c.limiter.rule.Limit, 1, at)
+	after, ok := c.limiter.shape.RetryAfter(c.totals(), t.limit, 1, at)
 	if !ok {
 		after = time.Hour // a limit below 1: look again some time
 	}
 	c.until.Store(at + int64(after))
-	c.allowance.Store(blocked)
+	c.allowance.Store(blocked | t.stamp)
 }
 
 // merge raises the totals to what a message says, and returns by how much: hits of others that were not

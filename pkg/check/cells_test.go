@@ -15,9 +15,9 @@ func TestCellsAgainstAMap(t *testing.T) {
 	m, want := &c.cells, make(map[string]*cell)
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 200_000 {
-		l := c.limiters[r.IntN(2)]
+		l := c.program.Load().entries[r.IntN(2)].limiter
 		key := strings.Repeat("k", r.IntN(40)) + fmt.Sprint(r.IntN(500))
-		name := l.rule.Name + key
+		name := l.Rule().Name + key
 		switch got := m.load(l, key); {
 		case got != want[name]:
 			t.Fatalf("key %q: found %p, want %p", key, got, want[name])
@@ -44,7 +44,7 @@ func TestCellsAgainstAMap(t *testing.T) {
 // TestCellsTogether: whoever makes a cell, everybody finds the same one.
 func TestCellsTogether(t *testing.T) {
 	c := newChecker(t, Options{}, rule("a", 1, time.Second, 1))
-	l := c.limiters[0]
+	l := c.program.Load().entries[0].limiter
 	const goroutines, keys = 8, 5000
 	found := [goroutines][keys]*cell{}
 	var running sync.WaitGroup

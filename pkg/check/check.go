@@ -52,8 +52,9 @@ type Link interface {
 
 // Options make a Checker. Only Rules is required.
 type Options struct {
-	// Rules that this checker decides by.
-	Rules *rules.Set
+	// Rules that this checker decides by, and their revision; see [Checker.SetRules].
+	Rules    *rules.Set
+	Revision uint64
 	// Link to the aggregators. Nil makes a local limiter: nothing is reported, nothing is learnt.
 	Link Link
 	// FlushEvery is how long hits wait for their report at the most, while reports are answered and their
@@ -145,7 +146,7 @@ func setDefault[T comparable](field *T, value T) {
 func (o Options) validate() error {
 	switch {
 	case o.Rules == nil:
-		return fmt.Errorf("check: no rules")
+		return errNoRules
 	case o.FlushEvery < time.Millisecond:
 		return fmt.Errorf("check: FlushEvery %v: want at least 1ms", o.FlushEvery)
 	case o.FlushFloor < time.Millisecond || o.FlushFloor > o.FlushEvery:
@@ -173,13 +174,16 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Checker decides for one set of rules. Its methods are safe for concurrent use.
+// Checker decides for one set of rules at a time. Its methods are safe for concurrent use.
 type Checker struct {
-	o        Options
-	limiters []*Limiter // in the order of the rules, which is the order in which cells are locked
-	byName   map[string]*Limiter
-	scratch  sync.Pool // *asking
-	strict   bool      // some limiter is
+	o          Options
+	program    atomic.Pointer[program] // what it decides by at present
+	scratch    sync.Pool               // *asking
+	everStrict atomic.Bool             // some limiter is, or has been, strict
+
+	reload   sync.Mutex // held while the rules change
+	limiters uint64     // how many there have been
+	strays   strays
 
 	clock     clock
 	cells     cells
@@ -204,27 +208,26 @@ func New(o Options) (*Checker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Checker{o: o, byName: make(map[string]*Limiter), wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c.o.Rules = nil // they are not in force for ever
 	c.scratch.New = func() any { return new(asking) }
-	for _, r := range o.Rules.Rules() {
-		l := newLimiter(c, r)
-		c.limiters = append(c.limiters, l)
-		c.strict = c.strict || l.strict != nil
-		c.byName[r.Name] = l
-	}
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
 	c.clock.judge(0)
 	c.behind.checker = c
 	c.behind.calm()
+	c.behind.install(c.compile(o.Rules, o.Revision, nil, c.behind.former), nil)
 	return c, nil
 }
 
-// Limiter returns the limiter of the rule of this name.
+// Limiter returns the limiter of the rule of this name in the set in force.
 func (c *Checker) Limiter(rule string) (*Limiter, bool) {
-	l, ok := c.byName[rule]
+	l, ok := c.program.Load().byName[rule]
 	return l, ok
 }
+
+// Revision returns the revision of the rules in force.
+func (c *Checker) Revision() uint64 { return c.program.Load().revision }
 
 // Epoch returns the name of this life of this checker.
 func (c *Checker) Epoch() uint64 { return c.o.Epoch }

@@ -28,7 +28,7 @@ func TestFirstWelcomeStepsTheClock(t *testing.T) {
 		}
 		f.Step(now)
 		r := f.last()
-		shape := l.rule.Window
+		shape := l.Rule().Window
 		got, want := r.Hits.Rules[0].Newest-r.Hits.Age[0], shape.Bucket(fleet)
 		if got < want-1 || got > want+1 {
 			t.Errorf("step by %v: reported in bucket %d, want %d give or take one", step, got, want)
@@ -115,7 +115,7 @@ func TestChecksInTheTickOfAStep(t *testing.T) {
 		now := ownTime()
 		f.receive(now, events.KindWelcome, &events.Welcome{Epoch: c.Epoch(), Sent: now - ms, Shards: 1, Time: now - 60*second})
 		var d Decision
-		l.checkAt(&d, stale, "k", 3)
+		l.checkAt(&d, l.terms.Load(), stale, "k", 3)
 		l.Check("k", 6)
 		for i := range 3 {
 			time.Sleep(5 * time.Second)
@@ -190,7 +190,7 @@ func TestAfterASleep(t *testing.T) {
 
 func TestPullBack(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 100, time.Minute, 3))
-	cell := newCell(c.limiters[0], "k", noon)
+	cell := newCell(c.program.Load().entries[0].limiter, "k", noon)
 	for _, row := range []struct {
 		by                   int64
 		totals, wantTotals   [4]int64

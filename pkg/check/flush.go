@@ -31,6 +31,9 @@ type behind struct {
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats
 	leases    leases
+	formers   formers
+	installs  uint64 // how many programs there have been
+	swept     uint64 // the last one after which the weak pointers were looked through
 }
 
 // shard is one shard's queue and report.
@@ -82,6 +85,7 @@ type owed struct {
 	waiting        queue[aged] // quiet cells, and when their hits have waited long enough
 	answered, lost int64       // hits
 	inFlight       int64
+	told           RuleStats // what has been put down as past
 }
 
 const (
@@ -156,6 +160,7 @@ func (b *behind) flush(now int64) {
 	}
 	inRound := b.checker.rounds.wanted.Swap(0) != 0
 	fleet := b.checker.clock.fleet(now)
+	b.takeStrays()
 	b.endWaits(fleet)
 	b.collect()
 	b.collectLate()
@@ -171,6 +176,7 @@ func (b *behind) flush(now int64) {
 		}
 	}
 	b.letGo(fleet)
+	b.letLimitersGo(fleet)
 }
 
 // collect takes every dirty cell off the stacks and puts it into its shard's queue.
@@ -190,7 +196,7 @@ func (b *behind) enqueue(c *cell) {
 		b.homeless = append(b.homeless, c)
 		return
 	}
-	i := events.Shard(c.limiter.rule.Name, c.key(), uint32(len(b.shards)))
+	i := events.Shard(c.limiter.name, c.key(), uint32(len(b.shards)))
 	b.shards[i].queue.push(c)
 }
 
@@ -199,12 +205,12 @@ func (b *behind) collectLate() {
 	if len(b.shards) == 0 || !b.anyLate.Swap(false) {
 		return
 	}
-	for _, l := range b.checker.limiters {
+	for l := range b.limiters() {
 		if l.late.Load() == 0 || l.owed.queuedLate {
 			continue
 		}
 		l.owed.queuedLate = true
-		s := &b.shards[events.Shard(l.rule.Name, "", uint32(len(b.shards)))]
+		s := &b.shards[events.Shard(l.name, "", uint32(len(b.shards)))]
 		s.late = append(s.late, l)
 	}
 }
@@ -223,7 +229,7 @@ func (b *behind) settleLocally(fleet int64) {
 	}
 	clear(b.homeless)
 	b.homeless = b.homeless[:0]
-	for _, l := range b.checker.limiters {
+	for l := range b.limiters() {
 		l.late.Store(0)
 	}
 }
@@ -378,12 +384,14 @@ func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
 
 // wire is what a message says of this limiter's rule.
 func (l *Limiter) wire(fleet int64) *events.Rule {
+	t := l.terms.Load()
 	return &events.Rule{
-		Name:      l.rule.Name,
+		Name:      l.name,
+		Revision:  t.revision,
 		WindowMs:  uint64(l.shape.Length.Milliseconds()),
 		Buckets:   uint32(l.shape.Buckets),
 		Algorithm: l.algorithm(),
-		Limit:     events.Count(l.rule.Limit),
+		Limit:     events.Count(t.limit),
 		Newest:    l.shape.Bucket(fleet),
 	}
 }
@@ -451,5 +459,6 @@ func (b *behind) land(s *shard, f *flight, putDown func(o *owed, hits int64)) {
 		putDown(&h.limiter.owed, h.hits)
 	}
 	clear(f.rows) // their cells may leave, and should not be kept by a report that is over
+	clear(f.hits)
 	s.flight, s.spare = nil, f
 }

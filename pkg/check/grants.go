@@ -80,6 +80,12 @@ func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
 	if current {
 		p.take(l, g, fleet)
 	}
+	switch limit := l.terms.Load().limit; { // it may have changed since the request was made
+	case limit < p.limit:
+		p.giveBack()
+	case limit > p.limit:
+		p.haste()
+	}
 	p.close(l.shape, fleet, b.checker.clock.err.Load())
 	if b.draining {
 		p.end()
@@ -137,7 +143,7 @@ func (b *behind) reshardLeases() {
 
 // giveBackAll ends all lots, whatever is left of them.
 func (b *behind) giveBackAll() {
-	if !b.checker.strict {
+	if !b.checker.everStrict.Load() {
 		return
 	}
 	b.checker.cells.each(func(c *cell) {

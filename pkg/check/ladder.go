@@ -54,7 +54,7 @@ func (l *Limiter) localShare(key string, room int64) int64 {
 	}
 	n = max(n, 1)
 	share, rest := room/n, room%n
-	hash := (events.KeyHash(l.rule.Name, key) ^ k.o.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	hash := (events.KeyHash(l.name, key) ^ k.o.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	if int64(hash>>32)*n>>32 < rest {
 		share++
 	}
@@ -63,8 +63,8 @@ func (l *Limiter) localShare(key string, room int64) int64 {
 
 // inOutage decides for a hit when the rule's OnOutage does.
 func (q *question) inOutage(cost int64) bool {
-	limit := q.limiter.rule.Limit
-	q.passes = q.limiter.rule.OnOutage == rules.Open && cost <= limit
+	limit := q.terms.limit
+	q.passes = q.terms.rule.OnOutage == rules.Open && cost <= limit
 	q.left = 0
 	if q.passes {
 		q.left = limit - cost

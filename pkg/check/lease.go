@@ -81,7 +81,7 @@ func (s *askStack) push(c *cell, p *permits) {
 
 // stepLeases does what is due at own time now, and returns when something is due again.
 func (b *behind) stepLeases(now int64) (next int64) {
-	if !b.checker.strict {
+	if !b.checker.everStrict.Load() {
 		return never
 	}
 	b.look(b.checker.clock.fleet(now))
@@ -128,7 +128,7 @@ func (b *behind) enqueueAsk(c *cell) {
 		b.leases.homeless = append(b.leases.homeless, c)
 		return
 	}
-	i := events.Shard(c.limiter.rule.Name, c.key(), uint32(len(b.leases.lines)))
+	i := events.Shard(c.limiter.name, c.key(), uint32(len(b.leases.lines)))
 	b.leases.lines[i].queue.push(c)
 }
 
@@ -205,6 +205,7 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 		}
 	}
 	p.unsettled = p.unsettled || a.want > 0
+	p.limit = l.terms.Load().limit
 	p.demand.sent, p.demand.refused = max(p.demand.sent, p.demand.refused), 0
 	f.cells = append(f.cells, c)
 	f.newest = append(f.newest, newest)
@@ -222,7 +223,7 @@ func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int 
 // share is how many permits of a key a checker may ask for before they are needed: half of what each would have
 // if all had as many.
 func (b *behind) share(l *Limiter) int64 {
-	return max(l.rule.Limit/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
+	return max(l.terms.Load().limit/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
 }
 
 // wish is what a cell asks for in one request.
@@ -257,6 +258,6 @@ func (c *cell) wish(p *permits, fleet int64) wish {
 		w.inquires = true
 		return w
 	}
-	w.want = min(want, c.limiter.rule.Limit)
+	w.want = min(want, c.limiter.terms.Load().limit)
 	return w
 }

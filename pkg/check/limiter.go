@@ -13,13 +13,21 @@ import (
 // Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire never block.
 type Limiter struct {
 	checker  *Checker
-	rule     *rules.Rule
+	terms    atomic.Pointer[terms] // what it decides by at present
+	name     string                // of its rule
+	id       uint64                // grows from limiter to limiter: the order in which cells are locked
 	shape    window.Shape
 	live     int           // buckets that a window can touch
 	after    time.Duration // how long after its end a bucket still counts
 	salt     uint64        // sets this limiter's keys apart in the map of cells
 	strict   *strict       // nil unless it spends only permits
 	censuses int64         // see there
+
+	cells   atomic.Int64 // live ones
+	retired atomic.Bool  // its rule is not in force
+	away    atomic.Bool  // it has been let go, see former.go
+	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
+	installed, changed uint64
 
 	counters [stripes]counters
 	overflow atomic.Int64 // hits admitted without a cell
@@ -28,42 +36,42 @@ type Limiter struct {
 	owed owed
 }
 
-func newLimiter(c *Checker, r *rules.Rule) *Limiter {
+func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 	live := r.Window.Live()
 	return &Limiter{
-		checker: c, rule: r, shape: r.Window, live: live, salt: rand.Uint64(),
+		checker: c, id: id, name: r.Name, shape: r.Window, live: live, salt: rand.Uint64(),
 		after:  time.Duration(live-1) * r.Window.BucketSize(),
 		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
 	}
 }
 
 // Rule returns the rule that this limiter decides by. It must not be changed.
-func (l *Limiter) Rule() *rules.Rule { return l.rule }
+func (l *Limiter) Rule() *rules.Rule { return l.terms.Load().rule }
 
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	l.checkAt(&d, l.now(), key, cost)
+	l.checkAt(&d, l.terms.Load(), l.now(), key, cost)
 	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
 // bring their own, such as a simulation.
 func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
-	l.checkAt(&d, l.checker.clock.fleet(now), key, cost)
+	l.checkAt(&d, l.terms.Load(), l.checker.clock.fleet(now), key, cost)
 	return d
 }
 
-// checkAt writes its decision to d, which is zero.
-func (l *Limiter) checkAt(d *Decision, now int64, key string, cost int64) {
+// checkAt decides under these terms, and writes its decision to d, which is zero.
+func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
 	if len(key) > identity.MaxKey {
 		key = identity.Bound(key)
 	}
 	c := l.checker.cells.load(l, key)
-	if c != nil && cost <= 1 && l.inTouch() && c.checkUnlocked(d, now) {
+	if c != nil && cost <= 1 && l.inTouch() && c.checkUnlocked(d, t, now) {
 		return
 	}
-	l.checkLocked(d, c, now, key, max(cost, 1))
+	l.checkLocked(d, t, c, now, key, max(cost, 1))
 }
 
 // inTouch says whether allowances and blocks hold: not on the ladder's lower steps, where something else decides than
@@ -73,9 +81,9 @@ func (l *Limiter) inTouch() bool {
 }
 
 // checkUnlocked decides for a hit of cost 1 by the cell's allowance or block; false if it cannot.
-func (c *cell) checkUnlocked(d *Decision, now int64) bool {
+func (c *cell) checkUnlocked(d *Decision, t *terms, now int64) bool {
 	l := c.limiter
-	v, left, until := c.take(now)
+	v, left, until := c.take(t.stamp, now)
 	switch v {
 	case allowed:
 		d.Allowed = true
@@ -94,19 +102,19 @@ func (c *cell) checkUnlocked(d *Decision, now int64) bool {
 	default:
 		return false
 	}
-	l.fill(d, left)
+	l.fill(d, t, left)
 	return true
 }
 
 // checkLocked decides with the cell's lock, and leaves an allowance or a block for the next checks. c
 // is the key's cell if it has been found.
-func (l *Limiter) checkLocked(d *Decision, c *cell, now int64, key string, cost int64) {
+func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key string, cost int64) {
 	for ; ; c = nil {
 		if c == nil {
 			c = l.find(now, key)
 		}
 		if c == nil {
-			l.checkOverflow(d, now, key, cost)
+			l.checkOverflow(d, t, now, key, cost)
 			return
 		}
 		c.mu.Lock()
@@ -114,76 +122,77 @@ func (l *Limiter) checkLocked(d *Decision, c *cell, now int64, key string, cost 
 			c.mu.Unlock()
 			continue
 		}
-		c.decide(d, now, cost)
+		c.decide(d, t, now, cost)
 		c.mu.Unlock()
 		return
 	}
 }
 
 // decide decides for a hit. The lock is held.
-func (c *cell) decide(d *Decision, now, cost int64) {
-	q := question{limiter: c.limiter, cell: c}
+func (c *cell) decide(d *Decision, t *terms, now, cost int64) {
+	q := question{limiter: c.limiter, terms: t, cell: c}
 	q.decide(d, now, cost)
 	q.conclude(q.passes, false, cost, now)
 }
 
 // refuse makes the decision for a hit that does not fit. The lock is held and the cell settled and
 // rotated.
-func (c *cell) refuse(d *Decision, now, at, cost, room int64) {
+func (c *cell) refuse(d *Decision, t *terms, now, at, cost, room int64) {
 	if p := c.permits(); p != nil {
-		c.refusePermits(d, p, now, at, cost, room)
+		c.refusePermits(d, t, p, now, at, cost, room)
 		return
 	}
-	c.limiter.refuse(d, now, at, c.totals(), cost, room)
+	c.limiter.refuse(d, t, now, at, c.totals(), cost, room)
 }
 
 // refuse makes the decision for a hit that does not fit these counts, which are to be read at time
 // at.
-func (l *Limiter) refuse(d *Decision, now, at int64, counts []int64, cost, room int64) {
-	l.fill(d, room)
+func (l *Limiter) refuse(d *Decision, t *terms, now, at int64, counts []int64, cost, room int64) {
+	l.fill(d, t, room)
 	d.Reset = l.reset(now)
 	d.RetryAfter = Never
-	if after, ok := l.shape.RetryAfter(counts, l.rule.Limit, cost, at); ok {
+	if after, ok := l.shape.RetryAfter(counts, t.limit, cost, at); ok {
 		d.RetryAfter = after + time.Duration(at-now)
 	}
 }
 
 // allow makes the decision for a hit that has been charged to a bucket which ends after so long.
-func (l *Limiter) allow(d *Decision, end time.Duration, left int64) {
-	l.fill(d, left)
+func (l *Limiter) allow(d *Decision, t *terms, end time.Duration, left int64) {
+	l.fill(d, t, left)
 	d.Allowed = true
 	d.Reset = end + l.after
 }
 
 // checkOverflow decides for a key for which there is no room: the live map is full of keys that may
 // not be forgotten. Hits that pass are counted as overflow, and against no key.
-func (l *Limiter) checkOverflow(d *Decision, now int64, key string, cost int64) {
-	l.peekOverflow(d, now, key, cost)
+func (l *Limiter) checkOverflow(d *Decision, t *terms, now int64, key string, cost int64) {
+	l.peekOverflow(d, t, now, key, cost)
 	if !d.Allowed {
 		l.counters[0].denied.Add(1)
 		return
 	}
 	l.counters[0].admit(1, cost)
 	l.overflow.Add(cost)
+	l.stray()
 }
 
 // peekOverflow is that decision without the charge: what is remembered of the key counts against
 // it, otherwise the rule's OnOutage decides.
-func (l *Limiter) peekOverflow(d *Decision, now int64, key string, cost int64) {
+func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cost int64) {
 	if old := l.recall(key); old != nil && l.strict == nil {
 		c := newCell(l, key, now)
 		c.learn(old)
-		if room, at := c.room(now); cost > room {
-			l.refuse(d, now, at, c.totals(), cost, room)
+		if room, at := c.room(t, now); cost > room {
+			l.refuse(d, t, now, at, c.totals(), cost, room)
 			return
 		}
 	}
-	l.fill(d, 0)
+	l.fill(d, t, 0)
 	d.Reset = l.reset(now)
 	switch {
-	case cost > l.rule.Limit:
+	case cost > t.limit:
 		d.RetryAfter = Never
-	case l.rule.OnOutage == rules.Closed:
+	case t.rule.OnOutage == rules.Closed:
 		d.RetryAfter = l.checker.o.FlushEvery
 	default:
 		d.Allowed = true
@@ -192,10 +201,10 @@ func (l *Limiter) peekOverflow(d *Decision, now int64, key string, cost int64) {
 
 // fill writes what every decision of this rule says. Field by field: a copy of a whole Decision waits
 // for the stores of its parts, and on the common path that took half of the time.
-func (l *Limiter) fill(d *Decision, left int64) {
+func (l *Limiter) fill(d *Decision, t *terms, left int64) {
 	d.Freshness = Freshness(l.checker.freshness.Load())
-	d.Rule = l.rule.Name
-	d.Limit = l.rule.Limit
+	d.Rule = t.name
+	d.Limit = t.limit
 	d.Remaining = left
 }
 

@@ -37,6 +37,7 @@ func (l *Limiter) make(now int64, key string) *cell {
 			k.liveKeys.Add(-1)
 			return nil
 		}
+		l.cells.Add(1)
 		c := newCell(l, key, now)
 		if old != nil {
 			c.learn(old)
@@ -49,6 +50,7 @@ func (l *Limiter) make(now int64, key string) *cell {
 	})
 	if c != nil && !loaded {
 		k.dirty[c.stripe].push(c)
+		l.stray()
 	}
 	if k.behind.crowded() {
 		k.wakeUp()
@@ -73,9 +75,10 @@ func (l *Limiter) drop(c *cell) {
 	}
 	l.checker.cells.remove(c)
 	l.checker.liveKeys.Add(-1)
-	if p == nil && !c.isEmpty() {
+	if p == nil && !c.isEmpty() && !l.retired.Load() {
 		l.remember(c)
 	}
+	l.cells.Add(-1)
 }
 
 // idleCells holds cells that have left the live map, by the hash of rule and key; a reader makes sure
@@ -131,14 +134,14 @@ func (i *idleCells) count() (n int) {
 // remember puts a dead cell into the idle cache, if there is one.
 func (l *Limiter) remember(c *cell) {
 	l.checker.idle.use(func(cache *ristretto.Cache[uint64, *cell]) {
-		cache.Set(events.KeyHash(l.rule.Name, c.key()), c, 1)
+		cache.Set(events.KeyHash(l.name, c.key()), c, 1)
 	})
 }
 
 // recall returns the dead cell that the idle cache remembers for key, or nil.
 func (l *Limiter) recall(key string) (c *cell) {
 	l.checker.idle.use(func(cache *ristretto.Cache[uint64, *cell]) {
-		c, _ = cache.Get(events.KeyHash(l.rule.Name, key))
+		c, _ = cache.Get(events.KeyHash(l.name, key))
 	})
 	if c == nil || c.limiter != l || c.key() != key {
 		return nil

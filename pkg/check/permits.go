@@ -31,8 +31,11 @@ type strict struct {
 	index int
 }
 
+// isStrict says whether a rule's limiter is to spend permits. A local limiter knows everything anyway.
+func isStrict(r *rules.Rule, l Link) bool { return r.Enforcement == rules.Strict && l != nil }
+
 func newStrict(r *rules.Rule, l Link) *strict {
-	if r.Enforcement != rules.Strict || l == nil { // a local limiter knows everything anyway
+	if !isStrict(r, l) {
 		return nil
 	}
 	s := new(strict)
@@ -74,6 +77,7 @@ type permits struct {
 	waiting   int64   // how many permits these need
 	reserved  int64   // how many are kept for those who have been
 	turn      bool    // one of the latter decides now
+	limit     int64   // when it last asked
 
 	demand  demand
 	unseen  atomic.Int64 // hits refused without the lock, since demand was measured

@@ -25,12 +25,12 @@ func (l *Limiter) patience() int64 {
 // its queue.
 func (b *behind) mayWait(c *cell, fleet int64) bool {
 	l := c.limiter
-	patience := l.patience()
-	if c.is(waited) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees() || !c.hasPending() {
+	patience, t := l.patience(), l.terms.Load()
+	if c.is(waited) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
 		c.state &^= waited
 		return false
 	}
-	if room, _ := c.room(fleet); c.unforeseen(room) <= 0 {
+	if room, _ := c.room(t, fleet); c.unforeseen(t, room) <= 0 {
 		return false
 	}
 	c.state |= queued | waiting
@@ -42,7 +42,7 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 // room to wait.
 func (b *behind) endWaits(fleet int64) {
 	all := b.draining || b.crowded()
-	for _, l := range b.checker.limiters {
+	for l := range b.limiters() {
 		for q := &l.owed.waiting; q.len() > 0 && (all || q.first().due <= fleet); {
 			c := q.pop().cell
 			c.mu.Lock()

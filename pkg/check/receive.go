@@ -148,9 +148,10 @@ func (b *behind) hearTotals(c *cell, s *shard, w word) {
 // and rotated.
 func (b *behind) merge(c *cell, w word) {
 	news := w.admitted.mergeInto(c)
-	room, at := c.room(w.fleet)
-	if c.lookAhead(at, room) != nil {
-		c.told(b, at, w, news)
+	t := c.limiter.terms.Load()
+	room, at := c.room(t, w.fleet)
+	if c.lookAhead(t, at, room) != nil {
+		c.told(b, t, at, w, news)
 	}
 }
 
@@ -269,15 +270,19 @@ func (t totals) of(bucket int64) (of forecast.Totals) {
 // resolve finds the limiters of a message's rules; nil for one that this checker does not have, or
 // has with another window or algorithm, which makes it another counter.
 func (b *behind) resolve(rules []*events.Rule) []*Limiter {
-	found := make([]*Limiter, len(rules))
+	p, found := b.checker.program.Load(), make([]*Limiter, len(rules))
 	for i, r := range rules {
-		l := b.checker.byName[r.Name]
-		if l != nil && uint64(l.shape.Length.Milliseconds()) == r.WindowMs &&
-			l.shape.Buckets == int(r.Buckets) && l.algorithm() == r.Algorithm {
+		if l := p.byName[r.Name]; l != nil && l.counts(r) {
 			found[i] = l
 		}
 	}
 	return found
+}
+
+// counts says whether this limiter's counters are those of a rule of a message.
+func (l *Limiter) counts(r *events.Rule) bool {
+	return l.name == r.Name && uint64(l.shape.Length.Milliseconds()) == r.WindowMs &&
+		l.shape.Buckets == int(r.Buckets) && l.algorithm() == r.Algorithm
 }
 
 // alarm takes in an alarm for one key. It returns true if this checker holds pending hits of it,
@@ -326,7 +331,7 @@ func (l *Limiter) noteUnknown(s *shard, key string, news totals, fleet int64) *c
 	c.rotate(fleet)
 	c.enter(s)
 	news.mergeInto(c)
-	if room, _ := c.room(fleet); room < 1 || !l.checker.behind.crowded() {
+	if room, _ := c.room(l.terms.Load(), fleet); room < 1 || !l.checker.behind.crowded() {
 		if live := l.make(fleet, key); live != nil {
 			return live
 		}

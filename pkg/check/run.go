@@ -146,7 +146,7 @@ func (d *drain) begin() {
 	d.draining = true
 	d.mu.Unlock()
 	d.giveBackAll()
-	if !d.checker.strict {
+	if !d.checker.everStrict.Load() {
 		return
 	}
 	d.checker.cells.each(func(c *cell) {

@@ -13,23 +13,25 @@ import (
 // matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
 // been seen lately.
 func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
-	c.check(&d, c.now(), attrs, max(cost, 1))
+	p := c.program.Load()
+	c.check(&d, p, c.now(p), attrs, max(cost, 1))
 	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds.
 func (c *Checker) CheckAt(now int64, attrs identity.Attributes, cost int64) (d Decision) {
-	c.check(&d, c.clock.fleet(now), attrs, max(cost, 1))
+	c.check(&d, c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1))
 	return d
 }
 
 // check writes its decision to d, which is zero.
-func (c *Checker) check(d *Decision, now int64, attrs identity.Attributes, cost int64) {
+func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attributes, cost int64) {
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
-	if l := a.match(c.limiters, attrs); l != nil {
+	if e := a.match(p, attrs); e != nil {
+		l := e.limiter
 		l.counters[0].denied.Add(1)
-		l.fill(d, 0)
+		l.fill(d, e.terms, 0)
 		d.RetryAfter, d.Reset = Never, l.reset(now)
 		return
 	}
@@ -37,7 +39,8 @@ func (c *Checker) check(d *Decision, now int64, attrs identity.Attributes, cost 
 	case 0:
 		d.Allowed, d.Freshness = true, Freshness(c.freshness.Load())
 	case 1:
-		a.asked[0].limiter.checkAt(d, now, a.key(0), cost)
+		q := &a.asked[0]
+		q.limiter.checkAt(d, q.terms, now, a.key(0), cost)
 	default:
 		for !a.lock(now) {
 		}
@@ -49,13 +52,16 @@ func (c *Checker) check(d *Decision, now int64, attrs identity.Attributes, cost 
 
 // asking is the working memory of one check by several rules.
 type asking struct {
-	text  []byte
-	asked []question
+	program *program
+	text    []byte
+	asked   []question // in the order in which their cells are locked
 }
 
 // question is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.
 type question struct {
 	limiter  *Limiter
+	terms    *terms
+	place    int // among the rules
 	from, to int
 	cell     *cell
 	room, at int64 // hits that fit by what is known, and the time that this was read at
@@ -64,27 +70,36 @@ type question struct {
 	shared   bool // others decide for its keys too, by counts
 }
 
-// match fills in the limiters whose rules match, and their keys. It returns the limiter of a rule
+// match fills in the limiters whose rules match, and their keys. It returns the entry of a rule
 // that denies requests without its key's attributes, if this is one.
-func (a *asking) match(limiters []*Limiter, attrs identity.Attributes) (denies *Limiter) {
+func (a *asking) match(p *program, attrs identity.Attributes) (denies *entry) {
 	clear(a.asked)
-	a.text, a.asked = a.text[:0], a.asked[:0]
-	for _, l := range limiters {
-		if !l.rule.Matches(attrs) {
+	a.program, a.text, a.asked = p, a.text[:0], a.asked[:0]
+	for i := range p.entries {
+		e := &p.entries[i]
+		if !e.rule.Matches(attrs) {
 			continue
 		}
 		from := len(a.text)
-		text, ok := l.rule.AppendKey(a.text, attrs)
+		text, ok := e.rule.AppendKey(a.text, attrs)
 		if !ok {
-			if l.rule.OnMissing == rules.Deny {
-				return l
+			if e.rule.OnMissing == rules.Deny {
+				return e
 			}
 			continue
 		}
 		a.text = text
-		a.asked = append(a.asked, question{limiter: l, from: from, to: len(text)})
+		a.add(question{limiter: e.limiter, terms: e.terms, place: i, from: from, to: len(text)})
 	}
 	return nil
+}
+
+// add adds a question where its limiter's turn is to be locked.
+func (a *asking) add(q question) {
+	a.asked = append(a.asked, q)
+	for i := len(a.asked) - 1; i > 0 && a.asked[i-1].limiter.id > q.limiter.id; i-- {
+		a.asked[i-1], a.asked[i] = a.asked[i], a.asked[i-1]
+	}
 }
 
 // key returns a key as a string that is only valid until the next match. Cells that are created get
@@ -97,8 +112,8 @@ func (a *asking) key(i int) string {
 	return unsafe.String(&a.text[q.from], q.to-q.from)
 }
 
-// lock finds and locks all cells, in the order of the rules, which is the same for everybody and so
-// cannot deadlock. It returns false, with nothing locked, if one of them was just leaving.
+// lock finds and locks all cells, in the order of the limiters' ids, which is the same for everybody, by whatever
+// rules, and so cannot deadlock. It returns false, with nothing locked, if one of them was just leaving.
 func (a *asking) lock(now int64) bool {
 	for i := range a.asked {
 		q := &a.asked[i]
@@ -129,11 +144,13 @@ func (a *asking) unlock() {
 // ask asks all, and returns the decision of the one that restricts the caller most. Every cell is locked.
 func (a *asking) ask(now, cost int64) Decision {
 	var worst Decision
+	by := -1 // the place of its rule; of equal ones the first decides
 	for i := range a.asked {
 		var d Decision
 		a.asked[i].ask(&d, now, cost, a.key(i))
-		if i == 0 || isWorse(&d, &worst) {
-			worst = d
+		place := a.asked[i].place
+		if by < 0 || isWorse(&d, &worst) || place < by && !isWorse(&worst, &d) {
+			worst, by = d, place
 		}
 	}
 	return worst
@@ -150,7 +167,7 @@ func (a *asking) conclude(agreed, waits bool, cost, now int64) {
 func (q *question) ask(d *Decision, now, cost int64, key string) {
 	l := q.limiter
 	if q.cell == nil {
-		l.peekOverflow(d, now, key, cost)
+		l.peekOverflow(d, q.terms, now, key, cost)
 		return
 	}
 	q.decide(d, now, cost)
@@ -160,19 +177,19 @@ func (q *question) ask(d *Decision, now, cost int64, key string) {
 func (q *question) decide(d *Decision, now, cost int64) {
 	l, c := q.limiter, q.cell
 	if q.consider(now, cost) {
-		l.allow(d, time.Duration(c.end()-now), q.left)
+		l.allow(d, q.terms, time.Duration(c.end()-now), q.left)
 		return
 	}
-	c.refuse(d, now, q.at, cost, q.left)
+	c.refuse(d, q.terms, now, q.at, cost, q.left)
 	if d.RetryAfter == 0 { // it would fit, by what is known
-		d.RetryAfter = c.retryAfter(q.at, cost)
+		d.RetryAfter = c.retryAfter(q.terms, q.at, cost)
 	}
 }
 
 // consider finds out whether a hit may pass.
 func (q *question) consider(now, cost int64) bool {
 	l, c := q.limiter, q.cell
-	q.room, q.at = c.room(now)
+	q.room, q.at = c.room(q.terms, now)
 	q.shared = l.isShared()
 	if l.strict == nil {
 		switch Freshness(l.checker.freshness.Load()) {
@@ -182,8 +199,8 @@ func (q *question) consider(now, cost int64) bool {
 			return q.inOutage(cost)
 		}
 	}
-	if q.shared && c.lookAhead(q.at, q.room) != nil && cost <= q.room {
-		q.passes, q.left = c.foresee(q.at, q.room, cost)
+	if q.shared && c.lookAhead(q.terms, q.at, q.room) != nil && cost <= q.room {
+		q.passes, q.left = c.foresee(q.terms, q.at, q.room, cost)
 		return q.passes
 	}
 	q.passes, q.left = cost <= q.room, q.room
@@ -200,6 +217,7 @@ func (q *question) conclude(agreed, waits bool, cost, now int64) {
 	case agreed && c == nil:
 		l.counters[0].admit(1, cost)
 		l.overflow.Add(cost)
+		l.stray()
 	case agreed:
 		c.charge(cost)
 		q.admitted(cost)
@@ -216,15 +234,15 @@ func (q *question) admitted(cost int64) {
 	switch a := c.ahead(); {
 	case a != nil:
 		a.note(q.at, cost, 0)
-		c.ease(q.at, q.left)
+		c.ease(q.terms, q.at, q.left)
 	case q.left > q.room: // let pass in an outage, although it is too much
 	case !q.shared:
-		c.arm(q.left, q.left)
+		c.arm(q.terms, q.left, q.left)
 	default:
-		if q.left <= l.rule.Limit/2 { // others should hear of it soon
+		if q.left <= q.terms.limit/2 { // others should hear of it soon
 			l.checker.want(nextTick)
 		}
-		c.arm(min(q.left, c.unforeseen(q.left)), q.left)
+		c.arm(q.terms, min(q.left, c.unforeseen(q.terms, q.left)), q.left)
 	}
 }
 
@@ -239,19 +257,19 @@ func (q *question) denied(waits bool, cost, now int64) {
 	switch a := c.ahead(); {
 	case a != nil && q.passes: // by another rule
 		a.Return(a.part, cost)
-		c.ease(q.at, q.left)
+		c.ease(q.terms, q.at, q.left)
 	case a != nil:
 		// Nobody lets pass what does not fit by what is known; it would look as if there were others' hits to expect.
 		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
 		}
-		c.refuseMore(q.at)
+		c.refuseMore(q.terms, q.at)
 	case q.room > 0 && q.shared:
-		c.arm(min(q.room, c.unforeseen(q.room)), q.room)
+		c.arm(q.terms, min(q.room, c.unforeseen(q.terms, q.room)), q.room)
 	case q.room > 0:
-		c.arm(q.room, q.room)
+		c.arm(q.terms, q.room, q.room)
 	default:
-		c.block(q.at)
+		c.block(q.terms, q.at)
 	}
 }
 

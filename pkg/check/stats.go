@@ -6,8 +6,13 @@ import "time"
 // allowance are counted when it ends, which is at the key's next report, or after its bucket. So both
 // lag behind, by a flush as a rule; when Run has returned they are exact.
 type Stats struct {
-	// Rules in the order of the rule set.
+	// Rules in the order of the rule set in force, and then those that are not in force any more but still have
+	// something to report. No name is there twice.
 	Rules []RuleStats
+	// Removed is the sum of all rules that are not in force any more and have nothing left to report.
+	Removed RuleStats
+	// Revision is that of the rules in force.
+	Revision uint64
 	// LiveKeys and IdleKeys are kept now; IdleKeys only roughly.
 	LiveKeys, IdleKeys int
 	// Reports sent for the first time; sent again; answered; given up after 20 hours or because
@@ -90,20 +95,35 @@ func (c *Checker) Stats() Stats {
 		Checkers:        int(c.fleet.Load()),
 		ClockOffset:     time.Duration(c.clock.offset.Load()),
 		Problem:         b.problem,
+		Revision:        c.program.Load().revision,
 	}
 	if b.heard != 0 {
 		s.Heard = time.Duration(b.now - b.heard)
 	}
-	for _, l := range c.limiters {
-		s.Rules = append(s.Rules, l.stats(c.o.Link == nil))
-	}
+	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
 	return s
 }
 
-// stats returns this limiter's counters. behind's lock is held.
+// ruleStats are the counters by the names of the rules: a rule that has started clean is one with what it was before.
+func (b *behind) ruleStats() []RuleStats {
+	var all []RuleStats
+	at := make(map[string]int)
+	for l := range b.limiters() {
+		i, ok := at[l.name]
+		if !ok {
+			i = len(all)
+			at[l.name] = i
+			all = append(all, RuleStats{Rule: l.name})
+			all[i].add(b.formers.past[l.name])
+		}
+		all[i].add(l.stats(b.checker.o.Link == nil))
+	}
+	return all
+}
+
+// stats returns this limiter's counters, but for what has been put down as past. behind's lock is held.
 func (l *Limiter) stats(local bool) RuleStats {
 	r := RuleStats{
-		Rule:     l.rule.Name,
 		Answered: l.owed.answered,
 		InFlight: l.owed.inFlight,
 		Overflow: l.overflow.Load(),
@@ -118,5 +138,20 @@ func (l *Limiter) stats(local bool) RuleStats {
 		r.Answered = r.Charged - r.Overflow
 	}
 	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost
+	r.addTimes(-1, &l.owed.told)
 	return r
+}
+
+// add adds another rule's counters to these.
+func (r *RuleStats) add(s RuleStats) { r.addTimes(1, &s) }
+
+func (r *RuleStats) addTimes(n int64, s *RuleStats) {
+	r.Allowed += n * s.Allowed
+	r.Denied += n * s.Denied
+	r.Charged += n * s.Charged
+	r.Answered += n * s.Answered
+	r.InFlight += n * s.InFlight
+	r.Pending += n * s.Pending
+	r.Overflow += n * s.Overflow
+	r.Lost += n * s.Lost
 }

@@ -8,8 +8,8 @@ import "time"
 // now returns the fleet's time for a check. Under strict enforcement that is read from the system's clock:
 // the coarse clock stands still when the goroutine that moves it is not scheduled, and permits would be spent
 // after their bucket.
-func (c *Checker) now() int64 {
-	if c.strict {
+func (c *Checker) now(p *program) int64 {
+	if p.strict {
 		return c.clock.fleet(ownTime())
 	}
 	return c.clock.now()
@@ -47,7 +47,7 @@ func (c *cell) permitsEnd() int64 { return c.end() - c.limiter.checker.clock.err
 
 // armPermits leaves an allowance behind. So many are kept back that there is a check with the lock, which
 // asks for more, before the last is gone.
-func (c *cell) armPermits(p *permits, room int64) {
+func (c *cell) armPermits(t *terms, p *permits, room int64) {
 	if len(p.waiters) > 0 {
 		return
 	}
@@ -63,23 +63,23 @@ func (c *cell) armPermits(p *permits, room int64) {
 	}
 	give = min(give, mostLeft)
 	p.spend(c.newest, give)
-	c.armUntil(give, room, c.permitsEnd())
+	c.armUntil(t, give, room, c.permitsEnd())
 }
 
 // blockPermits lets further checks be denied without the lock, while asking for permits is in vain.
-func (c *cell) blockPermits(p *permits, at int64) {
+func (c *cell) blockPermits(t *terms, p *permits, at int64) {
 	if until := min(p.askAt, c.end()); until > at && len(p.waiters) == 0 {
 		c.until.Store(until)
-		c.allowance.Store(blocked)
+		c.allowance.Store(blocked | t.stamp)
 	}
 }
 
 // refusePermits makes the decision for a hit for which there are not enough permits, and asks for more.
-func (c *cell) refusePermits(d *Decision, p *permits, now, at, cost, room int64) {
+func (c *cell) refusePermits(d *Decision, t *terms, p *permits, now, at, cost, room int64) {
 	l := c.limiter
-	l.fill(d, room)
+	l.fill(d, t, room)
 	d.Reset = l.reset(now)
-	if cost > l.rule.Limit {
+	if cost > t.limit {
 		d.RetryAfter = Never
 		return
 	}

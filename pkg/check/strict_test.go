@@ -429,7 +429,7 @@ func TestSeveralRulesSpendTogether(t *testing.T) {
 	attrs := identity.Attributes{{Name: "user", Value: "u"}}
 	a, b := limiter(t, f.Checker, "a"), limiter(t, f.Checker, "b")
 	key := func(l *Limiter) string {
-		text, _ := l.rule.AppendKey(nil, attrs)
+		text, _ := l.Rule().AppendKey(nil, attrs)
 		return string(text)
 	}
 	lot := func(l *Limiter) *lot {

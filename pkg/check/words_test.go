@@ -36,8 +36,8 @@ func TestWordsBelongToRounds(t *testing.T) {
 		told(noon + 336*ms)
 		c := l.holds([]byte("k"))
 		c.mu.Lock()
-		room, at := c.room(noon + 348*ms)
-		o, _ := c.look(at)
+		room, at := c.room(c.limiter.terms.Load(), noon+348*ms)
+		o, _ := c.look(c.limiter.terms.Load(), at)
 		c.mu.Unlock()
 		if room != 100_000-total {
 			t.Fatalf("%s: room for %d, want %d", test.why, room, 100_000-total)
@@ -68,8 +68,8 @@ func demandOf(l *Limiter, now int64) float64 {
 	c := l.holds([]byte("k"))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, at := c.room(now)
-	o, _ := c.look(at)
+	_, at := c.room(c.limiter.terms.Load(), now)
+	o, _ := c.look(c.limiter.terms.Load(), at)
 	return o.Demand * 1e6
 }
 
@@ -167,7 +167,7 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 		d := l.CheckAt(now, "k", 1)
 		c := l.holds([]byte("k"))
 		until := float64(c.until.Load()-noon) / 1e6
-		if d.Allowed || c.allowance.Load() != blocked|1<<31-1 || until < test.least || until > test.most {
+		if d.Allowed || c.allowance.Load() != blocked|leftMask || until < test.least || until > test.most {
 			t.Errorf("at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
 		}
 		if d := l.CheckAt(now+ms/2, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 4*time.Millisecond {

@@ -1,0 +1,180 @@
+package check
+
+import (
+	"iter"
+	"slices"
+	"sync"
+	"weak"
+)
+
+// A limiter whose rule is no longer in force has *retired*: what it holds is still reported, answered and given
+// back. When nothing is left it is let *go*, and only a weak pointer to it is kept: if somebody still holds it and
+// uses it, it *strays* back among the retired, and if its rule comes back it is the rule's limiter again, since there
+// must never be two of one id.
+
+// formers are the limiters whose rules are no longer in force. behind's lock guards them.
+type formers struct {
+	retired []*Limiter // in the order in which they have retired
+	at      map[ruleID]*Limiter
+	gone    map[ruleID]gone
+	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
+	removed RuleStats            // the same of all other rules
+}
+
+// gone is what is kept of a limiter that has been let go.
+type gone struct {
+	limiter   weak.Pointer[Limiter]
+	forgotten int64 // see strict
+}
+
+// strays are limiters that were used after they had been let go. Any goroutine adds to them.
+type strays struct {
+	mu   sync.Mutex
+	list []*Limiter
+}
+
+// stray lets a limiter that has been let go be seen again. Whoever calls it has made a cell, or counted an overflow.
+func (l *Limiter) stray() {
+	if l.away.Load() {
+		s := &l.checker.strays
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.list = append(s.list, l)
+	}
+}
+
+// former finds limiters of earlier programs by their ids; nil where there is none.
+func (b *behind) former(ids []ruleID) []*Limiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := make([]*Limiter, len(ids))
+	for i, id := range ids {
+		if found[i] = b.formers.at[id]; found[i] == nil {
+			found[i] = b.formers.gone[id].limiter.Value()
+		}
+	}
+	return found
+}
+
+// retire takes in that a limiter's rule is no longer in force.
+func (b *behind) retire(l *Limiter) {
+	l.retired.Store(true)
+	if b.formers.at == nil {
+		b.formers.at = make(map[ruleID]*Limiter)
+	}
+	b.formers.retired = append(b.formers.retired, l)
+	b.formers.at[l.ruleID()] = l
+}
+
+// comeBack takes in that a limiter's rule is in force, maybe again.
+func (b *behind) comeBack(l *Limiter) {
+	id := l.ruleID()
+	g, known := b.formers.gone[id]
+	switch {
+	case l.retired.Swap(false):
+		l.away.Store(false)
+		delete(b.formers.at, id)
+	case known && l.strict != nil: // a new one, in place of one that nobody holds any more
+		l.strict.forgotten.Store(max(l.strict.forgotten.Load(), g.forgotten))
+	}
+	delete(b.formers.gone, id)
+}
+
+// letLimitersGo lets retired limiters go that hold nothing any more, and takes those back that hold something again.
+func (b *behind) letLimitersGo(fleet int64) {
+	b.takeStrays()
+	f := &b.formers
+	f.retired = slices.DeleteFunc(f.retired, func(l *Limiter) bool {
+		if !l.retired.Load() { // it has come back
+			return true
+		}
+		if !l.leave() {
+			return false
+		}
+		b.settleAccounts(l)
+		delete(f.at, l.ruleID())
+		if f.gone == nil {
+			f.gone = make(map[ruleID]gone)
+		}
+		g := gone{limiter: weak.Make(l)}
+		if l.strict != nil {
+			g.forgotten = l.strict.forgotten.Load()
+		}
+		f.gone[l.ruleID()] = g
+		return true
+	})
+	if b.installs > b.swept { // once per set is often enough
+		b.swept = b.installs
+		for id, g := range f.gone {
+			if g.limiter.Value() == nil && (!id.strict || id.shape.Bucket(fleet) > g.forgotten) {
+				delete(f.gone, id)
+			}
+		}
+	}
+}
+
+// leave marks a limiter as let go, if it holds nothing. behind's lock is held.
+func (l *Limiter) leave() bool {
+	holds := func() bool {
+		return l.cells.Load() != 0 || l.late.Load() != 0 || l.owed.inFlight != 0 || l.owed.queuedLate
+	}
+	if holds() {
+		return false
+	}
+	l.away.Store(true) // from now on, whoever makes a cell says so
+	if holds() {
+		l.away.Store(false)
+		return false
+	}
+	l.owed.waiting = queue[aged]{}
+	return true
+}
+
+func (b *behind) takeStrays() {
+	s := &b.checker.strays
+	s.mu.Lock()
+	list := s.list
+	s.list = nil
+	s.mu.Unlock()
+	for _, l := range list {
+		if l.away.Swap(false) { // and has not been taken back since
+			delete(b.formers.gone, l.ruleID())
+			b.retire(l)
+		}
+	}
+}
+
+// settleAccounts puts down what a limiter that is let go has counted.
+func (b *behind) settleAccounts(l *Limiter) {
+	s := l.stats(b.checker.o.Link == nil)
+	l.owed.told.add(s)
+	f := &b.formers
+	if _, ok := b.checker.program.Load().byName[l.name]; ok {
+		if f.past == nil {
+			f.past = make(map[string]RuleStats)
+		}
+		past := f.past[l.name]
+		past.add(s)
+		f.past[l.name] = past
+		return
+	}
+	f.removed.add(f.past[l.name])
+	f.removed.add(s)
+	delete(f.past, l.name)
+}
+
+// limiters are all that may hold anything: those in force, in the order of their rules, and those that have retired.
+func (b *behind) limiters() iter.Seq[*Limiter] {
+	return func(yield func(*Limiter) bool) {
+		for _, e := range b.checker.program.Load().entries {
+			if !yield(e.limiter) {
+				return
+			}
+		}
+		for _, l := range b.formers.retired {
+			if !yield(l) {
+				return
+			}
+		}
+	}
+}

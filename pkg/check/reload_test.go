@@ -1,0 +1,334 @@
+package check
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// reload puts rules in force, as the next revision.
+func reload(t testing.TB, c *Checker, now int64, list ...rules.Rule) {
+	t.Helper()
+	set, err := rules.NewSet(list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetRulesAt(now, set, c.Revision()+1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChangeOfLimit raises and lowers limits under a key that has an allowance, or a block.
+func TestChangeOfLimit(t *testing.T) {
+	for _, test := range []struct {
+		why         string
+		link        bool
+		first, hits int64
+		then        []int64 // further limits, one after the other
+		left        int64   // -1: the next hit is denied
+	}{
+		{"raised: a blocked key is free at once, and what has passed counts", false, 5, 6, []int64{8}, 2},
+		{"raised by one", false, 5, 6, []int64{6}, 0},
+		{"lowered: an allowance ends at once", false, 1000, 5, []int64{5}, -1},
+		{"lowered, but there is room", false, 1000, 5, []int64{7}, 1},
+		{"lowered below what has passed", false, 1000, 50, []int64{7}, -1},
+		{"lowered, and raised to what has passed", false, 5, 6, []int64{3, 5}, -1},
+		{"raised, and lowered to what has passed", false, 5, 6, []int64{1000, 5}, -1},
+		{"lowered, and raised: what is left is as before", false, 1000, 5, []int64{5, 1000}, 994},
+		{"raised in a fleet", true, 5, 6, []int64{8}, 2},
+		{"lowered in a fleet", true, 1000, 5, []int64{5}, -1},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			r := rule("r", test.first, time.Minute, 1)
+			c := newChecker(t, Options{}, r)
+			if test.link {
+				c = newFleet(t, Options{}, r).Checker
+			}
+			l := limiter(t, c, "r")
+			for range test.hits { // the sixth of five is denied, which blocks the key
+				l.CheckAt(noon, "k", 1)
+			}
+			for _, r.Limit = range test.then {
+				reload(t, c, noon, r)
+			}
+			d := l.CheckAt(noon, "k", 1)
+			if d.Allowed != (test.left >= 0) || d.Limit != r.Limit || d.Remaining != max(test.left, 0) {
+				t.Errorf("%+v", d)
+			}
+			if l.Rule().Limit != r.Limit || limiter(t, c, "r") != l {
+				t.Errorf("the limiter has not followed its rule: %+v", l.Rule())
+			}
+		})
+	}
+}
+
+// TestLoweredLimitIsReported lowers a limit under quiet keys of a fleet. Those that are near their limit now are
+// reported in the next round, and no others.
+func TestLoweredLimitIsReported(t *testing.T) {
+	for _, test := range []struct {
+		why    string
+		limit  int64
+		report bool
+	}{
+		{"far below the new limit too", 900_000, false},
+		{"a quarter of the new limit, for all checkers have as many", 160, true},
+		{"at the new limit", 20, true},
+		{"a limit without forecasts, half used", 40, true},
+		{"a limit without forecasts, far below half", 99, false},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			r := rule("r", 1_000_000, time.Minute, 1)
+			f := newFleet(t, Options{}, r, rule("other", 1000, time.Minute, 1))
+			f.fleet2(noon)
+			f.Step(noon + 60*ms)
+			sent := len(f.tape.reports)
+			l := limiter(t, f.Checker, "r")
+			for range 20 {
+				l.CheckAt(noon+61*ms, "k", 1)
+			}
+			limiter(t, f.Checker, "other").CheckAt(noon+61*ms, "k", 1)
+			f.Step(noon + 120*ms) // quiet: they wait
+			if len(f.tape.reports) != sent {
+				t.Fatalf("a quiet key is reported: %v", f.last())
+			}
+			r.Limit = test.limit
+			reload(t, f.Checker, noon+130*ms, r, rule("other", 1000, time.Minute, 1))
+			f.Step(noon + 136*ms)
+			switch reported := len(f.tape.reports) > sent; {
+			case reported != test.report:
+				t.Errorf("reported: %v", reported)
+			case reported && (hits(f.last())["k"] != 20 || f.last().Hits.Rules[0].GetRevision() != 1 ||
+				f.last().Hits.Rules[0].GetLimit() != uint64(test.limit)):
+				t.Errorf("the report is %v", f.last())
+			}
+		})
+	}
+}
+
+// fleet2 lets a checker know of another one.
+func (f *fleet) fleet2(now int64) {
+	sent := f.tape.hellos[len(f.tape.hellos)-1].Sent
+	f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Sent: sent, Shards: 1, Time: now, Checkers: 2})
+}
+
+// TestStartsClean changes what makes a rule another counter, or not.
+func TestStartsClean(t *testing.T) {
+	was := rule("r", 10, time.Minute, 2)
+	for _, test := range []struct {
+		why    string
+		change func(*rules.Rule)
+		clean  bool
+	}{
+		{"limit", func(r *rules.Rule) { r.Limit = 20 }, false},
+		{"outage", func(r *rules.Rule) { r.OnOutage = rules.Closed }, false},
+		{"missing", func(r *rules.Rule) { r.OnMissing = rules.Deny }, false},
+		{"key: another text is another key anyway", func(r *rules.Rule) { r.Key = []string{"ip"} }, false},
+		{"window", func(r *rules.Rule) { r.Window.Length = time.Hour }, true},
+		{"buckets", func(r *rules.Rule) { r.Window.Buckets = 6 }, true},
+		{"algorithm", func(r *rules.Rule) { r.Window = window.Shape{Length: time.Minute, Buckets: 1, Fixed: true} }, true},
+		{"enforcement", func(r *rules.Rule) { r.Enforcement = rules.Strict }, true},
+		{"name", func(r *rules.Rule) { r.Name = "s" }, true},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			f := newFleet(t, Options{}, was)
+			old := limiter(t, f.Checker, "r")
+			for range 4 {
+				old.CheckAt(noon, "k", 1)
+			}
+			r := was
+			test.change(&r)
+			reload(t, f.Checker, noon, r)
+			l := limiter(t, f.Checker, r.Name)
+			if (l != old) != test.clean {
+				t.Fatalf("another limiter: %v", l != old)
+			}
+			if !test.clean {
+				if got := left(l, noon, "k"); got != r.Limit-4 {
+					t.Errorf("%d left of %d", got, r.Limit)
+				}
+				return
+			}
+			if r.Enforcement == rules.Async && left(l, noon, "k") != r.Limit {
+				t.Errorf("%d left of %d", left(l, noon, "k"), r.Limit)
+			}
+			// Whoever has the old one decides by that, and what it has is reported.
+			if d := old.CheckAt(noon, "k", 1); !d.Allowed || d.Remaining != 5 {
+				t.Errorf("the old one says %+v", d)
+			}
+			f.Step(noon + 60*ms)
+			if got := hits(f.last())["k"]; got != 5 {
+				t.Errorf("reported %d hits", got)
+			}
+		})
+	}
+}
+
+// TestRuleComesBack takes a rule away, and puts it in force again.
+func TestRuleComesBack(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1), rule("s", 10, time.Minute, 1))
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "k", 4)
+	reload(t, f.Checker, noon, rule("s", 10, time.Minute, 1))
+	if _, ok := f.Limiter("r"); ok {
+		t.Error("there is a limiter of a rule that has gone")
+	}
+	if d := f.CheckAt(noon, identity.Attributes{{Name: "user", Value: "k"}}, 5); d.Rule != "s" {
+		t.Errorf("decided by rule %q", d.Rule)
+	}
+	reload(t, f.Checker, noon, rule("r", 8, time.Minute, 1), rule("s", 10, time.Minute, 1))
+	if limiter(t, f.Checker, "r") != l || left(l, noon, "k") != 4 {
+		t.Errorf("it has come back as another one, or with %d left", left(l, noon, "k"))
+	}
+}
+
+func TestSetRulesRefuses(t *testing.T) {
+	c := newChecker(t, Options{Revision: 7}, rule("r", 10, time.Minute, 1))
+	set, _ := rules.NewSet(rule("s", 10, time.Minute, 1))
+	if err := c.SetRules(nil, 8); err == nil || !strings.Contains(err.Error(), "no rules") {
+		t.Errorf("no set: %v", err)
+	}
+	if err := c.SetRules(set, 6); err == nil || !strings.Contains(err.Error(), "revision 6") || !strings.Contains(err.Error(), "revision 7") {
+		t.Errorf("an old revision: %v", err)
+	}
+	if limiter(t, c, "r"); c.Revision() != 7 || c.Stats().Revision != 7 {
+		t.Errorf("revision %d", c.Revision())
+	}
+	if err := c.SetRules(set, 7); err != nil { // as files have none
+		t.Errorf("the same revision: %v", err)
+	}
+	limiter(t, c, "s")
+}
+
+// TestEqualRulesChangeNothing: an allowance outlives a set that says the same, and one that says something else of another rule.
+func TestEqualRulesChangeNothing(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
+	l := limiter(t, c, "r")
+	l.CheckAt(noon, "k", 1)
+	word := func() uint64 { return l.holds([]byte("k")).allowance.Load() }
+	before := word()
+	reload(t, c, noon, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
+	reload(t, c, noon, rule("s", 3, time.Minute, 1), rule("r", 100, time.Minute, 1))
+	if word() != before || before&leftMask == 0 {
+		t.Errorf("the allowance was %x, is %x", before, word())
+	}
+	reload(t, c, noon, rule("r", 99, time.Minute, 1))
+	if word() != 0 {
+		t.Errorf("the allowance is %x still", word())
+	}
+}
+
+// TestFormerLimitersGo changes a rule's window again and again under traffic: limiters that have nothing left go,
+// and no hit is forgotten.
+func TestFormerLimitersGo(t *testing.T) {
+	link := new(echo)
+	c := newChecker(t, Options{Link: link, MaxIdleKeys: -1}, rule("r", 10, time.Minute, 1))
+	now, most := noon, 0
+	c.Step(now)
+	link.deliver(c, now)
+	swaps := 10_000
+	for i := range swaps {
+		shape := time.Minute + time.Duration(i%5000)*time.Second
+		list := []rules.Rule{rule("r", 10, shape, 1)}
+		if i%2 == 0 { // and one that comes and goes by other names
+			list = append(list, rule(fmt.Sprint("s", i), 10, time.Minute, 1))
+		}
+		reload(t, c, now, list...)
+		for _, r := range list {
+			limiter(t, c, r.Name).CheckAt(now, "k", 1)
+		}
+		now += 500 * ms
+		c.Step(now)
+		link.deliver(c, now)
+		most = max(most, len(c.behind.formers.retired))
+	}
+	reload(t, c, now, rule("r", 10, time.Minute, 1))
+	for range 200 {
+		now += 500 * ms
+		c.Step(now)
+		link.deliver(c, now)
+	}
+	if most > 500 || len(c.behind.formers.retired) != 0 {
+		t.Errorf("%d limiters were retired at a time, %d are now", most, len(c.behind.formers.retired))
+	}
+	if n := c.cells.count(); n > 1 {
+		t.Errorf("%d cells are left", n)
+	}
+	collected(t, c)
+	reload(t, c, now, rule("r", 10, time.Minute, 1))
+	if n := len(c.behind.formers.gone); n != 0 {
+		t.Errorf("%d limiters are still known of", n)
+	}
+	s := c.Stats()
+	if len(s.Rules) != 1 || s.Rules[0].Rule != "r" {
+		t.Errorf("%+v", s.Rules)
+	}
+	total := s.Removed
+	total.add(s.Rules[0])
+	if want := int64(swaps + swaps/2); total.Charged != want || total.Answered != want {
+		t.Errorf("%+v, want %d charged and answered", total, want)
+	}
+}
+
+// TestStrayLimiter uses a limiter long after its rule has gone: its hits are reported all the same, and if
+// its rule comes back it is the rule's.
+func TestStrayLimiter(t *testing.T) {
+	link := new(echo)
+	c := newChecker(t, Options{Link: link, MaxIdleKeys: -1}, rule("r", 10, time.Second, 1), rule("s", 10, time.Minute, 1))
+	now := noon
+	run := func(d time.Duration) {
+		for until := now + int64(d); now < until; now += 50 * ms {
+			c.Step(now)
+			link.deliver(c, now)
+		}
+	}
+	l := limiter(t, c, "r")
+	run(time.Second)
+	l.CheckAt(now, "k", 2)
+	reload(t, c, now, rule("s", 10, time.Minute, 1))
+	run(time.Minute)
+	if !l.away.Load() || len(c.Stats().Rules) != 1 || c.Stats().Removed.Charged != 2 {
+		t.Fatalf("it has not been let go: %+v", c.Stats())
+	}
+	for range 12 {
+		l.CheckAt(now, "k", 1)
+	}
+	run(100 * time.Millisecond)
+	s := c.Stats()
+	if len(s.Rules) != 2 || s.Rules[1].Rule != "r" || s.Rules[1].Charged != 10 || s.Rules[1].Answered != 10 || s.Rules[1].Denied != 2 {
+		t.Errorf("it has strayed, and %+v", s.Rules)
+	}
+	run(time.Minute)
+	if s := c.Stats(); len(s.Rules) != 1 || s.Removed.Charged != 12 || s.Removed.Answered != 12 {
+		t.Errorf("it has not been let go again: %+v", s)
+	}
+	reload(t, c, now, rule("r", 5, time.Second, 1))
+	if limiter(t, c, "r") != l || l.away.Load() || left(l, now, "k") != 5 {
+		t.Error("it has not come back")
+	}
+	run(time.Minute)
+}
+
+// collected waits until no limiter that has been let go is held by anybody.
+func collected(t *testing.T, c *Checker) {
+	t.Helper()
+	for range 10 {
+		runtime.GC() // pools give up what they hold in the second
+	}
+	for id, g := range c.behind.formers.gone {
+		if g.limiter.Value() != nil {
+			t.Fatalf("somebody holds the limiter %+v", id)
+		}
+	}
+}
+
+func (m *cells) count() (n int) {
+	m.each(func(*cell) { n++ })
+	return n
+}

@@ -1,0 +1,64 @@
+package check
+
+import (
+	"reflect"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// terms are what a limiter decides by while one set of rules is in force. They never change: a new set brings new
+// terms. A decision takes them once, in the beginning, and hands them on, so it never mixes two sets; and what one
+// decision leaves in a cell for the next ones, an allowance or a block, carries the stamp of its terms, so that those
+// who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
+// every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
+type terms struct {
+	stamp    uint64 // where the word of an allowance has it; the same as before if the rule is
+	limit    int64  // the rule's, here to be read with the stamp
+	name     string
+	rule     *rules.Rule
+	revision uint64 // of the set
+}
+
+// The parts of the word of an allowance, see cell. 24 bits are enough for hits: an allowance that is used up is renewed
+// by the next check. Stamps repeat after 32,768 changes of a rule, which no check outlasts.
+const (
+	hitBits    = 24
+	oneTaken   = uint64(1) << hitBits
+	leftMask   = oneTaken - 1
+	mostLeft   = int64(leftMask)
+	oneAllowed = oneTaken - 1 // added to the word: one more taken, one fewer left
+	oneStamp   = uint64(1) << (2 * hitBits)
+	blocked    = uint64(1) << 63
+	stampMask  = blocked - oneStamp
+)
+
+func newTerms(r *rules.Rule, revision uint64) *terms {
+	return &terms{limit: r.Limit, name: r.Name, rule: r, revision: revision}
+}
+
+// next are the terms by which a limiter decides after these.
+func (t *terms) next(r *rules.Rule, revision uint64) *terms {
+	n := newTerms(r, revision)
+	n.stamp = t.stamp
+	if t.rule != r && !reflect.DeepEqual(t.rule, r) {
+		n.stamp = (t.stamp + oneStamp) & stampMask
+	}
+	return n
+}
+
+// ruleID is what makes a limiter another one. The store tells counters apart by name and shape, and permits of
+// one name and shape are all of one checker's, so there must never be two limiters of one id.
+type ruleID struct {
+	name   string
+	shape  window.Shape
+	strict bool
+}
+
+func ruleIDOf(r *rules.Rule, l Link) ruleID {
+	return ruleID{name: r.Name, shape: r.Window, strict: isStrict(r, l)}
+}
+
+func (l *Limiter) ruleID() ruleID {
+	return ruleID{name: l.name, shape: l.shape, strict: l.strict != nil}
+}
