@@ -122,9 +122,9 @@ type Mark struct {
 type Rule struct {
 	Name  string
 	Shape window.Shape
-	// Limit and Revision are the latest that the fold's reports know.
-	Limit    int64
-	Revision uint64
+	// Limit, Burst and Revision are the latest that the fold's reports know. Burst is for rules that drain.
+	Limit, Burst int64
+	Revision     uint64
 	// Kind says which of the rule's hits these are: other counters each.
 	Kind Kind
 }
@@ -174,6 +174,9 @@ type Applied struct {
 	// at the fold's Now, and of every further one among the key's cells. Zeros may be left out, others
 	// (of buckets in the future) put in; the order is ascending. They are the caller's to keep.
 	Totals [][]Cell
+	// Levels are, for each of the fold's keys, the level of one whose rule drains, at the end of the bucket before
+	// the first that is live at the fold's Now; all counts up to that are in it, and none of them in Totals. nil if no rule of the fold drains.
+	Levels []window.Level
 }
 
 // Ledger is what a store has on record for each rule, by name.

@@ -103,7 +103,7 @@ func (f *folder) reset(shard uint32, seen State, now int64, requests []*request)
 func (f *folder) addRules(r *request) {
 	r.rules = r.rules[:0]
 	for i, wire := range r.report.GetHits().GetRules() {
-		rule := f.rule(wire, kindOf(wire))
+		rule := f.rule(wire, hitsOf(wire))
 		r.rules = append(r.rules, rule)
 		if late := r.report.GetLate(); i < len(late) && !r.repeated {
 			t := f.tally(rule)
@@ -115,15 +115,17 @@ func (f *folder) addRules(r *request) {
 // rule returns the index of a rule in the fold; a new one gets the next one.
 func (f *folder) rule(wire *events.Rule, kind Kind) int32 {
 	id := ruleID{wire.GetName(), shapeOf(wire), kind}
-	limit, revision := int64(wire.GetLimit()), wire.GetRevision()
+	limit, burst, revision := int64(wire.GetLimit()), int64(wire.GetBurst()), wire.GetRevision()
 	rule, ok := f.rules[id]
 	if !ok {
 		rule = int32(len(f.fold.Rules))
 		f.rules[id] = rule
-		f.fold.Rules = append(f.fold.Rules, Rule{Name: id.name, Shape: id.shape, Limit: limit, Revision: revision, Kind: kind})
+		f.fold.Rules = append(f.fold.Rules, Rule{
+			Name: id.name, Shape: id.shape, Limit: limit, Burst: burst, Revision: revision, Kind: kind,
+		})
 		f.fold.Ledger = append(f.fold.Ledger, Tally{})
 	}
-	f.fold.Rules[rule].learn(limit, revision)
+	f.fold.Rules[rule].learn(limit, burst, revision)
 	return rule
 }
 

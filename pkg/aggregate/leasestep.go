@@ -42,6 +42,7 @@ func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, clock func()
 		return
 	}
 	fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
+	w.revisions.apply(fold.Rules, fold.Now)
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
 	leased, err := w.o.Store.Lease(ctx, fold)

@@ -62,6 +62,7 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() in
 	clear(h.folder.spent)
 	for range maxRefolds {
 		fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
+		w.revisions.apply(fold.Rules, fold.Now)
 		applied, err := w.apply(ctx, s, fold, clock)
 		if err != nil {
 			break
@@ -91,14 +92,27 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 	begin := clock()
 	applied, err := w.o.Store.Apply(ctx, fold)
 	end := clock()
-	if err == nil && applied.isNew() && len(applied.Totals) != len(fold.Keys) {
-		err = fmt.Errorf("the store has %d totals for %d keys", len(applied.Totals), len(fold.Keys))
+	if err == nil && applied.isNew() {
+		err = checkApplied(fold, &applied)
 	}
 	if w.o.OnApply != nil {
 		w.o.OnApply(ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated) + len(applied.Spent), Err: err})
 	}
 	w.noteApply(s, err, end)
 	return applied, err
+}
+
+// checkApplied is whether a store has answered what it was asked.
+func checkApplied(fold *Fold, applied *Applied) error {
+	if len(applied.Totals) != len(fold.Keys) {
+		return fmt.Errorf("the store has %d totals for %d keys", len(applied.Totals), len(fold.Keys))
+	}
+	for i := range fold.Rules {
+		if fold.Rules[i].Drains() && len(applied.Levels) != len(fold.Keys) {
+			return fmt.Errorf("the store has %d levels for %d keys", len(applied.Levels), len(fold.Keys))
+		}
+	}
+	return nil
 }
 
 // noteApply logs when a shard begins to fail and when it works again.

@@ -16,12 +16,13 @@ const never = int64(math.MaxInt64)
 // Worker is one aggregator. Either Run works it, in real time, or Step does, in a time of the
 // caller's choice. Receive, Ready and Stats are safe for concurrent use at any time.
 type Worker struct {
-	o        Options
-	clock    fleetClock
-	checkers *roll
-	health   health
-	counters counters
-	fleet    atomic.Pointer[[]*shard] // nil until the store has been reached
+	o         Options
+	clock     fleetClock
+	checkers  *roll
+	health    health
+	counters  counters
+	revisions revisions
+	fleet     atomic.Pointer[[]*shard] // nil until the store has been reached
 
 	began   time.Time
 	running atomic.Bool

@@ -459,5 +459,6 @@ func (b *behind) land(s *shard, f *flight, putDown func(o *owed, hits int64)) {
 		putDown(&h.limiter.owed, h.hits)
 	}
 	clear(f.rows) // their cells may leave, and should not be kept by a report that is over
+	clear(f.hits)
 	s.flight, s.spare = nil, f
 }

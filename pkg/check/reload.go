@@ -118,8 +118,12 @@ func (c *cell) adjustCounts(t *terms, room, at int64) {
 // permits that are left go back: they were granted within the old one. The lock is held, the cell settled and rotated.
 func (c *cell) adjustPermits(t *terms, p *permits, at int64) {
 	p.haste()
-	if t.limit < p.limit || c.limiter.retired.Load() {
+	retired := c.limiter.retired.Load()
+	if t.limit < p.limit || retired {
 		p.giveBack()
+	}
+	if retired { // nobody is expected to come any more
+		p.demand = demand{measured: at}
 	}
 	p.dismiss()
 	if c.wishes(p, at) {

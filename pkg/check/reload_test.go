@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -259,6 +260,11 @@ func TestFormerLimitersGo(t *testing.T) {
 	if n := c.cells.count(); n > 1 {
 		t.Errorf("%d cells are left", n)
 	}
+	collected(t, c)
+	reload(t, c, now, rule("r", 10, time.Minute, 1))
+	if n := len(c.behind.formers.gone); n != 0 {
+		t.Errorf("%d limiters are still known of", n)
+	}
 	s := c.Stats()
 	if len(s.Rules) != 1 || s.Rules[0].Rule != "r" {
 		t.Errorf("%+v", s.Rules)
@@ -307,6 +313,19 @@ func TestStrayLimiter(t *testing.T) {
 		t.Error("it has not come back")
 	}
 	run(time.Minute)
+}
+
+// collected waits until no limiter that has been let go is held by anybody.
+func collected(t *testing.T, c *Checker) {
+	t.Helper()
+	for range 10 {
+		runtime.GC() // pools give up what they hold in the second
+	}
+	for id, g := range c.behind.formers.gone {
+		if g.limiter.Value() != nil {
+			t.Fatalf("somebody holds the limiter %+v", id)
+		}
+	}
 }
 
 func (m *cells) count() (n int) {

@@ -40,6 +40,8 @@ const (
 	MaxRuleName = 128
 	// MaxBuckets is the largest number of buckets in a window.
 	MaxBuckets = 1440
+	// MaxLevel is the largest settled level: MaxCount hits, in the smallest parts that a hit can have.
+	MaxLevel = MaxCount * MaxBuckets
 	// MaxWindow is the longest window.
 	MaxWindow = 366 * 24 * time.Hour
 	// MaxShards is the largest number of shards.
@@ -149,6 +151,9 @@ func DecodeRefresh(data []byte) (*Refresh, error) {
 		return nil, malformed("refresh: %d keys", len(m.KeyCells))
 	}
 	if err := checkCells(m.KeyCells, m.Age, m.Total); err != nil {
+		return nil, fmt.Errorf("refresh: %w", err)
+	}
+	if err := checkLevels(m.LevelAge, m.Level, len(m.KeyCells)); err != nil {
 		return nil, fmt.Errorf("refresh: %w", err)
 	}
 	return m, nil

@@ -33,6 +33,12 @@ type Algorithm int32
 const (
 	Algorithm_SLIDING_WINDOW Algorithm = 0
 	Algorithm_FIXED_WINDOW   Algorithm = 1
+	// Every bucket that touches the window counts in full.
+	Algorithm_SLIDING_LOG Algorithm = 2
+	// Hits drain at a constant rate, limit per window. What has not drained is the level: it is worked out from the
+	// buckets' counts, and the settled level (below) of what was before them.
+	Algorithm_TOKEN_BUCKET Algorithm = 3
+	Algorithm_LEAKY_BUCKET Algorithm = 4
 )
 
 // Enum value maps for Algorithm.
@@ -40,10 +46,16 @@ var (
 	Algorithm_name = map[int32]string{
 		0: "SLIDING_WINDOW",
 		1: "FIXED_WINDOW",
+		2: "SLIDING_LOG",
+		3: "TOKEN_BUCKET",
+		4: "LEAKY_BUCKET",
 	}
 	Algorithm_value = map[string]int32{
 		"SLIDING_WINDOW": 0,
 		"FIXED_WINDOW":   1,
+		"SLIDING_LOG":    2,
+		"TOKEN_BUCKET":   3,
+		"LEAKY_BUCKET":   4,
 	}
 )
 
@@ -89,6 +101,8 @@ type Rule struct {
 	// These are the rule's denied hits, a counter beside that of its admitted ones: it limits nothing and
 	// is in no ledger, but tells everybody how many hits there are to divide the limit among.
 	Denied bool `protobuf:"varint,8,opt,name=denied,proto3" json:"denied,omitempty"`
+	// Of a token bucket how many tokens it holds, of a leaky bucket how many may wait; else 0.
+	Burst uint64 `protobuf:"varint,9,opt,name=burst,proto3" json:"burst,omitempty"`
 	// These are what settlements have given back of the rule's admitted hits, a counter beside that of those: what
 	// counts in a window is admitted less refunded, per bucket, and at least 0. Not together with denied.
 	Refunded      bool `protobuf:"varint,15,opt,name=refunded,proto3" json:"refunded,omitempty"`
@@ -182,6 +196,13 @@ func (x *Rule) GetDenied() bool {
 	return false
 }
 
+func (x *Rule) GetBurst() uint64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
 func (x *Rule) GetRefunded() bool {
 	if x != nil {
 		return x.Refunded
@@ -200,8 +221,13 @@ type Table struct {
 	KeyRule   []uint32               `protobuf:"varint,4,rep,packed,name=key_rule,json=keyRule,proto3" json:"key_rule,omitempty"`
 	KeyCells  []uint32               `protobuf:"varint,5,rep,packed,name=key_cells,json=keyCells,proto3" json:"key_cells,omitempty"`
 	// The rule's newest bucket minus the cell's bucket.
-	Age           []int64  `protobuf:"zigzag64,6,rep,packed,name=age,proto3" json:"age,omitempty"`
-	Value         []uint64 `protobuf:"varint,7,rep,packed,name=value,proto3" json:"value,omitempty"`
+	Age   []int64  `protobuf:"zigzag64,6,rep,packed,name=age,proto3" json:"age,omitempty"`
+	Value []uint64 `protobuf:"varint,7,rep,packed,name=value,proto3" json:"value,omitempty"`
+	// In an alarm that tells of token or leaky buckets, an entry for each key (0 for others): the settled level, which is
+	// how much had not drained at the end of a bucket, in parts of a hit of which Rule.buckets make one; and that
+	// bucket, as the rule's newest minus it. It takes the place of all counts up to that bucket. Else empty.
+	LevelAge      []int64  `protobuf:"zigzag64,8,rep,packed,name=level_age,json=levelAge,proto3" json:"level_age,omitempty"`
+	Level         []uint64 `protobuf:"varint,9,rep,packed,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -281,6 +307,20 @@ func (x *Table) GetAge() []int64 {
 func (x *Table) GetValue() []uint64 {
 	if x != nil {
 		return x.Value
+	}
+	return nil
+}
+
+func (x *Table) GetLevelAge() []int64 {
+	if x != nil {
+		return x.LevelAge
+	}
+	return nil
+}
+
+func (x *Table) GetLevel() []uint64 {
+	if x != nil {
+		return x.Level
 	}
 	return nil
 }
@@ -653,6 +693,10 @@ type Refresh struct {
 	KeyCells []uint32 `protobuf:"varint,8,rep,packed,name=key_cells,json=keyCells,proto3" json:"key_cells,omitempty"`
 	Age      []int64  `protobuf:"zigzag64,9,rep,packed,name=age,proto3" json:"age,omitempty"`
 	Total    []uint64 `protobuf:"varint,10,rep,packed,name=total,proto3" json:"total,omitempty"`
+	// If any of the keys is of a token or leaky bucket, an entry for each key (0 for others): its settled level, as
+	// in Table.
+	LevelAge []int64  `protobuf:"zigzag64,11,rep,packed,name=level_age,json=levelAge,proto3" json:"level_age,omitempty"`
+	Level    []uint64 `protobuf:"varint,12,rep,packed,name=level,proto3" json:"level,omitempty"`
 	// How many of the report's settlements have been dealt with: all, whatever became of them, or none by an aggregator
 	// that does not know of settlements. Those are sent again in another report.
 	Settlements uint32 `protobuf:"varint,15,opt,name=settlements,proto3" json:"settlements,omitempty"`
@@ -759,6 +803,20 @@ func (x *Refresh) GetAge() []int64 {
 func (x *Refresh) GetTotal() []uint64 {
 	if x != nil {
 		return x.Total
+	}
+	return nil
+}
+
+func (x *Refresh) GetLevelAge() []int64 {
+	if x != nil {
+		return x.LevelAge
+	}
+	return nil
+}
+
+func (x *Refresh) GetLevel() []uint64 {
+	if x != nil {
+		return x.Level
 	}
 	return nil
 }
@@ -1258,7 +1316,7 @@ var File_pkg_events_events_proto protoreflect.FileDescriptor
 const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"\x17pkg/events/events.proto\x12\n" +
-	"offpath.v1\"\x84\x02\n" +
+	"offpath.v1\"\x9a\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1b\n" +
@@ -1267,8 +1325,9 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\talgorithm\x18\x05 \x01(\x0e2\x15.offpath.v1.AlgorithmR\talgorithm\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06newest\x18\a \x01(\x03R\x06newest\x12\x16\n" +
-	"\x06denied\x18\b \x01(\bR\x06denied\x12\x1a\n" +
-	"\brefunded\x18\x0f \x01(\bR\brefunded\"\xc9\x01\n" +
+	"\x06denied\x18\b \x01(\bR\x06denied\x12\x14\n" +
+	"\x05burst\x18\t \x01(\x04R\x05burst\x12\x1a\n" +
+	"\brefunded\x18\x0f \x01(\bR\brefunded\"\xfc\x01\n" +
 	"\x05Table\x12&\n" +
 	"\x05rules\x18\x01 \x03(\v2\x10.offpath.v1.RuleR\x05rules\x12\x19\n" +
 	"\bkey_text\x18\x02 \x01(\fR\akeyText\x12\x1d\n" +
@@ -1277,7 +1336,9 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\bkey_rule\x18\x04 \x03(\rR\akeyRule\x12\x1b\n" +
 	"\tkey_cells\x18\x05 \x03(\rR\bkeyCells\x12\x10\n" +
 	"\x03age\x18\x06 \x03(\x12R\x03age\x12\x14\n" +
-	"\x05value\x18\a \x03(\x04R\x05value\"\xab\x02\n" +
+	"\x05value\x18\a \x03(\x04R\x05value\x12\x1b\n" +
+	"\tlevel_age\x18\b \x03(\x12R\blevelAge\x12\x14\n" +
+	"\x05level\x18\t \x03(\x04R\x05level\"\xab\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -1307,7 +1368,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
 	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
-	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xc2\x02\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xf5\x02\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1321,7 +1382,9 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\tkey_cells\x18\b \x03(\rR\bkeyCells\x12\x10\n" +
 	"\x03age\x18\t \x03(\x12R\x03age\x12\x14\n" +
 	"\x05total\x18\n" +
-	" \x03(\x04R\x05total\x12 \n" +
+	" \x03(\x04R\x05total\x12\x1b\n" +
+	"\tlevel_age\x18\v \x03(\x12R\blevelAge\x12\x14\n" +
+	"\x05level\x18\f \x03(\x04R\x05level\x12 \n" +
 	"\vsettlements\x18\x0f \x01(\rR\vsettlements\x12\x1c\n" +
 	"\trefunding\x18\x10 \x03(\rR\trefunding\"\x96\x01\n" +
 	"\x05Alarm\x12\x14\n" +
@@ -1369,10 +1432,13 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\agranted\x18\b \x03(\x04R\agranted\x12\x16\n" +
 	"\x06spoken\x18\t \x03(\x04R\x06spoken\x12\x17\n" +
 	"\await_ms\x18\n" +
-	" \x03(\x04R\x06waitMs*1\n" +
+	" \x03(\x04R\x06waitMs*f\n" +
 	"\tAlgorithm\x12\x12\n" +
 	"\x0eSLIDING_WINDOW\x10\x00\x12\x10\n" +
-	"\fFIXED_WINDOW\x10\x01B1Z/github.com/offpath-io/offpath/pkg/events;eventsb\x06proto3"
+	"\fFIXED_WINDOW\x10\x01\x12\x0f\n" +
+	"\vSLIDING_LOG\x10\x02\x12\x10\n" +
+	"\fTOKEN_BUCKET\x10\x03\x12\x10\n" +
+	"\fLEAKY_BUCKET\x10\x04B1Z/github.com/offpath-io/offpath/pkg/events;eventsb\x06proto3"
 
 var (
 	file_pkg_events_events_proto_rawDescOnce sync.Once

@@ -72,14 +72,35 @@ func addressesOf(value string) (netip.Prefix, bool) {
 }
 
 // Override is the place in Overrides of the first one that matches the attributes and is not over at now, or -1.
-// It does not allocate.
+// It does not allocate. In a Set, what it takes hardly depends on how many there are.
 func (r *Rule) Override(attrs identity.Attributes, now time.Time) int {
+	if r.in != nil && r.in.rule == r && r.in.index != nil {
+		find := search{attrs: attrs, now: now, first: len(r.Overrides)}
+		find.through(r.in.index)
+		if find.first < len(r.Overrides) {
+			return find.first
+		}
+		return -1
+	}
 	for i := range r.Overrides {
 		if o := &r.Overrides[i]; match(o.Match, attrs) && o.holds(now) {
 			return i
 		}
 	}
 	return -1
+}
+
+// indexOverrides makes an index of the overrides, if it is worth it.
+func (r *Rule) indexOverrides() *index {
+	if len(r.Overrides) <= fewest {
+		return nil
+	}
+	entries := make([]entry, len(r.Overrides))
+	for i := range r.Overrides {
+		o := &r.Overrides[i]
+		entries[i] = entry{left: slices.Clone(o.Match), override: o, place: i}
+	}
+	return newIndex(entries)
 }
 
 // holds reports whether the override is not over yet.

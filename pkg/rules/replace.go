@@ -29,7 +29,7 @@ func withoutReplaced(found []*Rule, attrs identity.Attributes) []*Rule {
 
 func byPlace(a, b *Rule) int { return cmp.Compare(a.in.place, b.in.place) }
 
-// connect finds what rules say of others of the set. It returns the place of the rule at fault.
+// connect finds what rules say of others of the set, when all are there. It returns the place of the rule at fault.
 func (s *Set) connect() (place int, f *fault) {
 	for i, r := range s.rules {
 		if f := first(s.connectWhile(r), s.connectReplaces(r), s.checkWireNames(r)); f != nil {
@@ -42,6 +42,7 @@ func (s *Set) connect() (place int, f *fault) {
 	if i := s.cycle(func(r *Rule) []*Rule { return r.in.while }); i >= 0 {
 		return i, faultf("rule %q has room while others have, and these while it has: want no circle", s.rules[i].Throttle.While).in("elastic", "while", "rule")
 	}
+	s.index = s.indexed()
 	return 0, nil
 }
 
@@ -73,6 +74,7 @@ func (s *Set) connectReplaces(r *Rule) *fault {
 		case slices.Contains(r.Replaces[:i], name):
 			return faultf("%q occurs twice", name).in("replaces", i)
 		}
+		s.replacing = true
 		r.in.replaces = append(r.in.replaces, other)
 		if other.in.gone == nil {
 			gone := *other

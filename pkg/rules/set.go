@@ -11,14 +11,19 @@ import (
 type Set struct {
 	rules  []*Rule
 	byName map[string]*Rule
-	wire   map[string]*Rule // by the names of overrides' counters
+	index  *index // of what rules match
+	// replacing says that there are rules that replace others.
+	replacing bool
+	wire      map[string]*Rule // by the names of overrides' counters
 }
 
 // member is what a Set knows of a rule in it.
 type member struct {
+	rule     *Rule   // itself: a copy of a rule is no member
 	place    int     // in the set
 	replaces []*Rule // Rule.Replaces
 	while    []*Rule // Rule.Throttle.While, if any
+	index    *index  // of its overrides, if they are many
 	gone     *Rule   // stands for the rule where another one replaces it; nil if none does
 }
 
@@ -59,7 +64,7 @@ func (s *Set) add(r Rule) *fault {
 	if _, ok := s.byName[r.Name]; ok {
 		return faultf("%q is the name of an earlier rule", r.Name).in("name")
 	}
-	r.in = &member{place: len(s.rules)}
+	r.in = &member{rule: &r, place: len(s.rules), index: r.indexOverrides()}
 	s.rules = append(s.rules, &r)
 	s.byName[r.Name] = &r
 	return nil
@@ -68,6 +73,15 @@ func (s *Set) add(r Rule) *fault {
 // Rules are all rules, in order. The slice is the caller's, the rules are not.
 func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 
+// indexed makes the index of what all rules match.
+func (s *Set) indexed() *index {
+	entries := make([]entry, len(s.rules))
+	for i, r := range s.rules {
+		entries[i] = entry{left: slices.Clone(r.Match), rule: r, place: i, exact: r.Exact}
+	}
+	return newIndex(entries)
+}
+
 // Lookup finds a rule by its name.
 func (s *Set) Lookup(name string) (*Rule, bool) {
 	r, ok := s.byName[name]
@@ -75,15 +89,20 @@ func (s *Set) Lookup(name string) (*Rule, bool) {
 }
 
 // Find appends to dst the rules that match the attributes, in the order of the set, without
-// those that another one of them replaces. It does not allocate if dst has room.
+// those that another one of them replaces. It does not allocate if dst has room for these, too. What it takes hardly depends on
+// how many rules there are.
 //
 // A rule that a request lacks a key attribute for replaces nothing if it skips such requests.
 func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
 	from := len(dst)
-	for _, r := range s.rules {
-		if r.Matches(attrs) {
-			dst = append(dst, r)
-		}
+	find := search{attrs: attrs, found: dst}
+	find.through(s.index)
+	found := find.found[from:]
+	if find.unsorted {
+		slices.SortFunc(found, byPlace)
 	}
-	return dst[:from+len(withoutReplaced(dst[from:], attrs))]
+	if s.replacing {
+		found = withoutReplaced(found, attrs)
+	}
+	return find.found[:from+len(found)]
 }

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,16 +69,28 @@ func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 		rules[i] = s.rule(&fold.Rules[i], fold.Now)
 		s.record(fold.Rules[i].Name, fold.Ledger[i])
 	}
-	totals := make([][]aggregate.Cell, len(fold.Keys))
+	totals, levels := make([][]aggregate.Cell, len(fold.Keys)), levelsFor(fold)
 	room := make([]aggregate.Cell, 0, 2*len(fold.Keys))
 	for i := range fold.Keys {
 		key := &fold.Keys[i]
+		r, c := &fold.Rules[key.Rule], rules[key.Rule]
 		from := len(room)
-		room = rules[key.Rule].add(key, fold.Now, room)
+		room = c.add(r, key, fold.Now, room)
 		totals[i] = room[from:len(room):len(room)]
+		if r.Drains() {
+			levels[i], totals[i] = c.levelOf(r, key.Text, totals[i], fold.Now)
+		}
 	}
 	s.sweep(fold.Now)
-	return aggregate.Applied{State: s.state, Totals: totals}
+	return aggregate.Applied{State: s.state, Totals: totals, Levels: levels}
+}
+
+// levelsFor makes room for the levels of the fold's keys, if there are any.
+func levelsFor(fold *aggregate.Fold) []window.Level {
+	if slices.ContainsFunc(fold.Rules, func(r aggregate.Rule) bool { return r.Drains() }) {
+		return make([]window.Level, len(fold.Keys))
+	}
+	return nil
 }
 
 // repeated returns the indices of the fold's marks that are not new.

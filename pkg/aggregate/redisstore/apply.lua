@@ -9,14 +9,15 @@
 --     for each field, a delta, false or true. A watch is false, or {current bucket, oldest bucket that
 --     is added to or false, expiry}, and has a key of its own.
 --   8 single counts: field, delta or false, expiry, ...
---   9 rules of many buckets: first bucket to keep, buckets from which on a key is rid of those before it,
---     {{bucket, delta, expiry, ...}, ...}, ...
+--   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
+--     before it, {{bucket, delta, expiry, ...}, ...}, ...
+--     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}.
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
 -- Expiries are in ms of fleet time.
 --
 -- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
--- single its total, for each key of many buckets a list of bucket, total, ..., those that have expired included
+-- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included
 --
 -- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
@@ -155,8 +156,40 @@ for i = 1, #a[8], 3 do
   r[n] = total
 end
 
-for b = 1, #a[9], 3 do
-  local keep, most, keys = a[9][b], 2 * a[9][b + 1], a[9][b + 2]
+-- settle makes one level of the counts before a bucket, as package window does: what drains in a bucket goes off
+-- it, and then its count comes to it. The level is in whole hits and parts, of which as many make a hit as there are
+-- buckets in a window: so each number is a whole one, and exact.
+local function settle(key, have, keep, limit, buckets)
+  local counts, old, level = {}, {}, {}
+  for j = 1, #have, 2 do
+    local bucket = number[have[j]]
+    if not bucket then
+      level[have[j]] = tonumber(have[j + 1])
+    elseif bucket < keep then
+      old[#old + 1] = bucket
+      counts[bucket] = {have[j], tonumber(have[j + 1])}
+    end
+  end
+  if #old == 0 then return end
+  table.sort(old)
+  local at, hits, parts = level.at or old[1] - 1, level.hits or 0, level.parts or 0
+  for i = 1, #old do
+    local passed = old[i] - at
+    if passed > 0 then -- or else it came too late, and is in no level
+      parts = parts - limit % buckets * passed
+      hits = hits - math.floor(limit / buckets) * passed + math.floor(parts / buckets)
+      parts = parts % buckets
+      if hits < 0 then hits, parts = 0, 0 end
+      hits, at = hits + math.min(counts[old[i]][2], 1e15), old[i]
+      if hits >= 1e15 then hits, parts = 1e15, 0 end
+    end
+    try('HDEL', key, counts[old[i]][1])
+  end
+  try('HSET', key, 'at', text(at), 'hits', text(hits), 'parts', text(parts))
+end
+
+for b = 1, #a[9], 4 do
+  local drain, keep, most, keys = a[9][b], a[9][b + 1], 2 * a[9][b + 2], a[9][b + 3]
   for i = 1, #keys do
     local cells = keys[i]
     n, k = n + 1, k + 1
@@ -165,12 +198,21 @@ for b = 1, #a[9], 3 do
       -- The bucket that expires last keeps the whole hash.
       local expires, old = cells[j + 2] + shift, try('PEXPIRETIME', key)
       if type(old) == 'number' then expires = math.max(expires, old) end
-      add(key, cells[j], cells[j + 1], text(expires))
+      if drain then -- the key also stays until what is added here has drained, after all before it
+        expires = text(expires + math.min(number[cells[j + 1]] / drain[1] * drain[3], drain[4]))
+      else
+        expires = text(expires)
+      end
+      local total = add(key, cells[j], cells[j + 1], expires)
+      if drain and total ~= number[cells[j + 1]] then try('PEXPIREAT', key, expires) end
     end
     local have = try('HGETALL', key)
     if have.err then have = {} end
     r[n] = have -- as it is: to look at each of its entries here would take as long as all the rest
-    if #have > most and nmarks > 0 then
+    local full = #have > most and nmarks > 0
+    if full and drain then
+      settle(key, have, keep, drain[1], drain[2])
+    elseif full then
       for j = 1, #have, 2 do
         if tonumber(have[j]) < keep then try('HDEL', key, have[j]) end
       end

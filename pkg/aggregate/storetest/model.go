@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,12 +12,13 @@ import (
 
 // model is what a store should hold: the simplest program that keeps the contract.
 type model struct {
-	state  map[uint32]aggregate.State
-	marks  map[checker]uint64
-	counts map[counter]int64
-	ledger aggregate.Ledger
-	leases *leases
-	spent  map[settled]bool
+	state   map[uint32]aggregate.State
+	marks   map[checker]uint64
+	counts  map[counter]int64
+	buckets map[counter]map[int64]bool // by a counter of bucket 0, those of which there is a count
+	ledger  aggregate.Ledger
+	leases  *leases
+	spent   map[settled]bool
 }
 
 type settled struct {
@@ -40,12 +42,13 @@ type counter struct {
 
 func newModel() *model {
 	return &model{
-		state:  make(map[uint32]aggregate.State),
-		marks:  make(map[checker]uint64),
-		counts: make(map[counter]int64),
-		ledger: make(aggregate.Ledger),
-		leases: newLeases(),
-		spent:  make(map[settled]bool),
+		state:   make(map[uint32]aggregate.State),
+		marks:   make(map[checker]uint64),
+		counts:  make(map[counter]int64),
+		buckets: make(map[counter]map[int64]bool),
+		ledger:  make(aggregate.Ledger),
+		leases:  newLeases(),
+		spent:   make(map[settled]bool),
 	}
 }
 
@@ -90,6 +93,11 @@ func (m *model) apply(f *aggregate.Fold) {
 	for i := range f.Keys {
 		for _, c := range f.Keys[i].Cells {
 			m.counts[m.counter(f, i, c.Bucket)] += c.Count
+			all := m.counter(f, i, 0)
+			if m.buckets[all] == nil {
+				m.buckets[all] = make(map[int64]bool)
+			}
+			m.buckets[all][c.Bucket] = true
 		}
 	}
 }
@@ -119,6 +127,28 @@ func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
 	return want
 }
 
+// level is what the answer has to say of the level of a key whose rule drains: all that ever came, drained
+// bucket by bucket, in parts of a hit.
+func (m *model) level(f *aggregate.Fold, key int) window.Level {
+	r := &f.Rules[f.Keys[key].Rule]
+	want := window.Level{Bucket: r.Shape.Bucket(f.Now) - int64(r.Shape.Live())}
+	k := m.counter(f, key, 0)
+	buckets := slices.DeleteFunc(slices.Sorted(maps.Keys(m.buckets[k])), func(b int64) bool { return b > want.Bucket })
+	for i, bucket := range buckets {
+		k.bucket = bucket
+		most := window.MaxCount * int64(r.Shape.Buckets)
+		want.Parts = min(want.Parts+min(m.counts[k]*int64(r.Shape.Buckets), most), most)
+		next := want.Bucket
+		if i+1 < len(buckets) {
+			next = buckets[i+1]
+		}
+		for ; bucket < next && want.Parts > 0; bucket++ {
+			want.Parts = max(want.Parts-r.Limit, 0)
+		}
+	}
+	return want
+}
+
 // draft is a fold in the making.
 type draft struct{ aggregate.Fold }
 
@@ -137,7 +167,7 @@ func kindOf(name string) (string, aggregate.Kind) {
 
 // rule returns the index of a rule in the fold.
 func (d *draft) rule(name string, shape window.Shape) int {
-	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Revision: 1}
+	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
 	r.Name, r.Kind = kindOf(name)
 	i := slices.Index(d.Rules, r)
 	if i < 0 {
@@ -183,5 +213,11 @@ var (
 	perMinute = window.Shape{Length: time.Minute, Buckets: 1}
 	inMinutes = window.Shape{Length: time.Hour, Buckets: 60}
 	fixed     = window.Shape{Length: time.Minute, Buckets: 1, Fixed: true}
-	shapes    = map[string]window.Shape{"one": perMinute, "many": inMinutes, "fixed": fixed}
+	log       = window.Shape{Length: time.Minute, Buckets: 100, Kind: window.Log}
+	tokens    = window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}
+	queue     = window.Shape{Length: 10 * time.Second, Buckets: 50, Kind: window.Leaky}
+	coarse    = window.Shape{Length: time.Minute, Buckets: 1, Kind: window.Token}
+	shapes    = map[string]window.Shape{
+		"one": perMinute, "many": inMinutes, "fixed": fixed, "log": log, "tokens": tokens, "queue": queue, "coarse": coarse,
+	}
 )

@@ -1,0 +1,61 @@
+package aggregate
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// revisions are the limits of the highest revisions of rules that were heard of lately. When rules change, checkers
+// take the new ones over one after the other; until the last one has, each fold may hold reports of the old ones
+// alone, and would go by their limit.
+type revisions struct {
+	mu    sync.Mutex
+	heard map[ruleID]heard
+	swept int64 // fleet time
+}
+
+// heard is what was said of a rule by those who have its highest revision.
+type heard struct {
+	limit    int64
+	revision uint64
+	at       int64 // fleet time of the last time
+}
+
+const (
+	// revisionFor is how long a revision is remembered that nobody speaks of any more: long enough for all
+	// checkers to get it, short enough that rules whose revisions have started again are heard soon.
+	revisionFor = time.Minute
+	// mostRevisions bounds the rules that are remembered.
+	mostRevisions = 1 << 17
+)
+
+// apply gives the rules of a fold the limits of their highest revisions, and takes in what is news in them.
+// Rules without revisions are as the fold has them.
+func (r *revisions) apply(rules []Rule, now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range rules {
+		rule := &rules[i]
+		id := ruleID{name: rule.Name, shape: rule.Shape}
+		h, known := r.heard[id]
+		switch {
+		case known && now-h.at < int64(revisionFor) && h.revision > rule.Revision:
+			rule.Limit, rule.Revision = h.limit, h.revision
+		case rule.Revision > 0 && (known || r.hasRoom(now)):
+			r.heard[id] = heard{rule.Limit, rule.Revision, now}
+		}
+	}
+}
+
+// hasRoom says whether one more rule may be remembered. Now and then it forgets the old ones first.
+func (r *revisions) hasRoom(now int64) bool {
+	if r.heard == nil {
+		r.heard = make(map[ruleID]heard)
+	}
+	if now-r.swept >= int64(revisionFor) {
+		r.swept = now
+		maps.DeleteFunc(r.heard, func(_ ruleID, h heard) bool { return now-h.at >= int64(revisionFor) })
+	}
+	return len(r.heard) < mostRevisions
+}

@@ -1,0 +1,226 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+var second = window.Shape{Length: time.Second, Buckets: 1}
+
+// families are ways in which rules come to be many. Each has rules that apply to all, and a request for each n that
+// the rule at n applies to.
+var families = []struct {
+	name  string
+	match func(n int) []Condition
+	attrs func(n int) identity.Attributes
+}{
+	{"a value each",
+		func(n int) []Condition { return []Condition{{Name: "api", Value: fmt.Sprint("call-", n)}} },
+		func(n int) identity.Attributes { return request("api", fmt.Sprint("call-", n)) }},
+	{"a common value and one each",
+		func(n int) []Condition {
+			return []Condition{{Name: "domain", Value: "edge"}, {Name: "api", Value: fmt.Sprint("call-", n)}}
+		},
+		func(n int) identity.Attributes { return request("domain", "edge", "api", fmt.Sprint("call-", n)) }},
+	{"a prefix each",
+		func(n int) []Condition {
+			return []Condition{{Name: "domain", Value: "edge"}, {Name: "path", Op: Prefix, Value: fmt.Sprintf("/v%d/", n)}}
+		},
+		func(n int) identity.Attributes { return request("domain", "edge", "path", fmt.Sprintf("/v%d/x", n)) }},
+	{"a pair each, of few values",
+		func(n int) []Condition {
+			return []Condition{{Name: "tenant", Value: fmt.Sprint(n % 100)}, {Name: "api", Value: fmt.Sprint(n / 100)}}
+		},
+		func(n int) identity.Attributes { return request("tenant", fmt.Sprint(n%100), "api", fmt.Sprint(n/100)) }},
+	{"an attribute each",
+		func(n int) []Condition { return []Condition{{Name: fmt.Sprint("a", n), Op: Present}} },
+		func(n int) identity.Attributes { return request(fmt.Sprint("a", n), "") }},
+}
+
+// request has a few attributes beside those that are asked for.
+func request(pairs ...string) identity.Attributes {
+	attrs := identity.Attributes{{Name: "user", Value: "kristie"}, {Name: "ip", Value: "203.0.113.9"}, {Name: "method", Value: "GET"}}
+	for i := 0; i < len(pairs); i += 2 {
+		attrs = append(attrs, identity.Attribute{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return attrs
+}
+
+func manyRules(tb testing.TB, n int, match func(n int) []Condition) *Set {
+	list := []Rule{{Name: "all", Key: []string{"user"}, Limit: 1, Window: second},
+		{Name: "post", Match: []Condition{{Name: "method", Value: "POST"}}, Key: []string{"user"}, Limit: 1, Window: second}}
+	for i := range n - len(list) {
+		list = append(list, Rule{Name: fmt.Sprint("r", i), Match: match(i), Key: []string{"user"}, Limit: 1, Window: second})
+	}
+	set, err := NewSet(list...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+// How many rules are looked at does not grow with how many there are.
+func TestFindLooksAtFewRules(t *testing.T) {
+	for _, family := range families {
+		few, many := manyRules(t, 10, family.match), manyRules(t, 10_000, family.match)
+		most := 0
+		for n := range 8 {
+			most = max(most, lookedAt(few, family.attrs(n)))
+		}
+		for n := range 9_998 {
+			attrs := family.attrs(n)
+			if looked := lookedAt(many, attrs); looked > max(most, fewest) {
+				t.Fatalf("%s: of 10,000 rules %d are looked at, of 10 at most %d", family.name, looked, most)
+			}
+			found := many.Find(nil, attrs)
+			if len(found) != 2 || found[0].Name != "all" || found[1].Name != fmt.Sprint("r", n) {
+				t.Fatalf("%s: for %d found %v", family.name, n, found)
+			}
+		}
+	}
+}
+
+func lookedAt(s *Set, attrs identity.Attributes) int {
+	find := search{attrs: attrs}
+	find.through(s.index)
+	return find.looked
+}
+
+// The index finds what looking at every rule would, in the order of the set.
+func TestFindIsLookingAtEveryRule(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(rapid.Custom(randomMatch), 1, 40).Draw(t, "matches")
+		var rules []Rule
+		for i, match := range list {
+			r := Rule{Name: fmt.Sprint("r", i), Match: match, Limit: 1, Window: second}
+			r.Exact = rapid.IntRange(0, 3).Draw(t, "exact") == 0
+			if i > 0 && rapid.IntRange(0, 3).Draw(t, "replaces") == 0 {
+				r.Replaces = []string{fmt.Sprint("r", rapid.IntRange(0, i-1).Draw(t, "which"))}
+			}
+			rules = append(rules, r)
+		}
+		set, err := NewSet(rules...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attrs := rapid.SliceOfN(rapid.Custom(randomAttribute), 0, 6).Draw(t, "attrs")
+		var want []string
+		for _, r := range set.Rules() {
+			replaced := slices.ContainsFunc(set.Rules(), func(other *Rule) bool {
+				return other.Matches(attrs) && slices.Contains(other.Replaces, r.Name)
+			})
+			if r.Matches(attrs) && !replaced {
+				want = append(want, r.Name)
+			}
+		}
+		before := &Rule{}
+		found := set.Find([]*Rule{before}, attrs)
+		if found[0] != before {
+			t.Fatal("what was in dst is gone")
+		}
+		var got []string
+		for _, r := range found[1:] {
+			got = append(got, r.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("found %v, want %v", got, want)
+		}
+	})
+}
+
+// randomMatch has names and values that meet often, and prefixes within prefixes.
+func randomMatch(t *rapid.T) []Condition {
+	var match []Condition
+	for _, name := range []string{"a", "b", "c"} {
+		switch op := rapid.SampledFrom([]string{"", "", "=", "*", "^"}).Draw(t, name); op {
+		case "=":
+			match = append(match, Condition{Name: name, Value: randomText(t, 0)})
+		case "*":
+			match = append(match, Condition{Name: name, Op: Present})
+		case "^":
+			match = append(match, Condition{Name: name, Op: Prefix, Value: randomText(t, 1)})
+		}
+	}
+	return match
+}
+
+func randomAttribute(t *rapid.T) identity.Attribute {
+	return identity.Attribute{Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"), Value: randomText(t, 0)}
+}
+
+func randomText(t *rapid.T, shortest int) string {
+	return rapid.StringOfN(rapid.RuneFrom([]rune("xy")), shortest, 5, -1).Draw(t, "text")
+}
+
+// The same for overrides, of which the first counts.
+func TestOverrideIsTheFirstOne(t *testing.T) {
+	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(t *rapid.T) {
+		r := Rule{Name: "r", Limit: 10, Window: second}
+		for _, match := range rapid.SliceOfN(rapid.Custom(randomMatch), 0, 30).Draw(t, "matches") {
+			if len(match) == 0 {
+				continue
+			}
+			o := Override{Match: match, Limit: 1}
+			if days := rapid.IntRange(-2, 2).Draw(t, "until"); days != 0 {
+				o.Until = now.AddDate(0, 0, days)
+			}
+			same := func(other Override) bool { return other.text() == o.text() && other.Until.IsZero() }
+			if !slices.ContainsFunc(r.Overrides, same) {
+				r.Overrides = append(r.Overrides, o)
+			}
+		}
+		set, err := NewSet(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attrs := rapid.SliceOfN(rapid.Custom(randomAttribute), 0, 6).Draw(t, "attrs")
+		want := slices.IndexFunc(r.Overrides, func(o Override) bool {
+			return match(o.Match, attrs) && (o.Until.IsZero() || o.Until.After(now))
+		})
+		if got := set.Rules()[0].Override(attrs, now); got != want {
+			t.Fatalf("got %d, want %d", got, want)
+		}
+		if got := r.Override(attrs, now); got != want {
+			t.Fatalf("not of a set: got %d, want %d", got, want)
+		}
+	})
+}
+
+func TestFindDoesNotAllocate(t *testing.T) {
+	for _, family := range families {
+		for _, n := range []int{10, 10_000} {
+			set, attrs, found := manyRules(t, n, family.match), family.attrs(3), make([]*Rule, 0, 8)
+			if allocs := testing.AllocsPerRun(100, func() { set.Find(found, attrs) }); allocs != 0 {
+				t.Errorf("%s, %d rules: %v allocations", family.name, n, allocs)
+			}
+		}
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	for _, family := range families {
+		for _, n := range []int{10, 100, 10_000} {
+			b.Run(fmt.Sprintf("%s/rules=%d", strings.ReplaceAll(family.name, " ", "-"), n), func(b *testing.B) {
+				set, found := manyRules(b, n, family.match), make([]*Rule, 0, 8)
+				// As many requests whatever the rules, and for rules far apart, so that memory is as far for all.
+				requests := make([]identity.Attributes, 1000)
+				for i := range requests {
+					requests[i] = family.attrs(i * (n - 2) / len(requests))
+				}
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					set.Find(found, requests[i%len(requests)])
+				}
+			})
+		}
+	}
+}
