@@ -80,9 +80,9 @@ func (c *cell) window(t *terms, at int64) forecast.Window {
 	l := c.limiter
 	limit := float64(t.limit)
 	w := forecast.Window{
-		Limit: limit, Pace: limit / float64(l.shape.Length), Free: limit - l.shape.Count(c.totals(), at),
+		Limit: limit, Pace: limit / float64(l.shape.Length), Free: limit - l.shape.Count(c.net(), at),
 	}
-	if totals := c.totals(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
+	if totals := c.net(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
 		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
 	}
 	if c.ahead() != nil {

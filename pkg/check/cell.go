@@ -49,6 +49,9 @@ type cell struct {
 type more struct {
 	counts []int64 // totals, newest first, then pending, where inline is too short
 	ahead  *ahead  // of a key near its limit
+	// What was given back per bucket, newest first, and memory for net; nil for most.
+	refunded, net []int64
+	asks          bool // for refunds, with the next report
 }
 
 // ahead returns the cell's forecast, nil if it has none. The lock is held.
@@ -217,6 +220,9 @@ func (c *cell) rotate(now int64) int64 {
 	if c.ahead() != nil {
 		shift(c.ahead().inFlight, keep)
 	}
+	if r := c.refunded(); r != nil {
+		shift(r, keep)
+	}
 	c.newest += by
 	return now
 }
@@ -225,9 +231,9 @@ func (c *cell) rotate(now int64) int64 {
 // and the cell settled.
 func (c *cell) pullBack(by int64) {
 	c.newest -= by
-	all := [...][]int64{c.totals(), c.pending(), nil}
+	all := [...][]int64{c.totals(), c.pending(), c.refunded(), nil}
 	if a := c.ahead(); a != nil {
-		all[2] = a.inFlight
+		all[3] = a.inFlight
 	}
 	for _, counts := range all {
 		later := counts[:min(by, int64(len(counts)))]
@@ -259,7 +265,7 @@ func (c *cell) room(t *terms, now int64) (room, at int64) {
 	if p := c.permits(); p != nil {
 		return c.permitted(p, at), at
 	}
-	return c.limiter.shape.Remaining(c.totals(), t.limit, at), at
+	return c.limiter.shape.Remaining(c.net(), t.limit, at), at
 }
 
 // charge admits a hit. The lock is held and the cell settled and rotated.
@@ -313,7 +319,7 @@ func (c *cell) block(t *terms, at int64) {
 		c.blockPermits(t, p, at)
 		return
 	}
-	after, ok := c.limiter.shape.RetryAfter(c.totals(), t.limit, 1, at)
+	after, ok := c.limiter.shape.RetryAfter(c.net(), t.limit, 1, at)
 	if !ok {
 		after = time.Hour // a limit below 1: look again some time
 	}
@@ -336,7 +342,10 @@ func (c *cell) merge(bucket, total int64) (news int64) {
 
 // forgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
 // old ones. The lock is held and the cell settled.
-func (c *cell) forgetBase() { copy(c.totals(), c.pending()) }
+func (c *cell) forgetBase() {
+	copy(c.totals(), c.pending())
+	clear(c.refunded())
+}
 
 // hasPending says whether any hit is pending. The lock is held and the cell settled.
 func (c *cell) hasPending() bool { return anyNonZero(c.pending()) }

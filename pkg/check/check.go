@@ -17,6 +17,9 @@
 // (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
 // (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
 //
+// A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), refund.go (what
+// was given back).
+//
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
 // key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
 // looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
@@ -96,6 +99,9 @@ type Options struct {
 	// MaxWaiting bounds the callers of Acquire who wait at a time; a waiter takes about 400 bytes. Beyond it
 	// Acquire is Check. Default 65,536.
 	MaxWaiting int
+	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
+	// refuses. Default 65,536.
+	MaxSettling int
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
 	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
@@ -112,6 +118,7 @@ func (o Options) withDefaults() Options {
 		ReportKeys:    1000,
 		ReportTimeout: 250 * time.Millisecond,
 		MaxWaiting:    1 << 16,
+		MaxSettling:   1 << 16,
 		DrainTimeout:  5 * time.Second,
 		Epoch:         NewEpoch(),
 	}
@@ -127,6 +134,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.ReportKeys, d.ReportKeys)
 	setDefault(&o.ReportTimeout, d.ReportTimeout)
 	setDefault(&o.MaxWaiting, d.MaxWaiting)
+	setDefault(&o.MaxSettling, d.MaxSettling)
 	setDefault(&o.DrainTimeout, d.DrainTimeout)
 	setDefault(&o.Epoch, d.Epoch)
 	return o
@@ -162,12 +170,14 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: ExpectCheckers %d: want none or some", o.ExpectCheckers)
 	case o.MaxLiveKeys < 1:
 		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
-	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys: // the last key may take two rows
-		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-1)
+	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys-1: // the last key may take three rows
+		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-2)
 	case o.ReportTimeout < 10*time.Millisecond:
 		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
 	case o.MaxWaiting < 0:
 		return fmt.Errorf("check: MaxWaiting %d: want a positive one", o.MaxWaiting)
+	case o.MaxSettling < 0:
+		return fmt.Errorf("check: MaxSettling %d: want a positive one", o.MaxSettling)
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("check: DrainTimeout %v: want none or a positive one", o.DrainTimeout)
 	}
@@ -180,6 +190,7 @@ type Checker struct {
 	program    atomic.Pointer[program] // what it decides by at present
 	scratch    sync.Pool               // *asking
 	everStrict atomic.Bool             // some limiter is, or has been, strict
+	settling   settling
 
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been

@@ -26,6 +26,7 @@ type Limiter struct {
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
 	away    atomic.Bool  // it has been let go, see former.go
+	refunds atomic.Bool  // there may be refunds to ask for
 	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
 	installed, changed uint64
 
@@ -142,7 +143,7 @@ func (c *cell) refuse(d *Decision, t *terms, now, at, cost, room int64) {
 		c.refusePermits(d, t, p, now, at, cost, room)
 		return
 	}
-	c.limiter.refuse(d, t, now, at, c.totals(), cost, room)
+	c.limiter.refuse(d, t, now, at, c.net(), cost, room)
 }
 
 // refuse makes the decision for a hit that does not fit these counts, which are to be read at time
@@ -183,7 +184,7 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 		c := newCell(l, key, now)
 		c.learn(old)
 		if room, at := c.room(t, now); cost > room {
-			l.refuse(d, t, now, at, c.totals(), cost, room)
+			l.refuse(d, t, now, at, c.net(), cost, room)
 			return
 		}
 	}

@@ -68,6 +68,8 @@ type question struct {
 	left     int64 // hits that may still pass
 	passes   bool
 	shared   bool // others decide for its keys too, by counts
+	// What the hit was charged with, and to which bucket; 0 if it was not.
+	charged, bucket int64
 }
 
 // match fills in the limiters whose rules match, and their keys. It returns the entry of a rule
@@ -220,6 +222,7 @@ func (q *question) conclude(agreed, waits bool, cost, now int64) {
 		l.stray()
 	case agreed:
 		c.charge(cost)
+		q.charged, q.bucket = cost, c.newest
 		q.admitted(cost)
 	case c == nil:
 		l.counters[0].denied.Add(1)

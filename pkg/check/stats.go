@@ -22,6 +22,9 @@ type Stats struct {
 	// many callers of Acquire wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
+	// Settlements taken in, one for each rule that a token names; answered; given up, because they had become too old
+	// or were refused. The others wait.
+	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
 	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
 	// messages and answers that made no sense.
 	Alarms, Ignored, Unreadable int64
@@ -100,6 +103,7 @@ func (c *Checker) Stats() Stats {
 	if b.heard != 0 {
 		s.Heard = time.Duration(b.now - b.heard)
 	}
+	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
 	return s
 }
