@@ -13,12 +13,14 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/rules/keeper"
 )
 
 func TestMetricsAreWellNamed(t *testing.T) {
 	registry := admin.NewRegistry(version.Get())
 	stats := check.Stats{Rules: []check.RuleStats{{Rule: "a"}}, Heard: time.Second}
-	registry.MustRegister(newMetrics(func() check.Stats { return stats }, func() bool { return true }))
+	registry.MustRegister(newMetrics(func() check.Stats { return stats }, func() bool { return true }),
+		rulesMetrics{func() keeper.State { return keeper.State{Loaded: time.Now()} }})
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {
 		t.Fatal(err)

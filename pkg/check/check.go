@@ -23,6 +23,9 @@
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
 // key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
 // looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
+//
+// Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
+// (how one takes the place of another), former.go (what becomes of limiters whose rules have gone).
 package check
 
 import (

@@ -204,8 +204,12 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 			m.AddReturn(newest-t.bucket, events.Count(t.returned))
 		}
 	}
+	p.asked = l.terms.Load().limit
+	if !p.unsettled { // or else one that was not answered may have been granted
+		p.limit = 0
+	}
+	p.limit = max(p.limit, p.asked)
 	p.unsettled = p.unsettled || a.want > 0
-	p.limit = l.terms.Load().limit
 	p.demand.sent, p.demand.refused = max(p.demand.sent, p.demand.refused), 0
 	f.cells = append(f.cells, c)
 	f.newest = append(f.newest, newest)

@@ -14,7 +14,8 @@ import (
 type Limiter struct {
 	checker  *Checker
 	terms    atomic.Pointer[terms] // what it decides by at present
-	name     string                // of its rule
+	ruleID   ruleID                // of its rule, whatever else that says
+	name     string                // the same
 	id       uint64                // grows from limiter to limiter: the order in which cells are locked
 	shape    window.Shape
 	live     int           // buckets that a window can touch
@@ -40,7 +41,7 @@ type Limiter struct {
 func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 	live := r.Window.Live()
 	return &Limiter{
-		checker: c, id: id, name: r.Name, shape: r.Window, live: live, salt: rand.Uint64(),
+		checker: c, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: live, salt: rand.Uint64(),
 		after:  time.Duration(live-1) * r.Window.BucketSize(),
 		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
 	}

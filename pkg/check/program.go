@@ -4,6 +4,7 @@ import "github.com/offpath-io/offpath/pkg/rules"
 
 // program is a set of rules, ready to decide by. It never changes; Checker.program points to the one in force.
 type program struct {
+	set      *rules.Set
 	revision uint64
 	entries  []entry // in the order of the rules
 	byName   map[string]*Limiter
@@ -14,14 +15,13 @@ type program struct {
 type entry struct {
 	limiter *Limiter
 	terms   *terms
-	rule    *rules.Rule // the terms', at hand for those who look for matching ones
 }
 
 // compile makes a program of a set. old is the one in force, nil in the beginning; former finds limiters of earlier
 // ones. Nothing is changed.
 func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former func(missing []ruleID) []*Limiter) *program {
 	list := set.Rules()
-	p := &program{revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
+	p := &program{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
 	var missing []ruleID
 	var at []int
 	for i, r := range list {
@@ -45,7 +45,7 @@ func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former 
 		} else {
 			e.terms = e.limiter.terms.Load().next(r, revision)
 		}
-		e.rule, p.byName[r.Name] = r, e.limiter
+		p.byName[r.Name] = e.limiter
 	}
 	return p
 }
@@ -55,7 +55,7 @@ func (p *program) limiter(id ruleID) *Limiter {
 	if p == nil {
 		return nil
 	}
-	if l := p.byName[id.name]; l != nil && l.ruleID() == id {
+	if l := p.byName[id.name]; l != nil && l.ruleID == id {
 		return l
 	}
 	return nil

@@ -122,7 +122,8 @@ func (c *cell) adjustPermits(t *terms, p *permits, at int64) {
 	if t.limit < p.limit || retired {
 		p.giveBack()
 	}
-	if retired { // nobody is expected to come any more
+	p.limit = max(p.limit, t.limit) // if it becomes lower again, aggregators may have granted by this one
+	if retired {                    // nobody is expected to come any more
 		p.demand = demand{measured: at}
 	}
 	p.dismiss()

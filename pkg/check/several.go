@@ -53,6 +53,7 @@ func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attri
 // asking is the working memory of one check by several rules.
 type asking struct {
 	program *program
+	found   []*rules.Rule
 	text    []byte
 	asked   []question // in the order in which their cells are locked
 }
@@ -77,21 +78,20 @@ type question struct {
 func (a *asking) match(p *program, attrs identity.Attributes) (denies *entry) {
 	clear(a.asked)
 	a.program, a.text, a.asked = p, a.text[:0], a.asked[:0]
-	for i := range p.entries {
-		e := &p.entries[i]
-		if !e.rule.Matches(attrs) {
-			continue
-		}
+	a.found = p.set.Find(a.found[:0], attrs)
+	for _, r := range a.found {
+		place := r.Place()
+		e := &p.entries[place]
 		from := len(a.text)
-		text, ok := e.rule.AppendKey(a.text, attrs)
+		text, ok := r.AppendKey(a.text, attrs)
 		if !ok {
-			if e.rule.OnMissing == rules.Deny {
+			if r.OnMissing == rules.Deny {
 				return e
 			}
 			continue
 		}
 		a.text = text
-		a.add(question{limiter: e.limiter, terms: e.terms, place: i, from: from, to: len(text)})
+		a.add(question{limiter: e.limiter, terms: e.terms, place: place, from: from, to: len(text)})
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package check
 
 import (
-	"reflect"
-
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -41,7 +39,7 @@ func newTerms(r *rules.Rule, revision uint64) *terms {
 func (t *terms) next(r *rules.Rule, revision uint64) *terms {
 	n := newTerms(r, revision)
 	n.stamp = t.stamp
-	if t.rule != r && !reflect.DeepEqual(t.rule, r) {
+	if !t.rule.Same(r) {
 		n.stamp = (t.stamp + oneStamp) & stampMask
 	}
 	return n
@@ -50,15 +48,12 @@ func (t *terms) next(r *rules.Rule, revision uint64) *terms {
 // ruleID is what makes a limiter another one. The store tells counters apart by name and shape, and permits of
 // one name and shape are all of one checker's, so there must never be two limiters of one id.
 type ruleID struct {
-	name   string
-	shape  window.Shape
-	strict bool
+	name      string
+	shape     window.Shape
+	algorithm rules.Algorithm
+	strict    bool
 }
 
 func ruleIDOf(r *rules.Rule, l Link) ruleID {
-	return ruleID{name: r.Name, shape: r.Window, strict: isStrict(r, l)}
-}
-
-func (l *Limiter) ruleID() ruleID {
-	return ruleID{name: l.name, shape: l.shape, strict: l.strict != nil}
+	return ruleID{name: r.Name, shape: r.Window, algorithm: r.Algorithm, strict: isStrict(r, l)}
 }
