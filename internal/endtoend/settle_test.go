@@ -144,42 +144,42 @@ func (w *world) billed(list []*bill) {
 	}
 }
 
-// net holds what is left by the longest window, at checkers that have reported a hit, against what all hits truly
-// cost.
+// net has one checker after the other report a hit, and then know what is left by the longest window: what all hits
+// truly cost.
 func (w *world) net(list []*bill) {
 	w.t.Helper()
 	rule := testRules[len(testRules)-1]
-	shape := rule.Window
 	for k := range 3 {
 		key := fmt.Sprint("k", k)
-		told := make([]bool, len(w.checkers))
-		for i, c := range w.checkers {
+		for _, c := range w.checkers {
 			l, _ := c.Limiter(rule.Name)
-			if l.CheckAt(w.now, key, 1).Allowed {
-				w.admitted++
-				list = append(list, &bill{key: key, bucket: map[string]int64{rule.Name: shape.Bucket(w.now)}, estimate: 1})
-				told[i] = true
+			if !l.CheckAt(w.now, key, 1).Allowed {
+				continue
 			}
-		}
-		w.advance(time.Second + w.quietFor)
-		counts := make([]int64, shape.Live())
-		for _, b := range list {
-			if age := shape.Bucket(w.now) - b.bucket[rule.Name]; b.key == key && age < int64(len(counts)) {
-				if b.settled() {
-					counts[age] += b.cost
-				} else {
-					counts[age] += b.estimate
-				}
-			}
-		}
-		want := shape.Remaining(counts, rule.Limit, w.now)
-		for i, c := range w.checkers {
-			l, _ := c.Limiter(rule.Name)
-			if d := l.CheckAt(w.now, key, rule.Limit+1); told[i] && d.Remaining != want {
+			w.admitted++
+			list = append(list, &bill{key: key, bucket: map[string]int64{rule.Name: rule.Window.Bucket(w.now)}, estimate: 1})
+			w.advance(time.Second + w.quietFor)
+			want := rule.Window.Remaining(trueCosts(list, rule, key, w.now), rule.Limit, w.now)
+			if d := l.CheckAt(w.now, key, rule.Limit+1); d.Remaining != want {
 				w.fail("%s knows of %d left of %s, the truth is %d", c.name, d.Remaining, key, want)
 			}
 		}
 	}
+}
+
+func trueCosts(list []*bill, rule rules.Rule, key string, now int64) []int64 {
+	counts := make([]int64, rule.Window.Live())
+	for _, b := range list {
+		age := rule.Window.Bucket(now) - b.bucket[rule.Name]
+		switch {
+		case b.key != key || age >= int64(len(counts)):
+		case b.settled():
+			counts[age] += b.cost
+		default:
+			counts[age] += b.estimate
+		}
+	}
+	return counts
 }
 
 // TestOneTokenAtTwoDaemons: whichever is first is right, whatever the second says, and nobody can tell who that was
