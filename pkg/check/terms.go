@@ -39,7 +39,7 @@ func newTerms(r *rules.Rule, revision uint64) *terms {
 func (t *terms) next(r *rules.Rule, revision uint64) *terms {
 	n := newTerms(r, revision)
 	n.stamp = t.stamp
-	if !t.rule.Same(r) {
+	if t.rule != r && !t.rule.Equal(r) {
 		n.stamp = (t.stamp + oneStamp) & stampMask
 	}
 	return n

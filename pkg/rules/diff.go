@@ -44,7 +44,7 @@ func Diff(old, new *Set) []Change {
 	for _, r := range old.all() {
 		if other, ok := new.lookup(r.Name); !ok {
 			changes = append(changes, Change{Removed, r.Name, fieldChanges(r, nil)})
-		} else if !same(r, other) {
+		} else if !r.Equal(other) {
 			changes = append(changes, Change{Changed, r.Name, fieldChanges(r, other)})
 		}
 	}
@@ -71,11 +71,11 @@ func (s *Set) lookup(name string) (*Rule, bool) {
 	return s.Lookup(name)
 }
 
-// same reports whether two rules of sets say the same.
-func same(a, b *Rule) bool {
-	one, other := *a, *b
-	one.in, other.in = nil, nil
-	return reflect.DeepEqual(one, other)
+// Equal reports whether two rules of sets say the same, wherever they stand there.
+func (r *Rule) Equal(other *Rule) bool {
+	a, b := *r, *other
+	a.in, b.in = nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 // fieldChanges compares two rules; nil stands for one without fields.

@@ -22,7 +22,7 @@ func TestMarshalAndParse(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, text)
 		}
-		if !slices.EqualFunc(set.Rules(), again.Rules(), same) {
+		if !slices.EqualFunc(set.Rules(), again.Rules(), (*Rule).Equal) {
 			t.Fatalf("not the same after\n%s%v", text, Diff(set, again))
 		}
 		if changes := Diff(set, again); len(changes) > 0 {
@@ -152,6 +152,10 @@ func TestDiff(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", tt.why, got, tt.want)
 		}
+	}
+	moved := read("rules:\n- {name: c, key: [], limit: 5/10m}\n- {name: a, key: [u], limit: 1/s}\n")
+	if a, _ := old.Lookup("a"); !a.Equal(moved.Rules()[1]) || a.Equal(moved.Rules()[0]) {
+		t.Error("a rule is not equal to itself at another place, or equal to another")
 	}
 	if all := Diff(nil, old); len(all) != 3 || all[2].Kind != Added {
 		t.Errorf("from nothing: %v", all)
