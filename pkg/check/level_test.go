@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -244,11 +243,11 @@ func TestWireOfEveryAlgorithm(t *testing.T) {
 // On the ladder's lower steps each checker keeps to its share of the rate, and of the room.
 func TestLocalShareOfWhatDrains(t *testing.T) {
 	for _, tt := range []struct {
-		rule   rules.Rule
-		passes string // by second
+		rule rules.Rule
+		all  int // at most in the first two seconds; what the first report takes along is nobody's share
 	}{
-		{draining("r", rules.TokenBucket, 40, 80, time.Second, 10), "[50 15 10]"}, // its share of the room twice, since the first report takes hits along
-		{draining("r", rules.LeakyBucket, 40, 80, time.Second, 10), "[10 10 10]"},
+		{draining("r", rules.TokenBucket, 40, 80, time.Second, 10), 20 + 20 + 30},
+		{draining("r", rules.LeakyBucket, 40, 80, time.Second, 10), 20},
 	} {
 		f := newFleet(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
 		f.Checker.fleet.Store(4)
@@ -268,8 +267,8 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 				passes[at/second]++
 			}
 		}
-		if got := fmt.Sprint(passes); got != tt.passes {
-			t.Errorf("%v: %s, want %s", tt.rule.Algorithm, got, tt.passes)
+		if passes[0]+passes[1] > tt.all || passes[2] != 10 {
+			t.Errorf("%v: %d in three seconds, want 10 in the last and %d before", tt.rule.Algorithm, passes, tt.all)
 		}
 	}
 }
