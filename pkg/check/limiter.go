@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire never block.
+// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire and Wait never block.
 type Limiter struct {
 	checker  *Checker
 	terms    atomic.Pointer[terms] // what it decides by at present
@@ -29,9 +29,11 @@ type Limiter struct {
 	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
 	installed, changed uint64
 
-	counters [stripes]counters
-	overflow atomic.Int64 // hits admitted without a cell
-	late     atomic.Int64 // hits that left every window pending, to be reported so
+	counters  [stripes]counters
+	overflow  atomic.Int64 // hits admitted without a cell
+	cancelled atomic.Int64 // hits of reservations that were given back
+	queues    queues
+	late      atomic.Int64 // hits that left every window pending, to be reported so
 
 	owed owed
 }
