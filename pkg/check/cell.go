@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // A cell is what this checker knows of one key under one rule.
@@ -52,6 +54,8 @@ type more struct {
 	// What was given back per bucket, newest first, and memory for net; nil for most.
 	refunded, net []int64
 	asks          bool // for refunds, with the next report
+
+	drained *drained // of a key that has a level
 }
 
 // ahead returns the cell's forecast, nil if it has none. The lock is held.
@@ -97,6 +101,10 @@ func newCell(l *Limiter, key string, now int64) *cell {
 	}
 	if n := 2 * l.live; n > len(c.inline) {
 		c.more = &more{counts: make([]int64, n)}
+	}
+	if l.shape.Drains() { // its counts are too many to be inline
+		none := window.Level{Bucket: c.newest - int64(l.live)}
+		c.more.drained = &drained{level: none, own: none}
 	}
 	return c
 }
@@ -206,6 +214,7 @@ func (c *cell) rotate(now int64) int64 {
 	case by <= 0:
 		return max(now, shape.End(c.newest-1))
 	}
+	c.advance(by)
 	totals, pending := c.totals(), c.pending()
 	keep := max(int64(len(totals))-by, 0)
 	var late int64
@@ -250,6 +259,7 @@ func (c *cell) pullBack(by int64) {
 			counts[0] += sum
 		}
 	}
+	c.holdLevel()
 }
 
 // shift moves the first keep counts to the end and clears those before them.
@@ -265,7 +275,7 @@ func (c *cell) room(t *terms, now int64) (room, at int64) {
 	if p := c.permits(); p != nil {
 		return c.permitted(p, at), at
 	}
-	return c.limiter.shape.Remaining(c.net(), t.limit, at), at
+	return c.remaining(t, at), at
 }
 
 // charge admits a hit. The lock is held and the cell settled and rotated.
@@ -299,7 +309,7 @@ func (c *cell) arm(t *terms, hits, room int64) {
 
 // armUntil is arm with an end of the allowance's own.
 func (c *cell) armUntil(t *terms, hits, room, until int64) {
-	if hits <= 0 || !c.is(queued) {
+	if hits <= 0 || !c.is(queued) || c.limiter.shape.Kind == window.Leaky {
 		return
 	}
 	hits = min(hits, mostLeft)
@@ -319,7 +329,7 @@ func (c *cell) block(t *terms, at int64) {
 		c.blockPermits(t, p, at)
 		return
 	}
-	after, ok := c.limiter.shape.RetryAfter(c.net(), t.limit, 1, at)
+	after, ok := c.retryIn(t, 1, at)
 	if !ok {
 		after = time.Hour // a limit below 1: look again some time
 	}
@@ -335,6 +345,9 @@ func (c *cell) merge(bucket, total int64) (news int64) {
 	if i < 0 || i >= int64(len(totals)) {
 		return 0
 	}
+	if d := c.drained(); d != nil && bucket <= d.level.Bucket { // it is in the level
+		return 0
+	}
 	news = max(total+c.pending()[i]-totals[i], 0)
 	totals[i] += news
 	return news
@@ -345,13 +358,19 @@ func (c *cell) merge(bucket, total int64) (news int64) {
 func (c *cell) forgetBase() {
 	copy(c.totals(), c.pending())
 	clear(c.refunded())
+	if d := c.drained(); d != nil {
+		d.level = window.Level{Bucket: c.newest - int64(c.limiter.live)}
+	}
 }
 
 // hasPending says whether any hit is pending. The lock is held and the cell settled.
 func (c *cell) hasPending() bool { return anyNonZero(c.pending()) }
 
 // isEmpty says whether the cell knows of no hit in its window. The lock is held, the cell rotated.
-func (c *cell) isEmpty() bool { return !anyNonZero(c.totals()) }
+func (c *cell) isEmpty() bool {
+	d := c.drained()
+	return !anyNonZero(c.totals()) && (d == nil || d.level.Parts == 0)
+}
 
 func anyNonZero(counts []int64) bool {
 	for _, n := range counts {

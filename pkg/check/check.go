@@ -15,7 +15,10 @@
 // The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
 // (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
 // (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
-// (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
+// (the goroutines around it). Everything but run.go, acquire.go and wait.go is a function of the time it is given.
+//
+// Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
+// turn than be denied (reserve.go, wait.go).
 //
 // A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), refund.go (what
 // was given back).
@@ -99,8 +102,8 @@ type Options struct {
 	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
 	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
 	ReportTimeout time.Duration
-	// MaxWaiting bounds the callers of Acquire who wait at a time; a waiter takes about 400 bytes. Beyond it
-	// Acquire is Check. Default 65,536.
+	// MaxWaiting bounds the callers of Acquire and Wait who wait at a time; a waiter takes about 400 bytes. Beyond it
+	// both are Check. Default 65,536.
 	MaxWaiting int
 	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
 	// refuses. Default 65,536.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // behind is everything off the critical path: the queues of cells to report, the reports in flight,
@@ -400,11 +401,20 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 		Buckets:   uint32(l.shape.Buckets),
 		Algorithm: l.algorithm(),
 		Limit:     events.Count(t.limit),
+		Burst:     events.Count(t.rule.Burst),
 		Newest:    l.shape.Bucket(fleet),
 	}
 }
 
 func (l *Limiter) algorithm() events.Algorithm {
+	switch l.shape.Kind {
+	case window.Log:
+		return events.Algorithm_SLIDING_LOG
+	case window.Token:
+		return events.Algorithm_TOKEN_BUCKET
+	case window.Leaky:
+		return events.Algorithm_LEAKY_BUCKET
+	}
 	if l.shape.Fixed {
 		return events.Algorithm_FIXED_WINDOW
 	}

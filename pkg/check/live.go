@@ -66,6 +66,9 @@ func (c *cell) learn(old *cell) {
 		c.mayRefund()
 		copy(c.more.refunded, r)
 	}
+	if d := old.drained(); d != nil {
+		*c.drained() = *d
+	}
 }
 
 // drop takes a cell out of the live map; it is remembered in the idle cache if it knows a count.

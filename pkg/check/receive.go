@@ -7,6 +7,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Receive takes in a message for this checker at own time now, in Unix nanoseconds: the answer to a
@@ -123,7 +124,10 @@ func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int6
 	var others [kinds]totals
 	for i, r := range f.rows {
 		n := m.KeyCells[i]
-		news := totals{r.newest, age[:n], value[:n]}
+		news := totals{newest: r.newest, age: age[:n], value: value[:n]}
+		if len(m.Level) > 0 {
+			news.level = window.Level{Bucket: r.newest - m.LevelAge[i], Parts: int64(m.Level[i])}
+		}
 		age, value = age[n:], value[n:]
 		if r.kind != ofAdmitted { // the row of the admitted ones follows
 			others[r.kind] = news
@@ -265,7 +269,11 @@ func eachKey(t *events.Table, kind int, f func(rule uint32, key []byte, news tot
 	for i, n := range t.KeyLength {
 		rule, cells := t.KeyRule[i], t.KeyCells[i]
 		if kindOf(t.Rules[rule]) == kind {
-			f(rule, text[:n], totals{t.Rules[rule].Newest, age[:cells], value[:cells]})
+			news := totals{newest: t.Rules[rule].Newest, age: age[:cells], value: value[:cells]}
+			if len(t.Level) > 0 {
+				news.level = window.Level{Bucket: news.newest - t.LevelAge[i], Parts: int64(t.Level[i])}
+			}
+			f(rule, text[:n], news)
 		}
 		text, age, value = text[n:], age[cells:], value[cells:]
 	}
@@ -276,10 +284,12 @@ type totals struct {
 	newest int64
 	age    []int64
 	value  []uint64
+	level  window.Level // of what drains, before all of them
 }
 
 // mergeInto raises a cell's totals, and returns by how much.
 func (t totals) mergeInto(c *cell) (news int64) {
+	c.hearLevel(t.level, t)
 	for i, age := range t.age {
 		news += c.merge(t.newest-age, int64(t.value[i]))
 	}
@@ -405,7 +415,13 @@ func (b *behind) rebucket(step, fleet int64) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.settle(fleet)
-		c.newest += floorDiv(step+size/2, size)
+		by := floorDiv(step+size/2, size)
+		c.newest += by
+		if d := c.drained(); d != nil {
+			d.level.Bucket += by
+			d.own.Bucket += by
+			d.turn += step
+		}
 		if ahead := c.newest - c.limiter.shape.Bucket(fleet); ahead > 0 {
 			c.pullBack(ahead)
 		}

@@ -109,7 +109,7 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	if l == nil || !l.counts(charge.GetRule()) {
 		return
 	}
-	if s.GetHits() < 0 {
+	if s.GetHits() < 0 && !l.shape.Drains() {
 		l.refunds.Store(true)
 	}
 	x := l.holds(charge.GetKey())

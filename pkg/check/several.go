@@ -6,6 +6,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Check decides for one request by all rules that match its attributes: it may pass only if every
@@ -32,7 +33,7 @@ func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attri
 		l := e.limiter
 		l.counters[0].denied.Add(1)
 		l.fill(d, e.terms, 0)
-		d.RetryAfter, d.Reset = Never, l.reset(now)
+		d.RetryAfter, d.Reset = Never, l.reset(e.terms, now)
 		return
 	}
 	switch len(a.asked) {
@@ -196,7 +197,7 @@ func (q *question) consider(now, cost int64) bool {
 	if l.strict == nil {
 		switch Freshness(l.checker.freshness.Load()) {
 		case LocalShare:
-			q.room = c.localRoom(q.at, q.room)
+			q.room = c.localRoom(q.terms, q.at, q.room)
 		case Outage:
 			return q.inOutage(cost)
 		}
@@ -206,7 +207,10 @@ func (q *question) consider(now, cost int64) bool {
 		return q.passes
 	}
 	q.passes, q.left = cost <= q.room, q.room
-	if q.passes {
+	switch {
+	case q.passes && l.shape.Kind == window.Leaky: // one at a time
+		q.left = 0
+	case q.passes:
 		q.left -= cost
 	}
 	return q.passes
@@ -223,6 +227,7 @@ func (q *question) conclude(agreed, waits bool, cost, now int64) {
 	case agreed:
 		c.charge(cost)
 		q.charged, q.bucket = cost, c.newest
+		c.took(q.terms, q.at, cost, 0)
 		q.admitted(cost)
 	case c == nil:
 		l.counters[0].denied.Add(1)
@@ -242,7 +247,7 @@ func (q *question) admitted(cost int64) {
 	case !q.shared:
 		c.arm(q.terms, q.left, q.left)
 	default:
-		if q.left <= q.terms.limit/2 { // others should hear of it soon
+		if q.left <= q.terms.capacity/2 { // others should hear of it soon
 			l.checker.want(nextTick)
 		}
 		c.arm(q.terms, min(q.left, c.unforeseen(q.terms, q.left)), q.left)

@@ -19,7 +19,7 @@ type Stats struct {
 	// the number of shards changed; and sends that failed at once.
 	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
 	// Lease requests sent; sent again, anew, because there was no answer; answered; refused. Waiting is how
-	// many callers of Acquire wait now.
+	// many callers of Acquire and Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
 	// Settlements taken in, one for each rule that a token names; answered; given up, because they had become too old
@@ -45,7 +45,7 @@ type RuleStats struct {
 	Rule string
 	// Decisions by this rule. One that another rule denied is in neither.
 	Allowed, Denied int64
-	// Charged = Answered + InFlight + Pending + Overflow + Lost.
+	// Charged = Answered + InFlight + Pending + Overflow + Lost + Cancelled.
 	Charged int64
 	// Answered hits are an aggregator's to account for: as counted, late or refused.
 	Answered int64
@@ -55,6 +55,8 @@ type RuleStats struct {
 	Overflow int64
 	// Lost hits were in reports that were given up.
 	Lost int64
+	// Cancelled hits were of reservations that were given back before they had been reported.
+	Cancelled int64
 }
 
 // Unreported returns how many charged hits no aggregator has answered for yet.
@@ -132,6 +134,8 @@ func (l *Limiter) stats(local bool) RuleStats {
 		InFlight: l.owed.inFlight,
 		Overflow: l.overflow.Load(),
 		Lost:     l.owed.lost,
+
+		Cancelled: l.cancelled.Load(),
 	}
 	for i := range l.counters {
 		r.Allowed += l.counters[i].allowed.Load()
@@ -139,9 +143,9 @@ func (l *Limiter) stats(local bool) RuleStats {
 		r.Charged += l.counters[i].charged.Load()
 	}
 	if local { // nobody to report to
-		r.Answered = r.Charged - r.Overflow
+		r.Answered = r.Charged - r.Overflow - r.Cancelled
 	}
-	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost
+	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost - r.Cancelled
 	r.addTimes(-1, &l.owed.told)
 	return r
 }
@@ -158,4 +162,5 @@ func (r *RuleStats) addTimes(n int64, s *RuleStats) {
 	r.Pending += n * s.Pending
 	r.Overflow += n * s.Overflow
 	r.Lost += n * s.Lost
+	r.Cancelled += n * s.Cancelled
 }

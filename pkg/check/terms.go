@@ -1,6 +1,8 @@
 package check
 
 import (
+	"time"
+
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -11,8 +13,11 @@ import (
 // who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
 // every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
 type terms struct {
-	stamp    uint64 // where the word of an allowance has it; the same as before if the rule is
-	limit    int64  // the rule's, here to be read with the stamp
+	stamp    uint64        // where the word of an allowance has it; the same as before if the rule is
+	limit    int64         // the rule's, here to be read with the stamp
+	capacity int64         // how many hits there is room for at once
+	drain    window.Drain  // of a token or leaky bucket
+	full     time.Duration // how long it takes to drain when it is full
 	name     string
 	rule     *rules.Rule
 	revision uint64 // of the set
@@ -32,7 +37,13 @@ const (
 )
 
 func newTerms(r *rules.Rule, revision uint64) *terms {
-	return &terms{limit: r.Limit, name: r.Name, rule: r, revision: revision}
+	t := &terms{limit: r.Limit, capacity: r.Capacity(), name: r.Name, rule: r, revision: revision}
+	if r.Window.Drains() {
+		t.drain = r.Drain()
+		span := float64(r.Burst) / float64(r.Limit) * float64(r.Window.Length)
+		t.full = time.Duration(min(span, float64(window.MaxLength))) + r.Window.BucketSize()
+	}
+	return t
 }
 
 // next are the terms by which a limiter decides after these.

@@ -89,7 +89,9 @@ func (a *asking) token(c *Checker, now int64) string {
 			continue
 		}
 		l := q.limiter
-		l.refunds.Store(true)
+		if !l.shape.Drains() {
+			l.refunds.Store(true)
+		}
 		rule := l.wire(now)
 		rule.Newest = q.bucket
 		m.Charges = append(m.Charges, &events.Charge{

@@ -8,6 +8,7 @@
 package rules
 
 import (
+
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )

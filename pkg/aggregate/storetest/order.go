@@ -141,7 +141,15 @@ func testLongLevel(b *bench) {
 		shape := shapes[name]
 		full := 100/int64(shape.Buckets) + 1 // more than drains in a bucket
 		for i := range 5*shape.Buckets + 20 {
-			b.apply(b.fresh().add(name, shape, "a", 0, full+int64(i%3)).add(name, shape, "huge", 0, 3e14+int64(i%7)))
+			d := b.fresh().add(name, shape, "huge", 0, 3e14+int64(i%7))
+			if i%5 != 0 {
+				b.apply(d.add(name, shape, "a", 0, full+int64(i%3)))
+				d = b.fresh()
+			}
+			if i%5 == 1 && shape.Buckets > 1 { // those of the bucket before come only now
+				d.add(name, shape, "a", 1, 3*full)
+			}
+			b.apply(d)
 			b.now += int64(shape.BucketSize())
 			if i == 4*shape.Buckets {
 				b.Snapshot(b)()
