@@ -57,6 +57,7 @@ type asking struct {
 	found   []*rules.Rule
 	text    []byte
 	asked   []question // in the order in which their cells are locked
+	exact   bool       // it has to be known what is charged
 }
 
 // question is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"context"
+
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
@@ -49,15 +51,58 @@ func (l *Limiter) CheckTokenAt(now int64, key string, cost int64) (d Decision, t
 }
 
 func (l *Limiter) checkToken(now int64, key string, cost int64) (d Decision, token string) {
+	a := l.asking(key)
+	defer l.checker.scratch.Put(a)
+	return a.checkToken(l.checker, now, max(cost, 1))
+}
+
+// asking asks one limiter only.
+func (l *Limiter) asking(key string) *asking {
 	if len(key) > identity.MaxKey {
 		key = identity.Bound(key)
 	}
 	a := l.checker.scratch.Get().(*asking)
-	defer l.checker.scratch.Put(a)
 	clear(a.asked)
 	a.program, a.text = nil, append(a.text[:0], key...)
 	a.asked = append(a.asked[:0], question{limiter: l, terms: l.terms.Load(), to: len(key)})
-	return a.checkToken(l.checker, now, max(cost, 1))
+	return a
+}
+
+// AcquireToken is Acquire for a hit whose true cost is known only later, see CheckToken.
+func (c *Checker) AcquireToken(ctx context.Context, attrs identity.Attributes, cost int64) (d Decision, token string, err error) {
+	p := c.program.Load()
+	if !p.strict {
+		d, token = c.CheckToken(attrs, cost)
+		return d, token, nil
+	}
+	a := c.scratch.Get().(*asking)
+	defer c.scratch.Put(a)
+	if a.match(p, attrs) != nil || len(a.asked) == 0 {
+		d, token = c.CheckToken(attrs, cost)
+		return d, token, nil
+	}
+	return a.acquireToken(ctx, c, attrs, max(cost, 1))
+}
+
+// AcquireToken is [Checker.AcquireToken] for a hit against key under this limiter's rule.
+func (l *Limiter) AcquireToken(ctx context.Context, key string, cost int64) (d Decision, token string, err error) {
+	if l.strict == nil {
+		d, token = l.CheckToken(key, cost)
+		return d, token, nil
+	}
+	a := l.asking(key)
+	defer l.checker.scratch.Put(a)
+	return a.acquireToken(ctx, l.checker, nil, max(cost, 1))
+}
+
+func (a *asking) acquireToken(ctx context.Context, c *Checker, attrs identity.Attributes, cost int64) (d Decision, token string, err error) {
+	a.exact = true
+	d, err = a.acquire(ctx, c, attrs, cost)
+	a.exact = false
+	if d.Allowed {
+		token = a.token(c, c.clock.fleet(ownTime()))
+	}
+	return d, token, err
 }
 
 // checkToken decides for what is asked, and makes the token of what was charged.

@@ -8,7 +8,6 @@
 package rules
 
 import (
-
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )

@@ -6,7 +6,14 @@
 //	{"rule": "per-user", "key": "kristie", "cost": 1}
 //
 // where cost, a whole number from 1 to 10^15, is 1 if left out. The answer's status is 200 if the
-// request may pass and 429 if not, with the decision as [Answer]. Everything that is not understood
+// request may pass and 429 if not, with the decision as [Answer]. With "settle": true the answer has a token, by which
+// the request's true cost can be settled when it is known, with
+//
+//	{"token": "AQ…", "cost": 317}
+//
+// to POST /v1/settle of any checker of the fleet, once: 204 if it is taken in, 409 if the token was settled here before
+// (one that was settled elsewhere is taken in and changes nothing), 410 if it is more than 20 hours old, 503 if too
+// many wait to be reported, and 400 with the reason for everything else. Everything that is not understood
 // is refused, with {"error": "reason"}: a limit that silently does not apply is worse than an error.
 //
 // A request that needs a permit, under a rule of strict enforcement, waits for it as long as [New] was told.
@@ -15,8 +22,6 @@ package door
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -43,21 +48,19 @@ type handler struct {
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case r.URL.Path == SettlePath:
+		h.settle(w, r)
+		return
 	case r.URL.Path != Path:
-		refuse(w, http.StatusNotFound, "no such path: want POST "+Path)
+		refuse(w, http.StatusNotFound, "no such path: want POST "+Path+" or "+SettlePath)
 		return
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, http.StatusMethodNotAllowed, "method "+strconv.Quote(r.Method)+": want POST")
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-		refuse(w, http.StatusRequestEntityTooLarge, "body is longer than "+strconv.Itoa(MaxBody)+" bytes")
-		return
-	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, "body ends early")
+	body, ok := read(w, r)
+	if !ok {
 		return
 	}
 	h.check(r.Context(), w, body)
@@ -67,6 +70,10 @@ func (h *handler) check(ctx context.Context, w http.ResponseWriter, body []byte)
 	q, err := decode(body)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if q.settle {
+		h.checkToken(ctx, w, q)
 		return
 	}
 	if q.hasAttributes {
@@ -108,6 +115,8 @@ type Answer struct {
 	ResetMS      *int64 `json:"reset_ms"`
 	// Freshness is fresh, stale, local, local_share or outage.
 	Freshness string `json:"freshness"`
+	// Token is for one POST to SettlePath, if the question asked for it and the request may pass.
+	Token string `json:"token,omitempty"`
 }
 
 // NewAnswer puts a decision into the words of the door.
@@ -131,7 +140,9 @@ func ceil(d, unit time.Duration) int64 {
 	return int64((d-1)/unit) + 1
 }
 
-func answer(w http.ResponseWriter, d check.Decision) {
+func answer(w http.ResponseWriter, d check.Decision) { answerToken(w, d, "") }
+
+func answerToken(w http.ResponseWriter, d check.Decision, token string) {
 	status := http.StatusOK
 	if !d.Allowed {
 		status = http.StatusTooManyRequests
@@ -140,7 +151,9 @@ func answer(w http.ResponseWriter, d check.Decision) {
 			w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 		}
 	}
-	write(w, status, NewAnswer(d))
+	a := NewAnswer(d)
+	a.Token = token
+	write(w, status, a)
 }
 
 func refuse(w http.ResponseWriter, status int, reason string) {
