@@ -76,7 +76,7 @@ func (a *alarms) note(fold *Fold, applied *Applied, counts []int64) []int64 {
 			weighed.totals = a.net
 		}
 		var near bool
-		if near, counts = isNear(rule, &weighed, fold.Now, counts); !near {
+		if near, counts = isNear(rule, &weighed, fold.Now, counts); !near && !refunds.freesPermits(key) {
 			continue
 		}
 		a.put(rule, key.Text, known)

@@ -11,6 +11,8 @@ import (
 type refunds struct {
 	twin map[int]int     // by rule of admitted hits, that of its refunded ones
 	keys map[alarmID]int // by rule of refunded hits and text, the key of the fold
+	// permits are the keys of which permits are given back.
+	permits map[alarmID]struct{}
 }
 
 func refundsOf(fold *Fold) *refunds {
@@ -39,7 +41,25 @@ func refundsOf(fold *Fold) *refunds {
 			r.keys[alarmID{key.Rule, key.Text}] = i
 		}
 	}
+	for _, p := range fold.Permits {
+		if p.Count < 0 {
+			if r.permits == nil {
+				r.permits = make(map[alarmID]struct{})
+			}
+			r.permits[alarmID{p.Rule, p.Text}] = struct{}{}
+		}
+	}
 	return r
+}
+
+// freesPermits says whether the fold gives permits of a key back. Checkers who were told that there are none have to
+// hear of it, whatever has been counted by then.
+func (r *refunds) freesPermits(key *Key) bool {
+	if r == nil {
+		return false
+	}
+	_, ok := r.permits[alarmID{key.Rule, key.Text}]
+	return ok
 }
 
 // of returns the key of the fold that holds what was refunded of an admitted one's hits.

@@ -249,3 +249,21 @@ func TestRefundsAreHintedAt(t *testing.T) {
 		t.Errorf("windows later: %v", got)
 	}
 }
+
+// Who was told that there are no permits hears that there are, even if nobody has reported the hits that had spent them.
+func TestFreedPermitsAreTold(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	c := charge(perMinute(start), 0, 10)
+	c.Permits = true
+	d.exchange(start, asks(1, start, 0, settlement(start, 1, c, +1)))
+	d.step(start + 10*ms)
+	if len(d.bus.alarms) != 0 {
+		t.Errorf("more were spent: %v", d.bus.alarms)
+	}
+	d.exchange(start+20*ms, asks(2, start, 0, settlement(start, 2, c, -1)))
+	d.step(start + 30*ms)
+	if len(d.bus.alarms) != 1 || alarmText(d.bus.alarms[0]) != "per-minute a 0:1, per-minute a 0:1" {
+		t.Errorf("%v", d.bus.alarms)
+	}
+}
