@@ -56,7 +56,7 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 		for at := int64(0); at < 3*second; at += 5 * ms {
 			d := l.CheckAt(noon+at, "k", 1)
 			turn := at%(50*ms) == 0
-			if d.Allowed != turn {
+			if d.Allowed != turn || d.Remaining != 0 {
 				t.Fatalf("%d buckets, at %v: %+v", buckets, time.Duration(at), d)
 			}
 			if wait := time.Duration(50*ms - at%(50*ms)); !turn && d.RetryAfter != wait {

@@ -27,8 +27,8 @@ func TestReserve(t *testing.T) {
 		{"a queue, each behind the others", queueing(), []int64{1, 1, 2, 1, 1},
 			[]time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, -1}, 0},
 		{"a queue has no room for so many", queueing(), []int64{6, 5, 1}, []time.Duration{-1, 0, -1}, 0},
-		{"tokens at once, then as they come, until as many are owed as there can be", tokening(), []int64{5, 1, 3, 1, 1, 6},
-			[]time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond, -1, -1}, 10 * time.Millisecond},
+		{"tokens at once, then as they come, until as many are owed as there can be", tokening(), []int64{6, 5, 1, 3, 1, 1},
+			[]time.Duration{-1, 0, 100 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond, -1}, 10 * time.Millisecond},
 		{"a window has no queue", rule("r", 2, time.Second, 10), []int64{1, 1, 1}, []time.Duration{0, 0, -1}, 0},
 	} {
 		l := limiter(t, newChecker(t, Options{}, tt.rule), "r")
@@ -41,6 +41,16 @@ func TestReserve(t *testing.T) {
 			if d.Allowed && d.RetryAfter != 0 || !d.Allowed && (d.RetryAfter <= 0 || r.Delay != 0 || r.CancelAt(noon)) {
 				t.Errorf("%s: hit %d: %+v, wait %v", tt.why, i, d, r.Delay)
 			}
+		}
+	}
+}
+
+// Own hits are in the queue to the nanosecond, wherever in a bucket they came.
+func TestReservedTurnsAreExact(t *testing.T) {
+	l := limiter(t, newChecker(t, Options{}, queueing()), "r")
+	for i, step := range []struct{ at, wait int64 }{{103, 0}, {104, 99}, {205, 98}, {1007, 0}, {1008, 99}, {1009, 198}} {
+		if r, d := l.ReserveAt(noon+step.at*ms, "k", 1); !d.Allowed || r.Delay != time.Duration(step.wait*ms) {
+			t.Errorf("hit %d, after %d ms: %+v, a wait of %v, want %d ms", i, step.at, d, r.Delay, step.wait)
 		}
 	}
 }

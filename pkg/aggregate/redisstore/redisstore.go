@@ -14,7 +14,8 @@
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
 //	                                   since have added to an earlier one (rules of one bucket)
-//	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets)
+//	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also the
+//	                                   level: at (the end of which bucket), hits, parts (of a hit)
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
 //	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //
