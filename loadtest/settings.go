@@ -20,7 +20,8 @@ type settings struct {
 	set *flags.Set
 
 	checkers, aggregators, buckets, keys int
-	limit                                int
+	limit, burst                         int
+	algorithm                            rules.Algorithm
 	load                                 float64
 	window, flush, duration              time.Duration
 	timerOnly                            bool
@@ -35,7 +36,7 @@ type settings struct {
 func defaultSettings() settings {
 	return settings{
 		checkers: scenario.DefaultCheckers, aggregators: scenario.DefaultAggregators,
-		limit: scenario.DefaultLimit, window: scenario.DefaultWindow, buckets: 1,
+		limit: scenario.DefaultLimit, burst: scenario.DefaultLimit, window: scenario.DefaultWindow, buckets: 1,
 		load: scenario.DefaultLoad, flush: scenario.DefaultFlush, keys: scenario.DefaultKeys,
 		duration: scenario.DefaultDuration, seed: 1, acquire: 20 * time.Millisecond,
 		output: output{html: "offpath-loadtest.html"},
@@ -49,6 +50,8 @@ func (c *settings) add(s *flags.Set) {
 	flags.Add(s, &c.limit, "limit", "N", "the rule's limit", flags.Int(1, int(window.MaxCount)))
 	flags.Add(s, &c.window, "window", "DURATION", "the rule's window", flags.Duration(time.Millisecond, window.MaxLength))
 	flags.Add(s, &c.buckets, "buckets", "N", "into how many buckets the window is cut", flags.Int(1, window.MaxBuckets))
+	flags.Add(s, &c.algorithm, "algorithm", "WHICH", "how hits are counted: sliding_window, sliding_log, token_bucket or leaky_bucket", parseAlgorithm)
+	flags.Add(s, &c.burst, "burst", "N", "how many tokens a token bucket holds, or how many hits a leaky bucket; the limit if not given", flags.Int(1, int(window.MaxCount)))
 	flags.Add(s, &c.load, "load", "X", "how many times the limit is offered to each key (of zipf: to all together)", flags.Float(0, 1e6))
 	flags.Add(s, &c.keys, "keys", "N", "how many keys", flags.Int(1, scenario.MaxKeys))
 	flags.Add(s, &c.duration, "duration", "DURATION", "length of the measured part; the warm-up, two windows as a rule, comes before it",
@@ -84,6 +87,7 @@ func (c *settings) forScenarios() scenario.Settings {
 	return scenario.Settings{
 		Checkers: given(c, "checkers", c.checkers), Aggregators: given(c, "aggregators", c.aggregators),
 		Limit: given(c, "limit", int64(c.limit)), Window: given(c, "window", c.window),
+		Algorithm: given(c, "algorithm", c.algorithm), Burst: given(c, "burst", int64(c.burst)),
 		Buckets: given(c, "buckets", c.buckets), Load: given(c, "load", c.load),
 		Flush: given(c, "flush", c.flush), TimerOnly: given(c, "timer-only", c.timerOnly),
 		Keys: given(c, "keys", c.keys), Duration: given(c, "duration", c.duration),
@@ -98,6 +102,15 @@ func parseEnforcement(text string) (rules.Enforcement, error) {
 		}
 	}
 	return 0, fmt.Errorf("%q: want async or strict", text)
+}
+
+func parseAlgorithm(text string) (rules.Algorithm, error) {
+	for _, a := range []rules.Algorithm{rules.SlidingWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
+		if text == a.String() {
+			return a, nil
+		}
+	}
+	return 0, fmt.Errorf("%q: want sliding_window, sliding_log, token_bucket or leaky_bucket; there is a scenario of a fixed window", text)
 }
 
 // scenarios returns the scenarios of these names or files; steady if there are none.

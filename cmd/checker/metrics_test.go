@@ -35,7 +35,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	stats := check.Stats{
 		Rules: []check.RuleStats{{
-			Rule: "a", Allowed: 1, Denied: 2, Charged: 39, Answered: 4, InFlight: 5, Pending: 6, Overflow: 7, Lost: 17, BadCosts: 18,
+			Rule: "a", Allowed: 1, Denied: 2, Charged: 64, Answered: 4, InFlight: 5, Pending: 6, Overflow: 7, Lost: 17, Cancelled: 25, BadCosts: 18,
 		}},
 		LiveKeys: 8, IdleKeys: 9,
 		ReportsSent: 10, ReportsRepeated: 11, ReportsAnswered: 12, ReportsGivenUp: 13, ReportsUnsent: 14,
@@ -47,7 +47,8 @@ func TestMetrics(t *testing.T) {
 offpath_decisions_total{outcome="allowed",rule="a"} 1
 offpath_decisions_total{outcome="denied",rule="a"} 2
 offpath_hits_total{outcome="answered",rule="a"} 4
-offpath_hits_total{outcome="charged",rule="a"} 39
+offpath_hits_total{outcome="cancelled",rule="a"} 25
+offpath_hits_total{outcome="charged",rule="a"} 64
 offpath_hits_total{outcome="lost",rule="a"} 17
 offpath_hits_total{outcome="overflow",rule="a"} 7
 offpath_bad_costs_total{rule="a"} 18

@@ -309,7 +309,7 @@ func (w *world) conserved() {
 	}
 	var stored int64
 	for _, r := range ledger {
-		stored += r.Counted + r.Late + r.Refused
+		stored += r.Counted + r.Late + r.Refused - r.Settled
 	}
 	if stored+overflow+lost != charged {
 		w.fail("charged %d, in the ledger %d, overflow %d, lost %d: %+v", charged, stored, overflow, lost, ledger)

@@ -42,13 +42,6 @@ type Judge struct {
 	v        Verdict
 }
 
-// limit is what the judge needs of a rule.
-type limit struct {
-	shape window.Shape
-	limit int64
-	band  int64
-}
-
 // Band is by how much a count may be off before a decision by it is called wrong: at saturation one
 // count either way flips every decision, so a band of nothing measures noise.
 func Band(limit int64) int64 {
@@ -67,8 +60,8 @@ type keyState struct {
 // New returns a Judge.
 func New(o Options) *Judge {
 	j := &Judge{o: o, v: Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}}
-	for _, r := range o.Rules {
-		j.limits = append(j.limits, limit{r.Window, r.Limit, Band(r.Limit)})
+	for i := range o.Rules {
+		j.limits = append(j.limits, limitOf(&o.Rules[i]))
 	}
 	j.timeline.init(o)
 	return j
@@ -93,18 +86,18 @@ func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
 		j.timeline.moveTo(now, j)
 		j.judge(k, l, now, allowed)
 	}
-	oracleAllowed := k.oracle.admit(l.shape, l.limit, now)
+	oracleAllowed := k.oracle.admit(l, now)
 	if oracleAllowed {
 		j.count(&k.oracle, &k.oracleRolling, l, now, measured, &j.v.OracleWorst, &j.v.OracleRollingWorst)
 	}
 	if allowed {
-		k.ours.at(l.shape, now)[0]++
+		k.ours.add(l, now)
 		j.count(&k.ours, &k.oursRolling, l, now, measured, &j.v.Worst, &j.v.RollingWorst)
 	}
-	ours := l.shape.Count(k.ours.at(l.shape, now), now)
+	ours := k.ours.count(l, now)
 	if measured {
 		j.tally(k, allowed, oracleAllowed)
-		j.timeline.note(key, k, ours/float64(l.limit), l.shape.Count(k.oracle.at(l.shape, now), now)/float64(l.limit))
+		j.timeline.note(key, k, ours/l.full, k.oracle.count(l, now)/l.full)
 	}
 	return ours
 }
@@ -122,7 +115,7 @@ func (j *Judge) begin() {
 		}
 		l := &j.limits[k.rule]
 		share := func(c *counter, r *rolling, worst, rollingWorst *float64) float64 {
-			count := l.shape.Count(c.at(l.shape, j.o.From), j.o.From) / float64(l.limit)
+			count := c.count(l, j.o.From) / l.full
 			*worst = max(*worst, count-1)
 			*rollingWorst = max(*rollingWorst, float64(r.at(j.o.From, int64(l.shape.Length)))/float64(l.limit)-1)
 			return count
@@ -135,21 +128,23 @@ func (j *Judge) begin() {
 
 // judge holds a decision against the truth before it.
 func (j *Judge) judge(k *keyState, l *limit, now int64, allowed bool) {
-	counts := k.ours.at(l.shape, now)
 	if allowed {
-		count := l.shape.Count(counts, now)
-		if count >= float64(l.limit) {
+		count, limit := k.ours.count(l, now), l.full
+		if l.shape.Kind == window.Leaky { // its turn had not come
+			limit = 1e-9
+		}
+		if count >= limit {
 			j.v.WrongAllowExact++
 		}
-		if count >= float64(l.limit+l.band) {
+		if count >= limit+float64(l.band) {
 			j.v.WrongAllow++
 		}
 		return
 	}
-	if l.shape.Remaining(counts, l.limit, now) >= 1 {
+	if k.ours.fits(l, 0, now) {
 		j.v.FalseDenialExact++
 	}
-	if l.limit > l.band && l.shape.Remaining(counts, l.limit-l.band, now) >= 1 {
+	if l.full > float64(l.band) && k.ours.fits(l, l.band, now) {
 		j.v.FalseDenial++
 	}
 }
@@ -158,7 +153,7 @@ func (j *Judge) judge(k *keyState, l *limit, now int64, allowed bool) {
 func (j *Judge) count(c *counter, r *rolling, l *limit, now int64, measured bool, worst, rollingWorst *float64) {
 	rolled := r.add(now, int64(l.shape.Length))
 	if measured {
-		*worst = max(*worst, l.shape.Count(c.at(l.shape, now), now)/float64(l.limit)-1)
+		*worst = max(*worst, c.count(l, now)/l.full-1)
 		*rollingWorst = max(*rollingWorst, float64(rolled)/float64(l.limit)-1)
 	}
 }

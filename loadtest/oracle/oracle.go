@@ -6,20 +6,60 @@
 // the decisions were off. It knows nothing of checkers, reports or networks.
 package oracle
 
-import "github.com/offpath-io/offpath/pkg/window"
+import (
+	"math"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// limit is what the judge needs of a rule.
+type limit struct {
+	shape   window.Shape
+	limit   int64
+	band    int64        // hits
+	full    float64      // a count of so much is the limit
+	drain   window.Drain // of a token or leaky bucket
+	spacing int64        // how long a hit takes to drain, in ns
+}
+
+func limitOf(r *rules.Rule) limit {
+	l := limit{shape: r.Window, limit: r.Limit, band: Band(r.Limit), full: float64(r.Limit)}
+	if r.Window.Drains() {
+		l.drain = window.Drain{Shape: r.Window, Limit: r.Limit, Burst: r.Burst}
+		if r.Burst == 0 {
+			l.drain.Burst = r.Limit
+		}
+		l.full = float64(l.drain.Burst)
+		l.band = Band(l.drain.Burst)
+	}
+	if r.Window.Kind == window.Leaky { // one hit, and what drains in a bucket, which is as exact as its rule is
+		l.spacing = int64(math.Ceil(float64(r.Window.Length) / float64(r.Limit)))
+		l.full = 1 + float64(r.Limit)/float64(r.Window.Buckets)
+		l.band = max(1, int64(l.full))
+	}
+	return l
+}
 
 // counter holds one key's counts, exactly.
 type counter struct {
 	newest int64
-	counts []int64 // counts[i] is of bucket newest-i
+	counts []int64      // counts[i] is of bucket newest-i
+	level  window.Level // of a token bucket, before them
+	turn   int64        // of a leaky bucket, when all its hits have drained
 }
 
 // at returns the counts as window.Shape wants them at a time; valid until the next call.
-func (c *counter) at(s window.Shape, now int64) []int64 {
+func (c *counter) at(l *limit, now int64) []int64 {
+	s := l.shape
 	if c.counts == nil {
 		c.counts, c.newest = make([]int64, s.Live()), s.Bucket(now)
+		c.level.Bucket = c.newest - int64(len(c.counts))
 	}
 	if ahead := s.Bucket(now) - c.newest; ahead > 0 {
+		if s.Drains() {
+			c.level = l.drain.Settle(c.level, c.counts, c.newest, c.newest+ahead-int64(len(c.counts)))
+		}
 		keep := max(len(c.counts)-int(min(ahead, int64(len(c.counts)))), 0)
 		copy(c.counts[len(c.counts)-keep:], c.counts[:keep])
 		clear(c.counts[:len(c.counts)-keep])
@@ -53,13 +93,42 @@ func (r *rolling) add(now, length int64) int {
 	return len(r.times) - r.gone
 }
 
+// count is the rule's own count. A leaky bucket's is exact: what has not drained, to the nanosecond.
+func (c *counter) count(l *limit, now int64) float64 {
+	counts := c.at(l, now)
+	switch l.shape.Kind {
+	case window.Leaky:
+		return float64(max(c.turn-now, 0)) / float64(l.spacing)
+	case window.Token:
+		return l.drain.Count(c.level, counts, now)
+	}
+	return l.shape.Count(counts, now)
+}
+
+// fits says whether one more hit fits, and would if there were less room by so many hits.
+func (c *counter) fits(l *limit, less, now int64) bool {
+	counts := c.at(l, now)
+	switch l.shape.Kind {
+	case window.Leaky: // its turn has come, and came as long ago as so many hits take to drain
+		return c.turn+less*l.spacing <= now
+	case window.Token:
+		return l.drain.Remaining(c.level, counts, now) >= 1+less
+	}
+	return l.shape.Remaining(counts, l.limit-less, now) >= 1
+}
+
+// add counts a hit that has passed.
+func (c *counter) add(l *limit, now int64) {
+	c.at(l, now)[0]++
+	c.turn = max(c.turn, now) + l.spacing
+}
+
 // admit is the exact limiter: it decides for one hit, at a time not before that of the one before, and
 // counts it if it may pass.
-func (c *counter) admit(s window.Shape, limit, now int64) bool {
-	counts := c.at(s, now)
-	if s.Remaining(counts, limit, now) < 1 {
+func (c *counter) admit(l *limit, now int64) bool {
+	if !c.fits(l, 0, now) {
 		return false
 	}
-	counts[0]++
+	c.add(l, now)
 	return true
 }

@@ -38,8 +38,8 @@ func (t *timeline) look(now int64, j *Judge) {
 	for _, key := range t.watched {
 		k := j.keys[key]
 		l := &j.limits[k.rule]
-		ours := l.shape.Count(k.ours.at(l.shape, now), now) / float64(l.limit)
-		oracle := l.shape.Count(k.oracle.at(l.shape, now), now) / float64(l.limit)
+		ours := k.ours.count(l, now) / l.full
+		oracle := k.oracle.count(l, now) / l.full
 		t.raise(ours, oracle)
 		if k.watched = max(ours, oracle) >= watchUntil; k.watched {
 			kept = append(kept, key)

@@ -65,6 +65,9 @@ func Builtin(name string, s Settings) (list []Scenario, ok bool) {
 
 // Refuses says why settings make no sense for a built-in scenario; "" if they do.
 func Refuses(name string, s Settings) string {
+	if a := or(s.Algorithm, rules.SlidingWindow); s.Burst != nil && a != rules.TokenBucket && a != rules.LeakyBucket {
+		return "a burst is for a token_bucket or a leaky_bucket"
+	}
 	for _, b := range builtins {
 		if b.name == name && b.refuses != nil {
 			return b.refuses(s)
@@ -74,8 +77,8 @@ func Refuses(name string, s Settings) string {
 }
 
 func isMixed(s Settings) string {
-	if s.Limit != nil || s.Window != nil || s.Buckets != nil || s.Keys != nil {
-		return "it has limits, windows, buckets and keys of its own"
+	if s.Limit != nil || s.Window != nil || s.Buckets != nil || s.Keys != nil || s.Algorithm != nil || s.Burst != nil {
+		return "it has limits, windows, buckets, algorithms and keys of its own"
 	}
 	return ""
 }
@@ -83,6 +86,9 @@ func isMixed(s Settings) string {
 func isFixed(s Settings) string {
 	if s.Buckets != nil {
 		return "a fixed window has no buckets"
+	}
+	if s.Algorithm != nil {
+		return "it is about fixed windows"
 	}
 	return ""
 }
@@ -168,7 +174,7 @@ func keywalk(b builtin, s Settings) []Scenario {
 
 // mixed takes no limit, window or number of keys: it is about their being different.
 func mixed(b builtin, s Settings) []Scenario {
-	s.Limit, s.Window, s.Buckets = nil, nil, nil
+	s.Limit, s.Window, s.Buckets, s.Algorithm, s.Burst = nil, nil, nil, nil, nil
 	sc := s.base(b.name, b.description, 1000, time.Second)
 	sc.Warmup = 20 * time.Second // two of the longest window
 	scale := or(s.Load, 1)

@@ -57,6 +57,9 @@ func read(path string) ([]byte, error) {
 
 // apply lets the settings beat what the file says.
 func (s *Scenario) apply(g Settings) error {
+	if g.Algorithm != nil || g.Burst != nil {
+		return &rules.Error{Reason: "algorithm and burst cannot be given beside a file"}
+	}
 	if g.Limit != nil || g.Window != nil || g.Buckets != nil || g.Load != nil || g.Keys != nil {
 		return &rules.Error{Reason: "limit, window, buckets, load and keys are said in the file: they cannot be given beside it"}
 	}

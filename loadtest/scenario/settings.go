@@ -14,6 +14,8 @@ type Settings struct {
 	Limit                 *int64
 	Window                *time.Duration
 	Buckets               *int
+	Algorithm             *rules.Algorithm // but FixedWindow
+	Burst                 *int64
 	Load                  *float64
 	Flush                 *time.Duration
 	TimerOnly             *bool
@@ -59,6 +61,7 @@ func (s Settings) base(name, description string, limit int64, length time.Durati
 		Name: name, Key: []string{"key"}, Limit: or(s.Limit, limit),
 		Window: window.Shape{Length: length, Buckets: or(s.Buckets, 1)},
 	}
+	s.reckon(&r)
 	return Scenario{
 		Name: name, Description: description,
 		Rules:       []rules.Rule{r},
@@ -68,6 +71,23 @@ func (s Settings) base(name, description string, limit int64, length time.Durati
 		Aggregators: or(s.Aggregators, DefaultAggregators),
 		Flush:       or(s.Flush, DefaultFlush),
 		TimerOnly:   or(s.TimerOnly, false),
+	}
+}
+
+// reckon gives a rule the algorithm that was asked for.
+func (s Settings) reckon(r *rules.Rule) {
+	if s.Algorithm == nil || *s.Algorithm == rules.SlidingWindow {
+		return
+	}
+	r.Algorithm, r.Burst = *s.Algorithm, or(s.Burst, 0)
+	r.Window.Kind = map[rules.Algorithm]window.Kind{
+		rules.SlidingLog: window.Log, rules.TokenBucket: window.Token, rules.LeakyBucket: window.Leaky,
+	}[r.Algorithm]
+	if s.Buckets == nil {
+		r.Window.Buckets = window.DefaultBuckets(r.Window.Kind, r.Window.Length)
+	}
+	if r.Burst == 0 && r.Window.Drains() {
+		r.Burst = r.Limit
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // Steps is into how many the timeline of a run is cut.
@@ -168,12 +169,12 @@ func Params(s *scenario.Scenario) result.Params {
 		WarmupS: s.Warmup.Seconds(), DurationS: s.Duration.Seconds(), Speed: s.Speed,
 	}
 	for _, r := range s.Rules {
-		algorithm := "sliding_window"
+		algorithm := r.Algorithm
 		if r.Window.Fixed {
-			algorithm = "fixed_window"
+			algorithm = rules.FixedWindow
 		}
 		p.Rules = append(p.Rules, result.Rule{
-			Name: r.Name, Limit: r.Limit, WindowMS: milliseconds(r.Window.Length), Buckets: r.Window.Buckets, Algorithm: algorithm,
+			Name: r.Name, Limit: r.Limit, WindowMS: milliseconds(r.Window.Length), Buckets: r.Window.Buckets, Algorithm: algorithm.String(),
 			Enforcement: r.Enforcement.String(),
 		})
 	}

@@ -99,6 +99,20 @@ func TestOneCheckerIsExact(t *testing.T) {
 	}
 }
 
+// The same by every other algorithm.
+func TestOneCheckerIsExactByEveryAlgorithm(t *testing.T) {
+	for _, a := range []rules.Algorithm{rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
+		for _, name := range []string{"steady", "surge", "burst", "keywalk"} {
+			sc := scenarioOf(t, name, short(scenario.Settings{Checkers: new(1), Algorithm: new(a)}))
+			r := simulate(t, sc, Options{Seed: 1, Delay: 3 * time.Millisecond})
+			if r.Admitted != r.OracleAdmitted || r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 ||
+				r.OverWorstWindow > 0 || r.OverWorstWindow != r.OracleOverWorstWindow {
+				t.Errorf("%v, %s: admitted %d, the oracle %d; %+v", a, name, r.Admitted, r.OracleAdmitted, r.Accuracy)
+			}
+		}
+	}
+}
+
 // TestDelayShows: the further away the aggregators, the later do others hear of a hit, and the more
 // passes.
 func TestDelayShows(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Bounds of one alarm message; with more to say, there are several.
@@ -25,7 +26,8 @@ type alarms struct {
 	ruleAt  map[ruleID]int
 	keys    []alarmed // in the order they came, so that the same run gives the same messages
 	keyAt   map[alarmID]int
-	nextDue int64 // own time
+	nextDue int64  // own time
+	net     []Cell // memory to work with
 }
 
 type alarmID struct {
@@ -37,6 +39,7 @@ type alarmed struct {
 	alarmID
 	version uint64
 	totals  []Cell
+	level   window.Level // of a rule that drains
 }
 
 func newAlarms() *alarms {
@@ -56,24 +59,42 @@ func (a *alarms) note(fold *Fold, applied *Applied, counts []int64) []int64 {
 	}
 	a.state.Version = max(a.state.Version, applied.State.Version)
 	a.made = max(a.made, fold.Made)
+	refunds := refundsOf(fold)
 	for i := range fold.Keys {
 		key := &fold.Keys[i]
+		rule, known := &fold.Rules[key.Rule], alarmed{version: applied.State.Version, totals: applied.Totals[i]}
+		if rule.Kind == Refunded {
+			continue // told with the admitted ones
+		}
+		if rule.Drains() {
+			known.level = applied.Levels[i]
+		}
+		back, refunded := refunds.of(key)
+		weighed := known
+		if refunded {
+			a.net = net(a.net, known.totals, applied.Totals[back], fold.Keys[back].Cells)
+			weighed.totals = a.net
+		}
 		var near bool
-		if near, counts = isNear(&fold.Rules[key.Rule], applied.Totals[i], fold.Now, counts); near {
-			a.put(&fold.Rules[key.Rule], key.Text, applied.State.Version, applied.Totals[i])
+		if near, counts = isNear(rule, &weighed, fold.Now, counts); !near && !refunds.freesPermits(key) {
+			continue
+		}
+		a.put(rule, key.Text, known)
+		if refunded {
+			a.put(&fold.Rules[fold.Keys[back].Rule], key.Text, alarmed{version: known.version, totals: applied.Totals[back]})
 		}
 	}
 	return counts
 }
 
-// isNear reports whether the count of a key's totals has reached half of its rule's limit. counts is
-// memory to work with, returned for the next time.
-func isNear(r *Rule, totals []Cell, now int64, counts []int64) (bool, []int64) {
+// isNear reports whether what is known of a key has reached half of its rule's limit, or of the room that there is if
+// it drains. counts is memory to work with, returned for the next time.
+func isNear(r *Rule, known *alarmed, now int64, counts []int64) (bool, []int64) {
 	sum := int64(0)
-	for _, c := range totals {
+	for _, c := range known.totals {
 		sum = Sum(sum, c.Count)
 	}
-	if r.Limit == 0 || sum < r.Limit-r.Limit/2 { // most keys: even in full they are not
+	if !r.Drains() && (r.Limit == 0 || sum < r.Limit-r.Limit/2) { // most keys: even in full they are not
 		return false, counts
 	}
 	live := r.Shape.Live()
@@ -82,32 +103,36 @@ func isNear(r *Rule, totals []Cell, now int64, counts []int64) (bool, []int64) {
 	}
 	clear(counts[:live])
 	current := r.Shape.Bucket(now)
-	for _, c := range totals {
+	for _, c := range known.totals {
 		// Hits ahead of this worker's clock are news of the current bucket soon enough.
 		if age := max(current-c.Bucket, 0); age < int64(live) {
 			counts[age] = Sum(counts[age], c.Count)
 		}
 	}
+	if r.Drains() {
+		return r.Drain().Use(known.level, counts[:live], now) >= 0.5, counts
+	}
 	return r.Shape.Count(counts[:live], now)*2 >= float64(r.Limit), counts
 }
 
-func (a *alarms) put(r *Rule, text string, version uint64, totals []Cell) {
-	id := ruleID{r.Name, r.Shape, r.Denied}
+func (a *alarms) put(r *Rule, text string, known alarmed) {
+	id := ruleID{r.Name, r.Shape, r.Kind}
 	rule, ok := a.ruleAt[id]
 	if !ok {
 		rule = len(a.rules)
 		a.ruleAt[id] = rule
 		a.rules = append(a.rules, *r)
 	}
-	a.rules[rule].learn(r.Limit, r.Revision)
-	at, ok := a.keyAt[alarmID{rule, text}]
+	a.rules[rule].learn(r.Limit, r.Burst, r.Revision)
+	known.alarmID = alarmID{rule, text}
+	at, ok := a.keyAt[known.alarmID]
 	if !ok {
 		at = len(a.keys)
-		a.keyAt[alarmID{rule, text}] = at
-		a.keys = append(a.keys, alarmed{alarmID: alarmID{rule, text}})
+		a.keyAt[known.alarmID] = at
+		a.keys = append(a.keys, known)
 	}
-	if version >= a.keys[at].version { // folds of one shard may end in another order than they began
-		a.keys[at].version, a.keys[at].totals = version, totals
+	if known.version >= a.keys[at].version { // folds of one shard may end in another order than they began
+		a.keys[at] = known
 	}
 }
 
@@ -177,6 +202,9 @@ func (a *alarms) message(shard uint32, keys []alarmed, fleet int64) (*events.Ala
 		t.AddKey(rule, k.text)
 		for _, c := range k.totals {
 			t.AddCell(t.Rules[rule].GetNewest()-c.Bucket, events.Count(min(c.Count, events.MaxCount)))
+		}
+		if a.rules[k.rule].Drains() {
+			t.SetLevel(t.Rules[rule].GetNewest()-k.level.Bucket, events.Count(k.level.Parts))
 		}
 	}
 	return a.envelope(shard, t), nil

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -12,13 +13,15 @@ type answerer struct {
 }
 
 // answer tells a request's checker the totals of its keys.
-func (a *answerer) answer(r *request, applied *Applied) error {
+func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refunding) error {
 	m, table := r.report, r.report.GetHits()
 	a.refresh = events.Refresh{
 		Epoch: m.GetEpoch(), Shard: m.GetShard(), Sequence: m.GetSequence(),
 		Generation: applied.State.Generation, Version: applied.State.Version,
-		Repeated: r.repeated,
+		Repeated:    r.repeated,
+		Settlements: uint32(r.settlements), Refunding: refund.hints(a.refresh.Refunding, fold, r.rules),
 		KeyCells: a.refresh.KeyCells[:0], Age: a.refresh.Age[:0], Total: a.refresh.Total[:0],
+		LevelAge: a.refresh.LevelAge[:0], Level: a.refresh.Level[:0],
 	}
 	for i, key := range r.keys {
 		newest := table.Rules[table.KeyRule[i]].GetNewest()
@@ -29,7 +32,26 @@ func (a *answerer) answer(r *request, applied *Applied) error {
 		}
 		a.refresh.KeyCells = append(a.refresh.KeyCells, uint32(len(cells)))
 	}
+	a.addLevels(r, applied)
 	return send(r.reply, &a.refresh)
+}
+
+// addLevels adds the settled levels of the request's keys, if any has one.
+func (a *answerer) addLevels(r *request, applied *Applied) {
+	table := r.report.GetHits()
+	drains := func(rule *events.Rule) bool { return shapeOf(rule).Drains() && !rule.GetDenied() }
+	if !slices.ContainsFunc(table.Rules, drains) {
+		return
+	}
+	for i, key := range r.keys {
+		var age int64
+		var parts uint64
+		if rule := table.Rules[table.KeyRule[i]]; drains(rule) {
+			l := applied.Levels[key]
+			age, parts = rule.GetNewest()-l.Bucket, events.Count(l.Parts)
+		}
+		a.refresh.LevelAge, a.refresh.Level = append(a.refresh.LevelAge, age), append(a.refresh.Level, parts)
+	}
 }
 
 // refuse tells the checker of a report that it will never be counted.

@@ -79,7 +79,7 @@ func (f *leaseFolder) addRules(dst []int, rules []*events.Rule) []int {
 			f.rules[id] = rule
 			f.fold.Rules = append(f.fold.Rules, Rule{Name: id.name, Shape: id.shape, Limit: limit, Revision: revision})
 		}
-		f.fold.Rules[rule].learn(limit, revision)
+		f.fold.Rules[rule].learn(limit, 0, revision)
 		dst = append(dst, rule)
 	}
 	return dst

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) error) {
@@ -34,13 +35,16 @@ func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) erro
 	}
 }
 
-// checkLease refuses limits that leave nothing to lease, and keys that speak of buckets that begin after
+// checkLease refuses limits that leave nothing to lease, algorithms of which nothing can be leased, and keys that speak of buckets that begin after
 // latest.
 func checkLease(m *events.LeaseRequest, latest int64) error {
 	table := m.GetKeys()
 	for _, r := range table.GetRules() {
 		if r.GetLimit() == 0 {
 			return fmt.Errorf("rule %q: permits of a limit of 0", r.GetName())
+		}
+		if kindOf[r.GetAlgorithm()] != window.Sliding {
+			return fmt.Errorf("rule %q: permits of a %v", r.GetName(), r.GetAlgorithm())
 		}
 	}
 	for i, rule := range table.GetKeyRule() {

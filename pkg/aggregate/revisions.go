@@ -17,9 +17,9 @@ type revisions struct {
 
 // heard is what was said of a rule by those who have its highest revision.
 type heard struct {
-	limit    int64
-	revision uint64
-	at       int64 // fleet time of the last time
+	limit, burst int64
+	revision     uint64
+	at           int64 // fleet time of the last time
 }
 
 const (
@@ -41,9 +41,9 @@ func (r *revisions) apply(rules []Rule, now int64) {
 		h, known := r.heard[id]
 		switch {
 		case known && now-h.at < int64(revisionFor) && h.revision > rule.Revision:
-			rule.Limit, rule.Revision = h.limit, h.revision
+			rule.Limit, rule.Burst, rule.Revision = h.limit, h.burst, h.revision
 		case rule.Revision > 0 && (known || r.hasRoom(now)):
-			r.heard[id] = heard{rule.Limit, rule.Revision, now}
+			r.heard[id] = heard{rule.Limit, rule.Burst, rule.Revision, now}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // ahead is what a cell has beside its counts once its key has come near its limit: the forecast of what
@@ -32,7 +33,7 @@ func (l *Limiter) isShared() bool { return l.strict == nil && l.checker.fleet.Lo
 
 // foresees says whether this limiter forecasts at all.
 func (l *Limiter) foresees(t *terms) bool {
-	return l.isShared() && t.limit >= fewestForForecast && !l.checker.o.NoForecast
+	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky && !l.checker.o.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast and without a look, when there is room for so many:
@@ -41,7 +42,7 @@ func (l *Limiter) foresees(t *terms) bool {
 func (c *cell) unforeseen(t *terms, room int64) int64 {
 	l := c.limiter
 	checkers := l.checker.fleet.Load()
-	switch limit := t.limit; {
+	switch limit := t.capacity; {
 	case l.foresees(t):
 		free := nearLimit*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
@@ -78,12 +79,9 @@ func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
 // window is how the cell's window stands by what is known. The lock is held, the cell settled and rotated.
 func (c *cell) window(t *terms, at int64) forecast.Window {
 	l := c.limiter
-	limit := float64(t.limit)
+	limit := float64(t.capacity)
 	w := forecast.Window{
-		Limit: limit, Pace: limit / float64(l.shape.Length), Free: limit - l.shape.Count(c.totals(), at),
-	}
-	if totals := c.totals(); !l.shape.Fixed && len(totals) > l.shape.Buckets {
-		w.Freed = float64(totals[l.shape.Buckets]) / float64(l.shape.BucketSize())
+		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length), Free: limit - c.count(t, at), Freed: c.freed(t, at),
 	}
 	if c.ahead() != nil {
 		w.Unreported = l.shape.Count(c.ahead().inFlight, at)
@@ -117,7 +115,7 @@ func (c *cell) foresee(t *terms, at, room, cost int64) (passes bool, left int64)
 // of that share.
 func (c *cell) foreseeShare(t *terms, at, room, cost int64) (passes bool, left int64) {
 	o, w := c.look(t.full, at)
-	free := o.Free - float64(t.full.limit-t.limit)
+	free := o.Free - float64(t.full.capacity-t.capacity)
 	left = min(room, int64(max(math.Floor(free), 0)))
 	if left < cost {
 		return false, left

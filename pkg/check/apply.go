@@ -145,7 +145,7 @@ func (a *asking) decideOne(d *Decision, attrs identity.Attributes, now int64) {
 func (q *question) decideBarred(d *Decision, now int64) {
 	q.limiter.fill(d, q.terms, 0)
 	d.deny(q.terms.rule)
-	d.RetryAfter, d.Reset = q.retry, q.limiter.reset(now)
+	d.RetryAfter, d.Reset = q.retry, q.limiter.reset(q.terms, now)
 }
 
 // noteCost counts a hit whose own cost was none.
@@ -160,22 +160,17 @@ func (q *question) isShadow() bool { return q.terms.clauses != nil && q.terms.cl
 // stops says whether it is this rule, maybe among others, that keeps the request from passing.
 func (q *question) stops() bool { return q.denies && !q.isShadow() }
 
-// counted is how many hits fit a limit by what is known. The lock is held, the cell settled and rotated.
-func (c *cell) counted(limit, at int64) int64 {
-	return c.limiter.shape.Remaining(c.totals(), limit, at)
-}
-
 // measure looks at the other limits that there are to a hit beside that which it is decided by. The cell is locked, settled and
 // rotated.
 func (q *question) measure() {
 	c, t := q.cell, q.terms
-	q.spare = c.counted(t.clauses.plain, q.at)
+	q.spare = c.remaining(t.clauses.plain, q.at)
 	q.exceeds = q.cost > q.spare
 	if t.full != nil {
-		q.wholeRoom = c.counted(t.full.limit, q.at)
+		q.wholeRoom = c.remaining(t.full, q.at)
 	}
 	if q.limiter.strict != nil && t.limit < t.wire { // permits are for more
-		fits := c.counted(t.limit, q.at)
+		fits := c.remaining(t, q.at)
 		q.short = q.cost > fits
 		q.room = min(q.room, fits)
 	}
@@ -204,7 +199,7 @@ func (q *question) ease() {
 // within is how many of so many hits fit the limit itself.
 func (q *question) within(hits int64) int64 {
 	if c := q.terms.clauses; c != nil {
-		return min(hits, q.cell.counted(c.plain, q.at))
+		return min(hits, q.cell.remaining(c.plain, q.at))
 	}
 	return hits
 }
@@ -235,7 +230,7 @@ func (q *question) chargeAnyway(cost int64) {
 	if a := c.ahead(); a != nil {
 		a.note(q.at, cost, 0)
 	}
-	if q.shared && c.counted(q.terms.limit, q.at) <= q.terms.limit/2 {
+	if q.shared && c.remaining(q.terms, q.at) <= q.terms.capacity/2 {
 		l.checker.want(nextTick)
 	}
 }

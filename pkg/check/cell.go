@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // A cell is what this checker knows of one key under one rule.
@@ -49,6 +51,11 @@ type cell struct {
 type more struct {
 	counts []int64 // totals, newest first, then pending, where inline is too short
 	ahead  *ahead  // of a key near its limit
+	// What was given back per bucket, newest first, and memory for net; nil for most.
+	refunded, net []int64
+	asks          bool // for refunds, with the next report
+
+	drained *drained // of a key that has a level
 }
 
 // ahead returns the cell's forecast, nil if it has none. The lock is held.
@@ -96,6 +103,10 @@ func newCell(l *Limiter, key string, now int64) *cell {
 	c.setKey(key)
 	if n := 2 * l.live; n > len(c.inline) {
 		c.more = &more{counts: make([]int64, n)}
+	}
+	if l.shape.Drains() { // its counts are too many to be inline
+		none := window.Level{Bucket: c.newest - int64(l.live)}
+		c.more.drained = &drained{level: none, own: none}
 	}
 	return c
 }
@@ -213,6 +224,7 @@ func (c *cell) rotate(now int64) int64 {
 	case by <= 0:
 		return max(now, shape.End(c.newest-1))
 	}
+	c.advance(by)
 	totals, pending := c.totals(), c.pending()
 	keep := max(int64(len(totals))-by, 0)
 	var late int64
@@ -227,6 +239,9 @@ func (c *cell) rotate(now int64) int64 {
 	if c.ahead() != nil {
 		shift(c.ahead().inFlight, keep)
 	}
+	if r := c.refunded(); r != nil {
+		shift(r, keep)
+	}
 	c.newest += by
 	return now
 }
@@ -235,9 +250,9 @@ func (c *cell) rotate(now int64) int64 {
 // and the cell settled.
 func (c *cell) pullBack(by int64) {
 	c.newest -= by
-	all := [...][]int64{c.totals(), c.pending(), nil}
+	all := [...][]int64{c.totals(), c.pending(), c.refunded(), nil}
 	if a := c.ahead(); a != nil {
-		all[2] = a.inFlight
+		all[3] = a.inFlight
 	}
 	for _, counts := range all {
 		later := counts[:min(by, int64(len(counts)))]
@@ -254,6 +269,7 @@ func (c *cell) pullBack(by int64) {
 			counts[0] += sum
 		}
 	}
+	c.holdLevel()
 }
 
 // shift moves the first keep counts to the end and clears those before them.
@@ -269,7 +285,7 @@ func (c *cell) room(t *terms, now int64) (room, at int64) {
 	if p := c.permits(); p != nil {
 		return c.permitted(p, at), at
 	}
-	return c.limiter.shape.Remaining(c.totals(), t.limit, at), at
+	return c.remaining(t, at), at
 }
 
 // charge admits a hit. The lock is held and the cell settled and rotated.
@@ -303,7 +319,7 @@ func (c *cell) arm(t *terms, hits, room int64) {
 
 // armUntil is arm with an end of the allowance's own.
 func (c *cell) armUntil(t *terms, hits, room, until int64) {
-	if hits <= 0 || !c.is(queued) {
+	if hits <= 0 || !c.is(queued) || c.limiter.shape.Kind == window.Leaky {
 		return
 	}
 	hits = min(hits, mostLeft)
@@ -323,7 +339,7 @@ func (c *cell) block(t *terms, at int64) {
 		c.blockPermits(t, p, at)
 		return
 	}
-	after, ok := c.limiter.shape.RetryAfter(c.totals(), t.limit, 1, at)
+	after, ok := c.retryIn(t, 1, at)
 	if !ok {
 		after = time.Hour // a limit below 1: look again some time
 	}
@@ -339,6 +355,9 @@ func (c *cell) merge(bucket, total int64) (news int64) {
 	if i < 0 || i >= int64(len(totals)) {
 		return 0
 	}
+	if d := c.drained(); d != nil && bucket <= d.level.Bucket { // it is in the level
+		return 0
+	}
 	news = max(total+c.pending()[i]-totals[i], 0)
 	totals[i] += news
 	return news
@@ -346,13 +365,22 @@ func (c *cell) merge(bucket, total int64) (news int64) {
 
 // forgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
 // old ones. The lock is held and the cell settled.
-func (c *cell) forgetBase() { copy(c.totals(), c.pending()) }
+func (c *cell) forgetBase() {
+	copy(c.totals(), c.pending())
+	clear(c.refunded())
+	if d := c.drained(); d != nil {
+		d.level = window.Level{Bucket: c.newest - int64(c.limiter.live)}
+	}
+}
 
 // hasPending says whether any hit is pending. The lock is held and the cell settled.
 func (c *cell) hasPending() bool { return anyNonZero(c.pending()) }
 
 // isEmpty says whether the cell knows of no hit in its window. The lock is held, the cell rotated.
-func (c *cell) isEmpty() bool { return !anyNonZero(c.totals()) }
+func (c *cell) isEmpty() bool {
+	d := c.drained()
+	return !anyNonZero(c.totals()) && (d == nil || d.level.Parts == 0)
+}
 
 func anyNonZero(counts []int64) bool {
 	for _, n := range counts {

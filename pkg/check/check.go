@@ -15,7 +15,13 @@
 // The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
 // (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
 // (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
-// (the goroutines around it). Everything but run.go and acquire.go is a function of the time it is given.
+// (the goroutines around it). Everything but run.go, acquire.go and wait.go is a function of the time it is given.
+//
+// Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
+// turn than be denied (reserve.go, wait.go).
+//
+// A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), refund.go (what
+// was given back).
 //
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
 // (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go.
@@ -107,9 +113,12 @@ type Options struct {
 	// and 1 for all of it. Checks call them, so they must be quick, and safe for concurrent use. A set of rules that names one that
 	// is not here is refused.
 	Signals map[string]func() float64
-	// MaxWaiting bounds the callers of Acquire who wait at a time; a waiter takes about 400 bytes. Beyond it
-	// Acquire is Check. Default 65,536.
+	// MaxWaiting bounds the callers of Acquire and Wait who wait at a time; a waiter takes about 400 bytes. Beyond it
+	// both are Check. Default 65,536.
 	MaxWaiting int
+	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
+	// refuses. Default 65,536.
+	MaxSettling int
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
 	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
@@ -126,6 +135,7 @@ func (o Options) withDefaults() Options {
 		ReportKeys:    1000,
 		ReportTimeout: 250 * time.Millisecond,
 		MaxWaiting:    1 << 16,
+		MaxSettling:   1 << 16,
 		DrainTimeout:  5 * time.Second,
 		Epoch:         NewEpoch(),
 	}
@@ -141,6 +151,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.ReportKeys, d.ReportKeys)
 	setDefault(&o.ReportTimeout, d.ReportTimeout)
 	setDefault(&o.MaxWaiting, d.MaxWaiting)
+	setDefault(&o.MaxSettling, d.MaxSettling)
 	setDefault(&o.DrainTimeout, d.DrainTimeout)
 	setDefault(&o.Epoch, d.Epoch)
 	return o
@@ -176,12 +187,14 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: ExpectCheckers %d: want none or some", o.ExpectCheckers)
 	case o.MaxLiveKeys < 1:
 		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
-	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys: // the last key may take two rows
-		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-1)
+	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys-1: // the last key may take three rows
+		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-2)
 	case o.ReportTimeout < 10*time.Millisecond:
 		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
 	case o.MaxWaiting < 0:
 		return fmt.Errorf("check: MaxWaiting %d: want a positive one", o.MaxWaiting)
+	case o.MaxSettling < 0:
+		return fmt.Errorf("check: MaxSettling %d: want a positive one", o.MaxSettling)
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("check: DrainTimeout %v: want none or a positive one", o.DrainTimeout)
 	}
@@ -194,6 +207,7 @@ type Checker struct {
 	program    atomic.Pointer[program] // what it decides by at present
 	scratch    sync.Pool               // *asking
 	everStrict atomic.Bool             // some limiter is, or has been, strict
+	settling   settling
 
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been

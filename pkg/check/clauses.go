@@ -14,7 +14,7 @@ import (
 // elastic has room, and lower for a class with a share. They carry the same stamp, so the same allowances; which are only ever left
 // for the hits that fit the limit itself, and by those whom all of it is for.
 type clauses struct {
-	plain   int64             // the limit itself
+	plain   *terms            // the limit itself
 	shadow  bool              // never denies
 	all     bool              // denied hits count, too
 	elastic *elastic          // nil unless it is
@@ -48,14 +48,15 @@ func (e *entry) addClauses(signal func() float64, while *entry) {
 	if r.Throttle.Kind == rules.Hard && !r.Shadow && r.Count == rules.Admitted && r.Priority.By == "" {
 		return
 	}
-	c := clauses{plain: r.Limit, shadow: r.Shadow, all: r.Count == rules.All}
+	plain := *t
+	c := clauses{plain: &plain, shadow: r.Shadow, all: r.Count == rules.All}
 	switch r.Throttle.Kind {
 	case rules.Soft:
-		t.limit = part(r.Limit, 1+r.Throttle.Exceed)
+		t.scale(1 + r.Throttle.Exceed)
 		t.wire = t.limit
 	case rules.Elastic:
 		roomy := *t
-		roomy.limit = part(r.Limit, r.Throttle.UpTo)
+		roomy.scale(r.Throttle.UpTo)
 		if e.limiter.strict != nil {
 			t.wire = roomy.limit
 			roomy.wire = roomy.limit
@@ -77,7 +78,8 @@ func (t *terms) setClauses(c clauses) {
 		of := t
 		if share < 1 {
 			less := *t
-			less.limit, less.full = max(part(t.limit, share), 1), t
+			less.scale(share)
+			less.full = t
 			of = &less
 		}
 		c.classes[class] = of

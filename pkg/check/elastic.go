@@ -47,14 +47,14 @@ func (a *asking) use(e *entry, attrs identity.Attributes, now int64) (use float6
 		a.view = new(view)
 	}
 	c := a.view.of(q.limiter, textAt(text, q.from, q.to), now)
-	return c.used(q.terms.whole(), now) / float64(q.terms.says), true
+	return c.used(q.terms.whole(), now) / float64(q.terms.rule.Capacity()), true
 }
 
 // used is how many hits lie in the window of a viewed cell, with those that others are expected to have taken.
 func (c *cell) used(t *terms, now int64) float64 {
 	at := c.rotate(now)
 	if c.ahead() == nil {
-		return c.limiter.shape.Count(c.totals(), at)
+		return c.count(t, at)
 	}
 	o, w := c.look(t, at)
 	return w.Limit - o.Free

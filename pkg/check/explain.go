@@ -163,7 +163,7 @@ func (a *asking) explainKey(x *Explanation, q *question, attrs identity.Attribut
 
 // explainCounts says what the rule's counts make of the request.
 func (a *asking) explainCounts(x *Explanation, q *question, key string, now int64) {
-	x.Limit = q.terms.limit
+	x.Limit = q.terms.capacity
 	if !q.barred && q.limiter.hasRoomFor(key) {
 		q.cell = new(view).of(q.limiter, key, now)
 	}
@@ -173,7 +173,7 @@ func (a *asking) explainCounts(x *Explanation, q *question, key string, now int6
 	if q.cell == nil {
 		return
 	}
-	x.Count = q.limiter.shape.Count(q.cell.totals(), q.at)
+	x.Count = q.cell.count(q.terms, q.at)
 	if q.cell.ahead() != nil {
 		x.Others = max(q.cell.used(q.terms.whole(), now)-x.Count, 0)
 	}

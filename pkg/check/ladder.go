@@ -5,6 +5,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // When aggregators fall silent a checker goes down a ladder, a step after so many hellos without an answer. Fresh: it
@@ -38,21 +39,28 @@ func (b *behind) judgeFreshness(now int64) {
 
 // localRoom is how many more hits the cell's key may have here when each checker keeps to its share of the limit, if
 // there is otherwise room for so many. The lock is held, the cell settled and rotated.
-func (c *cell) localRoom(at, room int64) int64 {
+func (c *cell) localRoom(t *terms, at, room int64) int64 {
 	l := c.limiter
-	own := int64(math.Ceil(l.shape.Count(c.pending(), at)))
+	if l.shape.Kind == window.Leaky { // turns come as seldom as they may
+		return room
+	}
+	own := int64(math.Ceil(c.ownCount(t, l.others(), at)))
 	return min(room, max(l.localShare(c.key(), room+own)-own, 0))
+}
+
+// others is how many checkers there are, this one included, as far as is known.
+func (l *Limiter) others() int64 {
+	n := l.checker.fleet.Load()
+	if n == 0 {
+		n = int64(l.checker.o.ExpectCheckers)
+	}
+	return max(n, 1)
 }
 
 // localShare is this checker's share of the room that a key had when nothing was pending. What cannot be divided
 // evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass on average, and neither 0 nor 8.
 func (l *Limiter) localShare(key string, room int64) int64 {
-	k := l.checker
-	n := k.fleet.Load()
-	if n == 0 {
-		n = int64(k.o.ExpectCheckers)
-	}
-	n = max(n, 1)
+	k, n := l.checker, l.others()
 	share, rest := room/n, room%n
 	hash := (events.KeyHash(l.name, key) ^ k.o.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	if int64(hash>>32)*n>>32 < rest {
@@ -63,7 +71,7 @@ func (l *Limiter) localShare(key string, room int64) int64 {
 
 // inOutage decides for a hit when the rule's OnOutage does.
 func (q *question) inOutage(cost int64) bool {
-	limit := q.terms.limit
+	limit := q.terms.capacity
 	q.passes = q.terms.rule.OnOutage == rules.Open && cost <= limit
 	q.left = 0
 	if q.passes {

@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire never block.
+// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire and Wait never block.
 type Limiter struct {
 	checker  *Checker
 	terms    atomic.Pointer[terms] // what it decides by at present
@@ -18,7 +18,7 @@ type Limiter struct {
 	name     string                // the same
 	id       uint64                // grows from limiter to limiter: the order in which cells are locked
 	shape    window.Shape
-	live     int           // buckets that a window can touch
+	live     int           // buckets that a window can touch, and of what drains some more
 	after    time.Duration // how long after its end a bucket still counts
 	salt     uint64        // sets this limiter's keys apart in the map of cells
 	strict   *strict       // nil unless it spends only permits
@@ -27,12 +27,15 @@ type Limiter struct {
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
 	away    atomic.Bool  // it has been let go, see former.go
+	refunds atomic.Bool  // there may be refunds to ask for
 	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
 	installed, changed uint64
 
-	counters [stripes]counters
-	overflow atomic.Int64 // hits admitted without a cell
-	late     atomic.Int64 // hits that left every window pending, to be reported so
+	counters  [stripes]counters
+	overflow  atomic.Int64 // hits admitted without a cell
+	cancelled atomic.Int64 // hits of reservations that were given back
+	queues    queues
+	late      atomic.Int64 // hits that left every window pending, to be reported so
 
 	badCosts atomic.Int64 // hits whose own cost was none
 
@@ -40,10 +43,9 @@ type Limiter struct {
 }
 
 func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
-	live := r.Window.Live()
 	return &Limiter{
-		checker: c, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: live, salt: rand.Uint64(),
-		after:  time.Duration(live-1) * r.Window.BucketSize(),
+		checker: c, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
+		after:  time.Duration(r.Window.Live()-1) * r.Window.BucketSize(),
 		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
 	}
 }
@@ -100,14 +102,14 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64) bool {
 	case allowed:
 		d.Allowed = true
 		// An allowance ends with its bucket; the bucket leaves the window later.
-		d.Reset = time.Duration(until-now) + l.after
+		d.Reset = l.resetAfter(t, time.Duration(until-now))
 	case denied, refused:
 		c.touch(now)
 		if v == denied {
 			l.counters[c.stripe].denied.Add(1)
 		}
 		d.RetryAfter = time.Duration(until - now)
-		d.Reset = l.reset(now)
+		d.Reset = l.reset(t, now)
 		d.deny(t.rule)
 		if p := c.permits(); p != nil {
 			c.denyUnlocked(d, p, now)
@@ -155,17 +157,16 @@ func (c *cell) refuse(d *Decision, t *terms, now, at, cost, room int64) {
 		c.refusePermits(d, t, p, now, at, cost, room)
 		return
 	}
-	c.limiter.refuse(d, t, now, at, c.totals(), cost, room)
+	c.refuseByCounts(d, t, now, at, cost, room)
 }
 
-// refuse makes the decision for a hit that does not fit these counts, which are to be read at time
-// at.
-func (l *Limiter) refuse(d *Decision, t *terms, now, at int64, counts []int64, cost, room int64) {
-	l.fill(d, t, room)
-	d.Reset = l.reset(now)
+// refuseByCounts is refuse, whatever permits there are.
+func (c *cell) refuseByCounts(d *Decision, t *terms, now, at, cost, room int64) {
+	c.limiter.fill(d, t, room)
+	d.Reset = c.limiter.reset(t, now)
 	d.deny(t.rule)
 	d.RetryAfter = Never
-	if after, ok := l.shape.RetryAfter(counts, t.limit, cost, at); ok {
+	if after, ok := c.retryIn(t, cost, at); ok {
 		d.RetryAfter = after + time.Duration(at-now)
 	}
 }
@@ -174,7 +175,7 @@ func (l *Limiter) refuse(d *Decision, t *terms, now, at int64, counts []int64, c
 func (l *Limiter) allow(d *Decision, t *terms, end time.Duration, left int64) {
 	l.fill(d, t, left)
 	d.Allowed = true
-	d.Reset = end + l.after
+	d.Reset = l.resetAfter(t, end)
 }
 
 // checkOverflow decides for a key for which there is no room: the live map is full of keys that may
@@ -197,15 +198,15 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 		c := newCell(l, key, now)
 		c.learn(old)
 		if room, at := c.room(t, now); cost > room {
-			l.refuse(d, t, now, at, c.totals(), cost, room)
+			c.refuse(d, t, now, at, cost, room)
 			return
 		}
 	}
 	l.fill(d, t, 0)
-	d.Reset = l.reset(now)
+	d.Reset = l.reset(t, now)
 	d.deny(t.rule)
 	switch {
-	case cost > t.limit:
+	case cost > t.capacity:
 		d.RetryAfter = Never
 	case t.rule.OnOutage == rules.Closed:
 		d.RetryAfter = l.checker.o.FlushEvery
@@ -223,9 +224,17 @@ func (l *Limiter) fill(d *Decision, t *terms, left int64) {
 	d.Remaining = left
 }
 
-// reset returns how long after now the bucket of now has left every window.
-func (l *Limiter) reset(now int64) time.Duration {
-	return time.Duration(l.shape.End(l.shape.Bucket(now))-now) + l.after
+// reset returns how long after now the bucket of now has left every window, or a full one that drains is empty.
+func (l *Limiter) reset(t *terms, now int64) time.Duration {
+	return l.resetAfter(t, time.Duration(l.shape.End(l.shape.Bucket(now))-now))
+}
+
+// resetAfter is reset, when the bucket ends after so long.
+func (l *Limiter) resetAfter(t *terms, end time.Duration) time.Duration {
+	if t.fill > 0 {
+		return t.fill
+	}
+	return end + l.after
 }
 
 // counters are one stripe of a limiter's counts.

@@ -24,7 +24,7 @@ func TestNewsIsWhatWasNotKnown(t *testing.T) {
 		{[]int64{0, 1}, []uint64{5, 21}, 1},
 		{[]int64{-1, 3, 2}, []uint64{99, 99, 31}, 1}, // of buckets that this cell does not have
 	} {
-		if got := (totals{c.newest, test.age, test.value}).mergeInto(c); got != test.news {
+		if got := (totals{newest: c.newest, age: test.age, value: test.value}).mergeInto(c); got != test.news {
 			t.Errorf("ages %v, totals %v: %d hits of news, want %d", test.age, test.value, got, test.news)
 		}
 	}
@@ -137,7 +137,7 @@ func TestAlarmForACellThatHasLeft(t *testing.T) {
 	c := l.holds([]byte("k"))
 	c.settle(noon)
 	c.state |= dead
-	news := totals{c.newest, []int64{0}, []uint64{600}}
+	news := totals{newest: c.newest, age: []int64{0}, value: []uint64{600}}
 	if eager := l.alarm(&f.behind.shards[0], []byte("k"), word{fleet: noon, made: noon, admitted: news}); eager || c.totals()[0] != 5 {
 		t.Errorf("eager: %v; %d hits", eager, c.totals()[0])
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Check decides for one request by all rules that match its attributes: it may pass only if every
@@ -66,6 +67,7 @@ type asking struct {
 	purpose purpose
 	bar     question // of the rule that bars the request, if one does
 	view    *view    // memory to look at other cells with
+	exact   bool     // it has to be known what is charged
 }
 
 // question is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.
@@ -92,6 +94,8 @@ type question struct {
 	barred    bool
 	badCost   bool          // the request's own cost was none
 	retry     time.Duration // if barred
+	// What the hit was charged with, and to which bucket; 0 if it was not.
+	charged, bucket int64
 }
 
 // match fills in the limiters whose rules match, and their keys, for some purpose. It returns false if one
@@ -266,7 +270,7 @@ func (q *question) decide(d *Decision, now int64) {
 		return
 	}
 	if q.short { // more permits would not help
-		l.refuse(d, q.terms, now, q.at, c.totals(), q.cost, q.left)
+		c.refuseByCounts(d, q.terms, now, q.at, q.cost, q.left)
 	} else {
 		c.refuse(d, q.terms, now, q.at, q.cost, q.left)
 	}
@@ -286,7 +290,7 @@ func (q *question) consider(now int64) bool {
 	if l.strict == nil {
 		switch Freshness(l.checker.freshness.Load()) {
 		case LocalShare:
-			q.room = c.localRoom(q.at, q.room)
+			q.room = c.localRoom(q.terms, q.at, q.room)
 		case Outage:
 			q.exceeds = false
 			return q.inOutage(cost)
@@ -295,7 +299,10 @@ func (q *question) consider(now int64) bool {
 	switch {
 	case !q.shared || !q.foresees():
 		q.passes, q.left = cost <= q.room, q.room
-		if q.passes {
+		switch {
+		case q.passes && l.shape.Kind == window.Leaky: // one at a time
+			q.left = 0
+		case q.passes:
 			q.left -= cost
 		}
 	case q.terms.full != nil:
@@ -329,6 +336,8 @@ func (q *question) conclude(agreed, waits bool, now int64) {
 		l.stray()
 	case agreed:
 		c.charge(cost)
+		q.charged, q.bucket = cost, c.newest
+		c.took(q.terms, q.at, cost, 0)
 		q.admitted(cost)
 	case c == nil:
 		l.counters[0].denied.Add(1)
@@ -348,7 +357,7 @@ func (q *question) admitted(cost int64) {
 	case !q.shared:
 		q.arm(q.left, q.left)
 	default:
-		if q.left <= q.terms.limit/2 { // others should hear of it soon
+		if q.left <= q.terms.capacity/2 { // others should hear of it soon
 			l.checker.want(nextTick)
 		}
 		q.arm(min(q.left, c.unforeseen(q.terms, q.left)), q.left)

@@ -19,9 +19,12 @@ type Stats struct {
 	// the number of shards changed; and sends that failed at once.
 	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
 	// Lease requests sent; sent again, anew, because there was no answer; answered; refused. Waiting is how
-	// many callers of Acquire wait now.
+	// many callers of Acquire and Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
+	// Settlements taken in, one for each rule that a token names; answered; given up, because they had become too old
+	// or were refused. The others wait.
+	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
 	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
 	// messages and answers that made no sense.
 	Alarms, Ignored, Unreadable int64
@@ -44,7 +47,7 @@ type RuleStats struct {
 	// Decisions by this rule. One that another rule denied is in neither. What a rule with `shadow: true` would have denied is
 	// in Denied.
 	Allowed, Denied int64
-	// Charged = Answered + InFlight + Pending + Overflow + Lost.
+	// Charged = Answered + InFlight + Pending + Overflow + Lost + Cancelled.
 	Charged int64
 	// Answered hits are an aggregator's to account for: as counted, late or refused.
 	Answered int64
@@ -56,6 +59,8 @@ type RuleStats struct {
 	Lost int64
 	// BadCosts are hits whose cost attribute was no cost. They cost what their caller said.
 	BadCosts int64
+	// Cancelled hits were of reservations that were given back before they had been reported.
+	Cancelled int64
 }
 
 // Unreported returns how many charged hits no aggregator has answered for yet.
@@ -104,6 +109,7 @@ func (c *Checker) Stats() Stats {
 	if b.heard != 0 {
 		s.Heard = time.Duration(b.now - b.heard)
 	}
+	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
 	return s
 }
@@ -133,6 +139,8 @@ func (l *Limiter) stats(local bool) RuleStats {
 		Overflow: l.overflow.Load(),
 		Lost:     l.owed.lost,
 		BadCosts: l.badCosts.Load(),
+
+		Cancelled: l.cancelled.Load(),
 	}
 	for i := range l.counters {
 		r.Allowed += l.counters[i].allowed.Load()
@@ -140,9 +148,9 @@ func (l *Limiter) stats(local bool) RuleStats {
 		r.Charged += l.counters[i].charged.Load()
 	}
 	if local { // nobody to report to
-		r.Answered = r.Charged - r.Overflow
+		r.Answered = r.Charged - r.Overflow - r.Cancelled
 	}
-	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost
+	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost - r.Cancelled
 	r.addTimes(-1, &l.owed.told)
 	return r
 }
@@ -160,4 +168,5 @@ func (r *RuleStats) addTimes(n int64, s *RuleStats) {
 	r.Overflow += n * s.Overflow
 	r.Lost += n * s.Lost
 	r.BadCosts += n * s.BadCosts
+	r.Cancelled += n * s.Cancelled
 }

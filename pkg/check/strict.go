@@ -78,7 +78,7 @@ func (c *cell) blockPermits(t *terms, p *permits, at int64) {
 func (c *cell) refusePermits(d *Decision, t *terms, p *permits, now, at, cost, room int64) {
 	l := c.limiter
 	l.fill(d, t, room)
-	d.Reset = l.reset(now)
+	d.Reset = l.reset(t, now)
 	d.deny(t.rule)
 	if cost > t.limit {
 		d.RetryAfter = Never

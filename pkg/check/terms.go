@@ -1,6 +1,8 @@
 package check
 
 import (
+	"time"
+
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -11,10 +13,13 @@ import (
 // who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
 // every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
 type terms struct {
-	stamp    uint64   // where the word of an allowance has it; the same as before if the rule is
-	limit    int64    // that a hit is decided by, here to be read with the stamp
-	clauses  *clauses // nil if the limit is all that the rule says
-	says     int64    // the rule's limit, which decisions name
+	stamp    uint64        // where the word of an allowance has it; the same as before if the rule is
+	limit    int64         // hits per window, here to be read with the stamp
+	capacity int64         // how many hits there is room for at once, which a hit is decided by
+	drain    window.Drain  // of a token or leaky bucket
+	fill     time.Duration // how long one takes to drain when it is full
+	clauses  *clauses      // nil if the limit is all that the rule says
+	says     int64         // the rule's limit, which decisions name
 	name     string
 	rule     *rules.Rule
 	revision uint64 // of the set
@@ -36,7 +41,23 @@ const (
 )
 
 func newTerms(r *rules.Rule, revision uint64) *terms {
-	return &terms{limit: r.Limit, says: r.Limit, wire: r.Limit, name: r.Name, rule: r, revision: revision}
+	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Limit, wire: r.Limit, name: r.Name, rule: r, revision: revision}
+	if r.Window.Drains() {
+		t.drain = r.Drain()
+		span := float64(r.Burst) / float64(r.Limit) * float64(r.Window.Length)
+		t.fill = time.Duration(min(span, float64(window.MaxLength))) + r.Window.BucketSize()
+	}
+	return t
+}
+
+// scale lets a part of the hits in at once that there was room for, or more than these; what drains does so as before.
+func (t *terms) scale(by float64) {
+	t.capacity = max(part(t.capacity, by), 1)
+	if t.rule.Window.Drains() {
+		t.drain.Burst = t.capacity
+	} else {
+		t.limit = t.capacity
+	}
 }
 
 // next are the terms by which a limiter decides after these.

@@ -156,7 +156,7 @@ func (f *fleet) alarm(now int64, generation uint64, l *Limiter, key string, tota
 
 // left returns how much is left of a key, without taking any.
 func left(l *Limiter, now int64, key string) int64 {
-	return l.CheckAt(now, key, l.Rule().Limit+1).Remaining
+	return l.CheckAt(now, key, l.Rule().Capacity()+1).Remaining
 }
 
 // hits reads a report: hits by key, of all buckets together.

@@ -1,5 +1,7 @@
 package check
 
+import "github.com/offpath-io/offpath/pkg/window"
+
 // view is a copy of a cell, to look at and to decide with as if it were the cell; nobody else sees it, and the cell
 // stays as it is, with the allowance that lies in it. Nothing that is done with it reaches anything but itself.
 type view struct {
@@ -8,6 +10,8 @@ type view struct {
 	ahead      ahead
 	counts     []int64
 	inFlight   []int64
+	refunds    []int64
+	level      drained
 	lots       []lot
 }
 
@@ -37,6 +41,11 @@ func (v *view) blank(l *Limiter, key string, bucket int64) {
 	v.counts = append(v.counts[:0], make([]int64, 2*l.live)...)
 	v.more = more{counts: v.counts}
 	v.cell.more = &v.more
+	if l.shape.Drains() {
+		none := window.Level{Bucket: bucket - int64(l.live)}
+		v.level = drained{level: none, own: none}
+		v.more.drained = &v.level
+	}
 	v.allowance.Store(0)
 	v.until.Store(0)
 	v.permits = permits{lots: v.lots[:0], asking: true}
@@ -52,6 +61,13 @@ func (v *view) copy(c *cell, now int64) {
 	v.generation = c.generation
 	copy(v.totals(), c.totals())
 	copy(v.pending(), c.pending())
+	if d := c.drained(); d != nil {
+		v.level = *d
+	}
+	if r := c.refunded(); r != nil {
+		v.refunds = append(v.refunds[:0], r...)
+		v.more.refunded, v.more.net = v.refunds, make([]int64, len(r))
+	}
 	if a := c.ahead(); a != nil {
 		v.ahead = *a
 		v.inFlight = append(v.inFlight[:0], a.inFlight...)

@@ -25,6 +25,21 @@ func sampleTable() *Table {
 	return t
 }
 
+// sampleLevels are a window, a token bucket with a settled level, and a leaky bucket that has none.
+func sampleLevels() *Table {
+	t := &Table{Rules: []*Rule{sampleRule(),
+		{Name: "tokens", WindowMs: 60_000, Buckets: 60, Algorithm: Algorithm_TOKEN_BUCKET, Limit: 500, Burst: 20, Newest: 29393500},
+		{Name: "queue", WindowMs: 1000, Buckets: 50, Algorithm: Algorithm_LEAKY_BUCKET, Limit: 10, Burst: 3, Newest: 29393500}}}
+	t.AddKey(0, "kristie")
+	t.AddCell(0, 3)
+	t.AddKey(1, "kristie")
+	t.AddCell(0, 3)
+	t.SetLevel(61, 12_345)
+	t.AddKey(2, "kristie")
+	t.AddCell(1, 1)
+	return t
+}
+
 func sampleLeaseRequest() *LeaseRequest {
 	m := &LeaseRequest{
 		Epoch: 0x0123456789abcdef, Shard: 2, Shards: 4, Sequence: 9, Generation: 1763610000000000, Version: 77,
@@ -62,6 +77,10 @@ var samples = []struct {
 		Epoch: 0x0123456789abcdef, Shard: 2, Sequence: 9, Generation: 1763610000000000, Version: 78,
 		Age: []int64{0, -1}, Granted: []uint64{303, 0}, Spoken: []uint64{303, 7}, WaitMs: []uint64{0, 1500},
 	}, "09efcdab896745230110021809208088ca9ce7ff9003284e3a0200014203af02004a03af0207520300dc0b"},
+	{KindRefresh, &Refresh{
+		Epoch: 1, Sequence: 1, KeyCells: []uint32{1, 0}, Age: []int64{0}, Total: []uint64{15}, LevelAge: []int64{0, 61}, Level: []uint64{0, 12_345},
+	}, "0901000000000000001801420201004a010052010f5a02007a620300b960"},
+	{KindAlarm, &Alarm{Totals: sampleLevels()}, "228b010a190a087065722d75736572100718e8072001300f38909bfac8060a1a0a06746f6b656e7318e0d403203c280330f40338dc84820e48140a170a05717565756518e80720322804300a38dc84820e480312156b7269737469656b7269737469656b7269737469651a0307070722030001022a0301010132030000023a030303014203007a004a0400b96000"},
 	{KindGrant, &Grant{Epoch: 1, Sequence: 1, Error: "limit 0"}, "090100000000000000180132076c696d69742030"},
 }
 
@@ -126,6 +145,11 @@ func TestMalformed(t *testing.T) {
 		change(m)
 		return m
 	}
+	alarm := func(change func(m *Alarm)) Message {
+		m := &Alarm{Totals: sampleLevels()}
+		change(m)
+		return m
+	}
 	grant := func(change func(m *Grant)) Message {
 		m := &Grant{Age: []int64{0, 1}, Granted: []uint64{1, 2}, Spoken: []uint64{3, 4}, WaitMs: []uint64{5, 6}}
 		change(m)
@@ -175,41 +199,50 @@ func TestMalformed(t *testing.T) {
 			return &Grant{Age: make([]int64, n), Granted: make([]uint64, n), Spoken: make([]uint64, n), WaitMs: make([]uint64, n)}
 		}(),
 
-		"no epoch":             report(func(r *Report) { r.Epoch = 0 }),
-		"no sequence":          report(func(r *Report) { r.Sequence = 0 }),
-		"shard beyond shards":  report(func(r *Report) { r.Shard = 4 }),
-		"too many shards":      report(func(r *Report) { r.Shards = MaxShards + 1 }),
-		"more late than rules": report(func(r *Report) { r.Late = make([]uint64, 3) }),
-		"late too large":       report(func(r *Report) { r.Late[0] = MaxCount + 1 }),
-		"rule index":           report(func(r *Report) { r.Hits.KeyRule[1] = 2 }),
-		"too few rule indices": report(func(r *Report) { r.Hits.KeyRule = r.Hits.KeyRule[:1] }),
-		"too few cell counts":  report(func(r *Report) { r.Hits.KeyCells = r.Hits.KeyCells[:1] }),
-		"text too short":       report(func(r *Report) { r.Hits.KeyText = r.Hits.KeyText[1:] }),
-		"lengths overflow":     report(func(r *Report) { r.Hits.KeyLength[0] = math.MaxUint32 }),
-		"cells overflow":       report(func(r *Report) { r.Hits.KeyCells[0] = math.MaxUint32 }),
-		"ages and values":      report(func(r *Report) { r.Hits.Age = r.Hits.Age[1:] }),
-		"hits too large":       report(func(r *Report) { r.Hits.Value[0] = MaxCount + 1 }),
-		"age too large":        report(func(r *Report) { r.Hits.Age[0] = math.MaxInt64 }),
-		"age too small":        report(func(r *Report) { r.Hits.Age[0] = math.MinInt64 }),
-		"generation":           report(func(r *Report) { r.Generation = MaxState + 1 }),
-		"refresh version":      &Refresh{Version: math.MaxUint64},
-		"alarm generation":     &Alarm{Generation: math.MaxUint64},
-		"no name":              report(func(r *Report) { r.Hits.Rules[0].Name = "" }),
-		"long name":            report(func(r *Report) { r.Hits.Rules[0].Name = strings.Repeat("n", MaxRuleName+1) }),
-		"no window":            report(func(r *Report) { r.Hits.Rules[0].WindowMs = 0 }),
-		"long window":          report(func(r *Report) { r.Hits.Rules[0].WindowMs = math.MaxUint64 }),
-		"no buckets":           report(func(r *Report) { r.Hits.Rules[0].Buckets = 0 }),
-		"uneven buckets":       report(func(r *Report) { r.Hits.Rules[0].Buckets = 7 }),
-		"algorithm":            report(func(r *Report) { r.Hits.Rules[0].Algorithm = 99 }),
-		"fixed in buckets":     report(func(r *Report) { r.Hits.Rules[1].Algorithm = Algorithm_FIXED_WINDOW }),
-		"limit":                report(func(r *Report) { r.Hits.Rules[0].Limit = MaxCount + 1 }),
-		"newest":               report(func(r *Report) { r.Hits.Rules[0].Newest = math.MinInt64 }),
-		"refresh cells":        &Refresh{KeyCells: []uint32{2}, Age: []int64{0}, Total: []uint64{1}},
-		"refresh totals":       &Refresh{KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{MaxCount + 1}},
-		"alarm":                &Alarm{Totals: &Table{KeyLength: []uint32{1}}},
-		"hello":                &Hello{},
-		"welcome, no shards":   &Welcome{Epoch: 1},
-		"welcome, too many":    &Welcome{Epoch: 1, Shards: MaxShards + 1},
+		"no epoch":                report(func(r *Report) { r.Epoch = 0 }),
+		"no sequence":             report(func(r *Report) { r.Sequence = 0 }),
+		"shard beyond shards":     report(func(r *Report) { r.Shard = 4 }),
+		"too many shards":         report(func(r *Report) { r.Shards = MaxShards + 1 }),
+		"more late than rules":    report(func(r *Report) { r.Late = make([]uint64, 3) }),
+		"late too large":          report(func(r *Report) { r.Late[0] = MaxCount + 1 }),
+		"rule index":              report(func(r *Report) { r.Hits.KeyRule[1] = 2 }),
+		"too few rule indices":    report(func(r *Report) { r.Hits.KeyRule = r.Hits.KeyRule[:1] }),
+		"too few cell counts":     report(func(r *Report) { r.Hits.KeyCells = r.Hits.KeyCells[:1] }),
+		"text too short":          report(func(r *Report) { r.Hits.KeyText = r.Hits.KeyText[1:] }),
+		"lengths overflow":        report(func(r *Report) { r.Hits.KeyLength[0] = math.MaxUint32 }),
+		"cells overflow":          report(func(r *Report) { r.Hits.KeyCells[0] = math.MaxUint32 }),
+		"ages and values":         report(func(r *Report) { r.Hits.Age = r.Hits.Age[1:] }),
+		"hits too large":          report(func(r *Report) { r.Hits.Value[0] = MaxCount + 1 }),
+		"age too large":           report(func(r *Report) { r.Hits.Age[0] = math.MaxInt64 }),
+		"age too small":           report(func(r *Report) { r.Hits.Age[0] = math.MinInt64 }),
+		"generation":              report(func(r *Report) { r.Generation = MaxState + 1 }),
+		"no rate":                 alarm(func(a *Alarm) { a.Totals.Rules[1].Limit = 0 }),
+		"no burst":                alarm(func(a *Alarm) { a.Totals.Rules[2].Burst = 0 }),
+		"burst":                   alarm(func(a *Alarm) { a.Totals.Rules[1].Burst = MaxCount + 1 }),
+		"too few levels":          alarm(func(a *Alarm) { a.Totals.Level = a.Totals.Level[1:]; a.Totals.LevelAge = a.Totals.LevelAge[1:] }),
+		"ages of levels":          alarm(func(a *Alarm) { a.Totals.LevelAge = a.Totals.LevelAge[1:] }),
+		"level too large":         alarm(func(a *Alarm) { a.Totals.Level[1] = MaxLevel + 1 }),
+		"level too old":           alarm(func(a *Alarm) { a.Totals.LevelAge[1] = math.MaxInt64 }),
+		"refresh levels":          &Refresh{LevelAge: []int64{1}, Level: []uint64{1}},
+		"refresh level too large": &Refresh{KeyCells: []uint32{0}, LevelAge: []int64{1}, Level: []uint64{MaxLevel + 1}},
+		"refresh version":         &Refresh{Version: math.MaxUint64},
+		"alarm generation":        &Alarm{Generation: math.MaxUint64},
+		"no name":                 report(func(r *Report) { r.Hits.Rules[0].Name = "" }),
+		"long name":               report(func(r *Report) { r.Hits.Rules[0].Name = strings.Repeat("n", MaxRuleName+1) }),
+		"no window":               report(func(r *Report) { r.Hits.Rules[0].WindowMs = 0 }),
+		"long window":             report(func(r *Report) { r.Hits.Rules[0].WindowMs = math.MaxUint64 }),
+		"no buckets":              report(func(r *Report) { r.Hits.Rules[0].Buckets = 0 }),
+		"uneven buckets":          report(func(r *Report) { r.Hits.Rules[0].Buckets = 7 }),
+		"algorithm":               report(func(r *Report) { r.Hits.Rules[0].Algorithm = 99 }),
+		"fixed in buckets":        report(func(r *Report) { r.Hits.Rules[1].Algorithm = Algorithm_FIXED_WINDOW }),
+		"limit":                   report(func(r *Report) { r.Hits.Rules[0].Limit = MaxCount + 1 }),
+		"newest":                  report(func(r *Report) { r.Hits.Rules[0].Newest = math.MinInt64 }),
+		"refresh cells":           &Refresh{KeyCells: []uint32{2}, Age: []int64{0}, Total: []uint64{1}},
+		"refresh totals":          &Refresh{KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{MaxCount + 1}},
+		"alarm":                   &Alarm{Totals: &Table{KeyLength: []uint32{1}}},
+		"hello":                   &Hello{},
+		"welcome, no shards":      &Welcome{Epoch: 1},
+		"welcome, too many":       &Welcome{Epoch: 1, Shards: MaxShards + 1},
 	} {
 		data, err := Append(nil, m)
 		if err != nil {
@@ -294,13 +327,19 @@ func walk(t *Table) (sum uint64) {
 			sum += t.Value[cell] + uint64(t.Age[cell])
 			cell++
 		}
+		if len(t.Level) > 0 {
+			sum += t.Level[i] + uint64(t.LevelAge[i])
+		}
 		text = text[n:]
 	}
 	return sum
 }
 
 func TestTableClear(t *testing.T) {
-	table := sampleTable()
+	table := sampleLevels()
+	if len(table.Level) != 3 || table.Level[1] != 12_345 || table.LevelAge[1] != 61 {
+		t.Errorf("levels %v of ages %v", table.Level, table.LevelAge)
+	}
 	table.Clear()
 	if table.Keys() != 0 || table.check() != nil {
 		t.Errorf("after Clear: %v", table)

@@ -12,6 +12,18 @@ func (t *Table) AddKey(rule uint32, key string) {
 	t.KeyLength = append(t.KeyLength, uint32(len(key)))
 	t.KeyRule = append(t.KeyRule, rule)
 	t.KeyCells = append(t.KeyCells, 0)
+	if len(t.Level) > 0 {
+		t.LevelAge, t.Level = append(t.LevelAge, 0), append(t.Level, 0)
+	}
+}
+
+// SetLevel gives the key added last a settled level, as of the end of the bucket that is age buckets older
+// than the newest of the key's rule.
+func (t *Table) SetLevel(age int64, parts uint64) {
+	for len(t.Level) < t.Keys() { // those before it have none
+		t.LevelAge, t.Level = append(t.LevelAge, 0), append(t.Level, 0)
+	}
+	t.LevelAge[t.Keys()-1], t.Level[t.Keys()-1] = age, parts
 }
 
 // AddCell appends a cell to the key added last: value for the bucket that is age buckets older than
@@ -32,6 +44,7 @@ func (t *Table) Clear() {
 	t.KeyCells = t.KeyCells[:0]
 	t.Age = t.Age[:0]
 	t.Value = t.Value[:0]
+	t.LevelAge, t.Level = t.LevelAge[:0], t.Level[:0]
 }
 
 // Keys returns the number of keys.
@@ -63,6 +76,9 @@ func (t *Table) check() error {
 	if text != uint64(len(t.KeyText)) {
 		return malformed("keys have %d bytes, their lengths say %d", len(t.KeyText), text)
 	}
+	if err := checkLevels(t.LevelAge, t.Level, t.Keys()); err != nil {
+		return err
+	}
 	return checkCells(t.KeyCells, t.Age, t.Value)
 }
 
@@ -76,16 +92,37 @@ func (r *Rule) check() error {
 		return malformed("rule %q: window of %d ms", r.Name, r.WindowMs)
 	case r.Buckets == 0 || r.Buckets > MaxBuckets || r.WindowMs%uint64(r.Buckets) != 0:
 		return malformed("rule %q: %d ms in %d buckets", r.Name, r.WindowMs, r.Buckets)
-	case r.Algorithm != Algorithm_SLIDING_WINDOW && r.Algorithm != Algorithm_FIXED_WINDOW:
+	case r.Algorithm < Algorithm_SLIDING_WINDOW || r.Algorithm > Algorithm_LEAKY_BUCKET:
 		return malformed("rule %q: algorithm %d", r.Name, r.Algorithm)
 	case r.Algorithm == Algorithm_FIXED_WINDOW && r.Buckets != 1:
 		return malformed("rule %q: a fixed window of %d buckets", r.Name, r.Buckets)
 	case r.Limit > MaxCount:
 		return malformed("rule %q: limit %d", r.Name, r.Limit)
+	case r.Denied && r.Refunded:
+		return malformed("rule %q: both denied and refunded hits", r.Name)
+	case r.drains() && (r.Limit == 0 || r.Burst == 0 || r.Burst > MaxCount):
+		return malformed("rule %q: limit %d, burst %d", r.Name, r.Limit, r.Burst)
 	case r.Newest > maxBucketNumber || r.Newest < -maxBucketNumber:
 		return malformed("rule %q: bucket %d", r.Name, r.Newest)
 	}
 	return nil
+}
+
+func (r *Rule) drains() bool {
+	return r.Algorithm == Algorithm_TOKEN_BUCKET || r.Algorithm == Algorithm_LEAKY_BUCKET
+}
+
+// checkLevels checks columns of settled levels: none, or one for each key.
+func checkLevels(age []int64, level []uint64, keys int) error {
+	if len(age) != len(level) || len(level) != 0 && len(level) != keys {
+		return malformed("%d levels, %d ages of levels for %d keys", len(level), len(age), keys)
+	}
+	for _, parts := range level {
+		if parts > MaxLevel {
+			return malformed("level of %d parts", parts)
+		}
+	}
+	return checkAges(age)
 }
 
 func checkCells(perKey []uint32, age []int64, value []uint64) error {
@@ -105,7 +142,7 @@ func checkCells(perKey []uint32, age []int64, value []uint64) error {
 func checkAges(age []int64) error {
 	for _, a := range age {
 		if a > maxBucketNumber || a < -maxBucketNumber {
-			return malformed("a cell %d buckets old", a)
+			return malformed("a bucket %d older than the newest", a)
 		}
 	}
 	return nil

@@ -44,14 +44,18 @@ func (r *Rule) fill() {
 	if r.Unlimited && r.Limit == 0 && r.Window == (window.Shape{}) {
 		r.Limit, r.Window = window.MaxCount, open
 	}
-	if r.Window.Buckets == 0 {
-		r.Window.Buckets = 1
-	}
 	switch {
 	case r.Algorithm == FixedWindow:
 		r.Window.Fixed = true
+	case r.Algorithm != SlidingWindow && r.Window.Kind == window.Sliding:
+		r.Window.Kind = r.Algorithm.kind()
 	case r.Algorithm == SlidingWindow && r.Window.Fixed:
 		r.Algorithm = FixedWindow
+	case r.Algorithm == SlidingWindow && r.Window.Kind != window.Sliding:
+		r.Algorithm = algorithmOf(r.Window.Kind)
+	}
+	if r.Window.Buckets == 0 {
+		r.Window.Buckets = window.DefaultBuckets(r.Window.Kind, r.Window.Length)
 	}
 	if r.Burst == 0 && r.hasBurst() {
 		r.Burst = r.Limit
@@ -73,6 +77,28 @@ func (r *Rule) fill() {
 	}
 }
 
+// kind is what makes a window's shape of this algorithm; FixedWindow is a field of its own there.
+func (a Algorithm) kind() window.Kind {
+	switch a {
+	case SlidingLog:
+		return window.Log
+	case TokenBucket:
+		return window.Token
+	case LeakyBucket:
+		return window.Leaky
+	}
+	return window.Sliding
+}
+
+func algorithmOf(k window.Kind) Algorithm {
+	for _, a := range []Algorithm{SlidingLog, TokenBucket, LeakyBucket} {
+		if a.kind() == k {
+			return a
+		}
+	}
+	return SlidingWindow
+}
+
 func (r *Rule) hasBurst() bool { return r.Algorithm == TokenBucket || r.Algorithm == LeakyBucket }
 
 func (o *Override) fill(r *Rule) {
@@ -83,10 +109,16 @@ func (o *Override) fill(r *Rule) {
 	if o.Window == (window.Shape{}) {
 		return
 	}
+	o.Window.Fixed = o.Window.Fixed || r.Window.Fixed
+	if o.Window.Kind == window.Sliding {
+		o.Window.Kind = r.Window.Kind
+	}
 	if o.Window.Buckets == 0 {
 		o.Window.Buckets = r.Window.Buckets
+		if r.Window.Kind != window.Sliding {
+			o.Window.Buckets = window.DefaultBuckets(r.Window.Kind, o.Window.Length)
+		}
 	}
-	o.Window.Fixed = o.Window.Fixed || r.Window.Fixed
 	if o.Window == r.Window {
 		o.Window = window.Shape{}
 	}

@@ -31,11 +31,10 @@ type Rule struct {
 	Key []string
 	// OnMissing is what to do with a request that lacks an attribute of Key.
 	OnMissing OnMissing
-	// Limit is the most hits that may lie in the window: 1 to window.MaxCount; under SlidingLog
-	// at most MaxLog.
+	// Limit is the most hits that may lie in the window, or that drain in one: 1 to window.MaxCount.
 	Limit int64
-	// Window is over how long Limit holds, and how it is cut. 0 buckets count as 1; algorithms
-	// other than SlidingWindow have no more.
+	// Window is over how long Limit holds, and how it is cut. 0 buckets are window.DefaultBuckets;
+	// FixedWindow has 1. In a Set its Kind is that of Algorithm; either of the two sets the other.
 	Window window.Shape
 	// Algorithm is how hits are counted. In a Set it is FixedWindow if and only if Window.Fixed;
 	// either of the two sets the other.
@@ -78,9 +77,18 @@ type Rule struct {
 	in *member // of a Set, else nil
 }
 
-// MaxLog is the greatest limit under SlidingLog, which keeps each hit by itself; with all that Throttle and
-// Overrides add.
-const MaxLog = 1000
+// Capacity is how many hits there is room for at once: Burst, if the algorithm has one, or else Limit.
+func (r *Rule) Capacity() int64 {
+	if r.Window.Drains() {
+		return r.Burst
+	}
+	return r.Limit
+}
+
+// Drain is the arithmetic of a TokenBucket or LeakyBucket. It is for rules of a Set.
+func (r *Rule) Drain() window.Drain {
+	return window.Drain{Shape: r.Window, Limit: r.Limit, Burst: r.Burst}
+}
 
 // Matches reports whether the rule applies, as far as Match and Exact say. A missing
 // attribute does not equal an empty one. It does not allocate.

@@ -11,7 +11,9 @@ func (r *Rule) validateAlgorithm() *fault {
 	switch {
 	case r.Window.Fixed != (r.Algorithm == FixedWindow):
 		return faultf("%v has no fixed window", r.Algorithm).in("algorithm")
-	case r.Window.Buckets != 1 && r.Algorithm != SlidingWindow:
+	case r.Window.Kind != r.Algorithm.kind():
+		return faultf("%v has no window of kind %d", r.Algorithm, r.Window.Kind).in("algorithm")
+	case r.Window.Buckets != 1 && r.Algorithm == FixedWindow:
 		return faultf("%d buckets: %v is not cut into buckets", r.Window.Buckets, r.Algorithm).in("buckets")
 	case !r.hasBurst() && r.Burst != 0:
 		return faultf("%v has none: want token_bucket or leaky_bucket", r.Algorithm).in("burst")
@@ -33,7 +35,7 @@ func (r *Rule) validateStrict() *fault {
 	case r.OnOutage == Open:
 		return faultf("open lets requests pass without a permit, and under strict enforcement none may: want closed").in("on_outage")
 	case r.Algorithm == SlidingLog:
-		return faultf(why + "sliding_log needs the time of each hit: want sliding_window or fixed_window").in("enforcement")
+		return faultf(why + "a sliding_log counts whole buckets that have partly left: want sliding_window or fixed_window").in("enforcement")
 	case r.Algorithm == TokenBucket:
 		return faultf(why + "token_bucket has tokens that belong to no bucket: want sliding_window or fixed_window").in("enforcement")
 	case r.Algorithm == LeakyBucket:
@@ -100,10 +102,7 @@ func (o *OnLimit) validate(algorithm Algorithm) *fault {
 
 // validateMost refuses limits that grow beyond what can be counted.
 func (r *Rule) validateMost() *fault {
-	most, of := window.MaxCount, "can be counted"
-	if r.Algorithm == SlidingLog {
-		most, of = MaxLog, "a sliding_log keeps"
-	}
+	const most, of = window.MaxCount, "can be counted"
 	factor := max(1+r.Throttle.Exceed, r.Throttle.UpTo)
 	if n := times(r.Limit, factor); n > most {
 		return faultf("%d hits, with all that throttle adds: want at most %d, which is what %s", n, most, of).in("limit")

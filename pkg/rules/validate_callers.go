@@ -77,9 +77,9 @@ func (o *Override) validateLimit(r *Rule) *fault {
 		return faultf("%d: want 1 to %d", o.Burst, window.MaxCount).in("burst")
 	case o.Window == (window.Shape{}):
 		return nil
-	case o.Window.Fixed != r.Window.Fixed:
+	case o.Window.Fixed != r.Window.Fixed || o.Window.Kind != r.Window.Kind:
 		return faultf("want the rule's algorithm, %v", r.Algorithm).in("limit")
-	case o.Window.Buckets != 1 && r.Algorithm != SlidingWindow:
+	case o.Window.Buckets != 1 && r.Algorithm == FixedWindow:
 		return faultf("%d buckets: %v is not cut into buckets", o.Window.Buckets, r.Algorithm).in("buckets")
 	}
 	return validateWindow(o.Window)

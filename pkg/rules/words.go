@@ -15,7 +15,7 @@ type Algorithm uint8
 const (
 	SlidingWindow Algorithm = iota // counters of the window's buckets, the oldest weighted (default)
 	FixedWindow                    // one counter, from 0 at the start of each window
-	SlidingLog                     // each hit by itself, for exactly one window
+	SlidingLog                     // every bucket that touches the window, in full
 	TokenBucket                    // hits spend tokens, which come back at Limit per window, up to Burst
 	LeakyBucket                    // hits wait their turn, and leave evenly at Limit per window
 )

@@ -7,7 +7,7 @@ import "math/bits"
 // and further ones are not looked at.
 
 // Remaining is the largest cost that still fits at now, at least 0: the limit less
-// the full buckets and the oldest one's share, rounded up. It is exact for all counts.
+// the full buckets and the oldest one's share, rounded up, or all of it in a log. It is exact for all counts.
 //
 // Between two hits it only grows, as long as now stays within one bucket.
 func (s Shape) Remaining(counts []int64, limit, now int64) int64 {
@@ -19,7 +19,11 @@ func (s Shape) Remaining(counts []int64, limit, now int64) int64 {
 			return 0
 		}
 	}
-	if oldest := s.oldest(counts); oldest > 0 {
+	switch oldest := s.oldest(counts); {
+	case oldest <= 0:
+	case s.Kind == Log:
+		rest -= oldest
+	default:
 		rest -= s.share(oldest, now)
 	}
 	return max(rest, 0)
@@ -32,7 +36,11 @@ func (s Shape) Count(counts []int64, now int64) float64 {
 	for _, count := range counts[:min(s.Buckets, len(counts))] {
 		estimate += float64(count)
 	}
-	if oldest := s.oldest(counts); oldest > 0 {
+	switch oldest := s.oldest(counts); {
+	case oldest <= 0:
+	case s.Kind == Log:
+		estimate += float64(oldest)
+	default:
 		size := int64(s.BucketSize())
 		estimate += float64(oldest) * (float64(size-elapsed(now, size)) / float64(size))
 	}

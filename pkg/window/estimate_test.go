@@ -10,7 +10,7 @@ import (
 )
 
 // estimate is the definition, computed the slow way: every bucket weighs as much as
-// the share of it that lies in the window; the current one weighs 1.
+// the share of it that lies in the window, or 1 in a log if any does; the current one weighs 1.
 func estimate(s Shape, counts []int64, now int64) *big.Rat {
 	size := int64(s.BucketSize())
 	current := floorDiv(now, size)
@@ -27,6 +27,9 @@ func estimate(s Shape, counts []int64, now int64) *big.Rat {
 			inside = size
 		}
 		inside = min(max(inside, 0), size)
+		if s.Kind == Log && inside > 0 {
+			inside = size
+		}
 		weight := big.NewRat(inside, size)
 		sum.Add(sum, weight.Mul(weight, new(big.Rat).SetInt64(count)))
 	}

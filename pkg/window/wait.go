@@ -31,6 +31,9 @@ func (s Shape) RetryAfter(counts []int64, limit, cost, now int64) (d time.Durati
 		room -= counts[last]
 		last++
 	}
+	if s.Kind == Log { // the last must leave altogether
+		return time.Duration(int64(s.Buckets-last+1)*size - into), true
+	}
 	// Now room < counts[last], or the cost would have fitted: the quotient is < size.
 	hi, lo := bits.Mul64(uint64(room), uint64(size))
 	left, _ := bits.Div64(hi, lo, uint64(counts[last]))

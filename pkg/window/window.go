@@ -5,10 +5,13 @@
 // of length W is made of B buckets of W/B. Its estimate is the B newest buckets in
 // full, and the one before them weighted by the share of it that still lies in the
 // window. B = 1 is the classic two-counter form: previous × overlap + current. A
-// fixed window counts its current bucket and nothing else.
+// fixed window counts its current bucket and nothing else. A log counts every bucket
+// that still touches the window in full, so that no stretch of W ever holds too many.
 //
 // A hit of some cost is admitted if and only if estimate + cost <= limit. This is
 // decided in whole numbers, so that every party comes to the same answer.
+//
+// Token and leaky buckets are reckoned from counts of the same kind: see [Drain].
 //
 // Everything here is pure. Times are Unix nanoseconds, nothing reads a clock,
 // allocates, or keeps state, and all of it may be called from any goroutine.
@@ -31,6 +34,21 @@ const (
 	MaxCount = int64(1e15)
 )
 
+// Kind is what the counts of a window's buckets come to.
+type Kind uint8
+
+const (
+	// Sliding counts the full buckets, and the oldest one's share. It is the default.
+	Sliding Kind = iota
+	// Log counts every bucket in full that touches the window: never more than the limit in any
+	// stretch of the window's length, and a hit is forgotten at most one bucket's length late.
+	Log
+	// Token is for a token bucket, which takes a [Drain].
+	Token
+	// Leaky is for a leaky bucket, a queue, which takes a [Drain].
+	Leaky
+)
+
 // Shape is how a window is cut into buckets. Its methods hold for a shape that
 // Validate accepts; for others their results mean nothing, and they may panic.
 type Shape struct {
@@ -39,8 +57,31 @@ type Shape struct {
 	// Buckets is how many buckets make up Length, from 1 to MaxBuckets. More follow
 	// the true rolling count more closely, and cost memory and time in proportion.
 	Buckets int
-	// Fixed makes a fixed window: only the current bucket counts. Buckets must be 1.
+	// Fixed makes a fixed window: only the current bucket counts. Buckets must be 1, and Kind Sliding.
 	Fixed bool
+	// Kind is what the counts come to.
+	Kind Kind
+}
+
+// Drains reports whether hits leave at a constant rate, not when they are of some age: a token or a
+// leaky bucket. Remaining, RetryAfter and Reset are not for such a shape; a [Drain] has others.
+func (s Shape) Drains() bool { return s.Kind >= Token }
+
+// DefaultBuckets is into how many buckets a window of this kind and length is cut unless something
+// else is asked for: 1 if sliding; else as many, up to 100 for a log and 60 for what drains, as are a
+// whole number of milliseconds long each.
+func DefaultBuckets(kind Kind, length time.Duration) int {
+	most := 1
+	switch kind {
+	case Log:
+		most = 100
+	case Token, Leaky:
+		most = 60
+	}
+	for most > 1 && length%(time.Duration(most)*time.Millisecond) != 0 {
+		most--
+	}
+	return most
 }
 
 // Validate says what is wrong with the shape, or nil. A bucket must be a whole
@@ -55,6 +96,10 @@ func (s Shape) Validate() error {
 		return fmt.Errorf("window of %v: want a whole number of milliseconds", s.Length)
 	case s.Buckets < 1 || s.Buckets > MaxBuckets:
 		return fmt.Errorf("%d buckets: want 1 to %d", s.Buckets, MaxBuckets)
+	case s.Kind > Leaky:
+		return fmt.Errorf("window of kind %d: there is none", s.Kind)
+	case s.Fixed && s.Kind != Sliding:
+		return fmt.Errorf("a fixed window cannot be of kind %d too", s.Kind)
 	case s.Fixed && s.Buckets != 1:
 		return fmt.Errorf("%d buckets: a fixed window has 1", s.Buckets)
 	case s.Length%(time.Duration(s.Buckets)*time.Millisecond) != 0:

@@ -36,10 +36,41 @@ func TestValidate(t *testing.T) {
 		{Shape{Length: time.Second, Buckets: 60}, "1s cut into 60"},
 		{Shape{Length: 59 * ms, Buckets: 60}, "59ms cut into 60"},
 		{Shape{Length: time.Hour, Buckets: 60, Fixed: true}, "a fixed window has 1"},
+		{Shape{Length: time.Second, Buckets: 100, Kind: Log}, ""},
+		{Shape{Length: time.Second, Buckets: 50, Kind: Token}, ""},
+		{Shape{Length: time.Second, Buckets: 1, Kind: Leaky}, ""},
+		{Shape{Length: time.Second, Buckets: 1, Kind: Leaky + 1}, "kind 4"},
+		{Shape{Length: time.Second, Buckets: 1, Kind: Log, Fixed: true}, "cannot be of kind 1 too"},
 	} {
 		err := tt.shape.Validate()
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: got %v, want %q", tt.shape, err, tt.want)
+		}
+	}
+}
+
+func TestDefaultBuckets(t *testing.T) {
+	for _, tt := range []struct {
+		kind   Kind
+		length time.Duration
+		want   int
+	}{
+		{Sliding, time.Second, 1},
+		{Log, time.Second, 100},
+		{Log, 59 * time.Millisecond, 59},
+		{Log, 101 * time.Millisecond, 1}, // a prime number of ms
+		{Log, time.Millisecond, 1},
+		{Token, time.Second, 50},
+		{Token, time.Hour, 60},
+		{Leaky, time.Minute, 60},
+		{Leaky, MaxLength, 60},
+	} {
+		got := DefaultBuckets(tt.kind, tt.length)
+		if got != tt.want {
+			t.Errorf("kind %d, %v: %d, want %d", tt.kind, tt.length, got, tt.want)
+		}
+		if err := (Shape{Length: tt.length, Buckets: got, Kind: tt.kind}).Validate(); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -132,6 +163,9 @@ func shapes() *rapid.Generator[Shape] {
 		size := rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, 60_000), rapid.Int64Range(1, most), rapid.Just(most)).Draw(t, "size")
 		s.Length = time.Duration(size) * time.Millisecond * time.Duration(s.Buckets)
 		s.Fixed = s.Buckets == 1 && rapid.Bool().Draw(t, "fixed")
+		if !s.Fixed && rapid.Bool().Draw(t, "log") {
+			s.Kind = Log
+		}
 		if err := s.Validate(); err != nil {
 			t.Fatal(err)
 		}

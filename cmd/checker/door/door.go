@@ -9,8 +9,14 @@
 // request may pass and 429 if not, or 503 if its rule says so, with the decision as [Answer].
 // With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
 // room for, always answers with 200, and says what a peek of cost 1 would say then. POST /v1/explain takes attributes and
-// cost, and answers with 200 and an [Explained], whatever would be decided; it charges nothing.
-// Everything that is not understood
+// cost, and answers with 200 and an [Explained], whatever would be decided; it charges nothing. With "settle": true the
+// answer has a token, by which the request's true cost can be settled when it is known, with
+//
+//	{"token": "AQ…", "cost": 317}
+//
+// to POST /v1/settle of any checker of the fleet, once: 204 if it is taken in, 409 if the token was settled here before
+// (one that was settled elsewhere is taken in and changes nothing), 410 if it is more than 20 hours old, 503 if too
+// many wait to be reported, and 400 with the reason for everything else. Everything that is not understood
 // is refused, with {"error": "reason"}: a limit that silently does not apply is worse than an error.
 //
 // A request that needs a permit, under a rule of strict enforcement, waits for it as long as [New] was told.
@@ -20,7 +26,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -49,21 +54,19 @@ type handler struct {
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case r.URL.Path == SettlePath:
+		h.settle(w, r)
+		return
 	case r.URL.Path != Path && r.URL.Path != ExplainPath:
-		refuse(w, http.StatusNotFound, "no such path: want POST "+Path+" or "+ExplainPath)
+		refuse(w, http.StatusNotFound, "no such path: want POST "+Path+", "+ExplainPath+" or "+SettlePath)
 		return
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, http.StatusMethodNotAllowed, "method "+strconv.Quote(r.Method)+": want POST")
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-		refuse(w, http.StatusRequestEntityTooLarge, "body is longer than "+strconv.Itoa(MaxBody)+" bytes")
-		return
-	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, "body ends early")
+	body, ok := read(w, r)
+	if !ok {
 		return
 	}
 	h.ask(r.Context(), w, body, r.URL.Path == ExplainPath)
@@ -73,8 +76,12 @@ func (h *handler) ask(ctx context.Context, w http.ResponseWriter, body []byte, e
 	q, err := decode(body)
 	switch {
 	case err != nil:
+	case q.settle && (explain || q.mode != modeCheck):
+		err = errors.New(`"settle": only what is checked and charged has a token`)
 	case explain:
 		err = h.explain(w, q)
+	case q.settle:
+		h.checkToken(ctx, w, q)
 	case q.hasAttributes:
 		h.byAttributes(ctx, w, q)
 	default:
@@ -149,6 +156,8 @@ type Answer struct {
 	MaxWaitMS *int64 `json:"max_wait_ms,omitempty"`
 	// Shadow is the first shadow rule that would have denied the request.
 	Shadow string `json:"shadow,omitempty"`
+	// Token is for one POST to SettlePath, if the question asked for it and the request may pass.
+	Token string `json:"token,omitempty"`
 }
 
 // NewAnswer puts a decision into the words of the door.
@@ -175,7 +184,9 @@ func ceil(d, unit time.Duration) int64 {
 	return int64((d-1)/unit) + 1
 }
 
-func answer(w http.ResponseWriter, d check.Decision) {
+func answer(w http.ResponseWriter, d check.Decision) { answerToken(w, d, "") }
+
+func answerToken(w http.ResponseWriter, d check.Decision, token string) {
 	status := http.StatusOK
 	if !d.Allowed {
 		if status = d.Status; status == 0 {
@@ -186,7 +197,9 @@ func answer(w http.ResponseWriter, d check.Decision) {
 			w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 		}
 	}
-	write(w, status, NewAnswer(d))
+	a := NewAnswer(d)
+	a.Token = token
+	write(w, status, a)
 }
 
 func refuse(w http.ResponseWriter, status int, reason string) {

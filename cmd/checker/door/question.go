@@ -23,6 +23,7 @@ type question struct {
 	rule, key  string
 	cost       int64
 	mode       mode
+	settle     bool // the true cost comes later
 
 	hasAttributes, hasRule, hasKey bool // which of them it holds
 }
@@ -106,6 +107,8 @@ func (d reader) field(q *question, name string) (err error) {
 		q.key, err = d.text(`"key"`)
 	case "mode":
 		q.mode, err = d.mode()
+	case "settle":
+		q.settle, err = d.truth(`"settle"`)
 	default:
 		err = fmt.Errorf("unknown field %.40q", name)
 	}
@@ -170,16 +173,19 @@ func (d reader) text(what string) (string, error) {
 	return text, nil
 }
 
-func (d reader) cost() (int64, error) {
-	const want = `"cost": want a whole number from 1 to %d`
+func (d reader) cost() (int64, error) { return d.costFrom(1) }
+
+// costFrom reads a cost of so much at least.
+func (d reader) costFrom(least int64) (int64, error) {
+	const want = `"cost": want a whole number from %d to %d`
 	token, err := d.next()
 	number, ok := token.(json.Number)
 	if err != nil || !ok {
-		return 0, orElse(err, fmt.Sprintf(want, window.MaxCount))
+		return 0, orElse(err, fmt.Sprintf(want, least, window.MaxCount))
 	}
 	cost, err := strconv.ParseInt(number.String(), 10, 64)
-	if err != nil || cost < 1 || cost > window.MaxCount {
-		return 0, fmt.Errorf(want+", not %.40s", window.MaxCount, number)
+	if err != nil || cost < least || cost > window.MaxCount {
+		return 0, fmt.Errorf(want+", not %.40s", least, window.MaxCount, number)
 	}
 	return cost, nil
 }

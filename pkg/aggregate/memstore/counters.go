@@ -15,24 +15,25 @@ type counters struct {
 
 // counter is one key's counts.
 type counter struct {
-	cells cells
+	cells   cells
+	level   window.Level // of what drains; the counts up to its bucket are in it
+	expires int64        // when the key may be forgotten
 }
 
 // add adds the key's cells, and appends the totals that the fold asks for to dst.
-func (c *counters) add(key *aggregate.Key, now int64, dst []aggregate.Cell) []aggregate.Cell {
+func (c *counters) add(r *aggregate.Rule, key *aggregate.Key, now int64, dst []aggregate.Cell) []aggregate.Cell {
 	k := c.find(key.Text)
-	until := int64(0)
-	for _, cell := range key.Cells {
-		if cell.Count > 0 {
-			until = max(until, aggregate.ExpiryOf(c.shape, cell.Bucket))
-		}
-	}
-	if until > 0 {
+	if anyAdds(key.Cells) {
 		if k == nil {
-			k = new(counter)
+			k = &counter{level: aggregate.Untold}
 		}
-		c.keep(key.Text, k, until)
-		k.cells.expire(c.shape, now)
+		k.expire(r, now)
+		for _, cell := range key.Cells {
+			if cell.Count > 0 {
+				k.expires = r.Expiry(k.expires, cell)
+			}
+		}
+		c.keep(key.Text, k, k.expires)
 		for _, cell := range key.Cells {
 			if cell.Count > 0 {
 				n := k.cells.at(cell.Bucket)
@@ -55,8 +56,35 @@ func (c *counters) add(key *aggregate.Key, now int64, dst []aggregate.Cell) []ag
 	return dst
 }
 
+func anyAdds(cells []aggregate.Cell) bool {
+	return slices.ContainsFunc(cells, func(c aggregate.Cell) bool { return c.Count > 0 })
+}
+
+// levelOf is a key's level, and its cells after that, which are among totals. The rule drains.
+func (c *counters) levelOf(r *aggregate.Rule, key string, totals []aggregate.Cell, now int64) (window.Level, []aggregate.Cell) {
+	k := c.find(key)
+	if k == nil {
+		return r.Settle(aggregate.Untold, nil, now)
+	}
+	level, after := r.Settle(k.level, k.cells, now)
+	return level, totals[max(len(totals)-len(after), 0):]
+}
+
 func (c *counters) clone() *counters {
-	return &counters{c.aged.clone(func(k *counter) *counter { return &counter{slices.Clone(k.cells)} }), c.shape}
+	return &counters{c.aged.clone(func(k *counter) *counter {
+		return &counter{slices.Clone(k.cells), k.level, k.expires}
+	}), c.shape}
+}
+
+// expire drops the counts of buckets that have expired, of what drains into the level.
+func (k *counter) expire(r *aggregate.Rule, now int64) {
+	if r.Drains() {
+		var after []aggregate.Cell
+		k.level, after = r.SettleTo(k.level, k.cells, r.Shape.Bucket(now-int64(r.Shape.Length))-int64(r.Shape.Live()))
+		k.cells = slices.Delete(k.cells, 0, len(k.cells)-len(after))
+		return
+	}
+	k.cells.expire(r.Shape, now)
 }
 
 // cells are counts in ascending order of buckets.

@@ -44,7 +44,7 @@ func (s *Store) expiries() []int64 {
 		for _, r := range shard.rules {
 			for _, g := range []generation[counter]{r.young, r.old} {
 				for _, k := range g.byText {
-					all = append(all, aggregate.ExpiryOf(r.shape, k.cells[len(k.cells)-1].Bucket))
+					all = append(all, k.expires)
 				}
 			}
 		}
@@ -147,5 +147,26 @@ func TestTheFutureIsKept(t *testing.T) {
 	}
 	if got := apply(0); len(got) != 2 || got[1].Count != 2 {
 		t.Errorf("totals: %v", got)
+	}
+}
+
+// A key that is never idle keeps no more counts than its windows need.
+func TestCountsOfWhatDrainsAreSettled(t *testing.T) {
+	s, shape := New(), window.Shape{Length: time.Second, Buckets: 10, Kind: window.Token}
+	for i := range int64(100) {
+		now := i * int64(shape.BucketSize())
+		_, err := s.Apply(t.Context(), &aggregate.Fold{
+			Now: now, Marks: []aggregate.Mark{{Epoch: 1, Sequence: uint64(i) + 1}}, Ledger: make([]aggregate.Tally, 1),
+			Rules: []aggregate.Rule{{Name: "r", Shape: shape, Limit: 1, Burst: 1}},
+			Keys:  []aggregate.Key{{Text: "a", Cells: []aggregate.Cell{{Bucket: i, Count: 1}}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range s.shards[0].rules {
+		if k := r.find("a"); len(k.cells) > shape.Live()+shape.Buckets+1 {
+			t.Errorf("%d counts", len(k.cells))
+		}
 	}
 }

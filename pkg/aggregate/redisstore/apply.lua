@@ -1,6 +1,6 @@
 -- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, ledger, one mark per report, then whatever the loops below use, in that order.
+-- KEYS: meta, ledger, one mark per report, one text of bits per settlement, then whatever the loops below use, in that order.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
@@ -9,19 +9,21 @@
 --     for each field, a delta, false or true. A watch is false, or {current bucket, oldest bucket that
 --     is added to or false, expiry}, and has a key of its own.
 --   8 single counts: field, delta or false, expiry, ...
---   9 rules of many buckets: first bucket to keep, buckets from which on a key is rid of those before it,
---     {{bucket, delta, expiry, ...}, ...}, ...
+--   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
+--     before it, {{bucket, delta, expiry, ...}, ...}, ...
+--     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}.
+--  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
 -- Expiries are in ms of fleet time.
 --
--- Returns, by MessagePack, {0, indices of repeated reports...}, or {generation, version, ...} and then
+-- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
--- single its total, for each key of many buckets a list of bucket, total, ..., those that have expired included
+-- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included
 --
 -- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
 local call, try, tonumber, type = redis.call, redis.pcall, tonumber, type
 local a = cmsgpack.unpack(ARGV[1])
-local now, marks, nmarks = a[3], a[5], #a[5]
+local now, marks, nmarks, bits, permits = a[3], a[5], #a[5], a[10], a[11]
 
 local repeated = {0}
 for from = 1, nmarks, 1000 do
@@ -31,6 +33,9 @@ for from = 1, nmarks, 1000 do
     local mark = have[i - from + 1]
     if mark and tonumber(mark) >= tonumber(marks[i]) then repeated[#repeated + 1] = i - 1 end
   end
+end
+for i = 1, #bits do
+  if call('GETBIT', KEYS[2 + nmarks + i], bits[i]) == 1 then repeated[#repeated + 1] = nmarks + i - 1 end
 end
 if #repeated > 1 then return cmsgpack.pack(repeated) end
 
@@ -55,6 +60,10 @@ if nmarks > 0 then
   call('PEXPIREAT', KEYS[3], text(time[1] * 1000 + a[4]))
   for i = 1, nmarks do call('SET', KEYS[2 + i], marks[i], 'PX', a[4]) end
 end
+for i = 1, #bits do
+  call('SETBIT', KEYS[2 + nmarks + i], bits[i], 1)
+  call('PEXPIRE', KEYS[2 + nmarks + i], a[4])
+end
 for i = 1, #a[6], 2 do try('HINCRBY', KEYS[2], a[6][i], a[6][i + 1]) end
 
 -- This node's clock may differ from the fleet's.
@@ -64,7 +73,7 @@ local number = setmetatable({}, {__index = function(t, s)
   t[s] = n
   return n
 end})
-local r, n, k = {generation, version}, 2, 2 + nmarks
+local r, n, k = {generation, version}, 2, 2 + nmarks + #bits
 
 -- add adds to a count; only one that is new in its hash can have made the hash.
 local function add(key, field, delta, expires)
@@ -147,8 +156,40 @@ for i = 1, #a[8], 3 do
   r[n] = total
 end
 
-for b = 1, #a[9], 3 do
-  local keep, most, keys = a[9][b], 2 * a[9][b + 1], a[9][b + 2]
+-- settle makes one level of the counts before a bucket, as package window does: what drains in a bucket goes off
+-- it, and then its count comes to it. The level is in whole hits and parts, of which as many make a hit as there are
+-- buckets in a window: so each number is a whole one, and exact.
+local function settle(key, have, keep, limit, buckets)
+  local counts, old, level = {}, {}, {}
+  for j = 1, #have, 2 do
+    local bucket = number[have[j]]
+    if not bucket then
+      level[have[j]] = tonumber(have[j + 1])
+    elseif bucket < keep then
+      old[#old + 1] = bucket
+      counts[bucket] = {have[j], tonumber(have[j + 1])}
+    end
+  end
+  if #old == 0 then return end
+  table.sort(old)
+  local at, hits, parts = level.at or old[1] - 1, level.hits or 0, level.parts or 0
+  for i = 1, #old do
+    local passed = old[i] - at
+    if passed > 0 then -- or else it came too late, and is in no level
+      parts = parts - limit % buckets * passed
+      hits = hits - math.floor(limit / buckets) * passed + math.floor(parts / buckets)
+      parts = parts % buckets
+      if hits < 0 then hits, parts = 0, 0 end
+      hits, at = hits + math.min(counts[old[i]][2], 1e15), old[i]
+      if hits >= 1e15 then hits, parts = 1e15, 0 end
+    end
+    try('HDEL', key, counts[old[i]][1])
+  end
+  try('HSET', key, 'at', text(at), 'hits', text(hits), 'parts', text(parts))
+end
+
+for b = 1, #a[9], 4 do
+  local drain, keep, most, keys = a[9][b], a[9][b + 1], 2 * a[9][b + 2], a[9][b + 3]
   for i = 1, #keys do
     local cells = keys[i]
     n, k = n + 1, k + 1
@@ -157,14 +198,37 @@ for b = 1, #a[9], 3 do
       -- The bucket that expires last keeps the whole hash.
       local expires, old = cells[j + 2] + shift, try('PEXPIRETIME', key)
       if type(old) == 'number' then expires = math.max(expires, old) end
-      add(key, cells[j], cells[j + 1], text(expires))
+      if drain then -- the key also stays until what is added here has drained, after all before it
+        expires = text(expires + math.min(number[cells[j + 1]] / drain[1] * drain[3], drain[4]))
+      else
+        expires = text(expires)
+      end
+      local total = add(key, cells[j], cells[j + 1], expires)
+      if drain and total ~= number[cells[j + 1]] then try('PEXPIREAT', key, expires) end
     end
     local have = try('HGETALL', key)
     if have.err then have = {} end
     r[n] = have -- as it is: to look at each of its entries here would take as long as all the rest
-    if #have > most and nmarks > 0 then
+    local full = #have > most and nmarks > 0
+    if full and drain then
+      settle(key, have, keep, drain[1], drain[2])
+    elseif full then
       for j = 1, #have, 2 do
         if tonumber(have[j]) < keep then try('HDEL', key, have[j]) end
+      end
+    end
+  end
+end
+
+for i = 1, #permits, 2 do
+  k = k + 1
+  local packed = try('GET', KEYS[k])
+  if type(packed) == 'string' then
+    local held = cmsgpack.unpack(packed)
+    for j = 1, #held, 2 do
+      if held[j] == permits[i] then
+        held[j + 1] = math.min(math.max(held[j + 1] + permits[i + 1], 0), 1e15)
+        try('SET', KEYS[k], cmsgpack.pack(held), 'KEEPTTL')
       end
     end
   end

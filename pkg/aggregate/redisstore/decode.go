@@ -14,7 +14,7 @@ func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err er
 	generation := u.count()
 	if generation == 0 {
 		for range n {
-			applied.Repeated = append(applied.Repeated, int(u.count()))
+			readSpent(&applied, int(u.count()), len(c.fold.Marks))
 		}
 		if n < 1 {
 			u.fail()
@@ -24,7 +24,7 @@ func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err er
 	applied.State = aggregate.State{Generation: uint64(generation), Version: uint64(u.count())}
 	applied.Totals = make([][]aggregate.Cell, len(c.fold.Keys))
 	stale = c.readBlocks(&u, applied.State.Generation, applied.Totals)
-	c.readMany(&u, applied.Totals)
+	c.readMany(&u, &applied)
 	return applied, stale, u.err
 }
 

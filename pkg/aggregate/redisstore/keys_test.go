@@ -18,6 +18,8 @@ var (
 	hourly = window.Shape{Length: time.Hour, Buckets: 1}
 	whole  = window.Shape{Length: time.Hour, Buckets: 1, Fixed: true}
 	minute = window.Shape{Length: time.Hour, Buckets: 60}
+	tokens = window.Shape{Length: time.Hour, Buckets: 60, Kind: window.Token}
+	drop   = window.Shape{Length: time.Hour, Buckets: 1, Kind: window.Leaky}
 )
 
 // foldOf is a fold of n keys for each shape, with one hit now and some before and after.
@@ -53,7 +55,7 @@ func TestKeysAreDeclared(t *testing.T) {
 	if _, err := s.Join(t.Context(), 8); err != nil {
 		t.Fatal(err)
 	}
-	fold := foldOf(time.Now().UnixNano(), 1, 200, hourly, whole, minute)
+	fold := foldOf(time.Now().UnixNano(), 1, 200, hourly, whole, minute, tokens, drop)
 	c := &call{recall: amnesia, groups: s.groups.Load()}
 	c.build(s.namespace, fold)
 	if _, err := s.Apply(t.Context(), fold); err != nil {

@@ -150,6 +150,16 @@ func (u *unpacker) count() int64 {
 	return 0
 }
 
+// text reads a text of less than 32 bytes.
+func (u *unpacker) text() string {
+	kind := u.bytes(1)
+	if kind < 0xa0 || kind >= 0xc0 {
+		u.fail()
+		return ""
+	}
+	return u.next(int(kind & 0x1f))
+}
+
 // clamp makes an integer of a number that was one before a script had it: a float is what becomes of
 // one too large.
 func clamp(f float64) int64 {

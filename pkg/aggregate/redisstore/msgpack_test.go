@@ -40,23 +40,26 @@ func FuzzReply(f *testing.F) {
 	fold := &aggregate.Fold{
 		Now:    now,
 		Marks:  []aggregate.Mark{{Epoch: 1, Sequence: 1}},
-		Ledger: make([]aggregate.Tally, 2),
+		Ledger: make([]aggregate.Tally, 3),
 		Rules: []aggregate.Rule{
 			{Name: "one", Shape: window.Shape{Length: 1e9, Buckets: 1}},
 			{Name: "many", Shape: window.Shape{Length: 10e9, Buckets: 10}},
+			{Name: "tokens", Shape: window.Shape{Length: 10e9, Buckets: 10, Kind: window.Token}, Limit: 5, Burst: 5},
 		},
 		Keys: []aggregate.Key{
 			{Text: "a", Cells: []aggregate.Cell{{Bucket: now / 1e9, Count: 1}, {Bucket: now/1e9 + 1, Count: 1}}},
 			{Rule: 1, Text: "b"},
+			{Rule: 2, Text: "c"},
 		},
 	}
 	f.Add("\x92\x00\x00")
 	f.Add("\x98\xcf\x00\x06\x35\x27\x4c\x8e\x80\x00\x01\x00\x00\xa11\x01\x01\x92\xa11\xa12")
+	f.Add("\x99\x01\x01\x00\x00\x00\x00\x00\x90\x98\xa2at\xa12\xa4hits\xa13\xa5parts\xa11\xa13\xa14")
 	f.Add("\x98\x01\x01\x00\x00\x00\x00\x00\xdd\xff\xff\xff\xff")
 	f.Fuzz(func(t *testing.T, reply string) {
 		c := &call{recall: newRecall(8), groups: 4}
 		c.build("test", fold)
-		if applied, _, err := c.read(reply); err == nil && len(applied.Repeated) == 0 && len(applied.Totals) != 2 {
+		if applied, _, err := c.read(reply); err == nil && len(applied.Repeated) == 0 && (len(applied.Totals) != 3 || len(applied.Levels) != 3) {
 			t.Errorf("%q: %v", reply, applied)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // bench is a store on the bench: whatever it does is held against the model.
@@ -57,11 +58,16 @@ func (b *bench) applyTo(store aggregate.Store, d *draft) aggregate.Applied {
 	if !slices.Equal(applied.Repeated, repeated) {
 		b.Fatalf("repeated: got %v, want %v", applied.Repeated, repeated)
 	}
-	if len(repeated) > 0 {
+	spent := b.model.areSpent(&d.Fold)
+	if !slices.Equal(applied.Spent, spent) {
+		b.Fatalf("spent: got %v, want %v", applied.Spent, spent)
+	}
+	if len(repeated)+len(spent) > 0 {
 		return applied
 	}
 	b.model.apply(&d.Fold)
 	b.checkTotals(d, applied.Totals)
+	b.checkLevels(d, applied.Levels)
 	b.checkState(d, applied.State)
 	return applied
 }
@@ -85,6 +91,22 @@ func (b *bench) checkTotals(d *draft, totals [][]aggregate.Cell) {
 		}
 		if !maps.Equal(got, want) {
 			b.Fatalf("key %q of %+v: got %v, want %v", d.Keys[i].Text, d.Rules[d.Keys[i].Rule], got, want)
+		}
+	}
+}
+
+func (b *bench) checkLevels(d *draft, levels []window.Level) {
+	b.Helper()
+	for i := range d.Keys {
+		r := &d.Rules[d.Keys[i].Rule]
+		if !r.Drains() {
+			continue
+		}
+		if len(levels) != len(d.Keys) {
+			b.Fatalf("levels of %d keys, want %d", len(levels), len(d.Keys))
+		}
+		if want := b.model.level(&d.Fold, i); levels[i] != want {
+			b.Fatalf("key %q of %+v: level %+v, want %+v", d.Keys[i].Text, *r, levels[i], want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,11 +12,18 @@ import (
 
 // model is what a store should hold: the simplest program that keeps the contract.
 type model struct {
-	state  map[uint32]aggregate.State
-	marks  map[checker]uint64
-	counts map[counter]int64
-	ledger aggregate.Ledger
-	leases *leases
+	state   map[uint32]aggregate.State
+	marks   map[checker]uint64
+	counts  map[counter]int64
+	buckets map[counter]map[int64]bool // by a counter of bucket 0, those of which there is a count
+	ledger  aggregate.Ledger
+	leases  *leases
+	spent   map[settled]bool
+}
+
+type settled struct {
+	shard uint32
+	id    aggregate.Settled
 }
 
 type checker struct {
@@ -27,18 +35,20 @@ type counter struct {
 	shard  uint32
 	name   string
 	shape  window.Shape
-	denied bool
+	kind   aggregate.Kind
 	key    string
 	bucket int64
 }
 
 func newModel() *model {
 	return &model{
-		state:  make(map[uint32]aggregate.State),
-		marks:  make(map[checker]uint64),
-		counts: make(map[counter]int64),
-		ledger: make(aggregate.Ledger),
-		leases: newLeases(),
+		state:   make(map[uint32]aggregate.State),
+		marks:   make(map[checker]uint64),
+		counts:  make(map[counter]int64),
+		buckets: make(map[counter]map[int64]bool),
+		ledger:  make(aggregate.Ledger),
+		leases:  newLeases(),
+		spent:   make(map[settled]bool),
 	}
 }
 
@@ -53,7 +63,18 @@ func (m *model) repeated(f *aggregate.Fold) []int {
 	return indices
 }
 
-// apply adds a fold that has only new marks.
+// areSpent is which of the fold's settlements are not new.
+func (m *model) areSpent(f *aggregate.Fold) []int {
+	var indices []int
+	for i, id := range f.Settled {
+		if m.spent[settled{f.Shard, id}] {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// apply adds a fold that has only new marks and settlements.
 func (m *model) apply(f *aggregate.Fold) {
 	for _, mark := range f.Marks {
 		m.marks[checker{f.Shard, mark.Epoch}] = mark.Sequence
@@ -61,13 +82,22 @@ func (m *model) apply(f *aggregate.Fold) {
 	for i, t := range f.Ledger {
 		l := m.ledger[f.Rules[i].Name]
 		l.Counted, l.Late, l.Refused = l.Counted+t.Counted, l.Late+t.Late, l.Refused+t.Refused
+		l.Refunded, l.Settled = l.Refunded+t.Refunded, l.Settled+t.Settled
 		if l != (aggregate.RuleLedger{}) {
 			m.ledger[f.Rules[i].Name] = l
 		}
 	}
+	for _, id := range f.Settled {
+		m.spent[settled{f.Shard, id}] = true
+	}
 	for i := range f.Keys {
 		for _, c := range f.Keys[i].Cells {
 			m.counts[m.counter(f, i, c.Bucket)] += c.Count
+			all := m.counter(f, i, 0)
+			if m.buckets[all] == nil {
+				m.buckets[all] = make(map[int64]bool)
+			}
+			m.buckets[all][c.Bucket] = true
 		}
 	}
 }
@@ -75,7 +105,7 @@ func (m *model) apply(f *aggregate.Fold) {
 func (m *model) counter(f *aggregate.Fold, key int, bucket int64) counter {
 	k := &f.Keys[key]
 	r := &f.Rules[k.Rule]
-	return counter{f.Shard, r.Name, r.Shape, r.Denied, k.Text, bucket}
+	return counter{f.Shard, r.Name, r.Shape, r.Kind, k.Text, bucket}
 }
 
 // totals is what the answer has to say of a key: every total that is not 0 of a bucket that is live
@@ -97,16 +127,48 @@ func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
 	return want
 }
 
+// level is what the answer has to say of the level of a key whose rule drains: all that ever came, drained
+// bucket by bucket, in parts of a hit.
+func (m *model) level(f *aggregate.Fold, key int) window.Level {
+	r := &f.Rules[f.Keys[key].Rule]
+	want := window.Level{Bucket: r.Shape.Bucket(f.Now) - int64(r.Shape.Live())}
+	k := m.counter(f, key, 0)
+	buckets := slices.DeleteFunc(slices.Sorted(maps.Keys(m.buckets[k])), func(b int64) bool { return b > want.Bucket })
+	for i, bucket := range buckets {
+		k.bucket = bucket
+		most := window.MaxCount * int64(r.Shape.Buckets)
+		want.Parts = min(want.Parts+min(m.counts[k]*int64(r.Shape.Buckets), most), most)
+		next := want.Bucket
+		if i+1 < len(buckets) {
+			next = buckets[i+1]
+		}
+		for ; bucket < next && want.Parts > 0; bucket++ {
+			want.Parts = max(want.Parts-r.Limit, 0)
+		}
+	}
+	return want
+}
+
 // draft is a fold in the making.
 type draft struct{ aggregate.Fold }
 
-// denied at the end of a name stands for a rule's denied hits.
-const denied = " (denied)"
+// denied and refunded at the end of a name stand for other hits of a rule than its admitted ones.
+const denied, refunded = " (denied)", " (refunded)"
+
+func kindOf(name string) (string, aggregate.Kind) {
+	if name, ok := strings.CutSuffix(name, denied); ok {
+		return name, aggregate.Denied
+	}
+	if name, ok := strings.CutSuffix(name, refunded); ok {
+		return name, aggregate.Refunded
+	}
+	return name, aggregate.Admitted
+}
 
 // rule returns the index of a rule in the fold.
 func (d *draft) rule(name string, shape window.Shape) int {
-	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Revision: 1}
-	r.Name, r.Denied = strings.CutSuffix(name, denied)
+	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
+	r.Name, r.Kind = kindOf(name)
 	i := slices.Index(d.Rules, r)
 	if i < 0 {
 		i = len(d.Rules)
@@ -151,5 +213,11 @@ var (
 	perMinute = window.Shape{Length: time.Minute, Buckets: 1}
 	inMinutes = window.Shape{Length: time.Hour, Buckets: 60}
 	fixed     = window.Shape{Length: time.Minute, Buckets: 1, Fixed: true}
-	shapes    = map[string]window.Shape{"one": perMinute, "many": inMinutes, "fixed": fixed}
+	log       = window.Shape{Length: time.Minute, Buckets: 100, Kind: window.Log}
+	tokens    = window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}
+	queue     = window.Shape{Length: 10 * time.Second, Buckets: 50, Kind: window.Leaky}
+	coarse    = window.Shape{Length: time.Minute, Buckets: 1, Kind: window.Token}
+	shapes    = map[string]window.Shape{
+		"one": perMinute, "many": inMinutes, "fixed": fixed, "log": log, "tokens": tokens, "queue": queue, "coarse": coarse,
+	}
 )

@@ -34,21 +34,29 @@ func testJoin(b *bench) {
 }
 
 // Everything expires when it should: a count one window after it has left every window, to within a
-// second; a mark a day after its last report; nothing never.
+// second, or when it has drained as well; a mark a day after its last report; nothing never.
 func testExpiry(b *bench) {
 	const second = int64(time.Second)
 	for name, shape := range shapes {
 		b.Lose(b)
 		*b.model, b.seen = *newModel(), aggregate.State{}
-		size := int64(shape.BucketSize())
-		b.apply(b.fresh().add(name, shape, "a", 0, 1).add(name, shape, "b", 0, 2))
-		b.apply(b.fresh().add(name, shape, "a", 0, 1)) // not new: moves nothing
+		n := int64(1)
+		if shape.Drains() {
+			n = 20
+		}
+		b.apply(b.fresh().add(name, shape, "a", 0, n).add(name, shape, "b", 0, 2*n))
+		b.apply(b.fresh().add(name, shape, "a", 0, n)) // not new: moves nothing, unless it drains
 		count := aggregate.ExpiryOf(shape, shape.Bucket(b.now))
+		drained := int64(0)
+		if shape.Drains() {
+			drained = 2 * n * int64(shape.Length) / 100 // of a and of b there are as many
+		}
 		if want := shape.End(shape.Bucket(b.now)) + int64(shape.Length); shape.Fixed && count != want {
 			b.Fatalf("%s: expiry %d, want %d", name, count, want)
 		} else if want += int64(shape.Length); !shape.Fixed && count != want {
 			b.Fatalf("%s: expiry %d, want %d", name, count, want)
 		}
+		count += drained
 		mark := b.now + int64(24*time.Hour)
 		for _, at := range b.Expiries(b) {
 			if !near(at, count, second) && !near(at, mark, second) {
@@ -61,9 +69,12 @@ func testExpiry(b *bench) {
 		if shape.Live() > 1 {
 			b.apply(b.fresh().add(name, shape, "a", 1, 1))
 		}
-		found := false
+		found, last := false, max(count, aggregate.ExpiryOf(shape, shape.Bucket(b.now)+1))
+		if shape.Drains() {
+			last += 2 * int64(shape.Length) / 100 // after all before them
+		}
 		for _, at := range b.Expiries(b) {
-			found = found || near(at, count+size, second)
+			found = found || near(at, last, second)
 			if at == 0 {
 				b.Errorf("%s: something never expires", name)
 			}

@@ -1,0 +1,201 @@
+package check
+
+import (
+	"math"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// A key of a token or leaky bucket has a *level*, which drains at a constant rate. It is reckoned from what windows
+// have too, a total per bucket, and from a settled level: what had not drained at the end of a bucket. Answers and
+// alarms tell of one that is final, since no report can add to the buckets before it any more. A cell keeps the newest that it
+// was told, and brings it forward itself, by what it knows, when buckets leave it.
+
+// drained is what the cell of such a key has beside its counts.
+type drained struct {
+	level window.Level // of a bucket before the newest
+	// own is that of pending hits alone, each counted as often as there are checkers, so that they drain at this checker's
+	// share of the rate. It is of use while this checker keeps to its share.
+	own window.Level
+	// turn is when the last own hit in the queue of a leaky bucket has drained; fleet time. Others' hits are known by
+	// bucket, own ones to the nanosecond.
+	turn int64
+}
+
+// spareTime is for how long beyond its live buckets a cell keeps counts, so that what it was told of as final is newer
+// than what it has reckoned itself.
+const spareTime = 100 * time.Millisecond
+
+// bucketsOf is how many buckets' counts a cell keeps.
+func bucketsOf(s window.Shape) int {
+	live := s.Live()
+	if !s.Drains() {
+		return live
+	}
+	size := s.BucketSize()
+	return live + min(int((spareTime+size-1)/size), live)
+}
+
+// drained returns what the cell has for its level, nil if it has none. The lock is held.
+func (c *cell) drained() *drained {
+	if c.more == nil {
+		return nil
+	}
+	return c.more.drained
+}
+
+// remaining is how many hits fit by what is known: of a leaky bucket, without a wait. The lock is held, the
+// cell settled and rotated.
+func (c *cell) remaining(t *terms, at int64) int64 {
+	d := c.drained()
+	switch {
+	case d == nil:
+		return c.limiter.shape.Remaining(c.net(), t.limit, at)
+	case t.drain.Shape.Kind == window.Token:
+		return t.drain.Remaining(d.level, c.net(), at)
+	case c.turn(t, at) > 0:
+		return 0
+	}
+	return t.capacity
+}
+
+// turn is how long until a hit that joins the queue of a leaky bucket has its turn. The lock is held, the
+// cell settled and rotated.
+func (c *cell) turn(t *terms, at int64) time.Duration {
+	d := c.drained()
+	wait := time.Duration(d.turn - at)
+	if Freshness(c.limiter.checker.freshness.Load()) != LocalShare { // where turns are far enough apart for all
+		wait = max(wait, t.drain.Turn(d.level, c.net(), at))
+	}
+	return max(wait, 0)
+}
+
+// retryIn is how long until a hit fits by what is known, if nothing else comes. The lock is held, the cell settled
+// and rotated.
+func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
+	d := c.drained()
+	switch {
+	case d == nil:
+		return c.limiter.shape.RetryAfter(c.net(), t.limit, cost, at)
+	case t.drain.Shape.Kind == window.Token:
+		return t.drain.RetryAfter(d.level, c.net(), cost, at)
+	}
+	return c.turn(t, at), cost <= t.capacity
+}
+
+// count is how much is in use by what is known. The lock is held, the cell settled and rotated.
+func (c *cell) count(t *terms, at int64) float64 {
+	if d := c.drained(); d != nil {
+		return t.drain.Count(d.level, c.net(), at)
+	}
+	return c.limiter.shape.Count(c.net(), at)
+}
+
+// freed is how many hits leave per ns at present. The lock is held, the cell settled and rotated.
+func (c *cell) freed(t *terms, at int64) float64 {
+	shape, totals := c.limiter.shape, c.net()
+	switch d := c.drained(); {
+	case d != nil && t.drain.Level(d.level, totals, at) == 0:
+	case d != nil:
+		return float64(t.limit) / float64(shape.Length)
+	case !shape.Fixed && len(totals) > shape.Buckets:
+		return float64(totals[shape.Buckets]) / float64(shape.BucketSize())
+	}
+	return 0
+}
+
+// ownCount is how much is in use by pending hits, if each of so many checkers keeps to its share of the rate. The lock
+// is held, the cell settled and rotated.
+func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
+	d := c.drained()
+	if d == nil {
+		return c.limiter.shape.Count(c.pending(), at)
+	}
+	return t.drain.Count(d.own, times(c.pending(), checkers), at) / float64(checkers)
+}
+
+func times(counts []int64, factor int64) []int64 {
+	scaled := make([]int64, len(counts))
+	for i, n := range counts {
+		scaled[i] = n * factor
+	}
+	return scaled
+}
+
+// took notes when an own hit in the queue of a leaky bucket has drained. The cell has been charged for it, and its lock is
+// held; its turn is after so long.
+func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
+	d := c.drained()
+	if d == nil || t.drain.Shape.Kind != window.Leaky {
+		return
+	}
+	d.turn = max(d.turn, at+int64(wait)) + c.limiter.spacing(t, cost)
+}
+
+// spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
+func (l *Limiter) spacing(t *terms, cost int64) int64 {
+	spacing := float64(cost) / float64(t.limit) * float64(l.shape.Length)
+	if Freshness(l.checker.freshness.Load()) == LocalShare {
+		spacing *= float64(l.others())
+	}
+	return int64(math.Ceil(min(spacing, float64(window.MaxLength))))
+}
+
+// advance brings the level forward when so many new buckets come: the counts of those that leave go into it. The lock is
+// held.
+func (c *cell) advance(by int64) {
+	d := c.drained()
+	if d == nil {
+		return
+	}
+	l, totals := c.limiter, c.totals()
+	drain, to := l.terms.Load().drain, c.newest+by-int64(len(totals))
+	d.level = drain.Settle(d.level, totals, c.newest, to)
+	if Freshness(l.checker.freshness.Load()) >= LocalShare {
+		d.own = drain.Settle(d.own, times(c.pending(), l.others()), c.newest, to)
+	} else {
+		d.own = window.Level{Bucket: to}
+	}
+}
+
+// hearLevel takes in a settled level and the totals after it. The lock is held and the cell settled and rotated.
+func (c *cell) hearLevel(l window.Level, after totals) {
+	d := c.drained()
+	if d == nil || l.Parts < 0 {
+		return
+	}
+	drain := c.limiter.terms.Load().drain
+	if l.Bucket < d.level.Bucket { // bring it forward by what the message says, which may not be all
+		if far := d.level.Bucket - 2*int64(c.limiter.live); l.Bucket < far { // nothing is told of that, or it says nothing
+			l = drain.Settle(l, nil, far, far)
+		}
+		l = after.settle(drain, l, d.level.Bucket)
+		l.Parts = max(l.Parts, d.level.Parts)
+	}
+	d.level = l
+	c.holdLevel()
+}
+
+// holdLevel keeps the level before the newest bucket: what is of later ones, by a clock that was ahead, has not
+// drained yet. The lock is held.
+func (c *cell) holdLevel() {
+	if d := c.drained(); d != nil {
+		d.level.Bucket = min(d.level.Bucket, c.newest-1)
+		d.own.Bucket = min(d.own.Bucket, c.newest-1)
+	}
+}
+
+// settle brings a level forward by a message's totals.
+func (t totals) settle(d window.Drain, l window.Level, bucket int64) window.Level {
+	for next := l.Bucket + 1; next <= bucket; next++ {
+		var total int64
+		for i, age := range t.age {
+			if t.newest-age == next {
+				total = int64(t.value[i])
+			}
+		}
+		l = d.Settle(l, []int64{total}, next, next)
+	}
+	return l
+}

@@ -1,0 +1,119 @@
+package check
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// Wait is Check, but a hit that does not fit waits until it does, and then passes: under a token or leaky bucket in
+// its turn, see [Limiter.Reserve]; under other algorithms it asks again when RetryAfter is over, in no order with
+// others who wait, and under strict enforcement by [Limiter.Acquire]. It denies at once what would have to
+// wait for longer than the rule's OnLimit.MaxWait, if that is given, or than ctx lasts, or what never fits; and if OnLimit.MaxDepth callers (by default
+// rules.DefaultDepth) of the key wait already, or Options.MaxWaiting in all. If ctx ends first the error is ctx's,
+// and the hit is given back if that can be (see [Reservation.Cancel]); when Run ends, it is denied.
+func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, error) {
+	begun := time.Now()
+	for {
+		r, d, err := l.attempt(ctx, key, cost)
+		wait := r.Delay
+		if !d.Allowed {
+			wait = d.RetryAfter
+		}
+		if err != nil || wait == 0 || wait == Never || !d.Allowed && l.shape.Drains() {
+			return d, err
+		}
+		deny := func(err error) (Decision, error) {
+			r.Cancel()
+			d.Allowed, d.RetryAfter = false, wait
+			return d, err
+		}
+		most := l.Rule().OnLimit.MaxWait
+		if most > 0 && time.Since(begun)+wait > most || !l.mayWait(ctx, wait) || !l.queues.enter(l, key) {
+			return deny(nil)
+		}
+		err = l.pause(ctx, wait)
+		l.queues.leave(l, key)
+		switch {
+		case err == errEnded:
+			return deny(nil)
+		case err != nil:
+			return deny(err)
+		case d.Allowed:
+			return d, nil
+		}
+	}
+}
+
+// attempt decides once.
+func (l *Limiter) attempt(ctx context.Context, key string, cost int64) (*Reservation, Decision, error) {
+	if l.strict != nil {
+		d, err := l.Acquire(ctx, key, cost)
+		return &Reservation{}, d, err
+	}
+	r, d := l.Reserve(key, cost)
+	return r, d, nil
+}
+
+// mayWait says whether ctx lasts so long, as far as it says.
+func (l *Limiter) mayWait(ctx context.Context, wait time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || time.Until(deadline) >= wait
+}
+
+// pause waits for so long.
+func (l *Limiter) pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.checker.ended:
+		return errEnded
+	}
+}
+
+// queues count who waits by Wait, by key.
+type queues struct {
+	mu    sync.Mutex
+	byKey map[string]int
+}
+
+// enter notes one more who waits, unless there are too many.
+func (q *queues) enter(l *Limiter, key string) bool {
+	waiting := &l.checker.behind.leases.waiting
+	most := l.Rule().OnLimit.MaxDepth
+	if most == 0 {
+		most = rules.DefaultDepth
+	}
+	if l.Rule().Algorithm == rules.LeakyBucket { // who has a place in the queue waits
+		most = l.checker.o.MaxWaiting
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.byKey[key] >= most {
+		return false
+	}
+	if waiting.Add(1) > int64(l.checker.o.MaxWaiting) {
+		waiting.Add(-1)
+		return false
+	}
+	if q.byKey == nil {
+		q.byKey = make(map[string]int)
+	}
+	q.byKey[key]++
+	return true
+}
+
+func (q *queues) leave(l *Limiter, key string) {
+	l.checker.behind.leases.waiting.Add(-1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.byKey[key]--; q.byKey[key] == 0 {
+		delete(q.byKey, key)
+	}
+}

@@ -1,0 +1,180 @@
+package window
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Level is how much had not drained at the end of a bucket.
+type Level struct {
+	// Bucket is the one at whose end it was so.
+	Bucket int64
+	// Parts is how much there was, in parts of a hit: each is 1/Buckets of one, so that what drains in
+	// a bucket is a whole number of them. At most MaxCount hits.
+	Parts int64
+}
+
+// Drain is the arithmetic of a token bucket and of a leaky bucket.
+//
+// Both have a *level*: hits raise it, and Limit of them drain per window, at a constant rate, while
+// there are any. A token bucket lets a hit pass if it then holds Burst at the most: Burst less the level
+// is how many tokens it has. A leaky bucket is a queue with room for Burst: a hit joins it if it fits, and
+// its turn is when what was before it has drained.
+//
+// The level is worked out from the counts of buckets, so that it does not matter when and in what order
+// they came to be known: from the oldest bucket on, level = max(level - what drains in a bucket, 0) + count.
+// That takes a bucket's hits as of its end. So it is never too low, and too high by what drains in one
+// bucket, at most. A token bucket never lets too many pass for that; a leaky bucket, which is to let pass as
+// many as drain, takes the level as lower by as much ([Drain.Turn]). What was before the counts is a
+// settled Level; it stays right whenever it was settled, as long as the limit is the same. A new limit
+// is the rate of all that is not settled.
+//
+// The methods take a settled level and counts, newest first: counts[0] is of Bucket(now). Counts of
+// the settled bucket and of those before it, and missing ones, are taken as 0.
+type Drain struct {
+	Shape Shape
+	// Limit is how many hits drain per Shape.Length, 1 to MaxCount.
+	Limit int64
+	// Burst is how many hits there is room for, 1 to MaxCount.
+	Burst int64
+}
+
+// Settle brings a level forward to the end of a bucket, or returns it as it is if it is there already.
+// counts[0] is of the bucket newest.
+func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
+	for l.Bucket < bucket {
+		next := newest - int64(len(counts)) + 1 // the oldest that has a count
+		if next = min(max(next, l.Bucket+1), bucket); next > newest {
+			next = bucket
+		}
+		l.Parts = d.drained(l.Parts, next-l.Bucket)
+		if age := newest - next; age >= 0 && age < int64(len(counts)) {
+			l.Parts = min(l.Parts+d.parts(counts[age]), d.parts(MaxCount))
+		}
+		l.Bucket = next
+	}
+	return l
+}
+
+// drained is what is left of a level after so many buckets, at least 1, without a hit.
+func (d Drain) drained(parts, buckets int64) int64 {
+	if hi, lo := bits.Mul64(uint64(d.Limit), uint64(buckets)); hi == 0 && lo < uint64(parts) {
+		return parts - int64(lo)
+	}
+	return 0
+}
+
+func (d Drain) parts(hits int64) int64 { return min(hits, MaxCount) * int64(d.Shape.Buckets) }
+
+// at is the level when the bucket of now began, and what that bucket has added.
+func (d Drain) at(l Level, counts []int64, now int64) (began, added int64) {
+	current := d.Shape.Bucket(now)
+	if l.Bucket >= current { // somebody's clock is ahead
+		return l.Parts, 0
+	}
+	began = d.Settle(l, counts, current, current-1).Parts
+	if len(counts) > 0 {
+		added = d.parts(counts[0])
+	}
+	return began, added
+}
+
+// Level is the level at now, in parts of a hit, at most twice MaxCount hits.
+func (d Drain) Level(l Level, counts []int64, now int64) int64 {
+	began, added := d.at(l, counts, now)
+	size := int64(d.Shape.BucketSize())
+	hi, lo := bits.Mul64(uint64(d.Limit), uint64(elapsed(now, size)))
+	gone, _ := bits.Div64(hi, lo, uint64(size)) // less than Limit, as less than a bucket has passed
+	return max(began-int64(gone), 0) + added
+}
+
+// Count is how many hits have not drained at now, with its fraction: the level, or, of a leaky bucket,
+// as much of it as is certain. It is for people and alarms; decisions do not round.
+func (d Drain) Count(l Level, counts []int64, now int64) float64 {
+	return float64(d.queued(d.Level(l, counts, now))) / float64(d.Shape.Buckets)
+}
+
+// queued is what of a level counts against Burst.
+func (d Drain) queued(parts int64) int64 {
+	if d.Shape.Kind == Leaky {
+		return max(parts-d.Limit, 0)
+	}
+	return parts
+}
+
+// Use is which part of the room the level takes up at now, from 0 to more than 1. A leaky bucket has room for
+// one hit at a time without a wait: it is in use while a wait is near.
+func (d Drain) Use(l Level, counts []int64, now int64) float64 {
+	if d.Shape.Kind == Leaky {
+		return float64(d.Level(l, counts, now)) / float64(d.Limit)
+	}
+	return float64(d.Level(l, counts, now)) / float64(d.Shape.Buckets) / float64(d.Burst)
+}
+
+// Remaining is the largest cost for which there is room at now, at least 0.
+func (d Drain) Remaining(l Level, counts []int64, now int64) int64 {
+	return max(d.parts(d.Burst)-d.queued(d.Level(l, counts, now)), 0) / int64(d.Shape.Buckets)
+}
+
+// RetryAfter is the least wait after which there is room for the cost, if nothing else comes in the
+// meantime, as [Shape.RetryAfter].
+func (d Drain) RetryAfter(l Level, counts []int64, cost, now int64) (wait time.Duration, ok bool) {
+	if cost > d.Burst {
+		return 0, false
+	}
+	return d.ebb(l, counts, d.parts(d.Burst)-d.parts(cost), now), true
+}
+
+// Turn is how long until a hit that joins the queue of a leaky bucket now would have its turn: until what is
+// before it has drained. With a settled level and counts that hold the hit already, it is when the
+// hit itself has. Exact but for a bucket's length, by which it may be early.
+func (d Drain) Turn(l Level, counts []int64, now int64) time.Duration {
+	return d.ebb(l, counts, 0, now)
+}
+
+// Reset is how long until everything has drained, if no more comes.
+func (d Drain) Reset(l Level, counts []int64, now int64) time.Duration {
+	return d.until(l, counts, 0, now)
+}
+
+// ebb is how long until no more than so much counts against Burst.
+func (d Drain) ebb(l Level, counts []int64, parts, now int64) time.Duration {
+	if d.Shape.Kind == Leaky {
+		parts += d.Limit
+	}
+	return d.until(l, counts, parts, now)
+}
+
+// until is the least wait until the level is this or lower.
+func (d Drain) until(l Level, counts []int64, parts, now int64) time.Duration {
+	began, added := d.at(l, counts, now)
+	size := int64(d.Shape.BucketSize())
+	into := elapsed(now, size)
+	if began+added <= parts {
+		return 0
+	}
+	if added <= parts { // while this bucket lasts only what was there before it drains
+		if wait := d.span(began + added - parts); wait <= size {
+			return time.Duration(max(wait-into, 0))
+		}
+	}
+	rest := d.drained(began, 1) + added - parts // more than 0, or the wait would have ended above
+	return time.Duration(min(size-into+d.span(rest), longest))
+}
+
+// longest keeps a wait, and a time after it, within an int64.
+const longest = int64(math.MaxInt64 / 4)
+
+// span is how long it takes for so many parts to drain, rounded up.
+func (d Drain) span(parts int64) int64 {
+	hi, lo := bits.Mul64(uint64(parts), uint64(d.Shape.BucketSize()))
+	if hi >= uint64(d.Limit) {
+		return longest
+	}
+	quotient, remainder := bits.Div64(hi, lo, uint64(d.Limit))
+	if quotient >= uint64(longest) {
+		return longest
+	}
+	return roundUp(quotient, remainder)
+}
