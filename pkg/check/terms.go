@@ -13,14 +13,17 @@ import (
 // who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
 // every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
 type terms struct {
-	stamp    uint64        // where the word of an allowance has it; the same as before if the rule is
-	limit    int64         // the rule's, here to be read with the stamp
-	capacity int64         // how many hits there is room for at once
-	drain    window.Drain  // of a token or leaky bucket
-	full     time.Duration // how long it takes to drain when it is full
+	stamp    uint64 // where the word of an allowance has it; the same as before if the rule is
+	limit    int64  // the rule's, here to be read with the stamp
 	name     string
+	full     time.Duration // how long a token or leaky bucket takes to drain when it is full, else 0
 	rule     *rules.Rule
 	revision uint64 // of the set
+	capacity int64  // how many hits there is room for at once
+
+	// The first cache line ends here: a check that passes without the lock reads nothing below.
+
+	drain window.Drain // of a token or leaky bucket
 }
 
 // The parts of the word of an allowance, see cell. 24 bits are enough for hits: an allowance that is used up is renewed
