@@ -83,6 +83,8 @@ func TestUsage(t *testing.T) {
 		{"replay a b", "2 files"},
 		{"replay " + missing, "none"},
 		{"replay --route hop:1s x", "--route"},
+		{"replay --ipv6-prefix 129 x", "--ipv6-prefix"},
+		{"sim replay --ipv4-prefix 0 x", "--ipv4-prefix"},
 		{"sim replay --route skew x", "--route"},
 		{"http --rate 0", "--rate"},
 		{"scenarios x", `argument "x"`},

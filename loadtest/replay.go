@@ -12,11 +12,13 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/accesslog"
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-const replaySummary = `Replays an access log in Common or Combined Log Format, plain or gzipped: every line is a hit of its client's address.
+const replaySummary = `Replays an access log in Common or Combined Log Format, plain or gzipped: every line is a hit of its client's address,
+IPv6 ones by their first 64 bits.
 Stamps are whole seconds, so hits are spread within theirs by the seed. Without --limit it is done twice, with 10 and with 30.
 Silences longer than three windows are cut, by whole windows, which no count notices; --max-gap says otherwise.`
 
@@ -30,6 +32,7 @@ type replay struct {
 	speed      float64 // 0: as fast as ends within liveLength
 	maxGap     time.Duration
 	realWindow bool
+	v4, v6     int // first bits of an address that are one client
 	route      scenario.Route
 }
 
@@ -40,7 +43,8 @@ var defaultLimits = []int{10, 30}
 const liveLength = 50 * time.Second
 
 func newReplay() *replay {
-	return &replay{settings: defaultSettings(), window: time.Minute, buckets: 1, maxGap: -1}
+	return &replay{settings: defaultSettings(), window: time.Minute, buckets: 1, maxGap: -1,
+		v4: identity.DefaultIPv4Prefix, v6: identity.DefaultIPv6Prefix}
 }
 
 func (r *replay) add(s *flags.Set) {
@@ -51,6 +55,8 @@ func (r *replay) add(s *flags.Set) {
 	flags.Add(s, &r.speed, "speed", "X", "how many times faster than the log; 0 for what fits: 1 simulated, live what ends within a minute", flags.Float(0, 1e9))
 	flags.Add(s, &r.realWindow, "real-window", "", "keep the window as it is at a higher speed, instead of making it shorter", flags.Bool)
 	flags.Add(s, &r.maxGap, "max-gap", "DURATION", "cut longer silences to this; 0 keeps all; -1ns for three windows", flags.Duration(-1, scenario.MaxDuration))
+	flags.Add(s, &r.v4, "ipv4-prefix", "BITS", "how many first bits of an IPv4 address are one client", flags.Int(1, 32))
+	flags.Add(s, &r.v6, "ipv6-prefix", "BITS", "the same of an IPv6 address", flags.Int(1, 128))
 	flags.Add(s, &r.route, "route", "HOW", "which checker a line goes to: random, round_robin or hash (by address)", parseLogRoute)
 	flags.Add(s, &r.noSweep, "no-sweep", "", "leave out the simulations with other flush intervals", flags.Bool)
 	r.addFleet(s)
@@ -134,7 +140,7 @@ func (r *replay) scenarios(log accesslog.Log, fit time.Duration) ([]scenario.Sce
 		r.maxGap = 3 * r.window
 	}
 	// Cut by whole windows: what is left keeps its phase against the windows' edges.
-	how := accesslog.PlanOptions{Seed: r.seed, MaxGap: r.maxGap, Whole: r.window, Speed: 1}
+	how := accesslog.PlanOptions{Seed: r.seed, MaxGap: r.maxGap, Whole: r.window, Group: r.client, Speed: 1}
 	plan, err := log.Plan(how)
 	if err != nil {
 		return nil, err
@@ -166,6 +172,16 @@ func (r *replay) scenarios(log accesslog.Log, fit time.Duration) ([]scenario.Sce
 		list = append(list, sc)
 	}
 	return list, nil
+}
+
+// client returns who is limited for a client in the log: his address by its prefix, without port and zone, or the host
+// name that was logged instead.
+func (r *replay) client(logged string) string {
+	addr, ok := identity.ParseAddr(logged)
+	if !ok {
+		return logged
+	}
+	return identity.Group(addr, r.v4, r.v6)
 }
 
 // scaled makes the window shorter by the speed. Its buckets must be whole milliseconds, so the speed

@@ -15,6 +15,8 @@ const (
 	goredis   = "github.com/redis/go-redis/v9/..."
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
 	yaml      = "go.yaml.in/yaml/v3"
+	siphash   = "github.com/dchest/siphash"
+	bart      = "github.com/gaissmai/bart"
 )
 
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
@@ -27,9 +29,12 @@ var allowed = []struct {
 	imports []string
 }{
 	{"pkg/window", nil},
-	{"pkg/identity", nil},
+	{"pkg/identity", []string{siphash}},
+	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
 	{"pkg/forecast", nil},
-	{"pkg/rules", []string{"pkg/window", "pkg/identity", yaml}},
+	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
+	{"pkg/rules/internal/node", []string{yaml}},
+	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},

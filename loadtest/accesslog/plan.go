@@ -19,6 +19,9 @@ type PlanOptions struct {
 	// Whole, if not 0, is what a silence is shortened by: a multiple of it, so that what comes after keeps
 	// its phase against the edges of a window of this length.
 	Whole time.Duration
+	// Group, if not nil, names the client that one in the log belongs to, for a plan of those: the same, or
+	// one for several. It gets Entry.Client, and is called once for each that differs.
+	Group func(client string) string
 	// Speed is how many times faster than the log; 1 is as it was. It must be above 0.
 	Speed float64
 }
@@ -62,7 +65,7 @@ func (l Log) Plan(o PlanOptions) (Plan, error) {
 		return Plan{}, fmt.Errorf("plan replay: %w", err)
 	}
 	var p Plan
-	p.Clients, p.Hits = l.spread(first, o.Seed)
+	p.Clients, p.Hits = l.spread(first, o.Seed, o.Group)
 	p.Start = time.Unix(first, 0).UTC().Add(p.Hits[0].At)
 	p.Span = p.Length() - p.Hits[0].At
 	p.cut(o.MaxGap, o.Whole)
@@ -99,22 +102,16 @@ func (l Log) firstSecond() (int64, error) {
 }
 
 // spread returns the hits in order, At being the time since the second that the log begins with.
-func (l Log) spread(first int64, seed uint64) (clients []string, hits []Hit) {
+func (l Log) spread(first int64, seed uint64, group func(string) string) (clients []string, hits []Hit) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	index := make(map[string]int)
+	index := newClients(group)
 	hits = make([]Hit, len(l.Entries))
 	for i, entry := range l.Entries {
-		client, known := index[entry.Client]
-		if !known {
-			client = len(clients)
-			index[entry.Client] = client
-			clients = append(clients, entry.Client)
-		}
 		second := time.Duration(entry.Time.Unix()-first) * time.Second
-		hits[i] = Hit{second + time.Duration(random.Int64N(int64(time.Second))), client}
+		hits[i] = Hit{second + time.Duration(random.Int64N(int64(time.Second))), index.of(entry.Client)}
 	}
 	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(a.At, b.At) })
-	return clients, hits
+	return index.names, hits
 }
 
 // cut moves the first hit to 0, and every other one closer to the one before, by a multiple of whole, if

@@ -93,6 +93,26 @@ func TestPlanNamesClients(t *testing.T) {
 	}
 }
 
+// Those whom a group holds are one client, and no hit moves for it.
+func TestPlanGroups(t *testing.T) {
+	log := logAt(10, 20, 30, 40, 50)
+	for i, client := range []string{"a1", "b1", "a2", "a1", "c"} {
+		log.Entries[i].Client = client
+	}
+	asked := 0
+	group := func(client string) string { asked++; return client[:1] }
+	p := plan(t, log, PlanOptions{Speed: 1, Group: group})
+	if want := []string{"a", "b", "c"}; !slices.Equal(p.Clients, want) || asked != 4 {
+		t.Errorf("clients %q, want %q; asked %d times, want 4", p.Clients, want, asked)
+	}
+	alone := plan(t, log, PlanOptions{Speed: 1})
+	for i, want := range []int{0, 1, 0, 0, 2} {
+		if p.Hits[i].Client != want || p.Hits[i].At != alone.Hits[i].At {
+			t.Errorf("hit %d: client %d at %v, want %d at %v", i, p.Hits[i].Client, p.Hits[i].At, want, alone.Hits[i].At)
+		}
+	}
+}
+
 // Silences are cut to exactly what was asked for, all others stay exactly as they were, and so does the order.
 func TestPlanCutsSilences(t *testing.T) {
 	log := logAt(100, 100, 100, 4_000, 4_001, 4_012, 9_000_000, 9_000_004)

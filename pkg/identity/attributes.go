@@ -3,6 +3,9 @@
 // A request is described by attributes: a user, an API key, an address, a route. A
 // key is made of the values of some of them, in a given order, and unambiguously:
 // of one number of values, two different lists never give the same key.
+//
+// Beside that it reads and groups addresses ([ParseAddr], [Group]), and makes keys that
+// tell nobody who it is ([Hasher]). Package httpidentity makes attributes of requests.
 package identity
 
 import (

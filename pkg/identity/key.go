@@ -47,7 +47,9 @@ func JoinKey(values ...string) string {
 }
 
 // Bound is the key to use for one that somebody made himself: the same if it has at
-// most MaxKey bytes, else its hash. What AppendKey and JoinKey return it leaves alone.
+// most MaxKey bytes, else its hash. What AppendKey and JoinKey return it leaves alone,
+// so it cannot tell their hashes from a text that a client made to look like one:
+// for what a client wrote, use JoinKey.
 func Bound(key string) string {
 	if len(key) <= MaxKey {
 		return key

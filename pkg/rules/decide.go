@@ -67,7 +67,7 @@ func addressesOf(value string) (netip.Prefix, bool) {
 	if err != nil {
 		return netip.Prefix{}, false
 	}
-	addr = addr.Unmap().WithZone("")
+	addr = addr.Unmap()
 	return netip.PrefixFrom(addr, addr.BitLen()), true
 }
 

@@ -5,12 +5,15 @@ import (
 	"strings"
 )
 
-// fault is what is wrong with a rule, and the way to the place of it: names of fields, and places in lists and
-// mappings from 0.
+// fault is what is wrong with a rule, and the way to the place of it: names of fields; places in lists and
+// mappings, from 0; and names in mappings of the owner's own names, which the reason tells.
 type fault struct {
 	path   []any
 	reason string
 }
+
+// entryName is a step to the entry of a mapping by its name.
+type entryName string
 
 func faultf(format string, args ...any) *fault {
 	return &fault{reason: fmt.Sprintf(format, args...)}
@@ -28,12 +31,13 @@ func (f *fault) in(steps ...any) *fault {
 func (f *fault) String() string {
 	var b strings.Builder
 	for i, step := range f.path {
-		place, entry := step.(int)
-		switch {
-		case !entry:
+		switch step := step.(type) {
+		case string:
 			fmt.Fprintf(&b, "%s: ", step)
-		case i+1 < len(f.path) && isField(f.path[i+1]):
-			fmt.Fprintf(&b, "entry %d: ", place+1)
+		case int:
+			if i+1 < len(f.path) && isField(f.path[i+1]) {
+				fmt.Fprintf(&b, "entry %d: ", step+1)
+			}
 		}
 	}
 	return b.String() + f.reason

@@ -6,62 +6,64 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/offpath-io/offpath/pkg/rules/internal/node"
 )
 
-func readRuleLimit(node *yaml.Node, what string, r *Rule) error {
-	text, err := readText(node, what)
+func readRuleLimit(at *yaml.Node, what string, r *Rule) error {
+	text, err := node.Text(at, what)
 	if err != nil {
 		return err
 	}
 	r.Limit, r.Window.Length, err = parseLimit(text)
 	if err != nil {
-		return errorAt(node, "%s: %.40q: %v", what, text, err)
+		return node.Errorf(at, "%s: %.40q: %v", what, text, err)
 	}
 	return nil
 }
 
-func readPercent(node *yaml.Node, what string) (float64, error) {
-	text, err := readText(node, what)
+func readPercent(at *yaml.Node, what string) (float64, error) {
+	text, err := node.Text(at, what)
 	if err != nil {
 		return 0, err
 	}
 	part, err := parsePercent(text)
 	if err != nil {
-		return 0, errorAt(node, "%s: %.40q: %v", what, text, err)
+		return 0, node.Errorf(at, "%s: %.40q: %v", what, text, err)
 	}
 	return part, nil
 }
 
-func readSoft(node *yaml.Node, what string, r *Rule) error {
-	fields, err := readFields(node, what, []string{"exceed"}, "exceed")
+func readSoft(at *yaml.Node, what string, r *Rule) error {
+	fields, err := node.Fields(at, what, []string{"exceed"}, "exceed")
 	if err != nil {
 		return err
 	}
-	r.Throttle.Exceed, err = readPercent(valueOf(fields, "exceed"), what+": exceed")
+	r.Throttle.Exceed, err = readPercent(node.ValueOf(fields, "exceed"), what+": exceed")
 	return err
 }
 
-func readElastic(node *yaml.Node, what string, r *Rule) error {
-	fields, err := readFields(node, what, []string{"up_to", "while"}, "up_to", "while")
+func readElastic(at *yaml.Node, what string, r *Rule) error {
+	fields, err := node.Fields(at, what, []string{"up_to", "while"}, "up_to", "while")
 	if err != nil {
 		return err
 	}
-	if r.Throttle.UpTo, err = readPercent(valueOf(fields, "up_to"), what+": up_to"); err != nil {
+	if r.Throttle.UpTo, err = readPercent(node.ValueOf(fields, "up_to"), what+": up_to"); err != nil {
 		return err
 	}
 	what += ": while"
-	fields, err = readFields(valueOf(fields, "while"), what, []string{"rule", "signal", "below"}, "below")
+	fields, err = node.Fields(node.ValueOf(fields, "while"), what, []string{"rule", "signal", "below"}, "below")
 	if err != nil {
 		return err
 	}
 	for _, f := range fields {
-		switch f.name {
+		switch f.Name {
 		case "rule":
-			r.Throttle.While, err = readText(f.value, what+": rule")
+			r.Throttle.While, err = node.Text(f.Value, what+": rule")
 		case "signal":
-			r.Throttle.Signal, err = readText(f.value, what+": signal")
+			r.Throttle.Signal, err = node.Text(f.Value, what+": signal")
 		case "below":
-			r.Throttle.Below, err = readPercent(f.value, what+": below")
+			r.Throttle.Below, err = readPercent(f.Value, what+": below")
 		}
 		if err != nil {
 			return err
@@ -70,19 +72,19 @@ func readElastic(node *yaml.Node, what string, r *Rule) error {
 	return nil
 }
 
-func readOnLimit(node *yaml.Node, what string, r *Rule) error {
-	at, err := readWord(node, what, onLimitWords)
-	r.OnLimit.Queue = at == 1
+func readOnLimit(at *yaml.Node, what string, r *Rule) error {
+	place, err := readWord(at, what, onLimitWords)
+	r.OnLimit.Queue = place == 1
 	return err
 }
 
-func readMaxWait(node *yaml.Node, what string, r *Rule) error {
-	text, err := readText(node, what)
+func readMaxWait(at *yaml.Node, what string, r *Rule) error {
+	text, err := node.Text(at, what)
 	if err != nil {
 		return err
 	}
 	if r.OnLimit.MaxWait, err = parseSpan(text); err != nil || text == "" {
-		return errorAt(node, "%s: %.40q: want a span such as 200ms or 2s", what, text)
+		return node.Errorf(at, "%s: %.40q: want a span such as 200ms or 2s", what, text)
 	}
 	return nil
 }
@@ -90,12 +92,12 @@ func readMaxWait(node *yaml.Node, what string, r *Rule) error {
 // overrideFields are the fields of an override.
 var overrideFields = []string{"match", "limit", "buckets", "burst", "until"}
 
-func readOverrides(node *yaml.Node, what string, r *Rule) error {
-	if err := checkKind(node, what, yaml.SequenceNode); err != nil {
+func readOverrides(at *yaml.Node, what string, r *Rule) error {
+	if err := node.Kind(at, what, yaml.SequenceNode); err != nil {
 		return err
 	}
-	r.Overrides = make([]Override, len(node.Content))
-	for i, entry := range node.Content {
+	r.Overrides = make([]Override, len(at.Content))
+	for i, entry := range at.Content {
 		if err := readOverride(entry, fmt.Sprintf("%s: entry %d", what, i+1), &r.Overrides[i]); err != nil {
 			return err
 		}
@@ -103,24 +105,24 @@ func readOverrides(node *yaml.Node, what string, r *Rule) error {
 	return nil
 }
 
-func readOverride(node *yaml.Node, what string, o *Override) error {
-	fields, err := readFields(node, what, overrideFields, "match", "limit")
+func readOverride(at *yaml.Node, what string, o *Override) error {
+	fields, err := node.Fields(at, what, overrideFields, "match", "limit")
 	if err != nil {
 		return err
 	}
 	for _, f := range fields {
-		what := what + ": " + f.name
-		switch f.name {
+		what := what + ": " + f.Name
+		switch f.Name {
 		case "match":
-			o.Match, err = readMatch(f.value, what)
+			o.Match, err = readMatch(f.Value, what)
 		case "limit":
-			err = readOverrideLimit(f.value, what, o)
+			err = readOverrideLimit(f.Value, what, o)
 		case "buckets":
-			o.Window.Buckets, err = readWhole[int](f.value, what)
+			o.Window.Buckets, err = readWhole[int](f.Value, what)
 		case "burst":
-			o.Burst, err = readWhole[int64](f.value, what)
+			o.Burst, err = readWhole[int64](f.Value, what)
 		case "until":
-			o.Until, err = readTime(f.value, what)
+			o.Until, err = readTime(f.Value, what)
 		}
 		if err != nil {
 			return err
@@ -130,8 +132,8 @@ func readOverride(node *yaml.Node, what string, o *Override) error {
 }
 
 // readOverrideLimit reads a limit, a factor, unlimited or blocked.
-func readOverrideLimit(node *yaml.Node, what string, o *Override) error {
-	text, err := readText(node, what)
+func readOverrideLimit(at *yaml.Node, what string, o *Override) error {
+	text, err := node.Text(at, what)
 	if err != nil {
 		return err
 	}
@@ -150,61 +152,61 @@ func readOverrideLimit(node *yaml.Node, what string, o *Override) error {
 		err = fmt.Errorf("want a limit such as 200/second, a factor such as 10x, unlimited or blocked")
 	}
 	if err != nil {
-		return errorAt(node, "%s: %.40q: %v", what, text, err)
+		return node.Errorf(at, "%s: %.40q: %v", what, text, err)
 	}
 	return nil
 }
 
 // readTime reads a time with its date and zone.
-func readTime(node *yaml.Node, what string) (time.Time, error) {
-	if err := checkKind(node, what, yaml.ScalarNode); err != nil {
+func readTime(at *yaml.Node, what string) (time.Time, error) {
+	if err := node.Kind(at, what, yaml.ScalarNode); err != nil {
 		return time.Time{}, err
 	}
-	t, err := time.Parse(time.RFC3339, node.Value)
-	if node.Tag != "!!timestamp" && node.Tag != "!!str" || err != nil || t.IsZero() {
-		return time.Time{}, errorAt(node, "%s: %.40q: want a time such as 2026-12-01T00:00:00Z", what, node.Value)
+	t, err := time.Parse(time.RFC3339, at.Value)
+	if at.Tag != "!!timestamp" && at.Tag != "!!str" || err != nil || t.IsZero() {
+		return time.Time{}, node.Errorf(at, "%s: %.40q: want a time such as 2026-12-01T00:00:00Z", what, at.Value)
 	}
 	return t, nil
 }
 
-func readLists(node *yaml.Node, what string) ([]List, error) {
-	fields, err := readFields(node, what, nil)
+func readLists(at *yaml.Node, what string) ([]List, error) {
+	fields, err := node.Fields(at, what, nil)
 	if err != nil {
 		return nil, err
 	}
 	lists := make([]List, len(fields))
 	for i, f := range fields {
-		lists[i].Attribute = f.name
-		if lists[i].Values, err = readTexts(f.value, fmt.Sprintf("%s: %.40q", what, f.name)); err != nil {
+		lists[i].Attribute = f.Name
+		if lists[i].Values, err = readTexts(f.Value, fmt.Sprintf("%s: %.40q", what, f.Name)); err != nil {
 			return nil, err
 		}
 	}
 	return lists, nil
 }
 
-func readPriority(node *yaml.Node, what string, r *Rule) error {
-	fields, err := readFields(node, what, []string{"by", "shares"}, "by", "shares")
+func readPriority(at *yaml.Node, what string, r *Rule) error {
+	fields, err := node.Fields(at, what, []string{"by", "shares"}, "by", "shares")
 	if err != nil {
 		return err
 	}
-	if r.Priority.By, err = readText(valueOf(fields, "by"), what+": by"); err != nil {
+	if r.Priority.By, err = node.Text(node.ValueOf(fields, "by"), what+": by"); err != nil {
 		return err
 	}
 	if r.Priority.By == "" {
-		return errorAt(valueOf(fields, "by"), "%s: by: is empty: want the attribute that says which class", what)
+		return node.Errorf(node.ValueOf(fields, "by"), "%s: by: is empty: want the attribute that says which class", what)
 	}
 	what += ": shares"
-	shares, err := readFields(valueOf(fields, "shares"), what, nil)
+	shares, err := node.Fields(node.ValueOf(fields, "shares"), what, nil)
 	if err != nil {
 		return err
 	}
 	r.Priority.Shares = make(map[string]float64, len(shares))
 	for _, share := range shares {
-		part, err := readPercent(share.value, fmt.Sprintf("%s: %.40q", what, share.name))
+		part, err := readPercent(share.Value, fmt.Sprintf("%s: %.40q", what, share.Name))
 		if err != nil {
 			return err
 		}
-		r.Priority.Shares[share.name] = part
+		r.Priority.Shares[share.Name] = part
 	}
 	return nil
 }

@@ -224,3 +224,53 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 }
+
+// Prefixes are found the same way by their lengths and by their order, and these are the longest.
+func TestLongestPrefix(t *testing.T) {
+	text := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 12, -1)
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOfNDistinct(text, 1, 40, rapid.ID).Draw(t, "prefixes")
+		var p prefixes
+		for _, one := range texts {
+			p.add(one, nil)
+		}
+		p.nest()
+		value := text.Draw(t, "value")
+		var want []string
+		for _, one := range texts {
+			if strings.HasPrefix(value, one) {
+				want = append(want, one)
+			}
+		}
+		slices.SortFunc(want, func(a, b string) int { return len(b) - len(a) })
+		if p.longest(value) != p.search(value) {
+			t.Fatalf("by length %d, by order %d", p.longest(value), p.search(value))
+		}
+		var got []string
+		for at := p.longest(value); at >= 0; at = p.list[at].in {
+			got = append(got, p.list[at].text)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// With rules on many attributes the request's are looked up, of which the first of a name counts, and finds once.
+func TestFindTakesTheFirstOfTwo(t *testing.T) {
+	set := manyRules(t, 100, families[4].match)
+	for _, tt := range []struct{ first, second, want string }{{"a7", "a7", "r7"}, {"a7", "a8", "r7 r8"}} {
+		request := attrs("user", "x", tt.first, "1", tt.second, "2", tt.first, "3")
+		var names []string
+		for _, r := range set.Find(nil, request)[1:] {
+			names = append(names, r.Name)
+		}
+		if got := strings.Join(names, " "); got != tt.want {
+			t.Errorf("%s and %s: got %q", tt.first, tt.second, got)
+		}
+	}
+	set = manyRules(t, 100, func(n int) []Condition { return []Condition{{Name: fmt.Sprint("a", n%20), Value: fmt.Sprint(n)}} })
+	if found := set.Find(nil, attrs("a5", "5", "a5", "25")); len(found) != 2 || found[1].Name != "r5" {
+		t.Errorf("found %d", len(found))
+	}
+}

@@ -78,3 +78,25 @@ func parseSpan(text string) (time.Duration, error) {
 func allDigits(text string) bool {
 	return strings.Trim(text, "0123456789") == ""
 }
+
+// limitText writes a limit so that parseLimit reads it back.
+func limitText(hits int64, span time.Duration) string {
+	for _, unit := range []string{"second", "minute", "hour", "day", "week"} {
+		if unitWords[unit] == span {
+			return strconv.FormatInt(hits, 10) + "/" + unit
+		}
+	}
+	return strconv.FormatInt(hits, 10) + "/" + spanText(span)
+}
+
+// spanText writes a span of whole milliseconds so that parseSpan reads it back.
+func spanText(span time.Duration) string {
+	var text strings.Builder
+	for _, name := range []string{"w", "d", "h", "m", "s", "ms"} {
+		if n := span / spanUnits[name]; n > 0 {
+			fmt.Fprintf(&text, "%d%s", n, name)
+			span %= spanUnits[name]
+		}
+	}
+	return text.String()
+}

@@ -135,7 +135,7 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range []string{string(example), one(), one("match: {a: b}", "buckets: 10", "algorithm: sliding_window"),
+	for _, seed := range []string{string(example), allFields, one(), one("match: {a: b}", "buckets: 10", "algorithm: sliding_window"),
 		one("algorithm: fixed_window", "on_outage: closed", "on_missing: deny"), "rules: &r [*r]\n", one("<<: {a: b}"), laughs(),
 		one() + "---\n" + one(), "\ufeff" + one(), "rules:\r\n- name: 'a\r\n", "? [a]\n: {b: - c}\n", "a: |2\n   b\n #c\n", "%TAG ! a\n---\n!b\n"} {
 		f.Add([]byte(seed))
@@ -160,8 +160,18 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("refused the second time: %v", err)
 		}
-		if !slices.EqualFunc(set.Rules(), again.Rules(), func(a, b *Rule) bool { return reflect.DeepEqual(a, b) }) {
+		if !slices.EqualFunc(set.Rules(), again.Rules(), (*Rule).Equal) {
 			t.Fatal("changed the second time")
+		}
+		text, err := set.Marshal()
+		if err != nil {
+			return // it has become too long
+		}
+		if again, err = Parse(text); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if !slices.EqualFunc(set.Rules(), again.Rules(), (*Rule).Equal) {
+			t.Fatalf("changed by %v", Diff(set, again))
 		}
 	})
 }

@@ -123,22 +123,28 @@ func TestRefusals(t *testing.T) {
 		{"deep, but not too deep", "rules: " + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000), "1:9: rule: want a mapping, got a list"},
 		{"too long", one() + strings.Repeat("#", MaxSize), "is longer than 1048576 bytes"},
 	} {
-		_, err := Parse([]byte(tt.yaml))
-		refusal, ok := errors.AsType[*Error](err)
-		if !ok {
-			t.Errorf("%s: got %v, want %q", tt.why, err, tt.want)
-			continue
-		}
-		got := refusal.Reason
-		if refusal.Line > 0 {
-			got = fmt.Sprintf("%d:%d: %s", refusal.Line, refusal.Column, got)
-		}
-		if !strings.Contains(got, tt.want) || tt.want[0] >= '1' && tt.want[0] <= '9' && !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s: got %q, want %q", tt.why, got, tt.want)
-		}
-		if len(got) > 500 {
-			t.Errorf("%s: the error has %d bytes", tt.why, len(got))
-		}
+		refuses(t, tt.why, tt.yaml, tt.want)
+	}
+}
+
+// refuses expects a refusal: "line:column: reason" or only a part of the reason.
+func refuses(t *testing.T, why, text, want string) {
+	t.Helper()
+	_, err := Parse([]byte(text))
+	refusal, ok := errors.AsType[*Error](err)
+	if !ok {
+		t.Errorf("%s: got %v, want %q", why, err, want)
+		return
+	}
+	got := refusal.Reason
+	if refusal.Line > 0 {
+		got = fmt.Sprintf("%d:%d: %s", refusal.Line, refusal.Column, got)
+	}
+	if !strings.Contains(got, want) || want[0] >= '1' && want[0] <= '9' && !strings.HasPrefix(got, want) {
+		t.Errorf("%s: got %q, want %q", why, got, want)
+	}
+	if len(got) > 500 {
+		t.Errorf("%s: the error has %d bytes", why, len(got))
 	}
 }
 

@@ -64,6 +64,7 @@ func (s *Set) connectWhile(r *Rule) *fault {
 }
 
 func (s *Set) connectReplaces(r *Rule) *fault {
+	seen := make(map[string]bool, len(r.Replaces))
 	for i, name := range r.Replaces {
 		other := s.byName[name]
 		switch {
@@ -71,10 +72,10 @@ func (s *Set) connectReplaces(r *Rule) *fault {
 			return faultf("there is no rule %.128q", name).in("replaces", i)
 		case other == r:
 			return faultf("%q is this rule itself", name).in("replaces", i)
-		case slices.Contains(r.Replaces[:i], name):
+		case seen[name]:
 			return faultf("%q occurs twice", name).in("replaces", i)
 		}
-		s.replacing = true
+		s.replacing, seen[name] = true, true
 		r.in.replaces = append(r.in.replaces, other)
 		if other.in.gone == nil {
 			gone := *other

@@ -8,8 +8,6 @@
 package rules
 
 import (
-	"reflect"
-
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -77,13 +75,6 @@ type Rule struct {
 	Replaces []string
 
 	in *member // of a Set, else nil
-}
-
-// Equal reports whether two rules say the same, of whatever sets they are.
-func (r *Rule) Equal(other *Rule) bool {
-	one, two := *r, *other
-	one.in, two.in = nil, nil
-	return reflect.DeepEqual(one, two)
 }
 
 // Capacity is how many hits there is room for at once: Burst, if the algorithm has one, or else Limit.

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"errors"
+	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +47,10 @@ func TestFind(t *testing.T) {
 	if r, ok := set.Lookup("post"); !ok || r.Name != "post" {
 		t.Errorf("Lookup: %v, %v", r, ok)
 	}
+	r, _ := set.Lookup("post")
+	if other := *r; r.Place() != 2 || other.Place() != -1 || (&Rule{}).Place() != -1 {
+		t.Errorf("Place: %d, of a copy %d", r.Place(), other.Place())
+	}
 	if r, ok := set.Lookup("put"); ok || r != nil {
 		t.Errorf("Lookup of none: %v, %v", r, ok)
 	}
@@ -85,6 +91,7 @@ func TestKeyOfARule(t *testing.T) {
 
 func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
 	right := Rule{Name: "a", Key: []string{"u"}, Limit: 1, Window: window.Shape{Length: time.Second, Buckets: 1}}
+	gold, fixed := []Condition{{Name: "tier", Value: "gold"}}, window.Shape{Length: time.Minute, Buckets: 1, Fixed: true}
 	pair := func(name string) Condition { return Condition{Name: name} }
 	for _, tt := range []struct {
 		change func(*Rule)
@@ -119,6 +126,48 @@ func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
 		{func(r *Rule) { r.Window.Length = time.Millisecond + 1 }, "limit: window of 1.000001ms"},
 		{func(r *Rule) { r.Window.Buckets = 7 }, "buckets: 7 buckets"},
 		{func(r *Rule) { r.Window.Buckets = 2; r.Window.Fixed = true }, "buckets: 2 buckets: a fixed window has 1"},
+		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: 3}} }, `match: attribute "a": 3 is not one of equal, present, prefix`},
+		{func(r *Rule) { r.Match = []Condition{{Name: "a", Value: "\xff"}} }, `match: attribute "a": its value is not UTF-8`},
+		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: Present, Value: "x"}} }, "is to be present"},
+		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: Prefix}} }, "any value begins with an empty prefix"},
+		{func(r *Rule) { r.Algorithm = 5 }, "algorithm: 5 is not one of"},
+		{func(r *Rule) { r.Algorithm = FixedWindow }, ""},
+		{func(r *Rule) { r.Window.Fixed = true }, ""},
+		{func(r *Rule) { r.Algorithm, r.Window.Fixed = TokenBucket, true }, "algorithm: token_bucket has no fixed window"},
+		{func(r *Rule) { r.Algorithm, r.Burst = TokenBucket, -1 }, "burst: -1: want 1 to"},
+		{func(r *Rule) { r.Count = 2 }, "count: 2 is not one of"},
+		{func(r *Rule) { r.Status = 200 }, "status: 200: want 429 or 503"},
+		{func(r *Rule) { r.Throttle.Kind = 3 }, "throttle: 3 is not one of"},
+		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: math.NaN()} }, "soft: exceed: NaN: want more than 0%"},
+		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: math.Inf(1)} }, "soft: exceed: +Inf: want"},
+		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: -0.1} }, "soft: exceed: -10%: want"},
+		{func(r *Rule) { r.Throttle = Throttle{Kind: Elastic, UpTo: math.NaN(), Signal: "s", Below: 1} }, "elastic: up_to: NaN: want"},
+		{func(r *Rule) { r.Throttle.Below = 0.5 }, "elastic: throttle is hard"},
+		{func(r *Rule) { r.OnLimit = OnLimit{Queue: true, MaxWait: time.Microsecond} }, "max_wait: 1µs: want whole milliseconds"},
+		{func(r *Rule) { r.OnLimit = OnLimit{Queue: true, MaxWait: -time.Second} }, "max_wait: -1s"},
+		{func(r *Rule) { r.OnLimit = OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: -1} }, "max_depth: -1: want 1 to"},
+		{func(r *Rule) { r.Overrides = []Override{{Match: gold, Action: 3}} }, "overrides: entry 1: limit: 3 is not one of"},
+		{func(r *Rule) { r.Overrides = []Override{{Match: gold, Action: Blocked, Limit: 1}} }, "overrides: entry 1: limit: blocked callers have no limit"},
+		{func(r *Rule) { r.Overrides = []Override{{Match: gold, Limit: 1, Factor: 1}} }, "limit: want a limit or a factor, not both"},
+		{func(r *Rule) { r.Overrides = []Override{{Match: gold, Limit: -1}} }, "overrides: entry 1: limit: -1: want 1 to"},
+		{func(r *Rule) { r.Overrides = []Override{{Match: gold, Factor: math.NaN()}} }, "limit: NaNx: want 0.001x"},
+		{func(r *Rule) { r.Overrides = []Override{{Match: gold, Factor: 1, Window: fixed}} }, "there is no limit that this window is for"},
+		{func(r *Rule) { r.Overrides = []Override{{Match: gold, Limit: 1, Window: fixed}} }, "overrides: entry 1: limit: want the rule's algorithm, sliding_window"},
+		{func(r *Rule) {
+			r.Overrides = []Override{{Match: gold, Limit: 1, Until: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}
+		}, "until: 10000-01-01"},
+		{func(r *Rule) { r.Allow = []List{{}} }, `allow: attribute "": is empty`},
+		{func(r *Rule) {
+			r.Allow = []List{{Attribute: "u", Values: []string{"a"}}, {Attribute: "u", Values: []string{"b"}}}
+		}, `allow: attribute "u" occurs twice`},
+		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Values: []string{"\xff"}}} }, `deny: attribute "u": "\xff" is not UTF-8`},
+		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Prefixes: make([]netip.Prefix, 1)}} }, `is no prefix`},
+		{func(r *Rule) { r.Priority = Priority{Shares: map[string]float64{"default": 1}} }, "priority: by: is missing"},
+		{func(r *Rule) { r.Priority = Priority{By: "a b", Shares: map[string]float64{"default": 1}} }, `priority: by: attribute "a b"`},
+		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": math.NaN()}} }, `class "default": NaN: want more than 0%`},
+		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": 1, "\xff": 1}} }, `is not UTF-8`},
+		{func(r *Rule) { r.Unlimited = true }, "limit: the rule is unlimited"},
+		{func(r *Rule) { r.Unlimited, r.Limit, r.Window = true, 0, window.Shape{} }, ""},
 	} {
 		first, r := right, right
 		first.Name = "first"
@@ -158,6 +207,8 @@ func TestWords(t *testing.T) {
 	}{
 		{Skip, "skip"}, {Deny, "deny"}, {Empty, "empty"}, {OnMissing(3), "invalid"},
 		{Open, "open"}, {Closed, "closed"}, {DefaultOnOutage, "default"}, {OnOutage(3), "invalid"},
+		{LeakyBucket, "leaky_bucket"}, {Algorithm(5), "invalid"}, {Elastic, "elastic"}, {ThrottleKind(3), "invalid"}, {All, "all"}, {Count(2), "invalid"},
+		{Limited, "limited"}, {Blocked, "blocked"}, {Action(3), "invalid"}, {Prefix, "prefix"}, {Op(3), "invalid"}, {Changed, "changed"},
 		{Async, "async"}, {Strict, "strict"}, {Enforcement(2), "invalid"},
 	} {
 		if tt.got.String() != tt.want {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -50,7 +51,7 @@ func emptySet(room int) *Set {
 }
 
 func refusal(place int, r *Rule, f *fault) error {
-	return &Error{Reason: fmt.Sprintf("rule %d (%.128q): %v", place+1, r.Name, f)}
+	return &Error{Rule: place + 1, Reason: fmt.Sprintf("rule %d (%.128q): %v", place+1, r.Name, f)}
 }
 
 // add validates the rule and adds a copy of it.
@@ -70,6 +71,15 @@ func (s *Set) add(r Rule) *fault {
 	return nil
 }
 
+// Place is the place of the rule in its Set, from 0, so that what belongs to rules can stand in a slice; -1 for a rule that is in none, such as a
+// copy of one that is.
+func (r *Rule) Place() int {
+	if r.in == nil || r.in.rule != r {
+		return -1
+	}
+	return r.in.place
+}
+
 // Rules are all rules, in order. The slice is the caller's, the rules are not.
 func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 
@@ -80,6 +90,31 @@ func (s *Set) indexed() *index {
 		entries[i] = entry{left: slices.Clone(r.Match), rule: r, place: i, exact: r.Exact}
 	}
 	return newIndex(entries)
+}
+
+// Attributes are the names of all attributes that the rules ask for, sorted: a request need have no others, unless a rule is
+// Exact and must not see them.
+func (s *Set) Attributes() []string {
+	names := make(map[string]bool)
+	for _, r := range s.rules {
+		for _, c := range r.Match {
+			names[c.Name] = true
+		}
+		for _, name := range r.Key {
+			names[name] = true
+		}
+		for i := range r.Overrides {
+			for _, c := range r.Overrides[i].Match {
+				names[c.Name] = true
+			}
+		}
+		for _, list := range slices.Concat(r.Allow, r.Deny) {
+			names[list.Attribute] = true
+		}
+		names[r.Cost], names[r.Priority.By] = true, true
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Lookup finds a rule by its name.

@@ -18,7 +18,7 @@ func (r *Rule) validateOverrides() *fault {
 		}
 		text := o.text()
 		if before, ok := seen[text]; ok {
-			return faultf("never has an effect: entry %d has the same match, and comes first", before+1).in("overrides", i)
+			return faultf("entry %d: never has an effect: entry %d has the same match, and comes first", i+1, before+1).in("overrides", i)
 		}
 		if o.Until.IsZero() {
 			seen[text] = i
@@ -142,7 +142,7 @@ func (r *Rule) validatePriority() *fault {
 	}
 	for _, class := range slices.Sorted(maps.Keys(p.Shares)) {
 		if why := r.wrongShare(class, p.Shares[class]); why != "" {
-			return faultf("class %.40q: %s", class, why).in("priority", "shares", class)
+			return faultf("class %.40q: %s", class, why).in("priority", "shares", entryName(class))
 		}
 	}
 	if _, ok := p.Shares[DefaultClass]; !ok {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"slices"
 	"strings"
@@ -25,23 +26,24 @@ func (o *Override) hasCounter() bool { return o.Action == Limited }
 
 // text is a short text of the override's match, whatever its order.
 func (o *Override) text() string {
-	parts := make([]string, len(o.Match))
-	for i, c := range o.Match {
-		parts[i] = c.Name + "=" + c.Pattern()
+	if len(o.Match) == 1 {
+		c := o.Match[0]
+		text := c.Name + "=" + c.Pattern()
+		if len(text) <= maxWireText && strings.Count(text, "=") == 1 && checkName(text) == "" {
+			return text
+		}
 	}
-	slices.Sort(parts)
-	text := strings.Join(parts, ",")
-	if len(parts) == 1 && len(text) <= maxWireText && strings.Count(text, "=") == 1 && checkName(text) == "" {
-		return text
+	match := slices.Clone(o.Match)
+	slices.SortFunc(match, func(a, b Condition) int { return strings.Compare(a.Name, b.Name) })
+	var text []byte
+	for _, c := range match { // each with its length, so that no two matches make the same text
+		for _, part := range []string{c.Name, c.Pattern()} {
+			text = binary.BigEndian.AppendUint32(text, uint32(len(part)))
+			text = append(text, part...)
+		}
 	}
-	// Each with its length: no two matches make the same text to hash.
-	sum := sha256.New()
-	for _, part := range parts {
-		size := len(part)
-		sum.Write([]byte{byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size)})
-		sum.Write([]byte(part))
-	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil)[:12])
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:12])
 }
 
 // checkWireNames refuses names that are those of other counters of the set.
@@ -52,11 +54,11 @@ func (s *Set) checkWireNames(r *Rule) *fault {
 			continue
 		}
 		if len(name) > maxName {
-			return faultf("the rule's name has %d bytes: with an override want at most %d", len(r.Name), maxName-len(name)+len(r.Name)).in("overrides", i)
+			return faultf("entry %d: the rule's name has %d bytes: with this override want at most %d", i+1, len(r.Name), maxName-len(name)+len(r.Name)).in("overrides", i)
 		}
 		other, taken := s.wire[name]
 		if _, rule := s.byName[name]; rule || taken && other != r {
-			return faultf("its counter would be called %q, as another rule's is", name).in("overrides", i)
+			return faultf("entry %d: its counter would be called %q, as another rule's is", i+1, name).in("overrides", i)
 		}
 		s.wire[name] = r
 	}

@@ -1,0 +1,214 @@
+package identity
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestParseAddr(t *testing.T) {
+	for _, tt := range []struct{ why, text, want string }{
+		{"IPv4", "192.0.2.1", "192.0.2.1"},
+		{"with a port", "192.0.2.1:4711", "192.0.2.1"},
+		{"the greatest port", "192.0.2.1:65535", "192.0.2.1"},
+		{"a port that is hidden", "192.0.2.1:_a.B-9_", "192.0.2.1"},
+		{"IPv6", "2001:db8::1", "2001:db8::1"},
+		{"written otherwise", "2001:0DB8:0::1", "2001:db8::1"},
+		{"in brackets", "[2001:db8::1]", "2001:db8::1"},
+		{"with a port", "[2001:db8::1]:4711", "2001:db8::1"},
+		{"with a hidden port", "[2001:db8::1]:_x", "2001:db8::1"},
+		{"without brackets there is no port", "2001:db8::1:80", "2001:db8::1:80"},
+		{"a zone is dropped", "fe80::1%eth0", "fe80::1"},
+		{"a zone in brackets", "[fe80::1%eth0]:80", "fe80::1"},
+		{"mapped", "::ffff:192.0.2.1", "192.0.2.1"},
+		{"mapped, in hexadecimal", "::ffff:c000:201", "192.0.2.1"},
+		{"mapped, with zone and port", "[::ffff:192.0.2.1%1]:80", "192.0.2.1"},
+		{"the long form is not mapped", "::192.0.2.1", "::c000:201"},
+		{"NAT64 is left alone", "64:ff9b::192.0.2.1", "64:ff9b::c000:201"},
+
+		{"nothing", "", ""},
+		{"a host name", "example.com", ""},
+		{"localhost with a port", "localhost:80", ""},
+		{"unknown", "unknown", ""},
+		{"hidden", "_hidden", ""},
+		{"three numbers", "192.0.2", ""},
+		{"five numbers", "192.0.2.1.1", ""},
+		{"a number too great", "192.0.2.256", ""},
+		{"zeros before it, which some take for octal", "192.0.02.1", ""},
+		{"one number, which some take for an address", "3221225985", ""},
+		{"a prefix", "192.0.2.0/24", ""},
+		{"spaces", " 192.0.2.1", ""},
+		{"a port of nothing", "192.0.2.1:", ""},
+		{"a port too great", "192.0.2.1:65536", ""},
+		{"a port of many digits", "192.0.2.1:000080", ""},
+		{"a port that is none", "192.0.2.1:http", ""},
+		{"a sign", "192.0.2.1:+80", ""},
+		{"a hidden port of nothing", "192.0.2.1:_", ""},
+		{"a hidden port with something else", "192.0.2.1:_a b", ""},
+		{"IPv4 in brackets", "[192.0.2.1]", ""},
+		{"a bracket that is not closed", "[2001:db8::1", ""},
+		{"a bracket that is not opened", "2001:db8::1]", ""},
+		{"something after the brackets", "[2001:db8::1]80", ""},
+		{"brackets in brackets", "[[2001:db8::1]]", ""},
+		{"two ports", "[2001:db8::1]:80:80", ""},
+		{"quotes", `"192.0.2.1"`, ""},
+		{"a socket", "@", ""},
+		{"a zone of no length", "fe80::1%", ""},
+		{"a zone of IPv4", "192.0.2.1%eth0", ""},
+		{"a long zone", "fe80::1%" + strings.Repeat("z", 200), ""},
+	} {
+		addr, ok := ParseAddr(tt.text)
+		if ok != (tt.want != "") || ok && addr != netip.MustParseAddr(tt.want) || !ok && addr.IsValid() {
+			t.Errorf("%s: %.80q is %v, %v; want %q", tt.why, tt.text, addr, ok, tt.want)
+		}
+	}
+}
+
+func TestGroup(t *testing.T) {
+	for _, tt := range []struct {
+		why, addr string
+		v4, v6    int
+		want      string
+	}{
+		{"IPv4 alone", "192.0.2.1", 0, 0, "192.0.2.1"},
+		{"IPv6 by /64", "2001:db8:1:2:3:4:5:6", 0, 0, "2001:db8:1:2::/64"},
+		{"another one of it", "2001:db8:1:2:ffff::", 0, 0, "2001:db8:1:2::/64"},
+		{"its neighbour", "2001:db8:1:3::", 0, 0, "2001:db8:1:3::/64"},
+		{"as set", "192.0.2.1", 24, 48, "192.0.2.0/24"},
+		{"as set", "2001:db8:1:2::1", 24, 48, "2001:db8:1::/48"},
+		{"within a byte", "192.0.2.255", 27, 0, "192.0.2.224/27"},
+		{"one bit", "192.0.2.1", 1, 0, "128.0.0.0/1"},
+		{"all bits", "2001:db8::1", 32, 128, "2001:db8::1"},
+		{"more than all", "192.0.2.1", 33, 129, "192.0.2.1"},
+		{"more than all", "2001:db8::1", 33, 129, "2001:db8::1"},
+		{"fewer than none", "2001:db8::1", -1, -1, "2001:db8::/64"},
+		{"mapped is IPv4", "::ffff:192.0.2.1", 24, 64, "192.0.2.0/24"},
+		{"a zone is dropped", "fe80::1%eth0", 0, 128, "fe80::1"},
+	} {
+		if got := Group(netip.MustParseAddr(tt.addr), tt.v4, tt.v6); got != tt.want {
+			t.Errorf("%s: %s by %d and %d is %q, want %q", tt.why, tt.addr, tt.v4, tt.v6, got, tt.want)
+		}
+	}
+	if got := Group(netip.Addr{}, 0, 0); got != "" {
+		t.Errorf("no address: %q", got)
+	}
+	if got := string(AppendGroup([]byte("ip "), netip.MustParseAddr("192.0.2.1"), 0, 0)); got != "ip 192.0.2.1" {
+		t.Errorf("appended: %q", got)
+	}
+}
+
+func TestParseGroup(t *testing.T) {
+	for _, tt := range []struct{ why, text, want string }{
+		{"an address", "192.0.2.1", "192.0.2.1/32"},
+		{"an address", "2001:db8::1", "2001:db8::1/128"},
+		{"a prefix", "10.0.0.0/8", "10.0.0.0/8"},
+		{"with more than the prefix", "10.1.2.3/8", "10.0.0.0/8"},
+		{"a prefix", "2001:db8::/32", "2001:db8::/32"},
+		{"everything", "0.0.0.0/0", "0.0.0.0/0"},
+		{"mapped", "::ffff:192.0.2.1", "192.0.2.1/32"},
+		{"mapped", "::ffff:10.0.0.0/104", "10.0.0.0/8"},
+		{"mapped, with more than the prefix", "::ffff:10.1.2.3/104", "10.0.0.0/8"},
+		{"all of IPv4, mapped", "::ffff:0:0/96", "0.0.0.0/0"},
+		{"a zone", "fe80::1%eth0", "fe80::1/128"},
+		{"mapped and others", "::ffff:10.0.0.0/95", ""},
+		{"a port", "192.0.2.1:80", ""},
+		{"too many bits", "10.0.0.0/33", ""},
+		{"a host name", "example.com", ""},
+		{"nothing", "", ""},
+		{"a prefix with a zone", "fe80::%eth0/64", ""},
+		{"very long", "::" + strings.Repeat("0", 200), ""},
+	} {
+		group, ok := ParseGroup(tt.text)
+		if ok != (tt.want != "") || ok && group != netip.MustParsePrefix(tt.want) || !ok && group.IsValid() {
+			t.Errorf("%s: %.80q is %v, %v; want %q", tt.why, tt.text, group, ok, tt.want)
+		}
+	}
+}
+
+func anyAddr(t *rapid.T) netip.Addr {
+	var bytes [16]byte
+	copy(bytes[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address"))
+	switch rapid.IntRange(0, 2).Draw(t, "kind") {
+	case 0:
+		return netip.AddrFrom4([4]byte(bytes[:4]))
+	case 1:
+		return netip.AddrFrom16(netip.AddrFrom4([4]byte(bytes[:4])).As16())
+	}
+	return netip.AddrFrom16(bytes)
+}
+
+// Two addresses have one group if and only if they have the prefix in common, and what is read back from a group holds
+// the address.
+func TestGroupsAreThePrefixes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v4, v6 := rapid.IntRange(1, 32).Draw(t, "v4"), rapid.IntRange(1, 128).Draw(t, "v6")
+		a, b := anyAddr(t), anyAddr(t)
+		if rapid.Bool().Draw(t, "near") {
+			b = a.Prev()
+		}
+		bits := v6
+		if a.Unmap().Is4() {
+			bits = v4
+		}
+		prefix, _ := a.Unmap().Prefix(bits)
+		if same := Group(a, v4, v6) == Group(b, v4, v6); same != prefix.Contains(b.Unmap()) {
+			t.Fatalf("%v is in %v as %q, %v is in %q", a, prefix, Group(a, v4, v6), b, Group(b, v4, v6))
+		}
+		if read, ok := ParseGroup(Group(a, v4, v6)); !ok || read != prefix {
+			t.Fatalf("%q is read as %v, %v; want %v", Group(a, v4, v6), read, ok, prefix)
+		}
+	})
+}
+
+// FuzzParseAddr: whatever is read is plain, and read the same again in each way of writing it.
+func FuzzParseAddr(f *testing.F) {
+	for _, text := range []string{"192.0.2.1:80", "[2001:db8::1%eth0]:_x", "::ffff:1.2.3.4", "2001:db8::/32", "[1]:", "_hidden"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if group, ok := ParseGroup(text); ok {
+			if again, ok := ParseGroup(group.String()); !ok || again != group || group != group.Masked() {
+				t.Fatalf("%q is %v, then %v, %v", text, group, again, ok)
+			}
+		}
+		addr, ok := ParseAddr(text)
+		if !ok {
+			return
+		}
+		if !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() || len(text) > maxAddress {
+			t.Fatalf("%q is %v", text, addr)
+		}
+		for _, written := range []string{addr.String(), netip.AddrPortFrom(addr, 80).String()} {
+			if again, ok := ParseAddr(written); !ok || again != addr {
+				t.Fatalf("%q is %v, and %q is %v, %v", text, addr, written, again, ok)
+			}
+		}
+	})
+}
+
+func BenchmarkParseAddr(b *testing.B) {
+	for name, text := range map[string]string{"v4": "203.0.113.9:4711", "v6": "[2001:db8:1:2:3:4:5:6]:4711"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ParseAddr(text)
+			}
+		})
+	}
+}
+
+var sink string // so that what is made is kept, as callers keep it
+
+func BenchmarkGroup(b *testing.B) {
+	for name, text := range map[string]string{"v4": "203.0.113.9", "v6": "2001:db8:1:2:3:4:5:6"} {
+		b.Run(name, func(b *testing.B) {
+			addr := netip.MustParseAddr(text)
+			b.ReportAllocs()
+			for b.Loop() {
+				sink = Group(addr, 0, 0)
+			}
+		})
+	}
+}

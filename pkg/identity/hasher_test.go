@@ -1,0 +1,163 @@
+package identity
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func hasher(t testing.TB, secret string) *Hasher {
+	t.Helper()
+	h, err := NewHasher([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// The hashes are another program's, which gives 5493e99933b0a8117e08ec0f97cfc3d9 for one vector of
+// SipHash's reference: key 00 … 0f, text 00 … 0e. If they change, all counts start clean, and a fleet must
+// not have checkers of both kinds.
+func TestHashes(t *testing.T) {
+	for _, tt := range []struct{ secret, key, want string }{
+		{"0123456789abcdef", "", "gmq69g6aCvbP2y6HphzNbA"},
+		{"0123456789abcdef", "kristie", "NS5kLvqPWr4FK2cRx_8acw"},
+		{"0123456789abcdef", "kristie|createURL", "FfAUPGImRIkAi5nRmfBsIw"},
+		{"0123456789abcdef", strings.Repeat("x", MaxKey), "OPf_42Xz17eotsphVnr6-A"},
+		{"0123456789abcdeg", "kristie", "Dep_DtgSU3ShkSHraqAGEQ"}, // the secret's last byte counts
+	} {
+		h := hasher(t, tt.secret)
+		if got := h.Hash(tt.key); got != tt.want || len(got) != HashedLen {
+			t.Errorf("%.20q under %s: %q, want %q", tt.key, tt.secret, got, tt.want)
+		}
+		if got := string(h.Append([]byte("before "), tt.key)); got != "before "+tt.want {
+			t.Errorf("appended: %q", got)
+		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	long := strings.Repeat("s", MaxSecret)
+	for _, tt := range []struct{ why, secret, refused string }{
+		{"as short as may be", "0123456789abcdef", ""},
+		{"as long as may be", long, ""},
+		{"too short", "0123456789abcde", "15 bytes: want at least 16"},
+		{"none", "", "0 bytes: want at least 16"},
+		{"too long", long + "s", "more than 4096 bytes"},
+	} {
+		file := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(file, []byte("\n"+tt.secret+" \r\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		given, err := NewHasher([]byte(tt.secret))
+		read, readErr := ReadHasher(file)
+		if tt.refused == "" {
+			if err != nil || readErr != nil {
+				t.Errorf("%s: %v; from a file: %v", tt.why, err, readErr)
+			} else if *given != *read {
+				t.Errorf("%s: the file's secret is another one", tt.why)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.refused) {
+			t.Errorf("%s: %v, want …%s", tt.why, err, tt.refused)
+		}
+		if readErr == nil || !strings.Contains(readErr.Error(), tt.refused) || !strings.Contains(readErr.Error(), file) {
+			t.Errorf("%s, from a file: %v, want …%s", tt.why, readErr, tt.refused)
+		}
+	}
+}
+
+func TestSecretFilesRefused(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadHasher(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := ReadHasher(dir); err == nil {
+		t.Error("a directory is taken for a secret")
+	}
+	// Whatever lies beyond what is read must not be dropped in silence.
+	file := filepath.Join(dir, "spaces")
+	if err := os.WriteFile(file, []byte(strings.Repeat("s", 20)+strings.Repeat(" ", 2*MaxSecret)+"more"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadHasher(file); err == nil || !strings.Contains(err.Error(), "another file?") {
+		t.Errorf("a file of which the end is not read: %v", err)
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	a, same, b := hasher(t, "0123456789abcdef"), hasher(t, "0123456789abcdef"), hasher(t, "0123456789abcdeg")
+	if got := a.Fingerprint(); got != "8beb3d4a" || got != same.Fingerprint() || got == b.Fingerprint() {
+		t.Errorf("fingerprints %s, %s and %s", got, same.Fingerprint(), b.Fingerprint())
+	}
+	for _, text := range []string{fmt.Sprint(a), fmt.Sprintf("%v %s", a, a)} {
+		if strings.Contains(text, "0123") || strings.Contains(text, fmt.Sprint(a.k0)) {
+			t.Errorf("printed: %s", text)
+		}
+	}
+}
+
+// Different keys have different hashes, under one secret and under two, and no hash is long or has a strange byte.
+func TestHashesDiffer(t *testing.T) {
+	secret := rapid.StringMatching(`[0-9a-f]{16,40}`)
+	rapid.Check(t, func(t *rapid.T) {
+		one, two := secret.Draw(t, "secret"), secret.Draw(t, "other secret")
+		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
+		h, err := NewHasher([]byte(one))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := NewHasher([]byte(two))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (h.Hash(a) == h.Hash(b)) != (a == b) {
+			t.Fatalf("%q and %q: %s and %s", a, b, h.Hash(a), h.Hash(b))
+		}
+		if (h.Hash(a) == other.Hash(a)) != (one == two) {
+			t.Fatalf("%q under %s and %s: %s and %s", a, one, two, h.Hash(a), other.Hash(a))
+		}
+		if hash := h.Hash(a); Bound(hash) != hash || strings.Trim(hash, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+			t.Fatalf("hash %q", hash)
+		}
+	})
+}
+
+func TestHashingDoesNotAllocate(t *testing.T) {
+	h, dst := hasher(t, "0123456789abcdef"), make([]byte, 0, HashedLen)
+	for _, key := range []string{"", "kristie|createURL", strings.Repeat("x", MaxKey)} {
+		if n := testing.AllocsPerRun(100, func() { h.Append(dst, key) }); n != 0 {
+			t.Errorf("%.20q: %v allocations", key, n)
+		}
+	}
+}
+
+// hmac is what was not taken, for comparison: this much before its base64.
+func BenchmarkHasher(b *testing.B) {
+	h, mac := hasher(b, "0123456789abcdef"), hmac.New(sha256.New, []byte("0123456789abcdef"))
+	for _, key := range []string{"kristie", "kristie|createURL", strings.Repeat("x", 64), strings.Repeat("x", MaxKey)} {
+		b.Run(fmt.Sprintf("bytes=%d", len(key)), func(b *testing.B) {
+			dst := make([]byte, 0, HashedLen)
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = h.Append(dst[:0], key)
+			}
+		})
+		b.Run(fmt.Sprintf("hmac/bytes=%d", len(key)), func(b *testing.B) {
+			text, dst := []byte(key), make([]byte, 0, sha256.Size)
+			b.ReportAllocs()
+			for b.Loop() {
+				mac.Reset()
+				mac.Write(text)
+				dst = mac.Sum(dst[:0])
+			}
+		})
+	}
+}

@@ -1,0 +1,154 @@
+package httpidentity
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+const (
+	// MaxHops is how many trusted proxies are passed on the way to the client. What lies behind is not looked at.
+	MaxHops = 64
+	// MaxRead is how much of a forwarding header is looked at, from its end, in bytes. An element that is not
+	// whole in it is not understood.
+	MaxRead = 64 << 10
+)
+
+// ClientIP returns the address of the client whose connection has this remote address, and that sent this header: see
+// Builder.ClientIP, which is for many requests. The error says what is wrong with the remote address or the options.
+func ClientIP(remote string, h http.Header, o Options) (netip.Addr, error) {
+	b, err := NewBuilder(o)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	addr, ok := b.ClientIP(remote, h)
+	if !ok {
+		return addr, fmt.Errorf("client of %.60q: it is no address, and no trusted proxy has told one", remote)
+	}
+	return addr, nil
+}
+
+// ClientIP returns the client's address, not grouped, IPv4 as such and without a zone. It is that of the connection,
+// http.Request.RemoteAddr, unless that is a trusted proxy. Then it is the last address of the forwarding header, unless
+// that is a trusted proxy too, and so on from right to left. So nothing counts that an untrusted party has written.
+//
+// What is not understood ends the search, since nobody can know who wrote what is left of it: an element that is empty or
+// malformed, has no client in it, or one that the proxy hides ("unknown", "_hidden"). The last address found is returned
+// then, a proxy's, as it is if all are trusted.
+//
+// ok is false if no address is known at all.
+func (b *Builder) ClientIP(remote string, h http.Header) (addr netip.Addr, ok bool) {
+	return b.ClientIPFrom(remote, h[headers[b.options.Forwarding]])
+}
+
+// ClientIPFrom is ClientIP for protocols that keep their headers in another way: lines are all those of the header that
+// Options.Forwarding names, in the order in which they came.
+func (b *Builder) ClientIPFrom(remote string, lines []string) (addr netip.Addr, ok bool) {
+	addr, ok = identity.ParseAddr(remote)
+	if !ok && !(b.options.TrustSockets && isSocket(remote)) {
+		return addr, false
+	}
+	elements := backwards{lines: lines, quotes: b.options.Forwarding == Forwarded, left: MaxRead}
+	for range MaxHops {
+		if ok && !b.trusted.Contains(addr) {
+			break
+		}
+		element, more := elements.next()
+		if !more {
+			break
+		}
+		next, understood := b.options.Forwarding.client(element)
+		if !understood {
+			break
+		}
+		addr, ok = next, true
+	}
+	return addr, ok
+}
+
+// isSocket says whether a remote address is that of a Unix socket: a path, or nothing.
+func isSocket(remote string) bool {
+	return remote == "" || remote[0] == '@' || remote[0] == '/'
+}
+
+// client returns the client that an element of the header tells.
+func (f Forwarding) client(element string) (netip.Addr, bool) {
+	if f == XForwardedFor {
+		return identity.ParseAddr(element)
+	}
+	node, ok := forwardedFor(element)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	return identity.ParseAddr(node)
+}
+
+// backwards reads the elements of a header that is a list, last one first. From left to right would be wrong where
+// quotes matter: a client could open one that the proxy's element then closes.
+type backwards struct {
+	lines  []string // those not begun
+	rest   string   // of the line that is
+	begun  bool
+	quotes bool // commas in quotes are no ends
+	left   int  // bytes that may still be read
+}
+
+// next returns the element before the last one, without white space around it. more is false at the beginning of the
+// header, at MaxRead, and where quotes do not match.
+func (b *backwards) next() (element string, more bool) {
+	if !b.begun {
+		if len(b.lines) == 0 {
+			return "", false
+		}
+		last := len(b.lines) - 1
+		b.rest, b.lines, b.begun = b.lines[last], b.lines[:last], true
+	}
+	seen := b.rest[max(0, len(b.rest)-b.left):]
+	comma, ok := b.lastComma(seen)
+	if !ok || comma < 0 && len(seen) < len(b.rest) {
+		return "", false
+	}
+	element = seen[comma+1:]
+	b.left = max(0, b.left-len(element)-1)
+	b.begun = comma >= 0
+	b.rest = b.rest[:max(0, len(b.rest)-len(element)-1)]
+	return strings.Trim(element, " \t"), true
+}
+
+// lastComma finds the last one outside quotes; -1 is none. ok is false if a quote is not opened.
+func (b *backwards) lastComma(s string) (comma int, ok bool) {
+	if !b.quotes {
+		return strings.LastIndexByte(s, ','), true
+	}
+	for i := len(s) - 1; i >= 0; i-- {
+		switch s[i] {
+		case ',':
+			return i, true
+		case '"':
+			if s, ok = beforeQuoted(s[:i]); !ok {
+				return -1, false
+			}
+			i = len(s)
+		}
+	}
+	return -1, true
+}
+
+// beforeQuoted returns what is before the quoted string of which s lacks only the closing quote. In it each quote has a
+// backslash before it, and each backslash is one of a pair or before a quote: so the quote that opens it is the last
+// with an even number of backslashes before it, and nothing left of that can change this.
+func beforeQuoted(s string) (before string, ok bool) {
+	for {
+		i := strings.LastIndexByte(s, '"')
+		if i < 0 {
+			return "", false
+		}
+		backslashes := i - len(strings.TrimRight(s[:i], `\`))
+		if s = s[:i]; backslashes%2 == 0 {
+			return s, true
+		}
+	}
+}

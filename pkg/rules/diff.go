@@ -1,0 +1,135 @@
+package rules
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Change is what became of one rule between two sets.
+type Change struct {
+	Kind ChangeKind
+	// Name of the rule. One with another name is another rule.
+	Name string
+	// Fields that differ, in the order of the documentation: for a rule that was added or removed, all that it has but
+	// its name.
+	Fields []FieldChange
+}
+
+// FieldChange is one field of a rule, as YAML; empty where it has its default.
+type FieldChange struct{ Field, Old, New string }
+
+// ChangeKind is what became of a rule.
+type ChangeKind uint8
+
+const (
+	Added   ChangeKind = iota // it is new
+	Removed                   // it is gone
+	Changed                   // some of its fields differ
+)
+
+var changeWords = []string{Added: "added", Removed: "removed", Changed: "changed"}
+
+var changeSigns = map[ChangeKind]string{Added: "+", Removed: "-", Changed: "~"}
+
+// String is "added", "removed" or "changed", or "invalid".
+func (k ChangeKind) String() string { return wordOf(changeWords, k) }
+
+// Diff is what differs between two sets: the rules that are changed or removed, in the order of old, then those that are added, in
+// the order of new. Either may be nil, for no rules. That rules stand in another order is no difference.
+func Diff(old, new *Set) []Change {
+	var changes []Change
+	for _, r := range old.all() {
+		if other, ok := new.lookup(r.Name); !ok {
+			changes = append(changes, Change{Removed, r.Name, fieldChanges(r, nil)})
+		} else if !r.Equal(other) {
+			changes = append(changes, Change{Changed, r.Name, fieldChanges(r, other)})
+		}
+	}
+	for _, r := range new.all() {
+		if _, ok := old.lookup(r.Name); !ok {
+			changes = append(changes, Change{Added, r.Name, fieldChanges(nil, r)})
+		}
+	}
+	return changes
+}
+
+// all and lookup are for sets that may be nil.
+func (s *Set) all() []*Rule {
+	if s == nil {
+		return nil
+	}
+	return s.rules
+}
+
+func (s *Set) lookup(name string) (*Rule, bool) {
+	if s == nil {
+		return nil, false
+	}
+	return s.Lookup(name)
+}
+
+// Equal reports whether two rules of sets say the same, wherever they stand there.
+func (r *Rule) Equal(other *Rule) bool {
+	a, b := *r, *other
+	a.in, b.in = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// fieldChanges compares two rules; nil stands for one without fields.
+func fieldChanges(old, new *Rule) []FieldChange {
+	var changes []FieldChange
+	for _, f := range ruleWriters {
+		if f.name == "name" {
+			continue
+		}
+		c := FieldChange{Field: f.name}
+		if old != nil {
+			c.Old = lineOf(f.write(old))
+		}
+		if new != nil {
+			c.New = lineOf(f.write(new))
+		}
+		if c.Old != c.New {
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
+// lineOf is a value of a field on one line, or "" for nil.
+func lineOf(n *yaml.Node) string {
+	if n == nil {
+		return ""
+	}
+	n.Style |= yaml.FlowStyle
+	text, err := yaml.Marshal(n)
+	if err != nil { // unreachable: what is written is valid
+		return err.Error()
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
+
+// String tells people of the change, in a line for the rule and for a changed one a line for each field.
+func (c Change) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", changeSigns[c.Kind], c.Name)
+	for i, f := range c.Fields {
+		switch {
+		case c.Kind == Changed:
+			fmt.Fprintf(&b, "\n    %s: %s -> %s", f.Field, orDefault(f.Old), orDefault(f.New))
+		default:
+			fmt.Fprintf(&b, "%s%s: %s", [...]string{"  ", ", "}[min(i, 1)], f.Field, f.Old+f.New)
+		}
+	}
+	return b.String()
+}
+
+func orDefault(text string) string {
+	if text == "" {
+		return "(default)"
+	}
+	return text
+}

@@ -1,0 +1,207 @@
+package envoyrules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/internal/node"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// maxAdded bounds what precedence and replacement may add to all rules of a file together.
+const maxAdded = 200_000
+
+// build turns descriptors into rules.
+type build struct {
+	list   []rules.Rule
+	places []*yaml.Node // of the rules' descriptors
+	limits []*limit
+	added  int // overrides and replacements
+}
+
+// way is what leads to a descriptor.
+type way struct {
+	name   string
+	match  []rules.Condition
+	key    []string         // those that make counters
+	beside []rules.Override // requests that a more telling descriptor beside the way takes
+}
+
+// rules are the rules of the file, and where each one's descriptor stands.
+func (f *file) rules() ([]rules.Rule, []*yaml.Node, error) {
+	b := &build{}
+	start := way{name: escaped(f.domain, "|"), match: []rules.Condition{{Name: Domain, Value: f.domain}}}
+	if err := b.descend(start, f.descriptors); err != nil {
+		return nil, nil, err
+	}
+	return b.list, b.places, b.replace()
+}
+
+func (b *build) descend(from way, siblings []*descriptor) error {
+	for i, d := range siblings {
+		to := from.step(d)
+		for _, other := range d.above(i, siblings) {
+			to.beside = append(to.beside, rules.Override{Match: []rules.Condition{other.condition()}, Action: rules.Unlimited})
+		}
+		if d.limit != nil {
+			if err := b.add(to, d); err != nil {
+				return err
+			}
+		}
+		if err := b.descend(to, d.children); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is the way on to a descriptor. It shares nothing that others append to.
+func (w way) step(d *descriptor) way {
+	w.name += "|" + escaped(d.key, "|=")
+	if d.value != "" {
+		w.name += "=" + escaped(d.value, "|")
+	}
+	c := d.condition()
+	w.match = append(w.match[:len(w.match):len(w.match)], c)
+	if c.Op != rules.Equal && !d.share {
+		w.key = append(w.key[:len(w.key):len(w.key)], d.key)
+	}
+	w.beside = w.beside[:len(w.beside):len(w.beside)]
+	return w
+}
+
+// condition is what the descriptor wants of its attribute.
+func (d *descriptor) condition() rules.Condition {
+	prefix, wildcard := strings.CutSuffix(d.value, "*")
+	switch {
+	case d.value == "", wildcard && prefix == "":
+		return rules.Condition{Name: d.key, Op: rules.Present}
+	case wildcard:
+		return rules.Condition{Name: d.key, Op: rules.Prefix, Value: prefix}
+	}
+	return rules.Condition{Name: d.key, Value: d.value}
+}
+
+// above are those of the descriptors beside d that requests go to rather than to d: a value before wildcards, wildcards
+// in the order of the file, and these before a key alone.
+func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
+	prefix, wildcard := strings.CutSuffix(d.value, "*")
+	if d.value != "" && !wildcard {
+		return nil
+	}
+	var list []*descriptor
+	for i, other := range siblings {
+		if other.key != d.key || other == d || other.value == "" {
+			continue
+		}
+		start, too := strings.CutSuffix(other.value, "*")
+		overlap := strings.HasPrefix(start, prefix) || too && strings.HasPrefix(prefix, start)
+		if overlap && (!too || d.value == "" || i < place) {
+			list = append(list, other)
+		}
+	}
+	return list
+}
+
+func (b *build) add(w way, d *descriptor) error {
+	r := rules.Rule{Name: bounded(w.name), Match: w.match, Exact: true, Key: w.key, Shadow: d.shadow, Unlimited: d.limit.unlimited}
+	if !r.Unlimited {
+		r.Limit, r.Window = max(d.limit.requests, 1), window.Shape{Length: d.limit.unit, Buckets: 1, Fixed: true}
+		r.Overrides = slices.Clone(w.beside)
+		if d.limit.requests == 0 {
+			r.Overrides = append(r.Overrides, rules.Override{Match: w.match[:1], Action: rules.Blocked})
+		}
+	}
+	if b.added += len(r.Overrides); b.added > maxAdded {
+		return node.Errorf(d.at, "descriptor: too many values stand beside the keys of this file: its rules would have more than %d overrides", maxAdded)
+	}
+	b.list, b.places, b.limits = append(b.list, r), append(b.places, d.at), append(b.limits, d.limit)
+	return nil
+}
+
+// replace turns names of limits, of which several may have one, into those of rules. Names that no limit has are left out, and
+// so are rules that one descriptor of a request can meet as well: of these it goes to the more telling one, whoever
+// replaces whom.
+func (b *build) replace() error {
+	named := make(map[string][]int)
+	for i, l := range b.limits {
+		if l.name != "" {
+			named[l.name] = append(named[l.name], i)
+		}
+	}
+	for i, l := range b.limits {
+		seen := make(map[string]bool)
+		for _, name := range l.replaces {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			if b.added += len(named[name]); b.added > maxAdded {
+				return node.Errorf(b.places[i], "rate_limit: replaces: too many limits have the same names: want at most %d replacements in all", maxAdded)
+			}
+			for _, other := range named[name] {
+				if !meet(b.list[i].Match, b.list[other].Match) {
+					b.list[i].Replaces = append(b.list[i].Replaces, b.list[other].Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// meet reports whether the same attributes can meet both, and no others.
+func meet(one, other []rules.Condition) bool {
+	if len(one) != len(other) {
+		return false
+	}
+	for _, c := range one {
+		if !slices.ContainsFunc(other, func(d rules.Condition) bool { return c.Name == d.Name && (overlap(c, d) || overlap(d, c)) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// overlap reports whether c is met by values that d wants.
+func overlap(c, d rules.Condition) bool {
+	return c.Op == rules.Present || c == d || c.Op == rules.Prefix && strings.HasPrefix(d.Value, c.Value)
+}
+
+// escaped writes the bytes that a rule's name cannot have, or that stand between its parts, as %XX.
+func escaped(text, between string) string {
+	var b strings.Builder
+	for _, c := range text {
+		if c == '%' || c == ' ' || strings.ContainsRune(between, c) || !unicode.IsPrint(c) {
+			for _, one := range []byte(string(c)) {
+				fmt.Fprintf(&b, "%%%02X", one)
+			}
+			continue
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// maxName is the most bytes of a rule's name.
+const maxName = 128
+
+// bounded is the name, or if it is too long its beginning and a hash of it.
+func bounded(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	hash := "~" + hex.EncodeToString(sum[:12])
+	cut := maxName - len(hash)
+	for cut > 0 && name[cut]&0xc0 == 0x80 { // within a character
+		cut--
+	}
+	return name[:cut] + hash
+}

@@ -1,0 +1,115 @@
+package envoyrules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// with is a file with this descriptor, from line 3, column 5 on.
+func with(descriptor string) string {
+	return "domain: d\ndescriptors:\n  - " + strings.ReplaceAll(descriptor, "\n", "\n    ") + "\n"
+}
+
+const ok = "rate_limit: {unit: second, requests_per_unit: 1}"
+
+func TestRefusals(t *testing.T) {
+	limited := func(limit string) string { return with("key: a\nrate_limit: {" + limit + "}") }
+	for _, tt := range []struct{ why, text, want string }{
+		{"no domain", "descriptors: []\n", "1:1: domain: is missing"},
+		{"an empty domain", "domain: ''\n", "1:9: domain: is empty"},
+		{"a domain of nothing", "domain:\n", "1:8: domain: is empty"},
+		{"an unknown field", "domain: d\nlimits: []\n", `2:1: unknown field "limits" (want domain, descriptors)`},
+		{"descriptors of nothing", "domain: d\ndescriptors:\n", "1:1: there are no rate limits"},
+		{"no list", "domain: d\ndescriptors: a\n", "2:14: descriptors: want a list, got a string"},
+		{"no mapping", with("a"), "3:5: descriptor: want a mapping, got a string"},
+		{"a misspelt field", with("ky: a"), `3:5: descriptor: unknown field "ky" (want key, value,`},
+		{"no key", with("value: a"), "3:5: descriptor: key: is missing"},
+		{"an empty key", with("key: ''"), "3:10: key: is empty"},
+		{"a key that is a list", with("key: [a]"), "3:10: key: want a single value, got a list"},
+		{"a wildcard in a key", with("key: a*"), `3:10: key: "a*": wildcards are for values`},
+		{"the domain's key", with("key: domain"), `3:10: key: "domain" is the attribute`},
+		{"a key twice on the way", with("key: a\ndescriptors: [{key: b, descriptors: [{key: a}]}]"), `4:48: key: "a" occurs twice on the way here`},
+		{"a key with a space", with("key: a b\n" + ok), `3:5: rule 1 ("d|a%20b"): match: attribute "a b": contains ' '`},
+		{"a wildcard in the middle", with("key: a\nvalue: x/*/y"), `4:12: value: "x/*/y": a wildcard is supported at the end alone`},
+		{"two wildcards", with("key: a\nvalue: x*y*"), `4:12: value: "x*y*": a wildcard`},
+		{"the same twice", with("key: a\nvalue: 7\n"+ok) + "  - {key: a, value: '7'}\n", "6:5: descriptor: the same key and value as on line 3"},
+		{"no unit", limited("requests_per_unit: 1"), "4:17: rate_limit: unit: is missing"},
+		{"a strange unit", limited("unit: fortnight, requests_per_unit: 1"), `4:24: rate_limit: unit: "fortnight": want second, minute,`},
+		{"no requests", limited("unit: second"), "4:17: rate_limit: requests_per_unit: is missing"},
+		{"negative requests", limited("unit: second, requests_per_unit: -1"), `4:51: rate_limit: requests_per_unit: "-1": want a whole number from 0 to 4294967295`},
+		{"too many requests", limited("unit: second, requests_per_unit: 4294967296"), `want a whole number`},
+		{"half a request", limited("unit: second, requests_per_unit: 0.5"), `want a whole number`},
+		{"an unknown field of a limit", limited("unit: second, requests_per_unit: 1, burst: 2"), `4:54: rate_limit: unknown field "burst"`},
+		{"shadow at the wrong place", limited("unit: second, requests_per_unit: 1, shadow_mode: true"), `rate_limit: unknown field "shadow_mode"`},
+		{"unlimited per second", limited("unlimited: true, unit: second"), "4:41: rate_limit: unit: is for a limit"},
+		{"unlimited or so", limited("unlimited: maybe"), `4:29: unlimited: "maybe": want true or false`},
+		{"replaces a string", limited("unlimited: true, replaces: a"), "4:45: rate_limit: replaces: want a list, got a string"},
+		{"replaces nothing", limited("unlimited: true, replaces: [{name: ''}]"), "4:53: rate_limit: replaces: name: is empty"},
+		{"replaces itself", limited("unlimited: true, name: a, replaces: [{name: a}]"), `4:54: rate_limit: replaces: "a" is this one itself`},
+		{"replaces each other", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unlimited: true, name: a, replaces: [{name: b}]}}\n- {key: b, rate_limit: {unlimited: true, name: b, replaces: [{name: a}]}}\n",
+			`3:3: rule 1 ("d|a"): replaces: the rules that this one replaces replace it`},
+		{"quota mode", with("key: a\nquota_mode: true\n" + ok), "4:17: quota_mode: is not supported"},
+		{"sharing without a wildcard", with("key: a\nvalue: x\nshare_threshold: true\n" + ok), "5:22: share_threshold: the value is no wildcard"},
+		{"an anchor in itself", "domain: d\ndescriptors: &a [{key: a, descriptors: *a}]\n", `2:14: anchor "a" contains itself`},
+		{"a merge of nothing", with("key: a\n<<: b"), "merge: want a mapping"},
+		{"merges of nothing", with("key: a\n<<: [b]"), "merge: want a mapping"},
+		{"laughs", laughs(), "aliases make the file too large"},
+		{"a tagged one", with("key: !!set {a}"), "3:10: key: want a single value"},
+		{"a million overrides", many(), "its rules would have more than 200000 overrides"},
+	} {
+		_, err := Import([]byte(tt.text))
+		refusal, ok := errors.AsType[*rules.Error](err)
+		if !ok {
+			t.Errorf("%s: got %v, want %q", tt.why, err, tt.want)
+			continue
+		}
+		if got := fmt.Sprintf("%d:%d: %s", refusal.Line, refusal.Column, refusal.Reason); refusal.Line < 1 || !strings.Contains(got, tt.want) || tt.want[0] <= '9' && !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.why, got, tt.want)
+		}
+	}
+}
+
+// laughs would be 9^9 descriptors.
+func laughs() string {
+	text := "domain: d\ndescriptors:\n- {key: a, rate_limit: &a0 {unit: second}}\n"
+	for i := range 9 {
+		text += fmt.Sprintf("- {key: a, metadata: &a%d [%s]}\n", i+1, strings.Repeat(fmt.Sprintf("*a%d,", i), 9))
+	}
+	return text
+}
+
+// many has 1,000 values beside a key under which there are 1,000 limits.
+func many() string {
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n- key: a\n  descriptors:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&text, "  - {key: b%d, %s}\n", i, ok)
+	}
+	for i := range 1000 {
+		fmt.Fprintf(&text, "- {key: a, value: v%d}\n", i)
+	}
+	return text.String()
+}
+
+// Anchors and merges read as if they were written out.
+func TestAnchors(t *testing.T) {
+	short := "domain: d\ndescriptors:\n- &a {key: a, rate_limit: &l {unit: second, requests_per_unit: 1}}\n- {<<: *a, value: x}\n" +
+		"- {key: b, rate_limit: {<<: [{unit: hour}, *l], requests_per_unit: 2}}\n- {key: c, rate_limit: *l}\n"
+	long := "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: second, requests_per_unit: 1}}\n- {key: a, value: x, rate_limit: {unit: second, requests_per_unit: 1}}\n" +
+		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}\n- {key: c, rate_limit: {unit: second, requests_per_unit: 1}}\n"
+	a, err := Import([]byte(short))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Import([]byte(long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes := rules.Diff(a, b); len(changes) > 0 {
+		t.Errorf("differ by %v", changes)
+	}
+}

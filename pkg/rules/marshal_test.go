@@ -1,0 +1,241 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// What is written is read back as the same, and written the same again.
+func TestMarshalAndParse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set := randomSet(t)
+		text, err := set.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(text)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if !slices.EqualFunc(set.Rules(), again.Rules(), (*Rule).Equal) {
+			t.Fatalf("not the same after\n%s%v", text, Diff(set, again))
+		}
+		if changes := Diff(set, again); len(changes) > 0 {
+			t.Fatalf("differ by %v", changes)
+		}
+		twice, err := again.Marshal()
+		if err != nil || string(twice) != string(text) {
+			t.Fatalf("%v, written first\n%s, then\n%s", err, text, twice)
+		}
+	})
+}
+
+const allFields = `rules:
+  - name: whole-service
+    key: []
+    limit: 100000/second
+    buckets: 10
+    enforcement: strict
+  - name: full
+    match: {api: createURL, path: /v1/*, user: '*', glob: a\*}
+    exact: true
+    key: [user, "12"]
+    on_missing: deny
+    limit: 100/1h30m
+    algorithm: token_bucket
+    burst: 200
+    on_outage: closed
+    throttle: elastic
+    elastic: {up_to: 200%, while: {rule: whole-service, below: 70%}}
+    on_limit: queue
+    max_wait: 200ms
+    max_depth: 7
+    status: 503
+    shadow: true
+    overrides:
+      - {match: {tier: gold}, limit: 10x}
+      - {match: {user: kristie}, limit: unlimited}
+      - {match: {user: bob}, limit: blocked, until: '2026-12-01T00:00:00Z'}
+      - {match: {tier: silver}, limit: 200/second, burst: 400}
+    allow: {ip: [10.0.0.0/8, '2001:db8::/32'], user: [admin]}
+    deny: {user: [mallory]}
+    cost: tokens
+    count: all
+    priority: {by: class, shares: {analytics: 50%, critical: 100%, default: 90%}}
+    replaces: [whole-service]
+  - name: soft
+    key: [user]
+    limit: 10/second
+    throttle: soft
+    soft: {exceed: 12.5%}
+  - name: leaky
+    key: [user]
+    limit: 10/second
+    algorithm: leaky_bucket
+    on_limit: queue
+    max_wait: 2s
+  - name: free
+    match: {plan: internal}
+    unlimited: true
+`
+
+// The form in which sets are written, with every field.
+func TestMarshalWritesEveryField(t *testing.T) {
+	set, err := Parse([]byte(allFields))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := set.Marshal()
+	if err != nil || string(text) != allFields {
+		t.Errorf("%v, got\n%s", err, text)
+	}
+	for _, name := range ruleFieldNames {
+		if !strings.Contains(allFields, name+":") {
+			t.Errorf("%s is not written", name)
+		}
+	}
+	var written []string
+	for _, f := range ruleWriters {
+		written = append(written, f.name)
+	}
+	if !slices.Equal(written, ruleFieldNames) {
+		t.Errorf("written are %v, read %v", written, ruleFieldNames)
+	}
+}
+
+func TestTenThousandRulesFitAFile(t *testing.T) {
+	set := manyRules(t, 10_000, families[0].match)
+	text, err := set.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Parse(text); err != nil || len(again.Rules()) != 10_000 {
+		t.Fatal(err)
+	}
+	set = manyRules(t, 20_000, families[0].match)
+	if _, err := set.Marshal(); err == nil || !strings.Contains(err.Error(), "as YAML: want at most 1048576") {
+		t.Errorf("got %v", err)
+	} else if _, ok := errors.AsType[*Error](err); !ok {
+		t.Errorf("%v is a %T", err, err)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	read := func(text string) *Set {
+		set, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	old := read("rules:\n- {name: a, key: [u], limit: 1/s}\n- {name: b, key: [u], limit: 1/s, shadow: true}\n- {name: c, key: [], limit: 5/10m}\n")
+	for _, tt := range []struct {
+		why, text string
+		want      []string
+	}{
+		{"nothing", "rules:\n- {name: b, limit: 1/second, key: [u], shadow: true, status: 429}\n- {name: c, key: [], limit: 5/10m}\n- {name: a, key: [u], limit: 1/s}\n", nil},
+		{"each kind", "rules:\n- {name: b, key: [u, api], limit: 2/s}\n- {name: d, match: {api: x}, key: [u], limit: 1/s}\n- {name: c, key: [], limit: 5/10m}\n", []string{
+			"- a  key: [u], limit: 1/second",
+			"~ b\n    key: [u] -> [u, api]\n    limit: 1/second -> 2/second\n    shadow: true -> (default)",
+			"+ d  match: {api: x}, key: [u], limit: 1/second",
+		}},
+	} {
+		var got []string
+		for _, c := range Diff(old, read(tt.text)) {
+			got = append(got, c.String())
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.why, got, tt.want)
+		}
+	}
+	moved := read("rules:\n- {name: c, key: [], limit: 5/10m}\n- {name: a, key: [u], limit: 1/s}\n")
+	if a, _ := old.Lookup("a"); !a.Equal(moved.Rules()[1]) || a.Equal(moved.Rules()[0]) {
+		t.Error("a rule is not equal to itself at another place, or equal to another")
+	}
+	if all := Diff(nil, old); len(all) != 3 || all[2].Kind != Added {
+		t.Errorf("from nothing: %v", all)
+	}
+	if all := Diff(old, nil); len(all) != 3 || all[2].Kind != Removed {
+		t.Errorf("to nothing: %v", all)
+	}
+	if got := fmt.Sprint(Change{Kind: 9}, ChangeKind(9)); !strings.Contains(got, "invalid") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A rule that differs in a field is told to differ in just that field.
+func TestDiffFindsTheField(t *testing.T) {
+	set, err := Parse([]byte(allFields))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := map[string]func(*Rule){
+		"match":      func(r *Rule) { r.Match[0].Op = Prefix },
+		"exact":      func(r *Rule) { r.Exact = false },
+		"key":        func(r *Rule) { r.Key = nil },
+		"on_missing": func(r *Rule) { r.OnMissing = Skip },
+		"limit":      func(r *Rule) { r.Limit++ },
+		"burst":      func(r *Rule) { r.Burst++ },
+		"elastic":    func(r *Rule) { r.Throttle.Below = 0.5 },
+		"max_wait":   func(r *Rule) { r.OnLimit.MaxWait *= 2 },
+		"max_depth":  func(r *Rule) { r.OnLimit.MaxDepth++ },
+		"status":     func(r *Rule) { r.Status = 429 },
+		"shadow":     func(r *Rule) { r.Shadow = false },
+		"overrides":  func(r *Rule) { r.Overrides[0].Factor = 11 },
+		"allow":      func(r *Rule) { r.Allow[0].Prefixes = r.Allow[0].Prefixes[:1] },
+		"deny":       func(r *Rule) { r.Deny = nil },
+		"cost":       func(r *Rule) { r.Cost = "bytes" },
+		"count":      func(r *Rule) { r.Count = Admitted },
+		"priority":   func(r *Rule) { r.Priority.Shares["default"] = 0.8 },
+		"replaces":   func(r *Rule) { r.Replaces = nil },
+	}
+	for field, change := range changes {
+		list := set.Rules()
+		copies := make([]Rule, len(list))
+		for i, r := range list {
+			copies[i] = *r
+			copies[i].own()
+		}
+		change(&copies[1])
+		other, err := NewSet(copies...)
+		if err != nil {
+			t.Errorf("%s: %v", field, err)
+			continue
+		}
+		if got := Diff(set, other); len(got) != 1 || len(got[0].Fields) != 1 || got[0].Fields[0].Field != field {
+			t.Errorf("%s: got %v", field, got)
+		}
+	}
+}
+
+// A change of rules: read, make the index, tell what changed.
+func BenchmarkParse(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		text, err := manyRules(b, n, families[0].match).Marshal()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprint("rules=", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Parse(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDiff(b *testing.B) {
+	old, new := manyRules(b, 10_000, families[0].match), manyRules(b, 9_999, families[0].match)
+	for b.Loop() {
+		if changes := Diff(old, new); len(changes) != 1 {
+			b.Fatal(changes)
+		}
+	}
+}
