@@ -49,6 +49,7 @@ func commands() []command {
 		{"replay", "FILE", "replay an access log, each client's address a key", replayLive},
 		{"http", "", "put load on a running checker over HTTP, at a fixed rate", runHTTP},
 		{"peers", "", "benchmark one decision beside other limiters'", runPeers},
+		{"shapes", "[FILE]", "draw what each algorithm lets through, as SVG", drawShapes},
 		{"scenarios", "", "list the scenarios that are built in", listScenarios},
 	}
 }

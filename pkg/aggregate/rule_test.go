@@ -71,3 +71,14 @@ func TestExpiry(t *testing.T) {
 		}
 	}
 }
+
+// What is remembered of the highest revision is its burst, too.
+func TestRevisionsRememberBursts(t *testing.T) {
+	var r revisions
+	list := []Rule{{Name: "r", Limit: 10, Burst: 5, Revision: 2}}
+	r.apply(list, 1)
+	list[0] = Rule{Name: "r", Limit: 20, Burst: 9, Revision: 1}
+	if r.apply(list, 2); list[0].Limit != 10 || list[0].Burst != 5 {
+		t.Errorf("%+v", list[0])
+	}
+}

@@ -13,18 +13,21 @@ import (
 // who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
 // every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
 type terms struct {
-	stamp    uint64        // where the word of an allowance has it; the same as before if the rule is
-	limit    int64         // hits per window, here to be read with the stamp
-	capacity int64         // how many hits there is room for at once, which a hit is decided by
-	drain    window.Drain  // of a token or leaky bucket
-	fill     time.Duration // how long one takes to drain when it is full
-	clauses  *clauses      // nil if the limit is all that the rule says
-	says     int64         // the rule's limit, which decisions name
+	stamp    uint64 // where the word of an allowance has it; the same as before if the rule is
+	says     int64  // the rule's limit, which decisions name
 	name     string
+	fill     time.Duration // how long a token or leaky bucket takes to drain when it is full, else 0
+	clauses  *clauses      // nil if the limit is all that the rule says
 	rule     *rules.Rule
 	revision uint64 // of the set
-	wire     int64  // the limit that others are told of, and that permits are granted within
-	full     *terms // of a class with a share of the limit: those of who has all of it; else nil
+
+	// The first cache line ends here: a check that passes without the lock reads nothing below.
+
+	limit    int64        // hits per window
+	capacity int64        // how many hits there is room for at once, which a hit is decided by
+	wire     int64        // the limit that others are told of, and that permits are granted within
+	full     *terms       // of a class with a share of the limit: those of who has all of it; else nil
+	drain    window.Drain // of a token or leaky bucket
 }
 
 // The parts of the word of an allowance, see cell. 24 bits are enough for hits: an allowance that is used up is renewed

@@ -157,8 +157,8 @@ func TestOverridesAndTerms(t *testing.T) {
     - {match: {tier: "s*", user: "*"}, limit: 200/minute}
     - {match: {tier: bronze}, limit: 3/second, burst: 9}
     - {match: {tier: half}, limit: 1.5x, until: 2020-01-01T00:00:00Z}`)
-	second := window.Shape{Length: time.Second, Buckets: 1}
-	minute := window.Shape{Length: time.Minute, Buckets: 1}
+	second := window.Shape{Length: time.Second, Buckets: 50, Kind: window.Token}
+	minute := window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}
 	now := time.Date(2026, 11, 30, 23, 59, 59, 0, time.UTC)
 	for _, tt := range []struct {
 		why   string

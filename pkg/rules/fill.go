@@ -47,7 +47,7 @@ func (r *Rule) fill() {
 	switch {
 	case r.Algorithm == FixedWindow:
 		r.Window.Fixed = true
-	case r.Algorithm != SlidingWindow && r.Window.Kind == window.Sliding:
+	case r.Algorithm != SlidingWindow && r.Window.Kind == window.Sliding && !r.Window.Fixed:
 		r.Window.Kind = r.Algorithm.kind()
 	case r.Algorithm == SlidingWindow && r.Window.Fixed:
 		r.Algorithm = FixedWindow
@@ -114,14 +114,20 @@ func (o *Override) fill(r *Rule) {
 		o.Window.Kind = r.Window.Kind
 	}
 	if o.Window.Buckets == 0 {
-		o.Window.Buckets = r.Window.Buckets
-		if r.Window.Kind != window.Sliding {
-			o.Window.Buckets = window.DefaultBuckets(r.Window.Kind, o.Window.Length)
-		}
+		o.Window.Buckets = r.bucketsOf(o.Window)
 	}
 	if o.Window == r.Window {
 		o.Window = window.Shape{}
 	}
+}
+
+// bucketsOf is into how many buckets an override's window is cut if it does not say so: as the rule's, or, by the algorithms
+// that are cut finely, as a rule's of that length would be.
+func (r *Rule) bucketsOf(s window.Shape) int {
+	if r.Window.Kind == window.Sliding {
+		return r.Window.Buckets
+	}
+	return window.DefaultBuckets(r.Window.Kind, s.Length)
 }
 
 // sort brings what has no order into one, so that equal rules are equal, and can be searched.

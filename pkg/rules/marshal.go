@@ -56,7 +56,7 @@ var ruleWriters = []struct {
 		}
 		return textNode(limitText(r.Limit, r.Window.Length))
 	}},
-	{"buckets", func(r *Rule) *yaml.Node { return writeWhole(int64(r.Window.Buckets), 1) }},
+	{"buckets", func(r *Rule) *yaml.Node { return writeWhole(int64(r.Window.Buckets), defaultBuckets(r.Window)) }},
 	{"algorithm", func(r *Rule) *yaml.Node { return writeWord(r.Algorithm, SlidingWindow) }},
 	{"burst", func(r *Rule) *yaml.Node {
 		if !r.hasBurst() {
@@ -218,7 +218,7 @@ func (o *Override) write(r *Rule) *yaml.Node {
 		n.Content = append(n.Content, textNode(strconv.FormatFloat(o.Factor, 'f', -1, 64)+"x"))
 	default:
 		n.Content = append(n.Content, textNode(limitText(o.Limit, shape.Length)))
-		if buckets := writeWhole(int64(shape.Buckets), int64(r.Window.Buckets)); buckets != nil {
+		if buckets := writeWhole(int64(shape.Buckets), int64(r.bucketsOf(shape))); buckets != nil {
 			n.Content = append(n.Content, textNode("buckets"), buckets)
 		}
 		if burst := writeWhole(o.Burst, o.Limit); r.hasBurst() && burst != nil {
@@ -257,3 +257,6 @@ func writePriority(r *Rule) *yaml.Node {
 	}
 	return flow(textNode("by"), textNode(r.Priority.By), textNode("shares"), shares)
 }
+
+// defaultBuckets is into how many buckets a window is cut if a rule does not say so.
+func defaultBuckets(s window.Shape) int64 { return int64(window.DefaultBuckets(s.Kind, s.Length)) }

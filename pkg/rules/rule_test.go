@@ -133,7 +133,7 @@ func TestNewSetRefusesWhatParseRefuses(t *testing.T) {
 		{func(r *Rule) { r.Algorithm = 5 }, "algorithm: 5 is not one of"},
 		{func(r *Rule) { r.Algorithm = FixedWindow }, ""},
 		{func(r *Rule) { r.Window.Fixed = true }, ""},
-		{func(r *Rule) { r.Algorithm, r.Window.Fixed = TokenBucket, true }, "buckets: a fixed window cannot be of kind 2 too"},
+		{func(r *Rule) { r.Algorithm, r.Window.Fixed = TokenBucket, true }, "algorithm: token_bucket has no fixed window"},
 		{func(r *Rule) { r.Algorithm, r.Burst = TokenBucket, -1 }, "burst: -1: want 1 to"},
 		{func(r *Rule) { r.Count = 2 }, "count: 2 is not one of"},
 		{func(r *Rule) { r.Status = 200 }, "status: 200: want 429 or 503"},
