@@ -15,7 +15,7 @@ BENCH ?= .
 COUNT ?= 1
 
 # The limit of one package's tests. The whole of `make test` should stay below 10 minutes on 2 cores.
-TESTTIME ?= 8m
+TESTTIME ?= 15m
 
 # Packages with tests that are too long, or too much a matter of speed, for the race detector and for company: -short leaves
 # those out.

@@ -267,3 +267,19 @@ func TestFreedPermitsAreTold(t *testing.T) {
 		t.Errorf("%v", d.bus.alarms)
 	}
 }
+
+// A store that has lost its data does not know which tokens were settled, and a worker does not know better.
+func TestSettledIsWhatTheStoreSays(t *testing.T) {
+	store := memstore.New()
+	d := newDesk(t, store)
+	d.step(start)
+	for i, want := range []int64{1, 1, 2} { // settled by all workers
+		if i == 2 {
+			store.Lose()
+		}
+		d.exchange(start, asks(uint64(i)+1, start, 9, settlement(start, 1, charge(perMinute(start), 0, 10), -1)))
+		if got := d.worker.Stats().SettlementsApplied; got != want {
+			t.Errorf("%d: %d applied, want %d", i, got, want)
+		}
+	}
+}

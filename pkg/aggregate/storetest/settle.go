@@ -71,6 +71,9 @@ func testSettleRepeats(b *bench) {
 			b.applyTo(other, without)
 		}
 	}
+	restore := b.Snapshot(b)
+	restore()
+	b.apply(b.fresh().settle(1, 1).add("one", perMinute, "a", 0, 1)) // a copy remembers, too
 	// A report that comes again with a settlement that is known: both are told.
 	d := b.fold().mark(1, 1).settle(1, 1).settle(1, 5).add("one", perMinute, "a", 0, 1)
 	if got := b.apply(d); len(got.Repeated) != 1 || len(got.Spent) != 1 {
@@ -145,6 +148,7 @@ func testSettlePermits(b *bench) {
 			grant(3, 0, 10, 1)
 			change(-1000) // nonsense: all, and no more than that
 			grant(4, 0, 100, 10)
+			change(-8)
 			d := b.leases(10).ask(name, shape, key, aggregate.Ask{ // and then some permits come back as well
 				Epoch: 1, Bucket: shape.Bucket(b.now), Known: 10, Returns: []aggregate.Cell{{Bucket: shape.Bucket(b.now), Count: 10}},
 			})
