@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -47,17 +48,17 @@ func explain(args []string, getenv func(string) string, stdin io.Reader, stdout,
 func explainRequest(args []string, getenv func(string) string, stdin io.Reader, stdout io.Writer) (status int, err error) {
 	file, cost, asJSON := "", 1, false
 	s := flags.New("checker explain", explainSummary, version.Get().Line("checker"))
-	flags.Add(s, &file, "rules", "FILE", "rules to explain, as YAML", flags.Text)
+	flags.Add(s, &file, "rules", "FILE", "rules to explain, as YAML; envoyproxy/ratelimit's format is read, too", flags.Text)
 	flags.Add(s, &cost, "cost", "N", "cost of the request", flags.Int(1, int(window.MaxCount)))
 	flags.Add(s, &asJSON, "json", "", "print JSON, as POST /v1/explain answers, instead of a text", flags.Bool)
 	done, err := s.Parse(args, getenv, stdout)
 	if err != nil || done {
 		return exitAllowed, err
 	}
-	if file == "" {
+	if file == "" || file == rulesfile.Stdin {
 		return exitFailed, flags.Usagef("want --rules FILE")
 	}
-	set, err := rules.Load(file)
+	_, set, err := rulesfile.Open(file, nil) // standard input has the request
 	if err != nil {
 		return exitFailed, err
 	}

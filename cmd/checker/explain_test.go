@@ -72,6 +72,13 @@ func TestExplain(t *testing.T) {
 	if got := explain(nil, none, strings.NewReader("{}"), &out, &errs); got != 2 || !strings.Contains(errs.String(), "want --rules FILE") {
 		t.Errorf("without rules: %d, %s", got, errs.String())
 	}
+	imported := filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(imported, []byte("domain: mail\ndescriptors: [{key: to, rate_limit: {unit: day, requests_per_unit: 5}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := explain([]string{"--rules", imported, "--cost", "6"}, none, strings.NewReader(`{"domain":"mail","to":"k"}`), &out, &errs); got != 1 {
+		t.Errorf("an imported file: %d, %s", got, errs.String())
+	}
 	if got := explain([]string{"--rules", file + "x"}, none, strings.NewReader("{}"), &out, &errs); got != 2 {
 		t.Errorf("without a file: %d", got)
 	}

@@ -322,3 +322,31 @@ func TestLowClassesAskForNothing(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestPeekRemembers: a peek knows what a check would know of a key that has left, and brings it back no more than it would make a new one.
+func TestPeekRemembers(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 10, time.Hour, 1))
+	l := limiter(t, f.Checker, "r")
+	if err := f.idle.open(10); err != nil {
+		t.Fatal(err)
+	}
+	defer f.idle.close()
+	l.CheckAt(noon, "k", 7)
+	f.Step(noon + 50*ms)
+	f.answer(noon+60*ms, 7)
+	c := l.holds([]byte("k"))
+	c.mu.Lock()
+	c.settle(noon)
+	l.drop(c)
+	c.mu.Unlock()
+	f.idle.cache.Wait()
+	if d := l.PeekAt(noon+second, "k", 4); d.Allowed || d.Remaining != 3 {
+		t.Errorf("%+v", d)
+	}
+	if l.holds([]byte("k")) != nil {
+		t.Error("the key is back")
+	}
+	if _, all := f.ExplainAt(noon+second, request("user=k"), 1); all[0].Count != 7 {
+		t.Errorf("%+v", all[0])
+	}
+}
