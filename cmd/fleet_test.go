@@ -101,7 +101,7 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	status, ledger, stderr := daemontest.Run(t, process(aggregator, os.Kill), nil, "ledger", "--redis", redis.URL(), "--json")
-	want := fmt.Sprintf(`{"rules":{"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0}}}`, admitted)
+	want := fmt.Sprintf(`{"rules":{"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0}}}`, admitted)
 	if status != 0 || strings.TrimSpace(ledger) != want {
 		t.Errorf("status %d, stderr %q\ngot  %s\nwant %s", status, stderr, ledger, want)
 	}

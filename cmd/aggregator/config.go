@@ -14,7 +14,8 @@ import (
 const summary = `Adds what checkers report to Redis, each report once, and tells them the totals.
 
 It starts whether or not NATS and Redis are up, and says what it is waiting for. Any number of
-aggregators share the work. "aggregator ledger --redis URL" prints what became of every hit.`
+aggregators share the work. "aggregator ledger --redis URL" prints what became of every hit; "aggregator rules
+--help" lists the commands that read and write the fleet's rules.`
 
 // config is what the flags say.
 type config struct {

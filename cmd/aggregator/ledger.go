@@ -17,7 +17,8 @@ import (
 )
 
 const ledgerSummary = `Prints what became of every hit that was ever reported, by rule: counted, late (it came after its
-bucket had left every window), refused (its bucket was too far in the future), refunded.`
+bucket had left every window), refused (its bucket was too far in the future); and how many settlements gave back (refunded), and added (settled:
+these are among the first three).`
 
 // ledgerTimeout is how long Redis may take to answer.
 const ledgerTimeout = 10 * time.Second
@@ -73,10 +74,10 @@ func writeJSON(w io.Writer, ledger aggregate.Ledger) error {
 
 func writeTable(w io.Writer, ledger aggregate.Ledger) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "counted\tlate\trefused\trefunded\t  rule")
+	fmt.Fprintln(table, "counted\tlate\trefused\trefunded\tsettled\t  rule")
 	for _, rule := range slices.Sorted(maps.Keys(ledger)) {
 		l := ledger[rule]
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t  %s\n", l.Counted, l.Late, l.Refused, l.Refunded, rule)
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t  %s\n", l.Counted, l.Late, l.Refused, l.Refunded, l.Settled, rule)
 	}
 	return table.Flush()
 }

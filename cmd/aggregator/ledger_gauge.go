@@ -72,7 +72,7 @@ func (g *ledgerGauge) Collect(out chan<- prometheus.Metric) {
 	}
 	for label, l := range g.byLabel(*ledger) {
 		for outcome, hits := range map[string]int64{
-			"counted": l.Counted, "late": l.Late, "refused": l.Refused, "refunded": l.Refunded,
+			"counted": l.Counted, "late": l.Late, "refused": l.Refused, "refunded": l.Refunded, "settled": l.Settled,
 		} {
 			out <- prometheus.MustNewConstMetric(ledgerDesc, prometheus.GaugeValue, float64(hits), label, outcome)
 		}
@@ -94,6 +94,7 @@ func (g *ledgerGauge) byLabel(ledger aggregate.Ledger) map[string]aggregate.Rule
 		sum.Late += l.Late
 		sum.Refused += l.Refused
 		sum.Refunded += l.Refunded
+		sum.Settled += l.Settled
 		sums[label] = sum
 	}
 	return sums

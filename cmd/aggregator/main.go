@@ -1,6 +1,6 @@
 // Command aggregator adds what the checkers of a fleet report to Redis, each report once, and tells
 // them the totals. Any number of them share the work. "aggregator ledger" prints what became of every
-// hit.
+// hit, "aggregator rules" reads and writes the rules in the fleet's bucket.
 package main
 
 import (
@@ -28,20 +28,30 @@ func main() {
 // run is the command. It returns its exit status: 0 when it has done what was asked, 2 when the
 // arguments or the environment make no sense, 1 when anything else went wrong.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	command, help := start, "aggregator --help"
-	if len(args) > 0 && args[0] == "ledger" {
-		command, help, args = printLedger, "aggregator ledger --help", args[1:]
-	}
+	command, name, args := find(args)
 	err := command(ctx, args, getenv, stdout, stderr)
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(stderr, "aggregator: %v\n", err)
 	if _, isUsage := errors.AsType[*flags.UsageError](err); isUsage {
-		fmt.Fprintf(stderr, "%s lists the flags.\n", help)
+		fmt.Fprintf(stderr, "%s --help lists the flags.\n", name)
 		return 2
 	}
 	return 1
+}
+
+// find returns the command that the arguments name, and the arguments after its name.
+func find(args []string) (run command, name string, rest []string) {
+	if len(args) > 0 {
+		switch args[0] {
+		case "ledger":
+			return printLedger, "aggregator ledger", args[1:]
+		case "rules":
+			return findRulesCommand(args[1:])
+		}
+	}
+	return start, "aggregator", args
 }
 
 func start(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {

@@ -112,12 +112,12 @@ func TestLedgerGauge(t *testing.T) {
 		ledger[fmt.Sprint("r", i)] = aggregate.RuleLedger{Counted: int64(i), Late: 1}
 	}
 	g.readOnce(t.Context())
-	if n := testutil.CollectAndCount(g); n != 4*(rulelabel.Most+1) {
+	if n := testutil.CollectAndCount(g); n != 5*(rulelabel.Most+1) {
 		t.Errorf("%d series", n)
 	}
 	ledger, trouble = nil, errors.New("away")
 	g.readOnce(t.Context())
-	if n := testutil.CollectAndCount(g); n != 4*(rulelabel.Most+1) {
+	if n := testutil.CollectAndCount(g); n != 5*(rulelabel.Most+1) {
 		t.Errorf("%d series when the store is away, want those of the last look", n)
 	}
 	ledger, trouble = aggregate.Ledger{}, nil

@@ -11,12 +11,13 @@ import (
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // banner is what the daemon says of itself when it starts.
 type banner struct {
 	config      config
-	rules       *rules.Set
+	rules       *rules.Set // nil if there are none yet
 	version     version.Info
 	nats        string
 	door, admin string // URLs
@@ -26,7 +27,11 @@ func printBanner(stdout io.Writer, b banner) error {
 	var text strings.Builder
 	b.writeParts(&text)
 	b.writeRules(&text)
-	b.writeTry(&text)
+	if b.rules != nil {
+		b.writeTry(&text)
+	}
+	b.writeChange(&text)
+	text.WriteString("Ctrl-C stops it.\n")
 	_, err := io.WriteString(stdout, text.String())
 	return err
 }
@@ -49,20 +54,56 @@ func (b banner) writeParts(w io.Writer) {
 	fmt.Fprintf(w, "  namespace   %s\n\n", b.config.namespace)
 }
 
+// mostShown is how many rules a banner shows.
+const mostShown = 40
+
 func (b banner) writeRules(w io.Writer) {
-	source := b.config.rulesFile
-	if source == "" {
-		source = "the demo's"
+	fmt.Fprintf(w, "Rules (%s):\n", b.source())
+	if b.rules == nil {
+		fmt.Fprint(w, "  none yet; nothing is decided before they are there\n\n")
+		return
 	}
-	fmt.Fprintf(w, "Rules (%s):\n", source)
 	all, widest := b.rules.Rules(), 0
+	more := len(all) - mostShown
+	if more > 0 {
+		all = all[:mostShown]
+	}
 	for _, r := range all {
 		widest = max(widest, len(r.Name))
 	}
 	for _, r := range all {
 		fmt.Fprintf(w, "  %-*s  %s\n", widest, r.Name, inWords(r))
 	}
+	if more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
 	fmt.Fprintln(w)
+}
+
+// source says where the rules are from.
+func (b banner) source() string {
+	bucket := "bucket " + natssource.Name(b.config.namespace)
+	switch {
+	case !b.config.rulesFromBucket():
+		return b.config.rulesFrom
+	case b.config.nats == "":
+		return "the demo's, in " + bucket
+	}
+	return bucket
+}
+
+// writeChange says how to change the rules of a bucket; how to change a file everybody knows.
+func (b banner) writeChange(w io.Writer) {
+	if b.config.rulesFromBucket() {
+		fmt.Fprintf(w, "Change the rules while it runs:\n  aggregator rules apply -f FILE --nats %s%s\n\n", flags.Redact(b.nats), b.namespaceFlag())
+	}
+}
+
+func (b banner) namespaceFlag() string {
+	if b.config.namespace == defaultNamespace {
+		return ""
+	}
+	return " --namespace " + b.config.namespace
 }
 
 // inWords says what a rule does: 100 per 1h in 60 buckets, by user and api, if api is "createURL".
@@ -114,7 +155,6 @@ func (b banner) writeTry(w io.Writer) {
 	quoted := strings.ReplaceAll(string(body), "'", `\u0027`)
 	fmt.Fprintf(w, "Try it; this asks %d times, and is answered 200 until the limit is used up, then 429:\n", requests)
 	fmt.Fprintf(w, "  curl -s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", quoted, b.door, door.Path, requests)
-	fmt.Fprintln(w, "Ctrl-C stops it.")
 }
 
 // example returns attributes that the first rule applies to, and how often to ask, and at what cost

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -35,17 +36,15 @@ func parse(t *testing.T, text string) *rules.Set {
 }
 
 func TestBannerOfTheDemo(t *testing.T) {
-	set, err := config{}.loadRules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := bannerOf(t, config{namespace: "offpath"}, set)
+	got := bannerOf(t, config{namespace: "offpath"}, parse(t, string(deploy.Rules)))
 	for _, want := range []string{
 		"offpath checker devel: everything in one process\n",
 		"HTTP door   http://127.0.0.1:8080/v1/check\n",
 		"admin       http://127.0.0.1:9090/metrics, /healthz, /readyz\n",
 		"(embedded; other checkers join with --nats)",
 		"namespace   offpath\n",
+		"Rules (the demo's, in bucket offpath-rules):\n",
+		"aggregator rules apply -f FILE --nats nats://xxxxx@127.0.0.1:4222\n",
 		"per-user         15 per second, by user\n",
 		"create-per-user  100 per hour in 60 buckets, by user and api, if api is \"createURL\"\n",
 		`curl -s -w '%{http_code}\n' -d '{"attributes":{"user":"kristie"}}' 'http://127.0.0.1:8080/v1/check?[1-20]'`,
@@ -57,17 +56,40 @@ func TestBannerOfTheDemo(t *testing.T) {
 }
 
 func TestBannerOfAFleetMember(t *testing.T) {
-	c := config{namespace: "prod", nats: "nats://me:geheim@127.0.0.1:4222", rulesFile: "my.yaml"}
+	c := config{namespace: "prod", nats: "nats://me:geheim@127.0.0.1:4222", rulesFrom: "my.yaml"}
 	got := bannerOf(t, c, parse(t, slowRules))
 	for _, want := range []string{"joins a fleet\n", "NATS        nats://xxxxx@127.0.0.1:4222\n", "Rules (my.yaml):\n", "prod"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("does not say %q:\n%s", want, got)
 		}
 	}
-	for _, never := range []string{"geheim", "embedded"} {
+	for _, never := range []string{"geheim", "embedded", "rules apply"} {
 		if strings.Contains(got, never) {
 			t.Errorf("says %q:\n%s", never, got)
 		}
+	}
+}
+
+func TestBannerOfManyRules(t *testing.T) {
+	text := "rules:\n"
+	for i := range mostShown + 2 {
+		text += fmt.Sprintf("  - {name: rule-%d, key: [user], limit: 1/day}\n", i)
+	}
+	got := bannerOf(t, config{rulesFrom: "my.yaml"}, parse(t, text))
+	if strings.Count(got, "1 per day") != mostShown || !strings.Contains(got, "  and 2 more\n") {
+		t.Errorf("it shows not the first %d:\n%s", mostShown, got)
+	}
+}
+
+func TestBannerWithoutRulesYet(t *testing.T) {
+	got := bannerOf(t, config{namespace: "prod", nats: "nats://a", rulesFrom: "nats"}, nil)
+	for _, want := range []string{"Rules (bucket prod-rules):\n  none yet;", " --namespace prod\n", "Ctrl-C stops it."} {
+		if !strings.Contains(got, want) {
+			t.Errorf("does not say %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "Try it") {
+		t.Errorf("there is nothing to try:\n%s", got)
 	}
 }
 

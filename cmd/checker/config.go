@@ -1,26 +1,27 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
 
-	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/version"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 const summary = `Decides, for programs that ask over HTTP, whether a request may pass.
 
 Without --nats everything runs in this process: a NATS server, an aggregator that keeps its counts
 in memory, and, without --rules, the demo's rules. Other checkers may join it by its NATS URL.
-With --nats it joins the fleet on that NATS, which --rules FILE has to be given for.`
+With --nats it joins the fleet on that NATS, which --rules has to be given for.
+
+Rules can change while it runs. --rules FILE watches the file. --rules nats watches the fleet's bucket
+in NATS JetStream, which "aggregator rules apply" writes; so does a start without --nats and --rules. Bad rules
+are refused, and the last good ones stay.`
 
 // config is what the flags say.
 type config struct {
-	rulesFile   string
+	rulesFrom   string // a file, or fromNATS; "" is fromNATS, with the demo's rules in it
 	nats        string // "" runs everything in this process
 	listen      string
 	admin       string
@@ -29,7 +30,8 @@ type config struct {
 	flush       time.Duration
 	acquire     time.Duration // 0: never wait
 	maxLiveKeys int
-	maxIdleKeys int // 0 is none
+	maxIdleKeys int    // 0 is none
+	keyHash     string // a file with a secret; "" leaves keys as they are
 
 	expectCheckers                      int
 	staleAfter, shareAfter, outageAfter int // hellos without an answer
@@ -46,7 +48,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	c = config{
 		listen:      "127.0.0.1:8080",
 		admin:       "127.0.0.1:9090",
-		namespace:   "offpath",
+		namespace:   defaultNamespace,
 		flush:       50 * time.Millisecond,
 		acquire:     20 * time.Millisecond,
 		maxLiveKeys: 1 << 20,
@@ -56,7 +58,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		outageAfter: 300,
 	}
 	s := flags.New("checker", summary, version.Get().Line("checker"))
-	flags.Add(s, &c.rulesFile, "rules", "FILE", "rules to decide by, as YAML", flags.Text)
+	flags.Add(s, &c.rulesFrom, "rules", "FILE|nats", "rules to decide by: a YAML file, or the fleet's bucket; both are watched (a file called nats is ./nats)", flags.Text)
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet to join; several servers of it with commas between", flags.NATS)
 	flags.Add(s, &c.listen, "listen", "ADDRESS", "where the HTTP door listens, as host:port", flags.Address)
 	flags.Add(s, &c.admin, "admin", "ADDRESS", "where /metrics, /healthz and /readyz are", flags.Address)
@@ -70,14 +72,15 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		flags.Int(1, maxKeys))
 	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "N", "most further keys to remember, about 200 bytes each; 0 for none",
 		flags.Int(0, maxKeys))
+	flags.Add(s, &c.keyHash, "key-hash", "FILE", "a secret, of 16 bytes or more, the same in all checkers: NATS and the store see keyed hashes of keys", flags.Text)
 	flags.Add(s, &c.expectCheckers, "expect-checkers", "N", "how many checkers the fleet has, to keep to a share of the limits until it is heard of; 0 to go by own hits",
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
 	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
 	done, err = s.Parse(args, getenv, stdout)
-	if err == nil && !done && c.nats != "" && c.rulesFile == "" {
-		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has")
+	if err == nil && !done && c.nats != "" && c.rulesFrom == "" {
+		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has, or --rules nats for those in its bucket")
 	}
 	if err == nil && !done && (c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter) {
 		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)
@@ -85,14 +88,10 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	return c, done, err
 }
 
-// loadRules reads the rules that the flags name.
-func (c config) loadRules() (*rules.Set, error) {
-	if c.rulesFile != "" {
-		return rules.Load(c.rulesFile)
-	}
-	set, err := rules.Parse(deploy.Rules)
-	if err != nil {
-		return nil, fmt.Errorf("rules of the demo: %w", err)
-	}
-	return set, nil
-}
+const defaultNamespace = "offpath"
+
+// fromNATS is what --rules says for the bucket.
+const fromNATS = "nats"
+
+// rulesFromBucket reports whether rules come from the bucket.
+func (c config) rulesFromBucket() bool { return c.rulesFrom == "" || c.rulesFrom == fromNATS }

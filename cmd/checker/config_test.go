@@ -26,7 +26,8 @@ func TestEverySetting(t *testing.T) {
 		flag, value string
 		set         func(*config)
 	}{
-		{"rules", "my.yaml", func(c *config) { c.rulesFile = "my.yaml" }},
+		{"rules", "my.yaml", func(c *config) { c.rulesFrom = "my.yaml" }},
+		{"rules", "nats", func(c *config) { c.rulesFrom = "nats" }},
 		{"listen", ":80", func(c *config) { c.listen = ":80" }},
 		{"admin", ":90", func(c *config) { c.admin = ":90" }},
 		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
@@ -35,12 +36,13 @@ func TestEverySetting(t *testing.T) {
 		{"acquire", "1s", func(c *config) { c.acquire = time.Second }},
 		{"flush", "5ms", func(c *config) { c.flush = 5 * time.Millisecond }},
 		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
+		{"key-hash", "secret", func(c *config) { c.keyHash = "secret" }},
 		{"expect-checkers", "5", func(c *config) { c.expectCheckers = 5 }},
 		{"stale-after", "2", func(c *config) { c.staleAfter = 2 }},
 		{"share-after", "200", func(c *config) { c.shareAfter = 200 }},
 		{"outage-after", "1000", func(c *config) { c.outageAfter = 1000 }},
 		{"max-idle-keys", "0", func(c *config) { c.maxIdleKeys = 0 }},
-		{"nats", "nats://a,nats://b", func(c *config) { c.nats, c.rulesFile = "nats://a,nats://b", "r" }},
+		{"nats", "nats://a,nats://b", func(c *config) { c.nats, c.rulesFrom = "nats://a,nats://b", "r" }},
 	}
 	for _, test := range tests {
 		want := defaults

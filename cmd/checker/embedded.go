@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -21,6 +23,7 @@ import (
 // counts in memory.
 type embedded struct {
 	server *server.Server
+	dir    string     // JetStream's files, "" without them
 	conn   *nats.Conn // the worker's own
 	worker daemon.Part
 }
@@ -28,27 +31,47 @@ type embedded struct {
 // serverTimeout is how long the NATS server may take to start.
 const serverTimeout = 10 * time.Second
 
-func startEmbedded(namespace string, log *slog.Logger) (*embedded, error) {
-	natsServer, err := startServer(log)
-	if err != nil {
+func startEmbedded(c config, log *slog.Logger) (*embedded, error) {
+	e := &embedded{}
+	if err := e.startServer(c.rulesFromBucket(), log); err != nil {
+		e.close()
 		return nil, fmt.Errorf("start the embedded NATS server: %w", err)
 	}
-	e := &embedded{server: natsServer}
-	if err := e.startWorker(namespace, log.With("in", "embedded aggregator")); err != nil {
+	if err := e.startWorker(c.namespace, log.With("in", "embedded aggregator")); err != nil {
 		e.close()
 		return nil, fmt.Errorf("start the embedded aggregator: %w", err)
+	}
+	if c.rulesFromBucket() {
+		if err := seed(e.conn, c.namespace, deploy.Rules); err != nil {
+			e.close()
+			return nil, fmt.Errorf("start with the demo's rules: %w", err)
+		}
 	}
 	return e, nil
 }
 
-// startServer starts a NATS server on a free port of this machine only, without JetStream.
-func startServer(log *slog.Logger) (*server.Server, error) {
-	s, err := server.NewServer(&server.Options{
+// startServer starts the NATS server. JetStream, where the rules' bucket is, keeps its files in a directory
+// that goes with the process.
+func (e *embedded) startServer(jetStream bool, log *slog.Logger) (err error) {
+	if jetStream {
+		if e.dir, err = os.MkdirTemp("", "offpath-embedded-"); err != nil {
+			return err
+		}
+	}
+	e.server, err = runServer(&server.Options{
 		ServerName: "offpath-embedded",
 		Host:       "127.0.0.1",
 		Port:       server.RANDOM_PORT,
 		NoSigs:     true,
-	})
+		JetStream:  jetStream,
+		StoreDir:   e.dir,
+	}, log)
+	return err
+}
+
+// runServer starts a NATS server.
+func runServer(options *server.Options, log *slog.Logger) (*server.Server, error) {
+	s, err := server.NewServer(options)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +108,13 @@ func (e *embedded) close() {
 	if e.conn != nil {
 		natsconn.Close(e.conn)
 	}
-	e.server.Shutdown()
-	e.server.WaitForShutdown()
+	if e.server != nil {
+		e.server.Shutdown()
+		e.server.WaitForShutdown()
+	}
+	if e.dir != "" {
+		_ = os.RemoveAll(e.dir) // what stays is small, and in the way of nobody
+	}
 }
 
 // serverLog is the NATS server's logger. Its notices are our debugging. It keeps the last fatal

@@ -27,6 +27,7 @@ var (
 	decisionsDesc = describe("decisions_total", "Decisions, by the rule that decided.", "rule", "outcome")
 	hitsDesc      = describe("hits_total",
 		"Hits by what became of them. charged = answered + overflow + lost + cancelled + those in flight and pending.", "rule", "outcome")
+	badCostsDesc   = describe("bad_costs_total", "Hits whose cost attribute was no cost. They cost what their caller said.", "rule")
 	pendingDesc    = describe("hits_pending", "Hits that are in no report yet.", "rule")
 	inFlightDesc   = describe("hits_in_flight", "Hits in reports that are not answered yet.", "rule")
 	reportsDesc    = describe("reports_total", "Reports by what became of them.", "outcome")
@@ -63,6 +64,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		count(hitsDesc, r.Answered, label, "answered")
 		count(hitsDesc, r.Overflow, label, "overflow")
 		count(hitsDesc, r.Lost, label, "lost")
+		count(badCostsDesc, r.BadCosts, label)
 		count(hitsDesc, r.Cancelled, label, "cancelled")
 		gauge(pendingDesc, float64(r.Pending), label)
 		gauge(inFlightDesc, float64(r.InFlight), label)
@@ -113,6 +115,7 @@ func (m *metrics) byLabel(all []check.RuleStats) map[string]check.RuleStats {
 		sum.Pending += r.Pending
 		sum.Overflow += r.Overflow
 		sum.Lost += r.Lost
+		sum.BadCosts += r.BadCosts
 		sum.Cancelled += r.Cancelled
 		sums[label] = sum
 	}

@@ -13,12 +13,14 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/rules/keeper"
 )
 
 func TestMetricsAreWellNamed(t *testing.T) {
 	registry := admin.NewRegistry(version.Get())
 	stats := check.Stats{Rules: []check.RuleStats{{Rule: "a"}}, Heard: time.Second}
-	registry.MustRegister(newMetrics(func() check.Stats { return stats }, func() bool { return true }))
+	registry.MustRegister(newMetrics(func() check.Stats { return stats }, func() bool { return true }),
+		rulesMetrics{func() keeper.State { return keeper.State{Loaded: time.Now()} }})
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +35,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	stats := check.Stats{
 		Rules: []check.RuleStats{{
-			Rule: "a", Allowed: 1, Denied: 2, Charged: 64, Answered: 4, InFlight: 5, Pending: 6, Overflow: 7, Lost: 17, Cancelled: 25,
+			Rule: "a", Allowed: 1, Denied: 2, Charged: 64, Answered: 4, InFlight: 5, Pending: 6, Overflow: 7, Lost: 17, Cancelled: 25, BadCosts: 18,
 		}},
 		LiveKeys: 8, IdleKeys: 9,
 		ReportsSent: 10, ReportsRepeated: 11, ReportsAnswered: 12, ReportsGivenUp: 13, ReportsUnsent: 14,
@@ -49,6 +51,7 @@ offpath_hits_total{outcome="cancelled",rule="a"} 25
 offpath_hits_total{outcome="charged",rule="a"} 64
 offpath_hits_total{outcome="lost",rule="a"} 17
 offpath_hits_total{outcome="overflow",rule="a"} 7
+offpath_bad_costs_total{rule="a"} 18
 offpath_hits_pending{rule="a"} 6
 offpath_hits_in_flight{rule="a"} 5
 offpath_reports_total{outcome="answered"} 12

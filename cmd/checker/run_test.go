@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestEverythingInOneProcess(t *testing.T) {
 		t.Errorf("healthz: %d %s", status, body)
 	}
 	if status, body := d.Get("/readyz"); status != 200 ||
-		body != `{"ready":true,"nats":"connected","freshness":"fresh","problem":""}`+"\n" {
+		!regexp.MustCompile(`^{"ready":true,"nats":"connected","freshness":"fresh","rules":"revision \d+","problem":""}\n$`).MatchString(body) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -25,9 +27,12 @@ import (
 // It stops in the order in which hits travel: the door answers its last request, the checker delivers
 // its last report, the worker applies it, and only then do the connections and the server go.
 func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) error {
-	set, err := c.loadRules()
-	if err != nil {
-		return err
+	var from source
+	if !c.rulesFromBucket() {
+		var err error
+		if from, err = openFile(c.rulesFrom); err != nil {
+			return err
+		}
 	}
 	at, err := listen(c)
 	if err != nil {
@@ -38,7 +43,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	var parts []daemon.Part
 	url := c.nats
 	if url == "" {
-		all, err := startEmbedded(c.namespace, log)
+		all, err := startEmbedded(c, log)
 		if err != nil {
 			return err
 		}
@@ -46,27 +51,57 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 		url = all.server.ClientURL()
 		parts = append(parts, all.worker)
 	}
-	checker, conn, err := newChecker(c, set, url, log)
+	return serveOn(ctx, c, url, from, at, parts, stdout, log)
+}
+
+// serveOn runs the checker and its doors on the NATS at url, and the parts that have to end after them.
+func serveOn(ctx context.Context, c config, url string, from source, at listeners, parts []daemon.Part, stdout io.Writer, log *slog.Logger) error {
+	hasher, err := c.hasher(log)
+	if err != nil {
+		return err
+	}
+	epoch := check.NewEpoch()
+	conn, err := natsconn.Open(url, "offpath-checker-"+nameOf(epoch), log)
 	if err != nil {
 		return err
 	}
 	defer natsconn.Close(conn)
+	if c.rulesFromBucket() {
+		if from, err = openBucket(conn, c.namespace); err != nil {
+			return err
+		}
+	}
+	link, err := natsbus.NewChecker(conn, c.namespace, nameOf(epoch))
+	if err != nil {
+		return err
+	}
+	living := newLiving(log,
+		func(set *rules.Set, revision uint64) (*check.Checker, error) {
+			return newChecker(c, epoch, link, hasher, set, revision)
+		},
+		func(checker *check.Checker) http.Handler { return door.New(checker, c.acquire) })
+	watching, err := from.start(ctx, living)
+	if err != nil {
+		return err
+	}
+	defer watching.close()
+	living.awaitFirst(ctx)
 
 	registry := admin.NewRegistry(version.Get())
-	registry.MustRegister(newMetrics(checker.Stats, conn.IsConnected))
+	registry.MustRegister(newMetrics(living.stats, conn.IsConnected), rulesMetrics{living.keeper.State})
 	err = printBanner(stdout, banner{
-		config: c, rules: set, nats: url, version: version.Get(),
+		config: c, rules: living.first(), nats: url, version: version.Get(),
 		door: daemon.URL(at.door), admin: daemon.URL(at.admin),
 	})
 	if err != nil {
 		return fmt.Errorf("print what is running: %w", err)
 	}
-	parts = append(parts,
-		daemon.HTTP("admin", at.admin, admin.Handler(registry, readiness(checker, conn)), log),
-		daemon.Part{Name: "reporter", Run: checker.Run},
-		daemon.HTTP("HTTP door", at.door, door.New(checker, c.acquire), log),
-	)
-	return daemon.Run(ctx, log, parts...)
+	return daemon.Run(ctx, log, append(parts,
+		daemon.HTTP("admin", at.admin, admin.Handler(registry, readiness(living, conn)), log),
+		living.reporter(),
+		watching.part(),
+		daemon.HTTP("HTTP door", at.door, living, log),
+	)...)
 }
 
 // listeners are the open ports.
@@ -89,51 +124,54 @@ func (l listeners) close() {
 	_ = l.admin.Close()
 }
 
-// newChecker returns a checker and its connection. Its name on NATS is its epoch, which is unique
-// without anybody having to choose.
-func newChecker(c config, set *rules.Set, url string, log *slog.Logger) (*check.Checker, *nats.Conn, error) {
-	epoch := check.NewEpoch()
-	name := fmt.Sprintf("%x", epoch)
-	conn, err := natsconn.Open(url, "offpath-checker-"+name, log)
-	if err != nil {
-		return nil, nil, err
+// nameOf is a checker's name on NATS: its epoch, which is unique without anybody having to choose.
+func nameOf(epoch uint64) string { return fmt.Sprintf("%x", epoch) }
+
+// hasher is what replaces keys by their hashes, nil if nothing does.
+func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
+	if c.keyHash == "" {
+		return nil, nil
 	}
-	link, err := natsbus.NewChecker(conn, c.namespace, name)
+	h, err := identity.ReadHasher(c.keyHash)
 	if err != nil {
-		conn.Close()
-		return nil, nil, err
+		return nil, fmt.Errorf("--key-hash: %w", err)
 	}
+	log.Info("keys are hashed", "secret", h.Fingerprint())
+	return h, nil
+}
+
+func newChecker(
+	c config, epoch uint64, link check.Link, hasher *identity.Hasher, set *rules.Set, revision uint64,
+) (*check.Checker, error) {
 	idle := c.maxIdleKeys
 	if idle == 0 {
 		idle = -1 // which is what check calls none
 	}
-	checker, err := check.New(check.Options{
-		Rules: set, Link: link, Epoch: epoch,
+	return check.New(check.Options{
+		Rules: set, Revision: revision, Link: link, Epoch: epoch, KeyHash: hasher,
 		FlushEvery: c.flush, MaxLiveKeys: c.maxLiveKeys, MaxIdleKeys: idle, ExpectCheckers: c.expectCheckers,
 		StaleAfter: c.staleAfter, ShareAfter: c.shareAfter, OutageAfter: c.outageAfter,
 	})
-	if err != nil {
-		conn.Close()
-		return nil, nil, err
-	}
-	return checker, conn, nil
 }
 
-// state is what /readyz tells. A checker is ready as soon as it runs: it decides whether or not
+// state is what /readyz tells. A checker is ready as soon as it has rules: it decides whether or not
 // anybody is behind it.
 type state struct {
 	Ready     bool   `json:"ready"`
 	NATS      string `json:"nats"`
 	Freshness string `json:"freshness"`
+	// Rules says which are in force, and why others are not.
+	Rules string `json:"rules"`
 	// Problem is why the last report or message went wrong, "" if all is well.
 	Problem string `json:"problem"`
 }
 
-func readiness(checker *check.Checker, conn *nats.Conn) admin.Readiness {
+func readiness(l *living, conn *nats.Conn) admin.Readiness {
 	return func() (bool, any) {
-		s := checker.Stats()
-		return true, state{
-			Ready: true, NATS: natsconn.State(conn), Freshness: s.Freshness.String(), Problem: s.Problem,
+		s, rules := l.stats(), l.keeper.State()
+		return rules.InForce(), state{
+			Ready: rules.InForce(), NATS: natsconn.State(conn), Freshness: s.Freshness.String(), Rules: rules.String(),
+			Problem: s.Problem,
 		}
 	}
 }

@@ -15,6 +15,7 @@ const (
 	goredis   = "github.com/redis/go-redis/v9/..."
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
 	yaml      = "go.yaml.in/yaml/v3"
+	fsnotify  = "github.com/fsnotify/fsnotify"
 	siphash   = "github.com/dchest/siphash"
 	bart      = "github.com/gaissmai/bart"
 )
@@ -35,6 +36,9 @@ var allowed = []struct {
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
+	{"pkg/rules/filesource", []string{"pkg/rules", fsnotify}},
+	{"pkg/rules/natssource", []string{natsgo}},
+	{"pkg/rules/keeper", []string{"pkg/rules"}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},

@@ -109,7 +109,7 @@ func each(t *events.Table, f func(p place, newest int64, age []int64, value []ui
 	text, cell := t.KeyText, 0
 	for i, n := range t.KeyLength {
 		rule, cells := t.Rules[t.KeyRule[i]], int(t.KeyCells[i])
-		p := place{rule.Name, string(text[:n])}
+		p := place{counterOf(rule.Name, shapeOf(rule)), string(text[:n])}
 		if rule.Denied {
 			p.rule += " denied"
 		}

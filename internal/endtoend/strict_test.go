@@ -33,9 +33,9 @@ func newStrictWorld(t *testing.T, seed uint64, checkers, workers, shards int, fa
 // admitted hits against its limit.
 func (w *world) admit(r *rules.Rule, key string, cost int64) {
 	w.t.Helper()
-	h := recall(w.truth, place{r.Name, key})
-	if left := r.Window.Remaining(h.counts(r.Window, w.now), r.Limit, w.now); cost > left {
-		w.fail("%d hits of %s pass under rule %s with %d left of %d", cost, key, r.Name, left, r.Limit)
+	h, limit := recall(w.truth, place{counterOf(r.Name, r.Window), key}), w.highest(r)
+	if left := r.Window.Remaining(h.counts(r.Window, w.now), limit, w.now); cost > left {
+		w.fail("%d hits of %s pass under rule %s with %d left of %d", cost, key, r.Name, left, limit)
 	}
 	(*h)[r.Window.Bucket(w.now)] += cost
 	w.admitted += cost

@@ -20,23 +20,26 @@ import (
 // world is a fleet in virtual time: the same checker and aggregator code as in production, stepped
 // by hand over an in-memory bus. Beside it runs the truth, which knows of every hit at once.
 type world struct {
-	plain    bool          // checkers decide by what they know alone
-	quietFor time.Duration // how long hits of quiet keys wait
-	t        *testing.T
-	seed     uint64
-	rand     *rand.Rand
-	now      int64
-	bus      *membus.Bus
-	store    *flakyStore
-	workers  []*worker
-	checkers []*checker
-	rules    *rules.Set
-	truth    map[place]*history
-	admitted int64   // hits
-	asked    int64   // requests
-	immortal bool    // no worker dies
-	skew     []int64 // how far each checker's own clock is ahead; nil: none
-	heeds    bool    // checkers are stepped when they want to be, as Run does it
+	plain      bool          // checkers decide by what they know alone
+	quietFor   time.Duration // how long hits of quiet keys wait
+	t          *testing.T
+	seed       uint64
+	rand       *rand.Rand
+	now        int64
+	bus        *membus.Bus
+	store      *flakyStore
+	workers    []*worker
+	checkers   []*checker
+	rules      *rules.Set
+	revision   uint64         // of the rules
+	published  [][]rules.Rule // by revision
+	overtaking bool           // messages may overtake each other
+	truth      map[place]*history
+	admitted   int64   // hits
+	asked      int64   // requests
+	immortal   bool    // no worker dies
+	skew       []int64 // how far each checker's own clock is ahead; nil: none
+	heeds      bool    // checkers are stepped when they want to be, as Run does it
 }
 
 type worker struct {
@@ -89,7 +92,7 @@ func newWorldOf(t *testing.T, seed uint64, checkers, workers, shards int, faults
 		plain: seed%3 != 0, quietFor: time.Nanosecond,
 		bus:   membus.New(membus.Options{Seed: seed, Faults: faults}),
 		store: &flakyStore{Store: memstore.New()},
-		truth: make(map[place]*history),
+		truth: make(map[place]*history), published: [][]rules.Rule{list},
 	}
 	w.now = start + w.rand.Int64N(int64(3*time.Second))
 	var err error
@@ -131,7 +134,7 @@ func (w *world) newChecker(name string, epoch uint64) *checker {
 	c.mind = newMind(c)
 	var err error
 	c.Checker, err = check.New(check.Options{
-		Rules: w.rules, Link: spy{link, &c.mind}, Epoch: epoch, MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
+		Rules: w.rules, Revision: w.revision, Link: spy{link, &c.mind}, Epoch: epoch, MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -217,8 +220,8 @@ func (w *world) hit(c *checker, rule, key string, cost int64) {
 	w.t.Helper()
 	l, _ := c.Limiter(rule)
 	at := w.now + int64(c.Stats().ClockOffset)
-	p := place{rule, key}
 	shape, limit := l.Rule().Window, l.Rule().Limit
+	p := place{counterOf(rule, shape), key}
 	known, all := c.mind.counts(p, shape, at), recall(w.truth, p).counts(shape, at)
 	for i := range known {
 		if known[i] > all[i] {
@@ -293,7 +296,7 @@ func (w *world) conserved() {
 		if n := s.Unreported(); n != 0 {
 			w.fail("%s still has %d hits: %+v", c.name, n, s)
 		}
-		for _, r := range s.Rules {
+		for _, r := range append(s.Rules, s.Removed) {
 			charged, overflow, lost = charged+r.Charged, overflow+r.Overflow, lost+r.Lost
 		}
 	}
@@ -306,7 +309,7 @@ func (w *world) conserved() {
 	}
 	var stored int64
 	for _, r := range ledger {
-		stored += r.Counted + r.Late + r.Refused
+		stored += r.Counted + r.Late + r.Refused - r.Settled
 	}
 	if stored+overflow+lost != charged {
 		w.fail("charged %d, in the ledger %d, overflow %d, lost %d: %+v", charged, stored, overflow, lost, ledger)

@@ -74,9 +74,20 @@ func (s *Set) Given(name string) bool {
 	return false
 }
 
+// Short lets the flag --name be written as a letter too: -f for --file.
+func (s *Set) Short(letter, name string) {
+	for _, setting := range s.settings {
+		if setting.name == name {
+			setting.short = letter
+			s.parser.Var(argument{s, setting}, letter, setting.usage)
+		}
+	}
+}
+
 // setting is one flag.
 type setting struct {
 	name, placeholder, usage string
+	short                    string // a letter, or ""
 	byDefault                string
 	isBool, given            bool
 	set                      func(text string) error
@@ -204,7 +215,11 @@ func (s *Set) printHelp(stdout io.Writer) error {
 	fmt.Fprintf(&b, "Usage: %s [flags]\n\n%s\n\n", usage, strings.TrimSpace(s.summary))
 	b.WriteString("Flags, each also an environment variable; the flag beats the variable:\n")
 	for _, setting := range s.settings {
-		fmt.Fprintf(&b, "  --%s\n        %s\n        %s\n",
+		short := ""
+		if setting.short != "" {
+			short = "-" + setting.short + ", "
+		}
+		fmt.Fprintf(&b, "  %s--%s\n        %s\n        %s\n", short,
 			strings.TrimSpace(setting.name+" "+setting.placeholder), setting.usage, s.origins(setting))
 	}
 	b.WriteString("  --help\n        print this and end\n  --version\n        print the version and end\n")

@@ -271,3 +271,34 @@ func TestVersion(t *testing.T) {
 		t.Errorf("done %v, error %v, printed %q", done, err, &stdout)
 	}
 }
+
+// TestShort: a flag's letter is as good as its name, in arguments and in --help; errors give the name.
+func TestShort(t *testing.T) {
+	tool := func(file *string) *Set {
+		s := New("tool", "", "")
+		Add(s, file, "file", "FILE", "what to read", func(text string) (string, error) {
+			if text == "bad" {
+				return "", errors.New("bad")
+			}
+			return text, nil
+		})
+		s.Short("f", "file")
+		return s
+	}
+	none := func(string) string { return "" }
+	for _, args := range [][]string{{"-f", "x"}, {"-f=x"}, {"--file", "x"}, {"--file", "y", "-f", "x"}} {
+		var file string
+		s := tool(&file)
+		if _, err := s.Parse(args, none, io.Discard); err != nil || file != "x" || !s.Given("file") {
+			t.Errorf("%q: %q, %v", args, file, err)
+		}
+	}
+	var file string
+	if _, err := tool(&file).Parse([]string{"-f", "bad"}, none, io.Discard); err == nil || err.Error() != "--file: bad" {
+		t.Error(err)
+	}
+	var help strings.Builder
+	if _, err := tool(&file).Parse([]string{"--help"}, none, &help); err != nil || !strings.Contains(help.String(), "\n  -f, --file FILE\n") {
+		t.Errorf("%v\n%s", err, help.String())
+	}
+}

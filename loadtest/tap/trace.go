@@ -135,7 +135,7 @@ func (t *Trace) walk(table *events.Table, f func(id int32, rule *events.Rule, ce
 	for i, n := range table.KeyLength {
 		rule := table.Rules[table.KeyRule[i]]
 		id, ok := t.keys(rule.Name, string(text[:n]))
-		if !ok || rule.Denied { // what was denied is in no total that a hit could be found in
+		if !ok || rule.Denied || rule.Refunded { // what was denied is in no total that a hit could be found in
 			id = -1
 		}
 		text = text[n:]

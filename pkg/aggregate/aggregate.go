@@ -97,6 +97,10 @@ type Fold struct {
 	// Seen is the latest state of the shard that anybody involved has seen. A store that is behind it
 	// has lost data, and starts a new generation.
 	Seen State
+	// Settled are the settlements in the fold, which have to be new too; no two are the same.
+	Settled []Settled
+	// Permits are what settlements change of the permits that are held.
+	Permits []Permits
 	// Marks are the reports in the fold that have to be new, at most one per epoch. Their keys may
 	// also be those of reports that were counted before, and then add nothing.
 	Marks []Mark
@@ -121,13 +125,24 @@ type Rule struct {
 	// Limit, Burst and Revision are the latest that the fold's reports know. Burst is for rules that drain.
 	Limit, Burst int64
 	Revision     uint64
-	// Denied says that these are the rule's denied hits: other counters, in no ledger.
-	Denied bool
+	// Kind says which of the rule's hits these are: other counters each.
+	Kind Kind
 }
+
+// Kind is which of a rule's hits are counted.
+type Kind uint8
+
+// The kinds of hits. What counts in a window is admitted less refunded, per bucket, and at least 0: two counters, so
+// that both only grow. Denied hits limit nothing and are in no ledger; refunded ones are in that of the admitted.
+const (
+	Admitted Kind = iota
+	Denied
+	Refunded
+)
 
 // Tally is how many hits went where, see [RuleLedger].
 type Tally struct {
-	Counted, Late, Refused int64
+	Counted, Late, Refused, Refunded, Settled int64
 }
 
 // Key is one key of a fold.
@@ -151,8 +166,10 @@ type Applied struct {
 	// State is the shard's, after the fold.
 	State State
 	// Repeated are the indices of those of the fold's marks that are not new, in ascending order. If
-	// there are any, nothing was changed, and nothing else is known.
+	// there are any, or any Spent, nothing was changed, and nothing else is known.
 	Repeated []int
+	// Spent are the indices of those of the fold's settlements that are not new, in ascending order.
+	Spent []int
 	// Totals are, for each of the fold's keys, the totals after the fold of every bucket that is live
 	// at the fold's Now, and of every further one among the key's cells. Zeros may be left out, others
 	// (of buckets in the future) put in; the order is ascending. They are the caller's to keep.
@@ -174,6 +191,8 @@ type RuleLedger struct {
 	Late int64 `json:"late"`
 	// Refused hits were of a bucket too far in the future.
 	Refused int64 `json:"refused"`
-	// Refunded hits had been counted, and were given back.
+	// Refunded hits were given back by settlements.
 	Refunded int64 `json:"refunded"`
+	// Settled hits were added by settlements. They are among the counted, late and refused.
+	Settled int64 `json:"settled"`
 }

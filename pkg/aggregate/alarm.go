@@ -26,7 +26,8 @@ type alarms struct {
 	ruleAt  map[ruleID]int
 	keys    []alarmed // in the order they came, so that the same run gives the same messages
 	keyAt   map[alarmID]int
-	nextDue int64 // own time
+	nextDue int64  // own time
+	net     []Cell // memory to work with
 }
 
 type alarmID struct {
@@ -58,15 +59,29 @@ func (a *alarms) note(fold *Fold, applied *Applied, counts []int64) []int64 {
 	}
 	a.state.Version = max(a.state.Version, applied.State.Version)
 	a.made = max(a.made, fold.Made)
+	refunds := refundsOf(fold)
 	for i := range fold.Keys {
 		key := &fold.Keys[i]
-		r, known := &fold.Rules[key.Rule], alarmed{version: applied.State.Version, totals: applied.Totals[i]}
-		if r.Drains() {
+		rule, known := &fold.Rules[key.Rule], alarmed{version: applied.State.Version, totals: applied.Totals[i]}
+		if rule.Kind == Refunded {
+			continue // told with the admitted ones
+		}
+		if rule.Drains() {
 			known.level = applied.Levels[i]
 		}
+		back, refunded := refunds.of(key)
+		weighed := known
+		if refunded {
+			a.net = net(a.net, known.totals, applied.Totals[back], fold.Keys[back].Cells)
+			weighed.totals = a.net
+		}
 		var near bool
-		if near, counts = isNear(r, &known, fold.Now, counts); near {
-			a.put(r, key.Text, known)
+		if near, counts = isNear(rule, &weighed, fold.Now, counts); !near && !refunds.freesPermits(key) {
+			continue
+		}
+		a.put(rule, key.Text, known)
+		if refunded {
+			a.put(&fold.Rules[fold.Keys[back].Rule], key.Text, alarmed{version: known.version, totals: applied.Totals[back]})
 		}
 	}
 	return counts
@@ -101,7 +116,7 @@ func isNear(r *Rule, known *alarmed, now int64, counts []int64) (bool, []int64) 
 }
 
 func (a *alarms) put(r *Rule, text string, known alarmed) {
-	id := ruleID{r.Name, r.Shape, r.Denied}
+	id := ruleID{r.Name, r.Shape, r.Kind}
 	rule, ok := a.ruleAt[id]
 	if !ok {
 		rule = len(a.rules)

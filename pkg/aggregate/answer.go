@@ -13,12 +13,13 @@ type answerer struct {
 }
 
 // answer tells a request's checker the totals of its keys.
-func (a *answerer) answer(r *request, applied *Applied) error {
+func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refunding) error {
 	m, table := r.report, r.report.GetHits()
 	a.refresh = events.Refresh{
 		Epoch: m.GetEpoch(), Shard: m.GetShard(), Sequence: m.GetSequence(),
 		Generation: applied.State.Generation, Version: applied.State.Version,
-		Repeated: r.repeated,
+		Repeated:    r.repeated,
+		Settlements: uint32(r.settlements), Refunding: refund.hints(a.refresh.Refunding, fold, r.rules),
 		KeyCells: a.refresh.KeyCells[:0], Age: a.refresh.Age[:0], Total: a.refresh.Total[:0],
 		LevelAge: a.refresh.LevelAge[:0], Level: a.refresh.Level[:0],
 	}

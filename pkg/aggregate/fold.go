@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // folder folds requests, and keeps its memory for the next fold. One goroutine uses it at a time.
@@ -13,9 +15,10 @@ type folder struct {
 	seed      maphash.Seed
 	tolerance int64 // how far in the future a bucket may start, in ns
 
+	settler
 	fold     Fold
 	marked   []int // by mark of the fold, the index of its request
-	unbooked Tally // of denied hits; nobody reads it
+	unbooked Tally // of other hits than admitted ones; nobody reads it
 	rules    map[ruleID]int32
 	hashes   []uint64 // by key of the fold
 	table    []int32  // open addressing: hash to key of the fold, plus 1
@@ -32,7 +35,7 @@ type hit struct {
 }
 
 func newFolder(tolerance int64) *folder {
-	return &folder{seed: maphash.MakeSeed(), tolerance: tolerance, rules: make(map[ruleID]int32)}
+	return &folder{seed: maphash.MakeSeed(), tolerance: tolerance, rules: make(map[ruleID]int32), settler: newSettler()}
 }
 
 // generationAhead is how far in the future a generation, which is a time in microseconds, may be that
@@ -68,6 +71,7 @@ func (f *folder) make(shard uint32, requests []*request, seen State, now int64) 
 		}
 		f.addRules(r)
 		f.addKeys(r, now)
+		f.addSettlements(r, now)
 	}
 	f.placeCells()
 	return &f.fold
@@ -76,15 +80,17 @@ func (f *folder) make(shard uint32, requests []*request, seen State, now int64) 
 func (f *folder) reset(shard uint32, seen State, now int64, requests []*request) {
 	keys := 0
 	for _, r := range requests {
-		keys += r.report.GetHits().Keys()
+		keys += r.report.GetHits().Keys() + 2*len(r.report.GetSettlements())
 	}
 	f.fold = Fold{
 		Shard: shard, Now: now, Seen: seen,
+		Settled: f.fold.Settled[:0], Permits: f.fold.Permits[:0],
 		Marks: f.fold.Marks[:0], Rules: f.fold.Rules[:0], Ledger: f.fold.Ledger[:0], Keys: f.fold.Keys[:0],
 	}
 	f.marked, f.hits, f.hashes = f.marked[:0], f.hits[:0], f.hashes[:0]
 	f.keys = slices.Grow(f.keys[:0], keys)
 	clear(f.rules)
+	clear(f.folded)
 	size := 64
 	for size < 2*keys {
 		size *= 2
@@ -97,24 +103,30 @@ func (f *folder) reset(shard uint32, seen State, now int64, requests []*request)
 func (f *folder) addRules(r *request) {
 	r.rules = r.rules[:0]
 	for i, wire := range r.report.GetHits().GetRules() {
-		id := ruleID{wire.GetName(), shapeOf(wire), wire.GetDenied()}
-		limit, burst, revision := int64(wire.GetLimit()), int64(wire.GetBurst()), wire.GetRevision()
-		rule, ok := f.rules[id]
-		if !ok {
-			rule = int32(len(f.fold.Rules))
-			f.rules[id] = rule
-			f.fold.Rules = append(f.fold.Rules, Rule{
-				Name: id.name, Shape: id.shape, Limit: limit, Burst: burst, Revision: revision, Denied: id.denied,
-			})
-			f.fold.Ledger = append(f.fold.Ledger, Tally{})
-		}
-		f.fold.Rules[rule].learn(limit, burst, revision)
+		rule := f.rule(wire, hitsOf(wire))
 		r.rules = append(r.rules, rule)
 		if late := r.report.GetLate(); i < len(late) && !r.repeated {
 			t := f.tally(rule)
 			t.Late = Sum(t.Late, int64(late[i]))
 		}
 	}
+}
+
+// rule returns the index of a rule in the fold; a new one gets the next one.
+func (f *folder) rule(wire *events.Rule, kind Kind) int32 {
+	id := ruleID{wire.GetName(), shapeOf(wire), kind}
+	limit, burst, revision := int64(wire.GetLimit()), int64(wire.GetBurst()), wire.GetRevision()
+	rule, ok := f.rules[id]
+	if !ok {
+		rule = int32(len(f.fold.Rules))
+		f.rules[id] = rule
+		f.fold.Rules = append(f.fold.Rules, Rule{
+			Name: id.name, Shape: id.shape, Limit: limit, Burst: burst, Revision: revision, Kind: kind,
+		})
+		f.fold.Ledger = append(f.fold.Ledger, Tally{})
+	}
+	f.fold.Rules[rule].learn(limit, burst, revision)
+	return rule
 }
 
 // addKeys finds the report's keys among the fold's, and sorts its cells into counts, late and refused.
@@ -164,7 +176,7 @@ func (f *folder) addCell(key int32, at *span, bucket, n int64, repeated bool) {
 	ledger := f.tally(at.rule)
 	switch {
 	case bucket >= at.first && bucket <= at.last:
-		if repeated {
+		if repeated || f.fold.Rules[at.rule].Kind == Refunded { // only settlements refund
 			n = 0
 		}
 		ledger.Counted = Sum(ledger.Counted, n)
@@ -177,9 +189,9 @@ func (f *folder) addCell(key int32, at *span, bucket, n int64, repeated bool) {
 	}
 }
 
-// tally is where hits of a rule are put down: nowhere if they were denied.
+// tally is where hits of a rule are put down: nowhere if they are not admitted ones.
 func (f *folder) tally(rule int32) *Tally {
-	if f.fold.Rules[rule].Denied {
+	if f.fold.Rules[rule].Kind != Admitted {
 		return &f.unbooked
 	}
 	return &f.fold.Ledger[rule]

@@ -35,6 +35,7 @@ func BenchmarkFold(b *testing.B) {
 			}
 			f := newFolder(int64(5 * time.Second))
 			var a answerer
+			var refund refunding
 			applied := &Applied{State: State{1, 1}}
 			for b.Loop() {
 				fold := f.make(0, requests, State{}, now)
@@ -43,7 +44,7 @@ func BenchmarkFold(b *testing.B) {
 					applied.Totals = append(applied.Totals, fold.Keys[i].Cells)
 				}
 				for _, r := range requests {
-					if err := a.answer(r, applied); err != nil {
+					if err := a.answer(r, fold, applied, &refund); err != nil {
 						b.Fatal(err)
 					}
 				}

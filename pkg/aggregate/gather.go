@@ -20,6 +20,8 @@ func (h *waiting) head() *waiting { return h }
 type request struct {
 	waiting
 	report *events.Report
+	// settlements is how many it came with, those included that were dropped.
+	settlements int
 
 	// What a fold knows of it.
 	repeated bool // counted before: only its totals are asked for

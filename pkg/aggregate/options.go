@@ -51,7 +51,7 @@ type ApplyInfo struct {
 	Fold *Fold
 	// Took is how long the store took.
 	Took time.Duration
-	// Repeated is how many reports turned out to have been counted before. If there are any, nothing
+	// Repeated is how many reports and settlements turned out to have been counted before. If there are any, nothing
 	// was applied, and the fold comes again without them.
 	Repeated int
 	// Err is the store's, nil if it answered.

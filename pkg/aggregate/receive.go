@@ -53,9 +53,12 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 		w.refuse(payload, reply, err)
 		return
 	}
-	r := &request{report: report, waiting: waiting{
+	settlements := len(report.Settlements)
+	w.counters.settlements.Add(int64(settlements))
+	w.acceptSettlements(report, len(shards), w.clock.fleet(now))
+	r := &request{report: report, settlements: settlements, waiting: waiting{
 		epoch: report.GetEpoch(), sequence: report.GetSequence(),
-		reply: reply, arrived: now, weight: weightOf(report.GetHits()),
+		reply: reply, arrived: now, weight: weightOf(report.GetHits()) + 2*len(report.Settlements),
 	}}
 	switch shards[report.GetShard()].gather.add(r) {
 	case fateReplaced:

@@ -9,9 +9,19 @@ import (
 
 // ruleID is what tells counters of one rule from another's.
 type ruleID struct {
-	name   string
-	shape  window.Shape
-	denied bool
+	name  string
+	shape window.Shape
+	kind  Kind
+}
+
+func hitsOf(r *events.Rule) Kind {
+	switch {
+	case r.GetDenied():
+		return Denied
+	case r.GetRefunded():
+		return Refunded
+	}
+	return Admitted
 }
 
 // shapeOf is the shape of a rule that was decoded without an error, which makes it a valid one.
@@ -57,7 +67,8 @@ func wireRule(r *Rule, newest int64) *events.Rule {
 		Limit:     events.Count(r.Limit),
 		Burst:     events.Count(r.Burst),
 		Newest:    newest,
-		Denied:    r.Denied,
+		Denied:    r.Kind == Denied,
+		Refunded:  r.Kind == Refunded,
 	}
 }
 
@@ -72,9 +83,9 @@ func (r *Rule) learn(limit, burst int64, revision uint64) {
 	}
 }
 
-// Drains reports whether the rule's keys have a level. Its denied hits are counts like others: nothing is
-// reckoned from them.
-func (r *Rule) Drains() bool { return r.Shape.Drains() && !r.Denied }
+// Drains reports whether the rule's keys have a level. Its denied and refunded hits are counts like others: nothing
+// is reckoned from them.
+func (r *Rule) Drains() bool { return r.Shape.Drains() && r.Kind == Admitted }
 
 // Drain is the arithmetic of a rule that drains.
 func (r *Rule) Drain() window.Drain {

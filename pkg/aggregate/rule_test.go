@@ -62,7 +62,7 @@ func TestExpiry(t *testing.T) {
 		{"nor later for an older one", Rule{Shape: sliding, Limit: 20}, 26 * second, Cell{4, 7}, 26 * second},
 		{"and when 6 hits have drained", Rule{Shape: tokens, Limit: 20}, 0, Cell{4, 6}, 28 * second},
 		{"after those before", Rule{Shape: tokens, Limit: 20}, 40 * second, Cell{4, 6}, 43 * second},
-		{"denied hits do not drain", Rule{Shape: tokens, Limit: 20, Denied: true}, 0, Cell{4, 6}, 25 * second},
+		{"denied hits do not drain", Rule{Shape: tokens, Limit: 20, Kind: Denied}, 0, Cell{4, 6}, 25 * second},
 		{"a rate of nothing is no rate", Rule{Shape: tokens}, 0, Cell{4, 6}, 85 * second},
 		{"nonsense lasts a year", Rule{Shape: tokens, Limit: 1}, 0, Cell{4, 1e18}, 25*second + int64(window.MaxLength)},
 	} {

@@ -19,6 +19,11 @@ type Stats struct {
 	ApplyErrors int64
 	// Counted, Late and Refused hits, by this worker.
 	HitsCounted, HitsLate, HitsRefused int64
+	// Settlements received, of which: SettlementsRefused made no sense or were of tokens that are too old;
+	// SettlementsApplied were new when they were applied. The others had been counted before, or come again.
+	Settlements, SettlementsRefused, SettlementsApplied int64
+	// HitsRefunded and HitsSettled are hits that settlements gave back and added, by this worker.
+	HitsRefunded, HitsSettled int64
 	// LeaseRequests received, of which: LeasesRefused could not be read or were answered by an error;
 	// LeasesReplaced took the place of an earlier one of the same checker, or were older than it;
 	// LeasesDropped went without an answer, for lack of a store or of room, and will be sent again.
@@ -47,6 +52,8 @@ type counters struct {
 	answered, repeated                                    atomic.Int64
 	folds, keys, refolds, applyErrors                     atomic.Int64
 	hitsCounted, hitsLate, hitsRefused                    atomic.Int64
+	hitsRefunded, hitsSettled                             atomic.Int64
+	settlements, settlementsRefused, settlementsApplied   atomic.Int64
 	alarms, alarmKeys, alarmErrors                        atomic.Int64
 	leaseRequests, leasesRefused, leasesReplaced          atomic.Int64
 	leasesDropped, leasesAnswered                         atomic.Int64
@@ -65,7 +72,10 @@ func (w *Worker) Stats() Stats {
 		Folds: c.folds.Load(), Keys: c.keys.Load(), Refolds: c.refolds.Load(),
 		ApplyErrors: c.applyErrors.Load(),
 		HitsCounted: c.hitsCounted.Load(), HitsLate: c.hitsLate.Load(), HitsRefused: c.hitsRefused.Load(),
-		Alarms: c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
+		HitsRefunded: c.hitsRefunded.Load(), HitsSettled: c.hitsSettled.Load(),
+		Settlements: c.settlements.Load(), SettlementsRefused: c.settlementsRefused.Load(),
+		SettlementsApplied: c.settlementsApplied.Load(),
+		Alarms:             c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
 		LeaseRequests: c.leaseRequests.Load(), LeasesRefused: c.leasesRefused.Load(),
 		LeasesReplaced: c.leasesReplaced.Load(), LeasesDropped: c.leasesDropped.Load(),
 		LeasesAnswered: c.leasesAnswered.Load(), LeaseFolds: c.leaseFolds.Load(), LeaseErrors: c.leaseErrors.Load(),

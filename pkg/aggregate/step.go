@@ -59,6 +59,7 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() in
 	if len(h.requests) == 0 {
 		return
 	}
+	clear(h.folder.spent)
 	for range maxRefolds {
 		fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
 		w.revisions.apply(fold.Rules, fold.Now)
@@ -66,7 +67,7 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() in
 		if err != nil {
 			break
 		}
-		if len(applied.Repeated) == 0 {
+		if applied.isNew() {
 			w.tell(s, h, fold, &applied)
 			return
 		}
@@ -74,9 +75,15 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() in
 		for _, i := range applied.Repeated {
 			h.requests[h.folder.marked[i]].repeated = true
 		}
+		for _, i := range applied.Spent {
+			h.folder.spent[fold.Settled[i]] = struct{}{}
+		}
 	}
 	w.counters.dropped.Add(int64(len(h.requests)))
 }
+
+// isNew says whether the fold was applied, since all in it was new.
+func (a *Applied) isNew() bool { return len(a.Repeated) == 0 && len(a.Spent) == 0 }
 
 // apply calls the store, and takes note of how that went.
 func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() int64) (Applied, error) {
@@ -85,11 +92,11 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 	begin := clock()
 	applied, err := w.o.Store.Apply(ctx, fold)
 	end := clock()
-	if err == nil && len(applied.Repeated) == 0 {
+	if err == nil && applied.isNew() {
 		err = checkApplied(fold, &applied)
 	}
 	if w.o.OnApply != nil {
-		w.o.OnApply(ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated), Err: err})
+		w.o.OnApply(ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated) + len(applied.Spent), Err: err})
 	}
 	w.noteApply(s, err, end)
 	return applied, err
@@ -126,19 +133,23 @@ func (w *Worker) noteApply(s *shard, err error, now int64) {
 // tell answers the requests of an applied fold, and takes note of keys near their limit.
 func (w *Worker) tell(s *shard, h *hand, fold *Fold, applied *Applied) {
 	s.saw(applied.State)
+	s.refund.learn(fold, applied)
 	w.counters.folds.Add(1)
 	w.counters.keys.Add(int64(len(fold.Keys)))
 	for i := range fold.Ledger {
 		w.counters.hitsCounted.Add(fold.Ledger[i].Counted)
 		w.counters.hitsLate.Add(fold.Ledger[i].Late)
 		w.counters.hitsRefused.Add(fold.Ledger[i].Refused)
+		w.counters.hitsRefunded.Add(fold.Ledger[i].Refunded)
+		w.counters.hitsSettled.Add(fold.Ledger[i].Settled)
 	}
+	w.counters.settlementsApplied.Add(int64(len(fold.Settled)))
 	for _, r := range h.requests {
 		w.counters.answered.Add(1)
 		if r.repeated {
 			w.counters.repeated.Add(1)
 		}
-		if err := h.answerer.answer(r, applied); err != nil {
+		if err := h.answerer.answer(r, fold, applied, &s.refund); err != nil {
 			w.counters.replyErrors.Add(1) // the checker asks again
 		}
 	}

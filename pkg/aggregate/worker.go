@@ -40,6 +40,7 @@ type shard struct {
 	gather *gather[*request]
 	leases *gather[*leaseRequest]
 	alarms *alarms
+	refund refunding
 	state  struct {
 		sync.Mutex
 		seen State

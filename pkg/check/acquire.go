@@ -18,14 +18,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision
 	if l.strict == nil {
 		return l.Check(key, cost), nil
 	}
-	if len(key) > identity.MaxKey {
-		key = identity.Bound(key)
-	}
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	clear(a.asked)
-	a.program, a.text = nil, append(a.text[:0], key...)
-	a.asked = append(a.asked[:0], question{limiter: l, terms: l.terms.Load(), to: len(key)})
+	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)
 	return a.acquire(ctx, l.checker, nil, max(cost, 1))
 }
 
@@ -38,7 +33,7 @@ func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost i
 	}
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
-	if a.match(p, attrs) != nil || len(a.asked) == 0 {
+	if !a.match(p, attrs, c.now(p), max(cost, 1), charging) || len(a.asked) == 0 {
 		return c.Check(attrs, cost), nil
 	}
 	return a.acquire(ctx, c, attrs, max(cost, 1))
@@ -74,8 +69,9 @@ var errEnded = errors.New("check: Run has ended")
 
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
-	if q := &a.asked[0]; len(a.asked) == 1 && cost == 1 {
+	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && q.terms.clauses == nil && !a.exact {
 		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.clock.fleet(ownTime())) {
+			q.noteCost()
 			return d, nil
 		}
 	}
@@ -104,6 +100,7 @@ func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attribu
 // and it returns true: the waiter has its place then, and is made if there is none.
 func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
 	now := k.clock.fleet(ownTime())
+	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}
 	if *w != nil {
@@ -111,25 +108,26 @@ func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w *
 		if !a.inForce(k) {
 			a.endTurn()
 			a.unlock()
-			if *d = (Decision{}); !a.renew(k, attrs) {
+			if *d = (Decision{}); !a.renew(k, attrs, now, cost) {
 				k.check(d, a.program, now, attrs, cost)
 				return false
 			}
+			a.lookForRoom(attrs, now)
 			for !a.lock(now) {
 			}
 		}
 	}
 	defer a.unlock()
-	*d = a.ask(now, cost)
-	waits = mayWait && !d.Allowed && a.lacksPermits(cost)
+	*d = a.ask(now)
+	waits = mayWait && !d.Allowed && a.lacksPermits()
 	if waits && *w == nil {
 		*w = k.behind.leases.newWaiter(k.o.MaxWaiting)
 		waits = *w != nil
 	}
 	if waits { // before permits are left behind for others to take
-		a.join(*w, cost)
+		a.join(*w)
 	}
-	a.conclude(d.Allowed, waits, cost, now)
+	a.conclude(d.Allowed, waits, now)
 	a.endTurn()
 	return waits
 }
@@ -137,29 +135,29 @@ func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w *
 // inForce says whether what is asked is what the rules in force ask.
 func (a *asking) inForce(k *Checker) bool {
 	if a.program == nil { // one limiter is asked, whatever rules there are
-		return a.asked[0].terms == a.asked[0].limiter.terms.Load()
+		return a.asked[0].origin == a.asked[0].limiter.terms.Load()
 	}
 	return a.program == k.program.Load()
 }
 
 // renew asks what the rules in force ask; false if nobody has to be waited for then.
-func (a *asking) renew(k *Checker, attrs identity.Attributes) bool {
+func (a *asking) renew(k *Checker, attrs identity.Attributes, now, cost int64) bool {
 	if a.program == nil {
-		a.asked[0].terms = a.asked[0].limiter.terms.Load()
+		a.asked[0].decideBy(a.asked[0].limiter.terms.Load(), nil)
 		return true
 	}
-	return a.match(k.program.Load(), attrs) == nil && len(a.asked) > 0
+	return a.match(k.program.Load(), attrs, now, cost, charging) && len(a.asked) > 0
 }
 
 // lacksPermits says whether only permits are lacking, and asking for them is not known to be in vain. The
 // cells are locked.
-func (a *asking) lacksPermits(cost int64) bool {
+func (a *asking) lacksPermits() bool {
 	for i := range a.asked {
 		q := &a.asked[i]
-		if cost <= q.room {
+		if !q.stops() {
 			continue
 		}
-		if q.cell == nil || q.limiter.strict == nil || cost > q.terms.limit || q.at < q.cell.permits().askAt {
+		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.terms.limit || q.at < q.cell.permits().askAt {
 			return false
 		}
 	}
@@ -167,18 +165,18 @@ func (a *asking) lacksPermits(cost int64) bool {
 }
 
 // join lets a waiter wait at every cell that lacks permits. The cells are locked.
-func (a *asking) join(w *waiter, cost int64) {
+func (a *asking) join(w *waiter) {
 	for i := range a.asked {
 		q := &a.asked[i]
-		if cost <= q.room {
+		if !q.stops() {
 			continue
 		}
 		p := q.cell.permits()
-		s := &spot{waiter: w, cell: q.cell, cost: cost}
+		s := &spot{waiter: w, cell: q.cell, cost: q.cost}
 		w.spots = append(w.spots, s)
 		w.pending.Add(1)
 		p.waiters = append(p.waiters, s)
-		p.waiting += cost
+		p.waiting += q.cost
 		q.cell.ask(p)
 	}
 }

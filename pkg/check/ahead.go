@@ -107,14 +107,34 @@ func (c *cell) foresee(t *terms, at, room, cost int64) (passes bool, left int64)
 	if o.Part < 1 && !c.ahead().Pass(o.Part, cost) {
 		return false, left
 	}
+	c.urge(at, o, w)
+	return true, max(left-cost, 0)
+}
+
+// foreseeShare is foresee for those who have only a share of the limit: they pass while others leave as much as they need
+// of that share.
+func (c *cell) foreseeShare(t *terms, at, room, cost int64) (passes bool, left int64) {
+	o, w := c.look(t.full, at)
+	free := o.Free - float64(t.full.capacity-t.capacity)
+	left = min(room, int64(max(math.Floor(free), 0)))
+	if left < cost {
+		return false, left
+	}
+	c.urge(at, o, w)
+	return true, left - cost
+}
+
+// urge asks for a report of a hit that passes, as soon as the fleet should know.
+func (c *cell) urge(at int64, o forecast.Outlook, w forecast.Window) {
+	if c.is(viewed) {
+		return
+	}
 	k := c.limiter.checker
-	f := k.rounds.fleet(k)
-	if c.ahead().Urgent(at, o, w, f, k.rounds.calm.Load()) {
+	if c.ahead().Urgent(at, o, w, k.rounds.fleet(k), k.rounds.calm.Load()) {
 		k.want(nextTick)
 	} else {
 		k.want(nextCalm)
 	}
-	return true, max(left-cost, 0)
 }
 
 // retryAfter is how long until a hit that fits by what is known should be tried again, if others may have
@@ -133,14 +153,14 @@ func (a *ahead) note(now, admitted, denied int64) {
 	a.denied += denied
 }
 
-// ease leaves an allowance for the next hits, as many as may pass without another look. The lock is held,
-// the cell settled and rotated.
-func (c *cell) ease(t *terms, at, left int64) {
+// ease leaves an allowance for the next hits, as many as may pass without another look, and at most so many of those
+// that are left. The lock is held, the cell settled and rotated.
+func (c *cell) ease(t *terms, at, most, left int64) {
 	if c.ahead().part < 1 {
 		return
 	}
 	hits, span := c.ahead().Ease()
-	c.armUntil(t, min(left, hits), left, min(c.end(), at+span))
+	c.armUntil(t, min(most, hits), left, min(c.end(), at+span))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The
@@ -150,6 +170,10 @@ func (c *cell) refuseMore(t *terms, at int64) {
 		c.until.Store(min(c.end(), at+refusalTime))
 		c.allowance.Store(blocked | t.stamp | uint64(n))
 	}
+}
+
+// awaitCensus lets others hear of denied hits in the next census that takes them. The lock is held.
+func (c *cell) awaitCensus(at int64) {
 	if l := c.limiter; at/forecast.Census%l.censuses == l.censuses-1 {
 		c.queue()
 		l.checker.want(nextCensus)

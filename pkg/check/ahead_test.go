@@ -36,7 +36,11 @@ func (l *Limiter) ahead(key string) *ahead {
 // rows reads a report: admitted or denied hits by key, and how many rows have them.
 func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
 	hits = make(map[string]uint64)
-	eachKey(r.Hits, denied, func(_ uint32, key []byte, t totals) {
+	kind := ofAdmitted
+	if denied {
+		kind = ofDenied
+	}
+	eachKey(r.Hits, kind, func(_ uint32, key []byte, t totals) {
 		n++
 		for _, v := range t.value {
 			hits[string(key)] += v

@@ -51,6 +51,9 @@ type cell struct {
 type more struct {
 	counts []int64 // totals, newest first, then pending, where inline is too short
 	ahead  *ahead  // of a key near its limit
+	// What was given back per bucket, newest first, and memory for net; nil for most.
+	refunded, net []int64
+	asks          bool // for refunds, with the next report
 
 	drained *drained // of a key that has a level
 }
@@ -81,6 +84,7 @@ const (
 	dead                       // has left the live map; nothing may be charged to it
 	waiting                    // queued, but its key is quiet: its hits wait
 	waited                     // they may not wait any longer
+	viewed                     // a copy to look at, see view
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
@@ -92,10 +96,11 @@ const (
 // newCell returns a cell of no hits for a key, whose text it copies.
 func newCell(l *Limiter, key string, now int64) *cell {
 	c := l.blankCell()
-	c.limiter, c.length, c.newest = l, uint16(len(key)), l.shape.Bucket(now)
-	if copy(c.short[:], key) < len(key) {
-		c.long = unsafe.StringData(strings.Clone(key))
+	c.limiter, c.newest = l, l.shape.Bucket(now)
+	if len(key) > len(c.short) {
+		key = strings.Clone(key)
 	}
+	c.setKey(key)
 	if n := 2 * l.live; n > len(c.inline) {
 		c.more = &more{counts: make([]int64, n)}
 	}
@@ -104,6 +109,14 @@ func newCell(l *Limiter, key string, now int64) *cell {
 		c.more.drained = &drained{level: none, own: none}
 	}
 	return c
+}
+
+// setKey gives a new cell its key's text, which it keeps if it is long.
+func (c *cell) setKey(key string) {
+	c.length, c.long = uint16(len(key)), nil
+	if copy(c.short[:], key) < len(key) {
+		c.long = unsafe.StringData(key)
+	}
 }
 
 // key returns the key's text. It lies inside the cell if it is short, so that finding a cell and
@@ -218,13 +231,16 @@ func (c *cell) rotate(now int64) int64 {
 	for _, n := range pending[keep:] {
 		late += n
 	}
-	if late > 0 {
+	if late > 0 && !c.is(viewed) {
 		c.limiter.addLate(late)
 	}
 	shift(totals, keep)
 	shift(pending, keep)
 	if c.ahead() != nil {
 		shift(c.ahead().inFlight, keep)
+	}
+	if r := c.refunded(); r != nil {
+		shift(r, keep)
 	}
 	c.newest += by
 	return now
@@ -234,9 +250,9 @@ func (c *cell) rotate(now int64) int64 {
 // and the cell settled.
 func (c *cell) pullBack(by int64) {
 	c.newest -= by
-	all := [...][]int64{c.totals(), c.pending(), nil}
+	all := [...][]int64{c.totals(), c.pending(), c.refunded(), nil}
 	if a := c.ahead(); a != nil {
-		all[2] = a.inFlight
+		all[3] = a.inFlight
 	}
 	for _, counts := range all {
 		later := counts[:min(by, int64(len(counts)))]
@@ -351,6 +367,7 @@ func (c *cell) merge(bucket, total int64) (news int64) {
 // old ones. The lock is held and the cell settled.
 func (c *cell) forgetBase() {
 	copy(c.totals(), c.pending())
+	clear(c.refunded())
 	if d := c.drained(); d != nil {
 		d.level = window.Level{Bucket: c.newest - int64(c.limiter.live)}
 	}

@@ -20,9 +20,18 @@
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, wait.go).
 //
+// A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), refund.go (what
+// was given back).
+//
+// What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
+// (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go.
+//
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
 // key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
 // looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
+//
+// Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
+// (how one takes the place of another), former.go (what becomes of limiters whose rules have gone).
 package check
 
 import (
@@ -34,6 +43,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -91,14 +101,24 @@ type Options struct {
 	// MaxIdleKeys bounds the keys that are only remembered; losing one costs exactness until its
 	// next report is answered. About 200 bytes each. Negative: none. Default 1,048,576.
 	MaxIdleKeys int
+	// KeyHash replaces keys by keyed hashes wherever they are kept or sent, so that neither NATS nor the store sees who
+	// is limited. All checkers of a fleet need the same secret. Nil: keys are as they are.
+	KeyHash *identity.Hasher
 	// ReportKeys bounds the keys in one report. Default 1,000.
 	ReportKeys int
 	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
 	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
 	ReportTimeout time.Duration
+	// Signals are those that rules of `throttle: elastic` look at, by name: what part of some capacity is in use, 0 for none
+	// and 1 for all of it. Checks call them, so they must be quick, and safe for concurrent use. A set of rules that names one that
+	// is not here is refused.
+	Signals map[string]func() float64
 	// MaxWaiting bounds the callers of Acquire and Wait who wait at a time; a waiter takes about 400 bytes. Beyond it
 	// both are Check. Default 65,536.
 	MaxWaiting int
+	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
+	// refuses. Default 65,536.
+	MaxSettling int
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
 	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
@@ -115,6 +135,7 @@ func (o Options) withDefaults() Options {
 		ReportKeys:    1000,
 		ReportTimeout: 250 * time.Millisecond,
 		MaxWaiting:    1 << 16,
+		MaxSettling:   1 << 16,
 		DrainTimeout:  5 * time.Second,
 		Epoch:         NewEpoch(),
 	}
@@ -130,6 +151,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.ReportKeys, d.ReportKeys)
 	setDefault(&o.ReportTimeout, d.ReportTimeout)
 	setDefault(&o.MaxWaiting, d.MaxWaiting)
+	setDefault(&o.MaxSettling, d.MaxSettling)
 	setDefault(&o.DrainTimeout, d.DrainTimeout)
 	setDefault(&o.Epoch, d.Epoch)
 	return o
@@ -165,12 +187,14 @@ func (o Options) validate() error {
 		return fmt.Errorf("check: ExpectCheckers %d: want none or some", o.ExpectCheckers)
 	case o.MaxLiveKeys < 1:
 		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
-	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys: // the last key may take two rows
-		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-1)
+	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys-1: // the last key may take three rows
+		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-2)
 	case o.ReportTimeout < 10*time.Millisecond:
 		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
 	case o.MaxWaiting < 0:
 		return fmt.Errorf("check: MaxWaiting %d: want a positive one", o.MaxWaiting)
+	case o.MaxSettling < 0:
+		return fmt.Errorf("check: MaxSettling %d: want a positive one", o.MaxSettling)
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("check: DrainTimeout %v: want none or a positive one", o.DrainTimeout)
 	}
@@ -183,6 +207,7 @@ type Checker struct {
 	program    atomic.Pointer[program] // what it decides by at present
 	scratch    sync.Pool               // *asking
 	everStrict atomic.Bool             // some limiter is, or has been, strict
+	settling   settling
 
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been
@@ -209,6 +234,9 @@ type Checker struct {
 func New(o Options) (*Checker, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := o.checkSignals(o.Rules); err != nil {
 		return nil, err
 	}
 	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}

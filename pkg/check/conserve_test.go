@@ -46,8 +46,9 @@ func (s *store) Report(_ uint32, report []byte) error {
 
 // count takes in a report's hits.
 func (s *store) count(m *events.Report) {
-	for _, denied := range [...]bool{false, true} {
-		eachKey(m.Hits, denied, func(rule uint32, key []byte, t totals) {
+	for _, kind := range [...]int{ofAdmitted, ofDenied} {
+		denied := kind == ofDenied
+		eachKey(m.Hits, kind, func(rule uint32, key []byte, t totals) {
 			for i, v := range t.value {
 				s.admitted[storeKey{m.Hits.Rules[rule].Name, string(key), t.newest - t.age[i], denied}] += v
 				if denied {

@@ -1,6 +1,10 @@
 package check
 
-import "time"
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
 
 // Decision is the answer to one hit.
 type Decision struct {
@@ -9,10 +13,16 @@ type Decision struct {
 	Allowed bool
 	// Freshness says how much this checker knew.
 	Freshness Freshness
+	// Exceeded says that the hit passed beyond a limit, under a rule of `throttle: soft` or `elastic`, as far as is known.
+	Exceeded bool
+	// Queue says of a denial that its rule has `on_limit: queue`: the caller may wait instead, at most MaxWait, and ask again.
+	Queue bool
+	// Status is the HTTP status of a denial, 429 or 503 as its rule says; 0 if the hit was allowed.
+	Status int
 	// Rule is the name of the rule that decided: the one that denied, or else the one with the
-	// least left. It is "" if no rule matched.
+	// least left. It is "" if no rule matched, or none but those with `shadow: true`.
 	Rule string
-	// Limit is that rule's, and Remaining how many more hits would have passed at this moment, at
+	// Limit is that rule's, or that of its override for the caller, without what a throttle or a priority makes of it; and Remaining how many more hits would have passed at this moment, at
 	// least: a check that takes no lock knows what was left when the last one did.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
@@ -21,6 +31,21 @@ type Decision struct {
 	RetryAfter time.Duration
 	// Reset is how long until every hit so far has surely left the window.
 	Reset time.Duration
+	// MaxWait is how long the caller may wait, if Queue.
+	MaxWait time.Duration
+	// Shadow is the name of the first rule with `shadow: true` that would have denied the hit; "" if there is none.
+	Shadow string
+}
+
+// deny writes what a denial by this rule says, beside its numbers.
+func (d *Decision) deny(r *rules.Rule) {
+	d.Status, d.Queue, d.MaxWait = r.Status, r.OnLimit.Queue, r.OnLimit.MaxWait
+}
+
+// allow takes a denial back.
+func (d *Decision) allow() {
+	d.Allowed, d.RetryAfter = true, 0
+	d.Status, d.Queue, d.MaxWait = 0, false, 0
 }
 
 // Never is the RetryAfter of a hit that costs more than the limit.

@@ -39,15 +39,17 @@ type behind struct {
 
 // shard is one shard's queue and report.
 type shard struct {
-	queue      queue[*cell]
-	late       []*Limiter // with late hits to report here
-	taken      uint64     // cells ever taken off the queue
-	generation uint64
-	version    uint64
-	state      uint8 // stands for the generation; cells compare it with theirs
-	flight     *flight
-	missed     bool    // a round came while it was not answered
-	spare      *flight // the last one, for its memory
+	queue queue[*cell]
+	late  []*Limiter // with late hits to report here
+	// settlements to report here.
+	settlements queue[*events.Settlement]
+	taken       uint64 // cells ever taken off the queue
+	generation  uint64
+	version     uint64
+	state       uint8 // stands for the generation; cells compare it with theirs
+	flight      *flight
+	missed      bool    // a round came while it was not answered
+	spare       *flight // the last one, for its memory
 }
 
 // flight is a report that has been sent and not been answered. It does not change.
@@ -65,11 +67,12 @@ type flight struct {
 	message  events.Report
 }
 
-// row is one key of a report. The denied hits of a cell are a row of their own, before that of the admitted ones.
+// row is one key of a report. The denied and refunded hits of a cell are rows of their own, before that of the admitted
+// ones.
 type row struct {
 	cell   *cell
 	newest int64 // the bucket that ages count from
-	denied bool
+	kind   int
 }
 
 // ownHits are the hits of one limiter in a report.
@@ -81,7 +84,7 @@ type ownHits struct {
 // owed is what behind keeps of a limiter, under its lock.
 type owed struct {
 	build          uint64      // the report that the indices belong to
-	index          [2]int      // of the rule in that report, and of its denied hits; -1 if it is not there
+	index          [kinds]int  // of the rule in that report, by kind of hits; -1 if it is not there
 	queuedLate     bool        // in its shard's list of late limiters
 	waiting        queue[aged] // quiet cells, and when their hits have waited long enough
 	answered, lost int64       // hits
@@ -165,6 +168,7 @@ func (b *behind) flush(now int64) {
 	b.endWaits(fleet)
 	b.collect()
 	b.collectLate()
+	b.collectSettlements()
 	if b.checker.o.Link == nil {
 		b.settleLocally(fleet)
 	}
@@ -250,7 +254,8 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 		cells += c.limiter.live * (len(f.rows) - before) // none if it may wait
 	}
 	b.freezeLate(f, s, fleet)
-	if len(f.hits) == 0 {
+	b.freezeSettlements(f, s, fleet)
+	if len(f.hits) == 0 && len(f.message.Settlements) == 0 {
 		s.spare = f
 		return
 	}
@@ -281,6 +286,8 @@ func (b *behind) blank(s *shard) *flight {
 	b.build++
 	f.message.Hits.Clear()
 	f.message.Late = f.message.Late[:0]
+	clear(f.message.Settlements)
+	f.message.Settlements = f.message.Settlements[:0]
 	f.rows, f.hits = f.rows[:0], f.hits[:0]
 	return f
 }
@@ -295,12 +302,16 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 	if b.mayWait(c, fleet) {
 		return
 	}
-	if !b.freezeDenied(f, c, fleet) && !c.hasPending() {
+	asks := c.asksForRefunds()
+	if !b.freezeDenied(f, c, fleet) && !c.hasPending() && !asks {
 		b.addAgeing(c, fleet)
 		return
 	}
 	l := c.limiter
-	rule, newest := b.addRow(f, c, fleet, false)
+	if asks || l.refunds.Load() {
+		b.addRow(f, c, fleet, ofRefunded)
+	}
+	rule, newest := b.addRow(f, c, fleet, ofAdmitted)
 	pending := c.pending()
 	for i, n := range pending {
 		if n > 0 {
@@ -328,7 +339,7 @@ func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
 	if a.denied == 0 && (!a.anyDenied || !c.hasPending()) {
 		return false
 	}
-	_, newest := b.addRow(f, c, fleet, true)
+	_, newest := b.addRow(f, c, fleet, ofDenied)
 	if a.denied > 0 {
 		f.message.Hits.AddCell(newest-c.newest, events.Count(a.denied))
 		a.denied = 0
@@ -337,28 +348,25 @@ func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
 }
 
 // addRow adds a key to the report.
-func (b *behind) addRow(f *flight, c *cell, fleet int64, denied bool) (rule int, newest int64) {
-	rule = b.ruleIndex(f, c.limiter, fleet, denied)
+func (b *behind) addRow(f *flight, c *cell, fleet int64, kind int) (rule int, newest int64) {
+	rule = b.ruleIndex(f, c.limiter, fleet, kind)
 	newest = f.message.Hits.Rules[rule].Newest
 	f.message.Hits.AddKey(uint32(rule), c.key())
-	f.rows = append(f.rows, row{c, newest, denied})
+	f.rows = append(f.rows, row{c, newest, kind})
 	return rule, newest
 }
 
 // ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
-func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, denied bool) int {
+func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
 	if l.owed.build != b.build {
-		l.owed.build, l.owed.index = b.build, [2]int{-1, -1}
+		l.owed.build, l.owed.index = b.build, [kinds]int{-1, -1, -1}
 	}
-	index := &l.owed.index[0]
-	if denied {
-		index = &l.owed.index[1]
-	}
+	index := &l.owed.index[kind]
 	if *index < 0 {
 		*index = len(f.hits)
 		f.hits = append(f.hits, ownHits{limiter: l})
 		rule := l.wire(fleet)
-		rule.Denied = denied
+		rule.Denied, rule.Refunded = kind == ofDenied, kind == ofRefunded
 		f.message.Hits.Rules = append(f.message.Hits.Rules, rule)
 	}
 	return *index
@@ -372,7 +380,7 @@ func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
 			b.anyLate.Store(true)
 		}
 		l.owed.queuedLate = false
-		i := b.ruleIndex(f, l, fleet, false)
+		i := b.ruleIndex(f, l, fleet, ofAdmitted)
 		for len(f.message.Late) <= i {
 			f.message.Late = append(f.message.Late, 0)
 		}
@@ -392,7 +400,7 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 		WindowMs:  uint64(l.shape.Length.Milliseconds()),
 		Buckets:   uint32(l.shape.Buckets),
 		Algorithm: l.algorithm(),
-		Limit:     events.Count(t.limit),
+		Limit:     events.Count(t.wire),
 		Burst:     events.Count(t.rule.Burst),
 		Newest:    l.shape.Bucket(fleet),
 	}
@@ -442,6 +450,7 @@ func (b *behind) repeat(now int64) {
 // giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
 func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 	b.stats.givenUp++
+	b.landSettlements(f, false)
 	for _, r := range f.rows {
 		r.cell.mu.Lock()
 		b.landed(r.cell, fleet)

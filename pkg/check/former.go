@@ -63,12 +63,12 @@ func (b *behind) retire(l *Limiter) {
 		b.formers.at = make(map[ruleID]*Limiter)
 	}
 	b.formers.retired = append(b.formers.retired, l)
-	b.formers.at[l.ruleID()] = l
+	b.formers.at[l.ruleID] = l
 }
 
 // comeBack takes in that a limiter's rule is in force, maybe again.
 func (b *behind) comeBack(l *Limiter) {
-	id := l.ruleID()
+	id := l.ruleID
 	g, known := b.formers.gone[id]
 	switch {
 	case l.retired.Swap(false):
@@ -92,7 +92,7 @@ func (b *behind) letLimitersGo(fleet int64) {
 			return false
 		}
 		b.settleAccounts(l)
-		delete(f.at, l.ruleID())
+		delete(f.at, l.ruleID)
 		if f.gone == nil {
 			f.gone = make(map[ruleID]gone)
 		}
@@ -100,7 +100,7 @@ func (b *behind) letLimitersGo(fleet int64) {
 		if l.strict != nil {
 			g.forgotten = l.strict.forgotten.Load()
 		}
-		f.gone[l.ruleID()] = g
+		f.gone[l.ruleID] = g
 		return true
 	})
 	if b.installs > b.swept { // once per set is often enough
@@ -138,7 +138,7 @@ func (b *behind) takeStrays() {
 	s.mu.Unlock()
 	for _, l := range list {
 		if l.away.Swap(false) { // and has not been taken back since
-			delete(b.formers.gone, l.ruleID())
+			delete(b.formers.gone, l.ruleID)
 			b.retire(l)
 		}
 	}

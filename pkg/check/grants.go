@@ -80,12 +80,7 @@ func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
 	if current {
 		p.take(l, g, fleet)
 	}
-	switch limit := l.terms.Load().limit; { // it may have changed since the request was made
-	case limit < p.limit:
-		p.giveBack()
-	case limit > p.limit:
-		p.haste()
-	}
+	p.underNew(l.terms.Load())
 	p.close(l.shape, fleet, b.checker.clock.err.Load())
 	if b.draining {
 		p.end()
@@ -96,6 +91,17 @@ func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
 		c.ask(p)
 	}
 	b.watch(c, p, fleet)
+}
+
+// underNew takes in that the limit is another one than when what has come was asked for. What may have been granted
+// within a higher one goes back, and that there was no room within a lower one says nothing.
+func (p *permits) underNew(t *terms) {
+	if t.wire < p.limit {
+		p.giveBack()
+	}
+	if t.wire > p.asked {
+		p.haste()
+	}
 }
 
 func (p *permits) take(l *Limiter, g grant, fleet int64) {

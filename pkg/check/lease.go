@@ -204,8 +204,12 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 			m.AddReturn(newest-t.bucket, events.Count(t.returned))
 		}
 	}
+	p.asked = l.terms.Load().wire
+	if !p.unsettled { // or else one that was not answered may have been granted
+		p.limit = 0
+	}
+	p.limit = max(p.limit, p.asked)
 	p.unsettled = p.unsettled || a.want > 0
-	p.limit = l.terms.Load().limit
 	p.demand.sent, p.demand.refused = max(p.demand.sent, p.demand.refused), 0
 	f.cells = append(f.cells, c)
 	f.newest = append(f.newest, newest)
@@ -223,7 +227,7 @@ func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int 
 // share is how many permits of a key a checker may ask for before they are needed: half of what each would have
 // if all had as many.
 func (b *behind) share(l *Limiter) int64 {
-	return max(l.terms.Load().limit/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
+	return max(l.terms.Load().wire/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
 }
 
 // wish is what a cell asks for in one request.
@@ -258,6 +262,6 @@ func (c *cell) wish(p *permits, fleet int64) wish {
 		w.inquires = true
 		return w
 	}
-	w.want = min(want, c.limiter.terms.Load().limit)
+	w.want = min(want, c.limiter.terms.Load().wire)
 	return w
 }

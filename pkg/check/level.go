@@ -51,9 +51,9 @@ func (c *cell) remaining(t *terms, at int64) int64 {
 	d := c.drained()
 	switch {
 	case d == nil:
-		return c.limiter.shape.Remaining(c.totals(), t.limit, at)
+		return c.limiter.shape.Remaining(c.net(), t.limit, at)
 	case t.drain.Shape.Kind == window.Token:
-		return t.drain.Remaining(d.level, c.totals(), at)
+		return t.drain.Remaining(d.level, c.net(), at)
 	case c.turn(t, at) > 0:
 		return 0
 	}
@@ -66,7 +66,7 @@ func (c *cell) turn(t *terms, at int64) time.Duration {
 	d := c.drained()
 	wait := time.Duration(d.turn - at)
 	if Freshness(c.limiter.checker.freshness.Load()) != LocalShare { // where turns are far enough apart for all
-		wait = max(wait, t.drain.Turn(d.level, c.totals(), at))
+		wait = max(wait, t.drain.Turn(d.level, c.net(), at))
 	}
 	return max(wait, 0)
 }
@@ -77,9 +77,9 @@ func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 	d := c.drained()
 	switch {
 	case d == nil:
-		return c.limiter.shape.RetryAfter(c.totals(), t.limit, cost, at)
+		return c.limiter.shape.RetryAfter(c.net(), t.limit, cost, at)
 	case t.drain.Shape.Kind == window.Token:
-		return t.drain.RetryAfter(d.level, c.totals(), cost, at)
+		return t.drain.RetryAfter(d.level, c.net(), cost, at)
 	}
 	return c.turn(t, at), cost <= t.capacity
 }
@@ -87,14 +87,14 @@ func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 // count is how much is in use by what is known. The lock is held, the cell settled and rotated.
 func (c *cell) count(t *terms, at int64) float64 {
 	if d := c.drained(); d != nil {
-		return t.drain.Count(d.level, c.totals(), at)
+		return t.drain.Count(d.level, c.net(), at)
 	}
-	return c.limiter.shape.Count(c.totals(), at)
+	return c.limiter.shape.Count(c.net(), at)
 }
 
 // freed is how many hits leave per ns at present. The lock is held, the cell settled and rotated.
 func (c *cell) freed(t *terms, at int64) float64 {
-	shape, totals := c.limiter.shape, c.totals()
+	shape, totals := c.limiter.shape, c.net()
 	switch d := c.drained(); {
 	case d != nil && t.drain.Level(d.level, totals, at) == 0:
 	case d != nil:

@@ -14,7 +14,8 @@ import (
 type Limiter struct {
 	checker  *Checker
 	terms    atomic.Pointer[terms] // what it decides by at present
-	name     string                // of its rule
+	ruleID   ruleID                // of its rule, whatever else that says
+	name     string                // the same
 	id       uint64                // grows from limiter to limiter: the order in which cells are locked
 	shape    window.Shape
 	live     int           // buckets that a window can touch, and of what drains some more
@@ -26,6 +27,7 @@ type Limiter struct {
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
 	away    atomic.Bool  // it has been let go, see former.go
+	refunds atomic.Bool  // there may be refunds to ask for
 	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
 	installed, changed uint64
 
@@ -35,12 +37,14 @@ type Limiter struct {
 	queues    queues
 	late      atomic.Int64 // hits that left every window pending, to be reported so
 
+	badCosts atomic.Int64 // hits whose own cost was none
+
 	owed owed
 }
 
 func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 	return &Limiter{
-		checker: c, id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
+		checker: c, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
 		after:  time.Duration(r.Window.Live()-1) * r.Window.BucketSize(),
 		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
 	}
@@ -52,22 +56,31 @@ func (l *Limiter) Rule() *rules.Rule { return l.terms.Load().rule }
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	l.checkAt(&d, l.terms.Load(), l.now(), key, cost)
+	l.checkBy(&d, l.terms.Load(), l.now(), key, cost)
 	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
 // bring their own, such as a simulation.
 func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
-	l.checkAt(&d, l.terms.Load(), l.checker.clock.fleet(now), key, cost)
+	l.checkBy(&d, l.terms.Load(), l.checker.clock.fleet(now), key, cost)
 	return d
 }
 
-// checkAt decides under these terms, and writes its decision to d, which is zero.
-func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
-	if len(key) > identity.MaxKey {
-		key = identity.Bound(key)
+// checkBy decides under these terms, about a key as the caller has it, and writes its decision to d, which is zero.
+func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int64) {
+	switch {
+	case t.clauses != nil:
+		l.checkAlone(d, t, now, key, cost)
+	case l.checker.o.KeyHash != nil:
+		l.checkHashed(d, t, now, key, cost)
+	default:
+		l.checkAt(d, t, now, identity.Bound(key), cost)
 	}
+}
+
+// checkAt decides under these terms, about a key as cells have it, and writes its decision to d, which is zero.
+func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
 	c := l.checker.cells.load(l, key)
 	if c != nil && cost <= 1 && l.inTouch() && c.checkUnlocked(d, t, now) {
 		return
@@ -97,6 +110,7 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64) bool {
 		}
 		d.RetryAfter = time.Duration(until - now)
 		d.Reset = l.reset(t, now)
+		d.deny(t.rule)
 		if p := c.permits(); p != nil {
 			c.denyUnlocked(d, p, now)
 		}
@@ -131,9 +145,9 @@ func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key str
 
 // decide decides for a hit. The lock is held.
 func (c *cell) decide(d *Decision, t *terms, now, cost int64) {
-	q := question{limiter: c.limiter, terms: t, cell: c}
-	q.decide(d, now, cost)
-	q.conclude(q.passes, false, cost, now)
+	q := question{limiter: c.limiter, terms: t, cell: c, cost: cost}
+	q.decide(d, now)
+	q.conclude(q.passes, false, now)
 }
 
 // refuse makes the decision for a hit that does not fit. The lock is held and the cell settled and
@@ -143,8 +157,14 @@ func (c *cell) refuse(d *Decision, t *terms, now, at, cost, room int64) {
 		c.refusePermits(d, t, p, now, at, cost, room)
 		return
 	}
+	c.refuseByCounts(d, t, now, at, cost, room)
+}
+
+// refuseByCounts is refuse, whatever permits there are.
+func (c *cell) refuseByCounts(d *Decision, t *terms, now, at, cost, room int64) {
 	c.limiter.fill(d, t, room)
 	d.Reset = c.limiter.reset(t, now)
+	d.deny(t.rule)
 	d.RetryAfter = Never
 	if after, ok := c.retryIn(t, cost, at); ok {
 		d.RetryAfter = after + time.Duration(at-now)
@@ -184,13 +204,14 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 	}
 	l.fill(d, t, 0)
 	d.Reset = l.reset(t, now)
+	d.deny(t.rule)
 	switch {
 	case cost > t.capacity:
 		d.RetryAfter = Never
 	case t.rule.OnOutage == rules.Closed:
 		d.RetryAfter = l.checker.o.FlushEvery
 	default:
-		d.Allowed = true
+		d.allow()
 	}
 }
 
@@ -199,7 +220,7 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 func (l *Limiter) fill(d *Decision, t *terms, left int64) {
 	d.Freshness = Freshness(l.checker.freshness.Load())
 	d.Rule = t.name
-	d.Limit = t.limit
+	d.Limit = t.says
 	d.Remaining = left
 }
 
@@ -210,8 +231,8 @@ func (l *Limiter) reset(t *terms, now int64) time.Duration {
 
 // resetAfter is reset, when the bucket ends after so long.
 func (l *Limiter) resetAfter(t *terms, end time.Duration) time.Duration {
-	if t.full > 0 {
-		return t.full
+	if t.fill > 0 {
+		return t.fill
 	}
 	return end + l.after
 }

@@ -62,6 +62,10 @@ func (l *Limiter) make(now int64, key string) *cell {
 func (c *cell) learn(old *cell) {
 	c.newest, c.generation = old.newest, old.generation
 	copy(c.totals(), old.totals())
+	if r := old.refunded(); r != nil {
+		c.mayRefund()
+		copy(c.more.refunded, r)
+	}
 	if d := old.drained(); d != nil {
 		*c.drained() = *d
 	}

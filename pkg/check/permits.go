@@ -77,7 +77,8 @@ type permits struct {
 	waiting   int64   // how many permits these need
 	reserved  int64   // how many are kept for those who have been
 	turn      bool    // one of the latter decides now
-	limit     int64   // when it last asked
+	asked     int64   // the limit when the last request was made
+	limit     int64   // the highest limit within which what there is, or is on its way, may have been granted
 
 	demand  demand
 	unseen  atomic.Int64 // hits refused without the lock, since demand was measured

@@ -4,8 +4,10 @@ import "github.com/offpath-io/offpath/pkg/rules"
 
 // program is a set of rules, ready to decide by. It never changes; Checker.program points to the one in force.
 type program struct {
+	set      *rules.Set
 	revision uint64
-	entries  []entry // in the order of the rules
+	entries  []entry // in the order of the rules, and after them those of overrides with a limit of their own
+	rules    int     // how many of them are rules
 	byName   map[string]*Limiter
 	strict   bool // some limiter is
 }
@@ -14,14 +16,17 @@ type program struct {
 type entry struct {
 	limiter *Limiter
 	terms   *terms
-	rule    *rules.Rule // the terms', at hand for those who look for matching ones
+	rule    *rules.Rule // the terms'
+	bare    bool        // the rule has nothing that depends on the request but its key
+	over    []*entry    // by override, those with a limit of their own; else nil
 }
 
 // compile makes a program of a set. old is the one in force, nil in the beginning; former finds limiters of earlier
 // ones. Nothing is changed.
 func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former func(missing []ruleID) []*Limiter) *program {
-	list := set.Rules()
-	p := &program{revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
+	list, overrides := countedRules(set)
+	p := &program{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
+	p.rules = len(list) - len(overrides)
 	var missing []ruleID
 	var at []int
 	for i, r := range list {
@@ -47,6 +52,8 @@ func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former 
 		}
 		e.rule, p.byName[r.Name] = r, e.limiter
 	}
+	p.addOverrides(overrides)
+	p.addClauses(c.o.Signals)
 	return p
 }
 
@@ -55,7 +62,7 @@ func (p *program) limiter(id ruleID) *Limiter {
 	if p == nil {
 		return nil
 	}
-	if l := p.byName[id.name]; l != nil && l.ruleID() == id {
+	if l := p.byName[id.name]; l != nil && l.ruleID == id {
 		return l
 	}
 	return nil

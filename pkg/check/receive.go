@@ -87,11 +87,13 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 		b.checker.rounds.answered(now - f.born)
 	}
 	b.mergeRefresh(s, f, m, b.checker.clock.fleet(now))
+	b.hint(f, m.Refunding)
+	b.landSettlements(f, m.Settlements > 0)
 	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
 	b.stats.answered++
 	b.problem = ""
 	switch {
-	case s.queue.len() == 0:
+	case s.queue.len() == 0 && s.settlements.len() == 0:
 	case s.missed && s.queue.len() < b.checker.o.ReportKeys: // the round has to be made up for in one
 		b.hurry()
 	default: // these have waited for their turn since the last flush
@@ -109,6 +111,8 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	f.refusals++
 	b.nextHello = now
 	if f.refusals >= mostRefusals {
+		b.checker.settling.land(nil, 0, int64(len(f.message.Settlements))) // they may be why
+		f.message.Settlements = f.message.Settlements[:0]
 		b.giveUp(s, f, b.checker.clock.fleet(now))
 	}
 	return fmt.Errorf("refresh: report refused: %s", reason)
@@ -117,7 +121,7 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
 	current := b.follow(s, m.Generation, m.Version)
 	age, value := m.Age, m.Total
-	var denied totals
+	var others [kinds]totals
 	for i, r := range f.rows {
 		n := m.KeyCells[i]
 		news := totals{newest: r.newest, age: age[:n], value: value[:n]}
@@ -125,17 +129,17 @@ func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int6
 			news.level = window.Level{Bucket: r.newest - m.LevelAge[i], Parts: int64(m.Level[i])}
 		}
 		age, value = age[n:], value[n:]
-		if r.denied { // the row of the admitted ones follows
-			denied = news
+		if r.kind != ofAdmitted { // the row of the admitted ones follows
+			others[r.kind] = news
 			continue
 		}
 		r.cell.mu.Lock()
 		b.landed(r.cell, fleet)
 		if current {
-			b.hearTotals(r.cell, s, word{fleet, f.message.Made, news, denied})
+			b.hearTotals(r.cell, s, word{fleet, f.message.Made, news, others[ofDenied], others[ofRefunded]})
 		}
 		r.cell.mu.Unlock()
-		denied = totals{}
+		others = [kinds]totals{}
 	}
 }
 
@@ -152,6 +156,10 @@ func (b *behind) hearTotals(c *cell, s *shard, w word) {
 // and rotated.
 func (b *behind) merge(c *cell, w word) {
 	news := w.admitted.mergeInto(c)
+	c.hearRefunds(w)
+	if len(w.admitted.age) == 0 && len(w.refunded.age) > 0 {
+		return // it says nothing of hits
+	}
 	t := c.limiter.terms.Load()
 	room, at := c.room(t, w.fleet)
 	if c.lookAhead(t, at, room) != nil {
@@ -206,14 +214,23 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	}
 	fleet := b.checker.clock.fleet(now)
 	limiters := b.resolve(m.Totals.Rules)
-	denied, eager := make(map[asked]totals), false
-	eachKey(m.Totals, true, func(rule uint32, key []byte, news totals) {
-		denied[asked{limiters[rule], string(key)}] = news
-	})
-	eachKey(m.Totals, false, func(rule uint32, key []byte, news totals) {
+	others, eager := [kinds]map[asked]totals{ofDenied: {}, ofRefunded: {}}, false
+	for kind := ofDenied; kind < kinds; kind++ {
+		eachKey(m.Totals, kind, func(rule uint32, key []byte, news totals) {
+			others[kind][asked{limiters[rule], string(key)}] = news
+		})
+	}
+	eachKey(m.Totals, ofAdmitted, func(rule uint32, key []byte, news totals) {
 		if l := limiters[rule]; l != nil {
-			turnedAway := denied[asked{l, string(key)}]
-			eager = l.alarm(s, key, word{fleet, m.Made, news, turnedAway}) || eager
+			id := asked{l, string(key)}
+			eager = l.alarm(s, key, word{fleet, m.Made, news, others[ofDenied][id], others[ofRefunded][id]}) || eager
+			delete(others[ofRefunded], id)
+		}
+	})
+	eachKey(m.Totals, ofRefunded, func(rule uint32, key []byte, news totals) {
+		l := limiters[rule]
+		if _, left := others[ofRefunded][asked{l, string(key)}]; left && l != nil { // the admitted ones are in another message
+			eager = l.alarm(s, key, word{fleet: fleet, made: m.Made, refunded: news}) || eager
 		}
 	})
 	if eager {
@@ -232,14 +249,26 @@ type word struct {
 	fleet, made int64 // when it came, and when the newest report that it tells of was made
 	admitted    totals
 	denied      totals // empty if it says nothing of them
+	refunded    totals // the same
 }
 
-// eachKey calls f for each key of a table that is of denied hits, or of admitted ones.
-func eachKey(t *events.Table, denied bool, f func(rule uint32, key []byte, news totals)) {
+// kindOf is of which kind a message's hits of a rule are.
+func kindOf(r *events.Rule) int {
+	switch {
+	case r.Denied:
+		return ofDenied
+	case r.Refunded:
+		return ofRefunded
+	}
+	return ofAdmitted
+}
+
+// eachKey calls f for each key of a table that is of hits of a kind.
+func eachKey(t *events.Table, kind int, f func(rule uint32, key []byte, news totals)) {
 	text, age, value := t.KeyText, t.Age, t.Value
 	for i, n := range t.KeyLength {
 		rule, cells := t.KeyRule[i], t.KeyCells[i]
-		if t.Rules[rule].Denied == denied {
+		if kindOf(t.Rules[rule]) == kind {
 			news := totals{newest: t.Rules[rule].Newest, age: age[:cells], value: value[:cells]}
 			if len(t.Level) > 0 {
 				news.level = window.Level{Bucket: news.newest - t.LevelAge[i], Parts: int64(t.Level[i])}
@@ -303,7 +332,7 @@ func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
 		if l.strict != nil { // counts decide nothing there
 			return false
 		}
-		if c = l.noteUnknown(s, string(key), w.admitted, fleet); c == nil {
+		if c = l.noteUnknown(s, string(key), w); c == nil {
 			return false
 		}
 	}
@@ -333,14 +362,16 @@ func (l *Limiter) holds(key []byte) *cell {
 
 // noteUnknown remembers an alarm for a key without a live cell. It gets one, which is returned, if
 // it is blocked or there is plenty of room; otherwise it goes to the idle cache.
-func (l *Limiter) noteUnknown(s *shard, key string, news totals, fleet int64) *cell {
+func (l *Limiter) noteUnknown(s *shard, key string, w word) *cell {
+	fleet := w.fleet
 	c := newCell(l, key, fleet)
 	if old := l.recall(key); old != nil {
 		c.learn(old)
 	}
 	c.rotate(fleet)
 	c.enter(s)
-	news.mergeInto(c)
+	w.admitted.mergeInto(c)
+	c.hearRefunds(w)
 	if room, _ := c.room(l.terms.Load(), fleet); room < 1 || !l.checker.behind.crowded() {
 		if live := l.make(fleet, key); live != nil {
 			return live
@@ -425,6 +456,9 @@ func (b *behind) reshard(shards int, now int64) {
 		}
 		for old[i].queue.len() > 0 {
 			b.enqueue(old[i].queue.pop())
+		}
+		for old[i].settlements.len() > 0 {
+			b.checker.settling.land([]*events.Settlement{old[i].settlements.pop()}, 0, 0)
 		}
 		for _, l := range old[i].late {
 			l.owed.queuedLate = false

@@ -15,7 +15,8 @@ var errNoRules = errors.New("check: no rules")
 // this one. Its cost grows with the number of rules and live keys, and none of it is paid by checks.
 //
 // The revision says which of two sets is the newer; where checkers of a fleet differ for a moment, aggregators go by
-// the limit of the highest one. The error is for no set, and for a revision below the one in force; that stays then.
+// the limit of the highest one. The error is for no set, for one that names a signal that is not in
+// Options.Signals, and for a revision below the one in force; the old set stays then.
 //
 // Counts outlive every change of a rule but one of its window, its algorithm or its enforcement, with which
 // it starts clean, as another [Limiter]. What hits a key had admitted counts against a new limit at once.
@@ -32,6 +33,9 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if set == nil {
 		return errNoRules
+	}
+	if err := c.o.checkSignals(set); err != nil {
+		return err
 	}
 	c.reload.Lock()
 	defer c.reload.Unlock()
@@ -119,10 +123,11 @@ func (c *cell) adjustCounts(t *terms, room, at int64) {
 func (c *cell) adjustPermits(t *terms, p *permits, at int64) {
 	p.haste()
 	retired := c.limiter.retired.Load()
-	if t.limit < p.limit || retired {
+	if t.wire < p.limit || retired {
 		p.giveBack()
 	}
-	if retired { // nobody is expected to come any more
+	p.limit = max(p.limit, t.wire) // if it becomes lower again, aggregators may have granted by this one
+	if retired {                   // nobody is expected to come any more
 		p.demand = demand{measured: at}
 	}
 	p.dismiss()

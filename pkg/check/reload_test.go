@@ -170,6 +170,28 @@ func TestStartsClean(t *testing.T) {
 	}
 }
 
+// TestOrderOfRules turns rules round. Cells are locked in the order of before, whatever the set says, but of two rules
+// that deny alike the first in the set is named.
+func TestOrderOfRules(t *testing.T) {
+	a, b, d := rule("a", 1, time.Minute, 1), rule("b", 1, time.Minute, 1), rule("d", 1, time.Minute, 1)
+	c := newChecker(t, Options{}, a, b, d)
+	kristie := identity.Attributes{{Name: "user", Value: "kristie"}}
+	c.CheckAt(noon, kristie, 1)
+	for _, list := range [][]rules.Rule{{a, b, d}, {d, b, a}, {b, d, a}, {b, a}, {d, b, a}} {
+		reload(t, c, noon, list...)
+		if got := c.CheckAt(noon, kristie, 1); got.Allowed || got.Rule != list[0].Name {
+			t.Errorf("%+v, want it denied by %s", got, list[0].Name)
+		}
+		var asked asking
+		asked.match(c.program.Load(), kristie, noon, 1, charging)
+		for i, q := range asked.asked {
+			if i > 0 && asked.asked[i-1].limiter.id >= q.limiter.id || asked.key(i) != "kristie" {
+				t.Errorf("locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
+			}
+		}
+	}
+}
+
 // TestRuleComesBack takes a rule away, and puts it in force again.
 func TestRuleComesBack(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1), rule("s", 10, time.Minute, 1))

@@ -22,8 +22,8 @@ func parse(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// whileReloading calls f again and again from several goroutines, while the sets take turns.
-func whileReloading(t *testing.T, c *Checker, swaps int, f func(), sets ...*rules.Set) {
+// whileReloading calls f again and again from several goroutines, while the sets take turns, until that is enough.
+func whileReloading(t *testing.T, c *Checker, swaps int, enough func() bool, f func(), sets ...*rules.Set) {
 	t.Helper()
 	var over atomic.Bool
 	var asking sync.WaitGroup
@@ -34,7 +34,7 @@ func whileReloading(t *testing.T, c *Checker, swaps int, f func(), sets ...*rule
 			}
 		})
 	}
-	for i := range swaps {
+	for i := 0; i < swaps || !enough(); i++ {
 		if err := c.SetRules(sets[i%len(sets)], uint64(i)); err != nil {
 			t.Error(err)
 		}
@@ -69,8 +69,9 @@ func TestNoDecisionMixesTwoSets(t *testing.T) {
 	if !c.Check(attrs, 1).Allowed {
 		t.Fatal("not even the first hit passes")
 	}
-	var mixed atomic.Int64
-	whileReloading(t, c, often(), func() {
+	var mixed, asked atomic.Int64
+	whileReloading(t, c, often(), func() bool { return asked.Load() > 1000 }, func() {
+		asked.Add(1)
 		if d := c.Check(attrs, 1); d.Allowed || d.Limit != 1 {
 			mixed.Add(1)
 		}
@@ -95,7 +96,8 @@ func TestNoDecisionMixesTwoLimits(t *testing.T) {
 	}
 	var mixed, passed, denied atomic.Int64
 	passed.Store(10)
-	whileReloading(t, c, often()/4, func() {
+	enough := func() bool { return passed.Load() > 100 && denied.Load() > 100 }
+	whileReloading(t, c, often()/4, enough, func() {
 		d := l.Check("k", 1)
 		switch {
 		case d.Allowed && d.Limit == 1000000000 && d.Remaining > 900_000_000:
@@ -113,9 +115,6 @@ func TestNoDecisionMixesTwoLimits(t *testing.T) {
 	s := c.Stats().Rules[0]
 	if s.Charged != passed.Load() || s.Allowed != passed.Load() || s.Denied != denied.Load() {
 		t.Errorf("%+v, want %d passed and %d denied", s, passed.Load(), denied.Load())
-	}
-	if passed.Load() == 10 || denied.Load() == 0 {
-		t.Errorf("too tame: %d passed, %d denied", passed.Load(), denied.Load())
 	}
 }
 
@@ -141,7 +140,7 @@ func TestReloadUnderWay(t *testing.T) {
 	go func() { ended <- c.Run(ctx) }()
 	old := limiter(t, c, "a")
 	var passed, calls atomic.Int64
-	whileReloading(t, c, often()/10, func() {
+	whileReloading(t, c, often()/10, func() bool { return calls.Load() > 1000 }, func() {
 		i := calls.Add(1)
 		attrs := identity.Attributes{{Name: "user", Value: fmt.Sprint("k", i%5)}, {Name: "ip", Value: "i"}}
 		switch i % 4 {

@@ -3,7 +3,6 @@ package check
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -39,17 +38,19 @@ func (l *Limiter) ReserveAt(now int64, key string, cost int64) (*Reservation, De
 func (l *Limiter) reserveAt(now int64, key string, cost int64) (*Reservation, Decision) {
 	var d Decision
 	t := l.terms.Load()
-	if !l.shape.Drains() {
-		l.checkAt(&d, t, now, key, cost)
+	if !l.shape.Drains() || t.clauses != nil && t.clauses.shadow {
+		l.checkBy(&d, t, now, key, cost)
 		return &Reservation{}, d
 	}
-	if len(key) > identity.MaxKey {
-		key = identity.Bound(key)
-	}
+	a := l.checker.scratch.Get().(*asking)
+	defer l.checker.scratch.Put(a)
+	a.askAlone(l, t, key, max(cost, 1), charging)
+	a.lookForRoom(nil, now)
+	q := a.asked[0]
 	for {
-		c := l.find(now, key)
+		c := l.find(now, a.key(0))
 		if c == nil {
-			l.checkOverflow(&d, t, now, key, max(cost, 1))
+			l.checkOverflow(&d, q.terms, now, a.key(0), q.cost)
 			return &Reservation{}, d
 		}
 		c.mu.Lock()
@@ -57,21 +58,22 @@ func (l *Limiter) reserveAt(now int64, key string, cost int64) (*Reservation, De
 			c.mu.Unlock()
 			continue
 		}
-		r := c.reserve(&d, t, now, max(cost, 1))
+		q.cell = c
+		r := q.reserve(&d, now)
 		c.mu.Unlock()
 		return r, d
 	}
 }
 
-// reserve decides for a hit that may wait. The lock is held.
-func (c *cell) reserve(d *Decision, t *terms, now, cost int64) *Reservation {
-	q := question{limiter: c.limiter, terms: t, cell: c}
-	q.decide(d, now, cost)
+// reserve decides for a hit that may wait. The cell is locked.
+func (q *question) reserve(d *Decision, now int64) *Reservation {
+	c, t, cost := q.cell, q.terms, q.cost
+	q.decide(d, now)
 	wait := d.RetryAfter
 	switch {
 	case d.Allowed:
 		wait = 0
-		q.conclude(true, false, cost, now)
+		q.conclude(true, false, now)
 	case c.mayQueue(t, q.at, cost, wait):
 		c.charge(cost)
 		c.took(t, q.at, cost, wait-time.Duration(q.at-now))
@@ -84,7 +86,7 @@ func (c *cell) reserve(d *Decision, t *terms, now, cost int64) *Reservation {
 		c.limiter.allow(d, t, 0, 0)
 		d.RetryAfter = 0
 	default:
-		q.conclude(false, false, cost, now)
+		q.conclude(false, false, now)
 		return &Reservation{}
 	}
 	return &Reservation{

@@ -124,6 +124,9 @@ func (c *Checker) drain() error {
 			if n := c.Stats().Unreported(); n > 0 {
 				return fmt.Errorf("check: stop: %d %w", n, ErrUnreported)
 			}
+			if taken, answered, lost := c.settling.counts(); taken > answered+lost {
+				return fmt.Errorf("check: stop: settlements: %d %w", taken-answered-lost, ErrUnreported)
+			}
 			return nil
 		case <-ticker.C:
 		}
@@ -137,6 +140,7 @@ func (c *Checker) drain() error {
 type drain struct {
 	*behind
 	goal    []uint64
+	settled int64   // how many settlements had been taken in when it began
 	lenders []*cell // whose permits may not all be back
 }
 
@@ -146,6 +150,7 @@ func (d *drain) begin() {
 	d.draining = true
 	d.mu.Unlock()
 	d.giveBackAll()
+	d.settled, _, _ = d.checker.settling.counts()
 	if !d.checker.everStrict.Load() {
 		return
 	}
@@ -174,6 +179,9 @@ func (d *drain) done(now int64) bool {
 			return false
 		}
 		d.lenders = d.lenders[:last]
+	}
+	if _, answered, lost := d.checker.settling.counts(); answered+lost < d.settled {
+		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

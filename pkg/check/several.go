@@ -29,39 +29,54 @@ func (c *Checker) CheckAt(now int64, attrs identity.Attributes, cost int64) (d D
 func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attributes, cost int64) {
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
-	if e := a.match(p, attrs); e != nil {
-		l := e.limiter
-		l.counters[0].denied.Add(1)
-		l.fill(d, e.terms, 0)
-		d.RetryAfter, d.Reset = Never, l.reset(e.terms, now)
+	if !a.match(p, attrs, now, cost, charging) {
+		a.bar.limiter.counters[0].denied.Add(1)
+		a.bar.decideBarred(d, now)
 		return
 	}
-	switch len(a.asked) {
-	case 0:
+	switch {
+	case len(a.asked) == 0:
 		d.Allowed, d.Freshness = true, Freshness(c.freshness.Load())
-	case 1:
+	case len(a.asked) > 1:
+		a.decide(d, attrs, now)
+	case a.asked[0].terms.clauses == nil:
 		q := &a.asked[0]
-		q.limiter.checkAt(d, q.terms, now, a.key(0), cost)
+		q.noteCost()
+		q.limiter.checkAt(d, q.terms, now, a.key(0), q.cost)
 	default:
-		for !a.lock(now) {
-		}
-		*d = a.ask(now, cost)
-		a.conclude(d.Allowed, false, cost, now)
-		a.unlock()
+		a.decideOne(d, attrs, now)
 	}
+}
+
+// decide decides by all rules that are asked, and charges all or none.
+func (a *asking) decide(d *Decision, attrs identity.Attributes, now int64) {
+	a.lookForRoom(attrs, now)
+	for !a.lock(now) {
+	}
+	*d = a.ask(now)
+	a.conclude(d.Allowed, false, now)
+	a.unlock()
 }
 
 // asking is the working memory of one check by several rules.
 type asking struct {
 	program *program
+	found   []*rules.Rule
 	text    []byte
 	asked   []question // in the order in which their cells are locked
+	purpose purpose
+	bar     question // of the rule that bars the request, if one does
+	view    *view    // memory to look at other cells with
+	exact   bool     // it has to be known what is charged
 }
 
 // question is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.
 type question struct {
 	limiter  *Limiter
-	terms    *terms
+	terms    *terms // by which it is decided
+	matched  *terms // those before it is known whether there is room elsewhere
+	origin   *terms // the limiter's
+	cost     int64
 	place    int // among the rules
 	from, to int
 	cell     *cell
@@ -69,36 +84,81 @@ type question struct {
 	left     int64 // hits that may still pass
 	passes   bool
 	shared   bool // others decide for its keys too, by counts
+	denies   bool // by whatever
+
+	// Of rules with clauses, and such that bar the request.
+	spare     int64 // hits that fit the limit itself, by what is known
+	wholeRoom int64 // hits that fit the limit of which this request has a share
+	exceeds   bool  // if it passes, the hit is beyond the limit
+	short     bool  // of strict ones: the hit does not fit by counts, whatever permits there are
+	barred    bool
+	badCost   bool          // the request's own cost was none
+	retry     time.Duration // if barred
+	// What the hit was charged with, and to which bucket; 0 if it was not.
+	charged, bucket int64
 }
 
-// match fills in the limiters whose rules match, and their keys. It returns the entry of a rule
-// that denies requests without its key's attributes, if this is one.
-func (a *asking) match(p *program, attrs identity.Attributes) (denies *entry) {
-	clear(a.asked)
-	a.program, a.text, a.asked = p, a.text[:0], a.asked[:0]
-	for i := range p.entries {
-		e := &p.entries[i]
-		if !e.rule.Matches(attrs) {
-			continue
+// match fills in the limiters whose rules match, and their keys, for some purpose. It returns false if one
+// of the rules bars the request, whatever its counts are; bar is that one then.
+func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, to purpose) bool {
+	a.begin(p, to)
+	a.found = p.set.Find(a.found[:0], attrs)
+	for _, r := range a.found {
+		place := r.Place()
+		e := &p.entries[place]
+		q := a.add()
+		q.limiter, q.terms, q.matched, q.origin = e.limiter, e.terms, e.terms, e.terms
+		q.place, q.cost = place, cost
+		v := applies
+		if !e.bare {
+			v = q.apply(e, attrs, now)
 		}
-		from := len(a.text)
-		text, ok := e.rule.AppendKey(a.text, attrs)
-		if !ok {
-			if e.rule.OnMissing == rules.Deny {
-				return e
+		if v == applies {
+			q.from = len(a.text)
+			text, ok := q.limiter.checker.appendKey(a.text, r, attrs)
+			switch {
+			case ok:
+				q.to, a.text = len(text), text
+			case r.OnMissing == rules.Deny:
+				v, q.retry, q.to = bars, Never, q.from
+			default:
+				v = appliesNot
 			}
-			continue
 		}
-		a.text = text
-		a.add(question{limiter: e.limiter, terms: e.terms, place: i, from: from, to: len(text)})
+		q.barred = v == bars
+		switch {
+		case v == appliesNot || v == bars && a.purpose == recording:
+			a.drop()
+		case v == bars && !r.Shadow:
+			a.bar = *q
+			return false
+		default:
+			a.sort()
+		}
 	}
-	return nil
+	return true
 }
 
-// add adds a question where its limiter's turn is to be locked.
-func (a *asking) add(q question) {
-	a.asked = append(a.asked, q)
-	for i := len(a.asked) - 1; i > 0 && a.asked[i-1].limiter.id > q.limiter.id; i-- {
+func (a *asking) begin(p *program, to purpose) {
+	clear(a.asked)
+	a.program, a.text, a.asked, a.purpose = p, a.text[:0], a.asked[:0], to
+}
+
+// add adds an empty question, to fill in.
+func (a *asking) add() *question {
+	a.asked = append(a.asked, question{})
+	return &a.asked[len(a.asked)-1]
+}
+
+// drop takes the last question back.
+func (a *asking) drop() {
+	a.asked[len(a.asked)-1] = question{}
+	a.asked = a.asked[:len(a.asked)-1]
+}
+
+// sort puts the last question where its limiter's turn is to be locked.
+func (a *asking) sort() {
+	for i := len(a.asked) - 1; i > 0 && a.asked[i-1].limiter.id > a.asked[i].limiter.id; i-- {
 		a.asked[i-1], a.asked[i] = a.asked[i], a.asked[i-1]
 	}
 }
@@ -106,11 +166,14 @@ func (a *asking) add(q question) {
 // key returns a key as a string that is only valid until the next match. Cells that are created get
 // a copy of their own.
 func (a *asking) key(i int) string {
-	q := &a.asked[i]
-	if q.from == q.to {
+	return textAt(a.text, a.asked[i].from, a.asked[i].to)
+}
+
+func textAt(text []byte, from, to int) string {
+	if from == to {
 		return ""
 	}
-	return unsafe.String(&a.text[q.from], q.to-q.from)
+	return unsafe.String(&text[from], to-from)
 }
 
 // lock finds and locks all cells, in the order of the limiters' ids, which is the same for everybody, by whatever
@@ -118,6 +181,9 @@ func (a *asking) key(i int) string {
 func (a *asking) lock(now int64) bool {
 	for i := range a.asked {
 		q := &a.asked[i]
+		if q.barred {
+			continue
+		}
 		q.cell = q.limiter.find(now, a.key(i))
 		if q.cell == nil {
 			continue
@@ -143,80 +209,126 @@ func (a *asking) unlock() {
 }
 
 // ask asks all, and returns the decision of the one that restricts the caller most. Every cell is locked.
-func (a *asking) ask(now, cost int64) Decision {
+func (a *asking) ask(now int64) Decision {
 	var worst Decision
 	by := -1 // the place of its rule; of equal ones the first decides
+	exceeded, shadow := false, -1
 	for i := range a.asked {
+		q := &a.asked[i]
 		var d Decision
-		a.asked[i].ask(&d, now, cost, a.key(i))
-		place := a.asked[i].place
-		if by < 0 || isWorse(&d, &worst) || place < by && !isWorse(&worst, &d) {
-			worst, by = d, place
+		q.ask(&d, now, a.key(i))
+		q.denies = !d.Allowed
+		if c := q.terms.clauses; c != nil && c.shadow {
+			if q.denies && (shadow < 0 || q.place < a.asked[shadow].place) {
+				shadow = i
+			}
+			continue
 		}
+		exceeded = exceeded || q.exceeds
+		if by < 0 || isWorse(&d, &worst) || q.place < by && !isWorse(&worst, &d) {
+			worst, by = d, q.place
+		}
+	}
+	if by < 0 { // none that could deny
+		worst.Allowed, worst.Freshness = true, Freshness(a.asked[0].limiter.checker.freshness.Load())
+	}
+	worst.Exceeded = exceeded && worst.Allowed
+	if shadow >= 0 {
+		worst.Shadow = a.asked[shadow].terms.name
 	}
 	return worst
 }
 
 // conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is locked.
-func (a *asking) conclude(agreed, waits bool, cost, now int64) {
+func (a *asking) conclude(agreed, waits bool, now int64) {
 	for i := range a.asked {
-		a.asked[i].conclude(agreed, waits, cost, now)
+		a.asked[i].conclude(agreed, waits, now)
 	}
 }
 
 // ask makes one rule's decision without charging anything.
-func (q *question) ask(d *Decision, now, cost int64, key string) {
-	l := q.limiter
-	if q.cell == nil {
-		l.peekOverflow(d, q.terms, now, key, cost)
-		return
+func (q *question) ask(d *Decision, now int64, key string) {
+	switch {
+	case q.barred:
+		q.decideBarred(d, now)
+	case q.cell == nil:
+		q.limiter.peekOverflow(d, q.terms, now, key, q.cost)
+	default:
+		q.decide(d, now)
 	}
-	q.decide(d, now, cost)
 }
 
 // decide makes the decision of a rule whose cell is locked.
-func (q *question) decide(d *Decision, now, cost int64) {
+func (q *question) decide(d *Decision, now int64) {
 	l, c := q.limiter, q.cell
-	if q.consider(now, cost) {
-		l.allow(d, q.terms, time.Duration(c.end()-now), q.left)
+	if q.consider(now) {
+		left := q.left
+		if c.is(viewed) { // nothing will be charged
+			left += q.cost
+		}
+		l.allow(d, q.terms, time.Duration(c.end()-now), left)
 		return
 	}
-	c.refuse(d, q.terms, now, q.at, cost, q.left)
+	if q.short { // more permits would not help
+		c.refuseByCounts(d, q.terms, now, q.at, q.cost, q.left)
+	} else {
+		c.refuse(d, q.terms, now, q.at, q.cost, q.left)
+	}
 	if d.RetryAfter == 0 { // it would fit, by what is known
-		d.RetryAfter = c.retryAfter(q.terms, q.at, cost)
+		d.RetryAfter = c.retryAfter(q.terms.whole(), q.at, q.cost)
 	}
 }
 
 // consider finds out whether a hit may pass.
-func (q *question) consider(now, cost int64) bool {
-	l, c := q.limiter, q.cell
+func (q *question) consider(now int64) bool {
+	l, c, cost := q.limiter, q.cell, q.cost
 	q.room, q.at = c.room(q.terms, now)
 	q.shared = l.isShared()
+	if q.terms.clauses != nil {
+		q.measure()
+	}
 	if l.strict == nil {
 		switch Freshness(l.checker.freshness.Load()) {
 		case LocalShare:
 			q.room = c.localRoom(q.terms, q.at, q.room)
 		case Outage:
+			q.exceeds = false
 			return q.inOutage(cost)
 		}
 	}
-	if q.shared && c.lookAhead(q.terms, q.at, q.room) != nil && cost <= q.room {
-		q.passes, q.left = c.foresee(q.terms, q.at, q.room, cost)
-		return q.passes
-	}
-	q.passes, q.left = cost <= q.room, q.room
 	switch {
-	case q.passes && l.shape.Kind == window.Leaky: // one at a time
-		q.left = 0
-	case q.passes:
-		q.left -= cost
+	case !q.shared || !q.foresees():
+		q.passes, q.left = cost <= q.room, q.room
+		switch {
+		case q.passes && l.shape.Kind == window.Leaky: // one at a time
+			q.left = 0
+		case q.passes:
+			q.left -= cost
+		}
+	case q.terms.full != nil:
+		q.passes, q.left = c.foreseeShare(q.terms, q.at, q.room, cost)
+	default:
+		q.passes, q.left = c.foresee(q.terms, q.at, q.room, cost)
 	}
 	return q.passes
 }
 
+// foresees says whether a forecast decides: there is one, and the hit fits by what is known.
+func (q *question) foresees() bool {
+	room := q.room
+	if q.terms.full != nil {
+		room = q.wholeRoom
+	}
+	return q.cell.lookAhead(q.terms.whole(), q.at, room) != nil && q.cost <= q.room
+}
+
 // conclude charges one rule if all agreed, and leaves its cell ready for the next check.
-func (q *question) conclude(agreed, waits bool, cost, now int64) {
-	l, c := q.limiter, q.cell
+func (q *question) conclude(agreed, waits bool, now int64) {
+	l, c, cost := q.limiter, q.cell, q.cost
+	if !waits {
+		q.noteCost()
+	}
+	agreed = agreed && !q.denies // a rule that never denies may not have agreed
 	switch {
 	case agreed && c == nil:
 		l.counters[0].admit(1, cost)
@@ -224,6 +336,7 @@ func (q *question) conclude(agreed, waits bool, cost, now int64) {
 		l.stray()
 	case agreed:
 		c.charge(cost)
+		q.charged, q.bucket = cost, c.newest
 		c.took(q.terms, q.at, cost, 0)
 		q.admitted(cost)
 	case c == nil:
@@ -239,15 +352,15 @@ func (q *question) admitted(cost int64) {
 	switch a := c.ahead(); {
 	case a != nil:
 		a.note(q.at, cost, 0)
-		c.ease(q.terms, q.at, q.left)
+		q.ease()
 	case q.left > q.room: // let pass in an outage, although it is too much
 	case !q.shared:
-		c.arm(q.terms, q.left, q.left)
+		q.arm(q.left, q.left)
 	default:
 		if q.left <= q.terms.capacity/2 { // others should hear of it soon
 			l.checker.want(nextTick)
 		}
-		c.arm(q.terms, min(q.left, c.unforeseen(q.terms, q.left)), q.left)
+		q.arm(min(q.left, c.unforeseen(q.terms, q.left)), q.left)
 	}
 }
 
@@ -258,22 +371,30 @@ func (q *question) denied(waits bool, cost, now int64) {
 	if !q.passes && !waits {
 		l.counters[c.stripe].denied.Add(1)
 		c.touch(now)
+		if q.chargesDenied(cost) {
+			return
+		}
 	}
 	switch a := c.ahead(); {
+	case a != nil && q.terms.full != nil:
+		// Pass has not been asked; and who has only a share of the limit does not ask for what the others divide.
 	case a != nil && q.passes: // by another rule
 		a.Return(a.part, cost)
-		c.ease(q.terms, q.at, q.left)
+		q.ease()
 	case a != nil:
 		// Nobody lets pass what does not fit by what is known; it would look as if there were others' hits to expect.
 		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
 		}
-		c.refuseMore(q.terms, q.at)
+		if q.mayBlock() {
+			c.refuseMore(q.terms, q.at)
+		}
+		c.awaitCensus(q.at)
 	case q.room > 0 && q.shared:
-		c.arm(q.terms, min(q.room, c.unforeseen(q.terms, q.room)), q.room)
+		q.arm(min(q.room, c.unforeseen(q.terms, q.room)), q.room)
 	case q.room > 0:
-		c.arm(q.terms, q.room, q.room)
-	default:
+		q.arm(q.room, q.room)
+	case q.mayBlock():
 		c.block(q.terms, q.at)
 	}
 }

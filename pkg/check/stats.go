@@ -22,6 +22,9 @@ type Stats struct {
 	// many callers of Acquire and Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
+	// Settlements taken in, one for each rule that a token names; answered; given up, because they had become too old
+	// or were refused. The others wait.
+	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
 	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
 	// messages and answers that made no sense.
 	Alarms, Ignored, Unreadable int64
@@ -39,8 +42,10 @@ type Stats struct {
 
 // RuleStats are one rule's counters. Everything but Allowed and Denied is in hits.
 type RuleStats struct {
+	// Rule is its name; that of the counter, where an override has one of its own (rules.Rule.WireName).
 	Rule string
-	// Decisions by this rule. One that another rule denied is in neither.
+	// Decisions by this rule. One that another rule denied is in neither. What a rule with `shadow: true` would have denied is
+	// in Denied.
 	Allowed, Denied int64
 	// Charged = Answered + InFlight + Pending + Overflow + Lost + Cancelled.
 	Charged int64
@@ -52,6 +57,8 @@ type RuleStats struct {
 	Overflow int64
 	// Lost hits were in reports that were given up.
 	Lost int64
+	// BadCosts are hits whose cost attribute was no cost. They cost what their caller said.
+	BadCosts int64
 	// Cancelled hits were of reservations that were given back before they had been reported.
 	Cancelled int64
 }
@@ -102,6 +109,7 @@ func (c *Checker) Stats() Stats {
 	if b.heard != 0 {
 		s.Heard = time.Duration(b.now - b.heard)
 	}
+	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
 	return s
 }
@@ -130,6 +138,7 @@ func (l *Limiter) stats(local bool) RuleStats {
 		InFlight: l.owed.inFlight,
 		Overflow: l.overflow.Load(),
 		Lost:     l.owed.lost,
+		BadCosts: l.badCosts.Load(),
 
 		Cancelled: l.cancelled.Load(),
 	}
@@ -158,5 +167,6 @@ func (r *RuleStats) addTimes(n int64, s *RuleStats) {
 	r.Pending += n * s.Pending
 	r.Overflow += n * s.Overflow
 	r.Lost += n * s.Lost
+	r.BadCosts += n * s.BadCosts
 	r.Cancelled += n * s.Cancelled
 }

@@ -79,6 +79,7 @@ func (c *cell) refusePermits(d *Decision, t *terms, p *permits, now, at, cost, r
 	l := c.limiter
 	l.fill(d, t, room)
 	d.Reset = l.reset(t, now)
+	d.deny(t.rule)
 	if cost > t.limit {
 		d.RetryAfter = Never
 		return

@@ -13,17 +13,21 @@ import (
 // who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
 // every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
 type terms struct {
-	stamp    uint64 // where the word of an allowance has it; the same as before if the rule is
-	limit    int64  // the rule's, here to be read with the stamp
-	name     string
-	full     time.Duration // how long a token or leaky bucket takes to drain when it is full, else 0
-	rule     *rules.Rule
-	revision uint64 // of the set
-	capacity int64  // how many hits there is room for at once
+	stamp   uint64   // where the word of an allowance has it; the same as before if the rule is
+	limit   int64    // hits per window, here to be read with the stamp
+	clauses *clauses // nil if the limit is all that the rule says
+	says    int64    // the rule's limit, which decisions name
+	name    string
+	fill    time.Duration // how long a token or leaky bucket takes to drain when it is full, else 0
+	rule    *rules.Rule
 
 	// The first cache line ends here: a check that passes without the lock reads nothing below.
 
-	drain window.Drain // of a token or leaky bucket
+	capacity int64        // how many hits there is room for at once, which a hit is decided by
+	drain    window.Drain // of a token or leaky bucket
+	revision uint64       // of the set
+	wire     int64        // the limit that others are told of, and that permits are granted within
+	full     *terms       // of a class with a share of the limit: those of who has all of it; else nil
 }
 
 // The parts of the word of an allowance, see cell. 24 bits are enough for hits: an allowance that is used up is renewed
@@ -40,13 +44,23 @@ const (
 )
 
 func newTerms(r *rules.Rule, revision uint64) *terms {
-	t := &terms{limit: r.Limit, capacity: r.Capacity(), name: r.Name, rule: r, revision: revision}
+	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Limit, wire: r.Limit, name: r.Name, rule: r, revision: revision}
 	if r.Window.Drains() {
 		t.drain = r.Drain()
 		span := float64(r.Burst) / float64(r.Limit) * float64(r.Window.Length)
-		t.full = time.Duration(min(span, float64(window.MaxLength))) + r.Window.BucketSize()
+		t.fill = time.Duration(min(span, float64(window.MaxLength))) + r.Window.BucketSize()
 	}
 	return t
+}
+
+// scale lets a part of the hits in at once that there was room for, or more than these; what drains does so as before.
+func (t *terms) scale(by float64) {
+	t.capacity = max(part(t.capacity, by), 1)
+	if t.rule.Window.Drains() {
+		t.drain.Burst = t.capacity
+	} else {
+		t.limit = t.capacity
+	}
 }
 
 // next are the terms by which a limiter decides after these.
@@ -62,15 +76,12 @@ func (t *terms) next(r *rules.Rule, revision uint64) *terms {
 // ruleID is what makes a limiter another one. The store tells counters apart by name and shape, and permits of
 // one name and shape are all of one checker's, so there must never be two limiters of one id.
 type ruleID struct {
-	name   string
-	shape  window.Shape
-	strict bool
+	name      string
+	shape     window.Shape
+	algorithm rules.Algorithm
+	strict    bool
 }
 
 func ruleIDOf(r *rules.Rule, l Link) ruleID {
-	return ruleID{name: r.Name, shape: r.Window, strict: isStrict(r, l)}
-}
-
-func (l *Limiter) ruleID() ruleID {
-	return ruleID{name: l.name, shape: l.shape, strict: l.strict != nil}
+	return ruleID{name: r.Name, shape: r.Window, algorithm: r.Algorithm, strict: isStrict(r, l)}
 }

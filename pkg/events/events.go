@@ -3,7 +3,8 @@
 // A checker sends a [Report] of its hits and gets a [Refresh] as the answer; an aggregator tells
 // everybody about keys near their limit by an [Alarm]; [Hello] and its answer [Welcome] carry the
 // heartbeat, the number of shards and the clock. A [LeaseRequest] asks for permits of keys under
-// strict enforcement, and a [Grant] is its answer. The messages are protobuf (events.proto is the
+// strict enforcement, and a [Grant] is its answer. A [Token] goes through a client, and comes back with the true
+// cost of a hit, which a report carries as a [Settlement]. The messages are protobuf (events.proto is the
 // format's definition); this package adds what the format cannot say: bounds, and columns that fit
 // together. Whatever a Decode function returns without an error is safe to walk.
 //
@@ -130,6 +131,9 @@ func DecodeReport(data []byte) (*Report, error) {
 	}
 	if len(m.Late) > len(m.Hits.Rules) {
 		return nil, malformed("report: %d late counts for %d rules", len(m.Late), len(m.Hits.Rules))
+	}
+	if len(m.Settlements) > MaxSettlements {
+		return nil, malformed("report: %d settlements", len(m.Settlements))
 	}
 	return m, checkCounts("report: late", m.Late)
 }

@@ -102,7 +102,10 @@ type Rule struct {
 	// is in no ledger, but tells everybody how many hits there are to divide the limit among.
 	Denied bool `protobuf:"varint,8,opt,name=denied,proto3" json:"denied,omitempty"`
 	// Of a token bucket how many tokens it holds, of a leaky bucket how many may wait; else 0.
-	Burst         uint64 `protobuf:"varint,9,opt,name=burst,proto3" json:"burst,omitempty"`
+	Burst uint64 `protobuf:"varint,9,opt,name=burst,proto3" json:"burst,omitempty"`
+	// These are what settlements have given back of the rule's admitted hits, a counter beside that of those: what
+	// counts in a window is admitted less refunded, per bucket, and at least 0. Not together with denied.
+	Refunded      bool `protobuf:"varint,15,opt,name=refunded,proto3" json:"refunded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -198,6 +201,13 @@ func (x *Rule) GetBurst() uint64 {
 		return x.Burst
 	}
 	return 0
+}
+
+func (x *Rule) GetRefunded() bool {
+	if x != nil {
+		return x.Refunded
+	}
+	return false
 }
 
 // Table is a set of keys, each with one value per bucket, column by column: 1,000 keys are four
@@ -334,7 +344,9 @@ type Report struct {
 	// Hits per rule (as in hits.rules) whose bucket left every window before they could be reported.
 	Late []uint64 `protobuf:"varint,8,rep,packed,name=late,proto3" json:"late,omitempty"`
 	// When the report was made; 0 if that is not known. One that is too old is refused.
-	Made          int64 `protobuf:"varint,9,opt,name=made,proto3" json:"made,omitempty"`
+	Made int64 `protobuf:"varint,9,opt,name=made,proto3" json:"made,omitempty"`
+	// What hits of before have really cost, at most 500. The keys are of this shard.
+	Settlements   []*Settlement `protobuf:"bytes,15,rep,name=settlements,proto3" json:"settlements,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -432,6 +444,238 @@ func (x *Report) GetMade() int64 {
 	return 0
 }
 
+func (x *Report) GetSettlements() []*Settlement {
+	if x != nil {
+		return x.Settlements
+	}
+	return nil
+}
+
+// Charge is what one hit was charged with under one rule.
+type Charge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rule; its newest bucket is the one that the hit was charged to.
+	Rule *Rule  `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	Key  []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// From 1.
+	Cost uint64 `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"`
+	// The hit has spent permits.
+	Permits       bool `protobuf:"varint,4,opt,name=permits,proto3" json:"permits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Charge) Reset() {
+	*x = Charge{}
+	mi := &file_pkg_events_events_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Charge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Charge) ProtoMessage() {}
+
+func (x *Charge) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_events_events_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Charge.ProtoReflect.Descriptor instead.
+func (*Charge) Descriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Charge) GetRule() *Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return nil
+}
+
+func (x *Charge) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Charge) GetCost() uint64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *Charge) GetPermits() bool {
+	if x != nil {
+		return x.Permits
+	}
+	return false
+}
+
+// Token names what one hit was charged with, so that its true cost can be settled once. It travels as text, through
+// a client: see EncodeToken.
+type Token struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The checker that has charged the hit, and a number that it gives once: that of the first charge. The others'
+	// follow it. Epoch and number are what makes a charge's settlement single-use.
+	Epoch         uint64    `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number        uint64    `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Made          int64     `protobuf:"varint,3,opt,name=made,proto3" json:"made,omitempty"`
+	Charges       []*Charge `protobuf:"bytes,4,rep,name=charges,proto3" json:"charges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Token) Reset() {
+	*x = Token{}
+	mi := &file_pkg_events_events_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Token) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Token) ProtoMessage() {}
+
+func (x *Token) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_events_events_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Token.ProtoReflect.Descriptor instead.
+func (*Token) Descriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Token) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Token) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Token) GetMade() int64 {
+	if x != nil {
+		return x.Made
+	}
+	return 0
+}
+
+func (x *Token) GetCharges() []*Charge {
+	if x != nil {
+		return x.Charges
+	}
+	return nil
+}
+
+// Settlement corrects one charge of a token, once: one with the epoch and number of another that was counted
+// before counts for nothing.
+type Settlement struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Epoch  uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// When the token was made. Aggregators ignore a settlement of one that is too old, since they remember numbers for
+	// a day.
+	Made   int64   `protobuf:"varint,3,opt,name=made,proto3" json:"made,omitempty"`
+	Charge *Charge `protobuf:"bytes,4,opt,name=charge,proto3" json:"charge,omitempty"`
+	// What is to be added to the charge, or, if negative, given back: at most its cost.
+	Hits          int64 `protobuf:"zigzag64,5,opt,name=hits,proto3" json:"hits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Settlement) Reset() {
+	*x = Settlement{}
+	mi := &file_pkg_events_events_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settlement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settlement) ProtoMessage() {}
+
+func (x *Settlement) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_events_events_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settlement.ProtoReflect.Descriptor instead.
+func (*Settlement) Descriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Settlement) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Settlement) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Settlement) GetMade() int64 {
+	if x != nil {
+		return x.Made
+	}
+	return 0
+}
+
+func (x *Settlement) GetCharge() *Charge {
+	if x != nil {
+		return x.Charge
+	}
+	return nil
+}
+
+func (x *Settlement) GetHits() int64 {
+	if x != nil {
+		return x.Hits
+	}
+	return 0
+}
+
 // Refresh answers a report: the totals of all live buckets of its keys, its own hits included.
 type Refresh struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -451,15 +695,21 @@ type Refresh struct {
 	Total    []uint64 `protobuf:"varint,10,rep,packed,name=total,proto3" json:"total,omitempty"`
 	// If any of the keys is of a token or leaky bucket, an entry for each key (0 for others): its settled level, as
 	// in Table.
-	LevelAge      []int64  `protobuf:"zigzag64,11,rep,packed,name=level_age,json=levelAge,proto3" json:"level_age,omitempty"`
-	Level         []uint64 `protobuf:"varint,12,rep,packed,name=level,proto3" json:"level,omitempty"`
+	LevelAge []int64  `protobuf:"zigzag64,11,rep,packed,name=level_age,json=levelAge,proto3" json:"level_age,omitempty"`
+	Level    []uint64 `protobuf:"varint,12,rep,packed,name=level,proto3" json:"level,omitempty"`
+	// How many of the report's settlements have been dealt with: all, whatever became of them, or none by an aggregator
+	// that does not know of settlements. Those are sent again in another report.
+	Settlements uint32 `protobuf:"varint,15,opt,name=settlements,proto3" json:"settlements,omitempty"`
+	// Hits of some of the report's rules have been refunded lately, so its checker should ask for refunded totals. The
+	// rules are given by their index in the report.
+	Refunding     []uint32 `protobuf:"varint,16,rep,packed,name=refunding,proto3" json:"refunding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Refresh) Reset() {
 	*x = Refresh{}
-	mi := &file_pkg_events_events_proto_msgTypes[3]
+	mi := &file_pkg_events_events_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +721,7 @@ func (x *Refresh) String() string {
 func (*Refresh) ProtoMessage() {}
 
 func (x *Refresh) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[3]
+	mi := &file_pkg_events_events_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +734,7 @@ func (x *Refresh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refresh.ProtoReflect.Descriptor instead.
 func (*Refresh) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{3}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Refresh) GetEpoch() uint64 {
@@ -571,6 +821,20 @@ func (x *Refresh) GetLevel() []uint64 {
 	return nil
 }
 
+func (x *Refresh) GetSettlements() uint32 {
+	if x != nil {
+		return x.Settlements
+	}
+	return 0
+}
+
+func (x *Refresh) GetRefunding() []uint32 {
+	if x != nil {
+		return x.Refunding
+	}
+	return nil
+}
+
 // Alarm tells every checker the totals of keys that are near their limit.
 type Alarm struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -587,7 +851,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_pkg_events_events_proto_msgTypes[4]
+	mi := &file_pkg_events_events_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +863,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[4]
+	mi := &file_pkg_events_events_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +876,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{4}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Alarm) GetShard() uint32 {
@@ -664,7 +928,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_pkg_events_events_proto_msgTypes[5]
+	mi := &file_pkg_events_events_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +940,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[5]
+	mi := &file_pkg_events_events_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +953,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{5}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Hello) GetEpoch() uint64 {
@@ -730,7 +994,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_pkg_events_events_proto_msgTypes[6]
+	mi := &file_pkg_events_events_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +1006,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[6]
+	mi := &file_pkg_events_events_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +1019,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{6}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -824,7 +1088,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_pkg_events_events_proto_msgTypes[7]
+	mi := &file_pkg_events_events_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -836,7 +1100,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[7]
+	mi := &file_pkg_events_events_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -849,7 +1113,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{7}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaseRequest) GetEpoch() uint64 {
@@ -949,7 +1213,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_pkg_events_events_proto_msgTypes[8]
+	mi := &file_pkg_events_events_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +1225,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[8]
+	mi := &file_pkg_events_events_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +1238,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{8}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Grant) GetEpoch() uint64 {
@@ -1052,7 +1316,7 @@ var File_pkg_events_events_proto protoreflect.FileDescriptor
 const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"\x17pkg/events/events.proto\x12\n" +
-	"offpath.v1\"\xfe\x01\n" +
+	"offpath.v1\"\x9a\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1b\n" +
@@ -1062,7 +1326,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x05limit\x18\x06 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06newest\x18\a \x01(\x03R\x06newest\x12\x16\n" +
 	"\x06denied\x18\b \x01(\bR\x06denied\x12\x14\n" +
-	"\x05burst\x18\t \x01(\x04R\x05burst\"\xfc\x01\n" +
+	"\x05burst\x18\t \x01(\x04R\x05burst\x12\x1a\n" +
+	"\brefunded\x18\x0f \x01(\bR\brefunded\"\xfc\x01\n" +
 	"\x05Table\x12&\n" +
 	"\x05rules\x18\x01 \x03(\v2\x10.offpath.v1.RuleR\x05rules\x12\x19\n" +
 	"\bkey_text\x18\x02 \x01(\fR\akeyText\x12\x1d\n" +
@@ -1073,7 +1338,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x03age\x18\x06 \x03(\x12R\x03age\x12\x14\n" +
 	"\x05value\x18\a \x03(\x04R\x05value\x12\x1b\n" +
 	"\tlevel_age\x18\b \x03(\x12R\blevelAge\x12\x14\n" +
-	"\x05level\x18\t \x03(\x04R\x05level\"\xf1\x01\n" +
+	"\x05level\x18\t \x03(\x04R\x05level\"\xab\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -1085,7 +1350,25 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\aversion\x18\x06 \x01(\x04R\aversion\x12%\n" +
 	"\x04hits\x18\a \x01(\v2\x11.offpath.v1.TableR\x04hits\x12\x12\n" +
 	"\x04late\x18\b \x03(\x04R\x04late\x12\x12\n" +
-	"\x04made\x18\t \x01(\x03R\x04made\"\xb5\x02\n" +
+	"\x04made\x18\t \x01(\x03R\x04made\x128\n" +
+	"\vsettlements\x18\x0f \x03(\v2\x16.offpath.v1.SettlementR\vsettlements\"n\n" +
+	"\x06Charge\x12$\n" +
+	"\x04rule\x18\x01 \x01(\v2\x10.offpath.v1.RuleR\x04rule\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
+	"\x04cost\x18\x03 \x01(\x04R\x04cost\x12\x18\n" +
+	"\apermits\x18\x04 \x01(\bR\apermits\"w\n" +
+	"\x05Token\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04made\x18\x03 \x01(\x03R\x04made\x12,\n" +
+	"\acharges\x18\x04 \x03(\v2\x12.offpath.v1.ChargeR\acharges\"\x8e\x01\n" +
+	"\n" +
+	"Settlement\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
+	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xf5\x02\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1101,7 +1384,9 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x05total\x18\n" +
 	" \x03(\x04R\x05total\x12\x1b\n" +
 	"\tlevel_age\x18\v \x03(\x12R\blevelAge\x12\x14\n" +
-	"\x05level\x18\f \x03(\x04R\x05level\"\x96\x01\n" +
+	"\x05level\x18\f \x03(\x04R\x05level\x12 \n" +
+	"\vsettlements\x18\x0f \x01(\rR\vsettlements\x12\x1c\n" +
+	"\trefunding\x18\x10 \x03(\rR\trefunding\"\x96\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
@@ -1168,30 +1453,37 @@ func file_pkg_events_events_proto_rawDescGZIP() []byte {
 }
 
 var file_pkg_events_events_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pkg_events_events_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_pkg_events_events_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_pkg_events_events_proto_goTypes = []any{
 	(Algorithm)(0),       // 0: offpath.v1.Algorithm
 	(*Rule)(nil),         // 1: offpath.v1.Rule
 	(*Table)(nil),        // 2: offpath.v1.Table
 	(*Report)(nil),       // 3: offpath.v1.Report
-	(*Refresh)(nil),      // 4: offpath.v1.Refresh
-	(*Alarm)(nil),        // 5: offpath.v1.Alarm
-	(*Hello)(nil),        // 6: offpath.v1.Hello
-	(*Welcome)(nil),      // 7: offpath.v1.Welcome
-	(*LeaseRequest)(nil), // 8: offpath.v1.LeaseRequest
-	(*Grant)(nil),        // 9: offpath.v1.Grant
+	(*Charge)(nil),       // 4: offpath.v1.Charge
+	(*Token)(nil),        // 5: offpath.v1.Token
+	(*Settlement)(nil),   // 6: offpath.v1.Settlement
+	(*Refresh)(nil),      // 7: offpath.v1.Refresh
+	(*Alarm)(nil),        // 8: offpath.v1.Alarm
+	(*Hello)(nil),        // 9: offpath.v1.Hello
+	(*Welcome)(nil),      // 10: offpath.v1.Welcome
+	(*LeaseRequest)(nil), // 11: offpath.v1.LeaseRequest
+	(*Grant)(nil),        // 12: offpath.v1.Grant
 }
 var file_pkg_events_events_proto_depIdxs = []int32{
 	0, // 0: offpath.v1.Rule.algorithm:type_name -> offpath.v1.Algorithm
 	1, // 1: offpath.v1.Table.rules:type_name -> offpath.v1.Rule
 	2, // 2: offpath.v1.Report.hits:type_name -> offpath.v1.Table
-	2, // 3: offpath.v1.Alarm.totals:type_name -> offpath.v1.Table
-	2, // 4: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	6, // 3: offpath.v1.Report.settlements:type_name -> offpath.v1.Settlement
+	1, // 4: offpath.v1.Charge.rule:type_name -> offpath.v1.Rule
+	4, // 5: offpath.v1.Token.charges:type_name -> offpath.v1.Charge
+	4, // 6: offpath.v1.Settlement.charge:type_name -> offpath.v1.Charge
+	2, // 7: offpath.v1.Alarm.totals:type_name -> offpath.v1.Table
+	2, // 8: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_pkg_events_events_proto_init() }
@@ -1205,7 +1497,7 @@ func file_pkg_events_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_events_events_proto_rawDesc), len(file_pkg_events_events_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -98,6 +98,8 @@ func (r *Rule) check() error {
 		return malformed("rule %q: a fixed window of %d buckets", r.Name, r.Buckets)
 	case r.Limit > MaxCount:
 		return malformed("rule %q: limit %d", r.Name, r.Limit)
+	case r.Denied && r.Refunded:
+		return malformed("rule %q: both denied and refunded hits", r.Name)
 	case r.drains() && (r.Limit == 0 || r.Burst == 0 || r.Burst > MaxCount):
 		return malformed("rule %q: limit %d, burst %d", r.Name, r.Limit, r.Burst)
 	case r.Newest > maxBucketNumber || r.Newest < -maxBucketNumber:

@@ -18,7 +18,7 @@ func TestRefusalsOfFields(t *testing.T) {
 		{"burst 0", one("algorithm: token_bucket", "burst: 0"), `6:10: burst: "0": want a whole number from 1`},
 		{"burst beyond", one("algorithm: token_bucket", "burst: 1000000000000001"), "6:10: burst: 1000000000000001: want 1 to 1000000000000000"},
 
-		{"a strict log", one("enforcement: strict", "algorithm: sliding_log"), "5:16: enforcement: strict enforcement grants permits per bucket beforehand, and a sliding_log counts"},
+		{"a strict log", one("enforcement: strict", "algorithm: sliding_log"), "5:16: enforcement: strict enforcement grants permits per bucket beforehand, and a sliding_log counts whole buckets"},
 		{"a strict token bucket", one("enforcement: strict", "algorithm: token_bucket"), "5:16: enforcement: strict enforcement grants permits per bucket beforehand, and token_bucket"},
 		{"a strict leaky bucket", one("enforcement: strict", "algorithm: leaky_bucket"), "5:16: enforcement: strict enforcement grants permits per bucket beforehand, and leaky_bucket"},
 		{"strict and counting all", one("enforcement: strict", "count: all"), "6:10: count: all: denied hits have no permit"},

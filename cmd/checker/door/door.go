@@ -6,7 +6,17 @@
 //	{"rule": "per-user", "key": "kristie", "cost": 1}
 //
 // where cost, a whole number from 1 to 10^15, is 1 if left out. The answer's status is 200 if the
-// request may pass and 429 if not, with the decision as [Answer]. Everything that is not understood
+// request may pass and 429 if not, or 503 if its rule says so, with the decision as [Answer].
+// With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
+// room for, always answers with 200, and says what a peek of cost 1 would say then. POST /v1/explain takes attributes and
+// cost, and answers with 200 and an [Explained], whatever would be decided; it charges nothing. With "settle": true the
+// answer has a token, by which the request's true cost can be settled when it is known, with
+//
+//	{"token": "AQ…", "cost": 317}
+//
+// to POST /v1/settle of any checker of the fleet, once: 204 if it is taken in, 409 if the token was settled here before
+// (one that was settled elsewhere is taken in and changes nothing), 410 if it is more than 20 hours old, 503 if too
+// many wait to be reported, and 400 with the reason for everything else. Everything that is not understood
 // is refused, with {"error": "reason"}: a limit that silently does not apply is worse than an error.
 //
 // A request that needs a permit, under a rule of strict enforcement, waits for it as long as [New] was told.
@@ -16,7 +26,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,6 +36,8 @@ import (
 const (
 	// Path of a check.
 	Path = "/v1/check"
+	// ExplainPath is that of an explanation.
+	ExplainPath = "/v1/explain"
 	// MaxBody is the most bytes of a request's body.
 	MaxBody = 64 << 10
 )
@@ -43,44 +54,74 @@ type handler struct {
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case r.URL.Path != Path:
-		refuse(w, http.StatusNotFound, "no such path: want POST "+Path)
+	case r.URL.Path == SettlePath:
+		h.settle(w, r)
+		return
+	case r.URL.Path != Path && r.URL.Path != ExplainPath:
+		refuse(w, http.StatusNotFound, "no such path: want POST "+Path+", "+ExplainPath+" or "+SettlePath)
 		return
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, http.StatusMethodNotAllowed, "method "+strconv.Quote(r.Method)+": want POST")
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-		refuse(w, http.StatusRequestEntityTooLarge, "body is longer than "+strconv.Itoa(MaxBody)+" bytes")
+	body, ok := read(w, r)
+	if !ok {
 		return
 	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, "body ends early")
-		return
-	}
-	h.check(r.Context(), w, body)
+	h.ask(r.Context(), w, body, r.URL.Path == ExplainPath)
 }
 
-func (h *handler) check(ctx context.Context, w http.ResponseWriter, body []byte) {
+func (h *handler) ask(ctx context.Context, w http.ResponseWriter, body []byte, explain bool) {
 	q, err := decode(body)
+	switch {
+	case err != nil:
+	case q.settle && (explain || q.mode != modeCheck):
+		err = errors.New(`"settle": only what is checked and charged has a token`)
+	case explain:
+		err = h.explain(w, q)
+	case q.settle:
+		h.checkToken(ctx, w, q)
+	case q.hasAttributes:
+		h.byAttributes(ctx, w, q)
+	default:
+		err = h.byKey(ctx, w, q)
+	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
-		return
 	}
-	if q.hasAttributes {
-		answer(w, h.decide(ctx, func() check.Decision { return h.checker.Check(q.attributes, q.cost) },
-			func(ctx context.Context) (check.Decision, error) { return h.checker.Acquire(ctx, q.attributes, q.cost) }))
-		return
+}
+
+func (h *handler) byAttributes(ctx context.Context, w http.ResponseWriter, q question) {
+	k := h.checker
+	switch q.mode {
+	case modePeek:
+		answer(w, k.Peek(q.attributes, q.cost))
+	case modeRecord:
+		k.Record(q.attributes, q.cost)
+		write(w, http.StatusOK, NewAnswer(k.Peek(q.attributes, 1)))
+	default:
+		answer(w, h.decide(ctx, func() check.Decision { return k.Check(q.attributes, q.cost) },
+			func(ctx context.Context) (check.Decision, error) { return k.Acquire(ctx, q.attributes, q.cost) }))
 	}
-	limiter, ok := h.checker.Limiter(q.rule)
+}
+
+func (h *handler) byKey(ctx context.Context, w http.ResponseWriter, q question) error {
+	l, ok := h.checker.Limiter(q.rule)
 	if !ok {
-		refuse(w, http.StatusBadRequest, "rule "+strconv.Quote(q.rule)+": there is no such rule")
-		return
+		return errors.New("rule " + strconv.Quote(q.rule) + ": there is no such rule")
 	}
-	answer(w, h.decide(ctx, func() check.Decision { return limiter.Check(q.key, q.cost) },
-		func(ctx context.Context) (check.Decision, error) { return limiter.Acquire(ctx, q.key, q.cost) }))
+	switch q.mode {
+	case modePeek:
+		answer(w, l.Peek(q.key, q.cost))
+	case modeRecord:
+		l.Record(q.key, q.cost)
+		write(w, http.StatusOK, NewAnswer(l.Peek(q.key, 1)))
+	default:
+		answer(w, h.decide(ctx, func() check.Decision { return l.Check(q.key, q.cost) },
+			func(ctx context.Context) (check.Decision, error) { return l.Acquire(ctx, q.key, q.cost) }))
+	}
+	return nil
 }
 
 // decide asks at once, or waits for permits if the door was told to. The error of acquire is that time was up,
@@ -108,11 +149,23 @@ type Answer struct {
 	ResetMS      *int64 `json:"reset_ms"`
 	// Freshness is fresh, stale, local, local_share or outage.
 	Freshness string `json:"freshness"`
+	// Exceeded: the hit passed beyond a limit that is soft or elastic.
+	Exceeded bool `json:"exceeded,omitempty"`
+	// Queue: the caller may wait instead, for MaxWaitMS at most, and ask again.
+	Queue     bool   `json:"queue,omitempty"`
+	MaxWaitMS *int64 `json:"max_wait_ms,omitempty"`
+	// Shadow is the first shadow rule that would have denied the request.
+	Shadow string `json:"shadow,omitempty"`
+	// Token is for one POST to SettlePath, if the question asked for it and the request may pass.
+	Token string `json:"token,omitempty"`
 }
 
 // NewAnswer puts a decision into the words of the door.
 func NewAnswer(d check.Decision) Answer {
-	a := Answer{Allowed: d.Allowed, Freshness: d.Freshness.String()}
+	a := Answer{Allowed: d.Allowed, Freshness: d.Freshness.String(), Exceeded: d.Exceeded, Queue: d.Queue, Shadow: d.Shadow}
+	if d.Queue {
+		a.MaxWaitMS = new(ceil(d.MaxWait, time.Millisecond))
+	}
 	if d.RetryAfter != check.Never {
 		a.RetryAfterMS = new(ceil(d.RetryAfter, time.Millisecond))
 	}
@@ -131,16 +184,22 @@ func ceil(d, unit time.Duration) int64 {
 	return int64((d-1)/unit) + 1
 }
 
-func answer(w http.ResponseWriter, d check.Decision) {
+func answer(w http.ResponseWriter, d check.Decision) { answerToken(w, d, "") }
+
+func answerToken(w http.ResponseWriter, d check.Decision, token string) {
 	status := http.StatusOK
 	if !d.Allowed {
-		status = http.StatusTooManyRequests
+		if status = d.Status; status == 0 {
+			status = http.StatusTooManyRequests
+		}
 		if d.RetryAfter != check.Never {
 			seconds := max(ceil(d.RetryAfter, time.Second), 1)
 			w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 		}
 	}
-	write(w, status, NewAnswer(d))
+	a := NewAnswer(d)
+	a.Token = token
+	write(w, status, a)
 }
 
 func refuse(w http.ResponseWriter, status int, reason string) {

@@ -22,9 +22,20 @@ type question struct {
 	attributes identity.Attributes
 	rule, key  string
 	cost       int64
+	mode       mode
+	settle     bool // the true cost comes later
 
 	hasAttributes, hasRule, hasKey bool // which of them it holds
 }
+
+// mode is what to do with a question.
+type mode string
+
+const (
+	modeCheck  mode = "check"  // decide, and charge what passes
+	modePeek   mode = "peek"   // say what check would decide
+	modeRecord mode = "record" // charge, whatever there is room for
+)
 
 // decode reads a body token by token, since json.Unmarshal takes fields in any case, twice, and null
 // for anything: each of them a caller's mistake that would go unnoticed.
@@ -34,7 +45,7 @@ func decode(body []byte) (question, error) {
 	}
 	d := reader{json.NewDecoder(bytes.NewReader(body))}
 	d.UseNumber()
-	q := question{cost: 1}
+	q := question{cost: 1, mode: modeCheck}
 	if err := d.object("body", func(name string) error { return d.field(&q, name) }); err != nil {
 		return question{}, err
 	}
@@ -42,6 +53,28 @@ func decode(body []byte) (question, error) {
 		return question{}, errors.New("body goes on after the object")
 	}
 	return q, q.check()
+}
+
+// ReadAttributes reads a JSON object of strings, as a body's attributes, and nothing else. It reads up to MaxBody bytes.
+func ReadAttributes(r io.Reader) (identity.Attributes, error) {
+	text, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > MaxBody:
+		return nil, fmt.Errorf("longer than %d bytes", MaxBody)
+	case !utf8.Valid(text):
+		return nil, errors.New("not UTF-8")
+	}
+	d := reader{json.NewDecoder(bytes.NewReader(text))}
+	attributes, err := d.attributes()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("goes on after the object")
+	}
+	return attributes, nil
 }
 
 // check refuses a question that is none, or two.
@@ -72,10 +105,25 @@ func (d reader) field(q *question, name string) (err error) {
 	case "key":
 		q.hasKey = true
 		q.key, err = d.text(`"key"`)
+	case "mode":
+		q.mode, err = d.mode()
+	case "settle":
+		q.settle, err = d.truth(`"settle"`)
 	default:
 		err = fmt.Errorf("unknown field %.40q", name)
 	}
 	return err
+}
+
+func (d reader) mode() (mode, error) {
+	text, err := d.text(`"mode"`)
+	switch m := mode(text); {
+	case err != nil:
+		return "", err
+	case m == modeCheck || m == modePeek || m == modeRecord:
+		return m, nil
+	}
+	return "", fmt.Errorf(`"mode": want "check", "peek" or "record", not %.40q`, text)
 }
 
 // object reads an object, and has read called at the value of each field. It refuses a field that
@@ -125,16 +173,19 @@ func (d reader) text(what string) (string, error) {
 	return text, nil
 }
 
-func (d reader) cost() (int64, error) {
-	const want = `"cost": want a whole number from 1 to %d`
+func (d reader) cost() (int64, error) { return d.costFrom(1) }
+
+// costFrom reads a cost of so much at least.
+func (d reader) costFrom(least int64) (int64, error) {
+	const want = `"cost": want a whole number from %d to %d`
 	token, err := d.next()
 	number, ok := token.(json.Number)
 	if err != nil || !ok {
-		return 0, orElse(err, fmt.Sprintf(want, window.MaxCount))
+		return 0, orElse(err, fmt.Sprintf(want, least, window.MaxCount))
 	}
 	cost, err := strconv.ParseInt(number.String(), 10, 64)
-	if err != nil || cost < 1 || cost > window.MaxCount {
-		return 0, fmt.Errorf(want+", not %.40s", window.MaxCount, number)
+	if err != nil || cost < least || cost > window.MaxCount {
+		return 0, fmt.Errorf(want+", not %.40s", least, window.MaxCount, number)
 	}
 	return cost, nil
 }

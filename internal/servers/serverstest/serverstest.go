@@ -34,9 +34,14 @@ func RedisCluster(t testing.TB) *servers.RedisCluster {
 }
 
 // NATS starts a private nats-server without JetStream and stops it when the test is over.
-func NATS(t testing.TB) *servers.NATS {
+func NATS(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{}) }
+
+// JetStream starts a private nats-server with JetStream, whose files are in a temporary directory, and stops it when the test is over.
+func JetStream(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{JetStream: true}) }
+
+func startNATS(t testing.TB, options servers.NATSOptions) *servers.NATS {
 	t.Helper()
-	n, err := servers.StartNATS(servers.NATSOptions{})
+	n, err := servers.StartNATS(options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,8 @@ func (k *lease) takeBack(a *aggregate.Ask, s window.Shape, now int64) (freed int
 		if before := share.returned.of(r.Bucket); !s.Gone(r.Bucket, now) && min(r.Count, granted) > before {
 			n := min(r.Count, granted) - before
 			*share.returned.at(r.Bucket) += n
-			*k.held.at(r.Bucket) -= n
+			held := k.held.at(r.Bucket)
+			*held = max(*held-n, 0) // settlements may have given some back that nobody has returned
 			freed += n
 		}
 	}

@@ -21,6 +21,7 @@ type shard struct {
 	mu     sync.Mutex
 	state  aggregate.State
 	marks  map[uint64]mark // by epoch
+	spent  map[numbers]*spent
 	ledger map[string]aggregate.RuleLedger
 	rules  map[ruleID]*counters
 	leases map[ruleID]*leases
@@ -34,14 +35,15 @@ type mark struct {
 }
 
 type ruleID struct {
-	name   string
-	shape  window.Shape
-	denied bool
+	name  string
+	shape window.Shape
+	kind  aggregate.Kind
 }
 
 func newShard() *shard {
 	return &shard{
 		marks:  make(map[uint64]mark),
+		spent:  make(map[numbers]*spent),
 		ledger: make(map[string]aggregate.RuleLedger),
 		rules:  make(map[ruleID]*counters),
 		leases: make(map[ruleID]*leases),
@@ -51,8 +53,8 @@ func newShard() *shard {
 func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if repeated := s.repeated(fold); len(repeated) > 0 {
-		return aggregate.Applied{Repeated: repeated}
+	if repeated, spent := s.repeated(fold), s.areSpent(fold); len(repeated)+len(spent) > 0 {
+		return aggregate.Applied{Repeated: repeated, Spent: spent}
 	}
 	s.advance(fold.Seen, fold.Now)
 	if len(fold.Marks) > 0 {
@@ -61,6 +63,7 @@ func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 	for _, m := range fold.Marks {
 		s.marks[m.Epoch] = mark{m.Sequence, fold.Now + markLife}
 	}
+	s.spend(fold)
 	rules := make([]*counters, len(fold.Rules))
 	for i := range fold.Rules {
 		rules[i] = s.rule(&fold.Rules[i], fold.Now)
@@ -113,7 +116,7 @@ func (s *shard) advance(seen aggregate.State, now int64) {
 }
 
 func (s *shard) rule(r *aggregate.Rule, now int64) *counters {
-	id := ruleID{r.Name, r.Shape, r.Denied}
+	id := ruleID{r.Name, r.Shape, r.Kind}
 	c := s.rules[id]
 	if c == nil {
 		c = &counters{shape: r.Shape}
@@ -128,6 +131,8 @@ func (s *shard) record(rule string, t aggregate.Tally) {
 	l.Counted = aggregate.Sum(l.Counted, t.Counted)
 	l.Late = aggregate.Sum(l.Late, t.Late)
 	l.Refused = aggregate.Sum(l.Refused, t.Refused)
+	l.Refunded = aggregate.Sum(l.Refunded, t.Refunded)
+	l.Settled = aggregate.Sum(l.Settled, t.Settled)
 	if l != (aggregate.RuleLedger{}) {
 		s.ledger[rule] = l
 	}
@@ -142,6 +147,7 @@ func (s *shard) addLedger(sum aggregate.Ledger) {
 		all.Late = aggregate.Sum(all.Late, l.Late)
 		all.Refused = aggregate.Sum(all.Refused, l.Refused)
 		all.Refunded = aggregate.Sum(all.Refunded, l.Refunded)
+		all.Settled = aggregate.Sum(all.Settled, l.Settled)
 		sum[rule] = all
 	}
 }
@@ -153,6 +159,7 @@ func (s *shard) sweep(now int64) {
 	}
 	s.swept = now
 	maps.DeleteFunc(s.marks, func(_ uint64, m mark) bool { return now >= m.expires })
+	maps.DeleteFunc(s.spent, func(_ numbers, p *spent) bool { return now >= p.expires })
 	maps.DeleteFunc(s.rules, func(_ ruleID, c *counters) bool {
 		c.rotate(now)
 		return c.expired(now)
@@ -169,6 +176,9 @@ func (s *shard) clone() *shard {
 	c := newShard()
 	c.state, c.swept, c.lost = s.state, s.swept, s.lost
 	maps.Copy(c.marks, s.marks)
+	for at, p := range s.spent {
+		c.spent[at] = new(*p)
+	}
 	maps.Copy(c.ledger, s.ledger)
 	for id, r := range s.rules {
 		c.rules[id] = r.clone()

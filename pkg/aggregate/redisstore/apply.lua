@@ -1,6 +1,6 @@
 -- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, ledger, one mark per report, then whatever the loops below use, in that order.
+-- KEYS: meta, ledger, one mark per report, one text of bits per settlement, then whatever the loops below use, in that order.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
@@ -12,9 +12,10 @@
 --   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
 --     before it, {{bucket, delta, expiry, ...}, ...}, ...
 --     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}.
+--  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
 -- Expiries are in ms of fleet time.
 --
--- Returns, by MessagePack, {0, indices of repeated reports...}, or {generation, version, ...} and then
+-- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
 -- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included
 --
@@ -22,7 +23,7 @@
 
 local call, try, tonumber, type = redis.call, redis.pcall, tonumber, type
 local a = cmsgpack.unpack(ARGV[1])
-local now, marks, nmarks = a[3], a[5], #a[5]
+local now, marks, nmarks, bits, permits = a[3], a[5], #a[5], a[10], a[11]
 
 local repeated = {0}
 for from = 1, nmarks, 1000 do
@@ -32,6 +33,9 @@ for from = 1, nmarks, 1000 do
     local mark = have[i - from + 1]
     if mark and tonumber(mark) >= tonumber(marks[i]) then repeated[#repeated + 1] = i - 1 end
   end
+end
+for i = 1, #bits do
+  if call('GETBIT', KEYS[2 + nmarks + i], bits[i]) == 1 then repeated[#repeated + 1] = nmarks + i - 1 end
 end
 if #repeated > 1 then return cmsgpack.pack(repeated) end
 
@@ -56,6 +60,10 @@ if nmarks > 0 then
   call('PEXPIREAT', KEYS[3], text(time[1] * 1000 + a[4]))
   for i = 1, nmarks do call('SET', KEYS[2 + i], marks[i], 'PX', a[4]) end
 end
+for i = 1, #bits do
+  call('SETBIT', KEYS[2 + nmarks + i], bits[i], 1)
+  call('PEXPIRE', KEYS[2 + nmarks + i], a[4])
+end
 for i = 1, #a[6], 2 do try('HINCRBY', KEYS[2], a[6][i], a[6][i + 1]) end
 
 -- This node's clock may differ from the fleet's.
@@ -65,7 +73,7 @@ local number = setmetatable({}, {__index = function(t, s)
   t[s] = n
   return n
 end})
-local r, n, k = {generation, version}, 2, 2 + nmarks
+local r, n, k = {generation, version}, 2, 2 + nmarks + #bits
 
 -- add adds to a count; only one that is new in its hash can have made the hash.
 local function add(key, field, delta, expires)
@@ -207,6 +215,20 @@ for b = 1, #a[9], 4 do
     elseif full then
       for j = 1, #have, 2 do
         if tonumber(have[j]) < keep then try('HDEL', key, have[j]) end
+      end
+    end
+  end
+end
+
+for i = 1, #permits, 2 do
+  k = k + 1
+  local packed = try('GET', KEYS[k])
+  if type(packed) == 'string' then
+    local held = cmsgpack.unpack(packed)
+    for j = 1, #held, 2 do
+      if held[j] == permits[i] then
+        held[j + 1] = math.min(math.max(held[j + 1] + permits[i + 1], 0), 1e15)
+        try('SET', KEYS[k], cmsgpack.pack(held), 'KEEPTTL')
       end
     end
   end

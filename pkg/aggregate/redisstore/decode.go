@@ -14,7 +14,7 @@ func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err er
 	generation := u.count()
 	if generation == 0 {
 		for range n {
-			applied.Repeated = append(applied.Repeated, int(u.count()))
+			readSpent(&applied, int(u.count()), len(c.fold.Marks))
 		}
 		if n < 1 {
 			u.fail()

@@ -38,7 +38,8 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 	for _, m := range fold.Marks {
 		c.name("mark:", strconv.FormatUint(m.Epoch, 16))
 	}
-	b := packList(c.body[:0], 9)
+	c.nameSettled()
+	b := packList(c.body[:0], 11)
 	b = packInt(b, int64(fold.Seen.Generation))
 	b = packInt(b, int64(fold.Seen.Version))
 	b = packInt(b, fold.Now/int64(time.Millisecond))
@@ -51,6 +52,8 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 	b = c.packBlocks(b)
 	b = c.packSingles(b)
 	b = c.packMany(b)
+	b = c.packSettled(b)
+	b = c.packPermits(b)
 	c.body = b
 	c.finish()
 }
@@ -79,7 +82,7 @@ func (c *call) sortKeys() {
 func (c *call) packLedger(b []byte) []byte {
 	n := 0
 	for _, t := range c.fold.Ledger {
-		n += used(t.Counted) + used(t.Late) + used(t.Refused)
+		n += used(t.Counted) + used(t.Late) + used(t.Refused) + used(t.Refunded) + used(t.Settled)
 	}
 	b = packList(b, 2*n)
 	for i, t := range c.fold.Ledger {
@@ -87,6 +90,8 @@ func (c *call) packLedger(b []byte) []byte {
 		b = packOutcome(b, rule, outcomeCounted, t.Counted)
 		b = packOutcome(b, rule, outcomeLate, t.Late)
 		b = packOutcome(b, rule, outcomeRefused, t.Refused)
+		b = packOutcome(b, rule, outcomeRefunded, t.Refunded)
+		b = packOutcome(b, rule, outcomeSettled, t.Settled)
 	}
 	return b
 }

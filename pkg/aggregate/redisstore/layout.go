@@ -62,10 +62,7 @@ func ruleName(r *aggregate.Rule) string {
 	if r.Shape.Fixed {
 		shape[16] = 1
 	}
-	if r.Denied {
-		shape[16] |= 2
-	}
-	shape[16] |= byte(r.Shape.Kind) << 2
+	shape[16] |= byte(r.Kind)<<1 | byte(r.Shape.Kind)<<3
 	h.Write(shape[:])
 	h.Write([]byte(r.Name))
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:8])

@@ -68,13 +68,8 @@ func (c *leaseCall) packRules(b []byte, rules []aggregate.Rule) []byte {
 }
 
 func (c *leaseCall) packKey(b []byte, key *aggregate.LeaseKey) []byte {
-	field, long := fieldOf(key.Text)
-	held, share := "h:", "g:"
-	if long {
-		held, share = "h+:", "g+:"
-	}
 	rule := c.rules[key.Rule]
-	c.name(held, rule, ":", field)
+	share, field := c.nameHeld(rule, key.Text)
 	b = packInt(b, int64(key.Rule))
 	b = packList(b, 4*len(key.Asks))
 	for i := range key.Asks {

@@ -9,6 +9,8 @@
 //	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
+//	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits have been met;
+//	                                   lives a day after the last
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
 //	                                   since have added to an earlier one (rules of one bucket)
@@ -19,7 +21,9 @@
 //
 // where <rule> stands for a rule's name and shape. With one bucket, many keys share a hash that is
 // small enough for Redis to keep it packed, and expire together; with several, a key's buckets are
-// together, so that reading a window is one look-up. Permits of a key are two texts for a script to
+// together, so that reading a window is one look-up. A rule's denied and refunded hits are like another rule's.
+// A settlement takes GETBIT, SETBIT and PEXPIRE beside what its hits take, and GET and SET of held permits under
+// strict enforcement. Permits of a key are two texts for a script to
 // read and write whole, and to rid of what has expired on the way, so that nothing is left of a checker
 // that is gone. An expiry is set by the script that makes the key, and never apart from it.
 package redisstore
@@ -49,6 +53,7 @@ const (
 	outcomeLate     = "late"
 	outcomeRefused  = "refused"
 	outcomeRefunded = "refunded"
+	outcomeSettled  = "settled"
 )
 
 //go:embed apply.lua
@@ -284,6 +289,8 @@ func addOutcome(sum aggregate.Ledger, field, value string) error {
 		l.Refused = aggregate.Sum(l.Refused, n)
 	case outcomeRefunded:
 		l.Refunded = aggregate.Sum(l.Refunded, n)
+	case outcomeSettled:
+		l.Settled = aggregate.Sum(l.Settled, n)
 	}
 	sum[rule] = l
 	return nil

@@ -58,7 +58,11 @@ func (b *bench) applyTo(store aggregate.Store, d *draft) aggregate.Applied {
 	if !slices.Equal(applied.Repeated, repeated) {
 		b.Fatalf("repeated: got %v, want %v", applied.Repeated, repeated)
 	}
-	if len(repeated) > 0 {
+	spent := b.model.areSpent(&d.Fold)
+	if !slices.Equal(applied.Spent, spent) {
+		b.Fatalf("spent: got %v, want %v", applied.Spent, spent)
+	}
+	if len(repeated)+len(spent) > 0 {
 		return applied
 	}
 	b.model.apply(&d.Fold)

@@ -116,7 +116,7 @@ func (b *bench) forgive(d *leaseDraft, key int, want, got *aggregate.LeasedKey) 
 func (b *bench) checkHeld(d *leaseDraft, key int, got *aggregate.LeasedKey, now int64) {
 	b.Helper()
 	r := &d.Rules[d.Keys[key].Rule]
-	held := b.model.leases.held(counter{d.Shard, r.Name, r.Shape, false, d.Keys[key].Text, 0})
+	held := b.model.leases.held(counter{d.Shard, r.Name, r.Shape, aggregate.Admitted, d.Keys[key].Text, 0})
 	live := make(map[int64]int64)
 	for bucket, n := range held {
 		if !r.Shape.Gone(bucket, now) && n > 0 {
@@ -211,7 +211,7 @@ func testLease(b *bench) {
 
 // known is how many permits a checker would know of, of the current bucket, had it heard all.
 func (m *model) known(name string, shape window.Shape, key string, epoch uint64, now int64) int64 {
-	return m.leases.granted[holding{counter{0, name, shape, false, key, shape.Bucket(now)}, epoch}]
+	return m.leases.granted[holding{counter{0, name, shape, aggregate.Admitted, key, shape.Bucket(now)}, epoch}]
 }
 
 // A request that speaks of another bucket gets permits of the current one, once, and hears of both.

@@ -51,7 +51,7 @@ func (m *leases) lease(f *aggregate.LeaseFold, now int64) []aggregate.LeasedKey 
 		k := &f.Keys[i]
 		r := &f.Rules[k.Rule]
 		at := func(a *aggregate.Ask, bucket int64) holding {
-			return holding{counter{f.Shard, r.Name, r.Shape, false, k.Text, bucket}, a.Epoch}
+			return holding{counter{f.Shard, r.Name, r.Shape, aggregate.Admitted, k.Text, bucket}, a.Epoch}
 		}
 		done := aggregate.LeasedKey{Bucket: r.Shape.Bucket(now)}
 		for j := range k.Asks {
@@ -74,7 +74,7 @@ func (m *leases) lease(f *aggregate.LeaseFold, now int64) []aggregate.LeasedKey 
 				wants[j] = min(a.Want, r.Limit, window.MaxCount-have)
 			}
 		}
-		held := m.held(counter{f.Shard, r.Name, r.Shape, false, k.Text, 0})
+		held := m.held(counter{f.Shard, r.Name, r.Shape, aggregate.Admitted, k.Text, 0})
 		for j, n := range divide(roomLeft(r.Shape, held, r.Limit, now), wants) {
 			done.New += n
 			if n > 0 {

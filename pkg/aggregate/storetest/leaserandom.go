@@ -91,7 +91,7 @@ func (b *bench) round(
 			if key == "b" {
 				h = &holder{epoch: h.epoch, known: h.known, returned: h.returned} // whose old requests are of a
 			}
-			d.ask(name, shape, key, h.request(random, counter{d.Shard, name, shape, false, key, 0}, d.Now))
+			d.ask(name, shape, key, h.request(random, counter{d.Shard, name, shape, aggregate.Admitted, key, 0}, d.Now))
 		}
 	}
 	got := b.leaseOf(store, d)
@@ -99,7 +99,7 @@ func (b *bench) round(
 		for j := range d.Keys[i].Asks {
 			a := &d.Keys[i].Asks[j]
 			if h := holders[a.Epoch%10]; random.IntN(4) > 0 && h.epoch == a.Epoch {
-				h.hear(counter{d.Shard, name, shape, false, d.Keys[i].Text, 0}, a, &got.Keys[i], got.Keys[i].Asks[j])
+				h.hear(counter{d.Shard, name, shape, aggregate.Admitted, d.Keys[i].Text, 0}, a, &got.Keys[i], got.Keys[i].Asks[j])
 			}
 		}
 	}

@@ -18,6 +18,12 @@ type model struct {
 	buckets map[counter]map[int64]bool // by a counter of bucket 0, those of which there is a count
 	ledger  aggregate.Ledger
 	leases  *leases
+	spent   map[settled]bool
+}
+
+type settled struct {
+	shard uint32
+	id    aggregate.Settled
 }
 
 type checker struct {
@@ -29,7 +35,7 @@ type counter struct {
 	shard  uint32
 	name   string
 	shape  window.Shape
-	denied bool
+	kind   aggregate.Kind
 	key    string
 	bucket int64
 }
@@ -42,6 +48,7 @@ func newModel() *model {
 		buckets: make(map[counter]map[int64]bool),
 		ledger:  make(aggregate.Ledger),
 		leases:  newLeases(),
+		spent:   make(map[settled]bool),
 	}
 }
 
@@ -56,7 +63,18 @@ func (m *model) repeated(f *aggregate.Fold) []int {
 	return indices
 }
 
-// apply adds a fold that has only new marks.
+// areSpent is which of the fold's settlements are not new.
+func (m *model) areSpent(f *aggregate.Fold) []int {
+	var indices []int
+	for i, id := range f.Settled {
+		if m.spent[settled{f.Shard, id}] {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// apply adds a fold that has only new marks and settlements.
 func (m *model) apply(f *aggregate.Fold) {
 	for _, mark := range f.Marks {
 		m.marks[checker{f.Shard, mark.Epoch}] = mark.Sequence
@@ -64,9 +82,13 @@ func (m *model) apply(f *aggregate.Fold) {
 	for i, t := range f.Ledger {
 		l := m.ledger[f.Rules[i].Name]
 		l.Counted, l.Late, l.Refused = l.Counted+t.Counted, l.Late+t.Late, l.Refused+t.Refused
+		l.Refunded, l.Settled = l.Refunded+t.Refunded, l.Settled+t.Settled
 		if l != (aggregate.RuleLedger{}) {
 			m.ledger[f.Rules[i].Name] = l
 		}
+	}
+	for _, id := range f.Settled {
+		m.spent[settled{f.Shard, id}] = true
 	}
 	for i := range f.Keys {
 		for _, c := range f.Keys[i].Cells {
@@ -83,7 +105,7 @@ func (m *model) apply(f *aggregate.Fold) {
 func (m *model) counter(f *aggregate.Fold, key int, bucket int64) counter {
 	k := &f.Keys[key]
 	r := &f.Rules[k.Rule]
-	return counter{f.Shard, r.Name, r.Shape, r.Denied, k.Text, bucket}
+	return counter{f.Shard, r.Name, r.Shape, r.Kind, k.Text, bucket}
 }
 
 // totals is what the answer has to say of a key: every total that is not 0 of a bucket that is live
@@ -130,13 +152,23 @@ func (m *model) level(f *aggregate.Fold, key int) window.Level {
 // draft is a fold in the making.
 type draft struct{ aggregate.Fold }
 
-// denied at the end of a name stands for a rule's denied hits.
-const denied = " (denied)"
+// denied and refunded at the end of a name stand for other hits of a rule than its admitted ones.
+const denied, refunded = " (denied)", " (refunded)"
+
+func kindOf(name string) (string, aggregate.Kind) {
+	if name, ok := strings.CutSuffix(name, denied); ok {
+		return name, aggregate.Denied
+	}
+	if name, ok := strings.CutSuffix(name, refunded); ok {
+		return name, aggregate.Refunded
+	}
+	return name, aggregate.Admitted
+}
 
 // rule returns the index of a rule in the fold.
 func (d *draft) rule(name string, shape window.Shape) int {
 	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
-	r.Name, r.Denied = strings.CutSuffix(name, denied)
+	r.Name, r.Kind = kindOf(name)
 	i := slices.Index(d.Rules, r)
 	if i < 0 {
 		i = len(d.Rules)

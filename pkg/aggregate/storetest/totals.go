@@ -61,7 +61,7 @@ func testIdentity(b *bench) {
 	for range 2 {
 		d := b.fresh()
 		n := int64(1)
-		for _, name := range []string{"a", "a" + denied, "b", "a:", strings.Repeat("long-", 25) + "1", strings.Repeat("long-", 25) + "2"} {
+		for _, name := range []string{"a", "a" + denied, "a" + refunded, "b", "a:", strings.Repeat("long-", 25) + "1", strings.Repeat("long-", 25) + "2"} {
 			for _, shape := range []window.Shape{
 				perSecond, perMinute, fixed, inMinutes,
 				{Length: time.Minute, Buckets: 2}, {Length: time.Minute, Buckets: 60}, {Length: time.Hour, Buckets: 1},

@@ -1,0 +1,115 @@
+package door
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+func doorOf(t testing.TB, text string) http.Handler {
+	t.Helper()
+	set, err := rules.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checker, err := check.New(check.Options{Rules: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(checker, time.Second)
+}
+
+// TestModes asks one door in turn: what a peek does not charge and a record does, whatever there is room for.
+func TestModes(t *testing.T) {
+	door := doorOf(t, `
+rules:
+  - {name: failures, match: {api: login}, key: [user], limit: 3/day, status: 503, on_limit: queue, max_wait: 200ms}
+  - {name: soft, match: {api: soft}, key: [user], limit: 1/day, throttle: soft, soft: {exceed: 100%}}
+  - {name: dark, match: {api: dark}, key: [user], limit: 1/day, shadow: true}
+`)
+	for i, step := range []struct {
+		ask    string
+		status int
+		answer string
+	}{
+		{`{"attributes":{"user":"a","api":"login"},"mode":"peek","cost":3}`, 200,
+			`{"allowed":true,"rule":"failures","limit":3,"remaining":3,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`},
+		{`{"attributes":{"user":"a","api":"login"},"mode":"record","cost":2}`, 200,
+			`{"allowed":true,"rule":"failures","limit":3,"remaining":1,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`},
+		{`{"rule":"failures","key":"a","mode":"record","cost":2}`, 200, // beyond the limit, and so the next one would be denied
+			`{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local","queue":true,"max_wait_ms":200}`},
+		{`{"rule":"failures","key":"a","mode":"peek"}`, 503,
+			`{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local","queue":true,"max_wait_ms":200}`},
+		{`{"attributes":{"user":"a","api":"login"},"mode":"check"}`, 503,
+			`{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local","queue":true,"max_wait_ms":200}`},
+		{`{"attributes":{"user":"a","api":"soft"},"cost":2}`, 200,
+			`{"allowed":true,"rule":"soft","limit":1,"remaining":0,"retry_after_ms":0,"reset_ms":T,"freshness":"local","exceeded":true}`},
+		{`{"attributes":{"user":"a","api":"dark"},"cost":2}`, 200,
+			`{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local","shadow":"dark"}`},
+	} {
+		w := post(door, step.ask)
+		if got := withoutTimes(t, w.Body.String()); w.Code != step.status || got != step.answer {
+			t.Errorf("step %d, %s:\ngot  %d %s\nwant %d %s", i, step.ask, w.Code, got, step.status, step.answer)
+		}
+		if got := w.Header().Get("Retry-After"); (got != "") != (step.status == 503) {
+			t.Errorf("step %d: Retry-After %q", i, got)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"attributes":{},"mode":"look"}`:               `"mode": want "check", "peek" or "record", not "look"`,
+		`{"attributes":{},"mode":1}`:                    `"mode": want a string`,
+		`{"rule":"none","key":"a","mode":"peek"}`:       "no such rule",
+		`{"attributes":{},"mode":"peek","mode":"peek"}`: `"mode" twice`,
+	} {
+		if w := post(door, body); w.Code != 400 || !strings.Contains(strings.ReplaceAll(w.Body.String(), `\"`, `"`), want) {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+}
+
+func TestExplainOverHTTP(t *testing.T) {
+	door := newDoor(t)
+	ask := func(body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		door.ServeHTTP(w, httptest.NewRequest(http.MethodPost, ExplainPath, strings.NewReader(body)))
+		return w
+	}
+	post(door, `{"attributes":{"user":"a","api":"upload"},"cost":2}`)
+	for range 2 { // it changes nothing
+		w := ask(`{"attributes":{"user":"a","api":"upload"}}`)
+		var got Explained
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+			t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		}
+		if d := got.Decision; d.Allowed || *d.Rule != "uploads" || len(got.Rules) != 3 {
+			t.Fatalf("%s", w.Body)
+		}
+		perUser, uploads, signedIn := got.Rules[0], got.Rules[1], got.Rules[2]
+		if p := perUser.Part; p.Key != "a" || p.Count != 2 || p.Room != 1 || p.Denies || p.Decides || *p.RetryAfterMS != 0 {
+			t.Errorf("per-user: %+v", *p)
+		}
+		if p := uploads.Part; p.Key != "a|upload" || p.Limit != 2 || p.Count != 2 || p.Room != 0 || !p.Denies || !p.Decides || *p.RetryAfterMS == 0 {
+			t.Errorf("uploads: %+v", *p)
+		}
+		if signedIn.Applies || signedIn.Part != nil || signedIn.Why != `api is "upload": want "secret"` {
+			t.Errorf("signed-in: %+v", signedIn)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"rule":"per-user","key":"a"}`:      "attributes",
+		`{"attributes":{},"mode":"record"}`:  "mode",
+		`{"attributes":{},"cost":0}`:         "cost",
+		strings.Repeat("[", 3):               "want an object",
+		`{"attributes":{"user":"a"},"x":""}`: "unknown field",
+	} {
+		if w := ask(body); w.Code != 400 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+}

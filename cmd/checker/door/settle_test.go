@@ -1,0 +1,136 @@
+package door
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+func settle(door http.Handler, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	door.ServeHTTP(w, httptest.NewRequest(http.MethodPost, SettlePath, strings.NewReader(body)))
+	return w
+}
+
+// tokenOf is the token of an answer.
+func tokenOf(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	var a Answer
+	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+		t.Fatal(err)
+	}
+	return a.Token
+}
+
+func TestSettle(t *testing.T) {
+	for _, ask := range []string{
+		`{"attributes":{"user":"a"},"cost":3,"settle":true}`,
+		`{"settle":true,"rule":"per-user","key":"a","cost":3}`,
+	} {
+		door := newDoor(t)
+		first := post(door, ask)
+		token := tokenOf(t, first)
+		if first.Code != 200 || token == "" {
+			t.Fatalf("%s: %d %s", ask, first.Code, first.Body)
+		}
+		if w := post(door, ask); w.Code != 429 || tokenOf(t, w) != "" {
+			t.Errorf("over the limit: %d %s", w.Code, w.Body)
+		}
+		if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":1}`, token)); w.Code != 204 || w.Body.Len() != 0 {
+			t.Errorf("settle: %d %s", w.Code, w.Body)
+		}
+		if w := post(door, `{"attributes":{"user":"a"},"settle":false}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"remaining":1`) || tokenOf(t, w) != "" {
+			t.Errorf("then: %d %s", w.Code, w.Body)
+		}
+		if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":1}`, token)); w.Code != 409 || !strings.Contains(w.Body.String(), "has been settled") {
+			t.Errorf("again: %d %s", w.Code, w.Body)
+		}
+	}
+}
+
+func TestSettleRefusals(t *testing.T) {
+	door := newDoor(t)
+	token := tokenOf(t, post(door, `{"attributes":{"user":"a"},"settle":true}`))
+	old, err := events.EncodeToken(&events.Token{Epoch: 1, Number: 1, Made: time.Now().Add(-21 * time.Hour).UnixNano()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		body   string
+		status int
+		reason string
+	}{
+		{``, 400, "not JSON: body ends early"},
+		{`[]`, 400, "want an object"},
+		{`{}`, 400, `"token" and "cost": want both`},
+		{`{"cost":1}`, 400, `want both`},
+		{fmt.Sprintf(`{"token":%q}`, token), 400, `want both`},
+		{fmt.Sprintf(`{"token":%q,"cost":-1}`, token), 400, `whole number from 0`},
+		{fmt.Sprintf(`{"token":%q,"cost":1.5}`, token), 400, `whole number from 0`},
+		{fmt.Sprintf(`{"token":%q,"cost":1,"cost":1}`, token), 400, `twice`},
+		{fmt.Sprintf(`{"token":%q,"cost":1,"rule":"x"}`, token), 400, `unknown field`},
+		{fmt.Sprintf(`{"token":%q,"cost":1} {}`, token), 400, `goes on`},
+		{`{"token":7,"cost":1}`, 400, "want a string"},
+		{`{"token":"kristie","cost":1}`, 400, "not a token"},
+		{fmt.Sprintf(`{"token":%q,"cost":1}`, token[1:]), 400, "not a token"},
+		{"{\"token\":\"\xff\",\"cost\":1}", 400, "UTF-8"},
+		{fmt.Sprintf(`{"token":%q,"cost":1}`, old), 410, "too old"},
+		{`{"token":"` + strings.Repeat("A", MaxBody) + `"}`, 413, "longer"},
+		{fmt.Sprintf(`{"token":%q,"cost":0}`, token), 204, ""}, // none of these has used it up
+	} {
+		if w := settle(door, row.body); w.Code != row.status || !strings.Contains(w.Body.String(), jsonText(row.reason)) {
+			t.Errorf("%.60s: %d %s, want %d %s", row.body, w.Code, w.Body, row.status, row.reason)
+		}
+	}
+	w := httptest.NewRecorder()
+	if door.ServeHTTP(w, httptest.NewRequest(http.MethodGet, SettlePath, nil)); w.Code != 405 || w.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: %d", w.Code)
+	}
+	if w := post(door, `{"attributes":{"user":"a"},"settle":1}`); w.Code != 400 || !strings.Contains(w.Body.String(), "want true or false") {
+		t.Errorf("settle 1: %d %s", w.Code, w.Body)
+	}
+	if w := post(door, `{"rule":"nobody","key":"a","settle":true}`); w.Code != 400 || !strings.Contains(w.Body.String(), "no such rule") {
+		t.Errorf("no such rule: %d %s", w.Code, w.Body)
+	}
+}
+
+// jsonText is a text as it stands in an answer.
+func jsonText(text string) string {
+	quoted, _ := json.Marshal(text)
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// In an outage settlements wait, but not any number of them.
+func TestTooManySettlements(t *testing.T) {
+	set, err := rules.Parse([]byte(testRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	door := New(checker, 0)
+	ask := `{"attributes":{"user":"a"},"settle":true}`
+	first, second := tokenOf(t, post(door, ask)), tokenOf(t, post(door, ask))
+	if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":0}`, first)); w.Code != 204 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":0}`, second)); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// nobody is a link to no aggregator.
+type nobody struct{ check.Link }
+
+func (nobody) Report(uint32, []byte) error { return nil }
+func (nobody) Hello([]byte) error          { return nil }

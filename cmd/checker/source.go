@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/filesource"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
+)
+
+// firstWait is how long a start waits for rules from a bucket before it says that there are none yet. They are
+// waited for ever after.
+const firstWait = 2 * time.Second
+
+// source is where rules come from.
+type source struct {
+	// begin tells of those that are there at once; an error is that they are not good.
+	begin func(l *living) error
+	// watch tells of them when they change, until ctx is done.
+	watch func(ctx context.Context, l *living)
+}
+
+// openFile reads the file, so that one that is not there or not good is an error before anything starts.
+func openFile(path string) (source, error) {
+	first, err := filesource.Read(path)
+	if err != nil {
+		return source{}, err
+	}
+	if _, err := rulesfile.Read(first.Data); err != nil {
+		if refusal, ok := errors.AsType[*rules.Error](err); ok {
+			refusal.File = path
+		}
+		return source{}, err
+	}
+	return source{
+		begin: func(l *living) error { return l.offer(first.Revision(), first.Data) },
+		watch: func(ctx context.Context, l *living) {
+			offer := func(f filesource.File) { _ = l.offer(f.Revision(), f.Data) } // which logs the error
+			_ = filesource.Watch(ctx, path, first, filesource.Options{}, offer, l.trouble)
+		},
+	}, nil
+}
+
+// openBucket opens the namespace's bucket, which need not be there yet.
+func openBucket(conn *nats.Conn, namespace string) (source, error) {
+	bucket, err := natssource.New(conn, namespace, natssource.Options{})
+	if err != nil {
+		return source{}, err
+	}
+	return source{
+		begin: func(*living) error { return nil },
+		watch: func(ctx context.Context, l *living) {
+			bucket.Watch(ctx, func(e natssource.Entry) { _ = l.offer(e.Revision, e.Data) }, l.trouble)
+		},
+	}, nil
+}
+
+// seed puts rules into the bucket of an embedded server, in which there is none.
+func seed(conn *nats.Conn, namespace string, data []byte) error {
+	bucket, err := natssource.New(conn, namespace, natssource.Options{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	defer cancel()
+	_, err = bucket.Put(ctx, data, 0)
+	return err
+}
+
+// watching is a source's watch at work.
+type watching struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// start begins to watch. The rules that come first may come later than this returns.
+func (s source) start(ctx context.Context, l *living) (*watching, error) {
+	if err := s.begin(l); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w := &watching{stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		s.watch(ctx, l)
+	}()
+	return w, nil
+}
+
+// part stops it in its turn.
+func (w *watching) part() daemon.Part {
+	return daemon.Part{Name: "rules", Run: func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+		case <-w.ended:
+		}
+		return w.close()
+	}}
+}
+
+func (w *watching) close() error {
+	w.stop()
+	<-w.ended
+	return nil
+}
+
+// awaitFirst waits for the first set, but not for ever.
+func (l *living) awaitFirst(ctx context.Context) {
+	timer := time.NewTimer(firstWait)
+	defer timer.Stop()
+	select {
+	case <-l.made:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// reporter is the checker's Run, once there is one.
+func (l *living) reporter() daemon.Part {
+	return daemon.Part{Name: "reporter", Run: func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.made:
+		}
+		return l.at.Load().checker.Run(ctx)
+	}}
+}

@@ -1,0 +1,58 @@
+package redisstore
+
+import (
+	"strconv"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+)
+
+// spentBits is how many numbers of one checker's settlements share a text, a bit each: 1 KB, where a key for each
+// would take 100 bytes a settlement, for a day.
+const spentBits = 8192
+
+// nameSettled adds the texts that say which settlements have been met to the script's keys.
+func (c *call) nameSettled() {
+	for _, id := range c.fold.Settled {
+		c.name("s:", strconv.FormatUint(id.Epoch, 16), ":", strconv.FormatUint(id.Number/spentBits, 16))
+	}
+}
+
+// packSettled packs which bits of these texts are the settlements'.
+func (c *call) packSettled(b []byte) []byte {
+	b = packList(b, len(c.fold.Settled))
+	for _, id := range c.fold.Settled {
+		b = packInt(b, int64(id.Number%spentBits))
+	}
+	return b
+}
+
+// packPermits packs what settlements change of the permits that are held.
+func (c *call) packPermits(b []byte) []byte {
+	b = packList(b, 2*len(c.fold.Permits))
+	for i := range c.fold.Permits {
+		p := &c.fold.Permits[i]
+		c.nameHeld(c.rules[p.Rule], p.Text)
+		b = packInt(packInt(b, p.Bucket), p.Count)
+	}
+	return b
+}
+
+// nameHeld adds a key's held permits to the script's keys, and returns what else is needed to name its leases.
+func (f *frame) nameHeld(rule, text string) (share, field string) {
+	field, long := fieldOf(text)
+	held, share := "h:", "g:"
+	if long {
+		held, share = "h+:", "g+:"
+	}
+	f.name(held, rule, ":", field)
+	return share, field
+}
+
+// readSpent sorts what is not new of a fold.
+func readSpent(applied *aggregate.Applied, index, marks int) {
+	if index < marks {
+		applied.Repeated = append(applied.Repeated, index)
+	} else {
+		applied.Spent = append(applied.Spent, index-marks)
+	}
+}

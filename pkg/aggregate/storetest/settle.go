@@ -1,0 +1,188 @@
+package storetest
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// settle makes the fold hold a settlement.
+func (d *draft) settle(epoch, number uint64) *draft {
+	d.Settled = append(d.Settled, aggregate.Settled{Epoch: epoch, Number: number})
+	return d
+}
+
+// giveBack makes the fold refund n hits of the bucket that is age buckets old.
+func (d *draft) giveBack(name string, shape window.Shape, key string, age, n int64) *draft {
+	rule := d.rule(name, shape)
+	d.add(name+refunded, shape, key, age, n)
+	d.Ledger[d.rule(name+refunded, shape)].Counted = 0
+	d.Ledger[rule].Refunded += n
+	return d
+}
+
+// Refunds are counters of their own beside the admitted hits', and in the ledger of these.
+func testSettle(b *bench) {
+	number := uint64(1)
+	for name, shape := range shapes {
+		b.apply(b.fresh().add(name, shape, "a", 0, 10).add(name, shape, "b", 0, 7))
+		b.apply(b.fresh().settle(7, number).giveBack(name, shape, "a", 0, 4))
+		d := b.fresh().settle(7, number+1).add(name, shape, "a", 0, 5)
+		d.Ledger[0].Settled += 5
+		d.read(name+refunded, shape, "a")
+		d.read(name+refunded, shape, "b")
+		applied := b.apply(d)
+		if got := applied.Totals; got[0][0].Count != 15 || got[1][0].Count != 4 || len(got[2]) != 0 {
+			b.Errorf("%s: totals %v", name, got)
+		}
+		late := b.fresh().settle(7, number+2)
+		late.Ledger[late.rule(name, shape)] = aggregate.Tally{Refunded: 2}
+		b.apply(late)
+		b.checkLedger()
+		number += 3
+	}
+}
+
+// Nothing of a fold happens unless all of its settlements are new, whatever else is in it, and whichever worker has
+// met them before.
+func testSettleRepeats(b *bench) {
+	numbers := []uint64{1, 2, 63, 64, 511, 512, 8191, 8192, 8193, 1 << 40, 1<<52 - 300}
+	epochs := []uint64{1, 2, math.MaxUint64}
+	for i, number := range numbers {
+		for _, epoch := range epochs {
+			store, other, fresh := b.Store, b.Other, epoch/2+10
+			if i%2 == 1 {
+				store, other = other, store
+			}
+			b.applyTo(store, b.fresh().settle(epoch, number).add("one", perMinute, "a", 0, 1))
+			before := b.seen
+			again := b.fresh().settle(fresh, number).settle(epoch, number).add("one", perMinute, "a", 0, 1)
+			if got := b.applyTo(other, again).Spent; len(got) != 1 || got[0] != 1 {
+				b.Fatalf("epoch %d, number %d: spent %v", epoch, number, got)
+			}
+			if b.seen != before {
+				b.Fatalf("epoch %d, number %d: a refused fold has changed the state", epoch, number)
+			}
+			without := b.fresh().settle(fresh, number).add("one", perMinute, "a", 0, 1)
+			without.Marks = again.Marks // which that fold has not raised
+			b.applyTo(other, without)
+		}
+	}
+	// A report that comes again with a settlement that is known: both are told.
+	d := b.fold().mark(1, 1).settle(1, 1).settle(1, 5).add("one", perMinute, "a", 0, 1)
+	if got := b.apply(d); len(got.Repeated) != 1 || len(got.Spent) != 1 {
+		b.Errorf("repeated %v, spent %v", got.Repeated, got.Spent)
+	}
+	b.checkLedger()
+	// Another shard has numbers of its own.
+	elsewhere := &draft{aggregate.Fold{Shard: 3, Now: b.now}}
+	elsewhere.mark(1, 1).settle(1, 1).add("one", perMinute, "a", 0, 1)
+	b.apply(elsewhere)
+}
+
+// Numbers are remembered for a day after they were met, and then forgotten.
+func testSettleExpiry(b *bench) {
+	if b.Clock != nil { // the store's own time: its expiries tell
+		b.apply(b.fresh().settle(1, 1))
+		want, found := b.now+int64(24*time.Hour), 0
+		for _, at := range b.Expiries(b) {
+			if near(at, want, int64(time.Second)) {
+				found++
+			}
+		}
+		if found != 2 { // and the mark
+			b.Errorf("%d things are remembered for a day, want 2: %v", found, b.Expiries(b))
+		}
+		return
+	}
+	b.apply(b.fresh().settle(1, 1))
+	b.now += int64(23 * time.Hour)
+	b.apply(b.fresh().settle(1, 2)) // in the same place
+	b.now += int64(23 * time.Hour)
+	b.apply(b.fresh().settle(1, 2))
+	b.now += int64(time.Hour) + 1
+	b.model.spent = make(map[settled]bool)
+	b.apply(b.fresh().settle(1, 1).settle(1, 2))
+}
+
+// What is settled of hits that have spent permits changes what is held of them.
+func testSettlePermits(b *bench) {
+	b.longAgo()
+	for name, shape := range shapes {
+		for _, key := range []string{"a", "a key that is longer than what is a field as it is, which is sixty-four bytes"} {
+			grant := func(epoch uint64, known, want, granted int64) {
+				b.Helper()
+				d := b.leases(10).want(name, shape, key, epoch, known, want)
+				leased, err := b.Store.Lease(b.Context(), &d.LeaseFold)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if leased.Keys[0].New != granted {
+					b.Errorf("%s: %d permits, want %d; held %v", name, leased.Keys[0].New, granted, leased.Keys[0].Held)
+				}
+				b.seen = leased.State
+				b.model.state[0] = leased.State
+			}
+			number := uint64(len(b.model.spent))
+			change := func(n int64) {
+				b.Helper()
+				number++
+				d := b.fresh().settle(5, number)
+				d.Permits = []aggregate.Permits{{Rule: d.rule(name, shape), Text: key, Bucket: shape.Bucket(b.now), Count: n}}
+				b.apply(d)
+			}
+			change(-3) // no lease yet: nothing to change
+			grant(1, 0, 10, 10)
+			grant(2, 0, 10, 0)
+			change(-4)
+			grant(2, 0, 10, 4)
+			change(+3) // it was more than the estimate
+			grant(3, 0, 10, 0)
+			change(-4)
+			grant(3, 0, 10, 1)
+			change(-1000) // nonsense: all, and no more than that
+			grant(4, 0, 100, 10)
+			d := b.leases(10).ask(name, shape, key, aggregate.Ask{ // and then some permits come back as well
+				Epoch: 1, Bucket: shape.Bucket(b.now), Known: 10, Returns: []aggregate.Cell{{Bucket: shape.Bucket(b.now), Count: 10}},
+			})
+			leased, err := b.Store.Lease(b.Context(), &d.LeaseFold)
+			if err != nil || leased.Keys[0].Held[0].Count != 0 {
+				b.Errorf("%s: %v, %+v", name, err, leased.Keys)
+			}
+			b.seen, b.model.state[0] = leased.State, leased.State
+		}
+	}
+}
+
+// Two workers settle the same tokens at the same time: each counts once.
+func testSettleTwoWorkers(b *bench) {
+	const tokens = 200
+	var workers sync.WaitGroup
+	applied := make([]int, 2)
+	for w, store := range []aggregate.Store{b.Store, b.Other} {
+		workers.Go(func() {
+			for i := range uint64(tokens) {
+				d := &draft{aggregate.Fold{Now: b.now}}
+				d.mark(uint64(1000+w), i+1).settle(1, i/2+1).add("one", perMinute, "a", 0, 1)
+				got, err := store.Apply(b.Context(), &d.Fold)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if len(got.Spent) == 0 {
+					applied[w]++
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if sum := applied[0] + applied[1]; sum != tokens/2 {
+		b.Errorf("%d settlements applied of %d", sum, tokens/2)
+	}
+	if got := b.Ledger(b)["one"]; got.Counted != tokens/2 {
+		b.Errorf("ledger %+v, want %d counted", got, tokens/2)
+	}
+}

@@ -1,0 +1,236 @@
+package check
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// What a rule's clauses make of one request, before any cell is locked: whether the rule applies to its caller, by
+// which terms, and at what cost.
+
+// purpose is what rules are asked for.
+type purpose uint8
+
+const (
+	charging  purpose = iota // to decide, and charge
+	peeking                  // to decide
+	recording                // to charge, whatever there is room for
+)
+
+// verdict of a rule on a request, before its counts are looked at.
+type applicability uint8
+
+const (
+	applies applicability = iota
+	appliesNot
+	bars // it denies the request, whatever its counts are
+)
+
+// apply fills in what depends on the request's attributes beside the key.
+func (q *question) apply(e *entry, attrs identity.Attributes, now int64) applicability {
+	if v := q.applyTo(e, attrs, now); v != applies {
+		return v
+	}
+	cost, err := e.rule.CostOf(attrs, q.cost)
+	if err == nil {
+		q.cost = cost
+	}
+	q.badCost = err != nil
+	return applies
+}
+
+// applyTo finds the terms for the caller.
+func (q *question) applyTo(e *entry, attrs identity.Attributes, now int64) applicability {
+	r := e.rule
+	if r.Unlimited {
+		return appliesNot
+	}
+	allowed, denied := r.Listed(attrs)
+	switch {
+	case denied:
+		q.retry = Never
+		return bars
+	case allowed:
+		return appliesNot
+	}
+	t := e.terms
+	if len(r.Overrides) > 0 {
+		at := time.Unix(0, now)
+		if i := r.Override(attrs, at); i >= 0 {
+			switch o := &r.Overrides[i]; o.Action {
+			case rules.Unlimited:
+				return appliesNot
+			case rules.Blocked:
+				q.retry = Never
+				if !o.Until.IsZero() {
+					q.retry = o.Until.Sub(at)
+				}
+				return bars
+			}
+			q.limiter, t = e.over[i].limiter, e.over[i].terms
+		}
+	}
+	q.decideBy(t, attrs)
+	return applies
+}
+
+// decideBy lets a question be decided by a limiter's terms, for a request of these attributes.
+func (q *question) decideBy(t *terms, attrs identity.Attributes) {
+	q.origin = t
+	q.matched = t.class(attrs)
+	q.terms = q.matched
+}
+
+// class are the terms for a request's class.
+func (t *terms) class(attrs identity.Attributes) *terms {
+	if t.clauses == nil || t.clauses.classes == nil {
+		return t
+	}
+	if class, ok := attrs.Get(t.rule.Priority.By); ok {
+		if of, ok := t.clauses.classes[class]; ok {
+			return of
+		}
+	}
+	return t.clauses.other
+}
+
+// whole are the terms of those who have all of the limit.
+func (t *terms) whole() *terms {
+	if t.full != nil {
+		return t.full
+	}
+	return t
+}
+
+// askAlone lets one limiter be asked, about a key.
+func (a *asking) askAlone(l *Limiter, t *terms, key string, cost int64, to purpose) {
+	a.begin(nil, to)
+	a.text = l.checker.appendText(a.text, key)
+	a.asked = append(a.asked, question{limiter: l, cost: cost, to: len(a.text)})
+	a.asked[0].decideBy(t, nil)
+}
+
+// checkAlone is checkAt for terms with clauses.
+func (l *Limiter) checkAlone(d *Decision, t *terms, now int64, key string, cost int64) {
+	a := l.checker.scratch.Get().(*asking)
+	defer l.checker.scratch.Put(a)
+	a.askAlone(l, t, key, max(cost, 1), charging)
+	a.decideOne(d, nil, now)
+	a.ownShadow(d)
+}
+
+// ownShadow names the limiter that was asked alone, although it can deny nothing.
+func (a *asking) ownShadow(d *Decision) {
+	if q := &a.asked[0]; q.isShadow() {
+		q.limiter.fill(d, q.terms, q.left)
+	}
+}
+
+// decideOne is decide for one rule with clauses.
+func (a *asking) decideOne(d *Decision, attrs identity.Attributes, now int64) {
+	q := &a.asked[0]
+	if l := q.limiter; q.cost == 1 && q.terms.full == nil && !q.isShadow() && l.inTouch() {
+		if c := l.checker.cells.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now) {
+			q.noteCost()
+			return
+		}
+	}
+	a.decide(d, attrs, now)
+}
+
+// decideBarred makes the decision of a rule that bars the request.
+func (q *question) decideBarred(d *Decision, now int64) {
+	q.limiter.fill(d, q.terms, 0)
+	d.deny(q.terms.rule)
+	d.RetryAfter, d.Reset = q.retry, q.limiter.reset(q.terms, now)
+}
+
+// noteCost counts a hit whose own cost was none.
+func (q *question) noteCost() {
+	if q.badCost {
+		q.limiter.badCosts.Add(1)
+	}
+}
+
+func (q *question) isShadow() bool { return q.terms.clauses != nil && q.terms.clauses.shadow }
+
+// stops says whether it is this rule, maybe among others, that keeps the request from passing.
+func (q *question) stops() bool { return q.denies && !q.isShadow() }
+
+// measure looks at the other limits that there are to a hit beside that which it is decided by. The cell is locked, settled and
+// rotated.
+func (q *question) measure() {
+	c, t := q.cell, q.terms
+	q.spare = c.remaining(t.clauses.plain, q.at)
+	q.exceeds = q.cost > q.spare
+	if t.full != nil {
+		q.wholeRoom = c.remaining(t.full, q.at)
+	}
+	if q.limiter.strict != nil && t.limit < t.wire { // permits are for more
+		fits := c.remaining(t, q.at)
+		q.short = q.cost > fits
+		q.room = min(q.room, fits)
+	}
+}
+
+// mayBlock says whether further hits may be denied without the lock, if this one is denied.
+func (q *question) mayBlock() bool {
+	c := q.terms.clauses
+	return c == nil || q.terms.full == nil && !c.shadow && c.elastic == nil
+}
+
+// arm leaves an allowance for the next hits: for those within the limit itself, by those whom all of it is for.
+func (q *question) arm(hits, room int64) {
+	if q.terms.full == nil {
+		q.cell.arm(q.terms, q.within(hits), room)
+	}
+}
+
+// ease is arm for a cell with a forecast.
+func (q *question) ease() {
+	if q.terms.full == nil {
+		q.cell.ease(q.terms, q.at, q.within(q.left), q.left)
+	}
+}
+
+// within is how many of so many hits fit the limit itself.
+func (q *question) within(hits int64) int64 {
+	if c := q.terms.clauses; c != nil {
+		return min(hits, q.cell.remaining(c.plain, q.at))
+	}
+	return hits
+}
+
+// chargesDenied charges a hit that its rule has denied, if denied hits count.
+func (q *question) chargesDenied(cost int64) bool {
+	if q.terms.clauses == nil || !q.terms.clauses.all {
+		return false
+	}
+	q.chargeAnyway(cost)
+	return true
+}
+
+// chargeAnyway charges a hit whatever there is room for, as far as can be counted. The cell is locked, settled and
+// rotated.
+func (q *question) chargeAnyway(cost int64) {
+	l, c := q.limiter, q.cell
+	cost = min(cost, window.MaxCount-c.totals()[0])
+	if cost <= 0 {
+		return
+	}
+	c.add(cost)
+	if p := c.permits(); p != nil {
+		p.spend(c.newest, cost)
+	}
+	l.counters[c.stripe].charged.Add(cost)
+	c.queue()
+	if a := c.ahead(); a != nil {
+		a.note(q.at, cost, 0)
+	}
+	if q.shared && c.remaining(q.terms, q.at) <= q.terms.capacity/2 {
+		l.checker.want(nextTick)
+	}
+}

@@ -1,0 +1,146 @@
+package check
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// Clauses are what a rule says beyond its limit and that a decision has to mind: what may pass beyond the limit, who has
+// only a share of it, whether denials hold, and whether they count. Limiters whose rules have none never look at any of it.
+//
+// What depends on the request makes other terms of the rule's, which are all made beforehand: the limit is higher while
+// elastic has room, and lower for a class with a share. They carry the same stamp, so the same allowances; which are only ever left
+// for the hits that fit the limit itself, and by those whom all of it is for.
+type clauses struct {
+	plain   *terms            // the limit itself
+	shadow  bool              // never denies
+	all     bool              // denied hits count, too
+	elastic *elastic          // nil unless it is
+	classes map[string]*terms // by class, of those with a share below 1
+	other   *terms            // of all other classes; nil if they have all of the limit
+}
+
+// elastic is where to look for room, and what holds if there is some.
+type elastic struct {
+	roomy  *terms
+	below  float64
+	signal func() float64
+	while  *entry
+}
+
+// addClauses completes the terms of all entries, which nobody uses yet.
+func (p *program) addClauses(signals map[string]func() float64) {
+	places := make(map[string]*entry)
+	for i := range p.entries {
+		places[p.entries[i].rule.Name] = &p.entries[i]
+	}
+	for i := range p.entries {
+		e := &p.entries[i]
+		e.bare = isBare(e.rule)
+		e.addClauses(signals[e.rule.Throttle.Signal], places[e.rule.Throttle.While])
+	}
+}
+
+func (e *entry) addClauses(signal func() float64, while *entry) {
+	t, r := e.terms, e.rule
+	if r.Throttle.Kind == rules.Hard && !r.Shadow && r.Count == rules.Admitted && r.Priority.By == "" {
+		return
+	}
+	plain := *t
+	c := clauses{plain: &plain, shadow: r.Shadow, all: r.Count == rules.All}
+	switch r.Throttle.Kind {
+	case rules.Soft:
+		t.scale(1 + r.Throttle.Exceed)
+		t.wire = t.limit
+	case rules.Elastic:
+		roomy := *t
+		roomy.scale(r.Throttle.UpTo)
+		if e.limiter.strict != nil {
+			t.wire = roomy.limit
+			roomy.wire = roomy.limit
+		}
+		roomy.setClauses(c)
+		c.elastic = &elastic{roomy: &roomy, below: r.Throttle.Below, signal: signal, while: while}
+	}
+	t.setClauses(c)
+}
+
+// setClauses gives terms clauses of their own, with the terms of each class.
+func (t *terms) setClauses(c clauses) {
+	priority := &t.rule.Priority
+	if priority.By != "" {
+		c.classes = make(map[string]*terms, len(priority.Shares))
+	}
+	t.clauses = &c
+	for class, share := range priority.Shares {
+		of := t
+		if share < 1 {
+			less := *t
+			less.scale(share)
+			less.full = t
+			of = &less
+		}
+		c.classes[class] = of
+	}
+	c.other = c.classes[rules.DefaultClass]
+}
+
+// part is a part of a limit, rounded down to whole hits. Parts are decimal fractions, which floating point misses by a little.
+func part(limit int64, part float64) int64 { return int64(math.Floor(float64(limit)*part + 1e-6)) }
+
+// isBare says whether all requests that the rule matches are the same to it, but for their keys.
+func isBare(r *rules.Rule) bool {
+	return len(r.Allow)+len(r.Deny)+len(r.Overrides) == 0 && r.Cost == "" && r.Priority.By == "" &&
+		!r.Unlimited && r.Throttle.Kind != rules.Elastic
+}
+
+// checkSignals refuses rules that look at signals that there are none of.
+func (o *Options) checkSignals(set *rules.Set) error {
+	for _, r := range set.Rules() {
+		if name := r.Throttle.Signal; name != "" && o.Signals[name] == nil {
+			return fmt.Errorf("check: rule %q: elastic: there is no signal %q", r.Name, name)
+		}
+	}
+	return nil
+}
+
+// overriding is an override that has a counter of its own, by the places of its rule and in that rule.
+type overriding struct{ rule, override int }
+
+// countedRules are a set's rules, and after them those that stand for overrides with counters of their own.
+func countedRules(set *rules.Set) (list []*rules.Rule, overrides []overriding) {
+	list = set.Rules()
+	for i, r := range list {
+		for j := range r.Overrides {
+			if r.Overrides[j].Action == rules.Limited {
+				list, overrides = append(list, derived(r, j)), append(overrides, overriding{i, j})
+			}
+		}
+	}
+	return list, overrides
+}
+
+// derived is the rule for the callers of an override. It is there to decide by, not to match with.
+func derived(r *rules.Rule, override int) *rules.Rule {
+	terms := r.Terms(override)
+	return &rules.Rule{
+		Name: r.WireName(override), Key: r.Key, OnMissing: r.OnMissing,
+		Limit: terms.Limit, Window: terms.Window, Algorithm: r.Algorithm, Burst: terms.Burst,
+		Enforcement: r.Enforcement, OnOutage: r.OnOutage, Throttle: r.Throttle, OnLimit: r.OnLimit,
+		Status: r.Status, Shadow: r.Shadow, Count: r.Count, Priority: r.Priority,
+	}
+}
+
+// addOverrides lets rules find the entries of their overrides, which speak in their names.
+func (p *program) addOverrides(overrides []overriding) {
+	for i, o := range overrides {
+		e, of := &p.entries[p.rules+i], &p.entries[o.rule]
+		e.terms.name = of.rule.Name
+		if of.over == nil {
+			of.over = make([]*entry, len(of.rule.Overrides))
+		}
+		of.over[o.override] = e
+	}
+}

@@ -1,0 +1,199 @@
+package check
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// grantedOf is a fleet's checker whose rule "r" is strict, and has been granted so many permits of key k.
+func grantedOf(t *testing.T, change func(*rules.Rule), granted int64) (*fleet, *Limiter) {
+	t.Helper()
+	r := strictRule("r", 100, time.Minute, 1)
+	change(&r)
+	f := newFleet(t, Options{}, r)
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "k", 10)
+	f.Step(noon + ms)
+	f.grants(noon+2*ms, 0, granted, granted, 0)
+	return f, l
+}
+
+func classed(class string) identity.Attributes {
+	return identity.Attributes{{Name: "user", Value: "k"}, {Name: "class", Value: class}}
+}
+
+// TestStrictLimitOnTheWire: permits are granted within the most that the rule can let pass.
+func TestStrictLimitOnTheWire(t *testing.T) {
+	elastic := rules.Throttle{Kind: rules.Elastic, UpTo: 2, While: "r2", Below: 0.5}
+	for _, test := range []struct {
+		throttle rules.Throttle
+		strict   bool
+		want     uint64
+	}{
+		{rules.Throttle{}, true, 100},
+		{rules.Throttle{Kind: rules.Soft, Exceed: 0.25}, true, 125},
+		{rules.Throttle{Kind: rules.Soft, Exceed: 0.25}, false, 125},
+		{elastic, true, 200},
+		{elastic, false, 100},
+	} {
+		r := rule("r", 100, time.Minute, 1)
+		if r.Throttle = test.throttle; test.strict {
+			r.Enforcement = rules.Strict
+		}
+		f := newFleet(t, Options{}, r, rule("r2", 100, time.Minute, 1))
+		if got := limiter(t, f.Checker, "r").wire(noon).Limit; got != test.want {
+			t.Errorf("%+v: limit %d is told", test, got)
+		}
+	}
+}
+
+// TestStrictPriority: permits that are at hand are not for those whose share is used up.
+func TestStrictPriority(t *testing.T) {
+	f, _ := grantedOf(t, func(r *rules.Rule) {
+		r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
+	}, 90)
+	now := noon + 3*ms
+	if d := f.CheckAt(now, classed("low"), 30); !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	d := f.CheckAt(now, classed("low"), 1)
+	if d.Allowed || d.Remaining != 0 || d.RetryAfter < 50*time.Second {
+		t.Errorf("%+v: its share is used up until these hits leave the window", d)
+	}
+	for range 40 { // by allowances, too
+		if !f.CheckAt(now, classed("high"), 1).Allowed {
+			t.Fatal("there are permits")
+		}
+	}
+	if f.CheckAt(now, classed("low"), 1).Allowed {
+		t.Error("its share is used up")
+	}
+	a := new(asking) // as Acquire does, at this time
+	a.match(f.program.Load(), classed("low"), now, 1, charging)
+	a.lock(now)
+	if d := a.ask(now); d.Allowed || a.lacksPermits() {
+		t.Errorf("%+v: to wait would be in vain", d)
+	}
+	a.conclude(false, false, now)
+	a.unlock()
+	if d := f.CheckAt(now, classed("high"), 20); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestStrictElastic: permits reach up to the most, but are spent beyond the limit only while there is room.
+func TestStrictElastic(t *testing.T) {
+	use := 0.9
+	r := strictRule("r", 100, time.Minute, 1)
+	r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, Signal: "cpu", Below: 0.5}
+	f := newFleet(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}}, r)
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "k", 10)
+	f.Step(noon + ms)
+	f.grants(noon+2*ms, 0, 150, 150, 0)
+	now := noon + 3*ms
+	if n := passes(l, now, 200); n != 100 {
+		t.Errorf("%d pass, the limit is 100", n)
+	}
+	use = 0.4
+	if n := passes(l, now, 200); n != 50 {
+		t.Errorf("%d more pass, there are 50 more permits", n)
+	}
+}
+
+// TestStrictShadow: nobody waits for permits of a rule that never denies.
+func TestStrictShadow(t *testing.T) {
+	f, l := grantedOf(t, func(r *rules.Rule) { r.Shadow = true }, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // so that it would be a denial if it waited
+	for i, want := range []string{"", "", "r"} {
+		if d := f.CheckAt(noon+3*ms, classed(""), 1); !d.Allowed || d.Shadow != want {
+			t.Errorf("hit %d: %+v", i, d)
+		}
+	}
+	if d, err := f.Acquire(ctx, classed(""), 1); !d.Allowed || d.Shadow != "r" || err != nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if s := f.Stats().Rules[0]; s.Charged != 2 || s.Denied != 3 { // one when there were none yet
+		t.Errorf("%+v", s)
+	}
+	if d := l.CheckAt(noon+3*ms, "k", 1); !d.Allowed || d.Shadow != "r" || d.Rule != "r" || d.Limit != 100 || d.Status != 0 {
+		t.Errorf("asked alone: %+v", d)
+	}
+}
+
+// TestStrictPeek: a peek spends no permit, and asks for none.
+func TestStrictPeek(t *testing.T) {
+	f, l := grantedOf(t, func(*rules.Rule) {}, 12)
+	now := noon + 3*ms
+	passes(l, now, 2) // leaves an allowance
+	f.Step(now)
+	_, before := f.asked()
+	for range 3 {
+		if d := l.PeekAt(now, "k", 10); !d.Allowed || d.Remaining != 10 {
+			t.Errorf("%+v", d)
+		}
+		if d := l.PeekAt(now, "k", 11); d.Allowed || d.Status != 429 || d.Remaining != 10 || d.RetryAfter <= 0 {
+			t.Errorf("%+v", d)
+		}
+		if d := l.PeekAt(now, "other", 1); d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	}
+	if f.cells.load(l, "other") != nil || f.behind.leases.asks.head.Load() != nil {
+		t.Error("a peek has made a cell, or asked")
+	}
+	f.Step(now + ms)
+	if _, after := f.asked(); after != before {
+		t.Errorf("%d requests", after-before)
+	}
+	if n := passes(l, now+ms, 20); n != 10 {
+		t.Errorf("%d of 10 permits can be spent", n)
+	}
+}
+
+// TestStrictRecord: what is recorded spends what permits there are, and of those that come.
+func TestStrictRecord(t *testing.T) {
+	f, l := grantedOf(t, func(*rules.Rule) {}, 10)
+	now := noon + 3*ms
+	l.RecordAt(now, "k", 14)
+	if n := passes(l, now, 5); n != 0 {
+		t.Errorf("%d pass", n)
+	}
+	f.Step(now + ms)
+	f.grants(now+2*ms, 0, 16, 16, 0)
+	if n := passes(l, now+3*ms, 10); n != 2 {
+		t.Errorf("%d of 16 - 14 permits can be spent", n)
+	}
+	if s := f.Stats().Rules[0]; s.Charged != 16 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestShadowKeepsNobodyFromWaiting: what a shadow rule would deny is no reason not to wait for permits of another rule, and nobody waits
+// at it.
+func TestShadowKeepsNobodyFromWaiting(t *testing.T) {
+	shadow := rule("s", 1, time.Minute, 1)
+	shadow.Shadow = true
+	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), shadow)
+	limiter(t, f.Checker, "s").RecordAt(noon, "k", 5)
+	a := new(asking)
+	a.match(f.program.Load(), classed(""), noon, 1, charging)
+	a.lock(noon)
+	d := a.ask(noon)
+	if d.Allowed || d.Shadow != "s" || !a.lacksPermits() {
+		t.Errorf("%+v", d)
+	}
+	w := f.behind.leases.newWaiter(1)
+	a.join(w)
+	if len(w.spots) != 1 || w.spots[0].cell.limiter.name != "r" {
+		t.Errorf("%d spots", len(w.spots))
+	}
+	w.leave()
+	a.conclude(false, false, noon)
+	a.unlock()
+}

@@ -1,0 +1,224 @@
+package check
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// ofYAML makes a checker of rules as a file has them.
+func ofYAML(t testing.TB, o Options, text string) *Checker {
+	t.Helper()
+	var err error
+	if o.Rules, err = rules.Parse([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// request reads attributes: "user=kristie tier=gold".
+func request(text string) (attrs identity.Attributes) {
+	for _, field := range strings.Fields(text) {
+		name, value, _ := strings.Cut(field, "=")
+		attrs = append(attrs, identity.Attribute{Name: name, Value: value})
+	}
+	return attrs
+}
+
+// step is so many requests in a row that are answered alike, at so many seconds after noon.
+type step struct {
+	at    float64
+	attrs string
+	cost  int64
+	times int
+	want  Decision // of the last one; Allowed, Rule, Limit, Remaining, RetryAfter, and what clauses add
+	why   string
+}
+
+// play holds each decision of a script against what it should be.
+func play(t *testing.T, c *Checker, steps []step) {
+	t.Helper()
+	for i, s := range steps {
+		var d Decision
+		for n := range max(s.times, 1) {
+			d = c.CheckAt(noon+int64(s.at*float64(second)), request(s.attrs), max(s.cost, 1))
+			if d.Allowed != s.want.Allowed {
+				t.Fatalf("step %d, request %d (%s): %+v", i, n, s.why, d)
+			}
+		}
+		d.Reset = 0
+		switch s.want.Rule {
+		case "":
+			s.want.Rule, s.want.Limit = d.Rule, d.Limit
+		case nobody:
+			s.want.Rule = ""
+		}
+		if !d.Allowed && s.want.Status == 0 {
+			s.want.Status = 429
+		}
+		if d != s.want {
+			t.Errorf("step %d (%s):\ngot  %+v\nwant %+v", i, s.why, d, s.want)
+		}
+	}
+}
+
+const minute = time.Minute
+
+// free is what no rule limits.
+var free = Decision{Allowed: true, Rule: nobody}
+
+// yes and no are decisions with so many left.
+func yes(left int64) Decision { return Decision{Allowed: true, Remaining: left} }
+
+func no(retry time.Duration, left int64) Decision {
+	return Decision{RetryAfter: retry, Remaining: left}
+}
+
+// nobody is the name of no rule: "" in a script stands for any.
+const nobody = "nobody"
+
+func (d Decision) by(rule string, limit int64) Decision { d.Rule, d.Limit = rule, limit; return d }
+func (d Decision) exceeded() Decision                   { d.Exceeded = true; return d }
+func (d Decision) shadowed(by string) Decision          { d.Shadow = by; return d }
+func (d Decision) status(s int) Decision                { d.Status = s; return d }
+
+// TestClauses has each field of a rule act on one checker. All windows are fixed minutes, so that after noon all is over in 60 s.
+func TestClauses(t *testing.T) {
+	const one = "rules:\n  - {name: r, key: [user], limit: 10/minute, algorithm: fixed_window"
+	for _, test := range []struct {
+		name, rules string
+		signals     map[string]func() float64
+		steps       []step
+	}{
+		{name: "status", rules: one + ", status: 503}", steps: []step{
+			{attrs: "user=a", times: 10, want: yes(0).by("r", 10)},
+			{attrs: "user=a", times: 2, want: no(minute, 0).status(503), why: "the second time from the block"},
+			{attrs: "user=a", cost: 2, want: no(minute, 0).status(503), why: "with the lock"},
+			{attrs: "user=a", cost: 11, want: no(Never, 0).status(503)},
+		}},
+		{name: "queue", rules: one + ", on_limit: queue, max_wait: 200ms}", steps: []step{
+			{attrs: "user=a", cost: 10, want: yes(0)},
+			{attrs: "user=a", want: Decision{RetryAfter: minute, Queue: true, MaxWait: 200 * time.Millisecond}},
+		}},
+		{name: "lists", rules: one + ", allow: {ip: [10.0.0.0/8], user: [root]}, deny: {ip: [10.6.6.6], user: [eve]}}", steps: []step{
+			{attrs: "user=root", times: 30, want: free, why: "no rule applies"},
+			{attrs: "user=a ip=10.1.2.3", cost: 11, want: free},
+			{attrs: "user=a ip=192.0.2.1", want: yes(9), why: "who is allowed is not counted"},
+			{attrs: "user=eve", want: no(Never, 0).by("r", 10)},
+			{attrs: "user=root ip=10.6.6.6", want: no(Never, 0), why: "deny beats allow"},
+		}},
+		{name: "overrides", rules: one + `, overrides: [
+			{match: {tier: gold}, limit: 3x}, {match: {user: free}, limit: unlimited}, {match: {user: bob}, limit: blocked, until: 2026-11-20T12:00:30Z},
+			{match: {user: mal}, limit: blocked}, {match: {tier: slow}, limit: 2/hour}]}`, steps: []step{
+			{attrs: "user=a", cost: 10, want: yes(0).by("r", 10)},
+			{attrs: "user=a tier=gold", cost: 30, want: yes(0).by("r", 30), why: "another counter, in the rule's name"},
+			{attrs: "user=a tier=gold", want: no(minute, 0).by("r", 30)},
+			{attrs: "user=free", cost: 1e6, want: free},
+			{attrs: "user=bob", want: no(30*time.Second, 0).by("r", 10)},
+			{at: 29, attrs: "user=bob", want: no(time.Second, 0)},
+			{at: 30, attrs: "user=bob", want: yes(9), why: "it is over"},
+			{attrs: "user=mal", want: no(Never, 0)},
+			{attrs: "user=s tier=slow", times: 2, want: yes(0).by("r", 2)},
+			{at: 60, attrs: "user=s tier=slow", want: no(59*minute, 0).by("r", 2), why: "another window"},
+		}},
+		{name: "cost", rules: one + ", cost: tokens}", steps: []step{
+			{attrs: "user=a tokens=4", want: yes(6)},
+			{attrs: "user=a tokens=7", want: no(minute, 6)},
+			{attrs: "user=a", cost: 2, want: yes(4), why: "the caller's"},
+			{attrs: "user=a tokens=lots", cost: 3, want: yes(1), why: "no cost: the caller's"},
+			{attrs: "user=a tokens=0", want: yes(0)},
+			{attrs: "user=b tokens=11", want: no(Never, 10)},
+		}},
+		{name: "soft", rules: one + ", throttle: soft, soft: {exceed: 15%}}", steps: []step{
+			{attrs: "user=a", times: 10, want: yes(1).by("r", 10), why: "11 pass, rounded down"},
+			{attrs: "user=a", want: yes(0).exceeded()},
+			{attrs: "user=a", want: no(minute, 0).by("r", 10)},
+			{attrs: "user=b", cost: 11, want: yes(0).exceeded()},
+			{attrs: "user=c", cost: 12, want: no(Never, 11)},
+		}},
+		{name: "elastic by another rule", rules: one + `, throttle: elastic, elastic: {up_to: 200%, while: {rule: all, below: 70%}}}
+  - {name: all, limit: 50/minute, key: [], algorithm: fixed_window}`, steps: []step{
+			{attrs: "user=a", times: 10, want: yes(10).by("r", 10), why: "that many are left while there is room"},
+			{attrs: "user=a", times: 10, want: yes(0).exceeded().by("r", 10), why: "20 of 50 are less than 70 %"},
+			{attrs: "user=a", want: no(minute, 0).by("r", 10)},
+			{attrs: "user=b", cost: 14, want: yes(6).exceeded()},
+			{attrs: "user=c", cost: 10, want: yes(6).by("all", 50)},
+			{attrs: "user=b", want: no(minute, 0), why: "44 of 50 are not; and b has 14 of 10"},
+			{at: 60, attrs: "user=b", cost: 20, want: yes(0).exceeded()},
+		}},
+		{name: "elastic by a signal", rules: one + ", throttle: elastic, elastic: {up_to: 150%, while: {signal: cpu, below: 50%}}}",
+			signals: map[string]func() float64{"cpu": func() func() float64 {
+				calls := 0
+				return func() float64 { calls++; return []float64{0.4, 0.5, 0.5, 0.4, 0.4, 0.4}[calls-1] }
+			}()},
+			steps: []step{
+				{attrs: "user=a", cost: 11, want: yes(4).exceeded()},
+				{attrs: "user=a", cost: 2, want: no(minute, 0)},
+				{attrs: "user=a", want: no(minute, 0)},
+				{attrs: "user=a", want: yes(3).exceeded(), why: "no block is left behind"},
+				{attrs: "user=a", cost: 3, want: yes(0).exceeded()},
+				{attrs: "user=a", cost: 16, want: no(Never, 0)},
+			}},
+		{name: "priority", rules: one + ", priority: {by: class, shares: {critical: 100%, default: 90%, analytics: 50%}}}", steps: []step{
+			{attrs: "user=a class=analytics", times: 5, want: yes(0).by("r", 10)},
+			{attrs: "user=a class=analytics", want: no(minute, 0).by("r", 10)},
+			{attrs: "user=a class=unknown", times: 4, want: yes(0)},
+			{attrs: "user=a", want: no(minute, 0)},
+			{attrs: "user=a class=critical", want: yes(0)},
+			{attrs: "user=a class=critical", want: no(minute, 0)},
+			{attrs: "user=b class=critical", times: 3, want: yes(7)},
+			{attrs: "user=b class=analytics", times: 2, want: yes(0), why: "not from what was left for the critical"},
+			{attrs: "user=b class=analytics", want: no(minute, 0)},
+			{attrs: "user=b class=critical", times: 5, want: yes(0)},
+			{attrs: "user=c class=analytics", cost: 6, want: no(Never, 5)},
+			{attrs: "user=d class=analytics", want: yes(4)},
+			{attrs: "user=d class=critical", want: yes(8), why: "not from an allowance for less"},
+			{attrs: "user=d class=analytics", want: yes(2), why: "nor from one for more"},
+		}},
+		{name: "shadow", rules: "rules:\n  - {name: s, key: [user], limit: 2/minute, algorithm: fixed_window, shadow: true}\n" +
+			"  - {name: s2, key: [user], limit: 1/minute, algorithm: fixed_window, shadow: true}\n" + strings.TrimPrefix(one, "rules:\n") + "}", steps: []step{
+			{attrs: "user=a", want: yes(9).by("r", 10)},
+			{attrs: "user=a", want: yes(8).by("r", 10).shadowed("s2")},
+			{attrs: "user=a", want: yes(7).shadowed("s"), why: "the first of them"},
+			{attrs: "user=a", cost: 8, want: no(minute, 7).by("r", 10).shadowed("s")},
+			{attrs: "user=a", times: 7, want: yes(0).shadowed("s")},
+			{attrs: "user=a", want: no(minute, 0).shadowed("s")},
+		}},
+		{name: "shadow alone", rules: one + ", shadow: true, deny: {user: [eve]}, on_missing: deny, overrides: [{match: {user: mal}, limit: blocked}]}", steps: []step{
+			{attrs: "user=a", times: 10, want: free},
+			{attrs: "user=a", want: free.shadowed("r")},
+			{attrs: "user=eve", want: free.shadowed("r")},
+			{attrs: "user=mal", want: free.shadowed("r")},
+			{attrs: "", want: free.shadowed("r")},
+		}},
+		{name: "count all", rules: one + ", count: all}", steps: []step{
+			{attrs: "user=a", times: 9, want: yes(1)},
+			{attrs: "user=a", cost: 5, want: no(minute, 1), why: "and it counts"},
+			{attrs: "user=a", want: no(minute, 0)},
+		}},
+		{name: "unlimited", rules: "rules: [{name: r, key: [user], unlimited: true}]", steps: []step{
+			{attrs: "user=a", cost: 1e15, want: free},
+		}},
+		{name: "several of them", rules: one + `, cost: tokens}
+  - {name: hard, key: [user], limit: 3/minute, algorithm: fixed_window}
+  - {name: loose, key: [user], limit: 3/minute, algorithm: fixed_window, throttle: soft, soft: {exceed: 100%}}`, steps: []step{
+			{attrs: "user=a tokens=8", want: yes(2).by("r", 10)},
+			{attrs: "user=a tokens=3", want: no(minute, 2).by("r", 10), why: "and it is charged to none"},
+			{attrs: "user=a tokens=1", times: 2, want: yes(0), why: "each at its own cost"},
+			{attrs: "user=b", cost: 3, want: yes(0).by("hard", 3)},
+			{attrs: "user=b", want: no(minute, 0).by("hard", 3)},
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := ofYAML(t, Options{Signals: test.signals}, test.rules)
+			play(t, c, test.steps)
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// Explanation is what one rule makes of a request.
+type Explanation struct {
+	Rule string
+	// Why the rule does not apply; "" if it does.
+	Why string
+	// Barred is why the rule denies the request whatever its counts are; "" if it does not.
+	Barred string
+	// Counter is the name under which hits are counted: the rule's, or that of an override with a limit of its own.
+	Counter string
+	// Override is the place of the override for the request, or -1.
+	Override int
+	Key      string
+	// Limit that the request is decided by, with all that overrides, throttle and priority make of it.
+	Limit int64
+	// Cost of the hit. BadCost: its cost attribute is none, so that is the caller's.
+	Cost    int64
+	BadCost bool
+	// Count is how many hits are known to lie in the window. Others is how many more others are expected to have admitted; it includes what is
+	// kept in reserve.
+	Count, Others float64
+	// Room is how many hits would pass now.
+	Room int64
+	// Denies says that the rule would deny the request. RetryAfter is that denial's.
+	Denies     bool
+	RetryAfter time.Duration
+	// Shadow: its denial would only be shown.
+	Shadow bool
+	// Decides says that this is the rule that Check would name.
+	Decides bool
+}
+
+// Explain is what Check would decide now, and what each rule of the set makes of the request, in the order of the set. Like
+// Peek it charges and changes nothing. Its cost grows with the number of rules.
+func (c *Checker) Explain(attrs identity.Attributes, cost int64) (Decision, []Explanation) {
+	p := c.program.Load()
+	return c.explain(p, c.now(p), attrs, max(cost, 1))
+}
+
+// ExplainAt is Explain at a given time of this checker's own clock, in Unix nanoseconds.
+func (c *Checker) ExplainAt(now int64, attrs identity.Attributes, cost int64) (Decision, []Explanation) {
+	return c.explain(c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1))
+}
+
+func (c *Checker) explain(p *program, now int64, attrs identity.Attributes, cost int64) (Decision, []Explanation) {
+	a := new(asking)
+	found := p.set.Find(nil, attrs)
+	all := make([]Explanation, p.rules)
+	of := make([]*question, 0, len(found))
+	for i := range all {
+		e := &p.entries[i]
+		all[i] = Explanation{Rule: e.rule.Name, Override: -1}
+		if !slices.Contains(found, e.rule) {
+			all[i].Why = whyNoMatch(e.rule, attrs)
+			continue
+		}
+		q := question{limiter: e.limiter, place: i, cost: cost}
+		q.explainCaller(&all[i], e, attrs, now)
+		if all[i].Why == "" {
+			of = append(of, &q)
+		}
+	}
+	a.begin(p, peeking)
+	for _, q := range of {
+		a.explainKey(&all[q.place], q, attrs)
+	}
+	a.lookForRoom(attrs, now)
+	d, worst := c.peek(p, now, attrs, cost), -1
+	for i := range a.asked {
+		q := &a.asked[i]
+		a.explainCounts(&all[q.place], q, a.key(i), now)
+		if q.terms.name == d.Rule {
+			worst = q.place
+		}
+	}
+	if worst >= 0 {
+		all[worst].Decides = true
+	}
+	return d, all
+}
+
+// whyNoMatch says why a rule does not apply to attributes, whoever the caller is.
+func whyNoMatch(r *rules.Rule, attrs identity.Attributes) string {
+	for i := range r.Match {
+		c := &r.Match[i]
+		value, ok := attrs.Get(c.Name)
+		switch {
+		case !ok:
+			return fmt.Sprintf("there is no attribute %s: want %s", c.Name, valueOf(c))
+		case !c.Matches(attrs):
+			return fmt.Sprintf("%s is %.60q: want %s", c.Name, value, valueOf(c))
+		}
+	}
+	if !r.Matches(attrs) {
+		return "there are attributes beside those of its match and key"
+	}
+	return "another rule replaces it"
+}
+
+func valueOf(c *rules.Condition) string {
+	switch c.Op {
+	case rules.Prefix:
+		return fmt.Sprintf("one that begins with %q", c.Value)
+	case rules.Present:
+		return "any"
+	}
+	return fmt.Sprintf("%q", c.Value)
+}
+
+// explainCaller says what the rule makes of the caller.
+func (q *question) explainCaller(x *Explanation, e *entry, attrs identity.Attributes, now int64) {
+	q.decideBy(e.terms, attrs)
+	v := q.apply(e, attrs, now)
+	x.Override = e.rule.Override(attrs, time.Unix(0, now))
+	x.Shadow = e.rule.Shadow
+	allowed, denied := e.rule.Listed(attrs)
+	switch {
+	case v == appliesNot && e.rule.Unlimited:
+		x.Why = "it limits nobody"
+	case v == appliesNot && allowed:
+		x.Why = "the caller is on its allow list"
+	case v == appliesNot:
+		x.Why = "an override exempts the caller"
+	case denied:
+		x.Barred = "the caller is on its deny list"
+	case v == bars:
+		x.Barred = "an override blocks the caller"
+	}
+	if q.barred = v == bars; x.Why != "" || q.barred {
+		return
+	}
+	if _, ok := e.rule.AppendKey(nil, attrs); ok {
+		return
+	}
+	if e.rule.OnMissing == rules.Deny {
+		x.Barred, q.barred, q.retry = "an attribute of its key is missing", true, Never
+	} else {
+		x.Why = "an attribute of its key is missing"
+	}
+}
+
+// explainKey adds the question to those that are asked.
+func (a *asking) explainKey(x *Explanation, q *question, attrs identity.Attributes) {
+	q.from = len(a.text)
+	if !q.barred {
+		a.text, _ = q.limiter.checker.appendKey(a.text, q.terms.rule, attrs)
+	}
+	q.to = len(a.text)
+	x.Counter, x.Key = q.limiter.name, string(a.text[q.from:q.to])
+	x.Cost, x.BadCost = q.cost, q.badCost
+	a.asked = append(a.asked, *q)
+}
+
+// explainCounts says what the rule's counts make of the request.
+func (a *asking) explainCounts(x *Explanation, q *question, key string, now int64) {
+	x.Limit = q.terms.capacity
+	if !q.barred && q.limiter.hasRoomFor(key) {
+		q.cell = new(view).of(q.limiter, key, now)
+	}
+	var d Decision
+	q.ask(&d, now, key)
+	x.Denies, x.RetryAfter, x.Room = !d.Allowed, d.RetryAfter, d.Remaining
+	if q.cell == nil {
+		return
+	}
+	x.Count = q.cell.count(q.terms, q.at)
+	if q.cell.ahead() != nil {
+		x.Others = max(q.cell.used(q.terms.whole(), now)-x.Count, 0)
+	}
+}

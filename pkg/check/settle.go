@@ -1,0 +1,203 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// The errors of Settle. A token that Settle refuses is not used up.
+var (
+	// ErrToken is for a text that is no token, or not all of one.
+	ErrToken = errors.New("check: not a token")
+	// ErrTokenAge is for a token that was made more than 20 hours ago, after which the store may not remember whether
+	// it was settled, or in the future.
+	ErrTokenAge = errors.New("check: the token is too old to be settled")
+	// ErrSettled is for a token that was settled at this checker before. Of one that was settled elsewhere, the
+	// store takes the first settlement only, and nobody is told.
+	ErrSettled = errors.New("check: the token has been settled")
+	// ErrCost is for a true cost that is negative or above 10^15.
+	ErrCost = errors.New("check: a cost that is none")
+	// ErrSettling is for more settlements than may wait to be reported, as in an outage. Try again later.
+	ErrSettling = errors.New("check: too many settlements wait")
+)
+
+// Settle corrects what a hit was charged with to its true cost, which may be 0: once for each token, whichever checker of
+// the fleet is told, and whether it has the rules or not. It does not wait: the difference goes with the next report, and
+// counts in the bucket that the hit was charged to, everywhere, when that is answered; it is lost if this checker is
+// killed before. If the bucket has left its window by then, it goes to the ledger only.
+//
+// A cost above the estimate may bring a key over its limit, also under strict enforcement: what was served
+// was served. One below gives room back, and frees callers who are kept out. Token and leaky buckets get no room back:
+// what has drained cannot be told from what has not.
+//
+// A checker remembers at least the last million tokens that were settled there, and says ErrSettled at once.
+func (c *Checker) Settle(token string, cost int64) error { return c.SettleAt(ownTime(), token, cost) }
+
+// SettleAt is Settle at a given time of this checker's own clock, in Unix nanoseconds.
+func (c *Checker) SettleAt(now int64, token string, cost int64) error {
+	if cost < 0 || cost > events.MaxCount {
+		return fmt.Errorf("%w: %d, want 0 to %d", ErrCost, cost, int64(events.MaxCount))
+	}
+	m, err := events.DecodeToken(token)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrToken, err)
+	}
+	fleet := c.clock.fleet(now)
+	if age := time.Duration(fleet - m.GetMade()); age > events.MaxTokenAge || age < -tokenAhead {
+		return fmt.Errorf("%w: it was made %v ago", ErrTokenAge, age.Round(time.Second))
+	}
+	list := make([]*events.Settlement, len(m.Charges))
+	for i, charge := range m.Charges {
+		list[i] = &events.Settlement{
+			Epoch: m.Epoch, Number: m.Number + uint64(i), Made: m.Made, Charge: charge, Hits: cost - int64(charge.Cost),
+		}
+	}
+	if err := c.settling.take(m, list, c.o.MaxSettling, c.o.Link != nil); err != nil {
+		return err
+	}
+	for _, s := range list {
+		c.noteSettlement(s, fleet)
+	}
+	return nil
+}
+
+// tokenAhead is how far in the future a token may have been made: clocks differ a little.
+const tokenAhead = 10 * time.Minute
+
+// settling is what a checker knows of settlements until they are answered.
+type settling struct {
+	numbers atomic.Uint64 // the last that a token of this checker's was given
+
+	mu    sync.Mutex
+	used  used
+	queue []*events.Settlement // in no report yet
+	// Settlements taken in, answered, and given up, ever.
+	taken, answered, lost int64
+}
+
+// take uses a token up, and queues its settlements if they are to be reported.
+func (s *settling) take(m *events.Token, list []*events.Settlement, most int, reported bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.taken - s.answered - s.lost
+	switch {
+	case s.used.has(m.Epoch, m.Number):
+		return ErrSettled
+	case reported && waiting+int64(len(list)) > int64(most):
+		return fmt.Errorf("%w: %d", ErrSettling, waiting)
+	}
+	s.used.add(m.Epoch, m.Number)
+	s.taken += int64(len(list))
+	if reported {
+		s.queue = append(s.queue, list...)
+	} else {
+		s.answered += int64(len(list))
+	}
+	return nil
+}
+
+// noteSettlement lets the key's next report tell of a settlement's effect, soon if that matters. A local limiter has it
+// at once.
+func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
+	charge := s.GetCharge()
+	l := c.program.Load().byName[charge.GetRule().GetName()]
+	if l == nil || !l.counts(charge.GetRule()) {
+		return
+	}
+	if s.GetHits() < 0 && !l.shape.Drains() {
+		l.refunds.Store(true)
+	}
+	x := l.holds(charge.GetKey())
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.is(dead) {
+		return
+	}
+	t := l.terms.Load()
+	room, _ := x.room(t, fleet)
+	if c.o.Link == nil {
+		x.correct(charge.GetRule().GetNewest(), s.GetHits())
+		return
+	}
+	x.askForRefunds()
+	if x.ahead() != nil || room <= t.limit/2 {
+		c.want(nextTick)
+	}
+}
+
+// correct changes what a local limiter knows of a bucket. The lock is held, the cell settled and rotated.
+func (c *cell) correct(bucket, hits int64) {
+	totals := c.totals()
+	if at := c.newest - bucket; at >= 0 && at < int64(len(totals)) {
+		totals[at] = min(max(totals[at]+hits, 0), events.MaxCount)
+	}
+}
+
+// collectSettlements moves settlements to the shards of their keys.
+func (b *behind) collectSettlements() {
+	if len(b.shards) == 0 {
+		return
+	}
+	s := &b.checker.settling
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.queue {
+		charge := m.GetCharge()
+		i := events.Shard(charge.GetRule().GetName(), string(charge.GetKey()), uint32(len(b.shards)))
+		b.shards[i].settlements.push(m)
+	}
+	clear(s.queue)
+	s.queue = s.queue[:0]
+}
+
+// settlementText bounds what settlements take of a report, in bytes.
+const settlementText = 256 << 10
+
+// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those that no
+// aggregator would take any more are lost.
+func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
+	lost := int64(0)
+	for size := 0; s.settlements.len() > 0 && len(f.message.Settlements) < events.MaxSettlements && size < settlementText; {
+		m := s.settlements.pop()
+		if fleet-m.GetMade() > int64(events.MaxTokenAge) {
+			lost++
+			continue
+		}
+		size += m.Size()
+		f.message.Settlements = append(f.message.Settlements, m)
+	}
+	b.checker.settling.land(nil, 0, lost)
+}
+
+// landSettlements takes in that a report has ended, and whether its settlements were dealt with. Others go into another
+// report: each counts once, however often it is sent.
+func (b *behind) landSettlements(f *flight, dealtWith bool) {
+	if list := f.message.Settlements; dealtWith {
+		b.checker.settling.land(nil, int64(len(list)), 0)
+	} else {
+		b.checker.settling.land(list, 0, 0)
+	}
+}
+
+func (s *settling) land(again []*events.Settlement, answered, lost int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, again...)
+	s.answered += answered
+	s.lost += lost
+}
+
+// counts returns how many settlements were ever taken in, answered and given up.
+func (s *settling) counts() (taken, answered, lost int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken, s.answered, s.lost
+}

@@ -1,0 +1,110 @@
+package check
+
+import "github.com/offpath-io/offpath/pkg/window"
+
+// view is a copy of a cell, to look at and to decide with as if it were the cell; nobody else sees it, and the cell
+// stays as it is, with the allowance that lies in it. Nothing that is done with it reaches anything but itself.
+type view struct {
+	strictCell // the cell of a limiter of any kind
+	more       more
+	ahead      ahead
+	counts     []int64
+	inFlight   []int64
+	refunds    []int64
+	level      drained
+	lots       []lot
+}
+
+// of makes the view one of the cell of a key, or of what is remembered of it, and returns it as a cell. The key's text must
+// outlive its use.
+func (v *view) of(l *Limiter, key string, now int64) *cell {
+	if c := l.checker.cells.load(l, key); c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.is(dead) {
+			v.copy(c, now)
+			return &v.cell
+		}
+	}
+	v.blank(l, key, l.shape.Bucket(now))
+	if old := l.recall(key); old != nil {
+		v.learn(old)
+	}
+	return &v.cell
+}
+
+// blank makes it that of a key without hits.
+func (v *view) blank(l *Limiter, key string, bucket int64) {
+	v.limiter, v.newest, v.generation = l, bucket, 0
+	v.setKey(key)
+	v.state = viewed | queued // it is in no queue, and gets into none
+	v.counts = append(v.counts[:0], make([]int64, 2*l.live)...)
+	v.more = more{counts: v.counts}
+	v.cell.more = &v.more
+	if l.shape.Drains() {
+		none := window.Level{Bucket: bucket - int64(l.live)}
+		v.level = drained{level: none, own: none}
+		v.more.drained = &v.level
+	}
+	v.allowance.Store(0)
+	v.until.Store(0)
+	v.permits = permits{lots: v.lots[:0], asking: true}
+	if l.strict != nil {
+		v.permits.forgotten = l.strict.forgotten.Load()
+	}
+}
+
+// copy makes it that of a cell, which is locked.
+func (v *view) copy(c *cell, now int64) {
+	l := c.limiter
+	v.blank(l, c.key(), c.newest)
+	v.generation = c.generation
+	copy(v.totals(), c.totals())
+	copy(v.pending(), c.pending())
+	if d := c.drained(); d != nil {
+		v.level = *d
+	}
+	if r := c.refunded(); r != nil {
+		v.refunds = append(v.refunds[:0], r...)
+		v.more.refunded, v.more.net = v.refunds, make([]int64, len(r))
+	}
+	if a := c.ahead(); a != nil {
+		v.ahead = *a
+		v.inFlight = append(v.inFlight[:0], a.inFlight...)
+		v.ahead.inFlight = v.inFlight
+		v.more.ahead = &v.ahead
+	}
+	if p := c.permits(); p != nil {
+		v.copyPermits(p)
+	}
+	v.settleCopy(c.allowance.Load(), now)
+}
+
+func (v *view) copyPermits(p *permits) {
+	v.lots = append(v.lots[:0], p.lots...)
+	q := &v.permits
+	q.lots, q.forgotten, q.spent = v.lots, p.forgotten, p.spent
+	q.waiters, q.waiting, q.reserved = p.waiters, p.waiting, p.reserved
+	q.demand, q.askAt = p.demand, p.askAt
+	q.freeAt.Store(p.freeAt.Load())
+}
+
+// settleCopy is settle for an allowance that stays where it is.
+func (v *view) settleCopy(word uint64, now int64) {
+	left, taken := int64(word&leftMask), int64(word/oneTaken&leftMask)
+	a := v.more.ahead
+	switch {
+	case left|taken == 0:
+	case word&blocked != 0:
+		a.Denied(a.part, taken)
+		a.note(now, 0, taken)
+	default:
+		v.add(-left)
+		if a != nil {
+			a.note(now, taken, 0)
+		}
+		if v.limiter.strict != nil {
+			v.permits.spend(v.newest, -left)
+		}
+	}
+}

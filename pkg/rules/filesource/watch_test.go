@@ -1,0 +1,343 @@
+package filesource
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// patience is how long anything may take before a test gives up on it.
+const patience = 20 * time.Second
+
+// watched is a file under watch.
+type watched struct {
+	t       *testing.T
+	path    string
+	changes chan File
+	trouble chan error
+}
+
+// begin watches the file at path. Without a poll only events can tell of changes.
+func begin(t *testing.T, path string, poll time.Duration) *watched {
+	t.Helper()
+	first, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{t: t, path: path, changes: make(chan File, 100), trouble: make(chan error, 100)}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = Watch(ctx, path, first, Options{Poll: poll, Settle: 5 * time.Millisecond},
+			func(f File) { w.changes <- f }, func(err error) { w.trouble <- err })
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	return w
+}
+
+// await waits for the content; it may be seen in pieces before, but never again after.
+func (w *watched) await(content string) {
+	w.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case f := <-w.changes:
+			if string(f.Data) == content {
+				return
+			}
+			w.t.Logf("saw %q", f.Data)
+		case <-deadline:
+			w.t.Fatalf("never saw %q", content)
+		}
+	}
+}
+
+func (w *watched) awaitTrouble() error {
+	w.t.Helper()
+	select {
+	case err := <-w.trouble:
+		return err
+	case <-time.After(patience):
+		w.t.Fatal("nothing was told")
+		return nil
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ways are the ways in which a file's content is replaced.
+var ways = []struct {
+	name    string
+	replace func(t *testing.T, path, content string)
+}{
+	{"truncated and written", write},
+	{"written in two pieces", func(t *testing.T, path, content string) {
+		f, err := os.Create(path)
+		must(t, err)
+		_, err = f.WriteString(content[:1])
+		must(t, err)
+		must(t, f.Sync())
+		_, err = f.WriteString(content[1:])
+		must(t, err)
+		must(t, f.Close())
+	}},
+	{"renamed over", func(t *testing.T, path, content string) {
+		write(t, path+".new", content)
+		must(t, os.Rename(path+".new", path))
+	}},
+	{"backed up, then written anew", func(t *testing.T, path, content string) {
+		must(t, os.Rename(path, path+"~"))
+		write(t, path, content)
+		must(t, os.Remove(path+"~"))
+	}},
+	{"removed, then written", func(t *testing.T, path, content string) {
+		must(t, os.Remove(path))
+		write(t, path, content)
+	}},
+	{"with the time of before", func(t *testing.T, path, content string) {
+		info, err := os.Stat(path)
+		must(t, err)
+		write(t, path+".new", content)
+		must(t, os.Chtimes(path+".new", info.ModTime(), info.ModTime()))
+		must(t, os.Rename(path+".new", path))
+	}},
+}
+
+// TestEditors: three times each, by events alone.
+func TestEditors(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "rules.yaml")
+			write(t, path, "first")
+			w := begin(t, path, time.Hour)
+			for _, content := range []string{"second", "third", "fourth"} {
+				way.replace(t, path, content)
+				w.await(content)
+			}
+		})
+	}
+}
+
+// TestKubernetes: the file is a link through a link to a directory, and the latter is swapped; the old directory may
+// go before anybody looks, or much later.
+func TestKubernetes(t *testing.T) {
+	for name, goes := range map[string]bool{"the old directory goes": true, "the old directory stays": false} {
+		t.Run(name, func(t *testing.T) {
+			mount := t.TempDir()
+			publish := func(version, content string) {
+				dir := filepath.Join(mount, "..2026_"+version)
+				must(t, os.Mkdir(dir, 0o700))
+				write(t, filepath.Join(dir, "rules.yaml"), content)
+				must(t, os.Symlink(filepath.Base(dir), filepath.Join(mount, "..data_tmp")))
+				old, _ := os.Readlink(filepath.Join(mount, "..data"))
+				must(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
+				if goes && old != "" {
+					must(t, os.RemoveAll(filepath.Join(mount, old)))
+				}
+			}
+			publish("1", "first")
+			path := filepath.Join(mount, "rules.yaml")
+			must(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
+			w := begin(t, path, time.Hour)
+			for version, content := range map[string]string{"2": "second", "3": "third", "4": "fourth"} {
+				publish(version, content)
+				w.await(content)
+			}
+		})
+	}
+}
+
+// TestSettle: it waits until the file has been quiet for a while, whatever else happens beside it, but not for ever. Lost
+// events are no noise.
+func TestSettle(t *testing.T) {
+	const quiet = 50 * time.Millisecond
+	for _, test := range []struct {
+		why   string
+		name  string
+		every time.Duration
+		times int
+		want  time.Duration
+	}{
+		{"nothing more", "rules.yaml", 0, 0, quiet},
+		{"three pieces", "rules.yaml", 40 * time.Millisecond, 3, 3*40*time.Millisecond + quiet},
+		{"slower than that", "rules.yaml", 60 * time.Millisecond, 3, quiet},
+		{"another file", "other", 40 * time.Millisecond, 3, quiet},
+		{"without an end", "rules.yaml", 40 * time.Millisecond, 1000, mostSettles * quiet},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				notify := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
+				w := &watch{path: "rules.yaml", options: Options{Settle: quiet}, notify: notify}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					for range test.times {
+						time.Sleep(test.every) // in the test's own time
+						select {
+						case notify.Events <- fsnotify.Event{Name: test.name, Op: fsnotify.Write}:
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+				begun := time.Now()
+				w.settle(ctx)
+				if took := time.Since(begun); took != test.want {
+					t.Errorf("it waited %v, want %v", took, test.want)
+				}
+				stop()
+				<-ended
+			})
+		})
+	}
+}
+
+// TestALinkElsewhere: what the link leads to is written in another directory.
+func TestALinkElsewhere(t *testing.T) {
+	target := filepath.Join(t.TempDir(), "shared.yaml")
+	write(t, target, "first")
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.Symlink(target, path))
+	w := begin(t, path, time.Hour)
+	write(t, target, "second")
+	w.await("second")
+	// The link itself is turned to another file, in a third directory; and that is followed too.
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	write(t, other, "third")
+	must(t, os.Symlink(other, path+".new"))
+	must(t, os.Rename(path+".new", path))
+	w.await("third")
+	write(t, other, "fourth")
+	w.await("fourth")
+}
+
+// TestPolling: where no event tells of a change, here of a link to a link that is swapped in a directory nobody watches, the
+// poll finds it.
+func TestPolling(t *testing.T) {
+	between := t.TempDir()
+	swap := func(content string) {
+		target := filepath.Join(t.TempDir(), "rules.yaml")
+		write(t, target, content)
+		must(t, os.Symlink(target, filepath.Join(between, "new")))
+		must(t, os.Rename(filepath.Join(between, "new"), filepath.Join(between, "link")))
+	}
+	swap("first")
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.Symlink(filepath.Join(between, "link"), path))
+	w := begin(t, path, 10*time.Millisecond)
+	swap("second")
+	w.await("second")
+}
+
+// TestOnlyWhatTheFileHoldsCounts: the same content again, other files, and modes are no change.
+func TestOnlyWhatTheFileHoldsCounts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, "first")
+	w := begin(t, path, 10*time.Millisecond)
+	write(t, path+".other", "other")
+	must(t, os.Chmod(path, 0o640))
+	write(t, path+".new", "first")
+	must(t, os.Rename(path+".new", path))
+	write(t, path, "last")
+	for f := range w.changes {
+		if string(f.Data) == "first" {
+			t.Errorf("told of the same content")
+		}
+		if string(f.Data) == "last" {
+			break
+		}
+	}
+}
+
+// TestTrouble: a file that goes is told once; when it is back, that too, and what it holds only if that is new.
+func TestTrouble(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sub")
+	must(t, os.Mkdir(dir, 0o700))
+	path := filepath.Join(dir, "rules.yaml")
+	write(t, path, "first")
+	w := begin(t, path, 10*time.Millisecond)
+	must(t, os.RemoveAll(dir)) // the directory too, and with it what is watched
+	if err := w.awaitTrouble(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("told %v", err)
+	}
+	must(t, os.Mkdir(dir, 0o700))
+	write(t, path+".new", "first")
+	must(t, os.Rename(path+".new", path))
+	if err := w.awaitTrouble(); err != nil {
+		t.Errorf("it is back, and told is %v", err)
+	}
+	write(t, path, "second")
+	w.await("second")
+	if len(w.changes) > 0 || len(w.trouble) > 0 {
+		t.Errorf("told of more: %d, %d", len(w.changes), len(w.trouble))
+	}
+}
+
+// TestBetween: what was written between the first read and the watch is a change.
+func TestBetween(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, "second")
+	ctx, stop := context.WithCancel(t.Context())
+	saw := ""
+	err := Watch(ctx, path, File{Data: []byte("first")}, Options{}, func(f File) { saw = string(f.Data); stop() }, func(err error) { t.Error(err) })
+	if err != nil || saw != "second" {
+		t.Errorf("saw %q, error %v", saw, err)
+	}
+}
+
+func TestRevision(t *testing.T) {
+	for want, at := range map[uint64]time.Time{
+		1_763_610_000_123: time.UnixMilli(1_763_610_000_123),
+		1:                 time.Unix(-5, 0),
+	} {
+		if got := (File{Modified: at}).Revision(); got != want {
+			t.Errorf("%v: %d, want %d", at, got, want)
+		}
+	}
+}
+
+func TestReadIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, strings.Repeat("x", 3<<20))
+	if f, err := Read(path); err != nil || len(f.Data) != 1<<20+1 {
+		t.Errorf("%d bytes, %v", len(f.Data), err)
+	}
+	if _, err := Read(path + ".none"); err == nil || !strings.Contains(err.Error(), "rules.yaml.none") {
+		t.Error(err)
+	}
+}
+
+// TestAPipeIsReadOnce: a watch of one does not eat what others write into it, and ends when told.
+func TestAPipeIsReadOnce(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Fatal("this test is for systems with /dev/null")
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	err := Watch(ctx, os.DevNull, File{Data: []byte("first")}, Options{Poll: time.Millisecond},
+		func(f File) { t.Errorf("read again: %q", f.Data) }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Error(err)
+	}
+}

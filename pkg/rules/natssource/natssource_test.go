@@ -1,0 +1,243 @@
+package natssource_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
+)
+
+// patience is how long anything may take before a test gives up on it.
+const patience = 20 * time.Second
+
+func connect(t *testing.T, url string) *nats.Conn {
+	t.Helper()
+	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // they come with servers that go
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func open(t *testing.T, url string, o natssource.Options) *natssource.Bucket {
+	t.Helper()
+	b, err := natssource.New(connect(t, url), "offpath", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func put(t *testing.T, b *natssource.Bucket, data string, expected uint64) uint64 {
+	t.Helper()
+	at, err := b.Put(limited(t), []byte(data), expected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func TestPutGetHistoryDelete(t *testing.T) {
+	b, ctx := open(t, serverstest.JetStream(t).URL(), natssource.Options{}), limited(t)
+	if b.Name() != "offpath-rules" {
+		t.Errorf("it is called %s", b.Name())
+	}
+	// Nothing is there yet: everything says so.
+	_, errGet := b.Get(ctx)
+	_, errAt := b.At(ctx, 1)
+	_, errHistory := b.History(ctx)
+	for what, err := range map[string]error{"get": errGet, "at": errAt, "history": errHistory, "delete": b.Delete(ctx, 1)} {
+		if !errors.Is(err, natssource.ErrNoBucket) || !errors.Is(err, natssource.ErrNoRules) || !strings.Contains(err.Error(), "offpath-rules") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	begin := time.Now().Add(-time.Minute)
+	first := put(t, b, "one", 0)
+	second := put(t, b, "two", first)
+	if got, err := b.Get(ctx); err != nil || string(got.Data) != "two" || got.Revision != second || got.Created.Before(begin) || got.Deleted {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := b.At(ctx, first); err != nil || string(got.Data) != "one" || got.Revision != first {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := b.At(ctx, 99); !errors.Is(err, natssource.ErrNoRules) {
+		t.Errorf("a revision that never was: %v", err)
+	}
+
+	if err := b.Delete(ctx, second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Get(ctx); !errors.Is(err, natssource.ErrNoRules) || errors.Is(err, natssource.ErrNoBucket) {
+		t.Errorf("after a delete: %v", err)
+	}
+	if err := b.Delete(ctx, second); !errors.Is(err, natssource.ErrNoRules) {
+		t.Errorf("a second delete: %v", err)
+	}
+	if _, err := b.At(ctx, second+1); !errors.Is(err, natssource.ErrNoRules) {
+		t.Errorf("the deletion itself: %v", err)
+	}
+	last := put(t, b, "three", 0) // none is there
+	all, err := b.History(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, e := range all {
+		got += fmt.Sprintf("%d %s %v;", e.Revision, e.Data, e.Deleted)
+	}
+	if want := fmt.Sprintf("%d one false;%d two false;%d  true;%d three false;", first, second, second+1, last); got != want {
+		t.Errorf("history %q, want %q", got, want)
+	}
+}
+
+// TestTheBucketRemembers64 of more revisions.
+func TestTheBucketRemembers64(t *testing.T) {
+	b := open(t, serverstest.JetStream(t).URL(), natssource.Options{})
+	at := uint64(0)
+	for i := range natssource.Remembered + 10 {
+		at = put(t, b, fmt.Sprint(i), at)
+	}
+	all, err := b.History(limited(t))
+	if err != nil || len(all) != natssource.Remembered || all[0].Revision != 11 || all[len(all)-1].Revision != at {
+		t.Errorf("%d entries, %v", len(all), err)
+	}
+}
+
+// TestTwoWriters: who has not seen the other's revision is refused, told both, and has changed nothing.
+func TestTwoWriters(t *testing.T) {
+	url := serverstest.JetStream(t).URL()
+	ours, theirs, ctx := open(t, url, natssource.Options{}), open(t, url, natssource.Options{}), limited(t)
+	refused := func(why string, err error, expected, found uint64) {
+		t.Helper()
+		conflict, ok := errors.AsType[*natssource.ConflictError](err)
+		if !ok || conflict.Expected != expected || conflict.Found != found {
+			t.Errorf("%s: %v, want a conflict of %d with %d", why, err, expected, found)
+			return
+		}
+		for _, n := range []uint64{expected, found} {
+			if want := fmt.Sprintf("revision %d ", n); n > 0 && !strings.Contains(err.Error()+" ", want) {
+				t.Errorf("%s: %q does not name revision %d", why, err, n)
+			}
+		}
+		if got, err := ours.Get(ctx); err == nil && (got.Revision != found || string(got.Data) != "theirs") {
+			t.Errorf("%s: there is %d %q", why, got.Revision, got.Data)
+		}
+	}
+	_, err := ours.Put(ctx, []byte("ours"), 7)
+	refused("one is expected, and there is not even a bucket", err, 7, 0)
+	if _, err := ours.Get(ctx); !errors.Is(err, natssource.ErrNoBucket) {
+		t.Errorf("the one who was refused has made a bucket: %v", err)
+	}
+	first := put(t, theirs, "theirs", 0)
+	_, err = ours.Put(ctx, []byte("ours"), 0)
+	refused("none is expected", err, 0, first)
+	second := put(t, theirs, "theirs", first)
+	_, err = ours.Put(ctx, []byte("ours"), first)
+	refused("an old one is expected", err, first, second)
+	_, err = ours.Put(ctx, []byte("ours"), second+5)
+	refused("one to come is expected", err, second+5, second)
+	refused("an old one is to be deleted", ours.Delete(ctx, first), first, second)
+	refused("any one is to be deleted", ours.Delete(ctx, 0), 0, second)
+	if err := theirs.Delete(ctx, second); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ours.Put(ctx, []byte("ours"), second)
+	refused("it was deleted meanwhile", err, second, 0)
+}
+
+// TestManyWriters: of those who write at once on the same revision, exactly one gets through, each time.
+func TestManyWriters(t *testing.T) {
+	const writers, rounds = 4, 5
+	url := serverstest.JetStream(t).URL()
+	buckets := make([]*natssource.Bucket, writers)
+	for i := range buckets {
+		buckets[i] = open(t, url, natssource.Options{})
+	}
+	ctx, at := limited(t), uint64(0)
+	for range rounds {
+		revisions, errs := make([]uint64, writers), make([]error, writers)
+		var all sync.WaitGroup
+		for i, b := range buckets {
+			all.Go(func() { revisions[i], errs[i] = b.Put(ctx, fmt.Append(nil, i), at) })
+		}
+		all.Wait()
+		done := 0
+		for i, err := range errs {
+			if err == nil {
+				done++
+				at = revisions[i]
+			} else if _, ok := errors.AsType[*natssource.ConflictError](err); !ok {
+				t.Errorf("writer %d: %v", i, err)
+			}
+		}
+		if done != 1 {
+			t.Fatalf("%d of %d writers got through", done, writers)
+		}
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	b, ctx := open(t, serverstest.JetStream(t).URL(), natssource.Options{}), limited(t)
+	if _, err := b.Put(ctx, make([]byte, natssource.MaxSize), 0); err != nil {
+		t.Errorf("as long as may be: %v", err)
+	}
+	_, err := b.Put(ctx, make([]byte, natssource.MaxSize+1), 1)
+	if !errors.Is(err, natssource.ErrTooLarge) || !strings.Contains(err.Error(), fmt.Sprint(natssource.MaxSize+1)) {
+		t.Errorf("one byte more: %v", err)
+	}
+	if got, err := b.Get(ctx); err != nil || got.Revision != 1 {
+		t.Errorf("%d, %v", got.Revision, err)
+	}
+}
+
+// TestTenThousandRulesFit, written as people do.
+func TestTenThousandRulesFit(t *testing.T) {
+	var text bytes.Buffer
+	text.WriteString("rules:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - name: tenant-%05d\n    match: {tenant: \"%05d\"}\n    key: [user, api]\n    limit: %d/second\n", i, i, i+1)
+	}
+	if _, err := rules.Parse(text.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, serverstest.JetStream(t).URL(), natssource.Options{})
+	put(t, b, text.String(), 0)
+	t.Logf("10,000 rules are %d bytes, of %d", text.Len(), natssource.MaxSize)
+}
+
+func TestWithoutJetStream(t *testing.T) {
+	b := open(t, serverstest.NATS(t).URL(), natssource.Options{})
+	if _, err := b.Get(limited(t)); err == nil || !strings.Contains(err.Error(), "JetStream") {
+		t.Errorf("%v", err)
+	}
+	if _, err := b.Put(limited(t), []byte("x"), 0); err == nil || !strings.Contains(err.Error(), "JetStream") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestReplicasNeedACluster(t *testing.T) {
+	b := open(t, serverstest.JetStream(t).URL(), natssource.Options{Replicas: 3})
+	if _, err := b.Put(limited(t), []byte("x"), 0); err == nil || !strings.Contains(err.Error(), "replicas") {
+		t.Errorf("%v", err)
+	}
+}
