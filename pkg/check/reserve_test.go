@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -230,6 +231,61 @@ func TestWaitGivesUp(t *testing.T) {
 			t.Errorf("the second in line: %+v, %v", d, err)
 		}
 		time.Sleep(2 * time.Second)
+	})
+}
+
+// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer than it says.
+func TestWaitByAllRules(t *testing.T) {
+	slow, quick, strictest := rule("slow", 3, time.Hour, 1), rule("quick", 1, 100*time.Millisecond, 1), rule("no", 2, time.Hour, 1)
+	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
+	strictest.Match = []rules.Condition{{Name: "api", Value: "x"}}
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecker(t, Options{}, slow, quick, strictest)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		synctest.Wait()
+		attrs := identity.Attributes{{Name: "user", Value: "kristie"}}
+		c.Check(attrs, 1)
+		begun := time.Now()
+		if d, err := c.Wait(ctx, attrs, 1); !d.Allowed || err != nil || time.Since(begun) == 0 || time.Since(begun) > 250*time.Millisecond {
+			t.Errorf("%+v, %v after %v", d, err, time.Since(begun))
+		}
+		waiting := make(chan Decision)
+		go func() {
+			d, _ := c.Wait(ctx, attrs, 1)
+			waiting <- d
+		}()
+		synctest.Wait()
+		if d, err := c.Wait(ctx, attrs, 1); d.Allowed || err != nil || d.Rule != "quick" || !d.Queue {
+			t.Errorf("the second in line: %+v, %v", d, err)
+		}
+		if d := <-waiting; !d.Allowed {
+			t.Errorf("the first in line: %+v", d)
+		}
+		if d, err := c.Wait(ctx, attrs, 1); d.Allowed || err != nil || d.Rule != "slow" {
+			t.Errorf("a rule that nobody may wait for: %+v, %v", d, err)
+		}
+		short, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		other := identity.Attributes{{Name: "user", Value: "other"}}
+		c.Check(other, 1)
+		if d, err := c.Wait(short, other, 1); d.Allowed || err != nil {
+			t.Errorf("for longer than the context lasts: %+v, %v", d, err)
+		}
+		go func() {
+			d, _ := c.Wait(t.Context(), other, 1)
+			waiting <- d
+		}()
+		synctest.Wait()
+		stop()
+		if d := <-waiting; d.Allowed {
+			t.Error("allowed when Run ended")
+		}
+		<-ended
+		if n := c.Stats().Waiting; n != 0 {
+			t.Errorf("%d wait still", n)
+		}
 	})
 }
 

@@ -7,6 +7,7 @@
 //
 // where cost, a whole number from 1 to 10^15, is 1 if left out. The answer's status is 200 if the
 // request may pass and 429 if not, or 503 if its rule says so, with the decision as [Answer].
+// With "mode": "wait" it waits where the rule lets callers wait, see [check.Checker.Wait], at most [MostWait].
 // With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
 // room for, always answers with 200, and says what a peek of cost 1 would say then. POST /v1/explain takes attributes and
 // cost, and answers with 200 and an [Explained], whatever would be decided; it charges nothing. With "settle": true the
@@ -100,6 +101,8 @@ func (h *handler) byAttributes(ctx context.Context, w http.ResponseWriter, q que
 	case modeRecord:
 		k.Record(q.attributes, q.cost)
 		write(w, http.StatusOK, NewAnswer(k.Peek(q.attributes, 1)))
+	case modeWait:
+		answer(w, h.await(ctx, func(ctx context.Context) (check.Decision, error) { return k.Wait(ctx, q.attributes, q.cost) }))
 	default:
 		answer(w, h.decide(ctx, func() check.Decision { return k.Check(q.attributes, q.cost) },
 			func(ctx context.Context) (check.Decision, error) { return k.Acquire(ctx, q.attributes, q.cost) }))
@@ -117,11 +120,24 @@ func (h *handler) byKey(ctx context.Context, w http.ResponseWriter, q question) 
 	case modeRecord:
 		l.Record(q.key, q.cost)
 		write(w, http.StatusOK, NewAnswer(l.Peek(q.key, 1)))
+	case modeWait:
+		answer(w, h.await(ctx, func(ctx context.Context) (check.Decision, error) { return l.Wait(ctx, q.key, q.cost) }))
 	default:
 		answer(w, h.decide(ctx, func() check.Decision { return l.Check(q.key, q.cost) },
 			func(ctx context.Context) (check.Decision, error) { return l.Acquire(ctx, q.key, q.cost) }))
 	}
 	return nil
+}
+
+// MostWait is how long a request with "mode": "wait" waits at most, whatever its rule says: a server cuts off who takes longer.
+const MostWait = 25 * time.Second
+
+// await waits as long as the rule says. An error is that time was up or the client has gone, and the decision is a denial.
+func (h *handler) await(ctx context.Context, wait func(context.Context) (check.Decision, error)) check.Decision {
+	ctx, cancel := context.WithTimeout(ctx, MostWait)
+	defer cancel()
+	d, _ := wait(ctx)
+	return d
 }
 
 // decide asks at once, or waits for permits if the door was told to. The error of acquire is that time was up,

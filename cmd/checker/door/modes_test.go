@@ -25,6 +25,33 @@ func doorOf(t testing.TB, text string) http.Handler {
 	return New(checker, time.Second)
 }
 
+// TestWaiting asks more than fits, and is answered when it does.
+func TestWaiting(t *testing.T) {
+	door := doorOf(t, `
+rules:
+  - {name: line, match: {api: line}, key: [user], limit: 100/second, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 5s}
+  - {name: quick, match: {api: quick}, key: [user], limit: 1/100ms, on_limit: queue, max_wait: 5s}
+  - {name: no, match: {api: no}, key: [user], limit: 1/day}
+`)
+	for _, test := range []struct {
+		ask      string
+		statuses [3]int
+	}{
+		{`{"attributes":{"user":"a","api":"line"},"mode":"wait"}`, [3]int{200, 200, 200}},
+		{`{"rule":"line","key":"b","mode":"wait"}`, [3]int{200, 200, 200}},
+		{`{"attributes":{"user":"a","api":"quick"},"mode":"wait"}`, [3]int{200, 200, 200}},
+		{`{"rule":"quick","key":"b","mode":"wait"}`, [3]int{200, 200, 200}},
+		{`{"attributes":{"user":"a","api":"no"},"mode":"wait"}`, [3]int{200, 429, 429}},
+		{`{"attributes":{"user":"c","api":"line"}}`, [3]int{200, 429, 429}}, // without waiting
+	} {
+		for i, want := range test.statuses {
+			if w := post(door, test.ask); w.Code != want {
+				t.Errorf("%s, the %dth time: %d %s, want %d", test.ask, i+1, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
 // TestModes asks one door in turn: what a peek does not charge and a record does, whatever there is room for.
 func TestModes(t *testing.T) {
 	door := doorOf(t, `
@@ -62,7 +89,7 @@ rules:
 		}
 	}
 	for body, want := range map[string]string{
-		`{"attributes":{},"mode":"look"}`:               `"mode": want "check", "peek" or "record", not "look"`,
+		`{"attributes":{},"mode":"look"}`:               `"mode": want "check", "wait", "peek" or "record", not "look"`,
 		`{"attributes":{},"mode":1}`:                    `"mode": want a string`,
 		`{"rule":"none","key":"a","mode":"peek"}`:       "no such rule",
 		`{"attributes":{},"mode":"peek","mode":"peek"}`: `"mode" twice`,

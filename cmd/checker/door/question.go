@@ -35,6 +35,7 @@ const (
 	modeCheck  mode = "check"  // decide, and charge what passes
 	modePeek   mode = "peek"   // say what check would decide
 	modeRecord mode = "record" // charge, whatever there is room for
+	modeWait   mode = "wait"   // check, and wait where the rule lets callers wait
 )
 
 // decode reads a body token by token, since json.Unmarshal takes fields in any case, twice, and null
@@ -120,10 +121,10 @@ func (d reader) mode() (mode, error) {
 	switch m := mode(text); {
 	case err != nil:
 		return "", err
-	case m == modeCheck || m == modePeek || m == modeRecord:
+	case m == modeCheck || m == modePeek || m == modeRecord || m == modeWait:
 		return m, nil
 	}
-	return "", fmt.Errorf(`"mode": want "check", "peek" or "record", not %.40q`, text)
+	return "", fmt.Errorf(`"mode": want "check", "wait", "peek" or "record", not %.40q`, text)
 }
 
 // object reads an object, and has read called at the value of each field. It refuses a field that
