@@ -127,20 +127,28 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A rule that has a cost of its own is what a token is about; one without is left as it is.
+// A rule that has a cost of its own is what a token is about, also for callers of an override; one without is left as
+// it is.
 func TestTokensOfRulesWithACost(t *testing.T) {
 	requests, cost := rule("requests", 100, time.Minute, 1), rule("tokens", 1000, time.Minute, 1)
 	cost.Cost = "tokens"
+	cost.Overrides = []rules.Override{{Match: []rules.Condition{{Name: "tier", Value: "gold"}}, Factor: 10}}
 	c := newChecker(t, Options{}, requests, cost)
-	user := identity.Attributes{{Name: "user", Value: "kristie"}, {Name: "tokens", Value: "1"}}
-	_, text := c.CheckTokenAt(noon, user, 1)
-	m, err := events.DecodeToken(text)
-	if err != nil || len(m.Charges) != 1 || m.Charges[0].Rule.Name != "tokens" {
-		t.Fatalf("%v, %v", m, err)
-	}
-	mustSettle(t, c, noon, text, 301)
-	if r, k := left(limiter(t, c, "requests"), noon, "kristie"), left(limiter(t, c, "tokens"), noon, "kristie"); r != 99 || k != 699 {
-		t.Errorf("%d requests left, %d tokens", r, k)
+	for tier, name := range map[string]string{"none": cost.Name, "gold": cost.WireName(0)} {
+		user := identity.Attributes{{Name: "user", Value: tier}, {Name: "tier", Value: tier}, {Name: "tokens", Value: "400"}}
+		_, text := c.CheckTokenAt(noon, user, 1)
+		m, err := events.DecodeToken(text)
+		if err != nil || len(m.Charges) != 1 || m.Charges[0].Rule.Name != name || m.Charges[0].Cost != 400 {
+			t.Fatalf("%s: %v, %v", tier, m, err)
+		}
+		mustSettle(t, c, noon, text, 301)
+		if got := limiter(t, c, "requests").PeekAt(noon, tier, 1).Remaining; got != 99 {
+			t.Errorf("%s: %d requests left", tier, got)
+		}
+		l := c.program.Load().byName[name]
+		if got := l.PeekAt(noon, tier, 1).Remaining; got != l.Rule().Limit-301 {
+			t.Errorf("%s: %d left of %d", tier, got, l.Rule().Limit)
+		}
 	}
 }
 
