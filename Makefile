@@ -20,6 +20,8 @@ TESTTIME ?= 15m
 # Packages with tests that are too long, or too much a matter of speed, for the race detector and for company: -short leaves
 # those out.
 LONG := ./internal/endtoend ./loadtest/sim ./loadtest/fleet ./pkg/aggregate
+# Tests of these that take minutes and are no shorter with -short: they have run by then.
+NOTAGAIN := ^(TestSingleRedis|TestRedisCluster|TestStrictLive)$$
 
 .PHONY: help
 help: ## List the targets (default)
@@ -36,7 +38,7 @@ test: ## Run all tests, with the race detector and real servers, and every bench
 	scripts/need-chromium.sh
 	go test -race -short -shuffle=on -timeout $(TESTTIME) ./...
 	go test -run 'Alloc|Flood' ./pkg/... # the race detector allocates, and is slow
-	go test -p 1 -shuffle=on -timeout $(TESTTIME) $(LONG)
+	go test -p 1 -shuffle=on -timeout $(TESTTIME) -skip '$(NOTAGAIN)' $(LONG)
 	go test -run '^$$' -bench . -benchtime 1x -timeout $(TESTTIME) ./...
 	scripts/nested-modules.sh go test -race -shuffle=on -timeout $(TESTTIME) ./...
 	scripts/nested-modules.sh go test -run '^$$' -bench . -benchtime 1x -timeout $(TESTTIME) ./...
