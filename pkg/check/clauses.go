@@ -129,7 +129,7 @@ func derived(r *rules.Rule, override int) *rules.Rule {
 		Name: r.WireName(override), Key: r.Key, OnMissing: r.OnMissing,
 		Limit: terms.Limit, Window: terms.Window, Algorithm: r.Algorithm, Burst: terms.Burst,
 		Enforcement: r.Enforcement, OnOutage: r.OnOutage, Throttle: r.Throttle, OnLimit: r.OnLimit,
-		Status: r.Status, Shadow: r.Shadow, Count: r.Count, Priority: r.Priority,
+		Status: r.Status, Shadow: r.Shadow, Cost: r.Cost, Count: r.Count, Priority: r.Priority,
 	}
 }
 
