@@ -233,6 +233,33 @@ func TestWaitGivesUp(t *testing.T) {
 	})
 }
 
+// Who waits is not denied yet, so one call counts once where denied hits count: when it passes, or gives up.
+func TestWaitCountsDeniedHitsOnce(t *testing.T) {
+	r := rule("r", 5, time.Second, 1)
+	r.Count = rules.All
+	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: 3 * time.Second}
+	running(t, Options{}, r, func(t *testing.T, l *Limiter) {
+		l.Check("k", 5)
+		if d, err := l.Wait(t.Context(), "k", 1); !d.Allowed || err != nil {
+			t.Errorf("there would be room in time: %+v, %v", d, err)
+		}
+		if s := l.checker.Stats().Rules[0]; s.Charged != 6 || s.Denied != 0 {
+			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if d, err := l.Wait(ctx, "k", 5); d.Allowed || err != nil || d.RetryAfter <= 0 {
+			t.Errorf("there is no time: %+v, %v", d, err)
+		}
+		if d, err := l.Wait(t.Context(), "k", 6); d.Allowed || err != nil || d.RetryAfter != Never {
+			t.Errorf("it never fits: %+v, %v", d, err)
+		}
+		if s := l.checker.Stats().Rules[0]; s.Charged != 6+5+6 || s.Denied != 2 {
+			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
+		}
+	})
+}
+
 // When Run ends, who waits is denied.
 func TestWaitEndsWithRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

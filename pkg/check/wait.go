@@ -27,6 +27,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, e
 		}
 		deny := func(err error) (Decision, error) {
 			r.Cancel()
+			if l.countsDenied() {
+				l.Check(key, cost) // now it counts, and if it would just fit, all the same
+			}
 			d.Allowed, d.RetryAfter = false, wait
 			return d, err
 		}
@@ -53,8 +56,19 @@ func (l *Limiter) attempt(ctx context.Context, key string, cost int64) (*Reserva
 		d, err := l.Acquire(ctx, key, cost)
 		return &Reservation{}, d, err
 	}
+	if l.countsDenied() { // a hit that waits is not denied yet
+		if d := l.Peek(key, cost); !d.Allowed && d.RetryAfter != Never {
+			return &Reservation{}, d, nil
+		}
+	}
 	r, d := l.Reserve(key, cost)
 	return r, d, nil
+}
+
+// countsDenied says whether denied hits count, and callers ask again rather than wait for their turn.
+func (l *Limiter) countsDenied() bool {
+	c := l.terms.Load().clauses
+	return c != nil && c.all && !c.shadow && !l.shape.Drains()
 }
 
 // mayWait says whether ctx lasts so long, as far as it says.
