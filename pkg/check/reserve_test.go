@@ -260,6 +260,27 @@ func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 	})
 }
 
+// Who waits under an old limit does not sleep through a new one.
+func TestWaitHearsOfNewRules(t *testing.T) {
+	running(t, Options{}, rule("r", 1, time.Hour, 1), func(t *testing.T, l *Limiter) {
+		l.Check("k", 1)
+		begun := time.Now()
+		time.AfterFunc(time.Second, func() {
+			set, err := rules.NewSet(rule("r", 100, time.Hour, 1))
+			if err == nil {
+				err = l.checker.SetRules(set, 1)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		d, err := l.Wait(t.Context(), "k", 1)
+		if waited := time.Since(begun); !d.Allowed || err != nil || waited != time.Second {
+			t.Errorf("%+v, %v after %v", d, err, waited)
+		}
+	})
+}
+
 // When Run ends, who waits is denied.
 func TestWaitEndsWithRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
