@@ -164,6 +164,10 @@ func TestShadowAskedAlone(t *testing.T) {
 	if want.Rule != "r" || want.Shadow != "r" || checked != want || token != want {
 		t.Errorf("peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
 	}
+	l.CheckAt(noon, "k", 2)
+	if d := l.PeekAt(noon, "k", 2); d.Remaining != 3 {
+		t.Errorf("peeked %+v, want 3 left", d)
+	}
 	strict := newFleet(t, Options{}, rules.Rule{
 		Name: "s", Key: []string{"user"}, Limit: 5, Window: window.Shape{Length: time.Minute, Buckets: 1},
 		Enforcement: rules.Strict, OnOutage: rules.Closed, Shadow: true,
