@@ -21,7 +21,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)
-	return a.acquire(ctx, l.checker, nil, max(cost, 1))
+	d, err := a.acquire(ctx, l.checker, nil, max(cost, 1))
+	a.ownShadow(&d)
+	return d, err
 }
 
 // Acquire is Check for one request by all rules that match its attributes, which waits for permits as

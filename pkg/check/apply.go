@@ -125,7 +125,11 @@ func (l *Limiter) checkAlone(d *Decision, t *terms, now int64, key string, cost 
 // ownShadow names the limiter that was asked alone, although it can deny nothing.
 func (a *asking) ownShadow(d *Decision) {
 	if q := &a.asked[0]; q.isShadow() {
-		q.limiter.fill(d, q.terms, q.left)
+		left := q.left
+		if q.passes && a.purpose == peeking { // nothing was charged
+			left += q.cost
+		}
+		q.limiter.fill(d, q.terms, left)
 	}
 }
 

@@ -226,6 +226,7 @@ type Checker struct {
 	behind behind
 	wake   chan struct{} // an early flush is wanted
 	ended  chan struct{} // closed when Run has
+	swaps  swaps         // of rules, for who waits
 	end    sync.Once
 }
 

@@ -154,6 +154,35 @@ rules:
 	}
 }
 
+// TestShadowAskedAlone: a shadow limiter that is asked by key is named by every door.
+func TestShadowAskedAlone(t *testing.T) {
+	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 5/minute, shadow: true}]`)
+	l := limiter(t, c, "r")
+	want := l.PeekAt(noon, "k", 9)
+	checked, acquired := l.CheckAt(noon, "k", 9), Decision{}
+	token, _ := l.CheckTokenAt(noon, "k", 9)
+	if want.Rule != "r" || want.Shadow != "r" || checked != want || token != want {
+		t.Errorf("peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
+	}
+	l.CheckAt(noon, "k", 2)
+	if d := l.PeekAt(noon, "k", 2); d.Remaining != 3 {
+		t.Errorf("peeked %+v, want 3 left", d)
+	}
+	strict := newFleet(t, Options{}, rules.Rule{
+		Name: "s", Key: []string{"user"}, Limit: 5, Window: window.Shape{Length: time.Minute, Buckets: 1},
+		Enforcement: rules.Strict, OnOutage: rules.Closed, Shadow: true,
+	})
+	l = limiter(t, strict.Checker, "s")
+	acquired, err := l.Acquire(t.Context(), "k", 9)
+	if err != nil || acquired.Rule != "s" || acquired.Limit != 5 || !acquired.Allowed {
+		t.Errorf("acquired %+v, %v", acquired, err)
+	}
+	acquired, _, err = l.AcquireToken(t.Context(), "k", 9)
+	if err != nil || acquired.Rule != "s" || acquired.Limit != 5 || !acquired.Allowed {
+		t.Errorf("acquired for a token %+v, %v", acquired, err)
+	}
+}
+
 // TestNoRoomForKeys: without room for a key, OnOutage decides whatever other clauses there are; and shadow rules still deny nothing.
 func TestNoRoomForKeys(t *testing.T) {
 	c := ofYAML(t, Options{MaxLiveKeys: 1}, `

@@ -11,7 +11,7 @@ import (
 // bounded. The empty one is the counter for all, and nobody's.
 func (c *Checker) appendText(dst []byte, key string) []byte {
 	if h := c.o.KeyHash; h != nil && key != "" {
-		return h.Append(dst, key)
+		return h.Append(dst, identity.Bound(key)) // as attributes make it
 	}
 	return append(dst, identity.Bound(key)...)
 }

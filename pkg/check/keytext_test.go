@@ -55,6 +55,18 @@ func TestKeysAreHashed(t *testing.T) {
 	}
 }
 
+// TestLongKeysAreOne: a key beyond the bound is the same by rule and key as by attributes, hashed or not.
+func TestLongKeysAreOne(t *testing.T) {
+	for _, h := range []*identity.Hasher{nil, hasher(t, "a secret of enough bytes")} {
+		c := newChecker(t, Options{KeyHash: h}, rule("r", 10, time.Minute, 1))
+		long := strings.Repeat("x", identity.MaxKey+1)
+		c.CheckAt(noon, identity.Attributes{{Name: "user", Value: long}}, 3)
+		if d := limiter(t, c, "r").CheckAt(noon, long, 1); d.Remaining != 6 {
+			t.Errorf("%v: %+v, want 6 left of 10", h, d)
+		}
+	}
+}
+
 // TestHashingAllocatesNothing, neither by rule and key nor by attributes.
 func TestHashingAllocatesNothing(t *testing.T) {
 	if raceDetector {

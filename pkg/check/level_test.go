@@ -272,3 +272,15 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 		}
 	}
 }
+
+// TestResetOfSoftBuckets: what passes beyond the limit takes longer to drain than a full bucket.
+func TestResetOfSoftBuckets(t *testing.T) {
+	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 10/second, algorithm: token_bucket, burst: 50, throttle: soft, soft: {exceed: 100%}}]`)
+	l := limiter(t, c, "r")
+	if d := l.CheckAt(noon, "k", 100); !d.Allowed || d.Reset < 10*time.Second {
+		t.Fatalf("%+v", d)
+	}
+	if d := l.CheckAt(noon, "k", 100); d.Allowed || d.Reset < d.RetryAfter {
+		t.Errorf("%+v", d)
+	}
+}

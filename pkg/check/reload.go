@@ -47,6 +47,7 @@ func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if c.behind.install(next, old) {
 		c.adjust(c.clock.fleet(now))
 	}
+	c.swaps.tell()
 	return nil
 }
 

@@ -289,6 +289,54 @@ func TestWaitByAllRules(t *testing.T) {
 	})
 }
 
+// Who waits is not denied yet, so one call counts once where denied hits count: when it passes, or gives up.
+func TestWaitCountsDeniedHitsOnce(t *testing.T) {
+	r := rule("r", 5, time.Second, 1)
+	r.Count = rules.All
+	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: 3 * time.Second}
+	running(t, Options{}, r, func(t *testing.T, l *Limiter) {
+		l.Check("k", 5)
+		if d, err := l.Wait(t.Context(), "k", 1); !d.Allowed || err != nil {
+			t.Errorf("there would be room in time: %+v, %v", d, err)
+		}
+		if s := l.checker.Stats().Rules[0]; s.Charged != 6 || s.Denied != 0 {
+			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if d, err := l.Wait(ctx, "k", 5); d.Allowed || err != nil || d.RetryAfter <= 0 {
+			t.Errorf("there is no time: %+v, %v", d, err)
+		}
+		if d, err := l.Wait(t.Context(), "k", 6); d.Allowed || err != nil || d.RetryAfter != Never {
+			t.Errorf("it never fits: %+v, %v", d, err)
+		}
+		if s := l.checker.Stats().Rules[0]; s.Charged != 6+5+6 || s.Denied != 2 {
+			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
+		}
+	})
+}
+
+// Who waits under an old limit does not sleep through a new one.
+func TestWaitHearsOfNewRules(t *testing.T) {
+	running(t, Options{}, rule("r", 1, time.Hour, 1), func(t *testing.T, l *Limiter) {
+		l.Check("k", 1)
+		begun := time.Now()
+		time.AfterFunc(time.Second, func() {
+			set, err := rules.NewSet(rule("r", 100, time.Hour, 1))
+			if err == nil {
+				err = l.checker.SetRules(set, 1)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		d, err := l.Wait(t.Context(), "k", 1)
+		if waited := time.Since(begun); !d.Allowed || err != nil || waited != time.Second {
+			t.Errorf("%+v, %v after %v", d, err, waited)
+		}
+	})
+}
+
 // When Run ends, who waits is denied.
 func TestWaitEndsWithRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

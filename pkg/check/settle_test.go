@@ -152,6 +152,21 @@ func TestTokensOfRulesWithACost(t *testing.T) {
 	}
 }
 
+// The same for callers of an override, whose counter has the rule's cost.
+func TestTokensOfOverridesWithACost(t *testing.T) {
+	c := ofYAML(t, Options{}, `
+rules:
+  - {name: tokens, key: [user], limit: 1000/minute, cost: tokens, overrides: [{match: {tier: gold}, limit: 10x}]}
+  - {name: requests, key: [user], limit: 60/minute}
+`)
+	user := identity.Attributes{{Name: "user", Value: "kristie"}, {Name: "tokens", Value: "100"}, {Name: "tier", Value: "gold"}}
+	_, text := c.CheckTokenAt(noon, user, 1)
+	mustSettle(t, c, noon, text, 500)
+	if r, k := left(limiter(t, c, "requests"), noon, "kristie"), left(limiter(t, c, "tokens/tier=gold"), noon, "kristie"); r != 59 || k != 9500 {
+		t.Errorf("%d requests left, %d tokens", r, k)
+	}
+}
+
 // kindsOf lists a report's rows: a letter for the kind of hits, the key and its hits.
 func kindsOf(r *events.Report) string {
 	var all []string

@@ -47,8 +47,7 @@ func newTerms(r *rules.Rule, revision uint64) *terms {
 	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Limit, wire: r.Limit, name: r.Name, rule: r, revision: revision}
 	if r.Window.Drains() {
 		t.drain = r.Drain()
-		span := float64(r.Burst) / float64(r.Limit) * float64(r.Window.Length)
-		t.fill = time.Duration(min(span, float64(window.MaxLength))) + r.Window.BucketSize()
+		t.fill = t.drainsIn(r.Burst)
 	}
 	return t
 }
@@ -58,9 +57,17 @@ func (t *terms) scale(by float64) {
 	t.capacity = max(part(t.capacity, by), 1)
 	if t.rule.Window.Drains() {
 		t.drain.Burst = t.capacity
+		t.fill = max(t.fill, t.drainsIn(t.capacity)) // a class's share may be full of others' hits
 	} else {
 		t.limit = t.capacity
 	}
+}
+
+// drainsIn is how long so many hits take to drain, at most.
+func (t *terms) drainsIn(hits int64) time.Duration {
+	shape := t.rule.Window
+	span := float64(hits) / float64(t.limit) * float64(shape.Length)
+	return time.Duration(min(span, float64(window.MaxLength))) + shape.BucketSize()
 }
 
 // next are the terms by which a limiter decides after these.

@@ -54,7 +54,9 @@ func (l *Limiter) checkToken(now int64, key string, cost int64) (d Decision, tok
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)
-	return a.checkToken(l.checker, nil, now)
+	d, token = a.checkToken(l.checker, nil, now)
+	a.ownShadow(&d)
+	return d, token
 }
 
 // AcquireToken is Acquire for a hit whose true cost is known only later, see CheckToken.
@@ -82,7 +84,9 @@ func (l *Limiter) AcquireToken(ctx context.Context, key string, cost int64) (d D
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)
-	return a.acquireToken(ctx, l.checker, nil, max(cost, 1))
+	d, token, err = a.acquireToken(ctx, l.checker, nil, max(cost, 1))
+	a.ownShadow(&d)
+	return d, token, err
 }
 
 func (a *asking) acquireToken(ctx context.Context, c *Checker, attrs identity.Attributes, cost int64) (d Decision, token string, err error) {

@@ -9,14 +9,15 @@ import (
 )
 
 // Wait is Check, but a hit that does not fit waits until it does, and then passes: under a token or leaky bucket in
-// its turn, see [Limiter.Reserve]; under other algorithms it asks again when RetryAfter is over, in no order with
-// others who wait, and under strict enforcement by [Limiter.Acquire]. It denies at once what would have to
+// its turn, see [Limiter.Reserve]; under other algorithms it asks again when RetryAfter is over, or the rules change, in no
+// order with others who wait, and under strict enforcement by [Limiter.Acquire]. It denies at once what would have to
 // wait for longer than the rule's OnLimit.MaxWait, if that is given, or than ctx lasts, or what never fits; and if OnLimit.MaxDepth callers (by default
 // rules.DefaultDepth) of the key wait already, or Options.MaxWaiting in all. If ctx ends first the error is ctx's,
 // and the hit is given back if that can be (see [Reservation.Cancel]); when Run ends, it is denied.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, error) {
 	begun := time.Now()
 	for {
+		swap := l.checker.swaps.next() // first, so that none goes unnoticed
 		r, d, err := l.attempt(ctx, key, cost)
 		wait := r.Delay
 		if !d.Allowed {
@@ -27,6 +28,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, e
 		}
 		deny := func(err error) (Decision, error) {
 			r.Cancel()
+			if l.countsDenied() {
+				l.Check(key, cost) // now it counts, and if it would just fit, all the same
+			}
 			d.Allowed, d.RetryAfter = false, wait
 			return d, err
 		}
@@ -34,7 +38,10 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, e
 		if most > 0 && time.Since(begun)+wait > most || !l.mayWait(ctx, wait) || !l.queues.enter(l, key) {
 			return deny(nil)
 		}
-		err = l.pause(ctx, wait)
+		if d.Allowed { // it has its turn, which stays
+			swap = nil
+		}
+		err = l.pause(ctx, wait, swap)
 		l.queues.leave(l, key)
 		switch {
 		case err == errEnded:
@@ -53,8 +60,19 @@ func (l *Limiter) attempt(ctx context.Context, key string, cost int64) (*Reserva
 		d, err := l.Acquire(ctx, key, cost)
 		return &Reservation{}, d, err
 	}
+	if l.countsDenied() { // a hit that waits is not denied yet
+		if d := l.Peek(key, cost); !d.Allowed && d.RetryAfter != Never {
+			return &Reservation{}, d, nil
+		}
+	}
 	r, d := l.Reserve(key, cost)
 	return r, d, nil
+}
+
+// countsDenied says whether denied hits count, and callers ask again rather than wait for their turn.
+func (l *Limiter) countsDenied() bool {
+	c := l.terms.Load().clauses
+	return c != nil && c.all && !c.shadow && !l.shape.Drains()
 }
 
 // mayWait says whether ctx lasts so long, as far as it says.
@@ -63,17 +81,44 @@ func (l *Limiter) mayWait(ctx context.Context, wait time.Duration) bool {
 	return !ok || time.Until(deadline) >= wait
 }
 
-// pause waits for so long.
-func (l *Limiter) pause(ctx context.Context, wait time.Duration) error {
+// pause waits for so long, or until the rules change.
+func (l *Limiter) pause(ctx context.Context, wait time.Duration, swap <-chan struct{}) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
+	case <-swap:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-l.checker.ended:
 		return errEnded
+	}
+}
+
+// swaps tell who waits that the rules have changed.
+type swaps struct {
+	mu sync.Mutex
+	ch chan struct{} // nil if nobody has asked
+}
+
+// next is closed at the next change.
+func (s *swaps) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *swaps) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
 	}
 }
 

@@ -9,17 +9,19 @@ import (
 )
 
 // Wait is Check for one request by all rules that match its attributes, which waits where the rule that denies lets callers wait
-// (on_limit: queue), for as long as it lets them in all: it asks again whenever RetryAfter is over, in no order with others who wait. A request
+// (on_limit: queue), for as long as it lets them in all: it asks again whenever RetryAfter is over or the rules change, in no order with others who wait. A request
 // that only a token or leaky bucket limits waits in its turn, as by [Limiter.Wait]. Permits are waited for as by
 // Acquire. It denies at once what would have to wait for longer than that rule's MaxWait or than ctx lasts, and if
 // as many wait already as that rule or Options.MaxWaiting allows. If ctx ends first the error is ctx's; when Run ends, the
-// request is denied. Each time that it is asked and denied counts as a denial.
+// request is denied. Each time that it is asked and denied counts as a denial, and is charged by rules
+// of `count: all`.
 func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int64) (Decision, error) {
 	if l, key, cost, ok := c.inLine(attrs, cost); ok {
 		return l.Wait(ctx, key, cost)
 	}
 	begun := time.Now()
 	for {
+		swap := c.swaps.next() // first, so that none goes unnoticed
 		d, err := c.Acquire(ctx, attrs, cost)
 		if err != nil || d.Allowed || !d.Queue || d.RetryAfter == Never || time.Since(begun)+d.RetryAfter > d.MaxWait {
 			return d, err
@@ -32,7 +34,7 @@ func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int6
 		if !l.queues.enter(l, key) {
 			return d, nil
 		}
-		err = l.pause(ctx, d.RetryAfter)
+		err = l.pause(ctx, d.RetryAfter, swap)
 		l.queues.leave(l, key)
 		switch {
 		case err == errEnded:

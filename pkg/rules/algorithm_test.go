@@ -68,3 +68,11 @@ func TestOverrideWindowsAreOfTheRulesKind(t *testing.T) {
 		}
 	}
 }
+
+// TestSharesAreOfBursts: classes divide what there is room for at once, which may be more than the limit.
+func TestSharesAreOfBursts(t *testing.T) {
+	_, err := Parse([]byte("rules: [{name: r, key: [], limit: 1/second, algorithm: token_bucket, burst: 100, priority: {by: class, shares: {default: 10%}}}]"))
+	if err != nil {
+		t.Error(err)
+	}
+}

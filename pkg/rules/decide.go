@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -43,7 +42,7 @@ func (l *List) has(value string) bool {
 	if len(l.Prefixes) == 0 {
 		return false
 	}
-	of, ok := addressesOf(value)
+	of, ok := identity.ParseGroup(value)
 	if !ok {
 		return false
 	}
@@ -55,20 +54,6 @@ func (l *List) has(value string) bool {
 		return 1
 	})
 	return i > 0 && covers(l.Prefixes[i-1], of)
-}
-
-// addressesOf reads an address or a prefix of addresses.
-func addressesOf(value string) (netip.Prefix, bool) {
-	if strings.Contains(value, "/") {
-		prefix, err := netip.ParsePrefix(value)
-		return prefix, err == nil
-	}
-	addr, err := netip.ParseAddr(value)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	addr = addr.Unmap()
-	return netip.PrefixFrom(addr, addr.BitLen()), true
 }
 
 // Override is the place in Overrides of the first one that matches the attributes and is not over at now, or -1.

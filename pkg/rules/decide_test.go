@@ -114,6 +114,7 @@ func TestListed(t *testing.T) {
 		{"an address", attrs("ip", "203.0.113.9"), true, false},
 		{"the next one", attrs("ip", "203.0.113.10"), false, false},
 		{"IPv4 within IPv6", attrs("ip", "::ffff:203.0.113.9"), true, false},
+		{"a prefix of IPv4 within IPv6", attrs("ip", "::ffff:10.1.0.0/112"), true, false},
 		{"IPv6", attrs("ip", "2001:db8:1::1"), true, false},
 		{"IPv6, denied", attrs("ip", "2001:DB8:BAD:1::1"), false, true},
 		{"a whole prefix", attrs("ip", "2001:db8:1:2::/64"), true, false},

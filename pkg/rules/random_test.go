@@ -55,6 +55,9 @@ func randomRule(t *rapid.T, name string, earlier []string) Rule {
 	if chance(t, "priority") {
 		r.Priority = Priority{By: anyName.Draw(t, "by"), Shares: rapid.MapOfN(anyText, anyPart(0.1, 1), 0, 3).Draw(t, "shares")}
 		r.Priority.Shares[DefaultClass] = anyPart(0.1, 1).Draw(t, "default")
+		if r.hasBurst() {
+			r.Burst = max(r.Burst, 10) // the least share of it is a hit
+		}
 	}
 	return r
 }

@@ -112,6 +112,7 @@ func TestRefusalsOfFields(t *testing.T) {
 		{"priority: nobody", one("priority: {by: class, shares: {}}"), `5:33: priority: shares: want one of "default"`},
 		{"priority: more than all", one("priority: {by: class, shares: {high: 101%, default: 100%}}"), `5:40: priority: shares: class "high": 101%: want more than 0%, at most 100%`},
 		{"priority: nothing", one("priority: {by: class, shares: {high: 0%, default: 100%}}"), `5:40: priority: shares: class "high": 0%`},
+		{"priority: less than a hit of the burst", one("algorithm: token_bucket", "burst: 4", "priority: {by: class, shares: {high: 20%, default: 100%}}"), `7:40: priority: shares: class "high": 20% of 4 leaves less than one hit`},
 		{"priority: less than a hit", one("priority: {by: class, shares: {high: 50%, default: 100%}}"), `5:40: priority: shares: class "high": 50% of 1 leaves less than one hit`},
 		{"priority: no percentage", one("priority: {by: class, shares: {high: half, default: 100%}}"), `5:40: priority: shares: "high": "half": want a percentage`},
 

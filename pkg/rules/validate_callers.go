@@ -157,8 +157,8 @@ func (r *Rule) wrongShare(class string, share float64) string {
 		return "is not UTF-8"
 	case !(share > 0 && share <= 1):
 		return percent(share) + ": want more than 0%, at most 100%"
-	case share*float64(r.Limit) < 1:
-		return fmt.Sprintf("%s of %d leaves less than one hit", percent(share), r.Limit)
+	case share*float64(r.Capacity()) < 1:
+		return fmt.Sprintf("%s of %d leaves less than one hit", percent(share), r.Capacity())
 	}
 	return ""
 }
