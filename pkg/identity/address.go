@@ -77,13 +77,15 @@ func isLetterOrDigit(r rune) bool {
 }
 
 // Group is the text that stands for the client at an address: the prefix of v4 or v6 bits in CIDR
-// notation, "2001:db8::/64", or the plain address if the prefix is all of it. 0 bits or fewer mean
+// notation, "2001:db8::/64", or the plain address if that is IPv4 and the prefix all of it. 0 bits or fewer mean
 // DefaultIPv4Prefix and DefaultIPv6Prefix; more than there are mean all. A zone is dropped, and an
 // IPv4 address mapped into IPv6 is IPv4. The text of an invalid address is "".
 func Group(addr netip.Addr, v4, v6 int) string {
-	var buffer [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte
+	var buffer [maxGroup]byte
 	return string(AppendGroup(buffer[:0], addr, v4, v6))
 }
+
+const maxGroup = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
 
 // AppendGroup appends what Group returns to dst and returns it. It does not allocate if dst has room
 // for 43 bytes.
@@ -96,10 +98,11 @@ func AppendGroup(dst []byte, addr netip.Addr, v4, v6 int) []byte {
 	if addr.Is4() {
 		bits = groupBits(v4, DefaultIPv4Prefix)
 	}
-	if bits >= addr.BitLen() {
+	bits = min(bits, addr.BitLen())
+	if bits == addr.BitLen() && addr.Is4() {
 		return addr.AppendTo(dst)
 	}
-	prefix, _ := addr.Prefix(bits) // no error: 0 < bits < BitLen
+	prefix, _ := addr.Prefix(bits) // no error: 0 < bits <= BitLen
 	return prefix.AppendTo(dst)
 }
 

@@ -80,12 +80,12 @@ func TestGroup(t *testing.T) {
 		{"as set", "2001:db8:1:2::1", 24, 48, "2001:db8:1::/48"},
 		{"within a byte", "192.0.2.255", 27, 0, "192.0.2.224/27"},
 		{"one bit", "192.0.2.1", 1, 0, "128.0.0.0/1"},
-		{"all bits", "2001:db8::1", 32, 128, "2001:db8::1"},
+		{"all bits", "2001:db8::1", 32, 128, "2001:db8::1/128"},
 		{"more than all", "192.0.2.1", 33, 129, "192.0.2.1"},
-		{"more than all", "2001:db8::1", 33, 129, "2001:db8::1"},
+		{"more than all", "2001:db8::1", 33, 129, "2001:db8::1/128"},
 		{"fewer than none", "2001:db8::1", -1, -1, "2001:db8::/64"},
 		{"mapped is IPv4", "::ffff:192.0.2.1", 24, 64, "192.0.2.0/24"},
-		{"a zone is dropped", "fe80::1%eth0", 0, 128, "fe80::1"},
+		{"a zone is dropped", "fe80::1%eth0", 0, 128, "fe80::1/128"},
 	} {
 		if got := Group(netip.MustParseAddr(tt.addr), tt.v4, tt.v6); got != tt.want {
 			t.Errorf("%s: %s by %d and %d is %q, want %q", tt.why, tt.addr, tt.v4, tt.v6, got, tt.want)

@@ -22,7 +22,9 @@ const (
 // AppendKey appends the key of the named attributes to dst and returns it. A missing
 // attribute counts as empty. The key of one name is its value as it is; several are
 // joined by '|', with each '|' and '\' of the values escaped by a '\'. Values are
-// bytes: they need not be UTF-8, and nothing in them is changed or normalised.
+// bytes: they need not be UTF-8, and nothing in them is changed or normalised, but for
+// the address of the attribute IP: that stands for its group, as [Group] has it by
+// default, unless it is a group already or no address.
 //
 // Besides long keys, one that looks like a hashed key is hashed too, so that nobody
 // can send the hash of another's long key and share its count.
@@ -32,10 +34,20 @@ func AppendKey(dst []byte, names []string, attrs Attributes) []byte {
 	start := len(dst)
 	for i, name := range names {
 		value, _ := attrs.Get(name)
+		if name == IP && strings.IndexByte(value, ':') >= 0 { // else it is IPv4, or no address
+			if addr, ok := ParseAddr(value); ok {
+				dst = AppendGroup(appendValue(dst, "", i, len(names)), addr, 0, 0)
+				continue
+			}
+		}
 		dst = appendValue(dst, value, i, len(names))
 	}
 	return boundFrom(dst, start)
 }
+
+// IP is the attribute of the client's address, which everybody behind it is limited by. The address itself, for lists
+// and for those who want each apart, is another attribute's.
+const IP = "ip"
 
 // JoinKey is AppendKey for values at hand.
 func JoinKey(values ...string) string {

@@ -63,6 +63,38 @@ func TestKeys(t *testing.T) {
 }
 
 // Long keys that differ anywhere, as in their last byte or in their length, are different keys, by each way to make one.
+// TestAddressesStandForTheirGroups: who can send from every address of a /64 is one caller, wherever the address comes from.
+func TestAddressesStandForTheirGroups(t *testing.T) {
+	for value, want := range map[string]string{
+		"2001:db8:1:2::1":       "2001:db8:1:2::/64",
+		"[2001:db8:1:2:9::]:80": "2001:db8:1:2::/64",
+		"fe80::1%eth0":          "fe80::/64",
+		"::ffff:192.0.2.1":      "192.0.2.1",
+		"192.0.2.1:8080":        "192.0.2.1",
+		"192.0.2.1":             "192.0.2.1",
+		"2001:db8::/48":         "2001:db8::/48",
+		"2001:db8::1/128":       "2001:db8::1/128",
+		"no: address":           "no: address",
+		"":                      "",
+	} {
+		attrs := Attributes{{Name: "user", Value: "a"}, {Name: "ip", Value: value}, {Name: "address", Value: value}}
+		if got := string(AppendKey(nil, []string{"ip"}, attrs)); got != want {
+			t.Errorf("ip %q: key %q, want %q", value, got, want)
+		}
+		if got := string(AppendKey(nil, []string{"user", "ip"}, attrs)); got != "a|"+want {
+			t.Errorf("user and ip %q: key %q, want %q", value, got, "a|"+want)
+		}
+		if got := string(AppendKey(nil, []string{"address"}, attrs)); got != value {
+			t.Errorf("address %q: key %q", value, got)
+		}
+	}
+	attrs := Attributes{{Name: "ip", Value: "2001:db8:1:2::1"}}
+	room := make([]byte, 0, 64)
+	if n := testing.AllocsPerRun(100, func() { AppendKey(room, []string{"ip"}, attrs) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestLongKeysAreNotCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(MaxKey-2, 4*MaxKey).Draw(t, "length")

@@ -25,6 +25,23 @@ func doorOf(t testing.TB, text string) http.Handler {
 	return New(checker, time.Second)
 }
 
+// TestAddresses: who has a /64 is one caller, and IPv4 is IPv4 however it is written; a list may name one address of many.
+func TestAddresses(t *testing.T) {
+	door := doorOf(t, `rules: [{name: per-ip, key: [ip], limit: 1/hour, deny: {ip: ["2001:db9::1"]}}]`)
+	for _, test := range []struct {
+		ip     string
+		status int
+	}{
+		{"2001:db8::1", 200}, {"2001:db8::2", 429}, {"2001:db8:0:1::1", 200},
+		{"198.51.100.9", 200}, {"::ffff:198.51.100.9", 429}, {"198.51.100.10", 200},
+		{"2001:db9::1", 429}, {"2001:db9::2", 200},
+	} {
+		if w := post(door, `{"attributes":{"ip":"`+test.ip+`"}}`); w.Code != test.status {
+			t.Errorf("%s: %d %s, want %d", test.ip, w.Code, w.Body, test.status)
+		}
+	}
+}
+
 // TestWaiting asks more than fits, and is answered when it does.
 func TestWaiting(t *testing.T) {
 	door := doorOf(t, `
