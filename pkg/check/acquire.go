@@ -72,7 +72,7 @@ var errEnded = errors.New("check: Run has ended")
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && q.terms.clauses == nil && !a.exact {
-		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.clock.fleet(ownTime())) {
+		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.clock.fleet(ownTime()), Freshness(k.freshness.Load())) {
 			q.noteCost()
 			return d, nil
 		}

@@ -167,7 +167,7 @@ func (c *cell) ease(t *terms, at, most, left int64) {
 // lock is held, the cell settled and rotated.
 func (c *cell) refuseMore(t *terms, at int64) {
 	if n := min(c.ahead().Denials(c.ahead().part), mostLeft); n > 0 {
-		c.until.Store(min(c.end(), at+refusalTime))
+		c.endAt(min(c.end(), at+refusalTime))
 		c.allowance.Store(blocked | t.stamp | uint64(n))
 	}
 }

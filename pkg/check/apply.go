@@ -136,8 +136,9 @@ func (a *asking) ownShadow(d *Decision) {
 // decideOne is decide for one rule with clauses.
 func (a *asking) decideOne(d *Decision, attrs identity.Attributes, now int64) {
 	q := &a.asked[0]
-	if l := q.limiter; q.cost == 1 && q.terms.full == nil && !q.isShadow() && l.inTouch() {
-		if c := l.checker.cells.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now) {
+	f := Freshness(q.limiter.checker.freshness.Load())
+	if l := q.limiter; q.cost == 1 && q.terms.full == nil && !q.isShadow() && l.inTouch(f) {
+		if c := l.checker.cells.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now, f) {
 			q.noteCost()
 			return
 		}

@@ -189,6 +189,9 @@ func (c *cell) add(hits int64) {
 
 // settle withdraws the allowance or block: what was left of it is not charged. The lock is held.
 func (c *cell) settle(now int64) {
+	if c.allowance.Load() == 0 { // which only a holder of the lock changes, and a swap takes as long as a lock
+		return
+	}
 	word := c.allowance.Swap(0)
 	left, taken := int64(word&leftMask), int64(word/oneTaken&leftMask)
 	if left|taken == 0 { // nothing, or a block
@@ -324,9 +327,19 @@ func (c *cell) armUntil(t *terms, hits, room, until int64) {
 	}
 	hits = min(hits, mostLeft)
 	c.add(hits)
-	c.until.Store(until)
-	c.beyond.Store(uint32(min(room-hits, math.MaxUint32)))
+	c.endAt(until)
+	if beyond := uint32(min(room-hits, math.MaxUint32)); c.beyond.Load() != beyond {
+		c.beyond.Store(beyond)
+	}
 	c.allowance.Store(t.stamp | uint64(hits))
+}
+
+// endAt notes when the next allowance or block ends. Usually it is when the last one did, and an atomic store takes as
+// long as a lock. The lock is held.
+func (c *cell) endAt(until int64) {
+	if c.until.Load() != until {
+		c.until.Store(until)
+	}
 }
 
 // end is when the newest bucket ends. The lock is held.
@@ -343,7 +356,7 @@ func (c *cell) block(t *terms, at int64) {
 	if !ok {
 		after = time.Hour // a limit below 1: look again some time
 	}
-	c.until.Store(at + int64(after))
+	c.endAt(at + int64(after))
 	c.allowance.Store(blocked | t.stamp)
 }
 

@@ -12,17 +12,20 @@ import (
 
 // Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire and Wait never block.
 type Limiter struct {
-	checker  *Checker
-	terms    atomic.Pointer[terms] // what it decides by at present
-	ruleID   ruleID                // of its rule, whatever else that says
-	name     string                // the same
-	id       uint64                // grows from limiter to limiter: the order in which cells are locked
-	shape    window.Shape
-	live     int           // buckets that a window can touch, and of what drains some more
-	after    time.Duration // how long after its end a bucket still counts
-	salt     uint64        // sets this limiter's keys apart in the map of cells
-	strict   *strict       // nil unless it spends only permits
-	censuses int64         // see there
+	// What a check without the lock reads stands together, and apart from what is written meanwhile.
+	checker *Checker
+	terms   atomic.Pointer[terms] // what it decides by at present
+	salt    uint64                // sets this limiter's keys apart in the map of cells
+	strict  *strict               // nil unless it spends only permits
+	after   time.Duration         // how long after its end a bucket still counts
+	hashes  bool                  // keys are hashed
+	shape   window.Shape
+
+	ruleID   ruleID // of its rule, whatever else that says
+	name     string // the same
+	id       uint64 // grows from limiter to limiter: the order in which cells are locked
+	live     int    // buckets that a window can touch, and of what drains some more
+	censuses int64  // see there
 
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
@@ -44,7 +47,7 @@ type Limiter struct {
 
 func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 	return &Limiter{
-		checker: c, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
+		checker: c, hashes: c.o.KeyHash != nil, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
 		after:  time.Duration(r.Window.Live()-1) * r.Window.BucketSize(),
 		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
 	}
@@ -56,15 +59,29 @@ func (l *Limiter) Rule() *rules.Rule { return l.terms.Load().rule }
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	l.checkBy(&d, l.terms.Load(), l.now(), key, cost)
+	if t := l.terms.Load(); l.isPlain(t, key) {
+		l.checkAt(&d, t, l.now(), key, cost)
+	} else {
+		l.checkBy(&d, t, l.now(), key, cost)
+	}
 	return d
 }
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
 // bring their own, such as a simulation.
 func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
-	l.checkBy(&d, l.terms.Load(), l.checker.clock.fleet(now), key, cost)
+	if t := l.terms.Load(); l.isPlain(t, key) {
+		l.checkAt(&d, t, l.checker.clock.fleet(now), key, cost)
+	} else {
+		l.checkBy(&d, t, l.checker.clock.fleet(now), key, cost)
+	}
 	return d
+}
+
+// isPlain says whether a hit is decided by nothing but a limit, and about the key as it is: by checkAt then. It is what
+// checkBy would find, one call earlier.
+func (l *Limiter) isPlain(t *terms, key string) bool {
+	return t.clauses == nil && !l.hashes && len(key) <= identity.MaxKey
 }
 
 // checkBy decides under these terms, about a key as the caller has it, and writes its decision to d, which is zero.
@@ -72,7 +89,7 @@ func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int
 	switch {
 	case t.clauses != nil:
 		l.checkAlone(d, t, now, key, cost)
-	case l.checker.o.KeyHash != nil:
+	case l.hashes:
 		l.checkHashed(d, t, now, key, cost)
 	default:
 		l.checkAt(d, t, now, identity.Bound(key), cost)
@@ -81,8 +98,9 @@ func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int
 
 // checkAt decides under these terms, about a key as cells have it, and writes its decision to d, which is zero.
 func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
+	f := Freshness(l.checker.freshness.Load())
 	c := l.checker.cells.load(l, key)
-	if c != nil && cost <= 1 && l.inTouch() && c.checkUnlocked(d, t, now) {
+	if c != nil && cost <= 1 && l.inTouch(f) && c.checkUnlocked(d, t, now, f) {
 		return
 	}
 	l.checkLocked(d, t, c, now, key, max(cost, 1))
@@ -90,12 +108,10 @@ func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int
 
 // inTouch says whether allowances and blocks hold: not on the ladder's lower steps, where something else decides than
 // what they were reckoned from. Permits hold on all of them.
-func (l *Limiter) inTouch() bool {
-	return Freshness(l.checker.freshness.Load()) < LocalShare || l.strict != nil
-}
+func (l *Limiter) inTouch(f Freshness) bool { return f < LocalShare || l.strict != nil }
 
 // checkUnlocked decides for a hit of cost 1 by the cell's allowance or block; false if it cannot.
-func (c *cell) checkUnlocked(d *Decision, t *terms, now int64) bool {
+func (c *cell) checkUnlocked(d *Decision, t *terms, now int64, f Freshness) bool {
 	l := c.limiter
 	v, left, until := c.take(t.stamp, now)
 	switch v {
@@ -117,7 +133,7 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64) bool {
 	default:
 		return false
 	}
-	l.fill(d, t, left)
+	l.fillAt(d, t, left, f)
 	return true
 }
 
@@ -218,7 +234,11 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 // fill writes what every decision of this rule says. Field by field: a copy of a whole Decision waits
 // for the stores of its parts, and on the common path that took half of the time.
 func (l *Limiter) fill(d *Decision, t *terms, left int64) {
-	d.Freshness = Freshness(l.checker.freshness.Load())
+	l.fillAt(d, t, left, Freshness(l.checker.freshness.Load()))
+}
+
+func (l *Limiter) fillAt(d *Decision, t *terms, left int64, f Freshness) {
+	d.Freshness = f
 	d.Rule = t.name
 	d.Limit = t.says
 	d.Remaining = left

@@ -69,7 +69,7 @@ func (c *cell) armPermits(t *terms, p *permits, room int64) {
 // blockPermits lets further checks be denied without the lock, while asking for permits is in vain.
 func (c *cell) blockPermits(t *terms, p *permits, at int64) {
 	if until := min(p.askAt, c.end()); until > at && len(p.waiters) == 0 {
-		c.until.Store(until)
+		c.endAt(until)
 		c.allowance.Store(blocked | t.stamp)
 	}
 }
