@@ -14,8 +14,12 @@
 //
 // The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
 // (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
-// (pending to report), receive.go (answers, alarms and welcomes), age.go (idle cells leave), run.go
-// (the goroutines around it). Everything but run.go, acquire.go and wait.go is a function of the time it is given.
+// and report.go (pending to report), receive.go (answers and alarms), welcome.go (the time, and the number of shards), age.go (idle
+// cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go, wait.go and waitall.go is a function of the
+// time it is given.
+//
+// What others have admitted unheard is forecast once a key is near its limit (ahead.go); when it is reported then (rounds.go), and
+// when a key that is far from it (quiet.go); what is decided by while nobody answers (ladder.go).
 //
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, wait.go).

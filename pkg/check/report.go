@@ -1,0 +1,293 @@
+package check
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// How a report is made of the cells that have something to tell, sent, repeated until it is answered, and given up when
+// it is too old.
+
+const (
+	// reportText and reportCells bound a report and its answer, far below what NATS carries (1 MiB):
+	// the bytes of its keys, and the buckets that may have to be told of them. The latter also keeps
+	// one report from holding up Redis: at 60 buckets it takes 15 µs per key.
+	reportText  = 256 << 10
+	reportCells = 16_000
+	// mostWaits bounds the back-off of repeats, in report timeouts.
+	mostWaits = 8
+)
+
+// flight is a report that has been sent and not been answered. It does not change.
+type flight struct {
+	report   []byte
+	sequence uint64
+	rows     []row     // in the order of the report's keys
+	hits     []ownHits // per limiter
+	born     int64     // own time
+	retryAt  int64
+	wait     time.Duration
+	refusals int
+	repeated bool
+	after    uint64 // the shard's taken, before this report
+	message  events.Report
+}
+
+// row is one key of a report. The denied and refunded hits of a cell are rows of their own, before that of the admitted
+// ones.
+type row struct {
+	cell   *cell
+	newest int64 // the bucket that ages count from
+	kind   int
+}
+
+// ownHits are the hits of one limiter in a report.
+type ownHits struct {
+	limiter *Limiter
+	hits    int64
+}
+
+// report freezes the shard's oldest dirty cells, as many as fit, into a report and sends it. The
+// shard has no report in flight.
+func (b *behind) report(number uint32, s *shard, now int64) {
+	f := b.blank(s)
+	s.missed = false
+	fleet := b.checker.clock.fleet(now)
+	table := f.message.Hits
+	f.after = s.taken
+	for cells := 0; s.queue.len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
+		len(table.KeyText) < reportText && cells < reportCells; s.taken++ {
+		c, before := s.queue.pop(), len(f.rows)
+		b.freeze(f, c, fleet)
+		cells += c.limiter.live * (len(f.rows) - before) // none if it may wait
+	}
+	b.freezeLate(f, s, fleet)
+	b.freezeSettlements(f, s, fleet)
+	if len(f.hits) == 0 && len(f.message.Settlements) == 0 {
+		s.spare = f
+		return
+	}
+	b.sequence++
+	f.sequence = b.sequence
+	m := &f.message
+	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), f.sequence
+	m.Generation, m.Version, m.Made = s.generation, s.version, fleet
+	var err error
+	if f.report, err = events.Append(f.report[:0], m); err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
+	}
+	f.repeated = false
+	f.born, f.wait, f.refusals = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0
+	s.flight = f
+	b.stats.sent++
+	b.send(number, f, now)
+}
+
+// blank returns an empty flight, from the shard's spare memory if there is some.
+func (b *behind) blank(s *shard) *flight {
+	f := s.spare
+	s.spare = nil
+	if f == nil {
+		f = &flight{}
+		f.message.Hits = new(events.Table)
+	}
+	b.build++
+	f.message.Hits.Clear()
+	f.message.Late = f.message.Late[:0]
+	clear(f.message.Settlements)
+	f.message.Settlements = f.message.Settlements[:0]
+	f.rows, f.hits = f.rows[:0], f.hits[:0]
+	return f
+}
+
+// freeze moves one cell's pending hits into the report.
+func (b *behind) freeze(f *flight, c *cell, fleet int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle(fleet)
+	c.rotate(fleet)
+	c.state &^= queued
+	if b.mayWait(c, fleet) {
+		return
+	}
+	asks := c.asksForRefunds()
+	if !b.freezeDenied(f, c, fleet) && !c.hasPending() && !asks {
+		b.addAgeing(c, fleet)
+		return
+	}
+	l := c.limiter
+	if asks || l.refunds.Load() {
+		b.addRow(f, c, fleet, ofRefunded)
+	}
+	rule, newest := b.addRow(f, c, fleet, ofAdmitted)
+	pending := c.pending()
+	for i, n := range pending {
+		if n > 0 {
+			f.message.Hits.AddCell(newest-(c.newest-int64(i)), events.Count(n))
+			f.hits[rule].hits += n
+			l.owed.inFlight += n
+			pending[i] = 0
+			if c.ahead() != nil {
+				c.ahead().inFlight[i] = n
+			}
+		}
+	}
+	c.state |= inFlight
+	c.touch(fleet)
+}
+
+// freezeDenied moves the denied hits of a cell near its limit into the report, and asks for everybody's.
+// It returns whether there was anything to be told or asked.
+func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
+	a := c.ahead()
+	if a == nil {
+		return false
+	}
+	a.Reported(fleet, b.checker.rounds.fleet(b.checker))
+	if a.denied == 0 && (!a.anyDenied || !c.hasPending()) {
+		return false
+	}
+	_, newest := b.addRow(f, c, fleet, ofDenied)
+	if a.denied > 0 {
+		f.message.Hits.AddCell(newest-c.newest, events.Count(a.denied))
+		a.denied = 0
+	}
+	return true
+}
+
+// addRow adds a key to the report.
+func (b *behind) addRow(f *flight, c *cell, fleet int64, kind int) (rule int, newest int64) {
+	rule = b.ruleIndex(f, c.limiter, fleet, kind)
+	newest = f.message.Hits.Rules[rule].Newest
+	f.message.Hits.AddKey(uint32(rule), c.key())
+	f.rows = append(f.rows, row{c, newest, kind})
+	return rule, newest
+}
+
+// ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
+func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
+	if l.owed.build != b.build {
+		l.owed.build, l.owed.index = b.build, [kinds]int{-1, -1, -1}
+	}
+	index := &l.owed.index[kind]
+	if *index < 0 {
+		*index = len(f.hits)
+		f.hits = append(f.hits, ownHits{limiter: l})
+		rule := l.wire(fleet)
+		rule.Denied, rule.Refunded = kind == ofDenied, kind == ofRefunded
+		f.message.Hits.Rules = append(f.message.Hits.Rules, rule)
+	}
+	return *index
+}
+
+// freezeLate moves the late hits that are to be reported to this shard into the report.
+func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
+	for _, l := range s.late {
+		n := min(l.late.Load(), events.MaxCount)
+		if l.late.Add(-n) > 0 { // more than one report may say
+			b.anyLate.Store(true)
+		}
+		l.owed.queuedLate = false
+		i := b.ruleIndex(f, l, fleet, ofAdmitted)
+		for len(f.message.Late) <= i {
+			f.message.Late = append(f.message.Late, 0)
+		}
+		f.message.Late[i] = events.Count(n)
+		f.hits[i].hits += n
+		l.owed.inFlight += n
+	}
+	s.late = s.late[:0]
+}
+
+// wire is what a message says of this limiter's rule.
+func (l *Limiter) wire(fleet int64) *events.Rule {
+	t := l.terms.Load()
+	return &events.Rule{
+		Name:      l.name,
+		Revision:  t.revision,
+		WindowMs:  uint64(l.shape.Length.Milliseconds()),
+		Buckets:   uint32(l.shape.Buckets),
+		Algorithm: l.algorithm(),
+		Limit:     events.Count(t.wire),
+		Burst:     events.Count(t.rule.Burst),
+		Newest:    l.shape.Bucket(fleet),
+	}
+}
+
+func (l *Limiter) algorithm() events.Algorithm {
+	switch l.shape.Kind {
+	case window.Log:
+		return events.Algorithm_SLIDING_LOG
+	case window.Token:
+		return events.Algorithm_TOKEN_BUCKET
+	case window.Leaky:
+		return events.Algorithm_LEAKY_BUCKET
+	}
+	if l.shape.Fixed {
+		return events.Algorithm_FIXED_WINDOW
+	}
+	return events.Algorithm_SLIDING_WINDOW
+}
+
+// send puts a report on its way and notes when to do so again.
+func (b *behind) send(number uint32, f *flight, now int64) {
+	f.retryAt = now + int64(f.wait)
+	f.wait = min(2*f.wait, mostWaits*b.checker.o.ReportTimeout)
+	if err := b.checker.o.Link.Report(number, f.report); err != nil {
+		b.problem = err.Error()
+		b.stats.unsent++
+	}
+}
+
+// repeat sends again what has waited too long for its answer, and gives up what is too old.
+func (b *behind) repeat(now int64) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		switch f := s.flight; {
+		case f == nil || now < f.retryAt:
+		case now-f.born > int64(events.MaxReportAge):
+			b.giveUp(s, f, b.checker.clock.fleet(now))
+		default:
+			b.stats.repeated++
+			f.repeated = true
+			b.send(uint32(i), f, now)
+		}
+	}
+}
+
+// giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
+func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
+	b.stats.givenUp++
+	b.landSettlements(f, false)
+	for _, r := range f.rows {
+		r.cell.mu.Lock()
+		b.landed(r.cell, fleet)
+		r.cell.mu.Unlock()
+	}
+	b.land(s, f, func(o *owed, hits int64) { o.lost += hits })
+}
+
+// landed notes that a cell's report has ended; the cell may leave unless it has new hits. Its lock
+// is held.
+func (b *behind) landed(c *cell, fleet int64) {
+	c.state &^= inFlight
+	if c.ahead() != nil {
+		clear(c.ahead().inFlight)
+	}
+	if !c.is(queued) {
+		b.addAgeing(c, fleet)
+	}
+}
+
+// land ends a flight, and puts its hits down as answered or lost.
+func (b *behind) land(s *shard, f *flight, putDown func(o *owed, hits int64)) {
+	for _, h := range f.hits {
+		h.limiter.owed.inFlight -= h.hits
+		putDown(&h.limiter.owed, h.hits)
+	}
+	clear(f.rows) // their cells may leave, and should not be kept by a report that is over
+	clear(f.hits)
+	s.flight, s.spare = nil, f
+}

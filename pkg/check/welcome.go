@@ -1,0 +1,120 @@
+package check
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// What a checker and its aggregators tell each other about themselves: hellos, and welcomes with the time and the number of
+// shards.
+
+// welcome takes in the answer to a hello.
+func (b *behind) welcome(m *events.Welcome, now int64) {
+	if m.Epoch != b.checker.o.Epoch {
+		b.stats.ignored++
+		return
+	}
+	b.hear(now)
+	b.checker.fleet.Store(int64(m.Checkers))
+	if step := b.checker.clock.observe(m.Sent, m.Time, now); step != 0 {
+		b.rebucket(step, b.checker.clock.fleet(now))
+	}
+	switch n := int(m.Shards); {
+	case !b.checker.clock.known: // too slow an answer to tell the time, and so where hits belong
+		b.nextHello = now
+	case n == len(b.shards):
+		b.other = 0
+	case len(b.shards) == 0 || n == b.other:
+		b.other = 0
+		b.reshard(n, now)
+	default: // a change is believed when it is heard twice: it costs what is in flight
+		b.other = n
+		b.nextHello = now
+	}
+}
+
+// rebucket moves every cell to where the corrected clock says that its hits belong: to the nearest
+// bucket, but not beyond the one of now. It happens once, before the first report.
+func (b *behind) rebucket(step, fleet int64) {
+	b.checker.cells.each(func(c *cell) {
+		size := int64(c.limiter.shape.BucketSize())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.settle(fleet)
+		by := floorDiv(step+size/2, size)
+		c.newest += by
+		if d := c.drained(); d != nil {
+			d.level.Bucket += by
+			d.own.Bucket += by
+			d.turn += step
+		}
+		if ahead := c.newest - c.limiter.shape.Bucket(fleet); ahead > 0 {
+			c.pullBack(ahead)
+		}
+	})
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// reshard takes in the number of shards: normally once, by the first welcome, which is when pending
+// hits get to know where they belong. If it changes later, the store was made anew with another
+// number; no report by the old numbering can ever be answered.
+func (b *behind) reshard(shards int, now int64) {
+	fleet := b.checker.clock.fleet(now)
+	old := b.shards
+	b.shards = make([]shard, shards)
+	if len(old) > 0 { // what was known of the old shards' counters means nothing now
+		b.states++
+	}
+	for i := range b.shards {
+		b.shards[i].state = b.states
+	}
+	b.reshardLeases()
+	for i := range old {
+		if f := old[i].flight; f != nil {
+			b.giveUp(&old[i], f, fleet)
+		}
+		for old[i].queue.len() > 0 {
+			b.enqueue(old[i].queue.pop())
+		}
+		for old[i].settlements.len() > 0 {
+			b.checker.settling.land([]*events.Settlement{old[i].settlements.pop()}, 0, 0)
+		}
+		for _, l := range old[i].late {
+			l.owed.queuedLate = false
+			b.anyLate.Store(true)
+		}
+	}
+	for _, c := range b.homeless {
+		b.enqueue(c)
+	}
+	b.homeless = nil
+	b.nextFlush = now
+	b.hurry()
+}
+
+// hello sends a heartbeat; leaving says that it is the last one.
+func (b *behind) hello(now int64, leaving bool) {
+	wait := b.checker.o.HelloEvery
+	if len(b.shards) == 0 { // nothing can be reported before the first welcome
+		wait = min(wait, firstHelloEvery)
+	}
+	b.nextHello = now + int64(wait)
+	payload, err := events.Append(nil, &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving})
+	if err == nil {
+		err = b.checker.o.Link.Hello(payload)
+	}
+	if err != nil {
+		b.problem = err.Error()
+	}
+}
+
+// firstHelloEvery is the time between hellos until the first is answered.
+const firstHelloEvery = 250 * time.Millisecond
