@@ -81,76 +81,59 @@ func (h *handler) ask(ctx context.Context, w http.ResponseWriter, body []byte, e
 		err = errors.New(`"settle": only what is checked and charged has a token`)
 	case explain:
 		err = h.explain(w, q)
-	case q.settle:
-		h.checkToken(ctx, w, q)
-	case q.hasAttributes:
-		h.byAttributes(ctx, w, q)
 	default:
-		err = h.byKey(ctx, w, q)
+		err = h.decide(ctx, w, q)
 	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
 	}
 }
 
-func (h *handler) byAttributes(ctx context.Context, w http.ResponseWriter, q question) {
-	k := h.checker
-	switch q.mode {
-	case modePeek:
-		answer(w, k.Peek(q.attributes, q.cost))
-	case modeRecord:
-		k.Record(q.attributes, q.cost)
-		write(w, http.StatusOK, NewAnswer(k.Peek(q.attributes, 1)))
-	case modeWait:
-		answer(w, h.await(ctx, func(ctx context.Context) (check.Decision, error) { return k.Wait(ctx, q.attributes, q.cost) }))
-	default:
-		answer(w, h.decide(ctx, func() check.Decision { return k.Check(q.attributes, q.cost) },
-			func(ctx context.Context) (check.Decision, error) { return k.Acquire(ctx, q.attributes, q.cost) }))
-	}
-}
-
-func (h *handler) byKey(ctx context.Context, w http.ResponseWriter, q question) error {
-	l, ok := h.checker.Limiter(q.rule)
-	if !ok {
-		return errors.New("rule " + strconv.Quote(q.rule) + ": there is no such rule")
+// decide does what a question's mode says.
+func (h *handler) decide(ctx context.Context, w http.ResponseWriter, q question) error {
+	t, err := h.target(q)
+	if err != nil {
+		return err
 	}
 	switch q.mode {
 	case modePeek:
-		answer(w, l.Peek(q.key, q.cost))
+		answer(w, t.Peek(q.cost), "")
 	case modeRecord:
-		l.Record(q.key, q.cost)
-		write(w, http.StatusOK, NewAnswer(l.Peek(q.key, 1)))
+		t.Record(q.cost)
+		write(w, http.StatusOK, NewAnswer(t.Peek(1)))
 	case modeWait:
-		answer(w, h.await(ctx, func(ctx context.Context) (check.Decision, error) { return l.Wait(ctx, q.key, q.cost) }))
+		ctx, cancel := context.WithTimeout(ctx, MostWait)
+		defer cancel()
+		d, _ := t.Wait(ctx, q.cost) // an error is that time was up or the client has gone: a denial
+		answer(w, d, "")
 	default:
-		answer(w, h.decide(ctx, func() check.Decision { return l.Check(q.key, q.cost) },
-			func(ctx context.Context) (check.Decision, error) { return l.Acquire(ctx, q.key, q.cost) }))
+		d, token := h.check(ctx, t, q)
+		answer(w, d, token)
 	}
 	return nil
 }
 
-// MostWait is how long a request with "mode": "wait" waits at most, whatever its rule says: a server cuts off who takes longer.
-const MostWait = 25 * time.Second
-
-// await waits as long as the rule says. An error is that time was up or the client has gone, and the decision is a denial.
-func (h *handler) await(ctx context.Context, wait func(context.Context) (check.Decision, error)) check.Decision {
-	ctx, cancel := context.WithTimeout(ctx, MostWait)
-	defer cancel()
-	d, _ := wait(ctx)
-	return d
-}
-
-// decide asks at once, or waits for permits if the door was told to. The error of acquire is that time was up,
-// and then its decision says so.
-func (h *handler) decide(ctx context.Context, check func() check.Decision, acquire func(context.Context) (check.Decision, error)) check.Decision {
-	if h.wait <= 0 {
-		return check()
+// check asks at once, or waits for permits if the door was told to. An error would be that time was up, and then the
+// decision says so. The token is "" unless the question wants one.
+func (h *handler) check(ctx context.Context, t target, q question) (d check.Decision, token string) {
+	switch {
+	case h.wait <= 0 && q.settle:
+		return t.CheckToken(q.cost)
+	case h.wait <= 0:
+		return t.Check(q.cost), ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.wait)
 	defer cancel()
-	d, _ := acquire(ctx)
-	return d
+	if q.settle {
+		d, token, _ = t.AcquireToken(ctx, q.cost)
+	} else {
+		d, _ = t.Acquire(ctx, q.cost)
+	}
+	return d, token
 }
+
+// MostWait is how long a request with "mode": "wait" waits at most, whatever its rule says: a server cuts off who takes longer.
+const MostWait = 25 * time.Second
 
 // Answer is the body of a 200 or a 429.
 type Answer struct {
@@ -200,9 +183,7 @@ func ceil(d, unit time.Duration) int64 {
 	return int64((d-1)/unit) + 1
 }
 
-func answer(w http.ResponseWriter, d check.Decision) { answerToken(w, d, "") }
-
-func answerToken(w http.ResponseWriter, d check.Decision, token string) {
+func answer(w http.ResponseWriter, d check.Decision, token string) {
 	status := http.StatusOK
 	if !d.Allowed {
 		if status = d.Status; status == 0 {

@@ -139,7 +139,7 @@ func TestRounding(t *testing.T) {
 	}
 	for _, test := range tests {
 		w := httptest.NewRecorder()
-		answer(w, check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset})
+		answer(w, check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset}, "")
 		var a Answer
 		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
 			t.Fatal(err)

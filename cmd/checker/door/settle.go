@@ -2,7 +2,6 @@ package door
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,36 +15,6 @@ import (
 
 // SettlePath is where the true cost of a hit is settled.
 const SettlePath = "/v1/settle"
-
-// checkToken answers a question whose true cost comes later.
-func (h *handler) checkToken(ctx context.Context, w http.ResponseWriter, q question) {
-	var token string
-	now := func() (d check.Decision) {
-		d, token = h.checker.CheckToken(q.attributes, q.cost)
-		return d
-	}
-	soon := func(ctx context.Context) (d check.Decision, err error) {
-		d, token, err = h.checker.AcquireToken(ctx, q.attributes, q.cost)
-		return d, err
-	}
-	if !q.hasAttributes {
-		limiter, ok := h.checker.Limiter(q.rule)
-		if !ok {
-			refuse(w, http.StatusBadRequest, "rule "+strconv.Quote(q.rule)+": there is no such rule")
-			return
-		}
-		now = func() (d check.Decision) {
-			d, token = limiter.CheckToken(q.key, q.cost)
-			return d
-		}
-		soon = func(ctx context.Context) (d check.Decision, err error) {
-			d, token, err = limiter.AcquireToken(ctx, q.key, q.cost)
-			return d, err
-		}
-	}
-	d := h.decide(ctx, now, soon)
-	answerToken(w, d, token)
-}
 
 // settle takes a true cost in.
 func (h *handler) settle(w http.ResponseWriter, r *http.Request) {
