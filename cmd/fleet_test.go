@@ -64,7 +64,7 @@ func TestFleet(t *testing.T) {
 	}
 	for range 3 {
 		checkers = append(checkers, daemontest.Start(t, process(checker, os.Interrupt),
-			"--nats", nats.URL(), "--rules", rules, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
+			"--nats", nats.URL(), "--rules", rules, "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
 	}
 	for _, d := range checkers {
 		d.Await("it knows of the fleet", func() bool { return d.Metric("offpath_fleet_checkers") == "3" })
@@ -137,7 +137,7 @@ func TestSecondSignal(t *testing.T) {
 		defer stop()
 		_ = command.Wait() // the state says it
 		return command.ProcessState.ExitCode()
-	}, "--nats", nats.URL(), "--rules", rules, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	}, "--nats", nats.URL(), "--rules", rules, "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	if !ask(t, d, "kristie") {
 		t.Fatal("denied")
 	}

@@ -22,7 +22,7 @@ func TestRulesReachTheFleet(t *testing.T) {
 	var checkers []*daemontest.Daemon
 	for range 2 {
 		checkers = append(checkers, daemontest.Start(t, process(checker, os.Interrupt),
-			"--nats", nats.URL(), "--rules", "nats", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
+			"--nats", nats.URL(), "--rules", "nats", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
 	}
 	command := func(args ...string) (status int, stdout, stderr string) {
 		t.Helper()

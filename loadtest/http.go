@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/httpload"
 )
 
-const httpSummary = `Asks a running checker over HTTP at a fixed rate, whether or not it keeps up: latency counts from when a request was
-due, and so includes queueing. Start one with: go run ./cmd/checker`
+const httpSummary = `Asks a running checker over HTTP, or with --grpc any Envoy rate limit service over gRPC, at a fixed rate, whether or not it
+keeps up: latency counts from when a request was due, and so includes queueing. Start one with: go run ./cmd/checker`
 
 func runHTTP(ctx context.Context, c call) error {
 	o := httpload.Options{
@@ -23,6 +24,9 @@ func runHTTP(ctx context.Context, c call) error {
 	var file string
 	s := newFlags("http", httpSummary)
 	flags.Add(s, &o.URL, "url", "URL", "the checker's door", flags.Text)
+	e := addEnvoy(s, &o)
+	var secure secured
+	secure.add(s)
 	flags.Add(s, &o.Rate, "rate", "N", "requests per second", flags.Float(0.01, 1e6))
 	flags.Add(s, &o.Duration, "duration", "DURATION", "length of the measured part", flags.Duration(time.Millisecond, 24*time.Hour))
 	flags.Add(s, &o.Warmup, "warmup", "DURATION", "length of what comes before it", flags.Duration(0, time.Hour))
@@ -38,13 +42,20 @@ func runHTTP(ctx context.Context, c call) error {
 	if err := (&output{json: file}).check(); err != nil {
 		return err
 	}
-	bar := newBar(c.stderr, fmt.Sprintf("%g requests per second to %s, for %v after %v of warm-up", o.Rate, flags.Redact(o.URL), o.Duration, o.Warmup))
+	e.apply(s, &o)
+	if err := secure.apply(&o); err != nil {
+		return err
+	}
+	bar := newBar(c.stderr, fmt.Sprintf("%g requests per second to %s, for %v after %v of warm-up",
+		o.Rate, flags.Redact(cmp.Or(o.GRPC, o.URL)), o.Duration, o.Warmup))
 	r, err := httpload.Run(ctx, o, func(done, total int64) { bar.at(time.Duration(done), time.Duration(total)) })
 	bar.end()
 	if err != nil {
 		return err
 	}
-	r.Options.URL = flags.Redact(r.Options.URL)
+	if o.URL != "" {
+		r.Options.URL = flags.Redact(o.URL)
+	}
 	if err := writeHTTP(c, file, r); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/loadtest/fleet"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
@@ -21,11 +23,37 @@ process unless --nats and --redis name servers. Scenarios are built in (loadtest
 them all) or YAML files. What a scenario says itself beats the defaults below; a flag that is given beats both.`
 
 // servers are the flags of a live fleet.
-type liveServers struct{ nats, redis string }
+type liveServers struct {
+	nats, redis string
+	natsIn      natsconn.Access
+	redisIn     redisconn.Access
+}
 
 func (l *liveServers) add(s *flags.Set) {
 	flags.Add(s, &l.nats, "nats", "URL", "NATS to use; without it, one within this process", flags.NATS)
-	flags.Add(s, &l.redis, "redis", "URL", "Redis to count in, or embedded for a private redis-server; without it, this process' memory", flags.Text)
+	flags.Add(s, &l.redis, "redis", "URL", "Redis to count in, or embedded for a private redis-server; without it, this process' memory", redisURL)
+	l.natsIn.AddFlags(s)
+	l.redisIn.AddFlags(s)
+}
+
+// check returns a usage error if the flags do not make sense together.
+func (l *liveServers) check() error {
+	redis := l.redis
+	if redis == fleet.Embedded {
+		redis = ""
+	}
+	if err := l.natsIn.Check(l.nats); err != nil {
+		return err
+	}
+	return l.redisIn.Check(redis)
+}
+
+// redisURL takes the URL of a Redis, or what stands for a private one.
+func redisURL(text string) (string, error) {
+	if text == fleet.Embedded {
+		return text, nil
+	}
+	return redisconn.URL(text)
 }
 
 func runLive(ctx context.Context, c call) error {
@@ -37,6 +65,9 @@ func runLive(ctx context.Context, c call) error {
 	o.add(s)
 	l.add(s)
 	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
+		return err
+	}
+	if err := l.check(); err != nil {
 		return err
 	}
 	list, err := o.scenarios(names)
@@ -60,7 +91,7 @@ func (l *liveServers) run(c call, o *settings) plan {
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		return fleet.Run(ctx, sc, fleet.Options{
-			NATS: l.nats, Redis: l.redis, Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Log: log, Progress: progress,
+			NATS: l.nats, NATSAccess: l.natsIn, Redis: l.redis, RedisAccess: l.redisIn, Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Log: log, Progress: progress,
 			Acquire: o.acquire,
 		})
 	}

@@ -73,6 +73,12 @@ func TestUsage(t *testing.T) {
 		{"sim --seed 2 replay x", "sim replay FILE"},
 		{"run --delay 2s", "--delay"},
 		{"run --nats http://x", "--nats"},
+		{"run --redis 127.0.0.1", "--redis: "},
+		{"run --nats-ca c", "need --nats URL too"},
+		{"run --redis embedded --redis-user u", "need --redis URL too"},
+		{"replay --redis redis://a --redis-ca c accesslog/testdata/sample.log", "no certificates without TLS"},
+		{"run --nats a --nats-user u", "need each other"},
+		{"http --ca c --key k", "--cert and --key need each other"},
 		{"sim --redis embedded", "unknown flag --redis"},
 		{"sim --loss 2", "--loss"},
 		{"sim --partition 3", `--partition: "3": want checkers@from+for`},
@@ -87,6 +93,9 @@ func TestUsage(t *testing.T) {
 		{"sim replay --ipv4-prefix 0 x", "--ipv4-prefix"},
 		{"sim replay --route skew x", "--route"},
 		{"http --rate 0", "--rate"},
+		{"http --grpc 127.0.0.1:1 --descriptor user", `--descriptor: "user": want KEY=VALUE`},
+		{"http --grpc 127.0.0.1:1 --descriptor =x", `--descriptor: "=x"`},
+		{"http --grpc 127.0.0.1:1 --channels 0", "--channels"},
 		{"scenarios x", `argument "x"`},
 		{"peers x", `argument "x"`},
 		{"--limit 0", "--limit"},
@@ -102,7 +111,7 @@ func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{
 		"help": "sim [SCENARIO…|replay FILE]", "--help": "Usage: loadtest", "-h": "Usage: loadtest",
 		"run --help": "OFFPATH_LOADTEST_LIMIT; default 1000", "sim --help": "--partition", "sim replay --help": "--max-gap",
-		"replay --help": "--speed", "http --help": "--connections", "peers --help": "--bench", "scenarios": "published-b ",
+		"replay --help": "--speed", "http --help": "--connections", "peers --help": "--bench", "shapes --help": "[FILE]", "scenarios --help": "built in", "scenarios": "published-b ",
 	} {
 		status, stdout, stderr := invoke(t.Context(), strings.Fields(args)...)
 		if status != 0 || stderr != "" || !strings.Contains(stdout, want) {

@@ -13,13 +13,13 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 )
 
-const peersSummary = `Benchmarks one decision by offpath and by other limiters, in one run: in process, and over a real Redis. The others
+const peersSummary = `Benchmarks one decision by offpath and by other limiters, in one run: in process, over a real Redis, and by doors. The others
 are in a module of their own, loadtest/peers, so this runs "go test" there: it needs the sources and redis-server.`
 
 func runPeers(ctx context.Context, c call) error {
 	pattern, cores, count := ".", "1,2", 1
 	s := newFlags("peers", peersSummary)
-	flags.Add(s, &pattern, "bench", "PATTERN", "which benchmarks, as go test has it: Decide or Network, and names with / between", flags.Text)
+	flags.Add(s, &pattern, "bench", "PATTERN", "which benchmarks, as go test has it: Decide, Network or Doors, and names with / between", flags.Text)
 	flags.Add(s, &cores, "cpu", "LIST", "numbers of cores", flags.Text)
 	flags.Add(s, &count, "count", "N", "how often each; medians want 5 or more, at about four minutes each", flags.Int(1, 1000))
 	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {

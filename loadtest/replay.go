@@ -77,6 +77,9 @@ func replayLive(ctx context.Context, c call) error {
 	r.add(s)
 	l.add(s)
 	list, err := r.parse(s, c, liveLength)
+	if err == nil && list != nil {
+		err = l.check()
+	}
 	if list == nil || err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (c *settings) add(s *flags.Set) {
 	flags.Add(s, &c.limit, "limit", "N", "the rule's limit", flags.Int(1, int(window.MaxCount)))
 	flags.Add(s, &c.window, "window", "DURATION", "the rule's window", flags.Duration(time.Millisecond, window.MaxLength))
 	flags.Add(s, &c.buckets, "buckets", "N", "into how many buckets the window is cut", flags.Int(1, window.MaxBuckets))
-	flags.Add(s, &c.algorithm, "algorithm", "WHICH", "how hits are counted: sliding_window, sliding_log, token_bucket or leaky_bucket", parseAlgorithm)
+	flags.Add(s, &c.algorithm, "algorithm", "WHICH", "how hits are counted: sliding_window, fixed_window, sliding_log, token_bucket or leaky_bucket", parseAlgorithm)
 	flags.Add(s, &c.burst, "burst", "N", "how many tokens a token bucket holds, or how many hits a leaky bucket; the limit if not given", flags.Int(1, int(window.MaxCount)))
 	flags.Add(s, &c.load, "load", "X", "how many times the limit is offered to each key (of zipf: to all together)", flags.Float(0, 1e6))
 	flags.Add(s, &c.keys, "keys", "N", "how many keys", flags.Int(1, scenario.MaxKeys))
@@ -105,12 +105,12 @@ func parseEnforcement(text string) (rules.Enforcement, error) {
 }
 
 func parseAlgorithm(text string) (rules.Algorithm, error) {
-	for _, a := range []rules.Algorithm{rules.SlidingWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
+	for _, a := range []rules.Algorithm{rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
 		if text == a.String() {
 			return a, nil
 		}
 	}
-	return 0, fmt.Errorf("%q: want sliding_window, sliding_log, token_bucket or leaky_bucket; there is a scenario of a fixed window", text)
+	return 0, fmt.Errorf("%q: want sliding_window, fixed_window, sliding_log, token_bucket or leaky_bucket", text)
 }
 
 // scenarios returns the scenarios of these names or files; steady if there are none.
@@ -163,8 +163,9 @@ func (c *settings) scenario(name string) ([]scenario.Scenario, error) {
 
 // listScenarios prints what is built in.
 func listScenarios(_ context.Context, c call) error {
-	if len(c.args) > 0 {
-		return flags.Usagef("argument %q: want none", c.args[0])
+	s := newFlags("scenarios", "Lists the scenarios that are built in.")
+	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
+		return err
 	}
 	for _, name := range scenario.Names() {
 		if _, err := fmt.Fprintf(c.stdout, "%-12s %s\n", name, scenario.Describe(name)); err != nil {

@@ -10,18 +10,25 @@ import (
 	"github.com/offpath-io/offpath/loadtest/shapes"
 )
 
-// drawShapes draws what each algorithm lets through, to a file or to standard output.
+const shapesSummary = `Draws what each algorithm lets through of the same hits, as SVG, to a file or to standard output.`
+
 func drawShapes(_ context.Context, c call) error {
-	if len(c.args) > 1 {
-		return flags.Usagef("argument %q: want one file, or none", c.args[1])
+	var files []string
+	s := newFlags("shapes", shapesSummary)
+	s.Arguments(&files, "[FILE]")
+	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
+		return err
+	}
+	if len(files) > 1 {
+		return flags.Usagef("%d files: want one, or none", len(files))
 	}
 	all, err := shapes.All()
 	if err != nil {
 		return fmt.Errorf("draw shapes: %w", err)
 	}
 	picture := shapes.SVG(shapes.Asked(), all)
-	if len(c.args) == 1 {
-		return os.WriteFile(c.args[0], []byte(picture), 0o644)
+	if len(files) == 1 {
+		return os.WriteFile(files[0], []byte(picture), 0o644)
 	}
 	_, err = io.WriteString(c.stdout, picture)
 	return err

@@ -5,9 +5,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/redisconn"
+	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
-	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -15,56 +18,69 @@ const summary = `Adds what checkers report to Redis, each report once, and tells
 
 It starts whether or not NATS and Redis are up, and says what it is waiting for. Any number of
 aggregators share the work. "aggregator ledger --redis URL" prints what became of every hit; "aggregator rules
---help" lists the commands that read and write the fleet's rules.`
+--help" lists the commands that read and write the fleet's rules. What the console at the admin port shows and does, so do
+"aggregator top", "fleet", "get KEY", "block KEY", "unblock KEY" and "reset KEY"; each has --help.`
 
 // config is what the flags say.
 type config struct {
 	nats      string
+	access    natsconn.Access
 	redis     string
+	redisIn   redisconn.Access
 	admin     string
+	adminTLS  daemon.TLS
 	namespace string
 	shards    int // 0: as recorded
 	logLevel  slog.Level
 	gather    time.Duration
+	traceTo   string // "" for nowhere
+
+	tokenFile, tokens string // of those who may block and reset keys
+	consoleHosts      string
 }
 
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
 	c = config{admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond}
 	s := flags.New("aggregator", summary, version.Get().Line("aggregator"))
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
-	addRedis(s, &c.redis)
-	flags.Add(s, &c.admin, "admin", "ADDRESS", "where /metrics, /healthz and /readyz are", flags.Address)
+	addRedis(s, &c.redis, &c.redisIn)
+	flags.Add(s, &c.admin, "admin", "ADDRESS", "where the console, /metrics, /healthz and /readyz are", flags.Address)
+	flags.Add(s, &c.tokenFile, "console-token-file", "FILE", "tokens of those who may block and reset keys at the console, one each line, NAME:TOKEN or TOKEN; without any it only shows",
+		flags.Text)
+	s.AddSecret(&c.tokens, "console-token", "such tokens themselves")
+	flags.Add(s, &c.consoleHosts, "console-host", "NAMES", "names by which a proxy on this machine asks for the console, with commas between; on loopback it knows localhost and addresses only",
+		flags.Text)
 	addNamespace(s, &c.namespace)
 	flags.Add(s, &c.shards, "shards", "N", "number of shards, recorded in Redis at first use; 0 takes what is recorded, or what suits",
 		flags.Int(0, events.MaxShards))
 	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
 	flags.Add(s, &c.gather, "gather", "DURATION", "how long a report waits for others to be applied with",
 		flags.Duration(10*time.Microsecond, time.Second))
+	c.access.AddFlags(s)
+	c.adminTLS.AddFlags(s, "admin")
+	flags.Add(s, &c.traceTo, "trace", "URL", "where OpenTelemetry traces of reports go, by OTLP over HTTP: http://127.0.0.1:4318; none if it is not given. Checkers say which are traced",
+		tracing.ReadEndpoint)
 	done, err = s.Parse(args, getenv, stdout)
 	if err == nil && !done {
-		err = firstError(required("nats", c.nats), required("redis", c.redis))
+		err = firstError(required("nats", c.nats), checkRedis(c.redis, &c.redisIn), c.access.Check(c.nats), c.adminTLS.Check("admin"))
 	}
 	return c, done, err
 }
 
 const defaultNamespace = "offpath"
 
-func addRedis(s *flags.Set, p *string) {
-	flags.Add(s, p, "redis", "URL",
-		"redis:// or rediss://; several with commas between are a Cluster; ?master_name= asks Sentinels", redisURL)
-}
-
 func addNamespace(s *flags.Set, p *string) {
 	flags.Add(s, p, "namespace", "NAME", "the fleet's name: fleets of different names share NATS and Redis", flags.Namespace)
 }
 
-// redisURL takes what the store takes, which does not connect to find out.
-func redisURL(text string) (string, error) {
-	store, err := redisstore.Open(redisstore.Options{URL: text, Namespace: defaultNamespace})
-	if err != nil {
-		return "", err
-	}
-	return text, store.Close()
+func addRedis(s *flags.Set, url *string, access *redisconn.Access) {
+	flags.Add(s, url, "redis", "URL",
+		"redis:// or rediss://, which is TLS; several with commas between are a Cluster; ?master_name= asks Sentinels", redisconn.URL)
+	access.AddFlags(s)
+}
+
+func checkRedis(url string, access *redisconn.Access) error {
+	return firstError(required("redis", url), access.Check(url))
 }
 
 func required(name, value string) error {

@@ -25,6 +25,7 @@ func TestEverySetting(t *testing.T) {
 		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
 		{"shards", "12", func(c *config) { c.shards = 12 }},
 		{"log-level", "debug", func(c *config) { c.logLevel = slog.LevelDebug }},
+		{"trace", "http://otel:4318", func(c *config) { c.traceTo = "http://otel:4318/v1/traces" }},
 		{"gather", "500us", func(c *config) { c.gather = 500 * time.Microsecond }},
 		{"gather", "2ms", func(*config) {}},
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
@@ -25,19 +26,19 @@ const ledgerTimeout = 10 * time.Second
 
 // printLedger is the command "aggregator ledger".
 func printLedger(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	redis, namespace, asJSON := "", defaultNamespace, false
+	url, access, namespace, asJSON := "", redisconn.Access{}, defaultNamespace, false
 	s := flags.New("aggregator ledger", ledgerSummary, version.Get().Line("aggregator"))
-	addRedis(s, &redis)
+	addRedis(s, &url, &access)
 	addNamespace(s, &namespace)
 	flags.Add(s, &asJSON, "json", "", "print JSON instead of a table", flags.Bool)
 	done, err := s.Parse(args, getenv, stdout)
 	if err != nil || done {
 		return err
 	}
-	if err := required("redis", redis); err != nil {
+	if err := checkRedis(url, &access); err != nil {
 		return err
 	}
-	ledger, err := readLedger(ctx, redis, namespace)
+	ledger, err := readLedger(ctx, &access, redisstore.Options{URL: url, Namespace: namespace})
 	if err != nil {
 		return err
 	}
@@ -47,8 +48,8 @@ func printLedger(ctx context.Context, args []string, getenv func(string) string,
 	return writeTable(stdout, ledger)
 }
 
-func readLedger(ctx context.Context, url, namespace string) (aggregate.Ledger, error) {
-	store, err := redisstore.Open(redisstore.Options{URL: url, Namespace: namespace})
+func readLedger(ctx context.Context, access *redisconn.Access, o redisstore.Options) (aggregate.Ledger, error) {
+	store, err := access.OpenOnce(o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,10 +25,14 @@ const (
 // ledgerGauge tells Prometheus what the store's ledger said when it was last read: the whole fleet's
 // hits, not this aggregator's. It is a gauge, since a store can lose its data.
 type ledgerGauge struct {
-	read   func(context.Context) (aggregate.Ledger, error)
-	log    *slog.Logger
-	last   atomic.Pointer[aggregate.Ledger]
-	labels rulelabel.Labels
+	read func(context.Context) (aggregate.Ledger, error)
+	log  *slog.Logger
+	last atomic.Pointer[map[string]aggregate.RuleLedger] // by label
+
+	// Only poll's own.
+	before  aggregate.Ledger
+	looks   int64
+	changed map[string]int64 // by rule, the last look by which its row had changed
 }
 
 func newLedgerGauge(read func(context.Context) (aggregate.Ledger, error), log *slog.Logger) *ledgerGauge {
@@ -55,7 +62,8 @@ func (g *ledgerGauge) readOnce(ctx context.Context) {
 		g.log.Debug("the ledger cannot be read", "error", err)
 		return
 	}
-	g.last.Store(&ledger)
+	sums := g.byLabel(ledger)
+	g.last.Store(&sums)
 }
 
 var ledgerDesc = describe("ledger_hits",
@@ -66,11 +74,11 @@ func (g *ledgerGauge) Describe(descs chan<- *prometheus.Desc) { descs <- ledgerD
 
 // Collect sends the ledger as it was last read; nothing if it never was.
 func (g *ledgerGauge) Collect(out chan<- prometheus.Metric) {
-	ledger := g.last.Load()
-	if ledger == nil {
+	sums := g.last.Load()
+	if sums == nil {
 		return
 	}
-	for label, l := range g.byLabel(*ledger) {
+	for label, l := range *sums {
 		for outcome, hits := range map[string]int64{
 			"counted": l.Counted, "late": l.Late, "refused": l.Refused, "refunded": l.Refunded, "settled": l.Settled,
 		} {
@@ -79,16 +87,16 @@ func (g *ledgerGauge) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// byLabel sums the ledger by the rules' labels.
+// byLabel sums the ledger by labels. It keeps the rows of rules that are gone, so labels are of those that have changed last, and of
+// these the largest; a gauge may move.
 func (g *ledgerGauge) byLabel(ledger aggregate.Ledger) map[string]aggregate.RuleLedger {
-	var busy []rulelabel.Activity
-	for rule, l := range ledger {
-		busy = append(busy, rulelabel.Activity{Rule: rule, Count: l.Counted + l.Late + l.Refused + l.Refunded})
-	}
-	g.labels.Assign(busy)
+	own := g.labelled(ledger)
 	sums := make(map[string]aggregate.RuleLedger)
 	for rule, l := range ledger {
-		label := g.labels.Of(rule)
+		label := rulelabel.Other
+		if own[rule] {
+			label = rule
+		}
 		sum := sums[label]
 		sum.Counted += l.Counted
 		sum.Late += l.Late
@@ -98,4 +106,25 @@ func (g *ledgerGauge) byLabel(ledger aggregate.Ledger) map[string]aggregate.Rule
 		sums[label] = sum
 	}
 	return sums
+}
+
+// labelled chooses the rules with a label of their own.
+func (g *ledgerGauge) labelled(ledger aggregate.Ledger) map[string]bool {
+	g.looks++
+	changed := make(map[string]int64, len(ledger))
+	for rule, l := range ledger {
+		changed[rule] = g.changed[rule]
+		if before, known := g.before[rule]; g.before != nil && (!known || before != l) {
+			changed[rule] = g.looks
+		}
+	}
+	g.before, g.changed = ledger, changed
+	rules := slices.SortedFunc(maps.Keys(ledger), func(a, b string) int {
+		return cmp.Or(cmp.Compare(changed[b], changed[a]), cmp.Compare(ledger[b].Counted, ledger[a].Counted), cmp.Compare(a, b))
+	})
+	own := make(map[string]bool)
+	for _, rule := range rules[:min(len(rules), rulelabel.Most)] {
+		own[rule] = true
+	}
+	return own
 }

@@ -1,6 +1,7 @@
 // Command aggregator adds what the checkers of a fleet report to Redis, each report once, and tells
 // them the totals. Any number of them share the work. "aggregator ledger" prints what became of every
-// hit, "aggregator rules" reads and writes the rules in the fleet's bucket.
+// hit, "aggregator rules" reads and writes the rules in the fleet's bucket. The others do what its console does: top, get, block, unblock,
+// reset and fleet.
 package main
 
 import (
@@ -50,8 +51,16 @@ func find(args []string) (run command, name string, rest []string) {
 		case "rules":
 			return findRulesCommand(args[1:])
 		}
+		if run, ok := operateCommands[args[0]]; ok {
+			return run, "aggregator " + args[0], args[1:]
+		}
 	}
 	return start, "aggregator", args
+}
+
+// operateCommands do what the console does.
+var operateCommands = map[string]command{
+	"top": printTop, "get": getKey, "block": blockKey, "unblock": unblockKey, "reset": resetKey, "fleet": printFleet,
 }
 
 func start(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {

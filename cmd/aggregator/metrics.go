@@ -1,21 +1,39 @@
 package main
 
 import (
+	"sync"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
+const (
+	// labelFor is for how long a rule keeps its label that is not at work, if others have none.
+	labelFor = 24 * time.Hour
+	// roomEvery is how often such rules are looked for at most.
+	roomEvery = time.Minute
+)
+
 // applies measures each call of the store, and counts by rule what was applied.
 type applies struct {
-	took   prometheus.Histogram
-	hits   *prometheus.CounterVec
-	labels rulelabel.Labels
+	took  prometheus.Histogram
+	hits  *prometheus.CounterVec
+	over  *prometheus.CounterVec
+	peaks *peaks
+	now   func() time.Time
+
+	mu       sync.Mutex // held while a fold is counted
+	labels   rulelabel.Labels
+	used     map[string]time.Time // by label of a rule's own, when it was last at work
+	madeRoom time.Time
 }
 
-func newApplies() *applies {
+func newApplies(now func() time.Time) *applies {
 	return &applies{
+		now: now, used: make(map[string]time.Time),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "offpath_apply_seconds",
 			Help:    "How long the store took to apply a fold.",
@@ -25,7 +43,17 @@ func newApplies() *applies {
 			Name: "offpath_hits_total",
 			Help: "Hits that this aggregator applied, by what became of them.",
 		}, []string{"rule", "outcome"}),
+		over: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "offpath_over_limit_hits_total",
+			Help: "Hits that were let pass although their key's count was beyond its limit, by more than max(1 hit, 2 %). An estimate: docs/operations.md.",
+		}, []string{"rule"}),
+		peaks: newPeaks(now),
 	}
+}
+
+// register registers all of it.
+func (a *applies) register(registry *prometheus.Registry) {
+	registry.MustRegister(a.took, a.hits, a.over, a.peaks)
 }
 
 // observe is for aggregate.Options.OnApply. A fold that the store applied without saying so is not in
@@ -35,12 +63,43 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 	if info.Err != nil || info.Repeated > 0 {
 		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for i, tally := range info.Fold.Ledger {
-		rule := info.Fold.Rules[i].Name
 		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 {
-			a.labels.Assign([]rulelabel.Activity{{Rule: rule, Count: sum}})
-			a.count(a.labels.Of(rule), tally)
+			a.count(a.label(info.Fold.Rules[i].Name, sum), tally)
 		}
+	}
+	a.exceed(info)
+}
+
+// label returns the label of a rule that is at work, which is its own if there is one left. The lock is held.
+func (a *applies) label(rule string, hits int64) string {
+	now, busy := a.now(), []rulelabel.Activity{{Rule: rule, Count: hits}}
+	a.labels.Assign(busy)
+	if a.labels.Of(rule) != rule && now.Sub(a.madeRoom) >= roomEvery {
+		a.madeRoom = now
+		a.makeRoom(now)
+		a.labels.Assign(busy)
+	}
+	label := a.labels.Of(rule)
+	if label == rule {
+		a.used[label] = now
+	}
+	return label
+}
+
+// makeRoom takes the labels from rules that have not been at work for long, and their series away. The lock is held.
+func (a *applies) makeRoom(now time.Time) {
+	for label, at := range a.used {
+		if now.Sub(at) < labelFor || label == rulelabel.Other { // which is everybody's
+			continue
+		}
+		delete(a.used, label)
+		a.labels.Free(label)
+		a.hits.DeletePartialMatch(prometheus.Labels{"rule": label})
+		a.over.DeletePartialMatch(prometheus.Labels{"rule": label})
+		a.peaks.forget(label)
 	}
 }
 
@@ -48,6 +107,8 @@ func (a *applies) count(label string, t aggregate.Tally) {
 	a.hits.WithLabelValues(label, "counted").Add(float64(t.Counted))
 	a.hits.WithLabelValues(label, "late").Add(float64(t.Late))
 	a.hits.WithLabelValues(label, "refused").Add(float64(t.Refused))
+	a.over.WithLabelValues(label).Add(0)
+	a.peaks.note(label, 0)
 }
 
 // metrics tells Prometheus what the worker's snapshots say, at each scrape.

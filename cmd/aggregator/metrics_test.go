@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/offpath-io/offpath/cmd/internal/admin"
@@ -26,19 +28,26 @@ func (noBus) Alarm(uint32, []byte) error                                        
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func TestMetricsAreWellNamed(t *testing.T) {
+func newTestWorker(t *testing.T) *aggregate.Worker {
+	t.Helper()
 	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: noBus{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	applies := newApplies()
+	return worker
+}
+
+func TestMetricsAreWellNamed(t *testing.T) {
+	worker := newTestWorker(t)
+	applies := newApplies(time.Now)
 	applies.observe(applied("a", aggregate.Tally{Counted: 1}))
 	ledger := newLedgerGauge(func(context.Context) (aggregate.Ledger, error) {
 		return aggregate.Ledger{"a": {Counted: 1}}, nil
 	}, quiet)
 	ledger.readOnce(t.Context())
 	registry := admin.NewRegistry(version.Get())
-	registry.MustRegister(applies.took, applies.hits, ledger, &metrics{worker, func() bool { return true }})
+	applies.register(registry)
+	registry.MustRegister(ledger, &metrics{worker, func() bool { return true }})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +78,7 @@ func applied(rule string, tally aggregate.Tally) aggregate.ApplyInfo {
 }
 
 func TestOnlyWhatWasAppliedIsCounted(t *testing.T) {
-	a := newApplies()
+	a := newApplies(time.Now)
 	a.observe(applied("a", aggregate.Tally{Counted: 1, Late: 2, Refused: 3}))
 	failed := applied("a", aggregate.Tally{Counted: 10})
 	failed.Err = errors.New("refused")
@@ -90,7 +99,7 @@ func TestOnlyWhatWasAppliedIsCounted(t *testing.T) {
 
 // TestRulesOfStrangers has reports name more rules than there are labels.
 func TestRulesOfStrangers(t *testing.T) {
-	a := newApplies()
+	a := newApplies(time.Now)
 	for i := range 10 * rulelabel.Most {
 		a.observe(applied(fmt.Sprint("r", i), aggregate.Tally{Counted: 1}))
 	}
@@ -99,6 +108,57 @@ func TestRulesOfStrangers(t *testing.T) {
 	}
 	if got := testutil.ToFloat64(a.hits.WithLabelValues(rulelabel.Other, "counted")); got != 9*rulelabel.Most {
 		t.Errorf("the rest: %v", got)
+	}
+}
+
+// TestLabelsOfRulesThatAreGone: rules that have not been at work for a day make room for others, and their series go.
+func TestLabelsOfRulesThatAreGone(t *testing.T) {
+	now := time.Now()
+	a := newApplies(func() time.Time { return now })
+	for i := range rulelabel.Most {
+		a.observe(applied(fmt.Sprint("old", i), aggregate.Tally{Counted: 1}))
+	}
+	now = now.Add(labelFor - time.Second)
+	a.observe(applied("old0", aggregate.Tally{Counted: 1}))
+	a.observe(applied("new", aggregate.Tally{Counted: 1}))
+	if got := testutil.ToFloat64(a.hits.WithLabelValues(rulelabel.Other, "counted")); got != 1 {
+		t.Errorf("a day is not over: %v hits of others", got)
+	}
+	now = now.Add(roomEvery)
+	a.observe(applied("new", aggregate.Tally{Counted: 7}))
+	if got := testutil.ToFloat64(a.hits.WithLabelValues("new", "counted")); got != 7 {
+		t.Errorf("new has a label and %v hits", got)
+	}
+	if got := testutil.ToFloat64(a.hits.WithLabelValues("old0", "counted")); got != 2 {
+		t.Errorf("old0 was at work within the day, and has %v hits", got)
+	}
+	for what, c := range map[string]prometheus.Collector{"over": a.over, "peaks": a.peaks} {
+		if n := testutil.CollectAndCount(c); n != 3 { // old0, new, other
+			t.Errorf("%s: %d series", what, n)
+		}
+	}
+	if n := testutil.CollectAndCount(a.hits); n != 3*3 {
+		t.Errorf("%d series of hits", n)
+	}
+}
+
+// TestLedgerOfRulesThatAreGone: the ledger never forgets a rule. Those at work have the labels.
+func TestLedgerOfRulesThatAreGone(t *testing.T) {
+	ledger := aggregate.Ledger{}
+	g := newLedgerGauge(func(context.Context) (aggregate.Ledger, error) { return maps.Clone(ledger), nil }, quiet)
+	for i := range 5 * rulelabel.Most {
+		ledger[fmt.Sprint("old", i)] = aggregate.RuleLedger{Counted: 1000}
+	}
+	g.readOnce(t.Context())
+	ledger["new"] = aggregate.RuleLedger{Counted: 1}
+	for range 2 { // it stays
+		g.readOnce(t.Context())
+		if got := (*g.last.Load())["new"].Counted; got != 1 {
+			t.Errorf("new has no label of its own: %d", got)
+		}
+	}
+	if got := (*g.last.Load())[rulelabel.Other].Counted; got != 1000*(4*rulelabel.Most+1) {
+		t.Errorf("the rest: %d", got)
 	}
 }
 

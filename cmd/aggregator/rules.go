@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
@@ -70,6 +71,7 @@ func explainRules(_ context.Context, args []string, getenv func(string) string, 
 // rulesFlags are those of all commands; each adds the ones that it knows.
 type rulesFlags struct {
 	nats, namespace string
+	access          natsconn.Access
 	file            string
 	revision        uint64
 	given           bool // revision is
@@ -83,6 +85,7 @@ func newRulesFlags(name, summary string, local bool) (*rulesFlags, *flags.Set) {
 	s := flags.New("aggregator rules "+name, summary, version.Get().Line("aggregator"))
 	if !local {
 		flags.Add(s, &f.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
+		f.access.AddFlags(s)
 		addNamespace(s, &f.namespace)
 	}
 	flags.Add(s, &f.json, "json", "", "print JSON", flags.Bool)
@@ -123,14 +126,18 @@ func (f *rulesFlags) parse(s *flags.Set, args []string, getenv func(string) stri
 			return false, flags.Usagef("--%s %s is needed", name, what)
 		}
 	}
-	return false, nil
+	return false, f.access.Check(f.nats)
 }
 
 // withBucket connects, calls do, and disconnects.
 func (f *rulesFlags) withBucket(ctx context.Context, do func(ctx context.Context, b *natssource.Bucket) error) error {
 	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
 	defer cancel()
-	conn, err := nats.Connect(f.nats, nats.Name("offpath-rules"), nats.Timeout(rulesTimeout/2))
+	options, err := f.access.Options()
+	if err != nil {
+		return err
+	}
+	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-rules"), nats.Timeout(rulesTimeout/2))...)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", flags.Redact(f.nats), err)
 	}

@@ -146,7 +146,7 @@ func (r revisionInfo) content() string {
 const validateSummary = `Says whether a file is a good set, and if not, where and why not. It needs no NATS.`
 
 // validateRules is the command "aggregator rules validate".
-func validateRules(_ context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
+func validateRules(_ context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	f, s := newRulesFlags("validate", validateSummary, true)
 	f.addFile(s)
 	if done, err := f.parse(s, args, getenv, stdout, "file"); err != nil || done {
@@ -161,7 +161,9 @@ func validateRules(_ context.Context, args []string, getenv func(string) string,
 		}))
 	case err != nil:
 		return err
-	case f.json:
+	}
+	warnOfSignals(stderr, f.file, text, set)
+	if f.json {
 		return printJSON(stdout, map[string]any{"valid": true, "rules": len(set.Rules()), "size": len(text), "digest": keeper.Digest(text)})
 	}
 	return printText(stdout, fmt.Sprintf("good: %s, %d bytes\n", countRules(len(set.Rules())), len(text)))
@@ -170,7 +172,7 @@ func validateRules(_ context.Context, args []string, getenv func(string) string,
 const diffSummary = `Prints how a file differs from the set that is there: what "apply" would change.`
 
 // diffRules is the command "aggregator rules diff".
-func diffRules(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
+func diffRules(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	f, s := newRulesFlags("diff", diffSummary, false)
 	f.addFile(s)
 	if done, err := f.parse(s, args, getenv, stdout, "nats", "file"); err != nil || done {
@@ -180,6 +182,7 @@ func diffRules(ctx context.Context, args []string, getenv func(string) string, s
 	if err != nil {
 		return err
 	}
+	warnOfSignals(stderr, f.file, text, set)
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {

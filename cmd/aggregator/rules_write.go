@@ -18,7 +18,7 @@ takes it over at once. Bad rules are refused, with line and reason, and nothing 
 writes at the same time. The first set makes the bucket.`
 
 // applyRules is the command "aggregator rules apply".
-func applyRules(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
+func applyRules(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	f, s := newRulesFlags("apply", applySummary, false)
 	f.addFile(s)
 	f.addWrite(s)
@@ -30,6 +30,7 @@ func applyRules(ctx context.Context, args []string, getenv func(string) string, 
 	if err != nil {
 		return err
 	}
+	warnOfSignals(stderr, f.file, text, set)
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {

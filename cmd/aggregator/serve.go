@@ -6,13 +6,18 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/cmd/internal/admin"
+	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
@@ -22,17 +27,27 @@ import (
 // serve runs the daemon until ctx is done. It listens before anything else, so that a port that is
 // taken is an error before there is anything to clean up.
 func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) error {
+	files := tlsfiles.New(log)
+	tokens, err := console.OpenTokens(files, c.tokenFile, c.tokens)
+	if err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
+	secure, err := c.adminTLS.Secure(files, "admin")
+	if err != nil {
+		return err
+	}
 	listener, err := daemon.Listen(c.admin)
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
+	listener = secure(listener)
 	defer listener.Close() // again, if the server has
-	store, err := redisstore.Open(redisstore.Options{URL: c.redis, Namespace: c.namespace})
+	store, err := c.redisIn.Open(files, redisstore.Options{URL: c.redis, Namespace: c.namespace})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	conn, err := natsconn.Open(c.nats, connectionName(), log)
+	conn, err := c.access.Open(files, c.nats, connectionName(), log)
 	if err != nil {
 		return err
 	}
@@ -42,30 +57,66 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 		return err
 	}
 
-	applies := newApplies()
-	worker, err := aggregate.New(aggregate.Options{
-		Store: store, Bus: bus, Shards: c.shards, Gather: c.gather, OnApply: applies.observe, Log: log,
+	applies, tally := newApplies(time.Now), console.NewTally()
+	o := aggregate.Options{
+		Store: store, Bus: bus, Shards: c.shards, Gather: c.gather, Log: log,
+		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
+	}
+	tracer, err := openTracer(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	if tracer != nil {
+		o.Trace = tracer.Aggregate
+	}
+	worker, err := aggregate.New(o)
+	if err != nil {
+		return err
+	}
+	denials := newDenials(conn, c.namespace, log)
+	board, err := console.New(console.Options{
+		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Hosts: strings.Split(c.consoleHosts, ","),
+		Heard: denials.heard, Log: log,
 	})
 	if err != nil {
 		return err
 	}
+	leaving := daemon.NewLeaving(0)
 	ledger := newLedgerGauge(store.Ledger, log)
 	registry := admin.NewRegistry(version.Get())
-	registry.MustRegister(applies.took, applies.hits, ledger, &metrics{worker, conn.IsConnected})
+	applies.register(registry)
+	registry.MustRegister(ledger, &metrics{worker, conn.IsConnected}, admin.FileMetrics(files.States))
 	if err := printBanner(stdout, c, daemon.URL(listener)); err != nil {
 		return fmt.Errorf("print what is running: %w", err)
 	}
-	return daemon.Run(ctx, log,
-		daemon.HTTP("admin", listener, admin.Handler(registry, readiness(worker, conn)), log),
-		daemon.Part{Name: "ledger", Run: ledger.poll},
-		daemon.Part{Name: "worker", Run: worker.Run},
-	)
+	parts := []daemon.Part{
+		{Name: "files", Run: files.Run},
+		{Name: "NATS", Run: func(ctx context.Context) error { return natsconn.Run(ctx, conn) }},
+		daemon.HTTP("admin", listener, board.Handler(admin.Handler(registry, readiness(worker, conn, leaving))), log),
+		{Name: "ledger", Run: ledger.poll},
+		{Name: "decision log", Run: denials.run},
+	}
+	if tracer != nil {
+		parts = append(parts, daemon.Part{Name: "traces", Run: tracer.Run})
+	}
+	return daemon.Run(ctx, log, append(parts,
+		daemon.Part{Name: "worker", Run: worker.Run}, daemon.Part{Name: "console", Run: board.Run}, leaving.Part(log))...)
+}
+
+// openTracer returns what traces reports, nil if nothing does.
+func openTracer(ctx context.Context, c config, log *slog.Logger) (*tracing.Tracer, error) {
+	if c.traceTo == "" {
+		return nil, nil
+	}
+	return tracing.Open(ctx, tracing.Options{
+		Endpoint: c.traceTo, Service: "offpath-aggregator", Instance: connectionName(), Version: version.Get().Version, Log: log,
+	})
 }
 
 func printBanner(w io.Writer, c config, adminURL string) error {
 	_, err := fmt.Fprintf(w, "offpath aggregator %s\n\n"+
-		"  admin      %s/metrics, /healthz, /readyz\n  NATS       %s\n  Redis      %s\n  namespace  %s\n\n",
-		version.Get().Version, adminURL, flags.Redact(c.nats), flags.Redact(c.redis), c.namespace)
+		"  console    %s/\n  admin      %s/metrics, /healthz, /readyz\n  NATS       %s\n  Redis      %s\n  namespace  %s\n\n",
+		version.Get().Version, adminURL, adminURL, flags.Redact(c.nats), flags.Redact(c.redis), c.namespace)
 	return err
 }
 
@@ -80,14 +131,16 @@ func connectionName() string {
 
 // state is what /readyz tells.
 type state struct {
-	Ready bool   `json:"ready"`
-	NATS  string `json:"nats"`
+	Ready bool `json:"ready"`
+	// Leaving says that it has been told to stop.
+	Leaving bool   `json:"leaving,omitempty"`
+	NATS    string `json:"nats"`
 	// WaitingFor says what is missing; it is empty when ready.
 	WaitingFor []string `json:"waiting_for"`
 }
 
 // readiness says whether the worker could apply a report at this moment.
-func readiness(worker *aggregate.Worker, conn *nats.Conn) admin.Readiness {
+func readiness(worker *aggregate.Worker, conn *nats.Conn, leaving *daemon.Leaving) admin.Readiness {
 	return func() (bool, any) {
 		s := state{NATS: natsconn.State(conn), WaitingFor: []string{}}
 		if !conn.IsConnected() {
@@ -96,7 +149,8 @@ func readiness(worker *aggregate.Worker, conn *nats.Conn) admin.Readiness {
 		if err := worker.Ready(); err != nil {
 			s.WaitingFor = append(s.WaitingFor, "Redis: "+err.Error())
 		}
-		s.Ready = len(s.WaitingFor) == 0
+		s.Leaving = leaving.Begun()
+		s.Ready = len(s.WaitingFor) == 0 && !s.Leaving
 		return s.Ready, s
 	}
 }

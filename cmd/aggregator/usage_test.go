@@ -58,6 +58,17 @@ func TestUsageErrors(t *testing.T) {
 		{"ledger --redis redis://127.0.0.1:1 --namespace a.b", "", "--namespace"},
 		{"ledger --redis redis://127.0.0.1:1", "OFFPATH_JSON=maybe", "OFFPATH_JSON"},
 		{"ledgers", "", `argument "ledgers"`},
+		{"top", "", "--nats URL is needed"},
+		{"fleet --nats nats://127.0.0.1:1 all", "", `argument "all"`},
+		{"get --nats nats://127.0.0.1:1", "", "want one KEY"},
+		{"get --nats nats://127.0.0.1:1 a b", "", "want one KEY"},
+		{"block k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
+		{"block k --rule r", "", "--nats URL is needed"},
+		{"block k --rule r --nats nats://127.0.0.1:1 --for 0s", "", "--for"},
+		{"block k --rule r --nats nats://127.0.0.1:1 --for 9999h", "", "--for"},
+		{"unblock k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
+		{"reset k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
+		{"reset k --rule r --nats http://x", "", "--nats"},
 	}
 	for _, test := range tests {
 		t.Run(test.args+test.env, func(t *testing.T) {

@@ -21,6 +21,8 @@ type banner struct {
 	version     version.Info
 	nats        string
 	door, admin string // URLs
+	grpc        string // an address; "" if there is no gRPC door
+	proxy       string // a URL; "" if there is no reverse proxy
 }
 
 func printBanner(stdout io.Writer, b banner) error {
@@ -44,8 +46,15 @@ func (b banner) writeParts(w io.Writer) {
 	}
 	fmt.Fprintf(w, "offpath checker %s: %s\n\n", b.version.Version, kind)
 	fmt.Fprintf(w, "  HTTP door   %s%s\n", b.door, door.Path)
+	if b.grpc != "" {
+		fmt.Fprintf(w, "  gRPC door   %s, Envoy's rate limit service v3, and its quota service\n", b.grpc)
+	}
+	if b.proxy != "" {
+		fmt.Fprintf(w, "  proxy       %s, for %s\n", b.proxy, b.config.upstream)
+	}
 	fmt.Fprintf(w, "  admin       %s/metrics, /healthz, /readyz\n", b.admin)
 	if embedded {
+		fmt.Fprintf(w, "  console     %s/\n", b.admin)
 		fmt.Fprintf(w, "  NATS        %s (embedded; other checkers join with --nats)\n", b.nats)
 		fmt.Fprintf(w, "  aggregator  embedded; its counts are in memory, and end with it\n")
 	} else {
@@ -154,7 +163,18 @@ func (b banner) writeTry(w io.Writer) {
 	}
 	quoted := strings.ReplaceAll(string(body), "'", `\u0027`)
 	fmt.Fprintf(w, "Try it; this asks %d times, and is answered 200 until the limit is used up, then 429:\n", requests)
-	fmt.Fprintf(w, "  curl -s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", quoted, b.door, door.Path, requests)
+	fmt.Fprintf(w, "  curl -s%s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", b.curlFiles(), quoted, b.door, door.Path, requests)
+}
+
+// curlFiles are the arguments with which curl trusts the door, and the door curl.
+func (b banner) curlFiles() (args string) {
+	if b.config.tls.door.Cert != "" {
+		args = " --cacert FILE"
+	}
+	if b.config.tls.door.ClientCA != "" {
+		args += " --cert FILE --key FILE"
+	}
+	return args
 }
 
 // example returns attributes that the first rule applies to, and how often to ask, and at what cost

@@ -18,7 +18,7 @@ func bannerOf(t *testing.T, c config, set *rules.Set) string {
 	var b strings.Builder
 	err := printBanner(&b, banner{
 		config: c, rules: set, version: version.Info{Version: "devel"},
-		nats: "nats://me:geheim@127.0.0.1:4222", door: "http://127.0.0.1:8080", admin: "http://127.0.0.1:9090",
+		nats: "nats://me:geheim@127.0.0.1:4222", door: "http://127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "http://127.0.0.1:9090",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,9 @@ func TestBannerOfTheDemo(t *testing.T) {
 	for _, want := range []string{
 		"offpath checker devel: everything in one process\n",
 		"HTTP door   http://127.0.0.1:8080/v1/check\n",
+		"gRPC door   127.0.0.1:8081, Envoy's rate limit service v3, and its quota service\n",
 		"admin       http://127.0.0.1:9090/metrics, /healthz, /readyz\n",
+		"console     http://127.0.0.1:9090/\n",
 		"(embedded; other checkers join with --nats)",
 		"namespace   offpath\n",
 		"Rules (the demo's, in bucket offpath-rules):\n",
@@ -67,6 +69,17 @@ func TestBannerOfAFleetMember(t *testing.T) {
 		if strings.Contains(got, never) {
 			t.Errorf("says %q:\n%s", never, got)
 		}
+	}
+}
+
+func TestBannerOfAProxy(t *testing.T) {
+	var b strings.Builder
+	c := config{upstream: "http://127.0.0.1:3000"}
+	if err := printBanner(&b, banner{config: c, door: "http://127.0.0.1:8080", admin: "http://127.0.0.1:9090", proxy: "http://127.0.0.1:8088"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\n  proxy       http://127.0.0.1:8088, for http://127.0.0.1:3000\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("does not say %q:\n%s", want, b.String())
 	}
 }
 

@@ -6,10 +6,15 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
+	"github.com/offpath-io/offpath/pkg/httplimit"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
-const summary = `Decides, for programs that ask over HTTP, whether a request may pass.
+const summary = `Decides, for programs that ask over HTTP, and for Envoy over gRPC, whether a request may pass.
 
 Without --nats everything runs in this process: a NATS server, an aggregator that keeps its counts
 in memory, and, without --rules, the demo's rules. Other checkers may join it by its NATS URL.
@@ -17,13 +22,18 @@ With --nats it joins the fleet on that NATS, which --rules has to be given for.
 
 Rules can change while it runs. --rules FILE watches the file. --rules nats watches the fleet's bucket
 in NATS JetStream, which "aggregator rules apply" writes; so does a start without --nats and --rules. Bad rules
-are refused, and the last good ones stay.`
+are refused, and the last good ones stay.
+
+With --upstream it is a reverse proxy too, and limits what it passes on.`
 
 // config is what the flags say.
 type config struct {
 	rulesFrom   string // a file, or fromNATS; "" is fromNATS, with the demo's rules in it
 	nats        string // "" runs everything in this process
+	access      natsconn.Access
+	name        string // "" is none but the epoch
 	listen      string
+	grpc        string // "" is no gRPC door
 	admin       string
 	namespace   string
 	logLevel    slog.Level
@@ -32,6 +42,23 @@ type config struct {
 	maxLiveKeys int
 	maxIdleKeys int    // 0 is none
 	keyHash     string // a file with a secret; "" leaves keys as they are
+
+	envoyHeaders envoylimit.Headers
+
+	trustedProxies string // "" if nothing was said of them
+	forwarding     httpidentity.Forwarding
+	ipv6Prefix     int
+	rateHeaders    httplimit.Headers
+
+	tls doorTLS
+
+	upstream string // "" is no reverse proxy
+	proxy    string
+	answer   time.Duration
+	chargeOn string // statuses with commas between; "" for none
+
+	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
+	trail
 
 	expectCheckers                      int
 	staleAfter, shareAfter, outageAfter int // hellos without an answer
@@ -47,6 +74,7 @@ const (
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
 	c = config{
 		listen:      "127.0.0.1:8080",
+		grpc:        "127.0.0.1:8081",
 		admin:       "127.0.0.1:9090",
 		namespace:   defaultNamespace,
 		flush:       50 * time.Millisecond,
@@ -56,11 +84,19 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		staleAfter:  3,
 		shareAfter:  10,
 		outageAfter: 300,
+		ipv6Prefix:  identity.DefaultIPv6Prefix,
+		rateHeaders: httplimit.NewestDraft,
+		proxy:       "127.0.0.1:8088",
+		answer:      30 * time.Second,
 	}
+	c.trail.setDefaults()
 	s := flags.New("checker", summary, version.Get().Line("checker"))
 	flags.Add(s, &c.rulesFrom, "rules", "FILE|nats", "rules to decide by: a YAML file, or the fleet's bucket; both are watched (a file called nats is ./nats)", flags.Text)
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet to join; several servers of it with commas between", flags.NATS)
+	flags.Add(s, &c.name, "name", "NAME", "who this checker is to NATS, whose accounts can hold it to subjects with this name in them; several may share one", flags.Namespace)
 	flags.Add(s, &c.listen, "listen", "ADDRESS", "where the HTTP door listens, as host:port", flags.Address)
+	flags.Add(s, &c.grpc, "grpc", "ADDRESS|none", "where the gRPC door listens, as host:port: Envoy's rate limit service v3, and its quota service", grpcAddress)
+	flags.Add(s, &c.envoyHeaders, "envoy-headers", "WHICH", "headers that Envoy is asked to add to its response: none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
 	flags.Add(s, &c.admin, "admin", "ADDRESS", "where /metrics, /healthz and /readyz are", flags.Address)
 	flags.Add(s, &c.namespace, "namespace", "NAME", "the fleet's name: fleets of different names share a NATS", flags.Namespace)
 	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
@@ -78,7 +114,17 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
 	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
+	c.trail.addFlags(s)
+	c.addProxyFlags(s)
+	s.AddSecret(&c.consoleToken, "console-token", "tokens of those who may block and reset keys at the demo's console, NAME:TOKEN or TOKEN")
+	c.addTLSFlags(s)
 	done, err = s.Parse(args, getenv, stdout)
+	if err == nil && !done {
+		err = c.checkProxy(s)
+	}
+	if err == nil && !done {
+		err = c.checkTLS()
+	}
 	if err == nil && !done && c.nats != "" && c.rulesFrom == "" {
 		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has, or --rules nats for those in its bucket")
 	}
@@ -86,6 +132,14 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)
 	}
 	return c, done, err
+}
+
+// grpcAddress takes an address, or what stands for none.
+func grpcAddress(text string) (string, error) {
+	if text == "" || text == noGRPC {
+		return "", nil
+	}
+	return flags.Address(text)
 }
 
 const defaultNamespace = "offpath"

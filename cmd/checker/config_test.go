@@ -6,6 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
+	"github.com/offpath-io/offpath/pkg/httplimit"
+	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
 // TestEverySetting sets each one by its flag and by its variable.
@@ -15,9 +20,11 @@ func TestEverySetting(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	want := config{
-		listen: "127.0.0.1:8080", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
+		listen: "127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
 		flush: 50 * time.Millisecond, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
 		staleAfter: 3, shareAfter: 10, outageAfter: 300,
+		ipv6Prefix: 64, rateHeaders: httplimit.NewestDraft, proxy: "127.0.0.1:8088", answer: 30 * time.Second,
+		trail: trail{logTo: "none", logSample: 1, logBytes: 256 << 20, logAge: 7 * 24 * time.Hour, traceSample: 0.01},
 	}
 	if defaults != want {
 		t.Errorf("defaults\ngot  %+v\nwant %+v", defaults, want)
@@ -28,7 +35,11 @@ func TestEverySetting(t *testing.T) {
 	}{
 		{"rules", "my.yaml", func(c *config) { c.rulesFrom = "my.yaml" }},
 		{"rules", "nats", func(c *config) { c.rulesFrom = "nats" }},
+		{"name", "shop", func(c *config) { c.name = "shop" }},
 		{"listen", ":80", func(c *config) { c.listen = ":80" }},
+		{"grpc", ":81", func(c *config) { c.grpc = ":81" }},
+		{"grpc", "none", func(c *config) { c.grpc = "" }},
+		{"envoy-headers", "x-ratelimit", func(c *config) { c.envoyHeaders = envoylimit.XRateLimitHeaders }},
 		{"admin", ":90", func(c *config) { c.admin = ":90" }},
 		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
 		{"log-level", "error", func(c *config) { c.logLevel = slog.LevelError }},
@@ -41,7 +52,35 @@ func TestEverySetting(t *testing.T) {
 		{"stale-after", "2", func(c *config) { c.staleAfter = 2 }},
 		{"share-after", "200", func(c *config) { c.shareAfter = 200 }},
 		{"outage-after", "1000", func(c *config) { c.outageAfter = 1000 }},
+		{"stop-delay", "5s", func(c *config) { c.stopDelay = 5 * time.Second }},
+		{"decision-log", "log,nats", func(c *config) { c.logTo = "log,nats" }},
+		{"decision-log-sample", "0.1", func(c *config) { c.logSample = 0.1 }},
+		{"decision-log-bytes", "1048576", func(c *config) { c.logBytes = 1 << 20 }},
+		{"decision-log-age", "24h", func(c *config) { c.logAge = 24 * time.Hour }},
+		{"trace", "http://otel:4318", func(c *config) { c.traceTo = "http://otel:4318/v1/traces" }},
+		{"trace-sample", "1", func(c *config) { c.traceSample = 1 }},
 		{"max-idle-keys", "0", func(c *config) { c.maxIdleKeys = 0 }},
+		{"trusted-proxies", "10.0.0.0/8, fd00::1", func(c *config) { c.trustedProxies = "10.0.0.0/8, fd00::1" }},
+		{"trusted-proxies", "none", func(c *config) { c.trustedProxies = "none" }},
+		{"forwarded-header", "forwarded", func(c *config) { c.forwarding = httpidentity.Forwarded }},
+		{"ipv6-prefix", "48", func(c *config) { c.ipv6Prefix = 48 }},
+		{"ratelimit-headers", "x-ratelimit", func(c *config) { c.rateHeaders = httplimit.XTriple }},
+		{"upstream", "http://127.0.0.1:3000", func(c *config) { c.upstream = "http://127.0.0.1:3000" }},
+		{"proxy", ":88", func(c *config) { c.upstream, c.proxy = "http://u", ":88" }},
+		{"upstream-timeout", "5s", func(c *config) { c.upstream, c.answer = "http://u", 5*time.Second }},
+		{"charge-on", "401, 403", func(c *config) { c.upstream, c.chargeOn = "http://u", "401, 403" }},
+		{"listen-cert", "c", func(c *config) { c.tls.door.Cert, c.tls.door.Key = "c", "k" }},
+		{"listen-client-ca", "a", func(c *config) { c.tls.door = daemon.TLS{Cert: "c", Key: "k", ClientCA: "a"} }},
+		{"grpc-cert", "c", func(c *config) { c.tls.grpc.Cert, c.tls.grpc.Key = "c", "k" }},
+		{"admin-cert", "c", func(c *config) { c.tls.admin.Cert, c.tls.admin.Key = "c", "k" }},
+		{"proxy-cert", "c", func(c *config) { c.upstream, c.tls.proxy.Cert, c.tls.proxy.Key = "http://u", "c", "k" }},
+		{"upstream-ca", "a", func(c *config) { c.upstream, c.tls.upstream.Authorities = "https://u", "a" }},
+		{"upstream-cert", "c", func(c *config) { c.upstream, c.tls.upstream.Cert, c.tls.upstream.Key = "https://u", "c", "k" }},
+		{"nats-ca", "a", func(c *config) { c.nats, c.rulesFrom, c.access.CA = "nats://a", "r", "a" }},
+		{"nats-cert", "c", func(c *config) { c.nats, c.rulesFrom, c.access.Cert, c.access.Key = "nats://a", "r", "c", "k" }},
+		{"nats-creds", "c", func(c *config) { c.nats, c.rulesFrom, c.access.Creds = "nats://a", "r", "c" }},
+		{"nats-nkey", "n", func(c *config) { c.nats, c.rulesFrom, c.access.NKey = "nats://a", "r", "n" }},
+		{"nats-user", "u", func(c *config) { c.nats, c.rulesFrom, c.access.User, c.access.Password = "nats://a", "r", "u", "p" }},
 		{"nats", "nats://a,nats://b", func(c *config) { c.nats, c.rulesFrom = "nats://a,nats://b", "r" }},
 	}
 	for _, test := range tests {
@@ -50,6 +89,20 @@ func TestEverySetting(t *testing.T) {
 		environment := map[string]string{}
 		if want.nats != "" {
 			environment["OFFPATH_RULES"] = "r"
+			environment["OFFPATH_NATS"] = "nats://a"
+			environment["OFFPATH_NATS_PASSWORD"] = want.access.Password
+		}
+		for name, key := range map[string]string{ // which a certificate needs
+			"OFFPATH_LISTEN": want.tls.door.Key, "OFFPATH_GRPC": want.tls.grpc.Key, "OFFPATH_ADMIN": want.tls.admin.Key,
+			"OFFPATH_PROXY": want.tls.proxy.Key, "OFFPATH_NATS": want.access.Key, "OFFPATH_UPSTREAM": want.tls.upstream.Key,
+		} {
+			environment[name+"_KEY"] = key
+		}
+		if want.tls.door.ClientCA != "" {
+			environment["OFFPATH_LISTEN_CERT"] = want.tls.door.Cert
+		}
+		if want.upstream != "" && test.flag != "upstream" {
+			environment["OFFPATH_UPSTREAM"] = want.upstream
 		}
 		getenv := func(name string) string { return environment[name] }
 		if got, _, err := readConfig([]string{"--" + test.flag, test.value}, getenv, io.Discard); err != nil || got != want {

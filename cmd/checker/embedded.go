@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/natsconn"
@@ -26,6 +27,7 @@ type embedded struct {
 	dir    string     // JetStream's files, "" without them
 	conn   *nats.Conn // the worker's own
 	worker daemon.Part
+	board  *console.Console
 }
 
 // serverTimeout is how long the NATS server may take to start.
@@ -37,7 +39,7 @@ func startEmbedded(c config, log *slog.Logger) (*embedded, error) {
 		e.close()
 		return nil, fmt.Errorf("start the embedded NATS server: %w", err)
 	}
-	if err := e.startWorker(c.namespace, log.With("in", "embedded aggregator")); err != nil {
+	if err := e.startWorker(c, log.With("in", "embedded aggregator")); err != nil {
 		e.close()
 		return nil, fmt.Errorf("start the embedded aggregator: %w", err)
 	}
@@ -85,22 +87,28 @@ func runServer(options *server.Options, log *slog.Logger) (*server.Server, error
 	return s, nil
 }
 
-func (e *embedded) startWorker(namespace string, log *slog.Logger) error {
+func (e *embedded) startWorker(c config, log *slog.Logger) error {
+	tokens, err := console.OpenTokens(nil, "", c.consoleToken)
+	if err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
 	conn, err := natsconn.Open(e.server.ClientURL(), "offpath-aggregator-embedded", log)
 	if err != nil {
 		return err
 	}
 	e.conn = conn
-	bus, err := natsbus.NewWorker(conn, namespace)
+	bus, err := natsbus.NewWorker(conn, c.namespace)
 	if err != nil {
 		return err
 	}
-	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: bus, Log: log})
+	tally := console.NewTally()
+	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: bus, OnApply: tally.Observe, Log: log})
 	if err != nil {
 		return err
 	}
 	e.worker = daemon.Part{Name: "embedded aggregator", Run: worker.Run}
-	return nil
+	e.board, err = console.New(console.Options{Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log})
+	return err
 }
 
 // close ends the connection and the server; the worker has ended before.

@@ -3,8 +3,12 @@ package main
 import (
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -17,21 +21,31 @@ type living struct {
 	keeper  *keeper.Keeper
 	log     *slog.Logger
 	newOne  func(set *rules.Set, revision uint64) (*check.Checker, error)
-	newDoor func(*check.Checker) http.Handler
+	newDoor func(*check.Checker) (doors, error)
 
-	last uint64 // the checker's revision; use's own
-	at   atomic.Pointer[atWork]
-	made chan struct{} // closed when there is a checker
+	order uint64 // of what is being offered
+	last  uint64 // the checker's revision; use's own
+	at    atomic.Pointer[atWork]
+	made  chan struct{} // closed when there is a checker
+
+	blocksMu sync.Mutex // held while a checker begins, too, so that it misses none
+	blocks   []check.Block
 }
 
-// atWork is the checker and its door.
+// doors are what serves HTTP.
+type doors struct {
+	door  http.Handler
+	proxy http.Handler // nil without --upstream
+}
+
+// atWork is the checker and its doors.
 type atWork struct {
 	checker *check.Checker
-	door    http.Handler
+	doors   doors
 	first   *rules.Set
 }
 
-func newLiving(log *slog.Logger, newOne func(*rules.Set, uint64) (*check.Checker, error), newDoor func(*check.Checker) http.Handler) *living {
+func newLiving(log *slog.Logger, newOne func(*rules.Set, uint64) (*check.Checker, error), newDoor func(*check.Checker) (doors, error)) *living {
 	l := &living{log: log, newOne: newOne, newDoor: newDoor, made: make(chan struct{})}
 	l.keeper = keeper.New(keeper.Options{Read: rulesfile.Read, Use: l.use})
 	return l
@@ -39,12 +53,11 @@ func newLiving(log *slog.Logger, newOne func(*rules.Set, uint64) (*check.Checker
 
 // use puts a set in force. Calls come one at a time.
 //
-// A source's revision may go back: a bucket that was lost and made again begins anew, and a file may be replaced by an older
+// The checker's revision is not the source's, by which its writers tell sets apart, but when the set was written: that is
+// comparable while some checkers of a fleet read a file, and others a bucket. It may go back: a file may be replaced by an older
 // one. To the checker the newest set is the one that came last, so it gets a higher number all the same.
-func (l *living) use(set *rules.Set, revision uint64) error {
-	if revision <= l.last {
-		revision = l.last + 1
-	}
+func (l *living) use(set *rules.Set, _ uint64) error {
+	revision := max(l.order, l.last+1)
 	err := l.put(set, revision)
 	if err == nil {
 		l.last = revision
@@ -60,7 +73,11 @@ func (l *living) put(set *rules.Set, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	l.at.Store(&atWork{checker, l.newDoor(checker), set})
+	doors, err := l.newDoor(checker)
+	if err != nil {
+		return err
+	}
+	l.work(&atWork{checker, doors, set})
 	close(l.made)
 	return nil
 }
@@ -73,8 +90,10 @@ func (l *living) first() *rules.Set {
 	return nil
 }
 
-// offer takes what a source offers, and logs what became of it.
-func (l *living) offer(revision uint64, data []byte) error {
+// offer takes what a source offers, with the source's revision of it and when it was written, in Unix milliseconds; and logs what
+// became of it. Calls must come one at a time.
+func (l *living) offer(revision, order uint64, data []byte) error {
+	l.order = order
 	if err := l.keeper.Offer(revision, data); err != nil {
 		stays := "none is in force"
 		if s := l.keeper.State(); s.InForce() {
@@ -106,12 +125,33 @@ func (l *living) stats() check.Stats {
 	return check.Stats{}
 }
 
+// fleetNow is the fleet's time, as far as the checker knows it.
+func (l *living) fleetNow() time.Time { return time.Now().Add(l.stats().ClockOffset) }
+
 // ServeHTTP is the door.
 func (l *living) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if at := l.at.Load(); at != nil {
-		at.door.ServeHTTP(w, r)
+		at.doors.door.ServeHTTP(w, r)
 		return
 	}
+	if r.URL.Path == forwardauth.Path {
+		notYet(w)
+		return
+	}
+	door.NoRules().ServeHTTP(w, r)
+}
+
+// proxy is the reverse proxy.
+func (l *living) proxy(w http.ResponseWriter, r *http.Request) {
+	if at := l.at.Load(); at != nil {
+		at.doors.proxy.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Connection", "close") // a body that is still to come has no time set by anybody
+	notYet(w)
+}
+
+func notYet(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusServiceUnavailable)

@@ -45,5 +45,5 @@ func start(ctx context.Context, args []string, getenv func(string) string, stdou
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.logLevel}))
-	return serve(ctx, c, stdout, log)
+	return serve(ctx, c, stdout, stderr, log)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
@@ -12,11 +11,12 @@ import (
 type metrics struct {
 	stats     func() check.Stats
 	connected func() bool
-	labels    rulelabel.Labels
+	mostLive  int // keys
+	rules     ruleSums
 }
 
-func newMetrics(stats func() check.Stats, connected func() bool) *metrics {
-	return &metrics{stats: stats, connected: connected}
+func newMetrics(stats func() check.Stats, connected func() bool, mostLive int) *metrics {
+	return &metrics{stats: stats, connected: connected, mostLive: mostLive}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -27,15 +27,19 @@ var (
 	decisionsDesc = describe("decisions_total", "Decisions, by the rule that decided.", "rule", "outcome")
 	hitsDesc      = describe("hits_total",
 		"Hits by what became of them. charged = answered + overflow + lost + cancelled + those in flight and pending.", "rule", "outcome")
+	falseDesc = describe("false_denials_total",
+		"Denials that turned out to have had room, by more than max(1 hit, 2 % of the limit). An estimate: docs/operations.md.", "rule")
 	badCostsDesc   = describe("bad_costs_total", "Hits whose cost attribute was no cost. They cost what their caller said.", "rule")
 	pendingDesc    = describe("hits_pending", "Hits that are in no report yet.", "rule")
 	inFlightDesc   = describe("hits_in_flight", "Hits in reports that are not answered yet.", "rule")
 	reportsDesc    = describe("reports_total", "Reports by what became of them.", "outcome")
 	leasesDesc     = describe("checker_lease_requests_total", "Requests for permits by what became of them.", "outcome")
+	settlingDesc   = describe("checker_settlements_total", "Settlements of hits' true costs by what became of them.", "outcome")
 	waitingDesc    = describe("waiting_requests", "Requests that wait for a permit.")
 	alarmsDesc     = describe("alarms_received_total", "Alarms taken in, of keys near their limit.")
 	unreadableDesc = describe("unreadable_messages_total", "Messages and answers that made no sense.")
 	liveDesc       = describe("live_keys", "Keys with hits on their way, blocked keys, and keys used lately.")
+	mostLiveDesc   = describe("live_keys_max", "How many live keys there is room for. Hits of further ones overflow.")
 	idleDesc       = describe("idle_keys", "Keys that are only remembered, roughly.")
 	ageDesc        = describe("refresh_age_seconds", "Time since an aggregator was last heard. Absent until one has been.")
 	freshnessDesc  = describe("freshness", "1 for the state of what this checker knows of the fleet, 0 for the others.", "state")
@@ -48,22 +52,26 @@ var (
 // Describe sends nothing, which lets the collector say at each scrape what there is.
 func (m *metrics) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, descs) }
 
+// snapshot is what is told at present, and the rules' counters by their labels.
+func (m *metrics) snapshot() (check.Stats, map[string]check.RuleStats) { return m.rules.of(m.stats) }
+
 // Collect sends one snapshot.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	s := m.stats()
+	s, sums := m.snapshot()
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	count := func(desc *prometheus.Desc, value int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}
-	for label, r := range m.byLabel(s.Rules) {
+	for label, r := range sums {
 		count(decisionsDesc, r.Allowed, label, "allowed")
 		count(decisionsDesc, r.Denied, label, "denied")
 		count(hitsDesc, r.Charged, label, "charged")
 		count(hitsDesc, r.Answered, label, "answered")
 		count(hitsDesc, r.Overflow, label, "overflow")
 		count(hitsDesc, r.Lost, label, "lost")
+		count(falseDesc, r.FalseDenials, label)
 		count(badCostsDesc, r.BadCosts, label)
 		count(hitsDesc, r.Cancelled, label, "cancelled")
 		gauge(pendingDesc, float64(r.Pending), label)
@@ -78,10 +86,14 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(leasesDesc, s.LeasesRepeated, "repeated")
 	count(leasesDesc, s.LeasesAnswered, "answered")
 	count(leasesDesc, s.LeasesRefused, "refused")
+	count(settlingDesc, s.SettlementsTaken, "taken")
+	count(settlingDesc, s.SettlementsAnswered, "answered")
+	count(settlingDesc, s.SettlementsLost, "lost")
 	gauge(waitingDesc, float64(s.Waiting))
 	count(alarmsDesc, s.Alarms)
 	count(unreadableDesc, s.Unreadable)
 	gauge(liveDesc, float64(s.LiveKeys))
+	gauge(mostLiveDesc, float64(m.mostLive))
 	gauge(idleDesc, float64(s.IdleKeys))
 	if s.Heard > 0 {
 		gauge(ageDesc, s.Heard.Seconds())
@@ -93,33 +105,6 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(checkersDesc, float64(s.Checkers))
 	gauge(shardsDesc, float64(s.Shards))
 	gauge(offsetDesc, s.ClockOffset.Seconds())
-}
-
-// byLabel sums the rules' counters by the rules' labels.
-func (m *metrics) byLabel(all []check.RuleStats) map[string]check.RuleStats {
-	busy := make([]rulelabel.Activity, len(all))
-	for i, r := range all {
-		// Not the decisions alone: the snapshot may have caught a hit before its decision.
-		busy[i] = rulelabel.Activity{Rule: r.Rule, Count: r.Allowed + r.Denied + r.Charged}
-	}
-	m.labels.Assign(busy)
-	sums := make(map[string]check.RuleStats)
-	for _, r := range all {
-		label := m.labels.Of(r.Rule)
-		sum := sums[label]
-		sum.Allowed += r.Allowed
-		sum.Denied += r.Denied
-		sum.Charged += r.Charged
-		sum.Answered += r.Answered
-		sum.InFlight += r.InFlight
-		sum.Pending += r.Pending
-		sum.Overflow += r.Overflow
-		sum.Lost += r.Lost
-		sum.BadCosts += r.BadCosts
-		sum.Cancelled += r.Cancelled
-		sums[label] = sum
-	}
-	return sums
 }
 
 func oneIf(yes bool) float64 {

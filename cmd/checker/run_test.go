@@ -163,8 +163,9 @@ func TestPortsInUse(t *testing.T) {
 	defer listener.Close()
 	busy := listener.Addr().String()
 	for _, args := range [][]string{
-		{"--listen", busy, "--admin", "127.0.0.1:0"},
-		{"--listen", "127.0.0.1:0", "--admin", busy},
+		{"--listen", busy, "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0"},
+		{"--listen", "127.0.0.1:0", "--admin", busy, "--grpc", "127.0.0.1:0"},
+		{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc", busy},
 	} {
 		status, stdout, stderr := daemontest.Run(t, run, nil, args...)
 		if status != 1 || !strings.Contains(stderr, busy) || !strings.Contains(stderr, "address already in use") {

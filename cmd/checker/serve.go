@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
+	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/upstream"
 	"github.com/offpath-io/offpath/cmd/internal/admin"
+	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -24,9 +24,10 @@ import (
 // serve runs the daemon until ctx is done. It listens before anything else, so that a port that is
 // taken is an error before there is anything to clean up.
 //
-// It stops in the order in which hits travel: the door answers its last request, the checker delivers
-// its last report, the worker applies it, and only then do the connections and the server go.
-func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) error {
+// It stops in the order in which hits travel: it is not ready any more, and the doors stay open for --stop-delay; they answer
+// their last requests; the checker delivers its last report, the worker applies it, and only then do the connections and the
+// server go.
+func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Logger) error {
 	var from source
 	if !c.rulesFromBucket() {
 		var err error
@@ -34,13 +35,15 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 			return err
 		}
 	}
-	at, err := listen(c)
+	files := tlsfiles.New(log)
+	at, err := listen(c, files)
 	if err != nil {
 		return err
 	}
 	defer at.close()
 
 	var parts []daemon.Part
+	var board *console.Console // of the embedded aggregator; others have their own
 	url := c.nats
 	if url == "" {
 		all, err := startEmbedded(c, log)
@@ -49,83 +52,116 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 		}
 		defer all.close()
 		url = all.server.ClientURL()
-		parts = append(parts, all.worker)
+		parts, board = append(parts, all.worker), all.board
 	}
-	return serveOn(ctx, c, url, from, at, parts, stdout, log)
+	return serveOn(ctx, c, url, from, at, files, parts, board, stdout, stderr, log)
 }
 
 // serveOn runs the checker and its doors on the NATS at url, and the parts that have to end after them.
-func serveOn(ctx context.Context, c config, url string, from source, at listeners, parts []daemon.Part, stdout io.Writer, log *slog.Logger) error {
+func serveOn(
+	ctx context.Context, c config, url string, from source, at listeners, files *tlsfiles.Files, parts []daemon.Part,
+	board *console.Console, stdout, stderr io.Writer, log *slog.Logger,
+) error {
 	hasher, err := c.hasher(log)
 	if err != nil {
 		return err
 	}
-	epoch := check.NewEpoch()
-	conn, err := natsconn.Open(url, "offpath-checker-"+nameOf(epoch), log)
+	epoch, name := c.identify()
+	open, err := c.access.Opener(files, url, "offpath-checker-"+name, log, c.natsOptions()...)
 	if err != nil {
 		return err
 	}
-	defer natsconn.Close(conn)
+	lifeline, err := newLifeline(open, c.namespace, name, log)
+	if err != nil {
+		return err
+	}
+	defer lifeline.close()
 	if c.rulesFromBucket() {
-		if from, err = openBucket(conn, c.namespace); err != nil {
-			return err
-		}
+		from = fromBucket(lifeline)
 	}
-	link, err := natsbus.NewChecker(conn, c.namespace, nameOf(epoch))
+	service, err := c.serviceTLS(files)
 	if err != nil {
 		return err
 	}
-	living := newLiving(log,
+	denied := topkeys.New(time.Now)
+	var living *living
+	denials := openDecisionLog(c, name, lifeline.conn, stderr, func(rule string) int64 { return living.limit(rule) }, log)
+	tracer, err := openTracer(ctx, c, name, log)
+	if err != nil {
+		return err
+	}
+	living = newLiving(log,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			return newChecker(c, epoch, link, hasher, set, revision)
+			o := check.Options{Rules: set, Revision: revision, Link: lifeline, Epoch: epoch, KeyHash: hasher}
+			o.OnDenied = tellBoth(denied.AddSome, denials)
+			if tracer != nil {
+				o.Trace = tracer.Report
+			}
+			return newChecker(c, o)
 		},
-		func(checker *check.Checker) http.Handler { return door.New(checker, c.acquire) })
+		func(checker *check.Checker) (doors, error) { return newDoors(c, checker, service, log) })
 	watching, err := from.start(ctx, living)
 	if err != nil {
 		return err
 	}
 	defer watching.close()
+	blocking := newBlocking(lifeline, living, log)
+	watchingBlocks := blocking.start(ctx)
+	defer watchingBlocks.close()
 	living.awaitFirst(ctx)
 
-	registry := admin.NewRegistry(version.Get())
-	registry.MustRegister(newMetrics(living.stats, conn.IsConnected), rulesMetrics{living.keeper.State})
+	leaving := daemon.NewLeaving(c.stopDelay)
+	registry, metrics := admin.NewRegistry(version.Get()), newMetrics(living.stats, func() bool { return lifeline.conn().IsConnected() }, c.maxLiveKeys)
+	registry.MustRegister(append(blocking.metrics(), metrics, rulesMetrics{living.keeper.State}, admin.FileMetrics(files.States))...)
+	speaker := newSpeaker(c, name, living, metrics, denied, func() int { return int(blocking.count.Load()) })
 	err = printBanner(stdout, banner{
 		config: c, rules: living.first(), nats: url, version: version.Get(),
-		door: daemon.URL(at.door), admin: daemon.URL(at.admin),
+		door: daemon.URL(at.door), grpc: at.grpcTarget(), admin: daemon.URL(at.admin), proxy: at.proxyURL(),
 	})
 	if err != nil {
 		return fmt.Errorf("print what is running: %w", err)
 	}
-	return daemon.Run(ctx, log, append(parts,
-		daemon.HTTP("admin", at.admin, admin.Handler(registry, readiness(living, conn)), log),
+	parts = append(parts,
+		daemon.Part{Name: "files", Run: files.Run},
+		lifeline.part(),
+		daemon.HTTP("admin", at.admin, withConsole(board, admin.Handler(registry, readiness(living, lifeline, leaving))), log),
+	)
+	if denials != nil {
+		registry.MustRegister(logMetrics{denials})
+		parts = append(parts, decisionLogPart(denials))
+	}
+	if tracer != nil {
+		parts = append(parts, daemon.Part{Name: "traces", Run: tracer.Run})
+	}
+	parts = append(parts,
+		speaker.run(lifeline),
 		living.reporter(),
 		watching.part(),
-		daemon.HTTP("HTTP door", at.door, living, log),
-	)...)
-}
-
-// listeners are the open ports.
-type listeners struct{ door, admin net.Listener }
-
-func listen(c config) (l listeners, err error) {
-	if l.door, err = daemon.Listen(c.listen); err != nil {
-		return l, fmt.Errorf("HTTP door: %w", err)
+		leaving.HTTP("HTTP door", at.door, living, log, func(s *http.Server) { s.MaxHeaderBytes = maxDoorHeader }),
+	)
+	if at.grpc != nil {
+		parts = append(parts, grpcDoor(c, at.grpc, living, registry, leaving, log)...)
 	}
-	if l.admin, err = daemon.Listen(c.admin); err != nil {
-		_ = l.door.Close()
-		return l, fmt.Errorf("admin: %w", err)
+	if at.proxy != nil {
+		parts = append(parts, leaving.HTTP("proxy", at.proxy, http.HandlerFunc(living.proxy), log, upstream.Tune))
 	}
-	return l, nil
+	if board != nil { // it is stopped first, since its pages keep the admin door open
+		parts = append(parts, daemon.Part{Name: "console", Run: board.Run})
+	}
+	return daemon.Run(ctx, log, append(parts, leaving.Part(log))...)
 }
 
-// close closes what no server has closed; the errors of the others mean nothing.
-func (l listeners) close() {
-	_ = l.door.Close()
-	_ = l.admin.Close()
+// withConsole is the admin door, with the console if there is one.
+func withConsole(board *console.Console, door http.Handler) http.Handler {
+	if board == nil {
+		return door
+	}
+	return board.Handler(door)
 }
 
-// nameOf is a checker's name on NATS: its epoch, which is unique without anybody having to choose.
-func nameOf(epoch uint64) string { return fmt.Sprintf("%x", epoch) }
+// maxDoorHeader is the most bytes of a request's header at the HTTP door. A proxy that asks there sends its client's headers
+// along, and takes more of them than a program would send.
+const maxDoorHeader = 64 << 10
 
 // hasher is what replaces keys by their hashes, nil if nothing does.
 func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
@@ -140,24 +176,23 @@ func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
 	return h, nil
 }
 
-func newChecker(
-	c config, epoch uint64, link check.Link, hasher *identity.Hasher, set *rules.Set, revision uint64,
-) (*check.Checker, error) {
-	idle := c.maxIdleKeys
-	if idle == 0 {
-		idle = -1 // which is what check calls none
+// newChecker adds what the flags say to the options.
+func newChecker(c config, o check.Options) (*check.Checker, error) {
+	o.MaxIdleKeys = c.maxIdleKeys
+	if o.MaxIdleKeys == 0 {
+		o.MaxIdleKeys = -1 // which is what check calls none
 	}
-	return check.New(check.Options{
-		Rules: set, Revision: revision, Link: link, Epoch: epoch, KeyHash: hasher,
-		FlushEvery: c.flush, MaxLiveKeys: c.maxLiveKeys, MaxIdleKeys: idle, ExpectCheckers: c.expectCheckers,
-		StaleAfter: c.staleAfter, ShareAfter: c.shareAfter, OutageAfter: c.outageAfter,
-	})
+	o.FlushEvery, o.MaxLiveKeys, o.ExpectCheckers = c.flush, c.maxLiveKeys, c.expectCheckers
+	o.StaleAfter, o.ShareAfter, o.OutageAfter = c.staleAfter, c.shareAfter, c.outageAfter
+	return check.New(o)
 }
 
 // state is what /readyz tells. A checker is ready as soon as it has rules: it decides whether or not
 // anybody is behind it.
 type state struct {
-	Ready     bool   `json:"ready"`
+	Ready bool `json:"ready"`
+	// Leaving says that it has been told to stop.
+	Leaving   bool   `json:"leaving,omitempty"`
 	NATS      string `json:"nats"`
 	Freshness string `json:"freshness"`
 	// Rules says which are in force, and why others are not.
@@ -166,11 +201,12 @@ type state struct {
 	Problem string `json:"problem"`
 }
 
-func readiness(l *living, conn *nats.Conn) admin.Readiness {
+func readiness(l *living, link *lifeline, leaving *daemon.Leaving) admin.Readiness {
 	return func() (bool, any) {
 		s, rules := l.stats(), l.keeper.State()
-		return rules.InForce(), state{
-			Ready: rules.InForce(), NATS: natsconn.State(conn), Freshness: s.Freshness.String(), Rules: rules.String(),
+		ready := rules.InForce() && !leaving.Begun()
+		return ready, state{
+			Ready: ready, Leaving: leaving.Begun(), NATS: natsconn.State(link.conn()), Freshness: s.Freshness.String(), Rules: rules.String(),
 			Problem: s.Problem,
 		}
 	}

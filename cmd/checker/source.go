@@ -39,26 +39,40 @@ func openFile(path string) (source, error) {
 		return source{}, err
 	}
 	return source{
-		begin: func(l *living) error { return l.offer(first.Revision(), first.Data) },
+		begin: func(l *living) error { return l.offer(first.Revision(), first.Revision(), first.Data) },
 		watch: func(ctx context.Context, l *living) {
-			offer := func(f filesource.File) { _ = l.offer(f.Revision(), f.Data) } // which logs the error
+			offer := func(f filesource.File) { _ = l.offer(f.Revision(), f.Revision(), f.Data) } // which logs the error
 			_ = filesource.Watch(ctx, path, first, filesource.Options{}, offer, l.trouble)
 		},
 	}, nil
 }
 
-// openBucket opens the namespace's bucket, which need not be there yet.
-func openBucket(conn *nats.Conn, namespace string) (source, error) {
-	bucket, err := natssource.New(conn, namespace, natssource.Options{})
-	if err != nil {
-		return source{}, err
-	}
+// fromBucket is the namespace's bucket, which need not be there yet.
+func fromBucket(at *lifeline) source {
 	return source{
 		begin: func(*living) error { return nil },
 		watch: func(ctx context.Context, l *living) {
-			bucket.Watch(ctx, func(e natssource.Entry) { _ = l.offer(e.Revision, e.Data) }, l.trouble)
+			var revision, order uint64 // of the last that was offered
+			offer := func(e natssource.Entry) {
+				if e.Revision == revision && e.Order() == order { // by another connection
+					l.trouble(nil)
+					return
+				}
+				revision, order = e.Revision, e.Order()
+				_ = l.offer(revision, order, e.Data) // which logs the error
+			}
+			err := at.each(ctx, func(ctx context.Context, s *strand) error {
+				bucket, err := natssource.New(s.conn, at.namespace, natssource.Options{})
+				if err == nil {
+					bucket.Watch(ctx, offer, l.trouble)
+				}
+				return err
+			})
+			if err != nil { // of a namespace that makes no bucket's name
+				l.trouble(err)
+			}
 		},
-	}, nil
+	}
 }
 
 // seed puts rules into the bucket of an embedded server, in which there is none.
@@ -84,13 +98,18 @@ func (s source) start(ctx context.Context, l *living) (*watching, error) {
 	if err := s.begin(l); err != nil {
 		return nil, err
 	}
+	return watch(ctx, func(ctx context.Context) { s.watch(ctx, l) }), nil
+}
+
+// watch begins to watch, until it is stopped.
+func watch(ctx context.Context, f func(context.Context)) *watching {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &watching{stop: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
-		s.watch(ctx, l)
+		f(ctx)
 	}()
-	return w, nil
+	return w
 }
 
 // part stops it in its turn.

@@ -19,7 +19,7 @@ func writeFile(t *testing.T, text string) string {
 }
 
 // anywhere keeps a daemon that starts by mistake off the default ports.
-var anywhere = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
 
 func TestUsageErrors(t *testing.T) {
 	tests := []struct {
@@ -32,6 +32,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--listen", "", "--listen: needs a value"},
 		{"--listen 8080", "", "--listen"},
 		{"--admin nowhere", "", "--admin"},
+		{"--grpc 8081", "", "--grpc"},
+		{"--envoy-headers all", "", "--envoy-headers"},
 		{"--nats http://x --rules r", "", "--nats"},
 		{"--nats nats://127.0.0.1:1", "", "it needs --rules FILE too"},
 		{"", "OFFPATH_NATS=nats://127.0.0.1:1", "it needs --rules FILE too"},
@@ -44,6 +46,21 @@ func TestUsageErrors(t *testing.T) {
 		{"--max-live-keys 0", "", "--max-live-keys"},
 		{"--max-live-keys x", "", "--max-live-keys"},
 		{"--max-idle-keys -1", "", "--max-idle-keys"},
+		{"--trusted-proxies localhost", "", "--trusted-proxies: trusted proxy 1"},
+		{"--trusted-proxies 10.0.0.0/8,,::1", "", "--trusted-proxies: trusted proxy 2"},
+		{"--forwarded-header X-Real-IP", "", "--forwarded-header"},
+		{"--ipv6-prefix 0", "", "--ipv6-prefix"},
+		{"--ipv6-prefix 129", "", "--ipv6-prefix"},
+		{"--ratelimit-headers 99", "", "--ratelimit-headers"},
+		{"--upstream localhost:3000", "", "--upstream: unknown scheme"},
+		{"--upstream http://me:geheim@a", "", "--upstream: a URL with a user"},
+		{"--upstream http://a --proxy a", "", "--proxy"},
+		{"--upstream http://a --upstream-timeout 0s", "", "--upstream-timeout"},
+		{"--upstream http://a --charge-on 4xx", "", "--charge-on"},
+		{"--upstream http://a --charge-on 100", "", "--charge-on"},
+		{"--proxy 127.0.0.1:0", "", "--proxy is for the reverse proxy: it needs --upstream"},
+		{"--charge-on 401", "", "it needs --upstream"},
+		{"", "OFFPATH_UPSTREAM_TIMEOUT=1s", "it needs --upstream"},
 		{"", "OFFPATH_LOG_LEVEL=loud", "OFFPATH_LOG_LEVEL"},
 		{"", "OFFPATH_FLUSH=never", "OFFPATH_FLUSH"},
 		{"", "OFFPATH_LISTEN=8080", "OFFPATH_LISTEN"},
@@ -70,7 +87,7 @@ func TestHelpAndVersion(t *testing.T) {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 	for _, flag := range []string{
-		"rules", "nats", "listen", "admin", "namespace", "log-level", "flush", "acquire", "max-live-keys", "max-idle-keys",
+		"rules", "nats", "listen", "grpc", "envoy-headers", "admin", "namespace", "log-level", "flush", "acquire", "max-live-keys", "max-idle-keys",
 	} {
 		variable := "OFFPATH_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 		if !strings.Contains(stdout, "--"+flag+" ") || !strings.Contains(stdout, variable) {

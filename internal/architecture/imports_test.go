@@ -12,12 +12,21 @@ const (
 	protobuf  = "google.golang.org/protobuf/..."
 	natsgo    = "github.com/nats-io/nats.go/..."
 	nats      = "github.com/nats-io/nats-server/v2/..."
+	jwt       = "github.com/nats-io/jwt/v2"
+	nkeys     = "github.com/nats-io/nkeys"
 	goredis   = "github.com/redis/go-redis/v9/..."
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
 	yaml      = "go.yaml.in/yaml/v3"
 	fsnotify  = "github.com/fsnotify/fsnotify"
 	siphash   = "github.com/dchest/siphash"
 	bart      = "github.com/gaissmai/bart"
+	grpc      = "google.golang.org/grpc/..."
+	envoy     = "github.com/envoyproxy/go-control-plane/envoy/..."
+	httpsfv   = "github.com/dunglas/httpsfv"
+	httpsnoop = "github.com/felixge/httpsnoop"
+	genproto  = "google.golang.org/genproto/googleapis/rpc/..."
+	rapid     = "pgregory.net/rapid"
+	errgroup  = "golang.org/x/sync/errgroup"
 )
 
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
@@ -36,34 +45,52 @@ var allowed = []struct {
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
-	{"pkg/rules/filesource", []string{"pkg/rules", fsnotify}},
-	{"pkg/rules/natssource", []string{natsgo}},
+	{"pkg/rules/filesource", []string{"pkg/rules", "internal/filewatch"}},
+	{"pkg/internal/kvwatch", []string{natsgo}},
+	{"pkg/rules/natssource", []string{"pkg/internal/kvwatch", natsgo}},
 	{"pkg/rules/keeper", []string{"pkg/rules"}},
+	{"pkg/entries", []string{"pkg/internal/kvwatch", natsgo}},
+	{"pkg/status", []string{natsgo}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 	{"pkg/events/membus", []string{"pkg/events"}},
 
 	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/forecast", "pkg/rules", "pkg/events", ristretto}},
+	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
+	{"pkg/envoyquota/internal/shares", nil},
+
+	{"pkg/envoylimit", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/rules/envoyrules", "pkg/window", grpc, envoy, protobuf}},
+	{"pkg/check/checktest", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/window"}},
+	{"pkg/internal/doors", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
+	{"pkg/httplimit", []string{"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", httpsfv, httpsnoop}},
+	{"pkg/grpclimit", []string{"pkg/check", "pkg/httplimit", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", grpc, genproto, protobuf}},
 
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events"}},
 	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis}},
 	{"pkg/aggregate/memstore", []string{"pkg/aggregate", "pkg/window"}},
-	{"pkg/aggregate/storetest", []string{"pkg/aggregate", "pkg/window"}},
+	{"pkg/aggregate/storetest", []string{"pkg/aggregate", "pkg/window", rapid}},
 
 	{"deploy", nil},
+	{"deploy/deploytest", []string{"internal/servers", "internal/servers/serverstest", nats}},
 	{"cmd/...", []string{anything}},
 	{"loadtest/...", []string{anything}},
 
+	{"internal/tracing/...", []string{anything}},
 	{"internal/flags", []string{"pkg/events/natsbus"}},
-	{"internal/natsconn", []string{"internal/flags", "pkg/events/natsbus", natsgo}},
+	{"internal/filewatch", []string{fsnotify}},
+	{"internal/tlsfiles", []string{"internal/filewatch", errgroup}},
+	{"internal/tlsfiles/tlsfilestest", nil},
+	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys}},
+	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore"}},
 	{"internal/version", nil},
 	{"internal/servers", []string{nats, natsgo, goredis}},
-	{"internal/servers/serverstest", []string{"internal/servers"}},
+	{"internal/servers/serverstest", []string{"internal/servers", natsgo}},
 	// Tests only: end-to-end ones may import both sides, which is why they have a package of their own.
 	{"internal/architecture", nil},
 	{"internal/bustest", []string{"pkg/aggregate", "pkg/check", "pkg/events"}},
 	{"internal/endtoend", nil},
+	{"internal/promises/...", []string{anything}},
 }
 
 // allowedFor returns what a package may import, and whether the table knows it.

@@ -92,11 +92,13 @@ func TestNames(t *testing.T) {
 		if _, err := natsbus.NewChecker(conn, bad, "ok"); err == nil {
 			t.Errorf("namespace %q was taken", bad)
 		}
-		if _, err := natsbus.NewChecker(conn, "ok", bad); err == nil {
-			t.Errorf("checker name %q was taken", bad)
-		}
 		if _, err := natsbus.NewWorker(conn, bad); err == nil {
 			t.Errorf("worker's namespace %q was taken", bad)
+		}
+	}
+	for _, bad := range []string{"", "a.", ".b", "a.b.c", "a.*", "a b", "*", ">", "ä", string(make([]byte, 65))} {
+		if _, err := natsbus.NewChecker(conn, "ok", bad); err == nil {
+			t.Errorf("checker name %q was taken", bad)
 		}
 	}
 	if _, err := natsbus.Connect("nats://127.0.0.1:not-a-port", "test"); err == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -300,15 +301,21 @@ func (f *live) left(c *liveChecker) int64 {
 }
 
 // TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the cluster
-// is dead, and is again when that is back.
+// is dead, and is again when that is back. It answers hellos all the while, whichever node it is: the other nodes count.
 func TestReadyKnowsOfADeadNode(t *testing.T) {
 	redis := clusterRedis(t)
 	f := newLive(t, redis, 0, 1, liveRules...)
 	ready := func() error { return f.workers[0].Ready() }
+	const every = 200 * time.Millisecond
+	checker := f.newChecker("idle", func(o *check.Options) { o.HelloEvery = every })
 	f.until("it is ready", func() bool { return ready() == nil })
 	for i, node := range redis.nodes {
 		f.must(node.Kill())
 		f.until(fmt.Sprint("it is not ready without node ", i), func() bool { return ready() != nil })
+		unready := time.Now()
+		f.until(fmt.Sprint("it answers without node ", i), func() bool {
+			return time.Since(unready) > every && checker.Stats().Heard < every
+		})
 		f.must(node.Restart(context.Background()))
 		f.must(redis.settled(context.Background()))
 		f.until(fmt.Sprint("it is ready with node ", i), func() bool { return ready() == nil })

@@ -137,13 +137,17 @@ func (f *live) newWorker() *liveWorker {
 	return w
 }
 
-func (f *live) newChecker(name string) *liveChecker {
+func (f *live) newChecker(name string, change ...func(*check.Options)) *liveChecker {
 	link, err := natsbus.NewChecker(f.connect(name), "live", name)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	c := &liveChecker{}
-	c.Checker, err = check.New(check.Options{Rules: f.rules, Link: link, DrainTimeout: 30 * time.Second})
+	o := check.Options{Rules: f.rules, Link: link, DrainTimeout: 30 * time.Second}
+	for _, by := range change {
+		by(&o)
+	}
+	c.Checker, err = check.New(o)
 	if err != nil {
 		f.t.Fatal(err)
 	}

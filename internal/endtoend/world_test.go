@@ -132,10 +132,14 @@ func (w *world) newChecker(name string, epoch uint64) *checker {
 	link := w.bus.Checker(name)
 	c := &checker{name: name, link: link, own: make(map[place]*history)}
 	c.mind = newMind(c)
-	var err error
-	c.Checker, err = check.New(check.Options{
+	o := check.Options{
 		Rules: w.rules, Revision: w.revision, Link: spy{link, &c.mind}, Epoch: epoch, MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
-	})
+	}
+	if w.plain { // for ever: in the other worlds they go down the ladder, where they decide by their share
+		o.ShareAfter, o.OutageAfter = 1_000_000, 1_000_000
+	}
+	var err error
+	c.Checker, err = check.New(o)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -91,6 +91,7 @@ type setting struct {
 	byDefault                string
 	isBool, given            bool
 	set                      func(text string) error
+	variableOnly             bool
 }
 
 // variable returns the name of a flag's environment variable.
@@ -157,7 +158,7 @@ func (s *Set) Parse(args []string, getenv func(string) string, stdout io.Writer)
 		_, err := fmt.Fprintln(stdout, s.version)
 		return true, err
 	case len(rest) > 0 && s.arguments == nil:
-		return false, Usagef("argument %q: want flags only", rest[0])
+		return false, Usagef("argument %q: want flags only", shown(rest[0]))
 	case s.arguments != nil:
 		*s.arguments = rest
 	}
@@ -195,6 +196,14 @@ func (s *Set) explain(err error) error {
 	return &UsageError{Reason: text}
 }
 
+// shown is what may be told of an argument that nobody knows what to do with: it may be the URL that a flag is missing for.
+func shown(text string) string {
+	if strings.Contains(text, "://") {
+		return Redact(text)
+	}
+	return text
+}
+
 func (s *Set) readEnvironment(getenv func(string) string) error {
 	for _, setting := range s.settings {
 		text := getenv(s.variable(setting.name))
@@ -215,6 +224,10 @@ func (s *Set) printHelp(stdout io.Writer) error {
 	fmt.Fprintf(&b, "Usage: %s [flags]\n\n%s\n\n", usage, strings.TrimSpace(s.summary))
 	b.WriteString("Flags, each also an environment variable; the flag beats the variable:\n")
 	for _, setting := range s.settings {
+		if setting.variableOnly {
+			s.describeSecret(&b, setting)
+			continue
+		}
 		short := ""
 		if setting.short != "" {
 			short = "-" + setting.short + ", "

@@ -104,6 +104,8 @@ func TestRefusals(t *testing.T) {
 		{"-loud", "", "unknown flag --loud"},
 		{"--max-key 9", "", "unknown flag --max-key"},
 		{"extra", "", `argument "extra": want flags only`},
+		{"redis://u:geheim@a:6379", "", `argument "redis://xxxxx@a:6379": want flags only`},
+		{"redis://u:ge%heim@a", "", `argument "(not a URL)": want flags only`},
 		{"--json true", "", `argument "true": want flags only`},
 		{"-- x", "", `argument "x"`},
 		{"--max-keys", "", "--max-keys: needs a value"},
@@ -300,5 +302,31 @@ func TestShort(t *testing.T) {
 	var help strings.Builder
 	if _, err := tool(&file).Parse([]string{"--help"}, none, &help); err != nil || !strings.Contains(help.String(), "\n  -f, --file FILE\n") {
 		t.Errorf("%v\n%s", err, help.String())
+	}
+}
+
+// TestSecret: a variable without a flag, of which help says so, and whose text is nowhere.
+func TestSecret(t *testing.T) {
+	var secret string
+	newSet := func() *Set {
+		secret = ""
+		s := New("tool", "Does a thing.", "tool devel")
+		s.AddSecret(&secret, "nats-password", "the password")
+		return s
+	}
+	env := environment("OFFPATH_NATS_PASSWORD=geheim")
+	if _, err := newSet().Parse(nil, env, io.Discard); err != nil || secret != "geheim" {
+		t.Errorf("%q, %v", secret, err)
+	}
+	if _, err := newSet().Parse([]string{"--nats-password", "geheim"}, environment(""), io.Discard); err == nil || secret != "" || strings.Contains(err.Error(), "geheim") {
+		t.Errorf("as a flag: %q, %v", secret, err)
+	}
+	var help bytes.Buffer
+	if done, err := newSet().Parse([]string{"--help"}, env, &help); !done || err != nil {
+		t.Fatal(err)
+	}
+	if text := help.String(); !strings.Contains(text, "  OFFPATH_NATS_PASSWORD\n        the password\n") ||
+		strings.Contains(text, "--nats-password") || strings.Contains(text, "geheim") {
+		t.Errorf("help:\n%s", text)
 	}
 }

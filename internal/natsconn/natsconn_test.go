@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/offpath-io/offpath/internal/servers/serverstest"
 )
 
@@ -97,5 +99,17 @@ func TestOpenRefusesWhatIsNoURL(t *testing.T) {
 	if conn, err := Open("nats://a b:x", "test", slog.New(slog.DiscardHandler)); err == nil {
 		conn.Close()
 		t.Error("it was taken")
+	}
+}
+
+// TestRefuses: what a server says of who we are is a refusal, which is told once, and not a complaint, which is told each time.
+func TestRefuses(t *testing.T) {
+	for err, want := range map[error]bool{
+		nats.ErrAuthorization: true, nats.ErrAuthExpired: true, nats.ErrAuthRevoked: true, nats.ErrAccountAuthExpired: true,
+		errors.New("remote error: tls: bad certificate"): true, nats.ErrSlowConsumer: false, nats.ErrPermissionViolation: false,
+	} {
+		if refuses(err) != want {
+			t.Errorf("%v: want %v", err, want)
+		}
 	}
 }

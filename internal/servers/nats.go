@@ -16,8 +16,12 @@ type NATSOptions struct {
 	Port int
 	// JetStream turns it on. Its files are in a temporary directory that Stop removes.
 	JetStream bool
+	// Configure, if it is set, may change anything else of the server whenever that starts: TLS, accounts, users.
+	Configure func(*server.Options)
 	// Logger gets what the server says, without its debugging; nil: nobody does.
 	Logger *slog.Logger
+
+	tune func(*server.Options) // nil: nothing else
 }
 
 // NATS is a real nats-server that runs within this process. It handles no signals. Its methods may be called from any
@@ -28,6 +32,7 @@ type NATS struct {
 	mu     sync.Mutex
 	dir    string // JetStream's, "" if there is none
 	server *server.Server
+	set    *server.Options // the server's, as it was started or reloaded
 }
 
 // StartNATS starts a nats-server and returns once it accepts connections.
@@ -76,6 +81,22 @@ func (n *NATS) Restart() error {
 	return nil
 }
 
+// Reload gives the running server other settings, as "nats-server --signal reload" does, until it is restarted.
+func (n *NATS) Reload(change func(*server.Options)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server == nil {
+		return errors.New("reload nats: it does not run")
+	}
+	options := n.set.Clone()
+	change(options)
+	if err := n.server.ReloadOptions(options); err != nil {
+		return fmt.Errorf("reload nats: %w", err)
+	}
+	n.set = options
+	return nil
+}
+
 func (n *NATS) end() {
 	if n.server == nil {
 		return
@@ -105,13 +126,19 @@ func (n *NATS) start() error {
 		}
 		n.dir = dir
 	}
-	s, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		Host:      host,
 		Port:      n.options.Port,
 		JetStream: n.options.JetStream,
 		StoreDir:  n.dir,
 		NoSigs:    true,
-	})
+	}
+	for _, change := range []func(*server.Options){n.options.Configure, n.options.tune} {
+		if change != nil {
+			change(options)
+		}
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return err
 	}
@@ -124,6 +151,6 @@ func (n *NATS) start() error {
 		s.WaitForShutdown()
 		return errors.Join(errors.New("nats-server is not ready for connections"), err)
 	}
-	n.server = s
+	n.server, n.set = s, options.Clone()
 	return nil
 }

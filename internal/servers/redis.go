@@ -133,21 +133,32 @@ func (r *Redis) Kill() error {
 // Restart kills the server, if it runs, and starts it on the same port with no data. A cluster node keeps its place in
 // the cluster. It returns once the server answers; the context bounds that.
 func (r *Redis) Restart(ctx context.Context) error {
-	return r.restart(ctx, r.forgetSnapshot)
+	return r.restart(ctx, (*process).kill, r.forgetSnapshot)
 }
 
 // RestartFrom does what Restart does, but with the data of a snapshot that SaveTo has written: Redis as it comes back
 // after it has lost its newest writes.
 func (r *Redis) RestartFrom(ctx context.Context, path string) error {
-	return r.restart(ctx, func() error { return copyFile(r.snapshot(), path) })
+	return r.restart(ctx, (*process).kill, func() error { return copyFile(r.snapshot(), path) })
 }
 
-// restart ends the process, prepares the data for the next and starts it.
-func (r *Redis) restart(ctx context.Context, prepare func() error) error {
+// RestartInOrder ends the server, which has to run, as an operator does: it writes down what it holds first. It starts it on the same
+// port with all of that.
+func (r *Redis) RestartInOrder(ctx context.Context) error {
+	client := adminClient(r.Addr())
+	defer client.Close()
+	if err := client.ConfigSet(ctx, "shutdown-on-sigterm", "save").Err(); err != nil {
+		return fmt.Errorf("restart redis: %w", err)
+	}
+	return r.restart(ctx, (*process).gentle, func() error { return nil })
+}
+
+// restart ends the process by the given means, prepares the data for the next and starts it.
+func (r *Redis) restart(ctx context.Context, by func(*process) error, prepare func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, step := range []func() error{
-		func() error { return r.end((*process).kill) },
+		func() error { return r.end(by) },
 		r.makeDir,
 		prepare,
 		func() error { return r.start(ctx) },

@@ -168,6 +168,23 @@ func TestRedisComesBackWithAnOlderSnapshot(t *testing.T) {
 	want(t, connect(t, r.Addr()), "a", "")
 }
 
+func TestRedisRestartedInOrderKeepsAll(t *testing.T) {
+	r := serverstest.Redis(t)
+	for _, value := range []string{"1", "2"} {
+		set(t, connect(t, r.Addr()), "a", value)
+		if err := r.RestartInOrder(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want(t, connect(t, r.Addr()), "a", value)
+	}
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.RestartInOrder(t.Context()); err == nil {
+		t.Error("it takes a stopped server for one that has kept all")
+	}
+}
+
 func TestRedisPausedDoesNotAnswer(t *testing.T) {
 	r := serverstest.Redis(t)
 	client := connect(t, r.Addr())

@@ -7,9 +7,12 @@ import (
 	"runtime/debug"
 )
 
+// Set by scripts/build-static.sh, through the linker, in a release; else empty.
+var released, commit string
+
 // Info names a build.
 type Info struct {
-	// Version of the module, "devel" if it was built from a checkout.
+	// Version of the release or the module, "devel" if it was built from a checkout.
 	Version string
 	// Commit is what it was built from, with "+changes" behind it if that was not all; "" if the
 	// build does not know.
@@ -24,7 +27,15 @@ func Get() Info {
 	if !ok {
 		build = new(debug.BuildInfo)
 	}
-	return from(build)
+	return from(build).stamped(released, commit)
+}
+
+// stamped is the build's name as a release has it.
+func (i Info) stamped(version, commit string) Info {
+	if version != "" {
+		i.Version, i.Commit = version, commit
+	}
+	return i
 }
 
 func from(build *debug.BuildInfo) Info {

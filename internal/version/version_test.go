@@ -26,6 +26,13 @@ func TestLine(t *testing.T) {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}
+	built := from(build("(devel)", commit))
+	if got := built.stamped("", ""); got != built {
+		t.Errorf("without a stamp: %+v", got)
+	}
+	if got, want := built.stamped("v1.2.3", "def456").Line("tool"), "offpath tool v1.2.3 (commit def456, "+runtime.Version()+")"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if Get().Version == "" {
 		t.Error("this build has no version")
 	}

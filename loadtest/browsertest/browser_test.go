@@ -24,7 +24,7 @@ import (
 // patience is how long a page may take for what it does by itself.
 const patience = 30 * time.Second
 
-// browsers are the names under which a Chromium may be found; scripts/need-chromium.sh looks for the same.
+// browsers are the names under which a Chromium may be found; scripts/need.sh looks for the same.
 var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
 
 // startBrowser starts a headless Chromium that ends with the test.
@@ -38,7 +38,7 @@ func startBrowser(t *testing.T) context.Context {
 		}
 	}
 	if path == "" {
-		t.Fatalf("none of %s is in PATH: run scripts/need-chromium.sh, which installs Chromium or says how", strings.Join(browsers, ", "))
+		t.Fatalf("none of %s is in PATH: run scripts/need.sh chromium, which installs Chromium or says how", strings.Join(browsers, ", "))
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path))
 	if os.Geteuid() == 0 {
@@ -63,6 +63,7 @@ type screen struct {
 type tab struct {
 	ctx     context.Context
 	address string
+	origin  string // of a page that may ask where it is from; else ""
 	width   int64
 
 	mu       sync.Mutex
@@ -75,24 +76,45 @@ func openTab(t *testing.T, browser context.Context, file string, s screen) *tab 
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	b := &tab{ctx: ctx, address: (&url.URL{Scheme: "file", Path: filepath.ToSlash(file)}).String()}
-	if err := chromedp.Listen(ctx, b.watch); err != nil {
-		t.Fatal(err)
-	}
-	call(t, ctx, network.Enable, network.EnableParams{})
+	b.listen(t)
 	call(t, ctx, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 		MatchedNetworkConditions: []*network.Conditions{{Offline: true, DownloadThroughput: -1, UploadThroughput: -1}},
 	})
+	b.show(t, s)
+	return b
+}
+
+// openSite opens a page that is served, which may ask for what is there, too, and for nothing else.
+func openSite(t *testing.T, browser context.Context, origin string, s screen) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser)
+	t.Cleanup(cancel)
+	b := &tab{ctx: ctx, address: origin + "/", origin: origin + "/"}
+	b.listen(t)
+	b.show(t, s)
+	return b
+}
+
+func (b *tab) listen(t *testing.T) {
+	t.Helper()
+	if err := chromedp.Listen(b.ctx, b.watch); err != nil {
+		t.Fatal(err)
+	}
+	call(t, b.ctx, network.Enable, network.EnableParams{})
+}
+
+func (b *tab) show(t *testing.T, s screen) {
+	t.Helper()
 	b.resize(t, s)
 	b.scheme(t, "light")
-	do(t, ctx, chromedp.Navigate(b.address))
-	return b
+	do(t, b.ctx, chromedp.Navigate(b.address))
 }
 
 // watch notes requests for anything but the page itself, and errors of all kinds.
 func (b *tab) watch(event any) {
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
-		if u := e.Request.URL; u != b.address && !strings.HasPrefix(u, "data:") {
+		if u := e.Request.URL; u != b.address && !strings.HasPrefix(u, "data:") && (b.origin == "" || !strings.HasPrefix(u, b.origin)) {
 			b.note("requested " + u)
 		}
 	case *network.EventWebSocketCreated:

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/servers"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
@@ -30,8 +31,12 @@ import (
 type Options struct {
 	// NATS is a server's URL; "" starts one within this process.
 	NATS string
+	// NATSAccess is what gets the fleet into that server.
+	NATSAccess natsconn.Access
 	// Redis is a server's URL, Embedded for one that is started for this run, or "" for a store in memory.
 	Redis string
+	// RedisAccess is what gets the fleet into that Redis.
+	RedisAccess redisconn.Access
 	// Delay is how long every message takes each way beside what NATS takes, Jitter how much longer at
 	// the most.
 	Delay, Jitter time.Duration
@@ -69,6 +74,7 @@ type fleet struct {
 	rand      *rand.Rand
 	namespace string
 	nats      string
+	access    []nats.Option // to it
 	checkers  []*checker
 	store     *store
 	taps      []*tap.Store // one per aggregator
@@ -117,6 +123,9 @@ func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.
 			f.end()
 		}
 	}()
+	if f.access, err = o.NATSAccess.Options(); err != nil {
+		return f, err
+	}
 	if f.nats == "" {
 		server, err := servers.StartNATS(servers.NATSOptions{Logger: f.log})
 		if err != nil {
@@ -125,7 +134,7 @@ func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.
 		f.closers = append(f.closers, func() { _ = server.Stop() })
 		f.nats = server.URL()
 	}
-	if f.store, err = openStore(ctx, o.Redis, f.namespace, f.o.MeetingTimeout, f.log); err != nil {
+	if f.store, err = openStore(ctx, o, f.namespace); err != nil {
 		return f, err
 	}
 	f.store.ahead = o.ahead
@@ -158,7 +167,7 @@ func (f *fleet) lookAtClock() {
 func (f *fleet) fleetTime() int64 { return ownTime() + f.offset.Load() }
 
 func (f *fleet) connect(name string) (*nats.Conn, error) {
-	conn, err := natsconn.Open(f.nats, name, f.log)
+	conn, err := natsconn.Open(f.nats, name, f.log, f.access...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}

@@ -146,16 +146,38 @@ func TestMergedHistograms(t *testing.T) {
 	}
 }
 
+// thrice runs a scenario three times. A live fleet is on a machine that does other things too, and a clock that stands still for 100 ms is
+// seen in a run of 2 s: the median counts.
+func thrice(t *testing.T, sc *scenario.Scenario, o Options) (runs []result.Run) {
+	t.Helper()
+	for seed := range uint64(3) {
+		o.Seed = seed
+		runs = append(runs, live(t, sc, o))
+	}
+	return runs
+}
+
 // TestOneChecker: with one checker, which knows all there is to know, what is left is how coarse its
 // clock is.
 func TestOneChecker(t *testing.T) {
 	sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(1), Duration: new(2 * time.Second)})
-	r := live(t, sc, Options{})
-	if max(r.OverTotal, -r.OverTotal) > 0.03 || r.OverWorstWindow > 0.03 || r.WrongAllowShare > 0.01 {
-		t.Errorf("alone, a checker admits %d, an exact limiter %d; %+v", r.Admitted, r.OracleAdmitted, r.Accuracy)
+	runs := thrice(t, sc, Options{})
+	for name, bound := range map[string]struct {
+		of   func(result.Run) float64
+		most float64
+	}{
+		"over or under in all": {func(r result.Run) float64 { return max(r.OverTotal, -r.OverTotal) }, 0.03},
+		"over, worst window":   {func(r result.Run) float64 { return r.OverWorstWindow }, 0.03},
+		"wrongly allowed":      {func(r result.Run) float64 { return r.WrongAllowShare }, 0.01},
+	} {
+		if got := median(runs, bound.of); got > bound.most {
+			t.Errorf("alone, %s: %v, want %v at most", name, got, bound.most)
+		}
 	}
-	if r.RefreshLagMS.Samples != 0 {
-		t.Errorf("a lag between one checker and itself: %+v", r.RefreshLagMS)
+	for _, r := range runs {
+		if r.RefreshLagMS.Samples != 0 {
+			t.Errorf("a lag between one checker and itself: %+v", r.RefreshLagMS)
+		}
 	}
 }
 
@@ -164,9 +186,19 @@ func TestOneChecker(t *testing.T) {
 func TestTheFleetsClock(t *testing.T) {
 	sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(1), Duration: new(2 * time.Second)})
 	sc.Rules[0].Window.Fixed = true
-	r := live(t, sc, Options{ahead: 400 * time.Millisecond})
-	if r.OverWorstWindow > 0.05 || r.WrongAllowShare > 0.01 || r.FalseDenialShare > 0.05 || r.ClockOffsetMS < 390 || r.ClockOffsetMS > 410 {
-		t.Errorf("with a clock that is %v ms ahead: %+v", r.ClockOffsetMS, r.Accuracy)
+	runs := thrice(t, sc, Options{ahead: 400 * time.Millisecond})
+	for name, bound := range map[string]struct {
+		of          func(result.Run) float64
+		least, most float64
+	}{
+		"over, worst window": {func(r result.Run) float64 { return r.OverWorstWindow }, -1, 0.05},
+		"wrongly allowed":    {func(r result.Run) float64 { return r.WrongAllowShare }, 0, 0.01},
+		"falsely denied":     {func(r result.Run) float64 { return r.FalseDenialShare }, 0, 0.05},
+		"its clock, in ms":   {func(r result.Run) float64 { return r.ClockOffsetMS }, 390, 410},
+	} {
+		if got := median(runs, bound.of); got < bound.least || got > bound.most {
+			t.Errorf("with a clock that is 400 ms ahead, %s: %v, want %v to %v", name, got, bound.least, bound.most)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/servers"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -23,6 +24,7 @@ import (
 type store struct {
 	memory    *memstore.Store
 	url       string // of Redis
+	access    redisconn.Access
 	namespace string
 	log       *slog.Logger
 	server    *servers.Redis      // if it is ours
@@ -31,9 +33,9 @@ type store struct {
 	ahead     time.Duration       // see Options
 }
 
-func openStore(ctx context.Context, url, namespace string, timeout time.Duration, log *slog.Logger) (*store, error) {
-	s := &store{url: url, namespace: namespace, log: log}
-	switch url {
+func openStore(ctx context.Context, o Options, namespace string) (*store, error) {
+	s := &store{url: o.Redis, access: o.RedisAccess, namespace: namespace, log: o.Log}
+	switch s.url {
 	case "":
 		s.memory = memstore.New()
 		return s, nil
@@ -44,10 +46,10 @@ func openStore(ctx context.Context, url, namespace string, timeout time.Duration
 		}
 		s.server, s.url = server, server.URL()
 	}
-	admin, err := redisstore.Open(redisstore.Options{URL: s.url, Namespace: namespace, Recall: -1})
+	admin, err := s.access.OpenOnce(redisstore.Options{URL: s.url, Namespace: namespace, Recall: -1})
 	if err == nil {
 		s.admin = admin
-		ctx, cancel := context.WithTimeout(ctx, timeout)
+		ctx, cancel := context.WithTimeout(ctx, o.MeetingTimeout)
 		defer cancel()
 		err = admin.Client().Ping(ctx).Err()
 	}
@@ -66,7 +68,7 @@ func (s *store) forAggregator() (aggregate.Store, error) {
 	if s.memory != nil {
 		return s.memory, nil
 	}
-	own, err := redisstore.Open(redisstore.Options{URL: s.url, Namespace: s.namespace})
+	own, err := s.access.OpenOnce(redisstore.Options{URL: s.url, Namespace: s.namespace})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package httpload asks a running checker over HTTP at a fixed rate, and says how long the answers took.
+// Package httpload asks a running checker over HTTP or gRPC at a fixed rate, and says how long the answers took.
 //
 // The load is *open*: request i is *due* at start + i/rate, whether or not the ones before it have been
 // answered, as it is with real callers, who do not wait for each other. The *latency* of a request counts
@@ -6,14 +6,12 @@
 // slow, measures a stall once instead of once for each request that was held up by it (coordinated
 // omission). That time is given too, as *service*.
 //
-// Words: requests are due one by one; a *worker* has at most one request under way, on a connection of
-// its own. If all workers are busy, requests wait for one, and none is ever left out.
+// Words: requests are due one by one; a *worker* has at most one request under way, over HTTP on a connection of
+// its own, over gRPC on one that it shares. If all workers are busy, requests wait for one, and none is ever left out.
 package httpload
 
 import (
 	"context"
-	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -25,7 +23,7 @@ const (
 	lead = 20 * time.Millisecond  // until the first request is due, for the workers to be ready
 )
 
-// Run loads the checker at o.URL until all requests are answered, which a server that is slower than the
+// Run loads the checker at o.URL or o.GRPC until all requests are answered, which a server that is slower than the
 // rate can make much longer than the duration. It charges one hit more than it reports, since it first
 // asks whether there is a checker at all; if not, or if the options are wrong, it returns an error.
 //
@@ -38,28 +36,36 @@ func Run(ctx context.Context, o Options, progress func(done, total int64)) (Resu
 	if err := o.check(); err != nil {
 		return Result{}, err
 	}
-	transport := newTransport(o)
-	defer transport.CloseIdleConnections()
-	return run(ctx, o, transport, pace.New, progress)
+	server, err := open(o)
+	if err != nil {
+		return Result{}, err
+	}
+	defer server.close()
+	return run(ctx, o, server, pace.New, progress)
 }
 
-// newTransport keeps one connection per worker. It asks the server itself, not a proxy.
-func newTransport(o Options) *http.Transport {
-	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
-		TLSHandshakeTimeout: o.Timeout,
-		MaxIdleConns:        o.Connections,
-		MaxIdleConnsPerHost: o.Connections,
-		MaxConnsPerHost:     o.Connections,
-		DisableCompression:  true,
+// A server is asked by one protocol.
+type server interface {
+	// ask asks for a key, and waits for the whole answer. The status is as HTTP has it, 200 or 429 for a decision;
+	// the text is the beginning of an answer that is none. The error is that there was no answer.
+	ask(ctx context.Context, key int) (status int, text string, err error)
+	// name says who is asked.
+	name() string
+	close()
+}
+
+func open(o Options) (server, error) {
+	if o.GRPC != "" {
+		return openGRPC(o)
 	}
+	return openHTTP(o, newTransport(o))
 }
 
 // run is Run with checked options, and with how it sends and how it waits.
 func run(
-	ctx context.Context, o Options, transport http.RoundTripper, newPause func() pace.Pauser, progress func(done, total int64),
+	ctx context.Context, o Options, server server, newPause func() pace.Pauser, progress func(done, total int64),
 ) (Result, error) {
-	l, err := prepare(ctx, o, transport)
+	l, err := prepare(ctx, o, server)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return Result{Options: o, Interrupted: true}, nil
@@ -71,21 +77,12 @@ func run(
 }
 
 // prepare returns a load that is about to begin, on a checker that has answered.
-func prepare(ctx context.Context, o Options, transport http.RoundTripper) (*load, error) {
-	bodies, err := o.bodies()
-	if err != nil {
-		return nil, err
-	}
-	client := &http.Client{
-		Transport:     transport,
-		Timeout:       o.Timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	if err := probe(ctx, client, o.URL, bodies[0]); err != nil {
+func prepare(ctx context.Context, o Options, server server) (*load, error) {
+	if err := probe(ctx, server); err != nil {
 		return nil, err
 	}
 	start := time.Now().Add(lead)
-	return &load{options: o, schedule: newSchedule(o), client: client, bodies: bodies, start: start}, nil
+	return &load{options: o, schedule: newSchedule(o), server: server, start: start}, nil
 }
 
 // work runs the workers to their end, and returns what each has measured.

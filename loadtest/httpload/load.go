@@ -1,10 +1,8 @@
 package httpload
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -20,8 +18,7 @@ const late = time.Millisecond
 type load struct {
 	options Options
 	schedule
-	client *http.Client
-	bodies [][]byte
+	server server
 	start  time.Time
 
 	next atomic.Int64 // the first request that no worker has taken
@@ -53,7 +50,7 @@ func (l *load) worker(ctx context.Context, pause pace.Pauser, r *record) {
 		if !pace.Until(ctx, due, pause) {
 			return
 		}
-		o, ok := l.send(ctx, l.bodies[l.key(i)], due)
+		o, ok := l.send(ctx, l.key(i), due)
 		if !ok {
 			return
 		}
@@ -66,10 +63,10 @@ func (l *load) worker(ctx context.Context, pause pace.Pauser, r *record) {
 }
 
 // send asks once. It is not ok if ctx has ended meanwhile: what then happens says nothing of the server.
-func (l *load) send(ctx context.Context, body []byte, due time.Time) (o outcome, ok bool) {
+func (l *load) send(ctx context.Context, key int, due time.Time) (o outcome, ok bool) {
 	sent := time.Now()
 	o.lag = sent.Sub(due)
-	status, text, err := ask(ctx, l.client, l.options.URL, body)
+	status, text, err := l.server.ask(ctx, key)
 	o.service = time.Since(sent)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -95,42 +92,15 @@ func describe(status int, text string) string {
 	return fmt.Sprintf("answered %d %s: %q", status, http.StatusText(status), text)
 }
 
-// ask posts a question and reads the answer to its end, since otherwise the connection could not be used again. The
-// text is the beginning of an answer that is no decision.
-func ask(ctx context.Context, client *http.Client, url string, body []byte) (status int, text string, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	if !expected(response.StatusCode) {
-		const enough = 200
-		start, err := io.ReadAll(io.LimitReader(response.Body, enough))
-		if err != nil {
-			return 0, "", fmt.Errorf("read answer: %w", err)
-		}
-		text = string(bytes.TrimSpace(start))
-	}
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		return 0, "", fmt.Errorf("read answer: %w", err)
-	}
-	return response.StatusCode, text, nil
-}
-
 // probe asks once whether there is a checker to load.
-func probe(ctx context.Context, client *http.Client, url string, body []byte) error {
-	status, text, err := ask(ctx, client, url, body)
+func probe(ctx context.Context, server server) error {
+	status, text, err := server.ask(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("no checker answers: %w; start one: go run ./cmd/checker", err)
 	}
 	if !expected(status) {
-		return fmt.Errorf("%s %s, want 200 or 429: is this a checker's door? Start one: go run ./cmd/checker",
-			url, describe(status, text))
+		return fmt.Errorf("%s %s, want a decision: is this a checker's door? Start one: go run ./cmd/checker",
+			server.name(), describe(status, text))
 	}
 	return nil
 }

@@ -2,14 +2,20 @@ package httpload
 
 import (
 	"cmp"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/flags"
 )
 
 // KeyMark stands for the number of the key, from 0, in the value of an attribute.
@@ -21,10 +27,15 @@ const (
 	maxRequests    = 1_000_000_000_000
 )
 
-// Options say what to ask, and how often. URL and Rate have no default.
+// Options say what to ask, and how often. Rate and one of URL and GRPC have no default.
 type Options struct {
 	// URL is the checker's door, like http://127.0.0.1:8080/v1/check.
-	URL string `json:"url"`
+	URL string `json:"url,omitempty"`
+	// GRPC is the address of Envoy's rate limit service, like 127.0.0.1:8081, spoken to without TLS if TLS is nil.
+	GRPC string `json:"grpc,omitempty"`
+	// TLS is how to check the server of a URL with https://, or of GRPC, and what to show it; nil, for a URL: by the system's authorities.
+	// It is not changed.
+	TLS *tls.Config `json:"-"`
 	// Rate is how many requests are due per second, evenly.
 	Rate float64 `json:"rate_per_second"`
 	// Duration is how long requests become due that are measured; default 10 s. Warmup is how long
@@ -41,10 +52,21 @@ type Options struct {
 	// rules are asked, for Attributes, with KeyMark replaced in their values; default {"user": "user-{key}"}.
 	Rule       string            `json:"rule,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
+	// Domain, default "loadtest", and Descriptor are what GRPC is asked about, with KeyMark replaced in the entries' values;
+	// default user=user-{key}. The requests share so many Channels, which is gRPC's word for a connection; default 1.
+	Domain     string  `json:"domain,omitempty"`
+	Descriptor []Entry `json:"descriptor,omitempty"`
+	Channels   int     `json:"channels,omitempty"`
 	// Timeout is when a request is given up; default 5 s.
 	Timeout time.Duration `json:"timeout_ns"`
 	// Seed decides the order of the keys.
 	Seed uint64 `json:"seed"`
+}
+
+// Entry is a part of a descriptor.
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
 }
 
 func (o Options) withDefaults() Options {
@@ -52,7 +74,14 @@ func (o Options) withDefaults() Options {
 	o.Connections = cmp.Or(o.Connections, 64)
 	o.Keys = cmp.Or(o.Keys, 1)
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
-	if o.Rule == "" && len(o.Attributes) == 0 {
+	switch {
+	case o.GRPC != "":
+		o.Domain = cmp.Or(o.Domain, "loadtest")
+		o.Channels = cmp.Or(o.Channels, 1)
+		if len(o.Descriptor) == 0 {
+			o.Descriptor = []Entry{{"user", "user-" + KeyMark}}
+		}
+	case o.Rule == "" && len(o.Attributes) == 0:
 		o.Attributes = map[string]string{"user": "user-" + KeyMark}
 	}
 	return o
@@ -60,7 +89,7 @@ func (o Options) withDefaults() Options {
 
 // check finds what is wrong with options that have their defaults.
 func (o Options) check() error {
-	if err := checkURL(o.URL); err != nil {
+	if err := o.checkServer(); err != nil {
 		return err
 	}
 	switch {
@@ -80,12 +109,38 @@ func (o Options) check() error {
 	return o.checkKeys()
 }
 
+// checkServer finds what is wrong with who is asked.
+func (o Options) checkServer() error {
+	switch {
+	case o.GRPC == "" && (o.Domain != "" || len(o.Descriptor) > 0 || o.Channels != 0):
+		return errors.New("domain, descriptor and channels are for grpc")
+	case o.GRPC == "" && o.TLS != nil && !strings.HasPrefix(o.URL, "https://"):
+		return errors.New("there are no certificates without TLS, which is a url with https://")
+	case o.GRPC == "":
+		return checkURL(o.URL)
+	case o.URL != "":
+		return errors.New("url and grpc: want either")
+	case o.Rule != "" || len(o.Attributes) > 0:
+		return errors.New("rule and attributes are for url: grpc is asked by domain and descriptor")
+	case o.Channels < 1 || o.Channels > maxConnections:
+		return fmt.Errorf("channels %d: want 1 to %d", o.Channels, maxConnections)
+	}
+	host, port, err := net.SplitHostPort(o.GRPC)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("grpc %q: want an address like 127.0.0.1:8081", o.GRPC)
+	}
+	return nil
+}
+
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("url: %w", err)
+		return errors.New("url: want one like http://127.0.0.1:8080/v1/check") // its own error quotes the text, and so a password
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+		if u.User != nil {
+			text = flags.Redact(text)
+		}
 		return fmt.Errorf("url %q: want one like http://127.0.0.1:8080/v1/check", text)
 	}
 	return nil
@@ -100,12 +155,21 @@ func (o Options) checkKeys() error {
 	case o.Rule != "" || o.Keys == 1:
 		return nil
 	}
-	for _, value := range o.Attributes {
+	for _, value := range o.values() {
 		if strings.Contains(value, KeyMark) {
 			return nil
 		}
 	}
 	return fmt.Errorf("keys %d: no attribute's value has %s in it, so that all keys would be one", o.Keys, KeyMark)
+}
+
+// values are those of the attributes or of the descriptor.
+func (o Options) values() []string {
+	values := slices.Collect(maps.Values(o.Attributes))
+	for _, e := range o.Descriptor {
+		values = append(values, e.Value)
+	}
+	return values
 }
 
 // bodies returns what is sent, by key.

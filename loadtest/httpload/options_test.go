@@ -1,13 +1,19 @@
 package httpload
 
 import (
+	"crypto/tls"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 )
 
 func TestRefusals(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	server.URL = strings.Replace(server.URL, "://", "://me:geheim@", 1)
 	tests := []struct {
 		change func(*Options)
 		want   string
@@ -18,6 +24,10 @@ func TestRefusals(t *testing.T) {
 		{func(o *Options) { o.URL = "nats://127.0.0.1:4222" }, `url "nats:`},
 		{func(o *Options) { o.URL = "http://" }, `url "http://"`},
 		{func(o *Options) { o.URL = "http://:8080/" }, `url "http://:8080/"`},
+		{func(o *Options) { o.URL = "ftp://me:geheim@a/" }, `url "ftp://xxxxx@a/"`},
+		{func(o *Options) { o.URL = "http://me:ge heim@a/" }, "url: want one"},
+		{func(o *Options) { o.URL = server.URL + "/v1/check" }, "http://xxxxx@127.0.0.1:"},
+		{func(o *Options) { o.TLS = new(tls.Config) }, "there are no certificates without TLS"},
 		{func(o *Options) { o.URL = "http://a b/" }, "url: "},
 		{func(o *Options) { o.Rate = 0 }, "rate 0: want a number of requests per second above 0"},
 		{func(o *Options) { o.Rate = -1 }, "rate -1"},
@@ -38,7 +48,7 @@ func TestRefusals(t *testing.T) {
 	for _, test := range tests {
 		o := Options{URL: "http://127.0.0.1:1/v1/check", Rate: 10}
 		test.change(&o)
-		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "heim") {
 			t.Errorf("%+v: %v, want %q", o, err, test.want)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 type Result struct {
 	Options Options `json:"options"` // with the defaults filled in
 
+	// Over gRPC, OK counts as OK200 and OVER_LIMIT as Limited429; other answers have the statuses that suit them best.
+	//
 	// Sent are the requests that were answered or failed: OK200 + Limited429 + the sum of Other + Errors.
 	Sent       int64         `json:"sent"`
 	OK200      int64         `json:"ok_200"`
@@ -124,7 +126,11 @@ func (r Result) Print(w io.Writer) error {
 
 func (r Result) printLoad(w io.Writer) {
 	o := r.Options
-	fmt.Fprintf(w, "POST %s\n", o.URL)
+	if o.GRPC != "" {
+		fmt.Fprintf(w, "ShouldRateLimit at %s, of domain %s; channels: %d\n", o.GRPC, o.Domain, o.Channels)
+	} else {
+		fmt.Fprintf(w, "POST %s\n", o.URL)
+	}
 	fmt.Fprintf(w, "%s requests per second for %v", strconv.FormatFloat(o.Rate, 'f', -1, 64), o.Duration)
 	if o.Warmup > 0 {
 		fmt.Fprintf(w, ", after %v of warm-up", o.Warmup)
@@ -141,8 +147,12 @@ func (r Result) printCounts(w io.Writer) {
 		fmt.Fprintf(t, "%s\t%10d\t%s\n", name, n, strings.TrimSpace(r.share(n)+note))
 	}
 	fmt.Fprintf(t, "sent\t%10d\t%.1f per second\n", r.Sent, r.Achieved)
-	row("200 allowed", r.OK200, "")
-	row("429 limited", r.Limited429, "")
+	allowed, limited := "200 allowed", "429 limited"
+	if r.Options.GRPC != "" {
+		allowed, limited = "OK", "OVER_LIMIT"
+	}
+	row(allowed, r.OK200, "")
+	row(limited, r.Limited429, "")
 	for _, status := range slices.Sorted(maps.Keys(r.Other)) {
 		row(fmt.Sprintf("%d %s", status, http.StatusText(status)), r.Other[status], "")
 	}

@@ -28,8 +28,8 @@ type reply struct {
 
 const never = time.Duration(1 << 62)
 
-// server replies to the requests in turn, numbered from 0, which is the probe.
-func server(replyTo func(n int) reply) http.RoundTripper {
+// replies replies to the requests in turn, numbered from 0, which is the probe.
+func replies(replyTo func(n int) reply) http.RoundTripper {
 	var mu sync.Mutex
 	next := 0
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -53,6 +53,16 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// asked is a server behind a transport.
+func asked(t *testing.T, o Options, transport http.RoundTripper) server {
+	t.Helper()
+	s, err := openHTTP(o, transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func newSleeper() pace.Pauser { return pace.Sleeper{} }
 
 // measure runs a load to its end, and returns the whole distributions as well.
@@ -60,7 +70,7 @@ func measure(t *testing.T, o Options, transport http.RoundTripper, newPause func
 	r Result, latency, service *hdrhistogram.Histogram,
 ) {
 	t.Helper()
-	l, err := prepare(t.Context(), o, transport)
+	l, err := prepare(t.Context(), o, asked(t, o, transport))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +102,7 @@ func near(got, want time.Duration) bool { return (got - want).Abs() <= want/500 
 func TestStallShowsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var over time.Time
-		stall := server(func(n int) reply {
+		stall := replies(func(n int) reply {
 			if n == 501 {
 				over = time.Now().Add(300 * time.Millisecond)
 			}
@@ -127,7 +137,7 @@ func (overslept) Pause(d time.Duration) { time.Sleep(d + 5*time.Millisecond) }
 // When it is the generator that is late, that shows, and in the latency too.
 func TestLateGenerator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good := server(func(int) reply { return reply{status: 200} })
+		good := replies(func(int) reply { return reply{status: 200} })
 		o := options(Options{Rate: 100, Duration: time.Second, Connections: 2})
 		r, _, _ := measure(t, o, good, func() pace.Pauser { return overslept{} })
 		if r.Late != 100 || r.Queued != 0 || !near(r.Latency.P50, 5*time.Millisecond) || r.Service.Max != 0 {
@@ -139,7 +149,7 @@ func TestLateGenerator(t *testing.T) {
 // A server that can do 500 a second is asked 1000 times a second: the queue grows to the end, and nothing is left out.
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := server(func(int) reply { return reply{status: 429, after: 10 * time.Millisecond} })
+		slow := replies(func(int) reply { return reply{status: 429, after: 10 * time.Millisecond} })
 		o := options(Options{Rate: 1000, Duration: 4 * time.Second, Connections: 5})
 		r, latency, _ := measure(t, o, slow, newSleeper)
 		if r.Sent != 4000 || r.Limited429 != 4000 || r.Interrupted || r.Achieved < 499 || r.Achieved > 500 {
@@ -160,7 +170,7 @@ func TestOverload(t *testing.T) {
 func TestWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := 0
-		cold := server(func(n int) reply {
+		cold := replies(func(n int) reply {
 			requests++
 			if n > 0 && n <= 100 {
 				return reply{status: 503, after: 11 * time.Millisecond}
@@ -182,7 +192,7 @@ func TestWarmup(t *testing.T) {
 // Requests that fail, soon or late, count as if they had taken the timeout at least.
 func TestErrorsAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failing := server(func(n int) reply {
+		failing := replies(func(n int) reply {
 			switch {
 			case n%2 == 0:
 				return reply{status: 200}
@@ -233,7 +243,7 @@ func TestInterrupt(t *testing.T) {
 				defer cancel()
 				began := time.Now()
 				o := options(Options{Rate: 100, Warmup: time.Second, Duration: time.Hour, Timeout: time.Hour, Connections: 3})
-				r, err := run(ctx, o, server(test.server), newSleeper, nil)
+				r, err := run(ctx, o, asked(t, o, replies(test.server)), newSleeper, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -255,13 +265,14 @@ func TestInterrupt(t *testing.T) {
 func TestNotInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		good := server(func(int) reply { return reply{status: 200} })
+		good := replies(func(int) reply { return reply{status: 200} })
 		ends := func(done, total int64) {
 			if done == total {
 				cancel()
 			}
 		}
-		r, err := run(ctx, options(Options{Rate: 10, Duration: time.Second}), good, newSleeper, ends)
+		o := options(Options{Rate: 10, Duration: time.Second})
+		r, err := run(ctx, o, asked(t, o, good), newSleeper, ends)
 		if err != nil || r.Interrupted || r.Sent != 10 || ctx.Err() == nil {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -271,7 +282,7 @@ func TestNotInterrupted(t *testing.T) {
 // Progress is told ten times a second, and at the end.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good := server(func(int) reply { return reply{status: 200} })
+		good := replies(func(int) reply { return reply{status: 200} })
 		var told []int64
 		progress := func(done, total int64) {
 			if total != 100 {
@@ -280,7 +291,7 @@ func TestProgress(t *testing.T) {
 			told = append(told, done)
 		}
 		o := options(Options{Rate: 100, Duration: time.Second})
-		if _, err := run(t.Context(), o, good, newSleeper, progress); err != nil {
+		if _, err := run(t.Context(), o, asked(t, o, good), newSleeper, progress); err != nil {
 			t.Fatal(err)
 		}
 		// The first tick is 80 ms after the start, when the request that is due then may have ended or not.

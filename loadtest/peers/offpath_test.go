@@ -25,31 +25,40 @@ func (q quota) rules() (*rules.Set, error) {
 	})
 }
 
-// newOffpath is a checker with its reporter at work, and nobody real behind it. It does not deliver
-// what is pending in the end, which with a million keys would take longer than the row.
+// newOffpath is a checker with its reporter at work, and nobody real behind it.
 func newOffpath(q quota) (*subject, error) {
-	set, err := q.rules()
+	c, stop, err := newReporting(q)
 	if err != nil {
 		return nil, err
+	}
+	s := checkerSubject(c)
+	s.close = func(admitted int64) error { return errors.Join(stop(), charged(c, admitted)) }
+	return s, nil
+}
+
+// newReporting is newOffpath's checker. It does not deliver what is pending in the end, which with a million keys would take
+// longer than the row.
+func newReporting(q quota) (c *check.Checker, stop func() error, err error) {
+	set, err := q.rules()
+	if err != nil {
+		return nil, nil, err
 	}
 	bus := membus.New(membus.Options{Faults: membus.Faults{Delay: time.Millisecond}})
 	answerReports(bus)
-	c, err := check.New(check.Options{
+	c, err = check.New(check.Options{
 		Rules: set, Link: bus.Checker("bench"), MaxLiveKeys: 2 * inProcess.keys, DrainTimeout: time.Millisecond,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stopBus, stopChecker := background(bus.Run), background(c.Run)
-	s := checkerSubject(c)
-	s.close = func(admitted int64) error {
+	return c, func() error {
 		err := stopChecker()
 		if errors.Is(err, check.ErrUnreported) {
 			err = nil
 		}
-		return errors.Join(err, stopBus(), charged(c, admitted))
-	}
-	return s, nil
+		return errors.Join(err, stopBus())
+	}, nil
 }
 
 func checkerSubject(c *check.Checker) *subject {

@@ -53,6 +53,8 @@ type Run struct {
 	Keys           int64 `json:"keys"` // distinct ones that were hit
 
 	Accuracy
+	// Estimate is what the fleet's own metrics would say of that; of a simulation only.
+	Estimate Estimate `json:"estimate,omitzero"`
 
 	// DecisionNS is the time of one decision, in nanoseconds, with ClockNS of the clock's own cost in it.
 	DecisionNS  Latency  `json:"decision_ns"`
@@ -139,6 +141,14 @@ type Accuracy struct {
 	FalseDenialShare      float64 `json:"false_denial_share"`
 	WrongAllowShareExact  float64 `json:"wrong_allow_share_band0"`
 	FalseDenialShareExact float64 `json:"false_denial_share_band0"`
+}
+
+// Estimate is what checkers and aggregators reckon by themselves, who see no hit of another before it is reported: the figures of
+// Accuracy of the same names. OverWorstWindow is 0 where no limit was exceeded.
+type Estimate struct {
+	OverWorstWindow  float64 `json:"over_worst_window"`
+	WrongAllowShare  float64 `json:"wrong_allow_share"`
+	FalseDenialShare float64 `json:"false_denial_share"`
 }
 
 // Latency is a distribution in nanoseconds.

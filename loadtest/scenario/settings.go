@@ -14,7 +14,7 @@ type Settings struct {
 	Limit                 *int64
 	Window                *time.Duration
 	Buckets               *int
-	Algorithm             *rules.Algorithm // but FixedWindow
+	Algorithm             *rules.Algorithm
 	Burst                 *int64
 	Load                  *float64
 	Flush                 *time.Duration
@@ -80,6 +80,7 @@ func (s Settings) reckon(r *rules.Rule) {
 		return
 	}
 	r.Algorithm, r.Burst = *s.Algorithm, or(s.Burst, 0)
+	r.Window.Fixed = r.Algorithm == rules.FixedWindow
 	r.Window.Kind = map[rules.Algorithm]window.Kind{
 		rules.SlidingLog: window.Log, rules.TokenBucket: window.Token, rules.LeakyBucket: window.Leaky,
 	}[r.Algorithm]

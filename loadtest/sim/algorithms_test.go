@@ -9,8 +9,8 @@ import (
 )
 
 // TestAccuracyOfAlgorithms holds what is said of the other algorithms with 8 checkers and 2 ms each way: a token bucket is as
-// exact as a sliding window; a log cannot foresee that a whole bucket leaves at once; a leaky bucket lets the
-// limit pass over the whole fleet, in clumps of what passes while word goes round.
+// exact as a sliding window, and so is a log, although whole buckets leave it at once; a leaky bucket lets the
+// limit pass over the whole fleet, one checker's hits between others'.
 func TestAccuracyOfAlgorithms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test runs it without the race detector, which finds nothing in a single goroutine")
@@ -32,7 +32,13 @@ func TestAccuracyOfAlgorithms(t *testing.T) {
 		{algorithm: rules.TokenBucket, scenario: "steady", limit: 1000, window: time.Second, over: 0, rolling: 0, low: 0.78, high: 0.82, wrong: 0, load: 0.8},
 		{algorithm: rules.SlidingLog, scenario: "steady", limit: 1000, window: time.Second, over: 0.02, rolling: 0.02, low: 0.99, high: 1.01, wrong: 0.005, load: 5},
 		{algorithm: rules.SlidingLog, scenario: "steady", limit: 1000, window: time.Second, over: 0, rolling: 0, low: 0.78, high: 0.82, wrong: 0, load: 0.8},
-		{algorithm: rules.LeakyBucket, scenario: "steady", limit: 1000, window: time.Second, over: 1.5, rolling: 0.04, low: 0.97, high: 1.01, wrong: 0.1, load: 5},
+		{algorithm: rules.SlidingLog, scenario: "steady", limit: 1000, window: time.Second, over: 0.015, rolling: 0.015, low: 0.98, high: 1.01, wrong: 0.002, load: 1.5},
+		{algorithm: rules.SlidingLog, scenario: "surge", limit: 1000, window: time.Second, over: 0.03, rolling: 0.03, low: 0.6, high: 1.01, wrong: 0.006, load: 15},
+		{algorithm: rules.SlidingLog, scenario: "burst", limit: 1000, window: time.Second, over: 0.08, rolling: 0.08, low: 0.5, high: 1.01, wrong: 0.05, load: 50},
+		{algorithm: rules.FixedWindow, scenario: "steady", limit: 1000, window: time.Second, over: 0.015, rolling: 0.2, low: 0.99, high: 1.01, wrong: 0.004, load: 5},
+		{algorithm: rules.FixedWindow, scenario: "burst", limit: 1000, window: time.Second, over: 0.1, rolling: 1.1, low: 0.5, high: 1.1, wrong: 0.06, load: 50},
+		{algorithm: rules.LeakyBucket, scenario: "burst", limit: 1000, window: time.Second, over: 0.1, rolling: 0, low: 0.05, high: 0.3, wrong: 0.001, load: 50},
+		{algorithm: rules.LeakyBucket, scenario: "steady", limit: 1000, window: time.Second, over: 0, rolling: 0.04, low: 0.97, high: 1.01, wrong: 0.1, load: 5},
 		{algorithm: rules.LeakyBucket, scenario: "steady", limit: 100, window: 100 * time.Millisecond, over: 14, rolling: 0.4, low: 0.97, high: 1.01, wrong: 0.2, load: 5},
 		{algorithm: rules.LeakyBucket, scenario: "hop", limit: 1000, window: time.Second, over: 0, rolling: 0, low: 0.82, high: 1.01, wrong: 0.1, load: 5},
 	} {

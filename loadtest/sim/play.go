@@ -20,8 +20,8 @@ const never = int64(1<<63 - 1)
 func (w *world) schedule(s *score.Score) {
 	from, to := s.Measured()
 	w.plan = append(w.plan,
-		action{from, func() { w.spent[0] = w.cost() }},
-		action{to, func() { w.spent[1] = w.cost() }})
+		action{from, func() { w.spent[0] = w.cost(); w.excess.most = 0; w.reckoned[0] = w.reckon() }},
+		action{to, func() { w.spent[1] = w.cost(); w.reckoned[1] = w.reckon() }})
 	for _, p := range w.o.Partitions {
 		w.plan = append(w.plan,
 			action{from + int64(p.From), func() { w.cut(p, true) }},
@@ -95,7 +95,7 @@ func (l *looker) advance(until int64) (interrupted bool) {
 		silent := until-l.now > lookSilence
 		if l.calls++; silent || l.calls%lookHits == 0 {
 			if l.ctx.Err() != nil {
-				l.spent[1] = l.cost()
+				l.spent[1], l.reckoned[1] = l.cost(), l.reckon()
 				return true
 			}
 			if l.o.Progress != nil {

@@ -87,6 +87,8 @@ type world struct {
 	waiting  []waiter // in the order of their deadlines
 	judge    func(h scenario.Hit, allowed bool)
 	spent    [2]tap.Cost // at the beginning and the end of the measured part
+	excess   excess
+	reckoned [2]result.Estimate // likewise
 }
 
 type worker struct {
@@ -131,6 +133,7 @@ func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, err
 	run.Params.DelayMS, run.Params.JitterMS = float64(o.Delay)/1e6, float64(o.Jitter)/1e6
 	score.Cost(&run, w.spent[1].Sub(w.spent[0]))
 	run.RefreshLagMS = s.Lag(traces, end)
+	run.Estimate = w.estimate(run.Hits)
 	run.Conservation = w.conservation(s.Admitted())
 	return run, nil
 }
@@ -249,7 +252,9 @@ func (w *world) addWorker(number int) error {
 	end := w.bus.Worker()
 	k := &worker{}
 	var err error
-	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: end, Gather: gather, GatherLeases: gatherLeases})
+	k.Worker, err = aggregate.New(aggregate.Options{
+		Store: w.store, Bus: end, Gather: gather, GatherLeases: gatherLeases, OnApply: w.excess.note,
+	})
 	if err != nil {
 		return err
 	}

@@ -127,6 +127,8 @@ type Rule struct {
 	Revision     uint64
 	// Kind says which of the rule's hits these are: other counters each.
 	Kind Kind
+	// Loose says that more than the limit may pass by the rule's own will.
+	Loose bool
 }
 
 // Kind is which of a rule's hits are counted.
@@ -175,7 +177,8 @@ type Applied struct {
 	// (of buckets in the future) put in; the order is ascending. They are the caller's to keep.
 	Totals [][]Cell
 	// Levels are, for each of the fold's keys, the level of one whose rule drains, at the end of the bucket before
-	// the first that is live at the fold's Now; all counts up to that are in it, and none of them in Totals. nil if no rule of the fold drains.
+	// the first that is live at the fold's Now; all counts up to that are in it, less what was refunded of each bucket, and
+	// none of them in Totals. nil if no rule of the fold drains.
 	Levels []window.Level
 }
 

@@ -39,7 +39,7 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 // addLevels adds the settled levels of the request's keys, if any has one.
 func (a *answerer) addLevels(r *request, applied *Applied) {
 	table := r.report.GetHits()
-	drains := func(rule *events.Rule) bool { return shapeOf(rule).Drains() && !rule.GetDenied() }
+	drains := func(rule *events.Rule) bool { return shapeOf(rule).Drains() && hitsOf(rule) == Admitted }
 	if !slices.ContainsFunc(table.Rules, drains) {
 		return
 	}

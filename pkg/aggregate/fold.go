@@ -126,6 +126,7 @@ func (f *folder) rule(wire *events.Rule, kind Kind) int32 {
 		f.fold.Ledger = append(f.fold.Ledger, Tally{})
 	}
 	f.fold.Rules[rule].learn(limit, burst, revision)
+	f.fold.Rules[rule].Loose = f.fold.Rules[rule].Loose || wire.GetLoose()
 	return rule
 }
 

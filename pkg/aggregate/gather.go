@@ -22,6 +22,7 @@ type request struct {
 	report *events.Report
 	// settlements is how many it came with, those included that were dropped.
 	settlements int
+	follow      func(TraceEvent) // nil: it is not traced
 
 	// What a fold knows of it.
 	repeated bool // counted before: only its totals are asked for

@@ -21,6 +21,7 @@ type health struct {
 	mu     sync.Mutex
 	err    error // of the last Join
 	lastOK int64 // own time of the last Join without an error
+	since  int64 // own time of the first Join of those that have failed since then
 	ever   bool
 }
 
@@ -39,9 +40,40 @@ func (h *health) noteJoin(now int64, err error) {
 		}
 		return
 	}
+	if was == nil {
+		h.since = now
+	}
 	if was == nil && !errors.Is(err, ErrShards) {
 		h.log.Warn("waiting for the store", slog.Any("error", err))
 	}
+}
+
+// away says whether the store did not answer when it was asked last, and since which own time.
+func (h *health) away() (since int64, away bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.since, h.err != nil
+}
+
+// counts says whether reports can be counted, as far as the worker knows. In a Redis Cluster the node that has the fleet's record may be
+// dead while the others count on: what they have taken since then tells.
+func (w *Worker) counts() bool {
+	since, away := w.health.away()
+	if !away {
+		return true
+	}
+	shards, live := w.shards(), 0
+	for _, s := range shards {
+		if s.hasTakenSince(since) {
+			live++
+		}
+	}
+	return 2*live > len(shards)
+}
+
+// hasTakenSince says whether the store has taken a fold of the shard since then, and refused none after it.
+func (s *shard) hasTakenSince(since int64) bool {
+	return s.trouble.Load() == nil && s.lastOK.Load() > since
 }
 
 func (h *health) joined(now int64) error {

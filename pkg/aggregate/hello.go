@@ -51,11 +51,12 @@ func (r *roll) live(now int64) int {
 	return len(r.heard)
 }
 
-// welcome answers a hello with the number of shards, the fleet's time and size. Until the store has
-// been reached there is no answer; the checker asks again.
+// welcome answers a hello with the number of shards, the fleet's time and size. Until the store has been reached, and while it
+// answers for less than most shards, there is no answer: who cannot count must not let checkers believe that what they know is fresh. They
+// ask again, and others, or go down their ladder.
 func (w *Worker) welcome(now int64, h *events.Hello, reply func([]byte) error) {
 	shards := len(w.shards())
-	if reply == nil || shards == 0 || h.GetLeaving() {
+	if reply == nil || shards == 0 || h.GetLeaving() || !w.counts() {
 		return
 	}
 	data, err := events.Append(nil, &events.Welcome{

@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -53,6 +54,71 @@ func TestHello(t *testing.T) {
 	if got := d.worker.Stats(); got.Hellos != 8 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestNoWelcomeWithoutTheStore: while the store is away nobody is told that all is well, and when it is back they are.
+func TestNoWelcomeWithoutTheStore(t *testing.T) {
+	store := &faulty{Store: memstore.New()}
+	d := newDesk(t, store)
+	next := d.step(start)
+	if d.greet(next, hello(t, 1, 0)) == nil {
+		t.Fatal("no answer")
+	}
+	store.have(faults{join: errors.New("away")})
+	next = d.step(next)
+	if got := d.greet(next, hello(t, 1, 0)); got != nil {
+		t.Errorf("without the store: %v", got)
+	}
+	store.have(faults{})
+	next = d.step(next)
+	if got := d.greet(next, hello(t, 1, 0)); got.GetCheckers() != 1 {
+		t.Errorf("with the store again: %v", got)
+	}
+}
+
+// TestWelcomeWithoutTheRecord: where the fleet's record is away and most shards count on, as in a cluster of which one node is dead, the
+// fleet is not told to decide by less than it knows.
+func TestWelcomeWithoutTheRecord(t *testing.T) {
+	store := &faulty{Store: memstore.New()}
+	d := newDesk(t, store, func(o *aggregate.Options) { o.Shards = 3 })
+	now, sequence := d.step(start), uint64(0)
+	count := func(shard uint32) {
+		t.Helper()
+		sequence++
+		now += 10 * ms
+		m := report(1, sequence, perSecond(now), own{"a", 0, 1})
+		m.Shard, m.Shards = shard, 3
+		d.send(now, m)
+		now += 10 * ms
+		d.step(now)
+	}
+	want := func(why string, answered bool) {
+		t.Helper()
+		if got := d.greet(now, hello(t, 1, 0)); (got != nil) != answered {
+			t.Errorf("%s: %v", why, got)
+		}
+	}
+	for shard := range uint32(3) {
+		count(shard)
+	}
+	want("at first", true)
+	store.have(faults{join: errors.New("away")})
+	now += 2 * second
+	d.step(now)
+	want("what was counted before tells nothing", false)
+	count(0)
+	want("one shard of three", false)
+	count(1)
+	want("two shards of three", true)
+	store.have(faults{join: errors.New("away"), before: errors.New("away, too")})
+	count(1)
+	want("one of them has gone", false)
+	store.have(faults{join: errors.New("away")})
+	count(1)
+	want("it is back", true)
+	now += 2 * second
+	d.step(now)
+	want("the record is still away", true)
 }
 
 func TestTheFleetsTimeIsTheStores(t *testing.T) {

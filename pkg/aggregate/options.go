@@ -30,7 +30,9 @@ type Options struct {
 	FoldKeys int
 	// AlarmEvery is the least time between two alarms of one shard, and so of two words to all checkers
 	// about any one key near its limit. Default 4 ms, or 10 µs for each live checker if that is more:
-	// every one of them hears it, and so a worker has NATS carry 100,000 alarms a second at the most.
+	// every one of them hears it, and so a worker has NATS deliver 100,000 alarms a second for each
+	// shard at the most, unless one does not fit a message. Raise it where there are many shards,
+	// workers and checkers, all with keys near their limit.
 	AlarmEvery time.Duration
 	// Tolerance is how far ahead of the fleet's time a bucket may start; hits of later ones are
 	// refused, and so are lease requests that speak of them. Default 5 s.
@@ -41,6 +43,8 @@ type Options struct {
 	Forget time.Duration
 	// OnApply, if not nil, is called after each call of Store.Apply, from several goroutines at once.
 	OnApply func(ApplyInfo)
+	// Trace, if not nil, is told of each report that is traced, and may follow it: see [Tracing].
+	Trace Tracing
 	// Log takes what an operator should know; default: nothing is logged.
 	Log *slog.Logger
 }
@@ -54,6 +58,8 @@ type ApplyInfo struct {
 	// Repeated is how many reports and settlements turned out to have been counted before. If there are any, nothing
 	// was applied, and the fold comes again without them.
 	Repeated int
+	// Excess says which of the fold's rules have keys beyond their limit now, each once.
+	Excess []Excess
 	// Err is the store's, nil if it answered.
 	Err error
 }

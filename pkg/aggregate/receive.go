@@ -60,13 +60,16 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 		epoch: report.GetEpoch(), sequence: report.GetSequence(),
 		reply: reply, arrived: now, weight: weightOf(report.GetHits()) + 2*len(report.Settlements),
 	}}
+	w.trace(r)
 	switch shards[report.GetShard()].gather.add(r) {
 	case fateReplaced:
 		w.counters.replaced.Add(1)
 	case fateStale:
 		w.counters.stale.Add(1)
+		r.tell(TraceEvent{Kind: TraceDropped})
 	case fateFull:
 		w.counters.dropped.Add(1)
+		r.tell(TraceEvent{Kind: TraceDropped})
 	}
 }
 

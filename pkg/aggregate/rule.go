@@ -83,9 +83,12 @@ func (r *Rule) learn(limit, burst int64, revision uint64) {
 	}
 }
 
-// Drains reports whether the rule's keys have a level. Its denied and refunded hits are counts like others: nothing
-// is reckoned from them.
+// Drains reports whether the rule's keys have a level. Its denied and refunded hits have none of their own.
 func (r *Rule) Drains() bool { return r.Shape.Drains() && r.Kind == Admitted }
+
+// BesideLevel reports whether a level is reckoned from these hits: the admitted ones of what drains, and the refunded
+// ones, which are taken off them. So a store needs both together.
+func (r *Rule) BesideLevel() bool { return r.Shape.Drains() && r.Kind != Denied }
 
 // Drain is the arithmetic of a rule that drains.
 func (r *Rule) Drain() window.Drain {
@@ -93,17 +96,19 @@ func (r *Rule) Drain() window.Drain {
 }
 
 // Settle brings a key's level forward to the end of the bucket before the first that is live at now, and
-// returns those of its cells, which are in ascending order, that come after it. The rule drains.
-func (r *Rule) Settle(l window.Level, cells []Cell, now int64) (window.Level, []Cell) {
+// returns those of its cells, which are in ascending order, that come after it. What was refunded of a bucket is taken
+// off its hits. The rule drains.
+func (r *Rule) Settle(l window.Level, cells, refunded []Cell, now int64) (window.Level, []Cell) {
 	to := r.Shape.Bucket(now) - int64(r.Shape.Live())
-	return r.SettleTo(l, cells, to)
+	return r.SettleTo(l, cells, refunded, to)
 }
 
 // SettleTo is Settle to the end of a given bucket.
-func (r *Rule) SettleTo(l window.Level, cells []Cell, bucket int64) (window.Level, []Cell) {
+func (r *Rule) SettleTo(l window.Level, cells, refunded []Cell, bucket int64) (window.Level, []Cell) {
 	d, n := r.Drain(), 0
 	for ; n < len(cells) && cells[n].Bucket <= max(bucket, l.Bucket); n++ {
-		l = d.Settle(l, []int64{cells[n].Count}, cells[n].Bucket, cells[n].Bucket)
+		hits := max(cells[n].Count-cellOf(refunded, cells[n].Bucket), 0)
+		l = d.Settle(l, []int64{hits}, cells[n].Bucket, cells[n].Bucket)
 	}
 	return d.Settle(l, nil, bucket, bucket), cells[n:]
 }

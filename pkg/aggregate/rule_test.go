@@ -23,7 +23,7 @@ func TestLearnTakesTheHighestRevision(t *testing.T) {
 
 func TestSettleTo(t *testing.T) {
 	r := Rule{Shape: window.Shape{Length: 10 * time.Second, Buckets: 10, Kind: window.Token}, Limit: 20, Burst: 5}
-	cells := []Cell{{3, 4}, {4, 1}, {7, 2}}
+	cells, back := []Cell{{3, 9}, {4, 1}, {7, 2}}, []Cell{{2, 1}, {3, 5}, {5, 3}}
 	for _, tt := range []struct {
 		why    string
 		level  window.Level
@@ -32,14 +32,14 @@ func TestSettleTo(t *testing.T) {
 		after  int
 	}{
 		{"nothing yet", Untold, 2, window.Level{Bucket: 2}, 3},
-		{"4 hits", Untold, 3, window.Level{Bucket: 3, Parts: 40}, 2},
-		{"of which 2 drain in a bucket", Untold, 4, window.Level{Bucket: 4, Parts: 30}, 1},
+		{"4 hits: 9, of which 5 were given back", Untold, 3, window.Level{Bucket: 3, Parts: 40}, 2},
+		{"2 drain in a bucket", Untold, 4, window.Level{Bucket: 4, Parts: 30}, 1},
 		{"and all until the third", Untold, 6, window.Level{Bucket: 6}, 1},
 		{"all of them", Untold, 7, window.Level{Bucket: 7, Parts: 20}, 0},
 		{"settled before", window.Level{Bucket: 4, Parts: 50}, 5, window.Level{Bucket: 5, Parts: 30}, 1},
 		{"settled by a worker whose clock is ahead: what is in the level is in no count", window.Level{Bucket: 4, Parts: 50}, 2, window.Level{Bucket: 4, Parts: 50}, 1},
 	} {
-		level, after := r.SettleTo(tt.level, cells, tt.bucket)
+		level, after := r.SettleTo(tt.level, cells, back, tt.bucket)
 		if level != tt.want || !slices.Equal(after, cells[len(cells)-tt.after:]) {
 			t.Errorf("%s: %+v and %v, want %+v and %d cells", tt.why, level, after, tt.want, tt.after)
 		}

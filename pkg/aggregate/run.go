@@ -99,12 +99,13 @@ func (w *Worker) keepJoining(ctx context.Context, first bool) error {
 const probesAtOnce = 16
 
 // probe applies a fold of nothing to every shard that has had no other lately, so that Ready knows of
-// a dead node also while there is no traffic.
+// a dead node also while there is no traffic; or none since the store went away, to know which shards are left.
 func (w *Worker) probe(ctx context.Context) {
 	var probes sync.WaitGroup
 	slots := make(chan struct{}, probesAtOnce)
+	since, away := w.health.away()
 	for _, s := range w.shards() {
-		if w.now()-s.lastOK.Load() < int64(joinEvery) {
+		if w.now()-s.lastOK.Load() < int64(joinEvery) && (!away || s.hasTakenSince(since)) {
 			continue
 		}
 		slots <- struct{}{}

@@ -80,7 +80,7 @@ func (f *folder) settle(m *events.Settlement, now int64) {
 		f.addCell(f.find(rule, text), &at, at.newest, hits, false)
 	case hits > 0:
 		f.addCell(0, &at, at.newest, hits, false) // to the ledger
-	case live && !f.fold.Rules[rule].Drains(): // the admitted ones are told with them
+	case live: // the admitted ones are told with them
 		f.hits = append(f.hits, hit{f.find(rule, text), Cell{at.newest, 0}})
 		f.hits = append(f.hits, hit{f.find(f.rule(wire, Refunded), text), Cell{at.newest, -hits}})
 	}

@@ -89,6 +89,89 @@ func TestSettlements(t *testing.T) {
 	}
 }
 
+// asksTokens is asks for a token bucket.
+func asksTokens(sequence uint64, now int64, hits uint64, settlements ...*events.Settlement) *events.Report {
+	m := asks(sequence, now, hits, settlements...)
+	m.Hits.Rules[0], m.Hits.Rules[1] = tokens(now), tokens(now)
+	m.Hits.Rules[1].Refunded = true
+	return m
+}
+
+// What is given back of a bucket that drains is told beside its hits, and in time both are in the level.
+func TestSettlementsOfLevels(t *testing.T) {
+	store := memstore.New()
+	d := newDesk(t, store)
+	d.step(start)
+	for i, step := range []struct {
+		why    string
+		at     int64 // in seconds
+		hits   uint64
+		settle int64 // hits of the first bucket
+		answer string
+		levels string // of the refunded ones there is none
+		ledger aggregate.RuleLedger
+	}{
+		{"an estimate", 0, 100, 0, " | 0:100", " 0:0 61:0", aggregate.RuleLedger{Counted: 100}},
+		{"of which 30 come back", 2, 0, -30, "2:30 | 2:100", " 0:0 61:0", aggregate.RuleLedger{Counted: 100, Refunded: 30}},
+		{"and 20", 60, 1, -20, "60:50 | 0:1 60:100", " 0:0 61:0", aggregate.RuleLedger{Counted: 101, Refunded: 50}},
+		{"50 hits are a level when their bucket is gone", 61, 0, 0, " | 1:1", " 0:0 61:3000", aggregate.RuleLedger{Counted: 101, Refunded: 50}},
+		{"then the rest goes to the ledger", 61, 0, -40, " | 1:1", " 0:0 61:3000", aggregate.RuleLedger{Counted: 101, Refunded: 90}},
+		{"and they drain", 91, 0, 0, " | 31:1", " 0:0 61:1200", aggregate.RuleLedger{Counted: 101, Refunded: 90}},
+	} {
+		now := start + step.at*second
+		m := asksTokens(uint64(i)+1, now, step.hits)
+		if step.settle != 0 {
+			m.Settlements = append(m.Settlements, settlement(now, uint64(i)+1, charge(tokens(now), step.at, 100), step.settle))
+		}
+		for _, again := range []string{"", " (repeated)"} {
+			got := d.exchange(now, m)
+			if text := totals(got); text != step.answer+again {
+				t.Errorf("%s: %q, want %q", step.why, text, step.answer+again)
+			}
+			if text := levels(got.GetLevelAge(), got.GetLevel()); text != step.levels {
+				t.Errorf("%s: levels %q, want %q", step.why, text, step.levels)
+			}
+		}
+		if got := ledger(t, store)["tokens"]; got != step.ledger {
+			t.Errorf("%s: %+v, want %+v", step.why, got, step.ledger)
+		}
+	}
+}
+
+// A bucket that has room again is told of to everybody, with its level.
+func TestRefundsOfLevelsAreTold(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	d.exchange(start, asksTokens(1, start, 100))
+	now := start + 61*second
+	d.step(now)
+	d.exchange(now, asksTokens(2, now, 20))
+	d.step(now + 10*ms)
+	d.bus.alarms = nil
+	now += 20 * ms
+	d.exchange(now, asksTokens(3, now, 0, settlement(now, 1, charge(tokens(now), 0, 15), -15)))
+	d.step(now + 10*ms)
+	if len(d.bus.alarms) != 1 || alarmText(d.bus.alarms[0]) != "tokens a 0:20, tokens a 0:15" {
+		t.Fatalf("%d alarms: %v", len(d.bus.alarms), d.bus.alarms)
+	}
+	if m := d.bus.alarms[0].GetTotals(); levels(m.GetLevelAge(), m.GetLevel()) != " 61:6000 0:0" {
+		t.Errorf("levels%s", levels(m.GetLevelAge(), m.GetLevel()))
+	}
+}
+
+// Who asks for what was refunded of a bucket, and not for its hits, is answered like any other.
+func TestRefundsAlone(t *testing.T) {
+	d := newDesk(t, memstore.New())
+	d.step(start)
+	d.exchange(start, asksTokens(1, start, 9, settlement(start, 1, charge(tokens(start), 0, 9), -2)))
+	r := tokens(start)
+	r.Refunded = true
+	m := report(2, 1, r, own{"a", 0, 5})
+	if got := d.exchange(start, m); totals(got) != "0:2" || levels(got.GetLevelAge(), got.GetLevel()) != "" {
+		t.Errorf("%s, levels%s", totals(got), levels(got.GetLevelAge(), got.GetLevel()))
+	}
+}
+
 // What makes no sense is left out; the report's hits count.
 func TestSettlementsThatMakeNoSense(t *testing.T) {
 	ok := func() *events.Settlement { return settlement(start, 1, charge(perMinute(start), 0, 10), -1) }

@@ -63,7 +63,9 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() in
 	for range maxRefolds {
 		fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
 		w.revisions.apply(fold.Rules, fold.Now)
+		tellAll(h.requests, TraceEvent{Kind: TraceApply, Keys: len(fold.Keys), Reports: len(h.requests)})
 		applied, err := w.apply(ctx, s, fold, clock)
+		tellAll(h.requests, TraceEvent{Kind: TraceApplied, Err: err})
 		if err != nil {
 			break
 		}
@@ -79,6 +81,7 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() in
 			h.folder.spent[fold.Settled[i]] = struct{}{}
 		}
 	}
+	tellAll(h.requests, TraceEvent{Kind: TraceDropped})
 	w.counters.dropped.Add(int64(len(h.requests)))
 }
 
@@ -96,7 +99,11 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 		err = checkApplied(fold, &applied)
 	}
 	if w.o.OnApply != nil {
-		w.o.OnApply(ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated) + len(applied.Spent), Err: err})
+		info := ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated) + len(applied.Spent), Err: err}
+		if err == nil && applied.isNew() {
+			info.Excess = excessOf(fold, &applied)
+		}
+		w.o.OnApply(info)
 	}
 	w.noteApply(s, err, end)
 	return applied, err
@@ -149,7 +156,9 @@ func (w *Worker) tell(s *shard, h *hand, fold *Fold, applied *Applied) {
 		if r.repeated {
 			w.counters.repeated.Add(1)
 		}
-		if err := h.answerer.answer(r, fold, applied, &s.refund); err != nil {
+		err := h.answerer.answer(r, fold, applied, &s.refund)
+		r.tell(TraceEvent{Kind: TraceAnswered, Err: err})
+		if err != nil {
 			w.counters.replyErrors.Add(1) // the checker asks again
 		}
 	}

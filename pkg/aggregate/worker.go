@@ -32,6 +32,7 @@ type Worker struct {
 	backoff  time.Duration
 	stepper  *hand // of Step
 	leaser   *leaseHand
+	looks    looks
 }
 
 // shard is what a worker knows of one shard.

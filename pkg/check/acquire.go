@@ -20,9 +20,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision
 	}
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)
+	a.askAlone(l, l.terms.Load(), l.now(), key, max(cost, 1), charging)
 	d, err := a.acquire(ctx, l.checker, nil, max(cost, 1))
-	a.ownShadow(&d)
+	a.ownShadow(&d, l.now())
 	return d, err
 }
 
@@ -71,7 +71,7 @@ var errEnded = errors.New("check: Run has ended")
 
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
-	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && q.terms.clauses == nil && !a.exact {
+	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
 		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.clock.fleet(ownTime()), Freshness(k.freshness.Load())) {
 			q.noteCost()
 			return d, nil
@@ -120,7 +120,8 @@ func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w *
 		}
 	}
 	defer a.unlock()
-	*d = a.ask(now)
+	*d = Decision{}
+	a.ask(d, now)
 	waits = mayWait && !d.Allowed && a.lacksPermits()
 	if waits && *w == nil {
 		*w = k.behind.leases.newWaiter(k.o.MaxWaiting)
@@ -130,6 +131,7 @@ func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w *
 		a.join(*w)
 	}
 	a.conclude(d.Allowed, waits, now)
+	a.reckonDenied(d, now)
 	a.endTurn()
 	return waits
 }
@@ -146,6 +148,7 @@ func (a *asking) inForce(k *Checker) bool {
 func (a *asking) renew(k *Checker, attrs identity.Attributes, now, cost int64) bool {
 	if a.program == nil {
 		a.asked[0].decideBy(a.asked[0].limiter.terms.Load(), nil)
+		a.blockAlone(now)
 		return true
 	}
 	return a.match(k.program.Load(), attrs, now, cost, charging) && len(a.asked) > 0

@@ -47,7 +47,7 @@ func (b *behind) letGo(fleet int64) {
 func (b *behind) letGoFrom(q *queue[aged], fleet int64) {
 	for range min(q.len(), looksAtOnce) {
 		crowded := b.crowded()
-		if !crowded && fleet < q.first().due {
+		if !crowded && fleet < q.peek().due {
 			return
 		}
 		b.consider(q.pop().cell, fleet, crowded)

@@ -16,6 +16,8 @@ type ahead struct {
 	inFlight  []int64 // hits per bucket, as the cell's pending
 	denied    int64   // own hits denied, in no report yet
 	anyDenied bool    // by anybody, as far as is known
+
+	hindsight hindsight
 }
 
 const (
@@ -87,6 +89,9 @@ func (c *cell) window(t *terms, at int64) forecast.Window {
 		w.Unreported = l.shape.Count(c.ahead().inFlight, at)
 	}
 	w.Unreported += l.shape.Count(c.pending(), at)
+	if l.shape.Kind == window.Log {
+		w.Soon = c.leavesSoon()
+	}
 	return w
 }
 
@@ -151,6 +156,7 @@ func (c *cell) retryAfter(t *terms, at, cost int64) time.Duration {
 func (a *ahead) note(now, admitted, denied int64) {
 	a.Note(now, admitted+denied, admitted)
 	a.denied += denied
+	a.hindsight.own += admitted
 }
 
 // ease leaves an allowance for the next hits, as many as may pass without another look, and at most so many of those
@@ -166,7 +172,7 @@ func (c *cell) ease(t *terms, at, most, left int64) {
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The
 // lock is held, the cell settled and rotated.
 func (c *cell) refuseMore(t *terms, at int64) {
-	if n := min(c.ahead().Denials(c.ahead().part), mostLeft); n > 0 {
+	if n := min(c.ahead().Denials(c.ahead().part), mostLeft); n > 0 && !t.restless {
 		c.endAt(min(c.end(), at+refusalTime))
 		c.allowance.Store(blocked | t.stamp | uint64(n))
 	}
@@ -195,18 +201,23 @@ const refusalTime = int64(4e6)
 // told takes in what a message says of a cell near its limit, by which others' hits were news. The lock is
 // held, the cell settled and rotated, and the message's totals merged.
 func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
-	a, shape := c.ahead(), c.limiter.shape
+	a := c.ahead()
+	a.hindsight.others += news
 	f := b.checker.rounds.fleet(b.checker)
-	told := forecast.Word{
-		Now: at, Made: w.made, Round: f.Tick, Bucket: c.newest, News: float64(news),
-		Admitted: w.admitted.of(c.newest), Denied: w.denied.of(c.newest), DeniedToo: len(w.denied.age) > 0,
+	made := w.made
+	if made < 0 || made > at+int64(time.Second) { // nobody's clock is that wrong: what is to come would seem older for ever
+		made = 0
 	}
-	told.Since = shape.End(c.newest - int64(min(shape.Live(), len(told.Admitted))))
+	told := forecast.Word{
+		Now: at, Made: made, Round: f.Tick, News: float64(news), DeniedToo: len(w.denied.age) > 0,
+	}
+	w.totalsFor(c, &told)
 	a.anyDenied = a.anyDenied || told.DeniedToo
 	o, s := c.look(t, at)
 	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
 		told.Round = calm
 	}
+	c.lookBack(t, w.made, f.Tick, w.made%told.Round <= f.Tick/2) // else not everybody has reported
 	a.Told(told, f)
 	c.look(t, at)
 }

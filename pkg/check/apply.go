@@ -18,6 +18,7 @@ const (
 	charging  purpose = iota // to decide, and charge
 	peeking                  // to decide
 	recording                // to charge, whatever there is room for
+	reserving                // to decide, and charge what passes later, too
 )
 
 // verdict of a rule on a request, before its counts are looked at.
@@ -106,30 +107,35 @@ func (t *terms) whole() *terms {
 }
 
 // askAlone lets one limiter be asked, about a key.
-func (a *asking) askAlone(l *Limiter, t *terms, key string, cost int64, to purpose) {
+func (a *asking) askAlone(l *Limiter, t *terms, now int64, key string, cost int64, to purpose) {
 	a.begin(nil, to)
 	a.text = l.checker.appendText(a.text, key)
 	a.asked = append(a.asked, question{limiter: l, cost: cost, to: len(a.text)})
 	a.asked[0].decideBy(t, nil)
+	a.blockAlone(now)
+	if to == recording && a.asked[0].barred { // as by attributes
+		a.drop()
+	}
 }
 
 // checkAlone is checkAt for terms with clauses.
 func (l *Limiter) checkAlone(d *Decision, t *terms, now int64, key string, cost int64) {
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	a.askAlone(l, t, key, max(cost, 1), charging)
+	a.askAlone(l, t, now, key, max(cost, 1), charging)
 	a.decideOne(d, nil, now)
-	a.ownShadow(d)
+	a.ownShadow(d, now)
 }
 
 // ownShadow names the limiter that was asked alone, although it can deny nothing.
-func (a *asking) ownShadow(d *Decision) {
+func (a *asking) ownShadow(d *Decision, now int64) {
 	if q := &a.asked[0]; q.isShadow() {
 		left := q.left
 		if q.passes && a.purpose == peeking { // nothing was charged
 			left += q.cost
 		}
 		q.limiter.fill(d, q.terms, left)
+		d.Reset = q.limiter.reset(q.terms, now)
 	}
 }
 
@@ -140,6 +146,9 @@ func (a *asking) decideOne(d *Decision, attrs identity.Attributes, now int64) {
 	if l := q.limiter; q.cost == 1 && q.terms.full == nil && !q.isShadow() && l.inTouch(f) {
 		if c := l.checker.cells.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now, f) {
 			q.noteCost()
+			if x := q.terms.clauses.elastic; x != nil && c.beyond.Load()&raised != 0 { // as the last look has found
+				d.Limit = x.roomy.says
+			}
 			return
 		}
 	}
@@ -181,10 +190,11 @@ func (q *question) measure() {
 	}
 }
 
-// mayBlock says whether further hits may be denied without the lock, if this one is denied.
+// mayBlock says whether further hits may be denied without the lock, if this one is denied. Where it is denied although there
+// is room elsewhere, the next one may find none, and has to wait for longer than the block would say.
 func (q *question) mayBlock() bool {
 	c := q.terms.clauses
-	return c == nil || q.terms.full == nil && !c.shadow && c.elastic == nil
+	return c == nil || q.terms.full == nil && !c.shadow && q.matched.clauses.elastic == nil
 }
 
 // arm leaves an allowance for the next hits: for those within the limit itself, by those whom all of it is for.
@@ -218,6 +228,20 @@ func (q *question) chargesDenied(cost int64) bool {
 	return true
 }
 
+// reckonDenied lets a denial reckon with its own hit, where denied hits count: who comes again when there would have been room
+// without that would be denied, and charged, for ever. Every cell is locked.
+func (a *asking) reckonDenied(d *Decision, now int64) {
+	for i := range a.asked {
+		q := &a.asked[i]
+		if !q.stops() || q.barred || q.cell == nil || d.RetryAfter == Never || q.terms.clauses == nil || !q.terms.clauses.all {
+			continue
+		}
+		if after, ok := q.cell.retryIn(q.terms, q.cost, q.at); ok {
+			d.RetryAfter = max(d.RetryAfter, after+time.Duration(q.at-now))
+		}
+	}
+}
+
 // chargeAnyway charges a hit whatever there is room for, as far as can be counted. The cell is locked, settled and
 // rotated.
 func (q *question) chargeAnyway(cost int64) {
@@ -230,7 +254,7 @@ func (q *question) chargeAnyway(cost int64) {
 	if p := c.permits(); p != nil {
 		p.spend(c.newest, cost)
 	}
-	l.counters[c.stripe].charged.Add(cost)
+	l.counters[c.stripe].further.Add(cost)
 	c.queue()
 	if a := c.ahead(); a != nil {
 		a.note(q.at, cost, 0)

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,7 @@ type cell struct {
 	until     atomic.Int64  // when the allowance ends, or the block; fleet time
 	limiter   *Limiter
 	long      *byte         // the key's text, if it is longer than short; never changes
-	beyond    atomic.Uint32 // how many hits there was room for beyond the allowance
+	beyond    atomic.Uint32 // how many hits there was room for beyond the allowance; raised, if its terms were
 	length    uint16        // of the key's text
 	short     [18]byte
 	mu        sync.Mutex
@@ -92,6 +91,9 @@ const (
 // reckoned from, without which it is worth nothing (terms.go). With the top bit set it is the
 // other way round: so many hits are turned away, and if that is none, all are: a block, which lets no hit
 // pass until the time in until, however many come.
+
+// raised is the bit of beyond that says that an elastic rule had room.
+const raised = uint32(1) << 31
 
 // newCell returns a cell of no hits for a key, whose text it copies.
 func newCell(l *Limiter, key string, now int64) *cell {
@@ -163,7 +165,7 @@ func (c *cell) take(stamp uint64, now int64) (v verdict, left, until int64) {
 	if now >= until {
 		return unknown, 0, 0
 	}
-	beyond := int64(c.beyond.Load()) // before the swap, which waits for nothing then
+	beyond := int64(c.beyond.Load() &^ raised) // before the swap, which waits for nothing then
 	for {
 		word := c.allowance.Load()
 		if word&leftMask == 0 || word&stampMask != stamp {
@@ -199,14 +201,16 @@ func (c *cell) settle(now int64) {
 	}
 	if word&blocked != 0 { // only cells with a forecast turn hits away so
 		c.limiter.counters[c.stripe].denied.Add(taken)
+		c.limiter.noteDenied(c.key(), taken)
 		c.ahead().Denied(c.ahead().part, taken)
-		c.ahead().note(now, 0, taken)
+		c.ahead().note(c.within(now), 0, taken)
+		c.doubt(c.limiter.terms.Load(), c.within(now), 1, taken)
 		return
 	}
 	c.add(-left)
 	c.limiter.counters[c.stripe].admit(taken, taken)
 	if c.ahead() != nil {
-		c.ahead().note(now, taken, 0)
+		c.ahead().note(c.within(now), taken, 0)
 	}
 	if p := c.permits(); p != nil {
 		p.spend(c.newest, -left)
@@ -228,6 +232,7 @@ func (c *cell) rotate(now int64) int64 {
 		return max(now, shape.End(c.newest-1))
 	}
 	c.advance(by)
+	c.foreseeLeaving(by)
 	totals, pending := c.totals(), c.pending()
 	keep := max(int64(len(totals))-by, 0)
 	var late int64
@@ -322,13 +327,17 @@ func (c *cell) arm(t *terms, hits, room int64) {
 
 // armUntil is arm with an end of the allowance's own.
 func (c *cell) armUntil(t *terms, hits, room, until int64) {
-	if hits <= 0 || !c.is(queued) || c.limiter.shape.Kind == window.Leaky {
+	if hits <= 0 || t.restless || !c.is(queued) || c.limiter.shape.Kind == window.Leaky {
 		return
 	}
 	hits = min(hits, mostLeft)
 	c.add(hits)
 	c.endAt(until)
-	if beyond := uint32(min(room-hits, math.MaxUint32)); c.beyond.Load() != beyond {
+	beyond := uint32(min(room-hits, int64(raised-1)))
+	if t.raised {
+		beyond |= raised
+	}
+	if c.beyond.Load() != beyond {
 		c.beyond.Store(beyond)
 	}
 	c.allowance.Store(t.stamp | uint64(hits))
@@ -348,6 +357,9 @@ func (c *cell) end() int64 { return c.limiter.shape.End(c.newest) }
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
 // is held.
 func (c *cell) block(t *terms, at int64) {
+	if t.restless {
+		return
+	}
 	if p := c.permits(); p != nil {
 		c.blockPermits(t, p, at)
 		return

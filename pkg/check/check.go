@@ -12,30 +12,37 @@
 // pending, and each of these steps happens under the key's lock, so that no decision sees a hit
 // twice or not at all.
 //
-// The pieces, in the order in which a hit meets them: limiter.go (find the key, decide), cell.go
-// (one key's counts), live.go (where cells live, and what happens when there is no room), flush.go
+// The pieces, in the order in which a hit meets them: limiter.go and several.go (find the keys, decide by one rule and by several), cell.go
+// (one key's counts; cells.go has the map of them, keytext.go the text of keys), live.go (where cells live, and what happens when there is no room), flush.go
 // and report.go (pending to report), receive.go (answers and alarms), welcome.go (the time, and the number of shards), age.go (idle
 // cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go, wait.go and waitall.go is a function of the
 // time it is given.
 //
-// What others have admitted unheard is forecast once a key is near its limit (ahead.go); when it is reported then (rounds.go), and
-// when a key that is far from it (quiet.go); what is decided by while nobody answers (ladder.go).
+// What others have admitted unheard is forecast once a key is near its limit (ahead.go; leave.go where whole buckets leave, stretch.go where
+// they are short, spread.go for leaky buckets); when it is reported then (rounds.go), and
+// when a key that is far from it (quiet.go); what is decided by while nobody answers (ladder.go); which denials turn out to have been
+// false (hindsight.go).
 //
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
-// turn than be denied (reserve.go, wait.go).
+// turn than be denied (reserve.go, reserveall.go, wait.go, waitall.go).
 //
-// A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), refund.go (what
+// A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), used.go (which
+// tokens that was done for), refund.go (what
 // was given back).
 //
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
-// (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go.
+// (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go and standing.go (why).
 //
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
 // key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
 // looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
 //
 // Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
-// (how one takes the place of another), former.go (what becomes of limiters whose rules have gone).
+// (how one takes the place of another), former.go (what becomes of limiters whose rules have gone). own.go has
+// the limits that requests bring along.
+// Whatever the rules say, single keys may be kept out for a time: blocks.go.
+//
+// Others can follow what happens: stats.go (counters), ondenied.go (each denial), trace.go (the way of a report).
 package check
 
 import (
@@ -100,7 +107,7 @@ type Options struct {
 	ExpectCheckers int
 	// MaxLiveKeys bounds the keys with unreported hits or hits in flight, and blocked keys; a live
 	// key takes about 200 bytes beside its text with one bucket per window, 16 bytes more per
-	// further bucket, and 700 more once it has come near its limit. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
+	// further bucket, and 800 more once it has come near its limit. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
 	MaxLiveKeys int
 	// MaxIdleKeys bounds the keys that are only remembered; losing one costs exactness until its
 	// next report is answered. About 200 bytes each. Negative: none. Default 1,048,576.
@@ -108,6 +115,8 @@ type Options struct {
 	// KeyHash replaces keys by keyed hashes wherever they are kept or sent, so that neither NATS nor the store sees who
 	// is limited. All checkers of a fleet need the same secret. Nil: keys are as they are.
 	KeyHash *identity.Hasher
+	// Trace, if not nil, is told of each new report, and may follow it: see [Tracing].
+	Trace Tracing
 	// ReportKeys bounds the keys in one report. Default 1,000.
 	ReportKeys int
 	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
@@ -117,6 +126,12 @@ type Options struct {
 	// and 1 for all of it. Checks call them, so they must be quick, and safe for concurrent use. A set of rules that names one that
 	// is not here is refused.
 	Signals map[string]func() float64
+	// OnDenied, if not nil, is told of denials, of the counter's name (RuleStats.Rule) and the key as it is kept and sent: how many
+	// decisions, mostly one at a time, but of a key that is denied in bulk at its next report. Where a rule with `shadow: true` bars a
+	// request by a list, an override or a block, the key is "". Decisions call it, some
+	// with locks held, so it must be quick, safe for concurrent use, and must not call the checker. The key is only good
+	// during the call.
+	OnDenied func(rule, key string, decisions int64)
 	// MaxWaiting bounds the callers of Acquire and Wait who wait at a time; a waiter takes about 400 bytes. Beyond it
 	// both are Check. Default 65,536.
 	MaxWaiting int
@@ -215,7 +230,9 @@ type Checker struct {
 
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been
+	blocks   blocks
 	strays   strays
+	own      owns
 
 	clock     clock
 	cells     cells
@@ -261,6 +278,9 @@ func (c *Checker) Limiter(rule string) (*Limiter, bool) {
 	l, ok := c.program.Load().byName[rule]
 	return l, ok
 }
+
+// Rules returns the set in force, which never changes: another one has taken its place when the pointer is another.
+func (c *Checker) Rules() *rules.Set { return c.program.Load().set }
 
 // Revision returns the revision of the rules in force.
 func (c *Checker) Revision() uint64 { return c.program.Load().revision }

@@ -57,6 +57,7 @@ func (e *entry) addClauses(signal func() float64, while *entry) {
 	case rules.Elastic:
 		roomy := *t
 		roomy.scale(r.Throttle.UpTo)
+		roomy.raised = true
 		if e.limiter.strict != nil {
 			t.wire = roomy.limit
 			roomy.wire = roomy.limit

@@ -161,7 +161,7 @@ func TestShadowAskedAlone(t *testing.T) {
 	want := l.PeekAt(noon, "k", 9)
 	checked, acquired := l.CheckAt(noon, "k", 9), Decision{}
 	token, _ := l.CheckTokenAt(noon, "k", 9)
-	if want.Rule != "r" || want.Shadow != "r" || checked != want || token != want {
+	if want.Rule != "r" || want.Shadow != "r" || want.Reset != 2*time.Minute || checked != want || token != want {
 		t.Errorf("peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
 	}
 	l.CheckAt(noon, "k", 2)
@@ -174,11 +174,11 @@ func TestShadowAskedAlone(t *testing.T) {
 	})
 	l = limiter(t, strict.Checker, "s")
 	acquired, err := l.Acquire(t.Context(), "k", 9)
-	if err != nil || acquired.Rule != "s" || acquired.Limit != 5 || !acquired.Allowed {
+	if err != nil || acquired.Reset <= 0 || acquired.Rule != "s" || acquired.Limit != 5 || !acquired.Allowed {
 		t.Errorf("acquired %+v, %v", acquired, err)
 	}
 	acquired, _, err = l.AcquireToken(t.Context(), "k", 9)
-	if err != nil || acquired.Rule != "s" || acquired.Limit != 5 || !acquired.Allowed {
+	if err != nil || acquired.Reset <= 0 || acquired.Rule != "s" || acquired.Limit != 5 || !acquired.Allowed {
 		t.Errorf("acquired for a token %+v, %v", acquired, err)
 	}
 }
@@ -193,9 +193,9 @@ rules:
 `)
 	c.CheckAt(noon, request("user=first"), 1)
 	for r, want := range map[string]Decision{
-		"user=a":          {Allowed: true, Rule: "open", Limit: 10},
-		"user=a dark=1":   {Allowed: true, Rule: "open", Limit: 10, Shadow: "dark"},
-		"user=a closed=1": {Rule: "closed", Limit: 10, RetryAfter: 50 * time.Millisecond, Status: 429},
+		"user=a":          {Allowed: true, Rule: "open", Limit: 5},
+		"user=a dark=1":   {Allowed: true, Rule: "open", Limit: 5, Shadow: "dark"},
+		"user=a closed=1": {Rule: "closed", Limit: 11, RetryAfter: 50 * time.Millisecond, Status: 429},
 	} {
 		for _, d := range []Decision{c.PeekAt(noon, request(r), 1), c.CheckAt(noon, request(r), 1)} {
 			if d.Reset = 0; d != want {

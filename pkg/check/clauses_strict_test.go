@@ -75,8 +75,9 @@ func TestStrictPriority(t *testing.T) {
 	a := new(asking) // as Acquire does, at this time
 	a.match(f.program.Load(), classed("low"), now, 1, charging)
 	a.lock(now)
-	if d := a.ask(now); d.Allowed || a.lacksPermits() {
-		t.Errorf("%+v: to wait would be in vain", d)
+	var decided Decision
+	if a.ask(&decided, now); decided.Allowed || a.lacksPermits() {
+		t.Errorf("%+v: to wait would be in vain", decided)
 	}
 	a.conclude(false, false, now)
 	a.unlock()
@@ -184,8 +185,8 @@ func TestShadowKeepsNobodyFromWaiting(t *testing.T) {
 	a := new(asking)
 	a.match(f.program.Load(), classed(""), noon, 1, charging)
 	a.lock(noon)
-	d := a.ask(noon)
-	if d.Allowed || d.Shadow != "s" || !a.lacksPermits() {
+	var d Decision
+	if a.ask(&d, noon); d.Allowed || d.Shadow != "s" || !a.lacksPermits() {
 		t.Errorf("%+v", d)
 	}
 	w := f.behind.leases.newWaiter(1)

@@ -137,17 +137,17 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=b tokens=11", want: no(Never, 10)},
 		}},
 		{name: "soft", rules: one + ", throttle: soft, soft: {exceed: 15%}}", steps: []step{
-			{attrs: "user=a", times: 10, want: yes(1).by("r", 10), why: "11 pass, rounded down"},
+			{attrs: "user=a", times: 10, want: yes(1).by("r", 11), why: "11 pass, rounded down"},
 			{attrs: "user=a", want: yes(0).exceeded()},
-			{attrs: "user=a", want: no(minute, 0).by("r", 10)},
+			{attrs: "user=a", want: no(minute, 0).by("r", 11)},
 			{attrs: "user=b", cost: 11, want: yes(0).exceeded()},
 			{attrs: "user=c", cost: 12, want: no(Never, 11)},
 		}},
 		{name: "elastic by another rule", rules: one + `, throttle: elastic, elastic: {up_to: 200%, while: {rule: all, below: 70%}}}
   - {name: all, limit: 50/minute, key: [], algorithm: fixed_window}`, steps: []step{
-			{attrs: "user=a", times: 10, want: yes(10).by("r", 10), why: "that many are left while there is room"},
-			{attrs: "user=a", times: 10, want: yes(0).exceeded().by("r", 10), why: "20 of 50 are less than 70 %"},
-			{attrs: "user=a", want: no(minute, 0).by("r", 10)},
+			{attrs: "user=a", times: 10, want: yes(10).by("r", 20), why: "that many are left while there is room"},
+			{attrs: "user=a", times: 10, want: yes(0).exceeded().by("r", 20), why: "20 of 50 are less than 70 %"},
+			{attrs: "user=a", want: no(minute, 0).by("r", 20)},
 			{attrs: "user=b", cost: 14, want: yes(6).exceeded()},
 			{attrs: "user=c", cost: 10, want: yes(6).by("all", 50)},
 			{attrs: "user=b", want: no(minute, 0), why: "44 of 50 are not; and b has 14 of 10"},
@@ -167,8 +167,8 @@ func TestClauses(t *testing.T) {
 				{attrs: "user=a", cost: 16, want: no(Never, 0)},
 			}},
 		{name: "priority", rules: one + ", priority: {by: class, shares: {critical: 100%, default: 90%, analytics: 50%}}}", steps: []step{
-			{attrs: "user=a class=analytics", times: 5, want: yes(0).by("r", 10)},
-			{attrs: "user=a class=analytics", want: no(minute, 0).by("r", 10)},
+			{attrs: "user=a class=analytics", times: 5, want: yes(0).by("r", 5)},
+			{attrs: "user=a class=analytics", want: no(minute, 0).by("r", 5)},
 			{attrs: "user=a class=unknown", times: 4, want: yes(0)},
 			{attrs: "user=a", want: no(minute, 0)},
 			{attrs: "user=a class=critical", want: yes(0)},

@@ -22,10 +22,12 @@ type Decision struct {
 	// Rule is the name of the rule that decided: the one that denied, or else the one with the
 	// least left. It is "" if no rule matched, or none but those with `shadow: true`.
 	Rule string
-	// Limit is that rule's, or that of its override for the caller, without what a throttle or a priority makes of it; and Remaining how many more hits would have passed at this moment, at
-	// least: a check that takes no lock knows what was left when the last one did.
+	// Limit is how many hits that rule has room for at once: its limit, or its override's for the caller; of a token or leaky bucket
+	// the burst; with what `throttle: soft` lets pass beyond it, or `elastic` at present; and of it, the share of the caller's class. Remaining is how many more hits would have passed
+	// at this moment, at least: a check that takes no lock knows what was left, and whether elastic had room, when the last one did. It
+	// is never above Limit.
 	Limit, Remaining int64
-	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
+	// RetryAfter is how long until a hit of this cost would pass if no other came, and signals stayed as they are. It is 0 if the
 	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is as the last
 	// grant said, and Remaining the permits at hand; more may come.
 	RetryAfter time.Duration

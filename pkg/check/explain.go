@@ -123,6 +123,10 @@ func (q *question) explainCaller(x *Explanation, e *entry, attrs identity.Attrib
 	v := q.apply(e, attrs, now)
 	x.Override = e.rule.Override(attrs, time.Unix(0, now))
 	x.Shadow = e.rule.Shadow
+	if q.explainBlock(e, attrs, now) {
+		x.Barred, q.barred = "its key is blocked", true
+		return
+	}
 	allowed, denied := e.rule.Listed(attrs)
 	switch {
 	case v == appliesNot && e.rule.Unlimited:

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"weak"
+
+	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // A limiter whose rule is no longer in force has *retired*: what it holds is still reported, answered and given
@@ -54,6 +56,23 @@ func (b *behind) former(ids []ruleID) []*Limiter {
 		}
 	}
 	return found
+}
+
+// counting finds the limiter whose counters are those of a rule of a message, of a rule that is in force or was and may
+// come back; nil if there is none that may hold anything.
+func (c *Checker) counting(r *events.Rule) *Limiter {
+	if l := c.program.Load().byName[r.GetName()]; l != nil && l.counts(r) {
+		return l
+	}
+	b := &c.behind
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.formers.retired {
+		if l.counts(r) {
+			return l
+		}
+	}
+	return nil
 }
 
 // retire takes in that a limiter's rule is no longer in force.
@@ -163,7 +182,8 @@ func (b *behind) settleAccounts(l *Limiter) {
 	delete(f.past, l.name)
 }
 
-// limiters are all that may hold anything: those in force, in the order of their rules, and those that have retired.
+// limiters are all that may hold anything: those in force, in the order of their rules, those that have retired, and
+// those of limits that requests have brought along.
 func (b *behind) limiters() iter.Seq[*Limiter] {
 	return func(yield func(*Limiter) bool) {
 		for _, e := range b.checker.program.Load().entries {
@@ -176,5 +196,6 @@ func (b *behind) limiters() iter.Seq[*Limiter] {
 				return
 			}
 		}
+		b.checker.own.each(yield)
 	}
 }

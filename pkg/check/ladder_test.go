@@ -42,6 +42,9 @@ func TestLadder(t *testing.T) {
 	}
 	now := noon + 30*second
 	f.welcomeOf(now, 4)
+	if got := f.Stats().Heard; got <= 0 || got > time.Second {
+		t.Errorf("heard just now: %v ago, where 0 is never", got)
+	}
 	if got := letPass(t, l, now, "again", 1000, Fresh); got != 100 {
 		t.Errorf("after a word: %d passed, want 100", got)
 	}
@@ -122,6 +125,9 @@ func TestNeverHeard(t *testing.T) {
 		for _, after := range []int64{0, int64(time.Hour)} {
 			now := noon + after
 			c.Step(now)
+			if got := c.Stats().Heard; got != 0 {
+				t.Errorf("never heard: %v ago", got)
+			}
 			wanted := 100
 			if want == LocalShare {
 				wanted = 50

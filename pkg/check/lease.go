@@ -153,7 +153,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 	for buckets := 0; x.queue.len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText) < reportText; {
 		// A cell has lots of its live buckets at the most, and of the near future.
-		if buckets += x.queue.first().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+		if buckets += x.queue.peek().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
 			break
 		}
 		b.addAsk(m, f, x.queue.pop(), fleet)

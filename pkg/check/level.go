@@ -20,7 +20,8 @@ type drained struct {
 	own window.Level
 	// turn is when the last own hit in the queue of a leaky bucket has drained; fleet time. Others' hits are known by
 	// bucket, own ones to the nanosecond.
-	turn int64
+	turn   int64
+	others others
 }
 
 // spareTime is for how long beyond its live buckets a cell keeps counts, so that what it was told of as final is newer
@@ -99,7 +100,7 @@ func (c *cell) freed(t *terms, at int64) float64 {
 	case d != nil && t.drain.Level(d.level, totals, at) == 0:
 	case d != nil:
 		return float64(t.limit) / float64(shape.Length)
-	case !shape.Fixed && len(totals) > shape.Buckets:
+	case shape.Kind == window.Sliding && !shape.Fixed && len(totals) > shape.Buckets:
 		return float64(totals[shape.Buckets]) / float64(shape.BucketSize())
 	}
 	return 0
@@ -115,10 +116,27 @@ func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
 	return t.drain.Count(d.own, times(c.pending(), checkers), at) / float64(checkers)
 }
 
+// shareIn is how long until a hit fits this checker's share of a token bucket, while it keeps to that; false if that is
+// never, or if as much is owed already as the share can hold. A leaky bucket's turns are far enough apart for all. The lock
+// is held, the cell settled and rotated.
+func (c *cell) shareIn(t *terms, cost, at int64) (time.Duration, bool) {
+	l, d := c.limiter, c.drained()
+	if l.shape.Kind != window.Token || Freshness(l.checker.freshness.Load()) != LocalShare {
+		return 0, true
+	}
+	n := l.others()
+	own := times(c.pending(), n)
+	if cost > t.capacity/n || t.drain.Count(d.own, own, at)+float64(cost*n) > 2*float64(t.capacity) {
+		return 0, false
+	}
+	return t.drain.RetryAfter(d.own, own, cost*n, at)
+}
+
+// times multiplies counts, up to what can be counted.
 func times(counts []int64, factor int64) []int64 {
 	scaled := make([]int64, len(counts))
 	for i, n := range counts {
-		scaled[i] = n * factor
+		scaled[i] = min(n, window.MaxCount/factor) * factor
 	}
 	return scaled
 }
@@ -130,7 +148,10 @@ func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 	if d == nil || t.drain.Shape.Kind != window.Leaky {
 		return
 	}
-	d.turn = max(d.turn, at+int64(wait)) + c.limiter.spacing(t, cost)
+	gap := c.gap(t, cost)
+	late := (gap - c.limiter.spacing(t, cost)) / madeUp // hits do not come just when their turn does
+	d.turn = max(d.turn, at+int64(wait)-late) + gap
+	d.others.own += cost
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
@@ -149,7 +170,7 @@ func (c *cell) advance(by int64) {
 	if d == nil {
 		return
 	}
-	l, totals := c.limiter, c.totals()
+	l, totals := c.limiter, c.net()
 	drain, to := l.terms.Load().drain, c.newest+by-int64(len(totals))
 	d.level = drain.Settle(d.level, totals, c.newest, to)
 	if Freshness(l.checker.freshness.Load()) >= LocalShare {
@@ -159,9 +180,19 @@ func (c *cell) advance(by int64) {
 	}
 }
 
-// hearLevel takes in a settled level and the totals after it. The lock is held and the cell settled and rotated.
-func (c *cell) hearLevel(l window.Level, after totals) {
+// bringTurnForward lets the next hit in the queue of a leaky bucket have its turn by when everything has drained: own hits may
+// have been settled at less than they were charged. The lock is held, the cell settled and rotated.
+func (c *cell) bringTurnForward(t *terms, at int64) {
 	d := c.drained()
+	if d == nil || Freshness(c.limiter.checker.freshness.Load()) == LocalShare { // where turns are farther apart than that
+		return
+	}
+	d.turn = min(d.turn, at+int64(t.drain.Reset(d.level, c.net(), at)))
+}
+
+// hearLevel takes in a settled level and the totals after it. The lock is held and the cell settled and rotated.
+func (c *cell) hearLevel(w word) {
+	d, l := c.drained(), w.admitted.level
 	if d == nil || l.Parts < 0 {
 		return
 	}
@@ -170,7 +201,7 @@ func (c *cell) hearLevel(l window.Level, after totals) {
 		if far := d.level.Bucket - 2*int64(c.limiter.live); l.Bucket < far { // nothing is told of that, or it says nothing
 			l = drain.Settle(l, nil, far, far)
 		}
-		l = after.settle(drain, l, d.level.Bucket)
+		l = w.settle(drain, l, d.level.Bucket)
 		l.Parts = max(l.Parts, d.level.Parts)
 	}
 	d.level = l
@@ -186,16 +217,20 @@ func (c *cell) holdLevel() {
 	}
 }
 
-// settle brings a level forward by a message's totals.
-func (t totals) settle(d window.Drain, l window.Level, bucket int64) window.Level {
+// settle brings a level forward by a message's totals, less its refunds.
+func (w word) settle(d window.Drain, l window.Level, bucket int64) window.Level {
 	for next := l.Bucket + 1; next <= bucket; next++ {
-		var total int64
-		for i, age := range t.age {
-			if t.newest-age == next {
-				total = int64(t.value[i])
-			}
-		}
-		l = d.Settle(l, []int64{total}, next, next)
+		l = d.Settle(l, []int64{max(w.admitted.at(next)-w.refunded.at(next), 0)}, next, next)
 	}
 	return l
+}
+
+// at is the total of a bucket.
+func (t totals) at(bucket int64) (total int64) {
+	for i, age := range t.age {
+		if t.newest-age == bucket {
+			total = int64(t.value[i])
+		}
+	}
+	return total
 }

@@ -42,6 +42,8 @@ type Limiter struct {
 
 	badCosts atomic.Int64 // hits whose own cost was none
 
+	falseDenials atomic.Int64 // decisions, see hindsight.go
+
 	owed owed
 }
 
@@ -81,11 +83,14 @@ func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
 // isPlain says whether a hit is decided by nothing but a limit, and about the key as it is: by checkAt then. It is what
 // checkBy would find, one call earlier.
 func (l *Limiter) isPlain(t *terms, key string) bool {
-	return t.clauses == nil && !l.hashes && len(key) <= identity.MaxKey
+	return t.plain && len(key) <= identity.MaxKey
 }
 
 // checkBy decides under these terms, about a key as the caller has it, and writes its decision to d, which is zero.
 func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int64) {
+	if t.blocks != nil && l.checkBlocked(d, t, now, key, cost) {
+		return
+	}
 	switch {
 	case t.clauses != nil:
 		l.checkAlone(d, t, now, key, cost)
@@ -123,6 +128,7 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64, f Freshness) bool
 		c.touch(now)
 		if v == denied {
 			l.counters[c.stripe].denied.Add(1)
+			l.noteDenied(c.key(), 1)
 		}
 		d.RetryAfter = time.Duration(until - now)
 		d.Reset = l.reset(t, now)
@@ -200,6 +206,7 @@ func (l *Limiter) checkOverflow(d *Decision, t *terms, now int64, key string, co
 	l.peekOverflow(d, t, now, key, cost)
 	if !d.Allowed {
 		l.counters[0].denied.Add(1)
+		l.noteDenied(key, 1)
 		return
 	}
 	l.counters[0].admit(1, cost)
@@ -260,8 +267,9 @@ func (l *Limiter) resetAfter(t *terms, end time.Duration) time.Duration {
 // counters are one stripe of a limiter's counts.
 type counters struct {
 	allowed, denied atomic.Int64 // decisions
-	charged         atomic.Int64 // hits
-	_               [40]byte     // keep the next stripe on another cache line
+	// Hits charged beyond one for each decision that allowed, which most cost.
+	further atomic.Int64
+	_       [40]byte // keep the next stripe on another cache line
 }
 
 func (c *counters) admit(decisions, hits int64) {
@@ -269,7 +277,9 @@ func (c *counters) admit(decisions, hits int64) {
 		return
 	}
 	c.allowed.Add(decisions)
-	c.charged.Add(hits)
+	if hits != decisions {
+		c.further.Add(hits - decisions)
+	}
 }
 
 // addLate notes pending hits that have left every window: they are reported as late, by rule.

@@ -177,6 +177,7 @@ func TestNoAllocations(t *testing.T) {
 		"cost above 1":    func() { l.CheckAt(noon, "k", 7) },
 		"denied":          func() { tight.CheckAt(noon, "k", 1) },
 		"by attributes":   func() { c.CheckAt(noon, attrs, 1) },
+		"a peek":          func() { c.PeekAt(noon, attrs, 1) },
 	} {
 		// The race detector makes sync.Pool forget at random; make test runs this once without it.
 		if n := testing.AllocsPerRun(1000, f); n != 0 && !raceDetector {

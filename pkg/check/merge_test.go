@@ -24,7 +24,7 @@ func TestNewsIsWhatWasNotKnown(t *testing.T) {
 		{[]int64{0, 1}, []uint64{5, 21}, 1},
 		{[]int64{-1, 3, 2}, []uint64{99, 99, 31}, 1}, // of buckets that this cell does not have
 	} {
-		if got := (totals{newest: c.newest, age: test.age, value: test.value}).mergeInto(c); got != test.news {
+		if got := (word{admitted: totals{newest: c.newest, age: test.age, value: test.value}}).mergeInto(c); got != test.news {
 			t.Errorf("ages %v, totals %v: %d hits of news, want %d", test.age, test.value, got, test.news)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 )
 
 // Peek is what Check would decide now, without charging anything, counting anything, or changing what comes next. Remaining is what
-// is left now. It allocates, and is not as quick as Check.
+// is left now. It is not as quick as Check.
 func (c *Checker) Peek(attrs identity.Attributes, cost int64) Decision {
 	p := c.program.Load()
 	return c.peek(p, c.now(p), attrs, max(cost, 1))
@@ -41,12 +41,16 @@ func (l *Limiter) PeekAt(now int64, key string, cost int64) Decision {
 }
 
 func (l *Limiter) peek(now int64, key string, cost int64) Decision {
+	return l.peekBy(l.terms.Load(), now, key, cost)
+}
+
+func (l *Limiter) peekBy(t *terms, now int64, key string, cost int64) Decision {
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	a.askAlone(l, l.terms.Load(), key, max(cost, 1), peeking)
+	a.askAlone(l, t, now, key, max(cost, 1), peeking)
 	a.lookForRoom(nil, now)
 	d := a.askViews(now)
-	a.ownShadow(&d)
+	a.ownShadow(&d, now)
 	return d
 }
 
@@ -54,14 +58,23 @@ func (l *Limiter) peek(now int64, key string, cost int64) Decision {
 func (a *asking) askViews(now int64) Decision {
 	for i := range a.asked {
 		if q := &a.asked[i]; !q.barred && q.limiter.hasRoomFor(a.key(i)) {
-			q.cell = new(view).of(q.limiter, a.key(i), now)
+			q.cell = a.viewAt(i).of(q.limiter, a.key(i), now)
 		}
 	}
-	d := a.ask(now)
+	var d Decision
+	a.ask(&d, now)
 	for i := range a.asked {
 		a.asked[i].cell = nil // nobody has locked it
 	}
 	return d
+}
+
+// viewAt returns memory for a view of the cell of the question at place i.
+func (a *asking) viewAt(i int) *view {
+	for len(a.views) <= i {
+		a.views = append(a.views, new(view))
+	}
+	return a.views[i]
 }
 
 // hasRoomFor says whether a key has a cell, or could get one.
@@ -102,7 +115,7 @@ func (l *Limiter) RecordAt(now int64, key string, cost int64) {
 func (l *Limiter) record(now int64, key string, cost int64) {
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	a.askAlone(l, l.terms.Load(), key, max(cost, 1), recording)
+	a.askAlone(l, l.terms.Load(), now, key, max(cost, 1), recording)
 	a.record(now)
 }
 
@@ -114,7 +127,7 @@ func (a *asking) record(now int64) {
 		q := &a.asked[i]
 		q.noteCost()
 		if q.cell == nil { // no room for the key
-			q.limiter.counters[0].charged.Add(q.cost)
+			q.limiter.counters[0].further.Add(q.cost)
 			q.limiter.overflow.Add(q.cost)
 			q.limiter.stray()
 			continue

@@ -1,6 +1,10 @@
 package check
 
-import "github.com/offpath-io/offpath/pkg/rules"
+import (
+	"fmt"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
 
 // program is a set of rules, ready to decide by. It never changes; Checker.program points to the one in force.
 type program struct {
@@ -18,6 +22,7 @@ type entry struct {
 	terms   *terms
 	rule    *rules.Rule // the terms'
 	bare    bool        // the rule has nothing that depends on the request but its key
+	key     int         // rules of the same number have the same key of a request
 	over    []*entry    // by override, those with a limit of their own; else nil
 }
 
@@ -52,9 +57,32 @@ func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former 
 		}
 		e.rule, p.byName[r.Name] = r, e.limiter
 	}
+	p.numberKeys()
 	p.addOverrides(overrides)
 	p.addClauses(c.o.Signals)
+	for i := range p.entries {
+		p.entries[i].addBlocks(c.blocks, c.o.KeyHash != nil)
+	}
 	return p
+}
+
+// numberKeys finds out which rules make the same key of a request, so that it is made once.
+func (p *program) numberKeys() {
+	type made struct {
+		names     string
+		onMissing rules.OnMissing
+	}
+	numbers := make(map[made]int)
+	for i := range p.entries {
+		e := &p.entries[i]
+		m := made{fmt.Sprintf("%q", e.rule.Key), e.rule.OnMissing}
+		number, known := numbers[m]
+		if !known {
+			number = len(numbers)
+			numbers[m] = number
+		}
+		e.key = number
+	}
 }
 
 // limiter returns the program's limiter of this id, or nil.

@@ -1,34 +1,53 @@
 package check
 
-// queue is a first-in, first-out queue in one slice.
+// queue is first in, first out. It keeps its items in pieces: to grow copies nothing, however long it is, and what a
+// crowd has taken is given back when that has passed.
 type queue[T any] struct {
-	items []T
-	head  int
+	first, last *piece[T]
+	from        int // where the first item is in the first piece
+	length      int
 }
 
-func (q *queue[T]) len() int { return len(q.items) - q.head }
+type piece[T any] struct {
+	items []T // up to its capacity
+	next  *piece[T]
+}
+
+// A piece has twice the room of the one before it, within these.
+const fewestItems, mostItems = 8, 1024
+
+func (q *queue[T]) len() int { return q.length }
 
 func (q *queue[T]) push(item T) {
-	// Before growing, move what is left to the front if that frees at least half of the slice.
-	if len(q.items) == cap(q.items) && q.head >= len(q.items)/2 && q.head > 0 {
-		n := copy(q.items, q.items[q.head:])
-		clear(q.items[n:])
-		q.items, q.head = q.items[:n], 0
+	if q.last == nil {
+		q.last = &piece[T]{items: make([]T, 0, fewestItems)}
+		q.first = q.last
+	} else if room := cap(q.last.items); len(q.last.items) == room {
+		q.last.next = &piece[T]{items: make([]T, 0, min(2*room, mostItems))}
+		q.last = q.last.next
 	}
-	q.items = append(q.items, item)
+	q.last.items = append(q.last.items, item)
+	q.length++
 }
 
 // pop removes the first item; the queue must not be empty.
 func (q *queue[T]) pop() T {
 	var zero T
-	item := q.items[q.head]
-	q.items[q.head] = zero
-	q.head++
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
+	p := q.first
+	item := p.items[q.from]
+	p.items[q.from] = zero
+	q.from++
+	q.length--
+	if q.from == len(p.items) {
+		q.from = 0
+		if p == q.last {
+			p.items = p.items[:0]
+		} else {
+			q.first = p.next
+		}
 	}
 	return item
 }
 
-// first returns the first item; the queue must not be empty.
-func (q *queue[T]) first() T { return q.items[q.head] }
+// peek returns the first item; the queue must not be empty.
+func (q *queue[T]) peek() T { return q.first.items[q.from] }

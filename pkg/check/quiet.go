@@ -43,7 +43,7 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 func (b *behind) endWaits(fleet int64) {
 	all := b.draining || b.crowded()
 	for l := range b.limiters() {
-		for q := &l.owed.waiting; q.len() > 0 && (all || q.first().due <= fleet); {
+		for q := &l.owed.waiting; q.len() > 0 && (all || q.peek().due <= fleet); {
 			c := q.pop().cell
 			c.mu.Lock()
 			if c.is(waiting) { // or else something has ended its wait

@@ -2,10 +2,10 @@ package check
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/forecast"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -80,6 +80,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	if len(m.KeyCells) != len(f.rows) {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
 	}
+	f.tell(TraceAnswered)
 	if f.repeated {
 		b.checker.rounds.repeated(now - f.born)
 	} else {
@@ -89,6 +90,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	b.hint(f, m.Refunding)
 	b.landSettlements(f, m.Settlements > 0)
 	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
+	f.tell(TraceMerged)
 	b.stats.answered++
 	b.problem = ""
 	switch {
@@ -101,15 +103,25 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	return nil
 }
 
-// mostRefusals is how often a report is refused before it is given up.
-const mostRefusals = 3
+// A report that is refused is given up when it has been refused so often, and for so long. Meanwhile it is sent again as often as one whose
+// answer is overdue: in a fleet that is being upgraded another aggregator may know what this one does not.
+const (
+	mostRefusals = 3
+	refusedFor   = 10 * time.Second
+)
 
 // refused takes in that an aggregator will not count a report. The number of shards may have changed,
 // so it asks for that first; but a report that nobody takes must not keep others from being sent.
 func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
+	if f.refusals == 0 {
+		f.refused = now
+	}
 	f.refusals++
+	f.tell(TraceRefused)
 	b.nextHello = now
-	if f.refusals >= mostRefusals {
+	f.wait = b.checker.o.ReportTimeout
+	f.retryAt = now + int64(f.wait)
+	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
 		b.checker.settling.land(nil, 0, int64(len(f.message.Settlements))) // they may be why
 		f.message.Settlements = f.message.Settlements[:0]
 		b.giveUp(s, f, b.checker.clock.fleet(now))
@@ -154,7 +166,8 @@ func (b *behind) hearTotals(c *cell, s *shard, w word) {
 // merge takes in a key's totals, for its counts and its forecast. The cell's lock is held, and it is settled
 // and rotated.
 func (b *behind) merge(c *cell, w word) {
-	news := w.admitted.mergeInto(c)
+	news := w.mergeInto(c)
+	c.hearOthers(w.fleet, news)
 	c.hearRefunds(w)
 	if len(w.admitted.age) == 0 && len(w.refunded.age) > 0 {
 		return // it says nothing of hits
@@ -287,22 +300,13 @@ type totals struct {
 }
 
 // mergeInto raises a cell's totals, and returns by how much.
-func (t totals) mergeInto(c *cell) (news int64) {
-	c.hearLevel(t.level, t)
+func (w word) mergeInto(c *cell) (news int64) {
+	c.hearLevel(w)
+	t := w.admitted
 	for i, age := range t.age {
 		news += c.merge(t.newest-age, int64(t.value[i]))
 	}
 	return news
-}
-
-// of returns the totals of a bucket and the one before.
-func (t totals) of(bucket int64) (of forecast.Totals) {
-	for i, age := range t.age {
-		if before := bucket - (t.newest - age); 0 <= before && before < int64(len(of)) {
-			of[before] = int64(t.value[i])
-		}
-	}
-	return of
 }
 
 // resolve finds the limiters of a message's rules; nil for one that this checker does not have, or
@@ -310,7 +314,11 @@ func (t totals) of(bucket int64) (of forecast.Totals) {
 func (b *behind) resolve(rules []*events.Rule) []*Limiter {
 	p, found := b.checker.program.Load(), make([]*Limiter, len(rules))
 	for i, r := range rules {
-		if l := p.byName[r.Name]; l != nil && l.counts(r) {
+		l := p.byName[r.Name]
+		if l == nil {
+			l = b.checker.own.find(r.Name)
+		}
+		if l != nil && l.counts(r) {
 			found[i] = l
 		}
 	}
@@ -369,7 +377,7 @@ func (l *Limiter) noteUnknown(s *shard, key string, w word) *cell {
 	}
 	c.rotate(fleet)
 	c.enter(s)
-	w.admitted.mergeInto(c)
+	w.mergeInto(c)
 	c.hearRefunds(w)
 	if room, _ := c.room(l.terms.Load(), fleet); room < 1 || !l.checker.behind.crowded() {
 		if live := l.make(fleet, key); live != nil {

@@ -72,6 +72,7 @@ func (c *cell) hearRefunds(w word) {
 	}
 	l := c.limiter
 	l.refunds.Store(true)
+	c.bringTurnForward(l.terms.Load(), c.rotate(w.fleet))
 	if p := c.permits(); p != nil {
 		p.haste()
 		if c.wishes(p, w.fleet) {

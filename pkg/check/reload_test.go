@@ -219,10 +219,10 @@ func TestSetRulesRefuses(t *testing.T) {
 	if err := c.SetRules(set, 6); err == nil || !strings.Contains(err.Error(), "revision 6") || !strings.Contains(err.Error(), "revision 7") {
 		t.Errorf("an old revision: %v", err)
 	}
-	if limiter(t, c, "r"); c.Revision() != 7 || c.Stats().Revision != 7 {
+	if limiter(t, c, "r"); c.Revision() != 7 || c.Stats().Revision != 7 || c.Rules() == set {
 		t.Errorf("revision %d", c.Revision())
 	}
-	if err := c.SetRules(set, 7); err != nil { // as files have none
+	if err := c.SetRules(set, 7); err != nil || c.Rules() != set { // as files have none
 		t.Errorf("the same revision: %v", err)
 	}
 	limiter(t, c, "s")

@@ -30,9 +30,11 @@ type flight struct {
 	retryAt  int64
 	wait     time.Duration
 	refusals int
+	refused  int64 // own time of the first refusal
 	repeated bool
 	after    uint64 // the shard's taken, before this report
 	message  events.Report
+	follow   func(TraceEvent) // nil: it is not traced
 }
 
 // row is one key of a report. The denied and refunded hits of a cell are rows of their own, before that of the admitted
@@ -74,6 +76,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	m := &f.message
 	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), f.sequence
 	m.Generation, m.Version, m.Made = s.generation, s.version, fleet
+	f.trace(b.checker.o.Trace, number)
 	var err error
 	if f.report, err = events.Append(f.report[:0], m); err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
@@ -213,7 +216,14 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 		Limit:     events.Count(t.wire),
 		Burst:     events.Count(t.rule.Burst),
 		Newest:    l.shape.Bucket(fleet),
+		Loose:     l.isLoose(t),
 	}
+}
+
+// isLoose says whether more hits than the limit that others are told of may pass as the rule wants it.
+func (l *Limiter) isLoose(t *terms) bool {
+	c := t.clauses
+	return c != nil && (c.shadow || c.all || c.elastic != nil && l.strict == nil) || isOwn(l.name)
 }
 
 func (l *Limiter) algorithm() events.Algorithm {
@@ -252,6 +262,7 @@ func (b *behind) repeat(now int64) {
 		default:
 			b.stats.repeated++
 			f.repeated = true
+			f.tell(TraceRepeated)
 			b.send(uint32(i), f, now)
 		}
 	}
@@ -260,6 +271,7 @@ func (b *behind) repeat(now int64) {
 // giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
 func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 	b.stats.givenUp++
+	f.tell(TraceGivenUp)
 	b.landSettlements(f, false)
 	for _, r := range f.rows {
 		r.cell.mu.Lock()

@@ -361,26 +361,68 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// TestRefusedReport: what nobody takes does not keep others from being sent.
+// refuse answers the report of this number as an aggregator does that will not count it.
+func (f *fleet) refuse(now int64, sequence uint64) {
+	f.receive(now, events.KindRefresh, &events.Refresh{Epoch: f.Epoch(), Sequence: sequence, Error: "no"})
+}
+
+// TestRefusedReport: what nobody takes does not keep others from being sent for ever.
 func TestRefusedReport(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
 	l := limiter(t, f.Checker, "r")
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	l.CheckAt(noon+60*ms, "other", 2)
-	hellos := len(f.tape.hellos)
-	for i := range 3 {
+	hellos, first := len(f.tape.hellos), noon+100*ms
+	for i, at := range []int64{first, first, first, first + int64(refusedFor) - 1, first + int64(refusedFor)} {
 		if s := f.Stats(); s.Rules[0].InFlight != 1 || s.ReportsGivenUp != 0 {
 			t.Fatalf("refused %d times: %+v", i, s)
 		}
-		f.receive(noon+100*ms, events.KindRefresh, &events.Refresh{Epoch: f.Epoch(), Sequence: 1, Error: "no"})
+		f.refuse(at, 1)
 	}
 	if s := f.Stats(); s.Rules[0].Lost != 1 || s.Rules[0].InFlight != 0 || s.ReportsGivenUp != 1 || s.Problem == "" {
-		t.Errorf("refused three times: %+v", s)
+		t.Errorf("refused for so long: %+v", s)
 	}
-	f.Step(noon + 100*ms)
+	f.Step(first + int64(refusedFor))
 	if got := hits(f.last()); got["other"] != 2 || len(f.tape.hellos) == hellos {
 		t.Errorf("the next report: %v; %d hellos asked for the number of shards", got, len(f.tape.hellos)-hellos)
+	}
+}
+
+// TestRefusedSeldom: two refusals with a long sleep of the machine between them are not enough.
+func TestRefusedSeldom(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
+	limiter(t, f.Checker, "r").CheckAt(noon, "k", 1)
+	f.Step(noon + 50*ms)
+	f.refuse(noon+60*ms, 1)
+	f.refuse(noon+int64(time.Hour), 1)
+	if s := f.Stats(); s.Rules[0].InFlight != 1 || s.ReportsGivenUp != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestRefusedReportIsTakenByAnother: while a fleet is upgraded, an aggregator of before may refuse what one of the new version counts.
+func TestRefusedReportIsTakenByAnother(t *testing.T) {
+	f := newFleet(t, Options{ReportTimeout: 100 * time.Millisecond}, rule("r", 100, time.Minute, 1))
+	limiter(t, f.Checker, "r").CheckAt(noon, "k", 3)
+	now := noon + 50*ms
+	f.Step(now)
+	for i := range 20 {
+		sent := len(f.tape.reports)
+		f.refuse(now, 1)
+		f.Step(now + 99*ms)
+		if n := len(f.tape.reports); n != sent {
+			t.Fatalf("refusal %d: sent again at once", i)
+		}
+		now += 100 * ms
+		f.Step(now)
+		if n := len(f.tape.reports); n != sent+1 || f.tape.bytes[n-1] != f.tape.bytes[0] {
+			t.Fatalf("refusal %d: %d reports, want one more than %d, and the same bytes", i, n, sent)
+		}
+	}
+	f.answer(now, 3)
+	if s := f.Stats(); s.Rules[0].Lost != 0 || s.Rules[0].Answered != 3 || s.ReportsGivenUp != 0 || s.Problem != "" {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -6,18 +6,24 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Reservation is a place in the queue of a key: its hits have been charged, and may pass after Delay. The zero value is
-// none. Its methods are safe for concurrent use if it is not copied in between.
+// Reservation is a place in the queues of one key, or of those of a request under several rules: its hits have been charged, and may
+// pass after Delay. The zero value is none. Its methods are safe for concurrent use if it is not copied in between.
 type Reservation struct {
 	// Delay is how long from the call of Reserve until it is the caller's turn: 0 if it is now.
 	Delay time.Duration
 
-	limiter *Limiter
-	cell    *cell // nil if there is nothing to give back
-	cost    int64
-	bucket  int64 // that the hits were charged to
-	due     int64 // fleet time
-	turn    int64 // of the cell, after it
+	checker *Checker
+	places  []place // in the order in which cells are locked; none if there is nothing to give back
+	due     int64   // fleet time
+	given   bool    // back; the first place's lock guards it
+}
+
+// place is what was charged to one key.
+type place struct {
+	cell         *cell
+	cost, bucket int64
+	turn         int64 // of the cell, after it
+	gap          int64 // by which the cell's turn came later for it
 }
 
 // Reserve is Check for those who would rather wait for their turn than be denied. Under a token or leaky bucket, a hit
@@ -44,54 +50,8 @@ func (l *Limiter) reserveAt(now int64, key string, cost int64) (*Reservation, De
 	}
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	a.askAlone(l, t, key, max(cost, 1), charging)
-	a.lookForRoom(nil, now)
-	q := a.asked[0]
-	for {
-		c := l.find(now, a.key(0))
-		if c == nil {
-			l.checkOverflow(&d, q.terms, now, a.key(0), q.cost)
-			return &Reservation{}, d
-		}
-		c.mu.Lock()
-		if c.is(dead) {
-			c.mu.Unlock()
-			continue
-		}
-		q.cell = c
-		r := q.reserve(&d, now)
-		c.mu.Unlock()
-		return r, d
-	}
-}
-
-// reserve decides for a hit that may wait. The cell is locked.
-func (q *question) reserve(d *Decision, now int64) *Reservation {
-	c, t, cost := q.cell, q.terms, q.cost
-	q.decide(d, now)
-	wait := d.RetryAfter
-	switch {
-	case d.Allowed:
-		wait = 0
-		q.conclude(true, false, now)
-	case c.mayQueue(t, q.at, cost, wait):
-		c.charge(cost)
-		c.took(t, q.at, cost, wait-time.Duration(q.at-now))
-		if a := c.ahead(); a != nil {
-			a.note(q.at, cost, 0)
-		}
-		if q.shared {
-			c.limiter.checker.want(nextTick)
-		}
-		c.limiter.allow(d, t, 0, 0)
-		d.RetryAfter = 0
-	default:
-		q.conclude(false, false, now)
-		return &Reservation{}
-	}
-	return &Reservation{
-		Delay: wait, limiter: c.limiter, cell: c, cost: cost, bucket: c.newest, due: now + int64(wait), turn: c.drained().turn,
-	}
+	a.askAlone(l, t, now, key, max(cost, 1), reserving)
+	return a.reserve(l.checker, nil, now)
 }
 
 // mayQueue says whether a hit that does not fit now may wait for its turn, which is after so long. The lock is held, the
@@ -103,54 +63,79 @@ func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
 	case wait == Never, most > 0 && wait > most, Freshness(c.limiter.checker.freshness.Load()) == Outage:
 		return false
 	case t.drain.Shape.Kind == window.Leaky:
-		own := (d.turn - at) / max(c.limiter.spacing(t, 1), 1) // hits of the queue that are known to the nanosecond
-		return min(t.drain.Remaining(d.level, c.totals(), at), t.capacity-max(own, 0)) >= cost
+		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond
+		return min(t.drain.Remaining(d.level, c.net(), at), t.capacity-max(own, 0)) >= cost
 	}
-	return t.drain.Count(d.level, c.totals(), at)+float64(cost) <= 2*float64(t.capacity)
+	return t.drain.Count(d.level, c.net(), at)+float64(cost) <= 2*float64(t.capacity)
 }
 
-// Cancel gives the hits of a reservation back before its turn, and reports whether it has. It cannot any more when the turn has
-// come, or when they have been reported: that is counted, and stays. It is of use once.
+// Cancel gives all hits of a reservation back before its turn, and reports whether it has. It cannot any more when the turn has
+// come, or when hits of one of its rules have been reported: those are counted, and all stay. It is of use once.
 func (r *Reservation) Cancel() bool {
-	if r.cell == nil {
+	if len(r.places) == 0 {
 		return false
 	}
-	return r.cancelAt(r.limiter.now())
+	return r.cancelAt(r.checker.clock.fleet(ownTime()))
 }
 
 // CancelAt is Cancel at a given time of the checker's own clock, in Unix nanoseconds.
 func (r *Reservation) CancelAt(now int64) bool {
-	if r.cell == nil {
+	if len(r.places) == 0 {
 		return false
 	}
-	return r.cancelAt(r.limiter.checker.clock.fleet(now))
+	return r.cancelAt(r.checker.clock.fleet(now))
 }
 
 func (r *Reservation) cancelAt(now int64) bool {
-	c := r.cell
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r.cost == 0 || now >= r.due || c.is(dead) {
+	for i := range r.places {
+		m := &r.places[i].cell.mu
+		m.Lock()
+		defer m.Unlock()
+	}
+	if r.given || now >= r.due {
+		return false
+	}
+	for i := range r.places {
+		if !r.places[i].isOpen(now) {
+			return false
+		}
+	}
+	for i := range r.places {
+		r.places[i].giveBack()
+	}
+	r.given = true
+	return true
+}
+
+// isOpen says whether the hits of a place can be given back. The cell is locked; it is settled and rotated then.
+func (p *place) isOpen(now int64) bool {
+	c := p.cell
+	if c.is(dead) {
 		return false
 	}
 	c.settle(now)
 	c.rotate(now)
-	i := c.newest - r.bucket
-	if i < 0 || i >= int64(r.limiter.live) {
+	i := c.newest - p.bucket
+	if i < 0 || i >= int64(c.limiter.live) {
 		return false
 	}
 	// Hits of one bucket are all the same: as long as one of them is pending, it may go in this one's place. Without
 	// a link, nobody is told of any.
+	return c.limiter.checker.o.Link == nil || c.pending()[i] >= p.cost
+}
+
+// giveBack takes the hits of an open place off their bucket. The cell is locked.
+func (p *place) giveBack() {
+	c := p.cell
+	l, i := c.limiter, c.newest-p.bucket
 	pending := c.pending()
-	if r.limiter.checker.o.Link != nil && pending[i] < r.cost {
-		return false
+	pending[i] -= min(p.cost, pending[i])
+	c.totals()[i] -= p.cost
+	if permits := c.permits(); permits != nil {
+		permits.spend(p.bucket, -p.cost)
 	}
-	pending[i] -= min(r.cost, pending[i])
-	c.totals()[i] -= r.cost
-	if d := c.drained(); d.turn == r.turn { // nobody has come after it
-		d.turn -= r.limiter.spacing(r.limiter.terms.Load(), r.cost)
+	if d := c.drained(); d != nil && d.turn == p.turn { // nobody has come after it
+		d.turn -= p.gap
 	}
-	r.limiter.cancelled.Add(r.cost)
-	r.cost = 0
-	return true
+	l.cancelled.Add(p.cost)
 }

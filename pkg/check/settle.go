@@ -32,8 +32,9 @@ var (
 // killed before. If the bucket has left its window by then, it goes to the ledger only.
 //
 // A cost above the estimate may bring a key over its limit, also under strict enforcement: what was served
-// was served. One below gives room back, and frees callers who are kept out. Token and leaky buckets get no room back:
-// what has drained cannot be told from what has not.
+// was served. One below gives room back, and frees callers who are kept out. The level of a token or leaky bucket is then
+// what it would be if the true cost had been charged: what has drained of the estimate does not come back, nor does
+// the level go below 0.
 //
 // A checker remembers at least the last million tokens that were settled there, and says ErrSettled at once.
 func (c *Checker) Settle(token string, cost int64) error { return c.SettleAt(ownTime(), token, cost) }
@@ -105,11 +106,11 @@ func (s *settling) take(m *events.Token, list []*events.Settlement, most int, re
 // at once.
 func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	charge := s.GetCharge()
-	l := c.program.Load().byName[charge.GetRule().GetName()]
-	if l == nil || !l.counts(charge.GetRule()) {
+	l := c.counting(charge.GetRule())
+	if l == nil {
 		return
 	}
-	if s.GetHits() < 0 && !l.shape.Drains() {
+	if s.GetHits() < 0 {
 		l.refunds.Store(true)
 	}
 	x := l.holds(charge.GetKey())
@@ -122,9 +123,10 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 		return
 	}
 	t := l.terms.Load()
-	room, _ := x.room(t, fleet)
+	room, at := x.room(t, fleet)
 	if c.o.Link == nil {
 		x.correct(charge.GetRule().GetNewest(), s.GetHits())
+		x.bringTurnForward(t, at)
 		return
 	}
 	x.askForRefunds()

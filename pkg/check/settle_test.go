@@ -274,8 +274,10 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 	mustSettle(t, f.Checker, noon, refused, 1)
 	now := noon + 50*ms
 	f.Step(now)
-	for range mostRefusals {
-		f.receive(now, events.KindRefresh, &events.Refresh{Epoch: f.Epoch(), Sequence: f.last().Sequence, Error: "no"})
+	f.refuse(now, f.last().Sequence)
+	now += int64(refusedFor)
+	for range mostRefusals - 1 {
+		f.refuse(now, f.last().Sequence)
 	}
 	if s := f.Stats(); s.SettlementsLost != 1 || s.ReportsGivenUp != 1 {
 		t.Errorf("refused: %+v", s)

@@ -31,6 +31,7 @@ func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attri
 	defer c.scratch.Put(a)
 	if !a.match(p, attrs, now, cost, charging) {
 		a.bar.limiter.counters[0].denied.Add(1)
+		a.noteBarred(attrs)
 		a.bar.decideBarred(d, now)
 		return
 	}
@@ -53,8 +54,9 @@ func (a *asking) decide(d *Decision, attrs identity.Attributes, now int64) {
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}
-	*d = a.ask(now)
+	a.ask(d, now)
 	a.conclude(d.Allowed, false, now)
+	a.reckonDenied(d, now)
 	a.unlock()
 }
 
@@ -63,11 +65,14 @@ type asking struct {
 	program *program
 	found   []*rules.Rule
 	text    []byte
+	from    int        // where the last key begins, which ends text
 	asked   []question // in the order in which their cells are locked
 	purpose purpose
 	bar     question // of the rule that bars the request, if one does
 	view    *view    // memory to look at other cells with
+	views   []*view  // the same for those of the questions
 	exact   bool     // it has to be known what is charged
+	answer  Decision // memory of ask
 }
 
 // question is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.
@@ -94,6 +99,8 @@ type question struct {
 	barred    bool
 	badCost   bool          // the request's own cost was none
 	retry     time.Duration // if barred
+	// If the hit is to wait for its turn, for how long.
+	wait time.Duration
 	// What the hit was charged with, and to which bucket; 0 if it was not.
 	charged, bucket int64
 }
@@ -103,26 +110,26 @@ type question struct {
 func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, to purpose) bool {
 	a.begin(p, to)
 	a.found = p.set.Find(a.found[:0], attrs)
+	keyed := -1 // the place of the rule whose key was made last
 	for _, r := range a.found {
 		place := r.Place()
 		e := &p.entries[place]
 		q := a.add()
-		q.limiter, q.terms, q.matched, q.origin = e.limiter, e.terms, e.terms, e.terms
-		q.place, q.cost = place, cost
+		*q = question{limiter: e.limiter, terms: e.terms, matched: e.terms, origin: e.terms, place: place, cost: cost}
 		v := applies
-		if !e.bare {
+		if e.terms.blocks != nil {
+			v = q.blockMatching(a, e, attrs, now)
+		}
+		if v == applies && !e.bare {
 			v = q.apply(e, attrs, now)
 		}
-		if v == applies {
-			q.from = len(a.text)
-			text, ok := q.limiter.checker.appendKey(a.text, r, attrs)
-			switch {
-			case ok:
-				q.to, a.text = len(text), text
-			case r.OnMissing == rules.Deny:
-				v, q.retry, q.to = bars, Never, q.from
-			default:
-				v = appliesNot
+		switch {
+		case v != applies:
+		case keyed >= 0 && p.entries[keyed].key == e.key:
+			q.from, q.to = a.from, len(a.text)
+		default:
+			if v = q.makeKey(a, r, attrs); v == applies {
+				keyed, a.from = place, q.from
 			}
 		}
 		q.barred = v == bars
@@ -139,22 +146,37 @@ func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, t
 	return true
 }
 
+// makeKey makes the key that a rule's hits are counted under, unless attributes of it are missing.
+func (q *question) makeKey(a *asking, r *rules.Rule, attrs identity.Attributes) applicability {
+	q.from = len(a.text)
+	text, ok := q.limiter.checker.appendKey(a.text, r, attrs)
+	switch {
+	case ok:
+		q.to, a.text = len(text), text
+		return applies
+	case r.OnMissing == rules.Deny:
+		q.retry, q.to = Never, q.from
+		return bars
+	}
+	return appliesNot
+}
+
 func (a *asking) begin(p *program, to purpose) {
-	clear(a.asked)
 	a.program, a.text, a.asked, a.purpose = p, a.text[:0], a.asked[:0], to
 }
 
-// add adds an empty question, to fill in.
+// add adds a question, to fill in whole: it holds what an earlier one did.
 func (a *asking) add() *question {
-	a.asked = append(a.asked, question{})
+	if n := len(a.asked); n < cap(a.asked) {
+		a.asked = a.asked[:n+1]
+	} else {
+		a.asked = append(a.asked, question{})
+	}
 	return &a.asked[len(a.asked)-1]
 }
 
 // drop takes the last question back.
-func (a *asking) drop() {
-	a.asked[len(a.asked)-1] = question{}
-	a.asked = a.asked[:len(a.asked)-1]
-}
+func (a *asking) drop() { a.asked = a.asked[:len(a.asked)-1] }
 
 // sort puts the last question where its limiter's turn is to be locked.
 func (a *asking) sort() {
@@ -208,16 +230,22 @@ func (a *asking) unlock() {
 	}
 }
 
-// ask asks all, and returns the decision of the one that restricts the caller most. Every cell is locked.
-func (a *asking) ask(now int64) Decision {
-	var worst Decision
+// ask asks all, and writes the decision of the one that restricts the caller most to d, which is zero. Every cell is
+// locked.
+func (a *asking) ask(d *Decision, now int64) {
+	// The worst one so far is in one place and the next goes into the other: a decision that is copied just when it
+	// has been made waits for the stores of its parts.
+	worst, next := d, &a.answer
 	by := -1 // the place of its rule; of equal ones the first decides
 	exceeded, shadow := false, -1
 	for i := range a.asked {
 		q := &a.asked[i]
-		var d Decision
-		q.ask(&d, now, a.key(i))
-		q.denies = !d.Allowed
+		*next = Decision{}
+		q.ask(next, now, a.key(i))
+		if a.purpose == reserving && a.mayLine(q) {
+			q.line(next, now)
+		}
+		q.denies = !next.Allowed
 		if c := q.terms.clauses; c != nil && c.shadow {
 			if q.denies && (shadow < 0 || q.place < a.asked[shadow].place) {
 				shadow = i
@@ -225,23 +253,28 @@ func (a *asking) ask(now int64) Decision {
 			continue
 		}
 		exceeded = exceeded || q.exceeds
-		if by < 0 || isWorse(&d, &worst) || q.place < by && !isWorse(&worst, &d) {
-			worst, by = d, q.place
+		if by < 0 || isWorse(next, worst) || q.place < by && !isWorse(worst, next) {
+			worst, next, by = next, worst, q.place
 		}
 	}
 	if by < 0 { // none that could deny
-		worst.Allowed, worst.Freshness = true, Freshness(a.asked[0].limiter.checker.freshness.Load())
+		*worst = Decision{Allowed: true, Freshness: Freshness(a.asked[0].limiter.checker.freshness.Load())}
 	}
-	worst.Exceeded = exceeded && worst.Allowed
+	if worst != d {
+		*d = *worst
+	}
+	d.Exceeded = exceeded && d.Allowed
 	if shadow >= 0 {
-		worst.Shadow = a.asked[shadow].terms.name
+		d.Shadow = a.asked[shadow].terms.name
 	}
-	return worst
 }
 
 // conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is locked.
 func (a *asking) conclude(agreed, waits bool, now int64) {
 	for i := range a.asked {
+		if q := &a.asked[i]; q.cell == nil && (!agreed || q.denies) { // else its cell knows the key
+			q.limiter.noteDenied(a.key(i), 1)
+		}
 		a.asked[i].conclude(agreed, waits, now)
 	}
 }
@@ -334,6 +367,8 @@ func (q *question) conclude(agreed, waits bool, now int64) {
 		l.counters[0].admit(1, cost)
 		l.overflow.Add(cost)
 		l.stray()
+	case agreed && q.wait > 0:
+		q.chargeWaiting(now)
 	case agreed:
 		c.charge(cost)
 		q.charged, q.bucket = cost, c.newest
@@ -342,7 +377,7 @@ func (q *question) conclude(agreed, waits bool, now int64) {
 	case c == nil:
 		l.counters[0].denied.Add(1)
 	default:
-		q.denied(waits, cost, now)
+		q.denied(waits || q.wait > 0, cost, now)
 	}
 }
 
@@ -370,6 +405,7 @@ func (q *question) denied(waits bool, cost, now int64) {
 	l, c := q.limiter, q.cell
 	if !q.passes && !waits {
 		l.counters[c.stripe].denied.Add(1)
+		l.noteDenied(c.key(), 1)
 		c.touch(now)
 		if q.chargesDenied(cost) {
 			return
@@ -385,6 +421,7 @@ func (q *question) denied(waits bool, cost, now int64) {
 		// Nobody lets pass what does not fit by what is known; it would look as if there were others' hits to expect.
 		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
+			c.doubt(q.terms, q.at, cost, 1)
 		}
 		if q.mayBlock() {
 			c.refuseMore(q.terms, q.at)

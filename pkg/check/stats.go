@@ -6,8 +6,8 @@ import "time"
 // allowance are counted when it ends, which is at the key's next report, or after its bucket. So both
 // lag behind, by a flush as a rule; when Run has returned they are exact.
 type Stats struct {
-	// Rules in the order of the rule set in force, and then those that are not in force any more but still have
-	// something to report. No name is there twice.
+	// Rules in the order of the rule set in force, then those that are not in force any more but still have
+	// something to report, and in no order the limits that requests have brought along ([Own]). No name is there twice.
 	Rules []RuleStats
 	// Removed is the sum of all rules that are not in force any more and have nothing left to report.
 	Removed RuleStats
@@ -29,7 +29,7 @@ type Stats struct {
 	// messages and answers that made no sense.
 	Alarms, Ignored, Unreadable int64
 	// Freshness of what this checker knows, and how long ago it last heard of an aggregator (0 if
-	// never).
+	// never, 1 ns at least if ever).
 	Freshness Freshness
 	Heard     time.Duration
 	// Shards and Checkers as the last welcome said; 0 before.
@@ -61,6 +61,9 @@ type RuleStats struct {
 	BadCosts int64
 	// Cancelled hits were of reservations that were given back before they had been reported.
 	Cancelled int64
+	// FalseDenials are about how many of Denied turned out later to have had room, by more than max(1 hit, 2 % of the limit).
+	// Those by a share of the limit, and in silence, are not looked at.
+	FalseDenials int64
 }
 
 // Unreported returns how many charged hits no aggregator has answered for yet.
@@ -107,7 +110,7 @@ func (c *Checker) Stats() Stats {
 		Revision:        c.program.Load().revision,
 	}
 	if b.heard != 0 {
-		s.Heard = time.Duration(b.now - b.heard)
+		s.Heard = max(time.Duration(b.now-b.heard), 1) // just now is not never
 	}
 	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
@@ -141,11 +144,15 @@ func (l *Limiter) stats(local bool) RuleStats {
 		BadCosts: l.badCosts.Load(),
 
 		Cancelled: l.cancelled.Load(),
+
+		FalseDenials: l.falseDenials.Load(),
 	}
 	for i := range l.counters {
-		r.Allowed += l.counters[i].allowed.Load()
-		r.Denied += l.counters[i].denied.Load()
-		r.Charged += l.counters[i].charged.Load()
+		n := &l.counters[i]
+		allowed := n.allowed.Load()
+		r.Allowed += allowed
+		r.Denied += n.denied.Load()
+		r.Charged += allowed + n.further.Load()
 	}
 	if local { // nobody to report to
 		r.Answered = r.Charged - r.Overflow - r.Cancelled
@@ -169,4 +176,5 @@ func (r *RuleStats) addTimes(n int64, s *RuleStats) {
 	r.Lost += n * s.Lost
 	r.BadCosts += n * s.BadCosts
 	r.Cancelled += n * s.Cancelled
+	r.FalseDenials += n * s.FalseDenials
 }

@@ -13,21 +13,25 @@ import (
 // who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
 // every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
 type terms struct {
-	stamp    uint64 // where the word of an allowance has it; the same as before if the rule is
-	says     int64  // the rule's limit, which decisions name
-	name     string
-	fill     time.Duration // how long a token or leaky bucket takes to drain when it is full, else 0
-	clauses  *clauses      // nil if the limit is all that the rule says
-	rule     *rules.Rule
-	revision uint64 // of the set
+	stamp   uint64 // where the word of an allowance has it; the same as before if the rule is
+	says    int64  // the limit that decisions name: how many hits there is room for, as capacity
+	name    string
+	fill    time.Duration // how long a token or leaky bucket takes to drain when it is full, else 0
+	clauses *clauses      // nil if the limit is all that the rule says
+	rule    *rules.Rule
+	plain   bool // a hit is decided by the limit alone, and about the key as it is
 
 	// The first cache line ends here: a check that passes without the lock reads nothing below.
 
-	limit    int64        // hits per window
-	capacity int64        // how many hits there is room for at once, which a hit is decided by
-	wire     int64        // the limit that others are told of, and that permits are granted within
-	full     *terms       // of a class with a share of the limit: those of who has all of it; else nil
-	drain    window.Drain // of a token or leaky bucket
+	revision uint64           // of the set
+	limit    int64            // hits per window
+	capacity int64            // how many hits there is room for at once, which a hit is decided by
+	wire     int64            // the limit that others are told of, and that permits are granted within
+	full     *terms           // of a class with a share of the limit: those of who has all of it; else nil
+	drain    window.Drain     // of a token or leaky bucket
+	raised   bool             // they are of an elastic rule while there is room elsewhere
+	restless bool             // nothing is left behind under them, as their stamp is not theirs alone
+	blocks   map[string]int64 // when blocks end, by key; nil if there are none, see blocks.go
 }
 
 // The parts of the word of an allowance, see cell. 24 bits are enough for hits: an allowance that is used up is renewed
@@ -44,7 +48,7 @@ const (
 )
 
 func newTerms(r *rules.Rule, revision uint64) *terms {
-	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Limit, wire: r.Limit, name: r.Name, rule: r, revision: revision}
+	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Capacity(), wire: r.Limit, name: r.Name, rule: r, revision: revision}
 	if r.Window.Drains() {
 		t.drain = r.Drain()
 		t.fill = t.drainsIn(r.Burst)
@@ -55,6 +59,7 @@ func newTerms(r *rules.Rule, revision uint64) *terms {
 // scale lets a part of the hits in at once that there was room for, or more than these; what drains does so as before.
 func (t *terms) scale(by float64) {
 	t.capacity = max(part(t.capacity, by), 1)
+	t.says = t.capacity
 	if t.rule.Window.Drains() {
 		t.drain.Burst = t.capacity
 		t.fill = max(t.fill, t.drainsIn(t.capacity)) // a class's share may be full of others' hits

@@ -53,9 +53,9 @@ func (l *Limiter) CheckTokenAt(now int64, key string, cost int64) (d Decision, t
 func (l *Limiter) checkToken(now int64, key string, cost int64) (d Decision, token string) {
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)
+	a.askAlone(l, l.terms.Load(), now, key, max(cost, 1), charging)
 	d, token = a.checkToken(l.checker, nil, now)
-	a.ownShadow(&d)
+	a.ownShadow(&d, now)
 	return d, token
 }
 
@@ -83,9 +83,9 @@ func (l *Limiter) AcquireToken(ctx context.Context, key string, cost int64) (d D
 	}
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
-	a.askAlone(l, l.terms.Load(), key, max(cost, 1), charging)
+	a.askAlone(l, l.terms.Load(), l.now(), key, max(cost, 1), charging)
 	d, token, err = a.acquireToken(ctx, l.checker, nil, max(cost, 1))
-	a.ownShadow(&d)
+	a.ownShadow(&d, l.now())
 	return d, token, err
 }
 
@@ -124,9 +124,7 @@ func (a *asking) token(c *Checker, now int64) string {
 			continue
 		}
 		l := q.limiter
-		if !l.shape.Drains() {
-			l.refunds.Store(true)
-		}
+		l.refunds.Store(true)
 		rule := l.wire(now)
 		rule.Newest = q.bucket
 		m.Charges = append(m.Charges, &events.Charge{

@@ -52,9 +52,13 @@ const (
 	// MaxState is the largest generation, version and sequence: exact as a float64, and far beyond
 	// what a generation, which is a time in microseconds, comes to.
 	MaxState = 1 << 52
+	// MaxTrace is the longest traceparent, in bytes. A longer one is ignored.
+	MaxTrace = 128
 	// maxBucketNumber keeps a bucket's start and end within an int64 of nanoseconds
 	// even for the shortest bucket, 1 ms.
 	maxBucketNumber = int64(1) << 43
+	// maxTime, in the year 2116, leaves room in an int64 of nanoseconds for windows and waits after it.
+	maxTime = int64(1) << 62
 )
 
 // ErrMalformed is wrapped by every error of the Decode functions.
@@ -125,6 +129,9 @@ func DecodeReport(data []byte) (*Report, error) {
 	}
 	if m.Hits == nil {
 		m.Hits = new(Table)
+	}
+	if len(m.Trace) > MaxTrace {
+		m.Trace = ""
 	}
 	if err := m.Hits.check(); err != nil {
 		return nil, fmt.Errorf("report: %w", err)
@@ -197,6 +204,9 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 	}
 	if m.Shards == 0 || m.Shards > MaxShards {
 		return nil, malformed("welcome: %d shards", m.Shards)
+	}
+	if m.Time < 0 || m.Time > maxTime {
+		return nil, malformed("welcome: at %d ns", m.Time)
 	}
 	return m, nil
 }

@@ -105,7 +105,10 @@ type Rule struct {
 	Burst uint64 `protobuf:"varint,9,opt,name=burst,proto3" json:"burst,omitempty"`
 	// These are what settlements have given back of the rule's admitted hits, a counter beside that of those: what
 	// counts in a window is admitted less refunded, per bucket, and at least 0. Not together with denied.
-	Refunded      bool `protobuf:"varint,15,opt,name=refunded,proto3" json:"refunded,omitempty"`
+	Refunded bool `protobuf:"varint,15,opt,name=refunded,proto3" json:"refunded,omitempty"`
+	// More hits than the limit may pass by the rule's own will: it only looks on, grows while there is room elsewhere, or counts
+	// denied hits too. What goes beyond the limit is no error of counting then.
+	Loose         bool `protobuf:"varint,16,opt,name=loose,proto3" json:"loose,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -206,6 +209,13 @@ func (x *Rule) GetBurst() uint64 {
 func (x *Rule) GetRefunded() bool {
 	if x != nil {
 		return x.Refunded
+	}
+	return false
+}
+
+func (x *Rule) GetLoose() bool {
+	if x != nil {
+		return x.Loose
 	}
 	return false
 }
@@ -346,7 +356,9 @@ type Report struct {
 	// When the report was made; 0 if that is not known. One that is too old is refused.
 	Made int64 `protobuf:"varint,9,opt,name=made,proto3" json:"made,omitempty"`
 	// What hits of before have really cost, at most 500. The keys are of this shard.
-	Settlements   []*Settlement `protobuf:"bytes,15,rep,name=settlements,proto3" json:"settlements,omitempty"`
+	Settlements []*Settlement `protobuf:"bytes,15,rep,name=settlements,proto3" json:"settlements,omitempty"`
+	// If the report is traced, the W3C traceparent of its span at the checker; else empty. It is no part of what is counted.
+	Trace         string `protobuf:"bytes,16,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -449,6 +461,13 @@ func (x *Report) GetSettlements() []*Settlement {
 		return x.Settlements
 	}
 	return nil
+}
+
+func (x *Report) GetTrace() string {
+	if x != nil {
+		return x.Trace
+	}
+	return ""
 }
 
 // Charge is what one hit was charged with under one rule.
@@ -1316,7 +1335,7 @@ var File_pkg_events_events_proto protoreflect.FileDescriptor
 const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"\x17pkg/events/events.proto\x12\n" +
-	"offpath.v1\"\x9a\x02\n" +
+	"offpath.v1\"\xb0\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1b\n" +
@@ -1327,7 +1346,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06newest\x18\a \x01(\x03R\x06newest\x12\x16\n" +
 	"\x06denied\x18\b \x01(\bR\x06denied\x12\x14\n" +
 	"\x05burst\x18\t \x01(\x04R\x05burst\x12\x1a\n" +
-	"\brefunded\x18\x0f \x01(\bR\brefunded\"\xfc\x01\n" +
+	"\brefunded\x18\x0f \x01(\bR\brefunded\x12\x14\n" +
+	"\x05loose\x18\x10 \x01(\bR\x05loose\"\xfc\x01\n" +
 	"\x05Table\x12&\n" +
 	"\x05rules\x18\x01 \x03(\v2\x10.offpath.v1.RuleR\x05rules\x12\x19\n" +
 	"\bkey_text\x18\x02 \x01(\fR\akeyText\x12\x1d\n" +
@@ -1338,7 +1358,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x03age\x18\x06 \x03(\x12R\x03age\x12\x14\n" +
 	"\x05value\x18\a \x03(\x04R\x05value\x12\x1b\n" +
 	"\tlevel_age\x18\b \x03(\x12R\blevelAge\x12\x14\n" +
-	"\x05level\x18\t \x03(\x04R\x05level\"\xab\x02\n" +
+	"\x05level\x18\t \x03(\x04R\x05level\"\xc1\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -1351,7 +1371,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x04hits\x18\a \x01(\v2\x11.offpath.v1.TableR\x04hits\x12\x12\n" +
 	"\x04late\x18\b \x03(\x04R\x04late\x12\x12\n" +
 	"\x04made\x18\t \x01(\x03R\x04made\x128\n" +
-	"\vsettlements\x18\x0f \x03(\v2\x16.offpath.v1.SettlementR\vsettlements\"n\n" +
+	"\vsettlements\x18\x0f \x03(\v2\x16.offpath.v1.SettlementR\vsettlements\x12\x14\n" +
+	"\x05trace\x18\x10 \x01(\tR\x05trace\"n\n" +
 	"\x06Charge\x12$\n" +
 	"\x04rule\x18\x01 \x01(\v2\x10.offpath.v1.RuleR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +

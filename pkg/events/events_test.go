@@ -82,6 +82,7 @@ var samples = []struct {
 	}, "0901000000000000001801420201004a010052010f5a02007a620300b960"},
 	{KindAlarm, &Alarm{Totals: sampleLevels()}, "228b010a190a087065722d75736572100718e8072001300f38909bfac8060a1a0a06746f6b656e7318e0d403203c280330f40338dc84820e48140a170a05717565756518e80720322804300a38dc84820e480312156b7269737469656b7269737469656b7269737469651a0307070722030001022a0301010132030000023a030303014203007a004a0400b96000"},
 	{KindGrant, &Grant{Epoch: 1, Sequence: 1, Error: "limit 0"}, "090100000000000000180132076c696d69742030"},
+	{KindReport, &Report{Epoch: 1, Sequence: 1, Hits: new(Table), Trace: "00-a-b-01"}, "09010000000000000020013a0082010930302d612d622d3031"},
 }
 
 func decodeKind(kind Kind, data []byte) (Message, error) {
@@ -243,6 +244,8 @@ func TestMalformed(t *testing.T) {
 		"hello":                   &Hello{},
 		"welcome, no shards":      &Welcome{Epoch: 1},
 		"welcome, too many":       &Welcome{Epoch: 1, Shards: MaxShards + 1},
+		"welcome, before 1970":    &Welcome{Epoch: 1, Shards: 1, Time: -1},
+		"welcome, after all":      &Welcome{Epoch: 1, Shards: 1, Time: maxTime + 1},
 	} {
 		data, err := Append(nil, m)
 		if err != nil {

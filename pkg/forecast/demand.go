@@ -127,15 +127,24 @@ func (d *demand) learn(w Word, expected float64, complete bool) {
 			d.settle()
 		}
 		d.settleTurned()
-	case w.Made > w.Since: // nothing better is known yet
-		share := d.least / float64(w.Made-w.Since)
-		d.passed, d.turned = rate{share * admitted, d.least}, rate{share * denied, d.least}
+	case w.Young.Since != 0:
+		d.guess(w.Made-w.Young.Since, float64(w.Young.Admitted), float64(w.Young.Denied))
+	default:
+		d.guess(w.Made-w.Since, admitted, denied)
 	}
 	d.asOf = max(d.asOf, w.Made)
 	if w.DeniedToo {
 		d.asOfToo = max(d.asOfToo, w.Made)
 	}
 	d.bucket, d.heard, d.heardToo = w.Bucket, true, d.heardToo || w.DeniedToo
+}
+
+// guess takes the hits of so many ns for the rate, while nothing better is known.
+func (d *demand) guess(span int64, admitted, denied float64) {
+	if span > 0 {
+		share := d.least / float64(span)
+		d.passed, d.turned = rate{share * admitted, d.least}, rate{share * denied, d.least}
+	}
 }
 
 // settle takes the hits that were admitted lately into their rate, once that is of enough time. If there were more

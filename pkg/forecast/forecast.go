@@ -38,8 +38,8 @@ func (f Fleet) rounding() float64 { return f.Checkers / 12 }
 // Window is what is known of a key's window at a time.
 type Window struct {
 	// Free is the limit less the count that is known, own hits included. Freed is how many hits leave
-	// the window per ns.
-	Free, Freed float64
+	// the window per ns, little by little, and Soon how many will per ns that leave many at once: see [Key.Leave].
+	Free, Freed, Soon float64
 	// Limit is the limit, and Pace how many hits it is per ns of the window's length.
 	Limit, Pace float64
 	// Unreported is how many own hits no answer has been about.
@@ -108,13 +108,20 @@ func (k *Key) Note(now, asked, admitted int64) {
 	k.share.asked += float64(asked)
 }
 
+// Leave takes in that so many hits left the window at once at a time, or had left it by then. Who calls it with what
+// others will find leaving too, and before anything later is told, makes all checkers expect the same.
+func (k *Key) Leave(at, hits int64) {
+	k.expect(at)
+	k.room += float64(hits)
+}
+
 // Look works out how things stand.
 func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	k.expect(now)
 	d := k.demandAt(now)
 	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit)
 	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
-	k.room, k.freed, k.band = o.Free, w.Freed, max(band*w.Limit, 1)
+	k.room, k.freed, k.band = o.Free, w.Freed, bandOf(w)
 	switch {
 	case d > 0:
 		o.Part = o.Free/k.band + w.Freed/d
@@ -124,13 +131,22 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	return o
 }
 
+// bandOf is the band of a window, in hits. What leaves at once is used up until more does, instead of staying free in
+// part.
+func bandOf(w Window) float64 {
+	if w.Soon > 0 {
+		return max(band/2*w.Limit, 1)
+	}
+	return max(band*w.Limit, 1)
+}
+
 // others is how many hits others are expected to have admitted unheard.
 func (k *Key) others(now int64, unreported float64) float64 {
-	s := k.sinceWord()
-	if now-k.anchor > k.history.horizon() { // no words: only what is in no answer is certain to be unheard
-		s.admitted = unreported
+	s, learnt := k.sinceWord(), k.learnt
+	if now-k.anchor > k.history.horizon() { // no round: only what is in no answer is certain to be unheard, by others too
+		s.admitted, learnt = unreported, 0
 	}
-	n := max(k.share.estimate(s.expected, s.admitted)-s.admitted-k.learnt, 0)
+	n := max(k.share.estimate(s.expected, s.admitted)-s.admitted-learnt, 0)
 	if now < k.carryUntil {
 		n += k.carry
 	}
@@ -251,7 +267,7 @@ func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
 	case asked <= 0:
 		return false
 	case o.Free < 2*k.band:
-		part = min(part, w.Freed/o.Demand)
+		part = min(part, (w.Freed+w.Soon)/o.Demand)
 	case asked > o.Free/2:
 		return true
 	}

@@ -15,9 +15,15 @@ type Word struct {
 	DeniedToo        bool
 	// Since is when the counting of these totals began.
 	Since int64
+	// Young is, where it is of less time than these totals, what came since a later time: the first word that is heard of
+	// a key tells nothing else of how fast its hits come now.
+	Young Young
 	// News is how many hits of others this checker has not known of.
 	News float64
 }
+
+// Young is what everybody has admitted and denied since a time. The zero value says nothing.
+type Young struct{ Since, Admitted, Denied int64 }
 
 // Told takes in a word.
 func (k *Key) Told(w Word, f Fleet) {

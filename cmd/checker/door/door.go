@@ -8,7 +8,9 @@
 // where cost, a whole number from 1 to 10^15, is 1 if left out. The answer's status is 200 if the
 // request may pass and 429 if not, or 503 if its rule says so, with the decision as [Answer].
 // With "mode": "wait" it waits where the rule lets callers wait, see [check.Checker.Wait], at most [MostWait].
-// With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
+// With "mode": "reserve" it answers at once, and says in delay_ms how long the caller has to wait for his turn, which has been
+// charged, see [check.Checker.Reserve]; who may not want it when it comes adds "settle": true, and gives it back by settling it at a
+// cost of 0, at any checker. With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
 // room for, always answers with 200, and says what a peek of cost 1 would say then. POST /v1/explain takes attributes and
 // cost, and answers with 200 and an [Explained], whatever would be decided; it charges nothing. With "settle": true the
 // answer has a token, by which the request's true cost can be settled when it is known, with
@@ -20,15 +22,20 @@
 // many wait to be reported, and 400 with the reason for everything else. Everything that is not understood
 // is refused, with {"error": "reason"}: a limit that silently does not apply is worse than an error.
 //
+// Many questions may come at once, up to [MaxBatch] of them, as {"checks": [{…}, {…}]}. Each is decided by itself, as if it had
+// come alone, and the answer is 200 with [Answers], in their order. If one of them is not understood, all are refused, and none
+// is charged. In the same way /v1/settle takes {"settlements": [{…}, {…}]}, and answers with [Settled].
+//
+// GET /v1/openapi.yaml tells all this as OpenAPI has it.
+//
 // A request that needs a permit, under a rule of strict enforcement, waits for it as long as [New] was told.
 package door
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
@@ -39,87 +46,125 @@ const (
 	Path = "/v1/check"
 	// ExplainPath is that of an explanation.
 	ExplainPath = "/v1/explain"
-	// MaxBody is the most bytes of a request's body.
-	MaxBody = 64 << 10
+	// DescribePath is where all of this is described, as OpenAPI has it.
+	DescribePath = "/v1/openapi.yaml"
+	// MaxBody is the most bytes of a request's body, and MaxBatchBody that of one with several questions in it.
+	MaxBody      = 64 << 10
+	MaxBatchBody = 1 << 20
+	// MaxBatch is the most questions of a batch.
+	MaxBatch = 1000
 )
 
 // New returns the door to a checker. A request under strict enforcement waits for a permit for so long at most;
 // 0 makes it never wait. For other rules there is nothing to wait for.
-func New(checker *check.Checker, wait time.Duration) http.Handler { return &handler{checker, wait} }
+func New(checker *check.Checker, wait time.Duration) http.Handler {
+	return &handler{checker: checker, wait: wait}
+}
+
+// NoRules returns the door while there are no rules, and so no checker: nothing can be decided then, and to let everything pass
+// would be a limit that silently does not apply.
+func NoRules() http.Handler { return new(handler) }
 
 type handler struct {
-	checker *check.Checker
+	checker *check.Checker // nil while there is none
 	wait    time.Duration
+	waits   atomic.Pointer[waits]
+}
+
+// route is what the door does at one path, by one method.
+type route struct {
+	method string
+	serve  func(*handler, http.ResponseWriter, *http.Request)
+}
+
+// routes are all there are, by path.
+var routes = map[string]route{
+	Path:         {http.MethodPost, withBody((*handler).ask)},
+	ExplainPath:  {http.MethodPost, withBody((*handler).explain)},
+	SettlePath:   {http.MethodPost, withBody((*handler).settle)},
+	DescribePath: {http.MethodGet, (*handler).describe},
 }
 
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	to, ok := routes[r.URL.Path]
 	switch {
-	case r.URL.Path == SettlePath:
-		h.settle(w, r)
-		return
-	case r.URL.Path != Path && r.URL.Path != ExplainPath:
-		refuse(w, http.StatusNotFound, "no such path: want POST "+Path+", "+ExplainPath+" or "+SettlePath)
-		return
-	case r.Method != http.MethodPost:
-		w.Header().Set("Allow", http.MethodPost)
-		refuse(w, http.StatusMethodNotAllowed, "method "+strconv.Quote(r.Method)+": want POST")
-		return
-	}
-	body, ok := read(w, r)
-	if !ok {
-		return
-	}
-	h.ask(r.Context(), w, body, r.URL.Path == ExplainPath)
-}
-
-func (h *handler) ask(ctx context.Context, w http.ResponseWriter, body []byte, explain bool) {
-	q, err := decode(body)
-	switch {
-	case err != nil:
-	case q.settle && (explain || q.mode != modeCheck):
-		err = errors.New(`"settle": only what is checked and charged has a token`)
-	case explain:
-		err = h.explain(w, q)
+	case !ok:
+		refuse(w, http.StatusNotFound, "no such path: want POST "+Path+", "+ExplainPath+" or "+SettlePath+", or GET "+DescribePath)
+	case r.Method != to.method && (r.Method != http.MethodHead || to.method != http.MethodGet):
+		w.Header().Set("Allow", to.method)
+		refuse(w, http.StatusMethodNotAllowed, "method "+strconv.Quote(r.Method)+": want "+to.method)
 	default:
-		err = h.decide(ctx, w, q)
-	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+		to.serve(h, w, r)
 	}
 }
 
-// decide does what a question's mode says.
-func (h *handler) decide(ctx context.Context, w http.ResponseWriter, q question) error {
+// ask answers a question, or a batch of them.
+func (h *handler) ask(ctx context.Context, w http.ResponseWriter, body []byte) {
+	q, batch, err := decodeCheck(body)
+	switch {
+	case tooLong(body, batch != nil):
+		refuseLong(w, MaxBody)
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+	case batch != nil:
+		h.askAll(ctx, w, batch)
+	default:
+		h.askOne(ctx, w, q)
+	}
+}
+
+func (h *handler) askOne(ctx context.Context, w http.ResponseWriter, q question) {
 	t, err := h.target(q)
 	if err != nil {
-		return err
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
 	}
+	status, a := h.decide(ctx, t, q)
+	answer(w, status, a)
+}
+
+// decide does what a question's mode says, and puts it into the words of the door.
+func (h *handler) decide(ctx context.Context, t target, q question) (status int, a Answer) {
+	var d check.Decision
+	var token string
 	switch q.mode {
 	case modePeek:
-		answer(w, t.Peek(q.cost), "")
+		d = t.Peek(q.cost)
 	case modeRecord:
 		t.Record(q.cost)
-		write(w, http.StatusOK, NewAnswer(t.Peek(1)))
+		return http.StatusOK, NewAnswer(t.Peek(1))
 	case modeWait:
 		ctx, cancel := context.WithTimeout(ctx, MostWait)
 		defer cancel()
-		d, _ := t.Wait(ctx, q.cost) // an error is that time was up or the client has gone: a denial
-		answer(w, d, "")
+		d, _ = t.Wait(ctx, q.cost) // an error is that time was up or the client has gone: a denial
+	case modeReserve:
+		return reserve(t, q)
 	default:
-		d, token := h.check(ctx, t, q)
-		answer(w, d, token)
+		d, token = h.check(ctx, t, q)
 	}
-	return nil
+	a = NewAnswer(d)
+	a.Token = token
+	return statusOf(d), a
+}
+
+func statusOf(d check.Decision) int {
+	switch {
+	case d.Allowed:
+		return http.StatusOK
+	case d.Status == 0:
+		return http.StatusTooManyRequests
+	}
+	return d.Status
 }
 
 // check asks at once, or waits for permits if the door was told to. An error would be that time was up, and then the
 // decision says so. The token is "" unless the question wants one.
 func (h *handler) check(ctx context.Context, t target, q question) (d check.Decision, token string) {
 	switch {
-	case h.wait <= 0 && q.settle:
+	case q.settle && !h.mayWait():
 		return t.CheckToken(q.cost)
-	case h.wait <= 0:
+	case !h.mayWait():
 		return t.Check(q.cost), ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.wait)
@@ -132,84 +177,22 @@ func (h *handler) check(ctx context.Context, t target, q question) (d check.Deci
 	return d, token
 }
 
+// reserve charges a request that may have its turn later, and says when that is.
+func reserve(t target, q question) (status int, a Answer) {
+	var r *check.Reservation
+	var d check.Decision
+	var token string
+	if q.settle {
+		r, d, token = t.ReserveToken(q.cost)
+	} else {
+		r, d = t.Reserve(q.cost)
+	}
+	a = NewAnswer(d)
+	if d.Allowed {
+		a.Token, a.DelayMS = token, new(ceil(r.Delay, time.Millisecond))
+	}
+	return statusOf(d), a
+}
+
 // MostWait is how long a request with "mode": "wait" waits at most, whatever its rule says: a server cuts off who takes longer.
 const MostWait = 25 * time.Second
-
-// Answer is the body of a 200 or a 429.
-type Answer struct {
-	Allowed bool `json:"allowed"`
-	// Rule is the one that decided: the one that denied, or else the one with the least left. It is
-	// null, like everything that is said of it, if no rule matches.
-	Rule      *string `json:"rule"`
-	Limit     *int64  `json:"limit"`
-	Remaining *int64  `json:"remaining"`
-	// RetryAfterMS is rounded up; 0 if the request may pass, null if it never will at this cost.
-	RetryAfterMS *int64 `json:"retry_after_ms"`
-	ResetMS      *int64 `json:"reset_ms"`
-	// Freshness is fresh, stale, local, local_share or outage.
-	Freshness string `json:"freshness"`
-	// Exceeded: the hit passed beyond a limit that is soft or elastic.
-	Exceeded bool `json:"exceeded,omitempty"`
-	// Queue: the caller may wait instead, for MaxWaitMS at most, and ask again.
-	Queue     bool   `json:"queue,omitempty"`
-	MaxWaitMS *int64 `json:"max_wait_ms,omitempty"`
-	// Shadow is the first shadow rule that would have denied the request.
-	Shadow string `json:"shadow,omitempty"`
-	// Token is for one POST to SettlePath, if the question asked for it and the request may pass.
-	Token string `json:"token,omitempty"`
-}
-
-// NewAnswer puts a decision into the words of the door.
-func NewAnswer(d check.Decision) Answer {
-	a := Answer{Allowed: d.Allowed, Freshness: d.Freshness.String(), Exceeded: d.Exceeded, Queue: d.Queue, Shadow: d.Shadow}
-	if d.Queue {
-		a.MaxWaitMS = new(ceil(d.MaxWait, time.Millisecond))
-	}
-	if d.RetryAfter != check.Never {
-		a.RetryAfterMS = new(ceil(d.RetryAfter, time.Millisecond))
-	}
-	if d.Rule != "" {
-		a.Rule, a.Limit, a.Remaining = &d.Rule, &d.Limit, &d.Remaining
-		a.ResetMS = new(ceil(d.Reset, time.Millisecond))
-	}
-	return a
-}
-
-// ceil returns how many units d takes, a part of one counting as a whole one; 0 for a negative d.
-func ceil(d, unit time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64((d-1)/unit) + 1
-}
-
-func answer(w http.ResponseWriter, d check.Decision, token string) {
-	status := http.StatusOK
-	if !d.Allowed {
-		if status = d.Status; status == 0 {
-			status = http.StatusTooManyRequests
-		}
-		if d.RetryAfter != check.Never {
-			seconds := max(ceil(d.RetryAfter, time.Second), 1)
-			w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
-		}
-	}
-	a := NewAnswer(d)
-	a.Token = token
-	write(w, status, a)
-}
-
-func refuse(w http.ResponseWriter, status int, reason string) {
-	write(w, status, map[string]string{"error": reason})
-}
-
-func write(w http.ResponseWriter, status int, value any) {
-	body, err := json.Marshal(value)
-	if err != nil { // unreachable: neither body holds what JSON cannot
-		http.Error(w, `{"error":"internal"}`, http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
-}

@@ -31,7 +31,10 @@ rules:
     limit: 5/minute
 `
 
-func newDoor(t testing.TB) http.Handler {
+func newDoor(t testing.TB) http.Handler { return described(t, plainDoor(t)) }
+
+// plainDoor is one that nobody looks at.
+func plainDoor(t testing.TB) http.Handler {
 	t.Helper()
 	set, err := rules.Parse([]byte(testRules))
 	if err != nil {
@@ -139,7 +142,7 @@ func TestRounding(t *testing.T) {
 	}
 	for _, test := range tests {
 		w := httptest.NewRecorder()
-		answer(w, check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset}, "")
+		answer(w, 429, NewAnswer(check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset}))
 		var a Answer
 		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
 			t.Fatal(err)
@@ -279,6 +282,32 @@ func TestPathsAndMethods(t *testing.T) {
 	}
 }
 
+// TestEveryPath asks each path for what it does not do.
+func TestEveryPath(t *testing.T) {
+	for path, to := range routes {
+		ask := func(door http.Handler, method, body string) int {
+			w := httptest.NewRecorder()
+			described(t, door).ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+			return w.Code
+		}
+		if got := ask(newDoor(t), http.MethodPatch, ""); got != 405 {
+			t.Errorf("PATCH %s: %d", path, got)
+		}
+		if to.method != http.MethodPost {
+			continue
+		}
+		if got := ask(newDoor(t), http.MethodPost, strings.Repeat(" ", MaxBody+1)); got != 413 {
+			t.Errorf("%s, too long: %d", path, got)
+		}
+		if got := ask(newDoor(t), http.MethodPost, strings.Repeat(" ", MaxBatchBody+1)); got != 413 {
+			t.Errorf("%s, much too long: %d", path, got)
+		}
+		if got := ask(NoRules(), http.MethodPost, `{"attributes":{}}`); got != 503 {
+			t.Errorf("%s, without rules: %d", path, got)
+		}
+	}
+}
+
 // TestBodyEndsEarly has a client that goes away in the middle of its body.
 func TestBodyEndsEarly(t *testing.T) {
 	w := httptest.NewRecorder()
@@ -293,11 +322,31 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
+// BenchmarkDoor is what the door itself takes, without the server around it.
 func BenchmarkDoor(b *testing.B) {
-	door := newDoor(b)
+	door := plainDoor(b)
 	const body = `{"attributes":{"user":"kristie","ip":"203.0.113.9","api":"createURL"},"cost":1}`
-	b.ReportAllocs()
-	for b.Loop() {
-		post(door, body)
+	for name, text := range map[string]string{
+		"one":   body,
+		"batch": `{"checks":[` + strings.Repeat(body+",", 99) + body + `]}`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			text := strings.NewReader(text)
+			r := httptest.NewRequest(http.MethodPost, Path, nil)
+			r.Body = io.NopCloser(text)
+			w := nowhere{make(http.Header)}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = text.Seek(0, io.SeekStart)
+				door.ServeHTTP(w, r)
+			}
+		})
 	}
 }
+
+// nowhere is where answers go.
+type nowhere struct{ header http.Header }
+
+func (w nowhere) Header() http.Header            { return w.header }
+func (w nowhere) Write(text []byte) (int, error) { return len(text), nil }
+func (w nowhere) WriteHeader(int)                {}

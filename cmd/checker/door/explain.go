@@ -1,6 +1,7 @@
 package door
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -68,13 +69,25 @@ func NewExplained(d check.Decision, all []check.Explanation) Explained {
 	return e
 }
 
-func (h *handler) explain(w http.ResponseWriter, q question) error {
+// explain answers with what each rule makes of a question.
+func (h *handler) explain(_ context.Context, w http.ResponseWriter, body []byte) {
+	if tooLong(body, false) {
+		refuseLong(w, MaxBody)
+		return
+	}
+	q, err := decode(body)
 	switch {
+	case err != nil:
 	case !q.hasAttributes:
-		return errors.New(`want "attributes": rules are found by them`)
+		err = errors.New(`want "attributes": rules are found by them`)
 	case q.mode != modeCheck:
-		return errors.New(`"mode": an explanation has none`)
+		err = errors.New(`"mode": an explanation has none`)
+	case q.settle:
+		err = errUnsettled
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
 	}
 	write(w, http.StatusOK, NewExplained(h.checker.Explain(q.attributes, q.cost)))
-	return nil
 }

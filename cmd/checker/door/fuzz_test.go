@@ -9,6 +9,16 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
+// asEncodingJSON is a question as encoding/json reads it, which takes more than the door does.
+type asEncodingJSON struct {
+	Attributes map[string]string `json:"attributes"`
+	Rule       *string           `json:"rule"`
+	Key        *string           `json:"key"`
+	Cost       *int64            `json:"cost"`
+	Mode       *string           `json:"mode"`
+	Settle     bool              `json:"settle"`
+}
+
 // FuzzCheckRequest holds the decoder against encoding/json: what it takes must be JSON, and mean the
 // same there.
 func FuzzCheckRequest(f *testing.F) {
@@ -16,17 +26,21 @@ func FuzzCheckRequest(f *testing.F) {
 		`{"attributes":{"user":"kristie","ip":"203.0.113.9","api":"createURL"},"cost":1}`,
 		`{"rule":"per-user","key":"kristie"}`,
 		`{"rule":"per-user","key":"kr\u00edstie\ud83d","cost":1000000000000000}`,
+		`{"rule":"per-user","key":"kr\u00edstie\ud83d\ude00","mode":"peek","settle":false}`,
 		`{"attributes":{}}`,
 		`{"attributes":{"":""},"cost":01}`,
 		`{"attributes":{"a":"b",}}`,
 		`{"attributes":{"a":"b"}} `,
 		`{"cost":-1,"rule":"","key":""}`,
+		`{"checks":[{"rule":"","key":""},{"attributes":{"user":"a"},"cost":2}]}`,
+		`{"checks":[]}`,
+		`{"checks":[{"checks":[]}]}`,
 		"\xef\xbb\xbf{}",
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		q, err := decode(body)
+		q, batch, err := decodeCheck(body)
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("an error without a reason")
@@ -34,35 +48,98 @@ func FuzzCheckRequest(f *testing.F) {
 			return
 		}
 		var want struct {
-			Attributes map[string]string `json:"attributes"`
-			Rule       *string           `json:"rule"`
-			Key        *string           `json:"key"`
-			Cost       *int64            `json:"cost"`
+			asEncodingJSON
+			Checks []asEncodingJSON `json:"checks"`
 		}
 		d := json.NewDecoder(bytes.NewReader(body))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&want); err != nil || !json.Valid(body) {
 			t.Fatalf("took %q, which encoding/json refuses: %v", body, err)
 		}
-		got := make(map[string]string)
-		for _, a := range q.attributes {
-			got[a.Name] = a.Value
+		if batch == nil {
+			q.mustBe(t, want.asEncodingJSON)
+			return
 		}
-		if !maps.Equal(got, want.Attributes) || len(got) != len(q.attributes) || q.hasAttributes != (want.Attributes != nil) {
-			t.Errorf("%q: attributes %v, want %v", body, q.attributes, want.Attributes)
+		if len(batch) != len(want.Checks) || len(batch) == 0 {
+			t.Fatalf("%q: %d questions, want %d", body, len(batch), len(want.Checks))
 		}
-		if q.hasRule == q.hasAttributes || q.hasRule != q.hasKey {
-			t.Errorf("%q: %+v", body, q)
+		for i, q := range batch {
+			q.mustBe(t, want.Checks[i])
 		}
-		if q.hasRule && (q.rule != *want.Rule || q.key != *want.Key) {
-			t.Errorf("%q: rule %q, key %q", body, q.rule, q.key)
+	})
+}
+
+func (q question) mustBe(t *testing.T, want asEncodingJSON) {
+	t.Helper()
+	got := make(map[string]string)
+	for _, a := range q.attributes {
+		got[a.Name] = a.Value
+	}
+	if !maps.Equal(got, want.Attributes) || len(got) != len(q.attributes) || q.hasAttributes != (want.Attributes != nil) {
+		t.Errorf("attributes %v, want %v", q.attributes, want.Attributes)
+	}
+	if q.hasRule == q.hasAttributes || q.hasRule != q.hasKey || q.settle != want.Settle {
+		t.Errorf("%+v, want %+v", q, want)
+	}
+	if q.hasRule && (q.rule != *want.Rule || q.key != *want.Key) {
+		t.Errorf("rule %q, key %q", q.rule, q.key)
+	}
+	if cost := orOne(want.Cost); q.cost != cost || cost < 1 || cost > window.MaxCount {
+		t.Errorf("cost %d, want %d", q.cost, cost)
+	}
+	if want.Mode == nil && q.mode != modeCheck || want.Mode != nil && string(q.mode) != *want.Mode {
+		t.Errorf("mode %q, want %v", q.mode, want.Mode)
+	}
+}
+
+func orOne(cost *int64) int64 {
+	if cost == nil {
+		return 1
+	}
+	return *cost
+}
+
+// FuzzSettleRequest does the same with settlements.
+func FuzzSettleRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"token":"AQ","cost":317}`,
+		`{"settlements":[{"token":"AQ","cost":0},{"cost":1,"token":""}]}`,
+		`{"settlements":[],"token":"A"}`,
+		`{"token":null,"cost":1}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	type one struct {
+		Token *string `json:"token"`
+		Cost  *int64  `json:"cost"`
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b, batch, err := decodeSettle(body)
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without a reason")
+			}
+			return
 		}
-		cost := int64(1)
-		if want.Cost != nil {
-			cost = *want.Cost
+		var want struct {
+			one
+			Settlements []one `json:"settlements"`
 		}
-		if q.cost != cost || cost < 1 || cost > window.MaxCount {
-			t.Errorf("%q: cost %d", body, q.cost)
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&want); err != nil || !json.Valid(body) {
+			t.Fatalf("took %q, which encoding/json refuses: %v", body, err)
+		}
+		if batch == nil {
+			batch, want.Settlements = []bill{b}, []one{want.one}
+		}
+		if len(batch) != len(want.Settlements) || len(batch) == 0 {
+			t.Fatalf("%q: %d settlements, want %d", body, len(batch), len(want.Settlements))
+		}
+		for i, b := range batch {
+			if w := want.Settlements[i]; b.token != *w.Token || b.cost != *w.Cost || b.cost < 0 || b.cost > window.MaxCount {
+				t.Errorf("%q: %+v", body, b)
+			}
 		}
 	})
 }

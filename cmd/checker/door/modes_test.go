@@ -22,7 +22,7 @@ func doorOf(t testing.TB, text string) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(checker, time.Second)
+	return described(t, New(checker, time.Second))
 }
 
 // TestAddresses: who has a /64 is one caller, and IPv4 is IPv4 however it is written; a list may name one address of many.
@@ -46,7 +46,7 @@ func TestAddresses(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	door := doorOf(t, `
 rules:
-  - {name: line, match: {api: line}, key: [user], limit: 100/second, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 5s}
+  - {name: line, match: {api: line}, key: [user], limit: 8/second, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 5s}
   - {name: quick, match: {api: quick}, key: [user], limit: 1/100ms, on_limit: queue, max_wait: 5s}
   - {name: no, match: {api: no}, key: [user], limit: 1/day}
 `)
@@ -65,6 +65,56 @@ rules:
 			if w := post(door, test.ask); w.Code != want {
 				t.Errorf("%s, the %dth time: %d %s, want %d", test.ask, i+1, w.Code, w.Body, want)
 			}
+		}
+	}
+}
+
+// TestReserving tells when it is the caller's turn, and takes it back from who settles it at 0.
+func TestReserving(t *testing.T) {
+	door := doorOf(t, `
+rules:
+  - {name: line, match: {api: line}, key: [user], limit: 1/minute, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 1h}
+  - {name: day, key: [user], limit: 5/day}
+  - {name: no, match: {api: no}, key: [user], limit: 1/day, algorithm: token_bucket, burst: 1}
+`)
+	for i, step := range []struct {
+		ask              string
+		status           int
+		least, most      int64 // of delay_ms
+		remaining        int64 // of the day, afterwards
+		user, settleText string
+	}{
+		{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve"}`, status: 200, remaining: 4, user: "a"},
+		{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve"}`, status: 200, least: 59_000, most: 60_000, remaining: 3, user: "a"},
+		{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve","settle":true}`, status: 200, least: 119_000, most: 120_000, remaining: 3, user: "a",
+			settleText: `,"cost":0}`},
+		{ask: `{"attributes":{"user":"a","api":"no"},"mode":"reserve"}`, status: 200, remaining: 2, user: "a"},
+		{ask: `{"attributes":{"user":"a","api":"no"},"mode":"reserve"}`, status: 429, remaining: 2, user: "a"}, // it lets nobody wait
+		{ask: `{"rule":"no","key":"b","mode":"reserve"}`, status: 200, remaining: 5, user: "b"},
+		{ask: `{"rule":"line","key":"b","mode":"reserve","settle":true}`, status: 200, remaining: 5, user: "b"},
+		{ask: `{"attributes":{"user":"c"},"mode":"reserve"}`, status: 200, remaining: 4, user: "c"},
+	} {
+		w := post(door, step.ask)
+		var a Answer
+		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case w.Code != step.status || (a.DelayMS != nil) != (step.status == 200):
+			t.Errorf("step %d: %d %s", i, w.Code, w.Body)
+		case a.DelayMS != nil && (*a.DelayMS < step.least || *a.DelayMS > step.most):
+			t.Errorf("step %d: %s, want %d to %d ms", i, w.Body, step.least, step.most)
+		case (a.Token != "") != strings.Contains(step.ask, "settle"):
+			t.Errorf("step %d: %s", i, w.Body)
+		}
+		if step.settleText != "" {
+			if w := settle(door, `{"token":"`+a.Token+`"`+step.settleText); w.Code != 204 {
+				t.Errorf("step %d: %d %s", i, w.Code, w.Body)
+			}
+		}
+		w = post(door, `{"rule":"day","key":"`+step.user+`","mode":"peek"}`)
+		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || *a.Remaining != step.remaining {
+			t.Errorf("step %d: %s, want %d left", i, w.Body, step.remaining)
 		}
 	}
 }
@@ -93,7 +143,7 @@ rules:
 		{`{"attributes":{"user":"a","api":"login"},"mode":"check"}`, 503,
 			`{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local","queue":true,"max_wait_ms":200}`},
 		{`{"attributes":{"user":"a","api":"soft"},"cost":2}`, 200,
-			`{"allowed":true,"rule":"soft","limit":1,"remaining":0,"retry_after_ms":0,"reset_ms":T,"freshness":"local","exceeded":true}`},
+			`{"allowed":true,"rule":"soft","limit":2,"remaining":0,"retry_after_ms":0,"reset_ms":T,"freshness":"local","exceeded":true}`},
 		{`{"attributes":{"user":"a","api":"dark"},"cost":2}`, 200,
 			`{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local","shadow":"dark"}`},
 	} {
@@ -106,7 +156,7 @@ rules:
 		}
 	}
 	for body, want := range map[string]string{
-		`{"attributes":{},"mode":"look"}`:               `"mode": want "check", "wait", "peek" or "record", not "look"`,
+		`{"attributes":{},"mode":"look"}`:               `"mode": want "check", "wait", "reserve", "peek" or "record", not "look"`,
 		`{"attributes":{},"mode":1}`:                    `"mode": want a string`,
 		`{"rule":"none","key":"a","mode":"peek"}`:       "no such rule",
 		`{"attributes":{},"mode":"peek","mode":"peek"}`: `"mode" twice`,

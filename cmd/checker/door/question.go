@@ -1,23 +1,18 @@
 package door
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"unicode/utf8"
 
 	"github.com/offpath-io/offpath/pkg/identity"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // maxAttributes is the most attributes of one request: as many as a rule can match and take for its
 // key. Finding one is a linear search.
 const maxAttributes = 128
 
-// question is what a body asks.
+// question is what a body asks, or one of a batch.
 type question struct {
 	attributes identity.Attributes
 	rule, key  string
@@ -36,49 +31,45 @@ const (
 	modePeek   mode = "peek"   // say what check would decide
 	modeRecord mode = "record" // charge, whatever there is room for
 	modeWait   mode = "wait"   // check, and wait where the rule lets callers wait
+	// check, and say when it is the caller's turn where the rule lets callers wait
+	modeReserve mode = "reserve"
 )
 
-// decode reads a body token by token, since json.Unmarshal takes fields in any case, twice, and null
-// for anything: each of them a caller's mistake that would go unnoticed.
-func decode(body []byte) (question, error) {
-	if !utf8.Valid(body) {
-		return question{}, errors.New("body is not UTF-8")
-	}
-	d := reader{json.NewDecoder(bytes.NewReader(body))}
-	d.UseNumber()
+// decode reads a body that is one question.
+func decode(body []byte) (q question, err error) {
+	err = readBody("body", body, func(r *reader) error {
+		q, err = r.question("body")
+		return err
+	})
+	return q, err
+}
+
+// question reads an object that is one.
+func (r *reader) question(what string) (question, error) {
 	q := question{cost: 1, mode: modeCheck}
-	if err := d.object("body", func(name string) error { return d.field(&q, name) }); err != nil {
+	if err := r.object(what, func(name string) error { return r.field(&q, name) }); err != nil {
 		return question{}, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return question{}, errors.New("body goes on after the object")
 	}
 	return q, q.check()
 }
 
 // ReadAttributes reads a JSON object of strings, as a body's attributes, and nothing else. It reads up to MaxBody bytes.
-func ReadAttributes(r io.Reader) (identity.Attributes, error) {
+func ReadAttributes(r io.Reader) (attributes identity.Attributes, err error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
 	switch {
 	case err != nil:
 		return nil, err
 	case len(text) > MaxBody:
 		return nil, fmt.Errorf("longer than %d bytes", MaxBody)
-	case !utf8.Valid(text):
-		return nil, errors.New("not UTF-8")
 	}
-	d := reader{json.NewDecoder(bytes.NewReader(text))}
-	attributes, err := d.attributes()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("goes on after the object")
-	}
-	return attributes, nil
+	err = readBody("text", text, func(r *reader) error {
+		attributes, err = r.attributes()
+		return err
+	})
+	return attributes, err
 }
 
-// check refuses a question that is none, or two.
+// check refuses a question that is none, or two, or of two minds.
 func (q *question) check() error {
 	switch {
 	case q.hasAttributes && (q.hasRule || q.hasKey):
@@ -87,125 +78,85 @@ func (q *question) check() error {
 		return errors.New(`"rule" and "key": want both`)
 	case !q.hasAttributes && !q.hasRule:
 		return errors.New(`neither "attributes" nor "rule" and "key"`)
+	case q.settle && q.mode != modeCheck && q.mode != modeReserve:
+		return errUnsettled
 	}
 	return nil
 }
 
-type reader struct{ *json.Decoder }
+var errUnsettled = errors.New(`"settle": only what is checked and charged has a token`)
 
-func (d reader) field(q *question, name string) (err error) {
-	switch name {
-	case "attributes":
+// questionFields read the values of a question's fields, by their names.
+var questionFields = map[string]func(*reader, *question) error{
+	"attributes": func(r *reader, q *question) (err error) {
 		q.hasAttributes = true
-		q.attributes, err = d.attributes()
-	case "cost":
-		q.cost, err = d.cost()
-	case "rule":
+		q.attributes, err = r.attributes()
+		return err
+	},
+	"cost": func(r *reader, q *question) (err error) {
+		q.cost, err = r.cost(1)
+		return err
+	},
+	"rule": func(r *reader, q *question) (err error) {
 		q.hasRule = true
-		q.rule, err = d.text(`"rule"`)
-	case "key":
+		q.rule, err = r.string(`"rule"`)
+		return err
+	},
+	"key": func(r *reader, q *question) (err error) {
 		q.hasKey = true
-		q.key, err = d.text(`"key"`)
-	case "mode":
-		q.mode, err = d.mode()
-	case "settle":
-		q.settle, err = d.truth(`"settle"`)
-	default:
-		err = fmt.Errorf("unknown field %.40q", name)
-	}
-	return err
+		q.key, err = r.string(`"key"`)
+		return err
+	},
+	"mode": func(r *reader, q *question) (err error) {
+		q.mode, err = r.mode()
+		return err
+	},
+	"settle": func(r *reader, q *question) (err error) {
+		q.settle, err = r.bool(`"settle"`)
+		return err
+	},
 }
 
-func (d reader) mode() (mode, error) {
-	text, err := d.text(`"mode"`)
+// field reads the value of a field.
+func (r *reader) field(q *question, name string) error {
+	if read, ok := questionFields[name]; ok {
+		return read(r, q)
+	}
+	return unknown(name)
+}
+
+func unknown(name string) error { return fmt.Errorf("unknown field %.40q", name) }
+
+func (r *reader) mode() (mode, error) {
+	text, err := r.string(`"mode"`)
 	switch m := mode(text); {
 	case err != nil:
 		return "", err
-	case m == modeCheck || m == modePeek || m == modeRecord || m == modeWait:
+	case m == modeCheck || m == modePeek || m == modeRecord || m == modeWait || m == modeReserve:
 		return m, nil
 	}
-	return "", fmt.Errorf(`"mode": want "check", "wait", "peek" or "record", not %.40q`, text)
+	return "", fmt.Errorf(`"mode": want "check", "wait", "reserve", "peek" or "record", not %.40q`, text)
 }
 
-// object reads an object, and has read called at the value of each field. It refuses a field that
-// comes twice.
-func (d reader) object(what string, read func(name string) error) error {
-	if token, err := d.next(); err != nil || token != json.Delim('{') {
-		return orElse(err, what+": want an object")
-	}
-	seen := make(map[string]bool)
-	for d.More() {
-		token, err := d.next()
-		name, ok := token.(string)
-		if err != nil || !ok {
-			return orElse(err, what+": want a field's name in quotes")
-		}
-		if seen[name] {
-			return fmt.Errorf("%s: %.40q twice", what, name)
-		}
-		seen[name] = true
-		if err := read(name); err != nil {
-			return err
-		}
-	}
-	_, err := d.next() // the brace
-	return err
-}
-
-func (d reader) attributes() (identity.Attributes, error) {
-	var attributes identity.Attributes
-	err := d.object(`"attributes"`, func(name string) error {
+func (r *reader) attributes() (identity.Attributes, error) {
+	const few = 4
+	attributes := make(identity.Attributes, 0, few)
+	err := r.object(`"attributes"`, func(name string) error {
 		if len(attributes) == maxAttributes {
 			return fmt.Errorf(`"attributes": more than %d`, maxAttributes)
 		}
-		value, err := d.text(fmt.Sprintf("attribute %.40q", name))
+		value, err := r.attribute(name)
 		attributes = append(attributes, identity.Attribute{Name: name, Value: value})
 		return err
 	})
 	return attributes, err
 }
 
-func (d reader) text(what string) (string, error) {
-	token, err := d.next()
-	text, ok := token.(string)
-	if err != nil || !ok {
-		return "", orElse(err, what+": want a string")
+// attribute reads the value of one. That is what most of a body is, so what an error would say is not made beforehand.
+func (r *reader) attribute(name string) (string, error) {
+	token, err := r.next()
+	if err != nil || token.Kind() != '"' {
+		return "", orElse(err, fmt.Sprintf("attribute %.40q: want a string", name))
 	}
-	return text, nil
-}
-
-func (d reader) cost() (int64, error) { return d.costFrom(1) }
-
-// costFrom reads a cost of so much at least.
-func (d reader) costFrom(least int64) (int64, error) {
-	const want = `"cost": want a whole number from %d to %d`
-	token, err := d.next()
-	number, ok := token.(json.Number)
-	if err != nil || !ok {
-		return 0, orElse(err, fmt.Sprintf(want, least, window.MaxCount))
-	}
-	cost, err := strconv.ParseInt(number.String(), 10, 64)
-	if err != nil || cost < least || cost > window.MaxCount {
-		return 0, fmt.Errorf(want+", not %.40s", least, window.MaxCount, number)
-	}
-	return cost, nil
-}
-
-// next returns the next token. Its error says where the body is no JSON.
-func (d reader) next() (json.Token, error) {
-	token, err := d.Token()
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, errors.New("not JSON: body ends early")
-	case err != nil:
-		return nil, fmt.Errorf("not JSON: byte %d: %w", d.InputOffset(), err)
-	}
-	return token, nil
-}
-
-func orElse(err error, reason string) error {
-	if err != nil {
-		return err
-	}
-	return errors.New(reason)
+	return token.String(), nil
 }

@@ -1,14 +1,9 @@
 package door
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"strconv"
-	"unicode/utf8"
 
 	"github.com/offpath-io/offpath/pkg/check"
 )
@@ -16,38 +11,64 @@ import (
 // SettlePath is where the true cost of a hit is settled.
 const SettlePath = "/v1/settle"
 
-// settle takes a true cost in.
-func (h *handler) settle(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		refuse(w, http.StatusMethodNotAllowed, "method "+strconv.Quote(r.Method)+": want POST")
-		return
-	}
-	body, ok := read(w, r)
-	if !ok {
-		return
-	}
-	b, err := decodeBill(body)
-	if err == nil {
-		err = h.checker.Settle(b.token, b.cost)
-	}
-	status := http.StatusBadRequest
-	switch {
-	case err == nil:
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case errors.Is(err, check.ErrSettled):
-		status = http.StatusConflict
-	case errors.Is(err, check.ErrTokenAge):
-		status = http.StatusGone
-	case errors.Is(err, check.ErrSettling):
-		status = http.StatusServiceUnavailable
-		w.Header().Set("Retry-After", "1")
-	}
-	refuse(w, status, err.Error())
+// Settled is the body of the answer to a batch of settlements.
+type Settled struct {
+	// Answers are as many as there are settlements, in their order.
+	Answers []SettledAnswer `json:"answers"`
 }
 
-// bill is what a body settles.
+// SettledAnswer is what one settlement of a batch would have been answered alone.
+type SettledAnswer struct {
+	// Status is 204, 400, 409, 410 or 503.
+	Status int `json:"status"`
+	// Error is the reason, "" if the settlement is taken in.
+	Error string `json:"error,omitempty"`
+}
+
+// settle takes a true cost in, or a batch of them, each by itself.
+func (h *handler) settle(_ context.Context, w http.ResponseWriter, body []byte) {
+	b, batch, err := decodeSettle(body)
+	switch {
+	case tooLong(body, batch != nil):
+		refuseLong(w, MaxBody)
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+	case batch != nil:
+		answers := make([]SettledAnswer, len(batch))
+		for i, b := range batch {
+			answers[i] = h.pay(b)
+		}
+		write(w, http.StatusOK, Settled{answers})
+	default:
+		a := h.pay(b)
+		if a.Error == "" {
+			w.WriteHeader(a.Status)
+			return
+		}
+		if a.Status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
+		}
+		refuse(w, a.Status, a.Error)
+	}
+}
+
+// pay settles one bill.
+func (h *handler) pay(b bill) SettledAnswer {
+	err := h.checker.Settle(b.token, b.cost)
+	switch {
+	case err == nil:
+		return SettledAnswer{Status: http.StatusNoContent}
+	case errors.Is(err, check.ErrSettled):
+		return SettledAnswer{http.StatusConflict, err.Error()}
+	case errors.Is(err, check.ErrTokenAge):
+		return SettledAnswer{http.StatusGone, err.Error()}
+	case errors.Is(err, check.ErrSettling):
+		return SettledAnswer{http.StatusServiceUnavailable, err.Error()}
+	}
+	return SettledAnswer{http.StatusBadRequest, err.Error()}
+}
+
+// bill is what a body settles, or one of a batch.
 type bill struct {
 	token string
 	cost  int64
@@ -55,57 +76,68 @@ type bill struct {
 	hasToken, hasCost bool
 }
 
-func decodeBill(body []byte) (bill, error) {
-	if !utf8.Valid(body) {
-		return bill{}, errors.New("body is not UTF-8")
-	}
-	d := reader{json.NewDecoder(bytes.NewReader(body))}
-	d.UseNumber()
-	var b bill
-	err := d.object("body", func(name string) (err error) {
-		switch name {
-		case "token":
-			b.hasToken = true
-			b.token, err = d.text(`"token"`)
-		case "cost":
-			b.hasCost = true
-			b.cost, err = d.costFrom(0)
-		default:
-			err = fmt.Errorf("unknown field %.40q", name)
+// decodeSettle reads a body that is one bill, or a batch of them, which is nil if it is none.
+func decodeSettle(body []byte) (b bill, batch []bill, err error) {
+	err = readBody("body", body, func(r *reader) error {
+		alone := false
+		err := r.object("body", func(name string) error {
+			if name != "settlements" {
+				alone = true
+				return r.bill(&b, name)
+			}
+			batch = []bill{}
+			return r.list(`"settlements"`, MaxBatch, func(int) error {
+				var one bill
+				err := r.object("settlement", func(name string) error { return r.bill(&one, name) })
+				batch = append(batch, one)
+				return orCheck(err, one)
+			})
+		})
+		switch {
+		case err != nil:
+			return err
+		case batch == nil:
+			return b.check()
+		case alone:
+			return errors.New(`"settlements" and something else: want it alone`)
 		}
-		return err
+		return nil
 	})
-	if err != nil {
-		return bill{}, err
+	return b, batch, err
+}
+
+// billFields read the values of a bill's fields, by their names.
+var billFields = map[string]func(*reader, *bill) error{
+	"token": func(r *reader, b *bill) (err error) {
+		b.hasToken = true
+		b.token, err = r.string(`"token"`)
+		return err
+	},
+	"cost": func(r *reader, b *bill) (err error) {
+		b.hasCost = true
+		b.cost, err = r.cost(0)
+		return err
+	},
+}
+
+// bill reads the value of a field.
+func (r *reader) bill(b *bill, name string) error {
+	if read, ok := billFields[name]; ok {
+		return read(r, b)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return bill{}, errors.New("body goes on after the object")
-	}
+	return unknown(name)
+}
+
+func (b bill) check() error {
 	if !b.hasToken || !b.hasCost {
-		return bill{}, errors.New(`"token" and "cost": want both`)
+		return errors.New(`"token" and "cost": want both`)
 	}
-	return b, nil
+	return nil
 }
 
-func (d reader) truth(what string) (bool, error) {
-	token, err := d.next()
-	truth, ok := token.(bool)
-	if err != nil || !ok {
-		return false, orElse(err, what+": want true or false")
-	}
-	return truth, nil
-}
-
-// read reads a request's body, or refuses it.
-func read(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-		refuse(w, http.StatusRequestEntityTooLarge, "body is longer than "+strconv.Itoa(MaxBody)+" bytes")
-		return nil, false
-	}
+func orCheck(err error, b bill) error {
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "body ends early")
-		return nil, false
+		return err
 	}
-	return body, true
+	return b.check()
 }

@@ -118,7 +118,7 @@ func TestTooManySettlements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door := New(checker, 0)
+	door := described(t, New(checker, 0))
 	ask := `{"attributes":{"user":"a"},"settle":true}`
 	first, second := tokenOf(t, post(door, ask)), tokenOf(t, post(door, ask))
 	if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":0}`, first)); w.Code != 204 {

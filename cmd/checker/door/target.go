@@ -16,6 +16,8 @@ type target interface {
 	CheckToken(cost int64) (check.Decision, string)
 	AcquireToken(ctx context.Context, cost int64) (check.Decision, string, error)
 	Wait(ctx context.Context, cost int64) (check.Decision, error)
+	Reserve(cost int64) (*check.Reservation, check.Decision)
+	ReserveToken(cost int64) (*check.Reservation, check.Decision, string)
 	Peek(cost int64) check.Decision
 	Record(cost int64)
 }
@@ -23,65 +25,66 @@ type target interface {
 // target finds what a question is about.
 func (h *handler) target(q question) (target, error) {
 	if q.hasAttributes {
-		return byAttributes{h.checker, q.attributes}, nil
+		return about[identity.Attributes]{h.checker, q.attributes}, nil
 	}
 	l, ok := h.checker.Limiter(q.rule)
 	if !ok {
 		return nil, errors.New("rule " + strconv.Quote(q.rule) + ": there is no such rule")
 	}
-	return byKey{l, q.key}, nil
+	return about[string]{l, q.key}, nil
 }
 
-type byAttributes struct {
-	checker    *check.Checker
-	attributes identity.Attributes
+// asked decides about whos: a checker about attributes, a limiter about keys.
+type asked[W any] interface {
+	Check(who W, cost int64) check.Decision
+	Acquire(ctx context.Context, who W, cost int64) (check.Decision, error)
+	CheckToken(who W, cost int64) (check.Decision, string)
+	AcquireToken(ctx context.Context, who W, cost int64) (check.Decision, string, error)
+	Wait(ctx context.Context, who W, cost int64) (check.Decision, error)
+	Reserve(who W, cost int64) (*check.Reservation, check.Decision)
+	ReserveToken(who W, cost int64) (*check.Reservation, check.Decision, string)
+	Peek(who W, cost int64) check.Decision
+	Record(who W, cost int64)
 }
 
-func (t byAttributes) Check(cost int64) check.Decision { return t.checker.Check(t.attributes, cost) }
-
-func (t byAttributes) Acquire(ctx context.Context, cost int64) (check.Decision, error) {
-	return t.checker.Acquire(ctx, t.attributes, cost)
+// about is the target that one of these is asked about.
+type about[W any] struct {
+	asked asked[W]
+	who   W
 }
 
-func (t byAttributes) CheckToken(cost int64) (check.Decision, string) {
-	return t.checker.CheckToken(t.attributes, cost)
+func (t about[W]) Check(cost int64) check.Decision {
+	return t.asked.Check(t.who, cost)
 }
 
-func (t byAttributes) AcquireToken(ctx context.Context, cost int64) (check.Decision, string, error) {
-	return t.checker.AcquireToken(ctx, t.attributes, cost)
+func (t about[W]) Acquire(ctx context.Context, cost int64) (check.Decision, error) {
+	return t.asked.Acquire(ctx, t.who, cost)
 }
 
-func (t byAttributes) Wait(ctx context.Context, cost int64) (check.Decision, error) {
-	return t.checker.Wait(ctx, t.attributes, cost)
+func (t about[W]) CheckToken(cost int64) (check.Decision, string) {
+	return t.asked.CheckToken(t.who, cost)
 }
 
-func (t byAttributes) Peek(cost int64) check.Decision { return t.checker.Peek(t.attributes, cost) }
-
-func (t byAttributes) Record(cost int64) { t.checker.Record(t.attributes, cost) }
-
-type byKey struct {
-	limiter *check.Limiter
-	key     string
+func (t about[W]) AcquireToken(ctx context.Context, cost int64) (check.Decision, string, error) {
+	return t.asked.AcquireToken(ctx, t.who, cost)
 }
 
-func (t byKey) Check(cost int64) check.Decision { return t.limiter.Check(t.key, cost) }
-
-func (t byKey) Acquire(ctx context.Context, cost int64) (check.Decision, error) {
-	return t.limiter.Acquire(ctx, t.key, cost)
+func (t about[W]) Wait(ctx context.Context, cost int64) (check.Decision, error) {
+	return t.asked.Wait(ctx, t.who, cost)
 }
 
-func (t byKey) CheckToken(cost int64) (check.Decision, string) {
-	return t.limiter.CheckToken(t.key, cost)
+func (t about[W]) Reserve(cost int64) (*check.Reservation, check.Decision) {
+	return t.asked.Reserve(t.who, cost)
 }
 
-func (t byKey) AcquireToken(ctx context.Context, cost int64) (check.Decision, string, error) {
-	return t.limiter.AcquireToken(ctx, t.key, cost)
+func (t about[W]) ReserveToken(cost int64) (*check.Reservation, check.Decision, string) {
+	return t.asked.ReserveToken(t.who, cost)
 }
 
-func (t byKey) Wait(ctx context.Context, cost int64) (check.Decision, error) {
-	return t.limiter.Wait(ctx, t.key, cost)
+func (t about[W]) Peek(cost int64) check.Decision {
+	return t.asked.Peek(t.who, cost)
 }
 
-func (t byKey) Peek(cost int64) check.Decision { return t.limiter.Peek(t.key, cost) }
-
-func (t byKey) Record(cost int64) { t.limiter.Record(t.key, cost) }
+func (t about[W]) Record(cost int64) {
+	t.asked.Record(t.who, cost)
+}

@@ -144,11 +144,49 @@ func TestHTTPCutsOffWhoStays(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { <-accepted; stop() }()
-	if finished, err := serve(ctx, server, listener, time.Millisecond); finished || err != nil {
+	if finished, err := serve(ctx, server, listener, nil, time.Millisecond); finished || err != nil {
 		t.Errorf("finished %v, error %v", finished, err)
 	}
 	if _, err := idle.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection is still open")
+	}
+}
+
+// TestHTTPEndsHalfRequests: a client that says half of it and falls silent is cut off, tuned or not.
+func TestHTTPEndsHalfRequests(t *testing.T) {
+	listener, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err == nil {
+			t.Error("half a body was whole")
+		}
+	}
+	impatient := func(s *http.Server) {
+		if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= 0 {
+			t.Errorf("no bounds: %+v", s)
+		}
+		s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	part := HTTP("door", listener, http.HandlerFunc(read), slog.New(slog.DiscardHandler), impatient)
+	go func() { ended <- part.Run(ctx) }()
+	for _, sent := range []string{"", "GE", "GET / HTTP/1.1\r\nHo", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf"} {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, sent)
+		if _, err := io.ReadAll(conn); err != nil { // until it hangs up
+			t.Errorf("%q: %v", sent, err)
+		}
+		_ = conn.Close()
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

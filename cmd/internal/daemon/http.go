@@ -21,9 +21,19 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
-// HTTP returns the part that serves handler on listener. When it is told to stop it accepts nothing
-// more, finishes what has been asked within 5 s, and cuts off the rest.
-func HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Logger) Part {
+// HTTP returns the part that serves handler on listener, with TLS if the listener is secured. When it is told to stop it accepts nothing
+// more, finishes what has been asked within 5 s, and cuts off the rest. Each of tune may change the server's own bounds.
+func HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Logger, tune ...func(*http.Server)) Part {
+	return httpPart(name, listener, handler, log, nil, tune)
+}
+
+// lingering goes on answering on open connections for a while, for as long as ctx lasts at the most. It closes the listener.
+type lingering func(ctx context.Context, listener net.Listener)
+
+// httpPart is HTTP that calls linger, if it is not nil, before the server stops.
+func httpPart(
+	name string, listener net.Listener, handler http.Handler, log *slog.Logger, linger lingering, tune []func(*http.Server),
+) Part {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
@@ -33,8 +43,12 @@ func HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Lo
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
 	}
+	server.TLSConfig = configOf(listener)
+	for _, change := range tune {
+		change(server)
+	}
 	return Part{Name: name, Run: func(ctx context.Context) error {
-		finished, err := serve(ctx, server, listener, stopTimeout)
+		finished, err := serve(ctx, server, listener, linger, stopTimeout)
 		if !finished {
 			log.Warn("cut off connections that were still open", "part", name)
 		}
@@ -42,11 +56,17 @@ func HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Lo
 	}}
 }
 
-// serve returns whether all connections had come to an end in time. One that a client keeps open
-// without asking anything is no reason for an error.
-func serve(ctx context.Context, server *http.Server, listener net.Listener, grace time.Duration) (finished bool, err error) {
+// serve returns whether all connections had come to an end in time, which is the grace for lingering and the rest together. One that
+// a client keeps open without asking anything is no reason for an error.
+func serve(ctx context.Context, server *http.Server, listener net.Listener, linger lingering, grace time.Duration) (finished bool, err error) {
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() {
+		if server.TLSConfig != nil {
+			served <- server.ServeTLS(listener, "", "")
+			return
+		}
+		served <- server.Serve(listener)
+	}()
 	select {
 	case err := <-served:
 		return true, err
@@ -55,10 +75,16 @@ func serve(ctx context.Context, server *http.Server, listener net.Listener, grac
 	// Not ctx: it is done already.
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
+	if linger != nil {
+		linger(deadline, listener)
+	}
 	err = server.Shutdown(deadline)
 	finished = !errors.Is(err, context.DeadlineExceeded)
 	if !finished {
 		err = server.Close()
+	}
+	if errors.Is(err, net.ErrClosed) { // who lingers has closed the listener already, and Serve may not have noticed yet
+		err = nil
 	}
 	<-served // http.ErrServerClosed
 	return finished, err
@@ -75,13 +101,17 @@ func Listen(address string) (net.Listener, error) {
 
 // URL returns the URL at which a client on this machine reaches the listener.
 func URL(listener net.Listener) string {
+	scheme := "http://"
+	if configOf(listener) != nil {
+		scheme = "https://"
+	}
 	address := listener.Addr().String()
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "http://" + address
+		return scheme + address
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }

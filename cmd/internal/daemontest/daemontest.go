@@ -32,7 +32,13 @@ type Daemon struct {
 // the test ends.
 func Start(t testing.TB, command Command, args ...string) *Daemon {
 	t.Helper()
-	d := Launch(t, command, args...)
+	return StartIn(t, command, nil, args...)
+}
+
+// StartIn is Start with these environment variables.
+func StartIn(t testing.TB, command Command, env map[string]string, args ...string) *Daemon {
+	t.Helper()
+	d := launch(t, command, env, args...)
 	d.Await("it says where it is", func() bool { return strings.Contains(d.Stdout(), "/readyz\n") })
 	return d
 }
@@ -40,11 +46,16 @@ func Start(t testing.TB, command Command, args ...string) *Daemon {
 // Launch is Start for a command that may not come that far.
 func Launch(t testing.TB, command Command, args ...string) *Daemon {
 	t.Helper()
+	return launch(t, command, nil, args...)
+}
+
+func launch(t testing.TB, command Command, env map[string]string, args ...string) *Daemon {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	d := &Daemon{t: t, stop: stop, ended: make(chan struct{})}
 	go func() {
 		defer close(d.ended)
-		d.status = command(ctx, args, func(string) string { return "" }, &d.stdout, &d.stderr)
+		d.status = command(ctx, args, func(name string) string { return env[name] }, &d.stdout, &d.stderr)
 	}()
 	t.Cleanup(func() { d.Stop() })
 	return d
@@ -95,7 +106,7 @@ func (d *Daemon) Stdout() string { return d.stdout.String() }
 func (d *Daemon) Stderr() string { return d.stderr.String() }
 
 // Admin returns the URL of the admin door.
-func (d *Daemon) Admin() string { return d.Find(`admin +(http://[^/ ]+)/metrics`) }
+func (d *Daemon) Admin() string { return d.Find(`admin +(https?://[^/ ]+)/metrics`) }
 
 // Find returns the first group of the pattern in what has been printed.
 func (d *Daemon) Find(pattern string) string {

@@ -13,18 +13,21 @@ const (
 	Most = 200
 	// Other is the label of all the rest together.
 	Other = "other"
+	// Removed is the label of rules that are not in force any more, together. A rule of this name shares it.
+	Removed = "removed"
 )
 
 // Labels remembers which rules have a label of their own. The zero value has none. Its methods are
 // safe for concurrent use.
 //
 // Where there is room for all rules, all have one. Else a rule gets a label when it is first seen at
-// work and keeps it for good, the busiest of those that are new first. So a counter never goes
-// backwards: no rule with a count ever moves from one label to another. The price is that a rule
+// work and keeps it until it is gone ([Labels.Keep], [Labels.Free]), the busiest of those that are new first. So a counter never
+// goes backwards: no rule with a count ever moves from one label to another. The price is that a rule
 // which gets busy late, after 200 others, stays among the rest.
 type Labels struct {
-	mu  sync.Mutex
-	own map[string]bool
+	mu   sync.Mutex
+	own  map[string]bool
+	rest map[string]bool // have been counted among the rest, and stay there; only Keep adds some
 }
 
 // Activity is how busy a rule has been; 0 is not at all.
@@ -47,10 +50,34 @@ func (l *Labels) Assign(rules []Activity) {
 	byCount := slices.Clone(rules)
 	slices.SortStableFunc(byCount, func(a, b Activity) int { return cmp.Compare(b.Count, a.Count) })
 	for _, r := range byCount {
-		if len(l.own) < Most && (r.Count > 0 || len(rules) <= Most) {
+		if len(l.own) < Most && (r.Count > 0 || len(rules) <= Most) && !l.rest[r.Rule] {
 			l.own[r.Rule] = true
 		}
 	}
+}
+
+// Keep takes the labels from all rules but these, for others to have: those that are gone. Of these, rules that are at work without a
+// label stay without one.
+func (l *Labels) Keep(rules []Activity) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own, rest := make(map[string]bool), make(map[string]bool)
+	for _, r := range rules {
+		switch {
+		case l.own[r.Rule]:
+			own[r.Rule] = true
+		case r.Count > 0:
+			rest[r.Rule] = true
+		}
+	}
+	l.own, l.rest = own, rest
+}
+
+// Free takes one rule's label, for another one to have.
+func (l *Labels) Free(rule string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.own, rule)
 }
 
 // Of returns the rule's label.

@@ -64,3 +64,38 @@ func TestTheBusiestHaveLabelsAndKeepThem(t *testing.T) {
 		t.Error("a rule moved from one label to another: the counter of other would go backwards")
 	}
 }
+
+// TestLabelsOfRulesThatAreGone: rules that are renamed again and again do not use labels up, and those that were counted among the rest
+// stay there.
+func TestLabelsOfRulesThatAreGone(t *testing.T) {
+	var l Labels
+	for i := range 10 * Most {
+		rules := []Activity{{fmt.Sprint("r", i), 1}}
+		l.Assign(rules)
+		l.Keep(rules)
+		if got := l.Of(rules[0].Rule); got != rules[0].Rule {
+			t.Fatalf("%s is called %s", rules[0].Rule, got)
+		}
+	}
+
+	rules := []Activity{{"late", 1}}
+	for i := range Most {
+		rules = append(rules, Activity{fmt.Sprint("r", i), 2})
+	}
+	l = Labels{}
+	for _, rules := range [][]Activity{rules, rules[:2], rules[:2]} { // all but two go
+		l.Assign(rules)
+		l.Keep(rules)
+		if got := l.Of("late"); got != Other {
+			t.Errorf("late moved to %s: the counter of other would go backwards", got)
+		}
+	}
+	l.Assign([]Activity{{"new", 1}})
+	if got := l.Of("new"); got != "new" {
+		t.Errorf("new is called %s, with labels left", got)
+	}
+	l.Free("new")
+	if got := l.Of("new"); got != Other {
+		t.Errorf("new is called %s without a label", got)
+	}
+}

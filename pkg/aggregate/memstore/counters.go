@@ -15,28 +15,33 @@ type counters struct {
 
 // counter is one key's counts.
 type counter struct {
-	cells   cells
-	level   window.Level // of what drains; the counts up to its bucket are in it
-	expires int64        // when the key may be forgotten
+	cells    cells
+	refunded cells        // of what drains; refunds of other rules are counters of their own
+	level    window.Level // of what drains; the counts up to its bucket are in it
+	expires  int64        // when the key may be forgotten
 }
 
 // add adds the key's cells, and appends the totals that the fold asks for to dst.
 func (c *counters) add(r *aggregate.Rule, key *aggregate.Key, now int64, dst []aggregate.Cell) []aggregate.Cell {
 	k := c.find(key.Text)
-	if anyAdds(key.Cells) {
-		if k == nil {
-			k = &counter{level: aggregate.Untold}
-		}
+	adds := anyAdds(key.Cells)
+	if k == nil && adds {
+		k = &counter{level: aggregate.Untold}
+	}
+	if adds || k != nil && len(k.refunded) > 0 { // which may be all that comes
 		k.expire(r, now)
+	}
+	if adds {
 		for _, cell := range key.Cells {
 			if cell.Count > 0 {
 				k.expires = r.Expiry(k.expires, cell)
 			}
 		}
 		c.keep(key.Text, k, k.expires)
+		counts := k.of(r)
 		for _, cell := range key.Cells {
 			if cell.Count > 0 {
-				n := k.cells.at(cell.Bucket)
+				n := counts.at(cell.Bucket)
 				*n = aggregate.Sum(*n, cell.Count)
 			}
 		}
@@ -48,7 +53,7 @@ func (c *counters) add(r *aggregate.Rule, key *aggregate.Key, now int64, dst []a
 	if len(key.Cells) > 0 {
 		first = min(first, key.Cells[0].Bucket)
 	}
-	for _, cell := range k.cells {
+	for _, cell := range *k.of(r) {
 		if cell.Bucket >= first {
 			dst = append(dst, cell)
 		}
@@ -64,27 +69,38 @@ func anyAdds(cells []aggregate.Cell) bool {
 func (c *counters) levelOf(r *aggregate.Rule, key string, totals []aggregate.Cell, now int64) (window.Level, []aggregate.Cell) {
 	k := c.find(key)
 	if k == nil {
-		return r.Settle(aggregate.Untold, nil, now)
+		return r.Settle(aggregate.Untold, nil, nil, now)
 	}
-	level, after := r.Settle(k.level, k.cells, now)
+	level, after := r.Settle(k.level, k.cells, k.refunded, now)
 	return level, totals[max(len(totals)-len(after), 0):]
 }
 
 func (c *counters) clone() *counters {
 	return &counters{c.aged.clone(func(k *counter) *counter {
-		return &counter{slices.Clone(k.cells), k.level, k.expires}
+		return &counter{slices.Clone(k.cells), slices.Clone(k.refunded), k.level, k.expires}
 	}), c.shape}
+}
+
+// of are the counts of a rule's kind.
+func (k *counter) of(r *aggregate.Rule) *cells {
+	if r.BesideLevel() && !r.Drains() {
+		return &k.refunded
+	}
+	return &k.cells
 }
 
 // expire drops the counts of buckets that have expired, of what drains into the level.
 func (k *counter) expire(r *aggregate.Rule, now int64) {
-	if r.Drains() {
+	switch {
+	case r.Drains():
 		var after []aggregate.Cell
-		k.level, after = r.SettleTo(k.level, k.cells, r.Shape.Bucket(now-int64(r.Shape.Length))-int64(r.Shape.Live()))
+		k.level, after = r.SettleTo(k.level, k.cells, k.refunded, r.Shape.Bucket(now-int64(r.Shape.Length))-int64(r.Shape.Live()))
 		k.cells = slices.Delete(k.cells, 0, len(k.cells)-len(after))
-		return
+		k.refunded.expire(r.Shape, now)
+	case r.BesideLevel(): // when the admitted ones are, which they are taken off
+	default:
+		k.cells.expire(r.Shape, now)
 	}
-	k.cells.expire(r.Shape, now)
 }
 
 // cells are counts in ascending order of buckets.

@@ -117,6 +117,9 @@ func (s *shard) advance(seen aggregate.State, now int64) {
 
 func (s *shard) rule(r *aggregate.Rule, now int64) *counters {
 	id := ruleID{r.Name, r.Shape, r.Kind}
+	if r.BesideLevel() {
+		id.kind = aggregate.Admitted
+	}
 	c := s.rules[id]
 	if c == nil {
 		c = &counters{shape: r.Shape}

@@ -11,7 +11,8 @@
 --   8 single counts: field, delta or false, expiry, ...
 --   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
 --     before it, {{bucket, delta, expiry, ...}, ...}, ...
---     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}.
+--     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}, or true
+--     for what was refunded of that: it is in the same hash, with an r before each bucket.
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
 -- Expiries are in ms of fleet time.
 --
@@ -157,14 +158,20 @@ for i = 1, #a[8], 3 do
 end
 
 -- settle makes one level of the counts before a bucket, as package window does: what drains in a bucket goes off
--- it, and then its count comes to it. The level is in whole hits and parts, of which as many make a hit as there are
+-- it, and then its count comes to it, without what was refunded of that. The level is in whole hits and parts, of which as many make a hit as there are
 -- buckets in a window: so each number is a whole one, and exact.
 local function settle(key, have, keep, limit, buckets)
-  local counts, old, level = {}, {}, {}
+  local counts, refunded, old, level = {}, {}, {}, {}
   for j = 1, #have, 2 do
     local bucket = number[have[j]]
     if not bucket then
-      level[have[j]] = tonumber(have[j + 1])
+      local of = tonumber(string.match(have[j], '^r(.+)$'))
+      if not of then
+        level[have[j]] = tonumber(have[j + 1])
+      elseif of < keep then
+        refunded[of] = tonumber(have[j + 1])
+        try('HDEL', key, have[j])
+      end
     elseif bucket < keep then
       old[#old + 1] = bucket
       counts[bucket] = {have[j], tonumber(have[j + 1])}
@@ -180,7 +187,7 @@ local function settle(key, have, keep, limit, buckets)
       hits = hits - math.floor(limit / buckets) * passed + math.floor(parts / buckets)
       parts = parts % buckets
       if hits < 0 then hits, parts = 0, 0 end
-      hits, at = hits + math.min(counts[old[i]][2], 1e15), old[i]
+      hits, at = hits + math.min(math.max(counts[old[i]][2] - (refunded[old[i]] or 0), 0), 1e15), old[i]
       if hits >= 1e15 then hits, parts = 1e15, 0 end
     end
     try('HDEL', key, counts[old[i]][1])
@@ -198,7 +205,7 @@ for b = 1, #a[9], 4 do
       -- The bucket that expires last keeps the whole hash.
       local expires, old = cells[j + 2] + shift, try('PEXPIRETIME', key)
       if type(old) == 'number' then expires = math.max(expires, old) end
-      if drain then -- the key also stays until what is added here has drained, after all before it
+      if drain and drain ~= true then -- the key also stays until what is added here has drained, after all before it
         expires = text(expires + math.min(number[cells[j + 1]] / drain[1] * drain[3], drain[4]))
       else
         expires = text(expires)
@@ -210,7 +217,8 @@ for b = 1, #a[9], 4 do
     if have.err then have = {} end
     r[n] = have -- as it is: to look at each of its entries here would take as long as all the rest
     local full = #have > most and nmarks > 0
-    if full and drain then
+    if full and drain == true then -- when the admitted ones are settled, which they are taken off
+    elseif full and drain then
       settle(key, have, keep, drain[1], drain[2])
     elseif full then
       for j = 1, #have, 2 do

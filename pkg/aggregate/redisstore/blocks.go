@@ -26,7 +26,7 @@ type block struct {
 const unknown = -1
 
 func (c *call) isOne(rule int) bool {
-	return c.fold.Rules[rule].Shape.Buckets == 1 && !c.fold.Rules[rule].Drains() && len(c.byRule[rule]) > 0
+	return c.fold.Rules[rule].Shape.Buckets == 1 && !c.fold.Rules[rule].BesideLevel() && len(c.byRule[rule]) > 0
 }
 
 // makeBlocks makes a block of each rule of one bucket that has keys in the fold.

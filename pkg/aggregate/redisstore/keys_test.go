@@ -361,6 +361,48 @@ func TestBucketsAreShed(t *testing.T) {
 	}
 }
 
+// A key that drains sheds what was refunded with what was counted, also if nothing was.
+func TestRefundsAreShed(t *testing.T) {
+	r := serverstest.Redis(t)
+	s, err := Open(Options{URL: r.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Join(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	now, most := time.Now().UnixNano(), map[string]int64{}
+	for i := range uint64(700) {
+		f := foldOf(now, i+1, 2, tokens)
+		f.Rules[0].Limit, f.Rules[0].Burst = 1, 1
+		back := f.Rules[0]
+		back.Kind = aggregate.Refunded
+		f.Rules, f.Ledger = append(f.Rules, back), append(f.Ledger, aggregate.Tally{})
+		f.Keys[1].Cells = nil // what it was charged never came
+		for _, key := range f.Keys[:2] {
+			cells := []aggregate.Cell{{Bucket: tokens.Bucket(now), Count: 1}}
+			f.Keys = append(f.Keys, aggregate.Key{Rule: 1, Text: key.Text, Cells: cells})
+		}
+		if _, err := s.Apply(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+		keys, err := s.client.Keys(t.Context(), "offpath:{7}:n:*").Result()
+		if err != nil || len(keys) != 2 {
+			t.Fatal(keys, err)
+		}
+		for _, key := range keys {
+			most[key] = max(most[key], s.client.HLen(t.Context(), key).Val())
+		}
+		now += int64(time.Minute)
+	}
+	for key, fields := range most {
+		if bound := int64(2*mostBuckets(tokens)) + 5; fields > bound { // the level, and what comes before it is looked
+			t.Errorf("up to %d fields in %q, want %d at most", fields, key, bound)
+		}
+	}
+}
+
 // A node whose clock differs from the fleet's keeps what it has for as long as any other would.
 func TestExpiryIsIndependentOfTheNodesClock(t *testing.T) {
 	r := serverstest.Redis(t)

@@ -62,7 +62,11 @@ func ruleName(r *aggregate.Rule) string {
 	if r.Shape.Fixed {
 		shape[16] = 1
 	}
-	shape[16] |= byte(r.Kind)<<1 | byte(r.Shape.Kind)<<3
+	kind := r.Kind
+	if r.BesideLevel() { // in the admitted ones' hash
+		kind = aggregate.Admitted
+	}
+	shape[16] |= byte(kind)<<1 | byte(r.Shape.Kind)<<3
 	h.Write(shape[:])
 	h.Write([]byte(r.Name))
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:8])

@@ -3,6 +3,8 @@ package redisstore
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -28,7 +30,7 @@ func (c *call) packMany(b []byte) []byte {
 		}
 		b = c.packDrain(b, i)
 		b = packInt(b, c.firstKept(i))
-		b = packInt(b, int64(mostBuckets(c.fold.Rules[i].Shape)))
+		b = packInt(b, c.mostFields(i))
 		b = packList(b, len(c.byRule[i]))
 		for _, key := range c.byRule[i] {
 			kind := "n:"
@@ -42,11 +44,11 @@ func (c *call) packMany(b []byte) []byte {
 	return b
 }
 
-// packDrain packs what the script must know of a rule that drains.
+// packDrain packs what the script must know of a rule that drains; true if it is refunds of such a rule.
 func (c *call) packDrain(b []byte, rule int) []byte {
 	r := &c.fold.Rules[rule]
 	if !r.Drains() {
-		return packBool(b, false)
+		return packBool(b, r.BesideLevel())
 	}
 	b = packInt(packList(b, 4), r.Drain().Limit)
 	b = packInt(b, int64(r.Shape.Buckets))
@@ -67,6 +69,19 @@ func mostBuckets(s window.Shape) int {
 	return kept + kept/4 + 2
 }
 
+// mostFields is how many fields a key's hash may have before that: two for a bucket if refunds are beside the hits.
+func (c *call) mostFields(rule int) int64 {
+	r := &c.fold.Rules[rule]
+	most := mostBuckets(r.Shape)
+	refunds := func(b aggregate.Rule) bool {
+		return b.Kind == aggregate.Refunded && b.Name == r.Name && b.Shape == r.Shape
+	}
+	if r.Drains() && slices.ContainsFunc(c.fold.Rules, refunds) {
+		most *= 2
+	}
+	return int64(most)
+}
+
 func (c *call) packCells(b []byte, rule int, cells []aggregate.Cell) []byte {
 	n := 0
 	for _, cell := range cells {
@@ -75,12 +90,20 @@ func (c *call) packCells(b []byte, rule int, cells []aggregate.Cell) []byte {
 	b = packList(b, 3*n)
 	for _, cell := range cells {
 		if cell.Count > 0 {
-			b = packDigits(b, cell.Bucket)
+			b = c.packBucket(b, rule, cell.Bucket)
 			b = packDigits(b, cell.Count)
 			b = packInt(b, c.expiry(rule, cell.Bucket))
 		}
 	}
 	return b
+}
+
+// packBucket packs a bucket's field.
+func (c *call) packBucket(b []byte, rule int, bucket int64) []byte {
+	if r := &c.fold.Rules[rule]; r.BesideLevel() && !r.Drains() {
+		return packText(b, fieldRefunded+strconv.FormatInt(bucket, 10))
+	}
+	return packDigits(b, bucket)
 }
 
 // readMany reads the reply for the rules of several buckets.
@@ -92,18 +115,22 @@ func (c *call) readMany(u *unpacker, applied *aggregate.Applied) {
 		r := &c.fold.Rules[i]
 		first, _ := c.live(i)
 		for _, key := range c.byRule[i] {
-			cells, level := readCells(u, r.Shape)
+			h := readHash(u, r.Shape)
 			if u.err != nil {
 				return
 			}
-			slices.SortFunc(cells, func(a, b aggregate.Cell) int { return cmp.Compare(a.Bucket, b.Bucket) })
+			cells := h.cells
 			if r.Drains() {
 				if applied.Levels == nil {
 					applied.Levels = make([]window.Level, len(c.fold.Keys))
 				}
-				applied.Levels[key], applied.Totals[key] = r.Settle(level, cells, c.fold.Now)
+				applied.Levels[key], applied.Totals[key] = r.Settle(h.level, sorted(h.cells), h.refunded, c.fold.Now)
 				continue
 			}
+			if r.BesideLevel() {
+				cells = h.refunded
+			}
+			cells = sorted(cells)
 			applied.Totals[key] = slices.DeleteFunc(cells, func(c aggregate.Cell) bool { return c.Bucket < first })
 		}
 	}
@@ -114,15 +141,25 @@ const (
 	fieldAt    = "at"
 	fieldHits  = "hits"
 	fieldParts = "parts"
+	// fieldRefunded is before the bucket of what was refunded of a rule that drains.
+	fieldRefunded = "r"
 )
 
-// readCells reads one key's hash.
-func readCells(u *unpacker, s window.Shape) ([]aggregate.Cell, window.Level) {
+// hash is what is kept of one key.
+type hash struct {
+	cells    []aggregate.Cell
+	refunded []aggregate.Cell // of what drains
+	level    window.Level     // the same
+}
+
+// readHash reads one key's hash.
+func readHash(u *unpacker, s window.Shape) hash {
 	n := u.list() / 2
 	if u.err != nil {
-		return nil, window.Level{}
+		return hash{}
 	}
 	cells, level := make([]aggregate.Cell, 0, n), aggregate.Untold
+	var refunded []aggregate.Cell
 	for range n {
 		switch field := u.text(); field {
 		case fieldAt:
@@ -132,8 +169,17 @@ func readCells(u *unpacker, s window.Shape) ([]aggregate.Cell, window.Level) {
 		case fieldParts:
 			level.Parts += u.count()
 		default:
+			if bucket, back := strings.CutPrefix(field, fieldRefunded); back {
+				refunded = append(refunded, aggregate.Cell{Bucket: u.digits(bucket), Count: u.count()})
+				continue
+			}
 			cells = append(cells, aggregate.Cell{Bucket: u.digits(field), Count: u.count()})
 		}
 	}
-	return cells, level
+	return hash{cells, refunded, level}
+}
+
+func sorted(cells []aggregate.Cell) []aggregate.Cell {
+	slices.SortFunc(cells, func(a, b aggregate.Cell) int { return cmp.Compare(a.Bucket, b.Bucket) })
+	return cells
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -26,6 +27,12 @@ type Options struct {
 	// TLS is how to check the server of a rediss:// URL; default: by its host name and the system's
 	// certificates.
 	TLS *tls.Config
+	// NewTLS, if it is set, is asked for that whenever a connection is made: authorities and certificates may change. It beats
+	// TLS; what it returns is not changed; it is called by several goroutines.
+	NewTLS func() *tls.Config
+	// Credentials, if it is set, is asked for the user ("" for Redis' default one) and the password whenever a connection is
+	// made. It beats those of the URL; it is called by several goroutines.
+	Credentials func() (user, password string)
 	// Recall is how many totals of previous buckets are remembered, so as not to read them in every
 	// fold, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
 	Recall int
@@ -36,6 +43,8 @@ type Options struct {
 const (
 	dialTimeout  = time.Second
 	replyTimeout = 2 * time.Second
+	// keepAlive is how often a silent connection is probed.
+	keepAlive = 15 * time.Second
 )
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
@@ -89,10 +98,22 @@ func parse(o Options) (*redis.UniversalOptions, error) {
 			return nil, err
 		}
 	}
+	if c.TLSConfig != nil && o.NewTLS != nil {
+		c.Dialer = dialer(o.NewTLS)
+	}
+	c.CredentialsProvider = o.Credentials
 	if len(c.Addrs) > 1 && c.MasterName == "" && c.DB != 0 {
 		return nil, fmt.Errorf("database %d: a Redis Cluster has only database 0", c.DB)
 	}
 	return c, nil
+}
+
+// dialer returns what makes connections as go-redis does, each with TLS as it is to be then.
+func dialer(config func() *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return (&tls.Dialer{NetDialer: plain, Config: config()}).DialContext(ctx, network, addr)
+	}
 }
 
 // None of these errors quotes what it is about: a password with a special character in it can turn up

@@ -36,6 +36,25 @@ func TestURLs(t *testing.T) {
 	}
 }
 
+// TestWhatIsAskedForEachConnection: TLS as it is to be then, where the URL wants TLS, and who we are.
+func TestWhatIsAskedForEachConnection(t *testing.T) {
+	fresh := func() *tls.Config { return new(tls.Config) }
+	who := func() (string, string) { return "joe", "pw" }
+	for url, secure := range map[string]bool{"redis://h": false, "rediss://h": true, "rediss://a:1,b:2": true} {
+		got, err := parse(Options{URL: url, NewTLS: fresh, Credentials: who})
+		if err != nil || (got.Dialer != nil) != secure {
+			t.Errorf("%s: a dialer of our own: %v, want %v; %v", url, got.Dialer != nil, secure, err)
+			continue
+		}
+		if user, password := got.CredentialsProvider(); user != "joe" || password != "pw" {
+			t.Errorf("%s: %q, %q", url, user, password)
+		}
+	}
+	if got, err := parse(Options{URL: "rediss://joe:pw@h"}); err != nil || got.Dialer != nil || got.CredentialsProvider != nil {
+		t.Errorf("with nothing to ask: %v, %v", got, err)
+	}
+}
+
 func TestWrongURLsKeepTheirSecrets(t *testing.T) {
 	for _, url := range []string{
 		"", "localhost:6379", "localhost", "http://secret@h", "redis://", "redis://:secret", "redis:secret",

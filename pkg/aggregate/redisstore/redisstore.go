@@ -14,14 +14,16 @@
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
 //	                                   since have added to an earlier one (rules of one bucket)
-//	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also the
-//	                                   level: at (the end of which bucket), hits, parts (of a hit)
+//	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also
+//	                                   r<bucket> → hits refunded, and the level: at (the end of which bucket),
+//	                                   hits, parts (of a hit)
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
 //	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //
 // where <rule> stands for a rule's name and shape. With one bucket, many keys share a hash that is
 // small enough for Redis to keep it packed, and expire together; with several, a key's buckets are
-// together, so that reading a window is one look-up. A rule's denied and refunded hits are like another rule's.
+// together, so that reading a window is one look-up. A rule's denied and refunded hits are like another rule's;
+// but what is refunded of what drains is in the hash of its hits, as it goes into the level with them.
 // A settlement takes GETBIT, SETBIT and PEXPIRE beside what its hits take, and GET and SET of held permits under
 // strict enforcement. Permits of a key are two texts for a script to
 // read and write whole, and to rid of what has expired on the way, so that nothing is left of a checker

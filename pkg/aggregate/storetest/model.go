@@ -127,8 +127,8 @@ func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
 	return want
 }
 
-// level is what the answer has to say of the level of a key whose rule drains: all that ever came, drained
-// bucket by bucket, in parts of a hit.
+// level is what the answer has to say of the level of a key whose rule drains: all that ever came, less what was
+// refunded of its bucket, drained bucket by bucket, in parts of a hit.
 func (m *model) level(f *aggregate.Fold, key int) window.Level {
 	r := &f.Rules[f.Keys[key].Rule]
 	want := window.Level{Bucket: r.Shape.Bucket(f.Now) - int64(r.Shape.Live())}
@@ -136,8 +136,11 @@ func (m *model) level(f *aggregate.Fold, key int) window.Level {
 	buckets := slices.DeleteFunc(slices.Sorted(maps.Keys(m.buckets[k])), func(b int64) bool { return b > want.Bucket })
 	for i, bucket := range buckets {
 		k.bucket = bucket
+		back := k
+		back.kind = aggregate.Refunded
+		hits := max(m.counts[k]-m.counts[back], 0)
 		most := window.MaxCount * int64(r.Shape.Buckets)
-		want.Parts = min(want.Parts+min(m.counts[k]*int64(r.Shape.Buckets), most), most)
+		want.Parts = min(want.Parts+min(hits*int64(r.Shape.Buckets), most), most)
 		next := want.Bucket
 		if i+1 < len(buckets) {
 			next = buckets[i+1]

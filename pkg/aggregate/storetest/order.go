@@ -12,9 +12,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// batch is a report of some hits of one bucket, of one key.
+// batch is a report of some hits of one bucket, of one key, and what settlements give back of that bucket: more than
+// all of its hits now and then.
 type batch struct {
 	bucket, hits int64
+	back         int64
 	epoch        uint64
 	at           int64 // when it is applied
 	again        int64 // and when once more; 0 for never
@@ -52,7 +54,7 @@ func randomBatches(random *rand.Rand, shape window.Shape, now int64) []batch {
 	batches := make([]batch, 20)
 	for i := range batches {
 		bucket := shape.Bucket(now) + random.Int64N(int64(shape.Live()))
-		batches[i] = batch{bucket: bucket, hits: random.Int64N(8), epoch: random.Uint64(), at: shape.End(bucket) - 1}
+		batches[i] = batch{bucket: bucket, hits: random.Int64N(8), back: max(random.Int64N(20)-12, 0), epoch: random.Uint64(), at: shape.End(bucket) - 1}
 	}
 	return batches
 }
@@ -72,11 +74,13 @@ func reorder(random *rand.Rand, shape window.Shape, batches []batch, now int64) 
 
 // answer is what the store says of a key at some time.
 type answer struct {
-	totals []aggregate.Cell
+	totals [2][]aggregate.Cell // admitted, refunded
 	level  window.Level
 }
 
-func (a answer) equal(b answer) bool { return a.level == b.level && slices.Equal(a.totals, b.totals) }
+func (a answer) equal(b answer) bool {
+	return a.level == b.level && slices.Equal(a.totals[0], b.totals[0]) && slices.Equal(a.totals[1], b.totals[1])
+}
 
 // inOrder applies batches in the order of their times to a key of its own, and returns the answers from when
 // the last one of them had to be there until nothing is left.
@@ -99,7 +103,12 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 	for _, s := range steps {
 		b.now = s.at
 		d := b.fold().mark(s.batch.epoch^mix, 1)
-		d.add(name, shape, key, shape.Bucket(b.now)-s.batch.bucket, s.batch.hits)
+		age := shape.Bucket(b.now) - s.batch.bucket
+		d.add(name, shape, key, age, s.batch.hits)
+		if s.batch.back > 0 {
+			d.giveBack(name, shape, key, age, s.batch.back)
+			slices.Reverse(d.Keys) // a fold's keys come in any order
+		}
 		b.apply(d)
 	}
 	var answers []answer
@@ -108,8 +117,12 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 		b.now = gone + after
 		d := b.fold()
 		d.read(name, shape, key)
+		d.read(name+refunded, shape, key)
 		applied := b.apply(d)
-		a := answer{totals: slices.DeleteFunc(slices.Clone(applied.Totals[0]), func(c aggregate.Cell) bool { return c.Count == 0 })}
+		var a answer
+		for i, cells := range applied.Totals {
+			a.totals[i] = slices.DeleteFunc(slices.Clone(cells), func(c aggregate.Cell) bool { return c.Count == 0 })
+		}
 		if shape.Drains() {
 			a.level = applied.Levels[0]
 		}
@@ -149,6 +162,10 @@ func testLongLevel(b *bench) {
 			if i%5 == 1 && shape.Buckets > 1 { // those of the bucket before come only now
 				d.add(name, shape, "a", 1, 3*full)
 			}
+			if i%3 == 1 && shape.Buckets > 1 { // mostly in a fold without hits of that key
+				d.giveBack(name, shape, "a", 1, full/2+1)
+			}
+			d.giveBack(name, shape, "huge", 0, 5)
 			b.apply(d)
 			b.now += int64(shape.BucketSize())
 			if i == 4*shape.Buckets {

@@ -51,6 +51,8 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"Shards", testShards},
 		{"TwoWorkers", testTwoWorkers},
 		{"Settle", testSettle},
+		{"SettleLevel", testSettleLevel},
+		{"SettleAnyOrder", testSettleAnyOrder},
 		{"SettleRepeats", testSettleRepeats},
 		{"SettleExpiry", testSettleExpiry},
 		{"SettlePermits", testSettlePermits},

@@ -11,7 +11,9 @@
 //	<ns>.lease.v1.<shard>.<checker>    a lease request, to one aggregator (queue group)
 //	<ns>.grant.v1.<checker>            its answer
 //
-// A subject names its sender, so a server's accounts can hold each checker to its own. Nothing is
+// A subject names its sender, so a server's accounts can hold each checker to its own. <checker> may be two tokens,
+// <owner>.<epoch> (see [Owned]): then accounts can be written down before anybody knows the epoch, and for several checkers
+// at once, and a worker drops what an owner says in the name of an epoch that is not its own. Nothing is
 // stored on the way and nothing is buffered while the server is away: a message that cannot be sent
 // now is an error, and the sender's own repeats make up for it.
 package natsbus
@@ -22,6 +24,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -67,6 +70,19 @@ func CheckName(name string) error {
 	return nil
 }
 
+// Owned is the name of a checker that a server knows as owner, which must be a name for CheckName: the epoch, which must be one
+// of [events.NewEpoch] for that owner, tells apart those who share one.
+func Owned(owner string, epoch uint64) string { return owner + "." + strconv.FormatUint(epoch, 16) }
+
+// checkChecker is CheckName for what names a checker.
+func checkChecker(name string) error {
+	owner, epoch, owned := strings.Cut(name, ".")
+	if !owned {
+		return CheckName(name)
+	}
+	return errors.Join(CheckName(owner), CheckName(epoch))
+}
+
 // Checker is one checker's end. It is safe for concurrent use.
 type Checker struct {
 	conn       *nats.Conn
@@ -78,9 +94,10 @@ type Checker struct {
 }
 
 // NewChecker returns the end of the checker of this name, which must be unique in the namespace.
-// The connection stays the caller's to close.
+// The connection stays the caller's to close. After some complaints of a server the library closes it by itself, and does not open
+// it again (see [nats.ClosedHandler]): then nothing is sent or heard any more.
 func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
-	if err := errors.Join(CheckName(namespace), CheckName(name)); err != nil {
+	if err := errors.Join(CheckName(namespace), checkChecker(name)); err != nil {
 		return nil, err
 	}
 	return &Checker{
@@ -176,15 +193,17 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	var g gate
 	defer g.shut()
-	hellos := w.ns + ".hello.v1.*"
+	hellos := w.ns + ".hello.v1.>"
 	var subs []*nats.Subscription
 	for subject, kind := range map[string]events.Kind{
-		w.ns + ".report.v1.*.*": events.KindReport,
-		w.ns + ".lease.v1.*.*":  events.KindLease,
+		w.ns + ".report.v1.*.>": events.KindReport,
+		w.ns + ".lease.v1.*.>":  events.KindLease,
 		hellos:                  events.KindHello,
 	} {
 		sub, err := w.conn.QueueSubscribe(subject, queueGroup, func(m *nats.Msg) {
-			g.pass(func() { h(kind, m.Data, m.Respond) })
+			if w.genuine(kind, m) {
+				g.pass(func() { h(kind, m.Data, m.Respond) })
+			}
 		})
 		if err != nil {
 			return fmt.Errorf("subscribe to %s: %w", subject, err)
@@ -193,7 +212,9 @@ func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]b
 		subs = append(subs, sub)
 	}
 	noteSub, err := w.conn.Subscribe(hellos, func(m *nats.Msg) {
-		g.pass(func() { h(events.KindHello, m.Data, nil) })
+		if w.genuine(events.KindHello, m) {
+			g.pass(func() { h(events.KindHello, m.Data, nil) })
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("subscribe to %s: %w", hellos, err)

@@ -69,6 +69,15 @@ func (b *Builder) ClientIPFrom(remote string, lines []string) (addr netip.Addr, 
 	return addr, ok
 }
 
+// Trusts says whether what the other end of a connection tells of a request is believed: whether this remote address is a
+// trusted proxy's, or a socket's if those are trusted.
+func (b *Builder) Trusts(remote string) bool {
+	if addr, ok := identity.ParseAddr(remote); ok {
+		return b.trusted.Contains(addr)
+	}
+	return b.options.TrustSockets && isSocket(remote)
+}
+
 // isSocket says whether a remote address is that of a Unix socket: a path, or nothing.
 func isSocket(remote string) bool {
 	return remote == "" || remote[0] == '@' || remote[0] == '/'

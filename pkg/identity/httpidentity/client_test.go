@@ -169,6 +169,27 @@ func TestClientIPOnSockets(t *testing.T) {
 	check(t, trusting, "neither address nor socket", "pipe", http.Header{"X-Forwarded-For": {"192.0.2.1"}}, "")
 }
 
+func TestTrusts(t *testing.T) {
+	o := Options{TrustedProxies: proxies(t, "10.0.0.0/8", "fd00::/8")}
+	for _, tt := range []struct {
+		remote string
+		want   bool
+	}{
+		{"10.0.0.1:4711", true}, {"[fd00::1]:4711", true}, {"[fd00::1%eth0]:1", true}, {"[::ffff:10.0.0.1]:80", true}, {"10.0.0.1", true},
+		{"192.0.2.1:4711", false}, {"[2001:db8::1]:80", false}, {"", false}, {"@", false}, {"/run/x.sock", false}, {"pipe", false},
+	} {
+		if got := builder(t, o).Trusts(tt.remote); got != tt.want {
+			t.Errorf("%q: %v", tt.remote, got)
+		}
+	}
+	o.TrustSockets = true
+	for remote, want := range map[string]bool{"": true, "@": true, "/run/x.sock": true, "pipe": false, "192.0.2.1:80": false, "10.0.0.1:80": true} {
+		if got := builder(t, o).Trusts(remote); got != want {
+			t.Errorf("%q, trusting sockets: %v", remote, got)
+		}
+	}
+}
+
 func TestClientIPSays(t *testing.T) {
 	if _, err := ClientIP("what?", nil, Options{}); err == nil || !strings.Contains(err.Error(), `"what?"`) {
 		t.Errorf("error %v", err)

@@ -187,7 +187,12 @@ func method(r *http.Request) (string, bool) {
 
 // cleanPath folds what most servers take for the same: otherwise "//login" would go round a limit of "/login".
 func cleanPath(r *http.Request) (string, bool) {
-	if r.URL == nil || r.URL.Path == "" {
+	switch {
+	case r.URL == nil:
+		return "", false
+	case r.URL.Path == "" && (r.URL.Host != "" || r.URL.Opaque != "") && r.Method != http.MethodConnect:
+		return "/", true // "GET http://example.com HTTP/1.1", and what routers take "GET x:a HTTP/1.1" for
+	case r.URL.Path == "":
 		return "", false
 	}
 	asked := r.URL.Path

@@ -1,6 +1,7 @@
 package httpidentity
 
 import (
+	"bufio"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -146,6 +147,24 @@ func TestPaths(t *testing.T) {
 		got, found := rd.Append(nil, &http.Request{URL: &url.URL{Path: tt.path}}).Get("path")
 		if found != (tt.want != "none") || found && got != tt.want {
 			t.Errorf("%q is %q, %v, want %q", tt.path, got, found, tt.want)
+		}
+	}
+}
+
+// What a client asks for by a whole URL has a path, and a tunnel has none.
+func TestPathsOfURLs(t *testing.T) {
+	rd := reader(t, Options{}, "path")
+	for _, tt := range []struct{ line, want string }{
+		{"GET http://example.com", "/"}, {"GET http://example.com?a", "/"}, {"GET http://example.com/", "/"}, {"GET http://example.com/a//b", "/a/b"},
+		{"GET x:a", "/"}, {"CONNECT example.com:80", "none"}, {"OPTIONS *", "*"},
+	} {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(tt.line + " HTTP/1.1\r\nHost: a\r\n\r\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, found := rd.Append(nil, r).Get("path")
+		if found != (tt.want != "none") || found && got != tt.want {
+			t.Errorf("%s: %q, %v, want %q", tt.line, got, found, tt.want)
 		}
 	}
 }

@@ -7,10 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // patience is how long anything may take before a test gives up on it.
@@ -163,52 +160,6 @@ func TestKubernetes(t *testing.T) {
 				publish(version, content)
 				w.await(content)
 			}
-		})
-	}
-}
-
-// TestSettle: it waits until the file has been quiet for a while, whatever else happens beside it, but not for ever. Lost
-// events are no noise.
-func TestSettle(t *testing.T) {
-	const quiet = 50 * time.Millisecond
-	for _, test := range []struct {
-		why   string
-		name  string
-		every time.Duration
-		times int
-		want  time.Duration
-	}{
-		{"nothing more", "rules.yaml", 0, 0, quiet},
-		{"three pieces", "rules.yaml", 40 * time.Millisecond, 3, 3*40*time.Millisecond + quiet},
-		{"slower than that", "rules.yaml", 60 * time.Millisecond, 3, quiet},
-		{"another file", "other", 40 * time.Millisecond, 3, quiet},
-		{"without an end", "rules.yaml", 40 * time.Millisecond, 1000, mostSettles * quiet},
-	} {
-		t.Run(test.why, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				notify := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
-				w := &watch{path: "rules.yaml", options: Options{Settle: quiet}, notify: notify}
-				ctx, stop := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					for range test.times {
-						time.Sleep(test.every) // in the test's own time
-						select {
-						case notify.Events <- fsnotify.Event{Name: test.name, Op: fsnotify.Write}:
-						case <-ctx.Done():
-							return
-						}
-					}
-				}()
-				begun := time.Now()
-				w.settle(ctx)
-				if took := time.Since(begun); took != test.want {
-					t.Errorf("it waited %v, want %v", took, test.want)
-				}
-				stop()
-				<-ended
-			})
 		})
 	}
 }

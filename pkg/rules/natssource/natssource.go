@@ -67,6 +67,10 @@ type Entry struct {
 	Deleted bool
 }
 
+// Order says which of two sets is the newer one, wherever they are from: when the entry was written, in Unix milliseconds, as
+// filesource.File.Revision is of a file. Revisions tell that of one bucket only, and as long as it is not lost.
+func (e Entry) Order() uint64 { return uint64(max(e.Created.UnixMilli(), 1)) }
+
 // Options of a Bucket. The zero value suits.
 type Options struct {
 	// Replicas is on how many servers of a cluster a bucket is kept that is made by a write, 1 to 5. Default 1.

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/offpath-io/offpath/internal/servers"
 	"github.com/offpath-io/offpath/internal/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
@@ -207,20 +204,9 @@ func TestABucketMadeAnew(t *testing.T) {
 	put(t, b, "two", put(t, b, "one", 0))
 	w := begin(t, server.URL(), natssource.Options{Retry: 10 * time.Millisecond, Check: 10 * time.Millisecond})
 	w.await("two")
-	remake(t, server)
+	serverstest.DropBucket(t, server.URL(), "offpath-rules")
 	put(t, b, "new", 0)
 	w.await("new")
-}
-
-func remake(t *testing.T, server *servers.NATS) {
-	t.Helper()
-	js, err := jetstream.New(connect(t, server.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteKeyValue(limited(t), "offpath-rules"); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestNoServerAtFirst: it is waited for.

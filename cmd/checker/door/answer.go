@@ -1,0 +1,92 @@
+package door
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check"
+)
+
+// Answer is the body of a 200 or a 429.
+type Answer struct {
+	Allowed bool `json:"allowed"`
+	// Rule is the one that decided: the one that denied, or else the one with the least left. It is
+	// null, like everything that is said of it, if no rule matches.
+	Rule      *string `json:"rule"`
+	Limit     *int64  `json:"limit"`
+	Remaining *int64  `json:"remaining"`
+	// RetryAfterMS is rounded up; 0 if the request may pass, null if it never will at this cost.
+	RetryAfterMS *int64 `json:"retry_after_ms"`
+	ResetMS      *int64 `json:"reset_ms"`
+	// Freshness is fresh, stale, local, local_share or outage.
+	Freshness string `json:"freshness"`
+	// Exceeded: the hit passed beyond a limit that is soft or elastic.
+	Exceeded bool `json:"exceeded,omitempty"`
+	// Queue: the caller may wait instead, for MaxWaitMS at most, and ask again.
+	Queue     bool   `json:"queue,omitempty"`
+	MaxWaitMS *int64 `json:"max_wait_ms,omitempty"`
+	// Shadow is the first shadow rule that would have denied the request.
+	Shadow string `json:"shadow,omitempty"`
+	// DelayMS is how long a request with "mode": "reserve" that may pass has to wait for its turn, rounded up; 0 for not at all.
+	DelayMS *int64 `json:"delay_ms,omitempty"`
+	// Token is for one POST to SettlePath, if the question asked for it and the request may pass.
+	Token string `json:"token,omitempty"`
+}
+
+// NewAnswer puts a decision into the words of the door.
+func NewAnswer(d check.Decision) Answer {
+	a := Answer{Allowed: d.Allowed, Freshness: d.Freshness.String(), Exceeded: d.Exceeded, Queue: d.Queue, Shadow: d.Shadow}
+	if d.Queue {
+		a.MaxWaitMS = new(ceil(d.MaxWait, time.Millisecond))
+	}
+	if d.RetryAfter != check.Never {
+		a.RetryAfterMS = new(ceil(d.RetryAfter, time.Millisecond))
+	}
+	if d.Rule != "" {
+		a.Rule, a.Limit, a.Remaining = &d.Rule, &d.Limit, &d.Remaining
+		a.ResetMS = new(ceil(d.Reset, time.Millisecond))
+	}
+	return a
+}
+
+// ceil returns how many units d takes, a part of one counting as a whole one; 0 for a negative d.
+func ceil[T ~int64](d, unit T) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/unit) + 1
+}
+
+// answer tells the answer to one question.
+func answer(w http.ResponseWriter, status int, a Answer) {
+	if status != http.StatusOK && a.RetryAfterMS != nil {
+		seconds := max(ceil(*a.RetryAfterMS, 1000), 1)
+		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	}
+	write(w, status, a)
+}
+
+// refusal is the body of everything that is no answer.
+type refusal struct {
+	Error string `json:"error"`
+}
+
+func refuse(w http.ResponseWriter, status int, reason string) {
+	write(w, status, refusal{reason})
+}
+
+// isJSON is a header's value, which nobody changes.
+var isJSON = []string{"application/json"}
+
+func write(w http.ResponseWriter, status int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil { // unreachable: neither body holds what JSON cannot
+		http.Error(w, `{"error":"internal"}`, http.StatusInternalServerError)
+		return
+	}
+	w.Header()["Content-Type"] = isJSON
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
+}

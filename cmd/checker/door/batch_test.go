@@ -1,0 +1,231 @@
+package door
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// batchOf asks several questions at once.
+func batchOf(t interface{ Fatalf(string, ...any) }, door http.Handler, questions ...string) []BatchAnswer {
+	w := post(door, `{"checks":[`+strings.Join(questions, ",")+`]}`)
+	var got Answers
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Answers) != len(questions) || w.Header().Get("Retry-After") != "" {
+		t.Fatalf("%d %.300s, Retry-After %q", w.Code, w.Body, w.Header().Get("Retry-After"))
+	}
+	return got.Answers
+}
+
+func TestBatch(t *testing.T) {
+	door := doorOf(t, testRules+"  - {name: failures, match: {api: login}, key: [user], limit: 1/day, status: 503}\n")
+	rows := []struct {
+		ask       string
+		status    int
+		rule      string // "" is none
+		remaining int64
+		token     bool
+	}{
+		{`{"attributes":{"user":"a"},"cost":2}`, 200, "per-user", 1, false},
+		{`{"rule":"per-user","key":"a","mode":"peek","cost":2}`, 429, "per-user", 1, false},
+		{`{"rule":"per-user","key":"a"}`, 200, "per-user", 0, false}, // the same key, of the same batch
+		{`{"attributes":{"user":"a"}}`, 429, "per-user", 0, false},
+		{`{"attributes":{"user":"b"},"settle":true}`, 200, "per-user", 2, true}, // who was denied denies nobody else
+		{`{"attributes":{"user":"b"},"mode":"record","cost":3}`, 200, "per-user", 0, false},
+		{`{"attributes":{"user":"b"}}`, 429, "per-user", 0, false},
+		{`{"attributes":{"user":"c","api":"login"}}`, 200, "failures", 0, false},
+		{`{"attributes":{"user":"c","api":"login"}}`, 503, "failures", 0, false},
+		{`{"attributes":{}}`, 200, "", 0, false},
+	}
+	questions := make([]string, len(rows))
+	for i, row := range rows {
+		questions[i] = row.ask
+	}
+	for i, a := range batchOf(t, door, questions...) {
+		want := rows[i]
+		if a.Status != want.status || (a.Rule != nil) != (want.rule != "") || (a.Token != "") != want.token {
+			t.Errorf("%d, %s: %+v", i, want.ask, a)
+		}
+		if a.Rule != nil && (*a.Rule != want.rule || *a.Remaining != want.remaining) {
+			t.Errorf("%d, %s: rule %s, %d remain", i, want.ask, *a.Rule, *a.Remaining)
+		}
+	}
+}
+
+// TestBatchIsEachAlone holds a batch against the same questions one by one, at a door of their own.
+func TestBatchIsEachAlone(t *testing.T) {
+	ask := rapid.Custom(func(t *rapid.T) string {
+		about := rapid.SampledFrom([]string{
+			`"attributes":{"user":"a"}`, `"attributes":{"user":"b","api":"upload"}`, `"attributes":{"api":"secret"}`,
+			`"rule":"per-user","key":"a"`, `"rule":"uploads","key":"b|upload"`, `"attributes":{}`,
+		}).Draw(t, "about")
+		how := rapid.SampledFrom([]string{``, `,"mode":"peek"`, `,"mode":"record"`, `,"mode":"check"`}).Draw(t, "mode")
+		return fmt.Sprintf(`{%s%s,"cost":%d}`, about, how, rapid.IntRange(1, 4).Draw(t, "cost"))
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		together, alone := plainDoor(t), plainDoor(t) // they are asked thousands of times
+		questions := rapid.SliceOfN(ask, 1, 12).Draw(rt, "questions")
+		for i, got := range batchOf(rt, together, questions...) {
+			w := post(alone, questions[i])
+			var want BatchAnswer
+			if err := json.Unmarshal(w.Body.Bytes(), &want.Answer); err != nil {
+				rt.Fatal(err)
+			}
+			want.Status = w.Code
+			if got, want := words(got), words(want); got != want {
+				rt.Fatalf("%d, %s:\ntogether %s\nalone    %s", i, questions[i], got, want)
+			}
+		}
+	})
+}
+
+// words is an answer without its times, which the clock decides.
+func words(a BatchAnswer) string {
+	for _, ms := range []*int64{a.RetryAfterMS, a.ResetMS} {
+		if ms != nil && *ms > 0 {
+			*ms = 1
+		}
+	}
+	text, _ := json.Marshal(a)
+	return string(text)
+}
+
+// TestBatchRefusals: one bad question refuses all, and none is charged.
+func TestBatchRefusals(t *testing.T) {
+	door := newDoor(t)
+	const good = `{"attributes":{"user":"a"}}`
+	list := func(questions ...string) string { return `{"checks":[` + strings.Join(questions, ",") + `]}` }
+	many := func(n int) string {
+		return list(strings.Split(strings.Repeat(good+" ", n)[:n*(len(good)+1)-1], " ")...)
+	}
+	for _, row := range []struct {
+		body   string
+		status int
+		want   string
+	}{
+		{`{"checks":[]}`, 400, `"checks": want 1 to 1000`},
+		{`{"checks":{}}`, 400, `"checks": want an array`},
+		{`{"checks":null}`, 400, `"checks": want an array`},
+		{`{"checks":[` + good, 400, "ends early"},
+		{`{"checks":[` + good + `}`, 400, `not JSON`},
+		{`{"checks":[` + good + `,]}`, 400, `not JSON`},
+		{list(good) + `{}`, 400, `goes on`},
+		{`{"checks":[` + good + `],"checks":[` + good + `]}`, 400, `body: "checks" twice`},
+		{`{"checks":[` + good + `],"cost":2}`, 400, `"checks" and something else`},
+		{`{"attributes":{"user":"a"},"checks":[` + good + `]}`, 400, `"checks" and something else`},
+		{list(good, `null`), 400, `"checks"[1]: question: want an object`},
+		{list(good, `[`+good+`]`), 400, `"checks"[1]: question: want an object`},
+		{list(good, good, `{"cost":1}`), 400, `"checks"[2]: neither`},
+		{list(`{"checks":[` + good + `]}`), 400, `"checks"[0]: unknown field "checks"`},
+		{list(good, `{"attributes":{},"cost":0}`), 400, `"checks"[1]: "cost"`},
+		{list(good, `{"attributes":{"user":"a","user":"b"}}`), 400, `"checks"[1]: "attributes": "user" twice`},
+		{list(good, `{"attributes":{},"cost":1,"cost":1}`), 400, `"checks"[1]: question: "cost" twice`},
+		{list(good, `{"rule":"none","key":"a"}`), 400, `"checks"[1]: rule "none": there is no such rule`},
+		{list(good, `{"attributes":{},"mode":"wait"}`), 400, `"checks"[1]: "mode": "wait" is for a question that comes alone`},
+		{list(good, `{"attributes":{},"mode":"peek","settle":true}`), 400, `"checks"[1]: "settle"`},
+		{many(MaxBatch + 1), 400, `"checks": more than 1000`},
+		{strings.Repeat(" ", MaxBatchBody-MaxBody) + many(MaxBatch), 200, ``},
+		{list(good) + strings.Repeat(" ", MaxBatchBody-len(list(good))), 200, ``},
+		{list(good) + strings.Repeat(" ", MaxBatchBody-len(list(good))+1), 413, `longer than 1048576 bytes`},
+		{good + strings.Repeat(" ", MaxBody), 413, `longer than 65536 bytes`}, // it is no batch
+		{strings.Repeat("[", MaxBatchBody), 413, `longer than 65536 bytes`},
+		{`{"checks":[` + strings.Repeat("[", MaxBody), 400, `"checks"[0]: question: want an object`},
+	} {
+		w := post(newDoorIf(t, row.status == 200, door), row.body)
+		if w.Code != row.status || !strings.Contains(w.Body.String(), jsonText(row.want)) {
+			t.Errorf("%.80s: %d %.300s, want %d %s", row.body, w.Code, w.Body, row.status, row.want)
+		}
+	}
+	if a := batchOf(t, door, `{"attributes":{"user":"a"},"mode":"peek"}`); *a[0].Remaining != 3 {
+		t.Errorf("charged by what was refused: %+v", a[0])
+	}
+}
+
+// newDoorIf keeps what is charged away from a door that shall not have charged anything.
+func newDoorIf(t *testing.T, fresh bool, door http.Handler) http.Handler {
+	if fresh {
+		return newDoor(t)
+	}
+	return door
+}
+
+// TestWaitsForPermits: nobody grants any here, so a question waits as long as it may, and all of a batch together no longer.
+// Under other rules none waits, and when the rules change, so does that.
+func TestWaitsForPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := func(enforcement string) *rules.Set {
+			s, err := rules.Parse([]byte(`rules: [{name: r, key: [user], limit: 10/hour, enforcement: ` + enforcement + `}]`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		checker, err := check.New(check.Options{Rules: set("async"), Link: nobody{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		door := described(t, New(checker, time.Second))
+		for i, enforcement := range []string{"async", "strict", "async"} {
+			if err := checker.SetRules(set(enforcement), uint64(i+1)); err != nil {
+				t.Fatal(err)
+			}
+			want, status := time.Duration(0), 200
+			if enforcement == "strict" {
+				want, status = time.Second, 429
+			}
+			began := time.Now()
+			one := post(door, `{"rule":"r","key":"a"}`)
+			if took := time.Since(began); took != want || one.Code != status {
+				t.Errorf("%d, %s: %v, %d %s", i, enforcement, took, one.Code, one.Body)
+			}
+			began = time.Now()
+			batch := batchOf(t, door, `{"rule":"r","key":"b"}`, `{"rule":"r","key":"c"}`, `{"attributes":{"user":"d"}}`)
+			if took := time.Since(began); took != want || batch[0].Status != status || batch[2].Status != status {
+				t.Errorf("%d, %s: a batch took %v, %+v", i, enforcement, took, batch)
+			}
+		}
+	})
+}
+
+func TestSettleBatch(t *testing.T) {
+	door := newDoor(t)
+	asked := batchOf(t, door, `{"attributes":{"user":"a"},"cost":3,"settle":true}`, `{"attributes":{"user":"b"},"cost":3,"settle":true}`)
+	a, b := asked[0].Token, asked[1].Token
+	one := func(token string, cost int) string { return fmt.Sprintf(`{"token":%q,"cost":%d}`, token, cost) }
+	for _, row := range []struct {
+		body, want string
+		status     int
+	}{
+		{`{"settlements":[` + one(a, 1) + `,{"token":"x"}]}`, `"settlements"[1]: "token" and "cost": want both`, 400},
+		{`{"settlements":[` + one(a, 1) + `],"cost":1}`, `"settlements" and something else`, 400},
+		{`{"settlements":[]}`, `"settlements": want 1 to 1000`, 400},
+		{`{"settlements":[7]}`, `"settlements"[0]: settlement: want an object`, 400},
+		{`{"settlements":[` + one(a, 1) + `,{"token":"x","cost":1,"key":""}]}`, `"settlements"[1]: unknown field "key"`, 400},
+	} {
+		if w := settle(door, row.body); w.Code != row.status || !strings.Contains(w.Body.String(), jsonText(row.want)) {
+			t.Errorf("%s: %d %s, want %s", row.body, w.Code, w.Body, row.want)
+		}
+	}
+	w := settle(door, `{"settlements":[`+one(a, 1)+`,`+one("nonsense", 1)+`,`+one(a, 1)+`,`+one(b, 0)+`]}`)
+	var got Settled
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Answers) != 4 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for i, want := range []int{204, 400, 409, 204} {
+		if a := got.Answers[i]; a.Status != want || (a.Error == "") != (want == 204) {
+			t.Errorf("%d: %+v, want %d", i, a, want)
+		}
+	}
+	left := batchOf(t, door, `{"rule":"per-user","key":"a","mode":"peek"}`, `{"rule":"per-user","key":"b","mode":"peek"}`)
+	if *left[0].Remaining != 2 || *left[1].Remaining != 3 {
+		t.Errorf("remaining: %d and %d, want 2 and 3", *left[0].Remaining, *left[1].Remaining)
+	}
+}

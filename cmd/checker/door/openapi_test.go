@@ -1,0 +1,156 @@
+package door
+
+import (
+	"bytes"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// TestDescriptionIsSound also asks for it.
+func TestDescriptionIsSound(t *testing.T) {
+	if err := document.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		w := httptest.NewRecorder()
+		newDoor(t).ServeHTTP(w, httptest.NewRequest(method, DescribePath, nil))
+		if w.Code != 200 || w.Header().Get("Content-Type") != "application/yaml" || !bytes.Equal(w.Body.Bytes(), description) {
+			t.Errorf("%s: %d %v %.80s", method, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+// TestPathsAreDescribed: each path and its one method, and no others.
+func TestPathsAreDescribed(t *testing.T) {
+	want := make(map[string]string)
+	for path, to := range routes {
+		want[path] = to.method
+	}
+	got := make(map[string]string)
+	for path, item := range document.Paths.Map() {
+		if path == "/v1/auth" { // of package forwardauth, whose tests hold it
+			continue
+		}
+		for method := range item.Operations() {
+			got[path] += method
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("described %v, want %v", got, want)
+	}
+}
+
+// fields are the names of a schema's properties, each with what is said of it: "?" that it may be left out, "0" that it may be null.
+func fields(schema *openapi3.Schema) map[string]string {
+	names := make(map[string]string)
+	for _, part := range append(openapi3.SchemaRefs{{Value: schema}}, schema.AllOf...) {
+		for name, property := range part.Value.Properties {
+			if names[name] = "?"; property.Value.Type.Includes("null") {
+				names[name] += "0"
+			}
+		}
+	}
+	for _, part := range append(openapi3.SchemaRefs{{Value: schema}}, schema.AllOf...) {
+		for _, name := range part.Value.Required {
+			names[name] = strings.TrimPrefix(names[name], "?")
+		}
+	}
+	return names
+}
+
+// fieldsOf are those of the JSON that a type becomes.
+func fieldsOf(of reflect.Type) map[string]string {
+	names := make(map[string]string)
+	for field := range of.Fields() {
+		if field.Anonymous {
+			maps.Copy(names, fieldsOf(field.Type))
+			continue
+		}
+		name, omit, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case omit != "":
+			names[name] = "?"
+		case field.Type.Kind() == reflect.Pointer:
+			names[name] = "0"
+		default:
+			names[name] = ""
+		}
+	}
+	return names
+}
+
+// TestAnswersAreDescribed holds the fields of all answers against their schemas, both ways.
+func TestAnswersAreDescribed(t *testing.T) {
+	for schema, value := range map[string]any{
+		"Answer": Answer{}, "BatchAnswers": Answers{}, "BatchAnswer": BatchAnswer{},
+		"Settled": Settled{}, "SettledAnswer": SettledAnswer{},
+		"Explained": Explained{}, "Rule": Rule{}, "Part": Part{}, "Refusal": refusal{},
+	} {
+		got, want := fields(document.Components.Schemas[schema].Value), fieldsOf(reflect.TypeOf(value))
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: described %v, want %v", schema, got, want)
+		}
+	}
+}
+
+// TestQuestionsAreDescribed holds the fields that the door reads against the schemas, both ways.
+func TestQuestionsAreDescribed(t *testing.T) {
+	named := func(schema string) *openapi3.Schema { return document.Components.Schemas[schema].Value }
+	explain := document.Paths.Value(ExplainPath).Post.RequestBody.Value.Content["application/json"].Schema.Value
+	for _, test := range []struct {
+		name   string
+		schema *openapi3.Schema
+		want   []string
+		but    []string // read, but of no use there
+	}{
+		{"Question", named("Question"), slices.Collect(maps.Keys(questionFields)), nil},
+		{"BatchQuestion", named("BatchQuestion"), slices.Collect(maps.Keys(questionFields)), nil},
+		{"explain", explain, slices.Collect(maps.Keys(questionFields)), []string{"rule", "key"}},
+		{"Settlement", named("Settlement"), slices.Collect(maps.Keys(billFields)), nil},
+		{"Batch", named("Batch"), []string{"checks"}, nil},
+		{"SettlementBatch", named("SettlementBatch"), []string{"settlements"}, nil},
+	} {
+		got := slices.AppendSeq(slices.Clone(test.but), maps.Keys(fields(test.schema)))
+		slices.Sort(got)
+		slices.Sort(test.want)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: described %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestBoundsAreDescribed holds the numbers of the description against the door's.
+func TestBoundsAreDescribed(t *testing.T) {
+	schemas := document.Components.Schemas
+	property := func(schema, name string) *openapi3.Schema { return schemas[schema].Value.Properties[name].Value }
+	for _, test := range []struct {
+		name      string
+		got, want any
+	}{
+		{"attributes", *schemas["Attributes"].Value.MaxProps, uint64(maxAttributes)},
+		{"most of a cost", *schemas["Cost"].Value.Max, float64(window.MaxCount)},
+		{"most of a settled cost", *property("Settlement", "cost").Max, float64(window.MaxCount)},
+		{"batch", *property("Batch", "checks").MaxItems, uint64(MaxBatch)},
+		{"settlements", *property("SettlementBatch", "settlements").MaxItems, uint64(MaxBatch)},
+		{"modes", property("Question", "mode").Enum, []any{string(modeCheck), string(modeWait), string(modeReserve), string(modePeek), string(modeRecord)}},
+	} {
+		if !reflect.DeepEqual(test.got, test.want) {
+			t.Errorf("%s: described %v, want %v", test.name, test.got, test.want)
+		}
+	}
+	for f := check.Local; f <= check.Outage; f++ {
+		if words := property("Decision", "freshness").Enum; !slices.Contains(words, any(f.String())) || len(words) != int(check.Outage)+1 {
+			t.Errorf("freshness: described %v, want %v among others", words, f)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
+)
+
+// theirs is a configuration as envoyproxy/ratelimit has it.
+const theirs = `
+domain: mail
+descriptors:
+  - key: kind
+    value: letter
+    descriptors:
+      - key: to
+        rate_limit: {unit: day, requests_per_unit: 5}
+`
+
+func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(d.Find(`gRPC door +([^ ,]+),`), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// letter asks for letters to somebody, with a limit of their own if that is above 0.
+func letter(to string, hits, limit uint32) *ratelimitv3.RateLimitRequest {
+	d := &ratelimit.RateLimitDescriptor{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "kind", Value: "letter"}, {Key: "to", Value: to}}}
+	if limit > 0 {
+		d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: limit, Unit: typev3.RateLimitUnit_DAY}
+	}
+	return &ratelimitv3.RateLimitRequest{Domain: "mail", HitsAddend: hits, Descriptors: []*ratelimit.RateLimitDescriptor{d}}
+}
+
+func askEnvoy(t *testing.T, conn *grpc.ClientConn, r *ratelimitv3.RateLimitRequest) *ratelimitv3.RateLimitResponse {
+	t.Helper()
+	answer, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func healthOf(ctx context.Context, conn *grpc.ClientConn, service string) string {
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	if err != nil {
+		return err.Error()
+	}
+	return answer.Status.String()
+}
+
+// TestGRPCDoor starts a checker with a configuration of envoyproxy/ratelimit, and asks it as Envoy would.
+func TestGRPCDoor(t *testing.T) {
+	d := start1(t, "--rules", writeFile(t, theirs), "--envoy-headers", "ratelimit")
+	conn := grpcOf(t, d)
+	for i := range uint32(5) {
+		answer := askEnvoy(t, conn, letter("ann", 0, 0))
+		if answer.OverallCode != ratelimitv3.RateLimitResponse_OK || answer.Statuses[0].LimitRemaining != 4-i {
+			t.Fatalf("hit %d: %v", i+1, answer)
+		}
+	}
+	answer := askEnvoy(t, conn, letter("ann", 0, 0))
+	if answer.OverallCode != ratelimitv3.RateLimitResponse_OVER_LIMIT || answer.Statuses[0].CurrentLimit.GetUnit() != ratelimitv3.RateLimitResponse_RateLimit_DAY {
+		t.Errorf("the sixth: %v", answer)
+	}
+	if h := answer.ResponseHeadersToAdd; len(h) != 4 || h[0].Key != "RateLimit-Limit" || h[0].Value != "5" || h[3].Key != "Retry-After" {
+		t.Errorf("headers: %v", h)
+	}
+	d.Await("all hits are answered", func() bool {
+		return d.Metric(`offpath_hits_total{outcome="answered",rule="mail|kind=letter|to"}`) == "5"
+	})
+	for _, service := range healthNames {
+		if got := healthOf(t.Context(), conn, service); got != "SERVING" {
+			t.Errorf("health of %q: %s", service, got)
+		}
+	}
+	if got := reflected(t, conn); !strings.Contains(got, envoylimit.Name+" ") {
+		t.Errorf("reflection: %s", got)
+	}
+	if status := d.Stop(); status != 0 {
+		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
+	}
+	if strings.Contains(d.Stderr(), "level=WARN") {
+		t.Errorf("complaints about nothing:\n%s", d.Stderr())
+	}
+}
+
+// reflected are the services that reflection lists, each with a space behind it.
+func reflected(t *testing.T, conn *grpc.ClientConn) (names string) {
+	t.Helper()
+	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &grpc_reflection_v1.ServerReflectionRequest_ListServices{}
+	if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: list}); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range answer.GetListServicesResponse().GetService() {
+		names += s.Name + " "
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	return names
+}
+
+// TestOwnLimitOverTheFleet: a limit that requests bring along holds over all checkers, as any other does.
+func TestOwnLimitOverTheFleet(t *testing.T) {
+	rules := writeFile(t, theirs)
+	first := start1(t, "--rules", rules)
+	second := start1(t, "--rules", rules, "--nats", first.Find(`NATS +(nats://\S+)`))
+	for _, d := range []*daemontest.Daemon{first, second} {
+		d.Await("it hears the aggregator", func() bool { return d.Metric(`offpath_fleet_checkers`) == "2" })
+	}
+	if answer := askEnvoy(t, grpcOf(t, second), letter("bob", 1, 9)); answer.OverallCode != ratelimitv3.RateLimitResponse_OK {
+		t.Fatal(answer)
+	}
+	if answer := askEnvoy(t, grpcOf(t, first), letter("ann", 9, 9)); answer.OverallCode != ratelimitv3.RateLimitResponse_OK {
+		t.Fatal(answer)
+	}
+	second.Await("it has heard of ann", func() bool { return second.Metric("offpath_live_keys") == "2" })
+	if answer := askEnvoy(t, grpcOf(t, second), letter("ann", 1, 9)); answer.OverallCode != ratelimitv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("at the other checker: %v", answer)
+	}
+	if answer := askEnvoy(t, grpcOf(t, second), letter("ann", 1, 10)); answer.OverallCode != ratelimitv3.RateLimitResponse_OK {
+		t.Errorf("with a higher limit: %v", answer)
+	}
+	first.Await("all hits are answered", func() bool {
+		return first.Metric(`offpath_hits_total{outcome="answered",rule="own mail|kind|to|day"}`) == "9"
+	})
+	if status := second.Stop(); status != 0 { // with two hits that it has to deliver
+		t.Errorf("status %d; stderr:\n%s", status, second.Stderr())
+	}
+}
+
+// TestGRPCBeforeRules: without rules nothing is decided, and health says so; when they come, both change.
+func TestGRPCBeforeRules(t *testing.T) {
+	nats := serverstest.JetStream(t)
+	d := start1(t, "--nats", nats.URL(), "--rules", "nats")
+	conn := grpcOf(t, d)
+	if _, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), letter("ann", 1, 0)); status.Code(err) != codes.Unavailable {
+		t.Errorf("without rules: %v", err)
+	}
+	for _, service := range healthNames {
+		if got := healthOf(t.Context(), conn, service); got != "NOT_SERVING" {
+			t.Errorf("health of %q: %s", service, got)
+		}
+	}
+	inBucket(t, nats.URL())(theirs)
+	d.Await("it is healthy", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
+	if answer := askEnvoy(t, conn, letter("ann", 1, 0)); answer.Statuses[0].LimitRemaining != 4 {
+		t.Errorf("with rules: %v", answer)
+	}
+}
+
+func TestNoGRPC(t *testing.T) {
+	for _, value := range []string{"none", ""} {
+		d := daemontest.Start(t, run, "--rules", writeFile(t, theirs), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc", value)
+		if strings.Contains(d.Stdout(), "gRPC") {
+			t.Errorf("--grpc %q: %s", value, d.Stdout())
+		}
+		if status := d.Stop(); status != 0 {
+			t.Errorf("status %d: %s", status, d.Stderr())
+		}
+	}
+}
+
+// TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when the checker stops it ends the stream.
+func TestQuotaDoor(t *testing.T) {
+	d := start1(t, "--rules", writeFile(t, "rules: [{name: per-user, key: [user], limit: 100/hour}]"))
+	stream, err := quotapb.NewRateLimitQuotaServiceClient(grpcOf(t, d)).StreamRateLimitQuotas(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := &quotapb.RateLimitQuotaUsageReports{Domain: "shop", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+		BucketId: &quotapb.BucketId{Bucket: map[string]string{"user": "kristie"}}, NumRequestsAllowed: 100,
+	}}}
+	if err := stream.Send(report); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	strategy := answer.BucketAction[0].GetQuotaAssignmentAction().GetRateLimitStrategy()
+	if strategy.GetBlanketRule() != typev3.RateLimitStrategy_DENY_ALL {
+		t.Errorf("100 of 100 are used: %v", answer)
+	}
+	d.Stop()
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ended with %v", err)
+	}
+}

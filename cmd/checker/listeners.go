@@ -1,0 +1,136 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+)
+
+// doorTLS are the files of the doors.
+type doorTLS struct {
+	door, grpc, admin, proxy daemon.TLS
+	upstream                 tlsfiles.Paths // not a door, but the service behind one
+}
+
+// port is a door before it is open.
+type port struct {
+	flag    string // that says where it listens, and that its files' flags begin with
+	what    string
+	address string // "" is no such door
+	tls     *daemon.TLS
+	hint    string // if it cannot be opened
+}
+
+// ports are the HTTP door, the gRPC door, the admin door and the reverse proxy.
+func (c *config) ports() [4]port {
+	proxy := ""
+	if c.upstream != "" {
+		proxy = c.proxy
+	}
+	return [4]port{
+		{"listen", "HTTP door", c.listen, &c.tls.door, ""},
+		{"grpc", "gRPC door", c.grpc, &c.tls.grpc, " (--grpc " + noGRPC + " does without it)"},
+		{"admin", "admin", c.admin, &c.tls.admin, ""},
+		{"proxy", "proxy", proxy, &c.tls.proxy, ""},
+	}
+}
+
+func (c *config) addTLSFlags(s *flags.Set) {
+	c.access.AddFlags(s)
+	for _, p := range c.ports() {
+		p.tls.AddFlags(s, p.flag)
+	}
+	u := &c.tls.upstream
+	flags.Add(s, &u.Authorities, "upstream-ca", "FILE", "certificates of the authorities that vouch for the service at --upstream https://…; without it, the system's", flags.Text)
+	flags.Add(s, &u.Cert, "upstream-cert", "FILE", "certificate to show to that service", flags.Text)
+	flags.Add(s, &u.Key, "upstream-key", "FILE", "its key", flags.Text)
+}
+
+// serviceTLS is how the reverse proxy and its service speak TLS.
+func (c *config) serviceTLS(files *tlsfiles.Files) (func() *tls.Config, error) {
+	current, err := files.Client("upstream", c.tls.upstream)
+	if err != nil {
+		return nil, fmt.Errorf("--upstream-ca, --upstream-cert, --upstream-key: %w", err)
+	}
+	return current, nil
+}
+
+// checkTLS refuses files that do not make sense together, or belong to nothing.
+func (c *config) checkTLS() error {
+	for _, p := range c.ports() {
+		if err := p.tls.Check(p.flag); err != nil {
+			return err
+		}
+		if p.address == "" && *p.tls != (daemon.TLS{}) {
+			return flags.Usagef("--%s-cert: there is no %s", p.flag, p.what)
+		}
+	}
+	switch u := c.tls.upstream; {
+	case (u.Cert == "") != (u.Key == ""):
+		return flags.Usagef("--upstream-cert and --upstream-key need each other")
+	case u != tlsfiles.Paths{} && !strings.HasPrefix(c.upstream, "https://"):
+		return flags.Usagef("--upstream-ca, --upstream-cert: there are no certificates without TLS, which is --upstream https://…")
+	}
+	return c.access.Check(c.nats)
+}
+
+// listeners are the open ports. grpc is nil if there is no gRPC door, and proxy if there is no reverse proxy.
+type listeners struct{ door, grpc, admin, proxy net.Listener }
+
+// listen opens them, with TLS where there are files for it.
+func listen(c config, files *tlsfiles.Files) (l listeners, err error) {
+	into := [...]*net.Listener{&l.door, &l.grpc, &l.admin, &l.proxy}
+	for i, p := range c.ports() {
+		if p.address == "" {
+			continue
+		}
+		if *into[i], err = p.open(files); err != nil {
+			l.close()
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+func (p port) open(files *tlsfiles.Files) (net.Listener, error) {
+	secure, err := p.tls.Secure(files, p.flag)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := daemon.Listen(p.address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w%s", p.what, err, p.hint)
+	}
+	return secure(listener), nil
+}
+
+// grpcTarget is what a gRPC client on this machine dials, "" if there is nothing to dial.
+func (l listeners) grpcTarget() string {
+	if l.grpc == nil {
+		return ""
+	}
+	_, target, _ := strings.Cut(daemon.URL(l.grpc), "://")
+	return target
+}
+
+// proxyURL is "" if there is no reverse proxy.
+func (l listeners) proxyURL() string {
+	if l.proxy == nil {
+		return ""
+	}
+	return daemon.URL(l.proxy)
+}
+
+// close closes what no server has closed; the errors of the others mean nothing.
+func (l listeners) close() {
+	for _, listener := range []net.Listener{l.door, l.grpc, l.admin, l.proxy} {
+		if listener != nil {
+			_ = listener.Close()
+		}
+	}
+}

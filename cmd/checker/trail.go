@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/tracing"
+	"github.com/offpath-io/offpath/internal/version"
+)
+
+// trail is what the flags say of how the daemon leaves, and what it leaves behind of what it did.
+type trail struct {
+	stopDelay time.Duration
+
+	logTo     string  // where denials are written, with commas between; noLog for nowhere
+	logSample float64 // the part of them
+	logBytes  int
+	logAge    time.Duration
+
+	traceTo     string // "" for nowhere
+	traceSample float64
+}
+
+// What --decision-log takes.
+const (
+	noLog  = "none"
+	toLog  = "log"
+	toNATS = "nats"
+)
+
+func (t *trail) setDefaults() {
+	*t = trail{logTo: noLog, logSample: 1, logBytes: decisionlog.DefaultBytes, logAge: decisionlog.DefaultAge, traceSample: 0.01}
+}
+
+const (
+	leastSample = 1e-6
+	mostBytes   = 1 << 40
+	mostAge     = 10 * 366 * 24 * time.Hour
+)
+
+func (t *trail) addFlags(s *flags.Set) {
+	flags.Add(s, &t.stopDelay, "stop-delay", "DURATION",
+		"how long the doors stay open, and /readyz says 503, once it has been told to stop: what load balancers need to take notice",
+		flags.Duration(0, 5*time.Minute))
+	flags.Add(s, &t.logTo, "decision-log", "none|log|nats",
+		"where it is written who was turned away, as lines of JSON: to stderr, to a stream in NATS JetStream, or log,nats for both", readLogTo)
+	flags.Add(s, &t.logSample, "decision-log-sample", "PART", "which part of denials is written, drawn by chance; 1 for all",
+		flags.Float(leastSample, 1))
+	flags.Add(s, &t.logBytes, "decision-log-bytes", "N", "most bytes of the decision log's stream, if it has to be created; the oldest go first",
+		flags.Int(1<<20, mostBytes))
+	flags.Add(s, &t.logAge, "decision-log-age", "DURATION", "how long that stream keeps entries", flags.Duration(time.Second, mostAge))
+	flags.Add(s, &t.traceTo, "trace", "URL", "where OpenTelemetry traces of reports go, by OTLP over HTTP: http://127.0.0.1:4318; none if it is not given",
+		tracing.ReadEndpoint)
+	flags.Add(s, &t.traceSample, "trace-sample", "PART", "which part of reports is traced, drawn by chance; 1 for all", flags.Float(0, 1))
+}
+
+func readLogTo(text string) (string, error) {
+	if text == noLog {
+		return text, nil
+	}
+	seen := map[string]bool{}
+	for to := range strings.SplitSeq(text, ",") {
+		if to != toLog && to != toNATS || seen[to] {
+			return "", fmt.Errorf("%q: want none, log, nats, or log,nats", text)
+		}
+		seen[to] = true
+	}
+	return text, nil
+}
+
+// openDecisionLog returns the log of denials, nil if there is none.
+func openDecisionLog(c config, name string, conn func() *nats.Conn, stderr io.Writer, limit func(rule string) int64, log *slog.Logger) *decisionlog.Log {
+	if c.logTo == noLog {
+		return nil
+	}
+	var sinks []decisionlog.Sink
+	for to := range strings.SplitSeq(c.logTo, ",") {
+		if to == toLog {
+			sinks = append(sinks, decisionlog.Lines{To: stderr})
+			continue
+		}
+		sinks = append(sinks, decisionlog.NewStream(conn, decisionlog.StreamOptions{
+			Namespace: c.namespace, Checker: name, MaxBytes: int64(c.logBytes), MaxAge: c.logAge, OthersMake: c.othersMakeLog(),
+		}))
+	}
+	return decisionlog.New(decisionlog.Options{
+		Checker: name, Sample: c.logSample, Hashed: c.keyHash != "", Limit: limit, Sinks: sinks, Log: log,
+	})
+}
+
+// othersMakeLog says that this checker writes to the stream in NATS, and that an aggregator has to make it: one with a name is held to
+// its own subjects by accounts, under which it may make none.
+func (c config) othersMakeLog() bool {
+	return c.name != "" && strings.Contains(c.logTo, toNATS)
+}
+
+// tellBoth has denials told to f, and to the log if there is one.
+func tellBoth(f func(rule, key string, decisions int64), log *decisionlog.Log) func(rule, key string, decisions int64) {
+	if log == nil {
+		return f
+	}
+	return func(rule, key string, decisions int64) {
+		f(rule, key, decisions)
+		log.Denied(rule, key, decisions)
+	}
+}
+
+// limit is that of the rule whose counter has this name, 0 if there is none.
+func (l *living) limit(counter string) int64 {
+	if at := l.at.Load(); at != nil {
+		if limiter, ok := at.checker.Limiter(counter); ok {
+			return limiter.Rule().Limit
+		}
+	}
+	return 0
+}
+
+// decisionLogPart is the part that writes the log. It has to end after everything that decides.
+func decisionLogPart(l *decisionlog.Log) daemon.Part {
+	return daemon.Part{Name: "decision log", Run: l.Run}
+}
+
+// openTracer returns what traces reports, nil if nothing does.
+func openTracer(ctx context.Context, c config, name string, log *slog.Logger) (*tracing.Tracer, error) {
+	if c.traceTo == "" {
+		return nil, nil
+	}
+	return tracing.Open(ctx, tracing.Options{
+		Endpoint: c.traceTo, Service: "offpath-checker", Instance: name, Version: version.Get().Version, Sample: c.traceSample, Log: log,
+	})
+}
+
+// logMetrics tells Prometheus what became of denials in the decision log.
+type logMetrics struct{ log *decisionlog.Log }
+
+var (
+	loggedDesc = describe("decision_log_denials_total",
+		"Denials by what became of them in the decision log: written, dropped for lack of room, or not drawn.", "to", "outcome")
+	logWaitsDesc = describe("decision_log_denials_waiting", "Denials that wait to be written to the decision log.", "to")
+)
+
+// Describe sends both.
+func (m logMetrics) Describe(descs chan<- *prometheus.Desc) {
+	descs <- loggedDesc
+	descs <- logWaitsDesc
+}
+
+// Collect sends one snapshot.
+func (m logMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, s := range m.log.Stats() {
+		for outcome, n := range map[string]int64{"written": s.Written, "dropped": s.Dropped, "unsampled": s.Unsampled} {
+			out <- prometheus.MustNewConstMetric(loggedDesc, prometheus.CounterValue, float64(n), s.Sink, outcome)
+		}
+		out <- prometheus.MustNewConstMetric(logWaitsDesc, prometheus.GaugeValue, float64(s.Waiting), s.Sink)
+	}
+}

@@ -1,0 +1,137 @@
+package upstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+)
+
+// long is time that no test waits for.
+const long = time.Minute
+
+// short is time that a test waits for where waiting is the point.
+const short = 50 * time.Millisecond
+
+func all(next http.Handler) http.Handler { return next }
+
+func trusting(t testing.TB, o httpidentity.Options, list ...string) *httpidentity.Builder {
+	t.Helper()
+	var err error
+	if o.TrustedProxies, err = httpidentity.ParseProxies(list...); err != nil {
+		t.Fatal(err)
+	}
+	b, err := httpidentity.NewBuilder(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// options are those of a proxy that trusts nobody and lets everything pass.
+func options(t testing.TB, target string) Options {
+	t.Helper()
+	u, err := ParseTarget(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{
+		Target: u, Limit: all, Identity: trusting(t, httpidentity.Options{}), Answer: long, Patience: long,
+		Log: slog.New(slog.DiscardHandler), TLS: func() *tls.Config { return unchecked },
+	}
+}
+
+// start serves the proxy, and returns its URL.
+func start(t testing.TB, o Options) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(New(o))
+	Tune(s.Config)
+	s.Config.ReadHeaderTimeout = o.Patience
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// service serves a toy over HTTP/1.1 and HTTP/2 without TLS, or with it, and returns its URL.
+func service(t testing.TB, scheme string, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	t.Cleanup(s.Close)
+	if scheme == "https" {
+		s.EnableHTTP2 = true
+		s.StartTLS()
+		return s.URL
+	}
+	Tune(s.Config)
+	s.Start()
+	return strings.Replace(s.URL, "http://", scheme+"://", 1)
+}
+
+// client speaks one version of HTTP.
+func client(t testing.TB, version int) *http.Client {
+	p := new(http.Protocols)
+	p.SetHTTP1(version == 1)
+	p.SetUnencryptedHTTP2(version == 2)
+	transport := &http.Transport{Protocols: p}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func do(t testing.TB, c *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	response, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+func request(t testing.TB, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func dial(t testing.TB, address string) net.Conn {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// safe is a buffer for logs.
+type safe struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safe) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.b.Write(p) }
+func (s *safe) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
+
+// unchecked takes every service for what it says that it is.
+var unchecked = &tls.Config{InsecureSkipVerify: true}

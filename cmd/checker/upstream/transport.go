@@ -1,0 +1,71 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds on the way to the service.
+const (
+	dialTimeout     = 5 * time.Second
+	idleTimeout     = 90 * time.Second
+	continueTimeout = time.Second
+	// A connection of HTTP/2 on which nothing comes for so long is pinged, and given up if that is not answered.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+
+	maxAnswerHeader = 1 << 20
+	maxIdle         = 256
+)
+
+func transport(o Options, config *tls.Config) *http.Transport {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	t := &http.Transport{
+		// No proxy of the environment: the service is the one that was given.
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return patientConn{conn, o.Patience}, nil
+		},
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    dialTimeout,
+		ResponseHeaderTimeout:  o.Answer,
+		ExpectContinueTimeout:  continueTimeout,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConnsPerHost:    maxIdle,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		DisableCompression:     true, // what the client accepts is the client's to say
+		Protocols:              new(http.Protocols),
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+	switch o.Target.Scheme {
+	case "h2c":
+		t.Protocols.SetUnencryptedHTTP2(true)
+	case "https":
+		t.Protocols.SetHTTP1(true)
+		t.Protocols.SetHTTP2(true)
+	default:
+		t.Protocols.SetHTTP1(true)
+	}
+	return t
+}
+
+// patientConn bounds each write, which http.Transport does not: a service that stops reading a body would hold the
+// request for ever.
+type patientConn struct {
+	net.Conn
+	patience time.Duration
+}
+
+// Write writes within the time.
+func (c patientConn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}

@@ -1,0 +1,201 @@
+package console
+
+import (
+	"compress/gzip"
+	"context"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/entries"
+)
+
+//go:embed web
+var web embed.FS
+
+const (
+	// maxStreams bounds the pages that are kept up to date.
+	maxStreams = 100
+	// maxBody is the most bytes of a request's body.
+	maxBody = 16 << 10
+	// streamTimeout is how long a page that is behind may take to read.
+	streamTimeout = 10 * time.Second
+)
+
+// policy lets the page load nothing but what is embedded, talk to nobody else, and be shown in nobody else's.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Handler serves the page at /, and what it needs. Paths of an admin port's are left to other.
+func (c *Console) Handler(other http.Handler) http.Handler {
+	files, err := fs.Sub(web, "web")
+	if err != nil {
+		panic(err) // unreachable: the directory is embedded
+	}
+	static := http.FileServerFS(files)
+	mux := http.NewServeMux()
+	handle := func(pattern string, h http.Handler) { mux.Handle(pattern, c.o.Hosts.guard(h)) }
+	handle("GET /api/view", http.HandlerFunc(c.serveView))
+	handle("GET /api/stream", c.serveStream(new(atomic.Int64)))
+	handle("GET /api/rules", http.HandlerFunc(c.serveRules))
+	handle("GET /api/key", http.HandlerFunc(c.serveKey))
+	handle("POST /api/token", c.change(func(_ context.Context, who Who, _ *order) (any, error) { return who, nil }))
+	handle("POST /api/block", c.change(c.blockFor))
+	handle("POST /api/unblock", c.change(c.unblockFor))
+	handle("POST /api/reset", c.change(c.resetFor))
+	for _, name := range []string{"/{$}", "/console.css", "/console.js", "/icon.svg"} {
+		handle("GET "+name, static)
+	}
+	mux.Handle("/", other)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func (c *Console) serveView(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, c.View())
+}
+
+// serveStream sends the view every second, as server-sent events.
+func (c *Console) serveStream(open *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if open.Add(1) > maxStreams {
+			open.Add(-1)
+			writeError(w, http.StatusServiceUnavailable, errors.New("too many pages are open"))
+			return
+		}
+		defer open.Add(-1)
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Time{}) // nothing more is read; errors show when writing
+		w.Header().Set("Content-Type", "text/event-stream")
+		send, end := newSender(w, r)
+		defer end()
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		for {
+			data, err := c.viewJSON()
+			if err != nil {
+				return
+			}
+			_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+			if send(data) != nil || control.Flush() != nil {
+				return
+			}
+			select {
+			case <-r.Context().Done():
+				return
+			case <-c.stopping:
+				return
+			case <-ticker.C:
+			}
+		}
+	}
+}
+
+// newSender returns what sends an event, and what ends the stream; compressed if the reader takes that: the same names come again and again,
+// and a phone's network is slow.
+func newSender(w http.ResponseWriter, r *http.Request) (send func(data []byte) error, end func()) {
+	w.Header().Set("Vary", "Accept-Encoding")
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		return func(data []byte) error {
+			_, err := fmt.Fprintf(w, "data: %s\n\n", data)
+			return err
+		}, func() {}
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	packed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // unreachable: there is such a level
+	}
+	send = func(data []byte) error {
+		if _, err := fmt.Fprintf(packed, "data: %s\n\n", data); err != nil {
+			return err
+		}
+		return packed.Flush()
+	}
+	return send, func() { _ = packed.Close() } // an error means that the reader has gone
+}
+
+func (c *Console) serveRules(w http.ResponseWriter, _ *http.Request) {
+	text, revision := c.rules.whole()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Revision", fmt.Sprint(revision))
+	_, _ = w.Write(text) // an error means that the client has gone
+}
+
+func (c *Console) serveKey(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	key, err := keyOf(query.Get("key"), query.Get("key_base64"))
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err)
+		return
+	}
+	found, err := c.Look(r.Context(), query.Get("rule"), key)
+	if err != nil {
+		writeError(w, statusOf(err), err)
+		return
+	}
+	writeJSON(w, http.StatusOK, found)
+}
+
+// errBase64 is for a key that is not as it says.
+var errBase64 = errors.New("key_base64 is not base64")
+
+func keyOf(text, base64Text string) (string, error) {
+	if base64Text == "" {
+		return text, nil
+	}
+	data, err := base64.StdEncoding.DecodeString(base64Text)
+	if err != nil {
+		return "", errBase64
+	}
+	return string(data), nil
+}
+
+// statusOf is an error's.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrRule), errors.Is(err, entries.ErrNoEntry):
+		return http.StatusNotFound
+	case errors.Is(err, aggregate.ErrKey), errors.Is(err, entries.ErrEntry):
+		return http.StatusBadRequest
+	case errors.Is(err, entries.ErrFull):
+		return http.StatusConflict
+	case errors.Is(err, ErrUnwritten):
+		return http.StatusInternalServerError
+	}
+	return http.StatusServiceUnavailable
+}
+
+// Problem is what is answered instead.
+type Problem struct {
+	Error string `json:"error"`
+}
+
+func writeError(w http.ResponseWriter, code int, err error) {
+	writeJSON(w, code, Problem{err.Error()})
+}
+
+func writeJSON(w http.ResponseWriter, code int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
+}

@@ -1,0 +1,229 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/entries"
+	"github.com/offpath-io/offpath/pkg/status"
+)
+
+// deskWorker knows every key; its store may be away.
+type deskWorker struct {
+	err   error
+	ahead time.Duration // of the fleet's time
+}
+
+func (w *deskWorker) Look(context.Context, aggregate.Rule, string) (aggregate.KeyState, error) {
+	return aggregate.KeyState{Count: 3, Limit: 5, Remaining: 2}, w.err
+}
+
+func (w *deskWorker) Reset(context.Context, aggregate.Rule, string) (before, after aggregate.KeyState, err error) {
+	return aggregate.KeyState{Count: 3}, aggregate.KeyState{}, w.err
+}
+
+func (w *deskWorker) Stats() aggregate.Stats { return aggregate.Stats{} }
+func (w *deskWorker) Ready() error           { return w.err }
+func (w *deskWorker) Now() time.Time         { return time.Now().Add(w.ahead) }
+
+// newDesk returns a console that has heard of the rule "r", and its worker.
+func newDesk(t *testing.T) (*Console, *deskWorker) {
+	t.Helper()
+	conn, err := nats.Connect(serverstest.JetStream(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	tokens, err := OpenTokens(nil, "", "kristie:"+good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &deskWorker{}
+	c, err := New(Options{Conn: conn, Namespace: "test", Worker: w, Tally: NewTally(), Tokens: tokens})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := checkerSays("a", 1, 0)
+	of := status.Rule{Name: "r", WindowMS: 1000, Buckets: 1, Algorithm: "sliding_window", Limit: 5}
+	override := of
+	override.Name, override.Of = "r/plan=pro", "r"
+	s.Set = []status.Rule{of, override}
+	c.picture.checker(s)
+	return c, w
+}
+
+func TestAPI(t *testing.T) {
+	c, w := newDesk(t)
+	handler := c.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	const bearer = "Bearer " + good
+	tests := []struct {
+		method, path, body, token string
+		want                      int
+		says                      string
+	}{
+		{"GET", "/", "", "", 200, "console.js"},
+		{"GET", "/console.js", "", "", 200, "EventSource"},
+		{"GET", "/console.css", "", "", 200, "prefers-color-scheme"},
+		{"GET", "/api/view", "", "", 200, `"rule":"r"`},
+		{"GET", "/api/rules", "", "", 200, ""},
+		{"GET", "/metrics", "", "", http.StatusTeapot, ""},
+		{"GET", "/elsewhere", "", "", http.StatusTeapot, ""},
+		{"GET", "/api/key?key=k", "", "", 200, `"count":3`},
+		{"GET", "/api/key?rule=r&key=%3Cscript%3E", "", "", 200, `"key":"\u003cscript\u003e"`},
+		{"GET", "/api/key?rule=r&key_base64=/w==", "", "", 200, `"base64":"/w=="`},
+		{"GET", "/api/key?rule=r&key_base64=%2520", "", "", 400, "base64"},
+		{"GET", "/api/key?rule=s&key=k", "", "", 404, "there is r"},
+		{"GET", "/api/block", "", bearer, http.StatusTeapot, ""}, // not by GET
+		{"POST", "/api/block", `{"rule":"r","key":"k"}`, "", 401, "token"},
+		{"POST", "/api/block", `{"rule":"r","key":"k"}`, good, 401, "token"}, // no Bearer
+		{"POST", "/api/block", `{`, bearer, 400, "unexpected end"},
+		{"POST", "/api/block", `{"rule":"r","key":5}`, bearer, 400, "key"},
+		{"POST", "/api/block", `{"rule":"r","key_base64":"?"}`, bearer, 400, "base64"},
+		{"POST", "/api/block", `{"rule":"s","key":"k"}`, bearer, 404, "no such rule"},
+		{"POST", "/api/reset", `{"rule":"r","key":"k"}`, "Bearer " + good + "x", 401, "nobody has this token"},
+		{"POST", "/api/block", `{"rule":"r","key":"k","seconds":-5}`, bearer, 400, "before it begins"},
+		{"POST", "/api/block", `{"rule":"r","key":"k","seconds":1e18}`, bearer, 400, "want at most"},
+		{"POST", "/api/block", `{"rule":"r","key":"` + strings.Repeat("x", 513) + `"}`, bearer, 400, "513 bytes"},
+		{"POST", "/api/block", `{"rule":"r","key":"` + strings.Repeat("x", maxBody) + `"}`, bearer, 400, "too large"},
+		{"POST", "/api/block", `{"rule":"r","key":"k"}`, bearer, 200, `"by":"kristie"`},
+		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, bearer, 200, ""},
+		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, bearer, 404, "no such entry"},
+		{"POST", "/api/reset", `{"rule":"r","key":"k"}`, bearer, 200, `"count":0`},
+		{"POST", "/api/reset", `{"rule":"s","key":"k"}`, bearer, 404, "no such rule"},
+	}
+	for _, test := range tests {
+		r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, strings.NewReader(test.body))
+		r.Header.Set("Content-Type", "application/json")
+		if test.token != "" {
+			r.Header.Set("Authorization", test.token)
+		}
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, r)
+		if answer.Code != test.want || !strings.Contains(answer.Body.String(), test.says) {
+			t.Errorf("%s %.60s %.60s: %d %.300s; want %d %s", test.method, test.path, test.body, answer.Code, answer.Body, test.want, test.says)
+		}
+		if got := answer.Header().Get("Content-Security-Policy"); !strings.Contains(got, "default-src 'none'") || strings.Contains(got, "unsafe") {
+			t.Errorf("%s: policy %q", test.path, got)
+		}
+	}
+	w.err = errors.New("the store is away")
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/api/key?rule=r&key=k", nil))
+	if answer.Code != 503 || !strings.Contains(answer.Body.String(), "away") {
+		t.Errorf("without a store: %d %s", answer.Code, answer.Body)
+	}
+}
+
+// Keys of an override are counted apart, and come under its counter's name to the page. A block of that name would keep nobody out.
+func TestBlockOfOverride(t *testing.T) {
+	c, _ := newDesk(t)
+	b, err := c.blockFor(t.Context(), Who{Name: "kristie"}, &order{Rule: "r/plan=pro", key: "k", Seconds: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Aggregators tell of a counter before checkers have told which rule it is of.
+	early := checkerSays("early", 1, 0)
+	c.picture.checker(early)
+	c.picture.aggregator(status.Aggregator{Part: status.Part{Name: "a", Every: 1000}, Rules: []status.Rule{
+		{Name: "s/plan=pro", WindowMS: 1000, Buckets: 1, Algorithm: "sliding_window", Limit: 5},
+	}})
+	soon := &order{Rule: "s/plan=pro", key: "k", Seconds: 60}
+	if _, err := c.blockFor(t.Context(), Who{}, soon); !errors.Is(err, errTooSoon) {
+		t.Errorf("not known yet: %v", err)
+	}
+	early.Set = []status.Rule{{Name: "s/plan=pro", WindowMS: 1000, Buckets: 1, Algorithm: "sliding_window", Limit: 5}} // a rule of this name
+	c.picture.checker(early)
+	if c.picture.mayBeOverrides("s/plan=pro") {
+		t.Error("a rule is taken for an override's counter")
+	}
+	list, err := c.bucket.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].Rule != "r" || b.(BlockView).Rule != "r" {
+		t.Fatalf("%+v, %+v, %v", b, list, err)
+	}
+	c.takeBlocks(list)
+	for _, rule := range []string{"r", "r/plan=pro"} {
+		if found, err := c.Look(t.Context(), rule, "k"); err != nil || found[0].Block == nil {
+			t.Errorf("%s: %+v, %v", rule, found, err)
+		}
+	}
+	if _, err := c.unblockFor(t.Context(), Who{}, &order{Rule: "r/plan=pro", key: "k"}); err != nil {
+		t.Error(err)
+	}
+	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// Blocks end by the fleet's time, which checkers have too, and not by the clock of whoever has made them.
+func TestBlocksEndByTheFleetsTime(t *testing.T) {
+	for _, ahead := range []time.Duration{-2 * time.Hour, 2 * time.Hour} {
+		c, w := newDesk(t)
+		w.ahead = ahead
+		b, err := c.blockFor(t.Context(), Who{}, &order{Rule: "r", key: "k", Seconds: 60})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := c.bucket.List(t.Context())
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%v ahead: %+v, %v", ahead, list, err)
+		}
+		if left := list[0].Until.Sub(w.Now()); left > time.Minute || left < -time.Minute || b.(BlockView).EndsIn != 60_000 {
+			t.Errorf("%v ahead: %v left, %+v", ahead, left, b)
+		}
+		c.takeBlocks(list)
+		if v := c.View(); len(v.Blocks) != 1 || v.Heard.Blocks != 1 {
+			t.Errorf("%v ahead: %+v", ahead, v.Blocks)
+		}
+	}
+}
+
+// A form of another site's cannot have anything changed: its request has another type, and no token.
+func TestFormsAreRefused(t *testing.T) {
+	c, _ := newDesk(t)
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/block", strings.NewReader(`{"rule":"r","key":"k"}`))
+	r.Header.Set("Content-Type", "text/plain")
+	r.Header.Set("Authorization", "Bearer "+good)
+	answer := httptest.NewRecorder()
+	c.Handler(http.NotFoundHandler()).ServeHTTP(answer, r)
+	if answer.Code != 400 || !strings.Contains(answer.Body.String(), "application/json") {
+		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// What fails is in the audit log, too; and what is done although that cannot be written says so.
+func TestAudit(t *testing.T) {
+	c, _ := newDesk(t)
+	var written []Record
+	var trouble error
+	o := NewOperator(c.bucket, time.Now, func(_ context.Context, r Record) error { written = append(written, r); return trouble })
+	who := Who{"kristie", "here"}
+	if _, err := o.Block(t.Context(), who, "r", "k", defaultBlock); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Unblock(t.Context(), who, "r", "never"); !errors.Is(err, entries.ErrNoEntry) {
+		t.Errorf("%v", err)
+	}
+	trouble = errors.New("full")
+	if err := o.Unblock(t.Context(), who, "r", "k"); !errors.Is(err, ErrUnwritten) {
+		t.Errorf("%v", err)
+	}
+	if len(written) != 3 || written[0].What != "block" || written[0].Who != who || written[0].Error != "" || written[0].Until.IsZero() ||
+		written[1].Error == "" || written[2].Error != "" || written[2].At.IsZero() || written[2].Key != "k" {
+		t.Errorf("%+v", written)
+	}
+	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}

@@ -1,0 +1,92 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+)
+
+// An aggregator that starts before NATS does, or was away from it, shows who did what meanwhile.
+func TestDiaryCatchesUp(t *testing.T) {
+	server := serverstest.JetStream(t)
+	write := func(what string) {
+		t.Helper()
+		conn, err := nats.Connect(server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		// In a zone of its own, as records of another machine are.
+		r := Record{At: time.Now().In(time.FixedZone("", 4500)), What: what, Rule: "r", Key: "k", Until: time.Now()}
+		if err := WriteRecord(ctx, conn, "test", r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before it connects")
+	away := &gate{}
+	conn, err := nats.Connect(server.URL(), nats.SetCustomDialer(away), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	d := newDiary(conn, "test")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.read(ctx) }()
+	defer func() { cancel(); <-ended }()
+	await := func(wanted ...string) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			got := d.latest()
+			same := len(got) == len(wanted)
+			for i := range got {
+				same = same && got[i].What == wanted[i]
+			}
+			if same {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%+v, want %q", got, wanted)
+			}
+		}
+	}
+	if d.catchUp(t.Context()); len(d.latest()) != 0 {
+		t.Fatal("it has connected")
+	}
+	away.open.Store(true)
+	await("before it connects")
+	away.open.Store(false)
+	if err := conn.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	write("while it was away")
+	away.open.Store(true)
+	await("while it was away", "before it connects")
+	write("while it listens")
+	await("while it listens", "while it was away", "before it connects")
+	d.catchUp(t.Context())
+	await("while it listens", "while it was away", "before it connects")
+}
+
+// gate lets connections through while it is open.
+type gate struct {
+	net.Dialer
+	open atomic.Bool
+}
+
+func (g *gate) Dial(network, address string) (net.Conn, error) {
+	if !g.open.Load() {
+		return nil, errors.New("the gate is closed")
+	}
+	return g.Dialer.Dial(network, address)
+}

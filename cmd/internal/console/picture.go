@@ -1,0 +1,239 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/status"
+)
+
+const (
+	// silentAfter is after how many statuses that have not come a part is silent, and what it said counts no more.
+	silentAfter = 4
+	// forgetAfter is how long a silent part stays in view.
+	forgetAfter = time.Minute
+	// maxParts bounds the parts of each kind; others are not seen.
+	maxParts = 20_000
+	// maxHeld bounds what is kept of all parts, in bytes, about: the parts that would be beyond it are not seen. A thousand checkers with
+	// a thousand rules each take half of it.
+	maxHeld = 256 << 20
+)
+
+// picture is what was last heard of all parts of a fleet, and a short past of it.
+type picture struct {
+	now func() time.Time
+
+	mu          sync.Mutex
+	checkers    map[string]*heardChecker
+	aggregators map[string]*heardAggregator
+	past        past
+	held        int           // bytes, about, of checkers and aggregators
+	set         []status.Rule // told last: checkers of a fleet have the same
+}
+
+type heardChecker struct {
+	status.Checker
+	at    time.Time
+	rates []ratesOfTwo // of each of Rules, per second since the status before
+	size  int
+}
+
+type decisions struct{ allowed, denied int64 }
+
+type ratesOfTwo struct{ allowed, denied float64 }
+
+type heardAggregator struct {
+	status.Aggregator
+	at   time.Time
+	size int
+}
+
+func newPicture(now func() time.Time) *picture {
+	return &picture{
+		now: now, checkers: make(map[string]*heardChecker), aggregators: make(map[string]*heardAggregator), past: newPast(),
+	}
+}
+
+// checker takes in a checker's status.
+func (p *picture) checker(s status.Checker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.checkers[s.Name]
+	if s.Leaving {
+		p.dropChecker(s.Name)
+		return
+	}
+	if h == nil {
+		h = &heardChecker{}
+	}
+	if s.Set == nil {
+		s.Set = h.Set
+	}
+	size := sizeOf(len(s.Rules), &s.Denied)
+	if slices.Equal(s.Set, p.set) {
+		s.Set = p.set
+	} else {
+		p.set = s.Set
+		size += sizeOf(len(s.Set), nil)
+	}
+	if !p.hasRoom(len(p.checkers), p.checkers[s.Name] == nil, size-h.size) {
+		return
+	}
+	p.held += size - h.size
+	p.checkers[s.Name] = p.compare(h, s, size)
+}
+
+// compare returns what is known of a checker by its status, and by the one before, which h has.
+func (p *picture) compare(h *heardChecker, s status.Checker, size int) *heardChecker {
+	next := &heardChecker{Checker: s, at: p.now(), rates: make([]ratesOfTwo, len(s.Rules)), size: size}
+	if h.at.IsZero() { // what it had done before is no news
+		return next
+	}
+	was := make(map[string]decisions, len(h.Rules))
+	for _, r := range h.Rules {
+		was[r.Rule] = decisions{r.Allowed, r.Denied}
+	}
+	seconds := next.at.Sub(h.at).Seconds()
+	for i, r := range s.Rules {
+		more := decisions{max(r.Allowed-was[r.Rule].allowed, 0), max(r.Denied-was[r.Rule].denied, 0)}
+		p.past.addRule(r.Rule, more)
+		if seconds > 0 {
+			next.rates[i] = ratesOfTwo{float64(more.allowed) / seconds, float64(more.denied) / seconds}
+		}
+	}
+	return next
+}
+
+// aggregator takes in an aggregator's status.
+func (p *picture) aggregator(s status.Aggregator) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.Leaving {
+		p.dropAggregator(s.Name)
+		return
+	}
+	h, size := p.aggregators[s.Name], sizeOf(len(s.Rules), &s.Used)
+	before := 0
+	if h != nil {
+		before = h.size
+	}
+	if p.hasRoom(len(p.aggregators), h == nil, size-before) {
+		p.held += size - before
+		p.aggregators[s.Name] = &heardAggregator{s, p.now(), size}
+	}
+}
+
+// hasRoom says whether there is room for a part, one more of so many if it is new, that takes so much more than before.
+func (p *picture) hasRoom(parts int, isNew bool, more int) bool {
+	return (!isNew || parts < maxParts) && (more <= 0 || p.held+more <= maxHeld)
+}
+
+// sizeOf is how many bytes so many rules and the keys take, and the part that tells of them, about.
+func sizeOf(rules int, keys *status.Keys) int {
+	const part, rule, key = 500, 120, 64
+	size := part + rules*rule
+	if keys != nil {
+		for _, k := range keys.List {
+			size += key + len(k.Rule) + len(k.Key)
+		}
+	}
+	return size
+}
+
+func (p *picture) dropChecker(name string) {
+	if h := p.checkers[name]; h != nil {
+		p.held -= h.size
+		delete(p.checkers, name)
+	}
+}
+
+func (p *picture) dropAggregator(name string) {
+	if h := p.aggregators[name]; h != nil {
+		p.held -= h.size
+		delete(p.aggregators, name)
+	}
+}
+
+// isSilent says whether a part has missed several of its statuses.
+func isSilent(p *status.Part, at, now time.Time) bool {
+	return now.Sub(at) > max(silentAfter*time.Duration(p.Every)*time.Millisecond, silentAfter*time.Second)
+}
+
+// nextSlot forgets who has been silent for long, and moves the past on.
+func (p *picture) nextSlot() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	for name, h := range p.checkers {
+		if isSilent(&h.Part, h.at.Add(forgetAfter), now) {
+			p.dropChecker(name)
+		}
+	}
+	for name, h := range p.aggregators {
+		if isSilent(&h.Part, h.at.Add(forgetAfter), now) {
+			p.dropAggregator(name)
+		}
+	}
+	used, denied := p.topKeys(now)
+	p.past.next(used, denied)
+}
+
+// rulesHeard are the rules that checkers and aggregators tell of, the newest revision of each.
+func (p *picture) rulesHeard() map[string]status.Rule {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[string]status.Rule)
+	hear := func(list []status.Rule) {
+		for _, r := range list {
+			known, ok := all[r.Name]
+			of := cmp.Or(r.Of, known.Of)
+			if !ok || r.Revision > known.Revision {
+				known = r
+			}
+			known.Of = of // aggregators do not know
+			all[r.Name] = known
+		}
+	}
+	for _, h := range p.aggregators {
+		hear(h.Rules)
+	}
+	var last []status.Rule
+	for _, h := range p.checkers {
+		if len(h.Set) > 0 && (len(last) == 0 || &h.Set[0] != &last[0]) { // most have the very same
+			hear(h.Set)
+			last = h.Set
+		}
+	}
+	return all
+}
+
+// mayBeOverrides says whether a name may be that of an override's counter, whose rule is not known yet: aggregators tell of counters at once,
+// and checkers of their rules now and then.
+func (p *picture) mayBeOverrides(name string) bool {
+	if !strings.Contains(name, "/") {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	untold := false
+	for _, h := range p.checkers {
+		if slices.ContainsFunc(h.Set, func(r status.Rule) bool { return r.Name == name }) {
+			return false
+		}
+		untold = untold || len(h.Set) == 0
+	}
+	return untold
+}
+
+// sortedNames are a map's keys in order.
+func sortedNames[T any](all map[string]T) []string {
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, strings.Compare)
+	return names
+}

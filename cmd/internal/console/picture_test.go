@@ -1,0 +1,187 @@
+package console
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/status"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// at is a clock that a test sets.
+type at struct{ time.Time }
+
+func (c *at) now() time.Time { return c.Time }
+
+func (c *at) pass(d time.Duration) { c.Time = c.Add(d) }
+
+func checkerSays(name string, allowed, denied int64) status.Checker {
+	return status.Checker{
+		Part: status.Part{Name: name, Every: 1000}, Freshness: "fresh",
+		Rules:  []status.Decisions{{Rule: "r", Allowed: allowed, Denied: denied}},
+		Denied: status.Keys{Span: 10_000, List: []status.Key{{Rule: "r", Key: "k", Count: denied}}},
+	}
+}
+
+// The fleet's numbers are the sums of what is heard; who is silent is left out, and who leaves is gone.
+func TestSums(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	p.checker(checkerSays("a", 10, 1))
+	p.checker(checkerSays("b", 20, 2))
+	clock.pass(time.Second)
+	p.checker(checkerSays("a", 15, 1))
+	p.checker(checkerSays("b", 20, 4))
+	steps := []struct {
+		why             string
+		do              func()
+		checkers        int
+		silent          int
+		allowed, denied int64
+		rate            float64 // of admitted ones
+	}{
+		{"both", func() {}, 2, 0, 35, 5, 5},
+		{"one has started again", func() { p.checker(checkerSays("a", 1, 0)) }, 2, 0, 21, 4, 0},
+		{"b falls silent", func() { clock.pass(5 * time.Second); p.checker(checkerSays("a", 2, 0)) }, 1, 1, 2, 0, 0.2},
+		{"and comes back", func() { p.checker(checkerSays("b", 20, 4)) }, 2, 0, 22, 4, 0.2},
+		{"a leaves", func() {
+			s := checkerSays("a", 3, 0)
+			s.Leaving = true
+			p.checker(s)
+		}, 1, 0, 20, 4, 0},
+		{"b is forgotten", func() { clock.pass(2 * time.Minute); p.nextSlot() }, 0, 0, 0, 0, 0},
+	}
+	for _, step := range steps {
+		step.do()
+		v := p.view()
+		var rule RuleView
+		if len(v.Rules) > 0 {
+			rule = v.Rules[0]
+		}
+		if v.Heard.Checkers != step.checkers || v.Heard.Silent != step.silent || v.Heard.Allowed != step.allowed || v.Heard.Denied != step.denied ||
+			rule.Allowed != step.allowed || rule.Denied != step.denied || rule.AllowedRate != step.rate {
+			t.Errorf("%s: %+v, %+v", step.why, v.Heard, rule)
+		}
+	}
+}
+
+// The past has what came in each slot, and nothing of what a checker did before it was first heard.
+func TestPast(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	p.checker(checkerSays("a", 1000, 1000))
+	for i := range int64(3) {
+		clock.pass(slotLength)
+		p.checker(checkerSays("a", 1000+(i+1)*(i+1), 1000))
+		p.nextSlot()
+	}
+	v := p.view()
+	want := make([]int64, slots-1)
+	copy(want[slots-4:], []int64{1, 3, 5})
+	if got := v.Rules[0].PastAllowed; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := v.Rules[0].PastDenied; slices.ContainsFunc(got, func(n int64) bool { return n != 0 }) {
+		t.Errorf("denied: %v", got)
+	}
+	if got := v.Denied[0].Past; len(got) != slots-1 || got[slots-2] != 100 {
+		t.Errorf("the key: %v", got)
+	}
+	for range 2 * slots { // nothing comes any more
+		clock.pass(slotLength)
+		p.nextSlot()
+	}
+	if len(p.past.rules)+len(p.past.denied)+len(p.past.used) != 0 {
+		t.Errorf("a past without an end: %+v", p.past)
+	}
+}
+
+// Keys of several parts add up, each by its own span.
+func TestTopKeysAddUp(t *testing.T) {
+	top := merge([]*status.Keys{
+		{Span: 10_000, List: []status.Key{{Rule: "r", Key: "a", Count: 100}, {Rule: "r", Key: "b", Count: 50}}},
+		{Span: 20_000, List: []status.Key{{Rule: "r", Key: "b", Count: 300}, {Rule: "s", Key: "a", Count: 20}}},
+		{Span: 0, List: []status.Key{{Rule: "t", Key: "a", Count: 2}}},
+	})
+	if got := fmt.Sprint(top); got != "[{{r b} 20} {{r a} 10} {{t a} 2} {{s a} 1}]" {
+		t.Error(got)
+	}
+	var many status.Keys
+	for i := range 100 {
+		many.List = append(many.List, status.Key{Rule: "r", Key: status.Text(fmt.Sprint(i)), Count: int64(i)})
+	}
+	if top := merge([]*status.Keys{&many}); len(top) != topShown || top[0].key != "99" {
+		t.Errorf("%v", top)
+	}
+}
+
+// However many rules and keys come, the past is bounded.
+func TestPastIsBounded(t *testing.T) {
+	p := newPast()
+	for i := range 3 * maxSeries {
+		p.addRule(fmt.Sprint(i), decisions{allowed: 1})
+		p.next([]topKey{{keyID{"r", fmt.Sprint(i)}, 1}}, nil)
+	}
+	if len(p.rules) > maxSeries || len(p.used) > maxSeries {
+		t.Errorf("%d rules, %d keys", len(p.rules), len(p.used))
+	}
+}
+
+// A checker tells its rules now and then; they are known in between.
+func TestRulesHeard(t *testing.T) {
+	p := newPicture((&at{noon}).now)
+	s := checkerSays("a", 1, 0)
+	s.Set = []status.Rule{{Name: "r", Limit: 5, Revision: 1}}
+	p.checker(s)
+	p.checker(checkerSays("a", 2, 0))
+	p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Rules: []status.Rule{{Name: "r", Limit: 6, Revision: 2}, {Name: "s", Limit: 1}}})
+	if got := p.rulesHeard(); len(got) != 2 || got["r"].Limit != 6 || got["s"].Limit != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Who has one checker's password can speak in the name of any number of its processes. What is kept of them all is bounded, and those that
+// were there before stay in view.
+func TestHeldIsBounded(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	p.checker(checkerSays("honest", 1, 0))
+	for i := range 10 * maxHeld / (status.MaxRules * 240) {
+		s := checkerSays(fmt.Sprint("forged.", i), 1, 1)
+		s.Rules = make([]status.Decisions, status.MaxRules)
+		s.Set = []status.Rule{{Name: fmt.Sprint(i)}}
+		p.checker(s)
+	}
+	if p.held > maxHeld || p.held < maxHeld/2 {
+		t.Errorf("%d bytes are held", p.held)
+	}
+	p.checker(checkerSays("honest", 5, 0))
+	clock.pass(time.Second)
+	if h := p.checkers["honest"]; h == nil || h.Rules[0].Allowed != 5 {
+		t.Errorf("%+v", h)
+	}
+	clock.pass(2 * time.Minute)
+	p.nextSlot()
+	if p.held != 0 || len(p.checkers) != 0 {
+		t.Errorf("all have gone: %d bytes are held of %d checkers", p.held, len(p.checkers))
+	}
+}
+
+// Checkers of a fleet have the same rules, which are kept once, and gone through once.
+func TestSetsAreShared(t *testing.T) {
+	p := newPicture((&at{noon}).now)
+	for i := range 10 {
+		s := checkerSays(fmt.Sprint(i), 1, 0)
+		s.Set = []status.Rule{{Name: "r", Revision: 1}, {Name: "s", Revision: 1}}
+		p.checker(s)
+		p.checker(checkerSays(fmt.Sprint(i), 2, 0)) // without
+	}
+	for _, h := range p.checkers {
+		if len(h.Set) != 2 || &h.Set[0] != &p.set[0] {
+			t.Errorf("%s has a set of its own: %v", h.Name, h.Set)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package console
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
+	"github.com/offpath-io/offpath/pkg/status"
+)
+
+// ruleBook is the set of rules in the fleet's bucket, if it has one.
+type ruleBook struct {
+	mu       sync.Mutex
+	text     []byte
+	revision uint64
+	written  time.Time
+	set      *rules.Set // nil if the text is not a good one
+	counters map[string]counter
+	why      string // there is none, or it is not good
+}
+
+func newRuleBook() *ruleBook { return &ruleBook{why: "not read yet"} }
+
+// take takes in a revision.
+func (b *ruleBook) take(e natssource.Entry) {
+	set, err := rulesfile.Read(e.Data)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text, b.revision, b.written = e.Data, e.Revision, e.Created
+	if err != nil { // checkers keep the one before, and so do we
+		b.why = err.Error()
+		return
+	}
+	b.set, b.counters, b.why = set, countersOf(set, e.Order()), ""
+}
+
+func (b *ruleBook) trouble(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case errors.Is(err, natssource.ErrNoRules):
+		b.why = "there are none in the bucket"
+	case err != nil:
+		b.why = err.Error()
+	default:
+		b.why = ""
+	}
+}
+
+// counter is a rule as reports describe it: one of a set, or an override's with a limit of its own.
+type counter struct {
+	aggregate.Rule
+	of string // the rule that an override's is of, "" for a rule of a set
+}
+
+// blocked is the rule under which blocks of the counter's keys are: that of a set, since checkers look for no other.
+func (c counter) blocked() string {
+	if c.of != "" {
+		return c.of
+	}
+	return c.Name
+}
+
+// wire is for those who only look.
+func (c counter) wire() status.Rule {
+	s := wireOf(&c.Rule)
+	s.Of = c.of
+	return s
+}
+
+// countersOf are a set's rules, and those of overrides with a limit of their own.
+func countersOf(set *rules.Set, revision uint64) map[string]counter {
+	all := make(map[string]counter)
+	for _, r := range set.Rules() {
+		for i := -1; i < len(r.Overrides); i++ {
+			terms, name, of := r.Terms(i), r.WireName(i), ""
+			if name != r.Name {
+				of = r.Name
+			}
+			all[name] = counter{aggregate.Rule{Name: name, Shape: terms.Window, Limit: terms.Limit, Burst: terms.Burst, Revision: revision}, of}
+		}
+	}
+	return all
+}
+
+// RulesOf are a set's rules as a checker tells of them, in the order of their names; not more than a status takes.
+func RulesOf(set *rules.Set, revision uint64) []status.Rule {
+	counters := countersOf(set, revision)
+	var list []status.Rule
+	for _, name := range sortedNames(counters) {
+		if len(list) < status.MaxRules {
+			list = append(list, counters[name].wire())
+		}
+	}
+	return list
+}
+
+// BookView is what there is to show of the rules.
+type BookView struct {
+	Revision uint64    `json:"revision"`
+	Written  time.Time `json:"written"`
+	Rules    int       `json:"rules"`
+	// Why there are none in the bucket, or they are refused; "" if all is well.
+	Why string `json:"why,omitempty"`
+}
+
+func (b *ruleBook) view() BookView {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := BookView{Revision: b.revision, Written: b.written, Why: b.why}
+	if b.set != nil {
+		v.Rules = len(b.set.Rules())
+	}
+	return v
+}
+
+// known are all rules that there are: of the bucket, and those that aggregators have had reports of, which may come from files. Of two
+// the later one counts.
+func (c *Console) known() map[string]counter {
+	all := make(map[string]counter)
+	for name, s := range c.picture.rulesHeard() {
+		if r, ok := ruleOf(s); ok {
+			all[name] = counter{r, s.Of}
+		}
+	}
+	c.rules.mu.Lock()
+	defer c.rules.mu.Unlock()
+	for name, r := range c.rules.counters {
+		if heard, ok := all[name]; !ok || r.Revision >= heard.Revision {
+			all[name] = r
+		}
+	}
+	return all
+}
+
+// has says whether the bucket has a rule or a counter of this name.
+func (b *ruleBook) has(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, ok := b.counters[name]
+	return ok
+}
+
+// whole is the set as it was written.
+func (b *ruleBook) whole() ([]byte, uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text, b.revision
+}

@@ -1,0 +1,181 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/topkeys"
+	"github.com/offpath-io/offpath/internal/version"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+const (
+	// maxRules is how many rules a tally knows; the one that was not seen for longest makes room.
+	maxRules = 1000
+	// rulesTold is how many of them it tells others of, those seen last.
+	rulesTold = 300
+	// topTold is how many keys it tells others of.
+	topTold = 50
+)
+
+// Tally counts what one aggregator applies: which rules there are, which keys have most hits, and how far behind it is. It is safe for
+// concurrent use.
+type Tally struct {
+	used *topkeys.Top
+
+	mu     sync.Mutex
+	rules  map[string]*seen
+	behind time.Duration // the most since it was last told; -1 for none
+	number int64         // of folds
+}
+
+// seen is a rule of a fold.
+type seen struct {
+	rule    aggregate.Rule
+	last    int64 // number of the fold in which it was last
+	counted int64
+}
+
+// NewTally returns an empty one.
+func NewTally() *Tally {
+	return &Tally{used: topkeys.New(time.Now), rules: make(map[string]*seen), behind: -1}
+}
+
+// Observe is for aggregate.Options.OnApply.
+func (t *Tally) Observe(info aggregate.ApplyInfo) {
+	if info.Err != nil || info.Repeated > 0 {
+		return
+	}
+	fold := info.Fold
+	for i := range fold.Keys {
+		key := &fold.Keys[i]
+		rule := &fold.Rules[key.Rule]
+		if rule.Kind != aggregate.Admitted {
+			continue
+		}
+		var hits int64
+		for _, cell := range key.Cells {
+			hits = aggregate.Sum(hits, cell.Count)
+		}
+		if hits > 0 {
+			t.used.AddSome(rule.Name, key.Text, hits)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.number++
+	for i := range fold.Rules {
+		if rule := &fold.Rules[i]; rule.Kind == aggregate.Admitted && fold.Made > 0 {
+			t.see(rule, fold.Ledger[i].Counted)
+		}
+	}
+	if fold.Made > 0 {
+		t.behind = max(t.behind, time.Duration(fold.Now-fold.Made)+info.Took, 0)
+	}
+}
+
+func (t *Tally) see(rule *aggregate.Rule, counted int64) {
+	s := t.rules[rule.Name]
+	if s == nil {
+		if len(t.rules) >= maxRules {
+			t.forget()
+		}
+		s = &seen{rule: *rule}
+		t.rules[rule.Name] = s
+	}
+	if rule.Revision >= s.rule.Revision {
+		s.rule = *rule
+	}
+	s.last, s.counted = t.number, aggregate.Sum(s.counted, counted)
+}
+
+// forget makes room for another rule.
+func (t *Tally) forget() {
+	oldest := ""
+	for name, s := range t.rules {
+		if oldest == "" || s.last < t.rules[oldest].last {
+			oldest = name
+		}
+	}
+	delete(t.rules, oldest)
+}
+
+// fill adds to a status what was counted.
+func (t *Tally) fill(a *status.Aggregator) {
+	list, span := t.used.Top(topTold)
+	a.Used.Span = span.Milliseconds()
+	for _, k := range list {
+		a.Used.List = append(a.Used.List, status.Key{Rule: k.Rule, Key: status.Text(k.Text), Count: k.Count})
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.Behind = -1
+	if t.behind >= 0 {
+		a.Behind = t.behind.Milliseconds()
+	}
+	t.behind = -1
+	all := make([]*seen, 0, len(t.rules))
+	for _, s := range t.rules {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(x, y *seen) int {
+		return cmp.Or(cmp.Compare(y.last, x.last), cmp.Compare(x.rule.Name, y.rule.Name))
+	})
+	for _, s := range all[:min(len(all), rulesTold)] {
+		told := wireOf(&s.rule)
+		told.Counted = s.counted
+		a.Rules = append(a.Rules, told)
+	}
+}
+
+// algorithms are their names in a status.
+var algorithms = map[window.Kind]string{
+	window.Sliding: "sliding_window", window.Log: "sliding_log", window.Token: "token_bucket", window.Leaky: "leaky_bucket",
+}
+
+const fixedWindow = "fixed_window"
+
+func wireOf(r *aggregate.Rule) status.Rule {
+	s := status.Rule{
+		Name: r.Name, WindowMS: r.Shape.Length.Milliseconds(), Buckets: r.Shape.Buckets, Algorithm: algorithms[r.Shape.Kind],
+		Limit: r.Limit, Revision: r.Revision,
+	}
+	if r.Shape.Fixed {
+		s.Algorithm = fixedWindow
+	}
+	if r.Shape.Drains() {
+		s.Burst = r.Burst
+	}
+	return s
+}
+
+// ruleOf is the opposite of wireOf; false if there can be no such rule.
+func ruleOf(s status.Rule) (aggregate.Rule, bool) {
+	r := aggregate.Rule{
+		Name: s.Name, Limit: s.Limit, Burst: s.Burst, Revision: s.Revision,
+		Shape: window.Shape{Length: time.Duration(s.WindowMS) * time.Millisecond, Buckets: s.Buckets, Fixed: s.Algorithm == fixedWindow},
+	}
+	known := r.Shape.Fixed
+	for kind, name := range algorithms {
+		if name == s.Algorithm {
+			r.Shape.Kind, known = kind, true
+		}
+	}
+	return r, known && s.WindowMS > 0 && s.WindowMS <= window.MaxLength.Milliseconds() && r.Shape.Validate() == nil && s.Limit >= 0
+}
+
+// ownPart is what this process says of itself, under a name that nobody else has.
+func ownPart() status.Part {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return status.Part{Name: fmt.Sprintf("%x", rand.Uint64()), Host: host, Version: version.Get().Version, Started: time.Now()}
+}

@@ -1,0 +1,94 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+func applied(rule string, revision uint64, hits int64, behind time.Duration) aggregate.ApplyInfo {
+	shape := window.Shape{Length: time.Minute, Buckets: 2}
+	return aggregate.ApplyInfo{Took: time.Millisecond, Fold: &aggregate.Fold{
+		Now: noon.UnixNano(), Made: noon.Add(-behind).UnixNano(),
+		Rules: []aggregate.Rule{
+			{Name: rule, Shape: shape, Limit: int64(revision) * 10, Revision: revision},
+			{Name: rule, Shape: shape, Limit: 1, Revision: revision, Kind: aggregate.Denied},
+		},
+		Ledger: []aggregate.Tally{{Counted: hits}, {}},
+		Keys: []aggregate.Key{
+			{Rule: 0, Text: "k", Cells: []aggregate.Cell{{Bucket: 1, Count: hits}, {Bucket: 2}}},
+			{Rule: 0, Text: "only asked about", Cells: []aggregate.Cell{{Bucket: 1}}},
+			{Rule: 1, Text: "denied", Cells: []aggregate.Cell{{Bucket: 1, Count: 7}}},
+		},
+	}}
+}
+
+// A tally tells of the rules, the keys and the lag of what was applied, and of nothing else.
+func TestTally(t *testing.T) {
+	tally := NewTally()
+	tally.Observe(applied("r", 2, 5, 30*time.Millisecond))
+	tally.Observe(applied("r", 1, 3, 10*time.Millisecond)) // of a checker that is late
+	failed := applied("failed", 1, 100, time.Hour)
+	failed.Err = errors.New("lost")
+	tally.Observe(failed)
+	repeated := applied("repeated", 1, 100, time.Hour)
+	repeated.Repeated = 1
+	tally.Observe(repeated)
+	looked := applied("looked", 1, 0, 0)
+	looked.Fold.Made = 0
+	tally.Observe(looked)
+	var a status.Aggregator
+	tally.fill(&a)
+	want := status.Rule{Name: "r", WindowMS: 60_000, Buckets: 2, Algorithm: "sliding_window", Limit: 20, Revision: 2, Counted: 8}
+	if len(a.Rules) != 1 || a.Rules[0] != want || a.Behind != 31 {
+		t.Errorf("%+v, %d ms behind", a.Rules, a.Behind)
+	}
+	if len(a.Used.List) != 1 || a.Used.List[0] != (status.Key{Rule: "r", Key: "k", Count: 8}) {
+		t.Errorf("%+v", a.Used)
+	}
+	a = status.Aggregator{}
+	if tally.fill(&a); a.Behind != -1 {
+		t.Errorf("nothing was applied since: %d ms behind", a.Behind)
+	}
+}
+
+func TestTallyIsBounded(t *testing.T) {
+	tally := NewTally()
+	for i := range 3 * maxRules {
+		tally.Observe(applied(fmt.Sprint("rule", i), 1, 1, 0))
+	}
+	var a status.Aggregator
+	tally.fill(&a)
+	if len(tally.rules) != maxRules || len(a.Rules) != rulesTold || a.Rules[0].Name != fmt.Sprint("rule", 3*maxRules-1) {
+		t.Errorf("%d rules, told of %d, first of %s", len(tally.rules), len(a.Rules), a.Rules[0].Name)
+	}
+}
+
+// A rule that is told of is the same when it is heard.
+func TestRuleThereAndBack(t *testing.T) {
+	for _, shape := range []window.Shape{
+		{Length: time.Second, Buckets: 1}, {Length: time.Minute, Buckets: 60}, {Length: time.Hour, Buckets: 1, Fixed: true},
+		{Length: time.Hour, Buckets: 100, Kind: window.Log}, {Length: time.Hour, Buckets: 60, Kind: window.Token}, {Length: time.Hour, Buckets: 60, Kind: window.Leaky},
+	} {
+		r := aggregate.Rule{Name: "r", Shape: shape, Limit: 7, Revision: 3}
+		if shape.Drains() {
+			r.Burst = 9
+		}
+		if got, ok := ruleOf(wireOf(&r)); !ok || got != r {
+			t.Errorf("%+v became %+v", r, got)
+		}
+	}
+	for _, bad := range []status.Rule{
+		{}, {Name: "r", WindowMS: 1000, Buckets: 1, Algorithm: "magic"}, {Name: "r", WindowMS: -1, Buckets: 1, Algorithm: fixedWindow},
+		{Name: "r", WindowMS: 1 << 62, Buckets: 1, Algorithm: fixedWindow}, {Name: "r", WindowMS: 1000, Algorithm: "sliding_window"},
+	} {
+		if r, ok := ruleOf(bad); ok {
+			t.Errorf("%+v became %+v", bad, r)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package console
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+)
+
+const good = "a-token-that-nobody-guesses"
+
+// readTokens are those of a moment.
+func readTokens(file, text string) (Tokens, error) {
+	current, err := OpenTokens(tlsfiles.New(slog.New(slog.DiscardHandler)), file, text)
+	if err != nil {
+		return nil, err
+	}
+	return current(), nil
+}
+
+// A change of the file is in force without a restart: who is taken out may do nothing any more, and a broken one changes nothing.
+func TestTokensAreReadAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("kristie:" + good + "1")
+	files := tlsfiles.New(slog.New(slog.DiscardHandler))
+	current, err := OpenTokens(files, file, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- files.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	for _, step := range []struct {
+		why, text string
+		holds     func(Tokens) bool
+	}{
+		{"another one", "amara:" + good + "2", func(t Tokens) bool { return len(t) == 2 && !t.has(good+"1") && t.has(good+"2") }},
+		{"broken: the one before holds", "amara:short", func(t Tokens) bool {
+			return len(t) == 2 && t.has(good+"2") && files.States()[0].Refusals > 0
+		}},
+		{"all are locked out but the one of the environment", "# nobody\n", func(t Tokens) bool { return len(t) == 1 && t.has(good) }},
+	} {
+		write(step.text)
+		for end := time.Now().Add(20 * time.Second); !step.holds(current()); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d tokens, %+v", step.why, len(current()), files.States())
+			}
+		}
+	}
+}
+
+func (t Tokens) has(token string) bool {
+	_, ok := t.of(token)
+	return ok
+}
+
+func TestTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("# who may\n\n kristie: "+good+"1 \r\namara:"+good+":2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := readTokens(file, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]string{
+		good + "1": "kristie", good + ":2": "amara", good: anonymous, good + "3": "", "": "", "kristie:" + good + "1": "", "# who may": "",
+	} {
+		if got, ok := tokens.of(token); got != want || ok != (want != "") {
+			t.Errorf("%q is %q's", token, got)
+		}
+	}
+	if none, err := readTokens("", ""); err != nil || len(none) != 0 {
+		t.Errorf("none: %v, %v", none, err)
+	}
+}
+
+func TestBadTokens(t *testing.T) {
+	for text, want := range map[string]string{
+		"short":                              "line 1: a token of 5 bytes",
+		good + "\nkristie:short":             "line 2: a token of 5 bytes",
+		":" + good:                           "line 1: a name of 0 bytes",
+		strings.Repeat("x", 65) + ":" + good: "line 1: a name of 65 bytes",
+	} {
+		_, err := readTokens("", text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), good) || strings.Contains(err.Error(), "short") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := readTokens(filepath.Join(t.TempDir(), "missing"), ""); err == nil {
+		t.Error("a file that is not there")
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("# nobody\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readTokens(empty, ""); err == nil {
+		t.Error("a file without a token")
+	}
+}

@@ -1,0 +1,227 @@
+package cmd_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/internal/servers"
+)
+
+// service is behind the proxy. It says who asks, and for what.
+type service struct {
+	*httptest.Server
+	served  atomic.Int64
+	reached atomic.Int64 // requests, those that are too odd to be served among them
+}
+
+func startService(t *testing.T) *service {
+	s := new(service)
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.served.Add(1)
+		switch r.URL.Path {
+		case "/forbidden":
+			http.Error(w, "by the service", http.StatusForbidden)
+			return
+		case "/upgrade":
+			if protocol := strings.Join(r.Header["Upgrade"], ", "); protocol != "" {
+				upgrade(w, protocol)
+				return
+			}
+		}
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprint(w, r.Method, " ", r.RequestURI, " ", r.Header["X-Forwarded-For"], " ", len(body), " ", err)
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateActive {
+			s.reached.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// proxied is a service behind a proxy.
+type proxied struct {
+	t       *testing.T
+	proxy   *servers.Program
+	service *service
+}
+
+// answer is what a client gets.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask makes a request from an address of this machine, with headers of the form "Name: value".
+func (x proxied) ask(from, method, path, body string, headers ...string) answer {
+	x.t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, fmt.Errorf("%w (macOS needs: sudo ifconfig lo0 alias %s)", err, from)
+		}
+		return conn, nil
+	}}
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(x.t.Context(), method, x.proxy.URL()+path, strings.NewReader(body))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(r)
+	if err != nil {
+		x.t.Fatalf("%v; the proxy's log ends:\n%s", err, x.proxy.Log())
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return answer{response.StatusCode, response.Header, string(text)}
+}
+
+// limitHolds: five requests pass, whatever the client says of itself; and no header of the limit is missing.
+func (x proxied) limitHolds() {
+	for i := range 8 {
+		a := x.ask("127.0.0.2", "GET", "/a%2Fb?c=d", "",
+			fmt.Sprintf("X-Forwarded-For: 6.6.6.%d", i), fmt.Sprintf("Forwarded: for=6.6.6.%d", i), "X-Real-Ip: 6.6.6.6", "X-Original-Uri: /free",
+			"X-Original-Url: http://a/free", "X-Original-Method: PUT", "X-Forwarded-Method: PUT", "X-Forwarded-Uri: /free", "X-Forwarded-Host: a")
+		left := max(4-i, 0)
+		if !strings.HasPrefix(a.header.Get("RateLimit"), fmt.Sprintf(`"per-ip";r=%d;t=`, left)) || a.header.Get("RateLimit-Policy") != `"per-ip";q=5;w=86400` {
+			x.t.Errorf("request %d: headers %v", i+1, a.header)
+		}
+		if i < 5 {
+			if a.status != 200 || a.body != "GET /a%2Fb?c=d [127.0.0.2] 0 <nil>" || a.header.Get("Retry-After") != "" {
+				x.t.Errorf("request %d: %+v", i+1, a)
+			}
+			continue
+		}
+		seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+		if a.status != 429 || err != nil || seconds < 1 || seconds > 2*86400 || a.header.Get("Cache-Control") != "no-store" {
+			x.t.Errorf("request %d: %+v", i+1, a)
+		}
+	}
+	if served := x.service.served.Load(); served != 5 {
+		x.t.Errorf("the service served %d", served)
+	}
+}
+
+// otherClients: the limit is each client's own, and no client can use up another's.
+func (x proxied) otherClients() {
+	if a := x.ask("127.0.0.3", "GET", "/", "", "X-Forwarded-For: 127.0.0.2"); a.status != 200 || !strings.HasPrefix(a.header.Get("RateLimit"), `"per-ip";r=4;`) {
+		x.t.Errorf("another client: %+v", a)
+	}
+}
+
+// otherRules: method, path and cookies are the original request's; a rule's status is the client's.
+func (x proxied) otherRules() {
+	const from = "127.0.0.4"
+	for i, tt := range []struct {
+		method, path, session string
+		status                int
+	}{
+		{"POST", "/login?a=b", "1", 200}, {"POST", "//login", "1", 429}, {"POST", "/login", "2", 200}, {"PUT", "/login", "1", 200},
+		{"GET", "/search", "1", 200}, {"GET", "/search?again", "1", 503},
+		{"GET", "/%ff%fe", "1", 200}, // not UTF-8
+	} {
+		a := x.ask(from, tt.method, tt.path, "body", "Cookie: session="+tt.session)
+		if a.status != tt.status {
+			x.t.Errorf("request %d, %+v: %+v", i+1, tt, a)
+		}
+		if denied := tt.status != 200; denied != (a.header.Get("Retry-After") != "") {
+			x.t.Errorf("request %d, %+v: %+v", i+1, tt, a)
+		}
+	}
+	for range 10 {
+		a := x.ask(from, "POST", "/free", strings.Repeat("x", 100_000))
+		if a.status != 200 || a.body != "POST /free [127.0.0.4] 100000 <nil>" {
+			x.t.Fatalf("%+v", a)
+		}
+		for name := range a.header {
+			if strings.HasPrefix(name, "Ratelimit") {
+				x.t.Errorf("an empty header: %v", a.header)
+			}
+		}
+	}
+}
+
+// upgrades: WebSockets pass, and what the service itself forbids is its own word.
+func (x proxied) upgrades() {
+	const from = "127.0.0.5"
+	if a := x.ask(from, "GET", "/forbidden", ""); a.status != 403 || a.body != "by the service\n" {
+		x.t.Errorf("%+v", a)
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(x.proxy.URL(), "http://"))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	rd := bufio.NewReader(conn)
+	response, err := http.ReadResponse(rd, nil)
+	if err != nil || response.StatusCode != 101 || response.Header.Get("RateLimit") == "" {
+		x.t.Fatal(response, err)
+	}
+	for i := range 2 {
+		fmt.Fprintln(conn, "frame", i)
+		if line, err := rd.ReadString('\n'); err != nil || line != fmt.Sprintln("frame", i) {
+			x.t.Fatalf("%q, %v", line, err)
+		}
+	}
+}
+
+// upgrade answers what it is told.
+func upgrade(w http.ResponseWriter, protocol string) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return // the client says it
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Accept: ICX+Yqv66kxgM0FcWaLWlFLwTAI=\r\n\r\n", protocol)
+	_, _ = io.Copy(conn, rw)
+}
+
+// bodies: denials are problems.
+func (x proxied) bodies(whole bool) {
+	for path, want := range map[string]string{"/": "quota-exceeded", "/search": "temporary-reduced-capacity"} {
+		from := map[string]string{"/": "127.0.0.2", "/search": "127.0.0.4"}[path]
+		a := x.ask(from, "GET", path, "")
+		var problem struct {
+			Type     string
+			Status   int
+			Violated []string `json:"violated-policies"`
+		}
+		if err := json.Unmarshal([]byte(a.body), &problem); err != nil {
+			x.t.Errorf("%s: %v: %+v", path, err, a)
+		}
+		if a.header.Get("Content-Type") != "application/problem+json" || !strings.HasSuffix(problem.Type, "#"+want) || problem.Status != a.status || whole != (len(problem.Violated) == 1) {
+			x.t.Errorf("%s: %+v", path, a)
+		}
+	}
+}
+
+// without: when the checker has gone, what the configuration says.
+func (x proxied) without(open bool) {
+	a := x.ask("127.0.0.2", "GET", "/", "")
+	if open && (a.status != 200 || a.header.Get("RateLimit") != "") || !open && a.status != 502 {
+		x.t.Errorf("without a checker: %+v", a)
+	}
+}

@@ -1,0 +1,139 @@
+package cmd_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+)
+
+// proxyRules tell apart whose limit, and which path's.
+const proxyRules = `
+rules:
+  - name: per-ip
+    key: [ip]
+    limit: 5/day
+  - name: login
+    match: {method: POST, path: /login}
+    key: ["cookie:session"]
+    limit: 1/day
+    replaces: [per-ip]
+  - name: search
+    match: {path: /search}
+    key: [ip]
+    limit: 1/day
+    status: 503
+    replaces: [per-ip]
+  - name: free
+    match: {path: /free}
+    key: [ip]
+    unlimited: true
+    replaces: [per-ip]
+`
+
+// proxies are those with configuration in deploy/proxies.
+var proxies = []struct {
+	program string
+	files   []string
+	// arguments for the files in a directory of their own; own may be written there.
+	arguments func(dir string) []string
+	// open lets everything pass without a checker.
+	open bool
+	// whole passes on the checker's own body of a denial.
+	whole bool
+}{
+	{
+		program: "nginx", files: []string{"nginx.conf"}, open: true,
+		arguments: func(dir string) []string {
+			return []string{"-c", filepath.Join(dir, "whole.conf"), "-p", dir, "-e", "stderr"}
+		},
+	},
+	{
+		program: "caddy", files: []string{"Caddyfile"}, whole: true,
+		arguments: func(dir string) []string {
+			return []string{"run", "--config", filepath.Join(dir, "Caddyfile"), "--adapter", "caddyfile"}
+		},
+	},
+	{
+		program: "haproxy", files: []string{"haproxy.cfg", "haproxy.lua"}, open: true, whole: true,
+		arguments: func(dir string) []string { return []string{"-C", dir, "-f", "haproxy.cfg"} },
+	},
+}
+
+// wholeNginx is what a distribution has around /etc/nginx/conf.d.
+const wholeNginx = `
+daemon off;
+master_process off;
+worker_processes 1;
+pid pid;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+    include nginx.conf;
+}
+`
+
+// TestProxies has each proxy, as it is configured in deploy/proxies, ask a checker about requests to a service.
+func TestProxies(t *testing.T) {
+	checker := build(t, "checker")
+	for _, p := range proxies {
+		t.Run(p.program, func(t *testing.T) {
+			rules := filepath.Join(t.TempDir(), "rules.yaml")
+			if err := os.WriteFile(rules, []byte(proxyRules), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := daemontest.Start(t, process(checker, syscall.SIGTERM), "--rules", rules, "--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0")
+			s := startService(t)
+			files := ship(t, p.files, strings.TrimSuffix(doorOf(d), "/v1/check"), s.URL)
+			proxy := serverstest.Program(t, servers.ProgramOptions{Name: p.program, Prepare: func(port int) ([]string, error) {
+				dir, err := files(port)
+				return p.arguments(dir), err
+			}})
+			x := proxied{t, proxy, s}
+			x.limitHolds()
+			x.otherClients()
+			x.otherRules()
+			x.upgrades()
+			x.ways()
+			x.bodies(p.whole)
+			d.Stop()
+			x.without(p.open)
+		})
+	}
+}
+
+// ship returns a function that writes the files with the addresses of this test in place of those that are shipped, each of
+// which has to be there.
+func ship(t *testing.T, names []string, checker, service string) func(port int) (dir string, err error) {
+	dir, all := t.TempDir(), ""
+	texts := map[string]string{"whole.conf": wholeNginx}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("..", "deploy", "proxies", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(text)
+		all += string(text)
+	}
+	for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:3000", ":8000"} {
+		if !strings.Contains(all, address) {
+			t.Fatalf("%v: no %s", names, address)
+		}
+	}
+	return func(port int) (string, error) {
+		addresses := strings.NewReplacer("127.0.0.1:8080", strings.TrimPrefix(checker, "http://"), "127.0.0.1:3000", strings.TrimPrefix(service, "http://"), ":8000", ":"+strconv.Itoa(port))
+		for name, text := range texts {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(addresses.Replace(text)), 0o600); err != nil {
+				return "", err
+			}
+		}
+		return dir, nil
+	}
+}

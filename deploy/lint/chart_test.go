@@ -1,0 +1,237 @@
+package lint
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+)
+
+const chart = "../helm/offpath"
+
+// charts are the values that the chart is rendered with, and the kinds that come of them.
+var charts = []struct {
+	name, values string
+	kinds        string // sorted
+}{
+	{"as it is", ``, "Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service"},
+	{
+		"all of it", `
+image: {tag: 1.2.3}
+imagePullSecrets: [{name: pull}]
+logLevel: debug
+rules: {from: configMap, configMap: {name: my-rules}}
+aggregator:
+  extraArgs: ["--gather=5ms"]
+  extraEnv: [{name: OFFPATH_SHARDS, value: "8"}]
+  extraVolumes: [{name: tls, secret: {secretName: tls}}]
+  extraVolumeMounts: [{name: tls, mountPath: /tls}]
+  nodeSelector: {disk: fast}
+  tolerations: [{key: a, operator: Exists}]
+  podAnnotations: {a: b}
+checker:
+  name: shop
+  trustedProxies: "10.0.0.0/8, fd00::/8"
+  keyHash: {secret: hash}
+  extraArgs: ["--flush=20ms"]
+  extraEnv: [{name: OFFPATH_ACQUIRE, value: 5ms}]
+  extraVolumes: [{name: tls, secret: {secretName: tls}}]
+  extraVolumeMounts: [{name: tls, mountPath: /tls}]
+  nodeSelector: {disk: fast}
+  tolerations: [{key: a, operator: Exists}]
+  podAnnotations: {a: b}
+networkPolicy:
+  clients: [{namespaceSelector: {matchLabels: {team: web}}}]
+  monitoring: [{namespaceSelector: {matchLabels: {team: ops}}}]
+serviceMonitor: {enabled: true, labels: {release: prometheus}}
+`,
+		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
+	},
+	{
+		"TLS everywhere", `
+nats:
+  checker: {secret: nats-c, key: url, credsKey: user.creds}
+  aggregator: {secret: nats-a, key: url, user: aggregator, passwordKey: password}
+  tls: {secret: nats-tls, cert: tls.crt, key: tls.key}
+redis: {user: offpath, passwordKey: password, tls: {secret: redis-tls, cert: tls.crt, key: tls.key}}
+aggregator: {consoleTokens: {secret: console}, adminTLS: {secret: admin}}
+checker:
+  tls: {secret: doors, clientCA: ca.crt}
+  adminTLS: {secret: admin}
+  keyHash: {secret: hash}
+  decisionLog: {to: "log,nats", sample: 0.1}
+networkPolicy: {extraEgress: [{ports: [{port: 4318, protocol: TCP}]}]}
+serviceMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}
+`,
+		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
+	},
+	{
+		"a checker on each node", "{checker: {kind: DaemonSet, grpc: false}, aggregator: {autoscaling: {enabled: false}}, serviceMonitor: {enabled: true}}",
+		"DaemonSet Deployment NetworkPolicy NetworkPolicy PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
+	},
+	{
+		"checkers elsewhere", "{checker: {kind: Sidecar}, serviceMonitor: {enabled: true}}",
+		"Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service ServiceMonitor",
+	},
+}
+
+func TestChart(t *testing.T) {
+	for _, tt := range charts {
+		t.Run(tt.name, func(t *testing.T) {
+			values := write(t, "values.yaml", tt.values)
+			if out, err := helm(t, "lint", "--strict", chart, "-f", values); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			all := render(t, chart, "-f", values)
+			var kinds []string
+			for _, o := range all {
+				kinds = append(kinds, o.kind)
+			}
+			slices.Sort(kinds)
+			if got := strings.Join(kinds, " "); got != tt.kinds {
+				t.Errorf("got  %s\nwant %s", got, tt.kinds)
+			}
+			all.checkPods(t)
+			all.checkSelectors(t)
+		})
+	}
+}
+
+// TestChartFiles: what Secrets hold is where the flags say, with probes that speak TLS where the admin port does.
+func TestChartFiles(t *testing.T) {
+	var values string
+	for _, tt := range charts {
+		if tt.name == "TLS everywhere" {
+			values = tt.values
+		}
+	}
+	want := map[string]struct{ args, secrets string }{
+		"x-offpath-aggregator": {
+			"--nats-ca=/etc/offpath/nats-tls/ca.crt --nats-cert=/etc/offpath/nats-tls/tls.crt --nats-key=/etc/offpath/nats-tls/tls.key " +
+				"--nats-user=aggregator --nats-password-file=/etc/offpath/nats/password " +
+				"--admin-cert=/etc/offpath/admin-tls/tls.crt --admin-key=/etc/offpath/admin-tls/tls.key " +
+				"--redis-ca=/etc/offpath/redis-tls/ca.crt --redis-cert=/etc/offpath/redis-tls/tls.crt --redis-key=/etc/offpath/redis-tls/tls.key " +
+				"--redis-user=offpath --redis-password-file=/etc/offpath/redis/password --console-token-file=/etc/offpath/console/tokens",
+			"admin-tls=admin console=console nats=nats-a nats-tls=nats-tls redis=offpath-redis redis-tls=redis-tls",
+		},
+		"x-offpath-checker": {
+			"--stop-delay=5s --decision-log=log,nats --decision-log-sample=0.1 " +
+				"--nats-ca=/etc/offpath/nats-tls/ca.crt --nats-cert=/etc/offpath/nats-tls/tls.crt --nats-key=/etc/offpath/nats-tls/tls.key " +
+				"--nats-creds=/etc/offpath/nats/user.creds " +
+				"--admin-cert=/etc/offpath/admin-tls/tls.crt --admin-key=/etc/offpath/admin-tls/tls.key " +
+				"--listen-cert=/etc/offpath/doors-tls/tls.crt --listen-key=/etc/offpath/doors-tls/tls.key --listen-client-ca=/etc/offpath/doors-tls/ca.crt " +
+				"--grpc-cert=/etc/offpath/doors-tls/tls.crt --grpc-key=/etc/offpath/doors-tls/tls.key --grpc-client-ca=/etc/offpath/doors-tls/ca.crt " +
+				"--key-hash=/etc/offpath/key-hash/secret",
+			"admin-tls=admin doors-tls=doors key-hash=hash nats=nats-c nats-tls=nats-tls",
+		},
+	}
+	for _, o := range render(t, chart, "-f", write(t, "values.yaml", values)) {
+		if o.pod == nil {
+			continue
+		}
+		c := o.pod.Containers[0]
+		if args := strings.Join(c.Args, " "); !strings.Contains(args+" ", " "+want[o.name].args+" ") {
+			t.Errorf("%s\ngot  %s\nwant %s", o.name, args, want[o.name].args)
+		}
+		var secrets []string
+		for _, v := range o.pod.Volumes {
+			secrets = append(secrets, strings.TrimPrefix(v.Name, "offpath-")+"="+v.Secret.SecretName)
+		}
+		if got := strings.Join(secrets, " "); got != want[o.name].secrets {
+			t.Errorf("%s\ngot  %s\nwant %s", o.name, got, want[o.name].secrets)
+		}
+		for _, p := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			if p.HTTPGet.Scheme != core.URISchemeHTTPS {
+				t.Errorf("%s: probes by %s", o.name, p.HTTPGet.Scheme)
+			}
+		}
+		delete(want, o.name)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+}
+
+// TestChartRefuses values that make no sense, and names them.
+func TestChartRefuses(t *testing.T) {
+	for values, want := range map[string]string{
+		"{chekcer: {}}":                                     "chekcer",
+		"{checker: {kind: Pod}}":                            "kind",
+		"{checker: {name: a.b}}":                            "name",
+		"{image: {tag: latest}}":                            "tag",
+		"{rules: {from: configMap}}":                        "name",
+		"{redis: {secret: ''}}":                             "secret",
+		"{redis: {password: x}}":                            "password",
+		"{nats: {port: 0}}":                                 "port",
+		"{aggregator: {replicas: 0}}":                       "replicas",
+		"{serviceMonitor: {interval: often}}":               "interval",
+		"{nats: {tls: {cert: tls.crt}}}":                    "key",
+		"{nats: {checker: {secret: x, key: url, user: a}}}": "password",
+		"{nats: {checker: {secret: x, key: url, credsKey: a, nkeyKey: b}}}": "nats",
+		"{checker: {tls: {secret: x, cert: ''}}}":                           "cert",
+		"{checker: {decisionLog: {to: nowhere}}}":                           "decisionLog",
+		"{checker: {decisionLog: {sample: 2}}}":                             "sample",
+	} {
+		out, err := helm(t, "template", "x", chart, "-f", write(t, "values.yaml", values))
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", values, err, out)
+		}
+	}
+}
+
+// TestSidecar has another chart put a checker into its pod.
+func TestSidecar(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "charts", "offpath"), os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"Chart.yaml":  "{apiVersion: v2, name: shop, version: 0.1.0, dependencies: [{name: offpath, version: 0.1.0}]}",
+		"values.yaml": "{offpath: {checker: {kind: Sidecar, name: shop, keyHash: {secret: hash}}}}",
+		"templates/shop.yaml": `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec:
+  selector: {matchLabels: {app: shop}}
+  template:
+    metadata: {labels: {app: shop}}
+    spec:
+      automountServiceAccountToken: false
+      initContainers:
+        {{- include "offpath.sidecar" .Subcharts.offpath | nindent 8 }}
+      containers:
+        - {name: shop, image: "shop:1", ports: [{name: http, containerPort: 80}, {name: admin, containerPort: 81}]}
+      volumes:
+        {{- include "offpath.sidecarVolumes" .Subcharts.offpath | nindent 8 }}
+`,
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pods int
+	for _, o := range render(t, dir) {
+		if o.pod == nil || o.name != "shop" {
+			continue
+		}
+		pods++
+		objects{o}.checkPods(t)
+		c := o.pod.InitContainers[0]
+		if c.RestartPolicy == nil || *c.RestartPolicy != core.ContainerRestartPolicyAlways {
+			t.Error("it would have to end before the service starts")
+		}
+		if !slices.Contains(c.Args, "--listen=127.0.0.1:8080") || !slices.Contains(c.Args, "--name=shop") {
+			t.Errorf("%q", c.Args)
+		}
+	}
+	if pods != 1 {
+		t.Errorf("%d pods", pods)
+	}
+}

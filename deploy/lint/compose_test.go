@@ -1,0 +1,143 @@
+package lint
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// secrets are what secrets.sh makes up.
+func secrets(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "../secrets.sh").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	values := map[string]bool{}
+	for _, line := range lines {
+		if !regexp.MustCompile(`^[A-Z0-9_]+=p[0-9a-f]{32}$`).MatchString(line) {
+			t.Errorf("%q", line)
+		}
+		_, value, _ := strings.Cut(line, "=")
+		values[value] = true
+	}
+	if len(values) != len(lines) {
+		t.Error("two are alike")
+	}
+	return lines
+}
+
+func load(t *testing.T, env []string) (*types.Project, error) {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithEnv(env), cli.WithDefaultProfiles())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options.LoadProject(t.Context())
+}
+
+// TestCompose loads compose.yaml as "docker compose config" does.
+func TestCompose(t *testing.T) {
+	env := secrets(t)
+	project, err := load(t, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "aggregator-1 aggregator-2 checker-1 checker-2 grafana nats prometheus redis rules"
+	if got := strings.Join(project.ServiceNames(), " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for name, s := range project.Services {
+		if !regexp.MustCompile(`^[\w./-]+:(v?\d+\.\d+(\.\d+)?(-alpine)?|dev)$`).MatchString(s.Image) {
+			t.Errorf("%s: image %s has no version", name, s.Image)
+		}
+		for _, p := range s.Ports {
+			if p.HostIP != "127.0.0.1" {
+				t.Errorf("%s: port %s is open to the world", name, p.Published)
+			}
+		}
+		for _, v := range s.Volumes {
+			if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if s.Restart != "unless-stopped" && name != "rules" || len(s.CapDrop) != 1 || len(s.SecurityOpt) != 1 {
+			t.Errorf("%s does not come back, or may do too much", name)
+		}
+		if strings.HasPrefix(s.Image, "offpath:") {
+			checkOurs(t, s)
+		}
+	}
+	// Each of them is needed, and there is a message that says whence it comes.
+	for i, line := range env {
+		name, _, _ := strings.Cut(line, "=")
+		without := append(append([]string{}, env[:i]...), env[i+1:]...)
+		if _, err := load(t, without); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "secrets.sh") {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+func checkOurs(t *testing.T, s types.ServiceConfig) {
+	t.Helper()
+	if s.User != "" || !s.ReadOnly || len(s.CapDrop) != 1 || s.CapDrop[0] != "ALL" {
+		t.Errorf("%s may do too much", s.Name)
+	}
+	env := map[string]string{}
+	for name, value := range s.Environment {
+		env[name] = *value
+	}
+	parses(t, s.Command[0], s.Command[1:], env)
+}
+
+// TestTheServerThatIsTested is the one that is deployed.
+func TestTheServerThatIsTested(t *testing.T) {
+	mod := file(t, "../../go.mod")
+	nats := regexp.MustCompile(`nats-server/v2 v(\S+)`).FindStringSubmatch(mod)
+	compose := file(t, "../compose.yaml")
+	if nats == nil || !strings.Contains(compose, fmt.Sprintf("image: nats:%s-alpine\n", nats[1])) {
+		t.Errorf("go.mod has nats-server %v", nats)
+	}
+	golang := regexp.MustCompile(`\ngo (\d+\.\d+)`).FindStringSubmatch(mod)
+	if golang == nil || !strings.Contains(file(t, "../Dockerfile"), "golang:"+golang[1]+".") {
+		t.Errorf("go.mod has Go %v", golang)
+	}
+}
+
+// TestPrometheusScrapesThemAll: its targets are the services with an admin port, and no others.
+func TestPrometheusScrapesThemAll(t *testing.T) {
+	project, err := load(t, secrets(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := file(t, "../prometheus/prometheus.yml")
+	n := 0
+	for name, s := range project.Services {
+		if at := regexp.MustCompile(`--admin 0\.0\.0\.0(:\d+)`).FindStringSubmatch(strings.Join(s.Command, " ")); at != nil {
+			n++
+			if !strings.Contains(config, `"`+name+at[1]+`"`) {
+				t.Errorf("%s%s is not scraped", name, at[1])
+			}
+		}
+	}
+	if targets := len(regexp.MustCompile(`"[\w-]+:\d+"`).FindAllString(config, -1)); targets != n || n != 4 {
+		t.Errorf("%d targets, %d services", targets, n)
+	}
+}
+
+func file(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.FromSlash(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

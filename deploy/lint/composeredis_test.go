@@ -1,0 +1,79 @@
+package lint
+
+import (
+	"bytes"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestComposeRedis runs what compose.yaml has its Redis start, on another port and in another directory: its health check finds it
+// healthy, aggregators' user and people's get in, and nobody else does.
+func TestComposeRedis(t *testing.T) {
+	project, err := load(t, secrets(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := project.Services["redis"]
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	here := strings.NewReplacer("/etc/offpath/", "../", "/tmp/", t.TempDir()+"/", "/data", t.TempDir(), "exec redis-server /etc/offpath/redis.conf", "exec redis-server ../redis.conf --bind 127.0.0.1 --port "+port,
+		"redis-cli ", "redis-cli -p "+port+" ")
+	shell := func(env map[string]string, script string) *exec.Cmd {
+		c := exec.CommandContext(t.Context(), "sh", "-euc", here.Replace(script))
+		c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin"}
+		for name, value := range env {
+			c.Env = append(c.Env, name+"="+value)
+		}
+		return c
+	}
+	if got := strings.Join(s.Entrypoint, " "); got != "sh -euc" || len(s.Command) != 1 || s.HealthCheck.Test[0] != "CMD-SHELL" || s.User != "redis" {
+		t.Fatalf("%q %q as %q", got, s.HealthCheck.Test, s.User)
+	}
+	own := map[string]string{}
+	for name, value := range s.Environment {
+		own[name] = *value
+	}
+	redis := shell(own, s.Command[0])
+	var out bytes.Buffer
+	redis.Stdout, redis.Stderr = &out, &out
+	if err := redis.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = redis.Process.Kill()
+		_ = redis.Wait()
+	}()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if err = shell(own, s.HealthCheck.Test[1]).Run(); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it is not healthy: %v", err)
+		}
+	}
+	for _, tt := range []struct {
+		why, password, command, want string
+	}{
+		{"the aggregators' user", own["REDIS_PASSWORD"], "redis-cli --user offpath GET offpath:config", "\n"},
+		{"no more than its keys", own["REDIS_PASSWORD"], "redis-cli --user offpath GET other", "NOPERM"},
+		{"people", own["REDISCLI_AUTH"], "redis-cli --user admin SLOWLOG GET", ""},
+		{"people, who make it forget", own["REDISCLI_AUTH"], "redis-cli --user admin FLUSHALL", "OK"},
+		{"nobody", "", "redis-cli ping", "NOAUTH"},
+		{"a guess", "guess", "redis-cli --user admin ping", "NOAUTH"},
+	} {
+		got, err := shell(map[string]string{"REDISCLI_AUTH": tt.password}, tt.command).Output()
+		if err != nil || !strings.HasPrefix(string(got), tt.want) {
+			t.Errorf("%s: %q, %v; want %q", tt.why, got, err, tt.want)
+		}
+	}
+}

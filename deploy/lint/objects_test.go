@@ -1,0 +1,238 @@
+package lint
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+type object struct {
+	kind, name string
+	labels     map[string]string // of its pods
+	selectors  []map[string]string
+	ports      []string // of its pods, by name, that it counts on
+	pod        *core.PodSpec
+}
+
+type objects []object
+
+// render renders a chart and reads each object as what it says it is, unknown fields refused.
+func render(t *testing.T, chart string, args ...string) (all objects) {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", "x", chart}, args...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for document := range strings.SplitSeq("\n"+out, "\n---") {
+		if strings.TrimSpace(document) != "" {
+			all = append(all, read(t, []byte(document)))
+		}
+	}
+	return all
+}
+
+func read(t *testing.T, document []byte) (o object) {
+	t.Helper()
+	var what struct {
+		Kind       string
+		APIVersion string
+		Metadata   struct{ Name string }
+	}
+	if err := yaml.Unmarshal(document, &what); err != nil {
+		t.Fatal(err)
+	}
+	into := func(target any) {
+		t.Helper()
+		if err := yaml.UnmarshalStrict(document, target); err != nil {
+			t.Errorf("%s %s: %v", what.Kind, what.Metadata.Name, err)
+		}
+	}
+	o.kind, o.name = what.Kind, what.Metadata.Name
+	switch what.APIVersion + " " + what.Kind {
+	case "apps/v1 Deployment":
+		var d apps.Deployment
+		into(&d)
+		o.labels, o.pod, o.selectors = d.Spec.Template.Labels, &d.Spec.Template.Spec, []map[string]string{d.Spec.Selector.MatchLabels}
+	case "apps/v1 DaemonSet":
+		var d apps.DaemonSet
+		into(&d)
+		o.labels, o.pod, o.selectors = d.Spec.Template.Labels, &d.Spec.Template.Spec, []map[string]string{d.Spec.Selector.MatchLabels}
+	case "v1 Service":
+		var s core.Service
+		into(&s)
+		o.selectors = []map[string]string{s.Spec.Selector}
+		for _, p := range s.Spec.Ports {
+			o.ports = append(o.ports, p.TargetPort.StrVal)
+		}
+	case "policy/v1 PodDisruptionBudget":
+		var b policy.PodDisruptionBudget
+		into(&b)
+		o.selectors = []map[string]string{b.Spec.Selector.MatchLabels}
+	case "networking.k8s.io/v1 NetworkPolicy":
+		var n networking.NetworkPolicy
+		into(&n)
+		o.selectors = []map[string]string{n.Spec.PodSelector.MatchLabels}
+		for _, in := range n.Spec.Ingress {
+			for _, p := range in.Ports {
+				o.ports = append(o.ports, p.Port.StrVal)
+			}
+		}
+	case "autoscaling/v2 HorizontalPodAutoscaler":
+		var h autoscaling.HorizontalPodAutoscaler
+		into(&h)
+		if h.Spec.ScaleTargetRef.Name != h.Name {
+			t.Errorf("it scales %s", h.Spec.ScaleTargetRef.Name)
+		}
+	case "monitoring.coreos.com/v1 ServiceMonitor":
+		var m monitoring.ServiceMonitor
+		into(&m)
+		o.selectors = []map[string]string{m.Spec.Selector.MatchLabels}
+		o.ports = []string{m.Spec.Endpoints[0].Port}
+	default:
+		t.Errorf("%s %s: not looked at", what.APIVersion, what.Kind)
+	}
+	return o
+}
+
+// checkSelectors sees that whatever selects pods finds some, with the ports that it counts on.
+func (all objects) checkSelectors(t *testing.T) {
+	t.Helper()
+	for _, o := range all {
+		for _, selector := range o.selectors {
+			found := slices.IndexFunc(all, func(p object) bool { return p.pod != nil && fits(selector, p.labels) })
+			if found < 0 || len(selector) == 0 {
+				t.Errorf("%s %s selects nothing: %v", o.kind, o.name, selector)
+				continue
+			}
+			for _, port := range o.ports {
+				if !slices.ContainsFunc(all[found].pod.Containers[0].Ports, func(p core.ContainerPort) bool { return p.Name == port }) {
+					t.Errorf("%s %s: no port %q", o.kind, o.name, port)
+				}
+			}
+		}
+	}
+}
+
+func fits(selector, labels map[string]string) bool {
+	for name, value := range selector {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// checkPods sees that containers of ours are harmless, are probed, have no secret written in them, and start.
+func (all objects) checkPods(t *testing.T) {
+	t.Helper()
+	for _, o := range all {
+		if o.pod == nil {
+			continue
+		}
+		if o.pod.AutomountServiceAccountToken == nil || *o.pod.AutomountServiceAccountToken {
+			t.Errorf("%s has a token for Kubernetes", o.name)
+		}
+		names := map[string]bool{}
+		for _, c := range append(slices.Clone(o.pod.InitContainers), o.pod.Containers...) {
+			for _, p := range c.Ports {
+				if names[p.Name] {
+					t.Errorf("%s: two ports are called %s", o.name, p.Name)
+				}
+				names[p.Name] = true
+			}
+			if !strings.Contains(c.Image, "offpath") {
+				continue
+			}
+			checkContainer(t, c)
+			for _, m := range c.VolumeMounts {
+				if !slices.ContainsFunc(o.pod.Volumes, func(v core.Volume) bool { return v.Name == m.Name }) {
+					t.Errorf("%s: no volume %s", o.name, m.Name)
+				}
+			}
+		}
+	}
+}
+
+func checkContainer(t *testing.T, c core.Container) {
+	t.Helper()
+	s := c.SecurityContext
+	if s == nil || !*s.RunAsNonRoot || *s.RunAsUser == 0 || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
+		len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("%s: %+v", c.Name, s)
+	}
+	for _, p := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe} {
+		if p == nil || !slices.ContainsFunc(c.Ports, func(port core.ContainerPort) bool { return port.Name == p.HTTPGet.Port.StrVal }) {
+			t.Errorf("%s: probe %+v", c.Name, p)
+		}
+	}
+	if c.LivenessProbe.HTTPGet.Path != "/healthz" || c.ReadinessProbe.HTTPGet.Path != "/readyz" {
+		t.Errorf("%s: probes %s, %s", c.Name, c.LivenessProbe.HTTPGet.Path, c.ReadinessProbe.HTTPGet.Path)
+	}
+	env := map[string]string{}
+	for _, v := range c.Env {
+		env[v.Name] = v.Value
+		if v.Name == "OFFPATH_NATS" || v.Name == "OFFPATH_REDIS" {
+			if v.Value != "" || v.ValueFrom == nil || v.ValueFrom.SecretKeyRef == nil || v.ValueFrom.SecretKeyRef.Name == "" {
+				t.Errorf("%s: %s is not from a Secret", c.Name, v.Name)
+			}
+			env[v.Name] = map[string]string{"OFFPATH_NATS": "nats://u:p@nats:4222", "OFFPATH_REDIS": "redis://u:p@redis:6379"}[v.Name]
+		}
+	}
+	if env["OFFPATH_NATS"] == "" || (c.Name == "aggregator") != (env["OFFPATH_REDIS"] != "") {
+		t.Errorf("%s: %v", c.Name, env)
+	}
+	for _, arg := range c.Args {
+		_, path, named := strings.Cut(arg, "=/etc/offpath/")
+		mounted := func(m core.VolumeMount) bool { return m.MountPath == "/etc/offpath/"+filepath.Dir(path) && m.ReadOnly }
+		if named && !slices.ContainsFunc(c.VolumeMounts, mounted) {
+			t.Errorf("%s: %s is not mounted", c.Name, arg)
+		}
+	}
+	parses(t, filepath.Base(c.Command[0]), c.Args, env)
+}
+
+// helmPath builds Helm, once.
+var helmPath = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "tool", "-n", "helm").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	path, err := helmPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), path, args...)
+	home := t.TempDir()
+	c.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		return string(out) + stderr.String(), err
+	}
+	return string(out), nil
+}
+
+func write(t *testing.T, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,91 @@
+package lint
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// mostExposed is how much systemd-analyze may find a unit to be exposed, of 10.
+const mostExposed = 2.0
+
+// TestUnits: systemd finds nothing wrong with the units, and the commands nothing with the arguments.
+func TestUnits(t *testing.T) {
+	binaries, err := commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"checker", "aggregator"} {
+		installed := "/usr/local/bin/offpath-" + command
+		text := file(t, "../systemd/offpath-"+command+".service")
+		start := regexp.MustCompile(`(?m)^ExecStart=(\S+) ?(.*)$`).FindStringSubmatch(text)
+		if start == nil || start[1] != installed {
+			t.Errorf("%s: ExecStart %q", command, start)
+			continue
+		}
+		env := map[string]string{}
+		for _, v := range regexp.MustCompile(`(?m)^Environment=(\w+)=(.*)$`).FindAllStringSubmatch(text, -1) {
+			env[v[1]] = v[2]
+		}
+		parses(t, command, strings.Fields(start[2]), env)
+		for _, setting := range []string{"Restart=always", "StartLimitIntervalSec=0", "TimeoutStopSec=30"} {
+			if !strings.Contains(text, "\n"+setting+"\n") {
+				t.Errorf("%s: %s is missing, without which it may stay down, or be killed as it delivers", command, setting)
+			}
+		}
+		// systemd looks whether the program is there.
+		unit := filepath.Join(t.TempDir(), "offpath-"+command+".service")
+		if err := os.WriteFile(unit, []byte(strings.ReplaceAll(text, installed, filepath.Join(binaries, command))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
+		if err != nil || len(out) > 0 { // unknown settings are warnings, with status 0
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+		out, err = exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=yes", "--no-pager", unit).CombinedOutput()
+		level := regexp.MustCompile(`exposure level for \S+: ([\d.]+)`).FindSubmatch(out)
+		if err != nil || level == nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		if n, err := strconv.ParseFloat(string(level[1]), 64); err != nil || n > mostExposed {
+			t.Errorf("%s: exposed by %s of 10\n%s", command, level[1], out)
+		}
+	}
+}
+
+// TestPrometheusTakesItsConfiguration, by its own test of it.
+func TestPrometheusTakesItsConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../prometheus")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", filepath.Join(dir, "prometheus.yml")).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "is valid prometheus config file syntax") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestGrafanaFindsItsFiles: what provisioning names is where compose.yaml mounts it.
+func TestGrafanaFindsItsFiles(t *testing.T) {
+	project, err := load(t, secrets(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := ""
+	for _, v := range project.Services["grafana"].Volumes {
+		mounted += fmt.Sprintln(filepath.Base(v.Source), v.Target)
+	}
+	provider := file(t, "../grafana/provisioning/dashboards/offpath.yaml")
+	path := regexp.MustCompile(`path: ([\w/]+)`).FindStringSubmatch(provider)
+	if path == nil || !strings.Contains(mounted, "grafana "+path[1]+"\n") || !strings.Contains(mounted, "provisioning /etc/grafana/provisioning\n") {
+		t.Errorf("%q of\n%s", path, mounted)
+	}
+	if url := "http://prometheus:9090"; !strings.Contains(file(t, "../grafana/provisioning/datasources/prometheus.yaml"), url) {
+		t.Errorf("the source is not %s", url)
+	}
+}

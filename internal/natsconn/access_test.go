@@ -1,0 +1,223 @@
+package natsconn
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+)
+
+// canary is in every secret.
+const canary = "CANARY"
+
+// version is a state of the world: what the server wants, and what files give that to it.
+type version struct {
+	configure func(*server.Options)
+	write     func()
+}
+
+// kind is a way to get in.
+type kind struct {
+	name    string
+	access  Access
+	first   version
+	second  version
+	spoil   string // a file that is then replaced by nonsense
+	refusal string // what the log says when the second server meets the first files
+}
+
+func kinds(t *testing.T) []kind {
+	return []kind{tlsKind(t), credsKind(t), nkeyKind(t), passwordKind(t)}
+}
+
+// tlsKind: both sides show certificates; the second server's and its clients' are another authority's.
+func tlsKind(t *testing.T) kind {
+	f := tlsfilestest.NewAuthority(t, "before").Dir("client")
+	of := func(ca *tlsfilestest.Authority) version {
+		pair := ca.Pair("server")
+		return version{
+			configure: func(o *server.Options) {
+				o.TLS, o.TLSVerify = true, true
+				o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+			},
+			write: func() {
+				tlsfilestest.Write(t, f.CA, ca.PEM())
+				ca.Renew(f, "client")
+			},
+		}
+	}
+	return kind{
+		name: "mutual TLS", access: Access{CA: f.CA, Cert: f.Cert, Key: f.Key},
+		first: of(tlsfilestest.NewAuthority(t, "first")), second: of(tlsfilestest.NewAuthority(t, "second")),
+		spoil: f.Key, refusal: "x509: certificate signed by unknown authority",
+	}
+}
+
+func passwordKind(t *testing.T) kind {
+	path := filepath.Join(t.TempDir(), "password")
+	of := func(password string) version {
+		return version{
+			configure: func(o *server.Options) { o.Users = []*server.User{{Username: "checker", Password: password}} },
+			write:     func() { tlsfilestest.Write(t, path, []byte(password+"\n")) },
+		}
+	}
+	return kind{
+		name: "user and password", access: Access{User: "checker", PasswordFile: path},
+		first: of(canary + "1"), second: of(canary + "2"), spoil: path, refusal: "nats: authorization violation",
+	}
+}
+
+func nkeyKind(t *testing.T) kind {
+	path := filepath.Join(t.TempDir(), "seed")
+	of := func() version {
+		pair, err := nkeys.CreateUser()
+		must(t, err)
+		public, err := pair.PublicKey()
+		must(t, err)
+		seed, err := pair.Seed()
+		must(t, err)
+		return version{
+			configure: func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} },
+			write:     func() { tlsfilestest.Write(t, path, append(seed, '\n')) },
+		}
+	}
+	return kind{name: "nkey", access: Access{NKey: path}, first: of(), second: of(), spoil: path, refusal: "nats: authorization violation"}
+}
+
+// credsKind: an operator vouches for accounts, and each server knows one of them.
+func credsKind(t *testing.T) kind {
+	path := filepath.Join(t.TempDir(), "creds")
+	operator, err := nkeys.CreateOperator()
+	must(t, err)
+	trusted, err := operator.PublicKey()
+	must(t, err)
+	of := func() version {
+		account, err := nkeys.CreateAccount()
+		must(t, err)
+		accountName, err := account.PublicKey()
+		must(t, err)
+		accountJWT, err := jwt.NewAccountClaims(accountName).Encode(operator)
+		must(t, err)
+		user, err := nkeys.CreateUser()
+		must(t, err)
+		userName, err := user.PublicKey()
+		must(t, err)
+		userJWT, err := jwt.NewUserClaims(userName).Encode(account)
+		must(t, err)
+		seed, err := user.Seed()
+		must(t, err)
+		creds, err := jwt.FormatUserConfig(userJWT, seed)
+		must(t, err)
+		return version{
+			configure: func(o *server.Options) {
+				resolver := &server.MemAccResolver{}
+				must(t, resolver.Store(accountName, accountJWT))
+				o.TrustedKeys, o.AccountResolver = []string{trusted}, resolver
+			},
+			write: func() { tlsfilestest.Write(t, path, creds) },
+		}
+	}
+	return kind{name: "creds", access: Access{Creds: path}, first: of(), second: of(), spoil: path, refusal: "nats: authorization violation"}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGetsInAndStaysIn: each way gets in; when the server changes its mind, the connection says so, waits, survives a
+// file of nonsense, and is back when the files are those that the server wants now.
+func TestGetsInAndStaysIn(t *testing.T) {
+	for _, k := range kinds(t) {
+		t.Run(k.name, func(t *testing.T) {
+			var configure atomic.Pointer[func(*server.Options)]
+			configure.Store(&k.first.configure)
+			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: func(o *server.Options) { (*configure.Load())(o) }})
+			k.first.write()
+			var log logs
+			files := tlsfiles.New(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			conn, err := k.access.Open(files, nats.URL(), "test", slog.New(slog.NewTextHandler(&log, nil)))
+			must(t, err)
+			defer Close(conn)
+			run(t, files)
+			log.await(t, "connected to NATS", 1)
+
+			configure.Store(&k.second.configure)
+			must(t, nats.Restart())
+			awaitMatch(t, &log, k.refusal)
+			tlsfilestest.Write(t, k.spoil, []byte(canary+"\n"+canary))
+			log.await(t, "new files are refused", 1)
+			k.second.write()
+			log.await(t, "connected to NATS", 2)
+			if trouble := files.States()[0].Trouble; trouble != nil {
+				t.Error(trouble)
+			}
+			if strings.Contains(log.String(), canary) {
+				t.Errorf("the log tells a secret:\n%s", &log)
+			}
+			if n := strings.Count(strings.ToLower(log.String()), k.refusal); n != 1 {
+				t.Errorf("it says %d times that it is refused:\n%s", n, &log)
+			}
+		})
+	}
+}
+
+// TestRefusedAtFirst: who has never got in goes on trying, and gets in once the files are those that the server wants.
+func TestRefusedAtFirst(t *testing.T) {
+	for _, k := range kinds(t) {
+		t.Run(k.name, func(t *testing.T) {
+			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: k.second.configure})
+			k.first.write()
+			var log logs
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			files := tlsfiles.New(logger)
+			conn, err := k.access.Open(files, nats.URL(), "test", logger)
+			must(t, err)
+			defer Close(conn)
+			run(t, files)
+			awaitMatch(t, &log, k.refusal)
+			k.second.write()
+			log.await(t, "connected to NATS", 1)
+		})
+	}
+}
+
+func run(t *testing.T, files *tlsfiles.Files) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- files.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func awaitMatch(t *testing.T, log *logs, pattern string) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !regexp.MustCompile("(?i)" + pattern).MatchString(log.String()) {
+		select {
+		case <-deadline:
+			t.Fatalf("%s is not there:\n%s", pattern, log)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package natsconn
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+)
+
+// TestWhoIsRefused: the log says why, also when there was no server at first.
+func TestWhoIsRefused(t *testing.T) {
+	ca, other := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other")
+	ours, theirs := ca.Dir("client"), other.Dir("client")
+	pair := ca.Pair("server")
+	secure := func(o *server.Options) {
+		o.TLS, o.TLSVerify = true, true
+		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+	}
+	password := filepath.Join(t.TempDir(), "password")
+	tlsfilestest.Write(t, password, []byte(canary))
+	users := func(o *server.Options) { o.Users = []*server.User{{Username: "a", Password: "b"}} }
+	tests := []struct {
+		name   string
+		server func(*server.Options)
+		scheme string
+		access Access
+		want   string
+	}{
+		{"the system's authorities", secure, "tls", Access{Cert: ours.Cert, Key: ours.Key}, "certificate signed by unknown authority"},
+		{"another authority", secure, "tls", Access{CA: theirs.CA, Cert: ours.Cert, Key: ours.Key}, "certificate signed by unknown authority"},
+		{"another authority, with nats://", secure, "nats", Access{CA: theirs.CA}, "certificate signed by unknown authority"},
+		{"no certificate", secure, "tls", Access{CA: ours.CA}, refusedTLS},
+		{"another authority's certificate", secure, "tls", Access{CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key}, refusedTLS},
+		{"a server without TLS", func(*server.Options) {}, "nats", Access{CA: ours.CA}, "secure connection not available"},
+		{"a wrong password", users, "nats", Access{User: "a", PasswordFile: password}, "authorization violation"},
+		{"a wrong password of the environment", users, "nats", Access{User: "a", Password: canary}, "authorization violation"},
+		{"nobody", users, "nats", Access{}, "authorization violation"},
+	}
+	for _, test := range tests {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, late %v", test.name, late), func(t *testing.T) {
+				nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: test.server})
+				if late {
+					must(t, nats.Stop())
+				}
+				var log logs
+				logger := slog.New(slog.NewTextHandler(&log, nil))
+				_, address, _ := strings.Cut(nats.URL(), "://")
+				conn, err := test.access.Open(tlsfiles.New(logger), test.scheme+"://"+address, "test", logger)
+				must(t, err)
+				defer Close(conn)
+				if late {
+					log.await(t, "waiting for NATS", 1)
+					must(t, nats.Restart())
+				}
+				awaitMatch(t, &log, test.want)
+				if conn.IsConnected() || strings.Contains(log.String(), canary) {
+					t.Errorf("connected, or the log tells a secret:\n%s", &log)
+				}
+			})
+		}
+	}
+}
+
+// refusedTLS is what a client hears whose certificate is no good: an alert, if that comes before the server has gone.
+const refusedTLS = "remote error: tls: |tls error: connection closed by remote after TLS handshake"
+
+// TestBadAccessFiles: an error names the flag and the file, and not what is in it.
+func TestBadAccessFiles(t *testing.T) {
+	dir, ca := t.TempDir(), tlsfilestest.NewAuthority(t, "authority")
+	f, user, account := ca.Dir("client"), newSeed(t, nkeys.CreateUser), newSeed(t, nkeys.CreateAccount)
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		tlsfilestest.Write(t, path, []byte(content))
+		return path
+	}
+	text, empty := file("text", canary), file("empty", "")
+	seedAlone, accounts := file("seed", user), file("accounts", account)
+	for name, test := range map[string]struct {
+		access Access
+		want   []string
+	}{
+		"authorities":            {Access{CA: text}, []string{"--nats-ca", text}},
+		"certificate":            {Access{Cert: text, Key: f.Key}, []string{"--nats-cert", text}},
+		"no creds":               {Access{Creds: dir + "/none"}, []string{"--nats-creds", dir + "/none", "no such file"}},
+		"creds":                  {Access{Creds: text}, []string{"--nats-creds", text, "no credentials of a user"}},
+		"empty creds":            {Access{Creds: empty}, []string{"--nats-creds", empty, "no credentials of a user"}},
+		"a seed for creds":       {Access{Creds: seedAlone}, []string{"--nats-creds", seedAlone, "no credentials of a user"}},
+		"a seed of an account":   {Access{NKey: accounts}, []string{"--nats-nkey", accounts, "no seed of a user's nkey"}},
+		"a seed":                 {Access{NKey: text}, []string{"--nats-nkey", text, "no seed of a user's nkey"}},
+		"an empty password":      {Access{User: "a", PasswordFile: empty}, []string{"--nats-password-file", empty, "empty"}},
+		"a password's directory": {Access{User: "a", PasswordFile: dir}, []string{"--nats-password-file", dir}},
+	} {
+		_, err := test.access.Options()
+		if err == nil {
+			t.Errorf("%s: taken", name)
+			continue
+		}
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", name, err, want)
+			}
+		}
+		for _, secret := range []string{canary, user, account} {
+			if strings.Contains(err.Error(), strings.TrimSpace(secret)) {
+				t.Errorf("%s: %q tells a secret", name, err)
+			}
+		}
+	}
+}
+
+func newSeed(t *testing.T, create func() (nkeys.KeyPair, error)) string {
+	t.Helper()
+	pair, err := create()
+	must(t, err)
+	seed, err := pair.Seed()
+	must(t, err)
+	return string(seed) + "\n"
+}
+
+// TestCheck: settings that cannot be meant together.
+func TestCheck(t *testing.T) {
+	const url = "nats://a"
+	for name, test := range map[string]struct {
+		url    string
+		access Access
+		want   string // "" if all is well
+	}{
+		"nothing":                 {url, Access{}, ""},
+		"no NATS":                 {"", Access{}, ""},
+		"no NATS, but creds":      {"", Access{Creds: "c"}, "need --nats URL"},
+		"a user in the URL":       {"nats://u:p@a", Access{CA: "ca"}, ""},
+		"two ways":                {url, Access{Creds: "c", NKey: "n"}, "want one of them"},
+		"a user there and here":   {"nats://u:p@a", Access{User: "u", PasswordFile: "p"}, "want one of them"},
+		"creds and a user":        {url, Access{Creds: "c", User: "u", PasswordFile: "p"}, "want one of them"},
+		"TLS and creds":           {url, Access{CA: "ca", Cert: "c", Key: "k", Creds: "c"}, ""},
+		"half a pair":             {url, Access{Cert: "c"}, "need each other"},
+		"the other half":          {url, Access{Key: "k"}, "need each other"},
+		"a user":                  {url, Access{User: "u", PasswordFile: "p"}, ""},
+		"a user by environment":   {url, Access{User: "u", Password: "p"}, ""},
+		"a user without password": {url, Access{User: "u"}, "need each other"},
+		"a password without user": {url, Access{PasswordFile: "p"}, "need each other"},
+		"two passwords":           {url, Access{User: "u", PasswordFile: "p", Password: "p"}, "want one of them"},
+	} {
+		err := test.access.Check(test.url)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+// TestNothingStaysBehind: a closed connection leaves no goroutine that waits for news of it.
+func TestWatchEnds(t *testing.T) {
+	nats := serverstest.NATS(t)
+	n := &news{log: slog.New(slog.DiscardHandler)}
+	conn, err := Open(nats.URL(), "test", slog.New(slog.DiscardHandler))
+	must(t, err)
+	closed, ended := make(chan struct{}), make(chan struct{})
+	go func() { defer close(ended); n.watch(conn, closed) }()
+	Close(conn)
+	close(closed)
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on")
+	}
+}

@@ -1,0 +1,85 @@
+// Package redisconn opens a command's store in Redis, with what its flags say of TLS and credentials.
+package redisconn
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+)
+
+// Access is what gets a command into Redis besides its URL: the values of flags. The zero value is for a Redis that lets everybody in.
+type Access struct {
+	// CA says which authorities are trusted to vouch for Redis; Cert and Key are for one that wants to know its clients. All are files.
+	CA, Cert, Key string
+	// User of Redis' ACL, "" for its default user, has the password that is in PasswordFile, or is Password.
+	User, PasswordFile, Password string
+}
+
+// AddFlags adds the flags --redis-ca and so on, which are the same for every command.
+func (a *Access) AddFlags(s *flags.Set) {
+	flags.Add(s, &a.CA, "redis-ca", "FILE", "certificates of the authorities that vouch for Redis; without it, the system's", flags.Text)
+	flags.Add(s, &a.Cert, "redis-cert", "FILE", "certificate to show to Redis", flags.Text)
+	flags.Add(s, &a.Key, "redis-key", "FILE", "its key", flags.Text)
+	flags.Add(s, &a.User, "redis-user", "NAME", "user of Redis' ACL; without it, the default user", flags.Text)
+	flags.Add(s, &a.PasswordFile, "redis-password-file", "FILE", "that user's password", flags.Text)
+	s.AddSecret(&a.Password, "redis-password", "that user's password, if it is in no file")
+}
+
+// Check returns a usage error if the settings do not make sense together, or with the URL, which is "" if there is no Redis.
+func (a *Access) Check(url string) error {
+	secret := a.PasswordFile != "" || a.Password != ""
+	switch {
+	case url == "" && *a != Access{}:
+		return flags.Usagef("--redis-ca, --redis-user and so on say how to get into a Redis: they need --redis URL too")
+	case (a.Cert == "") != (a.Key == ""):
+		return flags.Usagef("--redis-cert and --redis-key need each other")
+	case (a.CA != "" || a.Cert != "") && !strings.HasPrefix(url, "rediss://"):
+		return flags.Usagef("--redis-ca, --redis-cert: there are no certificates without TLS, which is --redis rediss://…")
+	case a.PasswordFile != "" && a.Password != "":
+		return flags.Usagef("--redis-password-file, and a password in the environment: want one of them")
+	case a.User != "" && !secret:
+		return flags.Usagef("--redis-user needs a password: --redis-password-file, or one in the environment")
+	case secret && strings.Contains(url, "@"):
+		return flags.Usagef("--redis has a user or a password in it, and there is another one beside it: want one of them")
+	}
+	return nil
+}
+
+// Open reads the files and returns the store that o describes. Its connections go by the newest of the files whenever they are made.
+func (a *Access) Open(files *tlsfiles.Files, o redisstore.Options) (*redisstore.Store, error) {
+	config, err := files.Client("redis", tlsfiles.Paths{Authorities: a.CA, Cert: a.Cert, Key: a.Key})
+	if err != nil {
+		return nil, fmt.Errorf("--redis-ca, --redis-cert, --redis-key: %w", err)
+	}
+	if a.CA != "" || a.Cert != "" {
+		o.NewTLS = config
+	}
+	password := func() string { return a.Password }
+	if a.PasswordFile != "" {
+		if password, err = files.Secret("redis-password", a.PasswordFile); err != nil {
+			return nil, fmt.Errorf("--redis-password-file: %w", err)
+		}
+	}
+	if a.PasswordFile != "" || a.Password != "" {
+		o.Credentials = func() (string, string) { return a.User, password() }
+	}
+	return redisstore.Open(o)
+}
+
+// OpenOnce is Open for a command that is over before a file changes.
+func (a *Access) OpenOnce(o redisstore.Options) (*redisstore.Store, error) {
+	return a.Open(tlsfiles.New(slog.New(slog.DiscardHandler)), o)
+}
+
+// URL takes what the store takes, which does not connect to find out. Its errors show no password.
+func URL(text string) (string, error) {
+	store, err := redisstore.Open(redisstore.Options{URL: text})
+	if err != nil {
+		return "", err
+	}
+	return text, store.Close()
+}

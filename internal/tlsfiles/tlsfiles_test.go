@@ -1,0 +1,274 @@
+package tlsfiles
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/internal/filewatch"
+	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+)
+
+// patience is how long anything may take before a test gives up on it.
+const patience = 20 * time.Second
+
+// world is files under watch.
+type world struct {
+	t     *testing.T
+	files *Files
+	log   logs
+}
+
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t}
+	w.files = New(slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	w.files.options = filewatch.Options{Settle: 5 * time.Millisecond, Poll: time.Hour, MaxSize: maxSize} // events alone
+	return w
+}
+
+// run begins to watch.
+func (w *world) run() {
+	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- w.files.Run(ctx) }()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+func (w *world) await(what string, holds func() bool) {
+	w.t.Helper()
+	deadline := time.After(patience)
+	poll := time.NewTicker(2 * time.Millisecond)
+	defer poll.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			w.t.Fatalf("waited too long until: %s; states %+v; log:\n%s", what, w.files.States(), &w.log)
+		case <-poll.C:
+		}
+	}
+}
+
+// serve accepts TLS connections, and closes them after the handshake.
+func serve(t *testing.T, door *Door) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener = tls.NewListener(door.Listener(listener), door.Config)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = conn.Write([]byte("hello")) // with the handshake before it
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// shown connects, and returns the name in the server's certificate.
+func shown(address string, config *tls.Config) (name string, err error) {
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, config)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	// In TLS 1.3 a client hears only now whether its certificate is good.
+	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+		return "", err
+	}
+	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
+}
+
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestRotation: a door shows the newest good certificate, and whoever is refused in between leaves the old one in force.
+func TestRotation(t *testing.T) {
+	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
+	f := ca.Dir("first")
+	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key}, "h2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	address, client := serve(t, door), &tls.Config{RootCAs: ca.Pool()}
+	shows := func(want string) func() bool {
+		return func() bool {
+			name, err := shown(address, client)
+			if err != nil {
+				t.Fatalf("a handshake: %v", err)
+			}
+			return name == want
+		}
+	}
+	state := func() State { return w.files.States()[0] }
+	if !shows("first")() {
+		t.Error("the first certificate is not shown")
+	}
+	ca.Renew(f, "second")
+	w.await("the second is shown", shows("second"))
+
+	const secret = "CANARY-in-a-broken-file"
+	write(t, f.Cert, secret)
+	w.await("nonsense is refused", func() bool { return state().Trouble != nil })
+	for _, what := range []string{state().Trouble.Error(), w.log.String()} {
+		if strings.Contains(what, secret) || !strings.Contains(what, f.Cert) {
+			t.Errorf("it tells what is in the file, or not which: %s", what)
+		}
+	}
+	if s := state(); s.Refusals == 0 || !shows("second")() {
+		t.Errorf("%+v, and the second is not shown", s)
+	}
+	if err := os.Remove(f.Cert); err != nil {
+		t.Fatal(err)
+	}
+	w.await("a file that is gone is trouble", func() bool { s := state(); return s.Trouble != nil && os.IsNotExist(s.Trouble) })
+	ca.Renew(f, "third")
+	w.await("the third is shown", shows("third"))
+	w.await("all is well", func() bool { return state().Trouble == nil })
+}
+
+// TestKubernetes: certificate and key are links through a link to a directory, which is swapped: nobody ever sees halves.
+func TestKubernetes(t *testing.T) {
+	ca, w, mount := tlsfilestest.NewAuthority(t, "authority"), newWorld(t), t.TempDir()
+	publish := func(name string) {
+		dir := filepath.Join(mount, ".."+name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cert, key := ca.Issue(name)
+		write(t, filepath.Join(dir, "tls.crt"), string(cert))
+		write(t, filepath.Join(dir, "tls.key"), string(key))
+		if err := os.Symlink(".."+name, filepath.Join(mount, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		old, _ := os.Readlink(filepath.Join(mount, "..data"))
+		if err := os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")); err != nil {
+			t.Fatal(err)
+		}
+		if old != "" {
+			if err := os.RemoveAll(filepath.Join(mount, old)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish("first")
+	p := Paths{Cert: filepath.Join(mount, "tls.crt"), Key: filepath.Join(mount, "tls.key")}
+	for _, path := range []string{p.Cert, p.Key} {
+		if err := os.Symlink(filepath.Join("..data", filepath.Base(path)), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	door, err := w.files.Server("listen", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	address := serve(t, door)
+	for _, name := range []string{"second", "third", "fourth"} {
+		publish(name)
+		w.await(name+" is shown", func() bool {
+			got, err := shown(address, &tls.Config{RootCAs: ca.Pool()})
+			return err == nil && got == name
+		})
+	}
+	if s := w.files.States()[0]; s.Refusals != 0 || s.Trouble != nil {
+		t.Errorf("a swap was seen half done: %+v", s)
+	}
+}
+
+// TestClientAuthorities: only clients of the authority get in; when that changes, those of the old one do not, not even by taking up a
+// session that they have had.
+func TestClientAuthorities(t *testing.T) {
+	ca, other, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other"), newWorld(t)
+	f := ca.Dir("door")
+	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	address := serve(t, door)
+	with := func(certs ...tls.Certificate) *tls.Config {
+		return &tls.Config{RootCAs: ca.Pool(), Certificates: certs, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	}
+	gets := func(in bool, c *tls.Config) func() bool {
+		return func() bool { _, err := shown(address, c); return (err == nil) == in }
+	}
+	ours, theirs := with(ca.Pair("client")), with(other.Pair("client"))
+	for why, good := range map[string]bool{
+		"without a certificate": gets(false, with())(), "of another authority": gets(false, theirs)(),
+		"of ours": gets(true, ours)(), "of ours again": gets(true, ours)(),
+	} {
+		if !good {
+			t.Errorf("a client %s", why)
+		}
+	}
+	tlsfilestest.Write(t, f.CA, other.PEM())
+	w.await("the other authority's get in", gets(true, theirs))
+	if !gets(false, ours)() {
+		t.Error("a client of the authority that is gone gets in")
+	}
+}
+
+func TestOldVersionsAreRefused(t *testing.T) {
+	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
+	f := ca.Dir("door")
+	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serve(t, door)
+	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+		_, err := shown(address, &tls.Config{RootCAs: ca.Pool(), MinVersion: version, MaxVersion: version})
+		if (err == nil) != want {
+			t.Errorf("%s: %v", tls.VersionName(version), err)
+		}
+	}
+	client, err := w.files.Client("nats", Paths{Authorities: f.CA})
+	if err != nil || client().MinVersion != tls.VersionTLS12 || door.Config.MinVersion != tls.VersionTLS12 {
+		t.Errorf("%v: a client may speak %s", err, tls.VersionName(client().MinVersion))
+	}
+}

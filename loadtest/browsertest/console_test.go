@@ -1,0 +1,243 @@
+package browsertest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// nasty is a key that would run if it were taken for HTML.
+const nasty = `<script>document.title="owned"</script><img src=x onerror='document.title="owned"'>`
+
+const consoleRules = "rules:\n  - name: per-user\n    key: [user]\n    limit: 9/day\n  - name: everybody\n    key: []\n    limit: 100000/day\n"
+
+// evaluate returns what an expression comes to on the page.
+func evaluate[T any](t *testing.T, b *tab, expression string) T {
+	t.Helper()
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// await waits until an expression is true on the page.
+func (b *tab) await(t *testing.T, expression string) {
+	t.Helper()
+	for end := time.Now().Add(patience); !evaluate[bool](t, b, expression); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never true: %s\nthe page: %s", expression, evaluate[string](t, b, "document.body.innerText"))
+		}
+	}
+}
+
+// shown are the rules that the page shows: admitted and denied.
+func shown(t *testing.T, b *tab) map[string][2]int64 {
+	t.Helper()
+	rows := evaluate[[][]string](t, b, `[...document.querySelectorAll('#rules tbody tr:not(.empty)')].map(r => [0, 2, 3].map(i => r.cells[i].innerText))`)
+	all := make(map[string][2]int64)
+	for _, row := range rows {
+		var both [2]int64
+		for i := range both {
+			n, err := strconv.ParseInt(strings.ReplaceAll(row[i+1], ",", ""), 10, 64)
+			if err != nil {
+				t.Fatalf("%q is no number: %v", row, err)
+			}
+			both[i] = n
+		}
+		all[row[0]] = both
+	}
+	return all
+}
+
+// The console shows what the checkers' metrics say, a nasty key as text, on all screens; and all of it can be used by keyboard: to look
+// a key up, to block it, at every checker within a second, to let it go, and to reset its count.
+func TestConsole(t *testing.T) {
+	f := startFleet(t, consoleRules)
+	b := openSite(t, startBrowser(t), f.consoles[0], screens[0])
+	for i := range 60 { // with the page open
+		f.ask(t, i%2, []string{nasty, "kristie", "amara"}[i%3])
+	}
+
+	b.await(t, `document.getElementById('live').dataset.state === 'live'`)
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		want, got := f.decisions(t), shown(t, b)
+		if fmt.Sprint(got) == fmt.Sprint(want) && want["per-user"][1] > 0 && want["everybody"][0] > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the page shows %v, and the metrics are %v", got, want)
+		}
+	}
+	if got := evaluate[string](t, b, `['checkers', 'aggregators'].map(k => document.getElementById('total-' + k).innerText).join()`); got != "2,2" {
+		t.Errorf("checkers and aggregators: %s", got)
+	}
+
+	quoted := strconv.Quote(nasty)
+	for _, table := range []string{"used", "denied"} {
+		b.await(t, fmt.Sprintf(`[...document.querySelectorAll('#%s .text')].some(e => e.textContent === %s)`, table, quoted))
+	}
+	b.await(t, `document.querySelectorAll('#rules path').length > 0 && document.querySelectorAll('#denied path').length > 0`) // the past is drawn
+	b.isUnharmed(t)
+
+	b.useByKeyboard(t, f)
+	b.isUnharmed(t)
+	b.keepsFocus(t)
+	b.looksUpOddKeys(t, f)
+	for _, s := range screens {
+		b.resize(t, s)
+		b.scheme(t, "light")
+		light := b.settle(t)
+		b.screenshot(t, "console-"+s.name+"-light")
+		b.scheme(t, "dark")
+		if dark := b.settle(t); dark.Ground == light.Ground {
+			t.Errorf("%s: the ground is %s in the dark too", s.name, dark.Ground)
+		}
+		b.screenshot(t, "console-"+s.name+"-dark")
+	}
+}
+
+// isUnharmed says that no key has become part of the page.
+func (b *tab) isUnharmed(t *testing.T) {
+	t.Helper()
+	if got := evaluate[string](t, b, `[document.title, document.scripts.length, document.images.length].join()`); got != "offpath,1,0" {
+		t.Errorf("title, scripts and images: %s", got)
+	}
+}
+
+// press lets keys go to what has the focus.
+func (b *tab) press(t *testing.T, keys string) {
+	t.Helper()
+	do(t, b.ctx, chromedp.KeyEvent(keys))
+}
+
+// pressOn gives something the focus and presses Enter.
+func (b *tab) pressOn(t *testing.T, selector string) {
+	t.Helper()
+	b.await(t, fmt.Sprintf(`!!document.querySelector(%q) && !document.querySelector(%q).disabled`, selector, selector))
+	do(t, b.ctx, chromedp.Focus(chromedp.CSS(selector)), chromedp.KeyEvent(kb.Enter))
+}
+
+func (b *tab) useByKeyboard(t *testing.T, f *fleet) {
+	t.Helper()
+	b.press(t, "/")
+	b.await(t, `document.activeElement.id === 'key'`)
+	b.press(t, kb.Escape) // the driver sends a letter after the key, whatever the page says to it
+	b.press(t, nasty)
+	b.press(t, kb.Enter)
+	b.await(t, `document.querySelectorAll('#found .card').length === 1`)
+	card := evaluate[string](t, b, `document.querySelector('#found .card').innerText`)
+	if !strings.Contains(card, nasty) || !strings.Contains(card, "of 9 (9 per day)") || !strings.Contains(card, "0 left") {
+		t.Errorf("the key: %s", card)
+	}
+	if hidden := evaluate[bool](t, b, `document.querySelector('#found form').hidden`); !hidden {
+		t.Error("who has not signed in is offered to change something")
+	}
+	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#token")))
+	b.press(t, fleetToken)
+	b.press(t, kb.Enter)
+	b.await(t, `document.getElementById('access').innerText.includes('kristie')`)
+
+	// The key of a caller who has room.
+	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#key")))
+	b.press(t, kb.Escape)
+	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#rule")), chromedp.KeyEvent("p"))
+	b.await(t, `document.getElementById('rule').value === 'per-user'`)
+	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#key")))
+	b.press(t, "/innocent") // no key event of the page's while one writes
+	b.press(t, kb.Enter)
+	b.await(t, `!!document.querySelector('#found .card h3')?.innerText.startsWith('/innocent')`)
+	b.blocks(t, f, "/innocent")
+	b.pressOn(t, "#found [data-what=unblock]")
+	awaitAll(t, f, "/innocent", true)
+	b.await(t, `document.querySelectorAll('#blocks .empty').length === 1`)
+
+	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#key")))
+	b.press(t, kb.Escape)
+	b.press(t, "kristie")
+	b.press(t, kb.Enter)
+	b.await(t, `!!document.querySelector('#found .card h3')?.innerText.startsWith('kristie')`)
+	b.pressOn(t, "#found [data-what=reset]")
+	b.await(t, `document.querySelector('#found [data-what=reset]').innerText === 'Press again to reset'`)
+	b.pressOn(t, "#found [data-what=reset]")
+	b.await(t, `document.querySelector('#found .card').innerText.includes('count 0 of 9')`)
+	b.await(t, `['block', 'unblock', 'reset'].every(w => document.getElementById('audit').innerText.includes(w + ' '))`)
+	if !f.ask(t, 0, "kristie") {
+		t.Error("denied after the reset")
+	}
+}
+
+// blocks presses the button, and holds the checkers to a second. As the machine may be busy with something else, there are three tries.
+func (b *tab) blocks(t *testing.T, f *fleet, key string) {
+	t.Helper()
+	for try := 1; ; try++ {
+		b.pressOn(t, "#found [data-what=block]")
+		b.await(t, `document.getElementById('message').innerText === 'Blocked.'`)
+		begin := time.Now()
+		awaitAll(t, f, key, false)
+		took := time.Since(begin)
+		t.Logf("blocked at every checker %v after the page said so", took.Round(time.Millisecond))
+		b.await(t, `!!document.querySelector('#found [data-what=unblock]')`)
+		if took <= time.Second {
+			return
+		}
+		if try == 3 {
+			t.Fatal("three times not within a second")
+		}
+		b.pressOn(t, "#found [data-what=unblock]")
+		awaitAll(t, f, key, true)
+	}
+}
+
+// awaitAll waits until every checker lets the key pass, or none does.
+func awaitAll(t *testing.T, f *fleet, key string, pass bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		all := true
+		for door := range f.doors {
+			all = all && f.ask(t, door, key) == pass
+		}
+		if all {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("pass %v: never at every checker", pass)
+		}
+	}
+}
+
+// keepsFocus moves rows, as happens all the time in a list of the busiest: what has the focus is moved with its row, and keeps it.
+func (b *tab) keepsFocus(t *testing.T) {
+	t.Helper()
+	got := evaluate[string](t, b, `(() => {
+		const before = document.querySelector('#used button.key');
+		before.focus();
+		show({...view, used: [...view.used].reverse()});
+		return String(document.activeElement === before && before.closest('tr').rowIndex > 1);
+	})()`)
+	if got != "true" {
+		t.Error("the focus was lost when its row was moved")
+	}
+}
+
+// looksUpOddKeys follows keys from the list of the busiest: a form's field would lose a line break, or take a key for bytes. What cannot be
+// seen is shown.
+func (b *tab) looksUpOddKeys(t *testing.T, f *fleet) {
+	t.Helper()
+	for key, seen := range map[string]string{
+		"two\nlines": `two\u{a}lines`, "base64:QUJD": "base64:QUJD", "evil\u202egnp.exe": `evil\u{202e}gnp.exe`, "👩\u200d🚀 ünï": "👩\u200d🚀 ünï",
+	} {
+		for range 3 {
+			f.ask(t, 0, key)
+		}
+		button := fmt.Sprintf(`[...document.querySelectorAll('#used button.key')].find(e => e.querySelector('.text').textContent === %s)`, strconv.Quote(seen))
+		b.await(t, "!!"+button)
+		evaluate[bool](t, b, "("+button+".click(), true)")
+		b.await(t, fmt.Sprintf(`(t => t.includes(%s) && /count [1-9]/.test(t))(document.querySelector('#found .card')?.innerText || '')`, strconv.Quote(seen)))
+	}
+}

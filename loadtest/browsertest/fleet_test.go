@@ -1,0 +1,153 @@
+package browsertest
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+)
+
+const fleetToken = "a-token-that-nobody-guesses"
+
+// A fleet is two aggregators, with a console each, and two checkers, as their programs run.
+type fleet struct {
+	consoles, doors, metrics []string // URLs
+}
+
+func startFleet(t *testing.T, rules string) *fleet {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"rules.yaml": rules, "tokens": "kristie:" + fleetToken} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./cmd/aggregator", "./cmd/checker")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, out)
+	}
+	nats, redis := serverstest.JetStream(t), serverstest.Redis(t)
+	f := &fleet{}
+	for range 2 {
+		p := startProgram(t, filepath.Join(dir, "aggregator"), "--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0",
+			"--console-token-file", filepath.Join(dir, "tokens"))
+		f.consoles = append(f.consoles, p.find(`console +(http://[^/ ]+)/`))
+	}
+	for range 2 {
+		p := startProgram(t, filepath.Join(dir, "checker"), "--nats", nats.URL(), "--rules", filepath.Join(dir, "rules.yaml"),
+			"--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+		f.doors = append(f.doors, p.find(`HTTP door +(http://\S+)`))
+		f.metrics = append(f.metrics, p.find(`admin +(http://\S+/metrics)`))
+	}
+	return f
+}
+
+// A program is at work until the test ends.
+type program struct {
+	t   *testing.T
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (p *program) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(data)
+}
+
+func startProgram(t *testing.T, path string, args ...string) *program {
+	t.Helper()
+	p := &program{t: t}
+	command := exec.Command(path, args...)
+	command.Stdout, command.Stderr = p, p
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		if err := command.Wait(); err != nil {
+			t.Errorf("%s: %v\n%s", filepath.Base(path), err, p.out.String())
+		}
+	})
+	return p
+}
+
+// find waits until the program has printed what the pattern matches, and returns its first group.
+func (p *program) find(pattern string) string {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		p.mu.Lock()
+		text := p.out.String()
+		p.mu.Unlock()
+		if found := re.FindStringSubmatch(text); found != nil {
+			return found[1]
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("no %s in:\n%s", pattern, text)
+		}
+	}
+}
+
+// ask asks one door about a key, and returns whether it may pass.
+func (f *fleet) ask(t *testing.T, door int, user string) bool {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"attributes": map[string]string{"user": user}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.Post(f.doors[door], "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != 200 && answer.StatusCode != 429 {
+		t.Fatalf("status %d", answer.StatusCode)
+	}
+	return answer.StatusCode == 200
+}
+
+var decisionLine = regexp.MustCompile(`(?m)^offpath_decisions_total\{outcome="(allowed|denied)",rule="([^"]+)"\} (\S+)$`)
+
+// decisions are the sums over all checkers of offpath_decisions_total, by rule: admitted and denied.
+func (f *fleet) decisions(t *testing.T) map[string][2]int64 {
+	t.Helper()
+	sums := make(map[string][2]int64)
+	for _, url := range f.metrics {
+		answer, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range decisionLine.FindAllStringSubmatch(string(text), -1) {
+			n, err := strconv.ParseFloat(m[3], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := sums[m[2]]
+			if m[1] == "allowed" {
+				sum[0] += int64(n)
+			} else {
+				sum[1] += int64(n)
+			}
+			sums[m[2]] = sum
+		}
+	}
+	return sums
+}

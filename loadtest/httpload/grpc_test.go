@@ -1,0 +1,208 @@
+package httpload
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// serveGRPC starts a real server for the length of a test.
+func serveGRPC(t *testing.T, service ratelimitv3.RateLimitServiceServer, options ...grpc.ServerOption) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(options...)
+	ratelimitv3.RegisterRateLimitServiceServer(s, service)
+	go func() { _ = s.Serve(listener) }()
+	t.Cleanup(s.Stop)
+	return listener.Addr().String()
+}
+
+// scripted answers as a function says.
+type scripted struct {
+	ratelimitv3.UnimplementedRateLimitServiceServer
+	answer func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error)
+}
+
+func (s scripted) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	return s.answer(r)
+}
+
+func code(c ratelimitv3.RateLimitResponse_Code) *ratelimitv3.RateLimitResponse {
+	return &ratelimitv3.RateLimitResponse{OverallCode: c}
+}
+
+// connections counts a server's.
+type connections struct{ n atomic.Int64 }
+
+func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (c *connections) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	if _, begins := s.(*stats.ConnBegin); begins {
+		c.n.Add(1)
+	}
+}
+
+// Every request is sent once, with what the seed says, over as many channels as asked for.
+func TestEveryRequestIsSentOnceOverGRPC(t *testing.T) {
+	var mu sync.Mutex
+	got := make(map[string]int)
+	var opened connections
+	address := serveGRPC(t, scripted{answer: func(r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		var b strings.Builder
+		for _, d := range r.Descriptors {
+			for _, e := range d.Entries {
+				b.WriteString(e.Key + "=" + e.Value + ",")
+			}
+		}
+		got[r.Domain+" "+b.String()]++
+		return code(ratelimitv3.RateLimitResponse_OK), nil
+	}}, grpc.StatsHandler(&opened))
+	o := Options{
+		GRPC: address, Domain: "shop", Descriptor: []Entry{{"user", "u{key}"}, {"path", "/"}}, Channels: 3,
+		Rate: 2000, Warmup: 100 * time.Millisecond, Duration: 400 * time.Millisecond, Connections: 8, Keys: 20, Seed: 4,
+	}
+	r, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"shop user=u0,path=/,": 1} // the probe
+	s := newSchedule(r.Options)
+	for i := range s.total {
+		want[strings.ReplaceAll("shop user=u{key},path=/,", KeyMark, strconv.Itoa(s.key(i)))]++
+	}
+	for text, n := range want {
+		if got[text] != n {
+			t.Errorf("%d requests with %s, want %d", got[text], text, n)
+		}
+	}
+	if len(got) != 20 || r.Sent != 800 || r.OK200 != 800 || opened.n.Load() != 3 {
+		t.Errorf("%d kinds, %d connections, %+v", len(got), opened.n.Load(), r)
+	}
+}
+
+// What is no decision is counted as what it would have been over HTTP, and what is no answer as an error.
+func TestCountsOverGRPC(t *testing.T) {
+	var requests atomic.Int64
+	address := serveGRPC(t, scripted{answer: func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+		switch n := requests.Add(1); {
+		case n == 1 || n%5 == 0: // the first is the probe
+			return code(ratelimitv3.RateLimitResponse_OK), nil
+		case n%5 == 1:
+			return code(ratelimitv3.RateLimitResponse_OVER_LIMIT), nil
+		case n%5 == 2:
+			return nil, status.Error(codes.InvalidArgument, "no domain")
+		case n%5 == 3:
+			return code(ratelimitv3.RateLimitResponse_UNKNOWN), nil
+		}
+		return nil, status.Error(codes.Unavailable, "going away")
+	}})
+	r, err := Run(t.Context(), Options{GRPC: address, Rate: 1000, Duration: 500 * time.Millisecond, Connections: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Sent != 500 || r.OK200 != 100 || r.Limited429 != 100 || r.Errors != 100 || len(r.Other) != 2 || r.Other[400] != 100 || r.Other[500] != 100 {
+		t.Errorf("%+v", r)
+	}
+	if want := `answered 400 Bad Request: "InvalidArgument: no domain"`; r.FirstError != want {
+		t.Errorf("first error %s, want %s", r.FirstError, want)
+	}
+	if r.Latency.P90 < 5*time.Second {
+		t.Errorf("a fifth of the requests counts as 5 s: %+v", r.Latency)
+	}
+}
+
+// A server that holds on to requests is given up on.
+func TestTimeoutOverGRPC(t *testing.T) {
+	free := make(chan struct{})
+	var requests atomic.Int64
+	address := serveGRPC(t, scripted{answer: func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+		if requests.Add(1) > 1 {
+			<-free
+		}
+		return code(ratelimitv3.RateLimitResponse_OK), nil
+	}})
+	defer close(free)
+	r, err := Run(t.Context(), Options{GRPC: address, Rate: 100, Duration: 50 * time.Millisecond, Timeout: 100 * time.Millisecond}, nil)
+	if err != nil || r.Errors != 5 || r.Sent != 5 || !strings.Contains(r.FirstError, "DeadlineExceeded") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// The checker's own door understands what is sent, and limits each key.
+func TestDoorOverGRPC(t *testing.T) {
+	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checker, err := check.New(check.Options{Rules: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serveGRPC(t, envoylimit.New(checker, envoylimit.Options{}))
+	r, err := Run(t.Context(), Options{GRPC: address, Rate: 500, Duration: 200 * time.Millisecond, Keys: 2}, nil)
+	if err != nil || r.OK200 != 2*5-1 || r.Limited429 != 91 || r.Sent != 100 { // the probe took one
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestNoServiceOverGRPC(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := listener.Addr().String()
+	listener.Close()
+	for address, want := range map[string]string{
+		closed: "connection refused",
+		serveGRPC(t, ratelimitv3.UnimplementedRateLimitServiceServer{}): "answered 501 Not Implemented",
+	} {
+		_, err := Run(t.Context(), Options{GRPC: address, Rate: 10}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "tart one: go run ./cmd/checker") {
+			t.Errorf("%v, want %q and what to start", err, want)
+		}
+	}
+}
+
+func TestRefusalsOverGRPC(t *testing.T) {
+	for _, test := range []struct {
+		change func(*Options)
+		want   string
+	}{
+		{func(o *Options) { o.GRPC = "127.0.0.1" }, `grpc "127.0.0.1": want an address`},
+		{func(o *Options) { o.GRPC = ":8081" }, `grpc ":8081"`},
+		{func(o *Options) { o.URL = "http://127.0.0.1/" }, "url and grpc: want either"},
+		{func(o *Options) { o.Rule = "per-user" }, "rule and attributes are for url"},
+		{func(o *Options) { o.Attributes = map[string]string{"a": "{key}"} }, "rule and attributes are for url"},
+		{func(o *Options) { o.Channels = -1 }, "channels -1: want 1 to 10000"},
+		{func(o *Options) { o.Descriptor, o.Keys = []Entry{{"a", "b"}}, 2 }, "no attribute's value has {key}"},
+		{func(o *Options) { o.GRPC, o.URL, o.Domain = "", "http://127.0.0.1/", "x" }, "are for grpc"},
+		{func(o *Options) { o.GRPC, o.URL, o.Channels = "", "http://127.0.0.1/", 1 }, "are for grpc"},
+	} {
+		o := Options{GRPC: "127.0.0.1:1", Rate: 10}
+		test.change(&o)
+		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v, want %q", o, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package peers
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/httpload"
+)
+
+const (
+	// inFlight is how many requests are under way at once.
+	inFlight = 64
+	// burst is how many requests each throughput is taken from.
+	burst = 10_000
+	// halfFor is how long half of that load lasts, after warming for a while. It is short, and there are several in a round, so that
+	// what else the machine does spoils few of them.
+	halfFor, warming, halves = 250 * time.Millisecond, 100 * time.Millisecond, 4
+)
+
+// doors are asked by the load that each understands.
+var doors = []struct {
+	name string
+	load func(address string) httpload.Options
+}{
+	{"http", func(address string) httpload.Options {
+		return httpload.Options{URL: "http://" + address + "/v1/check", Attributes: map[string]string{"user": "user-{key}", "api": "createURL"}}
+	}},
+	{"rls", func(address string) httpload.Options {
+		return httpload.Options{GRPC: address, Domain: "shop", Descriptor: []httpload.Entry{{Key: "user", Value: "user-{key}"}, {Key: "api", Value: "createURL"}}}
+	}},
+}
+
+// BenchmarkDoors measures a door, with a checker and its reporter behind it, beside a bare server that decodes the same message
+// and answers a constant. Both are processes of their own, asked by the same client over a real socket, in turn: as
+// many rounds as -benchtime says, 5x for medians of 5 (of the p99 four are taken in each round).
+//
+//	offpath-req/s, bare-req/s   with 64 requests under way, as fast as answers come
+//	req/s-ratio                 offpath's to the bare server's
+//	offpath-p99-µs, bare-p99-µs of a request since it was due, at half of the bare server's req/s
+//	p99-ratio                   offpath's to the bare server's
+//	cpu-ratio                   of the processor time that each server took for all of this
+func BenchmarkDoors(b *testing.B) {
+	for _, d := range doors {
+		b.Run("door="+d.name, func(b *testing.B) {
+			bare, err := newSide(d.name+"/bare", d.load)
+			if err != nil {
+				b.Fatal(err)
+			}
+			ours, err := newSide(d.name+"/offpath", d.load)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer debug.SetGCPercent(debug.SetGCPercent(1000)) // the client's collections are in neither's time
+			for range b.N {
+				if err := round(b, bare, ours); err != nil {
+					b.Fatal(err)
+				}
+			}
+			bareTook, err1 := bare.child.stop()
+			oursTook, err2 := ours.child.stop()
+			if err := errors.Join(err1, err2); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(bare.rates), "bare-req/s")
+			b.ReportMetric(median(ours.rates), "offpath-req/s")
+			b.ReportMetric(median(ours.rates)/median(bare.rates), "req/s-ratio")
+			b.ReportMetric(median(bare.p99s), "bare-p99-µs")
+			b.ReportMetric(median(ours.p99s), "offpath-p99-µs")
+			b.ReportMetric(median(ours.p99s)/median(bare.p99s), "p99-ratio")
+			b.ReportMetric(float64(oursTook)/float64(bareTook), "cpu-ratio")
+		})
+	}
+}
+
+// round measures each side in turn.
+func round(b *testing.B, bare, ours *side) error {
+	if err := errors.Join(bare.full(b), ours.full(b)); err != nil {
+		return err
+	}
+	rate := median(bare.rates) / 2
+	for range halves {
+		if err := errors.Join(bare.half(b, rate), ours.half(b, rate)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A side is one of the two servers, and what was measured of it.
+type side struct {
+	child *child
+	load  httpload.Options
+	rates []float64 // per second
+	p99s  []float64 // in µs
+}
+
+// newSide starts a server and warms it up.
+func newSide(server string, load func(address string) httpload.Options) (*side, error) {
+	c, err := start(server)
+	if err != nil {
+		return nil, err
+	}
+	s := &side{child: c, load: load(c.address)}
+	s.load.Connections, s.load.Keys, s.load.Seed = inFlight, 1000, 1
+	return s, nil
+}
+
+// full asks as fast as answers come: all requests are due at once.
+func (s *side) full(b *testing.B) error {
+	const rate = 1e9
+	r, err := s.ask(b, rate, 0, burst*time.Second/rate)
+	s.rates = append(s.rates, r.Achieved)
+	return err
+}
+
+// half asks at a rate.
+func (s *side) half(b *testing.B, rate float64) error {
+	r, err := s.ask(b, rate, warming, halfFor)
+	s.p99s = append(s.p99s, float64(r.Latency.P99)/float64(time.Microsecond))
+	return err
+}
+
+func (s *side) ask(b *testing.B, rate float64, warming, length time.Duration) (httpload.Result, error) {
+	o := s.load
+	o.Rate, o.Warmup, o.Duration = rate, warming, length
+	r, err := httpload.Run(b.Context(), o, nil)
+	if err == nil && r.OK200 != r.Sent {
+		err = fmt.Errorf("not every request was allowed: %s %+v", r.FirstError, r)
+	}
+	return r, err
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+func TestMedian(t *testing.T) {
+	for _, test := range []struct {
+		values []float64
+		want   float64
+	}{{[]float64{3}, 3}, {[]float64{4, 2}, 3}, {[]float64{9, 1, 5}, 5}} {
+		if got := median(test.values); got != test.want {
+			t.Errorf("%v: %v", test.values, got)
+		}
+	}
+}
+
+// The bare servers answer what the doors do, and as much.
+func TestBareServersAnswerAlike(t *testing.T) {
+	for _, d := range doors {
+		for _, kind := range []string{"/bare", "/offpath"} {
+			c, err := start(d.name + kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := d.load(c.address)
+			o.Rate, o.Duration, o.Keys = 1000, 100*time.Millisecond, 10
+			r, err := httpload.Run(t.Context(), o, nil)
+			if err != nil || r.OK200 != 100 {
+				t.Errorf("%s%s: %+v, %v", d.name, kind, r, err)
+			}
+			if _, err := c.stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

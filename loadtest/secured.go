@@ -1,0 +1,40 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/loadtest/httpload"
+)
+
+// secured are the files for a door that has TLS.
+type secured struct{ paths tlsfiles.Paths }
+
+func (d *secured) add(s *flags.Set) {
+	flags.Add(s, &d.paths.Authorities, "ca", "FILE", "certificates of the authorities that vouch for the door; without it, the system's (this, or --cert, makes --grpc TLS)", flags.Text)
+	flags.Add(s, &d.paths.Cert, "cert", "FILE", "certificate to show to the door", flags.Text)
+	flags.Add(s, &d.paths.Key, "key", "FILE", "its key", flags.Text)
+}
+
+// apply puts into the options how to speak TLS, if that is to be spoken.
+func (d *secured) apply(o *httpload.Options) error {
+	if (d.paths.Cert == "") != (d.paths.Key == "") {
+		return flags.Usagef("--cert and --key need each other")
+	}
+	current, err := tlsfiles.New(slog.New(slog.DiscardHandler)).Client("door", d.paths)
+	if err != nil {
+		return fmt.Errorf("--ca, --cert, --key: %w", err)
+	}
+	o.TLS = current()
+	if address, ok := strings.CutPrefix(o.GRPC, "tls://"); ok {
+		o.GRPC = address
+		if o.TLS == nil {
+			o.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+	}
+	return nil
+}

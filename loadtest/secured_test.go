@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/loadtest/httpload"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// canary is in every secret.
+const canary = "CANARY"
+
+// TestSecuredDoors: doors that want to see certificates are loaded by whoever has one, and by nobody else.
+func TestSecuredDoors(t *testing.T) {
+	ca := tlsfilestest.NewAuthority(t, "authority")
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Pair("door")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+	ours, theirs := ca.Dir("loadtest"), tlsfilestest.NewAuthority(t, "other").Dir("other")
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	web.TLS, web.Config.ErrorLog = config.Clone(), slog.NewLogLogger(slog.DiscardHandler, 0)
+	web.StartTLS()
+	defer web.Close()
+	address := serveEnvoy(t, grpc.Creds(credentials.NewTLS(config)))
+
+	mutual := []string{"--ca", ours.CA, "--cert", ours.Cert, "--key", ours.Key}
+	for _, test := range []struct {
+		name string
+		args []string
+		want string // "" if it is let in
+	}{
+		{"HTTP", append(mutual, "--url", web.URL), ""},
+		{"HTTP, no certificate", []string{"--ca", ours.CA, "--url", web.URL}, "certificate required"},
+		{"HTTP, the system's authorities", []string{"--url", web.URL}, "unknown authority"},
+		{"HTTP, another authority's", []string{"--url", web.URL, "--ca", ours.CA, "--cert", theirs.Cert, "--key", theirs.Key}, "certificate required"},
+		{"HTTP, no such file", []string{"--url", web.URL, "--ca", "none"}, "--ca, --cert, --key: open none"},
+		{"gRPC", append(mutual, "--grpc", address), ""},
+		{"gRPC, by scheme", append(mutual, "--grpc", "tls://"+address), ""},
+		{"gRPC, the system's authorities", []string{"--grpc", "tls://" + address}, "unknown authority"},
+		{"gRPC, without TLS", []string{"--grpc", address}, "no checker answers"},
+	} {
+		args := append([]string{"http", "--rate", "200", "--duration", "100ms", "--warmup", "0s", "--timeout", "2s", "--json", "-"}, test.args...)
+		status, stdout, stderr := invoke(t.Context(), args...)
+		if test.want != "" {
+			if status != 1 || !strings.Contains(stderr, test.want) {
+				t.Errorf("%s: status %d, want %q: %s", test.name, status, test.want, stderr)
+			}
+			continue
+		}
+		var r httpload.Result
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 || r.OK200 != 20 {
+			t.Errorf("%s: status %d, %d answers: %s", test.name, status, r.OK200, stderr)
+		}
+	}
+}
+
+// serveEnvoy serves Envoy's rate limit service, without rules, and returns where.
+func serveEnvoy(t *testing.T, options ...grpc.ServerOption) (address string) {
+	t.Helper()
+	set, err := rules.Parse([]byte("rules: [{name: r, key: [user], limit: 1000/day}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checker, err := check.New(check.Options{Rules: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	door := grpc.NewServer(options...)
+	envoylimit.Register(door, envoylimit.New(checker, envoylimit.Options{}))
+	go func() { _ = door.Serve(listener) }()
+	t.Cleanup(door.Stop)
+	return listener.Addr().String()
+}
+
+// TestSecuredServers: a live run on a NATS and a Redis that both have mutual TLS, users and passwords.
+func TestSecuredServers(t *testing.T) {
+	ca, password := tlsfilestest.NewAuthority(t, "authority"), filepath.Join(t.TempDir(), "password")
+	f, pair := ca.Dir("loadtest"), ca.Pair("nats")
+	tlsfilestest.Write(t, password, []byte(canary))
+	nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: func(o *server.Options) {
+		o.TLS, o.TLSVerify = true, true
+		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+		o.Users = []*server.User{{Username: "fleet", Password: canary}}
+	}})
+	args := []string{
+		"run", "--duration", "200ms", "--window", "100ms", "--checkers", "2", "--no-sweep", "--html", "", "--json", "-",
+		"--nats", nats.URL(), "--nats-ca", f.CA, "--nats-cert", f.Cert, "--nats-key", f.Key, "--nats-user", "fleet", "--nats-password-file", password,
+		"--redis", secureRedis(t, f), "--redis-ca", f.CA, "--redis-cert", f.Cert, "--redis-key", f.Key, "--redis-user", "fleet",
+	}
+	environment := func(name string) string { return map[string]string{"OFFPATH_LOADTEST_REDIS_PASSWORD": canary}[name] }
+	var stdout, stderr screen
+	if status := run(t.Context(), args, environment, &stdout, &stderr); status != 0 {
+		t.Fatalf("status %d: %s", status, stderr.String())
+	}
+	if r := read(t, []byte(stdout.String())).Runs[0]; r.Params.Store != "redis" || !r.Conservation.Holds || r.Hits == 0 {
+		t.Errorf("%d hits in %s, %+v", r.Hits, r.Params.Store, r.Conservation)
+	}
+	if text := stdout.String() + stderr.String(); strings.Contains(text, canary) {
+		t.Errorf("it tells a secret: %s", text)
+	}
+	stderr = screen{}
+	if status := run(t.Context(), args, func(string) string { return "" }, io.Discard, &stderr); status != 2 || !strings.Contains(stderr.String(), "--redis-user needs a password") {
+		t.Errorf("status %d: %s", status, stderr.String())
+	}
+}
+
+// secureRedis returns the URL of a Redis that speaks TLS, with these files, and has a user.
+func secureRedis(t *testing.T, f tlsfilestest.Files) (url string) {
+	t.Helper()
+	plain := serverstest.Redis(t)
+	admin := redis.NewClient(&redis.Options{Addr: plain.Addr()})
+	defer admin.Close()
+	do := func(args ...any) error { return admin.Do(context.WithoutCancel(t.Context()), args...).Err() }
+	for _, command := range [][]any{
+		{"CONFIG", "SET", "tls-cert-file", f.Cert, "tls-key-file", f.Key, "tls-ca-cert-file", f.CA},
+		{"ACL", "SETUSER", "fleet", "on", ">" + canary, "~*", "&*", "+@all"},
+		{"ACL", "SETUSER", "default", "off"},
+	} {
+		if err := do(command...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := listener.Addr().(*net.TCPAddr).Port
+		_ = listener.Close()
+		if err = do("CONFIG", "SET", "tls-port", port); err == nil { // else somebody was faster
+			return fmt.Sprintf("rediss://localhost:%d", port)
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}

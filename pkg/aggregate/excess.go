@@ -1,0 +1,107 @@
+package aggregate
+
+import (
+	"math"
+
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Excess is by how much a fold has taken keys of one rule beyond their limit: an estimate of what was let pass although
+// there was no room, since a worker hears of hits in batches, and of those of other batches later.
+type Excess struct {
+	// Rule is an index in the fold's rules.
+	Rule int
+	// Hits of the fold that came on top of limit + [Band].
+	Hits float64
+	// Most is the largest count of a key ÷ its limit − 1.
+	Most float64
+}
+
+// Band is by how much a count may be beyond a limit before that is called wrong, in hits: at a limit that is used up, one
+// hit more or less is noise.
+func Band(limit int64) int64 { return max(1, int64(math.Round(0.02*float64(limit)))) }
+
+// excessOf looks for keys of an applied fold that are beyond their limit, and returns one Excess for each rule that has
+// some; nil, without any memory, if none has. Counts are read at the time at which the newest report was
+// made, since by now some of them have left the window.
+func excessOf(fold *Fold, applied *Applied) (all []Excess) {
+	refunds := refundsOf(fold)
+	var counts []int64
+	for i := range fold.Keys {
+		key := &fold.Keys[i]
+		rule := &fold.Rules[key.Rule]
+		if rule.Kind != Admitted || rule.Loose || rule.room() == 0 {
+			continue
+		}
+		totals := applied.Totals[i]
+		if !rule.Drains() && sumOf(totals) <= rule.Limit { // most keys
+			continue
+		}
+		if back, ok := refunds.of(key); ok {
+			totals = net(nil, totals, applied.Totals[back], nil)
+		}
+		var level window.Level
+		if rule.Drains() {
+			level = applied.Levels[i]
+		}
+		at := max(fold.Made, rule.Shape.End(rule.Shape.Bucket(fold.Now)-1))
+		if len(counts) < rule.Shape.Live() {
+			counts = make([]int64, rule.Shape.Live())
+		}
+		after := rule.countAt(counts, level, totals, nil, at)
+		if after <= float64(rule.room()) {
+			continue
+		}
+		before := rule.countAt(counts, level, totals, key.Cells, at)
+		all = noteExcess(all, key.Rule, after, before, rule.room())
+	}
+	return all
+}
+
+// noteExcess adds a key whose count has gone from before to after, beyond the limit.
+func noteExcess(all []Excess, rule int, after, before float64, limit int64) []Excess {
+	at := -1
+	for i := range all {
+		if all[i].Rule == rule {
+			at = i
+		}
+	}
+	if at < 0 {
+		at, all = len(all), append(all, Excess{Rule: rule})
+	}
+	e := &all[at]
+	e.Hits += max(after-max(before, float64(limit+Band(limit))), 0)
+	e.Most = max(e.Most, after/float64(limit)-1)
+	return all
+}
+
+// room is how many hits there are at once when all is used up.
+func (r *Rule) room() int64 {
+	if r.Drains() {
+		return r.Burst
+	}
+	return r.Limit
+}
+
+// countAt is the rule's own count at a time of a key's totals, less some cells of them. counts is memory to work with.
+func (r *Rule) countAt(counts []int64, level window.Level, totals, less []Cell, at int64) float64 {
+	counts = counts[:r.Shape.Live()]
+	clear(counts)
+	current := r.Shape.Bucket(at)
+	for _, c := range totals {
+		if age := max(current-c.Bucket, 0); age < int64(len(counts)) {
+			counts[age] = Sum(counts[age], max(c.Count-cellOf(less, c.Bucket), 0))
+		}
+	}
+	if r.Drains() {
+		return r.Drain().Count(level, counts, at)
+	}
+	return r.Shape.Count(counts, at)
+}
+
+func sumOf(cells []Cell) (sum int64) {
+	for _, c := range cells {
+		sum = Sum(sum, c.Count)
+	}
+	return sum
+}

@@ -1,0 +1,98 @@
+package aggregate_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// TestExcess: what folds are told to have taken beyond the limit of 10 per second, hits beyond limit and band (1), and the largest count.
+func TestExcess(t *testing.T) {
+	var got string
+	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+		o.OnApply = func(info aggregate.ApplyInfo) {
+			got = ""
+			for _, e := range info.Excess {
+				got += fmt.Sprintf("%s %.2f %.2f ", info.Fold.Rules[e.Rule].Name, e.Hits, e.Most)
+			}
+		}
+	})
+	d.step(start)
+	loose := func(now int64) *events.Rule { r := perSecond(now); r.Name, r.Loose = "loose", true; return r }
+	denied := func(now int64) *events.Rule { r := perSecond(now); r.Denied = true; return r }
+	for i, step := range []struct {
+		why  string
+		at   int64 // ms after start
+		made int64 // the same, 0 for unknown
+		rule func(int64) *events.Rule
+		hits []own
+		want string
+	}{
+		{"up to the limit", 100, 0, perSecond, []own{{"a", 0, 10}}, ""},
+		{"one more is within the band", 110, 0, perSecond, []own{{"a", 0, 1}}, "per-second 0.00 0.10 "},
+		{"two more are not", 120, 0, perSecond, []own{{"a", 0, 2}}, "per-second 2.00 0.30 "},
+		{"those were counted then", 130, 0, perSecond, []own{{"a", 0, 1}}, "per-second 1.00 0.40 "},
+		{"a key alone, far beyond", 140, 0, perSecond, []own{{"b", 0, 30}}, "per-second 19.00 2.00 "},
+		{"two keys of a rule together", 150, 0, perSecond, []own{{"c", 0, 13}, {"d", 0, 21}}, "per-second 12.00 1.10 "},
+		{"denied hits limit nothing", 160, 0, denied, []own{{"e", 0, 100}}, ""},
+		{"a rule that lets them", 170, 0, loose, []own{{"e", 0, 100}}, ""},
+		{"the old bucket counts for what is left of it: 14 × ½ and 6", 1498, 1500, perSecond, []own{{"a", 1, 0}, {"a", 0, 6}}, "per-second 2.00 0.30 "},
+		{"late news of what was over then: 14 × 0.8 and 6, and 5 more", 1695, 1200, perSecond, []own{{"a", 0, 5}}, "per-second 5.00 1.22 "},
+	} {
+		now := start + step.at*ms
+		m := report(1, uint64(i+1), step.rule(now), step.hits...)
+		if step.made > 0 {
+			m.Made = start + step.made*ms
+		}
+		d.exchange(now, m)
+		if got != step.want {
+			t.Errorf("%s: %q, want %q", step.why, got, step.want)
+		}
+	}
+}
+
+// TestExcessOfBuckets: of a token bucket, the excess is what goes beyond its burst.
+func TestExcessOfBuckets(t *testing.T) {
+	var most float64
+	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+		o.OnApply = func(info aggregate.ApplyInfo) {
+			most = 0
+			for _, e := range info.Excess {
+				most = e.Most
+			}
+		}
+	})
+	d.step(start)
+	bucket := &events.Rule{
+		Name: "tokens", Revision: 1, WindowMs: 1000, Buckets: 10, Limit: 10, Burst: 40, Algorithm: events.Algorithm_TOKEN_BUCKET, Newest: start / (100 * ms),
+	}
+	d.exchange(start, report(1, 1, bucket, own{"a", 0, 40}))
+	if most != 0 {
+		t.Errorf("a full bucket is no excess: %v", most)
+	}
+	d.exchange(start+2*ms, report(1, 2, bucket, own{"a", 0, 20}))
+	if math.Abs(most-0.5) > 0.01 {
+		t.Errorf("60 of 40 tokens: %v over, want 0.5", most)
+	}
+}
+
+// TestExcessOfRefunds: what was given back is in no excess.
+func TestExcessOfRefunds(t *testing.T) {
+	var got []aggregate.Excess
+	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+		o.OnApply = func(info aggregate.ApplyInfo) { got = info.Excess }
+	})
+	d.step(start)
+	d.exchange(start, asks(1, start, 110))
+	if len(got) != 1 || math.Abs(got[0].Most-0.1) > 1e-9 {
+		t.Errorf("110 of 100: %+v", got)
+	}
+	d.exchange(start, asks(2, start, 0, settlement(start, 1, charge(perMinute(start), 0, 50), -20)))
+	if len(got) != 0 {
+		t.Errorf("110 of 100, of which 20 are given back: %+v", got)
+	}
+}

@@ -1,0 +1,4 @@
+package aggregate
+
+// WireRule is how reports describe a rule.
+var WireRule = wireRule

@@ -1,0 +1,213 @@
+package aggregate_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Look says what checkers have reported, and Reset gives all of it back; of that key only.
+func TestLookAndReset(t *testing.T) {
+	minute := window.Shape{Length: time.Minute, Buckets: 1}
+	many, fixed, log, tokens, leaky := minute, minute, minute, minute, minute
+	many.Buckets, fixed.Fixed = 60, true
+	log.Kind, log.Buckets = window.Log, 100
+	tokens.Kind, tokens.Buckets = window.Token, 60
+	leaky.Kind, leaky.Buckets = window.Leaky, 60
+	for name, shape := range map[string]window.Shape{
+		"sliding": minute, "in 60 buckets": many, "fixed": fixed, "log": log, "token bucket": tokens, "leaky bucket": leaky,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := run(t, memstore.New())
+				defer r.end()
+				time.Sleep(30 * time.Second) // into the middle of a minute
+				rule := aggregate.Rule{Name: "r", Shape: shape, Limit: 120, Burst: 100, Revision: 1}
+				if shape.Drains() {
+					rule.Limit = 1 // per minute, so that nothing to speak of drains meanwhile
+				}
+				now := time.Now().UnixNano()
+				wire := aggregate.WireRule(&rule, shape.Bucket(now))
+				denied := aggregate.WireRule(&rule, shape.Bucket(now))
+				denied.Denied = true
+				m := report(1, 1, wire, own{"k", 0, 100}, own{"other", 0, 7})
+				m.Hits.Rules = append(m.Hits.Rules, denied)
+				m.Hits.AddKey(1, "k")
+				m.Hits.AddCell(0, 5)
+				r.send(m)
+				time.Sleep(10 * time.Millisecond)
+				look := func(key string) aggregate.KeyState {
+					t.Helper()
+					s, err := r.worker.Look(t.Context(), rule, key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return s
+				}
+				s := look("k")
+				room := int64(20)
+				if shape.Drains() {
+					room = 0
+				}
+				if s.Count < 98 || s.Count > 100 || s.Remaining < room || s.Remaining > room+1 || s.Denied != 5 || s.FreeAfter <= 0 ||
+					(s.RetryAfter > 0) != (s.Remaining == 0) {
+					t.Errorf("before: %+v", s)
+				}
+				before, after, err := r.worker.Reset(t.Context(), rule, "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if before.Count < 98 || after.Count != 0 || after.Remaining != after.Limit || after.RetryAfter != 0 || after.FreeAfter != 0 {
+					t.Errorf("reset: %+v, then %+v", before, after)
+				}
+				if again, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil || again.Count != 0 {
+					t.Errorf("reset again: %+v, %v", again, err)
+				}
+				if s := look("other"); s.Count < 5 || s.Count > 7 {
+					t.Errorf("the other key: %+v", s)
+				}
+				r.send(report(1, 2, wire, own{"k", 0, 3}))
+				time.Sleep(10 * time.Millisecond)
+				if s := look("k"); s.Count < 1.9 || s.Count > 3 {
+					t.Errorf("after three more: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// The ledger knows what a reset has given back, and nothing is counted by looking.
+func TestLedgerOfReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		r := run(t, store)
+		defer r.end()
+		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1}
+		for i := range uint64(20) {
+			r.send(report(1, i+1, perMinute(time.Now().UnixNano()), own{"k", 0, 2}))
+			time.Sleep(time.Second)
+		}
+		if _, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil {
+			t.Fatal(err)
+		}
+		if got := ledger(t, store)["per-minute"]; got.Counted != 40 || got.Refunded != 40 || got.Late+got.Refused+got.Settled != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Two aggregators may be asked to reset a key at once, by two people or by one who asks again. What both gave back would be given twice: as
+// many hits of the same bucket would pass for nothing afterwards.
+func TestResetsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		one, other := run(t, store), run(t, store)
+		defer one.end()
+		defer other.end()
+		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 1000, Revision: 1}
+		now := time.Now().UnixNano()
+		// The second hit is ahead of the aggregators' clock: what is given back has to be of its own bucket.
+		sequence := uint64(0)
+		hit := func(at int64, hits uint64) {
+			sequence++
+			one.send(report(1, sequence, perMinute(at), own{"k", 0, hits}))
+			time.Sleep(10 * time.Millisecond)
+		}
+		hit(now, 100)
+		hit(now+second, 40)
+		resets := make(chan error, 2)
+		for _, r := range []*running{one, other} {
+			go func() {
+				before, after, err := r.worker.Reset(t.Context(), rule, "k")
+				if before.Count != 140 || after.Count != 0 {
+					t.Errorf("%+v, then %+v", before, after)
+				}
+				resets <- err
+			}()
+		}
+		for range 2 {
+			if err := <-resets; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := ledger(t, store)["per-minute"]; got.Counted != 140 || got.Refunded != 140 {
+			t.Errorf("%+v", got)
+		}
+		hit(now, 100)
+		hit(now+second, 40)
+		if s, err := one.worker.Look(t.Context(), rule, "k"); err != nil || s.Count != 140 {
+			t.Errorf("after as many more: %+v, %v", s, err)
+		}
+	})
+}
+
+// Permits that are held come back, so a key under strict enforcement has room again.
+func TestResetOfPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, memstore.New())
+		defer r.end()
+		<-r.line.ready
+		time.Sleep(time.Millisecond)
+		now := time.Now().UnixNano()
+		grants := make(chan *events.Grant, 1)
+		ask := func(sequence, known uint64) uint64 {
+			t.Helper()
+			m := leaseRequest(1, sequence, perMinute(now), wish{key: "k", known: known, want: 100})
+			r.line.handle(events.KindLease, encode(t, m), func(data []byte) error {
+				g, err := events.DecodeGrant(data)
+				grants <- g
+				return err
+			})
+			return (<-grants).Granted[0]
+		}
+		granted := ask(1, 0)
+		r.send(report(1, 1, perMinute(now), own{"k", 0, granted}))
+		time.Sleep(10 * time.Millisecond)
+		if again := ask(2, granted); again != granted {
+			t.Fatalf("%d granted, then %d: there was room left", granted, again)
+		}
+		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1}
+		if _, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil {
+			t.Fatal(err)
+		}
+		if again := ask(3, granted); again < granted+50 {
+			t.Errorf("%d granted, and after the reset %d in all", granted, again)
+		}
+	})
+}
+
+func TestLookWithoutAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := aggregate.Rule{Name: "r", Shape: window.Shape{Length: time.Minute, Buckets: 1}, Limit: 10}
+		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("away")}}
+		r := run(t, store)
+		defer r.end()
+		if _, err := r.worker.Look(t.Context(), rule, "k"); !errors.Is(err, aggregate.ErrNotJoined) {
+			t.Errorf("never reached: %v", err)
+		}
+		store.have(faults{})
+		time.Sleep(10 * time.Second)
+		store.have(faults{before: errors.New("away")})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if _, err := r.worker.Look(ctx, rule, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("gone: %v", err)
+		}
+		store.have(faults{})
+		if _, err := r.worker.Look(t.Context(), rule, "k"); err != nil {
+			t.Errorf("back: %v", err)
+		}
+		for name, bad := range map[string]aggregate.Rule{"no name": {Shape: rule.Shape, Limit: 10}, "no shape": {Name: "r", Limit: 10}} {
+			if _, err := r.worker.Look(t.Context(), bad, "k"); !errors.Is(err, aggregate.ErrKey) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,231 @@
+// Package checktest is for the tests of those who embed a checker: a [Checker] that allows, denies, or follows a script,
+// and remembers what it was asked.
+//
+//	checker := checktest.Deny(3 * time.Second).For("user")
+//	limit, err := httplimit.New(checker, httplimit.Options{User: userOf})
+//	… // send requests, look at the answers
+//	checker.Asked() // who was asked about
+//
+// It has the methods of a [check.Checker] that doors use. It counts nothing, knows no time, and never waits.
+package checktest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Rule is the name of the rule in the decisions of Allowed and Denied, and in the set that a Checker has by default.
+const Rule = "checktest"
+
+// Limit is the limit of these decisions, and that rule's, per hour.
+const Limit = 100
+
+// Allowed is a decision to let a hit pass, after which so many more would.
+func Allowed(remaining int64) check.Decision {
+	return check.Decision{Allowed: true, Freshness: check.Fresh, Rule: Rule, Limit: Limit, Remaining: remaining, Reset: time.Hour}
+}
+
+// Denied is a decision to deny a hit, with status 429. It would pass after so long; [check.Never] is never.
+func Denied(retryAfter time.Duration) check.Decision {
+	return check.Decision{Freshness: check.Fresh, Status: http.StatusTooManyRequests, Rule: Rule, Limit: Limit, RetryAfter: retryAfter, Reset: time.Hour}
+}
+
+// Asked is one question to a Checker, and its answer.
+type Asked struct {
+	// Method that was called: Check, CheckToken, Acquire, AcquireToken, Wait, Peek, Record or Settle.
+	Method string
+	// Attributes of the request, a copy; and what it costs, as the caller said.
+	Attributes identity.Attributes
+	Cost       int64
+	// Token that was settled.
+	Token string
+	// Decision that was given. Record and Settle have none.
+	Decision check.Decision
+}
+
+// Checker gives the decisions that it was told to. Its methods are safe for concurrent use.
+type Checker struct {
+	decide func(Asked) check.Decision // called with mu held
+	settle error
+
+	mu    sync.Mutex
+	set   *rules.Set
+	asked []Asked
+}
+
+// By returns a checker that decides by a function. It is called by one goroutine at a time, and must not call the checker.
+func By(decide func(Asked) check.Decision) *Checker {
+	return (&Checker{decide: decide}).For()
+}
+
+// Allow returns a checker that lets everything pass.
+func Allow() *Checker { return Script(Allowed(Limit - 1)) }
+
+// Deny returns a checker that denies everything, with this RetryAfter.
+func Deny(retryAfter time.Duration) *Checker { return Script(Denied(retryAfter)) }
+
+// Script returns a checker that gives these decisions in this order, one each time that it is asked for one, and the last one from then
+// on. An empty script lets everything pass.
+func Script(decisions ...check.Decision) *Checker {
+	if len(decisions) == 0 {
+		decisions = []check.Decision{Allowed(Limit - 1)}
+	}
+	rest := slices.Clone(decisions)
+	return By(func(Asked) check.Decision {
+		d := rest[0]
+		if len(rest) > 1 {
+			rest = rest[1:]
+		}
+		return d
+	})
+}
+
+// ByAttribute returns a checker that decides by the value of an attribute, which it has doors read. A request with another value, or
+// without the attribute, may pass.
+func ByAttribute(name string, decisions map[string]check.Decision) *Checker {
+	decisions = maps.Clone(decisions)
+	return By(func(a Asked) check.Decision {
+		if value, ok := a.Attributes.Get(name); ok {
+			if d, ok := decisions[value]; ok {
+				return d
+			}
+		}
+		return Allowed(Limit - 1)
+	}).For(name)
+}
+
+// For makes these attributes the key of the checker's one rule, so that doors read them from requests, and returns the checker. At
+// first there are none. It panics if there can be no such rule.
+func (c *Checker) For(attributes ...string) *Checker {
+	set, err := rules.NewSet(rules.Rule{Name: Rule, Key: attributes, OnMissing: rules.Empty, Limit: Limit, Window: window.Shape{Length: time.Hour}})
+	if err != nil {
+		panic(fmt.Sprintf("checktest: For(%q): %v", attributes, err))
+	}
+	return c.WithRules(set)
+}
+
+// WithRules makes this the set that doors take to be in force, and returns the checker. It may change at any time. What the
+// checker decides has nothing to do with it.
+func (c *Checker) WithRules(set *rules.Set) *Checker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set = set
+	return c
+}
+
+// SettleError makes Settle return an error, or nil again, and returns the checker.
+func (c *Checker) SettleError(err error) *Checker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle = err
+	return c
+}
+
+// Asked is what the checker was asked so far, in order.
+func (c *Checker) Asked() []Asked {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.asked)
+}
+
+// Rules is the set that doors take to be in force.
+func (c *Checker) Rules() *rules.Set {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.set
+}
+
+// Check decides.
+func (c *Checker) Check(attrs identity.Attributes, cost int64) check.Decision {
+	return c.ask("Check", attrs, cost)
+}
+
+// Peek decides. A script goes on all the same.
+func (c *Checker) Peek(attrs identity.Attributes, cost int64) check.Decision {
+	return c.ask("Peek", attrs, cost)
+}
+
+// Acquire decides. If ctx is done the error is ctx's, and the decision a denial.
+func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error) {
+	return c.askUntil(ctx, "Acquire", attrs, cost)
+}
+
+// Wait decides at once, likewise.
+func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error) {
+	return c.askUntil(ctx, "Wait", attrs, cost)
+}
+
+// CheckToken decides; the token is "token" if the hit may pass.
+func (c *Checker) CheckToken(attrs identity.Attributes, cost int64) (check.Decision, string) {
+	d := c.ask("CheckToken", attrs, cost)
+	return d, token(d)
+}
+
+// AcquireToken is Acquire, with a token.
+func (c *Checker) AcquireToken(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, string, error) {
+	d, err := c.askUntil(ctx, "AcquireToken", attrs, cost)
+	return d, token(d), err
+}
+
+func token(d check.Decision) string {
+	if d.Allowed {
+		return "token"
+	}
+	return ""
+}
+
+// Record only remembers that it was called.
+func (c *Checker) Record(attrs identity.Attributes, cost int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, Asked{Method: "Record", Attributes: copied(attrs), Cost: cost})
+}
+
+// Settle only remembers that it was called.
+func (c *Checker) Settle(token string, cost int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, Asked{Method: "Settle", Token: token, Cost: cost})
+	return c.settle
+}
+
+// copied shares no memory with the request, which some servers use again.
+func copied(attrs identity.Attributes) identity.Attributes {
+	all := slices.Clone(attrs)
+	for i := range all {
+		all[i].Value = strings.Clone(all[i].Value)
+	}
+	return all
+}
+
+func (c *Checker) ask(method string, attrs identity.Attributes, cost int64) check.Decision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := Asked{Method: method, Attributes: copied(attrs), Cost: cost}
+	a.Decision = c.decide(a)
+	c.asked = append(c.asked, a)
+	return a.Decision
+}
+
+func (c *Checker) askUntil(ctx context.Context, method string, attrs identity.Attributes, cost int64) (check.Decision, error) {
+	err := ctx.Err()
+	if err == nil {
+		return c.ask(method, attrs, cost), nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := Denied(time.Second)
+	c.asked = append(c.asked, Asked{Method: method, Attributes: copied(attrs), Cost: cost, Decision: d})
+	return d, err
+}

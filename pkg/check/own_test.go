@@ -1,0 +1,274 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+func ownLimit(name string, limit int64) Own {
+	return Own{Name: name, Window: window.Shape{Length: time.Minute, Buckets: 1, Fixed: true}, Limit: limit}
+}
+
+// checkOwn fails the test on an error.
+func checkOwn(t testing.TB, c *Checker, now int64, o Own, key string, cost int64) Decision {
+	t.Helper()
+	d, err := c.CheckOwnAt(now, o, key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Hits of one name and key share a count, whatever limit each comes with.
+func TestOwnLimits(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
+	for i, step := range []struct {
+		why       string
+		name, key string
+		limit     int64
+		cost      int64
+		allowed   bool
+		remaining int64
+	}{
+		{"the first hit", "a", "k", 3, 1, true, 2},
+		{"two more", "a", "k", 3, 2, true, 0},
+		{"the limit is reached", "a", "k", 3, 1, false, 0},
+		{"a higher limit has room at once", "a", "k", 5, 1, true, 1},
+		{"the lower one has none, whatever the higher left behind", "a", "k", 3, 1, false, 0},
+		{"nor a lower one still", "a", "k", 1, 1, false, 0},
+		{"the higher one has what is left", "a", "k", 5, 1, true, 0},
+		{"and no more", "a", "k", 5, 1, false, 0},
+		{"another key", "a", "other", 3, 1, true, 2},
+		{"another name", "b", "k", 3, 1, true, 2},
+		{"more than the limit never fits", "b", "k", 3, 4, false, 2},
+	} {
+		d := checkOwn(t, c, noon, ownLimit(step.name, step.limit), step.key, step.cost)
+		if d.Allowed != step.allowed || d.Remaining != step.remaining || d.Limit != step.limit || d.Rule != "own "+step.name {
+			t.Errorf("step %d, %s: %+v", i, step.why, d)
+		}
+		if !d.Allowed && d.Status != 429 {
+			t.Errorf("step %d, %s: status %d", i, step.why, d.Status)
+		}
+	}
+	if d := checkOwn(t, c, noon+60*second, ownLimit("a", 3), "k", 1); !d.Allowed || d.Remaining != 2 {
+		t.Errorf("in the next window: %+v", d)
+	}
+	if d, ok := c.Limiter("own a"); ok {
+		t.Errorf("it passes for a rule: %+v", d)
+	}
+}
+
+// An own limit is not the rule's of the same name.
+func TestOwnLimitBesideRule(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
+	if d := limiter(t, c, "r").CheckAt(noon, "k", 1); !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	if d := checkOwn(t, c, noon, ownLimit("r", 1), "k", 1); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestPeekOwn(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
+	for range 3 {
+		if d, err := c.PeekOwnAt(noon, ownLimit("a", 2), "k", 1); err != nil || !d.Allowed || d.Remaining != 2 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	checkOwn(t, c, noon, ownLimit("a", 2), "k", 2)
+	if d, err := c.PeekOwnAt(noon, ownLimit("a", 2), "k", 1); err != nil || d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d, err := c.PeekOwnAt(noon, ownLimit("a", 3), "k", 1); err != nil || !d.Allowed || d.Limit != 3 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// Rules come and go; what is counted under own limits stays, is reported, and hears alarms.
+func TestOwnLimitsAreReported(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1))
+	o := ownLimit("a", 10)
+	checkOwn(t, f.Checker, noon, o, "k", 3)
+	reload(t, f.Checker, noon, rule("s", 10, time.Minute, 1))
+	if d := checkOwn(t, f.Checker, noon, o, "k", 1); d.Remaining != 6 {
+		t.Errorf("after a change of rules: %+v", d)
+	}
+	f.Step(noon + 60*ms)
+	r := f.last()
+	if got := hits(r); got["k"] != 4 || r.Hits.Rules[0].Name != "own a" || r.Hits.Rules[0].Limit != 10 {
+		t.Errorf("reported %v of %v", got, r.Hits.Rules)
+	}
+	f.answer(noon+70*ms, 9) // others have had 5
+	if d := checkOwn(t, f.Checker, noon+70*ms, o, "k", 1); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("after the answer: %+v", d)
+	}
+	f.alarm(noon+80*ms, 1, f.own.find("own a"), "unseen", 10)
+	if d := checkOwn(t, f.Checker, noon+80*ms, o, "unseen", 1); d.Allowed {
+		t.Errorf("after an alarm: %+v", d)
+	}
+	for _, s := range f.Stats().Rules {
+		if s.Rule == "own a" && s.Charged == 5 && s.Answered == 4 && s.Denied == 1 {
+			return
+		}
+	}
+	t.Errorf("stats: %+v", f.Stats().Rules)
+}
+
+// The lowest limit decides what others hear of, in whatever order limits come.
+func TestLowestOwnLimitIsTold(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1))
+	for _, limit := range []int64{50, 20, 80} {
+		checkOwn(t, f.Checker, noon, ownLimit("a", limit), "k", 1)
+	}
+	f.Step(noon + 60*ms)
+	if r := f.last(); r.Hits.Rules[0].Limit != 20 {
+		t.Errorf("told %v", r.Hits.Rules)
+	}
+}
+
+func TestOwnLimitsRefused(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
+	checkOwn(t, c, noon, ownLimit("taken", 5), "k", 1)
+	with := func(change func(*Own)) Own {
+		o := ownLimit("a", 1)
+		change(&o)
+		return o
+	}
+	for _, test := range []struct {
+		why  string
+		own  Own
+		want string
+	}{
+		{"no name", ownLimit("", 1), "want a name of 1 to 100 bytes"},
+		{"a long name", ownLimit(strings.Repeat("n", MaxOwnName+1), 1), "want a name of 1 to 100 bytes"},
+		{"a control character", ownLimit("a\nb", 1), "without control characters"},
+		{"bad UTF-8", ownLimit("a\xff", 1), "want a name"},
+		{"no limit", ownLimit("a", 0), "limit"},
+		{"a negative limit", ownLimit("a", -1), "limit"},
+		{"a huge limit", ownLimit("a", window.MaxCount+1), "limit"},
+		{"no limit, of a known name", ownLimit("taken", 0), "limit"},
+		{"no window", with(func(o *Own) { o.Window = window.Shape{} }), "window"},
+		{"a long window", with(func(o *Own) { o.Window.Length = 367 * 24 * time.Hour }), "at most"},
+		{"a bucket that leaks", with(func(o *Own) { o.Window = window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Leaky} }), "sliding or fixed"},
+		{"another window of a known name", Own{Name: "taken", Window: window.Shape{Length: time.Hour, Buckets: 1, Fixed: true}, Limit: 5}, "earlier hits 1m0s"},
+	} {
+		d, err := c.CheckOwnAt(noon, test.own, "k", 1)
+		if err == nil || !strings.Contains(err.Error(), test.want) || d != (Decision{}) {
+			t.Errorf("%s: %+v, %v; want %q", test.why, d, err, test.want)
+		}
+		if _, err := c.PeekOwnAt(noon, test.own, "k", 1); err == nil {
+			t.Errorf("%s: a peek is not refused", test.why)
+		}
+	}
+}
+
+// There are so many names and no more; those that are known go on. Limits may be as many as there are.
+func TestManyOwnLimits(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
+	for i := range MaxOwn {
+		checkOwn(t, c, noon, ownLimit(fmt.Sprint(i), 2), "k", 1)
+	}
+	if _, err := c.CheckOwnAt(noon, ownLimit("one more", 2), "k", 1); !errors.Is(err, ErrManyOwn) {
+		t.Errorf("one more: %v", err)
+	}
+	if d := checkOwn(t, c, noon, ownLimit("0", 2), "k", 1); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("a known one: %+v", d)
+	}
+	for limit := range int64(3 * mostOwnLimits) {
+		if d := checkOwn(t, c, noon, ownLimit("1", limit+1), "k", 1); d.Allowed != (limit > 0) {
+			t.Fatalf("limit %d: %+v", limit+1, d)
+		}
+	}
+	if n := len(c.own.named("1").terms); n > mostOwnLimits {
+		t.Errorf("%d limits are remembered", n)
+	}
+}
+
+// However limits change from hit to hit, no hit passes that does not fit its own, and none is denied that does.
+func TestOwnLimitsAreExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := newChecker(&testing.T{}, Options{}, rule("r", 1, time.Minute, 1))
+		limits := rapid.SliceOfN(rapid.Int64Range(1, 30), 1, 4).Draw(t, "limits")
+		var charged int64
+		for range rapid.IntRange(1, 60).Draw(t, "hits") {
+			limit, cost := rapid.SampledFrom(limits).Draw(t, "limit"), rapid.Int64Range(1, 3).Draw(t, "cost")
+			d, err := c.CheckOwnAt(noon, ownLimit("a", limit), "k", cost)
+			if err != nil || d.Allowed != (charged+cost <= limit) {
+				t.Fatalf("%d charged, limit %d, cost %d: %+v, %v", charged, limit, cost, d, err)
+			}
+			if d.Allowed {
+				charged += cost
+			}
+		}
+	})
+}
+
+// Many at once make one limiter of a name, and none of a limit loses a hit.
+func TestOwnLimitsAtOnce(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	passed := 0
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 200 {
+				limit := int64(500 + (i+j)%2) // of the one or the other
+				d, err := c.CheckOwnAt(noon, ownLimit(fmt.Sprint(j%10), limit), "k", 1)
+				mu.Lock()
+				if err != nil || d.Limit != limit {
+					t.Errorf("%+v, %v", d, err)
+				}
+				if d.Allowed {
+					passed++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if left, _ := c.PeekOwnAt(noon, ownLimit("0", 500), "k", 1); passed != 1600 || left.Remaining != 340 {
+		t.Errorf("%d passed, %+v", passed, left)
+	}
+}
+
+// An allowance is never spent under another limit, however many of them requests have brought along since it was left.
+func TestOwnLimitsOutnumberStamps(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
+	checkOwn(t, c, noon, ownLimit("a", 1_000_000), "k", 1) // leaves one behind
+	cell := c.own.find("own a").holds([]byte("k"))
+	stamps := make(map[uint64]bool)
+	for i := range int64(1 << 16) {
+		_, terms, err := c.own.limiter(c, ownLimit("a", 2+i))
+		if err != nil || terms.limit != 2+i {
+			t.Fatalf("limit %d: %+v, %v", 2+i, terms, err)
+		}
+		if v, _, _ := cell.take(terms.stamp, noon); v == allowed {
+			t.Fatalf("limit %d: spends what one of 1,000,000 has left behind", 2+i)
+		}
+		if !terms.restless && stamps[terms.stamp] {
+			t.Fatalf("limit %d: has the stamp of another", 2+i)
+		}
+		stamps[terms.stamp] = true
+	}
+	last := ownLimit("a", 5_000_000) // for which there is no stamp any more
+	for i := range int64(3) {
+		if d := checkOwn(t, c, noon, last, "l", 1); !d.Allowed || d.Remaining != last.Limit-1-i {
+			t.Errorf("hit %d: %+v", i, d)
+		}
+	}
+	if d := checkOwn(t, c, noon, ownLimit("a", 2), "l", 1); d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if d := checkOwn(t, c, noon, last, "l", 1); !d.Allowed || d.Remaining != last.Limit-4 {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,146 @@
+package envoylimit
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// scripted decides by the values of the attribute "does": what a peek says, and then what a check says, + or -. It writes down
+// what it is asked: p(eek), c(heck) or a(cquire), and the value.
+type scripted struct {
+	t     *testing.T
+	set   *rules.Set
+	asked []string
+	waits []time.Duration
+}
+
+func newScripted(t *testing.T) *scripted {
+	t.Helper()
+	set, err := rules.Parse([]byte("rules: [{name: r, key: [does], limit: 10/s, enforcement: strict}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &scripted{t: t, set: set}
+}
+
+func (s *scripted) Rules() *rules.Set { return s.set }
+
+func (s *scripted) decide(kind string, attrs identity.Attributes, place int) check.Decision {
+	does, _ := attrs.Get("does")
+	s.asked = append(s.asked, kind+does)
+	if does[place] == '+' {
+		return check.Decision{Allowed: true, Rule: "r", Limit: 10}
+	}
+	wait := time.Duration(len(s.asked)) * time.Second
+	return check.Decision{Rule: "r", Limit: 10, RetryAfter: wait}
+}
+
+func (s *scripted) Peek(attrs identity.Attributes, _ int64) check.Decision {
+	return s.decide("p", attrs, 0)
+}
+
+func (s *scripted) Check(attrs identity.Attributes, _ int64) check.Decision {
+	return s.decide("c", attrs, 1)
+}
+
+func (s *scripted) Acquire(ctx context.Context, attrs identity.Attributes, _ int64) (check.Decision, error) {
+	until, ok := ctx.Deadline()
+	if !ok {
+		s.t.Error("it waits for ever")
+	}
+	s.waits = append(s.waits, time.Until(until))
+	return s.decide("a", attrs, 1), nil
+}
+
+// Who is asked, in which order, when several descriptors come together, and what that comes to.
+func TestOrderOfQuestions(t *testing.T) {
+	for _, test := range []struct {
+		why, descriptors, asked, want string
+	}{
+		{"one is asked at once", "-+", "a-+", "+"},
+		{"one that is only looked at", "0++", "p++", "+"},
+		{"all pass", "++ ++", "p++ p++ a++ a++", "++"},
+		{"one will not: it is asked alone", "++ --", "p++ p-- a--", "+-"},
+		{"two will not: the second is not waited for", "-- ++ --", "p-- p++ p-- a-- c--", "-+-"},
+		{"one lacked permits, and gets them", "++ -+", "p++ p-+ a-+ a++", "++"},
+		{"another one was faster", "+- ++", "p+- p++ a+-", "-+"},
+		{"another one was faster, in the end", "++ +-", "p++ p+- a++ a+-", "+-"},
+		{"what is looked at denies, so nothing is charged", "0-- ++", "p-- p++", "-+"},
+		{"what is looked at denies, so nobody waits", "-+ 0--", "p-+ p-- c-+", "+-"},
+	} {
+		s := newScripted(t)
+		var all []*ratelimit.RateLimitDescriptor
+		for _, does := range strings.Fields(test.descriptors) {
+			d, look := strings.CutPrefix(does, "0")
+			all = append(all, descriptor("does="+d))
+			if look {
+				withHits(all[len(all)-1], 0)
+			}
+		}
+		answer, err := New(s, Options{Acquire: time.Minute}).ShouldRateLimit(t.Context(), request("d", 1, all...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, overall := "", ok
+		for _, status := range answer.Statuses {
+			got += map[bool]string{true: "+", false: "-"}[status.Code == ok]
+			overall = max(overall, status.Code)
+		}
+		if asked := strings.Join(s.asked, " "); asked != test.asked || got != test.want || answer.OverallCode != overall {
+			t.Errorf("%s: asked %q, want %q; answered %q, want %q: %v", test.why, asked, test.asked, got, test.want, answer)
+		}
+		for _, wait := range s.waits {
+			if wait > time.Minute {
+				t.Errorf("%s: it waits for %v", test.why, wait)
+			}
+		}
+	}
+}
+
+// Nobody waits until his caller has given up.
+func TestWaitsNoLongerThanItsCaller(t *testing.T) {
+	for _, caller := range []time.Duration{time.Second, time.Hour} {
+		ctx, cancel := context.WithTimeout(t.Context(), caller)
+		defer cancel()
+		s := newScripted(t)
+		if _, err := New(s, Options{Acquire: time.Minute}).ShouldRateLimit(ctx, request("d", 1, descriptor("does=++"))); err != nil {
+			t.Fatal(err)
+		}
+		if most := min(time.Minute, caller*3/4); len(s.waits) != 1 || s.waits[0] > most {
+			t.Errorf("a caller who waits %v: %v", caller, s.waits)
+		}
+	}
+}
+
+// Without the option nobody waits.
+func TestNeverWaits(t *testing.T) {
+	s := newScripted(t)
+	if _, err := New(s, Options{}).ShouldRateLimit(t.Context(), request("d", 1, descriptor("does=++"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(s.asked, " "); got != "c++" {
+		t.Errorf("asked %q", got)
+	}
+}
+
+// Of several denials the one that makes the caller wait longest is in the headers.
+func TestLongestWait(t *testing.T) {
+	for _, descriptors := range [][]string{{"does=--", "does=---"}, {"does=---", "does=--"}} {
+		service := New(newScripted(t), Options{Headers: RateLimitHeaders})
+		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, descriptor(descriptors[0]), descriptor(descriptors[1])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := answer.ResponseHeadersToAdd; len(h) != 4 || h[3].Value != "4" { // the fourth question is the last
+			t.Errorf("%v", answer)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package envoylimit
+
+const raceDetector = false

@@ -1,0 +1,35 @@
+package envoyquota
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// BenchmarkReport is one report of 1,000 buckets, and telling what came of it; per bucket.
+func BenchmarkReport(b *testing.B) {
+	for _, count := range []int{1, 10, 100} {
+		b.Run(fmt.Sprintf("rules=%d", count), func(b *testing.B) {
+			var text strings.Builder
+			text.WriteString("rules:\n- {name: user, key: [user], limit: 100/minute}\n")
+			for i := 1; i < count; i++ {
+				fmt.Fprintf(&text, "- {name: r%d, match: {api: a%d}, key: [user], limit: 100/minute}\n", i, i)
+			}
+			d, now := newDesk(newChecker(b, text.String()), Options{}.withDefaults()), simStart
+			c, err := d.join("")
+			if err != nil {
+				b.Fatal(err)
+			}
+			m := bytesOf(b, manyBuckets(1000))
+			b.ReportAllocs()
+			for i := 0; i < b.N; i += 1000 {
+				now += int64(5 * time.Second)
+				if err := d.report(now, c, m); err != nil {
+					b.Fatal(err)
+				}
+				d.actions(now, c, 1000)
+			}
+		})
+	}
+}

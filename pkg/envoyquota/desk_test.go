@@ -1,0 +1,196 @@
+package envoyquota
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestFirstReportGetsItsShareAtOnce(t *testing.T) {
+	s := newScript(t, perSecond)
+	a, b := s.envoy(), s.envoy()
+	first := only(t, s.report(a, 1, 0), "bucket")
+	if got := rateOf(first); got != 100 {
+		t.Errorf("the only Envoy gets %v per second of 100", got)
+	}
+	if ttl := first.GetQuotaAssignmentAction().AssignmentTimeToLive.AsDuration(); ttl != 20*time.Second {
+		t.Errorf("for %v", ttl)
+	}
+	s.now += int64(tick)
+	if got := rateOf(only(t, s.report(b, 1, 0), "bucket")); got != 50 {
+		t.Errorf("the second Envoy gets %v per second", got)
+	}
+	if got := rateOf(only(t, s.told(a), "bucket")); got != 50 {
+		t.Errorf("the first Envoy keeps %v per second, and was to be told of less without having asked", got)
+	}
+}
+
+func TestAssignmentsAreRenewedBeforeTheyEnd(t *testing.T) {
+	s := newScript(t, perSecond)
+	a := s.envoy()
+	only(t, s.report(a, 1, 0), "bucket")
+	only(t, s.pass(9*time.Second, a))
+	only(t, s.pass(2*time.Second, a), "bucket")
+	only(t, s.pass(8*time.Second, a))
+}
+
+func TestIdleBucketsAreAbandoned(t *testing.T) {
+	s := newScript(t, "rules: [{name: r, key: [user], limit: 100/hour}]")
+	a, b := s.envoy(), s.envoy()
+	only(t, s.report(a, 1, 0), "bucket")
+	for range 11 { // reports without requests do not keep it
+		s.report(a, 0, 0)
+		s.pass(5*time.Second, a)
+	}
+	only(t, s.pass(7*time.Second, a), "bucket", "abandon")
+	if len(s.desk.ledgers) != 0 || len(a.buckets) != 0 {
+		t.Errorf("%d ledgers and %d buckets are left", len(s.desk.ledgers), len(a.buckets))
+	}
+	only(t, s.report(b, 10, 0), "bucket") // and what it held is free
+	if held := s.desk.ledgers[b.buckets[bucketName(bucketID("user", "kristie").Bucket)].parts[0].ledger.key].Held(); held < 40 {
+		t.Errorf("b gets %v of 89", held)
+	}
+}
+
+func TestUsageBecomesHitsAndDenialsDoNot(t *testing.T) {
+	s := newScript(t, "rules: [{name: r, key: [user], limit: 1000/hour}]")
+	a := s.envoy()
+	s.report(a, 20, 7)
+	s.now += int64(5 * time.Second)
+	s.report(a, 3, 500)
+	if got := s.count(); got != 23 {
+		t.Errorf("counted %v, want 23", got)
+	}
+}
+
+func TestUsageOfShortWindowsIsSpread(t *testing.T) {
+	s := newScript(t, perSecond)
+	a := s.envoy()
+	s.report(a, 1, 0)
+	s.pass(5*time.Second, a)
+	s.report(a, 400, 0) // in 5 s: 80 per second
+	for range 18 {
+		s.pass(tick, a)
+		if got := s.count(); got > 100 {
+			t.Fatalf("400 hits of 5 s are counted as %v in 1 s", got)
+		}
+	}
+	s.report(a, 40, 0)
+	s.desk.leave(s.now, a) // and what was still to come is counted when the stream ends
+	charged := int64(0)
+	for _, r := range s.checker.Stats().Rules {
+		charged += r.Charged
+	}
+	if charged != 441 {
+		t.Errorf("charged %d of 441", charged)
+	}
+}
+
+func TestWhatStrategiesBucketsGet(t *testing.T) {
+	for _, c := range []struct {
+		name, rules string
+		allowed     uint64
+		want        []string
+	}{
+		{"no rule matches", "rules: [{name: r, match: {api: x}, key: [], limit: 1/hour}]", 1, []string{"ALLOW_ALL"}},
+		{"only a shadow rule", "rules: [{name: r, shadow: true, key: [], limit: 1/hour}]", 5, []string{"ALLOW_ALL"}},
+		{"on an allow list", "rules: [{name: r, key: [user], limit: 1/hour, allow: {user: [kristie]}}]", 1, []string{"ALLOW_ALL"}},
+		{"on a deny list", "rules: [{name: r, key: [user], limit: 9/hour, deny: {user: [kristie]}}]", 1, []string{"DENY_ALL"}},
+		{"used up", "rules: [{name: r, key: [user], limit: 5/hour}]", 5, []string{"DENY_ALL"}},
+		{"the domain is an attribute", "rules: [{name: r, match: {domain: shop}, key: [], limit: 5/hour}]", 5, []string{"DENY_ALL"}},
+		{"the strictest decides", "rules: [{name: a, key: [], limit: 900/hour}, {name: b, key: [user], limit: 5/hour}]", 5, []string{"DENY_ALL"}},
+		{"a token bucket", "rules: [{name: r, algorithm: token_bucket, key: [user], limit: 10/second, burst: 20}]", 1, []string{"bucket"}},
+		{"a fixed window", "rules: [{name: r, algorithm: fixed_window, key: [user], limit: 10/minute}]", 1, []string{"bucket"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t, c.rules)
+			only(t, s.report(s.envoy(), c.allowed, 0), c.want...)
+		})
+	}
+}
+
+func TestTheStrictestRuleDecides(t *testing.T) {
+	s := newScript(t, "rules: [{name: a, key: [user], limit: 20/second}, {name: b, key: [], limit: 1000/second}]")
+	a := only(t, s.report(s.envoy(), 1, 0), "bucket")
+	if got := rateOf(a); got != 20 {
+		t.Errorf("20/second and 1000/second give %v", got)
+	}
+	for key, l := range s.desk.ledgers {
+		if math.Abs(l.Held()-20) > 1e-6 {
+			t.Errorf("%s holds %v, and 20 are used", key.counter, l.Held())
+		}
+	}
+}
+
+// Of a limit that all have in common, nobody is reckoned with for more than they may use by their own.
+func TestWhoMayUseLittleTakesLittle(t *testing.T) {
+	s := newScript(t, "rules: [{name: own, match: {user: mallory}, key: [user], limit: 20/second}, {name: all, key: [], limit: 100/second}]")
+	a := s.envoy()
+	for range 4 {
+		for user, asked := range map[string]uint64{"kristie": 350, "mallory": 50_000} {
+			if err := s.desk.report(s.now, a, bytesOf(t, reportOf(0, asked, 0, "user", user))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.pass(5*time.Second, a)
+	}
+	kristie := a.buckets[bucketName(map[string]string{"user": "kristie"})]
+	if got := kristie.granted(nil).Rate; got < 70 {
+		t.Errorf("kristie wants 70 of 100 and gets %v, mallory may have 20", got)
+	}
+}
+
+func TestARuleChangeIsTold(t *testing.T) {
+	s := newScript(t, perSecond)
+	a := s.envoy()
+	s.report(a, 1, 0)
+	if err := s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/second}]"), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := rateOf(only(t, s.pass(tick, a), "bucket")); got != 10 {
+		t.Errorf("the limit is 10 now, and the Envoy is told %v", got)
+	}
+	if err := s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]"), 2); err != nil {
+		t.Fatal(err)
+	}
+	only(t, s.pass(tick, a), "DENY_ALL", "bucket")
+	if n := len(s.desk.ledgers); n != 2 { // the old one's share ends with its time to live
+		t.Errorf("%d ledgers", n)
+	}
+	if s.desk.sweep(s.now + int64(time.Minute)); len(s.desk.ledgers) != 1 {
+		t.Errorf("%d ledgers after a minute", len(s.desk.ledgers))
+	}
+}
+
+func TestNothingIsLeftOfStreamsThatEnd(t *testing.T) {
+	s := newScript(t, perSecond)
+	a := s.envoy()
+	for i := range 200 {
+		if err := s.desk.report(s.now, a, bytesOf(t, reportOf(5, 0, time.Second, "user", string(rune('a'+i))))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.told(a)
+	if len(s.desk.ledgers) != 200 {
+		t.Fatalf("%d ledgers", len(s.desk.ledgers))
+	}
+	s.desk.leave(s.now, a)
+	if s.desk.sweep(s.now + int64(19*time.Second)); len(s.desk.ledgers) != 200 {
+		t.Errorf("%d ledgers while the Envoy may still go by its assignments", len(s.desk.ledgers))
+	}
+	if s.desk.sweep(s.now + int64(22*time.Second)); len(s.desk.ledgers) != 0 || len(s.desk.clients) != 0 {
+		t.Errorf("%d ledgers, %d clients", len(s.desk.ledgers), len(s.desk.clients))
+	}
+}
+
+// Whoever connects again is a newcomer, and what it was assigned before is not given out twice.
+func TestAReconnectGetsNoMoreThanTheLimit(t *testing.T) {
+	s := newScript(t, "rules: [{name: r, key: [user], limit: 100/hour}]")
+	a := s.envoy()
+	first := only(t, s.report(a, 1, 0), "bucket").GetQuotaAssignmentAction().RateLimitStrategy.GetTokenBucket().MaxTokens
+	s.desk.leave(s.now, a)
+	again := s.report(s.envoy(), 0, 0)
+	if second := again[len(again)-1].GetQuotaAssignmentAction().RateLimitStrategy.GetTokenBucket().GetMaxTokens(); first+second > 99 {
+		t.Errorf("%d and %d of 99 that are left", first, second)
+	}
+}

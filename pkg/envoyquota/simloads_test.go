@@ -1,0 +1,57 @@
+package envoyquota
+
+import "time"
+
+func even(times float64, envoys int) func(int, time.Duration) float64 {
+	return func(int, time.Duration) float64 { return times / float64(envoys) }
+}
+
+// skewed gives one Envoy most of the load.
+func skewed(times float64, parts ...float64) func(int, time.Duration) float64 {
+	return func(i int, _ time.Duration) float64 { return times * parts[i] }
+}
+
+// hopping moves nearly all of the load from Envoy to Envoy.
+func hopping(times float64, envoys int, every time.Duration) func(int, time.Duration) float64 {
+	return func(i int, at time.Duration) float64 {
+		if int(at/every)%envoys == i {
+			return times * 0.94
+		}
+		return times * 0.06 / float64(envoys-1)
+	}
+}
+
+// bursts are 10 times the load in a tenth of the time.
+func bursts(times float64, envoys int, every time.Duration) func(int, time.Duration) float64 {
+	return func(_ int, at time.Duration) float64 {
+		if at%every < every/10 {
+			return 10 * times / float64(envoys)
+		}
+		return 0
+	}
+}
+
+// simRow is a scenario, and what may come of it at most: how far the limit is exceeded at worst, in percent, and how much less is
+// admitted than an exact limiter would.
+type simRow struct {
+	name          string
+	load          func(int, time.Duration) float64
+	over, lacking float64
+}
+
+func simRows(over [8]float64, lacking [8]float64) []simRow {
+	rows := []simRow{
+		{name: "even, 0.7x", load: even(0.7, 4)},
+		{name: "even, 1.5x", load: even(1.5, 4)},
+		{name: "even, 5x", load: even(5, 4)},
+		{name: "skewed, 0.7x", load: skewed(0.7, 0.85, 0.05, 0.05, 0.05)},
+		{name: "skewed, 1.5x", load: skewed(1.5, 0.85, 0.05, 0.05, 0.05)},
+		{name: "skewed, 5x", load: skewed(5, 0.85, 0.05, 0.05, 0.05)},
+		{name: "hopping every 30 s, 1.5x", load: hopping(1.5, 4, 30*time.Second)},
+		{name: "bursts every 10 s, 0.7x", load: bursts(0.7, 4, 10*time.Second)},
+	}
+	for i := range rows {
+		rows[i].over, rows[i].lacking = over[i], lacking[i]
+	}
+	return rows
+}

@@ -1,0 +1,188 @@
+package envoyquota
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/pkg/check"
+)
+
+// serve serves on a socket until the test ends, or stop is called.
+func serve(t testing.TB, c *check.Checker, o Options, address string) (at string, stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, s := grpc.NewServer(), New(c, o)
+	s.Register(g)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := g.Serve(l); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = func() {
+		s.Close()
+		g.GracefulStop()
+		<-done
+	}
+	t.Cleanup(stop)
+	return l.Addr().String(), stop
+}
+
+func dial(t testing.TB, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+type clientStream = grpc.BidiStreamingClient[quotapb.RateLimitQuotaUsageReports, quotapb.RateLimitQuotaResponse]
+
+// open opens a stream, which the test gives up on after some time.
+func open(t testing.TB, conn *grpc.ClientConn) clientStream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+func send(t testing.TB, stream clientStream, m *quotapb.RateLimitQuotaUsageReports) {
+	t.Helper()
+	if err := stream.Send(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive(t testing.TB, stream clientStream) []*quotapb.RateLimitQuotaResponse_BucketAction {
+	t.Helper()
+	m, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.ValidateAll(); err != nil {
+		t.Errorf("Envoy would not take that: %v", err)
+	}
+	return m.BucketAction
+}
+
+func charged(c *check.Checker) (sum int64) {
+	for _, r := range c.Stats().Rules {
+		sum += r.Charged
+	}
+	return sum
+}
+
+const perHour = "rules: [{name: r, key: [user], limit: 1000/hour}]"
+
+// Each report is counted once, whatever becomes of streams and servers in between.
+func TestReconnects(t *testing.T) {
+	c := newChecker(t, perHour)
+	address, stop := serve(t, c, Options{}, "127.0.0.1:0")
+	conn := dial(t, address)
+
+	stream := open(t, conn)
+	send(t, stream, reportOf(10, 0, 0, "user", "kristie"))
+	only(t, receive(t, stream), "bucket")
+	if err := stream.CloseSend(); err != nil { // the Envoy ends its stream in good order
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Fatalf("the end of the stream: %v", err)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background()) // it breaks
+	broken, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, broken, reportOf(20, 0, 0, "user", "kristie"))
+	receive(t, broken)
+	cancel()
+
+	stream = open(t, conn)
+	send(t, stream, reportOf(30, 5, 5*time.Second, "user", "kristie"))
+	receive(t, stream)
+	stop() // the server restarts
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Fatalf("a server that stops ends streams with %v", err)
+	}
+	serve(t, c, Options{}, address)
+	stream = open(t, conn)
+	send(t, stream, reportOf(40, 0, 5*time.Second, "user", "kristie"))
+	receive(t, stream)
+	if got := charged(c); got != 100 {
+		t.Errorf("10, 20, 30 and 40 requests were reported, and %d hits charged", got)
+	}
+}
+
+// Whoever connects again from the same host has the share that it had: all, here.
+func TestAReconnectKeepsItsShare(t *testing.T) {
+	address, _ := serve(t, newChecker(t, perSecond), Options{}, "127.0.0.1:0")
+	conn := dial(t, address)
+	for range 2 {
+		stream := open(t, conn)
+		send(t, stream, reportOf(100, 0, time.Second, "user", "kristie"))
+		if got := rateOf(only(t, receive(t, stream), "bucket")); got != 100 {
+			t.Errorf("%v per second of 100", got)
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != io.EOF {
+			t.Fatalf("the end of the stream: %v", err)
+		}
+	}
+}
+
+// Zero time is what Envoy itself says of a new bucket, and a list without buckets what it says when it has been told to forget all.
+func TestWhatServersTake(t *testing.T) {
+	checker := newChecker(t, perHour)
+	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")
+	stream := open(t, dial(t, address))
+	send(t, stream, &quotapb.RateLimitQuotaUsageReports{Domain: "shop"})
+	bare := reportOf(1, 0, 0, "user", "kristie")
+	bare.Domain, bare.BucketQuotaUsages[0].TimeElapsed = "", nil
+	send(t, stream, bare)
+	only(t, receive(t, stream), "bucket")
+	send(t, stream, reportOf(2, 0, 365*24*time.Hour, "user", "mia"))
+	receive(t, stream)
+	if got := charged(checker); got != 3 {
+		t.Errorf("charged %d of 3", got)
+	}
+}
+
+func TestTenThousandBuckets(t *testing.T) {
+	checker := newChecker(t, "rules: [{name: user, key: [user], limit: 1000/hour}, {name: all, key: [], limit: 100000/second}]")
+	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")
+	stream := open(t, dial(t, address))
+	const n = 10_000
+	send(t, stream, manyBuckets(n))
+	told := make(map[string]bool)
+	for len(told) < n {
+		for _, a := range receive(t, stream) {
+			told[a.BucketId.Bucket["user"]] = true
+		}
+	}
+	if got := charged(checker); got < n { // of the short window's some are counted later
+		t.Errorf("charged %d", got)
+	}
+}

@@ -1,0 +1,75 @@
+package events_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"pgregory.net/rapid"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+func TestEpochsBelongToTheirOwner(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		owner := rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`).Draw(t, "owner")
+		a, b := events.NewEpoch(owner), events.NewEpoch(owner)
+		if a == b || a == 0 || a>>63 != 0 {
+			t.Fatalf("%x, %x", a, b)
+		}
+		if !events.Owns(owner, a) || events.Owns(owner, a^1<<40) || events.Owns(owner, a^1<<62) {
+			t.Fatalf("%x of %s", a, owner)
+		}
+	})
+	if events.Owns("checker-2", events.NewEpoch("checker-1")) {
+		t.Error("one owner's epoch is another's")
+	}
+}
+
+// TestPeekEpoch: what is peeked at is what is decoded, however the bytes are put together.
+func TestPeekEpoch(t *testing.T) {
+	hello := helloOf(t, 7)
+	for _, tt := range []struct {
+		why     string
+		message []byte
+		want    uint64
+	}{
+		{"a hello", hello, 7},
+		{"unknown fields before it", append(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1), hello...), 7},
+		{"a second epoch behind the first", protowire.AppendFixed64(protowire.AppendTag(hello[:len(hello):len(hello)], 1, protowire.Fixed64Type), 8), 8},
+	} {
+		got, ok := events.PeekEpoch(tt.message)
+		decoded, err := events.DecodeHello(tt.message)
+		if err != nil || !ok || got != tt.want || decoded.Epoch != tt.want {
+			t.Errorf("%s: %d %v, decoded as %d, %v", tt.why, got, ok, decoded.Epoch, err)
+		}
+	}
+	for _, none := range [][]byte{nil, {0x09}, {0x09, 1, 2}, {0xff}, []byte("no message")} {
+		if got, ok := events.PeekEpoch(none); ok {
+			t.Errorf("%x: %d", none, got)
+		}
+	}
+}
+
+func helloOf(t testing.TB, epoch uint64) []byte {
+	t.Helper()
+	b, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func FuzzPeekEpoch(f *testing.F) {
+	f.Add(helloOf(f, 7))
+	f.Add([]byte{0x09, 1, 2, 3, 4, 5, 6, 7, 8, 0x0a, 0})
+	f.Fuzz(func(t *testing.T, message []byte) {
+		decoded, err := events.DecodeHello(message)
+		if err != nil {
+			_, _ = events.PeekEpoch(message)
+			return
+		}
+		if got, _ := events.PeekEpoch(message); got != decoded.Epoch {
+			t.Errorf("peeked %d, decoded %d", got, decoded.Epoch)
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package grpclimit_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/check/checktest"
+	"github.com/offpath-io/offpath/pkg/grpclimit"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// userOf stands for what your service knows of a call when it has checked who makes it.
+func userOf(ctx context.Context) string {
+	user, _ := xUser(ctx)
+	return user
+}
+
+// Two an hour for each user.
+func Example() {
+	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 2/hour}]"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	checker, err := check.New(check.Options{Rules: set}) // and go checker.Run(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	limit, err := grpclimit.New(checker, grpclimit.Options{User: userOf})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary()), grpc.ChainStreamInterceptor(limit.Stream()))
+
+	client, end := startHealth(server) // a service that gRPC has ready
+	defer end()
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "x-user", "kristie")
+	for range 3 {
+		_, err := client.Check(ctx, new(grpc_health_v1.HealthCheckRequest))
+		s := status.Convert(err)
+		fmt.Println(s.Code())
+		for _, detail := range s.Details() {
+			if info, ok := detail.(*errdetails.ErrorInfo); ok {
+				fmt.Println(info.Reason, info.Metadata["rule"], info.Metadata["limit"])
+			}
+		}
+	}
+	// Output:
+	// OK
+	// OK
+	// ResourceExhausted
+	// QUOTA_EXCEEDED per-user 2
+}
+
+// A test of your service, without rules and without waiting: what does it make of a denial?
+func Example_test() {
+	checker := checktest.ByAttribute("user", map[string]check.Decision{"kristie": checktest.Denied(3e9)})
+	limit, err := grpclimit.New(checker, grpclimit.Options{User: userOf})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-user", "kristie"))
+	_, err = limit.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Place"}, nil)
+	fmt.Println(err)
+	fmt.Println(checker.Asked()[0].Attributes)
+	// Output:
+	// rpc error: code = ResourceExhausted desc = limited by checktest: try again in 3s
+	// [{user kristie}]
+}
+
+// Only logins that fail are charged. The rest of the service has the other rules of the same set.
+func ExampleLimit_ChargeOn() {
+	set, err := rules.Parse([]byte(`
+rules:
+  - {name: failures, match: {api: login, method: /auth.Users/Login}, key: [user], limit: 1/day, replaces: [per-user]}
+  - {name: per-user, key: [user], limit: 100/second}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	checker, err := check.New(check.Options{Rules: set})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := grpclimit.New(checker, grpclimit.Options{User: userOf})
+	if err != nil {
+		log.Fatal(err)
+	}
+	failures, err := limit.ChargeOn(identity.Attribute{Name: "api", Value: "login"}, codes.Unauthenticated)
+	if err != nil {
+		log.Fatal(err)
+	}
+	login := func(_ context.Context, password any) (any, error) {
+		if password != "secret" {
+			return nil, status.Error(codes.Unauthenticated, "no")
+		}
+		return nil, nil
+	}
+	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-user", "kristie"))
+	for _, password := range []string{"secret", "secret", "guess", "secret"} {
+		_, err := failures.Unary()(ctx, password, &grpc.UnaryServerInfo{FullMethod: "/auth.Users/Login"}, login)
+		fmt.Println(password, status.Code(err))
+	}
+	// Output:
+	// secret OK
+	// secret OK
+	// guess Unauthenticated
+	// secret ResourceExhausted
+}
+
+// startHealth serves gRPC's health service, and returns a client of it.
+func startHealth(server *grpc.Server) (client grpc_health_v1.HealthClient, end func()) {
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return grpc_health_v1.NewHealthClient(conn), func() {
+		_ = conn.Close()
+		server.Stop()
+	}
+}

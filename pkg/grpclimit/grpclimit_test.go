@@ -1,0 +1,237 @@
+package grpclimit_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/check/checktest"
+	"github.com/offpath-io/offpath/pkg/grpclimit"
+	"github.com/offpath-io/offpath/pkg/httplimit"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+var (
+	_ grpclimit.Checker = (*check.Checker)(nil)
+	_ grpclimit.Checker = (*checktest.Checker)(nil)
+)
+
+// A call is read as the rules need, and no further.
+func TestReadsWhatTheRulesAskFor(t *testing.T) {
+	trusted, err := httpidentity.ParseProxies("192.0.2.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const forwarded = "6.6.6.6, 2001:db8::7"
+	proxied := grpclimit.Options{Identity: httpidentity.Options{TrustedProxies: trusted}}
+	rfc7239 := grpclimit.Options{Identity: httpidentity.Options{TrustedProxies: trusted, Forwarding: httpidentity.Forwarded}}
+	narrow := grpclimit.Options{Identity: httpidentity.Options{IPv4Prefix: 24, IPv6Prefix: 48}}
+	sockets := grpclimit.Options{Identity: httpidentity.Options{TrustSockets: true}}
+	user := grpclimit.Options{User: byMetadata}
+	plan := grpclimit.Options{Sources: map[string]grpclimit.Source{"plan": grpclimit.FromMetadata("X-Plan"), "method": grpclimit.FromMetadata("none")}}
+	here := incoming(tcp("192.0.2.1"), "x-user", "kristie", "x-plan", "gold", "x-plan", "silver", "x-forwarded-for", forwarded,
+		"forwarded", "for=198.51.100.7", ":authority", "api.example", "trace-bin", "\x00\xff")
+	one := func(name, value string) identity.Attributes { return identity.Attributes{{Name: name, Value: value}} }
+	for _, tt := range []struct {
+		why  string
+		ctx  context.Context
+		keys []string
+		o    grpclimit.Options
+		want identity.Attributes
+	}{
+		{"nothing", here, nil, user, nil},
+		{"the user", here, []string{"user"}, user, one("user", "kristie")},
+		{"no user without who knows", here, []string{"user"}, grpclimit.Options{}, nil},
+		{"nobody is no user", incoming(tcp("192.0.2.1")), []string{"user"}, user, nil},
+		{"the method", here, []string{"method"}, grpclimit.Options{}, one("method", unaryMethod)},
+		{"the service", here, []string{"service"}, grpclimit.Options{}, one("service", "grpc.testing.TestService")},
+		{"the first of a name, in any case", here, []string{"header:X-Plan"}, grpclimit.Options{}, one("header:X-Plan", "gold")},
+		{"bytes", here, []string{"header:trace-bin"}, grpclimit.Options{}, one("header:trace-bin", "\x00\xff")},
+		{"the host", here, []string{"header:Host"}, grpclimit.Options{}, one("header:Host", "api.example")},
+		{"what was not sent", here, []string{"header:x-none"}, grpclimit.Options{}, nil},
+		{"no metadata at all", context.Background(), []string{"header:x-plan", "ip"}, grpclimit.Options{}, nil},
+		{"a source, also in another's place", here, []string{"plan", "method"}, plan, one("plan", "gold")},
+		{"all in order", here, []string{"header:x-plan", "ip", "address", "method", "user"}, user, identity.Attributes{
+			{Name: "user", Value: "kristie"}, {Name: "method", Value: unaryMethod}, {Name: "header:x-plan", Value: "gold"},
+			{Name: "ip", Value: "192.0.2.1"}, {Name: "address", Value: "192.0.2.1"}}},
+		{"the client behind a proxy", here, []string{"ip"}, proxied, one("ip", "2001:db8::/64")},
+		{"by the other header", here, []string{"ip"}, rfc7239, one("ip", "198.51.100.7")},
+		{"the proxy, if it is not trusted", here, []string{"ip"}, grpclimit.Options{}, one("ip", "192.0.2.1")},
+		{"who is no proxy tells nothing", incoming(tcp("203.0.113.1"), "x-forwarded-for", forwarded), []string{"ip"}, proxied, one("ip", "203.0.113.1")},
+		{"a proxy that tells garbage", incoming(tcp("192.0.2.1"), "x-forwarded-for", "\xff\xfe"), []string{"ip"}, proxied, one("ip", "192.0.2.1")},
+		{"a mapped address", incoming(tcp("::ffff:192.0.2.1")), []string{"address"}, grpclimit.Options{}, one("address", "192.0.2.1")},
+		{"a zone", incoming(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}), []string{"address"}, grpclimit.Options{}, one("address", "fe80::1")},
+		{"shorter prefixes", incoming(tcp("2001:db8:1:2::3")), []string{"ip"}, narrow, one("ip", "2001:db8:1::/48")},
+		{"no address", incoming(&net.TCPAddr{}), []string{"ip"}, grpclimit.Options{}, nil},
+		{"no address, with proxies", incoming(&net.TCPAddr{}), []string{"ip"}, proxied, nil},
+		{"no peer", incoming(nil, "x-forwarded-for", forwarded), []string{"ip", "address"}, proxied, nil},
+		{"nor is it a socket", incoming(nil, "x-forwarded-for", forwarded), []string{"ip"}, sockets, nil},
+		{"a socket", incoming(&net.UnixAddr{Name: "@"}, "x-forwarded-for", forwarded), []string{"ip"}, grpclimit.Options{}, nil},
+		{"a trusted socket", incoming(&net.UnixAddr{Name: "@"}, "x-forwarded-for", forwarded), []string{"ip"}, sockets, one("ip", "2001:db8::/64")},
+	} {
+		c := checktest.Allow().For(tt.keys...)
+		limit := newLimit(t, c, tt.o)
+		for i := range 2 { // the second one with the room of the first
+			if got := call(tt.ctx, limit.Unary()); got != codes.OK {
+				t.Errorf("%s: %v", tt.why, got)
+			}
+			got := c.Asked()[i:]
+			if len(got) != 1 || got[0].Method != "Check" || got[0].Cost != 1 || !slices.Equal(got[0].Attributes, tt.want) {
+				t.Errorf("%s: asked %q, want %q", tt.why, asked(c), tt.want)
+			}
+		}
+	}
+}
+
+// A name that is not in a usual form is no service.
+func TestServiceOfOddNames(t *testing.T) {
+	for _, tt := range []struct{ method, want string }{
+		{"/a.B/C", "a.B"}, {"a.B/C", "a.B"}, {"/a/b/C", "a/b"}, {"/C", ""}, {"C", ""}, {"//C", ""}, {"", ""}, {"/", ""},
+	} {
+		c := checktest.Allow().For("service")
+		newLimit(t, c, grpclimit.Options{}).Decide(context.Background(), tt.method)
+		if got, ok := c.Asked()[0].Attributes.Get("service"); got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%q: %q %v, want %q", tt.method, got, ok, tt.want)
+		}
+	}
+}
+
+// Who the user is, is asked once and only if a rule wants to know: it may take a look at a token.
+func TestUserIsAskedOnlyIfNeeded(t *testing.T) {
+	for _, tt := range []struct {
+		key  string
+		want int
+	}{{"user", 1}, {"ip", 0}} {
+		asked := 0
+		limit := newLimit(t, checktest.Allow().For(tt.key), grpclimit.Options{User: func(context.Context) string { asked++; return "kristie" }})
+		if call(context.Background(), limit.Unary()); asked != tt.want {
+			t.Errorf("key %s: asked %d times, want %d", tt.key, asked, tt.want)
+		}
+	}
+}
+
+// The next call after a change of the rules is read as the new ones ask.
+func TestRulesChange(t *testing.T) {
+	c := checker(t, "rules: [{name: per-user, key: [user], limit: 1/hour}]")
+	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})
+	step := func(why string, want codes.Code, pairs ...string) {
+		t.Helper()
+		if got := call(incoming(nil, pairs...), limit.Unary()); got != want {
+			t.Errorf("%s: %v, want %v", why, got, want)
+		}
+	}
+	step("the first", codes.OK, "x-user", "kristie")
+	step("the second", codes.ResourceExhausted, "x-user", "kristie")
+	if err := c.SetRules(parse(t, "rules: [{name: per-plan, key: ['header:x-plan'], on_missing: deny, limit: 2/minute}, {name: o, key: [org], limit: 1/day}]"), 2); err != nil {
+		t.Fatal(err)
+	}
+	step("of another kind", codes.OK, "x-plan", "gold")
+	step("without it", codes.ResourceExhausted, "x-user", "bob")
+	for range 2 {
+		got := limit.Unknown()
+		if !reflect.DeepEqual(got, []string{"org"}) {
+			t.Errorf("unknown: %q", got)
+		}
+		got[0] = "changed" // it is ours
+	}
+	// What cannot be a header's name is missing, and the others are read.
+	if err := c.SetRules(parse(t, "rules: [{name: odd, key: ['header:a(b'], limit: 1/day}, {name: per-user, key: [user], limit: 1/minute}]"), 3); err != nil {
+		t.Fatal(err)
+	}
+	step("with an odd rule beside", codes.OK, "x-user", "bob")
+	step("and counted", codes.ResourceExhausted, "x-user", "bob")
+	if got := limit.Unknown(); !reflect.DeepEqual(got, []string{"header:a(b"}) {
+		t.Errorf("unknown: %q", got)
+	}
+}
+
+// Rules may change while calls come in: each is decided by the one set or the other, and read for it.
+func TestRulesChangeUnderLoad(t *testing.T) {
+	sets := []*rules.Set{parse(t, "rules: [{name: a, key: [user], limit: 1000000/hour}]"), parse(t, "rules: [{name: b, key: [ip], limit: 1000000/hour}]")}
+	c, err := check.New(check.Options{Rules: sets[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})
+	ctx := incoming(tcp("192.0.2.1"), "x-user", "kristie")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				if d := limit.Decide(ctx, unaryMethod); !d.Allowed {
+					t.Errorf("%+v", d)
+				}
+			}
+		})
+	}
+	for i := range 100 {
+		if err := c.SetRules(sets[i%2], uint64(i+1)); err != nil {
+			t.Error(err)
+		}
+	}
+	all.Wait()
+	if d := limit.Decide(ctx, unaryMethod); d.Rule != "b" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestNewSays(t *testing.T) {
+	fine := checktest.Allow()
+	from := grpclimit.FromMetadata("x-user")
+	for _, tt := range []struct {
+		c    grpclimit.Checker
+		o    grpclimit.Options
+		want string
+	}{
+		{nil, grpclimit.Options{}, "no checker"},
+		{checktest.Allow().WithRules(nil), grpclimit.Options{}, "no rules"},
+		{fine, grpclimit.Options{Headers: 12}, "draft 12: want 4 to 11"},
+		{fine, grpclimit.Options{User: byMetadata, Sources: map[string]grpclimit.Source{"user": from}}, "want one of User"},
+		{fine, grpclimit.Options{Sources: map[string]grpclimit.Source{"": from}}, "without a name"},
+		{fine, grpclimit.Options{Sources: map[string]grpclimit.Source{"a": nil}}, `"a" is nil`},
+		{fine, grpclimit.Options{Sources: map[string]grpclimit.Source{"ip": from}}, `source "ip"`},
+		{fine, grpclimit.Options{Sources: map[string]grpclimit.Source{"address": from}}, `source "address"`},
+		{fine, grpclimit.Options{Identity: httpidentity.Options{Sources: map[string]httpidentity.Source{"a": nil}}}, "want Sources"},
+		{fine, grpclimit.Options{Identity: httpidentity.Options{TrustedProxies: []netip.Prefix{{}}}}, "trusted proxy 1"},
+		{checktest.Allow().For("header:a(b"), grpclimit.Options{}, `"header:a(b"`},
+	} {
+		if _, err := grpclimit.New(tt.c, tt.o); err == nil || !strings.HasPrefix(err.Error(), "grpclimit: ") || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
+		}
+	}
+	sources := map[string]grpclimit.Source{"user": from}
+	c := checktest.Allow()
+	limit := newLimit(t, c, grpclimit.Options{Headers: httplimit.NewestDraft, Sources: sources})
+	delete(sources, "user") // it has its own
+	c.For("user")
+	if got := limit.Unknown(); got != nil {
+		t.Errorf("unknown: %q", got)
+	}
+}
+
+// Health checks are kept out of limits that hold for everything by a rule, as the documentation says.
+func TestHealthChecksByRule(t *testing.T) {
+	limit := newLimit(t, checker(t, `
+rules:
+  - {name: health, match: {service: grpc.health.v1.Health}, key: [], unlimited: true, replaces: [per-ip]}
+  - {name: per-ip, key: [ip], limit: 1/hour}
+`), grpclimit.Options{})
+	for i, step := range []struct {
+		method string
+		want   bool
+	}{{"/grpc.health.v1.Health/Check", true}, {unaryMethod, true}, {unaryMethod, false}, {"/grpc.health.v1.Health/Watch", true}} {
+		if d := limit.Decide(kristie(), step.method); d.Allowed != step.want {
+			t.Errorf("step %d: %+v", i, d)
+		}
+	}
+}

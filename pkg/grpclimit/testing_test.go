@@ -1,0 +1,162 @@
+package grpclimit_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/grpclimit"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+const (
+	unaryMethod  = "/grpc.testing.TestService/UnaryCall"
+	duplexMethod = "/grpc.testing.TestService/FullDuplexCall"
+)
+
+func parse(t testing.TB, yaml string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func checker(t testing.TB, yaml string) *check.Checker {
+	t.Helper()
+	c, err := check.New(check.Options{Rules: parse(t, yaml)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newLimit(t testing.TB, c grpclimit.Checker, o grpclimit.Options) *grpclimit.Limit {
+	t.Helper()
+	l, err := grpclimit.New(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// byMetadata finds the user as an interceptor that has checked him would have left him.
+func byMetadata(ctx context.Context) string {
+	user, _ := xUser(ctx)
+	return user
+}
+
+var xUser = grpclimit.FromMetadata("x-user")
+
+// incoming is the context of a call from an address, with metadata in pairs.
+func incoming(from net.Addr, pairs ...string) context.Context {
+	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: from})
+	return metadata.NewIncomingContext(ctx, metadata.Pairs(pairs...))
+}
+
+func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711} }
+
+// call makes a call without a network, and says with which code it ended.
+func call(ctx context.Context, i grpc.UnaryServerInterceptor) codes.Code {
+	_, err := i(ctx, nil, &grpc.UnaryServerInfo{FullMethod: unaryMethod}, func(context.Context, any) (any, error) { return nil, nil })
+	return status.Code(err)
+}
+
+// service echoes, and does what a handler that passes errors on does.
+type service struct {
+	grpc_testing.UnimplementedTestServiceServer
+}
+
+func (*service) UnaryCall(_ context.Context, in *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
+	if s := in.GetResponseStatus(); s.GetCode() != 0 {
+		return nil, status.Error(codes.Code(s.GetCode()), s.GetMessage())
+	}
+	return &grpc_testing.SimpleResponse{Username: "hello"}, nil
+}
+
+func (*service) StreamingOutputCall(_ *grpc_testing.StreamingOutputCallRequest, out grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse]) error {
+	for range 5 {
+		if err := out.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (*service) FullDuplexCall(both grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse]) error {
+	for {
+		_, err := both.Recv()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := both.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+}
+
+// serve has a server on a socket, until the test ends, and returns its address.
+func serve(t testing.TB, o ...grpc.ServerOption) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(o...)
+	grpc_testing.RegisterTestServiceServer(server, new(service))
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// dial is a real client of that server.
+func dial(t testing.TB, address string) grpc_testing.TestServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return grpc_testing.NewTestServiceClient(conn)
+}
+
+// behind is a client of a server behind the interceptors of a Limit.
+func behind(t testing.TB, l *grpclimit.Limit) grpc_testing.TestServiceClient {
+	t.Helper()
+	return dial(t, serve(t, grpc.ChainUnaryInterceptor(l.Unary()), grpc.ChainStreamInterceptor(l.Stream())))
+}
+
+// as is a client's context with metadata.
+func as(ctx context.Context, pairs ...string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
+}
+
+// serverStream is a stream without a network.
+type serverStream struct{ ctx context.Context }
+
+func (s serverStream) Context() context.Context   { return s.ctx }
+func (serverStream) SetHeader(metadata.MD) error  { return nil }
+func (serverStream) SendHeader(metadata.MD) error { return nil }
+func (serverStream) SetTrailer(metadata.MD)       {}
+func (serverStream) SendMsg(any) error            { return nil }
+func (serverStream) RecvMsg(any) error            { return io.EOF }

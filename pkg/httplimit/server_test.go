@@ -1,0 +1,110 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/httplimit"
+)
+
+// raw sends bytes to a server and reads the answer's status, and how much was counted against whom it took us for.
+func raw(t *testing.T, server *httptest.Server, bytes string) (status int, state string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() { _, _ = fmt.Fprint(conn, bytes) }() // the server may answer before it has read all
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode, res.Header.Get("RateLimit")
+}
+
+// A client that hangs up does not wait any more: net/http ends its request's context, and that ends the wait.
+func TestHangingUpEndsTheWait(t *testing.T) {
+	c := checker(t, "rules: [{name: r, key: [user], algorithm: leaky_bucket, limit: 1/hour, burst: 2, on_limit: queue, max_wait: 1h}]")
+	came, gaveUp := make(chan bool, 2), make(chan error)
+	limit := newLimit(t, c, httplimit.Options{
+		User:   func(r *http.Request) string { came <- true; return byHeader(r) },
+		Denied: func(_ http.ResponseWriter, r *http.Request, _ check.Decision) { gaveUp <- r.Context().Err() },
+	})
+	server := httptest.NewServer(limit.Handler(hello))
+	defer server.Close()
+	ctx, hangUp := context.WithCancel(t.Context())
+	ask := func() error {
+		r, err := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("X-User", "kristie")
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	}
+	if err := ask(); err != nil { // its turn is at once
+		t.Fatal(err)
+	}
+	<-came
+	answered := make(chan error)
+	go func() { answered <- ask() }()
+	<-came
+	hangUp()
+	if err := <-answered; !errors.Is(err, context.Canceled) {
+		t.Errorf("the client: %v", err)
+	}
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+		t.Errorf("the server: %v", err)
+	}
+}
+
+// What a client can send wrong, over a real socket.
+func TestBadRequests(t *testing.T) {
+	limit := newLimit(t, checker(t, "rules: [{name: r, key: [user], limit: 1/hour}]"), httplimit.Options{User: byHeader})
+	server := httptest.NewServer(limit.Handler(hello))
+	defer server.Close()
+
+	half, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	fmt.Fprint(half, "GET / HTTP/1.1\r\nHost: x\r\nX-User: ha") // and then silence, which keeps nobody
+
+	for _, tt := range []struct {
+		why, user string
+		want      []int // one after the other
+	}{
+		{"a name that is not UTF-8", "\xff\xfe\xfd", []int{200, 429}},
+		{"another one", "\xff\xfe\xfc", []int{200, 429}},
+		{"what a key is made with", `a|b\`, []int{200, 429}},
+		{"a long name", strings.Repeat("l", 500_000), []int{200, 429}},
+		{"one that differs at its end", strings.Repeat("l", 500_000) + "m", []int{200, 429}},
+		{"more than the server reads", strings.Repeat("l", 2_000_000), []int{431, 431}},
+		{"a zero byte", "\x00", []int{400, 400}},
+	} {
+		for i, want := range tt.want {
+			status, state := raw(t, server, "GET / HTTP/1.1\r\nHost: x\r\nX-User: "+tt.user+"\r\n\r\n")
+			if status != want || (state != "") != (want < 430 && want != 400) {
+				t.Errorf("%s, %d: %d %q, want %d", tt.why, i, status, state, want)
+			}
+		}
+	}
+	fmt.Fprint(half, "lf\r\n\r\n")
+	if res, err := http.ReadResponse(bufio.NewReader(half), nil); err != nil || res.StatusCode != 200 {
+		t.Errorf("the other half: %v, %v", res, err)
+	}
+}

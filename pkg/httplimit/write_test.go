@@ -1,0 +1,209 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"pgregory.net/rapid"
+
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/check/checktest"
+	"github.com/offpath-io/offpath/pkg/httplimit"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+const someRules = `
+rules:
+  - {name: per-user, key: [user], limit: 15/second}
+  - {name: per-day, key: [user], limit: 500/day}
+  - {name: quick, key: [user], limit: 5/250ms}
+  - {name: grün%, key: [user], limit: 5/minute}
+  - {name: 'say"when"', key: [user], limit: 5/minute}
+  - {name: huge, key: [user], limit: 1000000000000000/day}
+  - {name: free, key: [user], unlimited: true}
+  - name: tiers
+    key: [user]
+    limit: 10/second
+    overrides:
+      - {match: {tier: gold}, limit: 10x}
+      - {match: {tier: silver}, limit: 70/minute}
+      - {match: {tier: old}, limit: 70/hour}
+      - {match: {tier: new}, limit: 10/minute}
+      - {match: {tier: bad}, limit: blocked}
+`
+
+// passed and denied are decisions by a rule.
+func passed(rule string, limit, remaining int64, reset time.Duration) check.Decision {
+	return check.Decision{Allowed: true, Rule: rule, Limit: limit, Remaining: remaining, Reset: reset}
+}
+
+func denied(rule string, limit int64, retry, reset time.Duration) check.Decision {
+	return check.Decision{Rule: rule, Status: 429, Limit: limit, RetryAfter: retry, Reset: reset}
+}
+
+func TestHeaders(t *testing.T) {
+	set := parse(t, someRules)
+	const draft9, draft7, draft6 = 9, 7, 6
+	for _, tt := range []struct {
+		why  string
+		h    httplimit.Headers
+		d    check.Decision
+		want []string // names and values
+	}{
+		{"the newest is the default", 0, passed("per-user", 15, 14, time.Second),
+			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=14;t=1`}},
+		{"times are rounded up", draft9, passed("per-user", 15, 0, 1001*time.Millisecond),
+			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=2`}},
+		{"a denial's time is when it may come back", draft9, denied("per-day", 500, 90*time.Minute, 48*time.Hour),
+			[]string{"RateLimit-Policy", `"per-day";q=500;w=86400`, "RateLimit", `"per-day";r=0;t=5400`}},
+		{"at once is in a second, as Retry-After says", draft9, denied("per-user", 15, 0, 2*time.Second),
+			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=1`}},
+		{"what never passes has the window's time", draft9, denied("per-user", 15, check.Never, 2*time.Second),
+			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=2`}},
+		{"draft 7", draft7, passed("per-user", 15, 14, time.Second),
+			[]string{"RateLimit-Policy", `15;w=1`, "RateLimit", `limit=15, remaining=14, reset=1`}},
+		{"draft 6", draft6, passed("per-user", 15, 14, time.Second),
+			[]string{"RateLimit-Policy", `15;w=1`, "RateLimit-Limit", "15", "RateLimit-Remaining", "14", "RateLimit-Reset", "1"}},
+		{"the triple", httplimit.Triple, passed("per-user", 15, 14, time.Second),
+			[]string{"RateLimit-Limit", "15", "RateLimit-Remaining", "14", "RateLimit-Reset", "1"}},
+		{"the older one", httplimit.XTriple, denied("per-day", 500, 90*time.Minute, 48*time.Hour),
+			[]string{"X-RateLimit-Limit", "500", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "5400"}},
+		{"none", httplimit.NoHeaders, passed("per-user", 15, 14, time.Second), nil},
+		{"no rule", 0, check.Decision{Allowed: true}, nil},
+		{"a rule of another set", 0, passed("gone", 15, 14, time.Second), nil},
+		{"a rule that limits nobody", 0, passed("free", 15, 14, time.Second), nil},
+		{"a window has a second at least", 0, passed("quick", 5, 4, 250*time.Millisecond),
+			[]string{"RateLimit-Policy", `"quick";q=5;w=1`, "RateLimit", `"quick";r=4;t=1`}},
+		{"names are ASCII", 0, passed("grün%", 5, 4, time.Minute),
+			[]string{"RateLimit-Policy", `"gr%C3%BCn%25";q=5;w=60`, "RateLimit", `"gr%C3%BCn%25";r=4;t=60`}},
+		{"and quoted", 0, passed(`say"when"`, 5, 4, time.Minute),
+			[]string{"RateLimit-Policy", `"say\"when\"";q=5;w=60`, "RateLimit", `"say\"when\"";r=4;t=60`}},
+		{"numbers have 15 digits", 0, passed("huge", 1e15, 1e15, 24*time.Hour),
+			[]string{"RateLimit-Policy", `"huge";q=999999999999999;w=86400`, "RateLimit", `"huge";r=999999999999999;t=86400`}},
+		{"nothing is negative", 0, passed("per-user", 15, -1, -time.Second),
+			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=0`}},
+		{"an override by a factor has the rule's window", 0, passed("tiers", 100, 99, time.Second),
+			[]string{"RateLimit-Policy", `"tiers";q=100;w=1`, "RateLimit", `"tiers";r=99;t=1`}},
+		{"a limit that two overrides have, over other windows, tells none", 0, passed("tiers", 70, 69, time.Minute),
+			[]string{"RateLimit-Policy", `"tiers";q=70`, "RateLimit", `"tiers";r=69;t=60`}},
+		{"nor does one that an override and the rule have", 0, passed("tiers", 10, 9, time.Minute),
+			[]string{"RateLimit-Policy", `"tiers";q=10`, "RateLimit", `"tiers";r=9;t=60`}},
+		{"where a window is required there is no policy then", draft7, passed("tiers", 10, 9, time.Minute),
+			[]string{"RateLimit", `limit=10, remaining=9, reset=60`}},
+	} {
+		t.Run(tt.why, func(t *testing.T) {
+			want := http.Header{}
+			for i := 0; i < len(tt.want); i += 2 {
+				want.Set(tt.want[i], tt.want[i+1])
+			}
+			got := http.Header{}
+			tt.h.Write(got, tt.d, set)
+			if !maps.EqualFunc(got, want, equal) {
+				t.Errorf("%+v gives\n%q, want\n%q", tt.d, got, want)
+			}
+			limit := newLimit(t, checktest.Allow().WithRules(set), httplimit.Options{Headers: tt.h})
+			for range 2 { // the texts are made, and then kept
+				again := http.Header{}
+				if limit.Write(again, tt.d); !maps.EqualFunc(again, want, equal) {
+					t.Errorf("a Limit writes %q", again)
+				}
+			}
+		})
+	}
+}
+
+func equal(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b, "\n") }
+
+// Who decides later tells it in place of who did earlier, and what is appended to one header is not in another.
+func TestHeadersAreReplaced(t *testing.T) {
+	set := parse(t, someRules)
+	h := http.Header{}
+	httplimit.Headers(7).Write(h, passed("per-user", 15, 14, time.Second), set)
+	h.Add("RateLimit-Policy", "y") // this first: its memory is before the other's
+	h.Add("RateLimit", "x")
+	if want := (http.Header{"Ratelimit-Policy": {"15;w=1", "y"}, "Ratelimit": {"limit=15, remaining=14, reset=1", "x"}}); !maps.EqualFunc(h, want, equal) {
+		t.Errorf("%q", h)
+	}
+	httplimit.Headers(7).Write(h, passed("tiers", 10, 9, time.Second), set)
+	if want := (http.Header{"Ratelimit": {"limit=10, remaining=9, reset=1"}}); !maps.EqualFunc(h, want, equal) {
+		t.Errorf("%q", h)
+	}
+}
+
+// TestHeadersAreStructuredFields: whatever the rule's name and the numbers, the library reads what was written, and it says the same.
+func TestHeadersAreStructuredFields(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`[!-~äß→🦀]{1,30}`).Draw(t, "name")
+		numbers := rapid.Int64()
+		limit := rapid.Int64Range(1, 1e15).Draw(t, "limit")
+		set, err := rules.NewSet(rules.Rule{Name: name, Key: []string{"user"}, Limit: limit, Window: shape(rapid.Int64Range(1, 1e6).Draw(t, "ms"))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := check.Decision{
+			Allowed: rapid.Bool().Draw(t, "allowed"), Rule: name, Limit: limit, Remaining: numbers.Draw(t, "remaining"),
+			RetryAfter: time.Duration(numbers.Draw(t, "retry")), Reset: time.Duration(numbers.Draw(t, "reset")),
+		}
+		h := http.Header{}
+		httplimit.NewestDraft.Write(h, d, set)
+		policy, state := only(t, h["Ratelimit-Policy"]), only(t, h["Ratelimit"])
+		if policy.Value != state.Value {
+			t.Errorf("policy %v, state %v", policy.Value, state.Value)
+		}
+		if problem := httplimit.NewProblem(d); problem.ViolatedPolicies[0] != policy.Value {
+			t.Errorf("policy %v, problem %v", policy.Value, problem)
+		}
+		for _, p := range []struct {
+			item  httpsfv.Item
+			name  string
+			least int64
+		}{{policy, "q", 1}, {policy, "w", 1}, {state, "r", 0}, {state, "t", 0}} {
+			v, _ := p.item.Params.Get(p.name)
+			if n, ok := v.(int64); !ok || n < p.least {
+				t.Errorf("%s=%v", p.name, v)
+			}
+		}
+		httplimit.Headers(7).Write(h, d, set)
+		if _, err := httpsfv.UnmarshalDictionary(h["Ratelimit"]); err != nil {
+			t.Errorf("%q: %v", h["Ratelimit"], err)
+		}
+		if _, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"]); err != nil {
+			t.Errorf("%q: %v", h["Ratelimit-Policy"], err)
+		}
+	})
+}
+
+func only(t *rapid.T, lines []string) httpsfv.Item {
+	list, err := httpsfv.UnmarshalList(lines)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%q: %v, %v", lines, list, err)
+	}
+	return list[0].(httpsfv.Item)
+}
+
+func TestParseHeaders(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want httplimit.Headers
+	}{
+		{"4", 4}, {"7", 7}, {"11", httplimit.NewestDraft}, {"none", httplimit.NoHeaders}, {"ratelimit", httplimit.Triple}, {"x-ratelimit", httplimit.XTriple},
+	} {
+		got, err := httplimit.ParseHeaders(tt.text)
+		if err != nil || got != tt.want || got.String() != tt.text {
+			t.Errorf("%q: %v, %v", tt.text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "3", "12", "99999999999999999999", "eleven", "None", " 7"} {
+		if got, err := httplimit.ParseHeaders(text); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) || !strings.Contains(err.Error(), "4 to 11") {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	if got := httplimit.Headers(0).String(); got != "11" {
+		t.Errorf("the default is %q", got)
+	}
+}

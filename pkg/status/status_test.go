@@ -1,0 +1,168 @@
+package status_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/status"
+)
+
+const patience = 20 * time.Second
+
+func connect(t *testing.T, url string) *nats.Conn {
+	t.Helper()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+// A key of any bytes comes back as it was.
+func TestText(t *testing.T) {
+	for _, text := range []status.Text{"", "kristie|createURL", "<script>", "\xff\x00", "{\"base64\":\"\"}"} {
+		data, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got status.Text
+		if err := json.Unmarshal(data, &got); err != nil || got != text {
+			t.Errorf("%q became %s, and that %q: %v", text, data, got, err)
+		}
+	}
+	for _, bad := range []string{`5`, `{}`, `{"base64":5}`, `null5`} {
+		var got status.Text
+		if err := json.Unmarshal([]byte(bad), &got); err == nil {
+			t.Errorf("%s became %q", bad, got)
+		}
+	}
+}
+
+func TestWhatIsNoStatus(t *testing.T) {
+	long := strings.Repeat("x", status.MaxText+1)
+	for why, data := range map[string]string{
+		"no JSON": "{", "no name": `{}`, "a long name": `{"name":"` + strings.Repeat("x", 161) + `"}`,
+		"many rules":           `{"name":"a","rules":[{}` + strings.Repeat(",{}", status.MaxRules) + `]}`,
+		"too long":             `{"name":"a","host":"` + strings.Repeat("x", status.MaxSize) + `"}`,
+		"silent never":         `{"name":"a","every_ms":3600001}`,
+		"an order to a screen": `{"name":"a\u001b[2J"}`,
+		"in a rule's name":     `{"name":"a","rules":[{"rule":"\u001b[2J","name":"\u001b[2J"}]}`,
+		"a rule's long name":   `{"name":"a","rules":[{"rule":"` + strings.Repeat("x", 257) + `","name":"` + strings.Repeat("x", 257) + `"}]}`,
+		"a long key":           `{"name":"a","denied_keys":{"list":[{"key":"` + long + `"}]},"used_keys":{"list":[{"key":"` + long + `"}]}}`,
+	} {
+		_, err := status.DecodeChecker([]byte(data))
+		_, other := status.DecodeAggregator([]byte(data))
+		if !errors.Is(err, status.ErrStatus) || !errors.Is(other, status.ErrStatus) {
+			t.Errorf("%s: %v, %v", why, err, other)
+		}
+	}
+	if c, err := status.DecodeChecker([]byte(`{"name":"a","host":"` + long + `","problem":"` + long + `"}`)); err != nil ||
+		len(c.Host) != status.MaxText || len(c.Problem) != status.MaxText {
+		t.Errorf("texts of %d and %d bytes, %v", len(c.Host), len(c.Problem), err)
+	}
+	if c, err := status.DecodeChecker([]byte(`{"name":"a","of_the_future":[1]}`)); err != nil || c.Name != "a" {
+		t.Errorf("a field of the future: %v", err)
+	}
+}
+
+// Who listens hears all parts, until they say that they leave; and nobody in another's name.
+func TestPublishAndListen(t *testing.T) {
+	server := serverstest.NATS(t)
+	heard := make(chan string, 1000)
+	listener := connect(t, server.URL())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 3)
+	go func() {
+		ended <- status.Listen(ctx, listener, "ns",
+			func(c status.Checker) { heard <- word("checker", c.Part) }, func(a status.Aggregator) { heard <- word("aggregator", a.Part) })
+	}()
+	speaker := connect(t, server.URL())
+	speaking, hush := context.WithCancel(t.Context())
+	soon := func() time.Duration { return 5 * time.Millisecond }
+	go func() {
+		ended <- status.PublishChecker(speaking, speaker, "ns", func() status.Checker { return status.Checker{Part: status.Part{Name: "a.1f"}} }, soon)
+	}()
+	go func() {
+		ended <- status.PublishAggregator(speaking, speaker, "ns", func() status.Aggregator { return status.Aggregator{Part: status.Part{Name: "b"}} })
+	}()
+	await(t, heard, "checker a.1f")
+	for _, forged := range []string{"ns.status.v1.checker.x", "ns.status.v1.aggregator.x", "other.status.v1.checker.forged"} {
+		if err := speaker.Publish(forged, []byte(`{"name":"forged"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hush()
+	seen := await(t, heard, "aggregator b leaves", "checker a.1f leaves")
+	if strings.Contains(seen, "forged") {
+		t.Errorf("heard %s", seen)
+	}
+	cancel()
+	for range 3 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func word(kind string, p status.Part) string {
+	text := kind + " " + p.Name
+	if p.Leaving {
+		text += " leaves"
+	}
+	return text
+}
+
+func await(t *testing.T, heard <-chan string, wanted ...string) string {
+	t.Helper()
+	var seen bytes.Buffer
+	deadline := time.After(patience)
+	for {
+		missing := false
+		for _, want := range wanted {
+			missing = missing || !strings.Contains(seen.String(), want+"\n")
+		}
+		if !missing {
+			return seen.String()
+		}
+		select {
+		case got := <-heard:
+			seen.WriteString(got + "\n")
+		case <-deadline:
+			t.Fatalf("never heard %q", wanted)
+		}
+	}
+}
+
+func TestInterval(t *testing.T) {
+	for checkers, want := range map[int]time.Duration{0: time.Second, 500: time.Second, 1000: 2 * time.Second, 10_000: 20 * time.Second} {
+		if got := status.Interval(checkers); got != want {
+			t.Errorf("%d checkers: %v, want %v", checkers, got, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"name":"a","rules":[{"rule":"r","allowed":1}],"denied_keys":{"span_ms":1,"list":[{"key":{"base64":"/w=="}}]}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := status.DecodeChecker(data)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := status.DecodeChecker(again); err != nil && len(again) <= status.MaxSize {
+			t.Fatalf("%s became %s: %v", data, again, err)
+		}
+	})
+}

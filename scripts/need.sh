@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Makes sure that the programs that tests are run against are in PATH, installing them with apt-get where that is
+# possible. No test is skipped when its program is missing, so they are needed first.
+# Usage: need.sh PROGRAM...
+set -eu -o pipefail
+
+# One row per program: what the tests call it (any of these names; browsertest has the same for chromium), its package at
+# Debian, what asks for its version, the least version, and what it is for.
+lookup() {
+  case $1 in
+    redis)    names=(redis-server) package=redis-server ask=--version least=7 use="the stores' tests" ;;
+    chromium) names=(chromium chromium-browser google-chrome google-chrome-stable)
+              package=chromium ask=--version least=1 use="the test of the load test's page" ;;
+    nginx)    names=(nginx) package=nginx-light ask=-v least=1 use="the tests of deploy/proxies" ;;
+    caddy)    names=(caddy) package=caddy ask=version least=2 use="the tests of deploy/proxies" ;;
+    haproxy)  names=(haproxy) package=haproxy ask=-v least=2 use="the tests of deploy/proxies" ;;
+    promtool) names=(promtool) package=prometheus ask=--version least=2 use="the tests of deploy/prometheus" ;;
+    systemd)  names=(systemd-analyze) package=systemd ask=--version least=250 use="the test of deploy/systemd" ;;
+    *)        echo "need: $1: want redis, chromium, nginx, caddy, haproxy, promtool or systemd" >&2; exit 2 ;;
+  esac
+}
+
+# Names of packages elsewhere, where they are not the program's.
+elsewhere() {
+  case $1 in
+    chromium) ubuntu="snap install chromium" brew="--cask chromium" ;;
+    promtool) ubuntu="apt-get install prometheus" brew=prometheus ;;
+    *)        ubuntu="apt-get install $package" brew=$1 ;;
+  esac
+}
+
+give_up() { # PROGRAM REASON
+  lookup "$1"; elsewhere "$1"
+  cat >&2 <<TEXT
+need: $2
+For $use, make needs ${names[0]} $least or newer in PATH${names[1]+ (or ${names[*]:1})}. Install it, then run make again:
+  Debian           sudo apt-get install $package
+  Ubuntu           sudo $ubuntu
+  Fedora, RHEL     sudo dnf install $1
+  Alpine           sudo apk add $1
+  Arch             sudo pacman -S $1
+  macOS            brew install $brew
+TEXT
+  exit 1
+}
+
+# path_of prints the path of a program. Debian has servers in a directory that users do not have in PATH.
+path_of() {
+  lookup "$1"
+  local name
+  for name in "${names[@]}"; do
+    PATH=$PATH:/usr/sbin:/usr/local/sbin command -v "$name" && return
+  done
+  return 1
+}
+
+# install_package installs a program's package. Distributions start a service after installing one; the tests want none, and
+# RUNLEVEL=1 makes Debian's scripts refrain.
+install_package() {
+  lookup "$1"
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || give_up "$1" "there is no ${names[0]} in PATH, and apt-get needs root (sudo asks for a password)."
+    as_root=(sudo -n)
+  fi
+  local install=("${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive
+    apt-get install -y -q --no-install-recommends "$package")
+  echo "need: there is no ${names[0]} in PATH, installing $package with apt-get"
+  "${install[@]}" && return
+  # A fresh container has no package lists.
+  echo "need: trying again after apt-get update"
+  "${as_root[@]}" apt-get update -q || give_up "$1" "apt-get update did not work."
+  "${install[@]}" || give_up "$1" "apt-get could not install $package."
+}
+
+need() {
+  lookup "$1"
+  local path version
+  if ! path=$(path_of "$1"); then
+    command -v apt-get >/dev/null || give_up "$1" "there is no ${names[0]} in PATH, and no apt-get to install it with."
+    install_package "$1"
+    path=$(path_of "$1") || give_up "$1" "apt-get installed $package, but there is no ${names[0]} in PATH."
+  fi
+  # It is started once: a package without its libraries, or a stub that only names another package, is found out here.
+  version=$("$path" "$ask" 2>&1) || give_up "$1" "$path does not start."
+  version=$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$version" | head -n 1) || give_up "$1" "$path does not say its version."
+  [ "${version%%.*}" -ge "$least" ] || give_up "$1" "$path is version $version."
+  echo "need: $path $version"
+}
+
+for program in "$@"; do
+  need "$program"
+done
