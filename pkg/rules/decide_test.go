@@ -290,6 +290,7 @@ func TestReplaces(t *testing.T) {
 - {name: special, match: {api: search}, key: [user], limit: 50/s, replaces: [read, all]}
 - {name: all, key: [], limit: 100/s}
 - {name: beta, match: {beta: "*"}, key: [api], limit: 1/s, replaces: [special]}
+- {name: tried, match: {class: read, try: "*"}, key: [user], limit: 90/s, replaces: [read, all], shadow: true}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -301,6 +302,7 @@ func TestReplaces(t *testing.T) {
 	}{
 		{"nothing to replace it", attrs("class", "read", "user", "a"), "read all"},
 		{"replaced", attrs("class", "read", "user", "a", "api", "search"), "special"},
+		{"not by a rule that is tried out, whose limit does not hold", attrs("class", "read", "user", "a", "try", ""), "read all tried"},
 		{"not by a rule that skips the request", attrs("class", "read", "api", "search"), "read special all"},
 		{"what is replaced still replaces", attrs("class", "read", "user", "a", "api", "search", "beta", ""), "beta"},
 	} {

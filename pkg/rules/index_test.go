@@ -104,6 +104,7 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 			r.Exact = rapid.IntRange(0, 3).Draw(t, "exact") == 0
 			if i > 0 && rapid.IntRange(0, 3).Draw(t, "replaces") == 0 {
 				r.Replaces = []string{fmt.Sprint("r", rapid.IntRange(0, i-1).Draw(t, "which"))}
+				r.Shadow = rapid.IntRange(0, 3).Draw(t, "shadow") == 0
 			}
 			rules = append(rules, r)
 		}
@@ -115,7 +116,7 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 		var want []string
 		for _, r := range set.Rules() {
 			replaced := slices.ContainsFunc(set.Rules(), func(other *Rule) bool {
-				return other.Matches(attrs) && slices.Contains(other.Replaces, r.Name)
+				return other.Matches(attrs) && !other.Shadow && slices.Contains(other.Replaces, r.Name)
 			})
 			if r.Matches(attrs) && !replaced {
 				want = append(want, r.Name)

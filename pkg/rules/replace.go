@@ -8,11 +8,11 @@ import (
 )
 
 // withoutReplaced removes, in place, the rules that others among them replace. They are in the order of the set, before and
-// after. A rule that is itself replaced still replaces.
+// after. A rule that is itself replaced still replaces; one in shadow does not, as it would take denials away and give none.
 func withoutReplaced(found []*Rule, attrs identity.Attributes) []*Rule {
 	removed := false
 	for _, r := range found {
-		if len(r.in.replaces) == 0 || r.OnMissing == Skip && !r.hasKey(attrs) {
+		if len(r.in.replaces) == 0 || r.Shadow || r.OnMissing == Skip && !r.hasKey(attrs) {
 			continue
 		}
 		for _, other := range r.in.replaces {

@@ -127,7 +127,7 @@ func (s *Set) Lookup(name string) (*Rule, bool) {
 // those that another one of them replaces. It does not allocate if dst has room for these, too. What it takes hardly depends on
 // how many rules there are.
 //
-// A rule that a request lacks a key attribute for replaces nothing if it skips such requests.
+// A rule that a request lacks a key attribute for replaces nothing if it skips such requests, and one in shadow never does.
 func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
 	from := len(dst)
 	find := search{attrs: attrs, found: dst}
