@@ -117,7 +117,7 @@ func (n *index) finish() {
 // search goes through an index. It lives on its caller's stack, and allocates nothing but what found lacks.
 type search struct {
 	attrs  identity.Attributes
-	looked int // entries looked at
+	looked int // entries looked at, and rules that may be replaced
 
 	found    []*Rule // rules that match, as they came up
 	last     int     // the place of the last of them

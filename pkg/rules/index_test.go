@@ -91,7 +91,34 @@ func TestFindLooksAtFewRules(t *testing.T) {
 func lookedAt(s *Set, attrs identity.Attributes) int {
 	find := search{attrs: attrs}
 	find.through(s.index)
+	find.withoutReplaced(find.found)
 	return find.looked
+}
+
+// Nor does it with how many rules one of them replaces: what is for nobody but the own network, say, may replace all others.
+func TestOneReplacesThousands(t *testing.T) {
+	of := func(n int) *Set {
+		list := []Rule{{Name: "internal", Match: []Condition{{Name: "network", Value: "own"}}, Unlimited: true}}
+		for i := range n {
+			list = append(list, Rule{Name: fmt.Sprint("r", i), Match: families[0].match(i), Key: []string{"user"}, Limit: 1, Window: second})
+			list[0].Replaces = append(list[0].Replaces, fmt.Sprint("r", n-1-i))
+		}
+		set, err := NewSet(list...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	few, many := of(10), of(10_000)
+	for n := range 10_000 {
+		attrs := append(families[0].attrs(n), identity.Attribute{Name: "network", Value: "own"})
+		if found := many.Find(nil, attrs); len(found) != 1 || found[0].Name != "internal" {
+			t.Fatalf("for %d found %v", n, found)
+		}
+		if most, looked := lookedAt(few, append(families[0].attrs(n%10), attrs[4])), lookedAt(many, attrs); looked > most {
+			t.Fatalf("for %d: %d are looked at, of 10 rules %d", n, looked, most)
+		}
+	}
 }
 
 // The index finds what looking at every rule would, in the order of the set.
