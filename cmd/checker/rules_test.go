@@ -89,6 +89,7 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 		},
 		"embedded": func(t *testing.T) (*daemontest.Daemon, changes) {
 			d := start1(t)
+			loads(t, d, 1) // a start does not wait for the demo's for ever, and a watch tells the newest alone
 			change := inBucket(t, d.Find(`NATS +(nats://\S+)`))
 			change(daily(100))
 			return d, change
@@ -161,7 +162,10 @@ func TestRulesAreWaitedFor(t *testing.T) {
 	if !strings.Contains(d.Stdout(), "none yet") {
 		t.Errorf("it says nothing of it:\n%s", d.Stdout())
 	}
-	readyz(t, d, 503, "the bucket does not exist yet")
+	d.Await("it says what it waits for", func() bool { // a start does not
+		status, body := d.Get("/readyz")
+		return status == 503 && strings.Contains(body, "the bucket does not exist yet")
+	})
 	if status, body := daemontest.Do(t, "POST", doorOf(d), kristie); status != 503 || !strings.Contains(body, "no rules yet") {
 		t.Errorf("%d %s", status, body)
 	}

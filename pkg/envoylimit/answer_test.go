@@ -166,6 +166,25 @@ func TestReplacedByAnotherDescriptor(t *testing.T) {
 	}
 }
 
+// A limit in shadow mode never denies, so it takes no other limit's place.
+func TestShadowReplacesNothing(t *testing.T) {
+	c := client(t, New(newChecker(t, `
+domain: shop
+descriptors:
+  - key: plan
+    rate_limit: {unit: month, requests_per_unit: 1, name: plan}
+  - key: gold
+    shadow_mode: true
+    rate_limit: {unit: week, requests_per_unit: 9, replaces: [{name: plan}]}
+`), Options{}))
+	both := request("shop", 1, descriptor("plan=a"), descriptor("gold=a"))
+	for i, want := range []ratelimitv3.RateLimitResponse_Code{ok, over} {
+		if answer := ask(t, c, both); answer.OverallCode != want || answer.Statuses[0].CurrentLimit == nil {
+			t.Errorf("request %d: %v, want %v", i, answer, want)
+		}
+	}
+}
+
 // Rules of our own format apply, with overrides, strictness, and whatever else they say.
 func TestOwnFormat(t *testing.T) {
 	c := client(t, New(newChecker(t, `

@@ -116,6 +116,9 @@ func (a *asking) spareReplaced() {
 			found[i] = a.prepared.set.Find(nil, a.attributes(q))
 		}
 		for _, r := range found[i] {
+			if r.Shadow { // it denies nothing in their place
+				continue
+			}
 			for _, name := range r.Replaces {
 				replaced[name] = true
 			}

@@ -34,9 +34,9 @@ func AppendKey(dst []byte, names []string, attrs Attributes) []byte {
 	start := len(dst)
 	for i, name := range names {
 		value, _ := attrs.Get(name)
-		if name == IP && strings.IndexByte(value, ':') >= 0 { // else it is IPv4, or no address
-			if addr, ok := ParseAddr(value); ok {
-				dst = AppendGroup(appendValue(dst, "", i, len(names)), addr, 0, 0)
+		if name == IP {
+			if key, ok := AppendClient(appendValue(dst, "", i, len(names)), value); ok {
+				dst = key
 				continue
 			}
 		}
@@ -48,6 +48,25 @@ func AppendKey(dst []byte, names []string, attrs Attributes) []byte {
 // IP is the attribute of the client's address, which everybody behind it is limited by. The address itself, for lists
 // and for those who want each apart, is another attribute's.
 const IP = "ip"
+
+// AppendClient appends to dst what a key has for a value of the attribute IP: the group of its address, as [Group] has it
+// by default. ok is false, and text is dst, if that is the value as it is: of IPv4 alone, of a group, and of what is no
+// address. It does not allocate for addresses and groups if dst has room.
+func AppendClient(dst []byte, value string) (text []byte, ok bool) {
+	if strings.IndexByte(value, ':') < 0 || isGroup(value) {
+		return dst, false
+	}
+	addr, ok := ParseAddr(value)
+	if !ok {
+		return dst, false
+	}
+	return AppendGroup(dst, addr, 0, 0), true
+}
+
+// isGroup says whether what has a colon may be a group, and so is no address: to parse it as one would allocate an error.
+func isGroup(value string) bool {
+	return strings.IndexByte(value, '/') >= 0 && strings.IndexByte(value, '%') < 0
+}
 
 // JoinKey is AppendKey for values at hand.
 func JoinKey(values ...string) string {

@@ -88,10 +88,12 @@ func TestAddressesStandForTheirGroups(t *testing.T) {
 			t.Errorf("address %q: key %q", value, got)
 		}
 	}
-	attrs := Attributes{{Name: "ip", Value: "2001:db8:1:2::1"}}
 	room := make([]byte, 0, 64)
-	if n := testing.AllocsPerRun(100, func() { AppendKey(room, []string{"ip"}, attrs) }); n != 0 {
-		t.Errorf("%v allocations", n)
+	for _, value := range []string{"2001:db8:1:2::1", "2001:db8:1:2::/64", "[::ffff:192.0.2.1]:80", "192.0.2.1"} {
+		attrs := Attributes{{Name: "ip", Value: value}}
+		if n := testing.AllocsPerRun(100, func() { AppendKey(room, []string{"ip"}, attrs) }); n != 0 {
+			t.Errorf("%s: %v allocations", value, n)
+		}
 	}
 }
 

@@ -31,11 +31,30 @@ var opWords = []string{Equal: "equal", Present: "present", Prefix: "prefix"}
 func (o Op) String() string { return wordOf(opWords, o) }
 
 // Matches reports whether the attributes meet the condition. It does not allocate.
+//
+// An address under the attribute ip is met as it is, and as a key has it: without its port, IPv4 that is mapped into IPv6 as
+// IPv4, and other IPv6 by its group, see identity.AppendClient. Else whoever is blocked would pass by another way to write
+// his address, and still be the same caller to all other rules.
 func (c *Condition) Matches(attrs identity.Attributes) bool {
 	value, ok := attrs.Get(c.Name)
 	if !ok {
 		return false
 	}
+	if c.meets(value) {
+		return true
+	}
+	if c.Name != addressAttribute {
+		return false
+	}
+	var room clientRoom
+	client, ok := identity.AppendClient(room[:0], value)
+	return ok && c.meets(string(client))
+}
+
+// clientRoom has room for what a key has for an address.
+type clientRoom [64]byte
+
+func (c *Condition) meets(value string) bool {
 	switch c.Op {
 	case Equal:
 		return value == c.Value

@@ -44,7 +44,11 @@ func (l *List) has(value string) bool {
 	}
 	of, ok := identity.ParseGroup(value)
 	if !ok {
-		return false
+		addr, ok := identity.ParseAddr(value) // it may have a port
+		if !ok {
+			return false
+		}
+		of = netip.PrefixFrom(addr, addr.BitLen())
 	}
 	// The one that begins last before the address, or at it, is the only one that can hold it.
 	i, _ := slices.BinarySearchFunc(l.Prefixes, of.Addr(), func(p netip.Prefix, addr netip.Addr) int {

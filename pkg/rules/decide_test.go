@@ -76,6 +76,18 @@ func TestMatches(t *testing.T) {
 		{"not present", "match: {a: '*'}", attrs("b", "y"), false},
 		{"all of them", "match: {a: x, b: y*}", attrs("b", "yy", "a", "x"), true},
 		{"the first of two counts", "match: {a: x}", attrs("a", "y", "a", "x"), false},
+		{"an address", "match: {ip: 203.0.113.7}", attrs("ip", "203.0.113.7"), true},
+		{"an address within IPv6", "match: {ip: 203.0.113.7}", attrs("ip", "::ffff:203.0.113.7"), true},
+		{"an address with its port", "match: {ip: 203.0.113.7}", attrs("ip", "203.0.113.7:4711"), true},
+		{"another address", "match: {ip: 203.0.113.7}", attrs("ip", "203.0.113.70:4711"), false},
+		{"an address by its beginning", "match: {ip: 203.0.*}", attrs("ip", "[::ffff:203.0.113.7]:80"), true},
+		{"an address of a group", "match: {ip: '2001:db8:1:2::/64'}", attrs("ip", "2001:db8:1:2::5"), true},
+		{"the group", "match: {ip: '2001:db8:1:2::/64'}", attrs("ip", "2001:db8:1:2::/64"), true},
+		{"an address beside the group", "match: {ip: '2001:db8:1:2::/64'}", attrs("ip", "2001:db8:1:3::5"), false},
+		{"one address of a group", "match: {ip: '2001:db8:1:2::5'}", attrs("ip", "2001:db8:1:2::5"), true},
+		{"another one of it", "match: {ip: '2001:db8:1:2::5'}", attrs("ip", "2001:db8:1:2::6"), false},
+		{"what is no address", "match: {ip: 'a:b'}", attrs("ip", "a:b"), true},
+		{"an attribute of another name", "match: {address: 203.0.113.7}", attrs("address", "203.0.113.7:4711"), false},
 		{"exact, with its key", "{match: {a: x}, exact: true}", attrs("a", "x", "u", "me"), true},
 		{"exact, without its key", "{match: {a: x}, exact: true}", attrs("a", "x"), true},
 		{"exact, and something else", "{match: {a: x}, exact: true}", attrs("a", "x", "u", "me", "b", ""), false},
@@ -121,6 +133,11 @@ func TestListed(t *testing.T) {
 		{"a prefix that begins within, and is too wide", attrs("ip", "2001:db8::/31"), false, false},
 		{"a prefix that is too wide", attrs("ip", "2001:d00::/24"), false, false},
 		{"a zone is no matter", attrs("ip", "2001:db8::1%eth0"), true, false},
+		{"with its port, as servers tell who is at the other end", attrs("ip", "10.9.1.1:4711"), false, true},
+		{"allowed, with its port", attrs("ip", "10.1.2.3:80"), true, false},
+		{"IPv6 with its port", attrs("ip", "[2001:db8:bad::1]:4711"), false, true},
+		{"IPv4 within IPv6, with its port", attrs("ip", "[::ffff:10.9.1.1]:80"), false, true},
+		{"no port", attrs("ip", "10.9.1.1:http"), false, false},
 		{"no address", attrs("ip", "unknown"), false, false},
 		{"empty", attrs("ip", "", "user", ""), false, false},
 		{"a prefix under another name", attrs("net", "192.168.7.7"), true, false},
@@ -273,6 +290,7 @@ func TestReplaces(t *testing.T) {
 - {name: special, match: {api: search}, key: [user], limit: 50/s, replaces: [read, all]}
 - {name: all, key: [], limit: 100/s}
 - {name: beta, match: {beta: "*"}, key: [api], limit: 1/s, replaces: [special]}
+- {name: tried, match: {class: read, try: "*"}, key: [user], limit: 90/s, replaces: [read, all], shadow: true}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -284,6 +302,7 @@ func TestReplaces(t *testing.T) {
 	}{
 		{"nothing to replace it", attrs("class", "read", "user", "a"), "read all"},
 		{"replaced", attrs("class", "read", "user", "a", "api", "search"), "special"},
+		{"not by a rule that is tried out, whose limit does not hold", attrs("class", "read", "user", "a", "try", ""), "read all tried"},
 		{"not by a rule that skips the request", attrs("class", "read", "api", "search"), "read special all"},
 		{"what is replaced still replaces", attrs("class", "read", "user", "a", "api", "search", "beta", ""), "beta"},
 	} {

@@ -117,7 +117,7 @@ func (n *index) finish() {
 // search goes through an index. It lives on its caller's stack, and allocates nothing but what found lacks.
 type search struct {
 	attrs  identity.Attributes
-	looked int // entries looked at
+	looked int // entries looked at, and rules that may be replaced
 
 	found    []*Rule // rules that match, as they came up
 	last     int     // the place of the last of them
@@ -146,7 +146,7 @@ func (s *search) through(n *index) {
 	}
 }
 
-// along goes through what stands under conditions that the value meets.
+// along goes through what stands under conditions that the value meets, each once.
 func (s *search) along(b *branch, value string) {
 	if under := b.equal[value]; under != nil {
 		s.through(under)
@@ -158,6 +158,27 @@ func (s *search) along(b *branch, value string) {
 	}
 	if b.present != nil {
 		s.through(b.present)
+	}
+	if b.name == addressAttribute { // see Condition.Matches
+		var room clientRoom
+		if client, ok := identity.AppendClient(room[:0], value); ok {
+			s.alongClient(b, string(client), value)
+		}
+	}
+}
+
+// alongClient goes through what stands under conditions that an address meets as a key has it, and not as it is.
+func (s *search) alongClient(b *branch, client, address string) {
+	if under := b.equal[client]; under != nil { // the two are never the same
+		s.through(under)
+	}
+	if b.prefixes.list == nil {
+		return
+	}
+	for at := b.prefixes.longest(client); at >= 0; at = b.prefixes.list[at].in {
+		if p := &b.prefixes.list[at]; !strings.HasPrefix(address, p.text) {
+			s.through(p.index)
+		}
 	}
 }
 

@@ -91,7 +91,34 @@ func TestFindLooksAtFewRules(t *testing.T) {
 func lookedAt(s *Set, attrs identity.Attributes) int {
 	find := search{attrs: attrs}
 	find.through(s.index)
+	find.withoutReplaced(find.found)
 	return find.looked
+}
+
+// Nor does it with how many rules one of them replaces: what is for nobody but the own network, say, may replace all others.
+func TestOneReplacesThousands(t *testing.T) {
+	of := func(n int) *Set {
+		list := []Rule{{Name: "internal", Match: []Condition{{Name: "network", Value: "own"}}, Unlimited: true}}
+		for i := range n {
+			list = append(list, Rule{Name: fmt.Sprint("r", i), Match: families[0].match(i), Key: []string{"user"}, Limit: 1, Window: second})
+			list[0].Replaces = append(list[0].Replaces, fmt.Sprint("r", n-1-i))
+		}
+		set, err := NewSet(list...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	few, many := of(10), of(10_000)
+	for n := range 10_000 {
+		attrs := append(families[0].attrs(n), identity.Attribute{Name: "network", Value: "own"})
+		if found := many.Find(nil, attrs); len(found) != 1 || found[0].Name != "internal" {
+			t.Fatalf("for %d found %v", n, found)
+		}
+		if most, looked := lookedAt(few, append(families[0].attrs(n%10), attrs[4])), lookedAt(many, attrs); looked > most {
+			t.Fatalf("for %d: %d are looked at, of 10 rules %d", n, looked, most)
+		}
+	}
 }
 
 // The index finds what looking at every rule would, in the order of the set.
@@ -104,6 +131,7 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 			r.Exact = rapid.IntRange(0, 3).Draw(t, "exact") == 0
 			if i > 0 && rapid.IntRange(0, 3).Draw(t, "replaces") == 0 {
 				r.Replaces = []string{fmt.Sprint("r", rapid.IntRange(0, i-1).Draw(t, "which"))}
+				r.Shadow = rapid.IntRange(0, 3).Draw(t, "shadow") == 0
 			}
 			rules = append(rules, r)
 		}
@@ -115,7 +143,7 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 		var want []string
 		for _, r := range set.Rules() {
 			replaced := slices.ContainsFunc(set.Rules(), func(other *Rule) bool {
-				return other.Matches(attrs) && slices.Contains(other.Replaces, r.Name)
+				return other.Matches(attrs) && !other.Shadow && slices.Contains(other.Replaces, r.Name)
 			})
 			if r.Matches(attrs) && !replaced {
 				want = append(want, r.Name)
@@ -139,21 +167,35 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 // randomMatch has names and values that meet often, and prefixes within prefixes.
 func randomMatch(t *rapid.T) []Condition {
 	var match []Condition
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b", "ip"} {
 		switch op := rapid.SampledFrom([]string{"", "", "=", "*", "^"}).Draw(t, name); op {
 		case "=":
-			match = append(match, Condition{Name: name, Value: randomText(t, 0)})
+			match = append(match, Condition{Name: name, Value: randomValue(t, name, 0)})
 		case "*":
 			match = append(match, Condition{Name: name, Op: Present})
 		case "^":
-			match = append(match, Condition{Name: name, Op: Prefix, Value: randomText(t, 1)})
+			match = append(match, Condition{Name: name, Op: Prefix, Value: randomValue(t, name, 1)})
 		}
 	}
 	return match
 }
 
 func randomAttribute(t *rapid.T) identity.Attribute {
-	return identity.Attribute{Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"), Value: randomText(t, 0)}
+	name := rapid.SampledFrom([]string{"a", "b", "ip", "d"}).Draw(t, "name")
+	return identity.Attribute{Name: name, Value: randomValue(t, name, 0)}
+}
+
+// randomValue is, of an address, several ways to write one, which keys have as the same, and beginnings of these.
+func randomValue(t *rapid.T, name string, shortest int) string {
+	if name != "ip" {
+		return randomText(t, shortest)
+	}
+	text := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.1:80", "::ffff:192.0.2.1", "[::ffff:192.0.2.1]:80", "2001:db8:1:2::/64",
+		"2001:db8:1:2::1", "2001:db8:1:2::2", "[2001:db8:1:2::1]:80", "2001:db8:1:3::1"}).Draw(t, "address")
+	if rapid.Bool().Draw(t, "whole") {
+		return text
+	}
+	return text[:rapid.IntRange(shortest, len(text)).Draw(t, "length")]
 }
 
 func randomText(t *rapid.T, shortest int) string {
@@ -193,6 +235,47 @@ func TestOverrideIsTheFirstOne(t *testing.T) {
 			t.Fatalf("not of a set: got %d, want %d", got, want)
 		}
 	})
+}
+
+// However an address is written, rules and overrides are for the caller that keys say it is: with few of them and with many.
+func TestAddressesAreCallersToRulesToo(t *testing.T) {
+	for _, others := range []int{0, 100} {
+		list := []Rule{{Name: "bob", Match: []Condition{{Name: "ip", Value: "203.0.113.7"}}, Limit: 1, Window: second},
+			{Name: "office", Match: []Condition{{Name: "ip", Value: "2001:db8:1:2::/64"}}, Limit: 1, Window: second},
+			{Name: "net", Match: []Condition{{Name: "ip", Op: Prefix, Value: "203.0."}}, Limit: 1, Window: second}}
+		for i := range others {
+			list = append(list, Rule{Name: fmt.Sprint("r", i), Match: []Condition{{Name: "ip", Value: fmt.Sprint("10.0.0.", i)}}, Limit: 1, Window: second})
+		}
+		callers := Rule{Name: "callers", Key: []string{"ip"}, Limit: 1, Window: second}
+		for _, r := range list {
+			callers.Overrides = append(callers.Overrides, Override{Match: r.Match, Action: Blocked})
+		}
+		set, err := NewSet(append(list, callers)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for value, want := range map[string]string{
+			"203.0.113.7": "bob net", "203.0.113.7:4711": "bob net", "::ffff:203.0.113.7": "bob net", "[::ffff:203.0.113.7]:4711": "bob net",
+			"203.0.113.8": "net", "::ffff:cb00:7108": "net", "2001:db8:1:2::/64": "office", "2001:db8:1:2::5": "office",
+			"[2001:db8:1:2:ffff::]:4711": "office", "2001:db8:1:3::5": "", "": "", "unknown": "", "203.0.113.7:http": "net",
+		} {
+			attrs, found := request("ip", value)[3:], make([]*Rule, 0, 8)
+			var names []string
+			for _, r := range set.Find(found, attrs) {
+				if r.Name != "callers" {
+					names = append(names, r.Name)
+				} else if blocked := r.Override(attrs, time.Now()) >= 0; blocked != (want != "") {
+					t.Errorf("%q among %d: blocked %v", value, others, blocked)
+				}
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("%q among %d: got %q, want %q", value, others, got, want)
+			}
+			if n := testing.AllocsPerRun(100, func() { set.Find(found, attrs) }); n != 0 && want != "" && value != "203.0.113.7:http" {
+				t.Errorf("%q among %d: %v allocations", value, others, n)
+			}
+		}
+	}
 }
 
 func TestFindDoesNotAllocate(t *testing.T) {

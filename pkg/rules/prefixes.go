@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -65,11 +66,9 @@ func (p *prefixes) longest(value string) int {
 // search is longest by the order of the list: if there is a prefix of value, the last prefix that does not come after value is the
 // longest one, or begins with it.
 func (p *prefixes) search(value string) int {
-	i, exact := slices.BinarySearchFunc(p.list, value, func(e prefixed, value string) int { return strings.Compare(e.text, value) })
-	if exact {
-		return i
-	}
-	for i--; i >= 0 && !strings.HasPrefix(value, p.list[i].text); {
+	// Not slices.BinarySearchFunc, by which value would escape.
+	i := sort.Search(len(p.list), func(i int) bool { return p.list[i].text > value }) - 1
+	for i >= 0 && !strings.HasPrefix(value, p.list[i].text) {
 		i = p.list[i].in
 	}
 	return i

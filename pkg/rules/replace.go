@@ -3,23 +3,32 @@ package rules
 import (
 	"cmp"
 	"slices"
-
-	"github.com/offpath-io/offpath/pkg/identity"
 )
 
 // withoutReplaced removes, in place, the rules that others among them replace. They are in the order of the set, before and
-// after. A rule that is itself replaced still replaces.
-func withoutReplaced(found []*Rule, attrs identity.Attributes) []*Rule {
+// after. A rule that is itself replaced still replaces; one in shadow does not, as it would take denials away and give none.
+func (s *search) withoutReplaced(found []*Rule) []*Rule {
 	removed := false
 	for _, r := range found {
-		if len(r.in.replaces) == 0 || r.OnMissing == Skip && !r.hasKey(attrs) {
+		if len(r.in.replaces) == 0 || r.Shadow || r.OnMissing == Skip && !r.hasKey(s.attrs) {
 			continue
 		}
-		for _, other := range r.in.replaces {
-			if i, ok := slices.BinarySearchFunc(found, other, byPlace); ok {
+		// Both are in the order of the set: the shorter one is gone through, so that a rule may replace thousands.
+		if len(r.in.replaces) <= len(found) {
+			for _, other := range r.in.replaces {
+				if i, ok := slices.BinarySearchFunc(found, other, byPlace); ok {
+					found[i], removed = other.in.gone, true
+				}
+			}
+			s.looked += len(r.in.replaces)
+			continue
+		}
+		for i, other := range found {
+			if _, ok := slices.BinarySearchFunc(r.in.replaces, other, byPlace); ok {
 				found[i], removed = other.in.gone, true
 			}
 		}
+		s.looked += len(found)
 	}
 	if !removed {
 		return found
@@ -82,6 +91,7 @@ func (s *Set) connectReplaces(r *Rule) *fault {
 			other.in.gone = &gone // with the same member, so that it knows its place and what it replaces
 		}
 	}
+	slices.SortFunc(r.in.replaces, byPlace)
 	return nil
 }
 

@@ -71,7 +71,8 @@ type Rule struct {
 	// Unlimited makes the rule match and limit nobody. In a Set its Limit is window.MaxCount per second, so
 	// that nothing needs to know of it.
 	Unlimited bool
-	// Replaces names rules of the set that do not apply to a request that this one applies to.
+	// Replaces names rules of the set that do not apply to a request that this one applies to. With Shadow they apply
+	// all the same.
 	Replaces []string
 
 	in *member // of a Set, else nil

@@ -22,7 +22,7 @@ type Set struct {
 type member struct {
 	rule     *Rule   // itself: a copy of a rule is no member
 	place    int     // in the set
-	replaces []*Rule // Rule.Replaces
+	replaces []*Rule // Rule.Replaces, in the order of the set
 	while    []*Rule // Rule.Throttle.While, if any
 	index    *index  // of its overrides, if they are many
 	gone     *Rule   // stands for the rule where another one replaces it; nil if none does
@@ -127,7 +127,7 @@ func (s *Set) Lookup(name string) (*Rule, bool) {
 // those that another one of them replaces. It does not allocate if dst has room for these, too. What it takes hardly depends on
 // how many rules there are.
 //
-// A rule that a request lacks a key attribute for replaces nothing if it skips such requests.
+// A rule that a request lacks a key attribute for replaces nothing if it skips such requests, and one in shadow never does.
 func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
 	from := len(dst)
 	find := search{attrs: attrs, found: dst}
@@ -137,7 +137,7 @@ func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
 		slices.SortFunc(found, byPlace)
 	}
 	if s.replacing {
-		found = withoutReplaced(found, attrs)
+		found = find.withoutReplaced(found)
 	}
 	return find.found[:from+len(found)]
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // watched is a file under watch.
 type watched struct {

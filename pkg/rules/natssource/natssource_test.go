@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()
