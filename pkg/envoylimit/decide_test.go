@@ -111,9 +111,10 @@ func TestOneKeyInSeveralDescriptors(t *testing.T) {
 	for _, rule := range []string{
 		"key: [user], limit: 3/day", "key: [user], limit: 3/day, algorithm: fixed_window", "key: [user], limit: 3/day, algorithm: sliding_log",
 		"key: [user], limit: 3/day, algorithm: token_bucket, burst: 3", "key: [user], limit: 3/day, replaces: [other]", "key: [domain], limit: 3/day",
+		"key: [user], limit: 3/day, enforcement: strict",
 	} {
 		checker := newChecker(t, "rules: [{name: r, "+rule+"}, {name: other, match: {path: /other}, key: [path], limit: 9/day}]")
-		c := client(t, New(checker, Options{}))
+		c := client(t, New(checker, Options{Acquire: time.Hour}))
 		both := []*ratelimit.RateLimitDescriptor{descriptor("user=ann"), descriptor("user=ann", "path=/x")}
 		if answer := ask(t, c, request("shop", 1, both...)); answer.OverallCode != ok {
 			t.Errorf("%s: both fit: %v", rule, answer)
