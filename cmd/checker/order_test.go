@@ -30,7 +30,7 @@ func orderOf(t *testing.T, s source, err error) uint64 {
 		t.Fatal(err)
 	}
 	defer w.close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	select {
 	case <-l.made:

@@ -17,7 +17,7 @@ import (
 type Command func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Daemon is a command at work.
 type Daemon struct {
