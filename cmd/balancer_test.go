@@ -49,7 +49,7 @@ func (b *balancer) add(x *backend) {
 
 // look asks all backends again and again whether they are ready.
 func (b *balancer) look(ctx context.Context) {
-	client := &http.Client{Timeout: time.Second}
+	client := &http.Client{Timeout: time.Minute} // who is gone refuses at once
 	for ctx.Err() == nil {
 		b.mu.Lock()
 		all := append([]*backend(nil), b.backends...)

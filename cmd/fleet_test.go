@@ -145,7 +145,6 @@ func TestSecondSignal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
 	if err := running.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +155,8 @@ func TestSecondSignal(t *testing.T) {
 	for running.Signal(os.Interrupt) == nil {
 		<-again.C
 	}
+	// Without the second one it would end by itself, with a status.
 	if status := d.Wait(); status != -1 {
 		t.Errorf("status %d, want to be ended by the signal; stderr:\n%s", status, d.Stderr())
-	}
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("it took %v: as long as without the second signal", took)
 	}
 }

@@ -86,7 +86,7 @@ func (x proxied) ask(from, method, path, body string, headers ...string) answer 
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Add(name, value)
 	}
-	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(r)
+	response, err := (&http.Client{Transport: transport, Timeout: 2 * time.Minute}).Do(r)
 	if err != nil {
 		x.t.Fatalf("%v; the proxy's log ends:\n%s", err, x.proxy.Log())
 	}

@@ -109,8 +109,16 @@ func TestProxies(t *testing.T) {
 	}
 }
 
+// patience is what is shipped of how long a proxy waits for a checker's answer, and what tests have in its place: some proxies let pass
+// what takes longer, and a test is no place to find out how busy the machine is.
+var patience = []string{
+	"proxy_connect_timeout 250ms", "proxy_connect_timeout 60s", "proxy_read_timeout    1s", "proxy_read_timeout    60s", // nginx
+	"dial_timeout 250ms", "dial_timeout 60s", "response_header_timeout 1s", "response_header_timeout 60s", // Caddy
+	"local timeout = 1000", "local timeout = 60000", // HAProxy
+}
+
 // ship returns a function that writes the files with the addresses of this test in place of those that are shipped, each of
-// which has to be there.
+// which has to be there, and with more patience.
 func ship(t *testing.T, names []string, checker, service string) func(port int) (dir string, err error) {
 	dir, all := t.TempDir(), ""
 	texts := map[string]string{"whole.conf": wholeNginx}
@@ -127,10 +135,17 @@ func ship(t *testing.T, names []string, checker, service string) func(port int) 
 			t.Fatalf("%v: no %s", names, address)
 		}
 	}
+	patient, hasty := strings.NewReplacer(patience...), false
+	for i := 0; i < len(patience); i += 2 {
+		hasty = hasty || strings.Contains(all, patience[i])
+	}
+	if !hasty {
+		t.Fatalf("%v: none of %q", names, patience)
+	}
 	return func(port int) (string, error) {
 		addresses := strings.NewReplacer("127.0.0.1:8080", strings.TrimPrefix(checker, "http://"), "127.0.0.1:3000", strings.TrimPrefix(service, "http://"), ":8000", ":"+strconv.Itoa(port))
 		for name, text := range texts {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(addresses.Replace(text)), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(patient.Replace(addresses.Replace(text))), 0o600); err != nil {
 				return "", err
 			}
 		}

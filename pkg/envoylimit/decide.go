@@ -21,13 +21,17 @@ func (a *asking) decide(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.charge(ctx)
+	a.together = a.service.settler != nil && a.haveKeyInCommon()
+	over, err := a.charge(ctx)
+	if over || err != nil {
+		a.giveBack()
+	}
+	return err
 }
 
 // charge asks those that will probably be denied first, so that their rules hear of it: denials are counted, and
 // permits are asked for. Then, if none is denied, all others.
-func (a *asking) charge(ctx context.Context) error {
-	over := false
+func (a *asking) charge(ctx context.Context) (over bool, err error) {
 	for i := range a.asked { // what is only looked at is decided
 		q := &a.asked[i]
 		over = over || q.look && !q.decision.Allowed
@@ -38,7 +42,7 @@ func (a *asking) charge(ctx context.Context) error {
 			continue
 		}
 		if err := a.check(ctx, q, !over); err != nil { // after a denial nothing is worth waiting for
-			return err
+			return over, err
 		}
 		q.look = true // it has been asked
 		over = over || !q.decision.Allowed
@@ -49,11 +53,11 @@ func (a *asking) charge(ctx context.Context) error {
 			continue
 		}
 		if err := a.check(ctx, q, true); err != nil {
-			return err
+			return over, err
 		}
 		over = !q.decision.Allowed
 	}
-	return nil
+	return over, nil
 }
 
 // check decides for a descriptor, and charges it if it may pass. It may wait for permits if it is told to.
@@ -71,7 +75,13 @@ func (a *asking) check(ctx context.Context, q *question, wait bool) error {
 	case s.acquirer != nil && a.prepared.strict && wait:
 		ctx, cancel := context.WithTimeout(ctx, s.wait(ctx))
 		defer cancel()
+		if a.together {
+			q.decision, q.token, _ = s.settler.AcquireToken(ctx, a.attributes(q), q.cost)
+			return nil
+		}
 		q.decision, _ = s.acquirer.Acquire(ctx, a.attributes(q), q.cost) // an error is that time was up: a denial
+	case a.together:
+		q.decision, q.token = s.settler.CheckToken(a.attributes(q), q.cost)
 	default:
 		q.decision = s.checker.Check(a.attributes(q), q.cost)
 	}

@@ -105,6 +105,38 @@ func TestOrderOfQuestions(t *testing.T) {
 	}
 }
 
+// Descriptors that count against one key pass together or not at all, though each would fit alone: what one of them was charged is
+// given back, by whichever algorithm, and however often the client tries.
+func TestOneKeyInSeveralDescriptors(t *testing.T) {
+	for _, rule := range []string{
+		"key: [user], limit: 3/day", "key: [user], limit: 3/day, algorithm: fixed_window", "key: [user], limit: 3/day, algorithm: sliding_log",
+		"key: [user], limit: 3/day, algorithm: token_bucket, burst: 3", "key: [user], limit: 3/day, replaces: [other]", "key: [domain], limit: 3/day",
+		"key: [user], limit: 3/day, enforcement: strict",
+	} {
+		checker := newChecker(t, "rules: [{name: r, "+rule+"}, {name: other, match: {path: /other}, key: [path], limit: 9/day}]")
+		c := client(t, New(checker, Options{Acquire: time.Hour}))
+		both := []*ratelimit.RateLimitDescriptor{descriptor("user=ann"), descriptor("user=ann", "path=/x")}
+		if answer := ask(t, c, request("shop", 1, both...)); answer.OverallCode != ok {
+			t.Errorf("%s: both fit: %v", rule, answer)
+		}
+		for range 3 {
+			answer := ask(t, c, request("shop", 1, both...))
+			if answer.OverallCode != over || answer.Statuses[0].Code != ok || answer.Statuses[1].Code != over {
+				t.Errorf("%s: there is room for one of both: %v", rule, answer)
+			}
+		}
+		if denied := checker.Stats().Rules[0].Denied; denied != 3 {
+			t.Errorf("%s: %d denials are counted, want 3", rule, denied)
+		}
+		if answer := ask(t, c, request("shop", 1, both[0])); answer.OverallCode != ok || answer.Statuses[0].LimitRemaining != 0 {
+			t.Errorf("%s: the third hit: %v", rule, answer)
+		}
+		if answer := ask(t, c, request("shop", 1, both[0])); answer.OverallCode != over {
+			t.Errorf("%s: the fourth hit: %v", rule, answer)
+		}
+	}
+}
+
 // Nobody waits until his caller has given up.
 func TestWaitsNoLongerThanItsCaller(t *testing.T) {
 	for _, caller := range []time.Duration{time.Second, time.Hour} {

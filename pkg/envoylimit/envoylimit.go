@@ -11,11 +11,13 @@
 // place of the rules in domains that the rules know. Hits of one domain, list of keys, values and unit share a
 // count then, whatever their limits.
 //
-// The answer is OVER_LIMIT if a descriptor is, and then none is charged: of several, all are looked at first. Between the
-// look and the charge another request may take what was left; the descriptors before the one that is denied then
-// stay charged.
+// The answer is OVER_LIMIT if a descriptor is, and then none is charged: of several, all are looked at first. Those that count
+// against one key may fit one by one and not together; what was charged is given back then. Between the
+// look and the charge another request may take what was left; of descriptors that have no key in common, those before the
+// one that is denied then stay charged.
 //
 // The files: envoylimit.go (the service), request.go (what is asked), decide.go (charge all or none), own.go (limits of descriptors' own),
+// together.go (descriptors with a key in common),
 // prepared.go (what is known of a rule set beforehand), status.go and headers.go (the answer), server.go (gRPC).
 package envoylimit
 
@@ -76,6 +78,7 @@ type Service struct {
 	checker  Checker
 	acquirer Acquirer   // nil: never wait
 	own      OwnChecker // nil: there are no own limits
+	settler  settler    // nil: nothing is given back
 	options  Options
 	prepared atomic.Pointer[prepared]
 	scratch  sync.Pool // *asking
@@ -89,6 +92,7 @@ func New(checker Checker, o Options) *Service {
 	s := &Service{checker: checker, options: o}
 	s.scratch.New = func() any { return new(asking) }
 	s.own, _ = checker.(OwnChecker)
+	s.settler, _ = checker.(settler)
 	if o.Acquire > 0 {
 		s.acquirer, _ = checker.(Acquirer)
 	}
@@ -111,16 +115,17 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitR
 	return a.answer(), nil
 }
 
-// mostKept is how much memory of a request is kept for the next.
-const mostKept = 256
+// mostKept is how much memory of a request is kept for the next, mostTextKept how much of its keys.
+const mostKept, mostTextKept = 256, 4096
 
 // release keeps the memory of a request, but nothing of what it said.
 func (s *Service) release(a *asking) {
-	if cap(a.attrs) > mostKept || cap(a.asked) > mostKept {
+	if cap(a.attrs) > mostKept || cap(a.asked) > mostKept || cap(a.text) > mostTextKept || cap(a.counters) > mostKept {
 		return
 	}
 	clear(a.attrs)
 	clear(a.asked)
-	a.attrs, a.asked, a.prepared = a.attrs[:0], a.asked[:0], nil
+	clear(a.text)
+	a.attrs, a.asked, a.prepared, a.together = a.attrs[:0], a.asked[:0], nil, false
 	s.scratch.Put(a)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -162,7 +163,8 @@ func TestNoMessage(t *testing.T) {
 // which imports a compressor or does not, as this test does.
 func TestCompressed(t *testing.T) {
 	checker := newChecker(t, shop)
-	c := client(t, New(checker, Options{}))
+	slow := patience{request: time.Hour, silence: time.Hour} // to compress may take the client longer than a request may
+	c := ratelimitv3.NewRateLimitServiceClient(dial(t, serve(t, New(checker, Options{}), slow.options()...)))
 	for value, want := range map[string]codes.Code{"ann": codes.OK, strings.Repeat("a", MaxMessage): codes.ResourceExhausted, strings.Repeat("a", 8<<20): codes.ResourceExhausted} {
 		_, err := c.ShouldRateLimit(t.Context(), request("shop", 1, descriptor("user="+value)), grpc.UseCompressor(gzip.Name))
 		if status.Code(err) != want {

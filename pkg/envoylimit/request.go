@@ -20,15 +20,19 @@ type asking struct {
 	attrs    identity.Attributes // of all descriptors, one after the other
 	asked    []question          // in the order of the descriptors
 	found    []*rules.Rule
+	together bool // some descriptors have a key in common
+	text     []byte
+	counters []counter
 }
 
 // question is one descriptor.
 type question struct {
-	from, to int   // its attributes
-	cost     int64 // at least 1
-	look     bool  // nothing is to be charged
-	spared   bool  // nothing limits it, whatever the rules say
-	own      *own  // nil: the rules decide
+	from, to int    // its attributes
+	cost     int64  // at least 1
+	look     bool   // nothing is to be charged
+	spared   bool   // nothing limits it, whatever the rules say
+	own      *own   // nil: the rules decide
+	token    string // by which what was charged is given back; "" if it is not
 	decision check.Decision
 }
 

@@ -53,10 +53,13 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 
 type clientStream = grpc.BidiStreamingClient[quotapb.RateLimitQuotaUsageReports, quotapb.RateLimitQuotaResponse]
 
+// patience is after how long a test gives up on a stream.
+const patience = 2 * time.Minute
+
 // open opens a stream, which the test gives up on after some time.
 func open(t testing.TB, conn *grpc.ClientConn) clientStream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx, grpc.WaitForReady(true))
 	if err != nil {

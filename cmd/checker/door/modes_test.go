@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
@@ -44,79 +45,83 @@ func TestAddresses(t *testing.T) {
 
 // TestWaiting asks more than fits, and is answered when it does.
 func TestWaiting(t *testing.T) {
-	door := doorOf(t, `
+	synctest.Test(t, func(t *testing.T) {
+		door := doorOf(t, `
 rules:
   - {name: line, match: {api: line}, key: [user], limit: 8/second, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 5s}
   - {name: quick, match: {api: quick}, key: [user], limit: 1/100ms, on_limit: queue, max_wait: 5s}
   - {name: no, match: {api: no}, key: [user], limit: 1/day}
 `)
-	for _, test := range []struct {
-		ask      string
-		statuses [3]int
-	}{
-		{`{"attributes":{"user":"a","api":"line"},"mode":"wait"}`, [3]int{200, 200, 200}},
-		{`{"rule":"line","key":"b","mode":"wait"}`, [3]int{200, 200, 200}},
-		{`{"attributes":{"user":"a","api":"quick"},"mode":"wait"}`, [3]int{200, 200, 200}},
-		{`{"rule":"quick","key":"b","mode":"wait"}`, [3]int{200, 200, 200}},
-		{`{"attributes":{"user":"a","api":"no"},"mode":"wait"}`, [3]int{200, 429, 429}},
-		{`{"attributes":{"user":"c","api":"line"}}`, [3]int{200, 429, 429}}, // without waiting
-	} {
-		for i, want := range test.statuses {
-			if w := post(door, test.ask); w.Code != want {
-				t.Errorf("%s, the %dth time: %d %s, want %d", test.ask, i+1, w.Code, w.Body, want)
+		for _, test := range []struct {
+			ask      string
+			statuses [3]int
+		}{
+			{`{"attributes":{"user":"a","api":"line"},"mode":"wait"}`, [3]int{200, 200, 200}},
+			{`{"rule":"line","key":"b","mode":"wait"}`, [3]int{200, 200, 200}},
+			{`{"attributes":{"user":"a","api":"quick"},"mode":"wait"}`, [3]int{200, 200, 200}},
+			{`{"rule":"quick","key":"b","mode":"wait"}`, [3]int{200, 200, 200}},
+			{`{"attributes":{"user":"a","api":"no"},"mode":"wait"}`, [3]int{200, 429, 429}},
+			{`{"attributes":{"user":"c","api":"line"}}`, [3]int{200, 429, 429}}, // without waiting
+		} {
+			for i, want := range test.statuses {
+				if w := post(door, test.ask); w.Code != want {
+					t.Errorf("%s, the %dth time: %d %s, want %d", test.ask, i+1, w.Code, w.Body, want)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestReserving tells when it is the caller's turn, and takes it back from who settles it at 0.
 func TestReserving(t *testing.T) {
-	door := doorOf(t, `
+	synctest.Test(t, func(t *testing.T) {
+		door := doorOf(t, `
 rules:
   - {name: line, match: {api: line}, key: [user], limit: 1/minute, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 1h}
   - {name: day, key: [user], limit: 5/day}
   - {name: no, match: {api: no}, key: [user], limit: 1/day, algorithm: token_bucket, burst: 1}
 `)
-	for i, step := range []struct {
-		ask              string
-		status           int
-		least, most      int64 // of delay_ms
-		remaining        int64 // of the day, afterwards
-		user, settleText string
-	}{
-		{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve"}`, status: 200, remaining: 4, user: "a"},
-		{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve"}`, status: 200, least: 59_000, most: 60_000, remaining: 3, user: "a"},
-		{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve","settle":true}`, status: 200, least: 119_000, most: 120_000, remaining: 3, user: "a",
-			settleText: `,"cost":0}`},
-		{ask: `{"attributes":{"user":"a","api":"no"},"mode":"reserve"}`, status: 200, remaining: 2, user: "a"},
-		{ask: `{"attributes":{"user":"a","api":"no"},"mode":"reserve"}`, status: 429, remaining: 2, user: "a"}, // it lets nobody wait
-		{ask: `{"rule":"no","key":"b","mode":"reserve"}`, status: 200, remaining: 5, user: "b"},
-		{ask: `{"rule":"line","key":"b","mode":"reserve","settle":true}`, status: 200, remaining: 5, user: "b"},
-		{ask: `{"attributes":{"user":"c"},"mode":"reserve"}`, status: 200, remaining: 4, user: "c"},
-	} {
-		w := post(door, step.ask)
-		var a Answer
-		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-			t.Fatal(err)
-		}
-		switch {
-		case w.Code != step.status || (a.DelayMS != nil) != (step.status == 200):
-			t.Errorf("step %d: %d %s", i, w.Code, w.Body)
-		case a.DelayMS != nil && (*a.DelayMS < step.least || *a.DelayMS > step.most):
-			t.Errorf("step %d: %s, want %d to %d ms", i, w.Body, step.least, step.most)
-		case (a.Token != "") != strings.Contains(step.ask, "settle"):
-			t.Errorf("step %d: %s", i, w.Body)
-		}
-		if step.settleText != "" {
-			if w := settle(door, `{"token":"`+a.Token+`"`+step.settleText); w.Code != 204 {
+		for i, step := range []struct {
+			ask              string
+			status           int
+			delay            int64 // in milliseconds
+			remaining        int64 // of the day, afterwards
+			user, settleText string
+		}{
+			{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve"}`, status: 200, remaining: 4, user: "a"},
+			{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve"}`, status: 200, delay: 60_000, remaining: 3, user: "a"},
+			{ask: `{"attributes":{"user":"a","api":"line"},"mode":"reserve","settle":true}`, status: 200, delay: 120_000, remaining: 3, user: "a",
+				settleText: `,"cost":0}`},
+			{ask: `{"attributes":{"user":"a","api":"no"},"mode":"reserve"}`, status: 200, remaining: 2, user: "a"},
+			{ask: `{"attributes":{"user":"a","api":"no"},"mode":"reserve"}`, status: 429, remaining: 2, user: "a"}, // it lets nobody wait
+			{ask: `{"rule":"no","key":"b","mode":"reserve"}`, status: 200, remaining: 5, user: "b"},
+			{ask: `{"rule":"line","key":"b","mode":"reserve","settle":true}`, status: 200, remaining: 5, user: "b"},
+			{ask: `{"attributes":{"user":"c"},"mode":"reserve"}`, status: 200, remaining: 4, user: "c"},
+		} {
+			w := post(door, step.ask)
+			var a Answer
+			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case w.Code != step.status || (a.DelayMS != nil) != (step.status == 200):
 				t.Errorf("step %d: %d %s", i, w.Code, w.Body)
+			case a.DelayMS != nil && *a.DelayMS != step.delay:
+				t.Errorf("step %d: %s, want %d ms", i, w.Body, step.delay)
+			case (a.Token != "") != strings.Contains(step.ask, "settle"):
+				t.Errorf("step %d: %s", i, w.Body)
+			}
+			if step.settleText != "" {
+				if w := settle(door, `{"token":"`+a.Token+`"`+step.settleText); w.Code != 204 {
+					t.Errorf("step %d: %d %s", i, w.Code, w.Body)
+				}
+			}
+			w = post(door, `{"rule":"day","key":"`+step.user+`","mode":"peek"}`)
+			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || *a.Remaining != step.remaining {
+				t.Errorf("step %d: %s, want %d left", i, w.Body, step.remaining)
 			}
 		}
-		w = post(door, `{"rule":"day","key":"`+step.user+`","mode":"peek"}`)
-		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || *a.Remaining != step.remaining {
-			t.Errorf("step %d: %s, want %d left", i, w.Body, step.remaining)
-		}
-	}
+	})
 }
 
 // TestModes asks one door in turn: what a peek does not charge and a record does, whatever there is room for.

@@ -49,10 +49,11 @@ func TestServiceFails(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	for _, tt := range []struct {
+	type failure struct {
 		why, target string
 		status      int
-	}{
+	}
+	atOnce(t, []failure{
 		{"nobody is there", "http://" + gone.Addr().String(), 502},
 		{"nobody is there, HTTP/2", "h2c://" + gone.Addr().String(), 502},
 		{"it is silent", dead, 504},
@@ -60,7 +61,7 @@ func TestServiceFails(t *testing.T) {
 		{"it hangs up", listener(t, say("")), 502},
 		{"it does not speak HTTP", listener(t, say("what?\r\n\r\n")), 502},
 		{"a header that is too long", listener(t, say("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", maxAnswerHeader)+"\r\n\r\n")), 502},
-	} {
+	}, func(f failure) string { return f.why }, func(t *testing.T, tt failure) {
 		var log safe
 		o := options(t, tt.target)
 		if tt.status == http.StatusGatewayTimeout {
@@ -76,16 +77,16 @@ func TestServiceFails(t *testing.T) {
 				Detail string
 			}
 			if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != tt.status || p.Detail == "" {
-				t.Errorf("%s: %v, %s", tt.why, err, body)
+				t.Errorf("%v, %s", err, body)
 			}
 			if response.StatusCode != tt.status || response.Header.Get("Content-Type") != "application/problem+json" || strings.Contains(body, "127.0.0.1") {
-				t.Errorf("%s: %s %v %s", tt.why, response.Status, response.Header, body)
+				t.Errorf("%s %v %s", response.Status, response.Header, body)
 			}
 		}
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, o.Target.String()) {
-			t.Errorf("%s: it is not logged once: %s", tt.why, text)
+			t.Errorf("it is not logged once: %s", text)
 		}
-	}
+	})
 }
 
 // TestServiceComesBack: that is logged too, and the next failure again.

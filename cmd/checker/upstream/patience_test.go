@@ -14,26 +14,25 @@ import (
 
 // TestSlowClient: a body may come slowly, as long as it comes.
 func TestSlowClient(t *testing.T) {
-	for _, way := range []way{ways[0], ways[3]} { // each version of a client
-		t.Run(fmt.Sprint(way), func(t *testing.T) {
-			t.Parallel()
-			o := options(t, service(t, way.scheme, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
-			o.Patience = time.Second
-			sent, write := io.Pipe()
-			defer sent.Close()
-			go func() {
-				for range 6 {
-					<-time.After(o.Patience / 4)
-					_, _ = io.WriteString(write, "piece ")
-				}
-				_ = write.Close()
-			}()
-			response, body := do(t, client(t, way.client), request(t, "POST", start(t, o), sent))
-			if response.StatusCode != 200 || body != strings.Repeat("piece ", 6) {
-				t.Errorf("%s %q", response.Status, body)
+	t.Parallel()
+	both := []way{ways[0], ways[3]} // each version of a client
+	atOnce(t, both, func(w way) string { return fmt.Sprint(w) }, func(t *testing.T, way way) {
+		o := options(t, service(t, way.scheme, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+		o.Patience = 2 * short
+		sent, write := io.Pipe()
+		defer sent.Close()
+		go func() {
+			for range 6 {
+				<-time.After(o.Patience / 4)
+				_, _ = io.WriteString(write, "piece ")
 			}
-		})
-	}
+			_ = write.Close()
+		}()
+		response, body := do(t, client(t, way.client), request(t, "POST", start(t, o), sent))
+		if response.StatusCode != 200 || body != strings.Repeat("piece ", 6) {
+			t.Errorf("%s %q", response.Status, body)
+		}
+	})
 }
 
 // deadlines counts those that are set.
@@ -64,6 +63,7 @@ func TestBodyAfterTheAnswer(t *testing.T) {
 
 // TestClientFallsSilent: half a request, and then nothing, gets an answer and an end.
 func TestClientFallsSilent(t *testing.T) {
+	t.Parallel()
 	asked := make(chan struct{}, 10)
 	target := service(t, "http", func(_ http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
@@ -73,11 +73,12 @@ func TestClientFallsSilent(t *testing.T) {
 	deny := func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
 	}
-	for _, tt := range []struct {
+	type half struct {
 		why, sent string
 		limit     func(http.Handler) http.Handler
 		answer    string // how it begins
-	}{
+	}
+	atOnce(t, []half{
 		{"nothing", "", all, ""},
 		{"half a line", "GET / HT", all, ""},
 		{"half a header", "GET / HTTP/1.1\r\nHost: a\r\nX-", all, ""},
@@ -87,16 +88,16 @@ func TestClientFallsSilent(t *testing.T) {
 		{"half a body, denied", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf", deny, "HTTP/1.1 429 "},
 		{"half of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM", all, ""},
 		{"a whole request", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", all, "HTTP/1.1 200 "},
-	} {
+	}, func(h half) string { return h.why }, func(t *testing.T, tt half) {
 		o := options(t, target)
 		o.Patience, o.Limit = short, tt.limit
 		conn := dial(t, start(t, o))
 		_, _ = io.WriteString(conn, tt.sent)
 		answer, err := io.ReadAll(conn) // until it hangs up
 		if err != nil || !strings.HasPrefix(string(answer), tt.answer) || tt.answer == "" && strings.Contains(string(answer), "200") {
-			t.Errorf("%s: %v, %q", tt.why, err, answer)
+			t.Errorf("%v, %q", err, answer)
 		}
-	}
+	})
 	if len(asked) != 1 {
 		t.Errorf("%d requests were whole", len(asked))
 	}
@@ -104,6 +105,7 @@ func TestClientFallsSilent(t *testing.T) {
 
 // TestClientFallsSilentHTTP2: one stream ends, and the others go on.
 func TestClientFallsSilentHTTP2(t *testing.T) {
+	t.Parallel()
 	o := options(t, service(t, "http", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	o.Patience = short
 	url, c := start(t, o), client(t, 2)
@@ -122,9 +124,9 @@ func TestClientFallsSilentHTTP2(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a client that reads nothing does not hold the service's answer for ever; nor does a service that
-// reads nothing hold a client's request.
+// TestSlowReader: a client that reads nothing does not hold the service's answer for ever.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	ended := make(chan error, 1)
 	target := service(t, "http", func(w http.ResponseWriter, r *http.Request) {
 		piece := make([]byte, 1<<20)
@@ -142,8 +144,12 @@ func TestSlowReader(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("no error")
 	}
+}
 
-	o = options(t, listener(t, func(net.Conn) {}))
+// TestServiceReadsNothing: nor does a service that reads nothing hold a client's request.
+func TestServiceReadsNothing(t *testing.T) {
+	t.Parallel()
+	o := options(t, listener(t, func(net.Conn) {}))
 	o.Patience = short
 	response, err := client(t, 1).Do(request(t, "POST", start(t, o), io.LimitReader(endless{}, 1<<30)))
 	if err == nil { // the answer may be lost, as the client is still sending

@@ -67,7 +67,7 @@ func TestStreams(t *testing.T) {
 			}
 		})
 		o := options(t, target)
-		o.Patience = 2 * time.Second
+		o.Patience = short
 		sent, write := io.Pipe()
 		if way.client == 1 {
 			// net/http's server reads a whole body before it answers, unless a handler wants otherwise.
@@ -99,18 +99,22 @@ func TestStreams(t *testing.T) {
 
 // TestSilentStreamsStay: a stream without a word is longer than patience, and than the service may take to begin.
 func TestSilentStreamsStay(t *testing.T) {
-	for _, way := range ways {
-		t.Run(fmt.Sprint(way), func(t *testing.T) {
-			t.Parallel()
-			o := options(t, service(t, way.scheme, pauses))
-			o.Patience, o.Answer = short, 5*short
-			for _, body := range []string{"", "body"} {
-				if _, got := do(t, client(t, way.client), request(t, "POST", start(t, o), strings.NewReader(body))); got != "one two" {
-					t.Errorf("%q", got)
-				}
-			}
-		})
+	t.Parallel()
+	type stream struct {
+		way
+		body string
 	}
+	var all []stream
+	for _, way := range ways {
+		all = append(all, stream{way, ""}, stream{way, "body"})
+	}
+	atOnce(t, all, func(s stream) string { return fmt.Sprint(s) }, func(t *testing.T, s stream) {
+		o := options(t, service(t, s.scheme, pauses))
+		o.Patience, o.Answer = short, short
+		if _, got := do(t, client(t, s.client), request(t, "POST", start(t, o), strings.NewReader(s.body))); got != "one two" {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 // pauses answers with a pause that is longer than patience.
@@ -121,7 +125,7 @@ func pauses(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "one ")
 	_ = http.NewResponseController(w).Flush()
 	select {
-	case <-time.After(6 * short):
+	case <-time.After(2 * short):
 	case <-r.Context().Done():
 	}
 	fmt.Fprint(w, "two")
@@ -129,6 +133,7 @@ func pauses(w http.ResponseWriter, r *http.Request) {
 
 // TestUpgrade: what speaks another protocol after its first request, as WebSockets do, is passed on both ways.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	target := service(t, "http", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
 			t.Errorf("headers %v", r.Header)
@@ -151,7 +156,7 @@ func TestUpgrade(t *testing.T) {
 	if err != nil || response.StatusCode != 101 {
 		t.Fatal(response, err)
 	}
-	for i := range 3 {
+	for i := range 2 {
 		<-time.After(2 * short) // silence is no reason to end it
 		fmt.Fprintln(conn, "frame", i)
 		if line, err := rd.ReadString('\n'); err != nil || line != fmt.Sprintln("frame", i) {
