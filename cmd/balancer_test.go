@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemontest"
 )
 
 // balancer is a load balancer for TCP, as small as can be: it hands each connection to the next backend of which /readyz
@@ -49,7 +51,7 @@ func (b *balancer) add(x *backend) {
 
 // look asks all backends again and again whether they are ready.
 func (b *balancer) look(ctx context.Context) {
-	client := &http.Client{Timeout: time.Minute} // who is gone refuses at once
+	client := &http.Client{Timeout: daemontest.Patience}
 	for ctx.Err() == nil {
 		b.mu.Lock()
 		all := append([]*backend(nil), b.backends...)

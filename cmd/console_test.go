@@ -146,7 +146,7 @@ func (o topOutput) sums() map[string]int64 {
 func until(t *testing.T, what string, wrong func() string) {
 	t.Helper()
 	last := ""
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(daemontest.Patience); ; time.Sleep(50 * time.Millisecond) {
 		if last = wrong(); last == "" {
 			return
 		}

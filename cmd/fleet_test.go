@@ -34,7 +34,7 @@ func process(path string, signal os.Signal) daemontest.Command {
 		command := exec.CommandContext(ctx, path, args...)
 		command.Stdout, command.Stderr = stdout, stderr
 		command.Cancel = func() error { return command.Process.Signal(signal) }
-		command.WaitDelay = 15 * time.Second
+		command.WaitDelay = daemontest.Patience / 2
 		var exit *exec.ExitError
 		if err := command.Run(); err != nil && ctx.Err() == nil && !errors.As(err, &exit) {
 			fmt.Fprintln(stderr, err)
@@ -155,7 +155,7 @@ func TestSecondSignal(t *testing.T) {
 	for running.Signal(os.Interrupt) == nil {
 		<-again.C
 	}
-	// Without the second one it would end by itself, with a status.
+	// Without the second one it would say after 5 s how many hits it has lost, and end with status 1.
 	if status := d.Wait(); status != -1 {
 		t.Errorf("status %d, want to be ended by the signal; stderr:\n%s", status, d.Stderr())
 	}

@@ -12,6 +12,8 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/offpath-io/offpath/cmd/internal/daemontest"
 )
 
 // note counts what became of a request.
@@ -55,7 +57,7 @@ func (r *rolling) askOverHTTP(ctx context.Context, client int) {
 func (r *rolling) post(transport *http.Transport, client, n int) (allowed bool, err error) {
 	to, user := attributesOf(client, n)
 	body := fmt.Sprintf(`{"attributes":{"to":%q,"user":%q}}`, to, user)
-	c := &http.Client{Transport: transport, Timeout: time.Minute}
+	c := &http.Client{Transport: transport, Timeout: daemontest.Patience}
 	response, err := c.Post("http://"+r.http.listener.Addr().String()+"/v1/check", "application/json", strings.NewReader(body))
 	if err != nil {
 		return false, err
@@ -79,7 +81,7 @@ func (r *rolling) askOverGRPC(ctx context.Context, client int) {
 	service := ratelimitv3.NewRateLimitServiceClient(conn)
 	for n := 0; ctx.Err() == nil; n++ {
 		to, user := attributesOf(client, n)
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), daemontest.Patience)
 		answer, err := service.ShouldRateLimit(call, &ratelimitv3.RateLimitRequest{Domain: "any", Descriptors: []*ratelimitcommon.RateLimitDescriptor{
 			{Entries: []*ratelimitcommon.RateLimitDescriptor_Entry{{Key: "to", Value: to}, {Key: "user", Value: user}}},
 		}})

@@ -24,7 +24,7 @@ func TestClusterWithACL(t *testing.T) {
 		t.Fatalf("%q, %q", added, user)
 	}
 	addrs := serverstest.RedisCluster(t).Addrs()
-	count := func(extra []string) error {
+	count := func(extra []string, patience time.Duration) error {
 		for _, addr := range addrs {
 			admin := redis.NewClient(&redis.Options{Addr: addr})
 			rules := append(append([]string{"reset", "on", ">secret"}, strings.Fields(user[1])...), extra...)
@@ -38,7 +38,7 @@ func TestClusterWithACL(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		fleet, err := store.Join(ctx, 0)
 		for shard := 0; shard < fleet.Shards && err == nil; shard++ {
@@ -52,12 +52,12 @@ func TestClusterWithACL(t *testing.T) {
 		return err
 	}
 	extra := strings.Fields(added[1])
-	if err := count(extra); err != nil {
+	if err := count(extra, time.Minute); err != nil {
 		t.Error(err)
 	}
 	for i, one := range extra {
 		without := append(append([]string{}, extra[:i]...), extra[i+1:]...)
-		if err := count(without); err == nil {
+		if err := count(without, 5*time.Second); err == nil {
 			t.Errorf("%s is not needed", one)
 		}
 	}

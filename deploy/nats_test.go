@@ -148,7 +148,7 @@ func quiet(*nats.Conn, *nats.Subscription, error) {}
 // TestRulesOverNATS: the operator writes them, a checker watches, and can do no more.
 func TestRulesOverNATS(t *testing.T) {
 	n := deploytest.NATS(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	bucket := func(user string) *natssource.Bucket {
 		conn, err := nats.Connect(n.URL(t, user), nats.CustomInboxPrefix("_INBOX."+user), nats.ErrorHandler(quiet))

@@ -10,8 +10,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
@@ -54,6 +58,9 @@ func find(args []string) (run command, name string, rest []string) {
 		if run, ok := operateCommands[args[0]]; ok {
 			return run, "aggregator " + args[0], args[1:]
 		}
+		if isName.MatchString(args[0]) {
+			return noCommand(args[0]), "aggregator", args[1:]
+		}
 	}
 	return start, "aggregator", args
 }
@@ -61,6 +68,17 @@ func find(args []string) (run command, name string, rest []string) {
 // operateCommands do what the console does.
 var operateCommands = map[string]command{
 	"top": printTop, "get": getKey, "block": blockKey, "unblock": unblockKey, "reset": resetKey, "fleet": printFleet,
+}
+
+// isName says what may be meant for a command's name: neither a flag, nor a URL, which may hold a password.
+var isName = regexp.MustCompile(`^[a-z]+$`)
+
+// noCommand is what a mistyped one comes to.
+func noCommand(name string) command {
+	return func(context.Context, []string, func(string) string, io.Writer, io.Writer) error {
+		names := slices.Sorted(maps.Keys(operateCommands))
+		return flags.Usagef("argument %q: there is no such command; want rules, ledger, %s, or flags only", name, strings.Join(names, ", "))
+	}
 }
 
 func start(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {

@@ -144,7 +144,7 @@ func resetKey(ctx context.Context, args []string, getenv func(string) string, st
 		if f.json {
 			return printJSON(stdout, after)
 		}
-		return printText(stdout, "reset: "+keysText([]console.KeyView{after}))
+		return printText(stdout, "reset:\n"+keysText([]console.KeyView{after}))
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -64,6 +65,16 @@ func TestTablesAreHarmless(t *testing.T) {
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
+		}
+	}
+}
+
+// TestFleetAsJSONSaysWhatItCannotRead: a list of blocks that is empty since nobody could read it is none.
+func TestFleetAsJSONSaysWhatItCannotRead(t *testing.T) {
+	for why, want := range map[string]bool{"JetStream does not answer": true, "": false} {
+		text, err := json.Marshal(fleetParts(console.View{BlocksWhy: why}))
+		if err != nil || strings.Contains(string(text), `"blocks_why":"JetStream does not answer"`) != want || !want && strings.Contains(string(text), "why") {
+			t.Errorf("%q: %s, %v", why, text, err)
 		}
 	}
 }

@@ -34,14 +34,18 @@ const fleetSummary = `Prints the checkers and aggregators of the fleet, how well
 
 // printFleet is the command "aggregator fleet".
 func printFleet(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	return printView(ctx, "fleet", fleetSummary, args, getenv, stdout, fleetText, func(v console.View) any {
-		return struct {
-			Heard       console.Heard            `json:"heard"`
-			Checkers    []console.CheckerView    `json:"checkers"`
-			Aggregators []console.AggregatorView `json:"aggregators"`
-			Blocks      []console.BlockView      `json:"blocks"`
-		}{v.Heard, v.Checkers, v.Aggregators, v.Blocks}
-	})
+	return printView(ctx, "fleet", fleetSummary, args, getenv, stdout, fleetText, fleetParts)
+}
+
+// fleetParts are what "fleet --json" prints of a view.
+func fleetParts(v console.View) any {
+	return struct {
+		Heard       console.Heard            `json:"heard"`
+		Checkers    []console.CheckerView    `json:"checkers"`
+		Aggregators []console.AggregatorView `json:"aggregators"`
+		Blocks      []console.BlockView      `json:"blocks"`
+		BlocksWhy   string                   `json:"blocks_why,omitempty"` // they cannot be read
+	}{v.Heard, v.Checkers, v.Aggregators, v.Blocks, v.BlocksWhy}
 }
 
 func printView(

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/cmd/internal/daemontest"
 	"github.com/offpath-io/offpath/internal/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -30,7 +31,7 @@ func orderOf(t *testing.T, s source, err error) uint64 {
 		t.Fatal(err)
 	}
 	defer w.close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
 	defer cancel()
 	select {
 	case <-l.made:

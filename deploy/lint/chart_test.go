@@ -227,6 +227,9 @@ spec:
 		if c.RestartPolicy == nil || *c.RestartPolicy != core.ContainerRestartPolicyAlways {
 			t.Error("it would have to end before the service starts")
 		}
+		if p := c.StartupProbe; p == nil || p.HTTPGet == nil || p.HTTPGet.Path != "/healthz" {
+			t.Error("the service may start before it answers: Kubernetes waits for a start only where it is told how to see one")
+		}
 		if !slices.Contains(c.Args, "--listen=127.0.0.1:8080") || !slices.Contains(c.Args, "--name=shop") {
 			t.Errorf("%q", c.Args)
 		}

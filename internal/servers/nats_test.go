@@ -36,10 +36,10 @@ func echo(t *testing.T, asker, answerer *nats.Conn) {
 		t.Fatal(err)
 	}
 	defer sub.Unsubscribe()
-	if err := answerer.FlushTimeout(5 * time.Second); err != nil {
+	if err := answerer.FlushTimeout(20 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := asker.Request("echo", []byte("hello"), 5*time.Second)
+	answer, err := asker.Request("echo", []byte("hello"), 20*time.Second)
 	if err != nil || string(answer.Data) != "hello" {
 		t.Fatalf("request: %v, %v", answer, err)
 	}

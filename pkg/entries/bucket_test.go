@@ -218,7 +218,7 @@ func TestMarksTakeNoRoom(t *testing.T) {
 	for i := range entries.Most {
 		m := nats.NewMsg(fmt.Sprintf("$KV.test-entries.%d", i))
 		m.Header.Set("KV-Operation", "PURGE")
-		if _, err := js.PublishMsgAsync(m); err != nil {
+		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience)); err != nil { // the server may be busy
 			t.Fatal(err)
 		}
 	}

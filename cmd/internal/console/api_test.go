@@ -14,6 +14,7 @@ import (
 	"github.com/offpath-io/offpath/internal/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/entries"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
@@ -184,6 +185,48 @@ func TestBlocksEndByTheFleetsTime(t *testing.T) {
 			t.Errorf("%v ahead: %+v", ahead, v.Blocks)
 		}
 	}
+}
+
+// A console that starts where there are blocks already, as every one but the first does, says that it can read them.
+func TestBlocksThatAreThereCanBeRead(t *testing.T) {
+	c, _ := newDesk(t)
+	if err := c.bucket.Make(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if why := c.View().BlocksWhy; why == "" {
+		t.Error("they are read before anybody has")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks) }()
+	defer func() { stop(); <-ended }()
+	for end := time.Now().Add(time.Minute); c.View().BlocksWhy != ""; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("blocks cannot be read: %s", c.View().BlocksWhy)
+		}
+	}
+}
+
+// A set in the bucket that is refused is still refused after the connection was away: nobody is told of it again.
+func TestRefusedRulesStayRefused(t *testing.T) {
+	b := newRuleBook()
+	why := func(want string) {
+		t.Helper()
+		if got := b.view().Why; !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+	why("not read yet")
+	b.take(natssource.Entry{Data: []byte("rules: [{limit: -1}]"), Revision: 2})
+	why("refused: line 1")
+	b.trouble(errors.New("away"))
+	why("away")
+	b.trouble(nil)
+	why("refused: line 1")
+	b.trouble(natssource.ErrNoRules)
+	why("none in the bucket")
+	b.take(natssource.Entry{Data: []byte("rules: [{name: r, key: [user], limit: 1/day}]"), Revision: 4})
+	why("")
 }
 
 // A form of another site's cannot have anything changed: its request has another type, and no token.

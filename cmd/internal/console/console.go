@@ -139,10 +139,11 @@ func (c *Console) draw(ctx context.Context) error {
 	}
 }
 
+// takeBlocks takes the blocks there are: so they can be read, of which the watch says nothing else where there was no trouble before.
 func (c *Console) takeBlocks(list []entries.Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.blocks = list
+	c.blocks, c.why = list, ""
 }
 
 func (c *Console) troubleOfBlocks(err error) {

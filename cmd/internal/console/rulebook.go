@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -20,7 +21,8 @@ type ruleBook struct {
 	written  time.Time
 	set      *rules.Set // nil if the text is not a good one
 	counters map[string]counter
-	why      string // there is none, or it is not good
+	refused  string // why the text is not good
+	why      string // the text cannot be read, or there is none
 }
 
 func newRuleBook() *ruleBook { return &ruleBook{why: "not read yet"} }
@@ -32,10 +34,10 @@ func (b *ruleBook) take(e natssource.Entry) {
 	defer b.mu.Unlock()
 	b.text, b.revision, b.written = e.Data, e.Revision, e.Created
 	if err != nil { // checkers keep the one before, and so do we
-		b.why = err.Error()
+		b.refused, b.why = "refused: "+err.Error(), ""
 		return
 	}
-	b.set, b.counters, b.why = set, countersOf(set, e.Order()), ""
+	b.set, b.counters, b.refused, b.why = set, countersOf(set, e.Order()), "", ""
 }
 
 func (b *ruleBook) trouble(err error) {
@@ -43,7 +45,7 @@ func (b *ruleBook) trouble(err error) {
 	defer b.mu.Unlock()
 	switch {
 	case errors.Is(err, natssource.ErrNoRules):
-		b.why = "there are none in the bucket"
+		b.refused, b.why = "", "there are none in the bucket"
 	case err != nil:
 		b.why = err.Error()
 	default:
@@ -111,7 +113,7 @@ type BookView struct {
 func (b *ruleBook) view() BookView {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	v := BookView{Revision: b.revision, Written: b.written, Why: b.why}
+	v := BookView{Revision: b.revision, Written: b.written, Why: cmp.Or(b.why, b.refused)}
 	if b.set != nil {
 		v.Rules = len(b.set.Rules())
 	}

@@ -16,8 +16,8 @@ import (
 // Command is a command's run function.
 type Command func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int
 
-// patience is how long anything may take before a test gives up on it.
-const patience = time.Minute
+// Patience is how long anything may take before a test gives up on it: on a busy machine a start takes seconds.
+const Patience = time.Minute
 
 // Daemon is a command at work.
 type Daemon struct {
@@ -72,7 +72,7 @@ func (d *Daemon) Wait() int {
 	d.t.Helper()
 	select {
 	case <-d.ended:
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		d.t.Fatalf("it does not end; stderr:\n%s", d.Stderr())
 	}
 	return d.status
@@ -82,7 +82,7 @@ func (d *Daemon) Wait() int {
 // ends before.
 func (d *Daemon) Await(what string, holds func() bool) {
 	d.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(Patience)
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	for !holds() {
@@ -161,7 +161,7 @@ func Run(t testing.TB, command Command, env map[string]string, args ...string) (
 	t.Helper()
 	var out, errs buffer
 	// Should it start what it ought to refuse, it is told to stop.
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	status = command(ctx, args, func(name string) string { return env[name] }, &out, &errs)
 	if ctx.Err() != nil {

@@ -149,7 +149,7 @@ func testLeaseKeys(b *bench) {
 	for range 2 {
 		n := int64(1)
 		d := b.leases(1 << 40)
-		for _, shape := range []window.Shape{perSecond, perMinute, fixed, inMinutes, {Length: time.Minute, Buckets: 60}} {
+		for _, shape := range []window.Shape{inTwo, perMinute, fixed, inMinutes, {Length: time.Minute, Buckets: 60}} {
 			for _, text := range oddTexts() {
 				d.want("rule", shape, text, 1, 0, n)
 				d.want("rule:", shape, text, 1<<63, 0, n+1)

@@ -212,7 +212,10 @@ func (d *draft) add(name string, shape window.Shape, key string, age, n int64) *
 }
 
 var (
+	// perSecond is for one fold only: a store with a clock forgets it within 3 s, and a busy machine may take longer than that from one
+	// fold to the next.
 	perSecond = window.Shape{Length: time.Second, Buckets: 1}
+	inTwo     = window.Shape{Length: time.Minute, Buckets: 2}
 	perMinute = window.Shape{Length: time.Minute, Buckets: 1}
 	inMinutes = window.Shape{Length: time.Hour, Buckets: 60}
 	fixed     = window.Shape{Length: time.Minute, Buckets: 1, Fixed: true}

@@ -63,8 +63,8 @@ func testIdentity(b *bench) {
 		n := int64(1)
 		for _, name := range []string{"a", "a" + denied, "a" + refunded, "b", "a:", strings.Repeat("long-", 25) + "1", strings.Repeat("long-", 25) + "2"} {
 			for _, shape := range []window.Shape{
-				perSecond, perMinute, fixed, inMinutes,
-				{Length: time.Minute, Buckets: 2}, {Length: time.Minute, Buckets: 60}, {Length: time.Hour, Buckets: 1},
+				inTwo, perMinute, fixed, inMinutes,
+				{Length: 2 * time.Minute, Buckets: 1}, {Length: time.Minute, Buckets: 60}, {Length: time.Hour, Buckets: 1},
 				{Length: time.Minute, Buckets: 60, Kind: window.Log}, {Length: time.Minute, Buckets: 60, Kind: window.Token},
 				{Length: time.Minute, Buckets: 60, Kind: window.Leaky}, {Length: time.Minute, Buckets: 1, Kind: window.Log},
 				{Length: time.Minute, Buckets: 1, Kind: window.Token}, {Length: time.Minute, Buckets: 1, Kind: window.Leaky},

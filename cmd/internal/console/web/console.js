@@ -167,7 +167,7 @@ function show(v) {
   }), 'nothing has been changed yet');
 
   const b = v.book;
-  $('book').textContent = b.revision ? 'Bucket revision ' + b.revision + ', ' + b.rules + ' rules, written ' + new Date(b.written).toLocaleString() + (b.why ? '; refused: ' + b.why : '')
+  $('book').textContent = b.revision ? 'Bucket revision ' + b.revision + ', ' + b.rules + ' rules, written ' + new Date(b.written).toLocaleString() + (b.why ? '; ' + b.why : '')
     : 'From files of the checkers' + (b.why ? '; ' + b.why : '') + '.';
   $('text').hidden = !b.revision;
   if ($('text').open && $('text').dataset.revision !== String(b.revision)) loadText();

@@ -52,6 +52,13 @@ ports:
   - {name: admin, containerPort: 9090}
   {{- end }}
 {{ include "offpath.probes" (list (ternary "offpath-admin" "admin" (ne $host "")) $c.adminTLS) }}
+{{- if $host }}
+# What comes after it in the pod waits until it answers, which it does whether or not NATS is there.
+startupProbe:
+  httpGet: {path: /healthz, port: offpath-admin, scheme: {{ ternary "HTTPS" "HTTP" (ne $c.adminTLS.secret "") }}}
+  periodSeconds: 1
+  failureThreshold: 60
+{{- end }}
 securityContext:
   {{- include "offpath.containerSecurity" $ | nindent 2 }}
 resources:

@@ -8,7 +8,7 @@ A checker beside a service of yours, in its pod. In a chart that has this one am
     volumes:
       {{- include "offpath.sidecarVolumes" .Subcharts.offpath | nindent 6 }}
 
-It starts before the service and stops after it (Kubernetes 1.29 and newer), and the service asks it at 127.0.0.1:8080.
+It answers before the service starts, and stops after it (Kubernetes 1.29 and newer); the service asks it at 127.0.0.1:8080.
 */}}
 {{- define "offpath.sidecar" -}}
 - restartPolicy: Always
