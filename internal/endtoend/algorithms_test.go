@@ -22,7 +22,7 @@ var algorithmRules = []rules.Rule{
 func TestSchedulesOfEveryAlgorithm(t *testing.T) {
 	schedules := uint64(1500)
 	if testing.Short() {
-		schedules = 200
+		schedules = 50
 	}
 	var admitted, repeated int64
 	for seed := range schedules {

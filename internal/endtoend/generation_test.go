@@ -125,7 +125,7 @@ func TestReportInFlightWhenDataIsLost(t *testing.T) {
 func TestLossesAtRandom(t *testing.T) {
 	schedules := uint64(1500)
 	if testing.Short() {
-		schedules = 150
+		schedules = 40
 	}
 	exact, looks := 0, 0
 	for seed := range schedules {

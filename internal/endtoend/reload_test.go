@@ -99,7 +99,7 @@ func (w *world) otherLimits(list []rules.Rule) []rules.Rule {
 func TestReloadSchedules(t *testing.T) {
 	schedules := uint64(1500)
 	if testing.Short() {
-		schedules = 150
+		schedules = 40
 	}
 	var admitted, asked, reloads int64
 	for seed := range schedules {
@@ -138,7 +138,7 @@ func TestReloadSchedules(t *testing.T) {
 func TestReloadStrictSchedules(t *testing.T) {
 	schedules := uint64(1000)
 	if testing.Short() {
-		schedules = 100
+		schedules = 25
 	}
 	var admitted, asked int64
 	for seed := range schedules {

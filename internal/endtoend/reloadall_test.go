@@ -19,7 +19,7 @@ import (
 func TestReloadEverything(t *testing.T) {
 	schedules := uint64(600)
 	if testing.Short() {
-		schedules = 60
+		schedules = 15
 	}
 	var admitted, asked, byOld int64
 	for seed := range schedules {
@@ -153,7 +153,7 @@ func (w *world) note(r *rules.Rule, key string, cost int64) {
 func TestReloadChangesNothing(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
-		seeds = 12
+		seeds = 4
 	}
 	for seed := range seeds {
 		for _, strict := range []bool{false, true} {

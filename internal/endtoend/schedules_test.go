@@ -18,7 +18,7 @@ var counting = []events.Kind{events.KindReport, events.KindRefresh, events.KindA
 func TestSchedules(t *testing.T) {
 	schedules := uint64(4000)
 	if testing.Short() {
-		schedules = 400
+		schedules = 100
 	}
 	var hits, admitted, repeated, late int64
 	for seed := range schedules {

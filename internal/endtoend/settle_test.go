@@ -67,7 +67,7 @@ func (w *world) pay(b *bill, i int) {
 func TestSettlementsOfSchedules(t *testing.T) {
 	schedules := uint64(1500)
 	if testing.Short() {
-		schedules = 150
+		schedules = 40
 	}
 	var bills, twice, settled, refunded, late int64
 	for seed := range schedules {

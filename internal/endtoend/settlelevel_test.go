@@ -21,7 +21,7 @@ var (
 func TestSettlementsOfBuckets(t *testing.T) {
 	schedules := uint64(600)
 	if testing.Short() {
-		schedules = 100
+		schedules = 25
 	}
 	var bills, twice int
 	var settled, refunded int64

@@ -14,7 +14,7 @@ import (
 func TestClocksApart(t *testing.T) {
 	schedules := uint64(600)
 	if testing.Short() {
-		schedules = 60
+		schedules = 20
 	}
 	var admitted, late, refused int64
 	for seed := range schedules {

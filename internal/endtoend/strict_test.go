@@ -95,7 +95,7 @@ func (w *world) skewClocks() {
 func TestStrictSchedules(t *testing.T) {
 	schedules := uint64(1500)
 	if testing.Short() {
-		schedules = 150
+		schedules = 40
 	}
 	var asked, admitted, repeated int64
 	for seed := range schedules {
@@ -163,7 +163,7 @@ func (w *world) randomStrictHit() {
 func TestStrictAtTheEdge(t *testing.T) {
 	seeds := uint64(120)
 	if testing.Short() {
-		seeds = 30
+		seeds = 8
 	}
 	for seed := range seeds {
 		// The lease requests are fast; only clocks suffer.
