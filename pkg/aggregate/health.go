@@ -23,11 +23,16 @@ type health struct {
 	lastOK int64 // own time of the last Join without an error
 	since  int64 // own time of the first Join of those that have failed since then
 	ever   bool
+	told   string // the reason that the log gave last
+	toldAt int64  // own time
 }
+
+// tellAgain is how soon the log may give another reason why the store is away.
+const tellAgain = 10 * time.Second
 
 var errNotJoined = errors.New("the store has not been reached yet")
 
-// noteJoin takes note of a Join's end, and logs when the store goes or comes back.
+// noteJoin takes note of a Join's end, and logs when the store goes, when it is away for another reason, and when it comes back.
 func (h *health) noteJoin(now int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,8 +48,24 @@ func (h *health) noteJoin(now int64, err error) {
 	if was == nil {
 		h.since = now
 	}
-	if was == nil && !errors.Is(err, ErrShards) {
+	if errors.Is(err, ErrShards) {
+		return
+	}
+	why := cause(err)
+	if was == nil || why != h.told && now-h.toldAt >= int64(tellAgain) {
 		h.log.Warn("waiting for the store", slog.Any("error", err))
+		h.told, h.toldAt = why, now
+	}
+}
+
+// cause returns the text of the innermost error: those around it name ports, which are others at each try.
+func cause(err error) string {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -150,6 +151,46 @@ func TestRunWaitsForTheStore(t *testing.T) {
 		}
 		if n := strings.Count(r.log.String(), "waiting for the store"); n != 2 {
 			t.Errorf("logged %d times:\n%s", n, r.log)
+		}
+	})
+}
+
+// TestTheLogSaysWhyTheStoreIsAway: again when there is another reason, which is what the operator has to mend then; not at every try,
+// though each names another port, and not often when reasons take turns.
+func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		port := 0
+		refused := func(why string) faults {
+			port++
+			return faults{join: fmt.Errorf("write tcp 127.0.0.1:%d: %w", port, errors.New(why))}
+		}
+		store := &faulty{Store: memstore.New(), faults: refused("connection reset")}
+		r := run(t, store)
+		logged := func() int {
+			synctest.Wait()
+			return strings.Count(r.log.String(), "waiting for the store")
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			store.have(refused("connection reset"))
+		}
+		if n := logged(); n != 1 {
+			t.Errorf("one reason was logged %d times:\n%s", n, r.log)
+		}
+		store.have(refused("unknown certificate authority"))
+		time.Sleep(3 * time.Second)
+		if n := logged(); n != 2 || !strings.Contains(r.log.String(), "unknown certificate authority") {
+			t.Errorf("two reasons were logged %d times:\n%s", n, r.log)
+		}
+		for i := range 60 {
+			time.Sleep(time.Second)
+			store.have(refused([]string{"connection reset", "no route"}[i/2%2]))
+		}
+		if n := logged(); n < 4 || n > 2+6 {
+			t.Errorf("reasons that took turns for a minute were logged %d times:\n%s", n-2, r.log)
+		}
+		if err := r.end(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -112,8 +113,31 @@ func parse(o Options) (*redis.UniversalOptions, error) {
 func dialer(config func() *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return (&tls.Dialer{NetDialer: plain, Config: config()}).DialContext(ctx, network, addr)
+		conn, err := (&tls.Dialer{NetDialer: plain, Config: config()}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &frankConn{conn.(*tls.Conn)}, nil
 	}
+}
+
+// frankConn is a connection that says why the server has ended it. In TLS 1.3 a client has done its part of the handshake before the
+// server has looked at its certificate: a refusal comes with the first read, but who writes once the server has closed hears only of
+// a reset.
+type frankConn struct{ *tls.Conn }
+
+// Write adds the server's reason to the error, if it gave one.
+func (c *frankConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		// It is closed, so what has come can be read, and there is nothing to wait for.
+		_ = c.SetReadDeadline(time.Now().Add(replyTimeout))
+		_, why := c.Read(make([]byte, 1))
+		if op := (*net.OpError)(nil); errors.As(why, &op) && op.Op == "remote error" {
+			err = fmt.Errorf("%v: %w", err, why)
+		}
+	}
+	return n, err
 }
 
 // None of these errors quotes what it is about: a password with a special character in it can turn up

@@ -2,10 +2,14 @@ package redisstore
 
 import (
 	"crypto/tls"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
 )
 
 func TestURLs(t *testing.T) {
@@ -126,5 +130,45 @@ func TestServersThatAreRefused(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v", tt.info, err)
 		}
+	}
+}
+
+// TestWritesSayWhyTheServerHasGone: a server that refuses a client's certificate says so and closes; who writes only then gets a reset,
+// and what the server said.
+func TestWritesSayWhyTheServerHasGone(t *testing.T) {
+	authority, other := tlsfilestest.NewAuthority(t, "the server's"), tlsfilestest.NewAuthority(t, "another")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	wants := &tls.Config{
+		Certificates: []tls.Certificate{authority.Pair("server")},
+		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
+	}
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		_ = tls.Server(conn, wants).Handshake()
+		_ = conn.(*net.TCPConn).SetLinger(0) // closing is a reset then
+		_ = conn.Close()
+	}()
+	pair := other.Pair("client")
+	shows := &tls.Config{
+		RootCAs:              authority.Pool(),
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
+	}
+	conn, err := dialer(func() *tls.Config { return shows })(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for end := time.Now().Add(time.Minute); err == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		_, err = conn.Write([]byte("HELLO")) // the first ones may come before the reset
+	}
+	if err == nil || !strings.Contains(err.Error(), "reset") || !strings.Contains(err.Error(), "unknown certificate authority") {
+		t.Errorf("a write ended with: %v", err)
 	}
 }
