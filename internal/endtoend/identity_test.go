@@ -57,9 +57,7 @@ func TestNobodySeesWhoAsks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newLive(t, singleRedis(t), 0, 1, identifiedRules...)
 			spy := f.spy()
-			for i := range 2 {
-				f.checkers = append(f.checkers, f.newChecker(fmt.Sprint("c", i), func(o *check.Options) { o.KeyHash = tt.hasher }))
-			}
+			f.addPrompt(2, func(o *check.Options) { o.KeyHash = tt.hasher })
 			f.welcomed()
 			f.askAll()
 			messages, stored := spy(), f.everythingInRedis()

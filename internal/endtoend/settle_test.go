@@ -211,8 +211,12 @@ func TestOneTokenAtTwoDaemons(t *testing.T) {
 // TestStrictSettlements: under strict enforcement a hit that costs less gives its permits back, to whichever checker
 // asks, and at no time do hits that passed, at what they cost by all that was said until then, exceed the limit.
 func TestStrictSettlements(t *testing.T) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 15
+	}
 	var passed, refunded int64
-	for seed := range uint64(150) {
+	for seed := range seeds {
 		list := []rules.Rule{testRules[0], testRules[3]}
 		faults := membus.Faults{Delay: 2 * time.Millisecond, Repeat: 0.2, RepeatWithin: time.Second}
 		w := newStrictWorld(t, seed, 1+int(seed%3), 1+int(seed%2), 1, faults, list...)
