@@ -21,6 +21,9 @@ func TestMemoryPerKey(t *testing.T) {
 	const keys = 1_000_000
 	const text = len("user:000000")
 	const most = 64 // bytes beside the text
+	if testing.Short() {
+		t.Skip("two million entries: `make test` runs this without the race detector")
+	}
 	r := serverstest.Redis(t)
 	admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	defer admin.Close()
