@@ -99,7 +99,10 @@ func parse(o Options) (*redis.UniversalOptions, error) {
 			return nil, err
 		}
 	}
-	if c.TLSConfig != nil && o.NewTLS != nil {
+	if c.TLSConfig != nil {
+		if o.NewTLS == nil {
+			o.NewTLS = func() *tls.Config { return c.TLSConfig }
+		}
 		c.Dialer = dialer(o.NewTLS)
 	}
 	c.CredentialsProvider = o.Credentials

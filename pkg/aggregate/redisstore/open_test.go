@@ -54,7 +54,7 @@ func TestWhatIsAskedForEachConnection(t *testing.T) {
 			t.Errorf("%s: %q, %q", url, user, password)
 		}
 	}
-	if got, err := parse(Options{URL: "rediss://joe:pw@h"}); err != nil || got.Dialer != nil || got.CredentialsProvider != nil {
+	if got, err := parse(Options{URL: "rediss://joe:pw@h"}); err != nil || got.Dialer == nil || got.CredentialsProvider != nil {
 		t.Errorf("with nothing to ask: %v, %v", got, err)
 	}
 }
@@ -133,15 +133,53 @@ func TestServersThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestWritesSayWhyTheServerHasGone: a server that refuses a client's certificate says so and closes; who writes only then gets a reset,
-// and what the server said.
+// TestWritesSayWhyTheServerHasGone: a server that refuses a client's certificate, or misses one, says so and closes; who writes only then
+// gets a reset, and what the server said.
 func TestWritesSayWhyTheServerHasGone(t *testing.T) {
 	authority, other := tlsfilestest.NewAuthority(t, "the server's"), tlsfilestest.NewAuthority(t, "another")
+	pair := other.Pair("client")
+	shows := &tls.Config{
+		RootCAs:              authority.Pool(),
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
+	}
+	for name, test := range map[string]struct {
+		options Options
+		want    string
+	}{
+		"another authority's, from files that may change": {Options{NewTLS: func() *tls.Config { return shows }}, "unknown certificate authority"},
+		"another authority's":                             {Options{TLS: shows}, "unknown certificate authority"},
+		"none":                                            {Options{TLS: &tls.Config{RootCAs: authority.Pool()}}, "certificate required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := refuse(t, authority)
+			test.options.URL = "rediss://" + address
+			o, err := parse(test.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := o.Dialer(t.Context(), "tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			for end := time.Now().Add(time.Minute); err == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+				_, err = conn.Write([]byte("HELLO")) // the first ones may come before the reset
+			}
+			if err == nil || !strings.Contains(err.Error(), "reset") || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("a write ended with: %v", err)
+			}
+		})
+	}
+}
+
+// refuse is a server that wants certificates of the authority, refuses the first client, and resets the connection.
+func refuse(t *testing.T, authority *tlsfilestest.Authority) (address string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	t.Cleanup(func() { _ = listener.Close() })
 	wants := &tls.Config{
 		Certificates: []tls.Certificate{authority.Pair("server")},
 		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
@@ -155,20 +193,5 @@ func TestWritesSayWhyTheServerHasGone(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetLinger(0) // closing is a reset then
 		_ = conn.Close()
 	}()
-	pair := other.Pair("client")
-	shows := &tls.Config{
-		RootCAs:              authority.Pool(),
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
-	}
-	conn, err := dialer(func() *tls.Config { return shows })(t.Context(), "tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for end := time.Now().Add(time.Minute); err == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		_, err = conn.Write([]byte("HELLO")) // the first ones may come before the reset
-	}
-	if err == nil || !strings.Contains(err.Error(), "reset") || !strings.Contains(err.Error(), "unknown certificate authority") {
-		t.Errorf("a write ended with: %v", err)
-	}
+	return listener.Addr().String()
 }
