@@ -83,6 +83,10 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s) each
 bench: ## Run the benchmarks: BENCH=pattern COUNT=times
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 
+.PHONY: mutants
+mutants: ## Change one place of the core at a time, and print which changes its tests do not notice: ONLY=text
+	go -C tools run ./mutants -root .. -only '$(ONLY)'
+
 .PHONY: generate
 generate: ## Generate Go code from the .proto files
 	go -C tools run ./protogen $(CURDIR) $(PROTOS)
