@@ -99,11 +99,6 @@ release: ## Build static binaries, their SBOMs and checksums into dist/: VERSION
 release-test: ## Build the commands twice as in a release, and compare
 	scripts/release-test.sh
 
-.PHONY: record
-record: ## Record what this version promises to later ones, for TestReleases…: VERSION=v1.2.3
-	scripts/version-check.sh "$(VERSION)"
-	go run ./internal/promises/record internal/promises/testdata/$(VERSION)
-
 .PHONY: mixed-test
 mixed-test: ## Run a fleet of this version and another, from git: PREVIOUS=commit or tag
 	scripts/mixed.sh "$(PREVIOUS)"

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // balancer is a load balancer for TCP, as small as can be: it hands each connection to the next backend of which /readyz

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/deploy/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
 // TestDeployedOperator: under the accounts of deploy/nats.conf the operator's user may do all that the commands do, also while there is no

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/deploy/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
 // deployedRules has everything that goes over a subject, or into a script, of its own.

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 // mixedLimit is that of the strict rule; the other one's is never reached.

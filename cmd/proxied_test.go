@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers"
 )
 
 // service is behind the proxy. It says who asks, and for what.

@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/internal/servers"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 // proxyRules tell apart whose limit, and which path's.

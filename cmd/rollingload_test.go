@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // note counts what became of a request.

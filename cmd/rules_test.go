@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 // TestRulesReachTheFleet has an operator change the rules of two running checkers with the command, from none to a first

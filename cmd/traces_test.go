@@ -5,9 +5,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
-	"github.com/offpath-io/offpath/internal/tracing/tracingtest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/tracingtest"
 )
 
 // TestTraces: one trace holds the spans of the checker, the aggregator and the store, over a real NATS and Redis.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/deploy/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/deploy/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
 // TestReadmeListsEverything: each file and directory is listed, and each link leads somewhere.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/deploy/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/storetest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
-	"github.com/offpath-io/offpath/pkg/aggregate/storetest"
 )
 
 // TestStoreWithACL: all that the store can do, it does as the user of users.acl, on a Redis with redis.conf; and it makes use of

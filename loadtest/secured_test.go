@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/offpath-io/offpath/internal/servers"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 	"github.com/offpath-io/offpath/loadtest/httpload"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/envoylimit"

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 const signalRules = `rules:

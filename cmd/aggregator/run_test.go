@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
 	"github.com/offpath-io/offpath/internal/natsconn"
-	"github.com/offpath-io/offpath/internal/servers"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
 // TestTLSUsageErrors: settings that cannot be meant.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
 	"github.com/offpath-io/offpath/deploy"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/rules"
 )

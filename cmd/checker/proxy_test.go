@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // doorRules tell each thing that a request is made of.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 // slowRules let no hit leave its window while a test runs.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
-	"github.com/offpath-io/offpath/internal/servers"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
 // TestNoOutputHoldsASecret: not the help, not a usage error, and not what a checker says and shows that gets into NATS, then cannot,

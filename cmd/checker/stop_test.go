@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // TestStopDelay: who has been told to stop says so first, at both places where balancers look, and still answers, asking clients

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 func writeFile(t *testing.T, text string) string {

@@ -25,7 +25,6 @@ const (
 	httpsfv   = "github.com/dunglas/httpsfv"
 	httpsnoop = "github.com/felixge/httpsnoop"
 	genproto  = "google.golang.org/genproto/googleapis/rpc/..."
-	rapid     = "pgregory.net/rapid"
 	errgroup  = "golang.org/x/sync/errgroup"
 )
 
@@ -54,7 +53,6 @@ var allowed = []struct {
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
-	{"pkg/events/membus", []string{"pkg/events"}},
 
 	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/forecast", "pkg/rules", "pkg/events", ristretto}},
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
@@ -69,10 +67,8 @@ var allowed = []struct {
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events"}},
 	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis}},
 	{"pkg/aggregate/memstore", []string{"pkg/aggregate", "pkg/window"}},
-	{"pkg/aggregate/storetest", []string{"pkg/aggregate", "pkg/window", rapid}},
 
 	{"deploy", nil},
-	{"deploy/deploytest", []string{"internal/servers", "internal/servers/serverstest", nats}},
 	{"cmd/...", []string{anything}},
 	{"loadtest/...", []string{anything}},
 
@@ -80,17 +76,15 @@ var allowed = []struct {
 	{"internal/flags", []string{"pkg/events/natsbus"}},
 	{"internal/filewatch", []string{fsnotify}},
 	{"internal/tlsfiles", []string{"internal/filewatch", errgroup}},
-	{"internal/tlsfiles/tlsfilestest", nil},
 	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys}},
 	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore"}},
 	{"internal/version", nil},
-	{"internal/servers", []string{nats, natsgo, goredis}},
-	{"internal/servers/serverstest", []string{"internal/servers", natsgo}},
+	// What tests share. Only the load test's code, which brings servers and networks of its own, imports it besides tests:
+	// see TestOnlyTestsImportTestHelpers.
+	{"internal/testing/...", []string{anything}},
 	// Tests only: end-to-end ones may import both sides, which is why they have a package of their own.
 	{"internal/architecture", nil},
-	{"internal/bustest", []string{"pkg/aggregate", "pkg/check", "pkg/events"}},
 	{"internal/endtoend", nil},
-	{"internal/promises/...", []string{anything}},
 }
 
 // allowedFor returns what a package may import, and whether the table knows it.
@@ -130,6 +124,19 @@ func forbidden(imports, patterns []string) []string {
 		}
 	}
 	return list
+}
+
+// Helpers of tests belong to no program that others run: only tests, each other and the load test use them.
+func TestOnlyTestsImportTestHelpers(t *testing.T) {
+	all := packages(t)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if within(name, "internal/testing/...") || within(name, "loadtest/...") {
+			continue
+		}
+		if way := route(all, all[name].code, "internal/testing/..."); way != nil {
+			t.Errorf("package %s imports %s", name, strings.Join(way, ", which imports "))
+		}
+	}
 }
 
 // The checker and the aggregator meet as bytes only: neither side imports the other, not through a third package and

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/events/membus"
 )
 
 // left returns how many hits a checker would still let pass.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 

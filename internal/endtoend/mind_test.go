@@ -3,8 +3,8 @@ package endtoend
 import (
 	"maps"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/events/membus"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 

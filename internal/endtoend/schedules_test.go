@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/events/membus"
 )
 
 // counting are the messages whose loss, repeat and delay must not change any count. Hellos are left

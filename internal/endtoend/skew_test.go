@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/events/membus"
+	"github.com/offpath-io/offpath/internal/testing/membus"
 )
 
 // TestClocksApart runs fleets whose checkers' clocks are up to an hour wrong, over networks that

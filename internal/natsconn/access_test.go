@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
-	"github.com/offpath-io/offpath/internal/servers"
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
 )
 
 // canary is in every secret.

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
 )
 
 // TestCredentialsExpire: it is known when, so that somebody can be told before a server refuses them.

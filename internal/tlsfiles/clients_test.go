@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
 // echo serves TLS connections that say again what they hear.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
 // TestBadFiles: each is an error that says which file, and what of it, and never what is in it.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/filewatch"
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
 // patience is how long anything may take before a test gives up on it.

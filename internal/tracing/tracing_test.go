@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
-	"github.com/offpath-io/offpath/internal/tracing/tracingtest"
+	"github.com/offpath-io/offpath/internal/testing/membus"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/tracingtest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/events/membus"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 

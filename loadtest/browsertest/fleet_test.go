@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 const fleetToken = "a-token-that-nobody-guesses"

@@ -18,7 +18,7 @@ import (
 
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redisconn"
-	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/aggregate"

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 	"github.com/offpath-io/offpath/pkg/check"

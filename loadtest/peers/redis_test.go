@@ -13,7 +13,7 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/internal/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers"
 )
 
 // redisServer is a real one, with a connection of our own to ask it what it did.

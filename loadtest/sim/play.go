@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/score"
 	"github.com/offpath-io/offpath/loadtest/tap"
-	"github.com/offpath-io/offpath/pkg/events/membus"
 )
 
 // never is a time that does not come.

@@ -6,10 +6,10 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
-	"github.com/offpath-io/offpath/pkg/events/membus"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/storetest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/aggregate/storetest"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/internal/tlsfiles/tlsfilestest"
+	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
 func TestURLs(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 

@@ -1,0 +1,130 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/offpath-io/offpath/internal/testing/membus"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+)
+
+type memory struct{ *membus.Bus }
+
+func (m memory) Checker(_ *testing.T, name string) check.Link { return m.Bus.Checker(name) }
+func (m memory) Worker(*testing.T) aggregate.Bus              { return m.Bus.Worker() }
+
+func TestMembus(t *testing.T) {
+	Run(t, func(t *testing.T) Carrier {
+		bus := membus.New(membus.Options{Seed: 1})
+		t.Cleanup(serve(t, bus.Run))
+		return memory{bus}
+	})
+}
+
+type nats struct{ url string }
+
+func (n nats) Checker(t *testing.T, name string) check.Link {
+	conn, err := natsbus.Connect(n.url, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	k, err := natsbus.NewChecker(conn, "test", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (n nats) Worker(t *testing.T) aggregate.Bus {
+	conn, err := natsbus.Connect(n.url, "worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	w, err := natsbus.NewWorker(conn, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestNatsbus(t *testing.T) {
+	server := serverstest.NATS(t)
+	Run(t, func(*testing.T) Carrier { return nats{server.URL()} })
+}
+
+// TestNatsAway: ends are made and listen before the server is there, sends fail at once meanwhile,
+// and everything works when it is back.
+func TestNatsAway(t *testing.T) {
+	server := serverstest.NATS(t)
+	n := nats{server.URL()}
+	server.Stop()
+	link := n.Checker(t, "alpha")
+	if err := link.Report(0, []byte("lost")); err == nil {
+		t.Error("a report was taken while nobody was there: it would arrive after its repeats")
+	}
+	bus := n.Worker(t)
+	var got heard
+	t.Cleanup(serve(t, func(ctx context.Context) error { return link.Listen(ctx, got.note) }))
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "an alarm arrives", func() bool {
+		_ = bus.Alarm(0, []byte("back")) // fails until the worker has connected again
+		return got.count(3) > 0
+	})
+}
+
+func TestNames(t *testing.T) {
+	server := serverstest.NATS(t)
+	conn, err := natsbus.Connect(server.URL(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, bad := range []string{"", "a.b", "a b", "*", ">", "ä", string(make([]byte, 65))} {
+		if _, err := natsbus.NewChecker(conn, bad, "ok"); err == nil {
+			t.Errorf("namespace %q was taken", bad)
+		}
+		if _, err := natsbus.NewWorker(conn, bad); err == nil {
+			t.Errorf("worker's namespace %q was taken", bad)
+		}
+	}
+	for _, bad := range []string{"", "a.", ".b", "a.b.c", "a.*", "a b", "*", ">", "ä", string(make([]byte, 65))} {
+		if _, err := natsbus.NewChecker(conn, "ok", bad); err == nil {
+			t.Errorf("checker name %q was taken", bad)
+		}
+	}
+	if _, err := natsbus.Connect("nats://127.0.0.1:not-a-port", "test"); err == nil {
+		t.Error("a malformed URL was taken")
+	}
+}
+
+// TestMembusDetach: ends come and go while messages for them are under way.
+func TestMembusDetach(t *testing.T) {
+	bus := membus.New(membus.Options{})
+	stop := serve(t, bus.Run)
+	k, w := bus.Checker("c"), bus.Worker()
+	stopSending := serve(t, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if err := errors.Join(w.Alarm(0, []byte("x")), k.Report(0, []byte("x")), k.Hello([]byte("x"))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for range 2000 {
+		k.Attach(func(events.Kind, []byte) {})
+		w.Attach(func(events.Kind, []byte, func([]byte) error) {})
+		k.Attach(nil)
+		w.Attach(nil)
+	}
+	stopSending()
+	stop()
+}

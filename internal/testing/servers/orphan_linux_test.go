@@ -1,0 +1,94 @@
+package servers_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/servers"
+)
+
+// holderEnv makes this test binary start a redis-server, say where, and wait to be killed.
+const holderEnv = "OFFPATH_TEST_HOLDS_REDIS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(holderEnv) != "" {
+		holdRedis()
+	}
+	os.Exit(m.Run())
+}
+
+func holdRedis() {
+	r, err := servers.StartRedis(context.Background(), servers.RedisOptions{})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(r.Addr())
+	select {}
+}
+
+func TestRedisDiesWithItsParent(t *testing.T) {
+	holder := exec.Command(os.Args[0])
+	holder.Env = append(os.Environ(), holderEnv+"=1", "TMPDIR="+t.TempDir())
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	addr := strings.TrimSpace(line)
+	if err != nil || refuses(addr) {
+		t.Fatalf("the holder of redis says %q, %v", line, err)
+	}
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = holder.Wait() // killed, as asked
+
+	poll, patience := time.NewTicker(10*time.Millisecond), time.After(10*time.Second)
+	defer poll.Stop()
+	for !refuses(addr) {
+		select {
+		case <-poll.C:
+		case <-patience:
+			t.Fatal("redis-server outlives the process that started it")
+		}
+	}
+}
+
+// A child must live as long as it is wanted, whatever happens to the goroutine that started it: the parent-death signal
+// is tied to a thread, and Go ends the thread of a goroutine that returns while locked to it.
+func TestRedisOutlivesTheGoroutineThatStartedIt(t *testing.T) {
+	started := make(chan *servers.Redis)
+	go func() {
+		runtime.LockOSThread()
+		defer close(started)
+		r, err := servers.StartRedis(t.Context(), servers.RedisOptions{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		started <- r
+	}()
+	r := <-started
+	if r == nil {
+		return
+	}
+	defer r.Stop()
+	<-started // the goroutine has returned; its thread ends
+	for range 100 {
+		runtime.Gosched()
+		if refuses(r.Addr()) {
+			t.Fatal("redis-server died with a thread")
+		}
+	}
+}

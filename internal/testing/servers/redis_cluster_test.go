@@ -1,0 +1,63 @@
+package servers_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+)
+
+func TestRedisCluster(t *testing.T) {
+	c := serverstest.RedisCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer client.Close()
+
+	const keys = 300
+	for i := range keys {
+		if err := client.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := int64(0)
+	for i := range 3 {
+		size, err := connect(t, c.Node(i).Addr()).DBSize(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size < keys/6 {
+			t.Errorf("node %d holds %d of %d keys: the slots are not spread evenly", i, size, keys)
+		}
+		sum += size
+	}
+	if sum != keys {
+		t.Errorf("the nodes hold %d keys, want %d", sum, keys)
+	}
+
+	// A node comes back empty, with its old place in the cluster.
+	if err := c.Node(1).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitOK(t.Context()); err != nil {
+		t.Fatalf("with a dead node: %v", err)
+	}
+	if err := c.Node(1).Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitOK(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range keys {
+		if err := client.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err(); err != nil {
+			t.Fatalf("after the node's restart: %v", err)
+		}
+	}
+}
+
+func TestRedisClusterNeedsAMaster(t *testing.T) {
+	if _, err := servers.StartRedisCluster(t.Context(), 0); err == nil {
+		t.Error("no error")
+	}
+}
