@@ -14,21 +14,19 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 1
 
-# The limit of one package's tests. The whole of `make test` has taken 14 to 31 minutes on 2 cores, by the machine; internal/endtoend
-# alone, under the race detector, 4 to 11.
-TESTTIME ?= 30m
+# What make test runs: one package with make test PKG=./pkg/check, some with PKG='./pkg/rules/... ./pkg/window'
+PKG ?= ./...
 
-# The programs that tests are run against.
-NEEDED := redis chromium nginx caddy haproxy promtool
+# When a package's tests are taken to hang. They take seconds, or a minute or two of make test-all.
+TESTTIME ?= 15m
 
-# Packages with tests that are too long, or too much a matter of speed, for the race detector and for company: -short leaves
-# those out.
-LONG := ./internal/endtoend ./loadtest/sim ./loadtest/fleet ./pkg/aggregate ./pkg/envoyquota
-# Tests of these that take minutes and are no shorter with -short: they have run by then.
-NOTAGAIN := ^(TestSingleRedis|TestRedisCluster|TestStrictLive)$$
+# Prints one line for each package, what failed, and the totals.
+TESTS := $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg --hide-summary skipped --
+# The race detector sleeps for a second at the end of each test binary, unless told not to.
+RACE := GORACE=atexit_sleep_ms=20
 
-# The module that checks what is in deploy/ by its own tools, which take minutes to compile.
-DEPLOY := deploy/lint
+# The programs that make test-all runs tests against.
+NEEDED := cc redis chromium nginx caddy haproxy systemd
 
 .PHONY: help
 help: ## List the targets (default)
@@ -40,27 +38,23 @@ build: ## Compile everything; the commands go to bin/
 	go build -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## Run all tests, with the race detector and real servers, and every benchmark once
-	scripts/need.sh $(NEEDED)
-	go test -race -short -shuffle=on -timeout $(TESTTIME) ./...
-	go test -run 'Alloc|Flood|MemoryPerKey' ./pkg/... # the race detector allocates, and is slow
-	go test -p 1 -shuffle=on -timeout $(TESTTIME) -skip '$(NOTAGAIN)' $(LONG)
-	go test -run '^$$' -bench . -benchtime 1x -timeout $(TESTTIME) ./...
-	EXCEPT=$(DEPLOY) scripts/nested-modules.sh go test -race -shuffle=on -timeout $(TESTTIME) ./...
-	EXCEPT=$(DEPLOY) scripts/nested-modules.sh go test -run '^$$' -bench . -benchtime 1x -timeout $(TESTTIME) ./...
+test: ## Run every package's tests, under the race detector, with real NATS and Redis: PKG=./pkg/check for one
+	@scripts/need.sh cc redis
+	$(RACE) $(TESTS) -race -short -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) $(PKG)
 
-.PHONY: test-short
-test-short: ## Run the tests without the race detector and without repeating unchanged ones
+.PHONY: test-all
+test-all: ## Run everything else as well: long tests, outages, browser, proxies, what is in deploy/, benchmarks once
+	@echo "make test-all needs $(NEEDED) and takes half an hour; what is missing is installed with apt-get"
 	scripts/need.sh $(NEEDED)
-	go test -timeout $(TESTTIME) ./...
+	$(MAKE) --no-print-directory test
+	$(TESTS) -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) ./...
+	$(TESTS) -run '^$$' -bench . -benchtime 1x -vet=off -timeout $(TESTTIME) ./...
+	cd deploy/lint && go test -count=1 -vet=off -timeout $(TESTTIME) ./...
+	$(RACE) EXCEPT=deploy scripts/nested-modules.sh go test -race -count=1 -vet=off -shuffle=on -bench . -benchtime 1x -timeout $(TESTTIME) ./...
 
-.PHONY: deploy-test
-deploy-test: ## Check all that is in deploy/: by Helm, Compose, BuildKit, promtool, nats-server, Redis, systemd
-	@# -count=1: what a test has read of another module, or another program for it, is not in Go's cache of results.
-	scripts/need.sh redis promtool systemd
-	go test -count=1 -timeout $(TESTTIME) ./deploy/...
-	go test -count=1 -timeout $(TESTTIME) -run '^(TestDeployed|TestDrills)' ./cmd
-	cd $(DEPLOY) && go mod tidy -diff && go test -count=1 -timeout $(TESTTIME) ./...
+.PHONY: test-busy
+test-busy: ## Run make test beside eight busy loops: no outcome may depend on speed
+	scripts/busy.sh $(MAKE) --no-print-directory test
 
 .PHONY: lint
 lint: ## Check format, vet, staticcheck, generated code and go.mod
@@ -73,6 +67,7 @@ lint: ## Check format, vet, staticcheck, generated code and go.mod
 	scripts/generated-check.sh $(PROTOS)
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	scripts/nested-modules.sh go mod tidy -diff
 	scripts/nested-modules.sh go vet ./...
 
 .PHONY: fuzz

@@ -1,10 +1,7 @@
 package deploy_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,21 +30,6 @@ func readAlerts(t *testing.T) (all []alert) {
 		all = append(all, g.Rules...)
 	}
 	return all
-}
-
-// TestAlerts has Prometheus' own tool check the alerts, and run their unit tests.
-func TestAlerts(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Fatal("there is no promtool in PATH: scripts/need.sh promtool installs it")
-	}
-	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
-		command := exec.CommandContext(t.Context(), promtool, args...)
-		command.Dir = "prometheus"
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Errorf("promtool %v: %v\n%s", args, err, out)
-		}
-	}
 }
 
 // TestAlertsAreTestedAndExplained: each alert has a unit test in which it fires and one in which it does not, and a section in
@@ -112,65 +94,5 @@ func TestRatesLeaveOutRemovedRules(t *testing.T) {
 		if !aggregators && !strings.Contains(rate, `rule!="removed"`) {
 			t.Errorf("with removed rules: %s", rate)
 		}
-	}
-}
-
-// TestDashboard: Grafana can read it as far as we can tell without one, and Prometheus understands what it asks. That there are such
-// metrics is tested in package cmd.
-func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("grafana", "dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard struct {
-		Title, UID string
-		Panels     []struct {
-			ID                       int
-			Type, Title, Description string
-			GridPos                  struct{ X, Y, W, H int }
-			Targets                  []struct{ RefID, Expr string }
-		}
-	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	type record struct {
-		Record string `yaml:"record"`
-		Expr   string `yaml:"expr"`
-	}
-	var records []record
-	ids, taken := make(map[int]bool), make(map[[2]int]string)
-	for _, p := range dashboard.Panels {
-		if ids[p.ID] || p.Title == "" || p.Type != "row" && (p.Description == "" || len(p.Targets) == 0) {
-			t.Errorf("panel %d %q: an id of its own, a title, a description and a question are wanted", p.ID, p.Title)
-		}
-		ids[p.ID] = true
-		for x := range p.GridPos.W {
-			for y := range p.GridPos.H {
-				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
-				if at[0] >= 24 || taken[at] != "" {
-					t.Fatalf("panel %q lies on %q, or beyond the edge", p.Title, taken[at])
-				}
-				taken[at] = p.Title
-			}
-		}
-		for _, target := range p.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "1m", "$rule", ".*").Replace(target.Expr)
-			records = append(records, record{fmt.Sprintf("panel_%d_%s", p.ID, target.RefID), expr})
-		}
-	}
-	if dashboard.UID != "offpath" || len(records) < 20 {
-		t.Errorf("dashboard %q with %d questions", dashboard.UID, len(records))
-	}
-	out, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": records}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "panels.yaml")
-	if err := os.WriteFile(file, out, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", file).CombinedOutput(); err != nil {
-		t.Errorf("promtool: %v\n%s", err, out)
 	}
 }

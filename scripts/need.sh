@@ -8,15 +8,15 @@ set -eu -o pipefail
 # Debian, what asks for its version, the least version, and what it is for.
 lookup() {
   case $1 in
+    cc)       names=(gcc clang cc) package=gcc ask=--version least=1 use="the race detector" ;;
     redis)    names=(redis-server) package=redis-server ask=--version least=7 use="the stores' tests" ;;
     chromium) names=(chromium chromium-browser google-chrome google-chrome-stable)
               package=chromium ask=--version least=1 use="the test of the load test's page" ;;
     nginx)    names=(nginx) package=nginx-light ask=-v least=1 use="the tests of deploy/proxies" ;;
     caddy)    names=(caddy) package=caddy ask=version least=2 use="the tests of deploy/proxies" ;;
     haproxy)  names=(haproxy) package=haproxy ask=-v least=2 use="the tests of deploy/proxies" ;;
-    promtool) names=(promtool) package=prometheus ask=--version least=2 use="the tests of deploy/prometheus" ;;
     systemd)  names=(systemd-analyze) package=systemd ask=--version least=250 use="the test of deploy/systemd" ;;
-    *)        echo "need: $1: want redis, chromium, nginx, caddy, haproxy, promtool or systemd" >&2; exit 2 ;;
+    *)        echo "need: $1: want cc, redis, chromium, nginx, caddy, haproxy or systemd" >&2; exit 2 ;;
   esac
 }
 
@@ -24,7 +24,6 @@ lookup() {
 elsewhere() {
   case $1 in
     chromium) ubuntu="snap install chromium" brew="--cask chromium" ;;
-    promtool) ubuntu="apt-get install prometheus" brew=prometheus ;;
     *)        ubuntu="apt-get install $package" brew=$1 ;;
   esac
 }
@@ -54,8 +53,8 @@ path_of() {
   return 1
 }
 
-# install_package installs a program's package. Distributions start a service after installing one; the tests want none, and
-# RUNLEVEL=1 makes Debian's scripts refrain.
+# install_package installs a program's package. Distributions start a service after installing one, and at each boot; the
+# tests want neither: RUNLEVEL=1 makes Debian's scripts refrain, and the service that has come with it is disabled.
 install_package() {
   lookup "$1"
   local as_root=()
@@ -66,11 +65,15 @@ install_package() {
   local install=("${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive
     apt-get install -y -q --no-install-recommends "$package")
   echo "need: there is no ${names[0]} in PATH, installing $package with apt-get"
-  "${install[@]}" && return
-  # A fresh container has no package lists.
-  echo "need: trying again after apt-get update"
-  "${as_root[@]}" apt-get update -q || give_up "$1" "apt-get update did not work."
-  "${install[@]}" || give_up "$1" "apt-get could not install $package."
+  if ! "${install[@]}"; then
+    # A fresh container has no package lists.
+    echo "need: trying again after apt-get update"
+    "${as_root[@]}" apt-get update -q || give_up "$1" "apt-get update did not work."
+    "${install[@]}" || give_up "$1" "apt-get could not install $package."
+  fi
+  if command -v systemctl >/dev/null && systemctl is-enabled -q "${names[0]}" 2>/dev/null; then
+    "${as_root[@]}" systemctl disable -q "${names[0]}" || give_up "$1" "its service could not be disabled."
+  fi
 }
 
 need() {

@@ -58,18 +58,6 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestPrometheusTakesItsConfiguration, by its own test of it.
-func TestPrometheusTakesItsConfiguration(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../prometheus")); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", filepath.Join(dir, "prometheus.yml")).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "is valid prometheus config file syntax") {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
 // TestGrafanaFindsItsFiles: what provisioning names is where compose.yaml mounts it.
 func TestGrafanaFindsItsFiles(t *testing.T) {
 	project, err := load(t, secrets(t))

@@ -1,0 +1,99 @@
+package lint
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestAlerts: Prometheus' own tool reads its configuration and the alerts, and runs their unit tests.
+func TestAlerts(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../prometheus")); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
+	promtool(t, "check", "rules", filepath.Join(dir, "alerts.yaml"))
+	promtool(t, "test", "rules", filepath.Join(dir, "alerts_test.yaml"))
+}
+
+// TestDashboard: Grafana can read it as far as we can tell without one, and Prometheus understands what it asks. That there are such
+// metrics is tested in package cmd.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("../grafana/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Title, UID string
+		Panels     []struct {
+			ID                       int
+			Type, Title, Description string
+			GridPos                  struct{ X, Y, W, H int }
+			Targets                  []struct{ RefID, Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	type record struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	var records []record
+	ids, taken := make(map[int]bool), make(map[[2]int]string)
+	for _, p := range dashboard.Panels {
+		if ids[p.ID] || p.Title == "" || p.Type != "row" && (p.Description == "" || len(p.Targets) == 0) {
+			t.Errorf("panel %d %q: an id of its own, a title, a description and a question are wanted", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				if at[0] >= 24 || taken[at] != "" {
+					t.Fatalf("panel %q lies on %q, or beyond the edge", p.Title, taken[at])
+				}
+				taken[at] = p.Title
+			}
+		}
+		for _, target := range p.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "1m", "$rule", ".*").Replace(target.Expr)
+			records = append(records, record{fmt.Sprintf("panel_%d_%s", p.ID, target.RefID), expr})
+		}
+	}
+	if dashboard.UID != "offpath" || len(records) < 20 {
+		t.Errorf("dashboard %q with %d questions", dashboard.UID, len(records))
+	}
+	rules, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": records}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "rules", write(t, "panels.yaml", string(rules)))
+}
+
+// promtoolPath builds promtool, once, without what discovers targets in clouds.
+var promtoolPath = sync.OnceValues(func() (string, error) {
+	c := exec.Command("go", "tool", "-n", "promtool")
+	c.Env = append(os.Environ(), "GOFLAGS=-tags=remove_all_sd")
+	out, err := c.Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// promtool fails the test unless the tool finds nothing wrong.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	path, err := promtoolPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
+		t.Errorf("promtool %v: %v\n%s", args, err, out)
+	}
+}
