@@ -3,15 +3,15 @@ package endtoend
 import (
 	"maps"
 
-	"github.com/offpath-io/offpath/internal/testing/membus"
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// mind is what a checker must know, reckoned apart from it, from the messages it sends and gets: its
-// own hits, and of others the most that a message has told of, which is a total less those own hits
-// that had been reported by then.
-type mind struct {
+// knowledge is what a checker must know, worked out apart from it from the messages that it sends and
+// gets: its own hits, and of others' the highest that a message implies, which is a total less those
+// own hits that had been reported by then.
+type knowledge struct {
 	checker *checker
 	frozen  map[place]history // own hits when the key was last put into a report
 	others  map[place]history
@@ -26,82 +26,82 @@ type flight struct {
 	own      []history
 }
 
-func newMind(c *checker) mind {
-	return mind{c, make(map[place]history), make(map[place]history), make(map[uint32]flight)}
+func newKnowledge(c *checker) knowledge {
+	return knowledge{c, make(map[place]history), make(map[place]history), make(map[uint32]flight)}
 }
 
-func (m *mind) counts(p place, s window.Shape, now int64) []int64 {
-	own, others := recall(m.checker.own, p).counts(s, now), m.others[p]
+func (k *knowledge) counts(p place, s window.Shape, now int64) []int64 {
+	own, others := recall(k.checker.own, p).counts(s, now), k.others[p]
 	for i := range own {
 		own[i] += others[s.Bucket(now)-int64(i)]
 	}
 	return own
 }
 
-// spy sees the reports on their way to the bus.
-type spy struct {
-	*membus.Checker
-	mind *mind
+// observed is a link that notes the reports on their way to the bus.
+type observed struct {
+	check.Link
+	by *knowledge
 }
 
-func (s spy) Report(shard uint32, report []byte) error {
+func (l observed) Report(shard uint32, report []byte) error {
 	m, err := events.DecodeReport(report)
 	if err != nil {
 		panic(err)
 	}
-	s.mind.freeze(m)
-	return s.Checker.Report(shard, report)
+	l.by.freeze(m)
+	return l.Link.Report(shard, report)
 }
 
 // freeze notes the own hits of a new report's keys: all that there are by now are in it, or in those
 // before it.
-func (m *mind) freeze(r *events.Report) {
-	if m.flights[r.Shard].sequence == r.Sequence {
+func (k *knowledge) freeze(r *events.Report) {
+	if k.flights[r.Shard].sequence == r.Sequence {
 		return // a repeat
 	}
 	f := flight{sequence: r.Sequence}
 	each(r.Hits, func(p place, newest int64, _ []int64, _ []uint64) {
-		m.frozen[p] = maps.Clone(*recall(m.checker.own, p))
-		f.places, f.newest, f.own = append(f.places, p), append(f.newest, newest), append(f.own, m.frozen[p])
+		k.frozen[p] = maps.Clone(*recall(k.checker.own, p))
+		f.places, f.newest, f.own = append(f.places, p), append(f.newest, newest), append(f.own, k.frozen[p])
 	})
-	m.flights[r.Shard] = f
+	k.flights[r.Shard] = f
 }
 
 // learn takes in what a message tells.
-func (m *mind) learn(kind events.Kind, payload []byte) {
+func (k *knowledge) learn(kind events.Kind, payload []byte) {
 	switch kind {
 	case events.KindRefresh:
 		r, err := events.DecodeRefresh(payload)
-		f := m.flights[r.GetShard()]
+		f := k.flights[r.GetShard()]
 		if err != nil || r.Sequence != f.sequence || f.answered {
 			return
 		}
 		f.answered = true
-		m.flights[r.Shard] = f
+		k.flights[r.Shard] = f
 		at := 0
 		for i, n := range r.KeyCells {
 			for ; n > 0; n, at = n-1, at+1 {
-				m.raise(f.places[i], f.newest[i]-r.Age[at], int64(r.Total[at]), f.own[i])
+				k.raise(f.places[i], f.newest[i]-r.Age[at], int64(r.Total[at]), f.own[i])
 			}
 		}
 	case events.KindAlarm:
 		a, err := events.DecodeAlarm(payload)
-		if err != nil || m.checker.Stats().Shards == 0 {
+		if err != nil || k.checker.Stats().Shards == 0 {
 			return
 		}
 		each(a.Totals, func(p place, newest int64, age []int64, total []uint64) {
 			for i := range age {
-				m.raise(p, newest-age[i], int64(total[i]), m.frozen[p])
+				k.raise(p, newest-age[i], int64(total[i]), k.frozen[p])
 			}
 		})
 	}
 }
 
-func (m *mind) raise(p place, bucket, total int64, own history) {
-	if m.others[p] == nil {
-		m.others[p] = make(history)
+func (k *knowledge) raise(p place, bucket, total int64, own history) {
+	if k.others[p] == nil {
+		k.others[p] = make(history)
 	}
-	m.others[p][bucket] = max(m.others[p][bucket], total-own[bucket])
+	k.others[p][bucket] = max(k.others[p][bucket], total-own[bucket])
 }
 
 // each walks the keys of a table; those of denied hits are places of their own.
