@@ -11,9 +11,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// What a rule says beyond its limit holds for the hits of all checkers together, once they know of each
-// other's.
-
 // parse reads rules as a file has them.
 func parse(t *testing.T, text string) (list []rules.Rule) {
 	t.Helper()
@@ -39,25 +36,19 @@ func attributes(text string) (attrs identity.Attributes) {
 // spread lets so much time pass that all checkers know of all hits.
 func (w *world) spread() { w.advance(400 * time.Millisecond) }
 
-// ofHits asks the checkers in turn, n times in all, each of which knows of all hits before, and wants so
-// many of them to pass. It returns the last decision.
-func (w *world) ofHits(n, want int, attrs string) (last check.Decision) {
-	w.t.Helper()
-	passed := 0
-	for i := range n {
-		if last = w.checkers[i%len(w.checkers)].CheckAt(w.now, attributes(attrs), 1); last.Allowed {
-			passed++
-		}
-		w.spread()
+// await asks by a rule until permits come, if it is strict, and lets all checkers know of the hit.
+func (w *world) await(r *rules.Rule, ask func() check.Decision) check.Decision {
+	d := ask()
+	for try := 0; try < 9 && !d.Allowed && r.Enforcement == rules.Strict; try++ {
+		w.advance(50 * time.Millisecond)
+		d = ask()
 	}
-	if passed != want {
-		w.t.Errorf("%d of %d pass for %s, want %d", passed, n, attrs, want)
-	}
-	return last
+	w.spread()
+	return d
 }
 
-// wantLedger holds the counted hits of some rules against what they should be.
-func (w *world) wantLedger(want map[string]int64) {
+// counted holds the counted hits of some rules against what they should be.
+func (w *world) counted(want map[string]int64) {
 	w.t.Helper()
 	w.spread()
 	l := w.ledger()
@@ -68,128 +59,80 @@ func (w *world) wantLedger(want map[string]int64) {
 	}
 }
 
-const tenAnHour = "  - {name: r, key: [user], limit: 10/hour"
-
+// TestClausesHoldOverAFleet asks three checkers in turn, each of which knows of all hits before: what a rule
+// of ten an hour says beyond its limit holds for the hits of all of them together.
 func TestClausesHoldOverAFleet(t *testing.T) {
-	is := func(t *testing.T, what string, got, want bool) {
-		t.Helper()
-		if got != want {
-			t.Errorf("%s: %v", what, got)
-		}
+	type step struct {
+		requests, pass int
+		attributes     string
+		last           string // what the last decision says: "exceeded", "shadow"
 	}
 	for _, test := range []struct {
 		name, rules string
-		play        func(t *testing.T, w *world)
+		steps       []step
+		counted     map[string]int64
 	}{
-		{"soft", ", throttle: soft, soft: {exceed: 20%}}", func(t *testing.T, w *world) {
-			is(t, "exceeded", w.ofHits(10, 10, "user=a").Exceeded, false)
-			is(t, "exceeded", w.ofHits(2, 2, "user=a").Exceeded, true)
-			w.ofHits(3, 0, "user=a")
-		}},
+		{"soft", ", throttle: soft, soft: {exceed: 20%}}",
+			[]step{{10, 10, "user=a", ""}, {2, 2, "user=a", "exceeded"}, {3, 0, "user=a", ""}}, map[string]int64{"r": 12}},
 		{"elastic", `, throttle: elastic, elastic: {up_to: 150%, while: {rule: all, below: 70%}}}
-  - {name: all, key: [], limit: 30/hour}`, func(t *testing.T, w *world) {
-			w.ofHits(18, 15, "user=a") // 15 of 30 are used then
-			w.ofHits(10, 10, "user=b")
-			w.ofHits(3, 0, "user=b") // 25 of 30 are too many
-		}},
-		{"priority", ", priority: {by: class, shares: {high: 100%, default: 80%, low: 50%}}}", func(t *testing.T, w *world) {
-			w.ofHits(6, 5, "user=a class=low")
-			w.ofHits(4, 3, "user=a")
-			w.ofHits(3, 0, "user=a class=low")
-			w.ofHits(4, 2, "user=a class=high")
-		}},
+  - {name: all, key: [], limit: 30/hour}`, // while a passes 15 of 30 are used; 25 are too many
+			[]step{{18, 15, "user=a", ""}, {10, 10, "user=b", ""}, {3, 0, "user=b", ""}}, map[string]int64{"r": 25, "all": 25}},
+		{"priority", ", priority: {by: class, shares: {high: 100%, default: 80%, low: 50%}}}", []step{
+			{6, 5, "user=a class=low", ""}, {4, 3, "user=a", ""}, {3, 0, "user=a class=low", ""}, {4, 2, "user=a class=high", ""},
+		}, map[string]int64{"r": 10}},
 		{"overrides", `, overrides: [{match: {tier: gold}, limit: 2x},
-    {match: {user: mal}, limit: blocked, until: 2030-01-01T00:00:00Z}]}`, func(t *testing.T, w *world) {
-			w.ofHits(12, 10, "user=a")
-			w.ofHits(22, 20, "user=a tier=gold")
-			is(t, "blocked for long", w.ofHits(3, 0, "user=mal").RetryAfter > 24*time.Hour, true)
-			w.wantLedger(map[string]int64{"r": 10, "r/tier=gold": 20})
-		}},
-		{"count all", ", count: all}", func(t *testing.T, w *world) {
-			w.ofHits(15, 10, "user=a")
-			w.wantLedger(map[string]int64{"r": 15})
-		}},
+    {match: {user: mal}, limit: blocked, until: 2030-01-01T00:00:00Z}]}`,
+			[]step{{12, 10, "user=a", ""}, {22, 20, "user=a tier=gold", ""}, {3, 0, "user=mal", "blocked"}},
+			map[string]int64{"r": 10, "r/tier=gold": 20}},
+		{"count all", ", count: all}", []step{{15, 10, "user=a", ""}}, map[string]int64{"r": 15}},
 		{"shadow", `, shadow: true}
-  - {name: hard, key: [user], limit: 12/hour}`, func(t *testing.T, w *world) {
-			for _, step := range []struct {
-				n, passed    int
-				shadow, rule string
-			}{{10, 10, "", "hard"}, {2, 2, "r", "hard"}, {2, 0, "r", "hard"}} {
-				if d := w.ofHits(step.n, step.passed, "user=a"); d.Shadow != step.shadow || d.Rule != step.rule {
-					t.Errorf("%+v, want %+v", d, step)
-				}
-			}
-			w.wantLedger(map[string]int64{"r": 10, "hard": 12})
-		}},
+  - {name: hard, key: [user], limit: 12/hour}`,
+			[]step{{10, 10, "user=a", ""}, {2, 2, "user=a", "shadow"}, {2, 0, "user=a", "shadow"}},
+			map[string]int64{"r": 10, "hard": 12}},
 		{"cost", `, cost: tokens}
-  - {name: requests, key: [user], limit: 100/hour}`, func(t *testing.T, w *world) {
-			w.ofHits(5, 3, "user=a tokens=3")
-			w.ofHits(3, 1, "user=a tokens=1")
-			w.wantLedger(map[string]int64{"r": 10, "requests": 4})
-		}},
-		{"record", "}", func(t *testing.T, w *world) {
-			for i, c := range w.checkers {
-				is(t, "peek", c.PeekAt(w.now, attributes("user=a"), 10-4*int64(i)).Allowed, true)
-				c.RecordAt(w.now, attributes("user=a"), 4)
-				w.spread()
-			}
-			w.ofHits(3, 0, "user=a")
-			w.wantLedger(map[string]int64{"r": 12})
-		}},
-		{"strict and soft", ", enforcement: strict, throttle: soft, soft: {exceed: 20%}}", func(t *testing.T, w *world) {
-			passed, exceeded := 0, 0
-			for range 20 {
-				for _, c := range w.checkers {
-					if d := c.CheckAt(w.now, attributes("user=a"), 1); d.Allowed {
-						passed++
-						if d.Exceeded {
-							exceeded++
-						}
-					}
-					w.advance(40 * time.Millisecond)
-				}
-			}
-			if passed != 12 || exceeded == 0 {
-				t.Errorf("%d passed, %d of them beyond the limit", passed, exceeded)
-			}
-		}},
+  - {name: requests, key: [user], limit: 100/hour}`,
+			[]step{{5, 3, "user=a tokens=3", ""}, {3, 1, "user=a tokens=1", ""}}, map[string]int64{"r": 10, "requests": 4}},
+		{"strict and soft", ", enforcement: strict, throttle: soft, soft: {exceed: 20%}}",
+			[]step{{18, 12, "user=a", ""}}, map[string]int64{"r": 12}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, options{
-				seed: 1, checkers: 3, workers: 2, shards: 4, rules: parse(t, tenAnHour+test.rules), prompt: true,
+				seed: 1, checkers: 3, workers: 2, shards: 4, prompt: true,
+				rules: parse(t, "  - {name: r, key: [user], limit: 10/hour"+test.rules),
 			})
 			w.spread()
-			test.play(t, w)
+			for _, step := range test.steps {
+				passed, last := 0, check.Decision{}
+				for i := range step.requests {
+					c := w.checkers[i%3]
+					last = w.await(w.rules.Rules()[0], func() check.Decision { return c.CheckAt(w.now, attributes(step.attributes), 1) })
+					if last.Allowed {
+						passed++
+					}
+				}
+				exceeded, shadow := step.last == "exceeded", step.last == "shadow"
+				blocked := last.RetryAfter > 24*time.Hour
+				if passed != step.pass || last.Exceeded != exceeded || (last.Shadow == "r") != shadow || blocked != (step.last == "blocked") {
+					t.Errorf("%+v: %d pass, the last: %+v", step, passed, last)
+				}
+			}
+			w.counted(test.counted)
 		})
 	}
 }
 
 const mixedRules = `
   - {name: whole, key: [], limit: 600/second}
-  - name: stretch
-    key: [user]
-    limit: 120/second
-    throttle: elastic
-    elastic: {up_to: 150%, while: {rule: whole, below: 60%}}
-  - name: classes
-    key: [user]
-    limit: 200/2s
-    buckets: 4
-    priority: {by: class, shares: {high: 100%, default: 80%, low: 40%}}
+  - {name: stretch, key: [user], limit: 120/second, throttle: elastic,
+     elastic: {up_to: 150%, while: {rule: whole, below: 60%}}}
+  - {name: classes, key: [user], limit: 200/2s, buckets: 4,
+     priority: {by: class, shares: {high: 100%, default: 80%, low: 40%}}}
   - {name: every, key: [user], limit: 150/second, algorithm: fixed_window, count: all, cost: tokens}
-  - name: tiers
-    key: [user]
-    limit: 150/second
-    throttle: soft
-    soft: {exceed: 10%}
-    overrides: [{match: {class: high}, limit: 2x}, {match: {class: low}, limit: 60/2s}]
+  - {name: tiers, key: [user], limit: 150/second, throttle: soft, soft: {exceed: 10%},
+     overrides: [{match: {class: high}, limit: 2x}, {match: {class: low}, limit: 60/2s}]}
   - {name: dark, key: [class], limit: 50/second, shadow: true}
-  - name: leased
-    key: [user]
-    match: {strict: "*"}
-    limit: 100/second
-    enforcement: strict
-    priority: {by: class, shares: {default: 100%, low: 50%}}
+  - {name: leased, key: [user], match: {strict: "*"}, limit: 100/second, enforcement: strict,
+     priority: {by: class, shares: {default: 100%, low: 50%}}}
 `
 
 // TestClausesConserveHits plays random schedules on a bad network: in the end the ledger has, under the
@@ -213,15 +156,9 @@ func TestClausesConserveHits(t *testing.T) {
 				c.RecordAt(w.now, attrs, 1+w.rand.Int64N(2))
 			}
 			d := c.CheckAt(w.now, attrs, 1+w.rand.Int64N(3))
-			switch {
-			case !d.Allowed:
-				happened["denied"]++
-			case d.Exceeded:
-				happened["exceeded"]++
-			}
-			if d.Shadow != "" {
-				happened["shadowed"]++
-			}
+			happened.note("denied", !d.Allowed)
+			happened.note("exceeded", d.Exceeded)
+			happened.note("shadowed", d.Shadow != "")
 			w.wake(c)
 			w.pass(3 * time.Millisecond)
 		}

@@ -12,7 +12,7 @@ import (
 // ledger in the end against what was admitted, through random traffic, accidents and bad networks.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened := seen{"late": 0}
-	for seed := range seeds(60, 2000) {
+	for seed := range seeds(30, 1500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed)})
 		w.countExactly()
 		happened.add(w)
@@ -74,7 +74,7 @@ var algorithmRules = []rules.Rule{
 // the end all checkers know of each key what a limiter that saw every hit knows.
 func TestEveryAlgorithmCountsExactly(t *testing.T) {
 	happened := seen{}
-	for seed := range seeds(30, 750) {
+	for seed := range seeds(16, 500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), rules: algorithmRules})
 		w.play(120, rough, func() {
 			for range w.rand.IntN(8) {

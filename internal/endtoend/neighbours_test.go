@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/offpath-io/offpath/internal/testing/membus"
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // lacking is what an older version does not know of the format: the numbers of fields, by their message.
@@ -61,11 +61,6 @@ func (o older) strip(m protoreflect.MessageDescriptor, payload []byte) (known []
 		}
 	}
 	return known
-}
-
-// listen makes a checker's handler that of one of the older version.
-func (o older) listen(h func(events.Kind, []byte)) func(events.Kind, []byte) {
-	return func(kind events.Kind, payload []byte) { h(kind, o.of(kind, payload)) }
 }
 
 // serve makes an aggregator's handler that of one of the older version.
@@ -172,15 +167,9 @@ func (w *world) decidesAsOneVersion() {
 		var passed [3]int
 		for n := range 15 {
 			l, _ := w.checkers[n%3].Limiter(r.Name)
-			d := l.CheckAt(w.now, "k", 1)
-			for try := 0; try < 9 && !d.Allowed && r.Enforcement == rules.Strict; try++ { // until a permit comes
-				w.advance(50 * time.Millisecond)
-				d = l.CheckAt(w.now, "k", 1)
-			}
-			if d.Allowed {
+			if w.await(r, func() check.Decision { return l.CheckAt(w.now, "k", 1) }).Allowed {
 				passed[n%3]++
 			}
-			w.spread()
 		}
 		if passed != [3]int{4, 3, 3} {
 			w.t.Errorf("%s: %v of 15 requests pass at the checkers, want 4, 3 and 3", r.Name, passed)
@@ -195,7 +184,7 @@ func (w *world) decidesAsOneVersion() {
 		if r.Name == "every" {
 			counted = 15
 		}
-		w.wantLedger(map[string]int64{r.Name: counted})
+		w.counted(map[string]int64{r.Name: counted})
 	}
 	w.mend()
 	w.conservedByName()
@@ -216,5 +205,5 @@ func (w *world) decidesOfAHotKey() {
 	if sum < 297 || sum > 303 || min(passed[0], passed[1], passed[2]) < 90 {
 		w.t.Errorf("%v of the hot key pass, want 300 in all", passed)
 	}
-	w.wantLedger(map[string]int64{"hot": sum})
+	w.counted(map[string]int64{"hot": sum})
 }

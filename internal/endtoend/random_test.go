@@ -33,6 +33,12 @@ func (s seen) all(t *testing.T) {
 	}
 }
 
+func (s seen) note(what string, happened bool) {
+	if happened {
+		s[what]++
+	}
+}
+
 // add takes in what became of a fleet's hits.
 func (s seen) add(w *world) {
 	s["asked"] += w.asked

@@ -7,10 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -103,7 +101,7 @@ func (w *world) otherLimits() []rules.Rule {
 // the ledger is exact.
 func TestNewLimitsDecideAtOnce(t *testing.T) {
 	happened := seen{"reloaded": 0}
-	for seed := range seeds(20, 750) {
+	for seed := range seeds(14, 500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed)})
 		w.play(150, rough, func() {
 			if w.rand.IntN(8) == 0 {
@@ -166,47 +164,13 @@ func TestStrictHoldsTheNewLimits(t *testing.T) {
 	}
 }
 
-// TestKeyUsesANewLimit: a key that is used up everywhere passes at the new rate as soon as the limit is raised.
-func TestKeyUsesANewLimit(t *testing.T) {
-	asGiven := func(list ...rules.Rule) []rules.Rule { return list }
-	for _, enforced := range []func(...rules.Rule) []rules.Rule{asGiven, strictly} {
-		rule := counting("r", 20, window.Shape{Length: time.Minute, Buckets: 1})
-		w := newWorld(t, options{
-			seed: 7, checkers: 4, workers: 2, shards: 1, faults: membus.Faults{Delay: 2 * time.Millisecond},
-			rules: enforced(rule), prompt: true,
-		})
-		w.advance(2 * time.Second)
-		offer := func(n int) (passed int) {
-			for range n {
-				if w.request(w.anyone(), "r", "k", 1) {
-					passed++
-				}
-				w.advance(5 * time.Millisecond)
-			}
-			return passed
-		}
-		offer(200)
-		for _, step := range []struct {
-			limit           int64
-			hits, low, high int
-		}{{20, 50, 0, 0}, {60, 20, 12, 20}, {60, 200, 0, 60}, {10, 50, 0, 0}} {
-			rule.Limit = step.limit
-			w.publish(enforced(rule))
-			w.reloadAll()
-			if n := offer(step.hits); n < step.low || n > step.high {
-				w.fail("%d of %d pass by a limit of %d, want %d to %d", n, step.hits, step.limit, step.low, step.high)
-			}
-		}
-	}
-}
-
 // TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and enforcement,
 // at each checker at another time, while some go on with limiters of rules that have gone: the ledger is
 // exact, and no strict rule's own count of hits exceeds its limit, in however many lives the rule had its
 // permits granted.
 func TestRulesComeAndGo(t *testing.T) {
 	happened := seen{"passed by a limiter of a rule that had gone": 0}
-	for seed := range seeds(12, 300) {
+	for seed := range seeds(8, 300) {
 		w := newWorld(t, options{seed: seed, faults: faultsOfAll(seed), prompt: true})
 		held := make([][]*check.Limiter, len(w.checkers)) // limiters that somebody has, of whatever rules
 		w.advance(time.Second)
@@ -310,61 +274,4 @@ func (w *world) note(r *rules.Rule, key string, cost int64) {
 		return
 	}
 	w.admit(place{counterOf(r.Name, r.Window) + " strict", key}, r.Window, r.Limit, cost)
-}
-
-// TestReloadOfEqualRulesChangesNothing runs the same schedule with and without sets that say the same as
-// the one before, or change another rule's limit: all decisions are the same.
-func TestReloadOfEqualRulesChangesNothing(t *testing.T) {
-	for seed := range seeds(2, 30) {
-		for _, strict := range []bool{false, true} {
-			want := decisionsOf(t, seed, strict, 0)
-			for run := 1; run <= 2; run++ {
-				if !slices.Equal(decisionsOf(t, seed, strict, run), want) {
-					t.Fatalf("seed %d, strict %v, run %d: other decisions", seed, strict, run)
-				}
-			}
-			allowed := func(d check.Decision) bool { return d.Allowed }
-			denied := func(d check.Decision) bool { return !d.Allowed }
-			if !slices.ContainsFunc(want, allowed) || !slices.ContainsFunc(want, denied) {
-				t.Fatalf("seed %d: too tame", seed)
-			}
-		}
-	}
-}
-
-// decisionsOf runs a schedule: without reloads (0), with equal sets (1), or with sets of which another rule
-// differs (2).
-func decisionsOf(t *testing.T, seed uint64, strict bool, reloads int) (decisions []check.Decision) {
-	list := append(slices.Clone(testRules), testRules[0])
-	list[1].Limit = 200 // enough for forecasts
-	another := &list[4]
-	another.Name, another.Key, another.Limit = "another", []string{"other"}, 5
-	if strict {
-		list = strictly(list...)
-		another = &list[4]
-	}
-	w := newWorld(t, options{ // with forecasts
-		seed: seed * 3, checkers: 4, workers: 2, shards: 2, faults: membus.Faults{Delay: 2 * time.Millisecond}, rules: list,
-	})
-	w.advance(time.Second)
-	for step := range 400 {
-		if reloads > 0 && step%3 == 0 {
-			if reloads == 2 {
-				another.Limit = 5 + int64(step%2)
-			}
-			w.publish(slices.Clone(list))
-			w.reloadAll()
-		}
-		for range w.rand.IntN(12) {
-			c, key := w.anyone(), w.key(3)
-			if name := testRules[w.rand.IntN(4)].Name; w.rand.IntN(2) == 0 {
-				l, _ := c.Limiter(name)
-				decisions = append(decisions, l.CheckAt(w.now, key, 1))
-				continue
-			}
-			decisions = append(decisions, c.CheckAt(w.now, identity.Attributes{{Name: "user", Value: key}}, 1))
-		}
-		w.advance(5 * time.Millisecond)
-	}
-	return decisions
 }

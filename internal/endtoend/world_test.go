@@ -3,7 +3,6 @@ package endtoend
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -187,10 +186,11 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 	if c.Checker, err = check.New(o); err != nil {
 		w.t.Fatal(err)
 	}
-	c.link.Attach(version.listen(func(kind events.Kind, payload []byte) {
+	c.link.Attach(func(kind events.Kind, payload []byte) {
+		payload = version.of(kind, payload)
 		c.knows.learn(kind, payload)
 		c.Receive(w.own(i), kind, payload)
-	}))
+	})
 	return c
 }
 
@@ -396,51 +396,4 @@ func (w *world) conservedByName() (charged int64) {
 		w.fail("%d hits charged, the ledger has %d: %+v", delivered, stored, ledger)
 	}
 	return charged
-}
-
-// flakyStore is a store that can be out of reach, or be cut off just after it has done its work.
-type flakyStore struct {
-	*memstore.Store
-	mode  storeMode
-	clock func() time.Time // nil: the store has none
-}
-
-type storeMode uint8
-
-const (
-	storeWorks storeMode = iota
-	storeDown
-	storeCutOff // applies, but the caller hears nothing of it
-)
-
-var errDown = errors.New("the store is down")
-
-func (s *flakyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
-	if s.mode == storeDown {
-		return aggregate.Fleet{}, errDown
-	}
-	fleet, err := s.Store.Join(ctx, shards)
-	if s.clock != nil {
-		fleet.Time = s.clock()
-	}
-	return fleet, err
-}
-
-func (s *flakyStore) Apply(ctx context.Context, f *aggregate.Fold) (aggregate.Applied, error) {
-	return flaky(s, func() (aggregate.Applied, error) { return s.Store.Apply(ctx, f) })
-}
-
-func (s *flakyStore) Lease(ctx context.Context, f *aggregate.LeaseFold) (aggregate.Leased, error) {
-	return flaky(s, func() (aggregate.Leased, error) { return s.Store.Lease(ctx, f) })
-}
-
-func flaky[T any](s *flakyStore, do func() (T, error)) (answer T, err error) {
-	if s.mode == storeDown {
-		return answer, errDown
-	}
-	done, err := do()
-	if s.mode == storeCutOff {
-		return answer, errDown
-	}
-	return done, err
 }
