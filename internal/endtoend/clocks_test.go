@@ -3,8 +3,6 @@ package endtoend
 import (
 	"testing"
 	"time"
-
-	"github.com/offpath-io/offpath/internal/testing/membus"
 )
 
 // TestHitsOfWrongClocksAreCounted runs fleets whose checkers' clocks are up to an hour wrong, over
@@ -45,7 +43,7 @@ func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 // TestSkewedCheckersShareAWindow: checkers 2 s behind and ahead of the fleet, on a good network,
 // count into the same buckets of a second as everybody else.
 func TestSkewedCheckersShareAWindow(t *testing.T) {
-	w := newWorld(t, options{seed: 5, checkers: 3, workers: 2, shards: 1, faults: membus.Faults{Delay: 2 * time.Millisecond}})
+	w := newWorld(t, wellConnected(5, 3))
 	w.skew = []int64{-int64(2 * time.Second), 0, int64(2 * time.Second)}
 	w.advance(time.Second)
 	ask := func(i int, cost int64) bool {
@@ -76,7 +74,7 @@ func TestFleetFollowsTheStoresClock(t *testing.T) {
 		steps = append(steps, -time.Minute, time.Minute)
 	}
 	for _, step := range steps {
-		w := newWorld(t, options{seed: 9, checkers: 2, workers: 2, shards: 1, faults: membus.Faults{Delay: 2 * time.Millisecond}})
+		w := newWorld(t, wellConnected(9, 2))
 		shift := time.Duration(0)
 		w.store.clock = func() time.Time { return time.Unix(0, w.now).Add(shift) }
 		w.advance(5 * time.Second)

@@ -5,16 +5,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // take sends n hits of the minute's rule that must all pass, and lets them be counted.
-func (w *world) take(c *checker, key string, n int64) {
+func (w *world) take(c *checker, n int64) {
 	w.t.Helper()
 	l, _ := c.Limiter("minute")
-	if d := l.CheckAt(w.now, key, n); !d.Allowed {
-		w.fail("%s denies %d hits of %s: %+v", c.name, n, key, d)
+	if d := l.CheckAt(w.now, "k", n); !d.Allowed {
+		w.fail("%s denies %d hits: %+v", c.name, n, d)
 	}
 	w.advance(time.Second)
 }
@@ -29,64 +29,35 @@ func (w *world) wantLeft(want int64, why string, checkers ...*checker) {
 	}
 }
 
-func (w *world) wantCounted(want int64) {
-	w.t.Helper()
-	if got := w.ledger()["minute"].Counted; got != want {
-		w.t.Errorf("the ledger has %d, want %d", got, want)
-	}
-}
-
 func TestCheckersFollowAStoreThatLostEverything(t *testing.T) {
-	w := newWorld(t, options{seed: 1, checkers: 3, workers: 2, shards: 1, faults: membus.Faults{Delay: time.Millisecond}})
+	w := newWorld(t, wellConnected(1, 3))
 	a, b, c := w.checkers[0], w.checkers[1], w.checkers[2]
 	w.advance(time.Second)
-	w.take(a, "k", 25)
-	w.take(b, "k", 20)
+	w.take(a, 25)
+	w.take(b, 20)
 	w.wantLeft(60-45, "all know of all hits, c by the alarm alone", a, b, c)
 
 	w.store.Lose()
-	w.take(a, "k", 5)
+	w.take(a, 5)
 	w.wantLeft(60-5, "to a reporter the new totals replace the old", a)
 	w.wantLeft(60-45, "c has heard nothing new", c)
-	w.take(c, "k", 1)
+	w.take(c, 1)
 	w.wantLeft(60-6, "it has, by its own report", c)
-	w.take(a, "k", 30)
+	w.take(a, 30)
 	w.wantLeft(60-36, "an alarm brings all into the new generation", a, b, c)
-	w.wantCounted(36)
-}
+	w.counted(map[string]int64{"minute": 36})
 
-func TestCheckersFollowAnOlderSnapshotOfTheStore(t *testing.T) {
-	w := newWorld(t, options{seed: 2, checkers: 2, workers: 1, shards: 1, faults: membus.Faults{Delay: time.Millisecond}})
-	a, b := w.checkers[0], w.checkers[1]
-	w.advance(time.Second)
-	w.take(a, "k", 10)
 	snapshot := w.store.Snapshot()
-	w.take(a, "k", 10)
-	w.take(b, "k", 10)
-	w.store.Restore(snapshot)
-
-	w.take(b, "other", 1) // any report gives it away: its checker has seen a later version
-	w.take(b, "k", 1)
-	w.wantLeft(60-11, "the snapshot's 10 and the new hit", b)
-	w.take(a, "k", 1)
-	w.wantLeft(60-12, "and one more", a)
-	w.wantCounted(10 + 1 + 1 + 1)
-}
-
-// TestReportInFlightSurvivesDataLoss: the report was counted, its answer lost, and then its count. It is
-// counted again, since a new generation has no marks.
-func TestReportInFlightSurvivesDataLoss(t *testing.T) {
-	w := newWorld(t, options{seed: 3, checkers: 2, workers: 1, shards: 1, plain: true})
-	a, b := w.checkers[0], w.checkers[1]
-	w.advance(time.Second)
-	w.take(b, "k", 3)
+	w.take(b, 7)
 	w.store.mode = storeCutOff
-	w.take(a, "k", 7)
-	w.store.Lose()
+	w.take(a, 2) // counted, and not answered
+	w.store.Restore(snapshot)
 	w.store.mode = storeWorks
 	w.advance(3 * time.Second)
-	w.wantLeft(60-7, "", a)
-	w.wantCounted(7)
+	w.wantLeft(60-38, "what was not answered is counted again", a)
+	w.take(b, 1)
+	w.wantLeft(60-39, "the snapshot's, and what came since", b)
+	w.counted(map[string]int64{"minute": 39})
 }
 
 // TestNobodyForgetsMoreThanTheStoreLost: whatever is lost and when, no checker ends up believing that less
@@ -95,7 +66,7 @@ func TestReportInFlightSurvivesDataLoss(t *testing.T) {
 // and stays blocked by the hits that there were. Without such a worker an older snapshot can get past the
 // version that an absent checker has seen before that one is back; it then keeps the higher totals.)
 func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
-	happened := seen{"exact": 0}
+	happened, minute := seen{"exact": 0}, &testRules[3]
 	for seed := range seeds(25, 750) {
 		workers := 1 + int(seed/4%2)
 		w := newWorld(t, options{seed: seed, workers: workers, shards: 1, faults: faultsOf(seed)})
@@ -107,7 +78,7 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 				l, _ := c.Limiter("minute")
 				l.CheckAt(w.now, "k", 1)
 				w.advance(time.Second + w.quietFor)
-				want, got := max(testRules[3].Limit-w.stored("minute", "k"), 0), w.left(c, "minute", "k")
+				want, got := max(minute.Limit-w.stored(minute, "k"), 0), w.left(c, "minute", "k")
 				if got > want || last == 1 && w.immortal && got < want && got > 0 {
 					w.fail("%s sees %d left, by the store it is %d", c.name, got, want)
 				}
@@ -139,12 +110,11 @@ func (w *world) loseAtRandom() {
 }
 
 // stored asks the store itself for a key's count over its live window; there is one shard.
-func (w *world) stored(rule, key string) (sum int64) {
+func (w *world) stored(r *rules.Rule, key string) (sum int64) {
 	w.t.Helper()
-	r, _ := w.rules.Lookup(rule)
 	applied, err := w.store.Apply(context.Background(), &aggregate.Fold{
 		Now:    w.now,
-		Rules:  []aggregate.Rule{{Name: rule, Shape: r.Window, Limit: r.Limit}},
+		Rules:  []aggregate.Rule{{Name: r.Name, Shape: r.Window, Limit: r.Limit}},
 		Ledger: make([]aggregate.Tally, 1),
 		Keys:   []aggregate.Key{{Text: key}},
 	})

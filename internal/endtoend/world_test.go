@@ -113,6 +113,14 @@ func strictly(list ...rules.Rule) []rules.Rule {
 	return strict
 }
 
+// wellConnected is a fleet 2 ms from its aggregators.
+func wellConnected(seed uint64, checkers int, list ...rules.Rule) options {
+	return options{
+		seed: seed, checkers: checkers, workers: 2, shards: 1, faults: membus.Faults{Delay: 2 * time.Millisecond}, rules: list,
+		prompt: true,
+	}
+}
+
 func newWorld(t *testing.T, o options) *world {
 	t.Helper()
 	o.checkers = cmp.Or(o.checkers, 1+int(o.seed%4))
