@@ -77,15 +77,14 @@ func acquireMany(t *testing.T, seed uint64) (passed []passing) {
 				time.Sleep(time.Duration(r.Int64N(int64(40 * time.Millisecond))))
 				c, cost := checkers[r.IntN(len(checkers))], max(r.Int64N(9)-5, 1)
 				attrs := attributes(fmt.Sprintf("user=%d ip=%d api=a", r.IntN(6), r.IntN(2)))
-				var wait time.Duration // for nothing: by Check
+				wait := time.Duration(r.Int64N(int64(30 * time.Millisecond)))
 				switch r.IntN(8) {
 				case 0, 1:
+					wait = 0
 				case 2:
 					wait = 10 * time.Second
-				default:
-					wait = time.Duration(r.Int64N(int64(30 * time.Millisecond)))
 				}
-				if d := decide(t, c, attrs, cost, wait); d.Allowed {
+				if decide(t, c, attrs, cost, wait) {
 					mu.Lock()
 					passed = append(passed, passing{start + int64(time.Since(begin)), cost, attrs})
 					mu.Unlock()
@@ -104,9 +103,9 @@ func acquireMany(t *testing.T, seed uint64) (passed []passing) {
 }
 
 // decide asks a checker by all rules, and waits for so long at most.
-func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int64, wait time.Duration) check.Decision {
+func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int64, wait time.Duration) bool {
 	if wait == 0 {
-		return c.Check(attrs, cost)
+		return c.Check(attrs, cost).Allowed
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
@@ -115,7 +114,7 @@ func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int6
 	if took := time.Since(begin); took > wait || d.Allowed && err != nil {
 		t.Errorf("after %v of %v: %+v, %v", took, wait, d, err)
 	}
-	return d
+	return d.Allowed
 }
 
 // runAcquireFleet starts three checkers and two aggregators; stop ends them, checkers first.

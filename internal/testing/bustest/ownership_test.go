@@ -25,31 +25,34 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		return b
 	}
 	me, you := natsbus.Owned("mine", mine), natsbus.Owned("yours", yours)
+	mineSays, yoursSays := string(body(mine)), string(body(yours))
+	report, refresh := "test.report.v1.0."+me, "test.refresh.v1."+me
+	forged := fmt.Sprintf("mine.%x", yours)
 	for _, tt := range []struct {
 		why                  string
 		subject, reply, body string
 		want                 int // how often it is handed over
 	}{
-		{"a report of my own", "test.report.v1.0." + me, "test.refresh.v1." + me, string(body(mine)), 1},
-		{"a lease request of my own", "test.lease.v1.3." + me, "test.grant.v1." + me, string(body(mine)), 1},
-		{"a hello of my own, to answer and to note", "test.hello.v1." + me, "test.welcome.v1." + me, string(body(mine)), 2},
+		{"a report of my own", report, refresh, mineSays, 1},
+		{"a lease request of my own", "test.lease.v1.3." + me, "test.grant.v1." + me, mineSays, 1},
+		{"a hello of my own, to answer and to note", "test.hello.v1." + me, "test.welcome.v1." + me, mineSays, 2},
 		{"one of before there were owners", "test.report.v1.0.abc", "test.refresh.v1.abc", "anything", 1},
-		{"with another's epoch within", "test.report.v1.0." + me, "test.refresh.v1." + me, string(body(yours)), 0},
-		{"the same, with it in the subject too", "test.report.v1.0.mine." + fmt.Sprintf("%x", yours), "test.refresh.v1.mine." + fmt.Sprintf("%x", yours), string(body(yours)), 0},
-		{"a hello with another's epoch", "test.hello.v1." + me, "test.welcome.v1." + me, string(body(yours)), 0},
-		{"a lease request with another's epoch", "test.lease.v1.0." + me, "test.grant.v1." + me, string(body(yours)), 0},
-		{"no epoch", "test.report.v1.0." + me, "test.refresh.v1." + me, "", 0},
-		{"answered to another", "test.report.v1.0." + me, "test.refresh.v1." + you, string(body(mine)), 0},
-		{"answered to everybody", "test.report.v1.0." + me, "test.alarm.v1.0", string(body(mine)), 0},
-		{"answered with a write", "test.hello.v1." + me, "$KV.test-rules.rules", string(body(mine)), 0},
-		{"not answered", "test.report.v1.0." + me, "", string(body(mine)), 0},
-		{"answered by what answers something else", "test.report.v1.0." + me, "test.welcome.v1." + me, string(body(mine)), 0},
-		{"three tokens", "test.report.v1.0." + me + ".x", "test.refresh.v1." + me + ".x", string(body(mine)), 0},
-		{"no shard", "test.report.v1.0", "test.refresh.v1.0", string(body(mine)), 0},
+		{"with another's epoch within", report, refresh, yoursSays, 0},
+		{"the same, with it in the subject too", "test.report.v1.0." + forged, "test.refresh.v1." + forged, yoursSays, 0},
+		{"a hello with another's epoch", "test.hello.v1." + me, "test.welcome.v1." + me, yoursSays, 0},
+		{"a lease request with another's epoch", "test.lease.v1.0." + me, "test.grant.v1." + me, yoursSays, 0},
+		{"no epoch", report, refresh, "", 0},
+		{"answered to another", report, "test.refresh.v1." + you, mineSays, 0},
+		{"answered to everybody", report, "test.alarm.v1.0", mineSays, 0},
+		{"answered with a write", "test.hello.v1." + me, "$KV.test-rules.rules", mineSays, 0},
+		{"not answered", report, "", mineSays, 0},
+		{"answered by what answers something else", report, "test.welcome.v1." + me, mineSays, 0},
+		{"three tokens", report + ".x", refresh + ".x", mineSays, 0},
+		{"no shard", "test.report.v1.0", "test.refresh.v1.0", mineSays, 0},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			var got heard
-			worker, conn := n.Worker(t), connect(t, n.url)
+			worker, conn := n.Worker(t), n.connect(t, "publisher")
 			stop := serve(t, func(ctx context.Context) error {
 				return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { got.note(kind, data) })
 			})
@@ -57,7 +60,8 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 				for kind, answer := range map[string]string{"report.v1.0": "refresh", "lease.v1.0": "grant", "hello.v1": "welcome"} {
 					publish(t, conn, "test."+kind+".ready", "test."+answer+".v1.ready", "ready")
 				}
-				return got.times(events.KindReport, "ready") > 0 && got.times(events.KindLease, "ready") > 0 && got.times(events.KindHello, "ready") > 1
+				return got.times(events.KindReport, "ready") > 0 && got.times(events.KindLease, "ready") > 0 &&
+					got.times(events.KindHello, "ready") > 1
 			})
 			publish(t, conn, tt.subject, tt.reply, tt.body)
 			stop() // which takes what is already on its way
@@ -72,20 +76,11 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	}
 }
 
-func connect(t *testing.T, url string) *natsgo.Conn {
-	t.Helper()
-	conn, err := natsgo.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	return conn
-}
-
 // publish returns once the server has the message.
 func publish(t *testing.T, conn *natsgo.Conn, subject, reply, body string) {
 	t.Helper()
-	if err := errors.Join(conn.PublishMsg(&natsgo.Msg{Subject: subject, Reply: reply, Data: []byte(body)}), conn.Flush()); err != nil {
+	m := &natsgo.Msg{Subject: subject, Reply: reply, Data: []byte(body)}
+	if err := errors.Join(conn.PublishMsg(m), conn.Flush()); err != nil {
 		t.Fatal(err)
 	}
 }
