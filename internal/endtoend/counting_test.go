@@ -12,7 +12,7 @@ import (
 // ledger in the end against what was admitted, through random traffic, accidents and bad networks.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened := seen{"late": 0}
-	for seed := range seeds(30, 1500) {
+	for seed := range seeds(24, 1200) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed)})
 		w.countExactly()
 		happened.add(w)

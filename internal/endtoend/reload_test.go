@@ -128,7 +128,7 @@ func TestNewLimitsDecideAtOnce(t *testing.T) {
 // lower one, no hit passes beyond that.
 func TestStrictHoldsTheNewLimits(t *testing.T) {
 	happened := seen{}
-	for seed := range seeds(12, 500) {
+	for seed := range seeds(10, 400) {
 		faults, workers := faultsOfAll(seed), 0
 		if seed%2 == 0 { // messages are lost and late, but in order
 			workers, faults.Repeat, faults.Jitter = 1, 0, 0
@@ -170,7 +170,7 @@ func TestStrictHoldsTheNewLimits(t *testing.T) {
 // permits granted.
 func TestRulesComeAndGo(t *testing.T) {
 	happened := seen{"passed by a limiter of a rule that had gone": 0}
-	for seed := range seeds(8, 300) {
+	for seed := range seeds(6, 250) {
 		w := newWorld(t, options{seed: seed, faults: faultsOfAll(seed), prompt: true})
 		held := make([][]*check.Limiter, len(w.checkers)) // limiters that somebody has, of whatever rules
 		w.advance(time.Second)

@@ -134,7 +134,7 @@ func (s seen) billed(w *world, list []*bill) {
 // end each token has counted once, the ledger knows of every hit, and all checkers know what is left.
 func TestEachTokenIsSettledOnce(t *testing.T) {
 	happened := seen{"late": 0, "settled at several checkers": 0}
-	for seed := range seeds(16, 750) {
+	for seed := range seeds(12, 600) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), prompt: seed%2 == 0})
 		list := w.settleAtRandom(settlements{100, 3, 6, 7, rough})
 		w.end(func() { happened.billed(w, list) }, func() { w.agreeOnCosts(list) })
@@ -270,7 +270,7 @@ func (w *world) knowsLevel(c *checker, key string, list []*bill) {
 func TestStrictHoldsWithRefunds(t *testing.T) {
 	list := []rules.Rule{testRules[0], testRules[3]}
 	var passed, refunded int64
-	for seed := range seeds(8, 150) {
+	for seed := range seeds(6, 150) {
 		w := newWorld(t, options{
 			seed: seed, checkers: 1 + int(seed%3), workers: 1 + int(seed%2), shards: 1, rules: strictly(list...), prompt: true,
 			faults: membus.Faults{Delay: 2 * time.Millisecond, Repeat: 0.2, RepeatWithin: time.Second},

@@ -64,7 +64,7 @@ func (w *world) askByAll(i int, key string, cost int64) {
 // aggregators: no rule's own count of all admitted hits ever exceeds its limit.
 func TestStrictNeverExceedsTheLimit(t *testing.T) {
 	happened := seen{}
-	for seed := range seeds(32, 750) {
+	for seed := range seeds(26, 500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOfAll(seed), rules: strictly(testRules...), prompt: true})
 		w.askStrictly(seed%2 == 0, seed%3 == 0)
 		happened.add(w)
