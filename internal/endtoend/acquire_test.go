@@ -20,8 +20,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// acquireRules are decided together: every request is by one of six users, at one of two addresses, of
-// one API. Together the addresses let 60 hits a second pass; the others deny now and then.
+// acquireRules are decided together: every request is by one of six users, at one of two addresses,
+// of one API. Together the addresses let 60 hits a second pass; the others deny now and then.
 var acquireRules = strictly(
 	rules.Rule{Name: "user", Key: []string{"user"}, Limit: 14, Window: window.Shape{Length: time.Second, Buckets: 1}},
 	rules.Rule{Name: "ip", Key: []string{"ip"}, Limit: 60, Window: window.Shape{Length: 2 * time.Second, Buckets: 4}},
@@ -34,10 +34,10 @@ type passing struct {
 	attrs    identity.Attributes
 }
 
-// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits of
-// several rules at once, with random costs and deadlines, on networks that delay, repeat and lose
-// everything: no rule's own count ever exceeds its limit, nobody waits longer than it may, nobody is left
-// waiting, and much of what fits passes.
+// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits
+// of several rules at once, with random costs and deadlines, on networks that delay, repeat and
+// lose everything: no rule's own count ever exceeds its limit, nobody waits longer than it may,
+// nobody is left waiting, and much of what fits passes.
 func TestAcquireNeverExceedsSeveralStrictRules(t *testing.T) {
 	for seed := range seeds(1, 12) {
 		var passed []passing
@@ -151,8 +151,8 @@ func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers 
 	}
 }
 
-// TestSettlementGivesPermitsBack: a hit that has waited for its permits gives them back like any other,
-// also through another checker than the one that let it pass, to whichever checker asks.
+// TestSettlementGivesPermitsBack: a hit that has waited for its permits gives them back like any
+// other, also through another checker than the one that let it pass, to whichever checker asks.
 func TestSettlementGivesPermitsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		checkers, stop := runAcquireFleet(t, 1, membus.Faults{Delay: time.Millisecond})

@@ -59,8 +59,8 @@ func (w *world) counted(want map[string]int64) {
 	}
 }
 
-// TestClausesHoldOverAFleet asks three checkers in turn, each of which knows of all hits before: what a rule
-// of ten an hour says beyond its limit holds for the hits of all of them together.
+// TestClausesHoldOverAFleet asks three checkers in turn, each of which knows of all hits before:
+// what a rule of ten an hour says beyond its limit holds for the hits of all of them together.
 func TestClausesHoldOverAFleet(t *testing.T) {
 	type step struct {
 		requests, pass int
@@ -135,8 +135,8 @@ const mixedRules = `
      priority: {by: class, shares: {default: 100%, low: 50%}}}
 `
 
-// TestClausesConserveHits plays random schedules on a bad network: in the end the ledger has, under the
-// name of each counter, what the checkers have charged.
+// TestClausesConserveHits plays random schedules on a bad network: in the end the ledger has, under
+// the name of each counter, what the checkers have charged.
 func TestClausesConserveHits(t *testing.T) {
 	happened := seen{"denied": 0, "shadowed": 0, "exceeded": 0}
 	for seed := range seeds(1, 12) {

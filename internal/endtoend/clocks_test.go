@@ -6,9 +6,9 @@ import (
 )
 
 // TestHitsOfWrongClocksAreCounted runs fleets whose checkers' clocks are up to an hour wrong, over
-// networks that delay, lose and repeat hellos as well. Nobody's time is exact then, so the truth is not
-// exact to the hit; but every hit is accounted for, and once the clocks are corrected hits of a wrong
-// clock are counted where they belong, not refused.
+// networks that delay, lose and repeat hellos as well. Nobody's time is exact then, so the truth is
+// not exact to the hit; but every hit is accounted for, and once the clocks are corrected hits of a
+// wrong clock are counted where they belong, not refused.
 func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 	happened := seen{}
 	for seed := range seeds(12, 400) {
@@ -66,8 +66,8 @@ func TestSkewedCheckersShareAWindow(t *testing.T) {
 	}
 }
 
-// TestFleetFollowsTheStoresClock: another node with another clock takes over, or somebody sets the clock.
-// The fleet follows it together, and goes on counting.
+// TestFleetFollowsTheStoresClock: another node with another clock takes over, or somebody sets the
+// clock. The fleet follows it together, and goes on counting.
 func TestFleetFollowsTheStoresClock(t *testing.T) {
 	steps := []time.Duration{-7 * time.Second, 4 * time.Second}
 	if !testing.Short() { // clocks slew: that takes 41 times as long as the step

@@ -8,8 +8,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and the
-// ledger in the end against what was admitted, through random traffic, accidents and bad networks.
+// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and
+// the ledger in the end against what was admitted, through random traffic, accidents and bad
+// networks.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened := seen{"late": 0}
 	for seed := range seeds(24, 1200) {
@@ -23,7 +24,8 @@ func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened.all(t)
 }
 
-// countExactly plays a schedule of random hits, and holds all decisions and the ledger against the truth.
+// countExactly plays a schedule of random hits, and holds all decisions and the ledger against the
+// truth.
 func (w *world) countExactly() {
 	w.t.Helper()
 	if w.rand.IntN(4) == 0 { // the network is down from the start
@@ -70,8 +72,8 @@ var algorithmRules = []rules.Rule{
 	bucket("queue", rules.LeakyBucket, 20, 10, time.Second),
 }
 
-// TestEveryAlgorithmCountsExactly: nothing is lost and nothing is counted twice by any algorithm, and in
-// the end all checkers know of each key what a limiter that saw every hit knows.
+// TestEveryAlgorithmCountsExactly: nothing is lost and nothing is counted twice by any algorithm,
+// and in the end all checkers know of each key what a limiter that saw every hit knows.
 func TestEveryAlgorithmCountsExactly(t *testing.T) {
 	happened := seen{}
 	for seed := range seeds(16, 500) {
@@ -101,8 +103,9 @@ func (w *world) request(c *checker, rule, key string, cost int64) bool {
 	return true
 }
 
-// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each must
-// know exactly the truth. Nothing of it is late, since the rule's window is longer than any accident.
+// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each
+// must know exactly the truth. Nothing of it is late, since the rule's window is longer than any
+// accident.
 func (w *world) agreeOn(rule string) {
 	w.t.Helper()
 	for _, key := range []string{"k0", "k1"} {

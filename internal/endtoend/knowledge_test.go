@@ -8,9 +8,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// knowledge is what a checker must know, worked out apart from it from the messages that it sends and
-// gets: its own hits, and of others' the highest that a message implies, which is a total less those
-// own hits that had been reported by then.
+// knowledge is what a checker must know, worked out apart from it from the messages that it sends
+// and gets: its own hits, and of others' the highest that a message implies, which is a total less
+// those own hits that had been reported by then.
 type knowledge struct {
 	checker *checker
 	frozen  map[place]history // own hits when the key was last put into a report
@@ -53,8 +53,8 @@ func (l observed) Report(shard uint32, report []byte) error {
 	return l.Link.Report(shard, report)
 }
 
-// freeze notes the own hits of a new report's keys: all that there are by now are in it, or in those
-// before it.
+// freeze notes the own hits of a new report's keys: all that there are by now are in it, or in
+// those before it.
 func (k *knowledge) freeze(r *events.Report) {
 	if k.flights[r.Shard].sequence == r.Sequence {
 		return // a repeat

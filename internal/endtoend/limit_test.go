@@ -11,9 +11,9 @@ import (
 
 // How well a fleet keeps to a limit, in exact time.
 
-// TestUsedUpKeyIsDeniedEverywhere offers one key ten times its limit on four checkers, 2 ms from the
-// aggregators: once the limit is used up no hit passes on any of them later than a round trip after
-// that (5 ms are measured, in steps of 5), for as long as it stays used up.
+// TestUsedUpKeyIsDeniedEverywhere offers one key ten times its limit on four checkers, 2 ms from
+// the aggregators: once the limit is used up no hit passes on any of them later than a round trip
+// after that (5 ms are measured, in steps of 5), for as long as it stays used up.
 func TestUsedUpKeyIsDeniedEverywhere(t *testing.T) {
 	for seed := range seeds(2, 6) { // with forecasts, and by what they know alone
 		w := newWorld(t, wellConnected(seed, 4))
@@ -44,9 +44,9 @@ func TestUsedUpKeyIsDeniedEverywhere(t *testing.T) {
 	}
 }
 
-// TestNobodyIsDeniedBelowTheLimit offers 0.8 of a limit to four checkers, one of which hears nothing for
-// five windows. It forecasts others' hits by its own that it could not report, and these must leave the
-// window meanwhile: nobody is denied.
+// TestNobodyIsDeniedBelowTheLimit offers 0.8 of a limit to four checkers, one of which hears
+// nothing for five windows. It forecasts others' hits by its own that it could not report, and
+// these must leave the window meanwhile: nobody is denied.
 func TestNobodyIsDeniedBelowTheLimit(t *testing.T) {
 	for _, buckets := range []int{1, 4} {
 		for seed := range seeds(1, 8) {
@@ -65,8 +65,9 @@ func TestNobodyIsDeniedBelowTheLimit(t *testing.T) {
 	}
 }
 
-// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot count. So
-// checkers must not take what they know for fresh: each keeps to its share of the limit until it is back.
+// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot
+// count. So checkers must not take what they know for fresh: each keeps to its share of the limit
+// until it is back.
 func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	rule := counting("r", 40, window.Shape{Length: time.Second, Buckets: 1, Fixed: true})
 	w := newWorld(t, wellConnected(6, 4, rule))
@@ -102,9 +103,10 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	w.conserved()
 }
 
-// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about as even as
-// that of one. Each of them knows its own hits to the nanosecond and others' by their messages, so hits of
-// two may come together, and after such there is a gap. -v prints the figures of docs/rules.md.
+// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about
+// as even as that of one. Each of them knows its own hits to the nanosecond and others' by their
+// messages, so hits of two may come together, and after such there is a gap. -v prints the figures
+// of docs/rules.md.
 func TestOutflowOfAFleetIsEven(t *testing.T) {
 	const limit, second = 1000, int64(time.Second)
 	for _, fleet := range []struct {
@@ -135,7 +137,8 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 	}
 }
 
-// unevenness returns the most of these times that lie within a span, and the longest time between two.
+// unevenness returns the most of these times that lie within a span, and the longest time between
+// two.
 func unevenness(times []int64, span time.Duration) (most int, gap time.Duration) {
 	from := 0
 	for i, at := range times {

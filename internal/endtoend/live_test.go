@@ -24,8 +24,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// backend is the Redis of a fleet: one server, or the masters of a cluster. Fleets share it, each in a
-// namespace of its own.
+// backend is the Redis of a fleet: one server, or the masters of a cluster. Fleets share it, each
+// in a namespace of its own.
 type backend struct {
 	url    string
 	nodes  []*servers.Redis
@@ -61,8 +61,8 @@ func (b *backend) each(t *testing.T, f func(*servers.Redis) error) {
 	}
 }
 
-// live is a fleet of real parts: checkers, aggregators, NATS and Redis. What its tests assert holds on a
-// machine of any speed; how well a limit is kept, tests in virtual time assert.
+// live is a fleet of real parts: checkers, aggregators, NATS and Redis. What its tests assert holds
+// on a machine of any speed; how well a limit is kept, tests in virtual time assert.
 type live struct {
 	t         *testing.T
 	namespace string
@@ -171,8 +171,8 @@ func (f *live) addCheckers(n int, change ...func(*check.Options)) {
 	}
 }
 
-// prompt lets a checker keep no hits back because there is much room: a test that waits for every report
-// would wait for 10 s each time.
+// prompt lets a checker keep no hits back because there is much room: a test that waits for every
+// report would wait for 10 s each time.
 func prompt(o *check.Options) { o.QuietFor = time.Millisecond }
 
 // background runs f until the function it returns is called, which waits for its end.
@@ -211,7 +211,8 @@ func (s *deadlyStore) die(written bool) error {
 	return errors.New("killed after the write")
 }
 
-// load sends hits of all rules to all checkers, one per checker and millisecond or so, until stopped.
+// load sends hits of all rules to all checkers, one per checker and millisecond or so, until
+// stopped.
 func (f *live) load(keys int) (stop func()) {
 	var running sync.WaitGroup
 	stopped := make(chan struct{})
@@ -252,7 +253,8 @@ func (f *live) neverOver() {
 	slices.SortStableFunc(f.passed, func(a, b passed) int { return cmp.Compare(a.end, b.end) })
 	w := &world{t: f.t, truth: make(map[place]*history)}
 	for _, p := range f.passed {
-		// Nobody can tell in which of two buckets a hit was decided; without it the count is only lower.
+		// Nobody can tell in which of two buckets a hit was decided; without it the count is only
+		// lower.
 		if p.rule.Window.Bucket(p.begin) == p.rule.Window.Bucket(p.end) {
 			w.now = p.end
 			w.permit(p.rule, p.key, p.cost)

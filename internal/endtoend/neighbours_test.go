@@ -15,10 +15,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// lacking is what an older version does not know of the format: the numbers of fields, by their message.
+// lacking is what an older version does not know of the format: the numbers of fields, by their
+// message.
 type lacking map[protoreflect.Name][]protowire.Number
 
-// older is a part of an older version; the zero value is one of this version. It counts what was taken out.
+// older is a part of an older version; the zero value is one of this version. It counts what was
+// taken out.
 type older struct {
 	lacks lacking
 	taken map[string]int
@@ -31,8 +33,8 @@ var messageOf = map[events.Kind]proto.Message{
 	events.KindLease: &events.LeaseRequest{}, events.KindGrant: &events.Grant{},
 }
 
-// of takes out of a message what the older version does not know: it ignores these fields in what it gets,
-// and does not send them.
+// of takes out of a message what the older version does not know: it ignores these fields in what
+// it gets, and does not send them.
 func (o older) of(kind events.Kind, payload []byte) []byte {
 	if o.lacks == nil {
 		return payload
@@ -103,8 +105,9 @@ func (w olderWorker) Alarm(shard uint32, alarm []byte) error {
 	return w.Worker.Alarm(shard, w.older.of(events.KindAlarm, alarm))
 }
 
-// olderVersions lack the fields that were added after the first format, but for Rule.denied: an aggregator
-// that does not know of denied hits counts them, which is a defect like that of refunds (below).
+// olderVersions lack the fields that were added after the first format, but for Rule.denied: an
+// aggregator that does not know of denied hits counts them, which is a defect like that of refunds
+// (below).
 var olderVersions = []struct {
 	name  string
 	lacks lacking
@@ -120,9 +123,10 @@ var olderVersions = []struct {
 	}, "", []string{"Report.9", "Report.16", "Alarm.5"}},
 }
 
-// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both know: as
-// many requests pass at each checker as in a fleet of one version, and the ledger has each of them once.
-// No hit is settled: that an older aggregator cannot tell refunded rows from others is a known defect.
+// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both
+// know: as many requests pass at each checker as in a fleet of one version, and the ledger has each
+// of them once. No hit is settled: that an older aggregator cannot tell refunded rows from others
+// is a known defect.
 func TestNeighbouringVersions(t *testing.T) {
 	const known = `
   - {name: sliding, key: [user], limit: 10/hour}
@@ -154,8 +158,8 @@ func TestNeighbouringVersions(t *testing.T) {
 	}
 }
 
-// decidesAsOneVersion has each rule decide of 15 requests, at the three checkers in turn, of which the first
-// ten pass; and of a hot key, at all of them at once.
+// decidesAsOneVersion has each rule decide of 15 requests, at the three checkers in turn, of which
+// the first ten pass; and of a hot key, at all of them at once.
 func (w *world) decidesAsOneVersion() {
 	w.t.Helper()
 	w.advance(2 * time.Second)
@@ -190,7 +194,8 @@ func (w *world) decidesAsOneVersion() {
 	w.conservedByName()
 }
 
-// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied hits.
+// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied
+// hits.
 func (w *world) decidesOfAHotKey() {
 	w.t.Helper()
 	var passed [3]int64

@@ -77,8 +77,8 @@ func strictLimitsHold(t *testing.T, redis *backend) {
 	f.neverOver()
 }
 
-// outage is how long the servers are away: longer than the windows of two of the rules, so that hits
-// become late meanwhile. Checkers go on deciding.
+// outage is how long the servers are away: longer than the windows of two of the rules, so that
+// hits become late meanwhile. Checkers go on deciding.
 func (f *live) outage() {
 	f.t.Helper()
 	before := f.decided.Load()
@@ -146,8 +146,8 @@ func (f *live) take(c *liveChecker, n int64) {
 	f.reported()
 }
 
-// loses counts hits, lets Redis lose all of them but for those of a snapshot, if there is one, and watches
-// the checkers follow.
+// loses counts hits, lets Redis lose all of them but for those of a snapshot, if there is one, and
+// watches the checkers follow.
 func loses(toSnapshot bool) func(*testing.T, *backend) {
 	return func(t *testing.T, redis *backend) {
 		const limit, lost = 1e6, 503
@@ -197,9 +197,9 @@ func loses(toSnapshot bool) func(*testing.T, *backend) {
 	}
 }
 
-// TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the cluster
-// is dead, and is again when that is back. It answers hellos all the while, whichever node it is: the
-// other nodes count.
+// TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the
+// cluster is dead, and is again when that is back. It answers hellos all the while, whichever node
+// it is: the other nodes count.
 func TestReadyKnowsOfADeadNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

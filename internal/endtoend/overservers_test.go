@@ -95,8 +95,9 @@ const identifyingRules = `
   - {name: tokens, key: [ip], limit: 600/8760h, burst: 1000, algorithm: token_bucket}
   - {name: strict, key: [user], limit: 1000/8760h, enforcement: strict}`
 
-// TestHashedKeysTellNobodyWhoAsks: with a secret to hash keys by, nothing that goes over NATS and nothing
-// that Redis holds tells who asked; without one both do, or this test would find nothing anyhow.
+// TestHashedKeysTellNobodyWhoAsks: with a secret to hash keys by, nothing that goes over NATS and
+// nothing that Redis holds tells who asked; without one both do, or this test would find nothing
+// anyhow.
 func TestHashedKeysTellNobodyWhoAsks(t *testing.T) {
 	hasher, err := identity.NewHasher([]byte("a secret of enough bytes"))
 	if err != nil {
@@ -135,8 +136,8 @@ func TestHashedKeysTellNobodyWhoAsks(t *testing.T) {
 	}
 }
 
-// listen writes down everything that goes over NATS from now on, subjects too. The function that it returns
-// wants some of every kind of message.
+// listen writes down everything that goes over NATS from now on, subjects too. The function that it
+// returns wants some of every kind of message.
 func (f *live) listen() func() string {
 	f.t.Helper()
 	conn := f.connect("listener")
@@ -162,8 +163,8 @@ func (f *live) listen() func() string {
 	}
 }
 
-// askAndSettle has all callers ask by every rule at all checkers, over a limit too, and settle what they
-// were charged, and delivers it all.
+// askAndSettle has all callers ask by every rule at all checkers, over a limit too, and settle what
+// they were charged, and delivers it all.
 func (f *live) askAndSettle(callers ...string) {
 	f.t.Helper()
 	for _, c := range f.checkers {
@@ -182,8 +183,8 @@ func (f *live) askAndSettle(callers ...string) {
 	f.stopCheckers()
 }
 
-// everythingInRedis are the names, fields and values of all entries of the fleet, of which there must be some
-// of every kind.
+// everythingInRedis are the names, fields and values of all entries of the fleet, of which there
+// must be some of every kind.
 func (f *live) everythingInRedis() string {
 	f.t.Helper()
 	ctx, client := f.t.Context(), f.workers[0].store.Client()

@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// Random schedules: one fleet per seed, through random traffic and accidents on a random bad network.
+// Random schedules: one fleet per seed, through random traffic and accidents on a random bad
+// network.
 
 // seeds returns how many seeds a test plays: a few in the quick suite, more in the long one.
 func seeds(quick, all uint64) uint64 {
@@ -75,8 +76,8 @@ func (w *world) play(steps int, p pace, step func()) {
 	}
 }
 
-// end mends all faults, and holds the ledger against what was admitted. Then everybody has what he can
-// know; then repeats of long ago arrive, and must change nothing.
+// end mends all faults, and holds the ledger against what was admitted. Then everybody has what he
+// can know; then repeats of long ago arrive, and must change nothing.
 func (w *world) end(then ...func()) {
 	w.t.Helper()
 	w.mend()
@@ -111,8 +112,8 @@ func (w *world) accident() {
 	}
 }
 
-// counts are the messages whose loss, repeat and delay must not change any count. Hellos are not among
-// them, so that all clocks agree and the truth is exact.
+// counts are the messages whose loss, repeat and delay must not change any count. Hellos are not
+// among them, so that all clocks agree and the truth is exact.
 var counts = []events.Kind{events.KindReport, events.KindRefresh, events.KindAlarm}
 
 // faultsOf makes a bad network for those messages.
@@ -128,7 +129,8 @@ func faultsOf(seed uint64) membus.Faults {
 	}
 }
 
-// faultsOfAll makes a bad network for all messages, in most cases one that permits arrive over in time.
+// faultsOfAll makes a bad network for all messages, in most cases one that permits arrive over in
+// time.
 func faultsOfAll(seed uint64) membus.Faults {
 	f := faultsOf(seed)
 	f.Only = nil

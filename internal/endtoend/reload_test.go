@@ -13,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// counterOf names what is counted apart from others: a rule of testRules by its name, and one of another
-// shape by that too.
+// counterOf names what is counted apart from others: a rule of testRules by its name, and one of
+// another shape by that too.
 func counterOf(rule string, s window.Shape) string {
 	for _, r := range testRules {
 		if r.Name == rule && r.Window != s {
@@ -60,9 +60,9 @@ func (w *world) reloadAll() {
 	}
 }
 
-// highest is the highest limit that permits may have been granted by: of the revisions from the oldest
-// that a checker decides by, or of all if a request of before a change may be carried out after one of
-// after it, by an aggregator that has not heard of the change.
+// highest is the highest limit that permits may have been granted by: of the revisions from the
+// oldest that a checker decides by, or of all if a request of before a change may be carried out
+// after one of after it, by an aggregator that has not heard of the change.
 func (w *world) highest(r *rules.Rule) int64 {
 	if w.revision == 0 {
 		return r.Limit
@@ -96,9 +96,9 @@ func (w *world) otherLimits() []rules.Rule {
 	return other
 }
 
-// TestNewLimitsDecideAtOnce changes limits under random traffic and accidents, at each checker at another
-// time: each decision is what its checker's own limit and all that it can know make of it, at once, and
-// the ledger is exact.
+// TestNewLimitsDecideAtOnce changes limits under random traffic and accidents, at each checker at
+// another time: each decision is what its checker's own limit and all that it can know make of it,
+// at once, and the ledger is exact.
 func TestNewLimitsDecideAtOnce(t *testing.T) {
 	happened := seen{"reloaded": 0}
 	for seed := range seeds(14, 500) {
@@ -123,9 +123,9 @@ func TestNewLimitsDecideAtOnce(t *testing.T) {
 	happened.all(t)
 }
 
-// TestStrictHoldsTheNewLimits is the same under strict enforcement: no hit passes that does not fit the
-// highest limit by which any checker decides, whatever was granted before. So once all have taken over a
-// lower one, no hit passes beyond that.
+// TestStrictHoldsTheNewLimits is the same under strict enforcement: no hit passes that does not fit
+// the highest limit by which any checker decides, whatever was granted before. So once all have
+// taken over a lower one, no hit passes beyond that.
 func TestStrictHoldsTheNewLimits(t *testing.T) {
 	happened := seen{}
 	for seed := range seeds(10, 400) {
@@ -164,10 +164,10 @@ func TestStrictHoldsTheNewLimits(t *testing.T) {
 	}
 }
 
-// TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and enforcement,
-// at each checker at another time, while some go on with limiters of rules that have gone: the ledger is
-// exact, and no strict rule's own count of hits exceeds its limit, in however many lives the rule had its
-// permits granted.
+// TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and
+// enforcement, at each checker at another time, while some go on with limiters of rules that have
+// gone: the ledger is exact, and no strict rule's own count of hits exceeds its limit, in however
+// many lives the rule had its permits granted.
 func TestRulesComeAndGo(t *testing.T) {
 	happened := seen{"passed by a limiter of a rule that had gone": 0}
 	for seed := range seeds(6, 250) {
@@ -216,7 +216,8 @@ func TestRulesComeAndGo(t *testing.T) {
 	}
 }
 
-// otherRules are some of testRules, some of another shape or enforcement. Limits go with name and shape.
+// otherRules are some of testRules, some of another shape or enforcement. Limits go with name and
+// shape.
 func (w *world) otherRules() []rules.Rule {
 	var list []rules.Rule
 	for i, r := range testRules {
@@ -235,8 +236,8 @@ func (w *world) otherRules() []rules.Rule {
 	return list
 }
 
-// anyHit sends one request to a checker: by a limiter of its rules, by one that somebody holds, or by all
-// rules. It returns the hits that passed by a rule that has gone.
+// anyHit sends one request to a checker: by a limiter of its rules, by one that somebody holds, or
+// by all rules. It returns the hits that passed by a rule that has gone.
 func (w *world) anyHit(i int, held []*check.Limiter) (byOld int64) {
 	w.t.Helper()
 	w.asked++
@@ -265,8 +266,8 @@ func (w *world) anyHit(i int, held []*check.Limiter) (byOld int64) {
 	return 0
 }
 
-// note takes in a hit that has passed. Permits of a rule are counted by themselves, whatever hits there
-// were when it was not strict.
+// note takes in a hit that has passed. Permits of a rule are counted by themselves, whatever hits
+// there were when it was not strict.
 func (w *world) note(r *rules.Rule, key string, cost int64) {
 	w.t.Helper()
 	if r.Enforcement != rules.Strict {

@@ -76,8 +76,8 @@ func (w *world) pay(b *bill, i int) {
 	w.wake(w.checkers[i])
 }
 
-// settlements is a schedule in which hits are settled late, early, up, down, twice, and at several checkers
-// at once.
+// settlements is a schedule in which hits are settled late, early, up, down, twice, and at several
+// checkers at once.
 type settlements struct {
 	steps, keys    int
 	estimate, most int64 // of a hit: the highest estimate, the highest cost
@@ -103,7 +103,8 @@ func (w *world) settleAtRandom(s settlements) (list []*bill) {
 	return list
 }
 
-// billed takes in what became of the bills, and holds the ledger against them: each has counted once.
+// billed takes in what became of the bills, and holds the ledger against them: each has counted
+// once.
 func (s seen) billed(w *world, list []*bill) {
 	w.t.Helper()
 	var settled, refunded int64
@@ -130,8 +131,9 @@ func (s seen) billed(w *world, list []*bill) {
 	s["settled for less"] += refunded
 }
 
-// TestEachTokenIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators. In the
-// end each token has counted once, the ledger knows of every hit, and all checkers know what is left.
+// TestEachTokenIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators.
+// In the end each token has counted once, the ledger knows of every hit, and all checkers know what
+// is left.
 func TestEachTokenIsSettledOnce(t *testing.T) {
 	happened := seen{"late": 0, "settled at several checkers": 0}
 	for seed := range seeds(12, 600) {
@@ -144,8 +146,8 @@ func TestEachTokenIsSettledOnce(t *testing.T) {
 	happened.all(t)
 }
 
-// agreeOnCosts has one checker after the other report a hit, and then know what is left by the longest
-// window: what all hits truly cost.
+// agreeOnCosts has one checker after the other report a hit, and then know what is left by the
+// longest window: what all hits truly cost.
 func (w *world) agreeOnCosts(list []*bill) {
 	w.t.Helper()
 	rule := &testRules[len(testRules)-1]
@@ -176,8 +178,9 @@ func costs(list []*bill, rule, key string) history {
 	return h
 }
 
-// TestSettlementsChangeTheLevel is the same of token and leaky buckets: in the end every checker knows the
-// level that the true costs come to. In windows of a minute no settlement comes when its bucket is gone.
+// TestSettlementsChangeTheLevel is the same of token and leaky buckets: in the end every checker
+// knows the level that the true costs come to. In windows of a minute no settlement comes when its
+// bucket is gone.
 func TestSettlementsChangeTheLevel(t *testing.T) {
 	happened := seen{"settled at several checkers": 0}
 	for seed := range seeds(10, 300) {
@@ -204,8 +207,8 @@ func TestSettlementsChangeTheLevel(t *testing.T) {
 	happened.all(t)
 }
 
-// agreeOnLevels has one checker after the other report a hit, and then know what the true costs of all hits
-// come to: now, and when the buckets of all of them have gone into the level.
+// agreeOnLevels has one checker after the other report a hit, and then know what the true costs of
+// all hits come to: now, and when the buckets of all of them have gone into the level.
 func (w *world) agreeOnLevels(list []*bill) {
 	w.t.Helper()
 	for _, wait := range []time.Duration{5 * time.Second, 70 * time.Second} {
@@ -222,8 +225,8 @@ func (w *world) agreeOnLevels(list []*bill) {
 	}
 }
 
-// agreeOnTurns has one checker after the other charge a hit to an empty queue, and another one settle it.
-// Then all of them know when the next one's turn is.
+// agreeOnTurns has one checker after the other charge a hit to an empty queue, and another one
+// settle it. Then all of them know when the next one's turn is.
 func (w *world) agreeOnTurns(list []*bill) []*bill {
 	w.t.Helper()
 	for i := range w.checkers {
@@ -264,9 +267,9 @@ func (w *world) knowsLevel(c *checker, key string, list []*bill) {
 	}
 }
 
-// TestStrictHoldsWithRefunds: under strict enforcement a hit that costs less gives its permits back, to
-// whichever checker asks, and at no time do hits that passed, at what they cost by all that was said until
-// then, exceed the limit.
+// TestStrictHoldsWithRefunds: under strict enforcement a hit that costs less gives its permits
+// back, to whichever checker asks, and at no time do hits that passed, at what they cost by all
+// that was said until then, exceed the limit.
 func TestStrictHoldsWithRefunds(t *testing.T) {
 	list := []rules.Rule{testRules[0], testRules[3]}
 	var passed, refunded int64

@@ -12,8 +12,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// admit notes a hit that has passed, at the time that it truly is, and holds the rule's own count of all
-// admitted hits against its limit.
+// admit notes a hit that has passed, at the time that it truly is, and holds the rule's own count
+// of all admitted hits against its limit.
 func (w *world) admit(p place, shape window.Shape, limit, cost int64) {
 	w.t.Helper()
 	h := recall(w.truth, p)
@@ -59,9 +59,9 @@ func (w *world) askByAll(i int, key string, cost int64) {
 	w.wake(c)
 }
 
-// TestStrictNeverExceedsTheLimit runs fleets under strict enforcement through random traffic, on networks
-// that delay, lose and repeat everything, with clocks that are wrong, and with killed checkers and
-// aggregators: no rule's own count of all admitted hits ever exceeds its limit.
+// TestStrictNeverExceedsTheLimit runs fleets under strict enforcement through random traffic, on
+// networks that delay, lose and repeat everything, with clocks that are wrong, and with killed
+// checkers and aggregators: no rule's own count of all admitted hits ever exceeds its limit.
 func TestStrictNeverExceedsTheLimit(t *testing.T) {
 	happened := seen{}
 	for seed := range seeds(26, 500) {
@@ -105,9 +105,9 @@ func (w *world) askStrictly(skewed, kills bool) {
 	}
 }
 
-// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a clock that
-// is late spends permits of a bucket that is over. Hellos take differently long each way, so that clocks
-// stay wrong.
+// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a
+// clock that is late spends permits of a bucket that is over. Hellos take differently long each
+// way, so that clocks stay wrong.
 func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 	for seed := range seeds(4, 120) {
 		w := newWorld(t, options{
@@ -133,8 +133,8 @@ func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 	}
 }
 
-// TestStrictHoldsWhenTheStoreLosesEverything: checkers that remember that there was more make the store
-// grant nothing until no permit from before can count any more; then hits pass again.
+// TestStrictHoldsWhenTheStoreLosesEverything: checkers that remember that there was more make the
+// store grant nothing until no permit from before can count any more; then hits pass again.
 func TestStrictHoldsWhenTheStoreLosesEverything(t *testing.T) {
 	for seed := range seeds(4, 60) {
 		w := newWorld(t, wellConnected(seed, 3, strictly(testRules[:3]...)...))
@@ -155,8 +155,9 @@ func TestStrictHoldsWhenTheStoreLosesEverything(t *testing.T) {
 	}
 }
 
-// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is denied comes
-// again after 5 ms, four times, which is what Acquire is like: at least 98 % of the limit is used.
+// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is
+// denied comes again after 5 ms, four times, which is what Acquire is like: at least 98 % of the
+// limit is used.
 func TestStrictUsesItsLimit(t *testing.T) {
 	fleets, length := []int{4}, 2*time.Second
 	if !testing.Short() {

@@ -274,9 +274,9 @@ func (w *world) advance(d time.Duration) {
 // pass lets a random time pass, shorter than d.
 func (w *world) pass(d time.Duration) { w.advance(time.Duration(w.rand.Int64N(int64(d)))) }
 
-// hit sends one request to a checker by one rule, and holds the answer against what this checker can
-// know: all its own hits, and those of others in the messages that it got, no more and no less. If it
-// also forecasts others' hits, it may deny more than that, but not allow more.
+// hit sends one request to a checker by one rule, and holds the answer against what this checker
+// can know: all its own hits, and those of others in the messages that it got, no more and no less.
+// If it also forecasts others' hits, it may deny more than that, but not allow more.
 func (w *world) hit(c *checker, rule, key string, cost int64) {
 	w.t.Helper()
 	l, _ := c.Limiter(rule)
@@ -368,7 +368,8 @@ func (w *world) ledger() aggregate.Ledger {
 	return l
 }
 
-// conserved holds the ledger against what was admitted, and against what was charged to each counter.
+// conserved holds the ledger against what was admitted, and against what was charged to each
+// counter.
 func (w *world) conserved() {
 	w.t.Helper()
 	if charged := w.conservedByName(); charged != w.admitted {
@@ -376,7 +377,8 @@ func (w *world) conserved() {
 	}
 }
 
-// conservedByName holds each counter of the ledger against what was charged to it, and returns the sum.
+// conservedByName holds each counter of the ledger against what was charged to it, and returns the
+// sum.
 func (w *world) conservedByName() (charged int64) {
 	w.t.Helper()
 	byName, delivered, stored := make(map[string]int64), int64(0), int64(0)

@@ -13,7 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
-// TestNobodySpeaksForAnother: a worker takes what a checker says in its own name, and answers only to that.
+// TestNobodySpeaksForAnother: a worker takes what a checker says in its own name, and answers only
+// to that.
 func TestNobodySpeaksForAnother(t *testing.T) {
 	n := nats{serverstest.NATS(t).URL()}
 	mine, yours := events.NewEpoch("mine"), events.NewEpoch("yours")
