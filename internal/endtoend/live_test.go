@@ -171,9 +171,11 @@ func (f *live) addCheckers(n int, change ...func(*check.Options)) {
 	}
 }
 
-// prompt lets a checker keep no hits back because there is much room: a test that waits for every
-// report would wait for 10 s each time.
-func prompt(o *check.Options) { o.QuietFor = time.Millisecond }
+// steady lets a checker keep no hits back because there is much room, for which a test that waits
+// for every report would wait 10 s, nor take to its share of a limit when the machine stands still.
+func steady(o *check.Options) {
+	o.QuietFor, o.ShareAfter, o.OutageAfter = time.Millisecond, 1_000_000, 1_000_000
+}
 
 // background runs f until the function it returns is called, which waits for its end.
 func background(f func(context.Context) error) (stop func() error) {

@@ -152,7 +152,7 @@ func loses(toSnapshot bool) func(*testing.T, *backend) {
 	return func(t *testing.T, redis *backend) {
 		const limit, lost = 1e6, 503
 		f := newLive(t, redis, 0, 2, liveRules...)
-		f.addCheckers(2, prompt)
+		f.addCheckers(2, steady)
 		f.welcomed()
 		dir, kept := t.TempDir(), int64(0)
 		file := make(map[*servers.Redis]string)

@@ -30,7 +30,7 @@ func countsExactly(t *testing.T, redis *backend) {
 	list := append(strictly(counting("strict", 120, year)), counting("many", 1e6, year), counting("few", 100, year),
 		bucket("tokens", rules.TokenBucket, 1, 100, year.Length))
 	f := newLive(t, redis, 0, 2, list...)
-	f.addCheckers(3, prompt)
+	f.addCheckers(3, steady)
 	f.welcomed()
 	leaves := func(rule string, want int64) {
 		t.Helper()
@@ -116,7 +116,7 @@ func TestHashedKeysTellNobodyWhoAsks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newLive(t, redis, 0, 1, parse(t, identifyingRules)...)
 			messages := f.listen()
-			f.addCheckers(2, prompt, func(o *check.Options) { o.KeyHash = tt.hasher })
+			f.addCheckers(2, steady, func(o *check.Options) { o.KeyHash = tt.hasher })
 			f.welcomed()
 			f.askAndSettle("user=kristie@example.org ip=203.0.113.77",
 				"user=somebody-"+strings.Repeat("long-", 150)+" ip=2001:db8:1234:5678::9") // longer than a key may be

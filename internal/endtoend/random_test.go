@@ -40,6 +40,14 @@ func (s seen) note(what string, happened bool) {
 	}
 }
 
+// passed fails the test if less than one in so many requests passed.
+func (s seen) passed(t *testing.T, oneIn int64) {
+	t.Helper()
+	if s["admitted"] < s["asked"]/oneIn {
+		t.Errorf("%d hits of %d requests passed: too few", s["admitted"], s["asked"])
+	}
+}
+
 // add takes in what became of a fleet's hits.
 func (s seen) add(w *world) {
 	s["asked"] += w.asked
