@@ -10,33 +10,36 @@ import (
 
 // TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and
 // the ledger in the end against what was admitted, through random traffic, accidents and bad
-// networks.
+// networks. In every second fleet limits change, at each checker at another time: the next decision
+// is by the new one.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
-	happened := seen{"late": 0}
-	for seed := range seeds(24, 1200) {
-		w := newWorld(t, options{seed: seed, faults: faultsOf(seed)})
-		w.countExactly()
+	happened := seen{"late": 0, "reloaded": 0}
+	for seed := range seeds(30, 1600) {
+		w := newWorld(t, options{seed: seed / 2, faults: faultsOf(seed / 2)})
+		if w.rand.IntN(4) == 0 { // the network is down from the start
+			w.bus.Cut("", true)
+		}
+		w.play(150, rough, func() {
+			if seed%2 == 1 && w.rand.IntN(8) == 0 {
+				w.publish(w.otherLimits())
+			}
+			if seed%2 == 1 && w.rand.IntN(4) == 0 {
+				w.reload(w.rand.IntN(len(w.checkers)))
+				happened["reloaded"]++
+			}
+			for range w.rand.IntN(4) {
+				w.randomHit()
+			}
+		})
+		w.publish(testRules)
+		w.reloadAll()
+		w.end(w.agree)
 		happened.add(w)
 		for _, r := range w.ledger() {
 			happened["late"] += r.Late
 		}
 	}
 	happened.all(t)
-}
-
-// countExactly plays a schedule of random hits, and holds all decisions and the ledger against the
-// truth.
-func (w *world) countExactly() {
-	w.t.Helper()
-	if w.rand.IntN(4) == 0 { // the network is down from the start
-		w.bus.Cut("", true)
-	}
-	w.play(150, rough, func() {
-		for range w.rand.IntN(4) {
-			w.randomHit()
-		}
-	})
-	w.end(w.agree)
 }
 
 // agree lets every checker report a hit of every key of the longest window, and then they must all
