@@ -8,6 +8,20 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
+// place is one key under one rule.
+type place struct{ rule, key string }
+
+// history is how many hits of a key there were per bucket.
+type history map[int64]int64
+
+func (h history) counts(s window.Shape, now int64) []int64 {
+	counts := make([]int64, s.Live())
+	for i := range counts {
+		counts[i] = h[s.Bucket(now)-int64(i)]
+	}
+	return counts
+}
+
 // knowledge is what a checker must know, worked out apart from it from the messages that it sends
 // and gets: its own hits, and of others' the highest that a message implies, which is a total less
 // those own hits that had been reported by then.

@@ -68,20 +68,6 @@ type checker struct {
 	knows knowledge
 }
 
-// place is one key under one rule.
-type place struct{ rule, key string }
-
-// history is how many hits of a key there were per bucket.
-type history map[int64]int64
-
-func (h history) counts(s window.Shape, now int64) []int64 {
-	counts := make([]int64, s.Live())
-	for i := range counts {
-		counts[i] = h[s.Bucket(now)-int64(i)]
-	}
-	return counts
-}
-
 // start is a time at the beginning of a minute; schedules begin somewhere after it.
 var start = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC).UnixNano()
 
