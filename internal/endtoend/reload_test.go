@@ -2,17 +2,19 @@ package endtoend
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/testing/membus"
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// counterOf names what is counted apart from others: a rule of testRules by its name, and one of another shape by that
-// too.
+// counterOf names what is counted apart from others: a rule of testRules by its name, and one of
+// another shape by that too.
 func counterOf(rule string, s window.Shape) string {
 	for _, r := range testRules {
 		if r.Name == rule && r.Window != s {
@@ -41,14 +43,14 @@ func (w *world) reload(i int) {
 	c := w.checkers[i]
 	for r := min(c.Revision()+1, w.revision); r <= w.revision; r++ {
 		set, err := rules.NewSet(w.published[r]...)
+		if err == nil {
+			err = c.SetRulesAt(w.own(i), set, r)
+		}
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if err := c.SetRulesAt(w.own(i), set, r); err != nil {
-			w.t.Fatal(err)
-		}
 	}
-	w.heed(c)
+	w.wake(c)
 }
 
 func (w *world) reloadAll() {
@@ -58,9 +60,9 @@ func (w *world) reloadAll() {
 	}
 }
 
-// highest is the highest limit that permits may have been granted by: of the revisions from the oldest that a checker
-// decides by, or of all if a request of before a change may be carried out after one of after it, by an aggregator
-// that has not heard of the change.
+// highest is the highest limit that permits may have been granted by: of the revisions from the
+// oldest that a checker decides by, or of all if a request of before a change may be carried out
+// after one of after it, by an aggregator that has not heard of the change.
 func (w *world) highest(r *rules.Rule) int64 {
 	if w.revision == 0 {
 		return r.Limit
@@ -69,7 +71,7 @@ func (w *world) highest(r *rules.Rule) int64 {
 	for _, c := range w.checkers {
 		oldest = min(oldest, c.Revision())
 	}
-	if w.overtaking {
+	if w.reorders {
 		oldest = 0
 	}
 	highest := int64(0)
@@ -83,87 +85,36 @@ func (w *world) highest(r *rules.Rule) int64 {
 	return highest
 }
 
-// otherLimits are the rules with other limits, some higher, some lower.
-func (w *world) otherLimits(list []rules.Rule) []rules.Rule {
-	other := make([]rules.Rule, len(list))
-	for i, r := range list {
-		r.Limit = []int64{r.Limit, 1, r.Limit / 2, r.Limit + 1, 2 * r.Limit, 150}[w.rand.IntN(6)]
-		other[i] = r
+// otherLimits are testRules with other limits, some higher, some lower.
+func (w *world) otherLimits() []rules.Rule {
+	other := slices.Clone(testRules)
+	for i := range other {
+		limit := other[i].Limit
+		other[i].Limit = []int64{limit, 1, limit / 2, limit + 1, 2 * limit, 150}[w.rand.IntN(6)]
 	}
 	w.rand.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
 	return other
 }
 
-// TestReloadSchedules changes limits under random traffic and accidents, at each checker at another time: each decision
-// is what its checker's own limit and all that it can know make of it, at once, and the ledger is exact.
-func TestReloadSchedules(t *testing.T) {
-	schedules := uint64(1500)
-	if testing.Short() {
-		schedules = 40
-	}
-	var admitted, asked, reloads int64
-	for seed := range schedules {
-		w := newWorld(t, seed, 1+int(seed%4), 1+int(seed/4%3), 1+int(seed/12%3), randomFaults(seed))
-		for range 150 {
-			w.accident()
-			if w.rand.IntN(8) == 0 {
-				w.publish(w.otherLimits(testRules))
-			}
-			if w.rand.IntN(4) == 0 {
-				w.reload(w.rand.IntN(len(w.checkers)))
-				reloads++
-			}
-			for range w.rand.IntN(4) {
-				w.randomHit()
-			}
-			w.advance(time.Duration(w.rand.Int64N(int64(30 * time.Millisecond))))
-			if w.rand.IntN(60) == 0 {
-				w.advance(time.Duration(w.rand.Int64N(int64(4 * time.Second))))
-			}
-		}
-		w.publish(testRules)
-		w.reloadAll()
-		w.settle()
-		w.conserved()
-		w.outlast()
-		w.conserved()
-		admitted, asked = admitted+w.admitted, asked+w.asked
-	}
-	t.Logf("%d schedules, %d changes of limits: %d hits asked, %d admitted and found in the ledger", schedules, reloads, asked, admitted)
-}
-
-// TestReloadStrictSchedules is the same under strict enforcement: no hit passes that does not fit the highest limit by
-// which any checker decides, whatever was granted before. So once all have taken over a lower one, no hit passes
-// beyond that.
-func TestReloadStrictSchedules(t *testing.T) {
-	schedules := uint64(1000)
-	if testing.Short() {
-		schedules = 25
-	}
-	var admitted, asked int64
-	for seed := range schedules {
-		faults := randomFaults(seed)
-		faults.Only = nil
-		if seed%5 < 3 {
-			faults.Lose, faults.Jitter = faults.Lose/8, faults.Jitter/16
-		}
-		workers := 1 + int(seed/4%3)
+// TestStrictHoldsTheNewLimits changes limits under strict enforcement, at each checker at another
+// time: no hit passes that does not fit the highest limit by which any checker decides, whatever was
+// granted before. So once all have taken over a lower one, no hit passes beyond that.
+func TestStrictHoldsTheNewLimits(t *testing.T) {
+	happened := seen{}
+	for seed := range seeds(10, 400) {
+		faults, workers := faultsOfAll(seed), 0
 		if seed%2 == 0 { // messages are lost and late, but in order
 			workers, faults.Repeat, faults.Jitter = 1, 0, 0
 		}
-		w := newStrictWorld(t, seed, 1+int(seed%4), workers, 1+int(seed/12%3), faults, testRules...)
-		w.overtaking = seed%2 != 0
-		w.immortal = !w.overtaking
+		w := newWorld(t, options{seed: seed, workers: workers, faults: faults, rules: strictly(testRules...), prompt: true})
+		w.reorders, w.immortal = seed%2 != 0, seed%2 == 0
 		if seed%3 == 0 {
-			w.skewClocks()
+			w.skewClocks(2 * time.Second)
 		}
 		w.advance(time.Second)
-		for range 150 {
-			if w.rand.IntN(4) == 0 {
-				w.accident()
-			}
+		w.play(150, mild, func() {
 			if w.rand.IntN(8) == 0 {
-				w.publish(strictly(w.otherLimits(testRules)))
+				w.publish(strictly(w.otherLimits()...))
 				if w.rand.IntN(2) == 0 {
 					w.reloadAll()
 				}
@@ -172,57 +123,125 @@ func TestReloadStrictSchedules(t *testing.T) {
 				w.reload(w.rand.IntN(len(w.checkers)))
 			}
 			for range w.rand.IntN(12) {
-				i, rule := w.rand.IntN(len(w.checkers)), testRules[w.rand.IntN(len(testRules))].Name
-				w.ask(i, rule, fmt.Sprint("k", w.rand.IntN(3)), 1+w.rand.Int64N(2))
+				rule := testRules[w.rand.IntN(len(testRules))].Name
+				w.ask(w.rand.IntN(len(w.checkers)), rule, w.key(3), 1+w.rand.Int64N(2))
 			}
-			w.advance(time.Duration(w.rand.Int64N(int64(30 * time.Millisecond))))
-		}
-		w.settle()
+		})
+		w.mend()
 		w.conserved()
-		admitted, asked = admitted+w.admitted, asked+w.asked
+		happened.add(w)
 	}
-	t.Logf("%d schedules: %d requests, %d hits passed", schedules, asked, admitted)
-	if admitted < asked/20 {
-		t.Error("the schedules were too tame")
-	}
+	happened.all(t)
+	happened.passed(t, 20)
 }
 
-// TestReloadUsesNewLimit: a key that is used up everywhere passes at the new rate as soon as the limit is raised.
-func TestReloadUsesNewLimit(t *testing.T) {
-	for _, strict := range []bool{false, true} {
-		r := rules.Rule{Name: "r", Key: []string{"user"}, Limit: 20, Window: window.Shape{Length: time.Minute, Buckets: 1}}
-		list := []rules.Rule{r}
-		if strict {
-			list = strictly(list)
-		}
-		w := newWorldOf(t, 7, 4, 2, 1, membus.Faults{Delay: 2 * time.Millisecond}, list...)
-		w.heeds = true
-		w.advance(2 * time.Second)
-		offer := func(n int) (passed int) {
-			for range n {
-				if l, _ := w.checkers[w.rand.IntN(4)].Limiter("r"); l.CheckAt(w.now, "k", 1).Allowed {
-					passed++
-				}
-				w.advance(5 * time.Millisecond)
+// TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and
+// enforcement, at each checker at another time, while some go on with limiters of rules that have
+// gone: the ledger is exact, and no strict rule's own count of hits exceeds its limit, in however
+// many lives the rule had its permits granted.
+func TestRulesComeAndGo(t *testing.T) {
+	happened := seen{"passed by a limiter of a rule that had gone": 0}
+	for seed := range seeds(6, 250) {
+		w := newWorld(t, options{seed: seed, faults: faultsOfAll(seed), prompt: true})
+		held := make([][]*check.Limiter, len(w.checkers)) // limiters that somebody has, of whatever rules
+		w.advance(time.Second)
+		// The pauses are long enough for limiters to be let go.
+		w.play(200, pace{4, 60 * time.Millisecond, 50, 40 * time.Second}, func() {
+			if w.rand.IntN(10) == 0 {
+				w.publish(w.otherRules())
 			}
-			return passed
+			for i, c := range w.checkers {
+				if w.rand.IntN(6) == 0 {
+					w.reload(i)
+				}
+				for _, r := range w.published[c.Revision()] {
+					if l, _ := c.Limiter(r.Name); w.rand.IntN(10) == 0 {
+						held[i] = append(held[i], l)
+					}
+				}
+				if w.rand.IntN(20) == 0 {
+					held[i] = nil
+					if seed%12 == 0 { // it takes long
+						runtime.GC()
+					}
+				}
+			}
+			for range w.rand.IntN(8) {
+				i := w.rand.IntN(len(w.checkers))
+				happened["passed by a limiter of a rule that had gone"] += w.anyHit(i, held[i])
+			}
+		})
+		w.mend()
+		w.advance(time.Minute)
+		w.conserved()
+		for _, c := range w.checkers {
+			if n := len(c.Stats().Rules); n != len(w.published[c.Revision()]) {
+				w.fail("%s has %d rules, of %d", c.name, n, len(w.published[c.Revision()]))
+			}
 		}
-		offer(200)
-		if n := offer(50); n != 0 {
-			t.Fatalf("strict %v: %d pass when it is used up", strict, n)
-		}
-		list[0].Limit = 60
-		w.publish(list)
-		w.reloadAll()
-		if n := offer(20); n < 12 {
-			t.Errorf("strict %v: %d of 20 pass in the 100 ms after the limit has been raised", strict, n)
-		}
-		offer(200)
-		list[0].Limit = 10
-		w.publish(list)
-		w.reloadAll()
-		if n := offer(50); n != 0 {
-			t.Errorf("strict %v: %d pass after the limit has been lowered", strict, n)
-		}
+		happened.add(w)
 	}
+	happened.all(t)
+	happened.passed(t, 10)
+}
+
+// otherRules are some of testRules, some of another shape or enforcement. Limits go with name and
+// shape.
+func (w *world) otherRules() []rules.Rule {
+	var list []rules.Rule
+	for i, r := range testRules {
+		if w.rand.IntN(5) == 0 && (len(list) > 0 || i < len(testRules)-1) {
+			continue
+		}
+		if w.rand.IntN(4) == 0 {
+			r.Window.Length *= 2
+		}
+		if w.rand.IntN(2) == 0 {
+			r.Enforcement = rules.Strict
+		}
+		list = append(list, r)
+	}
+	w.rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+// anyHit sends one request to a checker: by a limiter of its rules, by one that somebody holds, or
+// by all rules. It returns the hits that passed by a rule that has gone.
+func (w *world) anyHit(i int, held []*check.Limiter) (byOld int64) {
+	w.t.Helper()
+	w.asked++
+	c, key, cost := w.checkers[i], w.key(3), 1+w.rand.Int64N(2)
+	defer w.wake(c)
+	list := w.published[c.Revision()]
+	if w.rand.IntN(6) == 0 {
+		if c.CheckAt(w.own(i), attributes("user="+key), cost).Allowed {
+			for j := range list {
+				w.note(&list[j], key, cost)
+			}
+		}
+		return 0
+	}
+	l, _ := c.Limiter(list[w.rand.IntN(len(list))].Name)
+	if len(held) > 0 && w.rand.IntN(3) == 0 {
+		l = held[w.rand.IntN(len(held))]
+	}
+	if !l.CheckAt(w.own(i), key, cost).Allowed {
+		return 0
+	}
+	w.note(l.Rule(), key, cost)
+	if now, ok := c.Limiter(l.Rule().Name); !ok || now != l {
+		return cost
+	}
+	return 0
+}
+
+// note takes in a hit that has passed. Permits of a rule are counted by themselves, whatever hits
+// there were when it was not strict.
+func (w *world) note(r *rules.Rule, key string, cost int64) {
+	w.t.Helper()
+	if r.Enforcement != rules.Strict {
+		w.admitted += cost
+		return
+	}
+	w.admit(place{counterOf(r.Name, r.Window) + " strict", key}, r.Window, r.Limit, cost)
 }

@@ -1,8 +1,8 @@
 package endtoend
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -17,29 +17,39 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// world is a fleet in virtual time: the same checker and aggregator code as in production, stepped
-// by hand over an in-memory bus. Beside it runs the truth, which knows of every hit at once.
+// world is a fleet in virtual time: the checker and aggregator code of production, stepped by hand
+// over an in-memory bus. Beside it runs the truth, which knows of every hit at once.
 type world struct {
-	plain      bool          // checkers decide by what they know alone
-	quietFor   time.Duration // how long hits of quiet keys wait
-	t          *testing.T
-	seed       uint64
-	rand       *rand.Rand
-	now        int64
-	bus        *membus.Bus
-	store      *flakyStore
-	workers    []*worker
-	checkers   []*checker
-	rules      *rules.Set
-	revision   uint64         // of the rules
-	published  [][]rules.Rule // by revision
-	overtaking bool           // messages may overtake each other
-	truth      map[place]*history
-	admitted   int64   // hits
-	asked      int64   // requests
-	immortal   bool    // no worker dies
-	skew       []int64 // how far each checker's own clock is ahead; nil: none
-	heeds      bool    // checkers are stepped when they want to be, as Run does it
+	options
+	t         *testing.T
+	rand      *rand.Rand
+	now       int64
+	bus       *membus.Bus
+	store     *flakyStore
+	workers   []*worker
+	checkers  []*checker
+	rules     *rules.Set
+	revision  uint64         // of the rules
+	published [][]rules.Rule // by revision
+	truth     map[place]*history
+	admitted  int64   // hits
+	asked     int64   // requests
+	skew      []int64 // how far each checker's own clock is ahead; nil: none
+	immortal  bool    // no worker dies
+	reorders  bool    // a message can overtake one of before a change of the rules
+}
+
+// options make a world; what is zero is chosen by the seed.
+type options struct {
+	seed                      uint64
+	checkers, workers, shards int
+	faults                    membus.Faults
+	rules                     []rules.Rule // testRules if nil
+	prompt                    bool         // checkers are stepped as soon as they want to be, as Run does it
+	plain                     bool         // checkers decide by what they know alone, without a forecast
+	quietFor                  time.Duration
+	older                     older // what so many of the checkers and workers are
+	oldCheckers, oldWorkers   int
 }
 
 type worker struct {
@@ -50,114 +60,139 @@ type worker struct {
 
 type checker struct {
 	*check.Checker
-	name string
-	link *membus.Checker
-	next int64
-	last int64 // time of the last step
-	own  map[place]*history
-	mind mind
-}
-
-// place is one key under one rule.
-type place struct{ rule, key string }
-
-// history is how many hits of a key there were per bucket.
-type history map[int64]int64
-
-func (h history) counts(s window.Shape, now int64) []int64 {
-	counts := make([]int64, s.Live())
-	for i := range counts {
-		counts[i] = h[s.Bucket(now)-int64(i)]
-	}
-	return counts
+	name  string
+	link  *membus.Checker
+	next  int64
+	last  int64 // time of the last step
+	own   map[place]*history
+	knows knowledge
 }
 
 // start is a time at the beginning of a minute; schedules begin somewhere after it.
 var start = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC).UnixNano()
 
 var testRules = []rules.Rule{
-	{Name: "second", Key: []string{"user"}, Limit: 20, Window: window.Shape{Length: time.Second, Buckets: 1}},
-	{Name: "fixed", Key: []string{"user"}, Limit: 15, Window: window.Shape{Length: time.Second, Buckets: 1, Fixed: true}},
-	{Name: "cut", Key: []string{"user"}, Limit: 30, Window: window.Shape{Length: 2 * time.Second, Buckets: 4}},
-	{Name: "minute", Key: []string{"user"}, Limit: 60, Window: window.Shape{Length: time.Minute, Buckets: 60}},
+	counting("second", 20, window.Shape{Length: time.Second, Buckets: 1}),
+	counting("fixed", 15, window.Shape{Length: time.Second, Buckets: 1, Fixed: true}),
+	counting("cut", 30, window.Shape{Length: 2 * time.Second, Buckets: 4}),
+	counting("minute", 60, window.Shape{Length: time.Minute, Buckets: 60}),
 }
 
-func newWorld(t *testing.T, seed uint64, checkers, workers, shards int, faults membus.Faults) *world {
-	return newWorldOf(t, seed, checkers, workers, shards, faults, testRules...)
+func counting(name string, limit int64, shape window.Shape) rules.Rule {
+	return rules.Rule{Name: name, Key: []string{"user"}, Limit: limit, Window: shape}
 }
 
-func newWorldOf(t *testing.T, seed uint64, checkers, workers, shards int, faults membus.Faults, list ...rules.Rule) *world {
+// bucket is a rule of a token or leaky bucket, by user.
+func bucket(name string, kind rules.Algorithm, limit, burst int64, per time.Duration) rules.Rule {
+	return rules.Rule{
+		Name: name, Key: []string{"user"}, Limit: limit, Burst: burst, Algorithm: kind, Window: window.Shape{Length: per},
+	}
+}
+
+// strictly returns rules of the same limits, strictly enforced.
+func strictly(list ...rules.Rule) []rules.Rule {
+	strict := make([]rules.Rule, len(list))
+	for i, r := range list {
+		r.Enforcement = rules.Strict
+		strict[i] = r
+	}
+	return strict
+}
+
+// wellConnected is a fleet 2 ms from its aggregators.
+func wellConnected(seed uint64, checkers int, list ...rules.Rule) options {
+	return options{
+		seed: seed, checkers: checkers, workers: 2, shards: 1, faults: membus.Faults{Delay: 2 * time.Millisecond}, rules: list,
+		prompt: true,
+	}
+}
+
+func newWorld(t *testing.T, o options) *world {
+	t.Helper()
+	o.checkers = cmp.Or(o.checkers, 1+int(o.seed%4))
+	o.workers = cmp.Or(o.workers, 1+int(o.seed/4%3))
+	o.shards = cmp.Or(o.shards, 1+int(o.seed/12%3))
+	if o.rules == nil {
+		o.rules = testRules
+	}
+	o.plain = o.plain || o.seed%3 != 0
+	if o.quietFor = time.Nanosecond; o.seed%6 == 0 {
+		o.quietFor = 5 * time.Second
+	}
 	w := &world{
-		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7)),
-		plain: seed%3 != 0, quietFor: time.Nanosecond,
-		bus:   membus.New(membus.Options{Seed: seed, Faults: faults}),
+		options: o, t: t, rand: rand.New(rand.NewPCG(o.seed, 7)),
+		bus:   membus.New(membus.Options{Seed: o.seed, Faults: o.faults}),
 		store: &flakyStore{Store: memstore.New()},
-		truth: make(map[place]*history), published: [][]rules.Rule{list},
+		truth: make(map[place]*history), published: [][]rules.Rule{o.rules},
 	}
 	w.now = start + w.rand.Int64N(int64(3*time.Second))
 	var err error
-	if w.rules, err = rules.NewSet(list...); err != nil {
+	if w.rules, err = rules.NewSet(o.rules...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.Join(context.Background(), shards); err != nil {
+	if _, err := w.store.Join(context.Background(), o.shards); err != nil {
 		t.Fatal(err)
 	}
-	for range workers {
+	for range o.workers {
 		w.workers = append(w.workers, w.newWorker())
 	}
-	if seed%6 == 0 {
-		w.quietFor = 5 * time.Second
-	}
-	for i := range checkers {
-		w.checkers = append(w.checkers, w.newChecker(fmt.Sprint("c", i), uint64(i+1)))
+	for i := range o.checkers {
+		w.checkers = append(w.checkers, w.newChecker(i, fmt.Sprint("c", i), uint64(i+1)))
 	}
 	return w
 }
 
 func (w *world) newWorker() *worker {
 	k := &worker{link: w.bus.Worker()}
+	var version older
+	if len(w.workers) < w.oldWorkers {
+		version = w.older
+	}
 	var err error
-	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: k.link})
+	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	k.link.Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
+	k.link.Attach(version.serve(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		k.Receive(w.now, kind, payload, reply)
 		k.next = min(k.next, w.now+int64(2*time.Millisecond))
-	})
+	}))
 	return k
 }
 
-func (w *world) newChecker(name string, epoch uint64) *checker {
-	link := w.bus.Checker(name)
-	c := &checker{name: name, link: link, own: make(map[place]*history)}
-	c.mind = newMind(c)
-	o := check.Options{
-		Rules: w.rules, Revision: w.revision, Link: spy{link, &c.mind}, Epoch: epoch, MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
+// newChecker makes the checker of number i, which goes by the clock of this number.
+func (w *world) newChecker(i int, name string, epoch uint64) *checker {
+	c := &checker{name: name, link: w.bus.Checker(name), own: make(map[place]*history)}
+	c.knows = newKnowledge(c)
+	var version older
+	if i < w.oldCheckers {
+		version = w.older
 	}
-	if w.plain { // for ever: in the other worlds they go down the ladder, where they decide by their share
+	o := check.Options{
+		Rules: w.rules, Revision: w.revision, Link: observed{olderChecker{c.link, version}, &c.knows}, Epoch: epoch,
+		MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
+		Trace: func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "00-a-trace", nil },
+	}
+	if w.plain { // never: in the other worlds an outage makes them decide by their share
 		o.ShareAfter, o.OutageAfter = 1_000_000, 1_000_000
 	}
 	var err error
-	c.Checker, err = check.New(o)
-	if err != nil {
+	if c.Checker, err = check.New(o); err != nil {
 		w.t.Fatal(err)
 	}
-	i := len(w.checkers)
-	w.attach(c, i)
+	c.link.Attach(func(kind events.Kind, payload []byte) {
+		payload = version.of(kind, payload)
+		c.knows.learn(kind, payload)
+		c.Receive(w.own(i), kind, payload)
+	})
 	return c
 }
 
-// attach lets a checker hear, which goes by the clock of this number.
-func (w *world) attach(c *checker, i int) {
-	c.link.Attach(func(kind events.Kind, payload []byte) {
-		c.mind.learn(kind, payload)
-		c.Receive(w.own(i), kind, payload)
-	})
-}
-
-// heed lets a checker take a step soon if it wants one.
-func (w *world) heed(c *checker) {
+// wake lets a checker of a prompt fleet take a step soon if it wants one.
+func (w *world) wake(c *checker) {
+	if !w.prompt {
+		return
+	}
 	select {
 	case <-c.Wake():
 		c.next = min(c.next, max(w.now, c.last+int64(time.Millisecond)))
@@ -173,13 +208,20 @@ func (w *world) own(i int) int64 {
 	return w.now + w.skew[i]
 }
 
+// skewClocks puts every checker's clock up to d off.
+func (w *world) skewClocks(d time.Duration) {
+	w.skew = make([]int64, len(w.checkers))
+	for i := range w.skew {
+		w.skew[i] = w.rand.Int64N(2*int64(d)) - int64(d)
+	}
+}
+
 // killWorker takes a worker away with everything it has in hand, and starts another.
 func (w *world) killWorker(i int) {
-	if w.immortal {
-		return
+	if !w.immortal {
+		w.workers[i].link.Attach(nil)
+		w.workers[i] = w.newWorker()
 	}
-	w.workers[i].link.Attach(nil)
-	w.workers[i] = w.newWorker()
 }
 
 // advance lets everything happen that is due within d.
@@ -197,9 +239,7 @@ func (w *world) advance(d time.Duration) {
 			next = min(next, max(k.next, w.now+1))
 		}
 		for i, c := range w.checkers {
-			if w.heeds {
-				w.heed(c)
-			}
+			w.wake(c)
 			if c.next <= w.now {
 				own := w.own(i)
 				c.last = w.now
@@ -217,16 +257,19 @@ func (w *world) advance(d time.Duration) {
 	}
 }
 
-// hit sends one request to a checker by one rule, and holds the answer against what this checker can
-// know: all its own hits, and those of others that messages have told it of, no more and no less. If it
-// also reckons with others' hits that nobody has told it of, it may deny more than that, but not allow more.
+// pass lets a random time pass, shorter than d.
+func (w *world) pass(d time.Duration) { w.advance(time.Duration(w.rand.Int64N(int64(d)))) }
+
+// hit sends one request to a checker by one rule, and holds the answer against what this checker
+// can know: all its own hits, and those of others in the messages that it got, no more and no less.
+// If it also forecasts others' hits, it may deny more than that, but not allow more.
 func (w *world) hit(c *checker, rule, key string, cost int64) {
 	w.t.Helper()
 	l, _ := c.Limiter(rule)
 	at := w.now + int64(c.Stats().ClockOffset)
 	shape, limit := l.Rule().Window, l.Rule().Limit
 	p := place{counterOf(rule, shape), key}
-	known, all := c.mind.counts(p, shape, at), recall(w.truth, p).counts(shape, at)
+	known, all := c.knows.counts(p, shape, at), recall(w.truth, p).counts(shape, at)
 	for i := range known {
 		if known[i] > all[i] {
 			w.fail("%s was told of %d hits of %v, there were %d", c.name, known[i], p, all[i])
@@ -245,7 +288,7 @@ func (w *world) hit(c *checker, rule, key string, cost int64) {
 		}
 		return
 	}
-	// An allowance was reckoned earlier in the bucket, when no more was left than now.
+	// An allowance was computed earlier in the bucket, when no more was left than now.
 	begin := shape.End(shape.Bucket(at) - 1)
 	least := shape.Remaining(known, limit, begin)
 	if d.Remaining+cost > left || w.plain && d.Remaining+cost < least {
@@ -263,20 +306,31 @@ func recall(m map[place]*history, p place) *history {
 	return m[p]
 }
 
+// left returns how many hits a checker would still let pass.
+func (w *world) left(c *checker, rule, key string) int64 {
+	l, _ := c.Limiter(rule)
+	return l.CheckAt(w.now, key, l.Rule().Capacity()+1).Remaining
+}
+
 func (w *world) fail(format string, args ...any) {
 	w.t.Helper()
 	w.t.Fatalf("seed %d, %v in: %s", w.seed, time.Duration(w.now-start), fmt.Sprintf(format, args...))
 }
 
-// settle mends everything and lets the fleet come to rest.
-func (w *world) settle() {
+// mend ends all faults and lets the fleet come to rest.
+func (w *world) mend() {
 	w.bus.SetFaults(membus.Faults{})
+	w.connect()
+	w.store.mode = storeWorks
+	w.advance(10*time.Second + w.quietFor)
+}
+
+// connect puts every checker back on the network.
+func (w *world) connect() {
 	w.bus.Cut("", false)
 	for _, c := range w.checkers {
 		w.bus.Cut(c.name, false)
 	}
-	w.store.mode = storeWorks
-	w.advance(10*time.Second + w.quietFor)
 }
 
 // outlast lets everything arrive that is still under way: repeats of minutes ago, mostly. They must
@@ -291,85 +345,6 @@ func (w *world) outlast() {
 	w.fail("%d messages are still under way", w.bus.Pending())
 }
 
-// conserved holds the ledger against what was admitted.
-func (w *world) conserved() {
-	w.t.Helper()
-	var charged, overflow, lost int64
-	for _, c := range w.checkers {
-		s := c.Stats()
-		if n := s.Unreported(); n != 0 {
-			w.fail("%s still has %d hits: %+v", c.name, n, s)
-		}
-		for _, r := range append(s.Rules, s.Removed) {
-			charged, overflow, lost = charged+r.Charged, overflow+r.Overflow, lost+r.Lost
-		}
-	}
-	if charged != w.admitted {
-		w.fail("%d hits charged, %d admitted", charged, w.admitted)
-	}
-	ledger, err := w.store.Ledger(context.Background())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var stored int64
-	for _, r := range ledger {
-		stored += r.Counted + r.Late + r.Refused - r.Settled
-	}
-	if stored+overflow+lost != charged {
-		w.fail("charged %d, in the ledger %d, overflow %d, lost %d: %+v", charged, stored, overflow, lost, ledger)
-	}
-}
-
-// flakyStore is a store that can be out of reach, or be cut off just after it has done its work.
-type flakyStore struct {
-	*memstore.Store
-	mode  storeMode
-	clock func() time.Time // nil: the store has none
-}
-
-type storeMode uint8
-
-const (
-	storeWorks storeMode = iota
-	storeDown
-	storeCutOff // applies, but the caller hears nothing of it
-)
-
-var errDown = errors.New("the store is down")
-
-func (s *flakyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
-	if s.mode == storeDown {
-		return aggregate.Fleet{}, errDown
-	}
-	fleet, err := s.Store.Join(ctx, shards)
-	if s.clock != nil {
-		fleet.Time = s.clock()
-	}
-	return fleet, err
-}
-
-func (s *flakyStore) Apply(ctx context.Context, f *aggregate.Fold) (aggregate.Applied, error) {
-	if s.mode == storeDown {
-		return aggregate.Applied{}, errDown
-	}
-	applied, err := s.Store.Apply(ctx, f)
-	if s.mode == storeCutOff {
-		return aggregate.Applied{}, errDown
-	}
-	return applied, err
-}
-
-func (s *flakyStore) Lease(ctx context.Context, f *aggregate.LeaseFold) (aggregate.Leased, error) {
-	if s.mode == storeDown {
-		return aggregate.Leased{}, errDown
-	}
-	leased, err := s.Store.Lease(ctx, f)
-	if s.mode == storeCutOff {
-		return aggregate.Leased{}, errDown
-	}
-	return leased, err
-}
-
 func (w *world) ledger() aggregate.Ledger {
 	w.t.Helper()
 	l, err := w.store.Ledger(context.Background())
@@ -377,4 +352,44 @@ func (w *world) ledger() aggregate.Ledger {
 		w.t.Fatal(err)
 	}
 	return l
+}
+
+// conserved holds the ledger against what was admitted, and against what was charged to each
+// counter.
+func (w *world) conserved() {
+	w.t.Helper()
+	if charged := w.conservedByName(); charged != w.admitted {
+		w.fail("%d hits charged, %d admitted", charged, w.admitted)
+	}
+}
+
+// conservedByName holds each counter of the ledger against what was charged to it, and returns the
+// sum.
+func (w *world) conservedByName() (charged int64) {
+	w.t.Helper()
+	byName, delivered, stored := make(map[string]int64), int64(0), int64(0)
+	removed := false
+	for _, c := range w.checkers {
+		s := c.Stats()
+		if n := s.Unreported(); n != 0 {
+			w.fail("%s still has %d hits: %+v", c.name, n, s)
+		}
+		removed = removed || s.Removed.Charged > 0
+		for _, r := range append(s.Rules, s.Removed) {
+			charged += r.Charged
+			delivered += r.Charged - r.Overflow - r.Lost
+			byName[r.Rule] += r.Charged - r.Overflow - r.Lost
+		}
+	}
+	ledger := w.ledger()
+	for name, r := range ledger {
+		n := r.Counted + r.Late + r.Refused - r.Settled
+		if stored += n; !removed && n != byName[name] {
+			w.fail("%s: %d hits charged, the ledger has %+v", name, byName[name], r)
+		}
+	}
+	if stored != delivered {
+		w.fail("%d hits charged, the ledger has %d: %+v", delivered, stored, ledger)
+	}
+	return charged
 }

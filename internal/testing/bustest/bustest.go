@@ -31,7 +31,7 @@ func Run(t *testing.T, start func(t *testing.T) Carrier) {
 		},
 		"hellos go to all workers, one answers": testHellos,
 		"alarms go to all checkers":             testAlarms,
-		"who has stopped gets nothing":          testStop,
+		"a stopped worker gets nothing":         testStop,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, start(t)) })
 	}
@@ -219,12 +219,12 @@ func serve(t *testing.T, f func(context.Context) error) (stop func()) {
 	}
 }
 
-// wait polls until a condition holds, for as long as a slow machine could need.
+// wait polls until a condition holds. The deadline is for tests that hang.
 func wait(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-ticker.C {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-ticker.C {
 		if holds() {
 			return
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -18,7 +20,7 @@ type memory struct{ *membus.Bus }
 func (m memory) Checker(_ *testing.T, name string) check.Link { return m.Bus.Checker(name) }
 func (m memory) Worker(*testing.T) aggregate.Bus              { return m.Bus.Worker() }
 
-func TestMembus(t *testing.T) {
+func TestMembusKeepsTheContract(t *testing.T) {
 	Run(t, func(t *testing.T) Carrier {
 		bus := membus.New(membus.Options{Seed: 1})
 		t.Cleanup(serve(t, bus.Run))
@@ -28,13 +30,18 @@ func TestMembus(t *testing.T) {
 
 type nats struct{ url string }
 
-func (n nats) Checker(t *testing.T, name string) check.Link {
+func (n nats) connect(t *testing.T, name string) *natsgo.Conn {
+	t.Helper()
 	conn, err := natsbus.Connect(n.url, name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	k, err := natsbus.NewChecker(conn, "test", name)
+	return conn
+}
+
+func (n nats) Checker(t *testing.T, name string) check.Link {
+	k, err := natsbus.NewChecker(n.connect(t, name), "test", name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,26 +49,21 @@ func (n nats) Checker(t *testing.T, name string) check.Link {
 }
 
 func (n nats) Worker(t *testing.T) aggregate.Bus {
-	conn, err := natsbus.Connect(n.url, "worker")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	w, err := natsbus.NewWorker(conn, "test")
+	w, err := natsbus.NewWorker(n.connect(t, "worker"), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-func TestNatsbus(t *testing.T) {
+func TestNatsbusKeepsTheContract(t *testing.T) {
 	server := serverstest.NATS(t)
 	Run(t, func(*testing.T) Carrier { return nats{server.URL()} })
 }
 
-// TestNatsAway: ends are made and listen before the server is there, sends fail at once meanwhile,
-// and everything works when it is back.
-func TestNatsAway(t *testing.T) {
+// TestEndsWaitForTheServer: ends are made and listen before the server is there, sends fail at once
+// meanwhile, and everything works when it is back.
+func TestEndsWaitForTheServer(t *testing.T) {
 	server := serverstest.NATS(t)
 	n := nats{server.URL()}
 	server.Stop()
@@ -77,17 +79,12 @@ func TestNatsAway(t *testing.T) {
 	}
 	wait(t, "an alarm arrives", func() bool {
 		_ = bus.Alarm(0, []byte("back")) // fails until the worker has connected again
-		return got.count(3) > 0
+		return got.count(events.KindAlarm) > 0
 	})
 }
 
-func TestNames(t *testing.T) {
-	server := serverstest.NATS(t)
-	conn, err := natsbus.Connect(server.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+func TestBadNamesAreRefused(t *testing.T) {
+	conn := nats{serverstest.NATS(t).URL()}.connect(t, "test")
 	for _, bad := range []string{"", "a.b", "a b", "*", ">", "ä", string(make([]byte, 65))} {
 		if _, err := natsbus.NewChecker(conn, bad, "ok"); err == nil {
 			t.Errorf("namespace %q was taken", bad)
@@ -106,8 +103,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMembusDetach: ends come and go while messages for them are under way.
-func TestMembusDetach(t *testing.T) {
+// TestMembusEndsComeAndGo does so while messages for them are under way.
+func TestMembusEndsComeAndGo(t *testing.T) {
 	bus := membus.New(membus.Options{})
 	stop := serve(t, bus.Run)
 	k, w := bus.Checker("c"), bus.Worker()

@@ -51,8 +51,8 @@ func (c *Checker) Attach(h func(events.Kind, []byte)) {
 	c.handle = h
 }
 
-// Listen attaches h until ctx is done; h is not called any more once it has returned. It must not be
-// called by a handler.
+// Listen attaches h until ctx is done; h is not called any more once it has returned. It must not
+// be called by a handler.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	c.Attach(h)
 	<-ctx.Done()
@@ -82,8 +82,8 @@ func (w *Worker) Alarm(_ uint32, alarm []byte) error {
 	return nil
 }
 
-// Attach hands this worker its share of reports, lease requests and hellos from now on; nil detaches. A hello that
-// another worker answers comes with a nil reply.
+// Attach hands this worker its share of reports, lease requests and hellos from now on; nil
+// detaches. A hello that another worker answers comes with a nil reply.
 func (w *Worker) Attach(h func(events.Kind, []byte, func([]byte) error)) {
 	w.bus.mu.Lock()
 	defer w.bus.mu.Unlock()

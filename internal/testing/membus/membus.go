@@ -1,11 +1,11 @@
-// Package membus carries events within one process, with the contract of package natsbus: a report or
-// lease request goes to one of the workers, its answer to the checker that sent it, an alarm to every
-// checker, and a hello to every worker, of which one answers.
+// Package membus carries events within one process, with the contract of package natsbus: a report
+// or lease request goes to one of the workers, its answer to the checker that sent it, an alarm to
+// every checker, and a hello to every worker, of which one answers.
 //
 // On request it is a bad network: it loses messages, repeats them, delays and so reorders them, and
 // cuts off single checkers; which ones is decided by a seed. It has no clock of its own. [Bus.Step]
-// delivers what is due at a given time, which makes a whole fleet a deterministic program; [Bus.Run]
-// does so in real time (or in a testing/synctest bubble's).
+// delivers what is due at a given time, which makes a whole fleet a deterministic program;
+// [Bus.Run] does so in real time (or in a testing/synctest bubble's).
 package membus
 
 import (

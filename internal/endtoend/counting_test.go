@@ -1,0 +1,142 @@
+package endtoend
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and
+// the ledger in the end against what was admitted, through random traffic, accidents and bad
+// networks. In every second fleet limits change, at each checker at another time: the next decision
+// is by the new one.
+func TestDecisionsAndLedgerAreExact(t *testing.T) {
+	happened := seen{"late": 0, "reloaded": 0}
+	for seed := range seeds(30, 1600) {
+		w := newWorld(t, options{seed: seed / 2, faults: faultsOf(seed / 2)})
+		if w.rand.IntN(4) == 0 { // the network is down from the start
+			w.bus.Cut("", true)
+		}
+		w.play(150, rough, func() {
+			if seed%2 == 1 && w.rand.IntN(8) == 0 {
+				w.publish(w.otherLimits())
+			}
+			if seed%2 == 1 && w.rand.IntN(4) == 0 {
+				w.reload(w.rand.IntN(len(w.checkers)))
+				happened["reloaded"]++
+			}
+			for range w.rand.IntN(4) {
+				w.randomHit()
+			}
+		})
+		w.publish(testRules)
+		w.reloadAll()
+		w.end(w.agree)
+		happened.add(w)
+		for _, r := range w.ledger() {
+			happened["late"] += r.Late
+		}
+	}
+	happened.all(t)
+}
+
+// agree lets every checker report a hit of every key of the longest window, and then they must all
+// know exactly the same, which is the truth.
+func (w *world) agree() {
+	w.t.Helper()
+	rule := testRules[len(testRules)-1]
+	shape := rule.Window
+	for p := range w.truth {
+		if p.rule != rule.Name {
+			continue
+		}
+		for _, c := range w.checkers {
+			w.hit(c, p.rule, p.key, 1)
+		}
+		w.advance(time.Second + w.quietFor)
+		for _, c := range w.checkers {
+			if recall(c.own, p).counts(shape, w.now)[0] == 0 {
+				continue // it was denied, so it has reported nothing, and may have heard nothing
+			}
+			want := shape.Remaining(w.truth[p].counts(shape, w.now), rule.Limit, w.now)
+			if got := w.left(c, p.rule, p.key); got != want {
+				w.fail("%s knows of %d left of %v, the truth is %d", c.name, got, p, want)
+			}
+		}
+	}
+}
+
+var algorithmRules = []rules.Rule{
+	{Name: "log", Key: []string{"user"}, Limit: 60, Algorithm: rules.SlidingLog, Window: window.Shape{Length: time.Minute}},
+	bucket("tokens", rules.TokenBucket, 60, 90, time.Minute),
+	bucket("fast", rules.TokenBucket, 30, 50, time.Second),
+	bucket("queue", rules.LeakyBucket, 20, 10, time.Second),
+}
+
+// TestEveryAlgorithmCountsExactly: nothing is lost and nothing is counted twice by any algorithm,
+// and in the end all checkers know of each key what a limiter that saw every hit knows.
+func TestEveryAlgorithmCountsExactly(t *testing.T) {
+	happened := seen{}
+	for seed := range seeds(16, 500) {
+		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), rules: algorithmRules})
+		w.play(120, rough, func() {
+			for range w.rand.IntN(8) {
+				r := algorithmRules[w.rand.IntN(len(algorithmRules))].Name
+				w.request(w.anyone(), r, w.key(2), 1+w.rand.Int64N(3))
+			}
+		})
+		w.end(func() { w.agreeOn("log") }, func() { w.agreeOn("tokens") })
+		happened.add(w)
+	}
+	happened.all(t)
+}
+
+// request sends one request to a checker, and notes it if it passes.
+func (w *world) request(c *checker, rule, key string, cost int64) bool {
+	w.asked++
+	l, _ := c.Limiter(rule)
+	at := w.now + int64(c.Stats().ClockOffset)
+	if !l.CheckAt(w.now, key, cost).Allowed {
+		return false
+	}
+	(*recall(w.truth, place{rule, key}))[l.Rule().Window.Bucket(at)] += cost
+	w.admitted += cost
+	return true
+}
+
+// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each
+// must know exactly the truth. Nothing of it is late, since the rule's window is longer than any
+// accident.
+func (w *world) agreeOn(rule string) {
+	w.t.Helper()
+	for _, key := range []string{"k0", "k1"} {
+		w.advance(5 * time.Second) // so that some hits fit
+		for _, c := range w.checkers {
+			passed := w.request(c, rule, key, 1)
+			w.advance(time.Second + w.quietFor)
+			l, _ := c.Limiter(rule)
+			want := w.leftOf(l.Rule(), *recall(w.truth, place{rule, key}))
+			if got := w.left(c, rule, key); passed && got != want {
+				w.fail("%s knows of %d left of %s of %s, the truth is %d", c.name, got, key, rule, want)
+			}
+		}
+	}
+}
+
+// leftOf is what is left by the rule's arithmetic, on everything that ever passed.
+func (w *world) leftOf(r *rules.Rule, all history) int64 {
+	if !r.Window.Drains() {
+		return r.Window.Remaining(all.counts(r.Window, w.now), r.Limit, w.now)
+	}
+	return r.Drain().Remaining(window.Level{Bucket: r.Window.Bucket(start) - 1}, all.since(start, r.Window, w.now), w.now)
+}
+
+// since returns the counts of all buckets from that of a time on, the newest first.
+func (h history) since(begin int64, s window.Shape, now int64) (counts []int64) {
+	for b := s.Bucket(now); b >= s.Bucket(begin); b-- {
+		counts = append(counts, h[b])
+	}
+	return counts
+}

@@ -1,0 +1,129 @@
+package endtoend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// take sends n hits of the minute's rule that must all pass, and lets them be counted.
+func (w *world) take(c *checker, n int64) {
+	w.t.Helper()
+	l, _ := c.Limiter("minute")
+	if d := l.CheckAt(w.now, "k", n); !d.Allowed {
+		w.fail("%s denies %d hits: %+v", c.name, n, d)
+	}
+	w.advance(time.Second)
+}
+
+// wantLeft holds what a checker sees left of the minute's 60 against what it should.
+func (w *world) wantLeft(want int64, why string, checkers ...*checker) {
+	w.t.Helper()
+	for _, c := range checkers {
+		if got := w.left(c, "minute", "k"); got != want {
+			w.t.Errorf("%s sees %d left, want %d: %s", c.name, got, want, why)
+		}
+	}
+}
+
+func TestCheckersFollowAStoreThatLostEverything(t *testing.T) {
+	w := newWorld(t, wellConnected(1, 3))
+	a, b, c := w.checkers[0], w.checkers[1], w.checkers[2]
+	w.advance(time.Second)
+	w.take(a, 25)
+	w.take(b, 20)
+	w.wantLeft(60-45, "all know of all hits, c by the alarm alone", a, b, c)
+
+	w.store.Lose()
+	w.take(a, 5)
+	w.wantLeft(60-5, "to a reporter the new totals replace the old", a)
+	w.wantLeft(60-45, "c has heard nothing new", c)
+	w.take(c, 1)
+	w.wantLeft(60-6, "it has, by its own report", c)
+	w.take(a, 30)
+	w.wantLeft(60-36, "an alarm brings all into the new generation", a, b, c)
+	w.counted(map[string]int64{"minute": 36})
+
+	snapshot := w.store.Snapshot()
+	w.take(b, 7)
+	w.store.mode = storeCutOff
+	w.take(a, 2) // counted, and not answered
+	w.store.Restore(snapshot)
+	w.store.mode = storeWorks
+	w.advance(3 * time.Second)
+	w.wantLeft(60-38, "what was not answered is counted again", a)
+	w.take(b, 1)
+	w.wantLeft(60-39, "the snapshot's, and what came since", b)
+	w.counted(map[string]int64{"minute": 39})
+}
+
+// TestNobodyForgetsMoreThanTheStoreLost: whatever is lost and when, no checker ends up believing
+// that less was counted than the store has; and if one worker lives through it all, and so knows
+// the latest version, all checkers that still report end up with exactly the store's totals. (A
+// blocked key reports nothing, and stays blocked by the hits that there were. Without such a worker
+// an older snapshot can get past the version that an absent checker has seen before that one is
+// back; it then keeps the higher totals.)
+func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
+	happened, minute := seen{"exact": 0}, &testRules[3]
+	for seed := range seeds(25, 750) {
+		workers := 1 + int(seed/4%2)
+		w := newWorld(t, options{seed: seed, workers: workers, shards: 1, faults: faultsOf(seed)})
+		w.immortal = workers == 1
+		w.loseAtRandom()
+		w.mend()
+		for last := range 2 { // the second time, everybody has seen the latest generation
+			for _, c := range w.checkers {
+				l, _ := c.Limiter("minute")
+				l.CheckAt(w.now, "k", 1)
+				w.advance(time.Second + w.quietFor)
+				want, got := max(minute.Limit-w.stored(minute, "k"), 0), w.left(c, "minute", "k")
+				if got > want || last == 1 && w.immortal && got < want && got > 0 {
+					w.fail("%s sees %d left, by the store it is %d", c.name, got, want)
+				}
+				if got == want {
+					happened["exact"]++
+				}
+			}
+		}
+	}
+	happened.all(t)
+}
+
+func (w *world) loseAtRandom() {
+	snapshot := w.store.Snapshot()
+	for range 80 {
+		w.accident()
+		switch w.rand.IntN(15) {
+		case 0:
+			snapshot = w.store.Snapshot()
+		case 1:
+			w.store.Restore(snapshot)
+		case 2:
+			w.store.Lose()
+		}
+		l, _ := w.anyone().Limiter("minute")
+		l.CheckAt(w.now, "k", 1)
+		w.pass(40 * time.Millisecond)
+	}
+}
+
+// stored asks the store itself for a key's count over its live window; there is one shard.
+func (w *world) stored(r *rules.Rule, key string) (sum int64) {
+	w.t.Helper()
+	applied, err := w.store.Apply(context.Background(), &aggregate.Fold{
+		Now:    w.now,
+		Rules:  []aggregate.Rule{{Name: r.Name, Shape: r.Window, Limit: r.Limit}},
+		Ledger: make([]aggregate.Tally, 1),
+		Keys:   []aggregate.Key{{Text: key}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range applied.Totals[0] {
+		sum += c.Count
+	}
+	return sum
+}

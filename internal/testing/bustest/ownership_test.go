@@ -1,0 +1,87 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+)
+
+// TestNobodySpeaksForAnother: a worker takes what a checker says in its own name, and answers only
+// to that.
+func TestNobodySpeaksForAnother(t *testing.T) {
+	n := nats{serverstest.NATS(t).URL()}
+	mine, yours := events.NewEpoch("mine"), events.NewEpoch("yours")
+	body := func(epoch uint64) []byte {
+		b, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	me, you := natsbus.Owned("mine", mine), natsbus.Owned("yours", yours)
+	mineSays, yoursSays := string(body(mine)), string(body(yours))
+	report, refresh := "test.report.v1.0."+me, "test.refresh.v1."+me
+	forged := fmt.Sprintf("mine.%x", yours)
+	for _, tt := range []struct {
+		why                  string
+		subject, reply, body string
+		want                 int // how often it is handed over
+	}{
+		{"a report of my own", report, refresh, mineSays, 1},
+		{"a lease request of my own", "test.lease.v1.3." + me, "test.grant.v1." + me, mineSays, 1},
+		{"a hello of my own, to answer and to note", "test.hello.v1." + me, "test.welcome.v1." + me, mineSays, 2},
+		{"one of before there were owners", "test.report.v1.0.abc", "test.refresh.v1.abc", "anything", 1},
+		{"with another's epoch within", report, refresh, yoursSays, 0},
+		{"the same, with it in the subject too", "test.report.v1.0." + forged, "test.refresh.v1." + forged, yoursSays, 0},
+		{"a hello with another's epoch", "test.hello.v1." + me, "test.welcome.v1." + me, yoursSays, 0},
+		{"a lease request with another's epoch", "test.lease.v1.0." + me, "test.grant.v1." + me, yoursSays, 0},
+		{"no epoch", report, refresh, "", 0},
+		{"answered to another", report, "test.refresh.v1." + you, mineSays, 0},
+		{"answered to everybody", report, "test.alarm.v1.0", mineSays, 0},
+		{"answered with a write", "test.hello.v1." + me, "$KV.test-rules.rules", mineSays, 0},
+		{"not answered", report, "", mineSays, 0},
+		{"answered by what answers something else", report, "test.welcome.v1." + me, mineSays, 0},
+		{"three tokens", report + ".x", refresh + ".x", mineSays, 0},
+		{"no shard", "test.report.v1.0", "test.refresh.v1.0", mineSays, 0},
+	} {
+		t.Run(tt.why, func(t *testing.T) {
+			var got heard
+			worker, conn := n.Worker(t), n.connect(t, "publisher")
+			stop := serve(t, func(ctx context.Context) error {
+				return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { got.note(kind, data) })
+			})
+			wait(t, "the worker listens to everything", func() bool {
+				for kind, answer := range map[string]string{"report.v1.0": "refresh", "lease.v1.0": "grant", "hello.v1": "welcome"} {
+					publish(t, conn, "test."+kind+".ready", "test."+answer+".v1.ready", "ready")
+				}
+				return got.times(events.KindReport, "ready") > 0 && got.times(events.KindLease, "ready") > 0 &&
+					got.times(events.KindHello, "ready") > 1
+			})
+			publish(t, conn, tt.subject, tt.reply, tt.body)
+			stop() // which takes what is already on its way
+			n := got.count(events.KindReport) + got.count(events.KindLease) + got.count(events.KindHello)
+			for _, kind := range []events.Kind{events.KindReport, events.KindLease, events.KindHello} {
+				n -= got.times(kind, "ready")
+			}
+			if n != tt.want {
+				t.Errorf("handed over %d times, want %d", n, tt.want)
+			}
+		})
+	}
+}
+
+// publish returns once the server has the message.
+func publish(t *testing.T, conn *natsgo.Conn, subject, reply, body string) {
+	t.Helper()
+	m := &natsgo.Msg{Subject: subject, Reply: reply, Data: []byte(body)}
+	if err := errors.Join(conn.PublishMsg(m), conn.Flush()); err != nil {
+		t.Fatal(err)
+	}
+}
