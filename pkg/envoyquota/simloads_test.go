@@ -36,7 +36,7 @@ func bursts(times float64, envoys int, every time.Duration) func(int, time.Durat
 
 // simRow is a scenario, and what may come of it at most, in percent: how far the limit is exceeded at worst, how much less is
 // admitted than an exact limiter would, and how many requests are turned away although they fit. The bounds are at most 1.5 times the
-// worst of five seeds, or 1 % where that is less.
+// worst of five seeds, or half a per cent.
 type simRow struct {
 	name                   string
 	load                   func(int, time.Duration) float64
