@@ -177,7 +177,10 @@ func TestTenThousandBuckets(t *testing.T) {
 	checker := newChecker(t, "rules: [{name: user, key: [user], limit: 1000/hour}, {name: all, key: [], limit: 100000/second}]")
 	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")
 	stream := open(t, dial(t, address))
-	const n = 10_000
+	n := 10_000
+	if testing.Short() {
+		n = 1000
+	}
 	send(t, stream, manyBuckets(n))
 	told := make(map[string]bool)
 	for len(told) < n {
@@ -185,7 +188,7 @@ func TestTenThousandBuckets(t *testing.T) {
 			told[a.BucketId.Bucket["user"]] = true
 		}
 	}
-	if got := charged(checker); got < n { // of the short window's some are counted later
+	if got := charged(checker); got < int64(n) { // of the short window's some are counted later
 		t.Errorf("charged %d", got)
 	}
 }

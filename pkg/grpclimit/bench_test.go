@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/offpath-io/offpath/internal/testing/alloctest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
 	"github.com/offpath-io/offpath/pkg/httplimit"
@@ -31,14 +32,11 @@ func TestAllocations(t *testing.T) {
 	for _, tt := range costs {
 		i, ctx := newLimit(t, checker(t, "rules: "+tt.rules), tt.o).Unary(), kristie()
 		info := &grpc.UnaryServerInfo{FullMethod: unaryMethod}
-		n := testing.AllocsPerRun(1000, func() {
+		alloctest.AtMost(t, tt.most, tt.name, func() {
 			if _, err := i(ctx, nil, info, nothing); err != nil {
 				t.Error(err)
 			}
 		})
-		if n > tt.most && !raceDetector {
-			t.Errorf("%s: %v allocations, want at most %v", tt.name, n, tt.most)
-		}
 	}
 }
 

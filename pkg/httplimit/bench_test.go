@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/offpath-io/offpath/internal/testing/alloctest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
@@ -42,9 +43,7 @@ func costly(t testing.TB, i int) http.Handler {
 func TestAllocations(t *testing.T) {
 	for i, tt := range costs {
 		h, w, r := costly(t, i), &sink{http.Header{}}, request("GET", "/v1/users", "X-User", "kristie")
-		if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }); n > tt.most && !raceDetector {
-			t.Errorf("%s: %v allocations, want at most %v", tt.name, n, tt.most)
-		}
+		alloctest.AtMost(t, tt.most, tt.name, func() { h.ServeHTTP(w, r) })
 	}
 }
 

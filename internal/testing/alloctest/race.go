@@ -1,5 +1,5 @@
 //go:build race
 
-package envoylimit
+package alloctest
 
 const raceDetector = true

@@ -1,5 +1,5 @@
 //go:build !race
 
-package grpclimit_test
+package alloctest
 
 const raceDetector = false

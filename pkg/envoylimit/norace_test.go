@@ -1,5 +1,0 @@
-//go:build !race
-
-package envoylimit
-
-const raceDetector = false
