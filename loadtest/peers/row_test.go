@@ -2,6 +2,7 @@ package peers
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"runtime"
 	"strings"
@@ -98,7 +99,7 @@ func (p *repeat) warmUp() error {
 		}
 	}
 	if p.row.heat > 0 {
-		_, u := load{goroutines: p.row.load.goroutines}.sample(p.row.traffic.hits, p.subject.decide, 1, p.row.heat)
+		_, u := load{goroutines: p.row.load.goroutines}.sample(p.row.traffic.hits, p.subject.decide, 1, unlessOnce(p.row.heat))
 		t.add(u)
 	}
 	runtime.GC() // what setting up has left is nobody's to clear in the measured part
@@ -111,9 +112,18 @@ func (p *repeat) warmUp() error {
 // sampleFor is how long latencies are sampled. It is a time, because decisions take from 20 ns to 1 ms.
 const sampleFor = 500 * time.Millisecond
 
+// unlessOnce returns a time that makes figures good, or very little if they are for nobody: where every benchmark is
+// run once to see that it runs.
+func unlessOnce(length time.Duration) time.Duration {
+	if flag.Lookup("test.benchtime").Value.String() == "1x" {
+		return min(length, 10*time.Millisecond)
+	}
+	return length
+}
+
 func (p *repeat) sample() error {
 	var t tally
-	p.latency, t = p.row.load.sample(p.row.traffic.hits, p.subject.decide, p.row.clockEvery, sampleFor)
+	p.latency, t = p.row.load.sample(p.row.traffic.hits, p.subject.decide, p.row.clockEvery, unlessOnce(sampleFor))
 	if err := p.took(t); err != nil {
 		return fmt.Errorf("sample latencies: %w", err)
 	}
