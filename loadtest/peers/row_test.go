@@ -93,8 +93,11 @@ func (r *row) begin() (*repeat, error) {
 
 func (p *repeat) warmUp() error {
 	var t tally
-	if p.row.showKeys {
-		for _, key := range p.row.traffic.keys {
+	if keys := p.row.traffic.keys; p.row.showKeys {
+		if once() {
+			keys = keys[:min(len(keys), 1000)]
+		}
+		for _, key := range keys {
 			t.count(p.subject.decide(strings.Clone(key))) // a copy: the limiter keeps it
 		}
 	}
@@ -112,10 +115,12 @@ func (p *repeat) warmUp() error {
 // sampleFor is how long latencies are sampled. It is a time, because decisions take from 20 ns to 1 ms.
 const sampleFor = 500 * time.Millisecond
 
-// unlessOnce returns a time that makes figures good, or very little if they are for nobody: where every benchmark is
-// run once to see that it runs.
+// once says that every benchmark is run only to see that it runs: its figures are for nobody.
+func once() bool { return flag.Lookup("test.benchtime").Value.String() == "1x" }
+
+// unlessOnce returns a time that makes figures good, or very little.
 func unlessOnce(length time.Duration) time.Duration {
-	if flag.Lookup("test.benchtime").Value.String() == "1x" {
+	if once() {
 		return min(length, 10*time.Millisecond)
 	}
 	return length
