@@ -190,26 +190,3 @@ func TestNoServiceOverGRPC(t *testing.T) {
 		}
 	}
 }
-
-func TestRefusalsOverGRPC(t *testing.T) {
-	for _, test := range []struct {
-		change func(*Options)
-		want   string
-	}{
-		{func(o *Options) { o.GRPC = "127.0.0.1" }, `grpc "127.0.0.1": want an address`},
-		{func(o *Options) { o.GRPC = ":8081" }, `grpc ":8081"`},
-		{func(o *Options) { o.URL = "http://127.0.0.1/" }, "url and grpc: want either"},
-		{func(o *Options) { o.Rule = "per-user" }, "rule and attributes are for url"},
-		{func(o *Options) { o.Attributes = map[string]string{"a": "{key}"} }, "rule and attributes are for url"},
-		{func(o *Options) { o.Channels = -1 }, "channels -1: want 1 to 10000"},
-		{func(o *Options) { o.Descriptor, o.Keys = []Entry{{"a", "b"}}, 2 }, "no attribute's value has {key}"},
-		{func(o *Options) { o.GRPC, o.URL, o.Domain = "", "http://127.0.0.1/", "x" }, "are for grpc"},
-		{func(o *Options) { o.GRPC, o.URL, o.Channels = "", "http://127.0.0.1/", 1 }, "are for grpc"},
-	} {
-		o := Options{GRPC: "127.0.0.1:1", Rate: 10}
-		test.change(&o)
-		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: %v, want %q", o, err, test.want)
-		}
-	}
-}

@@ -191,35 +191,30 @@ func seeds() uint64 {
 	return 5
 }
 
-// TestClocksAreCorrected: a checker that gets every hit decides just as the exact limiter does, which
-// goes by the true time, also if its clock is off: it has asked what time it is.
+// TestClocksAreCorrected: a checker that gets every hit decides just as the exact limiter does, which goes by the true
+// time, also if its clock is off: it has asked what time it is. One that never heard goes by its own clock.
 func TestClocksAreCorrected(t *testing.T) {
-	for seed := range seeds() {
-		sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1)}))
-		r := simulate(t, sc, Options{Seed: seed, Skew: 300 * ms})
-		if r.Admitted != r.OracleAdmitted || r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 {
-			t.Errorf("seed %d: admitted %d, the oracle %d; %+v", seed, r.Admitted, r.OracleAdmitted, r.Accuracy)
-		}
-	}
-}
-
-// TestSkewShows: a checker that never heard what time it is decides by its own clock, and is judged by
-// the true time.
-func TestSkewShows(t *testing.T) {
 	sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1)}))
 	alone := []Partition{{Checkers: 1, From: -time.Hour, For: 2 * time.Hour}}
 	for seed := range seeds() {
-		right := simulate(t, sc, Options{Seed: seed, Partitions: alone})
-		if right.Admitted != right.OracleAdmitted || right.WrongAllowShareExact != 0 || right.FalseDenialShareExact != 0 {
-			t.Errorf("seed %d: alone with the right time it admits %d, the oracle %d; %+v",
-				seed, right.Admitted, right.OracleAdmitted, right.Accuracy)
-		}
-		if right.ReportsPer1000 != 0 || right.RefreshBytes != 0 {
-			t.Errorf("seed %d: reports from nobody to nobody: %+v", seed, right.Cost)
-		}
-		wrong := simulate(t, sc, Options{Seed: seed, Partitions: alone, Skew: 400 * ms})
-		if wrong.WrongAllowShareExact+wrong.FalseDenialShareExact < 0.005 {
-			t.Errorf("seed %d: alone with the wrong time it decides rightly; %+v", seed, wrong.Accuracy)
+		for _, test := range []struct {
+			name  string
+			o     Options
+			exact bool
+		}{
+			{"corrected", Options{Skew: 300 * ms}, true},
+			{"alone with the right time", Options{Partitions: alone}, true},
+			{"alone with the wrong time", Options{Partitions: alone, Skew: 400 * ms}, false},
+		} {
+			test.o.Seed = seed
+			r := simulate(t, sc, test.o)
+			wrong := r.WrongAllowShareExact + r.FalseDenialShareExact
+			if test.exact && (r.Admitted != r.OracleAdmitted || wrong != 0) || !test.exact && wrong < 0.005 {
+				t.Errorf("seed %d, %s: admitted %d, the oracle %d; %+v", seed, test.name, r.Admitted, r.OracleAdmitted, r.Accuracy)
+			}
+			if test.o.Partitions != nil && (r.ReportsPer1000 != 0 || r.RefreshBytes != 0) {
+				t.Errorf("seed %d, %s: reports from nobody to nobody: %+v", seed, test.name, r.Cost)
+			}
 		}
 	}
 }
