@@ -226,6 +226,9 @@ func TestMainScenarios(t *testing.T) {
 		{"burst", rules.TokenBucket, 0.041, 0.0015, 0.1},
 		{"hop", rules.LeakyBucket, 0, 0, 0},
 	} {
+		if testing.Short() && test.algorithm != rules.SlidingWindow && test.algorithm != rules.TokenBucket {
+			continue
+		}
 		sc := scenarioOf(t, test.scenario, scenario.Settings{Algorithm: &test.algorithm, Duration: new(2 * time.Second)})
 		for seed := range seeds() {
 			got := bothErrors(simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond}))
