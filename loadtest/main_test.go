@@ -6,18 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/loadtest/httpload"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 )
@@ -42,9 +38,14 @@ func (s *screen) String() string {
 
 // invoke runs the command.
 func invoke(ctx context.Context, args ...string) (status int, stdout, stderr string) {
+	return invokeIn(ctx, nil, args...)
+}
+
+// invokeIn runs the command in an environment.
+func invokeIn(ctx context.Context, environment map[string]string, args ...string) (status int, stdout, stderr string) {
 	var out bytes.Buffer
 	var errs screen
-	status = run(ctx, args, func(string) string { return "" }, &out, &errs)
+	status = run(ctx, args, func(name string) string { return environment[name] }, &out, &errs)
 	return status, out.String(), errs.String()
 }
 
@@ -142,50 +143,6 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestReplayFits: live, a log is squeezed into a minute, with the window or without.
-func TestReplayFits(t *testing.T) {
-	log, err := readLog(sample, new(screen))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		fit        time.Duration
-		realWindow bool
-		scaled     bool
-	}{{liveLength, false, true}, {liveLength, true, false}, {0, false, false}} {
-		r := newReplay()
-		r.realWindow, r.maxGap = test.realWindow, time.Hour
-		list, err := r.scenarios(log, test.fit)
-		if err != nil || len(list) != 2 {
-			t.Fatalf("%d scenarios, error %v", len(list), err)
-		}
-		sc := list[0]
-		if test.fit > 0 && (sc.Duration > time.Minute || sc.Speed < 2) || test.fit == 0 && sc.Speed != 1 {
-			t.Errorf("%+v: %v at %v times the speed", test, sc.Duration, sc.Speed)
-		}
-		want := time.Minute
-		if test.scaled {
-			want = time.Duration(float64(time.Minute)/sc.Speed + 0.5)
-		}
-		if got := sc.Rules[0].Window.Length; got != want {
-			t.Errorf("%+v: a window of %v at %v times the speed, want %v", test, got, sc.Speed, want)
-		}
-	}
-}
-
-// TestDaemonsSettingsAreNotOurs: what names a production fleet's NATS must not draw load on it.
-func TestDaemonsSettingsAreNotOurs(t *testing.T) {
-	var out bytes.Buffer
-	var errs screen
-	getenv := func(name string) string {
-		return map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1", "OFFPATH_LOADTEST_LIMIT": "77"}[name]
-	}
-	status := run(t.Context(), []string{"run", "--html=", "--json=-", "--no-sweep", "--duration", "200ms", "--window", "100ms"}, getenv, &out, &errs)
-	if f := read(t, out.Bytes()); status != 0 || f.Runs[0].Params.Limit != 77 {
-		t.Errorf("status %d: %s", status, &errs)
-	}
-}
-
 func read(t *testing.T, text []byte) (f result.File) {
 	t.Helper()
 	if err := json.Unmarshal(text, &f); err != nil || len(f.Runs) == 0 {
@@ -230,44 +187,55 @@ func holdsFields(t *testing.T, text []byte) {
 	}
 }
 
-// TestRun: the whole way, from the arguments to the table and both files.
+// quick are flags for 5,000 hits a second over some windows, by few checkers.
+var quick = strings.Fields("--duration 300ms --window 100ms --checkers 2")
+
+// TestRun: the whole way, from the arguments to the table and both files. What names a production fleet's NATS must not
+// draw load on it.
 func TestRun(t *testing.T) {
-	dir := t.TempDir()
-	page, figures := filepath.Join(dir, "x.html"), filepath.Join(dir, "x.json")
-	status, stdout, stderr := invoke(t.Context(), "hop", "steady")
-	if status != 2 {
+	if status, stdout, stderr := invoke(t.Context(), "hop", "steady"); status != 2 {
 		t.Errorf("scenarios without run: status %d, %q, %q", status, stdout, stderr)
 	}
-	status, stdout, stderr = invoke(t.Context(), "run", "hop", "--duration", "1s", "steady", "--html", page, "--json", figures, "--seed", "4")
-	if status != 0 || !strings.Contains(stderr, "hop: 8 checkers, 1s after 2s of warm-up") || !strings.Contains(stderr, page) {
-		t.Fatalf("status %d, printed %q", status, stderr)
-	}
-	for _, want := range []string{"hop", "steady", "holds"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("the table does not say %q:\n%s", want, stdout)
+	environment := map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1", "OFFPATH_LOADTEST_LIMIT": "100"}
+	for _, command := range []string{"sim", "run"} {
+		if testing.Short() && command == "run" {
+			continue // which asks at full speed for a second each time; TestSecuredServers does so once
 		}
-	}
-	text, err := os.ReadFile(figures)
-	if err != nil {
-		t.Fatal(err)
-	}
-	holdsFields(t, text)
-	f := read(t, text)
-	if len(f.Runs) != 2 || f.Runs[1].Scenario != "steady" || f.Runs[1].Params.Seed != 4 || len(f.Runs[0].Sweep) != len(sweepFlushes) || f.Machine.Cores < 1 {
-		t.Errorf("%d runs, the second is of %s: %+v", len(f.Runs), f.Runs[1].Scenario, f.Runs[1].Params)
-	}
-	html, err := os.ReadFile(page)
-	if err != nil || !bytes.Contains(html, []byte("steady")) {
-		t.Errorf("error %v, a page of %d bytes", err, len(html))
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		dir := t.TempDir()
+		page, figures := filepath.Join(dir, "x.html"), filepath.Join(dir, "x.json")
+		args := append([]string{command, "hop", "steady", "--html", page, "--json", figures, "--seed", "4"}, quick...)
+		status, stdout, stderr := invokeIn(t.Context(), environment, args...)
+		if status != 0 || !strings.Contains(stderr, "hop: 2 checkers, 300ms after 200ms of warm-up") || !strings.Contains(stderr, page) {
+			t.Fatalf("status %d, printed %q", status, stderr)
+		}
+		for _, want := range []string{"hop", "steady", "holds"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("the table does not say %q:\n%s", want, stdout)
+			}
+		}
+		text, err := os.ReadFile(figures)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holdsFields(t, text)
+		f := read(t, text)
+		if r := f.Runs[1]; len(f.Runs) != 2 || r.Scenario != "steady" || r.Params.Seed != 4 || r.Params.Limit != 100 ||
+			len(f.Runs[0].Sweep) != len(sweepFlushes) || f.Machine.Cores < 1 {
+			t.Errorf("%d runs, the second is of %s: %+v", len(f.Runs), r.Scenario, r.Params)
+		}
+		html, err := os.ReadFile(page)
+		if err != nil || !bytes.Contains(html, []byte("steady")) {
+			t.Errorf("error %v, a page of %d bytes", err, len(html))
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
 	}
 }
 
 // TestSimulationIsReproducible: two calls print the same, byte by byte.
 func TestSimulationIsReproducible(t *testing.T) {
-	args := []string{"sim", "steady", "published-b", "--duration", "2s", "--html=", "--json=-", "--loss", "0.02", "--delay", "1ms", "--skew", "50ms", "--partition", "1@500ms+500ms"}
+	args := append(strings.Fields("sim steady --limit 100 --html= --json=- --no-sweep --loss 0.02 --delay 1ms --skew 50ms --partition 1@50ms+50ms"), quick...)
 	status, one, stderr := invoke(t.Context(), args...)
 	if status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
@@ -278,35 +246,6 @@ func TestSimulationIsReproducible(t *testing.T) {
 	}
 	if _, other, _ := invoke(t.Context(), append(args, "--seed", "2")...); one == other {
 		t.Error("another seed prints the same figures")
-	}
-}
-
-const sample = "accesslog/testdata/sample.log"
-
-// TestReplay: the same log simulated at its own speed and live at a higher one.
-func TestReplay(t *testing.T) {
-	status, stdout, stderr := invoke(t.Context(), "sim", "replay", sample, "--json=-", "--html=", "--no-sweep", "--checkers", "2", "--route", "hash")
-	if status != 0 || !strings.Contains(stderr, "lines are no entries") {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
-	f := read(t, []byte(stdout))
-	if len(f.Runs) != 2 || f.Runs[0].Params.Limit != 10 || f.Runs[1].Params.Limit != 30 || f.Runs[0].Params.WindowMS != 60_000 || f.Runs[0].Params.Speed != 1 {
-		t.Fatalf("%d runs: %+v", len(f.Runs), f.Runs[0].Params)
-	}
-	hits := f.Runs[0].Hits
-	for _, r := range f.Runs { // by address, so that one checker gets all of an address: nothing is lost by distribution
-		if r.Hits != hits || hits < 10 || r.Admitted != r.OracleAdmitted || r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 {
-			t.Errorf("%s: %d hits of %d, %d admitted, the oracle %d; %+v", r.Variant, r.Hits, hits, r.Admitted, r.OracleAdmitted, r.Accuracy)
-		}
-	}
-
-	status, stdout, stderr = invoke(t.Context(), "replay", sample, "--json=-", "--html=", "--no-sweep", "--limit", "3", "--max-gap", "1s", "--speed", "100")
-	if status != 0 {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
-	r := read(t, []byte(stdout)).Runs[0]
-	if r.Hits != hits || r.Params.Limit != 3 || r.Params.WindowMS != 600 || r.Params.Speed != 100 || r.Mode != result.Live {
-		t.Errorf("%d hits of %d; %+v", r.Hits, hits, r.Params)
 	}
 }
 
@@ -356,75 +295,12 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestScaled(t *testing.T) {
-	for _, test := range []struct {
-		length    time.Duration
-		buckets   int
-		speed     float64
-		short     time.Duration
-		realSpeed float64
-	}{
-		{time.Minute, 1, 1, time.Minute, 1},
-		{time.Minute, 1, 100, 600 * time.Millisecond, 100},
-		{time.Minute, 1, 397, 151 * time.Millisecond, 60_000.0 / 151},
-		{time.Minute, 60, 397, 180 * time.Millisecond, 60_000.0 / 180},
-		{time.Second, 1, 1e9, time.Millisecond, 1000},
-	} {
-		short, speed := scaled(test.length, test.buckets, test.speed)
-		if short != test.short || speed != test.realSpeed {
-			t.Errorf("%v in %d buckets at %v: %v at %v; want %v at %v", test.length, test.buckets, test.speed, short, speed, test.short, test.realSpeed)
-		}
-	}
-}
-
-func TestBrief(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		time.Minute: "1m", time.Hour: "1h", 90 * time.Second: "1m30s", time.Second: "1s", 61 * time.Minute: "1h1m", 150 * time.Millisecond: "150ms",
-	} {
-		if got := brief(d); got != want {
-			t.Errorf("%v is %q, want %q", d, got, want)
-		}
-	}
-}
-
-// TestHTTP: against something that answers as a checker does.
-func TestHTTP(t *testing.T) {
-	var asked atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1)%2 == 0 {
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	}))
-	defer server.Close()
-	status, stdout, stderr := invoke(t.Context(), "http", "--url", server.URL+"/v1/check", "--rate", "500", "--duration", "400ms", "--warmup", "0s", "--json", "-")
-	var r httpload.Result
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 {
-		t.Fatalf("status %d, error %v: %s", status, err, stderr)
-	}
-	if r.Sent != 200 || r.OK200 == 0 || r.Limited429 == 0 || r.Latency.P9999 < r.Latency.P50 || r.Latency.P50 <= 0 {
-		t.Errorf("got %+v", r)
-	}
-	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) > 210 {
-			w.WriteHeader(http.StatusInternalServerError)
-		}
-	}))
-	defer failing.Close()
-	withPassword := strings.Replace(failing.URL, "http://", "http://me:geheim@", 1)
-	status, stdout, stderr = invoke(t.Context(), "http", "--url", withPassword+"/v1/check", "--rate", "500", "--duration", "400ms", "--warmup", "0s")
-	if status != 1 || !strings.Contains(stderr, "something else than a decision") || strings.Contains(stdout+stderr, "geheim") {
-		t.Errorf("a server that fails: status %d, %q, %q", status, stdout, stderr)
-	}
-	server.Close()
-	if status, _, stderr = invoke(t.Context(), "http", "--url", server.URL+"/v1/check"); status != 1 || !strings.Contains(stderr, "go run ./cmd/checker") {
-		t.Errorf("nobody there: status %d, %q", status, stderr)
-	}
-}
-
 // TestInterrupt: Ctrl-C in the middle of a run still prints what was measured, and begins nothing more.
 func TestInterrupt(t *testing.T) {
-	short := scenario.Settings{Window: new(100 * time.Millisecond), Duration: new(10 * time.Minute), Load: new(0.3)}
-	var o settings
+	settings := scenario.Settings{Window: new(100 * time.Millisecond), Duration: new(time.Minute), Load: new(0.03), Checkers: new(2)}
+	steady, _ := scenario.Builtin("steady", settings)
+	surge, _ := scenario.Builtin("surge", settings)
+	o := defaultSettings()
 	live, simulated := (&liveServers{}).run(call{stderr: new(screen)}, &o), (&network{}).run(&o)
 	for name, p := range map[string]plan{"live": live, "simulated": simulated} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -436,39 +312,38 @@ func TestInterrupt(t *testing.T) {
 				}
 			})
 		}}
-		var out bytes.Buffer
-		var errs screen
-		o := defaultSettings()
-		o.json, o.noSweep = "-", true
-		o.add(newFlags("run", ""))
-		steady, _ := scenario.Builtin("steady", short)
-		surge, _ := scenario.Builtin("surge", short)
-		err := runList(ctx, call{nil, nil, &out, &errs}, &o, append(steady, surge...), interrupted)
-		if status(err, "run", &errs) != 130 || !strings.Contains(errs.String(), "interrupted") {
+		err, out, errs := list(ctx, interrupted, append(steady, surge...)...)
+		if status(err, "run", errs) != 130 || !strings.Contains(errs.String(), "interrupted") {
 			t.Errorf("%s: error %v", name, err)
 		}
-		f := read(t, out.Bytes())
-		if r := f.Runs[0]; len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.Hits == 0 || r.Hits != r.Admitted+r.Denied || !r.Conservation.Holds {
+		f := read(t, []byte(out))
+		if r := f.Runs[0]; len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.Hits != r.Admitted+r.Denied || !r.Conservation.Holds {
 			t.Errorf("%s: %d runs, the first of %s: %d hits, interrupted %v, %+v", name, len(f.Runs), r.Scenario, r.Hits, r.Interrupted, r.Conservation)
 		}
 	}
 }
 
+// list runs scenarios by a plan, without sweeps and pages, and returns the figures as JSON.
+func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (err error, stdout string, stderr *screen) {
+	var out bytes.Buffer
+	stderr = new(screen)
+	o := defaultSettings()
+	o.add(newFlags("run", ""))
+	o.json, o.html, o.noSweep = "-", "", true
+	err = runList(ctx, call{nil, nil, &out, stderr}, &o, scenarios, p)
+	return err, out.String(), stderr
+}
+
 // TestLostHits: if a hit is lost or counted twice the command says so and fails.
 func TestLostHits(t *testing.T) {
-	var out bytes.Buffer
-	var errs screen
-	o := defaultSettings()
-	o.html, o.noSweep = "", true
-	list, _ := scenario.Builtin("steady", scenario.Settings{})
+	steady, _ := scenario.Builtin("steady", scenario.Settings{})
 	lossy := func(context.Context, *scenario.Scenario, func(done, all time.Duration)) (result.Run, error) {
 		r := result.Run{Scenario: "steady", Conservation: result.Conservation{Admitted: 10, Charged: 10, Counted: 9}}
 		r.Conservation.Check()
 		return r, nil
 	}
-	o.add(newFlags("run", ""))
-	err := runList(t.Context(), call{nil, nil, &out, &errs}, &o, list, plan{run: lossy})
-	if status(err, "run", &errs) != 1 || !strings.Contains(errs.String(), "charged ≠") || strings.Contains(out.String(), "holds") && !strings.Contains(out.String(), "not") {
-		t.Errorf("error %v, printed %q and %q", err, &out, &errs)
+	err, out, errs := list(t.Context(), plan{run: lossy}, steady...)
+	if status(err, "run", errs) != 1 || !strings.Contains(errs.String(), "charged ≠") || read(t, []byte(out)).Runs[0].Conservation.Holds {
+		t.Errorf("error %v, printed %q and %q", err, out, errs)
 	}
 }

@@ -6,7 +6,104 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/result"
 )
+
+const sample = "accesslog/testdata/sample.log"
+
+// TestReplay: the same log simulated at its own speed and live at a higher one.
+func TestReplay(t *testing.T) {
+	status, stdout, stderr := invoke(t.Context(), "sim", "replay", sample, "--json=-", "--html=", "--no-sweep", "--checkers", "2", "--route", "hash")
+	if status != 0 || !strings.Contains(stderr, "lines are no entries") {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	f := read(t, []byte(stdout))
+	if len(f.Runs) != 2 || f.Runs[0].Params.Limit != 10 || f.Runs[1].Params.Limit != 30 || f.Runs[0].Params.WindowMS != 60_000 || f.Runs[0].Params.Speed != 1 {
+		t.Fatalf("%d runs: %+v", len(f.Runs), f.Runs[0].Params)
+	}
+	hits := f.Runs[0].Hits
+	for _, r := range f.Runs { // by address, so that one checker gets all of an address: nothing is lost by distribution
+		if r.Hits != hits || hits < 10 || r.Admitted != r.OracleAdmitted || r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 {
+			t.Errorf("%s: %d hits of %d, %d admitted, the oracle %d; %+v", r.Variant, r.Hits, hits, r.Admitted, r.OracleAdmitted, r.Accuracy)
+		}
+	}
+
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
+	status, stdout, stderr = invoke(t.Context(), "replay", sample, "--json=-", "--html=", "--no-sweep", "--limit", "3", "--max-gap", "1s", "--speed", "100")
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	r := read(t, []byte(stdout)).Runs[0]
+	if r.Hits+r.MissedHits != hits || r.Params.Limit != 3 || r.Params.WindowMS != 600 || r.Params.Speed != 100 || r.Mode != result.Live {
+		t.Errorf("%d hits of %d; %+v", r.Hits, hits, r.Params)
+	}
+}
+
+// TestReplayFits: live, a log is squeezed into a minute, with the window or without.
+func TestReplayFits(t *testing.T) {
+	log, err := readLog(sample, new(screen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		fit        time.Duration
+		realWindow bool
+		scaled     bool
+	}{{liveLength, false, true}, {liveLength, true, false}, {0, false, false}} {
+		r := newReplay()
+		r.realWindow, r.maxGap = test.realWindow, time.Hour
+		list, err := r.scenarios(log, test.fit)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%d scenarios, error %v", len(list), err)
+		}
+		sc := list[0]
+		if test.fit > 0 && (sc.Duration > time.Minute || sc.Speed < 2) || test.fit == 0 && sc.Speed != 1 {
+			t.Errorf("%+v: %v at %v times the speed", test, sc.Duration, sc.Speed)
+		}
+		want := time.Minute
+		if test.scaled {
+			want = time.Duration(float64(time.Minute)/sc.Speed + 0.5)
+		}
+		if got := sc.Rules[0].Window.Length; got != want {
+			t.Errorf("%+v: a window of %v at %v times the speed, want %v", test, got, sc.Speed, want)
+		}
+	}
+}
+
+func TestScaled(t *testing.T) {
+	for _, test := range []struct {
+		length    time.Duration
+		buckets   int
+		speed     float64
+		short     time.Duration
+		realSpeed float64
+	}{
+		{time.Minute, 1, 1, time.Minute, 1},
+		{time.Minute, 1, 100, 600 * time.Millisecond, 100},
+		{time.Minute, 1, 397, 151 * time.Millisecond, 60_000.0 / 151},
+		{time.Minute, 60, 397, 180 * time.Millisecond, 60_000.0 / 180},
+		{time.Second, 1, 1e9, time.Millisecond, 1000},
+	} {
+		short, speed := scaled(test.length, test.buckets, test.speed)
+		if short != test.short || speed != test.realSpeed {
+			t.Errorf("%v in %d buckets at %v: %v at %v; want %v at %v", test.length, test.buckets, test.speed, short, speed, test.short, test.realSpeed)
+		}
+	}
+}
+
+func TestBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Minute: "1m", time.Hour: "1h", 90 * time.Second: "1m30s", time.Second: "1s", 61 * time.Minute: "1h1m", 150 * time.Millisecond: "150ms",
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}
 
 // TestReplayGroups: one customer's IPv6 addresses share a limit, whatever they are logged with, and others do not.
 func TestReplayGroups(t *testing.T) {

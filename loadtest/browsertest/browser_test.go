@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a page may take for what it does by itself.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // browsers are the names under which a Chromium may be found; scripts/need.sh looks for the same.
 var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}

@@ -58,6 +58,8 @@ type driver struct {
 	to      int64
 	acquire time.Duration // how long strict hits wait
 
+	newPause func() pace.Pauser
+
 	mu      sync.Mutex // for everything below: hits that wait are decided later
 	waiting sync.WaitGroup
 	decided []decided
@@ -79,13 +81,15 @@ func newDriver(c *checker, p *plan, number int, start, from, to int64) *driver {
 		decided: make([]decided, 0, len(p.hits[number])),
 		took:    hdrhistogram.New(1, longestDecision, 3),
 		late:    hdrhistogram.New(1, longestLateness, 3),
+
+		newPause: pace.New,
 	}
 }
 
 // run asks for every hit at its time, or as soon after it as it can: hits that are overdue are asked
 // for one after the other, none is left out.
 func (d *driver) run(ctx context.Context) {
-	fine := pace.New()
+	fine := d.newPause()
 	defer fine.Close()
 	defer d.waiting.Wait()
 	for i, h := range d.hits {

@@ -19,6 +19,7 @@ import (
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/loadtest/pace"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -54,7 +55,10 @@ type Options struct {
 	// Progress, if not nil, is called about ten times a second during the run.
 	Progress func(done, all time.Duration)
 
-	ahead time.Duration // by how much the clock of the store in memory is; for tests
+	// For tests: by how much the clock of the store in memory is ahead, what drivers wait with, and check.Options.MaxIdleKeys.
+	ahead    time.Duration
+	newPause func() pace.Pauser
+	idleKeys int
 }
 
 // Embedded is a Redis of our own.
@@ -101,6 +105,9 @@ type checker struct {
 func (o Options) withDefaults() Options {
 	if o.MeetingTimeout == 0 {
 		o.MeetingTimeout = 20 * time.Second
+	}
+	if o.newPause == nil {
+		o.newPause = pace.New
 	}
 	if o.Hammer == 0 {
 		o.Hammer = time.Second
@@ -187,18 +194,25 @@ func (f *fleet) startAggregators(n int) error {
 		if err != nil {
 			return err
 		}
-		own, err := f.store.forAggregator()
-		if err != nil {
+		if err := f.runAggregator(ctx, i, bus); err != nil {
 			return err
 		}
-		counted := tap.NewStore(own)
-		f.taps = append(f.taps, counted)
-		worker, err := aggregate.New(aggregate.Options{Store: counted, Bus: bus, Log: f.log})
-		if err != nil {
-			return err
-		}
-		f.working.Go(func() { f.note(fmt.Sprintf("aggregator %d", i), worker.Run(ctx)) })
 	}
+	return nil
+}
+
+func (f *fleet) runAggregator(ctx context.Context, i int, bus aggregate.Bus) error {
+	own, err := f.store.forAggregator()
+	if err != nil {
+		return err
+	}
+	counted := tap.NewStore(own)
+	f.taps = append(f.taps, counted)
+	worker, err := aggregate.New(aggregate.Options{Store: counted, Bus: bus, Log: f.log})
+	if err != nil {
+		return err
+	}
+	f.working.Go(func() { f.note(fmt.Sprintf("aggregator %d", i), worker.Run(ctx)) })
 	return nil
 }
 
@@ -226,9 +240,15 @@ func (f *fleet) startChecker(i int, sc *scenario.Scenario, set *rules.Set, trace
 	if err != nil {
 		return err
 	}
+	return f.runChecker(i, sc, set, trace, epoch, end)
+}
+
+func (f *fleet) runChecker(
+	i int, sc *scenario.Scenario, set *rules.Set, trace *tap.Trace, epoch uint64, end check.Link,
+) (err error) {
 	c := &checker{ended: make(chan struct{})}
 	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
-	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush}
+	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush, MaxIdleKeys: f.o.idleKeys}
 	if sc.TimerOnly {
 		options.FlushFloor = sc.Flush
 	}

@@ -75,7 +75,7 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 	var decisions, admitted int64
 	var took time.Duration
 	cores := runtime.GOMAXPROCS(0)
-	if !interrupted {
+	if !interrupted && r.o.Hammer > 0 {
 		decisions, admitted, took = hammer(ctx, r.checkers, r.plan, cores, r.o.Hammer)
 	}
 	r.drain()
@@ -132,7 +132,7 @@ func (r *run) drive(ctx context.Context) {
 	var driving, watching sync.WaitGroup
 	for i, c := range r.checkers {
 		d := newDriver(c, r.plan, i, r.start, r.from, r.to)
-		d.acquire = r.o.Acquire
+		d.acquire, d.newPause = r.o.Acquire, r.o.newPause
 		r.drivers = append(r.drivers, d)
 		driving.Go(func() { d.run(ctx) })
 	}

@@ -9,7 +9,7 @@ import (
 // However many workers take at the same time, each request is taken once. (The race detector, which slows them
 // down, makes them meet.)
 func TestTake(t *testing.T) {
-	const workers, total = 4, 1_000_000
+	const workers, total = 4, 100_000
 	l := &load{schedule: schedule{total: total}}
 	taken := make([]atomic.Int32, total)
 	var wg sync.WaitGroup

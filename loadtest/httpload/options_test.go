@@ -11,6 +11,7 @@ import (
 )
 
 func TestRefusals(t *testing.T) {
+	overGRPC := func(o *Options) { o.URL, o.GRPC = "", "127.0.0.1:1" }
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	server.URL = strings.Replace(server.URL, "://", "://me:geheim@", 1)
@@ -44,6 +45,15 @@ func TestRefusals(t *testing.T) {
 		{func(o *Options) { o.Keys = 1_000_001 }, "keys 1000001"},
 		{func(o *Options) { o.Rule, o.Attributes = "a", map[string]string{"b": "c"} }, "want either"},
 		{func(o *Options) { o.Keys, o.Attributes = 2, map[string]string{"{key}": "c"} }, "no attribute's value has {key}"},
+		{func(o *Options) { o.URL, o.GRPC = "", "127.0.0.1" }, `grpc "127.0.0.1": want an address`},
+		{func(o *Options) { o.URL, o.GRPC = "", ":8081" }, `grpc ":8081"`},
+		{func(o *Options) { o.GRPC = "127.0.0.1:1" }, "url and grpc: want either"},
+		{func(o *Options) { overGRPC(o); o.Rule = "per-user" }, "rule and attributes are for url"},
+		{func(o *Options) { overGRPC(o); o.Attributes = map[string]string{"a": "{key}"} }, "rule and attributes are for url"},
+		{func(o *Options) { overGRPC(o); o.Channels = -1 }, "channels -1: want 1 to 10000"},
+		{func(o *Options) { overGRPC(o); o.Descriptor, o.Keys = []Entry{{"a", "b"}}, 2 }, "no attribute's value has {key}"},
+		{func(o *Options) { o.Domain = "x" }, "are for grpc"},
+		{func(o *Options) { o.Channels = 1 }, "are for grpc"},
 	}
 	for _, test := range tests {
 		o := Options{URL: "http://127.0.0.1:1/v1/check", Rate: 10}

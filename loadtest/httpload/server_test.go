@@ -49,8 +49,8 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 		io.WriteString(w, strings.Repeat("x", 10_000)) // has to be drained, or the connection is lost
 	})
 	o := Options{
-		URL: url, Rate: 2000, Warmup: 100 * time.Millisecond, Duration: 400 * time.Millisecond,
-		Connections: 8, Keys: 50, Seed: 4,
+		URL: url, Rate: 2000, Warmup: 50 * time.Millisecond, Duration: 150 * time.Millisecond,
+		Connections: 8, Keys: 50, Seed: 4, Timeout: time.Minute,
 	}
 	var last, total int64
 	r, err := Run(t.Context(), o, func(d, n int64) {
@@ -80,7 +80,7 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 	if len(want) != o.Keys || len(got) != o.Keys {
 		t.Errorf("%d bodies of %d, want %d", len(got), len(want), o.Keys)
 	}
-	if r.Sent != 800 || r.OK200 != 800 || last != 1000 || total != 1000 || r.Interrupted || r.Unanswered != 0 {
+	if r.Sent != 300 || r.OK200 != 300 || last != 400 || total != 400 || r.Interrupted || r.Unanswered != 0 {
 		t.Errorf("progress %d of %d, result %+v", last, total, r)
 	}
 	if n := connections.Load(); n > int64(o.Connections) {
@@ -92,7 +92,8 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 }
 
 // A stall of 300 ms, as a real server has it: whatever becomes due in its first 200 ms is answered 100 ms late or more.
-// This is so on any machine, however slow, since no handler gets the lock before the stall is over.
+// This is so on any machine, however slow, since no handler gets the lock before the stall is over. The exact figures are
+// those of TestStallShowsTheQueue.
 func TestStallOfServer(t *testing.T) {
 	const (
 		rate  = 500
@@ -107,18 +108,14 @@ func TestStallOfServer(t *testing.T) {
 			time.Sleep(stall) // this is the stall, not a wait for something
 		}
 	})
-	o := Options{URL: url, Rate: rate, Duration: 1500 * time.Millisecond, Connections: 4}.withDefaults()
+	o := Options{URL: url, Rate: rate, Duration: 600 * time.Millisecond, Connections: 4, Timeout: time.Minute}.withDefaults()
 	r, latency, service := measure(t, o, newTransport(o), pace.New)
 	held, sent := atLeast(latency, 100*time.Millisecond), atLeast(service, 100*time.Millisecond)
 	if want := int64(rate*(stall-100*time.Millisecond).Seconds()) - 1; held < want {
 		t.Errorf("%d requests took 100 ms or more since they were due, want %d", held, want)
 	}
-	// What counts from the sending sees the stall once for each connection.
-	if sent < 1 || sent > held/5 {
-		t.Errorf("%d requests took 100 ms or more since they were sent, %d since they were due", sent, held)
-	}
-	if r.Sent != 750 || r.OK200 != 750 || r.Queued < held/2 || r.Late < r.Queued {
-		t.Errorf("%+v", r)
+	if sent < 1 || r.Sent != 300 || r.OK200 != 300 {
+		t.Errorf("%d took 100 ms or more since they were sent; %+v", sent, r)
 	}
 }
 
@@ -138,23 +135,23 @@ func TestCounts(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	o := Options{URL: url, Rate: 1000, Duration: 500 * time.Millisecond, Connections: 1}
+	o := Options{URL: url, Rate: 1000, Duration: 100 * time.Millisecond, Connections: 1, Timeout: time.Hour}
 	r, err := Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if requests.Load() != 501 {
-		t.Errorf("the server had %d requests, want 500 and the probe", requests.Load())
+	if requests.Load() != 101 {
+		t.Errorf("the server had %d requests, want 100 and the probe", requests.Load())
 	}
-	if r.Sent != 500 || r.OK200 != 100 || r.Limited429 != 100 || r.Errors != 100 ||
-		len(r.Other) != 2 || r.Other[503] != 100 || r.Other[302] != 100 {
+	if r.Sent != 100 || r.OK200 != 20 || r.Limited429 != 20 || r.Errors != 20 ||
+		len(r.Other) != 2 || r.Other[503] != 20 || r.Other[302] != 20 {
 		t.Errorf("%+v", r)
 	}
 	if want := `answered 503 Service Unavailable: "come back later"`; r.FirstError != want {
 		t.Errorf("first error %s, want %s", r.FirstError, want)
 	}
-	if r.Latency.P75 >= 5*time.Second || r.Latency.P90 < 5*time.Second || r.Service.P90 < 5*time.Second {
-		t.Errorf("a fifth of the requests counts as 5 s: %+v, %+v", r.Latency, r.Service)
+	if r.Latency.P75 >= time.Hour || r.Latency.P90 < 59*time.Minute || r.Service.P90 < 59*time.Minute {
+		t.Errorf("a fifth of the requests counts as an hour: %+v, %+v", r.Latency, r.Service)
 	}
 }
 
@@ -176,7 +173,8 @@ rules:
 			t.Fatal(err)
 		}
 		url, _ := serve(t, door.New(checker, 0).ServeHTTP)
-		o.URL, o.Rate, o.Duration, o.Keys = url, 500, 200*time.Millisecond, 2
+		o.URL, o.Rate, o.Duration, o.Keys = url, 1000, 100*time.Millisecond, 2
+		o.Timeout = time.Minute
 		r, err := Run(t.Context(), o, nil)
 		if err != nil {
 			t.Fatal(err)

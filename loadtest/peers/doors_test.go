@@ -127,7 +127,7 @@ func (s *side) half(b *testing.B, rate float64) error {
 
 func (s *side) ask(b *testing.B, rate float64, warming, length time.Duration) (httpload.Result, error) {
 	o := s.load
-	o.Rate, o.Warmup, o.Duration = rate, warming, length
+	o.Rate, o.Warmup, o.Duration = rate, unlessOnce(warming), unlessOnce(length)
 	r, err := httpload.Run(b.Context(), o, nil)
 	if err == nil && r.OK200 != r.Sent {
 		err = fmt.Errorf("not every request was allowed: %s %+v", r.FirstError, r)

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"runtime"
 	"strings"
@@ -92,13 +93,16 @@ func (r *row) begin() (*repeat, error) {
 
 func (p *repeat) warmUp() error {
 	var t tally
-	if p.row.showKeys {
-		for _, key := range p.row.traffic.keys {
+	if keys := p.row.traffic.keys; p.row.showKeys {
+		if once() {
+			keys = keys[:min(len(keys), 1000)]
+		}
+		for _, key := range keys {
 			t.count(p.subject.decide(strings.Clone(key))) // a copy: the limiter keeps it
 		}
 	}
 	if p.row.heat > 0 {
-		_, u := load{goroutines: p.row.load.goroutines}.sample(p.row.traffic.hits, p.subject.decide, 1, p.row.heat)
+		_, u := load{goroutines: p.row.load.goroutines}.sample(p.row.traffic.hits, p.subject.decide, 1, unlessOnce(p.row.heat))
 		t.add(u)
 	}
 	runtime.GC() // what setting up has left is nobody's to clear in the measured part
@@ -111,9 +115,20 @@ func (p *repeat) warmUp() error {
 // sampleFor is how long latencies are sampled. It is a time, because decisions take from 20 ns to 1 ms.
 const sampleFor = 500 * time.Millisecond
 
+// once says that every benchmark is run only to see that it runs: its figures are for nobody.
+func once() bool { return flag.Lookup("test.benchtime").Value.String() == "1x" }
+
+// unlessOnce returns a time that makes figures good, or very little.
+func unlessOnce(length time.Duration) time.Duration {
+	if once() {
+		return min(length, 10*time.Millisecond)
+	}
+	return length
+}
+
 func (p *repeat) sample() error {
 	var t tally
-	p.latency, t = p.row.load.sample(p.row.traffic.hits, p.subject.decide, p.row.clockEvery, sampleFor)
+	p.latency, t = p.row.load.sample(p.row.traffic.hits, p.subject.decide, p.row.clockEvery, unlessOnce(sampleFor))
 	if err := p.took(t); err != nil {
 		return fmt.Errorf("sample latencies: %w", err)
 	}

@@ -53,6 +53,9 @@ func asJSON(t testing.TB, r result.Run) string {
 func short(s scenario.Settings) scenario.Settings {
 	if s.Duration == nil {
 		s.Duration = new(4 * time.Second)
+		if testing.Short() {
+			*s.Duration = 2 * time.Second
+		}
 	}
 	return s
 }
@@ -65,11 +68,8 @@ var badNetwork = Options{
 // TestSeedDecides: one seed gives one result, to the last bit; another seed another.
 func TestSeedDecides(t *testing.T) {
 	for _, name := range scenario.Names() {
-		if name == "small" || name == "zipf" {
+		if name == "small" || name == "zipf" || testing.Short() && name != "burst" {
 			continue // long; they are of the same streams as the others
-		}
-		if testing.Short() && name == "mixed" {
-			continue // minutes under the race detector, which finds little in what is one goroutine
 		}
 		sc := scenarioOf(t, name, short(scenario.Settings{}))
 		one, same := simulate(t, sc, badNetwork), simulate(t, sc, badNetwork)
@@ -83,94 +83,49 @@ func TestSeedDecides(t *testing.T) {
 		if asJSON(t, one) == asJSON(t, other) {
 			t.Errorf("%s: two seeds give the same", name)
 		}
+		if want := "loss 0.05, repeat 0.05, partition 3@1s+1s, skew 100ms"; one.Params.Faults != want ||
+			one.Params.DelayMS != 2 || one.Params.JitterMS != 5 || one.Params.Seed != 3 || one.Params.Store != "memory" {
+			t.Errorf("%s: on record are %+v, want faults %q", name, one.Params, want)
+		}
 	}
 }
 
-// TestOneCheckerIsExact: a checker that gets every hit knows all there is to know, so it must decide
-// just as the exact limiter does. What a simulation finds beyond that is due to distribution.
+// TestOneCheckerIsExact: a checker that gets every hit knows all there is to know, so it must decide just as the exact
+// limiter of the same algorithm does. What a simulation finds beyond that is due to distribution.
 func TestOneCheckerIsExact(t *testing.T) {
-	for _, name := range []string{"steady", "surge", "burst", "ramp", "mixed", "keywalk"} {
-		sc := scenarioOf(t, name, short(scenario.Settings{Checkers: new(1)}))
-		r := simulate(t, sc, Options{Seed: 1, Delay: 3 * time.Millisecond})
-		if r.Admitted != r.OracleAdmitted || r.OverTotal != 0 || r.OverWorstWindow > 0 ||
-			r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 || r.OverWorstWindow != r.OracleOverWorstWindow {
-			t.Errorf("%s: admitted %d, the oracle %d; %+v", name, r.Admitted, r.OracleAdmitted, r.Accuracy)
-		}
-		if r.RefreshLagMS.Samples != 0 {
-			t.Errorf("%s: a lag between one checker and itself: %+v", name, r.RefreshLagMS)
-		}
-	}
-}
-
-// The same by every other algorithm.
-func TestOneCheckerIsExactByEveryAlgorithm(t *testing.T) {
-	for _, a := range []rules.Algorithm{rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
-		for _, name := range []string{"steady", "surge", "burst", "keywalk"} {
-			sc := scenarioOf(t, name, short(scenario.Settings{Checkers: new(1), Algorithm: new(a)}))
-			r := simulate(t, sc, Options{Seed: 1, Delay: 3 * time.Millisecond})
-			if r.Admitted != r.OracleAdmitted || r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 ||
-				r.OverWorstWindow > 0 || r.OverWorstWindow != r.OracleOverWorstWindow {
+	for _, a := range []rules.Algorithm{
+		rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket,
+	} {
+		for _, name := range []string{"steady", "surge", "burst", "ramp", "mixed", "keywalk"} {
+			if testing.Short() && name != "burst" || name == "mixed" && a != rules.SlidingWindow {
+				continue
+			}
+			s := short(scenario.Settings{Checkers: new(1)})
+			if name != "mixed" { // which has algorithms of its own
+				s.Algorithm = &a
+			}
+			r := simulate(t, scenarioOf(t, name, s), Options{Seed: 1, Delay: 3 * time.Millisecond})
+			if r.Admitted != r.OracleAdmitted || r.OverTotal != 0 || r.OverWorstWindow > 0 ||
+				r.WrongAllowShareExact != 0 || r.FalseDenialShareExact != 0 || r.OverWorstWindow != r.OracleOverWorstWindow {
 				t.Errorf("%v, %s: admitted %d, the oracle %d; %+v", a, name, r.Admitted, r.OracleAdmitted, r.Accuracy)
 			}
+			if r.RefreshLagMS.Samples != 0 {
+				t.Errorf("%s: a lag between one checker and itself: %+v", name, r.RefreshLagMS)
+			}
 		}
-	}
-}
-
-// TestDelayShows: the further away the aggregators, the later do others hear of a hit, and the more
-// passes.
-func TestDelayShows(t *testing.T) {
-	sc := scenarioOf(t, "steady", short(scenario.Settings{}))
-	near := simulate(t, sc, Options{Seed: 1})
-	far := simulate(t, sc, Options{Seed: 1, Delay: 100 * time.Millisecond})
-	if *far.RefreshLagMS.P50 < 200 || *near.RefreshLagMS.P50 > 60 || *near.RefreshLagMS.P50 < 2 {
-		t.Errorf("lag of %v ms without delay, %v ms with 100 ms each way", *near.RefreshLagMS.P50, *far.RefreshLagMS.P50)
-	}
-	if far.OverWorstWindow < 2*near.OverWorstWindow || far.OverTotal <= near.OverTotal {
-		t.Errorf("over by %v without delay, %v with", near.OverWorstWindow, far.OverWorstWindow)
-	}
-}
-
-// TestPartitionShows: checkers that are cut off decide by what they know and reckon, and deliver
-// afterwards.
-func TestPartitionShows(t *testing.T) {
-	sc := scenarioOf(t, "steady", short(scenario.Settings{}))
-	whole := simulate(t, sc, Options{Seed: 1})
-	torn := simulate(t, sc, Options{Seed: 1, Partitions: []Partition{{Checkers: 4, From: time.Second, For: 2500 * time.Millisecond}}})
-	if torn.Admitted < whole.Admitted*11/10 {
-		t.Errorf("%d admitted with half of the checkers cut off, %d without", torn.Admitted, whole.Admitted)
-	}
-	if torn.Conservation.Late == 0 || whole.Conservation.Late != 0 {
-		t.Errorf("late hits: %d with a partition longer than the window, %d without", torn.Conservation.Late, whole.Conservation.Late)
-	}
-	if torn.Params.Faults != "partition 4@1s+2.5s" {
-		t.Errorf("faults are put down as %q", torn.Params.Faults)
-	}
-}
-
-func TestTimerOnlyShows(t *testing.T) {
-	s := short(scenario.Settings{})
-	early := simulate(t, scenarioOf(t, "steady", s), Options{Seed: 1})
-	s.TimerOnly = new(true)
-	timer := simulate(t, scenarioOf(t, "steady", s), Options{Seed: 1})
-	if timer.ReportsPer1000 >= early.ReportsPer1000 || timer.Params.EarlyFlush || !early.Params.EarlyFlush {
-		t.Errorf("%v reports per 1,000 hits by the timer, %v with early flushes", timer.ReportsPer1000, early.ReportsPer1000)
-	}
-	// At 8 checkers and 20 flushes a second there cannot be more than 160 reports a second.
-	if most := 160 * timer.MeasuredSeconds / float64(timer.Hits) * 1000; timer.ReportsPer1000 > most*1.02 {
-		t.Errorf("%v reports per 1,000 hits by the timer, which allows %v", timer.ReportsPer1000, most)
 	}
 }
 
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	sc := scenarioOf(t, "steady", scenario.Settings{})
-	r, err := Run(ctx, sc, Options{Seed: 1, Progress: func(done, all time.Duration) {
-		if done > all/2 {
+	r, err := Run(ctx, sc, Options{Seed: 1, Progress: func(done, _ time.Duration) {
+		if done > 5*time.Second { // of which 2 are warm-up
 			cancel()
 		}
 	}})
-	if err != nil || !r.Interrupted || r.Hits < 30_000 || r.Hits > 70_000 || !r.Conservation.Holds || r.ReportsPer1000 == 0 ||
-		r.MeasuredSeconds < 5 || r.MeasuredSeconds > 15 {
+	if err != nil || !r.Interrupted || r.Hits < 14_000 || r.Hits > 24_000 || !r.Conservation.Holds || r.ReportsPer1000 == 0 ||
+		r.MeasuredSeconds < 3 || r.MeasuredSeconds > 5 {
 		t.Errorf("error %v; interrupted %v after %d hits and %v s; %+v", err, r.Interrupted, r.Hits, r.MeasuredSeconds, r.Conservation)
 	}
 }
@@ -190,19 +145,6 @@ func TestSilence(t *testing.T) {
 	sc = scenarioOf(t, "steady", scenario.Settings{Load: new(0.0), Duration: new(8000 * time.Hour)})
 	if r, err := Run(ctx, sc, Options{}); err != nil || !r.Interrupted {
 		t.Errorf("error %v, interrupted %v", err, r.Interrupted)
-	}
-}
-
-// TestLargeFleet: 1,000 checkers. How long a million hits take them is a figure in the documentation;
-// what a test can hold is that the figures are there and that nothing is lost.
-func TestLargeFleet(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long; make test runs it without the race detector, which finds nothing in a single goroutine")
-	}
-	sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1000), Limit: new(int64(10_000))}))
-	r := simulate(t, sc, Options{Seed: 1, Delay: 2 * time.Millisecond})
-	if r.Hits < 190_000 || r.OverWorstWindow < 0 || r.RefreshLagMS.Samples == 0 || r.RefreshBytes == 0 {
-		t.Errorf("%d hits, over by %v, lag %+v", r.Hits, r.OverWorstWindow, r.RefreshLagMS)
 	}
 }
 
@@ -231,21 +173,24 @@ func TestQueue(t *testing.T) {
 }
 
 // TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or a bad one, and on
-// a good one 95 % of what fits passes if hits wait.
+// a good one, where hits wait, nearly all that fits passes.
 func TestStrictIsNeverOver(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long; make test runs it without the race detector, which finds nothing in a single goroutine")
-	}
-	for _, name := range []string{"steady", "surge", "burst", "ramp", "hop", "skew", "mixed", "keywalk"} {
+	good := Options{Delay: 2 * time.Millisecond, Acquire: 20 * time.Millisecond}
+	for name, lost := range map[string]float64{ // at most: 1.5 times the most of seeds 0 to 5
+		"steady": 0.011, "surge": 0.01, "burst": 0.025, "ramp": 0.01, "hop": 0.037, "skew": 0.024, "mixed": 0.011, "keywalk": 0.002,
+	} {
+		if testing.Short() && name != "burst" {
+			continue
+		}
 		sc := scenarioOf(t, name, short(scenario.Settings{Enforcement: new(rules.Strict)}))
-		good, bad := Options{Seed: 1, Delay: 2 * time.Millisecond, Acquire: 20 * time.Millisecond}, badNetwork
-		for _, o := range []Options{good, bad} {
+		for _, o := range []Options{good, badNetwork} {
+			o.Seed = 1
 			r := simulate(t, sc, o)
 			if r.OverWorstWindow > 0 || r.WrongAllowShareExact != 0 {
 				t.Errorf("%s, %s: over by %v, wrongly allowed %v", name, r.Params.Faults, r.OverWorstWindow, r.WrongAllowShareExact)
 			}
-			if o.Loss == 0 && r.OverTotal < -0.05 {
-				t.Errorf("%s: %v of what fits is lost", name, -r.OverTotal)
+			if o.Loss == 0 && -r.OverTotal > lost {
+				t.Errorf("%s: %v of what fits is lost, want at most %v", name, -r.OverTotal, lost)
 			}
 			if r.Params.Rules[0].Enforcement != "strict" {
 				t.Errorf("%s: on record is %q", name, r.Params.Rules[0].Enforcement)

@@ -1,0 +1,324 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// The tables of the documentation are the bounds: tests of this file read them, and simulate what each cell says.
+
+// tableAfter returns the rows of the first table after a text in a document, without the lines of its header,
+// and those of the header.
+func tableAfter(t *testing.T, document, text string) (header []string, rows [][]string) {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/" + document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(data), text)
+	if !found {
+		t.Fatalf("%s has no %q", document, text)
+	}
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "|") {
+			if len(rows) > 0 {
+				break
+			}
+			continue
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) < 3 {
+		t.Fatalf("%s has no table after %q", document, text)
+	}
+	return rows[0], rows[2:]
+}
+
+var quoted = regexp.MustCompile("`([^`]*)`")
+
+// situations returns the commands that a label stands for: "steady, hop 5×, `--window 1m`" is steady and hop with
+// --load 5 --window 1m.
+func situations(label string) (commands []string) {
+	label, _, _ = strings.Cut(label, " (")
+	var flags []string
+	for _, flag := range quoted.FindAllStringSubmatch(label, -1) {
+		flags = append(flags, flag[1])
+	}
+	var names []string
+	for _, word := range strings.FieldsFunc(quoted.ReplaceAllString(label, ""), func(r rune) bool { return r == ' ' || r == ',' }) {
+		if load, ok := strings.CutSuffix(word, "×"); ok {
+			flags = append(flags, "--load "+load)
+		} else {
+			names = append(names, word)
+		}
+	}
+	for _, name := range names {
+		commands = append(commands, strings.Join(append([]string{name}, flags...), " "))
+	}
+	return commands
+}
+
+// ordered returns a command with its flags in order, so that all tables call it the same.
+func ordered(text string) string {
+	parts := strings.Split(text, " --")
+	slices.Sort(parts[1:])
+	return strings.Join(parts, " --")
+}
+
+// add adds a flag for a setting that a scenario has a default for.
+func add[T any](f *flag.FlagSet, name string, to **T, parse func(string) (T, error)) {
+	f.Func(name, "", func(text string) error {
+		value, err := parse(text)
+		*to = &value
+		return err
+	})
+}
+
+var simulated sync.Map // commands to functions that return their results: several tables have the same
+
+// command simulates what `go run ./loadtest sim` would with these arguments, and 2 ms each way if they say nothing of
+// that.
+func command(t *testing.T, text string) result.Run {
+	t.Helper()
+	text = ordered(text)
+	once, _ := simulated.LoadOrStore(text, sync.OnceValue(func() result.Run {
+		var s scenario.Settings
+		o := Options{Seed: 1, Delay: 2 * time.Millisecond}
+		f := flag.NewFlagSet(text, flag.ContinueOnError)
+		f.SetOutput(io.Discard)
+		add(f, "load", &s.Load, func(v string) (float64, error) { return strconv.ParseFloat(v, 64) })
+		add(f, "checkers", &s.Checkers, strconv.Atoi)
+		add(f, "window", &s.Window, time.ParseDuration)
+		add(f, "algorithm", &s.Algorithm, func(v string) (a rules.Algorithm, _ error) {
+			for a.String() != v {
+				a++
+			}
+			return a, nil
+		})
+		f.Uint64Var(&o.Seed, "seed", o.Seed, "")
+		f.DurationVar(&o.Delay, "delay", o.Delay, "")
+		f.DurationVar(&o.Jitter, "jitter", 0, "")
+		f.DurationVar(&o.Skew, "skew", 0, "")
+		f.Float64Var(&o.Loss, "loss", 0, "")
+		f.BoolVar(&o.NoForecast, "no-forecast", false, "")
+		name, args, _ := strings.Cut(text, " ")
+		if err := f.Parse(strings.Fields(args)); err != nil || f.NArg() > 0 {
+			t.Fatalf("%s: %v, %q left", text, err, f.Args())
+		}
+		r := simulate(t, scenarioOf(t, name, s), o)
+		if c := r.Conservation; o.Skew > 0 && (c.Late != 0 || c.Refused != 0) {
+			t.Errorf("%s: hits in the wrong bucket: %+v", text, c)
+		}
+		return r
+	}))
+	return once.(func() result.Run)()
+}
+
+// agrees says whether a share is what a cell says of it in per cent, rounded: "+0.73 %", "0" (below 0.005 %), or
+// "below" (0 or less).
+func agrees(cell string, got float64) bool {
+	text := strings.NewReplacer("%", "", " ", "", "+", "", "−", "-").Replace(cell)
+	if text == "below" {
+		return got <= 0
+	}
+	want, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return false
+	}
+	_, decimals, _ := strings.Cut(text, ".")
+	unit := math.Pow10(-len(decimals))
+	if text == "0" {
+		unit = 0.01
+	}
+	slack := unit/2 + 1e-9
+	if runtime.GOARCH != "amd64" { // where floating point rounds otherwise, other hits are denied
+		slack += math.Abs(want) / 2
+	}
+	return math.Abs(100*got-want) <= slack
+}
+
+// holds simulates a command as a test of its own, beside others, and holds figures of it against a cell's.
+func holds(t *testing.T, text, cell string, of func(result.Run) []float64) {
+	if isLong(ordered(text)) {
+		return
+	}
+	t.Run(text, func(t *testing.T) {
+		t.Parallel()
+		got := of(command(t, text))
+		want := strings.Split(cell, " / ")
+		if len(want) != len(got) {
+			t.Fatalf("the cell %q has %d figures, want %d", cell, len(want), len(got))
+		}
+		for i := range want {
+			if !agrees(want[i], got[i]) {
+				t.Errorf("figure %d is %.3f %%, documented as %s", i+1, 100*got[i], want[i])
+			}
+		}
+	})
+}
+
+func overAndWrong(r result.Run) []float64 {
+	return []float64{r.OverWorstWindow, r.WrongAllowShare + r.FalseDenialShare}
+}
+
+func bothErrors(r result.Run) []float64 {
+	return []float64{r.OverWorstWindow, r.WrongAllowShare, r.FalseDenialShare}
+}
+
+// isLong says which simulations are left out: in the quick suite all but bursts at 8 checkers, and always most of 1,000
+// checkers, which take half a minute each.
+func isLong(text string) bool {
+	if testing.Short() {
+		return text != "burst --checkers 8 --load 50"
+	}
+	return strings.Contains(text, "--checkers 1000 ") && !strings.HasPrefix(text, "burst ")
+}
+
+// TestAccuracy holds docs/accuracy.md: how far the count goes beyond the limit in the worst window, and which share of
+// the decisions is wrong by more than 2 % of the limit, either way.
+func TestAccuracy(t *testing.T) {
+	header, rows := tableAfter(t, "accuracy.md", "Worst window / wrong:")
+	for _, row := range rows {
+		for column, cell := range row[:len(row)-1] { // the last is the target
+			if column == 0 || cell == "" {
+				continue
+			}
+			checkers := strings.ReplaceAll(strings.TrimSuffix(header[column], " checkers"), ",", "")
+			for _, text := range situations(row[0]) {
+				holds(t, text+" --checkers "+checkers, cell, overAndWrong)
+			}
+		}
+	}
+}
+
+// TestMainScenarios: both errors, in a few seconds of every kind of traffic. Bounds are 1.5 times the most of seeds 1 to 5.
+func TestMainScenarios(t *testing.T) {
+	for _, test := range []struct {
+		scenario            string
+		algorithm           rules.Algorithm
+		over, wrong, denied float64
+	}{
+		{"steady", rules.SlidingWindow, 0.011, 0, 0},
+		{"hop", rules.SlidingWindow, 0.007, 0, 0},
+		{"surge", rules.SlidingWindow, 0.0064, 0, 0.022},
+		{"burst", rules.SlidingWindow, 0.039, 0.002, 0.053},
+		{"burst", rules.FixedWindow, 0.085, 0.0084, 0.049},
+		{"burst", rules.SlidingLog, 0.036, 0, 0.047},
+		{"burst", rules.TokenBucket, 0.041, 0.0015, 0.1},
+		{"hop", rules.LeakyBucket, 0, 0, 0},
+	} {
+		if testing.Short() && test.algorithm != rules.SlidingWindow && test.algorithm != rules.TokenBucket {
+			continue
+		}
+		sc := scenarioOf(t, test.scenario, scenario.Settings{Algorithm: &test.algorithm, Duration: new(2 * time.Second)})
+		for seed := range seeds() {
+			got := bothErrors(simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond}))
+			if got[0] > test.over || got[1] > test.wrong || got[2] > test.denied {
+				t.Errorf("%s, %v, seed %d: over, wrongly allowed, falsely denied: %.4f", test.scenario, test.algorithm, seed+1, got)
+			}
+		}
+	}
+}
+
+// TestAccuracyOfAlgorithms holds the figures of all algorithms: over, wrongly allowed, falsely denied.
+func TestAccuracyOfAlgorithms(t *testing.T) {
+	header, rows := tableAfter(t, "accuracy.md", "### The other algorithms")
+	for _, row := range rows {
+		for column := 2; column < len(row); column++ {
+			text := situations(header[column])[0] + " --checkers " + row[1]
+			if algorithm := strings.Trim(row[0], "`"); algorithm != "sliding_window" {
+				text += " --algorithm " + algorithm
+			}
+			holds(t, text, row[column], bothErrors)
+		}
+	}
+}
+
+// TestAccuracyOfSeeds holds mean and worst of seeds 1 to 7, with a forecast and without: the other figures are of seed 1.
+func TestAccuracyOfSeeds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
+	const seeds = 7
+	_, rows := tableAfter(t, "accuracy.md", "seeds 1 to 7")
+	for _, row := range rows {
+		text := situations(row[0])[0] + " --checkers 8"
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			var over, wrong []float64
+			for seed := range seeds {
+				with := text
+				if seed > 0 {
+					with += fmt.Sprint(" --seed ", seed+1)
+				}
+				f := overAndWrong(command(t, with))
+				over, wrong = append(over, f[0]), append(wrong, f[1])
+			}
+			mean := func(of []float64) (sum float64) {
+				for _, v := range of {
+					sum += v / seeds
+				}
+				return sum
+			}
+			got := []float64{mean(over), slices.Max(over), mean(wrong), slices.Max(wrong)}
+			for i, cell := range strings.Split(row[1]+" / "+row[2], " / ") {
+				if !agrees(cell, got[i]) {
+					t.Errorf("figure %d is %.3f %%, documented as %s", i+1, 100*got[i], cell)
+				}
+			}
+		})
+	}
+}
+
+// TestAccuracyOnBadNetworks holds the figures with clocks that are off, jitter, loss, and long ways.
+func TestAccuracyOnBadNetworks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
+	_, rows := tableAfter(t, "accuracy.md", "Other figures, same simulator:")
+	held := 0
+	for _, row := range rows {
+		text := strings.TrimPrefix(strings.Trim(row[1], "`"), "sim ")
+		figure, _, _ := strings.Cut(row[2], ":")
+		if strings.HasPrefix(figure, "+") && strings.Contains(figure, " / ") {
+			holds(t, text, figure, overAndWrong)
+			held++
+		}
+	}
+	if held < 12 {
+		t.Errorf("only %d rows of the table have figures that are understood", held)
+	}
+}
+
+// TestEstimates holds what checkers and aggregators reckon of themselves against what the judge knows, who sees every
+// hit: docs/operations.md has both.
+func TestEstimates(t *testing.T) {
+	_, rows := tableAfter(t, "operations.md", "How far off these are")
+	for _, row := range rows {
+		holds(t, situations(row[0])[0]+" --checkers 8", strings.Join(row[1:], " / "), func(r result.Run) []float64 {
+			return []float64{
+				r.OverWorstWindow, r.Estimate.OverWorstWindow, r.WrongAllowShare, r.Estimate.WrongAllowShare,
+				r.FalseDenialShare, r.Estimate.FalseDenialShare,
+			}
+		})
+	}
+}
