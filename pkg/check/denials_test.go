@@ -102,9 +102,7 @@ func TestDenialsOfOthersAreAskedFor(t *testing.T) {
 	if got, n := rows(f.last(), true); n != 1 || got["k"] != 0 || len(f.last().Hits.Age) != 1 {
 		t.Errorf("asked in %d rows, with %v denied", n, got)
 	}
-	if got := left(l, noon+100*ms, "k"); got != 38 {
-		t.Errorf("%d left: denied hits limit nothing", got)
-	}
+	wantLeft(t, l, noon+100*ms, 38, "denied hits limit nothing")
 	f.answerRows(noon+101*ms, 7, 62)
 	if s := f.Stats().Rules[0]; s.Answered != 2 || unreported(s) != 0 {
 		t.Errorf("stats: %+v", s)
@@ -152,39 +150,6 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	}
 	if denied.Charged != before.Charged || left(l, now, "k") != 1e6-990_000-charged-int64(passed) {
 		t.Errorf("charged before %+v, after %+v; %d left", before, denied, left(l, now, "k"))
-	}
-}
-
-// TestRetryAfterOfAHitThatWouldFit: what is free by what is known others may have taken, and something leaves the
-// window sooner or later.
-func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
-	denied := func(now int64) Decision { // the first that is
-		for range 20 {
-			if d := l.CheckAt(now, "k", 1); !d.Allowed {
-				return d
-			}
-		}
-		t.Fatal("nothing was denied")
-		return Decision{}
-	}
-	f.alarm(noon, 1, l, "k", 990)
-	d := denied(noon + ms)
-	if room := left(l, noon+ms, "k"); room < 1 || d.RetryAfter > 10*time.Second || d.RetryAfter < 9*time.Second {
-		t.Errorf("nothing leaves before the bucket's end: room for %d, %+v", room, d)
-	}
-	if d := l.CheckAt(noon+ms, "k", 20); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
-		t.Errorf("a hit that would not fit: %+v", d)
-	}
-	// In the next bucket a hundred hits leave per second: one takes ten ms.
-	now := noon + 12*second
-	for i := range int64(6) { // thirty come in 8 ms
-		at := now - (5-i)*8*ms
-		f.alarmMade(at, at, l, "k", 190-(5-i)*30)
-	}
-	d = denied(now)
-	if room := left(l, now, "k"); room < 1 || d.RetryAfter < 9*time.Millisecond || d.RetryAfter > 11*time.Millisecond {
-		t.Errorf("a hundred leave per second: room for %d, %+v", room, d)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when everybody reports; if
-// none was missed, it goes at once.
+// TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when all checkers
+// report; if none was missed, it goes at once.
 func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 	for _, missed := range []bool{false, true} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)

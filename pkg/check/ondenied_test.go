@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Who wants to know of denials is told of as many as are counted, by key, however they come about.
+// TestOnDenied: Options.OnDenied hears of as many denials as are counted, by key, in whichever way.
 func TestOnDenied(t *testing.T) {
 	several := []rules.Rule{rule("a", 5, time.Hour, 1), rule("b", 3, time.Hour, 1)}
 	listed := rule("listed", 5, time.Hour, 1)

@@ -134,3 +134,16 @@ func TestQuietKeysHoldUpNobody(t *testing.T) {
 		t.Errorf("reported after %v", time.Duration(at))
 	}
 }
+
+// TestACellWaitsOnceToLeave, however often it is reported.
+func TestACellWaitsOnceToLeave(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	for i := range int64(20) {
+		l.CheckAt(noon+i*50*ms, "k", 1)
+		f.Step(noon + (i+1)*50*ms)
+		f.answer(noon+(i+1)*50*ms, i+1)
+	}
+	if n := f.behind.ageing.fresh.len() + f.behind.ageing.known.len(); n != 1 {
+		t.Errorf("one cell waits %d times to leave", n)
+	}
+}

@@ -1,11 +1,8 @@
 package check
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
@@ -66,82 +63,98 @@ func TestRefundsStayWithTheirBuckets(t *testing.T) {
 	}
 }
 
-// Hits of a quiet key wait for their report, but not for longer than their settlement does.
-func TestSettlementsEndQuietWaits(t *testing.T) {
-	tape := new(tape)
-	f := &fleet{newChecker(t, Options{Link: tape}, rule("r", 100_000, time.Hour, 1)), t, tape}
-	f.Step(noon)
-	f.receive(noon, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Sent: noon, Shards: 1, Time: noon, Checkers: 3})
-	f.Step(noon)
-	l := limiter(t, f.Checker, "r")
-	text := token(t, l, noon, "k", 5)
-	f.Step(noon + 50*ms)
-	f.Step(noon + 100*ms)
-	if len(tape.reports) != 0 {
-		t.Fatalf("a quiet key is reported: %v", tape.reports)
+// refundAlarm is an alarm of hits of key k in noon's bucket, admitted and refunded, in this order.
+func (f *fleet) refundAlarm(l *Limiter, rows ...uint64) {
+	f.t.Helper()
+	t := new(events.Table)
+	for i, n := range rows {
+		r := l.wire(noon)
+		r.Refunded = n == 45
+		t.Rules = append(t.Rules, r)
+		t.AddKey(uint32(i), "k")
+		t.AddCell(0, n)
 	}
-	mustSettle(t, f.Checker, noon+100*ms, text, 1)
-	f.Step(noon + 150*ms)
-	if m := f.last(); kindsOf(m) != "refunded k, k 5" || len(m.Settlements) != 1 {
-		t.Errorf("%s, %v", kindsOf(m), m.Settlements)
-	}
+	f.receive(noon, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t})
 }
 
-// Of a key near its limit the fleet should hear soon, of others it may later.
-func TestSettlementsNearTheLimitAreInAHurry(t *testing.T) {
-	for _, cost := range []int64{5, 20} {
-		f := newFleet(t, Options{}, rule("r", 20, time.Hour, 1))
-		text := token(t, limiter(t, f.Checker, "r"), noon, "k", cost)
-		for len(f.Wake()) > 0 {
-			<-f.Wake()
+// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a refund, in
+// whatever order.
+func TestRefundsFreeCallers(t *testing.T) {
+	for why, alarms := range map[string][][]uint64{ // 50 are admitted, 45 refunded
+		"one alarm":    {{50, 45}},
+		"either order": {{45, 50}},
+		"two alarms":   {{50}, {45}},
+		"twice, late":  {{45, 50}, {50}},
+		"and repeated": {{45, 50}, {45}},
+	} {
+		f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
+		l.CheckAt(noon, "k", 1)
+		f.alarm(noon, 1, l, "k", 50)
+		if d := l.CheckAt(noon, "k", 1); d.Allowed {
+			t.Fatalf("%s: before: %+v", why, d)
 		}
-		f.rounds.wanted.Store(0)
-		mustSettle(t, f.Checker, noon, text, 1)
-		if hurry := len(f.Wake()) > 0; hurry != (cost == 20) {
-			t.Errorf("%d of 20: in a hurry: %v", cost, hurry)
+		for _, rows := range alarms {
+			f.refundAlarm(l, rows...)
 		}
+		if got := left(l, noon, "k"); got != 14 {
+			t.Errorf("%s: %d left, want 20 - (50 + 1 - 45)", why, got)
+		}
+		f.Step(noon + 50*ms)
+		f.settlements("refunded k, k 1")
 	}
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
+	f.refundAlarm(l, 50, 45)
+	wantLeft(t, l, noon, 15, "a key that was never here")
 }
 
-// TestStopDeliversSettlements: Run does not return before what was settled has been answered, and says so if it had to.
-func TestStopDeliversSettlements(t *testing.T) {
-	for _, answers := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{t: t, tape: new(tape)}
-			f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-			l := limiter(t, f.Checker, "r")
-			ctx, stop := context.WithCancel(context.Background())
-			defer stop()
-			done := make(chan error, 1)
-			go func() { done <- f.Run(ctx) }()
-			synctest.Wait()
-			f.welcome(ownTime(), 1)
-			d, text := l.CheckToken("k", 5)
-			if !d.Allowed {
-				t.Fatal(d)
-			}
-			mustSettle(t, f.Checker, ownTime(), text, 1)
-			stop()
-			settled, answered := 0, 0
-			for i := 0; len(done) == 0 && i < 3000; i++ {
-				time.Sleep(2 * time.Millisecond)
-				synctest.Wait()
-				f.behind.mu.Lock() // which Run sends under
-				reports := f.tape.reports[answered:]
-				f.behind.mu.Unlock()
-				for _, m := range reports {
-					dealt := 0
-					if answers {
-						dealt = len(m.Settlements)
-					}
-					settled += dealt
-					f.answerAll(ownTime(), dealt, make([]uint64, len(m.Hits.KeyLength))...)
-				}
-				answered += len(reports)
-			}
-			if err := <-done; answers && (err != nil || settled != 1) || !answers && !errors.Is(err, ErrUnreported) {
-				t.Errorf("answers: %v; %d settled: %v", answers, settled, err)
-			}
-		})
+// TestRefundsAreAskedForOnAHint: an answer says that a rule has refunds; a checker that has heard of none
+// asks, since refunded hits may keep its keys out.
+func TestRefundsAreAskedForOnAHint(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1), rule("s", 20, time.Minute, 1))
+	l.CheckAt(noon, "k", 1)
+	limiter(t, f.Checker, "s").CheckAt(noon, "x", 1)
+	now := noon + 50*ms
+	f.Step(now)
+	m := f.last()
+	place := uint32(0)
+	if m.Hits.Rules[0].Name != "r" {
+		place = 1
 	}
+	f.receive(now, events.KindRefresh, &events.Refresh{
+		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 1, Version: 1, Refunding: []uint32{place, 77},
+		KeyCells: []uint32{1, 1}, Age: []int64{0, 0}, Total: []uint64{50, 50},
+	})
+	hit(t, l, now, 1, false, "50 of 20")
+	f.Step(now + 50*ms)
+	if got := kindsOf(f.last()); got != "refunded k, k" {
+		t.Fatalf("then it asks: %q", got)
+	}
+	f.answerAll(now+50*ms, 0, 45, 50)
+	wantLeft(t, l, now+50*ms, 15, "in the end")
+}
+
+// TestRefundsLeaveWithTheirBuckets, and a store that has lost its data has none.
+func TestRefundsLeaveWithTheirBuckets(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 6))
+	token(t, l, noon, "k", 20)
+	now := noon + 50*ms
+	f.Step(now)
+	f.answerAll(now, 0, 15, 20)
+	for _, row := range []struct{ seconds, left int64 }{{0, 15}, {9, 15}, {55, 15}, {62, 16}, {66, 18}, {70, 20}} {
+		if got := left(l, noon+row.seconds*second, "k"); got != row.left {
+			t.Errorf("after %d s: %d left, want %d", row.seconds, got, row.left)
+		}
+	}
+	l.CheckAt(noon+100*second, "k", 4)
+	f.Step(noon + 100*second)
+	f.answerAll(noon+100*second, 0, 3, 10)
+	wantLeft(t, l, noon+100*second, 13, "in the end")
+	l.CheckAt(noon+100*second, "k", 1)
+	f.Step(noon + 101*second)
+	f.answerIn(noon+101*second, 2, 1) // too few rows: nothing
+	m := f.last()
+	f.receive(noon+101*second, events.KindRefresh, &events.Refresh{
+		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 2, Version: 1, KeyCells: []uint32{0, 1}, Age: []int64{0}, Total: []uint64{1},
+	})
+	wantLeft(t, l, noon+101*second, 19, "after a loss")
 }

@@ -21,8 +21,8 @@ const reservable = `rules:
   - {name: dark, match: {dark: "*"}, key: [user], limit: 1/second, algorithm: token_bucket, on_limit: queue, max_wait: 2s, shadow: true}
 `
 
-// TestReserveByAllRules is a script, in which a cancelled reservation leaves nothing behind. Tokens come back from the end of a
-// bucket of 20 ms on.
+// TestReserveByAllRules is a script, in which a cancelled reservation leaves nothing behind. Tokens
+// come back from the end of a bucket of 20 ms on.
 func TestReserveByAllRules(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	for i, s := range []struct {
@@ -76,7 +76,7 @@ func TestReserveByAllRules(t *testing.T) {
 	}
 }
 
-// TestCancelledReservationsLeaveNothing: a checker in which reservations are made and cancelled in between decides as one without.
+// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no decision.
 func TestCancelledReservationsLeaveNothing(t *testing.T) {
 	given := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -113,14 +113,10 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported are counted.
+// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported count.
 func TestReservationsAreGivenBackTogether(t *testing.T) {
-	set, err := rules.Parse([]byte(reservable))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []rules.Rule // the other way round: hits of the first are far from its limit, and wait for their report
-	for _, r := range slices.Backward(set.Rules()) {
+	for _, r := range slices.Backward(parse(t, reservable).Rules()) {
 		one := *r
 		if one.Name == "day" {
 			one.Limit = 100_000
@@ -128,69 +124,63 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 		list = append(list, one)
 	}
 	f := newFleet(t, Options{}, list...)
-	attrs, cancelled := request("user=a"), func() (n int64) {
+	attrs, now := request("user=a"), noon
+	cancel := func(r *Reservation, want bool, why string) {
+		t.Helper()
+		cancelled := int64(0)
+		got := r.CancelAt(now)
 		for _, s := range f.Stats().Rules {
-			n += s.Cancelled
+			cancelled += s.Cancelled
 		}
-		return n
+		if got != want || cancelled != 4 { // of the first, by two rules
+			t.Errorf("%s: cancelled %v, %d hits in all", why, got, cancelled)
+		}
 	}
-	f.ReserveAt(noon, attrs, 5)
-	first, _ := f.ReserveAt(noon, attrs, 2)
-	if !first.CancelAt(noon) || cancelled() != 4 {
-		t.Errorf("not given back to both rules: %d", cancelled())
-	}
-	second, d := f.ReserveAt(noon, attrs, 2)
+	f.ReserveAt(now, attrs, 5)
+	first, _ := f.ReserveAt(now, attrs, 2)
+	cancel(first, true, "before its turn")
+	second, d := f.ReserveAt(now, attrs, 2)
 	if !d.Allowed || second.Delay != 220*time.Millisecond {
 		t.Fatalf("%v, %+v", second.Delay, d)
 	}
-	f.Step(noon + 60*ms) // reports them
-	if second.CancelAt(noon+60*ms) || cancelled() != 4 {
-		t.Errorf("given back although it has been reported: %d", cancelled())
-	}
-	third, d := f.ReserveAt(noon+60*ms, attrs, 1)
+	now += 60 * ms
+	f.Step(now)
+	cancel(second, false, "reported")
+	third, d := f.ReserveAt(now, attrs, 1)
 	if len(third.places) != 2 {
 		t.Fatalf("%+v, %+v", third, d)
 	}
 	last := third.places[1].cell
-	last.settle(noon + 60*ms)
+	last.settle(now)
 	clear(last.pending()) // only this one has been reported
-	if third.CancelAt(noon+60*ms) || cancelled() != 4 {
-		t.Errorf("given back although it has been reported for one rule: %d", cancelled())
-	}
-	_, d, token := f.ReserveToken(attrs, 1)
-	if d.Allowed != (token != "") {
-		t.Errorf("%+v with token %q", d, token)
-	}
+	cancel(third, false, "reported for one rule")
 }
 
-// TestCancelGivesPermitsBack: those of a strict rule, along with the turn, can be spent by others.
+// TestCancelGivesPermitsBack: others can spend them.
 func TestCancelGivesPermitsBack(t *testing.T) {
-	turns := rule("turns", 1, time.Minute, 60)
-	turns.Algorithm, turns.Window.Kind, turns.Burst = rules.LeakyBucket, window.Leaky, 9
+	turns := draining("turns", rules.LeakyBucket, 1, 9, time.Minute, 60)
+	turns.Window.Kind = window.Leaky
 	turns.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Hour}
-	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), turns)
-	l := limiter(t, f.Checker, "r")
-	l.CheckAt(noon, "k", 10)
-	f.Step(noon + ms)
-	f.grants(noon+2*ms, 0, 5, 5, 0)
-	attrs := request("user=k")
-	if _, d := f.ReserveAt(noon+3*ms, attrs, 1); !d.Allowed {
+	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 100, time.Minute, 1), turns)
+	f.firstGrant(l, 5, 0)
+	now := noon + 3*ms
+	if _, d := f.ReserveAt(now, user("k"), 1); !d.Allowed {
 		t.Fatalf("%+v", d)
 	}
-	before := l.PeekAt(noon+3*ms, "k", 1).Remaining
+	before := l.PeekAt(now, "k", 1).Remaining
 	for range 9 { // more often than there are permits
-		r, d := f.ReserveAt(noon+3*ms, attrs, 1)
-		if !d.Allowed || r.Delay == 0 || !r.CancelAt(noon+3*ms) {
+		r, d := f.ReserveAt(now, user("k"), 1)
+		if !d.Allowed || r.Delay == 0 || !r.CancelAt(now) {
 			t.Fatalf("%v, %+v", r.Delay, d)
 		}
 	}
-	if after := l.PeekAt(noon+3*ms, "k", 1).Remaining; after != before {
+	if after := l.PeekAt(now, "k", 1).Remaining; after != before {
 		t.Errorf("%d permits left, of %d", after, before)
 	}
 }
 
-// TestReservationsAtOnce are made and cancelled by many, each twice, and are given back once.
-func TestReservationsAtOnce(t *testing.T) {
+// TestCancelAtOnce: of two callers who cancel a reservation at the same time, one gives it back.
+func TestCancelAtOnce(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	attrs := request("user=a turn=1")
 	var given atomic.Int64
@@ -224,7 +214,8 @@ func TestReservationsAtOnce(t *testing.T) {
 	}
 }
 
-// TestReserveToken: who has reserved and is not served settles at 0, at any time; of a window that is all given back.
+// TestReserveToken: a caller that has reserved and is not served settles at 0, at any time, and a window
+// gets all of it back.
 func TestReserveToken(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	l := limiter(t, c, "day")

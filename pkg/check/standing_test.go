@@ -2,31 +2,20 @@ package check
 
 import (
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// It says what Explain says, of the rules that apply.
+// TestStandingIsPartOfExplain: it says what Explain does, of the rules that apply.
 func TestStandingIsPartOfExplain(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		set, err := rules.Parse([]byte(anyClauses(t)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := New(Options{Rules: set})
-		if err != nil {
-			t.Fatal(err)
-		}
-		now := int64(1_800_000_000_000_000_000)
-		attrs := anyRequest(t)
-		for range rapid.IntRange(0, 30).Draw(t, "hits") {
-			now += rapid.Int64Range(0, int64(300*time.Millisecond)).Draw(t, "later")
+	rapid.Check(t, func(rt *rapid.T) {
+		c := ofYAML(t, Options{}, anyClauses(rt))
+		now, attrs := noon, anyRequest(rt)
+		for range rapid.IntRange(0, 30).Draw(rt, "hits") {
+			now += rapid.Int64Range(0, 300*ms).Draw(rt, "later")
 			c.RecordAt(now, attrs, 1)
 		}
-		now += rapid.Int64Range(0, int64(5*time.Second)).Draw(t, "ahead")
+		now += rapid.Int64Range(0, 5*second).Draw(rt, "ahead")
 		_, all := c.ExplainAt(now, attrs, 1)
 		some, _ := c.StandingAt(now, attrs)
 		for _, want := range all {
@@ -35,12 +24,12 @@ func TestStandingIsPartOfExplain(t *testing.T) {
 			}
 			want.Decides = false
 			if len(some) == 0 || some[0] != want {
-				t.Fatalf("got %+v, want %+v", some, want)
+				rt.Fatalf("got %+v, want %+v", some, want)
 			}
 			some = some[1:]
 		}
 		if len(some) > 0 {
-			t.Fatalf("beyond what Explain says: %+v", some)
+			rt.Fatalf("beyond what Explain says: %+v", some)
 		}
 	})
 }

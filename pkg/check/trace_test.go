@@ -22,12 +22,11 @@ func (d *diary) trace(shard uint32, sequence uint64, keys int) (string, func(Tra
 	}
 }
 
-// TestTraceFollowsReports from when they are made until they are answered or given up; repeats have the same bytes, and what is
-// not traced carries nothing.
+// TestTraceFollowsReports until they are answered or given up; repeats have the same bytes, and reports
+// that are not traced carry nothing.
 func TestTraceFollowsReports(t *testing.T) {
 	var d diary
-	f := newFleet(t, Options{Trace: d.trace}, rule("r", 1000, time.Hour, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{Trace: d.trace}, rule("r", 1000, time.Hour, 1))
 	flush := func(now int64) *events.Report {
 		t.Helper()
 		l.CheckAt(now, "kristie", 1)

@@ -8,10 +8,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/forecast"
 )
 
-// TestWordsBelongToRounds: a calm key's words are complete up to calm rounds, those of an urgent key up to
-// ticks. What a word of a tick between them tells of a calm key says nothing of those who did
-// not report.
-func TestWordsBelongToRounds(t *testing.T) {
+// Forecasts in a checker: which messages they learn from, and what they let checks do without the lock.
+
+// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of an
+// urgent key up to the last tick. An alarm of a tick in between tells nothing of checkers that did not
+// report.
+func TestUnheardHitsAreExpected(t *testing.T) {
 	if forecast.Census%(32*ms) != 0 || noon%forecast.Census != 0 {
 		t.Fatal("the moments of these tests are not those of rounds")
 	}
@@ -20,25 +22,18 @@ func TestWordsBelongToRounds(t *testing.T) {
 		start       int64 // of the total, of 100,000
 		least, most int64 // hits expected unheard, 12 ms after the tick and 28 ms after the calm round
 	}{
-		{"calm: all since the calm round but for those told of", 40_000, 2200, 2800},
+		{"calm: all since the calm round but for those reported", 40_000, 2200, 2800},
 		{"urgent: all since the tick", 57_000, 600, 1300},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
 		total := test.start
-		told := func(at int64) {
-			f.alarmMade(at+ms, at, l, "k", total)
-		}
 		for at := noon; at <= noon+320*ms; at += 32 * ms { // 100 hits per ms, elsewhere
 			total += 3200
-			told(at)
+			f.alarmMade(at+ms, at, l, "k", total)
 		}
 		total += 100
-		told(noon + 336*ms)
-		c := l.holds([]byte("k"))
-		c.mu.Lock()
-		room, at := c.room(c.limiter.terms.Load(), noon+348*ms)
-		o, _ := c.look(c.limiter.terms.Load(), at)
-		c.mu.Unlock()
+		f.alarmMade(noon+337*ms, noon+336*ms, l, "k", total)
+		o, room := outlookOf(l, noon+348*ms)
 		if room != 100_000-total {
 			t.Fatalf("%s: room for %d, want %d", test.why, room, 100_000-total)
 		}
@@ -47,6 +42,22 @@ func TestWordsBelongToRounds(t *testing.T) {
 			t.Errorf("%s: %d hits are expected unheard, want %d to %d", test.why, got, test.least, test.most)
 		}
 	}
+}
+
+// outlookOf is the outlook of key k, and the room by what is known.
+func outlookOf(l *Limiter, now int64) (forecast.Outlook, int64) {
+	c := l.holds([]byte("k"))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	room, at := c.room(l.terms.Load(), now)
+	o, _ := c.look(l.terms.Load(), at)
+	return o, room
+}
+
+// demandOf is how many hits of key k are expected of all callers, per ms.
+func demandOf(l *Limiter, now int64) float64 {
+	o, _ := outlookOf(l, now)
+	return o.Demand * 1e6
 }
 
 // alarmBoth is an alarm of admitted and denied hits, in the order in which aggregators tell them or in the other.
@@ -63,17 +74,7 @@ func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied ui
 	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: now})
 }
 
-// demandOf is how many hits are expected of everybody, per ms.
-func demandOf(l *Limiter, now int64) float64 {
-	c := l.holds([]byte("k"))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, at := c.room(c.limiter.terms.Load(), now)
-	o, _ := c.look(c.limiter.terms.Load(), at)
-	return o.Demand * 1e6
-}
-
-// TestDeniedHitsAreDemand: what everybody denies is told beside what they admit, and makes one demand with it.
+// TestDeniedHitsAreDemand: denied hits make one demand with admitted ones, and take no room.
 func TestDeniedHitsAreDemand(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
 	for i := range int64(20) {
@@ -82,9 +83,7 @@ func TestDeniedHitsAreDemand(t *testing.T) {
 	if got := demandOf(l, noon+153*ms); got < 4.5 || got > 5.3 {
 		t.Errorf("%v hits per ms, want one admitted and four denied", got)
 	}
-	if got := left(l, noon+153*ms, "k"); got != 1000-500-8*19 {
-		t.Errorf("%d left: denied hits take no room", got)
-	}
+	wantLeft(t, l, noon+153*ms, 1000-500-8*19, "denied hits take no room")
 	// In the next bucket the denied ones of the last are none of this.
 	f.alarm(noon+second+ms, 1, l, "k", 5)
 	if got := demandOf(l, noon+second+2*ms); got > 5.2 {
@@ -98,8 +97,8 @@ func TestDeniedHitsAreDemand(t *testing.T) {
 	}
 }
 
-// TestAnswersTellDeniedHits as alarms do.
-func TestAnswersTellDeniedHits(t *testing.T) {
+// TestAnswersBringDeniedHits as alarms do.
+func TestAnswersBringDeniedHits(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
 	f.alarm(noon, 1, l, "k", 100)
 	now := noon
@@ -115,9 +114,9 @@ func TestAnswersTellDeniedHits(t *testing.T) {
 	}
 }
 
-// TestEaseIsAnAllowance: far enough from the limit checks do without the lock, though there is a forecast; not for
-// long, and not for hits of which only a part may pass.
-func TestEaseIsAnAllowance(t *testing.T) {
+// TestFarFromTheLimitNoLockIsTaken: there checks have an allowance in spite of the forecast; not for long,
+// and not for hits of which only a part may pass.
+func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 	for _, test := range []struct {
 		why         string
 		limit       int64
@@ -163,7 +162,7 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
 	f.alarm(noon, 1, l, "k", 100)
 	for _, test := range []struct{ at, least, most float64 }{{10, 11, 14}, {500, 501, 504}, {998, 1000, 1000}} {
-		now := fromNoon(test.at)
+		now := noon + int64(test.at)*ms
 		d := l.CheckAt(now, "k", 1)
 		c := l.holds([]byte("k"))
 		until := float64(c.until.Load()-noon) / 1e6
@@ -189,10 +188,8 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 	}
 }
 
-func fromNoon(n float64) int64 { return noon + int64(n*1e6) }
-
-// TestAWordChangesWhatIsExpectedNext: expectations go on from how the word leaves things, though no hit comes here.
-func TestAWordChangesWhatIsExpectedNext(t *testing.T) {
+// TestAlarmRenewsTheForecast, though no hit comes here.
+func TestAlarmRenewsTheForecast(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
 	for i := range int64(11) {
 		f.alarmMade(noon+i*8*ms, noon+i*8*ms, l, "k", 40_000+i*800)
@@ -205,7 +202,8 @@ func TestAWordChangesWhatIsExpectedNext(t *testing.T) {
 	}
 }
 
-// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is one everywhere.
+// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is one
+// everywhere.
 func TestShareIsLearntFromReports(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1e6, time.Minute)
 	total, now := int64(300_000), noon
@@ -225,18 +223,5 @@ func TestShareIsLearntFromReports(t *testing.T) {
 	}
 	if got := demandOf(l, now+6*ms) * 6; got < 1500 || got > 2500 {
 		t.Errorf("after 500 hits here %v in 6 ms, want about four times as many as here", got)
-	}
-}
-
-// TestACellWaitsOnceToLeave, however often it is reported.
-func TestACellWaitsOnceToLeave(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
-	for i := range int64(20) {
-		l.CheckAt(noon+i*50*ms, "k", 1)
-		f.Step(noon + (i+1)*50*ms)
-		f.answer(noon+(i+1)*50*ms, i+1)
-	}
-	if n := f.behind.ageing.fresh.len() + f.behind.ageing.known.len(); n != 1 {
-		t.Errorf("one cell waits %d times to leave", n)
 	}
 }

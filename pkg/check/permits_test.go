@@ -1,0 +1,257 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+func TestStrictSpendsWhatIsGranted(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	if d := hit(t, l, noon, 2, false, "without a permit"); d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Freshness != Fresh {
+		t.Errorf("without a permit: %+v", d)
+	}
+	if m := f.asks(1, leaseWish{want: 2}); string(m.Keys.KeyText) != "k" || m.Keys.Rules[0].Limit != 10 {
+		t.Errorf("asked %+v", m)
+	}
+	f.grants(noon+3*ms, 0, 5, 5, 200*time.Millisecond)
+	if d := hit(t, l, noon+3*ms, 2, true, "with five permits"); d.Remaining != 3 {
+		t.Errorf("with five permits: %+v", d)
+	}
+	f.pass(l, 4, 10, 3)
+	if d := hit(t, l, noon+4*ms, 1, false, "all are spent"); d.RetryAfter != 199*time.Millisecond {
+		t.Errorf("retry after %v, want the moment when the grant says that a permit can be free", d.RetryAfter)
+	}
+	if d := hit(t, l, noon+4*ms, 11, false, "a cost above the limit"); d.RetryAfter != Never {
+		t.Errorf("a cost above the limit: %+v", d)
+	}
+	f.Step(noon + 50*ms)
+	if got := hits(f.last())["k"]; got != 5 {
+		t.Errorf("%d hits are reported, want the 5 that passed", got)
+	}
+}
+
+func TestStrictWithoutAFleet(t *testing.T) {
+	c, l := checkerAndLimiter(t, Options{Link: new(tape)}, strictRule("r", 10, time.Second, 1))
+	for at := noon; at < noon+2*second; at += 100 * ms {
+		if d := l.CheckAt(at, "k", 1); d.Allowed || d.Freshness != Local {
+			t.Fatalf("before the first welcome: %+v", d)
+		}
+		c.Step(at)
+	}
+	_, l = checkerAndLimiter(t, Options{}, strictRule("r", 10, time.Second, 1))
+	if n := passes(l, noon, 20); n != 10 {
+		t.Errorf("a local limiter lets %d hits pass, want 10: it knows everything", n)
+	}
+}
+
+// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is left
+// is given back.
+func TestPermitsEndWithTheirBucket(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.firstGrant(l, 8, 0)
+	f.welcome(noon+990*ms, 1) // keeps the error small
+	f.pass(l, 995, 1, 1)
+	f.pass(l, 999, 3, 0) // within the clock's error of the end
+	if d := hit(t, l, noon+999*ms, 1, false, "at the end"); d.RetryAfter < time.Millisecond {
+		t.Errorf("retry after %v, before the next bucket", d.RetryAfter)
+	}
+	f.pass(l, 1000, 3, 0) // in the next bucket
+	f.asks(1001, leaseWish{want: 1, returned: 7, of: 1})
+}
+
+func TestIdlePermitsAreGivenBack(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.firstGrant(l, 4, 0)
+	f.pass(l, 10, 1, 1)
+	for at := noon + 10*ms; at < noon+300*ms; at += 10 * ms {
+		f.Step(at)
+	}
+	f.wishes(leaseWish{known: 4, returned: 3})
+	f.pass(l, 300, 3, 0)
+	_, before := f.asked()
+	f.grants(noon+310*ms, 0, 4, 4, 0)
+	f.Step(noon + 320*ms)
+	f.wishes(leaseWish{want: 2, known: 4}) // for those denied just now, and returns nothing again
+	if _, n := f.asked(); n != before+1 {
+		t.Errorf("%d requests, want one", n-before)
+	}
+}
+
+// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these permits.
+func TestGrantOfAnOlderGeneration(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.behind.shards[0].generation = 2
+	f.firstGrant(l, 3, 0) // of generation 1
+	if m, _ := f.asked(); m.Generation != 2 {
+		t.Errorf("the request says generation %d, want the highest seen", m.Generation)
+	}
+	f.pass(l, 3, 3, 0)
+}
+
+// TestPermitsOfAClosedLot: permits that arrive after their time are given back at once.
+func TestPermitsOfAClosedLot(t *testing.T) {
+	shape := rule("r", 10, time.Second, 1).Window
+	p := permits{forgotten: -1}
+	now := shape.Bucket(noon)
+	want := func(why string, closed bool, returned, left int64) {
+		t.Helper()
+		got := p.lot(now)
+		if got == nil || got.closed != closed || got.returned != returned || got.left() != left {
+			t.Fatalf("%s: %+v, want %d given back, %d left", why, got, returned, left)
+		}
+	}
+	p.learn(now, 3)
+	p.spend(now, 2)
+	p.close(shape, noon+second-2*ms, ms)
+	want("too soon", false, 0, 1)
+	p.close(shape, noon+second-ms, ms)
+	want("closed", true, 1, 0)
+	p.learn(now, 5)
+	want("two more were granted", true, 3, 0)
+	p.forget(shape, noon+second)
+	want("the aggregator does not know yet", true, 3, 0)
+	p.lots[0].acked = 3
+	if p.forget(shape, noon+second); p.lot(now) != nil || p.forgotten != now {
+		t.Errorf("%+v: want it forgotten", p.lots)
+	}
+	p.learn(now, 5) // once more
+	if got := *p.lot(now); got.left() != 0 || p.owes() {
+		t.Errorf("%+v: want all of it spent, and nothing given back", got)
+	}
+}
+
+func TestSeveralRulesSpendTogether(t *testing.T) {
+	f := newFleet(t, Options{}, strictRule("a", 10, time.Second, 1), strictRule("b", 5, time.Second, 1), rule("c", 100, time.Second, 1))
+	lot := func(rule string) *lot {
+		c := f.cells.load(limiter(t, f.Checker, rule), "u")
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.settle(0)
+		return c.permits().lot(c.newest)
+	}
+	if d := f.CheckAt(noon, user("u"), 1); d.Allowed {
+		t.Errorf("without permits: %+v", d)
+	}
+	if m := f.asks(1, leaseWish{want: 1}); m.Keys.Keys() != 2 {
+		t.Fatalf("want one request of both keys: %+v", m)
+	}
+	f.grantOne(noon+2*ms, "a", 3, 500*time.Millisecond)
+	if d := f.CheckAt(noon+3*ms, user("u"), 1); d.Allowed || d.Rule != "b" || lot("a").spent != 0 {
+		t.Errorf("with permits of one rule only: %+v, %d permits spent", d, lot("a").spent)
+	}
+	if got := left(limiter(t, f.Checker, "c"), noon+3*ms, "u"); got != 100 {
+		t.Errorf("%d left of the rule that is not strict", got)
+	}
+	b := f.cells.load(limiter(t, f.Checker, "b"), "u")
+	b.permits().learn(b.newest, 2)
+	for i, want := range []bool{true, true, false} {
+		if d := f.CheckAt(noon+4*ms, user("u"), 1); d.Allowed != want {
+			t.Errorf("request %d: %+v", i+1, d)
+		}
+	}
+	if lot("a").spent != 2 || lot("b").spent != 2 {
+		t.Errorf("spent: %+v, %+v; want 2 of each", lot("a"), lot("b"))
+	}
+}
+
+// TestStrictAllocatesNothing while it has permits, or is blocked.
+func TestStrictAllocatesNothing(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 1e9, time.Hour, 1), strictRule("shut", 1, time.Hour, 1))
+	shut := limiter(t, f.Checker, "shut")
+	f.firstGrant(l, 1e8, 0)
+	shut.CheckAt(noon+3*ms, "k", 1)
+	f.Step(noon + 4*ms)
+	f.grants(noon+5*ms, 0, 0, 0, time.Hour)
+	for name, check := range map[string]func(){
+		"allowed": func() { hit(t, l, noon+6*ms, 1, true, "allowed") },
+		"denied":  func() { hit(t, shut, noon+6*ms, 1, false, "denied") },
+		"cost 2":  func() { hit(t, l, noon+6*ms, 2, true, "cost 2") },
+	} {
+		if n := testing.AllocsPerRun(1000, check); n != 0 && !raceDetector {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// TestStopGivesPermitsBack: when Run returns, every permit that was not spent has been given back,
+// even those that were still on their way when it was told to stop.
+func TestStopGivesPermitsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 2500
+		f := &fleet{t: t, tape: new(tape)}
+		f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1, ReportKeys: 700}, strictRule("r", 1000, time.Hour, 1))
+		l := limiter(t, f.Checker, "r")
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		synctest.Wait()
+		f.welcome(ownTime(), 1)
+
+		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
+		answer := func() { // what has been asked for, 2 ms later
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			f.behind.mu.Lock() // which Run sends under
+			requests := f.tape.leases[answered:]
+			f.behind.mu.Unlock()
+			for _, m := range requests {
+				f.receive(ownTime(), events.KindGrant, grantWanted(m, granted, returned))
+			}
+			answered += len(requests)
+		}
+		for i := range keys {
+			l.Check(fmt.Sprint("key", i), 1) // refused, and asked for
+		}
+		for len(granted) < keys-500 {
+			answer()
+		}
+		stop()
+		for i := 0; len(done) == 0; i++ {
+			if i == 100 {
+				t.Fatal("Run does not end")
+			}
+			answer()
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if left := sum(granted) - sum(returned); len(granted) != keys || left != 0 {
+			t.Errorf("%d permits of %d keys are neither spent nor given back; %d keys asked for some", left, len(granted), keys)
+		}
+		if d := l.Check("key0", 1); d.Allowed {
+			t.Error("a permit is left after Run")
+		}
+	})
+}
+
+// grantWanted grants what a request asks for, and notes all that has been granted and given back, by key.
+func grantWanted(m *events.LeaseRequest, granted, returned map[string]uint64) *events.Grant {
+	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence}
+	text, values := m.Keys.KeyText, m.Keys.Value
+	for i, length := range m.Keys.KeyLength {
+		key := string(text[:length])
+		text = text[length:]
+		cells := m.Keys.KeyCells[i]
+		for _, n := range values[:cells] {
+			returned[key] = n // there is but one bucket
+		}
+		values = values[cells:]
+		granted[key] = max(granted[key], m.Known[i]+m.Want[i])
+		g.Age, g.WaitMs = append(g.Age, m.Age[i]), append(g.WaitMs, 0)
+		g.Granted, g.Spoken = append(g.Granted, granted[key]), append(g.Spoken, granted[key])
+	}
+	return g
+}
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
