@@ -222,22 +222,15 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 // TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at once.
 func TestAcquireIsDeniedAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{t: t, tape: new(tape)}
-		o := Options{Link: f.tape, MaxIdleKeys: -1, DrainTimeout: 10 * time.Millisecond}
-		f.Checker = newChecker(t, o, strictRule("r", 10, time.Minute, 1))
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.Run(ctx) }()
-		synctest.Wait()
-		f.welcome(ownTime(), 1)
+		f, stop, done := runFleet(t, Options{DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))
 		l := limiter(t, f.Checker, "r")
-		before := acquire(t.Context(), l, 1)
+		before := acquire(context.Background(), l, 1)
 		time.Sleep(time.Millisecond)
 		expect(t, before, "waits", "nobody grants anything")
 		stop()
 		<-done
 		expect(t, before, "denied", "waiting as Run ended")
-		expect(t, acquire(t.Context(), l, 1), "denied", "after Run")
+		expect(t, acquire(context.Background(), l, 1), "denied", "after Run")
 	})
 }
 

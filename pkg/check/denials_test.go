@@ -153,22 +153,20 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	}
 }
 
-// TestHopelessHitsAreNoDemand: one that costs more than the limit takes no room from any other, however much it asks for.
+// TestHopelessHitsAreNoDemand: a hit above the limit takes no room from any other, and is no demand for the fleet.
 func TestHopelessHitsAreNoDemand(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
 	f.alarm(noon, 1, l, "k", 600)
-	l.CheckAt(noon+ms, "k", 1)
-	if d := l.CheckAt(noon+2*ms, "k", 1e12); d.Allowed || d.RetryAfter != Never {
+	hit(t, l, noon+ms, 1, true, "the first")
+	if d := hit(t, l, noon+2*ms, 1e12, false, "the hopeless one"); d.RetryAfter != Never {
 		t.Errorf("the hopeless one: %+v", d)
 	}
 	for at := noon + 3*ms; at < noon+40*ms; at += ms {
-		if d := l.CheckAt(at, "k", 1); !d.Allowed {
-			t.Fatalf("%d ms later: %+v", (at-noon)/ms, d)
-		}
+		hit(t, l, at, 1, true, "the others")
 	}
 	f.Step(noon + 50*ms)
 	if got, _ := rows(f.last(), true); got["k"] != 0 {
-		t.Errorf("the fleet was told of %d denied hits", got["k"])
+		t.Errorf("%d denied hits are reported", got["k"])
 	}
 	f.answerRows(noon+51*ms, 637)
 	l.CheckAt(noon+52*ms, "k", 1e12)

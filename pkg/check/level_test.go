@@ -62,9 +62,8 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 				t.Fatalf("%d buckets, at %v: wait %v, want %v", buckets, time.Duration(at), d.RetryAfter, wait)
 			}
 		}
-		// Five at once take five turns.
-		hit(t, l, noon+10*second, 5, true, "a hit")
-		if d := l.CheckAt(noon+10*second, "k", 1); d.Allowed || d.RetryAfter != 250*time.Millisecond {
+		hit(t, l, noon+10*second, 5, true, "five at once")
+		if d := hit(t, l, noon+10*second, 1, false, "five turns are taken"); d.RetryAfter != 250*time.Millisecond {
 			t.Errorf("%+v", d)
 		}
 		if d := l.CheckAt(noon+20*second, "k", 6); d.Allowed || d.RetryAfter != Never {

@@ -1,9 +1,7 @@
 package check
 
 import (
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,58 +15,50 @@ func TestOnDenied(t *testing.T) {
 	listed.Deny = []rules.List{{Attribute: "user", Values: []string{"k"}}}
 	shadow := rule("shadow", 2, time.Hour, 1)
 	shadow.Shadow = true
-	for name, test := range map[string]struct {
+	closed := rule("closed", 5, time.Hour, 1)
+	closed.OnOutage = rules.Closed
+	h := hasher(t, keySecret)
+	for _, test := range []struct {
+		why   string
 		o     Options
-		fleet bool
 		rules []rules.Rule
-		block string
+		key   string
 	}{
-		"a small limit":  {rules: several[:1]},
-		"two rules":      {rules: several},
-		"a forecast":     {rules: []rules.Rule{rule("r", 200, time.Hour, 1)}, fleet: true},
-		"no room":        {rules: []rules.Rule{{Name: "r", Key: []string{"user"}, Limit: 5, Window: several[0].Window, OnOutage: rules.Closed}}, o: Options{MaxLiveKeys: 1}},
-		"a block":        {rules: several[:1], block: "a"},
-		"a block of one": {rules: several, block: "a"},
-		"a deny list":    {rules: []rules.Rule{listed}},
-		"shadow":         {rules: []rules.Rule{shadow}},
-		"hashed keys":    {rules: several[:1], o: Options{KeyHash: hasher(t, "a secret of enough bytes")}},
+		{"a small limit", Options{}, several[:1], "k"},
+		{"two rules", Options{}, several, "k"},
+		{"a forecast", Options{Link: new(tape)}, []rules.Rule{rule("r", 200, time.Hour, 1)}, "k"},
+		{"no room", Options{MaxLiveKeys: 1}, []rules.Rule{closed}, "k"},
+		{"a block", Options{}, several[:1], "blocked"},
+		{"a block of one", Options{}, several, "blocked"},
+		{"a deny list", Options{}, []rules.Rule{listed}, "k"},
+		{"shadow", Options{}, []rules.Rule{shadow}, "k"},
+		{"hashed keys", Options{KeyHash: h}, several[:1], "k"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex
-			told := map[string]int64{}
-			test.o.OnDenied = func(rule, key string, decisions int64) {
-				mu.Lock()
-				defer mu.Unlock()
-				told[rule+" "+strings.Clone(key)] += decisions
+		heard := map[string]int64{}
+		test.o.OnDenied = func(rule, key string, decisions int64) { heard[rule+" "+strings.Clone(key)] += decisions }
+		c := newChecker(t, test.o, test.rules...)
+		if test.o.Link != nil {
+			c = newFleet(t, test.o, test.rules...).Checker
+		}
+		c.SetBlocks([]Block{{"a", "blocked", time.Unix(0, noon+second)}})
+		c.CheckAt(noon, user("first"), 1)
+		for range 300 {
+			c.CheckAt(noon, user(test.key), 1)
+			limiter(t, c, test.rules[0].Name).CheckAt(noon, test.key, 1)
+		}
+		c.Step(noon + second)
+		reported := test.key
+		if test.o.KeyHash != nil {
+			reported = h.Hash(test.key)
+		}
+		denied := int64(0)
+		for _, s := range c.Stats().Rules {
+			if denied += s.Denied; heard[s.Rule+" "+reported] != s.Denied {
+				t.Errorf("%s: rule %s: %d counted, heard of %v", test.why, s.Rule, s.Denied, heard)
 			}
-			c := newChecker(t, test.o, test.rules...)
-			if test.fleet {
-				c = newFleet(t, test.o, test.rules...).Checker
-			}
-			if test.block != "" {
-				c.SetBlocks([]Block{{test.block, "k", time.Unix(0, noon+second)}})
-			}
-			key := "k"
-			if test.o.KeyHash != nil {
-				key = test.o.KeyHash.Hash("k")
-			}
-			c.CheckAt(noon, user("first"), 1)
-			for range 300 {
-				c.CheckAt(noon, user("k"), 1)
-				limiter(t, c, test.rules[0].Name).CheckAt(noon, "k", 1)
-			}
-			c.Step(noon + second)
-			any := false
-			for _, s := range c.Stats().Rules {
-				want := fmt.Sprintf("%s %s", s.Rule, key)
-				if told[want] != s.Denied {
-					t.Errorf("rule %s: told of %d, counted %d: %v", s.Rule, told[want], s.Denied, told)
-				}
-				any = any || s.Denied > 0
-			}
-			if !any {
-				t.Error("nothing was denied")
-			}
-		})
+		}
+		if denied == 0 {
+			t.Errorf("%s: nothing was denied", test.why)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -183,42 +182,28 @@ func TestStrictAllocatesNothing(t *testing.T) {
 func TestStopGivesPermitsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 2500
-		f := &fleet{t: t, tape: new(tape)}
-		f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1, ReportKeys: 700}, strictRule("r", 1000, time.Hour, 1))
+		f, stop, done := runFleet(t, Options{ReportKeys: 700}, strictRule("r", 1000, time.Hour, 1))
 		l := limiter(t, f.Checker, "r")
-		ctx, stop := context.WithCancel(context.Background())
-		defer stop()
-		done := make(chan error, 1)
-		go func() { done <- f.Run(ctx) }()
-		synctest.Wait()
-		f.welcome(ownTime(), 1)
-
 		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
-		answer := func() { // what has been asked for, 2 ms later
-			time.Sleep(2 * time.Millisecond)
-			synctest.Wait()
+		answer := func() {
 			f.behind.mu.Lock() // which Run sends under
 			requests := f.tape.leases[answered:]
 			f.behind.mu.Unlock()
 			for _, m := range requests {
+				answered++
 				f.receive(ownTime(), events.KindGrant, grantWanted(m, granted, returned))
 			}
-			answered += len(requests)
 		}
 		for i := range keys {
 			l.Check(fmt.Sprint("key", i), 1) // refused, and asked for
 		}
 		for len(granted) < keys-500 {
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
 			answer()
 		}
 		stop()
-		for i := 0; len(done) == 0; i++ {
-			if i == 100 {
-				t.Fatal("Run does not end")
-			}
-			answer()
-		}
-		if err := <-done; err != nil {
+		if err := f.ends(done, answer); err != nil {
 			t.Error(err)
 		}
 		if left := sum(granted) - sum(returned); len(granted) != keys || left != 0 {

@@ -8,15 +8,15 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// steps lets time pass in steps of 10 ms, and returns when a report of a key was made, after from.
-func (f *fleet) reportOf(key string, from, until int64) (at int64) {
+// reportOf steps every 10 ms, and returns how long after from a report of the key is made.
+func (f *fleet) reportOf(key string, from, until int64) time.Duration {
 	f.t.Helper()
 	before := len(f.tape.reports)
 	for now := from; now <= until; now += 10 * ms {
 		f.Step(now)
 		for ; before < len(f.tape.reports); before++ {
 			if _, ok := hits(f.tape.reports[before])[key]; ok {
-				return now - from
+				return time.Duration(now - from)
 			}
 		}
 	}
@@ -39,17 +39,15 @@ func TestQuietKeysWait(t *testing.T) {
 		{500 * time.Millisecond, 0, 1000, 0, 50 * time.Millisecond}, // a tenth of it is no longer than the timer
 		{time.Minute, 0, 10, 0, 50 * time.Millisecond},              // each hit counts
 	} {
-		f := newFleet(t, Options{QuietFor: tt.quietFor}, rule("r", tt.limit, tt.window, 1))
-		f.welcomeOf(noon, 4)
-		limiter(t, f.Checker, "r").CheckAt(noon, "k", 1)
-		at := time.Duration(f.reportOf("k", noon, noon+20*second))
-		if at < tt.least || at > tt.most {
+		f, l := newFleetOf(t, 4, Options{QuietFor: tt.quietFor}, tt.limit, tt.window)
+		l.CheckAt(noon, "k", 1)
+		if at := f.reportOf("k", noon, noon+20*second); at < tt.least || at > tt.most {
 			t.Errorf("%d in %v, QuietFor %v: reported after %v, want %v to %v", tt.limit, tt.window, tt.quietFor, at, tt.least, tt.most)
 		}
 	}
 }
 
-// TestQuietNoMore: an alarm, a check that brings the key near its limit, and the last flush end the wait.
+// TestQuietNoMore: an alarm, or checks that bring the key near its limit, end the wait.
 func TestQuietNoMore(t *testing.T) {
 	for name, end := range map[string]func(f *fleet, l *Limiter, now int64){
 		"alarm far from the limit": func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 100) },
@@ -60,9 +58,7 @@ func TestQuietNoMore(t *testing.T) {
 			}
 		},
 	} {
-		f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 1))
-		f.welcomeOf(noon, 4)
-		l := limiter(t, f.Checker, "r")
+		f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
 		l.CheckAt(noon, "k", 1)
 		for now := noon; now < noon+second; now += 10 * ms {
 			f.Step(now)
@@ -71,67 +67,51 @@ func TestQuietNoMore(t *testing.T) {
 			t.Fatalf("%s: reported before", name)
 		}
 		end(f, l, noon+second)
-		if at := f.reportOf("k", noon+second, noon+2*second); at > 40*ms {
-			t.Errorf("%s: reported after %v", name, time.Duration(at))
+		if at := f.reportOf("k", noon+second, noon+2*second); at > 40*time.Millisecond {
+			t.Errorf("%s: reported after %v", name, at)
 		}
 	}
 }
 
 // TestQuietHitsAreReportedOnce: waits that end early, late or twice lose and double nothing.
 func TestQuietHitsAreReportedOnce(t *testing.T) {
-	f := newFleet(t, Options{QuietFor: 500 * time.Millisecond}, rule("r", 1000, time.Minute, 60))
-	f.welcomeOf(noon, 4)
-	l := limiter(t, f.Checker, "r")
-	keys := []string{"a", "b", "c"}
-	charged, reported := 0, int64(0)
-	for now := noon; now < noon+30*second; now += 10 * ms {
-		if n := (now - noon) / (10 * ms); n%7 == 0 && now < noon+20*second {
-			if l.CheckAt(now, keys[n%3], 1).Allowed {
-				charged++
-			}
+	s, c := newStore(t, Options{QuietFor: 500 * time.Millisecond}, rule("r", 1000, time.Minute, 60))
+	l, now, charged := limiter(t, c, "r"), noon, uint64(0)
+	for i := range int64(2000) {
+		now += 10 * ms
+		if i%7 == 0 && l.CheckAt(now, string(rune('a'+i%3)), 1).Allowed {
+			charged++
 		}
-		if n := (now - noon) / (10 * ms); n%50 == 0 {
-			f.alarm(now, 1, l, keys[n/50%3], 10)
+		if i%50 == 0 {
+			c.Receive(now, events.KindAlarm, s.elsewhere(t, l, string(rune('a'+i/50%3)), now, 1, 0))
 		}
-		before := len(f.tape.reports)
-		f.Step(now)
-		for _, r := range f.tape.reports[before:] {
-			cells, age, total := []uint32{}, []int64{}, []uint64{}
-			at := 0
-			for _, n := range r.Hits.KeyCells {
-				cells = append(cells, n)
-				for range n {
-					reported += int64(r.Hits.Value[at])
-					age, total = append(age, r.Hits.Age[at]), append(total, r.Hits.Value[at])
-					at++
-				}
-			}
-			f.receive(now, events.KindRefresh, &events.Refresh{
-				Epoch: r.Epoch, Sequence: r.Sequence, Generation: 1, KeyCells: cells, Age: age, Total: total,
-			})
+		c.Step(now)
+		for _, a := range s.answers(t) {
+			c.Receive(now, events.KindRefresh, a)
 		}
 	}
-	if int64(charged) != reported || charged == 0 {
-		t.Errorf("%d charged, %d reported", charged, reported)
+	for until := now + 10*second; now < until; now += 10 * ms {
+		c.Step(now)
+		for _, a := range s.answers(t) {
+			c.Receive(now, events.KindRefresh, a)
+		}
 	}
-	if s := f.Stats().Rules[0]; s.Pending != 0 || s.InFlight != 0 {
-		t.Errorf("left: %+v", s)
+	if r := c.Stats().Rules[0]; s.own+s.late != charged || charged == 0 || unreported(r) != 0 {
+		t.Errorf("%d charged, %d counted: %+v", charged, s.own+s.late, r)
 	}
 }
 
 // TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next tick.
 func TestQuietKeysHoldUpNobody(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, time.Hour, 60))
-	f.welcomeOf(noon, 8)
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
 		l.CheckAt(noon, fmt.Sprint(i), 1)
 	}
 	for range 600 {
 		l.CheckAt(noon, "hot", 1)
 	}
-	if at := f.reportOf("hot", noon+ms, noon+second); at > 50*ms {
-		t.Errorf("reported after %v", time.Duration(at))
+	if at := f.reportOf("hot", noon+ms, noon+second); at > 50*time.Millisecond {
+		t.Errorf("reported after %v", at)
 	}
 }
 

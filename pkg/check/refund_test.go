@@ -8,102 +8,67 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// refundedCell is a cell that knows of refunds in three buckets.
-func refundedCell(t *testing.T) (*Limiter, *cell) {
-	l := limiter(t, newChecker(t, Options{}, rule("r", 100, time.Minute, 2)), "r")
-	c := newCell(l, "k", noon)
-	copy(c.totals(), []int64{30, 20, 10})
-	c.mayRefund()
-	copy(c.more.refunded, []int64{3, 2, 11})
-	return l, c
-}
-
+// TestRefundsStayWithTheirBuckets in a cell, which counts 30, 20 and 10 hits, of which 3, 2 and 11 are refunded.
 func TestRefundsStayWithTheirBuckets(t *testing.T) {
+	merge := func(c *cell, news bool, age []int64, value ...uint64) {
+		if (totals{newest: c.newest, age: age, value: value}).mergeRefunds(c) != news {
+			t.Errorf("%v of %v: want news: %v", value, age, news)
+		}
+	}
 	for why, step := range map[string]struct {
-		do   func(l *Limiter, c *cell) *cell
+		do   func(c *cell)
 		want []int64
 	}{
-		"never below 0":        {func(_ *Limiter, c *cell) *cell { return c }, []int64{27, 18, 0}},
-		"a bucket later":       {func(_ *Limiter, c *cell) *cell { c.rotate(noon + 30*second); return c }, []int64{0, 27, 18}},
-		"long after":           {func(_ *Limiter, c *cell) *cell { c.rotate(noon + 3600*second); return c }, []int64{0, 0, 0}},
-		"a clock that is back": {func(_ *Limiter, c *cell) *cell { c.pullBack(1); return c }, []int64{45, 0, 0}},
-		"a store without data": {func(_ *Limiter, c *cell) *cell { c.forgetBase(); return c }, []int64{0, 0, 0}},
-		"out of the idle cache": {func(l *Limiter, c *cell) *cell {
-			again := newCell(l, "k", noon)
-			again.learn(c)
-			return again
-		}, []int64{27, 18, 0}},
-		"an older message": {func(_ *Limiter, c *cell) *cell {
-			if (totals{newest: c.newest, age: []int64{0, 1, 7}, value: []uint64{2, 2, 9}}).mergeRefunds(c) {
-				t.Error("news of an older message")
-			}
-			return c
-		}, []int64{27, 18, 0}},
-		"a newer one": {func(_ *Limiter, c *cell) *cell {
-			if !(totals{newest: c.newest, age: []int64{0, 1}, value: []uint64{2, 5}}).mergeRefunds(c) {
-				t.Error("no news of a newer message")
-			}
-			return c
-		}, []int64{27, 15, 0}},
+		"never below 0":        {func(*cell) {}, []int64{27, 18, 0}},
+		"a bucket later":       {func(c *cell) { c.rotate(noon + 30*second) }, []int64{0, 27, 18}},
+		"long after":           {func(c *cell) { c.rotate(noon + 3600*second) }, []int64{0, 0, 0}},
+		"a clock that is back": {func(c *cell) { c.pullBack(1) }, []int64{45, 0, 0}},
+		"a store without data": {func(c *cell) { c.forgetBase() }, []int64{0, 0, 0}},
+		"an older message":     {func(c *cell) { merge(c, false, []int64{0, 1, 7}, 2, 2, 9) }, []int64{27, 18, 0}},
+		"a newer one":          {func(c *cell) { merge(c, true, []int64{0, 1}, 2, 5) }, []int64{27, 15, 0}},
 	} {
-		l, c := refundedCell(t)
-		got := step.do(l, c)
-		if net := got.net(); !slices.Equal(net, step.want) {
-			t.Errorf("%s: %v, want %v", why, net, step.want)
-		}
-		terms := l.terms.Load()
-		at := got.limiter.shape.End(got.newest - 1) // when the bucket begins
-		want := l.shape.Count(step.want, at)
-		if n := got.count(terms, at); n != want {
-			t.Errorf("%s: counts %v, want %v", why, n, want)
-		}
-		if freed := got.freed(terms, at); freed != float64(step.want[2])/float64(l.shape.BucketSize()) {
-			t.Errorf("%s: %v leave per ns", why, freed)
+		_, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 2))
+		c, learnt := newCell(l, "k", noon), newCell(l, "k", noon)
+		copy(c.totals(), []int64{30, 20, 10})
+		c.mayRefund()
+		copy(c.more.refunded, []int64{3, 2, 11})
+		learnt.learn(c) // from the idle cache
+		for _, c := range []*cell{c, learnt} {
+			step.do(c)
+			terms, at := l.terms.Load(), l.shape.End(c.newest-1) // when the bucket begins
+			n, freed := c.count(terms, at), c.freed(terms, at)
+			if net := c.net(); !slices.Equal(net, step.want) || n != l.shape.Count(step.want, at) ||
+				freed != float64(step.want[2])/float64(l.shape.BucketSize()) {
+				t.Errorf("%s: %v, counts %v, %v leave per ns; want %v", why, net, n, freed, step.want)
+			}
 		}
 	}
-}
-
-// refundAlarm is an alarm of hits of key k in noon's bucket, admitted and refunded, in this order.
-func (f *fleet) refundAlarm(l *Limiter, rows ...uint64) {
-	f.t.Helper()
-	t := new(events.Table)
-	for i, n := range rows {
-		r := l.wire(noon)
-		r.Refunded = n == 45
-		t.Rules = append(t.Rules, r)
-		t.AddKey(uint32(i), "k")
-		t.AddCell(0, n)
-	}
-	f.receive(noon, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t})
 }
 
 // TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a refund, in
 // whatever order.
 func TestRefundsFreeCallers(t *testing.T) {
-	for why, alarms := range map[string][][]uint64{ // 50 are admitted, 45 refunded
-		"one alarm":    {{50, 45}},
-		"either order": {{45, 50}},
-		"two alarms":   {{50}, {45}},
-		"twice, late":  {{45, 50}, {50}},
-		"and repeated": {{45, 50}, {45}},
+	admitted, refunded := keyTotal{ofAdmitted, 50}, keyTotal{ofRefunded, 45}
+	for why, alarms := range map[string][][]keyTotal{
+		"one alarm":    {{admitted, refunded}},
+		"either order": {{refunded, admitted}},
+		"two alarms":   {{admitted}, {refunded}},
+		"twice, late":  {{refunded, admitted}, {admitted}},
+		"and repeated": {{refunded, admitted}, {refunded}},
 	} {
 		f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 		l.CheckAt(noon, "k", 1)
 		f.alarm(noon, 1, l, "k", 50)
-		if d := l.CheckAt(noon, "k", 1); d.Allowed {
-			t.Fatalf("%s: before: %+v", why, d)
-		}
+		hit(t, l, noon, 1, false, why+": before")
 		for _, rows := range alarms {
-			f.refundAlarm(l, rows...)
+			f.alarmRows(noon, l, "k", rows...)
 		}
-		if got := left(l, noon, "k"); got != 14 {
-			t.Errorf("%s: %d left, want 20 - (50 + 1 - 45)", why, got)
-		}
+		wantLeft(t, l, noon, 20-(50+1-45), why)
 		f.Step(noon + 50*ms)
 		f.settlements("refunded k, k 1")
 	}
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
-	f.refundAlarm(l, 50, 45)
+	f.alarmRows(noon, l, "k", admitted, refunded)
 	wantLeft(t, l, noon, 15, "a key that was never here")
 }
 

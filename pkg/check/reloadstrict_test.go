@@ -19,7 +19,7 @@ func TestStrictLimitLowered(t *testing.T) {
 	}
 	reload(t, f.Checker, noon+6*ms, strictRule("r", 4, time.Second, 1)) // before the answer
 	f.grants(noon+7*ms, 0, 10, 10, 900*time.Millisecond)
-	f.pass(l, 8, 3, 0)                                   // by permits asked for within the old limit
+	f.pass(l, 8, 3, 0)                          // by permits asked for within the old limit
 	f.wishes(leaseWish{known: 10, returned: 7}) // the 2 new ones, too
 	f.grants(noon+10*ms, 0, 11, 11, 900*time.Millisecond)
 	f.pass(l, 11, 3, 1) // granted by the new limit

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,20 +19,15 @@ func TestSettleLocally(t *testing.T) {
 	for _, buckets := range []int{1, 60} {
 		c, l := checkerAndLimiter(t, Options{}, rule("r", 20, time.Minute, buckets))
 		first, second_ := token(t, l, noon, "k", 12), token(t, l, noon, "k", 8)
-		if d := l.CheckAt(noon, "k", 1); d.Allowed { // leaves a block behind
-			t.Fatalf("over the limit: %+v", d)
-		}
+		hit(t, l, noon, 1, false, "over the limit, leaves a block")
 		mustSettle(t, c, noon, first, 2)
-		if d := l.CheckAt(noon, "k", 1); !d.Allowed || d.Remaining != 9 {
-			t.Errorf("10 given back and 1 taken: %+v", d)
+		hit(t, l, noon, 1, true, "10 are given back")
+		if err := c.SettleAt(noon, first, 1); !errors.Is(err, ErrSettled) {
+			t.Errorf("again: %v", err)
 		}
-		if err := c.SettleAt(noon, first, 1); !errors.Is(err, ErrSettled) || left(l, noon, "k") != 9 {
-			t.Errorf("again: %v, %d left", err, left(l, noon, "k"))
-		}
+		wantLeft(t, l, noon, 9, "10 given back and 1 taken")
 		mustSettle(t, c, noon+second, second_, 30) // more than the limit
-		if d := l.CheckAt(noon+second, "k", 1); d.Allowed || d.Remaining != 0 {
-			t.Errorf("far over the limit: %+v", d)
-		}
+		wantLeft(t, l, noon+second, 0, "far over the limit")
 		late := token(t, l, noon+4*int64(time.Minute), "k", 20)
 		mustSettle(t, c, noon+9*int64(time.Minute), late, 0)
 		wantLeft(t, l, noon+9*int64(time.Minute), 20, "a bucket that is gone")
@@ -302,39 +296,26 @@ func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
 func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{t: t, tape: new(tape)}
-			f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-			l := limiter(t, f.Checker, "r")
-			ctx, stop := context.WithCancel(context.Background())
-			defer stop()
-			done := make(chan error, 1)
-			go func() { done <- f.Run(ctx) }()
-			synctest.Wait()
-			f.welcome(ownTime(), 1)
-			d, text := l.CheckToken("k", 5)
-			if !d.Allowed {
-				t.Fatal(d)
-			}
+			f, stop, done := runFleet(t, Options{}, rule("r", 1000, time.Hour, 1))
+			text := token(t, limiter(t, f.Checker, "r"), ownTime(), "k", 5)
 			mustSettle(t, f.Checker, ownTime(), text, 1)
 			stop()
 			settled, answered := 0, 0
-			for i := 0; len(done) == 0 && i < 3000; i++ {
-				time.Sleep(2 * time.Millisecond)
-				synctest.Wait()
+			err := f.ends(done, func() {
 				f.behind.mu.Lock() // which Run sends under
 				reports := f.tape.reports[answered:]
 				f.behind.mu.Unlock()
 				for _, m := range reports {
-					dealt := 0
+					answered++
 					if answers {
-						dealt = len(m.Settlements)
+						settled += len(m.Settlements)
+						f.answerAll(ownTime(), len(m.Settlements))
+					} else {
+						f.answerAll(ownTime(), 0)
 					}
-					settled += dealt
-					f.answerAll(ownTime(), dealt, make([]uint64, len(m.Hits.KeyLength))...)
 				}
-				answered += len(reports)
-			}
-			if err := <-done; answers && (err != nil || settled != 1) || !answers && !errors.Is(err, ErrUnreported) {
+			})
+			if answers && (err != nil || settled != 1) || !answers && !errors.Is(err, ErrUnreported) {
 				t.Errorf("answers: %v; %d settled: %v", answers, settled, err)
 			}
 		})
@@ -343,25 +324,12 @@ func TestStopDeliversSettlements(t *testing.T) {
 
 // BenchmarkToken checks a hit, and settles it.
 func BenchmarkToken(b *testing.B) {
-	c := newChecker(b, Options{}, rule("r", 1e15, time.Hour, 1))
-	l := limiter(b, c, "r")
-	b.Run("CheckToken", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, token := l.CheckTokenAt(noon, "user:123456", 100); token == "" {
-				b.Fatal("denied")
-			}
+	c, l := checkerAndLimiter(b, Options{}, rule("r", 1e15, time.Hour, 1))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, text := l.CheckTokenAt(noon, "user:123456", 100)
+		if err := c.SettleAt(noon, text, 30); err != nil {
+			b.Fatal(err)
 		}
-	})
-	b.Run("Settle", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			b.StopTimer()
-			_, token := l.CheckTokenAt(noon, "user:123456", 100)
-			b.StartTimer()
-			if err := c.SettleAt(noon, token, 30); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+	}
 }

@@ -95,7 +95,7 @@ func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64
 func TestSettleBucketInAFleet(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(100))
 	text := token(t, l, noon, "k", 100)
-	hit(t, l, noon, 1, false, "a hit")
+	hit(t, l, noon, 1, false, "the bucket is full")
 	now := noon + 50*ms
 	f.Step(now)
 	f.settlements("refunded k, k 100")
@@ -133,11 +133,7 @@ func TestSettleQueueInAFleet(t *testing.T) {
 	f.answerLevel(now, 0, 20, 51, 0)
 	mustSettle(t, f.Checker, now, text, 2)
 	now += 40 * ms
-	table := &events.Table{Rules: []*events.Rule{l.wire(noon), l.wire(noon)}}
-	table.Rules[1].Refunded = true
-	table.AddKey(1, "k")
-	table.AddCell(0, 18)
-	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 2, Totals: table})
+	f.alarmRows(noon, l, "k", keyTotal{ofRefunded, 18})
 	d := l.CheckAt(now, "k", 1)
 	if wait := 10 * time.Millisecond; d.Allowed || d.RetryAfter < wait || d.RetryAfter > wait+20*time.Millisecond {
 		t.Errorf("2 hits take 100 ms: %+v", d)

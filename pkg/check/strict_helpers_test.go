@@ -177,21 +177,40 @@ func wantLeft(t testing.TB, l *Limiter, now, want int64, why string) {
 	}
 }
 
-// inBubble runs a checker in a bubble's virtual time, which is the fleet's too, and calls f half a window
-// later.
+// runFleet begins to run a fleet's checker in a bubble of virtual time, which is the fleet's too.
+func runFleet(t *testing.T, o Options, list ...rules.Rule) (f *fleet, stop func(), done chan error) {
+	f = &fleet{t: t, tape: new(tape)}
+	o.Link, o.MaxIdleKeys = f.tape, -1
+	f.Checker = newChecker(t, o, list...)
+	ctx, stop := context.WithCancel(t.Context())
+	done = make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	synctest.Wait()
+	f.welcome(ownTime(), 1)
+	return f, stop, done
+}
+
+// ends has what was sent answered every 2 ms, and returns what Run does.
+func (f *fleet) ends(done chan error, answer func()) error {
+	for i := 0; len(done) == 0; i++ {
+		if i == 3000 {
+			f.t.Fatal("Run does not end")
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		answer()
+	}
+	return <-done
+}
+
+// inBubble calls f with a checker that runs, and expects that no caller waits when Run has ended.
 func inBubble(t *testing.T, o Options, list []rules.Rule, f func(t *testing.T, f *fleet)) {
 	synctest.Test(t, func(t *testing.T) {
-		x := &fleet{t: t, tape: new(tape)}
-		o.Link, o.MaxIdleKeys, o.DrainTimeout = x.tape, -1, time.Millisecond
-		x.Checker = newChecker(t, o, list...)
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- x.Run(ctx) }()
-		synctest.Wait()
-		x.welcome(ownTime(), 1)
+		o.DrainTimeout = time.Millisecond
+		x, stop, done := runFleet(t, o, list...)
 		f(t, x)
 		stop()
-		if err := <-ended; err != nil && !errors.Is(err, ErrUnreported) {
+		if err := <-done; err != nil && !errors.Is(err, ErrUnreported) {
 			t.Error(err)
 		}
 		if n := x.Stats().Waiting; n != 0 {

@@ -60,16 +60,28 @@ func demandOf(l *Limiter, now int64) float64 {
 	return o.Demand * 1e6
 }
 
-// alarmBoth is an alarm of admitted and denied hits, in the order in which aggregators tell them or in the other.
+// alarmBoth is an alarm of admitted and denied hits.
 func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied uint64) {
 	f.t.Helper()
+	f.alarmRows(now, l, key, keyTotal{ofAdmitted, admitted}, keyTotal{ofDenied, denied})
+}
+
+// keyTotal is a total of one kind of hits of a key.
+type keyTotal struct {
+	kind  int
+	total uint64
+}
+
+// alarmRows is an alarm of a key, of the bucket of now, in this order.
+func (f *fleet) alarmRows(now int64, l *Limiter, key string, rows ...keyTotal) {
+	f.t.Helper()
 	t := new(events.Table)
-	for i, total := range [...]uint64{admitted, denied} {
+	for i, r := range rows {
 		rule := l.wire(now)
-		rule.Denied = i == 1
+		rule.Denied, rule.Refunded = r.kind == ofDenied, r.kind == ofRefunded
 		t.Rules = append(t.Rules, rule)
 		t.AddKey(uint32(i), key)
-		t.AddCell(0, total)
+		t.AddCell(0, r.total)
 	}
 	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: now})
 }
