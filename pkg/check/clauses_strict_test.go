@@ -92,14 +92,9 @@ func TestStrictElastic(t *testing.T) {
 	r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, Signal: "cpu", Below: 0.5}
 	f, l := fleetAndLimiter(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}}, r)
 	f.firstGrant(l, 150, 0)
-	now := noon + 3*ms
-	if n := passes(l, now, 200); n != 100 {
-		t.Errorf("%d pass, the limit is 100", n)
-	}
+	f.pass(l, 3, 200, 100)
 	use = 0.4
-	if n := passes(l, now, 200); n != 50 {
-		t.Errorf("%d more pass, there are 50 more permits", n)
-	}
+	f.pass(l, 3, 200, 50)
 }
 
 // TestStrictShadow: nobody waits for permits of a rule that never denies.

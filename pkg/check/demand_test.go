@@ -54,10 +54,12 @@ func outlookOf(l *Limiter, now int64) (forecast.Outlook, int64) {
 	return o, room
 }
 
-// demandOf is how many hits of key k are expected of all callers, per ms.
-func demandOf(l *Limiter, now int64) float64 {
-	o, _ := outlookOf(l, now)
-	return o.Demand * 1e6
+// wantDemand fails the test unless so many hits of key k are expected of all callers, per ms.
+func wantDemand(t testing.TB, l *Limiter, now int64, least, most float64) {
+	t.Helper()
+	if o, _ := outlookOf(l, now); o.Demand*1e6 < least || o.Demand*1e6 > most {
+		t.Errorf("%v hits per ms, want %v to %v", o.Demand*1e6, least, most)
+	}
 }
 
 // alarmBoth is an alarm of admitted and denied hits.
@@ -92,21 +94,15 @@ func TestDeniedHitsAreDemand(t *testing.T) {
 	for i := range int64(20) {
 		f.alarmBoth(noon+i*8*ms, l, "k", uint64(500+8*i), uint64(100+32*i))
 	}
-	if got := demandOf(l, noon+153*ms); got < 4.5 || got > 5.3 {
-		t.Errorf("%v hits per ms, want one admitted and four denied", got)
-	}
+	wantDemand(t, l, noon+153*ms, 4.5, 5.3) // one is admitted per ms, and four are denied
 	wantLeft(t, l, noon+153*ms, 1000-500-8*19, "denied hits take no room")
 	// In the next bucket the denied ones of the last are none of this.
 	f.alarm(noon+second+ms, 1, l, "k", 5)
-	if got := demandOf(l, noon+second+2*ms); got > 5.2 {
-		t.Errorf("%v hits per ms at the beginning of a bucket", got)
-	}
+	wantDemand(t, l, noon+second+2*ms, 0, 5.2)
 	for i := range int64(20) {
 		f.alarmBoth(noon+second+i*8*ms, l, "k", uint64(8*i), uint64(32*i))
 	}
-	if got := demandOf(l, noon+second+153*ms); got < 4.5 || got > 5.3 {
-		t.Errorf("%v hits per ms in the next bucket", got)
-	}
+	wantDemand(t, l, noon+second+153*ms, 4.5, 5.3)
 }
 
 // TestAnswersBringDeniedHits as alarms do.
@@ -121,20 +117,17 @@ func TestAnswersBringDeniedHits(t *testing.T) {
 		f.Step(now)
 		f.answerRows(now+ms, 500*i, 100)
 	}
-	if got := demandOf(l, now+2*ms); got < 8 || got > 12 {
-		t.Errorf("%v hits per ms, want about ten", got)
-	}
+	wantDemand(t, l, now+2*ms, 8, 12)
 }
 
 // TestFarFromTheLimitNoLockIsTaken: there checks have an allowance in spite of the forecast; not for long,
 // and not for hits of which only a part may pass.
 func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 	for _, test := range []struct {
-		why         string
-		limit       int64
-		total       int64
-		least, most uint64  // hits
-		until       float64 // ms after the hit, at the most
+		why          string
+		limit, total int64
+		least, most  uint64  // hits
+		until        float64 // ms after the hit, at the most
 	}{
 		{"half of the limit is free, a hundred come per ms", 100_000, 50_000, 1000, 4000, 70},
 		{"near the limit a part passes", 100_000, 98_900, 0, 0, 0},
@@ -146,10 +139,7 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 			now = noon + i*8*ms
 			f.alarmMade(now, now, l, "k", test.total-(10-i)*min(800, test.total/20))
 		}
-		for n := 0; !l.CheckAt(now, "k", 1).Allowed; n++ {
-			if n == 100 {
-				t.Fatalf("%s: none of 100 hits passed", test.why)
-			}
+		for n := 0; n < 100 && !l.CheckAt(now, "k", 1).Allowed; n++ { // until one leaves an allowance
 		}
 		c := l.holds([]byte("k"))
 		hits, until := c.allowance.Load(), float64(c.until.Load()-now)/1e6
@@ -160,7 +150,9 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 			t.Errorf("%s: until %v ms later", test.why, until)
 		}
 	}
-	// It ends with its bucket, however little is asked for.
+}
+
+func TestAllowancesEndWithTheirBucket(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Second)
 	f.alarm(noon+990*ms, 1, l, "k", 50_000)
 	l.CheckAt(noon+990*ms, "k", 1)
@@ -177,8 +169,7 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 		now := noon + int64(test.at)*ms
 		d := l.CheckAt(now, "k", 1)
 		c := l.holds([]byte("k"))
-		until := float64(c.until.Load()-noon) / 1e6
-		if d.Allowed || c.allowance.Load() != blocked|leftMask || until < test.least || until > test.most {
+		if until := float64(c.until.Load()-noon) / 1e6; d.Allowed || c.allowance.Load() != blocked|leftMask || until < test.least || until > test.most {
 			t.Errorf("at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
 		}
 		if d := l.CheckAt(now+ms/2, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 4*time.Millisecond {
@@ -188,12 +179,7 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 	// No run is longer than as many as would be denied.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
 	f.alarm(noon, 1, l, "k", 98_900)
-	passed := 0
-	for range 1000 {
-		if l.CheckAt(noon+ms, "k", 1).Allowed {
-			passed++
-		}
-	}
+	passed := passes(l, noon+ms, 1000)
 	// The part falls from about a half, since the hits that pass take room.
 	if part := l.ahead("k").part; float64(passed) < 1000*part || passed > 550 || part < 0.1 {
 		t.Errorf("%d of 1000 hits passed, of which in the end a part of %v may", passed, part)
@@ -208,7 +194,7 @@ func TestAlarmRenewsTheForecast(t *testing.T) {
 	}
 	a := l.ahead("k")
 	hits, span := a.Ease()
-	demandOf(l, noon+80*ms) // looks
+	outlookOf(l, noon+80*ms)
 	if again, more := a.Ease(); again != hits || more != span {
 		t.Errorf("just after the word %d hits in %d ns, after a look %d in %d", hits, span, again, more)
 	}
@@ -221,19 +207,13 @@ func TestShareIsLearntFromReports(t *testing.T) {
 	total, now := int64(300_000), noon
 	f.alarm(now, 1, l, "k", total)
 	for now < noon+2*second { // a quarter of all hits comes here
-		for range 10 {
-			l.CheckAt(now+3*ms, "k", 1)
-		}
+		passes(l, now+3*ms, 10)
 		now += 8 * ms
 		f.want(nextTick)
 		f.Step(now)
 		total += 40
 		f.answerRows(now+ms, uint64(total))
 	}
-	for range 500 {
-		l.CheckAt(now+5*ms, "k", 1)
-	}
-	if got := demandOf(l, now+6*ms) * 6; got < 1500 || got > 2500 {
-		t.Errorf("after 500 hits here %v in 6 ms, want about four times as many as here", got)
-	}
+	passes(l, now+5*ms, 500)
+	wantDemand(t, l, now+6*ms, 1500./6, 2500./6) // about four times as many as here
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -70,9 +71,7 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 			now := noon + i*forecast.Census
 			f.alarm(now, 1, l, "k", 1000)
 			f.rounds.wanted.Store(0)
-			for range 10 {
-				l.CheckAt(now, "k", 1)
-			}
+			passes(l, now, 10)
 			if f.rounds.wanted.Load()&nextCensus != 0 {
 				asked++
 			}
@@ -116,14 +115,10 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	f := newFleet(t, Options{Epoch: 1}, wide, narrow)
 	f.join(noon, 2, 0)
 	l := limiter(t, f.Checker, "wide")
-	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	attrs := request("user=k ip=192.0.2.1")
 	f.alarm(noon, 1, l, "k", 990_000)
-	now, charged := noon+ms, int64(0)
-	for range 20 { // then a demand is known, and only a part passes
-		if f.CheckAt(now, attrs[:1], 1).Allowed {
-			charged++
-		}
-	}
+	now := noon + ms
+	charged := int64(passes(l, now, 20))    // then a demand is known, and only a part passes
 	for !f.CheckAt(now, attrs, 1).Allowed { // the narrow rule's only hit
 	}
 	charged++
@@ -134,12 +129,7 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 		}
 	}
 	denied := f.Stats().Rules[0]
-	passed := 0
-	for range 100 {
-		if f.CheckAt(now, attrs[:1], 1).Allowed {
-			passed++
-		}
-	}
+	passed := passes(l, now, 100)
 	part := l.ahead("k").part
 	if want := 100 * part; part < 0.1 || part > 0.9 || float64(passed) < want-3 || float64(passed) > want+3 {
 		t.Errorf("%d of 100 hits passed, of which a part of %v may", passed, part)
@@ -178,11 +168,9 @@ func TestHopelessHitsAreNoDemand(t *testing.T) {
 
 // TestOnlyWhoDeniesCountsIt: a rule that would have let the hit pass has not decided.
 func TestOnlyWhoDeniesCountsIt(t *testing.T) {
-	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
-	c := newChecker(t, Options{}, wide, narrow)
-	attrs := identity.Attributes{{Name: "user", Value: "k"}}
+	c := newChecker(t, Options{}, rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1))
 	for range 5 {
-		c.CheckAt(noon, attrs, 1)
+		c.CheckAt(noon, user("k"), 1)
 	}
 	c.behind.step(noon, true)
 	if s := c.Stats().Rules; s[0].Allowed != 1 || s[0].Denied != 0 || s[1].Allowed != 1 || s[1].Denied != 4 {
@@ -195,25 +183,27 @@ func TestDeniedWithoutACell(t *testing.T) {
 	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
 	narrow.Key = []string{"ip"}
 	c := newChecker(t, Options{MaxLiveKeys: 1}, wide, narrow)
-	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
-	if d := c.CheckAt(noon, attrs[1:], 1); !d.Allowed { // takes the only place
-		t.Fatalf("%+v", d)
-	}
-	if d := c.CheckAt(noon, attrs, 1); d.Allowed || d.Rule != "narrow" {
-		t.Errorf("%+v", d)
-	}
-	if s := c.Stats().Rules; s[0].Charged != 0 || s[1].Charged != 1 {
-		t.Errorf("%+v", s)
-	}
-	// In the next minute both let a hit pass; the wide rule has no place to count it.
-	if d := c.CheckAt(noon+120*second, attrs, 3); d.Allowed || d.RetryAfter != Never {
-		t.Errorf("%+v", d)
-	}
-	if d := c.CheckAt(noon+120*second, attrs, 1); !d.Allowed {
-		t.Errorf("%+v", d)
-	}
-	if s := c.Stats().Rules; s[0].Charged != 1 || s[0].Overflow != 1 || s[1].Charged != 2 || s[1].Overflow != 0 {
-		t.Errorf("%+v", s)
+	both, ip := request("user=k ip=192.0.2.1"), request("ip=192.0.2.1")
+	for i, step := range []struct {
+		at                int64 // in minutes: each has a bucket of its own
+		attrs             identity.Attributes
+		cost              int64
+		allowed           bool
+		charged, overflow [2]int64 // of wide and narrow
+	}{
+		{0, ip, 1, true, [2]int64{0, 1}, [2]int64{}}, // takes the only place
+		{0, both, 1, false, [2]int64{0, 1}, [2]int64{}},
+		{2, both, 3, false, [2]int64{0, 1}, [2]int64{}},
+		{2, both, 1, true, [2]int64{1, 2}, [2]int64{1, 0}}, // the wide rule has no place to count it
+	} {
+		d, s := c.CheckAt(noon+step.at*60*second, step.attrs, step.cost), c.Stats().Rules
+		charged, overflow := [2]int64{s[0].Charged, s[1].Charged}, [2]int64{s[0].Overflow, s[1].Overflow}
+		if d.Allowed != step.allowed || !d.Allowed && d.Rule != "narrow" || charged != step.charged || overflow != step.overflow {
+			t.Errorf("hit %d: %+v, charged %v, overflow %v", i, d, charged, overflow)
+		}
+		if step.cost > 1 && d.RetryAfter != Never {
+			t.Errorf("above the limit: %+v", d)
+		}
 	}
 }
 
@@ -228,13 +218,9 @@ func TestDearHitsAreNoDemand(t *testing.T) {
 		for i := range tt.cheap {
 			at := noon + i*ms
 			for range 10 {
-				if d := l.CheckAt(at, "k", 1001-tt.known); d.Allowed {
-					t.Fatalf("%+v: a dear hit passes: %+v", tt, d)
-				}
+				hit(t, l, at, 1001-tt.known, false, "a dear hit")
 			}
-			if d := l.CheckAt(at, "k", 1); !d.Allowed {
-				t.Fatalf("%+v: cheap hit %d is denied: %+v", tt, i+1, d)
-			}
+			hit(t, l, at, 1, true, fmt.Sprintf("%+v: cheap hit %d", tt, i+1))
 		}
 	}
 }

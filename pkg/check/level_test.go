@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -79,7 +80,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 		token            string
 		bucket, estimate int64
 	}
-	property := func(t *rapid.T, settles bool, longest int64) {
+	property := func(t *rapid.T, settles bool, longest int64) { // time between hits
 		buckets := rapid.IntRange(1, 12).Draw(t, "buckets")
 		r := draining("r", rules.TokenBucket, rapid.Int64Range(1, 50).Draw(t, "limit"), rapid.Int64Range(1, 80).Draw(t, "burst"),
 			time.Duration(buckets)*10*time.Millisecond, buckets)
@@ -110,7 +111,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			got, text := Decision{}, ""
 			if settles {
 				got, text = l.CheckTokenAt(now, "k", cost)
-			} else {
+			} else { // may spend an allowance
 				got = l.CheckAt(now, "k", cost)
 			}
 			if got.Allowed != want {
@@ -171,9 +172,7 @@ func TestSettledLevelsOfMessages(t *testing.T) {
 			l.CheckAt(now, "k", 5)
 			f.Step(now)
 			f.levelMessage(now, l, inAlarm, tt.age, uint64(tt.parts), tt.total)
-			if got := left(l, now, "k"); got != tt.left {
-				t.Errorf("%s (alarm: %v): %d left, want %d", tt.why, inAlarm, got, tt.left)
-			}
+			wantLeft(t, l, now, tt.left, fmt.Sprintf("%s (alarm: %v)", tt.why, inAlarm))
 		}
 	}
 }
@@ -195,8 +194,7 @@ func TestLevelOfALostGeneration(t *testing.T) {
 // TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on with
 // the level.
 func TestLevelsAreRemembered(t *testing.T) {
-	r := draining("r", rules.TokenBucket, 10, 1000, time.Second, 10)
-	c, l := checkerAndLimiter(t, Options{}, r)
+	c, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 1000, time.Second, 10))
 	l.CheckAt(noon, "k", 1000)
 	now := noon + 50*second // half of it is left, and no bucket has a count
 	for range 3 {
@@ -236,9 +234,8 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 		{draining("r", rules.TokenBucket, 40, 80, time.Second, 10), 20 + 20 + 30},
 		{draining("r", rules.LeakyBucket, 40, 80, time.Second, 10), 20},
 	} {
-		f := newFleet(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
+		f, l := fleetAndLimiter(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
 		f.Checker.fleet.Store(4)
-		l := limiter(t, f.Checker, "r")
 		begin := noon + 100*second // long after the last word
 		f.Step(begin)
 		passes := make([]int, 3)
@@ -246,11 +243,9 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 			if at%(50*ms) == 0 {
 				f.Step(begin + at)
 			}
-			d := l.CheckAt(begin+at, "k", 1)
-			if d.Freshness != LocalShare {
+			if d := l.CheckAt(begin+at, "k", 1); d.Freshness != LocalShare {
 				t.Fatal(d.Freshness)
-			}
-			if d.Allowed {
+			} else if d.Allowed {
 				passes[at/second]++
 			}
 		}
@@ -264,10 +259,8 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 func TestResetOfSoftBuckets(t *testing.T) {
 	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 10/second, algorithm: token_bucket, burst: 50, throttle: soft, soft: {exceed: 100%}}]`)
 	l := limiter(t, c, "r")
-	if d := l.CheckAt(noon, "k", 100); !d.Allowed || d.Reset < 10*time.Second {
-		t.Fatalf("%+v", d)
-	}
-	if d := l.CheckAt(noon, "k", 100); d.Allowed || d.Reset < d.RetryAfter {
-		t.Errorf("%+v", d)
+	full, over := hit(t, l, noon, 100, true, "the limit"), hit(t, l, noon, 100, false, "beyond it")
+	if full.Reset < 10*time.Second || over.Reset < over.RetryAfter {
+		t.Errorf("%+v, then %+v", full, over)
 	}
 }
