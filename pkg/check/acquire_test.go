@@ -61,44 +61,34 @@ func TestAcquireServesInOrder(t *testing.T) {
 	})
 }
 
-// TestAcquireKeepsWhatItHas: permits too few for a waiter are not taken by others until it gives up.
-func TestAcquireKeepsWhatItHas(t *testing.T) {
+// TestAcquireEndsWithItsContext: until then permits too few for the waiter are kept for it, and later others
+// have them, and those that come.
+func TestAcquireEndsWithItsContext(t *testing.T) {
 	inStrictBubble(t, 100, func(t *testing.T, f *fleet, l *Limiter) {
 		one := acquire(t.Context(), l, 1)
 		f.settled()
 		f.grants(ownTime(), 0, 4, 4, 0)
-		<-one
-		ctx, cancel := context.WithCancel(t.Context())
+		expect(t, one, "passes", "with four permits")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
 		five := acquire(ctx, l, 5)
 		hit(t, l, ownTime(), 1, false, "one of three")
 		if want := f.settled(); want < 2 {
 			t.Errorf("%d more asked for, want 2 at least", want)
 		}
-		cancel()
-		expect(t, five, "fails", "five of three")
-		for range 3 {
-			hit(t, l, ownTime(), 1, true, "after it gave up")
+		if o := <-five; o.d.Allowed || !errors.Is(o.err, context.DeadlineExceeded) || o.d.RetryAfter <= 0 {
+			t.Errorf("five of three: %+v", o)
 		}
-	})
-}
-
-func TestAcquireEndsWithItsContext(t *testing.T) {
-	inStrictBubble(t, 10, func(t *testing.T, f *fleet, l *Limiter) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		o := <-acquire(ctx, l, 2)
-		if o.d.Allowed || !errors.Is(o.err, context.DeadlineExceeded) || o.d.RetryAfter <= 0 {
-			t.Errorf("nobody answers: %+v", o)
-		}
-		if s := f.Stats(); s.Waiting != 0 || s.Rules[0].Denied != 1 {
-			t.Errorf("%d still wait, %d denied; want none, and 1", s.Waiting, s.Rules[0].Denied)
+		if s := f.Stats(); s.Waiting != 0 || s.Rules[0].Denied != 2 {
+			t.Errorf("%d still wait, %d denied; want none, and 2", s.Waiting, s.Rules[0].Denied)
 		}
 		p := f.cells.load(l, "k").permits()
 		if len(p.waiters) != 0 || p.waiting != 0 || p.reserved != 0 {
 			t.Errorf("%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
 		}
-		f.grants(ownTime(), 0, 2, 2, 0) // later
-		hit(t, l, ownTime(), 2, true, "with the permits that came later")
+		hit(t, l, ownTime(), 3, true, "the three")
+		f.grants(ownTime(), 0, 6, 6, 0)
+		hit(t, l, ownTime(), 2, true, "the two that came later")
 	})
 }
 
@@ -137,21 +127,17 @@ func TestWaitersAreBounded(t *testing.T) {
 	})
 }
 
-func TestAcquireIsCheckIfNotStrict(t *testing.T) {
-	inBubble(t, Options{}, []rules.Rule{rule("r", 1, time.Minute, 1)}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
-		expect(t, acquire(t.Context(), l, 1), "passes", "the first")
-		expect(t, acquire(t.Context(), l, 1), "denied", "the second")
-	})
-}
-
-// TestAcquireBySeveralRules: a rule that is not strict and denies leaves nothing to wait for; if it
-// lets the request pass, it is charged once, when the permits have come.
+// TestAcquireBySeveralRules: a rule that is not strict and denies leaves nothing to wait for, alone or with
+// others; if it lets the request pass, it is charged once, when the permits have come.
 func TestAcquireBySeveralRules(t *testing.T) {
 	list := []rules.Rule{
 		rule("async", 2, time.Minute, 1), strictRule("a", 10, time.Minute, 1), strictRule("b", 10, time.Minute, 1),
 	}
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
+		async := limiter(t, f.Checker, "async")
+		for _, want := range []string{"passes", "passes", "denied"} {
+			expect(t, acquire(t.Context(), async, 1), want, "by the rule that is not strict")
+		}
 		acquire := func() <-chan outcome {
 			return begin(func() (Decision, error) { return f.Acquire(t.Context(), user("u"), 1) })
 		}
@@ -162,8 +148,8 @@ func TestAcquireBySeveralRules(t *testing.T) {
 		expect(t, first, "passes", "with three permits")
 		expect(t, acquire(), "passes", "with two permits")
 		expect(t, acquire(), "denied", "another rule's limit is reached")
-		if s := f.Stats().Rules[0]; s.Rule != "async" || s.Charged != 2 {
-			t.Errorf("%+v: want 2 charged", s)
+		if s := f.Stats().Rules[0]; s.Rule != "async" || s.Charged != 2+2 {
+			t.Errorf("%+v: want 2 charged to each key", s)
 		}
 		for _, name := range []string{"a", "b"} {
 			c := f.cells.load(limiter(t, f.Checker, name), "u")

@@ -87,10 +87,9 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	c := newChecker(t, Options{}, logged, fixed, rule("sliding", 1000, time.Second, 1))
 	fleet := forecast.Fleet{Checkers: 2, Tick: 4 * ms}
 	for _, test := range []struct {
-		rule   string
-		oldest int64 // buckets ago
-		by     int64 // new buckets
-		leaves bool
+		rule       string
+		oldest, by int64 // buckets ago, and new buckets
+		leaves     bool
 	}{
 		{"log", 10, 1, true},
 		{"log", 9, 1, false},
@@ -122,27 +121,14 @@ func TestTimesSaturate(t *testing.T) {
 // TestForecastsOutliveWrongTimes: a message of a clock far ahead does not make all later ones old.
 func TestForecastsOutliveWrongTimes(t *testing.T) {
 	for _, made := range []int64{noon - ms, noon + 3600*second, 1<<63 - 1, -1 << 63} {
-		f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 1))
-		f.Checker.fleet.Store(4)
-		l := limiter(t, f.Checker, "r")
-		tell := func(now, made, total int64) {
-			table := &events.Table{Rules: []*events.Rule{l.wire(now)}}
-			table.AddKey(0, "k")
-			table.AddCell(0, uint64(total))
-			f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: table, Made: made})
+		f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
+		f.alarmMade(noon, noon-ms, l, "k", 400)
+		f.alarmMade(noon+ms, made, l, "k", 401)
+		for i := int64(1); i < 20; i++ {
+			at := noon + i*20*ms
+			f.alarmMade(at, at-ms, l, "k", 400+10*i)
 		}
-		tell(noon, noon-ms, 400)
-		tell(noon+ms, made, 401)
-		total := int64(400)
-		for at := 20 * ms; at < 400*ms; at += 20 * ms {
-			total += 10
-			tell(noon+at, noon+at-ms, total)
-		}
-		c := l.holds([]byte("k"))
-		if c == nil || c.ahead() == nil {
-			t.Fatal("no forecast")
-		}
-		o := c.ahead().Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, Tick: 4 * ms})
+		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, Tick: 4 * ms})
 		if perSecond := o.Demand * 1e9; perSecond < 300 || perSecond > 800 { // 500
 			t.Errorf("after a message made at %d: %.0f hits per second are expected", made, perSecond)
 		}

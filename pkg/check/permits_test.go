@@ -92,38 +92,6 @@ func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f.pass(l, 3, 3, 0)
 }
 
-// TestPermitsOfAClosedLot: permits that arrive after their time are given back at once.
-func TestPermitsOfAClosedLot(t *testing.T) {
-	shape := rule("r", 10, time.Second, 1).Window
-	p := permits{forgotten: -1}
-	now := shape.Bucket(noon)
-	want := func(why string, closed bool, returned, left int64) {
-		t.Helper()
-		got := p.lot(now)
-		if got == nil || got.closed != closed || got.returned != returned || got.left() != left {
-			t.Fatalf("%s: %+v, want %d given back, %d left", why, got, returned, left)
-		}
-	}
-	p.learn(now, 3)
-	p.spend(now, 2)
-	p.close(shape, noon+second-2*ms, ms)
-	want("too soon", false, 0, 1)
-	p.close(shape, noon+second-ms, ms)
-	want("closed", true, 1, 0)
-	p.learn(now, 5)
-	want("two more were granted", true, 3, 0)
-	p.forget(shape, noon+second)
-	want("the aggregator does not know yet", true, 3, 0)
-	p.lots[0].acked = 3
-	if p.forget(shape, noon+second); p.lot(now) != nil || p.forgotten != now {
-		t.Errorf("%+v: want it forgotten", p.lots)
-	}
-	p.learn(now, 5) // once more
-	if got := *p.lot(now); got.left() != 0 || p.owes() {
-		t.Errorf("%+v: want all of it spent, and nothing given back", got)
-	}
-}
-
 func TestSeveralRulesSpendTogether(t *testing.T) {
 	f := newFleet(t, Options{}, strictRule("a", 10, time.Second, 1), strictRule("b", 5, time.Second, 1), rule("c", 100, time.Second, 1))
 	lot := func(rule string) *lot {

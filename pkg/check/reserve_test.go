@@ -52,23 +52,6 @@ func TestReservedTurnsAreExact(t *testing.T) {
 	}
 }
 
-func TestReserveNoLongerThanTheRuleAllows(t *testing.T) {
-	for _, test := range []struct {
-		rule rules.Rule
-		at   int64 // when five tokens are owed, or one place in the queue is free
-	}{{queueing(), noon + 400*ms}, {tokening(), noon + 20*ms}} {
-		test.rule.OnLimit = rules.OnLimit{Queue: true, MaxWait: 150 * time.Millisecond}
-		_, l := checkerAndLimiter(t, Options{}, test.rule)
-		l.ReserveAt(noon, "k", 5)
-		if _, d := l.ReserveAt(test.at, "k", 1); !d.Allowed {
-			t.Errorf("%v: a wait of 100 ms: %+v", test.rule.Algorithm, d)
-		}
-		if _, d := l.ReserveAt(test.at, "k", 1); d.Allowed || d.RetryAfter < 180*time.Millisecond {
-			t.Errorf("%v: a wait of 200 ms: %+v", test.rule.Algorithm, d)
-		}
-	}
-}
-
 // TestReserveWithinLocalShare: a checker that keeps to its share lets callers wait until they fit that,
 // and not until they would fit the whole bucket.
 func TestReserveWithinLocalShare(t *testing.T) {

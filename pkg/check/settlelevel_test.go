@@ -16,41 +16,6 @@ func minuteBucket(burst int64) rules.Rule {
 // secondQueue is a leaky bucket of 20 a second with room for 20, in buckets of 20 ms.
 func secondQueue() rules.Rule { return draining("r", rules.LeakyBucket, 20, 20, time.Second, 50) }
 
-// TestSettleBucketLocally: what hits cost less than estimated comes back, as far as it has not drained.
-func TestSettleBucketLocally(t *testing.T) {
-	for _, tt := range []struct {
-		why      string
-		estimate int64
-		after    int64 // seconds from the hit to its settlement
-		cost     int64
-		later    int64 // seconds from there to the look
-		left     int64
-	}{
-		{"all of it", 80, 0, 0, 0, 100},
-		{"a part", 80, 0, 30, 0, 70},
-		{"more than estimated", 80, 0, 90, 0, 10},
-		{"far more", 80, 0, 300, 0, 0},
-		{"when 40 have drained, which would have anyway", 80, 41, 60, 0, 80},
-		{"of all but 30, 40 have drained: nothing is left, not less", 80, 41, 30, 0, 100},
-		{"and then it drains on", 80, 21, 60, 10, 70},
-		{"when the bucket is gone, it stays", 80, 65, 0, 0, 84},
-	} {
-		c, l := checkerAndLimiter(t, Options{}, minuteBucket(100))
-		text := token(t, l, noon, "k", tt.estimate)
-		now := noon + tt.after*second
-		mustSettle(t, c, now, text, tt.cost)
-		if got := left(l, now+tt.later*second, "k"); got != tt.left {
-			t.Errorf("%s: %d left, want %d", tt.why, got, tt.left)
-		}
-	}
-	c, l := checkerAndLimiter(t, Options{}, minuteBucket(100))
-	text := token(t, l, noon, "k", 20)
-	now := noon + 30*second
-	l.CheckAt(now, "k", 100) // of an empty bucket
-	mustSettle(t, c, now, text, 0)
-	wantLeft(t, l, now, 0, "which had drained before")
-}
-
 // TestSettleQueue: a queue's next hit has its turn when the true costs of those before it have drained,
 // or a bucket's length later; not earlier, unless they cost more than estimated.
 func TestSettleQueue(t *testing.T) {

@@ -205,8 +205,8 @@ func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: 3 * time.Second}
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		l.Check("k", 5)
-		if d, err := l.Wait(t.Context(), "k", 1); !d.Allowed || err != nil {
-			t.Errorf("there would be room in time: %+v, %v", d, err)
+		if o := <-beginWait(t, l); !o.d.Allowed || o.err != nil {
+			t.Errorf("there would be room in time: %+v", o)
 		}
 		if s := c.Stats().Rules[0]; s.Charged != 6 || s.Denied != 0 {
 			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
