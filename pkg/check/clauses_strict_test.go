@@ -30,27 +30,26 @@ func TestStrictPriority(t *testing.T) {
 		r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
 	}, 90)
 	now := noon + 3*ms
-	if d := f.CheckAt(now, classed("low"), 30); !d.Allowed {
-		t.Fatalf("%+v", d)
+	check := func(class string, cost int64, allowed bool) Decision {
+		t.Helper()
+		d := f.CheckAt(now, classed(class), cost)
+		if d.Allowed != allowed {
+			t.Errorf("cost %d of class %s: %+v", cost, class, d)
+		}
+		return d
 	}
-	d := f.CheckAt(now, classed("low"), 1)
-	if d.Allowed || d.Remaining != 0 || d.RetryAfter < 50*time.Second {
+	check("low", 30, true)
+	if d := check("low", 1, false); d.Remaining != 0 || d.RetryAfter < 50*time.Second {
 		t.Errorf("%+v: its share is used up until these hits leave the window", d)
 	}
 	for range 40 { // by allowances, too
-		if !f.CheckAt(now, classed("high"), 1).Allowed {
-			t.Fatal("there are permits")
-		}
+		check("high", 1, true)
 	}
-	if f.CheckAt(now, classed("low"), 1).Allowed {
-		t.Error("its share is used up")
-	}
+	check("low", 1, false)
 	if d, lacks, _ := waitsFor(f, classed("low"), now); d.Allowed || lacks {
 		t.Errorf("%+v: to wait would be in vain", d)
 	}
-	if d := f.CheckAt(now, classed("high"), 20); !d.Allowed {
-		t.Errorf("%+v", d)
-	}
+	check("high", 20, true)
 }
 
 // waitsFor decides as Acquire does: whether permits are all that is missing, and of which rules.

@@ -98,9 +98,7 @@ func TestOldRefusalsAreNoDemand(t *testing.T) {
 	f.asks(1, leaseWish{want: 1})
 	f.pass(l, 2, 1, 0) // while the first is asked for
 	f.grants(noon+3*ms, 0, 1, 1, 0)
-	for at := noon + 10*ms; at < noon+2*second; at += 10 * ms {
-		f.Step(at)
-	}
+	f.steps(10, 2000, 10)
 	f.wishes(leaseWish{known: 1, returned: 1})
 	f.grants(noon+2*second, 0, 1, 1, 0)
 	f.asksNothing(2000, 20_000, 50)
@@ -173,17 +171,13 @@ func TestPermitsKeepTheirCell(t *testing.T) {
 func TestUnansweredCellLeaves(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxIdleKeys: -1}, strictRule("r", 10, time.Second, 1))
 	passes(l, noon, 1)
-	for at := noon + ms; at < noon+second; at += 50 * ms {
-		f.Step(at)
-	}
+	f.steps(1, 1000, 50)
 	m, _ := f.asked()
 	f.behind.shards[0].generation = 1
 	f.receive(noon+second, events.KindGrant, &events.Grant{ // an answer that says nothing: its store is no more
 		Epoch: m.Epoch, Sequence: m.Sequence, Age: []int64{0}, Granted: []uint64{0}, Spoken: []uint64{0}, WaitMs: []uint64{0},
 	})
-	for at := noon + second; at < noon+70*second; at += 500 * ms {
-		f.Step(at)
-	}
+	f.steps(1000, 70_000, 500)
 	if n := f.Stats().LiveKeys; n != 0 {
 		t.Errorf("%d keys stay", n)
 	}

@@ -2,11 +2,10 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/events"
 )
 
 func TestStrictSpendsWhatIsGranted(t *testing.T) {
@@ -67,9 +66,7 @@ func TestIdlePermitsAreGivenBack(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 4, 0)
 	f.pass(l, 10, 1, 1)
-	for at := noon + 10*ms; at < noon+300*ms; at += 10 * ms {
-		f.Step(at)
-	}
+	f.steps(10, 300, 10)
 	f.wishes(leaseWish{known: 4, returned: 3})
 	f.pass(l, 300, 3, 0)
 	_, before := f.asked()
@@ -153,13 +150,22 @@ func TestStopGivesPermitsBack(t *testing.T) {
 		f, stop, done := runFleet(t, Options{ReportKeys: 700}, strictRule("r", 1000, time.Hour, 1))
 		l := limiter(t, f.Checker, "r")
 		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
-		answer := func() {
+		answer := func() { // by what is wanted
 			f.behind.mu.Lock() // which Run sends under
 			requests := f.tape.leases[answered:]
 			f.behind.mu.Unlock()
 			for _, m := range requests {
 				answered++
-				f.receive(ownTime(), events.KindGrant, grantWanted(m, granted, returned))
+				text, values := m.Keys.KeyText, m.Keys.Value
+				f.grant(ownTime(), m, func(i int) (uint64, time.Duration) {
+					key := string(text[:m.Keys.KeyLength[i]])
+					text = text[len(key):]
+					for range m.Keys.KeyCells[i] {
+						returned[key], values = values[0], values[1:] // there is but one bucket
+					}
+					granted[key] = max(granted[key], m.Known[i]+m.Want[i])
+					return granted[key], 0
+				})
 			}
 		}
 		for i := range keys {
@@ -174,37 +180,11 @@ func TestStopGivesPermitsBack(t *testing.T) {
 		if err := f.ends(done, answer); err != nil {
 			t.Error(err)
 		}
-		if left := sum(granted) - sum(returned); len(granted) != keys || left != 0 {
-			t.Errorf("%d permits of %d keys are neither spent nor given back; %d keys asked for some", left, len(granted), keys)
+		if len(granted) != keys || !maps.Equal(granted, returned) {
+			t.Errorf("of %d keys %d asked for permits, %d gave some back", keys, len(granted), len(returned))
 		}
 		if d := l.Check("key0", 1); d.Allowed {
 			t.Error("a permit is left after Run")
 		}
 	})
-}
-
-// grantWanted grants what a request asks for, and notes all that has been granted and given back, by key.
-func grantWanted(m *events.LeaseRequest, granted, returned map[string]uint64) *events.Grant {
-	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence}
-	text, values := m.Keys.KeyText, m.Keys.Value
-	for i, length := range m.Keys.KeyLength {
-		key := string(text[:length])
-		text = text[length:]
-		cells := m.Keys.KeyCells[i]
-		for _, n := range values[:cells] {
-			returned[key] = n // there is but one bucket
-		}
-		values = values[cells:]
-		granted[key] = max(granted[key], m.Known[i]+m.Want[i])
-		g.Age, g.WaitMs = append(g.Age, m.Age[i]), append(g.WaitMs, 0)
-		g.Granted, g.Spoken = append(g.Granted, granted[key]), append(g.Spoken, granted[key])
-	}
-	return g
-}
-
-func sum(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

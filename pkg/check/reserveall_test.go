@@ -2,7 +2,6 @@ package check
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,32 +178,19 @@ func TestCancelGivesPermitsBack(t *testing.T) {
 	}
 }
 
-// TestCancelAtOnce: of two callers who cancel a reservation at the same time, one gives it back.
+// TestCancelAtOnce: of two callers who cancel a reservation at the same time, while others reserve and cancel
+// too, one gives it back.
 func TestCancelAtOnce(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
-	attrs := request("user=a turn=1")
 	var given atomic.Int64
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 200 {
-				r, d := c.ReserveAt(noon, attrs, 1)
-				if !d.Allowed || r.Delay == 0 {
-					continue
-				}
-				var both sync.WaitGroup
-				for range 2 {
-					both.Go(func() {
-						if r.CancelAt(noon) {
-							given.Add(3) // rules
-						}
-					})
-				}
-				both.Wait()
+	countOf(8, func() bool {
+		for range 200 {
+			if r, d := c.ReserveAt(noon, request("user=a turn=1"), 1); d.Allowed && r.Delay > 0 {
+				given.Add(3 * countOf(2, func() bool { return r.CancelAt(noon) })) // by three rules
 			}
-		})
-	}
-	all.Wait()
+		}
+		return true
+	})
 	var charged, cancelled int64
 	for _, s := range c.Stats().Rules {
 		charged, cancelled = charged+s.Charged, cancelled+s.Cancelled

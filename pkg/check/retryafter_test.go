@@ -15,13 +15,13 @@ func TestRetryAfterWithoutRoom(t *testing.T) {
 	use := 0.0
 	c := ofYAML(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}},
 		`rules: [{name: r, key: [user], limit: 4/second, throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}]`)
-	attrs := request("user=a")
-	c.CheckAt(noon, attrs, 8)
-	if d := c.CheckAt(noon, attrs, 1); d.Allowed || d.RetryAfter != 1125*time.Millisecond {
+	l := limiter(t, c, "r")
+	l.CheckAt(noon, "k", 8)
+	if d := hit(t, l, noon, 1, false, "with room"); d.RetryAfter != 1125*time.Millisecond {
 		t.Errorf("with room: %+v, want 1/8 of the 8 to have left", d)
 	}
 	use = 1
-	if d := c.CheckAt(noon, attrs, 1); d.Allowed || d.RetryAfter != 1625*time.Millisecond {
+	if d := hit(t, l, noon, 1, false, "without"); d.RetryAfter != 1625*time.Millisecond {
 		t.Errorf("without: %+v, want 5/8 of them to have left", d)
 	}
 }
@@ -29,15 +29,13 @@ func TestRetryAfterWithoutRoom(t *testing.T) {
 // TestRetryAfterCountsTheDenied: where denied hits count, the denied one has to leave, too.
 func TestRetryAfterCountsTheDenied(t *testing.T) {
 	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 4/second, count: all}]`)
-	attrs := request("user=a")
-	c.CheckAt(noon, attrs, 4)
-	d := c.CheckAt(noon, attrs, 1)
-	if d.Allowed || d.RetryAfter != 1400*time.Millisecond {
+	l := limiter(t, c, "r")
+	l.CheckAt(noon, "k", 4)
+	d := hit(t, l, noon, 1, false, "the fifth")
+	if d.RetryAfter != 1400*time.Millisecond {
 		t.Errorf("%+v, want 2/5 of 5 to have left", d)
 	}
-	if d := c.CheckAt(noon+int64(d.RetryAfter), attrs, 1); !d.Allowed {
-		t.Errorf("who comes when he was told to: %+v", d)
-	}
+	hit(t, l, noon+int64(d.RetryAfter), 1, true, "after RetryAfter")
 }
 
 // TestRetryAfterIsLongEnough: whatever the rules, a request that has been denied passes when

@@ -79,26 +79,30 @@ func TestSettleWhileTheRuleIsAway(t *testing.T) {
 	}
 }
 
+// countOf calls f in several goroutines at once, and returns how many succeed.
+func countOf(callers int, f func() bool) (n int64) {
+	var all sync.WaitGroup
+	var count atomic.Int64
+	for range callers {
+		all.Go(func() {
+			if f() {
+				count.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return count.Load()
+}
+
 // TestSettleOnceAtTheSameTime: of many callers who settle one token at the same time, one does.
 func TestSettleOnceAtTheSameTime(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 1000, time.Hour, 1))
 	for range 50 {
 		text := token(t, l, noon, "k", 10)
-		var done sync.WaitGroup
-		var settled atomic.Int64
-		for range 4 {
-			done.Go(func() {
-				if err := c.SettleAt(noon, text, 0); err == nil {
-					settled.Add(1)
-				} else if !errors.Is(err, ErrSettled) {
-					t.Error(err)
-				}
-			})
+		if n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil }); n != 1 {
+			t.Fatalf("settled %d times", n)
 		}
-		done.Wait()
-		if n := settled.Load(); n != 1 || left(l, noon, "k") != 1000 {
-			t.Fatalf("settled %d times, %d left", n, left(l, noon, "k"))
-		}
+		wantLeft(t, l, noon, 1000, "settled once")
 	}
 }
 

@@ -68,14 +68,14 @@ func (f *fleet) grants(now int64, newer, granted, spoken int64, wait time.Durati
 	})
 }
 
-// grantEach grants as many permits of each key of the last request.
-func (f *fleet) grantEach(now int64, permits uint64) {
+// grant answers each key of the last request with the permits granted so far, and when more can be free.
+func (f *fleet) grant(now int64, m *events.LeaseRequest, permits func(i int) (granted uint64, wait time.Duration)) {
 	f.t.Helper()
-	m, _ := f.asked()
-	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence}
-	for _, age := range m.Age {
-		g.Age, g.WaitMs = append(g.Age, age), append(g.WaitMs, 0)
-		g.Granted, g.Spoken = append(g.Granted, permits), append(g.Spoken, permits)
+	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence, Age: m.Age}
+	for i := range m.Age {
+		granted, wait := permits(i)
+		g.Granted, g.Spoken = append(g.Granted, granted), append(g.Spoken, granted)
+		g.WaitMs = append(g.WaitMs, uint64(wait.Milliseconds()))
 	}
 	f.receive(now, events.KindGrant, g)
 }
@@ -84,16 +84,12 @@ func (f *fleet) grantEach(now int64, permits uint64) {
 func (f *fleet) grantOne(now int64, rule string, more uint64, wait time.Duration) {
 	f.t.Helper()
 	m, _ := f.asked()
-	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence}
-	for i, permits := range m.Known {
-		waitMs := uint64(0)
+	f.grant(now, m, func(i int) (uint64, time.Duration) {
 		if m.Keys.Rules[m.Keys.KeyRule[i]].Name == rule {
-			permits, waitMs = permits+more, uint64(wait.Milliseconds())
+			return m.Known[i] + more, wait
 		}
-		g.Age, g.WaitMs = append(g.Age, m.Age[i]), append(g.WaitMs, waitMs)
-		g.Granted, g.Spoken = append(g.Granted, permits), append(g.Spoken, permits)
-	}
-	f.receive(now, events.KindGrant, g)
+		return m.Known[i], 0
+	})
 }
 
 // passes returns how many of n hits of cost 1 pass.
@@ -147,13 +143,18 @@ func (f *fleet) wishes(want leaseWish) *events.LeaseRequest {
 	return m
 }
 
+// steps lets time pass, in ms after noon.
+func (f *fleet) steps(from, until, every int64) {
+	for at := from; at < until; at += every {
+		f.Step(noon + at*ms)
+	}
+}
+
 // asksNothing fails the test if a step between these times, in ms after noon, sends a lease request.
 func (f *fleet) asksNothing(from, until, every int64) {
 	f.t.Helper()
 	before := len(f.tape.leases)
-	for at := from; at < until; at += every {
-		f.Step(noon + at*ms)
-	}
+	f.steps(from, until, every)
 	if n := len(f.tape.leases) - before; n != 0 {
 		f.t.Errorf("%d requests, the last %+v, want none", n, f.tape.leases[len(f.tape.leases)-1])
 	}
