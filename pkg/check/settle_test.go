@@ -267,8 +267,7 @@ func TestSettlementsEndQuietWaits(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
 	f.welcomeOf(noon, 3)
 	text := token(t, l, noon, "k", 5)
-	f.Step(noon + 50*ms)
-	f.Step(noon + 100*ms)
+	f.steps(50, 101, 50)
 	if len(f.tape.reports) != 0 {
 		t.Fatalf("a quiet key is reported: %v", f.tape.reports)
 	}

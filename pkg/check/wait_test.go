@@ -2,8 +2,6 @@ package check
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,19 +29,9 @@ func inRun(t *testing.T, o Options, f func(t *testing.T, c *Checker, l *Limiter)
 	})
 }
 
-// beginWait begins a Wait of key k.
-func beginWait(t *testing.T, l *Limiter) <-chan outcome {
-	return begin(func() (Decision, error) { return l.Wait(t.Context(), "k", 1) })
-}
-
-// mustDeny calls f, which has to deny without an error.
-func mustDeny(t *testing.T, why string, f func() (Decision, error)) Decision {
-	t.Helper()
-	d, err := f()
-	if d.Allowed || err != nil {
-		t.Errorf("%s: %+v, %v", why, d, err)
-	}
-	return d
+// beginWait begins a Wait.
+func beginWait(ctx context.Context, l *Limiter, key string, cost int64) <-chan outcome {
+	return begin(func() (Decision, error) { return l.Wait(ctx, key, cost) })
 }
 
 // TestWaitersPassAtTheRate of the rule, one after the other, whatever the algorithm.
@@ -53,34 +41,26 @@ func TestWaitersPassAtTheRate(t *testing.T) {
 	burst, deep := tokening(), queueing()
 	burst.Burst, deep.Burst = 10, 30
 	for _, r := range []rules.Rule{deep, burst, log, rule("r", 10, time.Second, 1)} {
-		inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+		inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
 			begun := time.Now()
-			var mu sync.Mutex
-			var passed []time.Duration
-			var all sync.WaitGroup
+			passed := make(chan time.Duration, 20)
 			for range 20 {
-				all.Go(func() {
-					d, err := l.Wait(t.Context(), "k", 1)
-					mu.Lock()
-					defer mu.Unlock()
-					if !d.Allowed || err != nil {
+				go func() {
+					if d, err := l.Wait(t.Context(), "k", 1); !d.Allowed || err != nil {
 						t.Errorf("%v: %+v, %v", r.Algorithm, d, err)
 					}
-					passed = append(passed, time.Since(begun))
-				})
+					passed <- time.Since(begun)
+				}()
 			}
-			all.Wait()
-			last := passed[len(passed)-1]
-			if last < 900*time.Millisecond || last > 2100*time.Millisecond {
-				t.Errorf("%v: the last of 20 passed after %v", r.Algorithm, last)
-			}
-			for i := range passed {
-				if r.Algorithm == rules.LeakyBucket && i > 0 && passed[i]-passed[i-1] < 90*time.Millisecond {
-					t.Errorf("%v after %v", passed[i], passed[i-1])
+			at, last := time.Duration(0), time.Duration(0)
+			for i := range 20 {
+				last, at = at, <-passed
+				if r.Algorithm == rules.LeakyBucket && i > 0 && at-last < 90*time.Millisecond {
+					t.Errorf("%v after %v", at, last)
 				}
 			}
-			if len(l.queues.byKey) != 0 {
-				t.Errorf("%v: some wait still", r.Algorithm)
+			if at < 900*time.Millisecond || at > 2100*time.Millisecond || len(l.queues.byKey) != 0 {
+				t.Errorf("%v: the last of 20 passed after %v; waiting: %v", r.Algorithm, at, l.queues.byKey)
 			}
 		}, r)
 	}
@@ -92,54 +72,42 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		l.Check("k", 5)
 		l.Reserve("k", 3)
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		d, err := l.Wait(ctx, "k", 1)
-		if d.Allowed || !errors.Is(err, context.Canceled) || d.RetryAfter <= 0 || c.Stats().Rules[0].Cancelled != 1 {
-			t.Errorf("%+v, %v, %+v", d, err, c.Stats().Rules[0])
+		waiting := beginWait(ctx, l, "k", 1)
+		cancel()
+		if d := expect(t, waiting, "fails", "cancelled"); d.RetryAfter <= 0 || c.Stats().Rules[0].Cancelled != 1 {
+			t.Errorf("%+v, %+v", d, c.Stats().Rules[0])
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		begun := time.Now()
-		mustDeny(t, "a context too short", func() (Decision, error) { return l.Wait(ctx, "k", 1) })
-		d = mustDeny(t, "what never fits", func() (Decision, error) { return l.Wait(t.Context(), "k", 6) })
-		if time.Since(begun) != 0 || d.RetryAfter != Never {
-			t.Errorf("%+v after %v", d, time.Since(begun))
+		expect(t, beginWait(ctx, l, "k", 1), "denied", "a context too short")
+		if d := expect(t, beginWait(t.Context(), l, "k", 6), "denied", "never fits"); d.RetryAfter != Never {
+			t.Errorf("%+v", d)
 		}
 	}, tokening())
 }
 
 // TestWaitersInLineAreBounded by the room of a queue, by Options, and by the rule.
 func TestWaitersInLineAreBounded(t *testing.T) {
-	full := func(l *Limiter) {
+	inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
 		for range 5 {
 			l.Reserve("k", 1)
 		}
-	}
-	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
-		full(l)
-		begun := time.Now()
-		mustDeny(t, "a full queue", func() (Decision, error) { return l.Wait(t.Context(), "k", 1) })
-		if time.Since(begun) != 0 {
-			t.Errorf("denied after %v", time.Since(begun))
-		}
+		expect(t, beginWait(t.Context(), l, "k", 1), "denied", "a full queue")
 	}, queueing())
-	inRun(t, Options{MaxWaiting: 1}, func(t *testing.T, c *Checker, l *Limiter) {
+	inRun(t, Options{MaxWaiting: 1}, func(t *testing.T, _ *Checker, l *Limiter) {
 		l.Reserve("k", 1)
-		beginWait(t, l)
-		third := func() (Decision, error) { return l.Wait(t.Context(), "third", 1) }
-		if d, err := third(); !d.Allowed || err != nil {
-			t.Errorf("one that need not wait: %+v, %v", d, err)
-		}
-		mustDeny(t, "one too many", third)
+		expect(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
+		expect(t, beginWait(t.Context(), l, "other", 1), "passes", "one that need not wait")
+		expect(t, beginWait(t.Context(), l, "other", 1), "denied", "one too many")
 	}, queueing())
 	r := rule("r", 1, time.Second, 10)
 	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
-	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+	inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
 		l.Check("k", 1)
-		mustDeny(t, "longer than MaxWait", func() (Decision, error) { return l.Wait(t.Context(), "k", 1) })
+		expect(t, beginWait(t.Context(), l, "k", 1), "denied", "longer than MaxWait")
 		time.Sleep(300 * time.Millisecond)
-		beginWait(t, l)
-		mustDeny(t, "beyond MaxDepth", func() (Decision, error) { return l.Wait(t.Context(), "k", 1) })
+		expect(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
+		expect(t, beginWait(t.Context(), l, "k", 1), "denied", "beyond MaxDepth")
 	}, r)
 }
 
@@ -149,51 +117,45 @@ func TestWaitByAllRules(t *testing.T) {
 	quick := rule("quick", 1, 100*time.Millisecond, 1)
 	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
 	inRun(t, Options{}, func(t *testing.T, c *Checker, _ *Limiter) {
-		waitBy := func(ctx context.Context, name string) func() (Decision, error) {
-			return func() (Decision, error) { return c.Wait(ctx, user(name), 1) }
+		waitBy := func(ctx context.Context, name string) <-chan outcome {
+			return begin(func() (Decision, error) { return c.Wait(ctx, user(name), 1) })
 		}
 		c.Check(user("kristie"), 1)
-		begun := time.Now()
-		d, err := waitBy(t.Context(), "kristie")()
-		if waited := time.Since(begun); !d.Allowed || err != nil || waited == 0 || waited > 250*time.Millisecond {
-			t.Errorf("%+v, %v after %v", d, err, waited)
+		for range 2 {
+			begun, first := time.Now(), waitBy(t.Context(), "kristie")
+			expect(t, first, "waits", "the first in line")
+			if d := expect(t, waitBy(t.Context(), "kristie"), "denied", "the second"); d.Rule != "quick" || !d.Queue {
+				t.Errorf("the second in line: %+v", d)
+			}
+			if o := <-first; !o.d.Allowed || o.err != nil || time.Since(begun) > 250*time.Millisecond {
+				t.Errorf("the first in line: %+v after %v", o, time.Since(begun))
+			}
 		}
-		first := begin(waitBy(t.Context(), "kristie"))
-		if d := mustDeny(t, "the second in line", waitBy(t.Context(), "kristie")); d.Rule != "quick" || !d.Queue {
-			t.Errorf("the second in line: %+v", d)
-		}
-		if o := <-first; !o.d.Allowed || o.err != nil {
-			t.Errorf("the first in line: %+v", o)
-		}
-		if d := mustDeny(t, "a rule without a queue", waitBy(t.Context(), "kristie")); d.Rule != "slow" {
+		if d := expect(t, waitBy(t.Context(), "kristie"), "denied", "a rule without a queue"); d.Rule != "slow" {
 			t.Errorf("a rule without a queue: %+v", d)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		c.Check(user("other"), 1)
-		mustDeny(t, "for longer than the context lasts", waitBy(short, "other"))
+		expect(t, waitBy(short, "other"), "denied", "for longer than the context lasts")
 	}, rule("slow", 3, time.Hour, 1), quick)
 }
 
 // TestWaitIsDeniedWhenRunEnds, in turn or not.
 func TestWaitIsDeniedWhenRunEnds(t *testing.T) {
-	windowed, queue := rule("r", 1, time.Minute, 1), queueing()
+	windowed := rule("r", 1, time.Minute, 1)
 	windowed.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Hour}
-	for _, test := range []struct {
-		why  string
-		rule rules.Rule
-		wait func(c *Checker, l *Limiter) (Decision, error)
-	}{
-		{"in a queue", queue, func(_ *Checker, l *Limiter) (Decision, error) { return l.Wait(context.Background(), "k", 1) }},
-		{"for a window", windowed, func(_ *Checker, l *Limiter) (Decision, error) { return l.Wait(context.Background(), "k", 1) }},
-		{"by all rules", windowed, func(c *Checker, _ *Limiter) (Decision, error) { return c.Wait(context.Background(), user("k"), 1) }},
-	} {
+	for _, r := range []rules.Rule{windowed, queueing()} {
 		inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 			l.Reserve("k", 1)
-			waiting := begin(func() (Decision, error) { return test.wait(c, l) })
-			expect(t, waiting, "waits", test.why)
-			t.Cleanup(func() { expect(t, waiting, "denied", test.why) }) // after Run
-		}, test.rule)
+			byRule := beginWait(context.Background(), l, "k", 1)
+			expect(t, byRule, "waits", "by the rule")
+			byAll := begin(func() (Decision, error) { return c.Wait(context.Background(), user("k"), 1) })
+			t.Cleanup(func() { // after Run
+				expect(t, byRule, "denied", "by the rule")
+				expect(t, byAll, "denied", "by all rules")
+			})
+		}, r)
 	}
 }
 
@@ -204,23 +166,25 @@ func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 	r.Count = rules.All
 	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: 3 * time.Second}
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+		counts := func(charged, denied int64) {
+			t.Helper()
+			if s := c.Stats().Rules[0]; s.Charged != charged || s.Denied != denied {
+				t.Errorf("charged %d, denied %d, want %d and %d", s.Charged, s.Denied, charged, denied)
+			}
+		}
 		l.Check("k", 5)
-		if o := <-beginWait(t, l); !o.d.Allowed || o.err != nil {
+		if o := <-beginWait(t.Context(), l, "k", 1); !o.d.Allowed || o.err != nil {
 			t.Errorf("there would be room in time: %+v", o)
 		}
-		if s := c.Stats().Rules[0]; s.Charged != 6 || s.Denied != 0 {
-			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
-		}
+		counts(6, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		d := mustDeny(t, "no time", func() (Decision, error) { return l.Wait(ctx, "k", 5) })
-		never := mustDeny(t, "it never fits", func() (Decision, error) { return l.Wait(t.Context(), "k", 6) })
+		d := expect(t, beginWait(ctx, l, "k", 5), "denied", "no time")
+		never := expect(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
 		if d.RetryAfter <= 0 || never.RetryAfter != Never {
 			t.Errorf("%+v, %+v", d, never)
 		}
-		if s := c.Stats().Rules[0]; s.Charged != 6+5+6 || s.Denied != 2 {
-			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
-		}
+		counts(6+5+6, 2)
 	}, r)
 }
 
