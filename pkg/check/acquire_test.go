@@ -43,7 +43,7 @@ func TestAcquireServesInOrder(t *testing.T) {
 			granted += step.more
 			f.grants(ownTime(), 0, granted, granted, 0)
 			if step.passed < 4 { // they are kept for the waiters
-				hit(t, l, ownTime(), 1, false, "a check overtakes")
+				wantHit(t, l, ownTime(), 1, false, "a check overtakes")
 			}
 			synctest.Wait()
 			passed := int64(0)
@@ -72,7 +72,7 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		five := acquire(ctx, l, 5)
-		hit(t, l, ownTime(), 1, false, "one of three")
+		wantHit(t, l, ownTime(), 1, false, "one of three")
 		if want := f.settled(); want < 2 {
 			t.Errorf("%d more asked for, want 2 at least", want)
 		}
@@ -86,9 +86,9 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 		if len(p.waiters) != 0 || p.waiting != 0 || p.reserved != 0 {
 			t.Errorf("%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
 		}
-		hit(t, l, ownTime(), 3, true, "the three")
+		wantHit(t, l, ownTime(), 3, true, "the three")
 		f.grants(ownTime(), 0, 6, 6, 0)
-		hit(t, l, ownTime(), 2, true, "the two that came later")
+		wantHit(t, l, ownTime(), 2, true, "the two that came later")
 	})
 }
 
@@ -196,7 +196,7 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 			expect(t, two, "passes", "the second, by one of two permits")
 			expect(t, three, "waits", "the third, which needs two permits")
 			expect(t, four, "waits", "the fourth, which must not overtake")
-			hit(t, l, ownTime(), 1, false, "a check must not overtake either")
+			wantHit(t, l, ownTime(), 1, false, "a check must not overtake either")
 			stop()
 			synctest.Wait()
 		}

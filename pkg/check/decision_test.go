@@ -53,11 +53,11 @@ func TestRetryAfterWithoutRoom(t *testing.T) {
 		`rules: [{name: r, key: [user], limit: 4/second, throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}]`)
 	l := limiter(t, c, "r")
 	l.CheckAt(noon, "k", 8)
-	if d := hit(t, l, noon, 1, false, "with room"); d.RetryAfter != 1125*time.Millisecond {
+	if d := wantHit(t, l, noon, 1, false, "with room"); d.RetryAfter != 1125*time.Millisecond {
 		t.Errorf("with room: %+v, want 1/8 of the 8 to have left", d)
 	}
 	use = 1
-	if d := hit(t, l, noon, 1, false, "without"); d.RetryAfter != 1625*time.Millisecond {
+	if d := wantHit(t, l, noon, 1, false, "without"); d.RetryAfter != 1625*time.Millisecond {
 		t.Errorf("without: %+v, want 5/8 of them to have left", d)
 	}
 }
@@ -67,11 +67,11 @@ func TestRetryAfterCountsTheDenied(t *testing.T) {
 	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 4/second, count: all}]`)
 	l := limiter(t, c, "r")
 	l.CheckAt(noon, "k", 4)
-	d := hit(t, l, noon, 1, false, "the fifth")
+	d := wantHit(t, l, noon, 1, false, "the fifth")
 	if d.RetryAfter != 1400*time.Millisecond {
 		t.Errorf("%+v, want 2/5 of 5 to have left", d)
 	}
-	hit(t, l, noon+int64(d.RetryAfter), 1, true, "after RetryAfter")
+	wantHit(t, l, noon+int64(d.RetryAfter), 1, true, "after RetryAfter")
 }
 
 // TestRetryAfterIsLongEnough: whatever the rules, a request that has been denied passes when

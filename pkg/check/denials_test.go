@@ -149,12 +149,12 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 func TestHopelessHitsAreNoDemand(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
 	f.alarm(noon, 1, l, "k", 600)
-	hit(t, l, noon+ms, 1, true, "the first")
-	if d := hit(t, l, noon+2*ms, 1e12, false, "the hopeless one"); d.RetryAfter != Never {
+	wantHit(t, l, noon+ms, 1, true, "the first")
+	if d := wantHit(t, l, noon+2*ms, 1e12, false, "the hopeless one"); d.RetryAfter != Never {
 		t.Errorf("the hopeless one: %+v", d)
 	}
 	for at := noon + 3*ms; at < noon+40*ms; at += ms {
-		hit(t, l, at, 1, true, "the others")
+		wantHit(t, l, at, 1, true, "the others")
 	}
 	f.Step(noon + 50*ms)
 	if got, _ := rows(f.last(), true); got["k"] != 0 {
@@ -220,9 +220,9 @@ func TestDearHitsAreNoDemand(t *testing.T) {
 		for i := range tt.cheap {
 			at := noon + i*ms
 			for range 10 {
-				hit(t, l, at, 1001-tt.known, false, "a dear hit")
+				wantHit(t, l, at, 1001-tt.known, false, "a dear hit")
 			}
-			hit(t, l, at, 1, true, fmt.Sprintf("%+v: cheap hit %d", tt, i+1))
+			wantHit(t, l, at, 1, true, fmt.Sprintf("%+v: cheap hit %d", tt, i+1))
 		}
 	}
 }

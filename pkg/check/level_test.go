@@ -63,8 +63,8 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 				t.Fatalf("%d buckets, at %v: wait %v, want %v", buckets, time.Duration(at), d.RetryAfter, wait)
 			}
 		}
-		hit(t, l, noon+10*second, 5, true, "five at once")
-		if d := hit(t, l, noon+10*second, 1, false, "five turns are taken"); d.RetryAfter != 250*time.Millisecond {
+		wantHit(t, l, noon+10*second, 5, true, "five at once")
+		if d := wantHit(t, l, noon+10*second, 1, false, "five turns are taken"); d.RetryAfter != 250*time.Millisecond {
 			t.Errorf("%+v", d)
 		}
 		if d := l.CheckAt(noon+20*second, "k", 6); d.Allowed || d.RetryAfter != Never {
@@ -256,7 +256,7 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 func TestResetOfSoftBuckets(t *testing.T) {
 	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 10/second, algorithm: token_bucket, burst: 50, throttle: soft, soft: {exceed: 100%}}]`)
 	l := limiter(t, c, "r")
-	full, over := hit(t, l, noon, 100, true, "the limit"), hit(t, l, noon, 100, false, "beyond it")
+	full, over := wantHit(t, l, noon, 100, true, "the limit"), wantHit(t, l, noon, 100, false, "beyond it")
 	if full.Reset < 10*time.Second || over.Reset < over.RetryAfter {
 		t.Errorf("%+v, then %+v", full, over)
 	}

@@ -10,21 +10,21 @@ import (
 
 func TestStrictSpendsWhatIsGranted(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
-	if d := hit(t, l, noon, 2, false, "without a permit"); d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Freshness != Fresh {
+	if d := wantHit(t, l, noon, 2, false, "without a permit"); d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Freshness != Fresh {
 		t.Errorf("without a permit: %+v", d)
 	}
 	if m := f.asks(1, leaseWish{want: 2}); string(m.Keys.KeyText) != "k" || m.Keys.Rules[0].Limit != 10 {
 		t.Errorf("asked %+v", m)
 	}
 	f.grants(noon+3*ms, 0, 5, 5, 200*time.Millisecond)
-	if d := hit(t, l, noon+3*ms, 2, true, "with five permits"); d.Remaining != 3 {
+	if d := wantHit(t, l, noon+3*ms, 2, true, "with five permits"); d.Remaining != 3 {
 		t.Errorf("with five permits: %+v", d)
 	}
 	f.pass(l, 4, 10, 3)
-	if d := hit(t, l, noon+4*ms, 1, false, "all are spent"); d.RetryAfter != 199*time.Millisecond {
+	if d := wantHit(t, l, noon+4*ms, 1, false, "all are spent"); d.RetryAfter != 199*time.Millisecond {
 		t.Errorf("retry after %v, want the moment when the grant says that a permit can be free", d.RetryAfter)
 	}
-	if d := hit(t, l, noon+4*ms, 11, false, "a cost above the limit"); d.RetryAfter != Never {
+	if d := wantHit(t, l, noon+4*ms, 11, false, "a cost above the limit"); d.RetryAfter != Never {
 		t.Errorf("a cost above the limit: %+v", d)
 	}
 	f.Step(noon + 50*ms)
@@ -55,7 +55,7 @@ func TestPermitsEndWithTheirBucket(t *testing.T) {
 	f.welcome(noon+990*ms, 1) // keeps the error small
 	f.pass(l, 995, 1, 1)
 	f.pass(l, 999, 3, 0) // within the clock's error of the end
-	if d := hit(t, l, noon+999*ms, 1, false, "at the end"); d.RetryAfter < time.Millisecond {
+	if d := wantHit(t, l, noon+999*ms, 1, false, "at the end"); d.RetryAfter < time.Millisecond {
 		t.Errorf("retry after %v, before the next bucket", d.RetryAfter)
 	}
 	f.pass(l, 1000, 3, 0) // in the next bucket
@@ -132,9 +132,9 @@ func TestStrictAllocatesNothing(t *testing.T) {
 	f.Step(noon + 4*ms)
 	f.grants(noon+5*ms, 0, 0, 0, time.Hour)
 	for name, check := range map[string]func(){
-		"allowed": func() { hit(t, l, noon+6*ms, 1, true, "allowed") },
-		"denied":  func() { hit(t, shut, noon+6*ms, 1, false, "denied") },
-		"cost 2":  func() { hit(t, l, noon+6*ms, 2, true, "cost 2") },
+		"allowed": func() { wantHit(t, l, noon+6*ms, 1, true, "allowed") },
+		"denied":  func() { wantHit(t, shut, noon+6*ms, 1, false, "denied") },
+		"cost 2":  func() { wantHit(t, l, noon+6*ms, 2, true, "cost 2") },
 	} {
 		if n := testing.AllocsPerRun(1000, check); n != 0 && !raceDetector {
 			t.Errorf("%s: %v allocations", name, n)

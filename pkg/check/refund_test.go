@@ -60,7 +60,7 @@ func TestRefundsFreeCallers(t *testing.T) {
 		f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 		l.CheckAt(noon, "k", 1)
 		f.alarm(noon, 1, l, "k", 50)
-		hit(t, l, noon, 1, false, why+": before")
+		wantHit(t, l, noon, 1, false, why+": before")
 		for _, rows := range alarms {
 			f.alarmRows(noon, l, "k", rows...)
 		}
@@ -90,7 +90,7 @@ func TestRefundsAreAskedForOnAHint(t *testing.T) {
 		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 1, Version: 1, Refunding: []uint32{place, 77},
 		KeyCells: []uint32{1, 1}, Age: []int64{0, 0}, Total: []uint64{50, 50},
 	})
-	hit(t, l, now, 1, false, "50 of 20")
+	wantHit(t, l, now, 1, false, "50 of 20")
 	f.Step(now + 50*ms)
 	if got := kindsOf(f.last()); got != "refunded k, k" {
 		t.Fatalf("then it asks: %q", got)
@@ -177,7 +177,7 @@ func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64
 func TestSettleBucketInAFleet(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(100))
 	text := token(t, l, noon, "k", 100)
-	hit(t, l, noon, 1, false, "the bucket is full")
+	wantHit(t, l, noon, 1, false, "the bucket is full")
 	now := noon + 50*ms
 	f.Step(now)
 	f.settlements("refunded k, k 100")

@@ -35,7 +35,7 @@ func TestStrictLimitRaised(t *testing.T) {
 	f, l := strictFleet(t, 2, time.Minute)
 	f.firstGrant(l, 2, 30*time.Second)
 	f.pass(l, 3, 2, 2)
-	if d := hit(t, l, noon+4*ms, 1, false, "blocked"); d.RetryAfter < 20*time.Second {
+	if d := wantHit(t, l, noon+4*ms, 1, false, "blocked"); d.RetryAfter < 20*time.Second {
 		t.Fatalf("it is not blocked: %+v", d)
 	}
 	f.asksNothing(5, 6, 1)
@@ -43,7 +43,7 @@ func TestStrictLimitRaised(t *testing.T) {
 	if m := f.asks(6, leaseWish{want: 4, known: 2}); m.Keys.Rules[0].Limit != 9 {
 		t.Fatalf("asked by %v", m.Keys.Rules)
 	}
-	if d := hit(t, l, noon+6*ms, 1, false, "no answer yet"); d.RetryAfter > time.Second || d.Limit != 9 {
+	if d := wantHit(t, l, noon+6*ms, 1, false, "no answer yet"); d.RetryAfter > time.Second || d.Limit != 9 {
 		t.Errorf("blocked still: %+v", d)
 	}
 	reload(t, f.Checker, noon+7*ms, strictRule("r", 20, time.Minute, 1))

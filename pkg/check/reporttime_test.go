@@ -76,14 +76,15 @@ func TestQuietNoMore(t *testing.T) {
 // TestQuietHitsAreReportedOnce: waits that end early, late or twice lose and double nothing.
 func TestQuietHitsAreReportedOnce(t *testing.T) {
 	s, c := newStore(t, Options{QuietFor: 500 * time.Millisecond}, rule("r", 1000, time.Minute, 60))
-	l, now, charged := limiter(t, c, "r"), noon, uint64(0)
+	f, l := &fleet{Checker: c, t: t}, limiter(t, c, "r")
+	now, charged := noon, uint64(0)
 	for i := range int64(2000) {
 		now += 10 * ms
 		if i%7 == 0 && l.CheckAt(now, string(rune('a'+i%3)), 1).Allowed {
 			charged++
 		}
 		if i%50 == 0 {
-			c.Receive(now, events.KindAlarm, s.elsewhere(t, l, string(rune('a'+i/50%3)), now, 1, 0))
+			f.alarm(now, 1, l, string(rune('a'+i/50%3)), 10)
 		}
 		c.Step(now)
 		for _, a := range s.answers(t) {

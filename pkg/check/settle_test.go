@@ -19,9 +19,9 @@ func TestSettleLocally(t *testing.T) {
 	for _, buckets := range []int{1, 60} {
 		c, l := checkerAndLimiter(t, Options{}, rule("r", 20, time.Minute, buckets))
 		first, second_ := token(t, l, noon, "k", 12), token(t, l, noon, "k", 8)
-		hit(t, l, noon, 1, false, "over the limit, leaves a block")
+		wantHit(t, l, noon, 1, false, "over the limit, leaves a block")
 		mustSettle(t, c, noon, first, 2)
-		hit(t, l, noon, 1, true, "10 are given back")
+		wantHit(t, l, noon, 1, true, "10 are given back")
 		if err := c.SettleAt(noon, first, 1); !errors.Is(err, ErrSettled) {
 			t.Errorf("again: %v", err)
 		}
@@ -170,7 +170,7 @@ func TestSettlementsAreReported(t *testing.T) {
 	f.answerAll(now, 0, 0, 20)
 	mustSettle(t, f.Checker, now, text, 2)
 	mustSettle(t, f.Checker, now, other, 9)
-	hit(t, l, now, 1, false, "before the store has heard of it")
+	wantHit(t, l, now, 1, false, "before the store has heard of it")
 	now += 50 * ms
 	f.Step(now)
 	if s := f.settlements("refunded k, k", -10, 1); s[0].Number == s[1].Number || s[0].Epoch != f.Epoch() {

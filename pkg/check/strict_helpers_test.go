@@ -160,8 +160,8 @@ func (f *fleet) asksNothing(from, until, every int64) {
 	}
 }
 
-// hit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns the decision.
-func hit(t testing.TB, l *Limiter, now, cost int64, allowed bool, why string) Decision {
+// wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns the decision.
+func wantHit(t testing.TB, l *Limiter, now, cost int64, allowed bool, why string) Decision {
 	t.Helper()
 	d := l.CheckAt(now, "k", cost)
 	if d.Allowed != allowed {
