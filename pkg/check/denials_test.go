@@ -145,29 +145,6 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	}
 }
 
-// TestHopelessHitsAreNoDemand: a hit above the limit takes no room from any other, and is no demand for the fleet.
-func TestHopelessHitsAreNoDemand(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
-	f.alarm(noon, 1, l, "k", 600)
-	wantHit(t, l, noon+ms, 1, true, "the first")
-	if d := wantHit(t, l, noon+2*ms, 1e12, false, "the hopeless one"); d.RetryAfter != Never {
-		t.Errorf("the hopeless one: %+v", d)
-	}
-	for at := noon + 3*ms; at < noon+40*ms; at += ms {
-		wantHit(t, l, at, 1, true, "the others")
-	}
-	f.Step(noon + 50*ms)
-	if got, _ := rows(f.last(), true); got["k"] != 0 {
-		t.Errorf("%d denied hits are reported", got["k"])
-	}
-	f.answerRows(noon+51*ms, 637)
-	l.CheckAt(noon+52*ms, "k", 1e12)
-	f.Step(noon + 100*ms)
-	if n := len(f.tape.reports); n != 1 {
-		t.Errorf("%d reports, one of nothing", n)
-	}
-}
-
 // TestOnlyWhoDeniesCountsIt: a rule that would have let the hit pass has not decided.
 func TestOnlyWhoDeniesCountsIt(t *testing.T) {
 	c := newChecker(t, Options{}, rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1))
@@ -209,20 +186,38 @@ func TestDeniedWithoutACell(t *testing.T) {
 	}
 }
 
-// TestDearHitsAreNoDemand: hits that cost more than there is room for take none of it from cheap ones that fit.
+// TestDearHitsAreNoDemand: hits that cost more than there is room for, or than the limit, take no room from
+// cheap ones that fit, and the fleet does not hear of them.
 func TestDearHitsAreNoDemand(t *testing.T) {
 	for _, tt := range []struct {
-		checkers     uint32
-		known, cheap int64 // hits known of 1000, and those that come
-	}{{2, 600, 380}, {2, 950, 20}, {8, 600, 380}, {8, 950, 20}, {100, 900, 60}} {
+		checkers           uint32
+		known, cheap, cost int64 // hits known of 1000, those that come, and what a dear one costs
+	}{
+		{2, 600, 380, 401}, {2, 950, 20, 51}, {8, 600, 380, 401}, {8, 950, 20, 51}, {100, 900, 60, 101},
+		{2, 600, 380, 1e12},
+	} {
 		f, l := newFleetOf(t, tt.checkers, Options{}, 1000, time.Minute)
 		f.alarmMade(noon, noon, l, "k", tt.known)
+		why := fmt.Sprintf("%+v", tt)
 		for i := range tt.cheap {
 			at := noon + i*ms
 			for range 10 {
-				wantHit(t, l, at, 1001-tt.known, false, "a dear hit")
+				d := wantHit(t, l, at, tt.cost, false, why)
+				if tt.cost > 1000 && d.RetryAfter != Never {
+					t.Fatalf("%s: %+v", why, d)
+				}
 			}
-			wantHit(t, l, at, 1, true, fmt.Sprintf("%+v: cheap hit %d", tt, i+1))
+			wantHit(t, l, at, 1, true, why)
+		}
+		f.Step(noon + second)
+		if got, _ := rows(f.last(), true); got["k"] != 0 {
+			t.Errorf("%s: %d denied hits are reported", why, got["k"])
+		}
+		f.answerRows(noon+second, uint64(tt.known+tt.cheap))
+		l.CheckAt(noon+second, "k", tt.cost)
+		f.Step(noon + 2*second)
+		if n := len(f.tape.reports); n != 1 {
+			t.Errorf("%s: %d reports, one of nothing", why, n)
 		}
 	}
 }
