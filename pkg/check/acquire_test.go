@@ -15,15 +15,15 @@ import (
 func TestAcquireWaitsForAGrant(t *testing.T) {
 	inStrictBubble(t, 10, func(t *testing.T, f *fleet, l *Limiter) {
 		one := acquire(t.Context(), l, 3)
-		expect(t, one, "waits", "without a permit")
+		wantOutcome(t, one, "waits", "without a permit")
 		if want, n := f.settled(), f.Stats().Waiting; want != 3 || n != 1 {
 			t.Errorf("%d permits asked for, %d wait, want 3 and 1", want, n)
 		}
 		f.grants(ownTime(), 0, 4, 4, 0)
-		if d := expect(t, one, "passes", "with four permits"); d.Remaining != 1 {
+		if d := wantOutcome(t, one, "passes", "with four permits"); d.Remaining != 1 {
 			t.Errorf("%d permits left, want 1", d.Remaining)
 		}
-		expect(t, acquire(t.Context(), l, 1), "passes", "with one left")
+		wantOutcome(t, acquire(t.Context(), l, 1), "passes", "with one left")
 		if s := f.Stats().Rules[0]; s.Denied != 0 {
 			t.Errorf("%d denials counted, want none of hits that wait", s.Denied)
 		}
@@ -56,19 +56,19 @@ func TestAcquireServesInOrder(t *testing.T) {
 			f.settled()
 		}
 		for i, w := range waiting {
-			expect(t, w, "passes", fmt.Sprint("waiter ", i))
+			wantOutcome(t, w, "passes", fmt.Sprint("waiter ", i))
 		}
 	})
 }
 
-// TestAcquireEndsWithItsContext: until then permits too few for the waiter are kept for it, and later others
-// have them, and those that come.
+// TestAcquireEndsWithItsContext: until then permits too few for the waiter are kept for it, and
+// later others have them, and those that come.
 func TestAcquireEndsWithItsContext(t *testing.T) {
 	inStrictBubble(t, 100, func(t *testing.T, f *fleet, l *Limiter) {
 		one := acquire(t.Context(), l, 1)
 		f.settled()
 		f.grants(ownTime(), 0, 4, 4, 0)
-		expect(t, one, "passes", "with four permits")
+		wantOutcome(t, one, "passes", "with four permits")
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		five := acquire(ctx, l, 5)
@@ -98,11 +98,11 @@ func TestAcquireDeniesWhenThereIsNoRoom(t *testing.T) {
 		one := acquire(t.Context(), l, 1)
 		f.settled()
 		f.grants(ownTime(), 0, 0, 0, 30*time.Second)
-		if d := expect(t, one, "denied", "there is no room"); d.RetryAfter != 30*time.Second {
+		if d := wantOutcome(t, one, "denied", "there is no room"); d.RetryAfter != 30*time.Second {
 			t.Errorf("%+v", d)
 		}
 		for _, cost := range []int64{1, 2, 11} {
-			expect(t, acquire(t.Context(), l, cost), "denied", "it is known that there is no room")
+			wantOutcome(t, acquire(t.Context(), l, cost), "denied", "it is known that there is no room")
 		}
 		if s := f.Stats().Rules[0]; s.Denied != 4 {
 			t.Errorf("%d denials counted, want 4", s.Denied)
@@ -117,9 +117,9 @@ func TestWaitersAreBounded(t *testing.T) {
 		for range 2 { // the second time there is room again
 			ctx, cancel := context.WithCancel(t.Context())
 			one, two := acquire(ctx, l, 1), acquire(ctx, l, 1)
-			expect(t, one, "waits", "the first")
-			expect(t, two, "waits", "the second")
-			expect(t, acquire(ctx, l, 1), "denied", "the third")
+			wantOutcome(t, one, "waits", "the first")
+			wantOutcome(t, two, "waits", "the second")
+			wantOutcome(t, acquire(ctx, l, 1), "denied", "the third")
 			cancel()
 			<-one
 			<-two
@@ -127,8 +127,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	})
 }
 
-// TestAcquireBySeveralRules: a rule that is not strict and denies leaves nothing to wait for, alone or with
-// others; if it lets the request pass, it is charged once, when the permits have come.
+// TestAcquireBySeveralRules: a rule that is not strict and denies leaves nothing to wait for, alone
+// or with others; if it lets the request pass, it is charged once, when the permits have come.
 func TestAcquireBySeveralRules(t *testing.T) {
 	list := []rules.Rule{
 		rule("async", 2, time.Minute, 1), strictRule("a", 10, time.Minute, 1), strictRule("b", 10, time.Minute, 1),
@@ -136,19 +136,19 @@ func TestAcquireBySeveralRules(t *testing.T) {
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
 		async := limiter(t, f.Checker, "async")
 		for _, want := range []string{"passes", "passes", "denied"} {
-			expect(t, acquire(t.Context(), async, 1), want, "by the rule that is not strict")
+			wantOutcome(t, acquire(t.Context(), async, 1), want, "by the rule that is not strict")
 		}
 		acquire := func() <-chan outcome {
 			return begin(func() (Decision, error) { return f.Acquire(t.Context(), user("u"), 1) })
 		}
 		first := acquire()
-		expect(t, first, "waits", "without permits")
+		wantOutcome(t, first, "waits", "without permits")
 		f.settled()
 		m, _ := f.asked()
 		f.grant(ownTime(), m, func(int) (uint64, time.Duration) { return 3, 0 })
-		expect(t, first, "passes", "with three permits")
-		expect(t, acquire(), "passes", "with two permits")
-		expect(t, acquire(), "denied", "another rule's limit is reached")
+		wantOutcome(t, first, "passes", "with three permits")
+		wantOutcome(t, acquire(), "passes", "with two permits")
+		wantOutcome(t, acquire(), "denied", "another rule's limit is reached")
 		if s := f.Stats().Rules[0]; s.Rule != "async" || s.Charged != 2+2 {
 			t.Errorf("%+v: want 2 charged to each key", s)
 		}
@@ -192,10 +192,10 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 				t.Errorf("%d wait, want 4", n)
 			}
 			test.end(f, cancel)
-			expect(t, one, test.want, "the first")
-			expect(t, two, "passes", "the second, by one of two permits")
-			expect(t, three, "waits", "the third, which needs two permits")
-			expect(t, four, "waits", "the fourth, which must not overtake")
+			wantOutcome(t, one, test.want, "the first")
+			wantOutcome(t, two, "passes", "the second, by one of two permits")
+			wantOutcome(t, three, "waits", "the third, which needs two permits")
+			wantOutcome(t, four, "waits", "the fourth, which must not overtake")
 			wantHit(t, l, ownTime(), 1, false, "a check must not overtake either")
 			stop()
 			synctest.Wait()
@@ -206,18 +206,19 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 	}
 }
 
-// TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at once.
+// TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at
+// once.
 func TestAcquireIsDeniedAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, stop, done := runFleet(t, Options{DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))
 		l := limiter(t, f.Checker, "r")
 		before := acquire(context.Background(), l, 1)
 		time.Sleep(time.Millisecond)
-		expect(t, before, "waits", "nobody grants anything")
+		wantOutcome(t, before, "waits", "nobody grants anything")
 		stop()
 		<-done
-		expect(t, before, "denied", "waiting as Run ended")
-		expect(t, acquire(context.Background(), l, 1), "denied", "after Run")
+		wantOutcome(t, before, "denied", "waiting as Run ended")
+		wantOutcome(t, acquire(context.Background(), l, 1), "denied", "after Run")
 	})
 }
 

@@ -71,8 +71,8 @@ func waitsFor(f *fleet, attrs identity.Attributes, now int64) (d Decision, lacks
 	return d, lacks, of
 }
 
-// TestShadowRulesNeedNoPermits: a shadow rule that would deny is no reason not to wait for permits of
-// another rule, and nobody waits for it.
+// TestShadowRulesNeedNoPermits: a shadow rule that would deny is no reason not to wait for permits
+// of another rule, and nobody waits for it.
 func TestShadowRulesNeedNoPermits(t *testing.T) {
 	shadow := rule("s", 1, time.Minute, 1)
 	shadow.Shadow = true

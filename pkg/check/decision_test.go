@@ -102,8 +102,8 @@ func TestRetryAfterIsLongEnough(t *testing.T) {
 	})
 }
 
-// TestRetryAfterOfAHitThatWouldFit: others may have taken what is free by known counts, and something
-// leaves the window sooner or later.
+// TestRetryAfterOfAHitThatWouldFit: others may have taken what is free by known counts, and
+// something leaves the window sooner or later.
 func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
 	denied := func(now int64) Decision { // the first that is

@@ -10,11 +10,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Forecasts in a checker: which messages they learn from, and what they let checks do without the lock.
+// Forecasts in a checker: which messages they learn from, and what they let checks do without the
+// lock.
 
-// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of an
-// urgent key up to the last tick. An alarm of a tick in between tells nothing of checkers that did not
-// report.
+// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of
+// an urgent key up to the last tick. An alarm of a tick in between tells nothing of checkers that
+// did not report.
 func TestUnheardHitsAreExpected(t *testing.T) {
 	if forecast.Census%(32*ms) != 0 || noon%forecast.Census != 0 {
 		t.Fatal("the moments of these tests are not those of rounds")
@@ -122,8 +123,8 @@ func TestAnswersBringDeniedHits(t *testing.T) {
 	wantDemand(t, l, now+2*ms, 8, 12)
 }
 
-// TestFarFromTheLimitNoLockIsTaken: there checks have an allowance in spite of the forecast; not for long,
-// and not for hits of which only a part may pass.
+// TestFarFromTheLimitNoLockIsTaken: there checks have an allowance in spite of the forecast; not
+// for long, and not for hits of which only a part may pass.
 func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 	for _, test := range []struct {
 		why          string
@@ -171,7 +172,8 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 		now := noon + int64(test.at)*ms
 		d := l.CheckAt(now, "k", 1)
 		c := l.holds([]byte("k"))
-		if until := float64(c.until.Load()-noon) / 1e6; d.Allowed || c.allowance.Load() != blocked|leftMask || until < test.least || until > test.most {
+		until := float64(c.until.Load()-noon) / 1e6
+		if d.Allowed || c.allowance.Load() != blocked|leftMask || until < test.least || until > test.most {
 			t.Errorf("at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
 		}
 		if d := l.CheckAt(now+ms/2, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 4*time.Millisecond {
@@ -202,8 +204,8 @@ func TestAlarmRenewsTheForecast(t *testing.T) {
 	}
 }
 
-// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is one
-// everywhere.
+// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is
+// one everywhere.
 func TestShareIsLearntFromReports(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1e6, time.Minute)
 	total, now := int64(300_000), noon
@@ -312,7 +314,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 		cell.ahead().Look(noon, forecast.Window{Limit: 1000}, fleet)
 		cell.foreseeLeaving(test.by)
 		if hits, _ := cell.ahead().Ease(); (hits > 0) != test.leaves {
-			t.Errorf("%s, 400 hits %d buckets ago, %d later: %d hits at ease, want some: %v", test.rule, test.oldest, test.by, hits, test.leaves)
+			t.Errorf("%+v, of 400 hits: %d hits at ease", test, hits)
 		}
 	}
 }

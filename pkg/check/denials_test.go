@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report is made, each
-// once, in Stats and in the report.
+// TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report
+// is made, each once, in Stats and in the report.
 func TestDenialsAreCounted(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 100, time.Second)
 	f.alarm(noon, 1, l, "k", 100)
@@ -61,7 +61,8 @@ func TestDenialsAreCounted(t *testing.T) {
 	}
 }
 
-// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that one they do.
+// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that
+// one they do.
 func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 	for _, test := range []struct {
 		window    time.Duration
@@ -186,8 +187,8 @@ func TestDeniedWithoutACell(t *testing.T) {
 	}
 }
 
-// TestDearHitsAreNoDemand: hits that cost more than there is room for, or than the limit, take no room from
-// cheap ones that fit, and the fleet does not hear of them.
+// TestDearHitsAreNoDemand: hits that cost more than there is room for, or than the limit, take no
+// room from cheap ones that fit, and the fleet does not hear of them.
 func TestDearHitsAreNoDemand(t *testing.T) {
 	for _, tt := range []struct {
 		checkers           uint32

@@ -126,8 +126,8 @@ func TestPermitsAskedForAreAFairShare(t *testing.T) {
 	wanted(0, 0, "none a minute later")
 }
 
-// TestForgottenSpendings: a key evicted and back in the same bucket has permits of which it does not
-// know how many are spent. It spends none of them.
+// TestForgottenSpendings: a key evicted and back in the same bucket has permits of which it does
+// not know how many are spent. It spends none of them.
 func TestForgottenSpendings(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 4, MaxIdleKeys: -1}, strictRule("r", 10, time.Minute, 1))
 	f.firstGrant(l, 1, 0)

@@ -48,8 +48,8 @@ func TestLocalTokenBucket(t *testing.T) {
 	}
 }
 
-// TestLocalLeakyBucketPassesAtAConstantRate: hits pass one at a time, as far apart as the limit says, to
-// the nanosecond if there is one checker.
+// TestLocalLeakyBucketPassesAtAConstantRate: hits pass one at a time, as far apart as the limit
+// says, to the nanosecond if there is one checker.
 func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 	for _, buckets := range []int{1, 10, 50, 100} {
 		_, l := checkerAndLimiter(t, Options{}, draining("r", rules.LeakyBucket, 20, 5, time.Second, buckets))
@@ -73,8 +73,8 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 	}
 }
 
-// TestLocalTokenBucketIsTheArithmetic: however hits are charged and settled, a checker alone decides as
-// the arithmetic does by all true costs so far.
+// TestLocalTokenBucketIsTheArithmetic: however hits are charged and settled, a checker alone
+// decides as the arithmetic does by all true costs so far.
 func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	type open struct {
 		token            string
@@ -130,7 +130,8 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	t.Run("settled", rapid.MakeCheck(func(t *rapid.T) { property(t, true, 100*ms) }))
 }
 
-// levelMessage brings the level and total of key k, in an alarm, or in the answer to the last report.
+// levelMessage brings the level and total of key k, in an alarm, or in the answer to the last
+// report.
 func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, parts uint64, total uint64) {
 	f.t.Helper()
 	if !inAlarm {
@@ -148,7 +149,8 @@ func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, par
 	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: table})
 }
 
-// TestSettledLevelsOfMessages: the settled level of a message replaces the cell's, unless it is older.
+// TestSettledLevelsOfMessages: the settled level of a message replaces the cell's, unless it is
+// older.
 func TestSettledLevelsOfMessages(t *testing.T) {
 	for _, tt := range []struct {
 		why   string
@@ -158,7 +160,7 @@ func TestSettledLevelsOfMessages(t *testing.T) {
 		left  int64 // of 100, 30 ms into the bucket
 	}{
 		{"nothing beside what is known", 11, 0, 5, 95},
-		{"hits that nobody could have known of", 11, 300, 5, 95 - 30 + 10}, // 11 buckets drain 1 hit each, and 0.3 more so far: rounded up
+		{"hits that nobody could have known of", 11, 300, 5, 95 - 30 + 10}, // 11 buckets drain 1 each, and 0.3 more so far
 		{"a level of long ago", 50, 900, 5, 95 - 90 + 49},
 		{"of the bucket before, with all that is in it", 1, 900, 5, 95 - 90},
 		{"by a clock that is far ahead", -3, 900, 5, 5},
@@ -191,8 +193,8 @@ func TestLevelOfALostGeneration(t *testing.T) {
 	wantLeft(t, l, now, 99, "with 1 hit since")
 }
 
-// TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on with
-// the level.
+// TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on
+// with the level.
 func TestLevelsAreRemembered(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 1000, time.Second, 10))
 	l.CheckAt(noon, "k", 1000)
@@ -221,8 +223,8 @@ func TestLevelsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the rate and
-// of the room.
+// TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the
+// rate and of the room.
 func TestLocalShareOfWhatDrains(t *testing.T) {
 	for _, tt := range []struct {
 		rule rules.Rule
@@ -254,8 +256,9 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 
 // TestResetOfSoftBuckets: what passes beyond the limit takes longer to drain than a full bucket.
 func TestResetOfSoftBuckets(t *testing.T) {
-	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 10/second, algorithm: token_bucket, burst: 50, throttle: soft, soft: {exceed: 100%}}]`)
-	l := limiter(t, c, "r")
+	r := draining("r", rules.TokenBucket, 10, 50, time.Second, 1)
+	r.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 1}
+	_, l := checkerAndLimiter(t, Options{}, r)
 	full, over := wantHit(t, l, noon, 100, true, "the limit"), wantHit(t, l, noon, 100, false, "beyond it")
 	if full.Reset < 10*time.Second || over.Reset < over.RetryAfter {
 		t.Errorf("%+v, then %+v", full, over)

@@ -69,8 +69,8 @@ func hasher(t testing.TB, secret string) *identity.Hasher {
 	return h
 }
 
-// TestKeysAreHashed: with a secret no message holds a key, in whichever way it was checked, and yet it is
-// one key.
+// TestKeysAreHashed: with a secret no message holds a key, in whichever way it was checked, and yet
+// it is one key.
 func TestKeysAreHashed(t *testing.T) {
 	h := hasher(t, keySecret)
 	all := rule("all", 1000, time.Minute, 1)
@@ -98,7 +98,8 @@ func TestKeysAreHashed(t *testing.T) {
 	}
 }
 
-// TestLongKeysAreOne: a key beyond the bound is the same by rule and key as by attributes, hashed or not.
+// TestLongKeysAreOne: a key beyond the bound is the same by rule and key as by attributes, hashed
+// or not.
 func TestLongKeysAreOne(t *testing.T) {
 	for _, h := range []*identity.Hasher{nil, hasher(t, keySecret)} {
 		c, l := checkerAndLimiter(t, Options{KeyHash: h}, rule("r", 10, time.Minute, 1))
@@ -123,8 +124,8 @@ func TestHashingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestTraceFollowsReports until they are answered or given up; repeats have the same bytes, and reports
-// that are not traced carry nothing.
+// TestTraceFollowsReports until they are answered or given up; repeats have the same bytes, and
+// reports that are not traced carry nothing.
 func TestTraceFollowsReports(t *testing.T) {
 	var lines []string
 	trace := func(shard uint32, sequence uint64, keys int) (string, func(TraceEvent)) {

@@ -143,7 +143,8 @@ func TestOwnLimitsRefused(t *testing.T) {
 	}
 }
 
-// TestOwnLimitsAreBounded: names are bounded, and known ones go on; any number of limits may come of one.
+// TestOwnLimitsAreBounded: names are bounded, and known ones go on; any number of limits may come
+// of one.
 func TestOwnLimitsAreBounded(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
 	for i := range MaxOwn {
@@ -207,8 +208,8 @@ func TestOwnLimitsAtOnce(t *testing.T) {
 	}
 }
 
-// TestOwnLimitsOutnumberStamps: an allowance is never spent under another limit, however many limits
-// have come since.
+// TestOwnLimitsOutnumberStamps: an allowance is never spent under another limit, however many
+// limits have come since.
 func TestOwnLimitsOutnumberStamps(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
 	checkOwn(t, c, noon, ownLimit("a", 1_000_000), "k", 1) // leaves one behind

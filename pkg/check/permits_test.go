@@ -10,7 +10,8 @@ import (
 
 func TestStrictSpendsWhatIsGranted(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
-	if d := wantHit(t, l, noon, 2, false, "without a permit"); d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Freshness != Fresh {
+	d := wantHit(t, l, noon, 2, false, "without a permit")
+	if d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Freshness != Fresh {
 		t.Errorf("without a permit: %+v", d)
 	}
 	if m := f.asks(1, leaseWish{want: 2}); string(m.Keys.KeyText) != "k" || m.Keys.Rules[0].Limit != 10 {
@@ -47,8 +48,8 @@ func TestStrictWithoutAFleet(t *testing.T) {
 	}
 }
 
-// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is left
-// is given back.
+// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is
+// left is given back.
 func TestPermitsEndWithTheirBucket(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 8, 0)
@@ -78,7 +79,8 @@ func TestIdlePermitsAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these permits.
+// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these
+// permits.
 func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.behind.shards[0].generation = 2
@@ -90,7 +92,8 @@ func TestGrantOfAnOlderGeneration(t *testing.T) {
 }
 
 func TestSeveralRulesSpendTogether(t *testing.T) {
-	f := newFleet(t, Options{}, strictRule("a", 10, time.Second, 1), strictRule("b", 5, time.Second, 1), rule("c", 100, time.Second, 1))
+	f := newFleet(t, Options{}, strictRule("a", 10, time.Second, 1), strictRule("b", 5, time.Second, 1),
+		rule("c", 100, time.Second, 1))
 	lot := func(rule string) *lot {
 		c := f.cells.load(limiter(t, f.Checker, rule), "u")
 		c.mu.Lock()

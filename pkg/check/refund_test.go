@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestRefundsStayWithTheirBuckets in a cell, which counts 30, 20 and 10 hits, of which 3, 2 and 11 are refunded.
+// TestRefundsStayWithTheirBuckets in a cell, which counts 30, 20 and 10 hits, of which 3, 2 and 11
+// are refunded.
 func TestRefundsStayWithTheirBuckets(t *testing.T) {
 	merge := func(c *cell, news bool, age []int64, value ...uint64) {
 		if (totals{newest: c.newest, age: age, value: value}).mergeRefunds(c) != news {
@@ -46,8 +47,8 @@ func TestRefundsStayWithTheirBuckets(t *testing.T) {
 	}
 }
 
-// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a refund, in
-// whatever order.
+// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a
+// refund, in whatever order.
 func TestRefundsFreeCallers(t *testing.T) {
 	admitted, refunded := keyTotal{ofAdmitted, 50}, keyTotal{ofRefunded, 45}
 	for why, alarms := range map[string][][]keyTotal{
@@ -73,8 +74,8 @@ func TestRefundsFreeCallers(t *testing.T) {
 	wantLeft(t, l, noon, 15, "a key that was never here")
 }
 
-// TestRefundsAreAskedForOnAHint: an answer says that a rule has refunds; a checker that has heard of none
-// asks, since refunded hits may keep its keys out.
+// TestRefundsAreAskedForOnAHint: an answer says that a rule has refunds; a checker that has heard
+// of none asks, since refunded hits may keep its keys out.
 func TestRefundsAreAskedForOnAHint(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1), rule("s", 20, time.Minute, 1))
 	l.CheckAt(noon, "k", 1)
@@ -133,8 +134,8 @@ func minuteBucket(burst int64) rules.Rule {
 // secondQueue is a leaky bucket of 20 a second with room for 20, in buckets of 20 ms.
 func secondQueue() rules.Rule { return draining("r", rules.LeakyBucket, 20, 20, time.Second, 50) }
 
-// TestSettleQueue: a queue's next hit has its turn when the true costs of those before it have drained,
-// or a bucket's length later; not earlier, unless they cost more than estimated.
+// TestSettleQueue: a queue's next hit has its turn when the true costs of those before it have
+// drained, or a bucket's length later; not earlier, unless they cost more than estimated.
 func TestSettleQueue(t *testing.T) {
 	for _, tt := range []struct {
 		estimate, cost int64
@@ -154,13 +155,13 @@ func TestSettleQueue(t *testing.T) {
 		mustSettle(t, c, came+tt.at*ms, text, tt.cost)
 		r, d := l.ReserveAt(came+tt.at*ms, "k", 1)
 		if turn := tt.at + r.Delay.Milliseconds(); turn < tt.least || turn > tt.most {
-			t.Errorf("%d of %d at %d ms: the turn is after %d ms, want %d to %d: %+v", tt.cost, tt.estimate, tt.at, turn, tt.least, tt.most, d)
+			t.Errorf("%+v: the turn is after %d ms: %+v", tt, turn, d)
 		}
 	}
 }
 
-// answerLevel answers the last report of a key: its hits in noon's bucket, refunded and admitted, and the
-// level before.
+// answerLevel answers the last report of a key: its hits in noon's bucket, refunded and admitted,
+// and the level before.
 func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64, parts uint64) {
 	f.t.Helper()
 	r := f.last()
@@ -194,8 +195,8 @@ func TestSettleBucketInAFleet(t *testing.T) {
 	}
 }
 
-// TestOldLevelsAreNetOfRefunds: an answer of a bucket that the cell has let go is brought forward without
-// its refunds.
+// TestOldLevelsAreNetOfRefunds: an answer of a bucket that the cell has let go is brought forward
+// without its refunds.
 func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(1000))
 	token(t, l, noon, "k", 1)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestStrictLimitLowered: permits granted within the higher limit are given back, at hand or still on
-// their way, and no more is spent than is granted within the lower one.
+// TestStrictLimitLowered: permits granted within the higher limit are given back, at hand or still
+// on their way, and no more is spent than is granted within the lower one.
 func TestStrictLimitLowered(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 8, 0)
@@ -29,8 +29,8 @@ func TestStrictLimitLowered(t *testing.T) {
 	}
 }
 
-// TestStrictLimitRaised: a key without room asks again at once, with a check or without, even if the
-// answer that there is no room comes after the change.
+// TestStrictLimitRaised: a key without room asks again at once, with a check or without, even if
+// the answer that there is no room comes after the change.
 func TestStrictLimitRaised(t *testing.T) {
 	f, l := strictFleet(t, 2, time.Minute)
 	f.firstGrant(l, 2, 30*time.Second)
@@ -62,8 +62,8 @@ func TestStrictLimitUnchanged(t *testing.T) {
 	f.pass(l, 3, 10, 8)
 }
 
-// TestStrictRuleGoes: its permits are given back at once, and if it comes back after its limiter has
-// gone, no permit is spent a second time.
+// TestStrictRuleGoes: its permits are given back at once, and if it comes back after its limiter
+// has gone, no permit is spent a second time.
 func TestStrictRuleGoes(t *testing.T) {
 	without := rule("s", 10, time.Hour, 1)
 	f := newFleet(t, Options{}, strictRule("r", 10, time.Hour, 1), without)

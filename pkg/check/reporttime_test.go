@@ -24,7 +24,8 @@ func (f *fleet) reportOf(key string, from, until int64) time.Duration {
 	return 0
 }
 
-// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what QuietFor says.
+// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what
+// QuietFor says.
 func TestQuietKeysWait(t *testing.T) {
 	for _, tt := range []struct {
 		window, quietFor time.Duration
@@ -102,7 +103,8 @@ func TestQuietHitsAreReportedOnce(t *testing.T) {
 	}
 }
 
-// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next tick.
+// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the
+// next tick.
 func TestQuietKeysHoldUpNobody(t *testing.T) {
 	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
@@ -129,8 +131,8 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 	}
 }
 
-// TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when all checkers
-// report; if none was missed, it goes at once.
+// TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when all
+// checkers report; if none was missed, it goes at once.
 func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 	for _, missed := range []bool{false, true} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)

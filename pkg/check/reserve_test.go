@@ -12,8 +12,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// queueing is a leaky bucket of 10 a second with room for 5, tokening a token bucket of the same, in
-// buckets of 10 ms.
+// queueing is a leaky bucket of 10 a second with room for 5, tokening a token bucket of the same,
+// in buckets of 10 ms.
 func queueing() rules.Rule { return draining("r", rules.LeakyBucket, 10, 5, time.Second, 100) }
 func tokening() rules.Rule { return draining("r", rules.TokenBucket, 10, 5, time.Second, 100) }
 
@@ -57,8 +57,8 @@ func TestReservedTurnsAreExact(t *testing.T) {
 	}
 }
 
-// TestReserveWithinLocalShare: a checker that keeps to its share lets callers wait until they fit that,
-// and not until they would fit the whole bucket.
+// TestReserveWithinLocalShare: a checker that keeps to its share lets callers wait until they fit
+// that, and not until they would fit the whole bucket.
 func TestReserveWithinLocalShare(t *testing.T) {
 	c := newChecker(t, Options{Link: new(tape), ExpectCheckers: 8}, draining("r", rules.TokenBucket, 10, 80, time.Second, 50))
 	c.Step(noon)
@@ -85,8 +85,8 @@ func TestReserveWithinLocalShare(t *testing.T) {
 	}
 }
 
-// TestCancel: a cancelled reservation leaves its place to others, once, before its turn, and unless it
-// has been reported.
+// TestCancel: a cancelled reservation leaves its place to others, once, before its turn, and unless
+// it has been reported.
 func TestCancel(t *testing.T) {
 	for _, r := range []rules.Rule{queueing(), tokening()} {
 		f, l := fleetAndLimiter(t, Options{}, r)
@@ -189,7 +189,8 @@ func TestReserveByAllRules(t *testing.T) {
 	}
 }
 
-// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no decision.
+// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no
+// decision.
 func TestCancelledReservationsLeaveNothing(t *testing.T) {
 	given := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -197,7 +198,8 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 		now := noon
 		for range rapid.IntRange(1, 40).Draw(rt, "requests") {
 			now += rapid.SampledFrom([]int64{0, 1, 30 * ms, 250 * ms, 1100 * ms}).Draw(rt, "pause")
-			attrs := request(rapid.SampledFrom([]string{"user=a", "user=b turn=1", "user=a turn=1", "user=b rigid=1", "user=a dark=1"}).Draw(rt, "attrs"))
+			requests := []string{"user=a", "user=b turn=1", "user=a turn=1", "user=b rigid=1", "user=a dark=1"}
+			attrs := request(rapid.SampledFrom(requests).Draw(rt, "attrs"))
 			cost := rapid.Int64Range(1, 4).Draw(rt, "cost")
 			if rapid.Bool().Draw(rt, "cancelled") {
 				if r, d := busy.ReserveAt(now, attrs, cost); d.Allowed && r.Delay > 0 {
@@ -226,7 +228,8 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported count.
+// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported
+// count.
 func TestReservationsAreGivenBackTogether(t *testing.T) {
 	var list []rules.Rule // the other way round: hits of the first are far from its limit, and wait for their report
 	for _, r := range slices.Backward(parse(t, reservable).Rules()) {
@@ -292,8 +295,8 @@ func TestCancelGivesPermitsBack(t *testing.T) {
 	}
 }
 
-// TestCancelAtOnce: of two callers who cancel a reservation at the same time, while others reserve and cancel
-// too, one gives it back.
+// TestCancelAtOnce: of two callers who cancel a reservation at the same time, while others reserve
+// and cancel too, one gives it back.
 func TestCancelAtOnce(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	var given atomic.Int64
@@ -314,8 +317,8 @@ func TestCancelAtOnce(t *testing.T) {
 	}
 }
 
-// TestReserveToken: a caller that has reserved and is not served settles at 0, at any time, and a window
-// gets all of it back.
+// TestReserveToken: a caller that has reserved and is not served settles at 0, at any time, and a
+// window gets all of it back.
 func TestReserveToken(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	l := limiter(t, c, "day")

@@ -61,8 +61,8 @@ func TestSettleErrors(t *testing.T) {
 	settlementStats(t, c, 1, 1, 0)
 }
 
-// TestSettleWhileTheRuleIsAway: a checker alone remembers what is settled of a rule that is not in force,
-// or has another window for a while.
+// TestSettleWhileTheRuleIsAway: a checker alone remembers what is settled of a rule that is not in
+// force, or has another window for a while.
 func TestSettleWhileTheRuleIsAway(t *testing.T) {
 	was, longer := rule("r", 20, time.Hour, 1), rule("r", 20, 2*time.Hour, 1)
 	for why, between := range map[string]rules.Rule{"away": rule("s", 20, time.Hour, 1), "another": longer} {
@@ -121,8 +121,8 @@ func kindsOf(r *events.Report) string {
 	return strings.Join(all, ", ")
 }
 
-// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and of
-// its settlements.
+// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and
+// of its settlements.
 func (f *fleet) answerAll(now int64, settlements int, totals ...uint64) {
 	f.t.Helper()
 	r := f.last()
@@ -189,7 +189,8 @@ func TestSettlementsAreReported(t *testing.T) {
 	}
 }
 
-// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore them.
+// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore
+// them.
 func TestSettlementsAreSentAgain(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	text := token(t, l, noon, "k", 12)
@@ -292,7 +293,8 @@ func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
 	}
 }
 
-// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports failure.
+// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports
+// failure.
 func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,8 @@ func (f *fleet) grants(now int64, newer, granted, spoken int64, wait time.Durati
 	})
 }
 
-// grant answers each key of the last request with the permits granted so far, and when more can be free.
+// grant answers each key of the last request with the permits granted so far, and when more can be
+// free.
 func (f *fleet) grant(now int64, m *events.LeaseRequest, permits func(i int) (granted uint64, wait time.Duration)) {
 	f.t.Helper()
 	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence, Age: m.Age}
@@ -150,7 +151,8 @@ func (f *fleet) steps(from, until, every int64) {
 	}
 }
 
-// asksNothing fails the test if a step between these times, in ms after noon, sends a lease request.
+// asksNothing fails the test if a step between these times, in ms after noon, sends a lease
+// request.
 func (f *fleet) asksNothing(from, until, every int64) {
 	f.t.Helper()
 	before := len(f.tape.leases)
@@ -160,7 +162,8 @@ func (f *fleet) asksNothing(from, until, every int64) {
 	}
 }
 
-// wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns the decision.
+// wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns
+// the decision.
 func wantHit(t testing.TB, l *Limiter, now, cost int64, allowed bool, why string) Decision {
 	t.Helper()
 	d := l.CheckAt(now, "k", cost)
@@ -248,9 +251,9 @@ func acquire(ctx context.Context, l *Limiter, cost int64) <-chan outcome {
 	return begin(func() (Decision, error) { return l.Acquire(ctx, "k", cost) })
 }
 
-// expect fails the test unless what was begun waits, passes, is denied or fails, as wanted, and returns
-// the decision.
-func expect(t testing.TB, c <-chan outcome, want, why string) (d Decision) {
+// wantOutcome fails the test unless what was begun waits, passes, is denied or fails, as wanted,
+// and returns the decision.
+func wantOutcome(t testing.TB, c <-chan outcome, want, why string) (d Decision) {
 	t.Helper()
 	got := "waits"
 	switch o := ended(c); {

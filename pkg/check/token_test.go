@@ -60,8 +60,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokensOfRulesWithACost: a token is about the rules that have a cost of their own, also for callers
-// of an override; the others stay as they are.
+// TestTokensOfRulesWithACost: a token is about the rules that have a cost of their own, also for
+// callers of an override; the others stay as they are.
 func TestTokensOfRulesWithACost(t *testing.T) {
 	requests, cost := rule("requests", 100, time.Minute, 1), rule("tokens", 1000, time.Minute, 1)
 	cost.Cost = "tokens"

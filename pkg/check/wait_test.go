@@ -66,7 +66,8 @@ func TestWaitersPassAtTheRate(t *testing.T) {
 	}
 }
 
-// TestWaitEndsWithItsContext: the hit is given back, and no wait begins that the context cannot last.
+// TestWaitEndsWithItsContext: the hit is given back, and no wait begins that the context cannot
+// last.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		l.Check("k", 5)
@@ -74,13 +75,13 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := beginWait(ctx, l, "k", 1)
 		cancel()
-		if d := expect(t, waiting, "fails", "cancelled"); d.RetryAfter <= 0 || c.Stats().Rules[0].Cancelled != 1 {
+		if d := wantOutcome(t, waiting, "fails", "cancelled"); d.RetryAfter <= 0 || c.Stats().Rules[0].Cancelled != 1 {
 			t.Errorf("%+v, %+v", d, c.Stats().Rules[0])
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		expect(t, beginWait(ctx, l, "k", 1), "denied", "a context too short")
-		if d := expect(t, beginWait(t.Context(), l, "k", 6), "denied", "never fits"); d.RetryAfter != Never {
+		wantOutcome(t, beginWait(ctx, l, "k", 1), "denied", "a context too short")
+		if d := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "never fits"); d.RetryAfter != Never {
 			t.Errorf("%+v", d)
 		}
 	}, tokening())
@@ -92,27 +93,27 @@ func TestWaitersInLineAreBounded(t *testing.T) {
 		for range 5 {
 			l.Reserve("k", 1)
 		}
-		expect(t, beginWait(t.Context(), l, "k", 1), "denied", "a full queue")
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "denied", "a full queue")
 	}, queueing())
 	inRun(t, Options{MaxWaiting: 1}, func(t *testing.T, _ *Checker, l *Limiter) {
 		l.Reserve("k", 1)
-		expect(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
-		expect(t, beginWait(t.Context(), l, "other", 1), "passes", "one that need not wait")
-		expect(t, beginWait(t.Context(), l, "other", 1), "denied", "one too many")
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
+		wantOutcome(t, beginWait(t.Context(), l, "other", 1), "passes", "one that need not wait")
+		wantOutcome(t, beginWait(t.Context(), l, "other", 1), "denied", "one too many")
 	}, queueing())
 	r := rule("r", 1, time.Second, 10)
 	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
 	inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
 		l.Check("k", 1)
-		expect(t, beginWait(t.Context(), l, "k", 1), "denied", "longer than MaxWait")
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "denied", "longer than MaxWait")
 		time.Sleep(300 * time.Millisecond)
-		expect(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
-		expect(t, beginWait(t.Context(), l, "k", 1), "denied", "beyond MaxDepth")
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "denied", "beyond MaxDepth")
 	}, r)
 }
 
-// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer than
-// it says.
+// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer
+// than it says.
 func TestWaitByAllRules(t *testing.T) {
 	quick := rule("quick", 1, 100*time.Millisecond, 1)
 	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
@@ -123,21 +124,21 @@ func TestWaitByAllRules(t *testing.T) {
 		c.Check(user("kristie"), 1)
 		for range 2 {
 			begun, first := time.Now(), waitBy(t.Context(), "kristie")
-			expect(t, first, "waits", "the first in line")
-			if d := expect(t, waitBy(t.Context(), "kristie"), "denied", "the second"); d.Rule != "quick" || !d.Queue {
+			wantOutcome(t, first, "waits", "the first in line")
+			if d := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "the second"); d.Rule != "quick" || !d.Queue {
 				t.Errorf("the second in line: %+v", d)
 			}
 			if o := <-first; !o.d.Allowed || o.err != nil || time.Since(begun) > 250*time.Millisecond {
 				t.Errorf("the first in line: %+v after %v", o, time.Since(begun))
 			}
 		}
-		if d := expect(t, waitBy(t.Context(), "kristie"), "denied", "a rule without a queue"); d.Rule != "slow" {
+		if d := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "a rule without a queue"); d.Rule != "slow" {
 			t.Errorf("a rule without a queue: %+v", d)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		c.Check(user("other"), 1)
-		expect(t, waitBy(short, "other"), "denied", "for longer than the context lasts")
+		wantOutcome(t, waitBy(short, "other"), "denied", "for longer than the context lasts")
 	}, rule("slow", 3, time.Hour, 1), quick)
 }
 
@@ -149,18 +150,18 @@ func TestWaitIsDeniedWhenRunEnds(t *testing.T) {
 		inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 			l.Reserve("k", 1)
 			byRule := beginWait(context.Background(), l, "k", 1)
-			expect(t, byRule, "waits", "by the rule")
+			wantOutcome(t, byRule, "waits", "by the rule")
 			byAll := begin(func() (Decision, error) { return c.Wait(context.Background(), user("k"), 1) })
 			t.Cleanup(func() { // after Run
-				expect(t, byRule, "denied", "by the rule")
-				expect(t, byAll, "denied", "by all rules")
+				wantOutcome(t, byRule, "denied", "by the rule")
+				wantOutcome(t, byAll, "denied", "by all rules")
 			})
 		}, r)
 	}
 }
 
-// TestWaitCountsDeniedHitsOnce: a hit that waits is not denied yet, so where denied hits count, a call
-// counts once: when it passes, or gives up.
+// TestWaitCountsDeniedHitsOnce: a hit that waits is not denied yet, so where denied hits count, a
+// call counts once: when it passes, or gives up.
 func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 	r := rule("r", 5, time.Second, 1)
 	r.Count = rules.All
@@ -179,8 +180,8 @@ func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 		counts(6, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		d := expect(t, beginWait(ctx, l, "k", 5), "denied", "no time")
-		never := expect(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
+		d := wantOutcome(t, beginWait(ctx, l, "k", 5), "denied", "no time")
+		never := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
 		if d.RetryAfter <= 0 || never.RetryAfter != Never {
 			t.Errorf("%+v, %+v", d, never)
 		}
