@@ -58,6 +58,26 @@ func TestBlockedStrictKeyCostsNothing(t *testing.T) {
 	}
 }
 
+// TestBlocksEndWithTheNextAnswer: in a long block a key asks now and then for the hits that come, and
+// an answer that names no wait ends it.
+func TestBlocksEndWithTheNextAnswer(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Minute)
+	f.firstGrant(l, 0, 30*time.Second)
+	_, before := f.asked()
+	now := noon + 3*ms
+	for ; len(f.tape.leases) == before && now < noon+20*second; now += 10 * ms {
+		passes(l, now, 1)
+		f.Step(now)
+	}
+	if _, n := f.asked(); n != before+1 {
+		t.Fatalf("%d requests in the block, want one", n-before)
+	}
+	f.grants(now, 0, 0, 0, 0)
+	if d := wantHit(t, l, now, 1, false, "nothing is granted"); d.RetryAfter > time.Second {
+		t.Errorf("blocked still: %+v", d)
+	}
+}
+
 // TestHotKeyIsRenewedInTime: at a steady rate a key whose answers take 4 ms is denied while it is
 // cold, and then never again within the bucket.
 func TestHotKeyIsRenewedInTime(t *testing.T) {

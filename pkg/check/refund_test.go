@@ -225,3 +225,13 @@ func TestSettleQueueInAFleet(t *testing.T) {
 		t.Errorf("there is room for 18 in the queue: %+v", d)
 	}
 }
+
+// TestRefundsEndStrictBlocks: a key without room asks again when it hears of a refund.
+func TestRefundsEndStrictBlocks(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Minute)
+	f.firstGrant(l, 0, 30*time.Second)
+	f.pass(l, 3, 1, 0)
+	f.asksNothing(3, 1000, 10)
+	f.alarmRows(noon+second, l, "k", keyTotal{ofRefunded, 5})
+	f.asks(1000, leaseWish{want: 1})
+}
