@@ -3,122 +3,51 @@ package check
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// inBubble runs a checker in a bubble's virtual time, which is the fleet's too, and calls f half a window
-// later.
-func inBubble(t *testing.T, o Options, list []rules.Rule, f func(t *testing.T, f *fleet)) {
-	synctest.Test(t, func(t *testing.T) {
-		x := &fleet{t: t, tape: new(tape)}
-		o.Link, o.MaxIdleKeys, o.DrainTimeout = x.tape, -1, time.Millisecond
-		x.Checker = newChecker(t, o, list...)
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- x.Run(ctx) }()
-		synctest.Wait()
-		x.welcome(ownTime(), 1)
-		f(t, x)
-		stop()
-		if err := <-ended; err != nil && !errors.Is(err, ErrUnreported) {
-			t.Error(err)
-		}
-		if n := x.Stats().Waiting; n != 0 {
-			t.Errorf("%d callers still wait", n)
-		}
-	})
-}
-
-// outcome is what became of a caller of Acquire.
-type outcome struct {
-	d   Decision
-	err error
-}
-
-// acquire calls Acquire behind, and returns when it waits or has ended.
-func acquire(ctx context.Context, l *Limiter, cost int64) <-chan outcome {
-	done := make(chan outcome, 1)
-	go func() {
-		d, err := l.Acquire(ctx, "k", cost)
-		done <- outcome{d, err}
-	}()
-	synctest.Wait()
-	return done
-}
-
-// ended is the outcome, if there is one yet.
-func ended(c <-chan outcome) *outcome {
-	synctest.Wait()
-	select {
-	case o := <-c:
-		return &o
-	default:
-		return nil
-	}
-}
-
-// settled lets requests leave, and returns how many permits the last one asks for.
-func (f *fleet) settled() (want uint64) {
-	time.Sleep(5 * time.Millisecond)
-	synctest.Wait()
-	m, _ := f.asked()
-	return m.Want[0]
-}
-
 func TestAcquireWaitsForAGrant(t *testing.T) {
-	inBubble(t, Options{}, []rules.Rule{strictRule("r", 10, time.Minute, 1)}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
-		one := acquire(context.Background(), l, 3)
-		if o := ended(one); o != nil {
-			t.Fatalf("it does not wait: %+v", o)
-		}
-		if want := f.settled(); want != 3 {
-			t.Errorf("%d permits asked for, want 3", want)
-		}
-		if n := f.Stats().Waiting; n != 1 {
-			t.Errorf("%d wait, want 1", n)
+	inStrictBubble(t, 10, func(t *testing.T, f *fleet, l *Limiter) {
+		one := acquire(t.Context(), l, 3)
+		wantOutcome(t, one, "waits", "without a permit")
+		if want, n := f.settled(), f.Stats().Waiting; want != 3 || n != 1 {
+			t.Errorf("%d permits asked for, %d wait, want 3 and 1", want, n)
 		}
 		f.grants(ownTime(), 0, 4, 4, 0)
-		if o := ended(one); o == nil || !o.d.Allowed || o.err != nil || o.d.Remaining != 1 {
-			t.Fatalf("with four permits: %+v", o)
+		if d := wantOutcome(t, one, "passes", "with four permits"); d.Remaining != 1 {
+			t.Errorf("%d permits left, want 1", d.Remaining)
 		}
-		two := acquire(context.Background(), l, 1) // there is one left
-		if o := ended(two); o == nil || !o.d.Allowed {
-			t.Errorf("it waits for a permit that is there: %+v", o)
-		}
+		wantOutcome(t, acquire(t.Context(), l, 1), "passes", "with one left")
 		if s := f.Stats().Rules[0]; s.Denied != 0 {
-			t.Errorf("%d denials counted; those who wait are not denied yet", s.Denied)
+			t.Errorf("%d denials counted, want none of hits that wait", s.Denied)
 		}
 	})
 }
 
-// TestAcquireServesInOrder: nobody overtakes, neither a smaller cost nor a Check that comes when the permits do.
+// TestAcquireServesInOrder: no hit overtakes, neither a cheaper one nor a Check when permits come.
 func TestAcquireServesInOrder(t *testing.T) {
-	inBubble(t, Options{}, []rules.Rule{strictRule("r", 100, time.Minute, 1)}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
+	inStrictBubble(t, 100, func(t *testing.T, f *fleet, l *Limiter) {
 		var waiting []<-chan outcome
 		for _, cost := range []int64{1, 5, 1, 1} {
-			waiting = append(waiting, acquire(context.Background(), l, cost))
+			waiting = append(waiting, acquire(t.Context(), l, cost))
 		}
 		f.settled()
 		granted := int64(0)
 		for _, step := range []struct{ more, passed int64 }{{2, 1}, {1, 1}, {3, 2}, {1, 3}, {1, 4}} {
 			granted += step.more
 			f.grants(ownTime(), 0, granted, granted, 0)
-			if step.passed < 4 { // they are kept for those who wait
-				if d := l.Check("k", 1); d.Allowed {
-					t.Errorf("%d granted: a check overtakes: %+v", granted, d)
-				}
+			if step.passed < 4 { // they are kept for the waiters
+				wantHit(t, l, ownTime(), 1, false, "a check overtakes")
 			}
+			synctest.Wait()
 			passed := int64(0)
 			for _, w := range waiting {
-				synctest.Wait()
 				passed += int64(len(w))
 			}
 			if passed != step.passed {
@@ -127,79 +56,53 @@ func TestAcquireServesInOrder(t *testing.T) {
 			f.settled()
 		}
 		for i, w := range waiting {
-			if o := <-w; !o.d.Allowed || o.err != nil {
-				t.Errorf("waiter %d: %+v", i, o)
-			}
+			wantOutcome(t, w, "passes", fmt.Sprint("waiter ", i))
 		}
 	})
 }
 
-// TestAcquireKeepsWhatItHas: permits that are there, but too few for who waits, are not taken by others meanwhile; when
-// it gives up they are.
-func TestAcquireKeepsWhatItHas(t *testing.T) {
-	inBubble(t, Options{}, []rules.Rule{strictRule("r", 100, time.Minute, 1)}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
-		one := acquire(context.Background(), l, 1)
+// TestAcquireEndsWithItsContext: until then permits too few for the waiter are kept for it, and
+// later others have them, and those that come.
+func TestAcquireEndsWithItsContext(t *testing.T) {
+	inStrictBubble(t, 100, func(t *testing.T, f *fleet, l *Limiter) {
+		one := acquire(t.Context(), l, 1)
 		f.settled()
 		f.grants(ownTime(), 0, 4, 4, 0)
-		<-one
-		ctx, cancel := context.WithCancel(context.Background())
+		wantOutcome(t, one, "passes", "with four permits")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
 		five := acquire(ctx, l, 5)
-		if d := l.Check("k", 1); d.Allowed {
-			t.Errorf("a check takes one of three: %+v", d)
-		}
+		wantHit(t, l, ownTime(), 1, false, "one of three")
 		if want := f.settled(); want < 2 {
 			t.Errorf("%d more asked for, want 2 at least", want)
 		}
-		cancel()
-		if o := <-five; o.d.Allowed || o.err == nil {
+		if o := <-five; o.d.Allowed || !errors.Is(o.err, context.DeadlineExceeded) || o.d.RetryAfter <= 0 {
 			t.Errorf("five of three: %+v", o)
 		}
-		for range 3 {
-			if d := l.Check("k", 1); !d.Allowed {
-				t.Errorf("when nobody waits any more: %+v", d)
-			}
-		}
-	})
-}
-
-func TestAcquireEndsWithItsContext(t *testing.T) {
-	inBubble(t, Options{}, []rules.Rule{strictRule("r", 10, time.Minute, 1)}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		defer cancel()
-		o := <-acquire(ctx, l, 2)
-		if o.d.Allowed || !errors.Is(o.err, context.DeadlineExceeded) || o.d.RetryAfter <= 0 {
-			t.Errorf("nobody answers: %+v", o)
-		}
-		if s := f.Stats(); s.Waiting != 0 || s.Rules[0].Denied != 1 {
-			t.Errorf("%d still wait, %d denied; want none, and 1", s.Waiting, s.Rules[0].Denied)
+		if s := f.Stats(); s.Waiting != 0 || s.Rules[0].Denied != 2 {
+			t.Errorf("%d still wait, %d denied; want none, and 2", s.Waiting, s.Rules[0].Denied)
 		}
 		p := f.cells.load(l, "k").permits()
 		if len(p.waiters) != 0 || p.waiting != 0 || p.reserved != 0 {
 			t.Errorf("%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
 		}
-		f.grants(ownTime(), 0, 2, 2, 0) // later
-		if d := l.Check("k", 2); !d.Allowed {
-			t.Errorf("the permits that came later: %+v", d)
-		}
+		wantHit(t, l, ownTime(), 3, true, "the three")
+		f.grants(ownTime(), 0, 6, 6, 0)
+		wantHit(t, l, ownTime(), 2, true, "the two that came later")
 	})
 }
 
-// TestAcquireDeniesWhenThereIsNoRoom: at once, if that is known, and else when the store has said so.
+// TestAcquireDeniesWhenThereIsNoRoom, at once if that is known, else when the store has said so.
 func TestAcquireDeniesWhenThereIsNoRoom(t *testing.T) {
-	inBubble(t, Options{}, []rules.Rule{strictRule("r", 10, time.Minute, 1)}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
-		one := acquire(context.Background(), l, 1)
+	inStrictBubble(t, 10, func(t *testing.T, f *fleet, l *Limiter) {
+		one := acquire(t.Context(), l, 1)
 		f.settled()
 		f.grants(ownTime(), 0, 0, 0, 30*time.Second)
-		if o := ended(one); o == nil || o.d.Allowed || o.err != nil || o.d.RetryAfter != 30*time.Second {
-			t.Fatalf("told that there is no room: %+v", o)
+		if d := wantOutcome(t, one, "denied", "there is no room"); d.RetryAfter != 30*time.Second {
+			t.Errorf("%+v", d)
 		}
 		for _, cost := range []int64{1, 2, 11} {
-			if o := ended(acquire(context.Background(), l, cost)); o == nil || o.d.Allowed || o.err != nil {
-				t.Errorf("cost %d: known that there is no room: %+v", cost, o)
-			}
+			wantOutcome(t, acquire(t.Context(), l, cost), "denied", "it is known that there is no room")
 		}
 		if s := f.Stats().Rules[0]; s.Denied != 4 {
 			t.Errorf("%d denials counted, want 4", s.Denied)
@@ -208,72 +111,49 @@ func TestAcquireDeniesWhenThereIsNoRoom(t *testing.T) {
 }
 
 func TestWaitersAreBounded(t *testing.T) {
-	inBubble(t, Options{MaxWaiting: 2}, []rules.Rule{strictRule("r", 10, time.Minute, 1)}, func(t *testing.T, f *fleet) {
+	list := []rules.Rule{strictRule("r", 10, time.Minute, 1)}
+	inBubble(t, Options{MaxWaiting: 2}, list, func(t *testing.T, f *fleet) {
 		l := limiter(t, f.Checker, "r")
-		ctx, cancel := context.WithCancel(context.Background())
-		one, two := acquire(ctx, l, 1), acquire(ctx, l, 1)
-		if o := ended(acquire(ctx, l, 1)); o == nil || o.d.Allowed || o.err != nil {
-			t.Errorf("the third: %+v", o)
-		}
-		cancel()
-		<-one
-		<-two
-		ctx, cancel = context.WithCancel(context.Background())
-		again := acquire(ctx, l, 1)
-		if o := ended(again); o != nil {
-			t.Errorf("there is room again: %+v", o)
-		}
-		cancel()
-		<-again
-	})
-}
-
-func TestAcquireIsCheckOtherwise(t *testing.T) {
-	inBubble(t, Options{}, []rules.Rule{rule("r", 1, time.Minute, 1)}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
-		for i, want := range []bool{true, false} {
-			if o := ended(acquire(context.Background(), l, 1)); o == nil || o.err != nil || o.d.Allowed != want {
-				t.Errorf("hit %d: %+v", i+1, o)
-			}
+		for range 2 { // the second time there is room again
+			ctx, cancel := context.WithCancel(t.Context())
+			one, two := acquire(ctx, l, 1), acquire(ctx, l, 1)
+			wantOutcome(t, one, "waits", "the first")
+			wantOutcome(t, two, "waits", "the second")
+			wantOutcome(t, acquire(ctx, l, 1), "denied", "the third")
+			cancel()
+			<-one
+			<-two
 		}
 	})
 }
 
-// TestAcquireBySeveralRules: a rule that is not strict and denies leaves nothing to wait for; if it lets the
-// request pass, it is charged once, when the permits have come.
+// TestAcquireBySeveralRules: a rule that is not strict and denies leaves nothing to wait for, alone
+// or with others; if it lets the request pass, it is charged once, when the permits have come.
 func TestAcquireBySeveralRules(t *testing.T) {
-	list := []rules.Rule{rule("async", 2, time.Minute, 1), strictRule("a", 10, time.Minute, 1), strictRule("b", 10, time.Minute, 1)}
+	list := []rules.Rule{
+		rule("async", 2, time.Minute, 1), strictRule("a", 10, time.Minute, 1), strictRule("b", 10, time.Minute, 1),
+	}
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
-		attrs := identity.Attributes{{Name: "user", Value: "u"}}
-		for i, want := range []bool{true, true, false} {
-			done := make(chan outcome, 1)
-			go func() {
-				d, err := f.Acquire(context.Background(), attrs, 1)
-				done <- outcome{d, err}
-			}()
-			if o := ended(done); o != nil && i == 0 {
-				t.Fatalf("it does not wait: %+v", o)
-			} else if o != nil {
-				done <- *o
-			} else {
-				f.settled()
-				m, _ := f.asked()
-				g := grantOf(m, 3)
-				f.receive(ownTime(), g.kind, g.message)
-			}
-			if o := <-done; o.d.Allowed != want || o.err != nil {
-				t.Errorf("request %d: %+v", i+1, o)
-			}
+		async := limiter(t, f.Checker, "async")
+		for _, want := range []string{"passes", "passes", "denied"} {
+			wantOutcome(t, acquire(t.Context(), async, 1), want, "by the rule that is not strict")
 		}
-		for _, s := range f.Stats().Rules {
-			if s.Charged != 2 && s.Rule == "async" {
-				t.Errorf("%+v: want 2 charged", s)
-			}
+		acquire := func() <-chan outcome {
+			return begin(func() (Decision, error) { return f.Acquire(t.Context(), user("u"), 1) })
+		}
+		first := acquire()
+		wantOutcome(t, first, "waits", "without permits")
+		f.settled()
+		m, _ := f.asked()
+		f.grant(ownTime(), m, func(int) (uint64, time.Duration) { return 3, 0 })
+		wantOutcome(t, first, "passes", "with three permits")
+		wantOutcome(t, acquire(), "passes", "with two permits")
+		wantOutcome(t, acquire(), "denied", "another rule's limit is reached")
+		if s := f.Stats().Rules[0]; s.Rule != "async" || s.Charged != 2+2 {
+			t.Errorf("%+v: want 2 charged to each key", s)
 		}
 		for _, name := range []string{"a", "b"} {
-			l := limiter(t, f.Checker, name)
-			text, _ := l.Rule().AppendKey(nil, attrs)
-			c := f.cells.load(l, string(text))
+			c := f.cells.load(limiter(t, f.Checker, name), "u")
 			c.mu.Lock()
 			c.settle(0)
 			if p := c.permits(); p.spent != 2 || p.reserved != 0 || len(p.waiters) != 0 {
@@ -284,91 +164,106 @@ func TestAcquireBySeveralRules(t *testing.T) {
 	})
 }
 
-// grantsBy answers the last request: so many more permits by one rule, and none by the others.
-func (f *fleet) grantsBy(rule string, more uint64, wait time.Duration) {
-	f.t.Helper()
-	m, _ := f.asked()
-	a := grantOf(m, 0)
-	g := a.message.(*events.Grant)
-	for i, known := range m.Known {
-		if m.Keys.Rules[m.Keys.KeyRule[i]].Name == rule {
-			known, g.WaitMs[i] = known+more, uint64(wait.Milliseconds())
-		}
-		g.Granted[i], g.Spoken[i] = known, known
-	}
-	f.receive(ownTime(), a.kind, g)
-}
-
-// TestAcquireHandsItsTurnOn: permits that are kept for a waiter who does not take them, because another rule refuses or
-// its context ends, go to those behind it, without another grant.
+// TestAcquireHandsItsTurnOn: permits kept for a waiter that cannot take them, because another rule
+// refuses or its context ends, go to the next ones without another grant.
 func TestAcquireHandsItsTurnOn(t *testing.T) {
 	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
 	other := strictRule("other", 10, time.Minute, 1)
 	other.Key = []string{"ip"}
-	for name, end := range map[string]func(f *fleet, cancel func()){
-		"its context ends":       func(_ *fleet, cancel func()) { cancel() },
-		"the other rule refuses": func(f *fleet, _ func()) { f.grantsBy("other", 0, 30*time.Second) },
+	for _, test := range []struct {
+		why  string
+		end  func(f *fleet, cancel func())
+		want string // of the first
+	}{
+		{"its context ends", func(_ *fleet, cancel func()) { cancel() }, "fails"},
+		{"the other rule refuses", func(f *fleet, _ func()) { f.grantOne(ownTime(), "other", 0, 30*time.Second) }, "denied"},
 	} {
 		run := func(t *testing.T, f *fleet) {
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			one := make(chan outcome, 1)
-			go func() {
-				d, err := f.Acquire(ctx, attrs, 2)
-				one <- outcome{d, err}
-			}()
+			one := begin(func() (Decision, error) { return f.Acquire(ctx, attrs, 2) })
 			f.settled()
-			f.grantsBy("r", 2, 0)
+			f.grantOne(ownTime(), "r", 2, 0)
 			f.settled() // asks by the other rule alone
-			behind, stop := context.WithCancel(context.Background())
+			rest, stop := context.WithCancel(t.Context())
 			l := limiter(t, f.Checker, "r")
-			two, three, four := acquire(behind, l, 1), acquire(behind, l, 2), acquire(behind, l, 1)
+			two, three, four := acquire(rest, l, 1), acquire(rest, l, 2), acquire(rest, l, 1)
 			if n := f.Stats().Waiting; n != 4 {
 				t.Errorf("%d wait, want 4", n)
 			}
-			end(f, cancel)
-			if o := ended(one); o == nil || o.d.Allowed {
-				t.Errorf("the first: %+v, want a denial", o)
-			}
-			if o := ended(two); o == nil || !o.d.Allowed {
-				t.Errorf("the second: %+v, want one of the two permits that are left", o)
-			}
-			if d := l.Check("k", 1); d.Allowed || len(three)+len(four) > 0 {
-				t.Errorf("somebody overtakes the third, who needs two: %+v", d)
-			}
+			test.end(f, cancel)
+			wantOutcome(t, one, test.want, "the first")
+			wantOutcome(t, two, "passes", "the second, by one of two permits")
+			wantOutcome(t, three, "waits", "the third, which needs two permits")
+			wantOutcome(t, four, "waits", "the fourth, which must not overtake")
+			wantHit(t, l, ownTime(), 1, false, "a check must not overtake either")
 			stop()
 			synctest.Wait()
 		}
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.why, func(t *testing.T) {
 			inBubble(t, Options{}, []rules.Rule{strictRule("r", 10, time.Minute, 1), other}, run)
 		})
 	}
 }
 
-// TestNobodyWaitsAfterRun: a waiter without a deadline is told when Run ends, and later ones do not wait.
-func TestNobodyWaitsAfterRun(t *testing.T) {
+// TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at
+// once.
+func TestAcquireIsDeniedAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{t: t, tape: new(tape)}
-		f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1, DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))
-		ctx, stop := context.WithCancel(context.Background())
-		defer stop()
-		done := make(chan error, 1)
-		go func() { done <- f.Run(ctx) }()
-		synctest.Wait()
-		f.welcome(ownTime(), 1)
-		before := acquire(context.Background(), limiter(t, f.Checker, "r"), 1)
+		f, stop, done := runFleet(t, Options{DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))
+		l := limiter(t, f.Checker, "r")
+		before := acquire(context.Background(), l, 1)
 		time.Sleep(time.Millisecond)
-		if o := ended(before); o != nil {
-			t.Fatalf("%+v, want a waiter: nobody grants anything", o)
-		}
+		wantOutcome(t, before, "waits", "nobody grants anything")
 		stop()
 		<-done
-		after := acquire(context.Background(), limiter(t, f.Checker, "r"), 1)
-		synctest.Wait()
-		for name, w := range map[string]<-chan outcome{"waiting as Run ended": before, "after Run": after} {
-			if o := ended(w); o == nil || o.d.Allowed || o.err != nil {
-				t.Errorf("%s: %+v, want a denial", name, o)
-			}
-		}
+		wantOutcome(t, before, "denied", "waiting as Run ended")
+		wantOutcome(t, acquire(context.Background(), l, 1), "denied", "after Run")
 	})
+}
+
+// TestAcquireUnderNewRules changes the rules while a caller waits.
+func TestAcquireUnderNewRules(t *testing.T) {
+	for _, test := range []struct {
+		why  string
+		then []rules.Rule
+		want func(*Decision) bool // nil: it waits on
+	}{
+		{"the rule has gone", []rules.Rule{rule("s", 5, time.Minute, 1)},
+			func(d *Decision) bool { return d.Allowed && d.Rule == "s" && d.Remaining == 2 }},
+		{"it is not strict any more", []rules.Rule{rule("r", 5, time.Minute, 1)},
+			func(d *Decision) bool { return d.Allowed && d.Rule == "r" }},
+		{"the cost can never pass now", []rules.Rule{strictRule("r", 2, time.Minute, 1)},
+			func(d *Decision) bool { return !d.Allowed && d.RetryAfter == Never && d.Limit == 2 }},
+		{"another one denies", []rules.Rule{strictRule("r", 10, time.Minute, 1), rule("s", 1, time.Minute, 1)},
+			nil}, // nothing wakes it: r is as it was
+		{"a higher limit", []rules.Rule{strictRule("r", 20, time.Minute, 1)}, nil},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			inStrictBubble(t, 10, func(t *testing.T, f *fleet, _ *Limiter) {
+				done := begin(func() (Decision, error) { return f.Acquire(t.Context(), user("k"), 3) })
+				f.settled()
+				reload(t, f.Checker, ownTime(), test.then...)
+				o := ended(done)
+				if test.want != nil {
+					if o == nil || o.err != nil || !test.want(&o.d) {
+						t.Errorf("%+v", o)
+					}
+					return
+				}
+				if o != nil {
+					t.Errorf("it does not wait: %+v", o)
+				}
+				for i := 0; i < 2 && o == nil; i++ { // the first answer may be to the request of before
+					f.settled()
+					f.grants(ownTime(), 0, 5, 5, 0)
+					o = ended(done)
+				}
+				last := test.then[len(test.then)-1]
+				if o == nil || o.d.Allowed != (last.Limit >= 3) || o.d.Limit != last.Limit {
+					t.Errorf("with permits: %+v", o)
+				}
+			})
+		})
+	}
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,16 +10,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// grantedOf is a fleet's checker whose rule "r" is strict, and has been granted so many permits of key k.
+// grantedOf is a fleet's checker with the strict rule "r", changed, and permits of key k.
 func grantedOf(t *testing.T, change func(*rules.Rule), granted int64) (*fleet, *Limiter) {
 	t.Helper()
 	r := strictRule("r", 100, time.Minute, 1)
 	change(&r)
-	f := newFleet(t, Options{}, r)
-	l := limiter(t, f.Checker, "r")
-	l.CheckAt(noon, "k", 10)
-	f.Step(noon + ms)
-	f.grants(noon+2*ms, 0, granted, granted, 0)
+	f, l := fleetAndLimiter(t, Options{}, r)
+	f.firstGrant(l, granted, 0)
 	return f, l
 }
 
@@ -26,84 +24,76 @@ func classed(class string) identity.Attributes {
 	return identity.Attributes{{Name: "user", Value: "k"}, {Name: "class", Value: class}}
 }
 
-// TestStrictLimitOnTheWire: permits are granted within the most that the rule can let pass.
-func TestStrictLimitOnTheWire(t *testing.T) {
-	elastic := rules.Throttle{Kind: rules.Elastic, UpTo: 2, While: "r2", Below: 0.5}
-	for _, test := range []struct {
-		throttle rules.Throttle
-		strict   bool
-		want     uint64
-	}{
-		{rules.Throttle{}, true, 100},
-		{rules.Throttle{Kind: rules.Soft, Exceed: 0.25}, true, 125},
-		{rules.Throttle{Kind: rules.Soft, Exceed: 0.25}, false, 125},
-		{elastic, true, 200},
-		{elastic, false, 100},
-	} {
-		r := rule("r", 100, time.Minute, 1)
-		if r.Throttle = test.throttle; test.strict {
-			r.Enforcement = rules.Strict
-		}
-		f := newFleet(t, Options{}, r, rule("r2", 100, time.Minute, 1))
-		if got := limiter(t, f.Checker, "r").wire(noon).Limit; got != test.want {
-			t.Errorf("%+v: limit %d is told", test, got)
-		}
-	}
-}
-
-// TestStrictPriority: permits that are at hand are not for those whose share is used up.
+// TestStrictPriority: permits at hand are not for callers whose share is used up.
 func TestStrictPriority(t *testing.T) {
 	f, _ := grantedOf(t, func(r *rules.Rule) {
 		r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
 	}, 90)
 	now := noon + 3*ms
-	if d := f.CheckAt(now, classed("low"), 30); !d.Allowed {
-		t.Fatalf("%+v", d)
+	check := func(class string, cost int64, allowed bool) Decision {
+		t.Helper()
+		d := f.CheckAt(now, classed(class), cost)
+		if d.Allowed != allowed {
+			t.Errorf("cost %d of class %s: %+v", cost, class, d)
+		}
+		return d
 	}
-	d := f.CheckAt(now, classed("low"), 1)
-	if d.Allowed || d.Remaining != 0 || d.RetryAfter < 50*time.Second {
+	check("low", 30, true)
+	if d := check("low", 1, false); d.Remaining != 0 || d.RetryAfter < 50*time.Second {
 		t.Errorf("%+v: its share is used up until these hits leave the window", d)
 	}
 	for range 40 { // by allowances, too
-		if !f.CheckAt(now, classed("high"), 1).Allowed {
-			t.Fatal("there are permits")
-		}
+		check("high", 1, true)
 	}
-	if f.CheckAt(now, classed("low"), 1).Allowed {
-		t.Error("its share is used up")
+	check("low", 1, false)
+	if d, lacks, _ := waitsFor(f, classed("low"), now); d.Allowed || lacks {
+		t.Errorf("%+v: to wait would be in vain", d)
 	}
-	a := new(asking) // as Acquire does, at this time
-	a.match(f.program.Load(), classed("low"), now, 1, charging)
+	check("high", 20, true)
+}
+
+// waitsFor decides as Acquire does: whether permits are all that is missing, and of which rules.
+func waitsFor(f *fleet, attrs identity.Attributes, now int64) (d Decision, lacks bool, of []string) {
+	a := new(asking)
+	a.match(f.program.Load(), attrs, now, 1, charging)
 	a.lock(now)
-	var decided Decision
-	if a.ask(&decided, now); decided.Allowed || a.lacksPermits() {
-		t.Errorf("%+v: to wait would be in vain", decided)
+	a.ask(&d, now)
+	if lacks = a.lacksPermits(); lacks {
+		w := f.behind.leases.newWaiter(1)
+		a.join(w)
+		for _, s := range w.spots {
+			of = append(of, s.cell.limiter.name)
+		}
+		w.leave()
 	}
 	a.conclude(false, false, now)
 	a.unlock()
-	if d := f.CheckAt(now, classed("high"), 20); !d.Allowed {
-		t.Errorf("%+v", d)
+	return d, lacks, of
+}
+
+// TestShadowRulesNeedNoPermits: a shadow rule that would deny is no reason not to wait for permits
+// of another rule, and nobody waits for it.
+func TestShadowRulesNeedNoPermits(t *testing.T) {
+	shadow := rule("s", 1, time.Minute, 1)
+	shadow.Shadow = true
+	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), shadow)
+	limiter(t, f.Checker, "s").RecordAt(noon, "k", 5)
+	d, lacks, of := waitsFor(f, classed(""), noon)
+	if d.Allowed || d.Shadow != "s" || !lacks || !slices.Equal(of, []string{"r"}) {
+		t.Errorf("%+v, waits %v for %v", d, lacks, of)
 	}
 }
 
-// TestStrictElastic: permits reach up to the most, but are spent beyond the limit only while there is room.
+// TestStrictElastic: permits reach up to the most, but are spent beyond the limit only with room.
 func TestStrictElastic(t *testing.T) {
 	use := 0.9
 	r := strictRule("r", 100, time.Minute, 1)
 	r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, Signal: "cpu", Below: 0.5}
-	f := newFleet(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}}, r)
-	l := limiter(t, f.Checker, "r")
-	l.CheckAt(noon, "k", 10)
-	f.Step(noon + ms)
-	f.grants(noon+2*ms, 0, 150, 150, 0)
-	now := noon + 3*ms
-	if n := passes(l, now, 200); n != 100 {
-		t.Errorf("%d pass, the limit is 100", n)
-	}
+	f, l := fleetAndLimiter(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}}, r)
+	f.firstGrant(l, 150, 0)
+	f.pass(l, 3, 200, 100)
 	use = 0.4
-	if n := passes(l, now, 200); n != 50 {
-		t.Errorf("%d more pass, there are 50 more permits", n)
-	}
+	f.pass(l, 3, 200, 50)
 }
 
 // TestStrictShadow: nobody waits for permits of a rule that never denies.
@@ -157,7 +147,7 @@ func TestStrictPeek(t *testing.T) {
 	}
 }
 
-// TestStrictRecord: what is recorded spends what permits there are, and of those that come.
+// TestStrictRecord: recorded hits spend the permits at hand, and those that come.
 func TestStrictRecord(t *testing.T) {
 	f, l := grantedOf(t, func(*rules.Rule) {}, 10)
 	now := noon + 3*ms
@@ -173,28 +163,4 @@ func TestStrictRecord(t *testing.T) {
 	if s := f.Stats().Rules[0]; s.Charged != 16 {
 		t.Errorf("%+v", s)
 	}
-}
-
-// TestShadowKeepsNobodyFromWaiting: what a shadow rule would deny is no reason not to wait for permits of another rule, and nobody waits
-// at it.
-func TestShadowKeepsNobodyFromWaiting(t *testing.T) {
-	shadow := rule("s", 1, time.Minute, 1)
-	shadow.Shadow = true
-	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), shadow)
-	limiter(t, f.Checker, "s").RecordAt(noon, "k", 5)
-	a := new(asking)
-	a.match(f.program.Load(), classed(""), noon, 1, charging)
-	a.lock(noon)
-	var d Decision
-	if a.ask(&d, noon); d.Allowed || d.Shadow != "s" || !a.lacksPermits() {
-		t.Errorf("%+v", d)
-	}
-	w := f.behind.leases.newWaiter(1)
-	a.join(w)
-	if len(w.spots) != 1 || w.spots[0].cell.limiter.name != "r" {
-		t.Errorf("%d spots", len(w.spots))
-	}
-	w.leave()
-	a.conclude(false, false, noon)
-	a.unlock()
 }

@@ -1,15 +1,18 @@
 package check
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/forecast"
 	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report is made, each
-// once, in Stats and in the report.
+// TestDenialsAreCounted: hits that are turned away without the lock are counted as soon as a report
+// is made, each once, in Stats and in the report.
 func TestDenialsAreCounted(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 100, time.Second)
 	f.alarm(noon, 1, l, "k", 100)
@@ -58,7 +61,8 @@ func TestDenialsAreCounted(t *testing.T) {
 	}
 }
 
-// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that one they do.
+// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that
+// one they do.
 func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 	for _, test := range []struct {
 		window    time.Duration
@@ -70,9 +74,7 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 			now := noon + i*forecast.Census
 			f.alarm(now, 1, l, "k", 1000)
 			f.rounds.wanted.Store(0)
-			for range 10 {
-				l.CheckAt(now, "k", 1)
-			}
+			passes(l, now, 10)
 			if f.rounds.wanted.Load()&nextCensus != 0 {
 				asked++
 			}
@@ -102,9 +104,7 @@ func TestDenialsOfOthersAreAskedFor(t *testing.T) {
 	if got, n := rows(f.last(), true); n != 1 || got["k"] != 0 || len(f.last().Hits.Age) != 1 {
 		t.Errorf("asked in %d rows, with %v denied", n, got)
 	}
-	if got := left(l, noon+100*ms, "k"); got != 38 {
-		t.Errorf("%d left: denied hits limit nothing", got)
-	}
+	wantLeft(t, l, noon+100*ms, 38, "denied hits limit nothing")
 	f.answerRows(noon+101*ms, 7, 62)
 	if s := f.Stats().Rules[0]; s.Answered != 2 || unreported(s) != 0 {
 		t.Errorf("stats: %+v", s)
@@ -118,14 +118,10 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	f := newFleet(t, Options{Epoch: 1}, wide, narrow)
 	f.join(noon, 2, 0)
 	l := limiter(t, f.Checker, "wide")
-	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
+	attrs := request("user=k ip=192.0.2.1")
 	f.alarm(noon, 1, l, "k", 990_000)
-	now, charged := noon+ms, int64(0)
-	for range 20 { // then a demand is known, and only a part passes
-		if f.CheckAt(now, attrs[:1], 1).Allowed {
-			charged++
-		}
-	}
+	now := noon + ms
+	charged := int64(passes(l, now, 20))    // then a demand is known, and only a part passes
 	for !f.CheckAt(now, attrs, 1).Allowed { // the narrow rule's only hit
 	}
 	charged++
@@ -136,12 +132,7 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 		}
 	}
 	denied := f.Stats().Rules[0]
-	passed := 0
-	for range 100 {
-		if f.CheckAt(now, attrs[:1], 1).Allowed {
-			passed++
-		}
-	}
+	passed := passes(l, now, 100)
 	part := l.ahead("k").part
 	if want := 100 * part; part < 0.1 || part > 0.9 || float64(passed) < want-3 || float64(passed) > want+3 {
 		t.Errorf("%d of 100 hits passed, of which a part of %v may", passed, part)
@@ -155,71 +146,11 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAHitThatWouldFit: what is free by what is known others may have taken, and something leaves the
-// window sooner or later.
-func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
-	denied := func(now int64) Decision { // the first that is
-		for range 20 {
-			if d := l.CheckAt(now, "k", 1); !d.Allowed {
-				return d
-			}
-		}
-		t.Fatal("nothing was denied")
-		return Decision{}
-	}
-	f.alarm(noon, 1, l, "k", 990)
-	d := denied(noon + ms)
-	if room := left(l, noon+ms, "k"); room < 1 || d.RetryAfter > 10*time.Second || d.RetryAfter < 9*time.Second {
-		t.Errorf("nothing leaves before the bucket's end: room for %d, %+v", room, d)
-	}
-	if d := l.CheckAt(noon+ms, "k", 20); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
-		t.Errorf("a hit that would not fit: %+v", d)
-	}
-	// In the next bucket a hundred hits leave per second: one takes ten ms.
-	now := noon + 12*second
-	for i := range int64(6) { // thirty come in 8 ms
-		at := now - (5-i)*8*ms
-		f.alarmMade(at, at, l, "k", 190-(5-i)*30)
-	}
-	d = denied(now)
-	if room := left(l, now, "k"); room < 1 || d.RetryAfter < 9*time.Millisecond || d.RetryAfter > 11*time.Millisecond {
-		t.Errorf("a hundred leave per second: room for %d, %+v", room, d)
-	}
-}
-
-// TestHopelessHitsAreNoDemand: one that costs more than the limit takes no room from any other, however much it asks for.
-func TestHopelessHitsAreNoDemand(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
-	f.alarm(noon, 1, l, "k", 600)
-	l.CheckAt(noon+ms, "k", 1)
-	if d := l.CheckAt(noon+2*ms, "k", 1e12); d.Allowed || d.RetryAfter != Never {
-		t.Errorf("the hopeless one: %+v", d)
-	}
-	for at := noon + 3*ms; at < noon+40*ms; at += ms {
-		if d := l.CheckAt(at, "k", 1); !d.Allowed {
-			t.Fatalf("%d ms later: %+v", (at-noon)/ms, d)
-		}
-	}
-	f.Step(noon + 50*ms)
-	if got, _ := rows(f.last(), true); got["k"] != 0 {
-		t.Errorf("the fleet was told of %d denied hits", got["k"])
-	}
-	f.answerRows(noon+51*ms, 637)
-	l.CheckAt(noon+52*ms, "k", 1e12)
-	f.Step(noon + 100*ms)
-	if n := len(f.tape.reports); n != 1 {
-		t.Errorf("%d reports, one of nothing", n)
-	}
-}
-
 // TestOnlyWhoDeniesCountsIt: a rule that would have let the hit pass has not decided.
 func TestOnlyWhoDeniesCountsIt(t *testing.T) {
-	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
-	c := newChecker(t, Options{}, wide, narrow)
-	attrs := identity.Attributes{{Name: "user", Value: "k"}}
+	c := newChecker(t, Options{}, rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1))
 	for range 5 {
-		c.CheckAt(noon, attrs, 1)
+		c.CheckAt(noon, user("k"), 1)
 	}
 	c.behind.step(noon, true)
 	if s := c.Stats().Rules; s[0].Allowed != 1 || s[0].Denied != 0 || s[1].Allowed != 1 || s[1].Denied != 4 {
@@ -232,46 +163,117 @@ func TestDeniedWithoutACell(t *testing.T) {
 	wide, narrow := rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1)
 	narrow.Key = []string{"ip"}
 	c := newChecker(t, Options{MaxLiveKeys: 1}, wide, narrow)
-	attrs := identity.Attributes{{Name: "user", Value: "k"}, {Name: "ip", Value: "192.0.2.1"}}
-	if d := c.CheckAt(noon, attrs[1:], 1); !d.Allowed { // takes the only place
-		t.Fatalf("%+v", d)
-	}
-	if d := c.CheckAt(noon, attrs, 1); d.Allowed || d.Rule != "narrow" {
-		t.Errorf("%+v", d)
-	}
-	if s := c.Stats().Rules; s[0].Charged != 0 || s[1].Charged != 1 {
-		t.Errorf("%+v", s)
-	}
-	// In the next minute both let a hit pass; the wide rule has no place to count it.
-	if d := c.CheckAt(noon+120*second, attrs, 3); d.Allowed || d.RetryAfter != Never {
-		t.Errorf("%+v", d)
-	}
-	if d := c.CheckAt(noon+120*second, attrs, 1); !d.Allowed {
-		t.Errorf("%+v", d)
-	}
-	if s := c.Stats().Rules; s[0].Charged != 1 || s[0].Overflow != 1 || s[1].Charged != 2 || s[1].Overflow != 0 {
-		t.Errorf("%+v", s)
+	both, ip := request("user=k ip=192.0.2.1"), request("ip=192.0.2.1")
+	for i, step := range []struct {
+		at                int64 // in minutes: each has a bucket of its own
+		attrs             identity.Attributes
+		cost              int64
+		allowed           bool
+		charged, overflow [2]int64 // of wide and narrow
+	}{
+		{0, ip, 1, true, [2]int64{0, 1}, [2]int64{}}, // takes the only place
+		{0, both, 1, false, [2]int64{0, 1}, [2]int64{}},
+		{2, both, 3, false, [2]int64{0, 1}, [2]int64{}},
+		{2, both, 1, true, [2]int64{1, 2}, [2]int64{1, 0}}, // the wide rule has no place to count it
+	} {
+		d, s := c.CheckAt(noon+step.at*60*second, step.attrs, step.cost), c.Stats().Rules
+		charged, overflow := [2]int64{s[0].Charged, s[1].Charged}, [2]int64{s[0].Overflow, s[1].Overflow}
+		if d.Allowed != step.allowed || !d.Allowed && d.Rule != "narrow" || charged != step.charged || overflow != step.overflow {
+			t.Errorf("hit %d: %+v, charged %v, overflow %v", i, d, charged, overflow)
+		}
+		if step.cost > 1 && d.RetryAfter != Never {
+			t.Errorf("above the limit: %+v", d)
+		}
 	}
 }
 
-// TestDearHitsAreNoDemand: hits that cost more than there is room for take none of it from cheap ones that fit.
+// TestDearHitsAreNoDemand: hits that cost more than there is room for, or than the limit, take no
+// room from cheap ones that fit, and the fleet does not hear of them.
 func TestDearHitsAreNoDemand(t *testing.T) {
 	for _, tt := range []struct {
-		checkers     uint32
-		known, cheap int64 // hits known of 1000, and those that come
-	}{{2, 600, 380}, {2, 950, 20}, {8, 600, 380}, {8, 950, 20}, {100, 900, 60}} {
+		checkers           uint32
+		known, cheap, cost int64 // hits known of 1000, those that come, and what a dear one costs
+	}{
+		{2, 600, 380, 401}, {2, 950, 20, 51}, {8, 600, 380, 401}, {8, 950, 20, 51}, {100, 900, 60, 101},
+		{2, 600, 380, 1e12},
+	} {
 		f, l := newFleetOf(t, tt.checkers, Options{}, 1000, time.Minute)
 		f.alarmMade(noon, noon, l, "k", tt.known)
+		why := fmt.Sprintf("%+v", tt)
 		for i := range tt.cheap {
 			at := noon + i*ms
 			for range 10 {
-				if d := l.CheckAt(at, "k", 1001-tt.known); d.Allowed {
-					t.Fatalf("%+v: a dear hit passes: %+v", tt, d)
+				d := wantHit(t, l, at, tt.cost, false, why)
+				if tt.cost > 1000 && d.RetryAfter != Never {
+					t.Fatalf("%s: %+v", why, d)
 				}
 			}
-			if d := l.CheckAt(at, "k", 1); !d.Allowed {
-				t.Fatalf("%+v: cheap hit %d is denied: %+v", tt, i+1, d)
+			wantHit(t, l, at, 1, true, why)
+		}
+		f.Step(noon + second)
+		if got, _ := rows(f.last(), true); got["k"] != 0 {
+			t.Errorf("%s: %d denied hits are reported", why, got["k"])
+		}
+		f.answerRows(noon+second, uint64(tt.known+tt.cheap))
+		l.CheckAt(noon+second, "k", tt.cost)
+		f.Step(noon + 2*second)
+		if n := len(f.tape.reports); n != 1 {
+			t.Errorf("%s: %d reports, one of nothing", why, n)
+		}
+	}
+}
+
+// TestOnDenied: Options.OnDenied hears of as many denials as are counted, by key, in whichever way.
+func TestOnDenied(t *testing.T) {
+	several := []rules.Rule{rule("a", 5, time.Hour, 1), rule("b", 3, time.Hour, 1)}
+	listed := rule("listed", 5, time.Hour, 1)
+	listed.Deny = []rules.List{{Attribute: "user", Values: []string{"k"}}}
+	shadow := rule("shadow", 2, time.Hour, 1)
+	shadow.Shadow = true
+	closed := rule("closed", 5, time.Hour, 1)
+	closed.OnOutage = rules.Closed
+	h := hasher(t, keySecret)
+	for _, test := range []struct {
+		why   string
+		o     Options
+		rules []rules.Rule
+		key   string
+	}{
+		{"a small limit", Options{}, several[:1], "k"},
+		{"two rules", Options{}, several, "k"},
+		{"a forecast", Options{Link: new(tape)}, []rules.Rule{rule("r", 200, time.Hour, 1)}, "k"},
+		{"no room", Options{MaxLiveKeys: 1}, []rules.Rule{closed}, "k"},
+		{"a block", Options{}, several[:1], "blocked"},
+		{"a block of one", Options{}, several, "blocked"},
+		{"a deny list", Options{}, []rules.Rule{listed}, "k"},
+		{"shadow", Options{}, []rules.Rule{shadow}, "k"},
+		{"hashed keys", Options{KeyHash: h}, several[:1], "k"},
+	} {
+		heard := map[string]int64{}
+		test.o.OnDenied = func(rule, key string, decisions int64) { heard[rule+" "+strings.Clone(key)] += decisions }
+		c := newChecker(t, test.o, test.rules...)
+		if test.o.Link != nil {
+			c = newFleet(t, test.o, test.rules...).Checker
+		}
+		c.SetBlocks([]Block{{"a", "blocked", time.Unix(0, noon+second)}})
+		c.CheckAt(noon, user("first"), 1)
+		for range 300 {
+			c.CheckAt(noon, user(test.key), 1)
+			limiter(t, c, test.rules[0].Name).CheckAt(noon, test.key, 1)
+		}
+		c.Step(noon + second)
+		reported := test.key
+		if test.o.KeyHash != nil {
+			reported = h.Hash(test.key)
+		}
+		denied := int64(0)
+		for _, s := range c.Stats().Rules {
+			if denied += s.Denied; heard[s.Rule+" "+reported] != s.Denied {
+				t.Errorf("%s: rule %s: %d counted, heard of %v", test.why, s.Rule, s.Denied, heard)
 			}
+		}
+		if denied == 0 {
+			t.Errorf("%s: nothing was denied", test.why)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,8 +21,7 @@ func draining(name string, a rules.Algorithm, limit, burst int64, length time.Du
 }
 
 func TestLocalTokenBucket(t *testing.T) {
-	c := newChecker(t, Options{}, draining("r", rules.TokenBucket, 60, 4, time.Minute, 600))
-	l := limiter(t, c, "r")
+	_, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 60, 4, time.Minute, 600))
 	for _, step := range []struct {
 		at, cost int64 // ms after noon
 		allowed  bool
@@ -47,12 +48,11 @@ func TestLocalTokenBucket(t *testing.T) {
 	}
 }
 
-// A leaky bucket lets one hit at a time pass, as far apart as the limit says, to the nanosecond if there is one checker,
-// however it is asked.
+// TestLocalLeakyBucketPassesAtAConstantRate: hits pass one at a time, as far apart as the limit
+// says, to the nanosecond if there is one checker.
 func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 	for _, buckets := range []int{1, 10, 50, 100} {
-		c := newChecker(t, Options{}, draining("r", rules.LeakyBucket, 20, 5, time.Second, buckets))
-		l := limiter(t, c, "r")
+		_, l := checkerAndLimiter(t, Options{}, draining("r", rules.LeakyBucket, 20, 5, time.Second, buckets))
 		for at := int64(0); at < 3*second; at += 5 * ms {
 			d := l.CheckAt(noon+at, "k", 1)
 			turn := at%(50*ms) == 0
@@ -63,11 +63,8 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 				t.Fatalf("%d buckets, at %v: wait %v, want %v", buckets, time.Duration(at), d.RetryAfter, wait)
 			}
 		}
-		// Five at once take five turns.
-		if d := l.CheckAt(noon+10*second, "k", 5); !d.Allowed {
-			t.Errorf("%+v", d)
-		}
-		if d := l.CheckAt(noon+10*second, "k", 1); d.Allowed || d.RetryAfter != 250*time.Millisecond {
+		wantHit(t, l, noon+10*second, 5, true, "five at once")
+		if d := wantHit(t, l, noon+10*second, 1, false, "five turns are taken"); d.RetryAfter != 250*time.Millisecond {
 			t.Errorf("%+v", d)
 		}
 		if d := l.CheckAt(noon+20*second, "k", 6); d.Allowed || d.RetryAfter != Never {
@@ -76,52 +73,66 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 	}
 }
 
-// What a checker alone decides is what the arithmetic says of all hits that it ever let pass.
+// TestLocalTokenBucketIsTheArithmetic: however hits are charged and settled, a checker alone
+// decides as the arithmetic does by all true costs so far.
 func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	type open struct {
+		token            string
+		bucket, estimate int64
+	}
+	property := func(t *rapid.T, settles bool, longest int64) { // time between hits
 		buckets := rapid.IntRange(1, 12).Draw(t, "buckets")
 		r := draining("r", rules.TokenBucket, rapid.Int64Range(1, 50).Draw(t, "limit"), rapid.Int64Range(1, 80).Draw(t, "burst"),
 			time.Duration(buckets)*10*time.Millisecond, buckets)
-		c := local(t, r)
-		l, _ := c.Limiter("r")
+		c, l := checkerAndLimiter(&testing.T{}, Options{}, r)
 		d := l.Rule().Drain()
-		now, all := noon, map[int64]int64{}
+		now, all, tokens := noon, map[int64]int64{}, []open(nil)
 		first := d.Shape.Bucket(now) - 1
 		for range rapid.IntRange(1, 80).Draw(t, "hits") {
-			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, 300*ms), rapid.Just(int64(0))).Draw(t, "wait")
-			cost := rapid.Int64Range(1, 6).Draw(t, "cost")
+			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, longest), rapid.Just(int64(0))).Draw(t, "wait")
+			if len(tokens) > 0 && settles && rapid.Bool().Draw(t, "settles") {
+				i := rapid.IntRange(0, len(tokens)-1).Draw(t, "token")
+				o := tokens[i]
+				tokens = slices.Delete(tokens, i, i+1)
+				cost := rapid.Int64Range(0, 8).Draw(t, "true cost")
+				if err := c.SettleAt(now, o.token, cost); err != nil {
+					t.Fatal(err)
+				}
+				if d.Shape.Bucket(now)-o.bucket < int64(l.live) {
+					all[o.bucket] += cost - o.estimate
+				}
+			}
 			var counts []int64
 			for b := d.Shape.Bucket(now); b > first; b-- {
 				counts = append(counts, all[b])
 			}
+			cost := rapid.Int64Range(1, 6).Draw(t, "cost")
 			want := d.Remaining(window.Level{Bucket: first}, counts, now) >= cost
-			if got := l.CheckAt(now, "k", cost); got.Allowed != want {
+			got, text := Decision{}, ""
+			if settles {
+				got, text = l.CheckTokenAt(now, "k", cost)
+			} else { // may spend an allowance
+				got = l.CheckAt(now, "k", cost)
+			}
+			if got.Allowed != want {
 				t.Fatalf("after %v: %+v, want %v", time.Duration(now-noon), got, want)
 			}
 			if want {
 				all[d.Shape.Bucket(now)] += cost
+				tokens = append(tokens, open{text, d.Shape.Bucket(now), cost})
 			}
 			if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
 				c.Step(now)
 			}
 		}
-	})
+	}
+	t.Run("charged", rapid.MakeCheck(func(t *rapid.T) { property(t, false, 300*ms) }))
+	t.Run("settled", rapid.MakeCheck(func(t *rapid.T) { property(t, true, 100*ms) }))
 }
 
-func local(t *rapid.T, r rules.Rule) *Checker {
-	set, err := rules.NewSet(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := New(Options{Rules: set})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// tell tells the checker of one key's level and total, in an alarm, or in the answer to its last report.
-func (f *fleet) tell(now int64, l *Limiter, inAlarm bool, age int64, parts uint64, total uint64) {
+// levelMessage brings the level and total of key k, in an alarm, or in the answer to the last
+// report.
+func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, parts uint64, total uint64) {
 	f.t.Helper()
 	if !inAlarm {
 		r := f.last()
@@ -138,8 +149,9 @@ func (f *fleet) tell(now int64, l *Limiter, inAlarm bool, age int64, parts uint6
 	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: table})
 }
 
-// The settled level of a message takes the place of the cell's, unless it is older.
-func TestLevelsThatAreTold(t *testing.T) {
+// TestSettledLevelsOfMessages: the settled level of a message replaces the cell's, unless it is
+// older.
+func TestSettledLevelsOfMessages(t *testing.T) {
 	for _, tt := range []struct {
 		why   string
 		age   int64 // of the settled bucket, in buckets
@@ -148,7 +160,7 @@ func TestLevelsThatAreTold(t *testing.T) {
 		left  int64 // of 100, 30 ms into the bucket
 	}{
 		{"nothing beside what is known", 11, 0, 5, 95},
-		{"hits that nobody could have known of", 11, 300, 5, 95 - 30 + 10}, // 11 buckets drain 1 hit each, and 0.3 more so far: rounded up
+		{"hits that nobody could have known of", 11, 300, 5, 95 - 30 + 10}, // 11 buckets drain 1 each, and 0.3 more so far
 		{"a level of long ago", 50, 900, 5, 95 - 90 + 49},
 		{"of the bucket before, with all that is in it", 1, 900, 5, 95 - 90},
 		{"by a clock that is far ahead", -3, 900, 5, 5},
@@ -157,41 +169,34 @@ func TestLevelsThatAreTold(t *testing.T) {
 		{"other totals of the current bucket", 11, 0, 50, 50},
 	} {
 		for _, inAlarm := range []bool{false, true} {
-			f := newFleet(t, Options{}, draining("r", rules.TokenBucket, 10, 100, time.Second, 10))
-			l := limiter(t, f.Checker, "r")
+			f, l := fleetAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 100, time.Second, 10))
 			now := noon + 20*second + 30*ms
 			l.CheckAt(now, "k", 5)
 			f.Step(now)
-			f.tell(now, l, inAlarm, tt.age, uint64(tt.parts), tt.total)
-			if got := left(l, now, "k"); got != tt.left {
-				t.Errorf("%s (alarm: %v): %d left, want %d", tt.why, inAlarm, got, tt.left)
-			}
+			f.levelMessage(now, l, inAlarm, tt.age, uint64(tt.parts), tt.total)
+			wantLeft(t, l, now, tt.left, fmt.Sprintf("%s (alarm: %v)", tt.why, inAlarm))
 		}
 	}
 }
 
-// A level is forgotten with the data of the store that it was in.
+// TestLevelOfALostGeneration: a level is forgotten when the store that it was in loses its data.
 func TestLevelOfALostGeneration(t *testing.T) {
-	f := newFleet(t, Options{}, draining("r", rules.TokenBucket, 10, 100, time.Second, 10))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 100, time.Second, 10))
 	now := noon + 20*second
 	l.CheckAt(now, "k", 5)
 	f.Step(now)
-	f.tell(now, l, false, 11, 700, 5)
+	f.levelMessage(now, l, false, 11, 700, 5)
 	l.CheckAt(now, "k", 1)
 	now += 50 * ms
 	f.Step(now)
 	f.answerIn(now, 2, 1)
-	if got := left(l, now, "k"); got != 99 {
-		t.Errorf("%d left of 100, with 1 hit since", got)
-	}
+	wantLeft(t, l, now, 99, "with 1 hit since")
 }
 
-// The idle cache remembers a level, a cell goes on with it, and a cell is not empty before it has drained.
+// TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on
+// with the level.
 func TestLevelsAreRemembered(t *testing.T) {
-	r := draining("r", rules.TokenBucket, 10, 1000, time.Second, 10)
-	c := newChecker(t, Options{}, r)
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 1000, time.Second, 10))
 	l.CheckAt(noon, "k", 1000)
 	now := noon + 50*second // half of it is left, and no bucket has a count
 	for range 3 {
@@ -199,12 +204,9 @@ func TestLevelsAreRemembered(t *testing.T) {
 		now += 35 * second / 10
 	}
 	old := l.holds([]byte("k"))
-	if old == nil {
-		t.Fatal("the cell has left")
-	}
 	want := left(l, now, "k")
-	if want < 550 || want > 610 {
-		t.Errorf("%d left", want)
+	if old == nil || want < 550 || want > 610 {
+		t.Fatalf("%d left in %v", want, old)
 	}
 	old.mu.Lock()
 	fresh := newCell(l, "k", noon)
@@ -221,26 +223,8 @@ func TestLevelsAreRemembered(t *testing.T) {
 	}
 }
 
-func TestWireOfEveryAlgorithm(t *testing.T) {
-	for a, want := range map[rules.Algorithm]events.Algorithm{
-		rules.SlidingWindow: events.Algorithm_SLIDING_WINDOW, rules.FixedWindow: events.Algorithm_FIXED_WINDOW,
-		rules.SlidingLog: events.Algorithm_SLIDING_LOG, rules.TokenBucket: events.Algorithm_TOKEN_BUCKET,
-		rules.LeakyBucket: events.Algorithm_LEAKY_BUCKET,
-	} {
-		r := rule("r", 10, time.Second, 1)
-		r.Algorithm = a
-		l := limiter(t, newChecker(t, Options{}, r), "r")
-		burst := uint64(0)
-		if a == rules.TokenBucket || a == rules.LeakyBucket {
-			burst = 10
-		}
-		if w := l.wire(noon); w.Algorithm != want || w.Burst != burst {
-			t.Errorf("%v: %v", a, w)
-		}
-	}
-}
-
-// On the ladder's lower steps each checker keeps to its share of the rate, and of the room.
+// TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the
+// rate and of the room.
 func TestLocalShareOfWhatDrains(t *testing.T) {
 	for _, tt := range []struct {
 		rule rules.Rule
@@ -249,9 +233,8 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 		{draining("r", rules.TokenBucket, 40, 80, time.Second, 10), 20 + 20 + 30},
 		{draining("r", rules.LeakyBucket, 40, 80, time.Second, 10), 20},
 	} {
-		f := newFleet(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
+		f, l := fleetAndLimiter(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
 		f.Checker.fleet.Store(4)
-		l := limiter(t, f.Checker, "r")
 		begin := noon + 100*second // long after the last word
 		f.Step(begin)
 		passes := make([]int, 3)
@@ -259,11 +242,9 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 			if at%(50*ms) == 0 {
 				f.Step(begin + at)
 			}
-			d := l.CheckAt(begin+at, "k", 1)
-			if d.Freshness != LocalShare {
+			if d := l.CheckAt(begin+at, "k", 1); d.Freshness != LocalShare {
 				t.Fatal(d.Freshness)
-			}
-			if d.Allowed {
+			} else if d.Allowed {
 				passes[at/second]++
 			}
 		}
@@ -275,12 +256,11 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 
 // TestResetOfSoftBuckets: what passes beyond the limit takes longer to drain than a full bucket.
 func TestResetOfSoftBuckets(t *testing.T) {
-	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 10/second, algorithm: token_bucket, burst: 50, throttle: soft, soft: {exceed: 100%}}]`)
-	l := limiter(t, c, "r")
-	if d := l.CheckAt(noon, "k", 100); !d.Allowed || d.Reset < 10*time.Second {
-		t.Fatalf("%+v", d)
-	}
-	if d := l.CheckAt(noon, "k", 100); d.Allowed || d.Reset < d.RetryAfter {
-		t.Errorf("%+v", d)
+	r := draining("r", rules.TokenBucket, 10, 50, time.Second, 1)
+	r.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 1}
+	_, l := checkerAndLimiter(t, Options{}, r)
+	full, over := wantHit(t, l, noon, 100, true, "the limit"), wantHit(t, l, noon, 100, false, "beyond it")
+	if full.Reset < 10*time.Second || over.Reset < over.RetryAfter {
+		t.Errorf("%+v, then %+v", full, over)
 	}
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,9 +28,12 @@ func checkOwn(t testing.TB, c *Checker, now int64, o Own, key string, cost int64
 	return d
 }
 
-// Hits of one name and key share a count, whatever limit each comes with.
+// TestOwnLimits: hits of one name and key share a count, whatever limit each brings along.
 func TestOwnLimits(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
+	c := newChecker(t, Options{}, rule("a", 1, time.Minute, 1))
+	if d := limiter(t, c, "a").CheckAt(noon, "k", 1); !d.Allowed { // a rule of the same name is another
+		t.Fatalf("%+v", d)
+	}
 	for i, step := range []struct {
 		why       string
 		name, key string
@@ -50,9 +54,18 @@ func TestOwnLimits(t *testing.T) {
 		{"another name", "b", "k", 3, 1, true, 2},
 		{"more than the limit never fits", "b", "k", 3, 4, false, 2},
 	} {
-		d := checkOwn(t, c, noon, ownLimit(step.name, step.limit), step.key, step.cost)
+		o := ownLimit(step.name, step.limit)
+		peek, err := c.PeekOwnAt(noon, o, step.key, step.cost)
+		d := checkOwn(t, c, noon, o, step.key, step.cost)
 		if d.Allowed != step.allowed || d.Remaining != step.remaining || d.Limit != step.limit || d.Rule != "own "+step.name {
 			t.Errorf("step %d, %s: %+v", i, step.why, d)
+		}
+		before := step.remaining // which a peek does not change
+		if step.allowed {
+			before += step.cost
+		}
+		if err != nil || peek.Allowed != d.Allowed || peek.Limit != d.Limit || peek.Remaining != before {
+			t.Errorf("step %d, %s: peeked %+v, %v", i, step.why, peek, err)
 		}
 		if !d.Allowed && d.Status != 429 {
 			t.Errorf("step %d, %s: status %d", i, step.why, d.Status)
@@ -66,38 +79,14 @@ func TestOwnLimits(t *testing.T) {
 	}
 }
 
-// An own limit is not the rule's of the same name.
-func TestOwnLimitBesideRule(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
-	if d := limiter(t, c, "r").CheckAt(noon, "k", 1); !d.Allowed {
-		t.Fatalf("%+v", d)
-	}
-	if d := checkOwn(t, c, noon, ownLimit("r", 1), "k", 1); !d.Allowed {
-		t.Errorf("%+v", d)
-	}
-}
-
-func TestPeekOwn(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
-	for range 3 {
-		if d, err := c.PeekOwnAt(noon, ownLimit("a", 2), "k", 1); err != nil || !d.Allowed || d.Remaining != 2 {
-			t.Fatalf("%+v, %v", d, err)
-		}
-	}
-	checkOwn(t, c, noon, ownLimit("a", 2), "k", 2)
-	if d, err := c.PeekOwnAt(noon, ownLimit("a", 2), "k", 1); err != nil || d.Allowed {
-		t.Errorf("%+v, %v", d, err)
-	}
-	if d, err := c.PeekOwnAt(noon, ownLimit("a", 3), "k", 1); err != nil || !d.Allowed || d.Limit != 3 {
-		t.Errorf("%+v, %v", d, err)
-	}
-}
-
-// Rules come and go; what is counted under own limits stays, is reported, and hears alarms.
+// TestOwnLimitsAreReported: counts of own limits outlive a change of rules, are reported, and hear
+// alarms.
 func TestOwnLimitsAreReported(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1))
 	o := ownLimit("a", 10)
-	checkOwn(t, f.Checker, noon, o, "k", 3)
+	checkOwn(t, f.Checker, noon, ownLimit("a", 50), "k", 1)
+	checkOwn(t, f.Checker, noon, o, "k", 1) // the lowest limit is reported
+	checkOwn(t, f.Checker, noon, ownLimit("a", 80), "k", 1)
 	reload(t, f.Checker, noon, rule("s", 10, time.Minute, 1))
 	if d := checkOwn(t, f.Checker, noon, o, "k", 1); d.Remaining != 6 {
 		t.Errorf("after a change of rules: %+v", d)
@@ -115,34 +104,17 @@ func TestOwnLimitsAreReported(t *testing.T) {
 	if d := checkOwn(t, f.Checker, noon+80*ms, o, "unseen", 1); d.Allowed {
 		t.Errorf("after an alarm: %+v", d)
 	}
-	for _, s := range f.Stats().Rules {
-		if s.Rule == "own a" && s.Charged == 5 && s.Answered == 4 && s.Denied == 1 {
-			return
-		}
-	}
-	t.Errorf("stats: %+v", f.Stats().Rules)
-}
-
-// The lowest limit decides what others hear of, in whatever order limits come.
-func TestLowestOwnLimitIsTold(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1))
-	for _, limit := range []int64{50, 20, 80} {
-		checkOwn(t, f.Checker, noon, ownLimit("a", limit), "k", 1)
-	}
-	f.Step(noon + 60*ms)
-	if r := f.last(); r.Hits.Rules[0].Limit != 20 {
-		t.Errorf("told %v", r.Hits.Rules)
+	stats := f.Stats().Rules
+	i := slices.IndexFunc(stats, func(s RuleStats) bool { return s.Rule == "own a" })
+	if i < 0 || stats[i].Charged != 5 || stats[i].Answered != 4 || stats[i].Denied != 1 {
+		t.Errorf("stats: %+v", stats)
 	}
 }
 
 func TestOwnLimitsRefused(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
 	checkOwn(t, c, noon, ownLimit("taken", 5), "k", 1)
-	with := func(change func(*Own)) Own {
-		o := ownLimit("a", 1)
-		change(&o)
-		return o
-	}
+	shaped := func(name string, s window.Shape) Own { return Own{Name: name, Window: s, Limit: 5} }
 	for _, test := range []struct {
 		why  string
 		own  Own
@@ -156,10 +128,10 @@ func TestOwnLimitsRefused(t *testing.T) {
 		{"a negative limit", ownLimit("a", -1), "limit"},
 		{"a huge limit", ownLimit("a", window.MaxCount+1), "limit"},
 		{"no limit, of a known name", ownLimit("taken", 0), "limit"},
-		{"no window", with(func(o *Own) { o.Window = window.Shape{} }), "window"},
-		{"a long window", with(func(o *Own) { o.Window.Length = 367 * 24 * time.Hour }), "at most"},
-		{"a bucket that leaks", with(func(o *Own) { o.Window = window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Leaky} }), "sliding or fixed"},
-		{"another window of a known name", Own{Name: "taken", Window: window.Shape{Length: time.Hour, Buckets: 1, Fixed: true}, Limit: 5}, "earlier hits 1m0s"},
+		{"no window", shaped("a", window.Shape{}), "window"},
+		{"a long window", shaped("a", window.Shape{Length: 367 * 24 * time.Hour, Buckets: 1, Fixed: true}), "at most"},
+		{"a bucket that leaks", shaped("a", window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Leaky}), "sliding or fixed"},
+		{"another window of a known name", shaped("taken", window.Shape{Length: time.Hour, Buckets: 1, Fixed: true}), "earlier hits 1m0s"},
 	} {
 		d, err := c.CheckOwnAt(noon, test.own, "k", 1)
 		if err == nil || !strings.Contains(err.Error(), test.want) || d != (Decision{}) {
@@ -171,8 +143,9 @@ func TestOwnLimitsRefused(t *testing.T) {
 	}
 }
 
-// There are so many names and no more; those that are known go on. Limits may be as many as there are.
-func TestManyOwnLimits(t *testing.T) {
+// TestOwnLimitsAreBounded: names are bounded, and known ones go on; any number of limits may come
+// of one.
+func TestOwnLimitsAreBounded(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
 	for i := range MaxOwn {
 		checkOwn(t, c, noon, ownLimit(fmt.Sprint(i), 2), "k", 1)
@@ -193,7 +166,7 @@ func TestManyOwnLimits(t *testing.T) {
 	}
 }
 
-// However limits change from hit to hit, no hit passes that does not fit its own, and none is denied that does.
+// TestOwnLimitsAreExact: however limits change from hit to hit, each hit is decided by its own.
 func TestOwnLimitsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newChecker(&testing.T{}, Options{}, rule("r", 1, time.Minute, 1))
@@ -212,35 +185,31 @@ func TestOwnLimitsAreExact(t *testing.T) {
 	})
 }
 
-// Many at once make one limiter of a name, and none of a limit loses a hit.
+// TestOwnLimitsAtOnce: many callers make one limiter of a name, and no hit is lost.
 func TestOwnLimitsAtOnce(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	passed := 0
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 200 {
 				limit := int64(500 + (i+j)%2) // of the one or the other
 				d, err := c.CheckOwnAt(noon, ownLimit(fmt.Sprint(j%10), limit), "k", 1)
-				mu.Lock()
-				if err != nil || d.Limit != limit {
+				if err != nil || !d.Allowed || d.Limit != limit {
 					t.Errorf("%+v, %v", d, err)
 				}
-				if d.Allowed {
-					passed++
-				}
-				mu.Unlock()
 			}
 		})
 	}
 	all.Wait()
-	if left, _ := c.PeekOwnAt(noon, ownLimit("0", 500), "k", 1); passed != 1600 || left.Remaining != 340 {
-		t.Errorf("%d passed, %+v", passed, left)
+	for j := range 10 {
+		if d, _ := c.PeekOwnAt(noon, ownLimit(fmt.Sprint(j), 500), "k", 1); d.Remaining != 500-8*20 {
+			t.Errorf("%d left", d.Remaining)
+		}
 	}
 }
 
-// An allowance is never spent under another limit, however many of them requests have brought along since it was left.
+// TestOwnLimitsOutnumberStamps: an allowance is never spent under another limit, however many
+// limits have come since.
 func TestOwnLimitsOutnumberStamps(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
 	checkOwn(t, c, noon, ownLimit("a", 1_000_000), "k", 1) // leaves one behind
@@ -260,15 +229,12 @@ func TestOwnLimitsOutnumberStamps(t *testing.T) {
 		stamps[terms.stamp] = true
 	}
 	last := ownLimit("a", 5_000_000) // for which there is no stamp any more
-	for i := range int64(3) {
+	for i := range int64(4) {
 		if d := checkOwn(t, c, noon, last, "l", 1); !d.Allowed || d.Remaining != last.Limit-1-i {
 			t.Errorf("hit %d: %+v", i, d)
 		}
-	}
-	if d := checkOwn(t, c, noon, ownLimit("a", 2), "l", 1); d.Allowed {
-		t.Errorf("%+v", d)
-	}
-	if d := checkOwn(t, c, noon, last, "l", 1); !d.Allowed || d.Remaining != last.Limit-4 {
-		t.Errorf("%+v", d)
+		if d := checkOwn(t, c, noon, ownLimit("a", 1), "l", 1); d.Allowed {
+			t.Errorf("%+v", d)
+		}
 	}
 }

@@ -1,147 +1,237 @@
 package check
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// refundedCell is a cell that knows of refunds in three buckets.
-func refundedCell(t *testing.T) (*Limiter, *cell) {
-	l := limiter(t, newChecker(t, Options{}, rule("r", 100, time.Minute, 2)), "r")
-	c := newCell(l, "k", noon)
-	copy(c.totals(), []int64{30, 20, 10})
-	c.mayRefund()
-	copy(c.more.refunded, []int64{3, 2, 11})
-	return l, c
-}
-
+// TestRefundsStayWithTheirBuckets in a cell, which counts 30, 20 and 10 hits, of which 3, 2 and 11
+// are refunded.
 func TestRefundsStayWithTheirBuckets(t *testing.T) {
+	merge := func(c *cell, news bool, age []int64, value ...uint64) {
+		if (totals{newest: c.newest, age: age, value: value}).mergeRefunds(c) != news {
+			t.Errorf("%v of %v: want news: %v", value, age, news)
+		}
+	}
 	for why, step := range map[string]struct {
-		do   func(l *Limiter, c *cell) *cell
+		do   func(c *cell)
 		want []int64
 	}{
-		"never below 0":        {func(_ *Limiter, c *cell) *cell { return c }, []int64{27, 18, 0}},
-		"a bucket later":       {func(_ *Limiter, c *cell) *cell { c.rotate(noon + 30*second); return c }, []int64{0, 27, 18}},
-		"long after":           {func(_ *Limiter, c *cell) *cell { c.rotate(noon + 3600*second); return c }, []int64{0, 0, 0}},
-		"a clock that is back": {func(_ *Limiter, c *cell) *cell { c.pullBack(1); return c }, []int64{45, 0, 0}},
-		"a store without data": {func(_ *Limiter, c *cell) *cell { c.forgetBase(); return c }, []int64{0, 0, 0}},
-		"out of the idle cache": {func(l *Limiter, c *cell) *cell {
-			again := newCell(l, "k", noon)
-			again.learn(c)
-			return again
-		}, []int64{27, 18, 0}},
-		"an older message": {func(_ *Limiter, c *cell) *cell {
-			if (totals{newest: c.newest, age: []int64{0, 1, 7}, value: []uint64{2, 2, 9}}).mergeRefunds(c) {
-				t.Error("news of an older message")
-			}
-			return c
-		}, []int64{27, 18, 0}},
-		"a newer one": {func(_ *Limiter, c *cell) *cell {
-			if !(totals{newest: c.newest, age: []int64{0, 1}, value: []uint64{2, 5}}).mergeRefunds(c) {
-				t.Error("no news of a newer message")
-			}
-			return c
-		}, []int64{27, 15, 0}},
+		"never below 0":        {func(*cell) {}, []int64{27, 18, 0}},
+		"a bucket later":       {func(c *cell) { c.rotate(noon + 30*second) }, []int64{0, 27, 18}},
+		"long after":           {func(c *cell) { c.rotate(noon + 3600*second) }, []int64{0, 0, 0}},
+		"a clock that is back": {func(c *cell) { c.pullBack(1) }, []int64{45, 0, 0}},
+		"a store without data": {func(c *cell) { c.forgetBase() }, []int64{0, 0, 0}},
+		"an older message":     {func(c *cell) { merge(c, false, []int64{0, 1, 7}, 2, 2, 9) }, []int64{27, 18, 0}},
+		"a newer one":          {func(c *cell) { merge(c, true, []int64{0, 1}, 2, 5) }, []int64{27, 15, 0}},
 	} {
-		l, c := refundedCell(t)
-		got := step.do(l, c)
-		if net := got.net(); !slices.Equal(net, step.want) {
-			t.Errorf("%s: %v, want %v", why, net, step.want)
-		}
-		terms := l.terms.Load()
-		at := got.limiter.shape.End(got.newest - 1) // when the bucket begins
-		want := l.shape.Count(step.want, at)
-		if n := got.count(terms, at); n != want {
-			t.Errorf("%s: counts %v, want %v", why, n, want)
-		}
-		if freed := got.freed(terms, at); freed != float64(step.want[2])/float64(l.shape.BucketSize()) {
-			t.Errorf("%s: %v leave per ns", why, freed)
+		_, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 2))
+		c, learnt := newCell(l, "k", noon), newCell(l, "k", noon)
+		copy(c.totals(), []int64{30, 20, 10})
+		c.mayRefund()
+		copy(c.more.refunded, []int64{3, 2, 11})
+		learnt.learn(c) // from the idle cache
+		for _, c := range []*cell{c, learnt} {
+			step.do(c)
+			terms, at := l.terms.Load(), l.shape.End(c.newest-1) // when the bucket begins
+			n, freed := c.count(terms, at), c.freed(terms, at)
+			if net := c.net(); !slices.Equal(net, step.want) || n != l.shape.Count(step.want, at) ||
+				freed != float64(step.want[2])/float64(l.shape.BucketSize()) {
+				t.Errorf("%s: %v, counts %v, %v leave per ns; want %v", why, net, n, freed, step.want)
+			}
 		}
 	}
 }
 
-// Hits of a quiet key wait for their report, but not for longer than their settlement does.
-func TestSettlementsEndQuietWaits(t *testing.T) {
-	tape := new(tape)
-	f := &fleet{newChecker(t, Options{Link: tape}, rule("r", 100_000, time.Hour, 1)), t, tape}
-	f.Step(noon)
-	f.receive(noon, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Sent: noon, Shards: 1, Time: noon, Checkers: 3})
-	f.Step(noon)
-	l := limiter(t, f.Checker, "r")
-	text := token(t, l, noon, "k", 5)
+// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a
+// refund, in whatever order.
+func TestRefundsFreeCallers(t *testing.T) {
+	admitted, refunded := keyTotal{ofAdmitted, 50}, keyTotal{ofRefunded, 45}
+	for why, alarms := range map[string][][]keyTotal{
+		"one alarm":    {{admitted, refunded}},
+		"either order": {{refunded, admitted}},
+		"two alarms":   {{admitted}, {refunded}},
+		"twice, late":  {{refunded, admitted}, {admitted}},
+		"and repeated": {{refunded, admitted}, {refunded}},
+	} {
+		f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
+		l.CheckAt(noon, "k", 1)
+		f.alarm(noon, 1, l, "k", 50)
+		wantHit(t, l, noon, 1, false, why+": before")
+		for _, rows := range alarms {
+			f.alarmRows(noon, l, "k", rows...)
+		}
+		wantLeft(t, l, noon, 20-(50+1-45), why)
+		f.Step(noon + 50*ms)
+		f.settlements("refunded k, k 1")
+	}
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
+	f.alarmRows(noon, l, "k", admitted, refunded)
+	wantLeft(t, l, noon, 15, "a key that was never here")
+}
+
+// TestRefundsAreAskedForOnAHint: an answer says that a rule has refunds; a checker that has heard
+// of none asks, since refunded hits may keep its keys out.
+func TestRefundsAreAskedForOnAHint(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1), rule("s", 20, time.Minute, 1))
+	l.CheckAt(noon, "k", 1)
+	limiter(t, f.Checker, "s").CheckAt(noon, "x", 1)
+	now := noon + 50*ms
+	f.Step(now)
+	m := f.last()
+	place := uint32(0)
+	if m.Hits.Rules[0].Name != "r" {
+		place = 1
+	}
+	f.receive(now, events.KindRefresh, &events.Refresh{
+		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 1, Version: 1, Refunding: []uint32{place, 77},
+		KeyCells: []uint32{1, 1}, Age: []int64{0, 0}, Total: []uint64{50, 50},
+	})
+	wantHit(t, l, now, 1, false, "50 of 20")
+	f.Step(now + 50*ms)
+	if got := kindsOf(f.last()); got != "refunded k, k" {
+		t.Fatalf("then it asks: %q", got)
+	}
+	f.answerAll(now+50*ms, 0, 45, 50)
+	wantLeft(t, l, now+50*ms, 15, "in the end")
+}
+
+// TestRefundsLeaveWithTheirBuckets, and a store that has lost its data has none.
+func TestRefundsLeaveWithTheirBuckets(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 6))
+	token(t, l, noon, "k", 20)
+	now := noon + 50*ms
+	f.Step(now)
+	f.answerAll(now, 0, 15, 20)
+	for _, row := range []struct{ seconds, left int64 }{{0, 15}, {9, 15}, {55, 15}, {62, 16}, {66, 18}, {70, 20}} {
+		if got := left(l, noon+row.seconds*second, "k"); got != row.left {
+			t.Errorf("after %d s: %d left, want %d", row.seconds, got, row.left)
+		}
+	}
+	l.CheckAt(noon+100*second, "k", 4)
+	f.Step(noon + 100*second)
+	f.answerAll(noon+100*second, 0, 3, 10)
+	wantLeft(t, l, noon+100*second, 13, "in the end")
+	l.CheckAt(noon+100*second, "k", 1)
+	f.Step(noon + 101*second)
+	f.answerIn(noon+101*second, 2, 1) // too few rows: nothing
+	m := f.last()
+	f.receive(noon+101*second, events.KindRefresh, &events.Refresh{
+		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 2, Version: 1, KeyCells: []uint32{0, 1}, Age: []int64{0}, Total: []uint64{1},
+	})
+	wantLeft(t, l, noon+101*second, 19, "after a loss")
+}
+
+// minuteBucket is a token bucket of 60 a minute, in seconds.
+func minuteBucket(burst int64) rules.Rule {
+	return draining("r", rules.TokenBucket, 60, burst, time.Minute, 60)
+}
+
+// secondQueue is a leaky bucket of 20 a second with room for 20, in buckets of 20 ms.
+func secondQueue() rules.Rule { return draining("r", rules.LeakyBucket, 20, 20, time.Second, 50) }
+
+// TestSettleQueue: a queue's next hit has its turn when the true costs of those before it have
+// drained, or a bucket's length later; not earlier, unless they cost more than estimated.
+func TestSettleQueue(t *testing.T) {
+	for _, tt := range []struct {
+		estimate, cost int64
+		at             int64 // when it is settled, in ms after it came
+		least, most    int64 // when the next one's turn is, in ms after that
+	}{
+		{10, 2, 0, 100, 120},
+		{10, 0, 0, 0, 0},
+		{10, 2, 80, 100, 120},
+		{10, 2, 400, 400, 400},
+		{10, 10, 200, 500, 500},
+		{10, 12, 200, 580, 600},
+	} {
+		c, l := checkerAndLimiter(t, Options{}, secondQueue())
+		came := noon + 15*ms // within a bucket of 20 ms
+		text := token(t, l, came, "k", tt.estimate)
+		mustSettle(t, c, came+tt.at*ms, text, tt.cost)
+		r, d := l.ReserveAt(came+tt.at*ms, "k", 1)
+		if turn := tt.at + r.Delay.Milliseconds(); turn < tt.least || turn > tt.most {
+			t.Errorf("%+v: the turn is after %d ms: %+v", tt, turn, d)
+		}
+	}
+}
+
+// answerLevel answers the last report of a key: its hits in noon's bucket, refunded and admitted,
+// and the level before.
+func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64, parts uint64) {
+	f.t.Helper()
+	r := f.last()
+	rule := r.Hits.Rules[0]
+	age := rule.Newest - noon/int64(rule.WindowMs)*int64(rule.Buckets)/ms
+	f.receive(now, events.KindRefresh, &events.Refresh{
+		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence,
+		Settlements: uint32(len(r.Settlements)), KeyCells: []uint32{1, 1}, Age: []int64{age, age},
+		Total: []uint64{refunded, admitted}, LevelAge: []int64{0, levelAge}, Level: []uint64{0, parts},
+	})
+}
+
+// TestSettleBucketInAFleet: what came back stays when the settled bucket leaves for the level.
+func TestSettleBucketInAFleet(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, minuteBucket(100))
+	text := token(t, l, noon, "k", 100)
+	wantHit(t, l, noon, 1, false, "the bucket is full")
+	now := noon + 50*ms
+	f.Step(now)
+	f.settlements("refunded k, k 100")
+	f.answerLevel(now, 0, 100, 61, 0)
+	mustSettle(t, f.Checker, now, text, 20)
+	now += 50 * ms
+	f.Step(now)
+	f.settlements("refunded k, k", -80)
+	f.answerLevel(now, 80, 100, 61, 0)
+	for _, step := range []struct{ seconds, left int64 }{{0, 80}, {11, 90}, {61, 100}, {70, 100}} {
+		if got := left(l, noon+step.seconds*second, "k"); got != step.left {
+			t.Errorf("after %d s: %d left, want %d", step.seconds, got, step.left)
+		}
+	}
+}
+
+// TestOldLevelsAreNetOfRefunds: an answer of a bucket that the cell has let go is brought forward
+// without its refunds.
+func TestOldLevelsAreNetOfRefunds(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, minuteBucket(1000))
+	token(t, l, noon, "k", 1)
 	f.Step(noon + 50*ms)
-	f.Step(noon + 100*ms)
-	if len(tape.reports) != 0 {
-		t.Fatalf("a quiet key is reported: %v", tape.reports)
+	later := noon + 63*second
+	l.CheckAt(later, "k", 1)
+	f.answerLevel(later, 700, 900, 61, 0) // of noon's bucket
+	wantLeft(t, l, later, 1000-(200-62)-1, "in the end")
+}
+
+// TestSettleQueueInAFleet: the next hit does not wait for hits that have been given back.
+func TestSettleQueueInAFleet(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, secondQueue())
+	text := token(t, l, noon, "k", 20)
+	now := noon + 50*ms
+	f.Step(now)
+	f.answerLevel(now, 0, 20, 51, 0)
+	mustSettle(t, f.Checker, now, text, 2)
+	now += 40 * ms
+	f.alarmRows(noon, l, "k", keyTotal{ofRefunded, 18})
+	d := l.CheckAt(now, "k", 1)
+	if wait := 10 * time.Millisecond; d.Allowed || d.RetryAfter < wait || d.RetryAfter > wait+20*time.Millisecond {
+		t.Errorf("2 hits take 100 ms: %+v", d)
 	}
-	mustSettle(t, f.Checker, noon+100*ms, text, 1)
-	f.Step(noon + 150*ms)
-	if m := f.last(); kindsOf(m) != "refunded k, k 5" || len(m.Settlements) != 1 {
-		t.Errorf("%s, %v", kindsOf(m), m.Settlements)
+	if r, d := l.ReserveAt(now, "k", 18); !d.Allowed || !r.CancelAt(now) {
+		t.Errorf("there is room for 18 in the queue: %+v", d)
 	}
 }
 
-// Of a key near its limit the fleet should hear soon, of others it may later.
-func TestSettlementsNearTheLimitAreInAHurry(t *testing.T) {
-	for _, cost := range []int64{5, 20} {
-		f := newFleet(t, Options{}, rule("r", 20, time.Hour, 1))
-		text := token(t, limiter(t, f.Checker, "r"), noon, "k", cost)
-		for len(f.Wake()) > 0 {
-			<-f.Wake()
-		}
-		f.rounds.wanted.Store(0)
-		mustSettle(t, f.Checker, noon, text, 1)
-		if hurry := len(f.Wake()) > 0; hurry != (cost == 20) {
-			t.Errorf("%d of 20: in a hurry: %v", cost, hurry)
-		}
-	}
-}
-
-// TestStopDeliversSettlements: Run does not return before what was settled has been answered, and says so if it had to.
-func TestStopDeliversSettlements(t *testing.T) {
-	for _, answers := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{t: t, tape: new(tape)}
-			f.Checker = newChecker(t, Options{Link: f.tape, MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-			l := limiter(t, f.Checker, "r")
-			ctx, stop := context.WithCancel(context.Background())
-			defer stop()
-			done := make(chan error, 1)
-			go func() { done <- f.Run(ctx) }()
-			synctest.Wait()
-			f.welcome(ownTime(), 1)
-			d, text := l.CheckToken("k", 5)
-			if !d.Allowed {
-				t.Fatal(d)
-			}
-			mustSettle(t, f.Checker, ownTime(), text, 1)
-			stop()
-			settled, answered := 0, 0
-			for i := 0; len(done) == 0 && i < 3000; i++ {
-				time.Sleep(2 * time.Millisecond)
-				synctest.Wait()
-				f.behind.mu.Lock() // which Run sends under
-				reports := f.tape.reports[answered:]
-				f.behind.mu.Unlock()
-				for _, m := range reports {
-					dealt := 0
-					if answers {
-						dealt = len(m.Settlements)
-					}
-					settled += dealt
-					f.answerAll(ownTime(), dealt, make([]uint64, len(m.Hits.KeyLength))...)
-				}
-				answered += len(reports)
-			}
-			if err := <-done; answers && (err != nil || settled != 1) || !answers && !errors.Is(err, ErrUnreported) {
-				t.Errorf("answers: %v; %d settled: %v", answers, settled, err)
-			}
-		})
-	}
+// TestRefundsEndStrictBlocks: a key without room asks again when it hears of a refund.
+func TestRefundsEndStrictBlocks(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Minute)
+	f.firstGrant(l, 0, 30*time.Second)
+	f.pass(l, 3, 1, 0)
+	f.asksNothing(3, 1000, 10)
+	f.alarmRows(noon+second, l, "k", keyTotal{ofRefunded, 5})
+	f.asks(1000, leaseWish{want: 1})
 }

@@ -1,22 +1,23 @@
 package check
 
 import (
-	"context"
-	"errors"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/identity"
+	"pgregory.net/rapid"
+
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// queueing is a leaky bucket of 10 a second with room for 5, tokens a token bucket of the same, in buckets of 10 ms.
+// queueing is a leaky bucket of 10 a second with room for 5, tokening a token bucket of the same,
+// in buckets of 10 ms.
 func queueing() rules.Rule { return draining("r", rules.LeakyBucket, 10, 5, time.Second, 100) }
 func tokening() rules.Rule { return draining("r", rules.TokenBucket, 10, 5, time.Second, 100) }
 
-// A reservation tells how long the wait is, and holds its place.
+// TestReserve: a reservation names its wait, and holds its place.
 func TestReserve(t *testing.T) {
 	for _, tt := range []struct {
 		why   string
@@ -25,14 +26,14 @@ func TestReserve(t *testing.T) {
 		waits []time.Duration // -1: denied
 		off   time.Duration   // they may be off by
 	}{
-		{"a queue, each behind the others", queueing(), []int64{1, 1, 2, 1, 1},
+		{"a queue, one after the other", queueing(), []int64{1, 1, 2, 1, 1},
 			[]time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, -1}, 0},
 		{"a queue has no room for so many", queueing(), []int64{6, 5, 1}, []time.Duration{-1, 0, -1}, 0},
-		{"tokens at once, then as they come, until as many are owed as there can be", tokening(), []int64{6, 5, 1, 3, 1, 1},
+		{"tokens at once, then as they come, until a full bucket is owed", tokening(), []int64{6, 5, 1, 3, 1, 1},
 			[]time.Duration{-1, 0, 100 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond, -1}, 10 * time.Millisecond},
 		{"a window has no queue", rule("r", 2, time.Second, 10), []int64{1, 1, 1}, []time.Duration{0, 0, -1}, 0},
 	} {
-		l := limiter(t, newChecker(t, Options{}, tt.rule), "r")
+		_, l := checkerAndLimiter(t, Options{}, tt.rule)
 		for i, cost := range tt.costs {
 			r, d := l.ReserveAt(noon, "k", cost)
 			want := tt.waits[i]
@@ -46,9 +47,9 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// Own hits are in the queue to the nanosecond, wherever in a bucket they came.
+// TestReservedTurnsAreExact, to the nanosecond, wherever in a bucket own hits came.
 func TestReservedTurnsAreExact(t *testing.T) {
-	l := limiter(t, newChecker(t, Options{}, queueing()), "r")
+	_, l := checkerAndLimiter(t, Options{}, queueing())
 	for i, step := range []struct{ at, wait int64 }{{103, 0}, {104, 99}, {205, 98}, {1007, 0}, {1008, 99}, {1009, 198}} {
 		if r, d := l.ReserveAt(noon+step.at*ms, "k", 1); !d.Allowed || r.Delay != time.Duration(step.wait*ms) {
 			t.Errorf("hit %d, after %d ms: %+v, a wait of %v, want %d ms", i, step.at, d, r.Delay, step.wait)
@@ -56,29 +57,39 @@ func TestReservedTurnsAreExact(t *testing.T) {
 	}
 }
 
-func TestReserveNoLongerThanTheRuleAllows(t *testing.T) {
-	for _, r := range []rules.Rule{queueing(), tokening()} {
-		r.OnLimit = rules.OnLimit{Queue: true, MaxWait: 150 * time.Millisecond}
-		l := limiter(t, newChecker(t, Options{}, r), "r")
-		l.ReserveAt(noon, "k", 5)
-		at := noon + 20*ms // five tokens are owed until now, or five hits are in the queue
-		if r.Algorithm == rules.LeakyBucket {
-			at = noon + 400*ms
+// TestReserveWithinLocalShare: a checker that keeps to its share lets callers wait until they fit
+// that, and not until they would fit the whole bucket.
+func TestReserveWithinLocalShare(t *testing.T) {
+	c := newChecker(t, Options{Link: new(tape), ExpectCheckers: 8}, draining("r", rules.TokenBucket, 10, 80, time.Second, 50))
+	c.Step(noon)
+	l := limiter(t, c, "r")
+	if _, d := l.ReserveAt(noon, "dear", 11); d.Allowed || d.Freshness != LocalShare {
+		t.Errorf("more than the share ever holds: %+v", d)
+	}
+	var delays []time.Duration
+	for {
+		r, d := l.ReserveAt(noon, "k", 1)
+		if !d.Allowed {
+			break
 		}
-		if _, d := l.ReserveAt(at, "k", 1); !d.Allowed {
-			t.Errorf("%v: a wait of 100 ms: %+v", r.Algorithm, d)
-		}
-		if _, d := l.ReserveAt(at, "k", 1); d.Allowed || d.RetryAfter < 200*time.Millisecond-20*time.Millisecond {
-			t.Errorf("%v: a wait of 200 ms: %+v", r.Algorithm, d)
+		delays = append(delays, r.Delay)
+	}
+	if len(delays) != 20 { // a full share, and as many that are owed
+		t.Fatalf("%d hits: %v", len(delays), delays)
+	}
+	for i, delay := range delays {
+		want := max(time.Duration(i-9), 0) * 800 * time.Millisecond // an eighth of the rate
+		if delay < want || delay > want+20*time.Millisecond {
+			t.Errorf("hit %d waits for %v, want %v", i, delay, want)
 		}
 	}
 }
 
-// A cancelled reservation leaves its place to others, once, before its turn, and as long as it has not been reported.
+// TestCancel: a cancelled reservation leaves its place to others, once, before its turn, and unless
+// it has been reported.
 func TestCancel(t *testing.T) {
 	for _, r := range []rules.Rule{queueing(), tokening()} {
-		f := newFleet(t, Options{}, r)
-		l := limiter(t, f.Checker, "r")
+		f, l := fleetAndLimiter(t, Options{}, r)
 		l.ReserveAt(noon, "k", 5)
 		at := noon + 300*ms // two are left, or more
 		one, d := l.ReserveAt(at, "k", 1)
@@ -100,9 +111,9 @@ func TestCancel(t *testing.T) {
 		if late.CancelAt(at + int64(late.Delay)) {
 			t.Error("cancelled when its turn had come")
 		}
-		told, _ := l.ReserveAt(at, "k", 1)
+		reported, _ := l.ReserveAt(at, "k", 1)
 		f.Step(at)
-		if told.CancelAt(at) {
+		if reported.CancelAt(at) {
 			t.Error("cancelled after it had been reported")
 		}
 		s := f.Stats().Rules[0]
@@ -115,247 +126,220 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// running runs a checker in a bubble of its own time, until f returns.
-func running(t *testing.T, o Options, r rules.Rule, f func(t *testing.T, l *Limiter)) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newChecker(t, o, r)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- c.Run(ctx) }()
-		time.Sleep(time.Millisecond) // to the nearest of Run's looks at the clock
-		f(t, limiter(t, c, "r"))
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
+const reservable = `rules:
+  - {name: tokens, key: [user], limit: 10/second, algorithm: token_bucket, burst: 5, on_limit: queue, max_wait: 420ms}
+  - {name: turns, match: {turn: "*"}, key: [], limit: 4/second, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 1s}
+  - {name: day, key: [user], limit: 20/day, algorithm: fixed_window}
+  - {name: rigid, match: {rigid: "*"}, key: [user], limit: 1/second, algorithm: token_bucket}
+  - {name: dark, match: {dark: "*"}, key: [user], limit: 1/second, algorithm: token_bucket, on_limit: queue, max_wait: 2s, shadow: true}
+`
+
+// TestReserveByAllRules is a script, in which a cancelled reservation leaves nothing behind. Tokens
+// come back from the end of a bucket of 20 ms on.
+func TestReserveByAllRules(t *testing.T) {
+	c := ofYAML(t, Options{}, reservable)
+	for i, s := range []struct {
+		at     int64 // ms
+		attrs  string
+		cost   int64
+		want   bool
+		delay  time.Duration
+		by     string
+		cancel bool
+		why    string
+	}{
+		{0, "user=a", 5, true, 0, "tokens", false, "it fits"},
+		{0, "user=a", 2, true, 220 * time.Millisecond, "tokens", true, "two tokens are owed; and given back"},
+		{0, "user=a", 4, true, 420 * time.Millisecond, "tokens", false, "as long as max_wait"},
+		{0, "user=a", 1, false, 520 * time.Millisecond, "tokens", false, "longer"},
+		{0, "user=b turn=1", 1, true, 0, "turns", false, "the first in line"},
+		{0, "user=b turn=1", 1, true, 250 * time.Millisecond, "turns", true, "the second; it leaves"},
+		{0, "user=b turn=1", 1, true, 250 * time.Millisecond, "turns", false, "and another is it"},
+		{0, "user=a turn=1", 1, false, 520 * time.Millisecond, "tokens", false, "one rule has no turn for him: charged to none"},
+		{0, "user=b turn=1", 1, true, 500 * time.Millisecond, "turns", false, "not to the queue"},
+		{0, "user=b", 17, false, Never, "tokens", false, "more than a bucket holds"},
+		{100, "user=a", 1, true, 420 * time.Millisecond, "tokens", false, "who would wait too long waits less later"},
+		{0, "user=c rigid=1", 1, true, 0, "rigid", false, "it fits"},
+		{0, "user=c rigid=1", 1, false, 1020 * time.Millisecond, "rigid", false, "a rule that lets nobody wait"},
+		{0, "user=d dark=1", 1, true, 0, "tokens", false, "it fits"},
+		{0, "user=d dark=1", 1, true, 0, "tokens", false, "a shadow rule keeps nobody waiting"},
+		{9000, "user=a", 5, true, 0, "tokens", false, "10 of 20 a day are gone"},
+		{9999, "user=a", 4, true, 0, "tokens", false, "and 15"},
+		{10000, "user=a", 2, false, 12*time.Hour - 10*time.Second, "day", false, "a window has no turns to give"},
+		{10000, "user=a", 1, true, 0, "tokens", false, "and what it has denied is charged to no bucket"},
+	} {
+		attrs, now := request(s.attrs), noon+s.at*ms
+		before := c.PeekAt(now, attrs, 1)
+		r, d := c.ReserveAt(now, attrs, s.cost)
+		delay := max(r.Delay, d.RetryAfter)
+		if d.Allowed != s.want || delay != s.delay || d.Rule != s.by || d.Allowed && (d.Status != 0 || d.Queue || d.RetryAfter != 0) {
+			t.Errorf("step %d (%s): %v, %+v", i, s.why, r.Delay, d)
 		}
-	})
+		if (s.cancel || r.Delay == 0) && r.CancelAt(now) != s.cancel {
+			t.Errorf("step %d (%s): cancelled %v", i, s.why, !s.cancel)
+		}
+		if after := c.PeekAt(now, attrs, 1); (s.cancel || !s.want) && after != before {
+			t.Errorf("step %d (%s): before %+v, after %+v", i, s.why, before, after)
+		}
+	}
+	for _, s := range c.Stats().Rules {
+		if s.Rule == "turns" && s.Denied != 0 { // it has had a turn for everybody
+			t.Errorf("%+v", s)
+		}
+	}
 }
 
-// Callers of Wait come through one after the other, at the rate of the rule, whatever the algorithm.
-func TestWaitersComeThroughAtTheRate(t *testing.T) {
-	log := rule("r", 10, time.Second, 100)
-	log.Algorithm = rules.SlidingLog
-	burst := tokening()
-	burst.Burst = 10
-	deep := queueing()
-	deep.Burst = 30
-	for _, r := range []rules.Rule{deep, burst, log, rule("r", 10, time.Second, 1)} {
-		running(t, Options{}, r, func(t *testing.T, l *Limiter) {
-			begun := time.Now()
-			var mu sync.Mutex
-			var passed []time.Duration
-			var all sync.WaitGroup
-			for range 20 {
-				all.Go(func() {
-					d, err := l.Wait(t.Context(), "k", 1)
-					mu.Lock()
-					defer mu.Unlock()
-					if !d.Allowed || err != nil {
-						t.Errorf("%v: %+v, %v", r.Algorithm, d, err)
+// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no
+// decision.
+func TestCancelledReservationsLeaveNothing(t *testing.T) {
+	given := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		bare, busy := ofYAML(t, Options{}, reservable), ofYAML(t, Options{}, reservable)
+		now := noon
+		for range rapid.IntRange(1, 40).Draw(rt, "requests") {
+			now += rapid.SampledFrom([]int64{0, 1, 30 * ms, 250 * ms, 1100 * ms}).Draw(rt, "pause")
+			requests := []string{"user=a", "user=b turn=1", "user=a turn=1", "user=b rigid=1", "user=a dark=1"}
+			attrs := request(rapid.SampledFrom(requests).Draw(rt, "attrs"))
+			cost := rapid.Int64Range(1, 4).Draw(rt, "cost")
+			if rapid.Bool().Draw(rt, "cancelled") {
+				if r, d := busy.ReserveAt(now, attrs, cost); d.Allowed && r.Delay > 0 {
+					if !r.CancelAt(now) || r.CancelAt(now) {
+						rt.Fatalf("%v: not cancelled once: %+v", attrs, d)
 					}
-					passed = append(passed, time.Since(begun))
-				})
-			}
-			all.Wait()
-			last := passed[len(passed)-1]
-			if last < 900*time.Millisecond || last > 2100*time.Millisecond {
-				t.Errorf("%v: the last of 20 passed after %v", r.Algorithm, last)
-			}
-			for i := range passed {
-				if r.Algorithm == rules.LeakyBucket && i > 0 && passed[i]-passed[i-1] < 90*time.Millisecond {
-					t.Errorf("%v after %v", passed[i], passed[i-1])
+					given++
+				} else if d.Allowed { // it has had its turn
+					bare.ReserveAt(now, attrs, cost)
 				}
 			}
-			if n := l.checker.Stats().Waiting; n != 0 || len(l.queues.byKey) != 0 {
-				t.Errorf("%v: %d wait still", r.Algorithm, n)
+			r, want := bare.ReserveAt(now, attrs, cost)
+			s, got := busy.ReserveAt(now, attrs, cost)
+			if got != want || r.Delay != s.Delay {
+				rt.Fatalf("%v: %v %+v, without cancelled ones %v %+v", attrs, s.Delay, got, r.Delay, want)
 			}
-		})
+		}
+		for _, s := range busy.Stats().Rules {
+			if s.Pending != 0 || s.Charged != s.Answered+s.Cancelled {
+				rt.Fatalf("%+v", s)
+			}
+		}
+	})
+	if given == 0 {
+		t.Error("too tame")
 	}
 }
 
-func TestWaitGivesUp(t *testing.T) {
-	full := func(l *Limiter) {
-		for range 5 {
-			l.Reserve("k", 1)
+// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported
+// count.
+func TestReservationsAreGivenBackTogether(t *testing.T) {
+	var list []rules.Rule // the other way round: hits of the first are far from its limit, and wait for their report
+	for _, r := range slices.Backward(parse(t, reservable).Rules()) {
+		one := *r
+		if one.Name == "day" {
+			one.Limit = 100_000
+		}
+		list = append(list, one)
+	}
+	f := newFleet(t, Options{}, list...)
+	attrs, now := request("user=a"), noon
+	cancel := func(r *Reservation, want bool, why string) {
+		t.Helper()
+		cancelled := int64(0)
+		got := r.CancelAt(now)
+		for _, s := range f.Stats().Rules {
+			cancelled += s.Cancelled
+		}
+		if got != want || cancelled != 4 { // of the first, by two rules
+			t.Errorf("%s: cancelled %v, %d hits in all", why, got, cancelled)
 		}
 	}
-	running(t, Options{}, tokening(), func(t *testing.T, l *Limiter) { // with the context, before its turn; the hit is given back
-		l.Check("k", 5)
-		l.Reserve("k", 3)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		d, err := l.Wait(ctx, "k", 1)
-		if d.Allowed || !errors.Is(err, context.Canceled) || d.RetryAfter <= 0 || l.checker.Stats().Rules[0].Cancelled != 1 {
-			t.Errorf("%+v, %v, %+v", d, err, l.checker.Stats().Rules[0])
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond) // it would not last
-		defer cancel()
-		begun := time.Now()
-		if d, err := l.Wait(ctx, "k", 1); d.Allowed || err != nil || time.Since(begun) != 0 {
-			t.Errorf("%+v, %v after %v", d, err, time.Since(begun))
-		}
-		if d, err := l.Wait(t.Context(), "k", 6); d.Allowed || err != nil || d.RetryAfter != Never {
-			t.Errorf("what never fits: %+v, %v", d, err)
-		}
-	})
-	running(t, Options{}, queueing(), func(t *testing.T, l *Limiter) { // a full queue
-		full(l)
-		begun := time.Now()
-		if d, err := l.Wait(t.Context(), "k", 1); d.Allowed || err != nil || time.Since(begun) != 0 {
-			t.Errorf("%+v, %v after %v", d, err, time.Since(begun))
-		}
-	})
-	running(t, Options{MaxWaiting: 1}, queueing(), func(t *testing.T, l *Limiter) { // too many wait
-		full(l)
-		l.Reserve("other", 1)
-		go l.Wait(t.Context(), "other", 1)
-		synctest.Wait()
-		if d, err := l.Wait(t.Context(), "third", 1); !d.Allowed || err != nil {
-			t.Errorf("one that need not wait: %+v, %v", d, err)
-		}
-		if d, err := l.Wait(t.Context(), "third", 1); d.Allowed || err != nil {
-			t.Errorf("one too many: %+v, %v", d, err)
-		}
-	})
-	r := rule("r", 1, time.Second, 10)
-	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
-	running(t, Options{}, r, func(t *testing.T, l *Limiter) { // the rule's own bounds
-		l.Check("k", 1)
-		if d, err := l.Wait(t.Context(), "k", 1); d.Allowed || err != nil {
-			t.Errorf("longer than MaxWait: %+v, %v", d, err)
-		}
-		time.Sleep(300 * time.Millisecond)
-		go l.Wait(t.Context(), "k", 1)
-		synctest.Wait()
-		if d, err := l.Wait(t.Context(), "k", 1); d.Allowed || err != nil {
-			t.Errorf("the second in line: %+v, %v", d, err)
-		}
-		time.Sleep(2 * time.Second)
-	})
+	f.ReserveAt(now, attrs, 5)
+	first, _ := f.ReserveAt(now, attrs, 2)
+	cancel(first, true, "before its turn")
+	second, d := f.ReserveAt(now, attrs, 2)
+	if !d.Allowed || second.Delay != 220*time.Millisecond {
+		t.Fatalf("%v, %+v", second.Delay, d)
+	}
+	now += 60 * ms
+	f.Step(now)
+	cancel(second, false, "reported")
+	third, d := f.ReserveAt(now, attrs, 1)
+	if len(third.places) != 2 {
+		t.Fatalf("%+v, %+v", third, d)
+	}
+	last := third.places[1].cell
+	last.settle(now)
+	clear(last.pending()) // only this one has been reported
+	cancel(third, false, "reported for one rule")
 }
 
-// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer than it says.
-func TestWaitByAllRules(t *testing.T) {
-	slow, quick, strictest := rule("slow", 3, time.Hour, 1), rule("quick", 1, 100*time.Millisecond, 1), rule("no", 2, time.Hour, 1)
-	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
-	strictest.Match = []rules.Condition{{Name: "api", Value: "x"}}
-	synctest.Test(t, func(t *testing.T) {
-		c := newChecker(t, Options{}, slow, quick, strictest)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
-		synctest.Wait()
-		attrs := identity.Attributes{{Name: "user", Value: "kristie"}}
-		c.Check(attrs, 1)
-		begun := time.Now()
-		if d, err := c.Wait(ctx, attrs, 1); !d.Allowed || err != nil || time.Since(begun) == 0 || time.Since(begun) > 250*time.Millisecond {
-			t.Errorf("%+v, %v after %v", d, err, time.Since(begun))
+// TestCancelGivesPermitsBack: others can spend them.
+func TestCancelGivesPermitsBack(t *testing.T) {
+	turns := draining("turns", rules.LeakyBucket, 1, 9, time.Minute, 60)
+	turns.Window.Kind = window.Leaky
+	turns.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Hour}
+	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 100, time.Minute, 1), turns)
+	f.firstGrant(l, 5, 0)
+	now := noon + 3*ms
+	if _, d := f.ReserveAt(now, user("k"), 1); !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	before := l.PeekAt(now, "k", 1).Remaining
+	for range 9 { // more often than there are permits
+		r, d := f.ReserveAt(now, user("k"), 1)
+		if !d.Allowed || r.Delay == 0 || !r.CancelAt(now) {
+			t.Fatalf("%v, %+v", r.Delay, d)
 		}
-		waiting := make(chan Decision)
-		go func() {
-			d, _ := c.Wait(ctx, attrs, 1)
-			waiting <- d
-		}()
-		synctest.Wait()
-		if d, err := c.Wait(ctx, attrs, 1); d.Allowed || err != nil || d.Rule != "quick" || !d.Queue {
-			t.Errorf("the second in line: %+v, %v", d, err)
-		}
-		if d := <-waiting; !d.Allowed {
-			t.Errorf("the first in line: %+v", d)
-		}
-		if d, err := c.Wait(ctx, attrs, 1); d.Allowed || err != nil || d.Rule != "slow" {
-			t.Errorf("a rule that nobody may wait for: %+v, %v", d, err)
-		}
-		short, cancel := context.WithTimeout(ctx, time.Millisecond)
-		defer cancel()
-		other := identity.Attributes{{Name: "user", Value: "other"}}
-		c.Check(other, 1)
-		if d, err := c.Wait(short, other, 1); d.Allowed || err != nil {
-			t.Errorf("for longer than the context lasts: %+v, %v", d, err)
-		}
-		go func() {
-			d, _ := c.Wait(t.Context(), other, 1)
-			waiting <- d
-		}()
-		synctest.Wait()
-		stop()
-		if d := <-waiting; d.Allowed {
-			t.Error("allowed when Run ended")
-		}
-		<-ended
-		if n := c.Stats().Waiting; n != 0 {
-			t.Errorf("%d wait still", n)
-		}
-	})
+	}
+	if after := l.PeekAt(now, "k", 1).Remaining; after != before {
+		t.Errorf("%d permits left, of %d", after, before)
+	}
 }
 
-// Who waits is not denied yet, so one call counts once where denied hits count: when it passes, or gives up.
-func TestWaitCountsDeniedHitsOnce(t *testing.T) {
-	r := rule("r", 5, time.Second, 1)
-	r.Count = rules.All
-	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: 3 * time.Second}
-	running(t, Options{}, r, func(t *testing.T, l *Limiter) {
-		l.Check("k", 5)
-		if d, err := l.Wait(t.Context(), "k", 1); !d.Allowed || err != nil {
-			t.Errorf("there would be room in time: %+v, %v", d, err)
-		}
-		if s := l.checker.Stats().Rules[0]; s.Charged != 6 || s.Denied != 0 {
-			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if d, err := l.Wait(ctx, "k", 5); d.Allowed || err != nil || d.RetryAfter <= 0 {
-			t.Errorf("there is no time: %+v, %v", d, err)
-		}
-		if d, err := l.Wait(t.Context(), "k", 6); d.Allowed || err != nil || d.RetryAfter != Never {
-			t.Errorf("it never fits: %+v, %v", d, err)
-		}
-		if s := l.checker.Stats().Rules[0]; s.Charged != 6+5+6 || s.Denied != 2 {
-			t.Errorf("charged %d, denied %d", s.Charged, s.Denied)
-		}
-	})
-}
-
-// Who waits under an old limit does not sleep through a new one.
-func TestWaitHearsOfNewRules(t *testing.T) {
-	running(t, Options{}, rule("r", 1, time.Hour, 1), func(t *testing.T, l *Limiter) {
-		l.Check("k", 1)
-		begun := time.Now()
-		time.AfterFunc(time.Second, func() {
-			set, err := rules.NewSet(rule("r", 100, time.Hour, 1))
-			if err == nil {
-				err = l.checker.SetRules(set, 1)
+// TestCancelAtOnce: of two callers who cancel a reservation at the same time, while others reserve
+// and cancel too, one gives it back.
+func TestCancelAtOnce(t *testing.T) {
+	c := ofYAML(t, Options{}, reservable)
+	var given atomic.Int64
+	countOf(8, func() bool {
+		for range 200 {
+			if r, d := c.ReserveAt(noon, request("user=a turn=1"), 1); d.Allowed && r.Delay > 0 {
+				given.Add(3 * countOf(2, func() bool { return r.CancelAt(noon) })) // by three rules
 			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-		d, err := l.Wait(t.Context(), "k", 1)
-		if waited := time.Since(begun); !d.Allowed || err != nil || waited != time.Second {
-			t.Errorf("%+v, %v after %v", d, err, waited)
 		}
+		return true
 	})
+	var charged, cancelled int64
+	for _, s := range c.Stats().Rules {
+		charged, cancelled = charged+s.Charged, cancelled+s.Cancelled
+	}
+	if cancelled != given.Load() || charged-cancelled != 3 || cancelled == 0 {
+		t.Errorf("%d charged, %d cancelled, %d given back", charged, cancelled, given.Load())
+	}
 }
 
-// When Run ends, who waits is denied.
-func TestWaitEndsWithRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newChecker(t, Options{}, queueing())
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- c.Run(ctx) }()
-		l := limiter(t, c, "r")
-		l.Reserve("k", 4)
-		waited := make(chan Decision)
-		go func() {
-			d, _ := l.Wait(t.Context(), "k", 1)
-			waited <- d
-		}()
-		synctest.Wait()
-		stop()
-		if d := <-waited; d.Allowed {
-			t.Errorf("%+v", d)
+// TestReserveToken: a caller that has reserved and is not served settles at 0, at any time, and a
+// window gets all of it back.
+func TestReserveToken(t *testing.T) {
+	c := ofYAML(t, Options{}, reservable)
+	l := limiter(t, c, "day")
+	for _, user := range []string{"a", "b"} {
+		r, d, token := c.ReserveToken(request("user="+user), 6)
+		if d.Allowed || r.Delay != 0 || token != "" {
+			t.Errorf("denied: %v, %+v, %q", r.Delay, d, token)
 		}
-		<-done
-	})
+		r, d, token = c.ReserveToken(request("user="+user), 5)
+		if !d.Allowed || r.Delay != 0 || token == "" {
+			t.Fatalf("%v, %+v, %q", r.Delay, d, token)
+		}
+		if err := c.Settle(token, 0); err != nil || l.Peek(user, 1).Remaining != 20 {
+			t.Errorf("%v, %d left of 20", err, l.Peek(user, 1).Remaining)
+		}
+	}
+	_, d, token := limiter(t, c, "turns").ReserveToken("", 1)
+	if !d.Allowed || token == "" {
+		t.Errorf("by key: %+v, %q", d, token)
+	}
+	if d, _, token := c.ReserveToken(nil, 1); d.Delay != 0 || token == "" {
+		t.Errorf("no rule: %q", token)
+	}
 }

@@ -3,63 +3,39 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// token checks a hit that has to pass, and returns its token.
-func token(t testing.TB, l *Limiter, now int64, key string, cost int64) string {
-	t.Helper()
-	d, text := l.CheckTokenAt(now, key, cost)
-	if !d.Allowed || text == "" {
-		t.Fatalf("a cost of %d of %q: %+v, token %q", cost, key, d, text)
-	}
-	return text
-}
-
-func mustSettle(t testing.TB, c *Checker, now int64, text string, cost int64) {
-	t.Helper()
-	if err := c.SettleAt(now, text, cost); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestSettleLocally(t *testing.T) {
 	for _, buckets := range []int{1, 60} {
-		c := newChecker(t, Options{}, rule("r", 20, time.Minute, buckets))
-		l := limiter(t, c, "r")
+		c, l := checkerAndLimiter(t, Options{}, rule("r", 20, time.Minute, buckets))
 		first, second_ := token(t, l, noon, "k", 12), token(t, l, noon, "k", 8)
-		if d := l.CheckAt(noon, "k", 1); d.Allowed { // leaves a block behind
-			t.Fatalf("over the limit: %+v", d)
-		}
+		wantHit(t, l, noon, 1, false, "over the limit, leaves a block")
 		mustSettle(t, c, noon, first, 2)
-		if d := l.CheckAt(noon, "k", 1); !d.Allowed || d.Remaining != 9 {
-			t.Errorf("10 given back and 1 taken: %+v", d)
+		wantHit(t, l, noon, 1, true, "10 are given back")
+		if err := c.SettleAt(noon, first, 1); !errors.Is(err, ErrSettled) {
+			t.Errorf("again: %v", err)
 		}
-		if err := c.SettleAt(noon, first, 1); !errors.Is(err, ErrSettled) || left(l, noon, "k") != 9 {
-			t.Errorf("again: %v, %d left", err, left(l, noon, "k"))
-		}
+		wantLeft(t, l, noon, 9, "10 given back and 1 taken")
 		mustSettle(t, c, noon+second, second_, 30) // more than the limit
-		if d := l.CheckAt(noon+second, "k", 1); d.Allowed || d.Remaining != 0 {
-			t.Errorf("far over the limit: %+v", d)
-		}
+		wantLeft(t, l, noon+second, 0, "far over the limit")
 		late := token(t, l, noon+4*int64(time.Minute), "k", 20)
 		mustSettle(t, c, noon+9*int64(time.Minute), late, 0)
-		if got := left(l, noon+9*int64(time.Minute), "k"); got != 20 {
-			t.Errorf("a bucket that is gone: %d left", got)
-		}
+		wantLeft(t, l, noon+9*int64(time.Minute), 20, "a bucket that is gone")
 	}
 }
 
 func TestSettleErrors(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 20, time.Hour, 1))
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, Options{}, rule("r", 20, time.Hour, 1))
 	good := token(t, l, noon, "k", 5)
 	const hours = int64(time.Hour)
 	for _, row := range []struct {
@@ -82,88 +58,51 @@ func TestSettleErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", row.why, err, row.want)
 		}
 	}
-	if s := c.Stats(); s.SettlementsTaken != 1 || s.SettlementsAnswered != 1 {
-		t.Errorf("stats: %d taken, %d answered", s.SettlementsTaken, s.SettlementsAnswered)
-	}
+	settlementStats(t, c, 1, 1, 0)
 }
 
-// A token names what was charged, by every rule, and where.
-func TestTokens(t *testing.T) {
-	list := []rules.Rule{rule("requests", 3, time.Minute, 60), rule("spent", 100, time.Minute, 1)}
-	f := newFleet(t, Options{Epoch: 9}, list...)
-	user := identity.Attributes{{Name: "user", Value: "kristie"}}
-	now := noon + 90*second
-	f.Step(now)
-	d, text := f.CheckTokenAt(now, user, 2)
-	if !d.Allowed {
-		t.Fatalf("%+v", d)
-	}
-	m, err := events.DecodeToken(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.Epoch != 9 || m.Number != 1 || m.Made != now || len(m.Charges) != 2 {
-		t.Fatalf("%v", m)
-	}
-	for i, want := range []string{"requests", "spent"} {
-		c := m.Charges[i]
-		if c.Rule.Name != want || string(c.Key) != "kristie" || c.Cost != 2 || c.Permits || c.Rule.Newest != list[i].Window.Bucket(now) {
-			t.Errorf("%v", c)
-		}
-	}
-	if d, text := f.CheckTokenAt(now, user, 2); d.Allowed || text != "" {
-		t.Errorf("one rule denies: %+v, %q", d, text)
-	}
-	if got := left(limiter(t, f.Checker, "spent"), now, "kristie"); got != 98 {
-		t.Errorf("%d left by the rule that did not deny", got)
-	}
-	d, text = f.CheckTokenAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
-	if m, err = events.DecodeToken(text); err != nil || !d.Allowed || len(m.Charges) != 0 || m.Number != 3 {
-		t.Errorf("no rule matches: %+v, %v, %v", d, m, err)
-	}
-	mustSettle(t, f.Checker, now, text, 7) // nothing to do
-	if err := f.SettleAt(now, text, 7); !errors.Is(err, ErrSettled) {
-		t.Errorf("twice: %v", err)
-	}
-}
-
-// A rule that has a cost of its own is what a token is about, also for callers of an override; one without is left as
-// it is.
-func TestTokensOfRulesWithACost(t *testing.T) {
-	requests, cost := rule("requests", 100, time.Minute, 1), rule("tokens", 1000, time.Minute, 1)
-	cost.Cost = "tokens"
-	cost.Overrides = []rules.Override{{Match: []rules.Condition{{Name: "tier", Value: "gold"}}, Factor: 10}}
-	c := newChecker(t, Options{}, requests, cost)
-	for tier, name := range map[string]string{"none": cost.Name, "gold": cost.WireName(0)} {
-		user := identity.Attributes{{Name: "user", Value: tier}, {Name: "tier", Value: tier}, {Name: "tokens", Value: "400"}}
-		_, text := c.CheckTokenAt(noon, user, 1)
-		m, err := events.DecodeToken(text)
-		if err != nil || len(m.Charges) != 1 || m.Charges[0].Rule.Name != name || m.Charges[0].Cost != 400 {
-			t.Fatalf("%s: %v, %v", tier, m, err)
-		}
-		mustSettle(t, c, noon, text, 301)
-		if got := limiter(t, c, "requests").PeekAt(noon, tier, 1).Remaining; got != 99 {
-			t.Errorf("%s: %d requests left", tier, got)
-		}
-		l := c.program.Load().byName[name]
-		if got := l.PeekAt(noon, tier, 1).Remaining; got != l.Rule().Limit-301 {
-			t.Errorf("%s: %d left of %d", tier, got, l.Rule().Limit)
+// TestSettleWhileTheRuleIsAway: a checker alone remembers what is settled of a rule that is not in
+// force, or has another window for a while.
+func TestSettleWhileTheRuleIsAway(t *testing.T) {
+	was, longer := rule("r", 20, time.Hour, 1), rule("r", 20, 2*time.Hour, 1)
+	for why, between := range map[string]rules.Rule{"away": rule("s", 20, time.Hour, 1), "another": longer} {
+		for _, cost := range []int64{0, 1, 9} {
+			c, l := checkerAndLimiter(t, Options{}, was)
+			text := token(t, l, noon, "k", 5)
+			reload(t, c, noon, between)
+			mustSettle(t, c, noon, text, cost)
+			reload(t, c, noon, was)
+			if got := left(limiter(t, c, "r"), noon, "k"); got != 20-cost {
+				t.Errorf("%s, settled at %d: %d left of 20", why, cost, got)
+			}
 		}
 	}
 }
 
-// The same for callers of an override, whose counter has the rule's cost.
-func TestTokensOfOverridesWithACost(t *testing.T) {
-	c := ofYAML(t, Options{}, `
-rules:
-  - {name: tokens, key: [user], limit: 1000/minute, cost: tokens, overrides: [{match: {tier: gold}, limit: 10x}]}
-  - {name: requests, key: [user], limit: 60/minute}
-`)
-	user := identity.Attributes{{Name: "user", Value: "kristie"}, {Name: "tokens", Value: "100"}, {Name: "tier", Value: "gold"}}
-	_, text := c.CheckTokenAt(noon, user, 1)
-	mustSettle(t, c, noon, text, 500)
-	if r, k := left(limiter(t, c, "requests"), noon, "kristie"), left(limiter(t, c, "tokens/tier=gold"), noon, "kristie"); r != 59 || k != 9500 {
-		t.Errorf("%d requests left, %d tokens", r, k)
+// countOf calls f in several goroutines at once, and returns how many succeed.
+func countOf(callers int, f func() bool) (n int64) {
+	var all sync.WaitGroup
+	var count atomic.Int64
+	for range callers {
+		all.Go(func() {
+			if f() {
+				count.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return count.Load()
+}
+
+// TestSettleOnceAtTheSameTime: of many callers who settle one token at the same time, one does.
+func TestSettleOnceAtTheSameTime(t *testing.T) {
+	c, l := checkerAndLimiter(t, Options{}, rule("r", 1000, time.Hour, 1))
+	for range 50 {
+		text := token(t, l, noon, "k", 10)
+		if n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil }); n != 1 {
+			t.Fatalf("settled %d times", n)
+		}
+		wantLeft(t, l, noon, 1000, "settled once")
 	}
 }
 
@@ -182,50 +121,66 @@ func kindsOf(r *events.Report) string {
 	return strings.Join(all, ", ")
 }
 
-// answerAll answers the last report: a total of the newest bucket for each row, 0 for none, and of its settlements.
+// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and
+// of its settlements.
 func (f *fleet) answerAll(now int64, settlements int, totals ...uint64) {
 	f.t.Helper()
 	r := f.last()
-	m := &events.Refresh{Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence, Settlements: uint32(settlements)}
+	m := &events.Refresh{
+		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence, Settlements: uint32(settlements),
+	}
+	totals = append(totals, make([]uint64, len(r.Hits.KeyLength)-len(totals))...)
 	for _, n := range totals {
 		m.KeyCells, m.Age, m.Total = append(m.KeyCells, 1), append(m.Age, 0), append(m.Total, n)
 	}
 	f.receive(now, events.KindRefresh, m)
 }
 
+// settlements are those of the last report, which has rows.
+func (f *fleet) settlements(rows string, want ...int64) []*events.Settlement {
+	f.t.Helper()
+	m := f.last()
+	var got []int64
+	for _, s := range m.Settlements {
+		got = append(got, s.Hits)
+	}
+	if kindsOf(m) != rows || !slices.Equal(got, want) {
+		f.t.Fatalf("reported %s, settled %v; want %s, %v", kindsOf(m), got, rows, want)
+	}
+	return m.Settlements
+}
+
+// settlementStats fails the test unless Stats counts as many settlements.
+func settlementStats(t testing.TB, c *Checker, taken, answered, lost int64) {
+	t.Helper()
+	if s := c.Stats(); s.SettlementsTaken != taken || s.SettlementsAnswered != answered || s.SettlementsLost != lost {
+		t.Errorf("%d settlements taken, %d answered, %d lost; want %d, %d, %d",
+			s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost, taken, answered, lost)
+	}
+}
+
 func TestSettlementsAreReported(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 20, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	now := noon
 	text, other := token(t, l, now, "k", 12), token(t, l, now, "k", 8)
 	l.CheckAt(now, "k", 1) // a block
 	now += 50 * ms
 	f.Step(now)
-	if got := kindsOf(f.last()); got != "refunded k, k 20" {
-		t.Errorf("where there are tokens, refunds are asked for: %s", got)
-	}
+	f.settlements("refunded k, k 20") // where there are tokens, refunds are asked for
 	f.answerAll(now, 0, 0, 20)
 	mustSettle(t, f.Checker, now, text, 2)
 	mustSettle(t, f.Checker, now, other, 9)
-	if d := l.CheckAt(now, "k", 1); d.Allowed {
-		t.Errorf("before the store has heard of it: %+v", d)
-	}
+	wantHit(t, l, now, 1, false, "before the store has heard of it")
 	now += 50 * ms
 	f.Step(now)
-	m := f.last()
-	if got := kindsOf(m); got != "refunded k, k" || len(m.Settlements) != 2 || m.Settlements[0].Hits != -10 || m.Settlements[1].Hits != 1 {
-		t.Fatalf("%s, %v", got, m.Settlements)
-	}
-	if m.Settlements[0].Number == m.Settlements[1].Number || m.Settlements[0].Epoch != f.Epoch() {
-		t.Errorf("%v", m.Settlements)
+	if s := f.settlements("refunded k, k", -10, 1); s[0].Number == s[1].Number || s[0].Epoch != f.Epoch() {
+		t.Errorf("%v", s)
 	}
 	f.answerAll(now, 2, 10, 21)
 	if d := l.CheckAt(now, "k", 1); !d.Allowed || d.Remaining != 8 {
 		t.Errorf("21 less 10, and one more: %+v", d)
 	}
-	if s := f.Stats(); s.SettlementsTaken != 2 || s.SettlementsAnswered != 2 || s.SettlementsLost != 0 {
-		t.Errorf("stats: %+v", s)
-	}
+	settlementStats(t, f.Checker, 2, 2, 0)
 	reports := len(f.tape.reports)
 	f.Step(now + 50*ms) // the hit
 	f.Step(now + 100*ms)
@@ -234,10 +189,10 @@ func TestSettlementsAreReported(t *testing.T) {
 	}
 }
 
-// An aggregator of before settlements ignores them, and says so by saying nothing: they are sent again.
+// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore
+// them.
 func TestSettlementsAreSentAgain(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 20, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	text := token(t, l, noon, "k", 12)
 	now := noon + 50*ms
 	f.Step(now)
@@ -246,30 +201,28 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	for range 3 {
 		now += 50 * ms
 		f.Step(now)
-		m := f.last()
-		if len(m.Settlements) != 1 || m.Settlements[0].Hits != -10 {
-			t.Fatalf("%v", m.Settlements)
+		if s := f.last().Settlements; len(s) != 1 || s[0].Hits != -10 {
+			t.Fatalf("%v", s)
 		}
-		f.answerAll(now, 0, make([]uint64, len(m.Hits.KeyLength))...)
+		f.answerAll(now, 0)
 	}
-	f.Step(now + 50*ms)
-	f.receive(now+50*ms, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Shards: 3, Time: now, Sent: now})
-	f.receive(now+50*ms, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Shards: 3, Time: now, Sent: now}) // gives up what is in flight
-	f.Step(now + 100*ms)
-	m := f.last()
-	if len(m.Settlements) != 1 || m.Shards != 3 || m.Shard != events.Shard("r", "k", 3) {
+	now += 50 * ms
+	f.Step(now)
+	for range 2 { // the second gives up what is in flight
+		f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Shards: 3, Time: now - 50*ms, Sent: now - 50*ms})
+	}
+	now += 50 * ms
+	f.Step(now)
+	if m := f.last(); len(m.Settlements) != 1 || m.Shards != 3 || m.Shard != events.Shard("r", "k", 3) {
 		t.Fatalf("with other shards: %v", m)
 	}
-	f.answerAll(now+100*ms, 1, make([]uint64, len(m.Hits.KeyLength))...)
-	if s := f.Stats(); s.SettlementsTaken != 1 || s.SettlementsAnswered != 1 || s.SettlementsLost != 0 {
-		t.Errorf("stats: %+v", s)
-	}
+	f.answerAll(now, 1)
+	settlementStats(t, f.Checker, 1, 1, 0)
 }
 
-// What no aggregator takes is given up, and does not keep others from being sent.
+// TestSettlementsAreGivenUp: those that no aggregator takes do not keep others from being sent.
 func TestSettlementsAreGivenUp(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 20, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	refused, old := token(t, l, noon, "k", 2), token(t, l, noon, "k", 2)
 	mustSettle(t, f.Checker, noon, refused, 1)
 	now := noon + 50*ms
@@ -279,12 +232,13 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 	for range mostRefusals - 1 {
 		f.refuse(now, f.last().Sequence)
 	}
-	if s := f.Stats(); s.SettlementsLost != 1 || s.ReportsGivenUp != 1 {
-		t.Errorf("refused: %+v", s)
+	settlementStats(t, f.Checker, 1, 0, 1)
+	if n := f.Stats().ReportsGivenUp; n != 1 {
+		t.Errorf("%d reports given up", n)
 	}
 	mustSettle(t, f.Checker, now, old, 1)
 	f.Step(now + 50*ms)
-	f.answerAll(now+50*ms, 0, make([]uint64, len(f.last().Hits.KeyLength))...) // not taken
+	f.answerAll(now+50*ms, 0) // not taken
 	reports := len(f.tape.reports)
 	f.Step(now + 21*int64(time.Hour))
 	for _, m := range f.tape.reports[reports:] {
@@ -292,180 +246,92 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 			t.Errorf("too old: %v", m.Settlements)
 		}
 	}
-	if s := f.Stats(); s.SettlementsLost != 2 {
-		t.Errorf("too old: %+v", s)
-	}
+	settlementStats(t, f.Checker, 2, 0, 2)
 }
 
-func TestTooManySettlements(t *testing.T) {
-	f := newFleet(t, Options{MaxSettling: 2}, rule("r", 20, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
-	var all []string
-	for range 3 {
-		all = append(all, token(t, l, noon, "k", 1))
-	}
-	mustSettle(t, f.Checker, noon, all[0], 0)
-	mustSettle(t, f.Checker, noon, all[1], 0)
-	if err := f.SettleAt(noon, all[2], 0); !errors.Is(err, ErrSettling) {
+func TestSettlementsAreBounded(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{MaxSettling: 2}, rule("r", 20, time.Minute, 1))
+	one, two, three := token(t, l, noon, "k", 1), token(t, l, noon, "k", 1), token(t, l, noon, "k", 1)
+	mustSettle(t, f.Checker, noon, one, 0)
+	mustSettle(t, f.Checker, noon, two, 0)
+	if err := f.SettleAt(noon, three, 0); !errors.Is(err, ErrSettling) {
 		t.Errorf("a third: %v", err)
 	}
 	f.Step(noon + 50*ms)
 	f.answerAll(noon+50*ms, 2, 2, 3)
-	mustSettle(t, f.Checker, noon+50*ms, all[2], 0) // it was not used up
+	mustSettle(t, f.Checker, noon+50*ms, three, 0) // it was not used up
 }
 
-// A caller who is kept out passes as soon as this checker hears of a refund, however it does.
-func TestRefundsFreeCallers(t *testing.T) {
-	alarm := func(f *fleet, l *Limiter, kinds ...int) {
-		tab := &events.Table{}
-		for i, kind := range kinds {
-			r := l.wire(noon)
-			r.Refunded = kind == ofRefunded
-			tab.Rules = append(tab.Rules, r)
-			tab.AddKey(uint32(i), "k")
-			tab.AddCell(0, map[int]uint64{ofAdmitted: 50, ofRefunded: 45}[kind])
-		}
-		f.receive(noon, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: tab})
+// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their
+// settlement does.
+func TestSettlementsEndQuietWaits(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
+	f.welcomeOf(noon, 3)
+	text := token(t, l, noon, "k", 5)
+	f.steps(50, 101, 50)
+	if len(f.tape.reports) != 0 {
+		t.Fatalf("a quiet key is reported: %v", f.tape.reports)
 	}
-	for why, hear := range map[string]func(f *fleet, l *Limiter){
-		"one alarm":    func(f *fleet, l *Limiter) { alarm(f, l, ofAdmitted, ofRefunded) },
-		"either order": func(f *fleet, l *Limiter) { alarm(f, l, ofRefunded, ofAdmitted) },
-		"two alarms":   func(f *fleet, l *Limiter) { alarm(f, l, ofAdmitted); alarm(f, l, ofRefunded) },
-		"twice, late":  func(f *fleet, l *Limiter) { alarm(f, l, ofRefunded, ofAdmitted); alarm(f, l, ofAdmitted) },
-		"and repeated": func(f *fleet, l *Limiter) { alarm(f, l, ofRefunded, ofAdmitted); alarm(f, l, ofRefunded) },
-	} {
-		f := newFleet(t, Options{}, rule("r", 20, time.Minute, 1))
-		l := limiter(t, f.Checker, "r")
-		l.CheckAt(noon, "k", 1)
-		f.alarm(noon, 1, l, "k", 50)
-		if d := l.CheckAt(noon, "k", 1); d.Allowed {
-			t.Fatalf("%s: before: %+v", why, d)
+	mustSettle(t, f.Checker, noon+100*ms, text, 1)
+	f.Step(noon + 150*ms)
+	f.settlements("refunded k, k 5", -4)
+}
+
+// TestSettlementsNearTheLimitAreSentSoon, those of other keys later.
+func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
+	for _, cost := range []int64{5, 20} {
+		f := newFleet(t, Options{}, rule("r", 20, time.Hour, 1))
+		text := token(t, limiter(t, f.Checker, "r"), noon, "k", cost)
+		for len(f.Wake()) > 0 {
+			<-f.Wake()
 		}
-		hear(f, l)
-		if got := left(l, noon, "k"); got != 14 {
-			t.Errorf("%s: %d left, want 20 - (50 + 1 - 45)", why, got)
+		f.rounds.wanted.Store(0)
+		mustSettle(t, f.Checker, noon, text, 1)
+		if hurry := len(f.Wake()) > 0; hurry != (cost == 20) {
+			t.Errorf("%d of 20: in a hurry: %v", cost, hurry)
 		}
-		f.Step(noon + 50*ms)
-		if got := kindsOf(f.last()); got != "refunded k, k 1" {
-			t.Errorf("%s: the report: %s", why, got)
-		}
-	}
-	f := newFleet(t, Options{}, rule("r", 20, time.Minute, 1)) // of a key that was never here
-	l := limiter(t, f.Checker, "r")
-	alarm(f, l, ofAdmitted, ofRefunded)
-	if got := left(l, noon, "k"); got != 15 {
-		t.Errorf("an unknown key: %d left", got)
 	}
 }
 
-// A checker that has heard of no refunds is told that there are some, and asks: its keys may be kept out by what does
-// not count any more.
-func TestRefundsAreAskedForOnAHint(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 20, time.Minute, 1), rule("s", 20, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
-	l.CheckAt(noon, "k", 1)
-	limiter(t, f.Checker, "s").CheckAt(noon, "x", 1)
-	now := noon + 50*ms
-	f.Step(now)
-	m := f.last()
-	place := uint32(0)
-	if m.Hits.Rules[0].Name != "r" {
-		place = 1
-	}
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 1, Version: 1, Refunding: []uint32{place, 77},
-		KeyCells: []uint32{1, 1}, Age: []int64{0, 0}, Total: []uint64{50, 50},
-	})
-	if d := l.CheckAt(now, "k", 1); d.Allowed {
-		t.Fatalf("50 of 20: %+v", d)
-	}
-	f.Step(now + 50*ms)
-	if got := kindsOf(f.last()); got != "refunded k, k" {
-		t.Fatalf("then it asks: %q", got)
-	}
-	f.answerAll(now+50*ms, 0, 45, 50)
-	if got := left(l, now+50*ms, "k"); got != 15 {
-		t.Errorf("%d left", got)
-	}
-}
-
-// Refunds belong to buckets: they go when these do, and a store that has lost its data has none.
-func TestRefundsAreOfBuckets(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 20, time.Minute, 6))
-	l := limiter(t, f.Checker, "r")
-	token(t, l, noon, "k", 20)
-	now := noon + 50*ms
-	f.Step(now)
-	f.answerAll(now, 0, 15, 20)
-	for _, row := range []struct{ seconds, left int64 }{{0, 15}, {9, 15}, {55, 15}, {62, 16}, {66, 18}, {70, 20}} {
-		if got := left(l, noon+row.seconds*second, "k"); got != row.left {
-			t.Errorf("after %d s: %d left, want %d", row.seconds, got, row.left)
-		}
-	}
-	l.CheckAt(noon+100*second, "k", 4)
-	f.Step(noon + 100*second)
-	f.answerAll(noon+100*second, 0, 3, 10)
-	if got := left(l, noon+100*second, "k"); got != 13 {
-		t.Fatalf("%d left", got)
-	}
-	l.CheckAt(noon+100*second, "k", 1)
-	f.Step(noon + 101*second)
-	f.answerIn(noon+101*second, 2, 1) // too few rows: nothing
-	m := f.last()
-	f.receive(noon+101*second, events.KindRefresh, &events.Refresh{
-		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 2, Version: 1, KeyCells: []uint32{0, 1}, Age: []int64{0}, Total: []uint64{1},
-	})
-	if got := left(l, noon+101*second, "k"); got != 19 {
-		t.Errorf("after a loss: %d left", got)
-	}
-}
-
-func TestUsedTokensAreRemembered(t *testing.T) {
-	var u used
-	const least = usedChunk * usedChunks
-	for n := range uint64(3 * least) {
-		if n%61 == 0 && u.has(7, n+1) {
-			t.Fatalf("%d before it was settled", n+1)
-		}
-		u.add(7, n+1)
-		for _, back := range []uint64{0, 1, 511, 512, 1000, least - 1} {
-			if n%61 == 0 && back <= n && !u.has(7, n+1-back) {
-				t.Fatalf("at %d: %d is forgotten", n+1, n+1-back)
-			}
-		}
-	}
-	if n := len(u.young) + len(u.old); n > 2*usedChunks {
-		t.Errorf("%d chunks in memory", n)
-	}
-	if u.has(8, 1) || u.has(7, 1) {
-		t.Error("it remembers what it should not")
-	}
-}
-
-// Of many who settle one token at the same time, one does.
-func TestSettleAtTheSameTime(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 1000, time.Hour, 1))
-	l := limiter(t, c, "r")
-	for range 50 {
-		text := token(t, l, noon, "k", 10)
-		var done sync.WaitGroup
-		var mu sync.Mutex
-		settled := 0
-		for range 4 {
-			done.Go(func() {
-				err := c.SettleAt(noon, text, 0)
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					settled++
-				} else if !errors.Is(err, ErrSettled) {
-					t.Error(err)
+// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports
+// failure.
+func TestStopDeliversSettlements(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f, stop, done := runFleet(t, Options{}, rule("r", 1000, time.Hour, 1))
+			text := token(t, limiter(t, f.Checker, "r"), ownTime(), "k", 5)
+			mustSettle(t, f.Checker, ownTime(), text, 1)
+			stop()
+			settled, answered := 0, 0
+			err := f.ends(done, func() {
+				f.behind.mu.Lock() // which Run sends under
+				reports := f.tape.reports[answered:]
+				f.behind.mu.Unlock()
+				for _, m := range reports {
+					answered++
+					if answers {
+						settled += len(m.Settlements)
+						f.answerAll(ownTime(), len(m.Settlements))
+					} else {
+						f.answerAll(ownTime(), 0)
+					}
 				}
 			})
-		}
-		done.Wait()
-		if settled != 1 || left(l, noon, "k") != 1000 {
-			t.Fatalf("settled %d times, %d left", settled, left(l, noon, "k"))
+			if answers && (err != nil || settled != 1) || !answers && !errors.Is(err, ErrUnreported) {
+				t.Errorf("answers: %v; %d settled: %v", answers, settled, err)
+			}
+		})
+	}
+}
+
+// BenchmarkToken checks a hit, and settles it.
+func BenchmarkToken(b *testing.B) {
+	c, l := checkerAndLimiter(b, Options{}, rule("r", 1e15, time.Hour, 1))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, text := l.CheckTokenAt(noon, "user:123456", 100)
+		if err := c.SettleAt(noon, text, 30); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -36,42 +36,41 @@ var (
 
 var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 
-// every asks for a decision in all ways, and says whether each let the hit pass.
-func every(t *testing.T, c asker) (passed []bool) {
-	t.Helper()
-	ctx := context.Background()
-	d := c.Check(kristie, 1)
-	e, token := c.CheckToken(kristie, 2)
-	f, err := c.Acquire(ctx, kristie, 3)
-	g, token2, err2 := c.AcquireToken(ctx, kristie, 4)
-	h, err3 := c.Wait(ctx, kristie, 5)
-	i := c.Peek(kristie, 6)
-	if err := errors.Join(err, err2, err3); err != nil {
-		t.Error(err)
-	}
-	if (token != "") != e.Allowed || (token2 != "") != g.Allowed {
-		t.Errorf("tokens %q and %q", token, token2)
-	}
-	for _, d := range []check.Decision{d, e, f, g, h, i} {
+// decideAll calls every method that decides, at costs of 1 to 6, and lists whether the hit passed. Its tokens have to agree.
+func decideAll(ctx context.Context, c asker) (passed []bool, err error) {
+	var errs [4]error
+	var d [6]check.Decision
+	var tokens [2]string
+	d[0] = c.Check(kristie, 1)
+	d[1], tokens[0] = c.CheckToken(kristie, 2)
+	d[2], errs[0] = c.Acquire(ctx, kristie, 3)
+	d[3], tokens[1], errs[1] = c.AcquireToken(ctx, kristie, 4)
+	d[4], errs[2] = c.Wait(ctx, kristie, 5)
+	d[5] = c.Peek(kristie, 6)
+	for _, d := range d {
 		passed = append(passed, d.Allowed)
 	}
-	return passed
+	if (tokens[0] != "") != d[1].Allowed || (tokens[1] != "") != d[3].Allowed {
+		errs[3] = fmt.Errorf("tokens %q for %v", tokens, passed)
+	}
+	return passed, errors.Join(errs[:]...)
 }
 
 func TestDecides(t *testing.T) {
 	yes, no := checktest.Allowed(5), checktest.Denied(time.Second)
+	all, none := []bool{true, true, true, true, true, true}, make([]bool, 6)
 	for _, tt := range []struct {
 		why  string
 		c    *checktest.Checker
-		want []bool // of every
+		want []bool // of decideAll
 	}{
-		{"allows", checktest.Allow(), []bool{true, true, true, true, true, true}},
-		{"denies", checktest.Deny(time.Second), []bool{false, false, false, false, false, false}},
-		{"an empty script", checktest.Script(), []bool{true, true, true, true, true, true}},
+		{"allows", checktest.Allow(), all},
+		{"denies", checktest.Deny(time.Second), none},
+		{"an empty script", checktest.Script(), all},
 		{"a script, whose end stays", checktest.Script(yes, no, yes, no), []bool{true, false, true, false, false, false}},
-		{"a value", checktest.ByAttribute("user", map[string]check.Decision{"kristie": no}), []bool{false, false, false, false, false, false}},
-		{"another value", checktest.ByAttribute("user", map[string]check.Decision{"bob": no}), []bool{true, true, true, true, true, true}},
-		{"another attribute", checktest.ByAttribute("ip", map[string]check.Decision{"kristie": no}), []bool{true, true, true, true, true, true}},
+		{"a value", checktest.ByAttribute("user", map[string]check.Decision{"kristie": no}), none},
+		{"another value", checktest.ByAttribute("user", map[string]check.Decision{"bob": no}), all},
+		{"another attribute", checktest.ByAttribute("ip", map[string]check.Decision{"kristie": no}), all},
 		{"a function", checktest.By(func(a checktest.Asked) check.Decision {
 			if a.Cost > 3 || a.Method == "Check" {
 				return no
@@ -79,16 +78,18 @@ func TestDecides(t *testing.T) {
 			return yes
 		}), []bool{false, true, true, false, false, false}},
 	} {
-		if got := every(t, tt.c); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.why, got, tt.want)
+		if got, err := decideAll(t.Context(), tt.c); err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v; %v", tt.why, got, tt.want, err)
 		}
 	}
 }
 
-// What was asked is remembered, in order, and does not change when the asker's memory does.
-func TestAsked(t *testing.T) {
+// TestAskedRemembersQuestions in order, also when the caller's memory changes.
+func TestAskedRemembersQuestions(t *testing.T) {
 	c := checktest.Deny(time.Second)
-	every(t, c)
+	if _, err := decideAll(t.Context(), c); err != nil {
+		t.Error(err)
+	}
 	c.Record(kristie, 7)
 	refused := errors.New("no")
 	if err := errors.Join(c.Settle("a", 8), c.SettleError(refused).Settle("b", 9)); !errors.Is(err, refused) {
@@ -112,26 +113,21 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// Who waits while his context ends is denied, whatever the script says, and the script stays where it is.
-func TestContextsEnd(t *testing.T) {
-	c := checktest.Script(checktest.Allowed(1), checktest.Denied(1))
+// TestCancelledContextsAreDenied, whatever the script says, and the script stays where it is.
+func TestCancelledContextsAreDenied(t *testing.T) {
+	c := checktest.Script(checktest.Allowed(1), checktest.Allowed(2), checktest.Allowed(3), checktest.Denied(1))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if d, err := c.Wait(ctx, kristie, 1); d.Allowed || !errors.Is(err, context.Canceled) {
-		t.Errorf("Wait: %+v, %v", d, err)
+	passed, err := decideAll(ctx, c)
+	if want := []bool{true, true, false, false, false, true}; !slices.Equal(passed, want) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v; %v", passed, want, err)
 	}
-	if d, err := c.Acquire(ctx, kristie, 1); d.Allowed || !errors.Is(err, context.Canceled) {
-		t.Errorf("Acquire: %+v, %v", d, err)
-	}
-	if d, token, err := c.AcquireToken(ctx, kristie, 1); d.Allowed || token != "" || !errors.Is(err, context.Canceled) {
-		t.Errorf("AcquireToken: %+v, %q, %v", d, token, err)
-	}
-	if d := c.Check(kristie, 1); !d.Allowed || len(c.Asked()) != 4 {
+	if d := c.Check(kristie, 1); d.Allowed || len(c.Asked()) != 7 {
 		t.Errorf("%+v, asked %d times", d, len(c.Asked()))
 	}
 }
 
-func TestRules(t *testing.T) {
+func TestRulesMayChange(t *testing.T) {
 	c := checktest.Allow()
 	if got := c.Rules().Attributes(); len(got) != 0 {
 		t.Errorf("at first doors read %q", got)
@@ -157,8 +153,8 @@ func TestRules(t *testing.T) {
 	c.For("no spaces here")
 }
 
-// Of a script, each answer is given once, however many ask at a time.
-func TestConcurrent(t *testing.T) {
+// TestScriptAtOnce: each answer is given once, however many callers ask at a time.
+func TestScriptAtOnce(t *testing.T) {
 	var script []check.Decision
 	for i := range 100 {
 		script = append(script, checktest.Allowed(int64(i)))

@@ -1,0 +1,346 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Forecasts in a checker: which messages they learn from, and what they let checks do without the
+// lock.
+
+// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of
+// an urgent key up to the last tick. An alarm of a tick in between tells nothing of checkers that
+// did not report.
+func TestUnheardHitsAreExpected(t *testing.T) {
+	if forecast.Census%(32*ms) != 0 || noon%forecast.Census != 0 {
+		t.Fatal("the moments of these tests are not those of rounds")
+	}
+	for _, test := range []struct {
+		why         string
+		start       int64 // of the total, of 100,000
+		least, most int64 // hits expected unheard, 12 ms after the tick and 28 ms after the calm round
+	}{
+		{"calm: all since the calm round but for those reported", 40_000, 2200, 2800},
+		{"urgent: all since the tick", 57_000, 600, 1300},
+	} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+		total := test.start
+		for at := noon; at <= noon+320*ms; at += 32 * ms { // 100 hits per ms, elsewhere
+			total += 3200
+			f.alarmMade(at+ms, at, l, "k", total)
+		}
+		total += 100
+		f.alarmMade(noon+337*ms, noon+336*ms, l, "k", total)
+		o, room := outlookOf(l, noon+348*ms)
+		if room != 100_000-total {
+			t.Fatalf("%s: room for %d, want %d", test.why, room, 100_000-total)
+		}
+		const margin = 300 // to the limit, which the outlook keeps
+		if got := room - int64(o.Free) - margin; got < test.least || got > test.most {
+			t.Errorf("%s: %d hits are expected unheard, want %d to %d", test.why, got, test.least, test.most)
+		}
+	}
+}
+
+// outlookOf is the outlook of key k, and the room by what is known.
+func outlookOf(l *Limiter, now int64) (forecast.Outlook, int64) {
+	c := l.holds([]byte("k"))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	room, at := c.room(l.terms.Load(), now)
+	o, _ := c.look(l.terms.Load(), at)
+	return o, room
+}
+
+// wantDemand fails the test unless so many hits of key k are expected of all callers, per ms.
+func wantDemand(t testing.TB, l *Limiter, now int64, least, most float64) {
+	t.Helper()
+	if o, _ := outlookOf(l, now); o.Demand*1e6 < least || o.Demand*1e6 > most {
+		t.Errorf("%v hits per ms, want %v to %v", o.Demand*1e6, least, most)
+	}
+}
+
+// alarmBoth is an alarm of admitted and denied hits.
+func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied uint64) {
+	f.t.Helper()
+	f.alarmRows(now, l, key, keyTotal{ofAdmitted, admitted}, keyTotal{ofDenied, denied})
+}
+
+// keyTotal is a total of one kind of hits of a key.
+type keyTotal struct {
+	kind  int
+	total uint64
+}
+
+// alarmRows is an alarm of a key, of the bucket of now, in this order.
+func (f *fleet) alarmRows(now int64, l *Limiter, key string, rows ...keyTotal) {
+	f.t.Helper()
+	t := new(events.Table)
+	for i, r := range rows {
+		rule := l.wire(now)
+		rule.Denied, rule.Refunded = r.kind == ofDenied, r.kind == ofRefunded
+		t.Rules = append(t.Rules, rule)
+		t.AddKey(uint32(i), key)
+		t.AddCell(0, r.total)
+	}
+	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: now})
+}
+
+// TestDeniedHitsAreDemand: denied hits make one demand with admitted ones, and take no room.
+func TestDeniedHitsAreDemand(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
+	for i := range int64(20) {
+		f.alarmBoth(noon+i*8*ms, l, "k", uint64(500+8*i), uint64(100+32*i))
+	}
+	wantDemand(t, l, noon+153*ms, 4.5, 5.3) // one is admitted per ms, and four are denied
+	wantLeft(t, l, noon+153*ms, 1000-500-8*19, "denied hits take no room")
+	// In the next bucket the denied ones of the last are none of this.
+	f.alarm(noon+second+ms, 1, l, "k", 5)
+	wantDemand(t, l, noon+second+2*ms, 0, 5.2)
+	for i := range int64(20) {
+		f.alarmBoth(noon+second+i*8*ms, l, "k", uint64(8*i), uint64(32*i))
+	}
+	wantDemand(t, l, noon+second+153*ms, 4.5, 5.3)
+}
+
+// TestAnswersBringDeniedHits as alarms do.
+func TestAnswersBringDeniedHits(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
+	f.alarm(noon, 1, l, "k", 100)
+	now := noon
+	for i := uint64(1); i <= 12; i++ { // of ten hits per ms two come here
+		for end := now + 50*ms; now < end; now += ms / 2 {
+			l.CheckAt(now, "k", 1)
+		}
+		f.Step(now)
+		f.answerRows(now+ms, 500*i, 100)
+	}
+	wantDemand(t, l, now+2*ms, 8, 12)
+}
+
+// TestFarFromTheLimitNoLockIsTaken: there checks have an allowance in spite of the forecast; not
+// for long, and not for hits of which only a part may pass.
+func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
+	for _, test := range []struct {
+		why          string
+		limit, total int64
+		least, most  uint64  // hits
+		until        float64 // ms after the hit, at the most
+	}{
+		{"half of the limit is free, a hundred come per ms", 100_000, 50_000, 1000, 4000, 70},
+		{"near the limit a part passes", 100_000, 98_900, 0, 0, 0},
+		{"a small limit, of which no part of a hit can pass", 50, 20, 1, 4, 0.1},
+	} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, test.limit, time.Minute)
+		now := noon
+		for i := range int64(11) {
+			now = noon + i*8*ms
+			f.alarmMade(now, now, l, "k", test.total-(10-i)*min(800, test.total/20))
+		}
+		for n := 0; n < 100 && !l.CheckAt(now, "k", 1).Allowed; n++ { // until one leaves an allowance
+		}
+		c := l.holds([]byte("k"))
+		hits, until := c.allowance.Load(), float64(c.until.Load()-now)/1e6
+		if hits < test.least || hits > test.most {
+			t.Errorf("%s: an allowance of %d, want %d to %d", test.why, hits, test.least, test.most)
+		}
+		if test.until >= 1 && (until <= 1 || until > test.until) {
+			t.Errorf("%s: until %v ms later", test.why, until)
+		}
+	}
+}
+
+func TestAllowancesEndWithTheirBucket(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Second)
+	f.alarm(noon+990*ms, 1, l, "k", 50_000)
+	l.CheckAt(noon+990*ms, "k", 1)
+	if c := l.holds([]byte("k")); c.allowance.Load() == 0 || c.until.Load() != noon+second {
+		t.Errorf("an allowance of %d until %d ms after noon", c.allowance.Load(), (c.until.Load()-noon)/ms)
+	}
+}
+
+// TestRunsOfDenialsAreShort: the room may grow meanwhile; and they end with the bucket.
+func TestRunsOfDenialsAreShort(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
+	f.alarm(noon, 1, l, "k", 100)
+	for _, test := range []struct{ at, least, most float64 }{{10, 11, 14}, {500, 501, 504}, {998, 1000, 1000}} {
+		now := noon + int64(test.at)*ms
+		d := l.CheckAt(now, "k", 1)
+		c := l.holds([]byte("k"))
+		until := float64(c.until.Load()-noon) / 1e6
+		if d.Allowed || c.allowance.Load() != blocked|leftMask || until < test.least || until > test.most {
+			t.Errorf("at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
+		}
+		if d := l.CheckAt(now+ms/2, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 4*time.Millisecond {
+			t.Errorf("at %v ms, within the run: %+v", test.at, d)
+		}
+	}
+	// No run is longer than as many as would be denied.
+	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+	f.alarm(noon, 1, l, "k", 98_900)
+	passed := passes(l, noon+ms, 1000)
+	// The part falls from about a half, since the hits that pass take room.
+	if part := l.ahead("k").part; float64(passed) < 1000*part || passed > 550 || part < 0.1 {
+		t.Errorf("%d of 1000 hits passed, of which in the end a part of %v may", passed, part)
+	}
+}
+
+// TestAlarmRenewsTheForecast, though no hit comes here.
+func TestAlarmRenewsTheForecast(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+	for i := range int64(11) {
+		f.alarmMade(noon+i*8*ms, noon+i*8*ms, l, "k", 40_000+i*800)
+	}
+	a := l.ahead("k")
+	hits, span := a.Ease()
+	outlookOf(l, noon+80*ms)
+	if again, more := a.Ease(); again != hits || more != span {
+		t.Errorf("just after the word %d hits in %d ns, after a look %d in %d", hits, span, again, more)
+	}
+}
+
+// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is
+// one everywhere.
+func TestShareIsLearntFromReports(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1e6, time.Minute)
+	total, now := int64(300_000), noon
+	f.alarm(now, 1, l, "k", total)
+	for now < noon+2*second { // a quarter of all hits comes here
+		passes(l, now+3*ms, 10)
+		now += 8 * ms
+		f.want(nextTick)
+		f.Step(now)
+		total += 40
+		f.answerRows(now+ms, uint64(total))
+	}
+	passes(l, now+5*ms, 500)
+	wantDemand(t, l, now+6*ms, 1500./6, 2500./6) // about four times as many as here
+}
+
+// TestOthersRate: others' rate is what passes there while own hits pass too, known one step later.
+func TestOthersRate(t *testing.T) {
+	type step struct{ own, news int64 }
+	again := func(n int, s step) (all []step) {
+		for range n {
+			all = append(all, s)
+		}
+		return all
+	}
+	for _, test := range []struct {
+		why   string
+		steps []step // 10 ms each
+		want  float64
+	}{
+		{"nobody", nil, 0},
+		{"alone", again(20, step{3, 0}), 0},
+		{"seven hits of others, one own", again(40, step{1, 7}), 0.7},
+		{"only others: a caller who is elsewhere now", again(40, step{0, 10}), 0},
+		{"first others, then this one", append(append(again(20, step{0, 10}), step{10, 10}), again(20, step{10, 0})...), 0},
+		{"a checker that dies", append(again(40, step{1, 7}), again(60, step{1, 0})...), 0.002},
+	} {
+		var o others
+		at := noon
+		for _, s := range test.steps {
+			at += 10 * ms
+			o.own += s.own
+			o.hear(at, s.news)
+		}
+		if got := o.rate() * 1e6; got < test.want-0.001 || got > test.want+0.001 {
+			t.Errorf("%s: %v hits a ms, want %v", test.why, got, test.want)
+		}
+	}
+}
+
+// TestStretch: how many buckets are counted together.
+func TestStretch(t *testing.T) {
+	for _, test := range []struct {
+		why     string
+		length  time.Duration
+		buckets int
+		want    int64
+	}{
+		{"one bucket", time.Second, 1, 1},
+		{"two", time.Second, 2, 1},
+		{"as long as a census", time.Second, 100, 13},
+		{"at most half of the window", 100 * time.Millisecond, 100, 50},
+		{"an eighth, as denied hits are told so seldom", time.Minute, 100, 12},
+	} {
+		if got := stretch(window.Shape{Length: test.length, Buckets: test.buckets}); got != test.want {
+			t.Errorf("%s: %d of %d buckets of %v, want %d", test.why, got, test.buckets, test.length, test.want)
+		}
+	}
+}
+
+func TestTotalsOfStretches(t *testing.T) {
+	news := totals{newest: 27, age: []int64{0, 2, 7, 8, 17, 18}, value: []uint64{1, 2, 4, 8, 16, 32}}
+	if got, want := news.of(2, 10), (forecast.Totals{7, 24}); got != want { // 20 to 27, 10 to 19
+		t.Errorf("stretch 2 and the one before: %v, want %v", got, want)
+	}
+	if got, want := news.of(27, 1), (forecast.Totals{1, 0}); got != want {
+		t.Errorf("single buckets: %v, want %v", got, want)
+	}
+	if got := news.from(20); got != 7 {
+		t.Errorf("from bucket 20: %d, want 7", got)
+	}
+}
+
+// TestForecastsHearWhatLeaves: a forecast that saw no room finds some when hits have left at once.
+func TestForecastsHearWhatLeaves(t *testing.T) {
+	logged, fixed := rule("log", 1000, time.Second, 10), rule("fixed", 1000, time.Second, 1)
+	logged.Algorithm, logged.Window.Kind = rules.SlidingLog, window.Log
+	fixed.Algorithm, fixed.Window.Fixed = rules.FixedWindow, true
+	c := newChecker(t, Options{}, logged, fixed, rule("sliding", 1000, time.Second, 1))
+	fleet := forecast.Fleet{Checkers: 2, Tick: 4 * ms}
+	for _, test := range []struct {
+		rule       string
+		oldest, by int64 // buckets ago, and new buckets
+		leaves     bool
+	}{
+		{"log", 10, 1, true},
+		{"log", 9, 1, false},
+		{"log", 9, 2, true},
+		{"fixed", 0, 1, true},
+		{"sliding", 1, 1, false},
+	} {
+		l := limiter(t, c, test.rule)
+		cell := newCell(l, "k", noon)
+		cell.setAhead(&ahead{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, l.live)})
+		cell.totals()[test.oldest] = 400
+		cell.ahead().Look(noon, forecast.Window{Limit: 1000}, fleet)
+		cell.foreseeLeaving(test.by)
+		if hits, _ := cell.ahead().Ease(); (hits > 0) != test.leaves {
+			t.Errorf("%+v, of 400 hits: %d hits at ease", test, hits)
+		}
+	}
+}
+
+// TestTimesSaturate: no number of checkers in a message makes many hits few.
+func TestTimesSaturate(t *testing.T) {
+	for _, factor := range []int64{1, 8, 1<<32 - 1} {
+		if got := times([]int64{1, events.MaxCount}, factor); got[0] != factor || got[1] <= events.MaxCount/2 {
+			t.Errorf("times %d: %d", factor, got)
+		}
+	}
+}
+
+// TestForecastsOutliveWrongTimes: a message of a clock far ahead does not make all later ones old.
+func TestForecastsOutliveWrongTimes(t *testing.T) {
+	for _, made := range []int64{noon - ms, noon + 3600*second, 1<<63 - 1, -1 << 63} {
+		f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
+		f.alarmMade(noon, noon-ms, l, "k", 400)
+		f.alarmMade(noon+ms, made, l, "k", 401)
+		for i := int64(1); i < 20; i++ {
+			at := noon + i*20*ms
+			f.alarmMade(at, at-ms, l, "k", 400+10*i)
+		}
+		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, Tick: 4 * ms})
+		if perSecond := o.Demand * 1e9; perSecond < 300 || perSecond > 800 { // 500
+			t.Errorf("after a message made at %d: %.0f hits per second are expected", made, perSecond)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestStrictSpendsWhatIsGranted(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	d := wantHit(t, l, noon, 2, false, "without a permit")
+	if d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Freshness != Fresh {
+		t.Errorf("without a permit: %+v", d)
+	}
+	if m := f.asks(1, leaseWish{want: 2}); string(m.Keys.KeyText) != "k" || m.Keys.Rules[0].Limit != 10 {
+		t.Errorf("asked %+v", m)
+	}
+	f.grants(noon+3*ms, 0, 5, 5, 200*time.Millisecond)
+	if d := wantHit(t, l, noon+3*ms, 2, true, "with five permits"); d.Remaining != 3 {
+		t.Errorf("with five permits: %+v", d)
+	}
+	f.pass(l, 4, 10, 3)
+	if d := wantHit(t, l, noon+4*ms, 1, false, "all are spent"); d.RetryAfter != 199*time.Millisecond {
+		t.Errorf("retry after %v, want the moment when the grant says that a permit can be free", d.RetryAfter)
+	}
+	if d := wantHit(t, l, noon+4*ms, 11, false, "a cost above the limit"); d.RetryAfter != Never {
+		t.Errorf("a cost above the limit: %+v", d)
+	}
+	f.Step(noon + 50*ms)
+	if got := hits(f.last())["k"]; got != 5 {
+		t.Errorf("%d hits are reported, want the 5 that passed", got)
+	}
+}
+
+func TestStrictWithoutAFleet(t *testing.T) {
+	c, l := checkerAndLimiter(t, Options{Link: new(tape)}, strictRule("r", 10, time.Second, 1))
+	for at := noon; at < noon+2*second; at += 100 * ms {
+		if d := l.CheckAt(at, "k", 1); d.Allowed || d.Freshness != Local {
+			t.Fatalf("before the first welcome: %+v", d)
+		}
+		c.Step(at)
+	}
+	_, l = checkerAndLimiter(t, Options{}, strictRule("r", 10, time.Second, 1))
+	if n := passes(l, noon, 20); n != 10 {
+		t.Errorf("a local limiter lets %d hits pass, want 10: it knows everything", n)
+	}
+}
+
+// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is
+// left is given back.
+func TestPermitsEndWithTheirBucket(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.firstGrant(l, 8, 0)
+	f.welcome(noon+990*ms, 1) // keeps the error small
+	f.pass(l, 995, 1, 1)
+	f.pass(l, 999, 3, 0) // within the clock's error of the end
+	if d := wantHit(t, l, noon+999*ms, 1, false, "at the end"); d.RetryAfter < time.Millisecond {
+		t.Errorf("retry after %v, before the next bucket", d.RetryAfter)
+	}
+	f.pass(l, 1000, 3, 0) // in the next bucket
+	f.asks(1001, leaseWish{want: 1, returned: 7, of: 1})
+}
+
+func TestIdlePermitsAreGivenBack(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.firstGrant(l, 4, 0)
+	f.pass(l, 10, 1, 1)
+	f.steps(10, 300, 10)
+	f.wishes(leaseWish{known: 4, returned: 3})
+	f.pass(l, 300, 3, 0)
+	_, before := f.asked()
+	f.grants(noon+310*ms, 0, 4, 4, 0)
+	f.Step(noon + 320*ms)
+	f.wishes(leaseWish{want: 2, known: 4}) // for those denied just now, and returns nothing again
+	if _, n := f.asked(); n != before+1 {
+		t.Errorf("%d requests, want one", n-before)
+	}
+}
+
+// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these
+// permits.
+func TestGrantOfAnOlderGeneration(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.behind.shards[0].generation = 2
+	f.firstGrant(l, 3, 0) // of generation 1
+	if m, _ := f.asked(); m.Generation != 2 {
+		t.Errorf("the request says generation %d, want the highest seen", m.Generation)
+	}
+	f.pass(l, 3, 3, 0)
+}
+
+func TestSeveralRulesSpendTogether(t *testing.T) {
+	f := newFleet(t, Options{}, strictRule("a", 10, time.Second, 1), strictRule("b", 5, time.Second, 1),
+		rule("c", 100, time.Second, 1))
+	lot := func(rule string) *lot {
+		c := f.cells.load(limiter(t, f.Checker, rule), "u")
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.settle(0)
+		return c.permits().lot(c.newest)
+	}
+	if d := f.CheckAt(noon, user("u"), 1); d.Allowed {
+		t.Errorf("without permits: %+v", d)
+	}
+	if m := f.asks(1, leaseWish{want: 1}); m.Keys.Keys() != 2 {
+		t.Fatalf("want one request of both keys: %+v", m)
+	}
+	f.grantOne(noon+2*ms, "a", 3, 500*time.Millisecond)
+	if d := f.CheckAt(noon+3*ms, user("u"), 1); d.Allowed || d.Rule != "b" || lot("a").spent != 0 {
+		t.Errorf("with permits of one rule only: %+v, %d permits spent", d, lot("a").spent)
+	}
+	if got := left(limiter(t, f.Checker, "c"), noon+3*ms, "u"); got != 100 {
+		t.Errorf("%d left of the rule that is not strict", got)
+	}
+	b := f.cells.load(limiter(t, f.Checker, "b"), "u")
+	b.permits().learn(b.newest, 2)
+	for i, want := range []bool{true, true, false} {
+		if d := f.CheckAt(noon+4*ms, user("u"), 1); d.Allowed != want {
+			t.Errorf("request %d: %+v", i+1, d)
+		}
+	}
+	if lot("a").spent != 2 || lot("b").spent != 2 {
+		t.Errorf("spent: %+v, %+v; want 2 of each", lot("a"), lot("b"))
+	}
+}
+
+// TestStrictAllocatesNothing while it has permits, or is blocked.
+func TestStrictAllocatesNothing(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 1e9, time.Hour, 1), strictRule("shut", 1, time.Hour, 1))
+	shut := limiter(t, f.Checker, "shut")
+	f.firstGrant(l, 1e8, 0)
+	shut.CheckAt(noon+3*ms, "k", 1)
+	f.Step(noon + 4*ms)
+	f.grants(noon+5*ms, 0, 0, 0, time.Hour)
+	for name, check := range map[string]func(){
+		"allowed": func() { wantHit(t, l, noon+6*ms, 1, true, "allowed") },
+		"denied":  func() { wantHit(t, shut, noon+6*ms, 1, false, "denied") },
+		"cost 2":  func() { wantHit(t, l, noon+6*ms, 2, true, "cost 2") },
+	} {
+		if n := testing.AllocsPerRun(1000, check); n != 0 && !raceDetector {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// TestStopGivesPermitsBack: when Run returns, every permit that was not spent has been given back,
+// even those that were still on their way when it was told to stop.
+func TestStopGivesPermitsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 2500
+		f, stop, done := runFleet(t, Options{ReportKeys: 700}, strictRule("r", 1000, time.Hour, 1))
+		l := limiter(t, f.Checker, "r")
+		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
+		answer := func() { // by what is wanted
+			f.behind.mu.Lock() // which Run sends under
+			requests := f.tape.leases[answered:]
+			f.behind.mu.Unlock()
+			for _, m := range requests {
+				answered++
+				text, values := m.Keys.KeyText, m.Keys.Value
+				f.grant(ownTime(), m, func(i int) (uint64, time.Duration) {
+					key := string(text[:m.Keys.KeyLength[i]])
+					text = text[len(key):]
+					for range m.Keys.KeyCells[i] {
+						returned[key], values = values[0], values[1:] // there is but one bucket
+					}
+					granted[key] = max(granted[key], m.Known[i]+m.Want[i])
+					return granted[key], 0
+				})
+			}
+		}
+		for i := range keys {
+			l.Check(fmt.Sprint("key", i), 1) // refused, and asked for
+		}
+		for len(granted) < keys-500 {
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			answer()
+		}
+		stop()
+		if err := f.ends(done, answer); err != nil {
+			t.Error(err)
+		}
+		if len(granted) != keys || !maps.Equal(granted, returned) {
+			t.Errorf("of %d keys %d asked for permits, %d gave some back", keys, len(granted), len(returned))
+		}
+		if d := l.Check("key0", 1); d.Allowed {
+			t.Error("a permit is left after Run")
+		}
+	})
+}

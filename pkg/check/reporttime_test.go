@@ -1,0 +1,179 @@
+package check
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// reportOf steps every 10 ms, and returns how long after from a report of the key is made.
+func (f *fleet) reportOf(key string, from, until int64) time.Duration {
+	f.t.Helper()
+	before := len(f.tape.reports)
+	for now := from; now <= until; now += 10 * ms {
+		f.Step(now)
+		for ; before < len(f.tape.reports); before++ {
+			if _, ok := hits(f.tape.reports[before])[key]; ok {
+				return time.Duration(now - from)
+			}
+		}
+	}
+	f.t.Fatalf("no report of %q in %v", key, time.Duration(until-from))
+	return 0
+}
+
+// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what
+// QuietFor says.
+func TestQuietKeysWait(t *testing.T) {
+	for _, tt := range []struct {
+		window, quietFor time.Duration
+		limit            int64
+		least, most      time.Duration
+	}{
+		{time.Second, 0, 1000, 90 * time.Millisecond, 100 * time.Millisecond},
+		{time.Minute, 0, 1000, 5 * time.Second, 6 * time.Second},
+		{time.Hour, 0, 1000, 9 * time.Second, 10 * time.Second},
+		{time.Minute, 2 * time.Second, 1000, 1800 * time.Millisecond, 2 * time.Second},
+		{time.Minute, time.Millisecond, 1000, 0, 50 * time.Millisecond},
+		{500 * time.Millisecond, 0, 1000, 0, 50 * time.Millisecond}, // a tenth of it is no longer than the timer
+		{time.Minute, 0, 10, 0, 50 * time.Millisecond},              // each hit counts
+	} {
+		f, l := newFleetOf(t, 4, Options{QuietFor: tt.quietFor}, tt.limit, tt.window)
+		l.CheckAt(noon, "k", 1)
+		if at := f.reportOf("k", noon, noon+20*second); at < tt.least || at > tt.most {
+			t.Errorf("%d in %v, QuietFor %v: reported after %v, want %v to %v", tt.limit, tt.window, tt.quietFor, at, tt.least, tt.most)
+		}
+	}
+}
+
+// TestQuietNoMore: an alarm, or checks that bring the key near its limit, end the wait.
+func TestQuietNoMore(t *testing.T) {
+	for name, end := range map[string]func(f *fleet, l *Limiter, now int64){
+		"alarm far from the limit": func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 100) },
+		"alarm near the limit":     func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 600) },
+		"many hits": func(f *fleet, l *Limiter, now int64) {
+			for range 70 {
+				l.CheckAt(now, "k", 1)
+			}
+		},
+	} {
+		f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
+		l.CheckAt(noon, "k", 1)
+		for now := noon; now < noon+second; now += 10 * ms {
+			f.Step(now)
+		}
+		if len(f.tape.reports) > 0 {
+			t.Fatalf("%s: reported before", name)
+		}
+		end(f, l, noon+second)
+		if at := f.reportOf("k", noon+second, noon+2*second); at > 40*time.Millisecond {
+			t.Errorf("%s: reported after %v", name, at)
+		}
+	}
+}
+
+// TestQuietHitsAreReportedOnce: waits that end early, late or twice lose and double nothing.
+func TestQuietHitsAreReportedOnce(t *testing.T) {
+	s, c := newStore(t, Options{QuietFor: 500 * time.Millisecond}, rule("r", 1000, time.Minute, 60))
+	f, l := &fleet{Checker: c, t: t}, limiter(t, c, "r")
+	now, charged := noon, uint64(0)
+	for i := range int64(2000) {
+		now += 10 * ms
+		if i%7 == 0 && l.CheckAt(now, string(rune('a'+i%3)), 1).Allowed {
+			charged++
+		}
+		if i%50 == 0 {
+			f.alarm(now, 1, l, string(rune('a'+i/50%3)), 10)
+		}
+		c.Step(now)
+		for _, a := range s.answers(t) {
+			c.Receive(now, events.KindRefresh, a)
+		}
+	}
+	for until := now + 10*second; now < until; now += 10 * ms {
+		c.Step(now)
+		for _, a := range s.answers(t) {
+			c.Receive(now, events.KindRefresh, a)
+		}
+	}
+	if r := c.Stats().Rules[0]; s.own+s.late != charged || charged == 0 || unreported(r) != 0 {
+		t.Errorf("%d charged, %d counted: %+v", charged, s.own+s.late, r)
+	}
+}
+
+// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the
+// next tick.
+func TestQuietKeysHoldUpNobody(t *testing.T) {
+	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
+	for i := range 20_000 {
+		l.CheckAt(noon, fmt.Sprint(i), 1)
+	}
+	for range 600 {
+		l.CheckAt(noon, "hot", 1)
+	}
+	if at := f.reportOf("hot", noon+ms, noon+second); at > 50*time.Millisecond {
+		t.Errorf("reported after %v", at)
+	}
+}
+
+// TestACellWaitsOnceToLeave, however often it is reported.
+func TestACellWaitsOnceToLeave(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	for i := range int64(20) {
+		l.CheckAt(noon+i*50*ms, "k", 1)
+		f.Step(noon + (i+1)*50*ms)
+		f.answer(noon+(i+1)*50*ms, i+1)
+	}
+	if n := f.behind.ageing.fresh.len() + f.behind.ageing.known.len(); n != 1 {
+		t.Errorf("one cell waits %d times to leave", n)
+	}
+}
+
+// TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when all
+// checkers report; if none was missed, it goes at once.
+func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+		sent := func(want int64, why string) {
+			t.Helper()
+			if n := f.Stats().ReportsSent; n != want {
+				t.Errorf("missed %v: %d reports %s, want %d", missed, n, why, want)
+			}
+		}
+		step := func(at, next int64) {
+			t.Helper()
+			if got := f.Step(noon + at*ms); got != noon+next*ms {
+				t.Errorf("the next step is due %v ms after noon, want %d", float64(got-noon)/1e6, next)
+			}
+		}
+		f.rounds.trip = ms // so far they came soon
+		l.CheckAt(noon+2*ms, "k", 1)
+		f.want(nextTick)
+		f.Step(noon + 4*ms)
+		l.CheckAt(noon+5*ms, "k", 1)
+		if !missed {
+			f.Step(noon + 54*ms) // by the timer: this is no round
+			sent(1, "before the answer")
+			f.answer(noon+55*ms, 1)
+			sent(2, "after it")
+			continue
+		}
+		f.want(nextTick)
+		step(6, 8)
+		f.Step(noon + 8*ms) // the report in flight is not answered yet
+		sent(1, "before the answer")
+		f.answer(noon+9*ms, 1)
+		sent(1, "after it")
+		step(9, 12) // the next tick
+		f.Step(noon + 12*ms)
+		if got, _ := rows(f.last(), false); got["k"] != 1 {
+			t.Errorf("the last report has %v", got)
+		}
+		l.CheckAt(noon+13*ms, "k", 1)
+		f.Step(noon + 62*ms)
+		f.answer(noon+63*ms, 2)
+		sent(3, "once it is made up for")
+	}
+}

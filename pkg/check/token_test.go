@@ -1,0 +1,116 @@
+package check
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// token checks a hit that has to pass, and returns its token.
+func token(t testing.TB, l *Limiter, now int64, key string, cost int64) string {
+	t.Helper()
+	d, text := l.CheckTokenAt(now, key, cost)
+	if !d.Allowed || text == "" {
+		t.Fatalf("a cost of %d of %q: %+v, token %q", cost, key, d, text)
+	}
+	return text
+}
+
+func mustSettle(t testing.TB, c *Checker, now int64, text string, cost int64) {
+	t.Helper()
+	if err := c.SettleAt(now, text, cost); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTokens: a token names what was charged, by every rule, and in which bucket.
+func TestTokens(t *testing.T) {
+	list := []rules.Rule{rule("requests", 3, time.Minute, 60), rule("spent", 100, time.Minute, 1)}
+	f := newFleet(t, Options{Epoch: 9}, list...)
+	now := noon + 90*second
+	f.Step(now)
+	d, text := f.CheckTokenAt(now, user("kristie"), 2)
+	m, err := events.DecodeToken(text)
+	if err != nil || !d.Allowed || m.Epoch != 9 || m.Number != 1 || m.Made != now || len(m.Charges) != 2 {
+		t.Fatalf("%+v, %v, %v", d, m, err)
+	}
+	for i, want := range []string{"requests", "spent"} {
+		c := m.Charges[i]
+		if c.Rule.Name != want || string(c.Key) != "kristie" || c.Cost != 2 || c.Permits || c.Rule.Newest != list[i].Window.Bucket(now) {
+			t.Errorf("%v", c)
+		}
+	}
+	if d, text := f.CheckTokenAt(now, user("kristie"), 2); d.Allowed || text != "" {
+		t.Errorf("one rule denies: %+v, %q", d, text)
+	}
+	if got := left(limiter(t, f.Checker, "spent"), now, "kristie"); got != 98 {
+		t.Errorf("%d left by the rule that did not deny", got)
+	}
+	d, text = f.CheckTokenAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
+	if m, err = events.DecodeToken(text); err != nil || !d.Allowed || len(m.Charges) != 0 || m.Number != 3 {
+		t.Errorf("no rule matches: %+v, %v, %v", d, m, err)
+	}
+	mustSettle(t, f.Checker, now, text, 7) // nothing to do
+	if err := f.SettleAt(now, text, 7); !errors.Is(err, ErrSettled) {
+		t.Errorf("twice: %v", err)
+	}
+}
+
+// TestTokensOfRulesWithACost: a token is about the rules that have a cost of their own, also for
+// callers of an override; the others stay as they are.
+func TestTokensOfRulesWithACost(t *testing.T) {
+	requests, cost := rule("requests", 100, time.Minute, 1), rule("tokens", 1000, time.Minute, 1)
+	cost.Cost = "tokens"
+	cost.Overrides = []rules.Override{{Match: []rules.Condition{{Name: "tier", Value: "gold"}}, Factor: 10}}
+	for _, list := range [][]rules.Rule{{requests, cost}, {cost, requests}} {
+		c := newChecker(t, Options{}, list...)
+		for tier, name := range map[string]string{"none": cost.Name, "gold": cost.WireName(0)} {
+			_, text := c.CheckTokenAt(noon, request("user="+tier+" tier="+tier+" tokens=400"), 1)
+			m, err := events.DecodeToken(text)
+			if err != nil || len(m.Charges) != 1 || m.Charges[0].Rule.Name != name || m.Charges[0].Cost != 400 {
+				t.Fatalf("%s: %v, %v", tier, m, err)
+			}
+			mustSettle(t, c, noon, text, 301)
+			if got := left(limiter(t, c, "requests"), noon, tier); got != 99 {
+				t.Errorf("%s: %d requests left", tier, got)
+			}
+			l := c.program.Load().byName[name]
+			if got := left(l, noon, tier); got != l.Rule().Limit-301 {
+				t.Errorf("%s: %d left of %d", tier, got, l.Rule().Limit)
+			}
+		}
+	}
+}
+
+// TestUsedTokensAreRemembered: the last ones at least, in bounded memory.
+func TestUsedTokensAreRemembered(t *testing.T) {
+	var u used
+	const (
+		least  = usedChunk * usedChunks
+		stride = 37 // meets every place of a chunk, and every chunk
+	)
+	for n := uint64(1); n < 3*least; n += stride {
+		if u.has(7, n) {
+			t.Fatalf("%d before it was settled", n)
+		}
+		u.add(7, n)
+		if u.has(7, n+1) {
+			t.Fatalf("%d is taken for its neighbour", n)
+		}
+		for _, back := range []uint64{0, 1, 13, 14, 27, least/stride - 1} {
+			if back*stride < n && !u.has(7, n-back*stride) {
+				t.Fatalf("at %d: %d is forgotten", n, n-back*stride)
+			}
+		}
+	}
+	if n := len(u.young) + len(u.old); n > 2*usedChunks {
+		t.Errorf("%d chunks in memory", n)
+	}
+	if u.has(8, 1) || u.has(7, 1) {
+		t.Error("it remembers what it should not")
+	}
+}

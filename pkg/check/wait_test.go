@@ -1,0 +1,203 @@
+package check
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// inRun runs a checker in a bubble of virtual time until f returns.
+func inRun(t *testing.T, o Options, f func(t *testing.T, c *Checker, l *Limiter), list ...rules.Rule) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := checkerAndLimiter(t, o, list...)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(time.Millisecond) // to the nearest of Run's looks at the clock
+		f(t, c, l)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := c.Stats().Waiting; n != 0 {
+			t.Errorf("%d wait still", n)
+		}
+	})
+}
+
+// beginWait begins a Wait.
+func beginWait(ctx context.Context, l *Limiter, key string, cost int64) <-chan outcome {
+	return begin(func() (Decision, error) { return l.Wait(ctx, key, cost) })
+}
+
+// TestWaitersPassAtTheRate of the rule, one after the other, whatever the algorithm.
+func TestWaitersPassAtTheRate(t *testing.T) {
+	log := rule("r", 10, time.Second, 100)
+	log.Algorithm = rules.SlidingLog
+	burst, deep := tokening(), queueing()
+	burst.Burst, deep.Burst = 10, 30
+	for _, r := range []rules.Rule{deep, burst, log, rule("r", 10, time.Second, 1)} {
+		inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
+			begun := time.Now()
+			passed := make(chan time.Duration, 20)
+			for range 20 {
+				go func() {
+					if d, err := l.Wait(t.Context(), "k", 1); !d.Allowed || err != nil {
+						t.Errorf("%v: %+v, %v", r.Algorithm, d, err)
+					}
+					passed <- time.Since(begun)
+				}()
+			}
+			at, last := time.Duration(0), time.Duration(0)
+			for i := range 20 {
+				last, at = at, <-passed
+				if r.Algorithm == rules.LeakyBucket && i > 0 && at-last < 90*time.Millisecond {
+					t.Errorf("%v after %v", at, last)
+				}
+			}
+			if at < 900*time.Millisecond || at > 2100*time.Millisecond || len(l.queues.byKey) != 0 {
+				t.Errorf("%v: the last of 20 passed after %v; waiting: %v", r.Algorithm, at, l.queues.byKey)
+			}
+		}, r)
+	}
+}
+
+// TestWaitEndsWithItsContext: the hit is given back, and no wait begins that the context cannot
+// last.
+func TestWaitEndsWithItsContext(t *testing.T) {
+	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+		l.Check("k", 5)
+		l.Reserve("k", 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := beginWait(ctx, l, "k", 1)
+		cancel()
+		if d := wantOutcome(t, waiting, "fails", "cancelled"); d.RetryAfter <= 0 || c.Stats().Rules[0].Cancelled != 1 {
+			t.Errorf("%+v, %+v", d, c.Stats().Rules[0])
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		wantOutcome(t, beginWait(ctx, l, "k", 1), "denied", "a context too short")
+		if d := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "never fits"); d.RetryAfter != Never {
+			t.Errorf("%+v", d)
+		}
+	}, tokening())
+}
+
+// TestWaitersInLineAreBounded by the room of a queue, by Options, and by the rule.
+func TestWaitersInLineAreBounded(t *testing.T) {
+	inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
+		for range 5 {
+			l.Reserve("k", 1)
+		}
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "denied", "a full queue")
+	}, queueing())
+	inRun(t, Options{MaxWaiting: 1}, func(t *testing.T, _ *Checker, l *Limiter) {
+		l.Reserve("k", 1)
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
+		wantOutcome(t, beginWait(t.Context(), l, "other", 1), "passes", "one that need not wait")
+		wantOutcome(t, beginWait(t.Context(), l, "other", 1), "denied", "one too many")
+	}, queueing())
+	r := rule("r", 1, time.Second, 10)
+	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
+	inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
+		l.Check("k", 1)
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "denied", "longer than MaxWait")
+		time.Sleep(300 * time.Millisecond)
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
+		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "denied", "beyond MaxDepth")
+	}, r)
+}
+
+// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer
+// than it says.
+func TestWaitByAllRules(t *testing.T) {
+	quick := rule("quick", 1, 100*time.Millisecond, 1)
+	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
+	inRun(t, Options{}, func(t *testing.T, c *Checker, _ *Limiter) {
+		waitBy := func(ctx context.Context, name string) <-chan outcome {
+			return begin(func() (Decision, error) { return c.Wait(ctx, user(name), 1) })
+		}
+		c.Check(user("kristie"), 1)
+		for range 2 {
+			begun, first := time.Now(), waitBy(t.Context(), "kristie")
+			wantOutcome(t, first, "waits", "the first in line")
+			if d := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "the second"); d.Rule != "quick" || !d.Queue {
+				t.Errorf("the second in line: %+v", d)
+			}
+			if o := <-first; !o.d.Allowed || o.err != nil || time.Since(begun) > 250*time.Millisecond {
+				t.Errorf("the first in line: %+v after %v", o, time.Since(begun))
+			}
+		}
+		if d := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "a rule without a queue"); d.Rule != "slow" {
+			t.Errorf("a rule without a queue: %+v", d)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		c.Check(user("other"), 1)
+		wantOutcome(t, waitBy(short, "other"), "denied", "for longer than the context lasts")
+	}, rule("slow", 3, time.Hour, 1), quick)
+}
+
+// TestWaitIsDeniedWhenRunEnds, in turn or not.
+func TestWaitIsDeniedWhenRunEnds(t *testing.T) {
+	windowed := rule("r", 1, time.Minute, 1)
+	windowed.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Hour}
+	for _, r := range []rules.Rule{windowed, queueing()} {
+		inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+			l.Reserve("k", 1)
+			byRule := beginWait(context.Background(), l, "k", 1)
+			wantOutcome(t, byRule, "waits", "by the rule")
+			byAll := begin(func() (Decision, error) { return c.Wait(context.Background(), user("k"), 1) })
+			t.Cleanup(func() { // after Run
+				wantOutcome(t, byRule, "denied", "by the rule")
+				wantOutcome(t, byAll, "denied", "by all rules")
+			})
+		}, r)
+	}
+}
+
+// TestWaitCountsDeniedHitsOnce: a hit that waits is not denied yet, so where denied hits count, a
+// call counts once: when it passes, or gives up.
+func TestWaitCountsDeniedHitsOnce(t *testing.T) {
+	r := rule("r", 5, time.Second, 1)
+	r.Count = rules.All
+	r.OnLimit = rules.OnLimit{Queue: true, MaxWait: 3 * time.Second}
+	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+		counts := func(charged, denied int64) {
+			t.Helper()
+			if s := c.Stats().Rules[0]; s.Charged != charged || s.Denied != denied {
+				t.Errorf("charged %d, denied %d, want %d and %d", s.Charged, s.Denied, charged, denied)
+			}
+		}
+		l.Check("k", 5)
+		if o := <-beginWait(t.Context(), l, "k", 1); !o.d.Allowed || o.err != nil {
+			t.Errorf("there would be room in time: %+v", o)
+		}
+		counts(6, 0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		d := wantOutcome(t, beginWait(ctx, l, "k", 5), "denied", "no time")
+		never := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
+		if d.RetryAfter <= 0 || never.RetryAfter != Never {
+			t.Errorf("%+v, %+v", d, never)
+		}
+		counts(6+5+6, 2)
+	}, r)
+}
+
+// TestWaitHearsOfNewRules: a caller that waits under an old limit does not sleep through a new one.
+func TestWaitHearsOfNewRules(t *testing.T) {
+	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+		l.Check("k", 1)
+		begun := time.Now()
+		time.AfterFunc(time.Second, func() { reload(t, c, ownTime(), rule("r", 100, time.Hour, 1)) })
+		d, err := l.Wait(t.Context(), "k", 1)
+		if waited := time.Since(begun); !d.Allowed || err != nil || waited != time.Second {
+			t.Errorf("%+v, %v after %v", d, err, waited)
+		}
+	}, rule("r", 1, time.Hour, 1))
+}
