@@ -1,14 +1,11 @@
 package cmd_test
 
 import (
-	"encoding/json"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -83,34 +80,29 @@ func listed(t *testing.T, doc, section string) map[string]string {
 	return all
 }
 
-// TestMetricsAreDocumented holds the metrics of both commands, as they really are, and those that docs/operations.md lists
-// together; and every metric and label value that an alert or the dashboard uses is among them.
+// TestMetricsAreDocumented: the metrics of both commands, as they really are, and those that docs/operations.md lists are the same; and
+// every metric and label value that an alert or the dashboard uses is among them.
 func TestMetricsAreDocumented(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
 	const user = "someone-private"
-	nats, redis := serverstest.NATS(t), serverstest.Redis(t)
-	aggregator := daemontest.Start(t, process(build(t, "aggregator"), syscall.SIGTERM),
-		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0")
+	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
+	aggregator := f.startAggregator()
 	// The log, and files of certificates, have metrics only where they are in use.
 	pair := tlsfilestest.NewAuthority(t, "doors").Dir("checker")
-	checker := daemontest.Start(t, process(build(t, "checker"), os.Interrupt),
-		"--nats", nats.URL(), "--rules", filepath.Join("..", "deploy", "rules.yaml"),
-		"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--decision-log", "log", "--grpc-cert", pair.Cert, "--grpc-key", pair.Key)
-	for range 3 {
-		ask(t, checker, user)
+	checker := f.startChecker("--rules", "../deploy/rules.yaml", "--decision-log", "log", "--grpc-cert", pair.Cert, "--grpc-key", pair.Key)
+	ask(t, checker, asUser(user))
+	for metric, d := range map[string]*daemontest.Daemon{
+		`offpath_hits_total{outcome="counted",rule="per-user"}`:  aggregator,
+		`offpath_ledger_hits{outcome="counted",rule="per-user"}`: aggregator,
+		"offpath_refresh_age_seconds":                            checker,
+	} {
+		d.Await("there is "+metric, func() bool { return d.Metric(metric) != "" })
 	}
-	aggregator.Await("hits are counted", func() bool {
-		return aggregator.Metric(`offpath_hits_total{outcome="counted",rule="per-user"}`) != ""
-	})
-	aggregator.Await("the ledger is read", func() bool {
-		return aggregator.Metric(`offpath_ledger_hits{outcome="counted",rule="per-user"}`) != ""
-	})
-	checker.Await("it has been answered", func() bool { return checker.Metric("offpath_refresh_age_seconds") != "" })
 
-	text, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, err := os.ReadFile("../docs/operations.md")
+	must(t, err)
 	both, ofFiles := make(series), listed(t, string(text), "Of certificates and secrets, in both")
 	for section, d := range map[string]*daemontest.Daemon{"A checker's metrics": checker, "An aggregator's metrics": aggregator} {
 		all := seriesOf(t, d)
@@ -133,7 +125,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 		both.add(all)
 	}
-	for file, exprs := range map[string][]string{"alerts.yaml": alertExprs(t), "dashboard.json": dashboardExprs(t)} {
+	for file, exprs := range map[string][]string{
+		"alerts.yaml":    expressions(t, "../deploy/prometheus/alerts.yaml", "expr"),
+		"dashboard.json": expressions(t, "../deploy/grafana/dashboard.json", "expr", "query"),
+	} {
 		if len(exprs) < 10 {
 			t.Errorf("%s: only %d expressions", file, len(exprs))
 		}
@@ -188,44 +183,20 @@ func (s series) holdAgainst(t *testing.T, file, expr string) {
 	}
 }
 
-func alertExprs(t *testing.T) (all []string) {
+// expressions are the values of these fields, wherever they are in a file of YAML or JSON; of queries those that are expressions.
+func expressions(t *testing.T, path string, fields ...string) (all []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct {
-		Groups []struct{ Rules []struct{ Expr string } }
-	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range file.Groups {
-		for _, r := range g.Rules {
-			all = append(all, r.Expr)
-		}
-	}
-	return all
-}
-
-// dashboardExprs are what the dashboard asks, in panels and variables.
-func dashboardExprs(t *testing.T) (all []string) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "deploy", "grafana", "dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard any
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	text, err := os.ReadFile(path)
+	must(t, err)
+	var file any
+	must(t, yaml.Unmarshal(text, &file))
 	var walk func(any)
 	walk = func(node any) {
 		switch node := node.(type) {
 		case map[string]any:
 			for key, value := range node {
-				if expr, ok := value.(string); ok && (key == "expr" || key == "query" && strings.Contains(expr, "(")) {
-					all = append(all, expr)
+				if text, ok := value.(string); ok && slices.Contains(fields, key) && (key != "query" || strings.Contains(text, "(")) {
+					all = append(all, text)
 				}
 				walk(value)
 			}
@@ -235,6 +206,6 @@ func dashboardExprs(t *testing.T) (all []string) {
 			}
 		}
 	}
-	walk(dashboard)
+	walk(file)
 	return all
 }

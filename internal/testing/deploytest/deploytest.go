@@ -39,14 +39,14 @@ type NATSServer struct {
 
 var passwords = regexp.MustCompile(`user: ([\w-]+), password: \$(\w+)`)
 
-// NATS starts nats-server with nats.conf, in this process, until the test is over. The test cannot be parallel to others.
+// NATS starts nats-server with nats.conf, in this process, until the test is over.
 func NATS(t testing.TB) *NATSServer {
 	t.Helper()
 	n := &NATSServer{users: map[string]string{}}
 	text := Read(t, "nats.conf")
 	for _, user := range passwords.FindAllStringSubmatch(text, -1) {
 		n.users[user[1]] = "of-" + user[1]
-		t.Setenv(user[2], n.users[user[1]])
+		text = strings.Replace(text, "$"+user[2], n.users[user[1]], 1) // which nats-server takes from the environment
 	}
 	path := filepath.Join(t.TempDir(), "nats.conf")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -63,7 +63,7 @@ func NATS(t testing.TB) *NATSServer {
 	}
 	n.server.Start()
 	t.Cleanup(func() { n.server.Shutdown(); n.server.WaitForShutdown() })
-	if !n.server.ReadyForConnections(20 * time.Second) {
+	if !n.server.ReadyForConnections(time.Minute) {
 		t.Fatal("nats-server is not ready for connections")
 	}
 	return n

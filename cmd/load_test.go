@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"testing"
 	"time"
 
 	ratelimitcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -16,16 +18,36 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
+// load asks checkers behind two balancers, and counts what is answered.
+type load struct {
+	http, grpc *balancer
+
+	allowed, denied, failed atomic.Int64
+	overGRPC                atomic.Int64 // of the allowed
+	firstFailure            atomic.Pointer[string]
+}
+
+// awaitMore waits until 200 hits more have been admitted.
+func (l *load) awaitMore(t *testing.T) {
+	t.Helper()
+	want := l.allowed.Load() + 200
+	for end := time.Now().Add(daemontest.Patience); l.allowed.Load() < want; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("only %d of %d hits get through; %d failed", l.allowed.Load(), want, l.failed.Load())
+		}
+	}
+}
+
 // note counts what became of a request.
-func (r *rolling) note(allowed bool, err error) {
+func (l *load) note(allowed bool, err error) {
 	switch {
 	case err != nil:
-		r.failed.Add(1)
-		r.firstFailure.CompareAndSwap(nil, new(time.Now().Format("15:04:05.000 ")+err.Error()))
+		l.failed.Add(1)
+		l.firstFailure.CompareAndSwap(nil, new(time.Now().Format("15:04:05.000 ")+err.Error()))
 	case allowed:
-		r.allowed.Add(1)
+		l.allowed.Add(1)
 	default:
-		r.denied.Add(1)
+		l.denied.Add(1)
 	}
 }
 
@@ -41,7 +63,7 @@ func attributesOf(client, n int) (to, user string) {
 const pace = 2 * time.Millisecond
 
 // askOverHTTP asks by POST, which no client repeats by itself, on connections that stay open; every tenth one on one of its own.
-func (r *rolling) askOverHTTP(ctx context.Context, client int) {
+func (l *load) askOverHTTP(ctx context.Context, client int) {
 	kept, alone := &http.Transport{}, &http.Transport{DisableKeepAlives: true}
 	defer kept.CloseIdleConnections()
 	for n := 0; ctx.Err() == nil; n++ {
@@ -49,16 +71,16 @@ func (r *rolling) askOverHTTP(ctx context.Context, client int) {
 		if n%10 == 0 {
 			transport = alone
 		}
-		r.note(r.post(transport, client, n))
+		l.note(l.post(transport, client, n))
 		time.Sleep(pace)
 	}
 }
 
-func (r *rolling) post(transport *http.Transport, client, n int) (allowed bool, err error) {
+func (l *load) post(transport *http.Transport, client, n int) (allowed bool, err error) {
 	to, user := attributesOf(client, n)
 	body := fmt.Sprintf(`{"attributes":{"to":%q,"user":%q}}`, to, user)
 	c := &http.Client{Transport: transport, Timeout: daemontest.Patience}
-	response, err := c.Post("http://"+r.http.listener.Addr().String()+"/v1/check", "application/json", strings.NewReader(body))
+	response, err := c.Post("http://"+l.http.listener.Addr().String()+"/v1/check", "application/json", strings.NewReader(body))
 	if err != nil {
 		return false, err
 	}
@@ -71,10 +93,10 @@ func (r *rolling) post(transport *http.Transport, client, n int) (allowed bool, 
 }
 
 // askOverGRPC asks as Envoy does.
-func (r *rolling) askOverGRPC(ctx context.Context, client int) {
-	conn, err := grpc.NewClient(r.grpc.listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+func (l *load) askOverGRPC(ctx context.Context, client int) {
+	conn, err := grpc.NewClient(l.grpc.listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		r.note(false, err)
+		l.note(false, err)
 		return
 	}
 	defer conn.Close()
@@ -82,15 +104,17 @@ func (r *rolling) askOverGRPC(ctx context.Context, client int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		to, user := attributesOf(client, n)
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), daemontest.Patience)
-		answer, err := service.ShouldRateLimit(call, &ratelimitv3.RateLimitRequest{Domain: "any", Descriptors: []*ratelimitcommon.RateLimitDescriptor{
-			{Entries: []*ratelimitcommon.RateLimitDescriptor_Entry{{Key: "to", Value: to}, {Key: "user", Value: user}}},
-		}})
+		answer, err := service.ShouldRateLimit(call, &ratelimitv3.RateLimitRequest{
+			Domain: "any", Descriptors: []*ratelimitcommon.RateLimitDescriptor{{
+				Entries: []*ratelimitcommon.RateLimitDescriptor_Entry{{Key: "to", Value: to}, {Key: "user", Value: user}},
+			}},
+		})
 		cancel()
 		passed := answer.GetOverallCode() == ratelimitv3.RateLimitResponse_OK
 		if err == nil && passed {
-			r.overGRPC.Add(1)
+			l.overGRPC.Add(1)
 		}
-		r.note(passed, err)
+		l.note(passed, err)
 		time.Sleep(pace)
 	}
 }
