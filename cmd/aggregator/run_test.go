@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math"
-	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
@@ -27,18 +26,15 @@ type checker struct {
 	stop func() error // drains
 }
 
-func newChecker(t *testing.T, nats *servers.NATS, namespace string) checker {
+// newChecker connects a checker of this name, not the same twice.
+func newChecker(t *testing.T, url, namespace, name string, access natsconn.Access) checker {
 	t.Helper()
-	set, err := rules.Parse([]byte(`
-rules:
-  - {name: per-user, key: [user], limit: 100/day}
-  - {name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}
-`))
+	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 100/day}, " +
+		"{name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("test-%x", rand.Uint64())
-	conn, err := natsconn.Open(nats.URL(), name, slog.New(slog.DiscardHandler))
+	conn, err := access.Open(tlsfiles.New(quiet), url, name, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +48,10 @@ rules:
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(cancel)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
-	stop := func() error { cancel(); return <-ended }
-	t.Cleanup(cancel)
-	return checker{c, stop}
+	return checker{c, func() error { cancel(); return <-ended }}
 }
 
 func startAggregator(t *testing.T, nats *servers.NATS, redis *servers.Redis, args ...string) *daemontest.Daemon {
@@ -80,7 +75,10 @@ func TestFleet(t *testing.T) {
 	second := startAggregator(t, nats, redis, "--namespace", "fleet", "--shards", "2")
 	first.Await("it is ready", isReady(first))
 	second.Await("it is ready", isReady(second))
-	checkers := []checker{newChecker(t, nats, "fleet"), newChecker(t, nats, "fleet")}
+	var checkers []checker
+	for _, name := range []string{"one", "two"} {
+		checkers = append(checkers, newChecker(t, nats.URL(), "fleet", name, natsconn.Access{}))
+	}
 	for _, c := range checkers {
 		first.Await("the checker hears of it", func() bool { return c.Stats().Shards == 2 })
 	}
@@ -126,11 +124,10 @@ func TestFleet(t *testing.T) {
 			t.Errorf("%s: %v, want %d", metric, sum, hits)
 		}
 	}
-	if folds := value(t, first, "offpath_folds_total") + value(t, second, "offpath_folds_total"); folds < 2 {
-		t.Errorf("%v folds", folds)
-	}
-	if n := value(t, first, "offpath_apply_seconds_count") + value(t, second, "offpath_apply_seconds_count"); n < 2 {
-		t.Errorf("%v applies", n)
+	for _, metric := range []string{"offpath_folds_total", "offpath_apply_seconds_count"} {
+		if n := value(t, first, metric) + value(t, second, metric); n < 2 {
+			t.Errorf("%s: %v", metric, n)
+		}
 	}
 	for _, d := range []*daemontest.Daemon{first, second} {
 		if status := d.Stop(); status != 0 {
@@ -206,7 +203,7 @@ func TestNothingIsUpYet(t *testing.T) {
 	}
 
 	// It works: hits arrive in the ledger.
-	c := newChecker(t, nats, "offpath")
+	c := newChecker(t, nats.URL(), "offpath", "one", natsconn.Access{})
 	d.Await("the checker hears of it", func() bool { return c.Stats().Shards == 1 })
 	limiter, _ := c.Limiter("per-user")
 	limiter.Check("kristie", 5)

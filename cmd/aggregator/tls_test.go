@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -18,10 +16,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
-	"github.com/offpath-io/offpath/internal/tlsfiles"
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/events/natsbus"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // canary is in every secret.
@@ -147,27 +141,9 @@ func (f *secureFleet) charge(t *testing.T, hits int64) {
 // join adds a checker to the fleet: hit has it admit hits, and leave returns once it has delivered them.
 func (f *secureFleet) join(t *testing.T, name string) (hit func(hits int64), leave func()) {
 	t.Helper()
-	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 1000/day}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	access := natsconn.Access{CA: f.natsFiles.CA, Cert: f.natsFiles.Cert, Key: f.natsFiles.Key, User: "fleet", PasswordFile: f.natsPassword}
-	log := slog.New(slog.DiscardHandler)
-	conn, err := access.Open(tlsfiles.New(log), f.nats.URL(), "test", log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link, err := natsbus.NewChecker(conn, "offpath", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := check.New(check.Options{Rules: set, Link: link})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	c := newChecker(t, f.nats.URL(), "offpath", name, natsconn.Access{
+		CA: f.natsFiles.CA, Cert: f.natsFiles.Cert, Key: f.natsFiles.Key, User: "fleet", PasswordFile: f.natsPassword,
+	})
 	f.Await("the checker hears of the fleet", func() bool { return c.Stats().Shards > 0 })
 	limiter, _ := c.Limiter("per-user")
 	hit = func(hits int64) {
@@ -176,11 +152,9 @@ func (f *secureFleet) join(t *testing.T, name string) (hit func(hits int64), lea
 		}
 	}
 	return hit, func() {
-		stop()
-		if err := <-ended; err != nil {
+		if err := c.stop(); err != nil {
 			t.Error(err)
 		}
-		natsconn.Close(conn)
 	}
 }
 
