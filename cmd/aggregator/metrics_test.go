@@ -32,9 +32,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func newTestWorker(t *testing.T) *aggregate.Worker {
 	t.Helper()
 	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: noBus{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return worker
 }
 
@@ -78,9 +76,7 @@ func TestMetricsAreBoundedAndWellNamed(t *testing.T) {
 	a.register(registry)
 	registry.MustRegister(g, &metrics{newTestWorker(t), func() bool { return true }})
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var own []string
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "offpath_") {

@@ -23,9 +23,7 @@ func FuzzWithout(f *testing.F) {
 		}
 		gone := set.Rules()[0].Name
 		rest, err := without(set.text, []string{gone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		left, err := parseRules(rest)
 		if err != nil {
 			if strings.Contains(err.Error(), fmt.Sprintf("%q", gone)) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -80,25 +81,10 @@ func (s shell) refused(words string, args ...string) {
 	}
 }
 
-// reads runs a command that must succeed, and decodes its JSON.
-func (s shell) reads(into any, args ...string) {
-	s.t.Helper()
-	s.decode(s.do(append(args, "--json")...), into)
-}
-
-func (s shell) decode(text string, into any) {
-	s.t.Helper()
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		s.t.Fatalf("%v: %s", err, text)
-	}
-}
-
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -151,70 +137,42 @@ func TestRulesFromFirstToLast(t *testing.T) {
 	}
 }
 
-// TestRulesAsJSON: every command's JSON can be read by a program.
+// TestRulesAsJSON: every command's JSON, which programs read.
 func TestRulesAsJSON(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
-	path := file(t, twoRules)
-	var w written
-	s.reads(&w, "apply", "-f", path, "--dry-run")
-	if !w.DryRun || w.Revision != 0 || w.Rules != 2 || len(w.Changes) != 2 || w.Changes[0].What != "added" {
-		t.Errorf("apply: %+v", w)
-	}
-	w = written{}
-	s.reads(&w, "apply", "-f", path)
-	if w.DryRun || w.Revision != 1 || w.Was != 0 || len(w.Digest) != 12 {
-		t.Errorf("apply: %+v", w)
-	}
-	var got struct {
-		Revision uint64
-		Text     string
-		Size     int
-		Digest   string
-	}
-	s.reads(&got, "get")
-	if got.Revision != 1 || got.Text != twoRules || got.Size != len(twoRules) || got.Digest != w.Digest {
-		t.Errorf("get: %+v", got)
-	}
-	var list struct {
-		Revision uint64
-		Rules    []map[string]any
-	}
-	s.reads(&list, "list")
-	if list.Revision != 1 || fmt.Sprint(list.Rules) != "[map[key:[user] limit:15/second name:per-user] "+
-		"map[buckets:60 key:[user api] limit:100/hour match:map[api:createURL] name:create]]" {
-		t.Errorf("list: %+v", list)
-	}
-	var diff struct {
-		Revision uint64
-		Changes  []change
-	}
-	s.reads(&diff, "diff", "-f", file(t, strings.Replace(twoRules, "15/second", "10/second", 1)))
-	if want := (fieldChange{"limit", "15/second", "10/second"}); diff.Revision != 1 || len(diff.Changes) != 1 || diff.Changes[0].Fields[0] != want {
-		t.Errorf("diff: %+v", diff)
-	}
-	s.reads(&w, "delete", "create")
-	if w.Revision != 2 || w.Was != 1 || len(w.Changes) != 1 || w.Changes[0].What != "removed" {
-		t.Errorf("delete: %+v", w)
-	}
-	var history struct{ Revisions []revisionInfo }
-	s.reads(&history, "history")
-	if r := history.Revisions; len(r) != 2 || r[0].Revision != 1 || r[0].Size != len(twoRules) || r[1].Digest == r[0].Digest || r[1].Created.IsZero() {
-		t.Errorf("history: %+v", r)
-	}
-	var valid struct {
-		Valid        bool
-		Rules        int
-		Line, Column int
-		Reason       string
-	}
-	s.reads(&valid, "validate", "-f", path)
-	if !valid.Valid || valid.Rules != 2 {
-		t.Errorf("validate: %+v", valid)
+	const (
+		digest = `"digest":"d7d51f7f6fd8"`
+		added  = `"changes":[{"rule":"per-user","what":"added","fields":[{"field":"key","old":"","new":"[user]"},` +
+			`{"field":"limit","old":"","new":"15/second"}]},{"rule":"create","what":"added","fields":[` +
+			`{"field":"match","old":"","new":"{api: createURL}"},{"field":"key","old":"","new":"[user, api]"},` +
+			`{"field":"limit","old":"","new":"100/hour"},{"field":"buckets","old":"","new":"60"}]}]}`
+		first = `{"revision":1,"created":"…","size":214,` + digest
+	)
+	text, err := json.Marshal(twoRules)
+	must(t, err)
+	path, other := file(t, twoRules), file(t, strings.Replace(twoRules, "15/second", "10/second", 1))
+	created := regexp.MustCompile(`"created":"20\d\d-[^"]+Z"`)
+	for _, step := range []struct{ args, want string }{
+		{"apply --dry-run -f " + path, `{"revision":0,"was":0,` + digest + `,"rules":2,"dry_run":true,` + added},
+		{"apply -f " + path, `{"revision":1,"was":0,` + digest + `,"rules":2,"dry_run":false,` + added},
+		{"get", first + `,"text":` + string(text) + `}`},
+		{"list", first + `,"rules":[{"key":["user"],"limit":"15/second","name":"per-user"},` +
+			`{"buckets":60,"key":["user","api"],"limit":"100/hour","match":{"api":"createURL"},"name":"create"}]}`},
+		{"diff -f " + other, `{"changes":[{"rule":"per-user","what":"changed",` +
+			`"fields":[{"field":"limit","old":"15/second","new":"10/second"}]}],"revision":1}`},
+		{"delete per-user", `{"revision":2,"was":1,"digest":"d4dc7d1faa2d","rules":1,"dry_run":false,"changes":[{"rule":"per-user",` +
+			`"what":"removed","fields":[{"field":"key","old":"[user]","new":""},{"field":"limit","old":"15/second","new":""}]}]}`},
+		{"history", `{"revisions":[` + first + `},{"revision":2,"created":"…","size":133,"digest":"d4dc7d1faa2d"}]}`},
+		{"validate -f " + path, `{` + digest + `,"rules":2,"size":214,"valid":true}`},
+	} {
+		got := created.ReplaceAllString(s.do(append(strings.Fields(step.args), "--json")...), `"created":"…"`)
+		if got != step.want+"\n" {
+			t.Errorf("%s: got\n%swant\n%s", step.args, got, step.want)
+		}
 	}
 	status, stdout, stderr := s.try("validate", "-f", file(t, strings.Replace(twoRules, "15/second", "15/fortnight", 1)), "--json")
-	s.decode(stdout, &valid)
-	if status != 1 || valid.Valid || valid.Line != 6 || valid.Column != 12 || valid.Reason == "" || stderr == "" {
-		t.Errorf("validate: %d %+v %s", status, valid, stderr)
+	if status != 1 || !strings.HasPrefix(stdout, `{"column":12,"line":6,"reason":"limit: `) || !strings.HasSuffix(stdout, `"valid":false}`+"\n") || stderr == "" {
+		t.Errorf("validate: %d %s %s", status, stdout, stderr)
 	}
 }
 
@@ -247,14 +205,10 @@ func TestBadRulesAreRefused(t *testing.T) {
 func TestABadSetInTheBucket(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
 	conn, err := nats.Connect(s.nats)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	bucket, err := natssource.New(conn, "offpath", natssource.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := bucket.Put(t.Context(), []byte("rules: none"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +234,7 @@ func TestEnvoysFormat(t *testing.T) {
 	}
 	s.prints(text, "get")
 	var list struct{ Rules []map[string]any }
-	s.reads(&list, "list")
+	must(t, json.Unmarshal([]byte(s.do("list", "--json")), &list))
 	if len(list.Rules) != 1 || list.Rules[0]["limit"] != "30/minute" || list.Rules[0]["algorithm"] != "fixed_window" {
 		t.Errorf("list: %v", list.Rules)
 	}
@@ -297,9 +251,7 @@ func TestRulesFromStandardInput(t *testing.T) {
 	stdin := func(text string) {
 		t.Helper()
 		f, err := os.Open(file(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		was := os.Stdin
 		os.Stdin = f
 		t.Cleanup(func() { os.Stdin = was; _ = f.Close() })
@@ -327,9 +279,7 @@ func TestRulesWithoutNATS(t *testing.T) {
 	s := shell{t, server.URL()}
 	s.refused("JetStream", "get")
 	s.refused("JetStream", "apply", "-f", file(t, twoRules))
-	if err := server.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Stop())
 	s.refused("connect to "+server.URL(), "get")
 	if got, want := s.do("validate", "-f", file(t, twoRules)), fmt.Sprintf("good: 2 rules, %d bytes\n", len(twoRules)); got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -41,7 +41,9 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 		d.Await("it says what it waits for", func() bool {
 			return strings.Contains(d.Stderr(), "waiting for NATS") && strings.Contains(d.Stderr(), "waiting for the store")
 		})
-		hear(&said, d)
+		if status := hear(&said, d); status != 0 {
+			t.Errorf("status %d of one that was waiting", status)
+		}
 	}
 
 	f := startSecureFleet(t)
@@ -53,9 +55,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 		f.Await(group+" is refused", func() bool { return f.Metric(`offpath_files_refused{files="`+group+`"}`) == "1" })
 	}
 	f.redis.setUser("another")
-	if err := f.nats.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.nats.Restart())
 	f.Await("it cannot get into Redis", func() bool { status, _ := f.Get("/readyz"); return status == 503 })
 	hear(&said, f.Daemon)
 	if text := said.String(); strings.Contains(text, canary) {
@@ -65,11 +65,12 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 }
 
 // hear writes down all that a daemon says and shows, until it has ended.
-func hear(said io.Writer, d *daemontest.Daemon) {
+func hear(said io.Writer, d *daemontest.Daemon) (status int) {
 	for _, path := range []string{"/metrics", "/readyz", "/healthz", "/"} {
 		_, body := d.Get(path)
 		fmt.Fprintln(said, body)
 	}
-	d.Stop()
+	status = d.Stop()
 	fmt.Fprintln(said, d.Stdout(), d.Stderr())
+	return status
 }

@@ -30,8 +30,7 @@ type secureRedis struct {
 
 func startSecureRedis(t *testing.T) *secureRedis {
 	t.Helper()
-	plain := serverstest.Redis(t)
-	r := &secureRedis{t: t, admin: redis.NewClient(&redis.Options{Addr: plain.Addr()})}
+	r := &secureRedis{t: t, admin: redis.NewClient(&redis.Options{Addr: serverstest.Redis(t).Addr()})}
 	t.Cleanup(func() { _ = r.admin.Close() })
 	return r
 }
@@ -43,9 +42,7 @@ func (r *secureRedis) show(ca *tlsfilestest.Authority) {
 	r.do("CONFIG", "SET", "tls-cert-file", f.Cert, "tls-key-file", f.Key, "tls-ca-cert-file", f.CA)
 	for r.port == 0 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		port := listener.Addr().(*net.TCPAddr).Port
 		_ = listener.Close()
 		if err := r.admin.Do(r.t.Context(), "CONFIG", "SET", "tls-port", port).Err(); err == nil { // else somebody was faster
@@ -57,9 +54,7 @@ func (r *secureRedis) show(ca *tlsfilestest.Authority) {
 func (r *secureRedis) do(args ...any) any {
 	r.t.Helper()
 	answer, err := r.admin.Do(r.t.Context(), args...).Result()
-	if err != nil {
-		r.t.Fatalf("%v: %v", args, err)
-	}
+	must(r.t, err)
 	return answer
 }
 
@@ -118,8 +113,8 @@ func (f *secureFleet) args() []string { return append(f.natsArgs(), f.redisArgs(
 
 func (f *secureFleet) natsArgs() []string {
 	return []string{
-		"--nats", "tls" + strings.TrimPrefix(f.nats.URL(), "nats"), "--nats-ca", f.natsFiles.CA, "--nats-cert", f.natsFiles.Cert, "--nats-key", f.natsFiles.Key,
-		"--nats-user", "fleet", "--nats-password-file", f.natsPassword,
+		"--nats", "tls" + strings.TrimPrefix(f.nats.URL(), "nats"),
+		"--nats-ca", f.natsFiles.CA, "--nats-cert", f.natsFiles.Cert, "--nats-key", f.natsFiles.Key, "--nats-user", "fleet", "--nats-password-file", f.natsPassword,
 	}
 }
 
@@ -130,7 +125,7 @@ func (f *secureFleet) redisArgs() []string {
 	}
 }
 
-// charge lets a checker of the fleet admit hits, and returns once it has delivered them.
+// charge lets another checker of the fleet admit hits, and returns once it has delivered them.
 func (f *secureFleet) charge(t *testing.T, hits int64) {
 	t.Helper()
 	hit, leave := f.join(t, fmt.Sprintf("test-%d", hits))
@@ -151,11 +146,7 @@ func (f *secureFleet) join(t *testing.T, name string) (hit func(hits int64), lea
 			t.Error("denied")
 		}
 	}
-	return hit, func() {
-		if err := c.stop(); err != nil {
-			t.Error(err)
-		}
-	}
+	return hit, func() { c.drain(t, f.Daemon) }
 }
 
 func (f *secureFleet) awaitLedger(t *testing.T, want int64) {

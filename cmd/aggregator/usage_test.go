@@ -17,6 +17,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestUsageErrors: what cannot be meant ends with status 2, before anything is tried, and no error repeats a secret.
 func TestUsageErrors(t *testing.T) {
 	const both, secure = "--nats nats://127.0.0.1:1 --redis redis://127.0.0.1:1 ", "--nats a --redis rediss://a "
@@ -172,9 +179,7 @@ func TestHelpAndVersion(t *testing.T) {
 
 func TestPortInUse(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close()
 	status, stdout, stderr := daemontest.Run(t, run, nil,
 		"--nats", "nats://127.0.0.1:1", "--redis", "redis://127.0.0.1:1", "--admin", listener.Addr().String())
@@ -195,9 +200,7 @@ func TestLedgerOfAnEmptyStore(t *testing.T) {
 	if n, err := client.DBSize(t.Context()).Result(); err != nil || n != 0 {
 		t.Errorf("looking at an empty store wrote %d keys; %v", n, err)
 	}
-	if err := server.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Stop())
 	status, stdout, stderr = daemontest.Run(t, run, nil, "ledger", "--redis", server.URL(), "--json")
 	if status != 1 || stdout != "" || !strings.Contains(stderr, "read ledger") {
 		t.Errorf("no store: status %d, stdout %q, stderr %q", status, stdout, stderr)
