@@ -51,13 +51,11 @@ func binary(t *testing.T, command string) string {
 	return filepath.Join(builtIn, command)
 }
 
-// process runs a program with these variables beside the test's own, and stops it by the signal. The status is -1 if a signal has
-// ended it.
-func process(path string, signal os.Signal, env ...string) daemontest.Command {
+// process runs a program, and stops it by the signal. The status is -1 if a signal has ended it.
+func process(path string, signal os.Signal) daemontest.Command {
 	return func(ctx context.Context, args []string, _ func(string) string, stdout, stderr io.Writer) int {
 		command := exec.CommandContext(ctx, path, args...)
 		command.Stdout, command.Stderr = stdout, stderr
-		command.Env = append(os.Environ(), env...)
 		command.Cancel = func() error { return command.Process.Signal(signal) }
 		command.WaitDelay = daemontest.Patience / 2
 		var exit *exec.ExitError
