@@ -24,9 +24,7 @@ func TestAnswersFit(t *testing.T) {
 	}
 	var a Answer
 	var got View
-	if err := errors.Join(json.Unmarshal(data, &a), json.Unmarshal(a.Value, &got)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(json.Unmarshal(data, &a), json.Unmarshal(a.Value, &got)))
 	if got.Heard != v.Heard || len(got.Checkers) == 0 || len(got.Blocks) == 0 || got.Checkers[0].Name != "0" {
 		t.Errorf("%d checkers and %d blocks of %+v", len(got.Checkers), len(got.Blocks), got.Heard)
 	}
