@@ -12,8 +12,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
-// balancer is a load balancer for TCP, as small as can be: it hands each connection to the next backend of which /readyz
-// says 200, and repeats nothing: if that one refuses it, the client's is closed.
+// balancer is a load balancer for TCP, as small as can be: it hands each connection to the next
+// backend of which /readyz says 200, and repeats nothing: if that one refuses it, the client's is
+// closed.
 type balancer struct {
 	listener net.Listener
 

@@ -1,4 +1,5 @@
-// Package cmd_test runs the commands as an operator does: built, as processes, stopped by signals. All of its tests are long.
+// Package cmd_test runs the commands as an operator does: built, as processes, stopped by signals.
+// All of its tests are long.
 package cmd_test
 
 import (
@@ -67,7 +68,8 @@ func process(path string, signal os.Signal) daemontest.Command {
 	}
 }
 
-// fleet is aggregators and checkers as processes. Its URLs are the defaults of what it starts; later flags win.
+// fleet is aggregators and checkers as processes. Its URLs are the defaults of what it starts;
+// later flags win.
 type fleet struct {
 	*testing.T
 	nats, redis           string // URLs; nats may be that of the operator
@@ -127,7 +129,8 @@ func (f *fleet) stop() {
 // ledger is what the store has counted, as JSON.
 func (f *fleet) ledger() string {
 	f.Helper()
-	status, stdout, stderr := daemontest.Run(f.T, process(binary(f.T, "aggregator"), os.Kill), nil, "ledger", "--redis", f.redis, "--json")
+	command := process(binary(f.T, "aggregator"), os.Kill)
+	status, stdout, stderr := daemontest.Run(f.T, command, nil, "ledger", "--redis", f.redis, "--json")
 	if status != 0 {
 		f.Fatalf("ledger: status %d\n%s", status, stderr)
 	}

@@ -25,7 +25,8 @@ type watchedFleet struct {
 
 func startWatchedFleet(t *testing.T, rules string) *watchedFleet {
 	t.Helper()
-	f := &watchedFleet{fleet{T: t, nats: serverstest.JetStream(t).URL(), redis: serverstest.Redis(t).URL()}, writeFile(t, "rules.yaml", rules)}
+	nats, redis := serverstest.JetStream(t).URL(), serverstest.Redis(t).URL()
+	f := &watchedFleet{fleet{T: t, nats: nats, redis: redis}, writeFile(t, "rules.yaml", rules)}
 	tokens := writeFile(t, "tokens", "# who may\nkristie:"+operatorToken+"\n")
 	for range 2 {
 		f.startAggregator("--console-token-file", tokens)
@@ -85,7 +86,8 @@ func until(t *testing.T, what string, wrong func() string) {
 
 var decisionLine = regexp.MustCompile(`(?m)^offpath_decisions_total\{outcome="(allowed|denied)",rule="([^"]+)"\} (\S+)$`)
 
-// decisions are the sums over the checkers' /metrics, by rule and outcome, without those that are 0.
+// decisions are the sums over the checkers' /metrics, by rule and outcome, without those that are
+// 0.
 func (f *watchedFleet) decisions() string {
 	f.Helper()
 	sums := make(map[string]int64)
@@ -128,7 +130,8 @@ func (o topOutput) decisions() string {
 	return fmt.Sprint(sums)
 }
 
-// TestConsoleNumbers: what "top" and the consoles of both aggregators say is the sum of the checkers' /metrics.
+// TestConsoleNumbers: what "top" and the consoles of both aggregators say is the sum of the
+// checkers' /metrics.
 func TestConsoleNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -181,8 +184,9 @@ func (f *watchedFleet) awaitDenials(what, user string, denied bool) {
 	f.Logf("%s: everywhere after %v", what, time.Since(begin).Round(time.Millisecond))
 }
 
-// TestBlocksReachTheFleet blocks a key by command and at a console: every checker denies it, also one that starts afterwards, until the
-// block is lifted or ends; then resets another key's count. All of it is in the audit log.
+// TestBlocksReachTheFleet blocks a key by command and at a console: every checker denies it, also
+// one that starts afterwards, until the block is lifted or ends; then resets another key's count.
+// All of it is in the audit log.
 func TestBlocksReachTheFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -255,7 +259,8 @@ func TestBlocksReachTheFleet(t *testing.T) {
 	f.refused("no aggregator answers", "top")
 }
 
-// auditHas waits until a console shows changes of these kinds, each by the token's owner and by command.
+// auditHas waits until a console shows changes of these kinds, each by the token's owner and by
+// command.
 func auditHas(t *testing.T, console *daemontest.Daemon, wanted ...string) {
 	t.Helper()
 	for _, what := range wanted {

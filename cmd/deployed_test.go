@@ -25,7 +25,8 @@ rules:
   - {name: exact, match: {api: pay}, key: [user], limit: 5/day, enforcement: strict}
 `
 
-// deployed is a fleet on a NATS and a Redis that are as deploy has them, with its accounts and users.
+// deployed is a fleet on a NATS and a Redis that are as deploy has them, with its accounts and
+// users.
 type deployed struct {
 	fleet
 	server *deploytest.NATSServer
@@ -71,8 +72,9 @@ func (f *deployed) everywhere(what, user string, status int) {
 	}
 }
 
-// TestDeployed: under the accounts of deploy nobody is refused anything; a limit that is used up at one checker denies at those that have
-// never seen the caller, and no hit is admitted beyond it; rules change; and the ledger has every hit once.
+// TestDeployed: under the accounts of deploy nobody is refused anything; a limit that is used up at
+// one checker denies at those that have never seen the caller, and no hit is admitted beyond it;
+// rules change; and the ledger has every hit once.
 func TestDeployed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -134,8 +136,9 @@ func TestDeployed(t *testing.T) {
 	}
 }
 
-// TestDeployedOperator: under the accounts of deploy/nats.conf the operator's user may do all that the commands do, also while there is
-// no aggregator; and the decision log works without any preparation: an aggregator makes the stream, since a checker may not.
+// TestDeployedOperator: under the accounts of deploy/nats.conf the operator's user may do all that
+// the commands do, also while there is no aggregator; and the decision log works without any
+// preparation: an aggregator makes the stream, since a checker may not.
 func TestDeployedOperator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

@@ -20,8 +20,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestDrills does what the drills of docs/operations.md do to a fleet of real processes under load, with a Prometheus that has
-// deploy's alerts: those that the page names fire and then end, no request fails, and counting goes on.
+// TestDrills does what the drills of docs/operations.md do to a fleet of real processes under load,
+// with a Prometheus that has deploy's alerts: those that the page names fire and then end, no
+// request fails, and counting goes on.
 func TestDrills(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -116,7 +117,8 @@ func (f *drilled) startAggregators() {
 
 func hostOf(d *daemontest.Daemon) string { return strings.TrimPrefix(d.Admin(), "http://") }
 
-// load asks about 100 times a second until the test is over. A request fails unless it is answered as limits have it.
+// load asks about 100 times a second until the test is over. A request fails unless it is answered
+// as limits have it.
 func (f *drilled) load() {
 	for n := 0; f.Context().Err() == nil; n++ {
 		time.Sleep(10 * time.Millisecond)
@@ -132,7 +134,8 @@ func (f *drilled) load() {
 	}
 }
 
-// startPrometheus starts one with deploy's alerts, which does not wait as long as they do until it is sure: each condition is the same.
+// startPrometheus starts one with deploy's alerts, which does not wait as long as they do until it
+// is sure: each condition is the same.
 func startPrometheus(t *testing.T, targets []string) *servers.Program {
 	t.Helper()
 	alerts := regexp.MustCompile(`for: \w+`).ReplaceAllString(deploytest.Read(t, "prometheus/alerts.yaml"), "for: 2s")
@@ -148,7 +151,8 @@ func startPrometheus(t *testing.T, targets []string) *servers.Program {
 	}})
 }
 
-// await waits until these alerts fire, and, for "nothing", none does although Prometheus has seen all parts.
+// await waits until these alerts fire, and, for "nothing", none does although Prometheus has seen
+// all parts.
 func (f *drilled) await(want string) {
 	f.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
@@ -166,7 +170,8 @@ func (f *drilled) await(want string) {
 	}
 }
 
-// quietPolls is how often an alert is looked for that must not fire, 200 ms apart: in all three times as long as alerts wait here.
+// quietPolls is how often an alert is looked for that must not fire, 200 ms apart: in all three
+// times as long as alerts wait here.
 const quietPolls = 30
 
 // staysQuiet holds that no alert fires, for long enough for one to have done so.

@@ -51,7 +51,8 @@ func (l *load) note(allowed bool, err error) {
 	}
 }
 
-// attributesOf are those of a client's request of this number: one of several keys, and now and then a narrow limit.
+// attributesOf are those of a client's request of this number: one of several keys, and now and
+// then a narrow limit.
 func attributesOf(client, n int) (to, user string) {
 	if n%10 == 9 {
 		return "narrow", fmt.Sprint("user", n%3)
@@ -62,7 +63,8 @@ func attributesOf(client, n int) (to, user string) {
 // pace is the time between two requests of one client.
 const pace = 2 * time.Millisecond
 
-// askOverHTTP asks by POST, which no client repeats by itself, on connections that stay open; every tenth one on one of its own.
+// askOverHTTP asks by POST, which no client repeats by itself, on connections that stay open; every
+// tenth one on one of its own.
 func (l *load) askOverHTTP(ctx context.Context, client int) {
 	kept, alone := &http.Transport{}, &http.Transport{DisableKeepAlives: true}
 	defer kept.CloseIdleConnections()

@@ -14,8 +14,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
-// TestMetricsAreDocumented: the metrics of both commands, as they really are, and those that docs/operations.md lists are the same; and
-// every metric and label value that an alert or the dashboard uses is among them.
+// TestMetricsAreDocumented: the metrics of both commands, as they really are, and those that
+// docs/operations.md lists are the same; and every metric and label value that an alert or the
+// dashboard uses is among them.
 func TestMetricsAreDocumented(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -71,7 +72,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// series has an entry for each metric ("up"), for each label of one ("up{job}") and for each value of that ("up{job=a}").
+// series has an entry for each metric ("up"), for each label of one ("up{job}") and for each value
+// of that ("up{job=a}").
 type series map[string]bool
 
 var (
@@ -82,7 +84,8 @@ var (
 	matcher  = regexp.MustCompile(`([a-z_]+)(=~|=)"([^"]*)"`)
 )
 
-// add adds a daemon's /metrics, and returns offpath's own metrics and their labels, as they are to be listed.
+// add adds a daemon's /metrics, and returns offpath's own metrics and their labels, as they are to
+// be listed.
 func (s series) add(t *testing.T, d *daemontest.Daemon) (own []string) {
 	t.Helper()
 	status, text := d.Get("/metrics")
@@ -109,7 +112,8 @@ func (s series) add(t *testing.T, d *daemontest.Daemon) (own []string) {
 	return slices.Compact(own)
 }
 
-// listed are the metrics of one section of docs/operations.md and their labels: rows of a table that begin with these.
+// listed are the metrics of one section of docs/operations.md and their labels: rows of a table
+// that begin with these.
 func listed(t *testing.T, doc, section string) (all []string) {
 	t.Helper()
 	_, text, ok := strings.Cut(doc, "\n### "+section+"\n")
@@ -158,7 +162,8 @@ func (s series) holdAgainst(t *testing.T, file, expr string) {
 	}
 }
 
-// expressions are the values of these fields, wherever they are in a file of YAML or JSON; of queries those that are expressions.
+// expressions are the values of these fields, wherever they are in a file of YAML or JSON; of
+// queries those that are expressions.
 func expressions(t *testing.T, path string, fields ...string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

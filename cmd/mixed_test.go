@@ -26,8 +26,9 @@ type mixed struct {
 	admitted              map[string]int // by rule
 }
 
-// TestMixedFleet upgrades a fleet part by part while it counts, takes the upgrade back, and finds every hit in the ledger, once. It is
-// for scripts/mixed.sh, which says by OFFPATH_TEST_PREVIOUS where the previous version's commands are.
+// TestMixedFleet upgrades a fleet part by part while it counts, takes the upgrade back, and finds
+// every hit in the ledger, once. It is for scripts/mixed.sh, which says by OFFPATH_TEST_PREVIOUS
+// where the previous version's commands are.
 func TestMixedFleet(t *testing.T) {
 	previous := os.Getenv("OFFPATH_TEST_PREVIOUS")
 	if previous == "" {
@@ -52,7 +53,8 @@ func TestMixedFleet(t *testing.T) {
 		t.Errorf("%d hits passed the strict rule, limit %d", n, mixedLimit)
 	}
 	for version, bin := range m.bin {
-		status, ledger, stderr := daemontest.Run(t, process(filepath.Join(bin, "aggregator"), os.Kill), nil, "ledger", "--redis", m.redis, "--json")
+		aggregator := process(filepath.Join(bin, "aggregator"), os.Kill)
+		status, ledger, stderr := daemontest.Run(t, aggregator, nil, "ledger", "--redis", m.redis, "--json")
 		for rule, n := range m.admitted {
 			if want := fmt.Sprintf(`"%s":{"counted":%d,"late":0,"refused":0,`, rule, n); status != 0 || !strings.Contains(ledger, want) {
 				t.Errorf("by %s version: status %d, stderr %q\ngot  %s\nwant %s…", version, status, stderr, ledger, want)
@@ -61,7 +63,8 @@ func TestMixedFleet(t *testing.T) {
 	}
 }
 
-// upgrade replaces each part, as a rolling upgrade does: the old one ends in order, then the new one starts.
+// upgrade replaces each part, as a rolling upgrade does: the old one ends in order, then the new
+// one starts.
 func (m *mixed) upgrade(version string) {
 	m.Helper()
 	start := func(command string, flags ...string) *daemontest.Daemon {

@@ -97,7 +97,8 @@ func (x proxied) ask(from, method, path, body string, headers ...string) answer 
 	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// raw sends bytes on a connection of their own, and returns what is answered: no body if the proxy made none.
+// raw sends bytes on a connection of their own, and returns what is answered: no body if the proxy
+// made none.
 func (x proxied) raw(from, request string) (net.Conn, *bufio.Reader, *http.Response) {
 	x.t.Helper()
 	conn, err := x.dial(x.t.Context(), from)
@@ -118,7 +119,8 @@ func tunnel(protocol string) string {
 		"\r\nHTTP2-Settings: AAMAAABk\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 }
 
-// limitHolds: five requests pass, whatever the client says of itself; and no header of the limit is missing.
+// limitHolds: five requests pass, whatever the client says of itself; and no header of the limit is
+// missing.
 func (x proxied) limitHolds() {
 	for i := range 8 {
 		a := x.ask("127.0.0.2", "GET", "/a%2Fb?c=d", "",
@@ -241,8 +243,8 @@ func (x proxied) without(open bool) {
 	}
 }
 
-// bypasses tries ways round a limit, each from an address of its own: no request reaches the service that was not counted, and the proxy
-// goes on.
+// bypasses tries ways round a limit, each from an address of its own: no request reaches the
+// service that was not counted, and the proxy goes on.
 func (x proxied) bypasses() {
 	client := 5
 	var many strings.Builder

@@ -65,7 +65,8 @@ http {
 }
 `
 
-// TestProxies has each proxy, as it is configured in deploy/proxies, ask a checker about requests to a service.
+// TestProxies has each proxy, as it is configured in deploy/proxies, ask a checker about requests
+// to a service.
 func TestProxies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -93,16 +94,17 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// patience is what is shipped of how long a proxy waits for a checker's answer, and what tests have in its place: some proxies let pass
-// what takes longer, and a test is no place to find out how busy the machine is.
+// patience is what is shipped of how long a proxy waits for a checker's answer, and what tests have
+// in its place: some proxies let pass what takes longer, and a test is no place to find out how
+// busy the machine is.
 var patience = []string{
 	"proxy_connect_timeout 250ms", "proxy_connect_timeout 60s", "proxy_read_timeout    1s", "proxy_read_timeout    60s", // nginx
 	"dial_timeout 250ms", "dial_timeout 60s", "response_header_timeout 1s", "response_header_timeout 60s", // Caddy
 	"local timeout = 1000", "local timeout = 60000", // HAProxy
 }
 
-// ship returns a function that writes the files with the addresses of this test in place of those that are shipped, each of
-// which has to be there, and with more patience.
+// ship returns a function that writes the files with the addresses of this test in place of those
+// that are shipped, each of which has to be there, and with more patience.
 func ship(t *testing.T, names []string, checker, service string) func(port int) (dir string, err error) {
 	t.Helper()
 	dir, all := t.TempDir(), ""

@@ -25,13 +25,14 @@ type rolling struct {
 const (
 	// many is a limit that nobody reaches, few is one that is used up at once.
 	many, few = 1_000_000, 5
-	// stopDelay is how long a checker answers after it has been told to stop. The balancer looks every 20 ms, and clients ask every 2 ms,
-	// each more seldom if the machine has no time for it.
+	// stopDelay is how long a checker answers after it has been told to stop. The balancer looks
+	// every 20 ms, and clients ask every 2 ms, each more seldom if the machine has no time for it.
 	stopDelay = 2 * time.Second
 )
 
-// TestRollingRestarts restarts every checker, every aggregator, every NATS server and Redis of a fleet under load, one at a time, by a
-// signal. No request fails; and what was admitted is in the ledger, each hit once.
+// TestRollingRestarts restarts every checker, every aggregator, every NATS server and Redis of a
+// fleet under load, one at a time, by a signal. No request fails; and what was admitted is in the
+// ledger, each hit once.
 func TestRollingRestarts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

@@ -14,8 +14,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestSecondSignalEndsAStop: a checker that takes its time to stop ends at once when it is interrupted again. Without that it would take a
-// minute, and end with status 1 since it cannot deliver its hit.
+// TestSecondSignalEndsAStop: a checker that takes its time to stop ends at once when it is
+// interrupted again. Without that it would take a minute, and end with status 1 since it cannot
+// deliver its hit.
 func TestSecondSignalEndsAStop(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -35,7 +36,8 @@ func TestSecondSignalEndsAStop(t *testing.T) {
 		defer stop()
 		_ = command.Wait() // the state says it
 		return command.ProcessState.ExitCode()
-	}, "--stop-delay", "1m", "--nats", nats.URL(), "--rules", "../deploy/rules.yaml", "--listen", anyPort, "--grpc", anyPort, "--admin", anyPort)
+	}, "--stop-delay", "1m", "--nats", nats.URL(), "--rules", "../deploy/rules.yaml",
+		"--listen", anyPort, "--grpc", anyPort, "--admin", anyPort)
 	if !ask(t, d, asUser("kristie")) {
 		t.Fatal("denied")
 	}

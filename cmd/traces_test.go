@@ -8,7 +8,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/tracingtest"
 )
 
-// TestTraces: one trace holds the spans of the checker, the aggregator and the store, over a real NATS and Redis.
+// TestTraces: one trace holds the spans of the checker, the aggregator and the store, over a real
+// NATS and Redis.
 func TestTraces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

@@ -17,8 +17,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
-// TestNATSAccounts asks the server, user by user, what they may publish and hear: no checker can speak as another or hear what another
-// is told, none reads decision logs or writes rules, and nobody deletes a log.
+// TestNATSAccounts asks the server, user by user, what they may publish and hear: no checker can
+// speak as another or hear what another is told, none reads decision logs or writes rules, and
+// nobody deletes a log.
 func TestNATSAccounts(t *testing.T) {
 	n := deploytest.NATS(t)
 	for user, may := range map[string]struct{ publish, hear, neither string }{
@@ -86,7 +87,8 @@ func TestNATSAccounts(t *testing.T) {
 	}
 }
 
-// isAllowed says whether the server lets a user do something: it reports a violation before it answers a ping.
+// isAllowed says whether the server lets a user do something: it reports a violation before it
+// answers a ping.
 func isAllowed(t *testing.T, url string, do func(*nats.Conn) error) bool {
 	t.Helper()
 	conn, err := nats.Connect(url, nats.ErrorHandler(quiet))

@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
-// TestTraefik checks what can be checked without Traefik, which Debian has not: the file names what Traefik's documentation has, and the
-// router, middleware and service find each other.
+// TestTraefik checks what can be checked without Traefik, which Debian has not: the file names what
+// Traefik's documentation has, and the router, middleware and service find each other.
 func TestTraefik(t *testing.T) {
 	var config struct {
 		HTTP struct {

@@ -47,8 +47,8 @@ func TestACLAllowsWhatScriptsCall(t *testing.T) {
 	}
 }
 
-// TestStoreWithACL: the user of users.acl passes the store's whole contract, on a Redis with redis.conf. Its log of denials also has
-// those within scripts that go on.
+// TestStoreWithACL: the user of users.acl passes the store's whole contract, on a Redis with
+// redis.conf. Its log of denials also has those within scripts that go on.
 func TestStoreWithACL(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -84,7 +84,8 @@ func TestACLDenies(t *testing.T) {
 	}
 }
 
-// TestClusterWithACL: with what README.md adds for a Cluster, and not without any of it, the user of users.acl can count in one.
+// TestClusterWithACL: with what README.md adds for a Cluster, and not without any of it, the user
+// of users.acl can count in one.
 func TestClusterWithACL(t *testing.T) {
 	added := regexp.MustCompile("A Cluster's client needs `([^`]+)` too").FindStringSubmatch(deploytest.Read(t, "README.md"))
 	user := regexp.MustCompile(`(?m)^user offpath on #\S+ (.*)$`).FindStringSubmatch(deploytest.Read(t, "users.acl"))

@@ -60,7 +60,8 @@ func wantValue(t *testing.T, why string, c prometheus.Collector, want float64) {
 // mostSeries is what docs/operations.md promises.
 const mostSeries = 2100
 
-// TestMetricsAreBoundedAndWellNamed: ten times as many rules as there are labels, all of them exceeded.
+// TestMetricsAreBoundedAndWellNamed: ten times as many rules as there are labels, all of them
+// exceeded.
 func TestMetricsAreBoundedAndWellNamed(t *testing.T) {
 	a, ledger := newApplies(time.Now), make(aggregate.Ledger)
 	for i := range 10 * rulelabel.Most {
@@ -93,7 +94,8 @@ func TestMetricsAreBoundedAndWellNamed(t *testing.T) {
 	}
 }
 
-// TestHitsAreThoseApplied: neither those of a fold that failed, nor those of one that was applied before.
+// TestHitsAreThoseApplied: neither those of a fold that failed, nor those of one that was applied
+// before.
 func TestHitsAreThoseApplied(t *testing.T) {
 	a := newApplies(time.Now)
 	failed, repeated := applied("a", aggregate.Tally{Counted: 10}), applied("a", aggregate.Tally{Counted: 10})
@@ -109,7 +111,8 @@ func TestHitsAreThoseApplied(t *testing.T) {
 	wantSeries(t, "the histogram", a.took, 1)
 }
 
-// TestLabelsOfRemovedRules: rules that have not been at work for a day make room for others, and their series go.
+// TestLabelsOfRemovedRules: rules that have not been at work for a day make room for others, and
+// their series go.
 func TestLabelsOfRemovedRules(t *testing.T) {
 	now := time.Now()
 	a := newApplies(func() time.Time { return now })
@@ -149,7 +152,8 @@ func TestLedgerOfRemovedRules(t *testing.T) {
 	}
 }
 
-// TestLedgerGaugeOutlivesTheStore: it says what was read last while the store is away, and nothing of one that has lost everything.
+// TestLedgerGaugeOutlivesTheStore: it says what was read last while the store is away, and nothing
+// of one that has lost everything.
 func TestLedgerGaugeOutlivesTheStore(t *testing.T) {
 	ledger, trouble := aggregate.Ledger{"r": {Counted: 1, Late: 1}}, error(nil)
 	g := newLedgerGauge(func(context.Context) (aggregate.Ledger, error) { return ledger, trouble }, quiet)

@@ -14,13 +14,14 @@ import (
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
-// Who may ask nobody, or not do himself what no aggregator is there to do, is told so, and what NATS did not let him do.
+// TestCommandsThatAreForbidden: who may ask nobody, or not do himself what no aggregator is there to do, is told so, and what
+// NATS did not let him do.
 func TestCommandsThatAreForbidden(t *testing.T) {
-	none := &server.SubjectPermission{Deny: []string{">"}}
+	none, ask := &server.SubjectPermission{Deny: []string{">"}}, &server.SubjectPermission{Allow: []string{"offpath.console.v1.*"}}
 	n := serverstest.NATSWith(t, servers.NATSOptions{JetStream: true, Configure: func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "guest", Password: "pw", Permissions: &server.Permissions{Publish: none}},
-			{Username: "asks", Password: "pw", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"offpath.console.v1.*"}}}},
+			{Username: "asks", Password: "pw", Permissions: &server.Permissions{Publish: ask}},
 		}
 	}})
 	for _, test := range []struct{ user, args, want string }{
@@ -37,7 +38,7 @@ func TestCommandsThatAreForbidden(t *testing.T) {
 	}
 }
 
-// What comes from the fleet gives a terminal no orders, and breaks no table.
+// TestTablesAreHarmless: what comes from the fleet gives a terminal no orders, and breaks no table.
 func TestTablesAreHarmless(t *testing.T) {
 	const evil = "\x1b]0;owned\a\tx\ny\u202e"
 	part := status.Part{Name: evil, Host: evil, Version: evil, Problem: evil}
@@ -69,11 +70,13 @@ func TestTablesAreHarmless(t *testing.T) {
 	}
 }
 
-// TestFleetAsJSONSaysWhatItCannotRead: a list of blocks that is empty since nobody could read it is none.
+// TestFleetAsJSONSaysWhatItCannotRead: a list of blocks that is empty since nobody could read it is
+// none.
 func TestFleetAsJSONSaysWhatItCannotRead(t *testing.T) {
 	for why, want := range map[string]bool{"JetStream does not answer": true, "": false} {
 		text, err := json.Marshal(fleetParts(console.View{BlocksWhy: why}))
-		if err != nil || strings.Contains(string(text), `"blocks_why":"JetStream does not answer"`) != want || !want && strings.Contains(string(text), "why") {
+		says := strings.Contains(string(text), `"blocks_why":"JetStream does not answer"`)
+		if err != nil || says != want || !want && strings.Contains(string(text), "why") {
 			t.Errorf("%q: %s, %v", why, text, err)
 		}
 	}

@@ -171,12 +171,14 @@ func TestRulesAsJSON(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := s.try("validate", "-f", file(t, strings.Replace(twoRules, "15/second", "15/fortnight", 1)), "--json")
-	if status != 1 || !strings.HasPrefix(stdout, `{"column":12,"line":6,"reason":"limit: `) || !strings.HasSuffix(stdout, `"valid":false}`+"\n") || stderr == "" {
+	refused := regexp.MustCompile(`^{"column":12,"line":6,"reason":"limit: .*","valid":false}\n$`)
+	if status != 1 || !refused.MatchString(stdout) || stderr == "" {
 		t.Errorf("validate: %d %s %s", status, stdout, stderr)
 	}
 }
 
-// TestBadRulesAreRefused, by each command that reads a file, with the file, the place and the reason.
+// TestBadRulesAreRefused, by each command that reads a file, with the file, the place and the
+// reason.
 func TestBadRulesAreRefused(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
 	s.do("apply", "-f", file(t, twoRules))
@@ -221,8 +223,8 @@ func TestABadSetInTheBucket(t *testing.T) {
 	}
 }
 
-// TestEnvoysFormat is taken as it is: applied, given back, compared, listed in the words of offpath. Only to take rules out of it is
-// beyond these commands.
+// TestEnvoysFormat is taken as it is: applied, given back, compared, listed in the words of
+// offpath. Only to take rules out of it is beyond these commands.
 func TestEnvoysFormat(t *testing.T) {
 	const (
 		text  = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 30}\n"

@@ -27,7 +27,8 @@ type checker struct {
 	stop func()
 }
 
-// drain stops the checker once all its hits have been answered: a stop by itself does not wait for a machine that stands still.
+// drain stops the checker once all its hits have been answered: a stop by itself does not wait for
+// a machine that stands still.
 func (c checker) drain(t *testing.T, d *daemontest.Daemon) {
 	t.Helper()
 	d.Await("all hits are answered", func() bool {
@@ -114,7 +115,8 @@ func TestFleet(t *testing.T) {
 		t.Errorf("table: status %d\n%s", status, stdout)
 	}
 
-	// What both did is what the ledger says, but for folds of which Redis never said that it had applied them.
+	// What both did is what the ledger says, but for folds of which Redis never said that it had
+	// applied them.
 	both := func(metric string) float64 { return value(t, first, metric) + value(t, second, metric) }
 	unsure := both("offpath_apply_errors_total") > 0
 	for rule, hits := range admitted {
@@ -148,8 +150,8 @@ func value(t *testing.T, d *daemontest.Daemon, name string) (n float64) {
 	return n
 }
 
-// TestNothingIsUpYet starts an aggregator before NATS and Redis, brings them up one by one, and takes
-// each away again.
+// TestNothingIsUpYet starts an aggregator before NATS and Redis, brings them up one by one, and
+// takes each away again.
 func TestNothingIsUpYet(t *testing.T) {
 	nats, redis := serverstest.NATS(t), serverstest.Redis(t)
 	must(t, nats.Stop())

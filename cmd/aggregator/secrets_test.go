@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
-// TestNoOutputHoldsASecret: not the help, with secrets in the environment; not what a daemon that cannot get in says and shows; not what
-// one that has got in says when its files become nonsense.
+// TestNoOutputHoldsASecret: not the help, with secrets in the environment; not what a daemon that
+// cannot get in says and shows; not what one that has got in says when its files become nonsense.
 func TestNoOutputHoldsASecret(t *testing.T) {
 	environment := map[string]string{
 		"OFFPATH_NATS": "nats://u:" + canary + "@127.0.0.1:1", "OFFPATH_REDIS": "rediss://127.0.0.1:1", "OFFPATH_REDIS_USER": "u",

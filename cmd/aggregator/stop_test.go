@@ -33,8 +33,8 @@ func TestNotReadyOnceItLeaves(t *testing.T) {
 	}
 }
 
-// TestClosedForGood: an aggregator whose connection the library gives up for good ends, so that it is started again with another one: it
-// would count nothing for ever.
+// TestClosedForGood: an aggregator whose connection the library gives up for good ends, so that it
+// is started again with another one: it would count nothing for ever.
 func TestClosedForGood(t *testing.T) {
 	nats := serverstest.NATS(t)
 	d := startAggregator(t, nats, serverstest.Redis(t))

@@ -21,7 +21,8 @@ import (
 // canary is in every secret.
 const canary = "CANARY"
 
-// secureRedis is a Redis with a port for TLS, at which it wants to see certificates, beside the plain one that it is managed by.
+// secureRedis is a Redis with a port for TLS, at which it wants to see certificates, beside the
+// plain one that it is managed by.
 type secureRedis struct {
 	t     *testing.T
 	admin *redis.Client
@@ -35,7 +36,8 @@ func startSecureRedis(t *testing.T) *secureRedis {
 	return r
 }
 
-// show makes Redis show a certificate of this authority, and trust it alone for its clients'; connections that are there go on.
+// show makes Redis show a certificate of this authority, and trust it alone for its clients';
+// connections that are there go on.
 func (r *secureRedis) show(ca *tlsfilestest.Authority) {
 	r.t.Helper()
 	f := ca.Dir("redis")
@@ -67,7 +69,8 @@ func (r *secureRedis) setUser(password string) {
 
 func (r *secureRedis) url() string { return fmt.Sprintf("rediss://localhost:%d", r.port) }
 
-// secureNATS is a NATS with JetStream that wants to see certificates of its authority, and a user with a password.
+// secureNATS is a NATS with JetStream that wants to see certificates of its authority, and a user
+// with a password.
 func secureNATS(t *testing.T, ca *tlsfilestest.Authority, password string) *servers.NATS {
 	t.Helper()
 	pair := ca.Pair("nats")
@@ -133,7 +136,8 @@ func (f *secureFleet) charge(t *testing.T, hits int64) {
 	leave()
 }
 
-// join adds a checker to the fleet: hit has it admit hits, and leave returns once it has delivered them.
+// join adds a checker to the fleet: hit has it admit hits, and leave returns once it has delivered
+// them.
 func (f *secureFleet) join(t *testing.T, name string) (hit func(hits int64), leave func()) {
 	t.Helper()
 	c := newChecker(t, f.nats.URL(), "offpath", name, natsconn.Access{
@@ -157,8 +161,9 @@ func (f *secureFleet) awaitLedger(t *testing.T, want int64) {
 	}
 }
 
-// TestSecureFleet: hits are counted over mutual TLS with users and passwords at both servers, and go on being counted when Redis
-// changes its authority and its password, those that are made meanwhile too; and the commands take the same flags.
+// TestSecureFleet: hits are counted over mutual TLS with users and passwords at both servers, and
+// go on being counted when Redis changes its authority and its password, those that are made
+// meanwhile too; and the commands take the same flags.
 func TestSecureFleet(t *testing.T) {
 	f := startSecureFleet(t)
 	f.charge(t, 3)

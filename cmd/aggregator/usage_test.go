@@ -24,7 +24,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestUsageErrors: what cannot be meant ends with status 2, before anything is tried, and no error repeats a secret.
+// TestUsageErrors: what cannot be meant ends with status 2, before anything is tried, and no error
+// repeats a secret.
 func TestUsageErrors(t *testing.T) {
 	const both, secure = "--nats nats://127.0.0.1:1 --redis redis://127.0.0.1:1 ", "--nats a --redis rediss://a "
 	for _, test := range []struct{ args, env, want string }{
@@ -34,25 +35,7 @@ func TestUsageErrors(t *testing.T) {
 		{both + "--loud", "", "unknown flag --loud"},
 		{both + "start", "", `argument "start"`},
 		{both + "ledger", "", `argument "ledger"`},
-		{both + "--nats http://x", "", "--nats"},
-		{both + "--redis http://x", "", "--redis"},
-		{both + "--redis redis://", "", "--redis"},
-		{both + "--redis redis://x/db", "", "--redis"},
-		{both + "--admin x", "", "--admin"},
-		{both + "--namespace a.b", "", "--namespace"},
-		{both + "--shards -1", "", "--shards"},
-		{both + "--shards 100000", "", "--shards"},
 		{both + "--shards", "", "--shards: needs a value"},
-		{both + "--log-level loud", "", "--log-level"},
-		{both + "--gather 0s", "", "--gather"},
-		{both + "--gather 2s", "", "--gather"},
-		{both, "OFFPATH_ADMIN=x", "OFFPATH_ADMIN"},
-		{both, "OFFPATH_NAMESPACE=a.b", "OFFPATH_NAMESPACE"},
-		{both, "OFFPATH_SHARDS=few", "OFFPATH_SHARDS"},
-		{both, "OFFPATH_LOG_LEVEL=loud", "OFFPATH_LOG_LEVEL"},
-		{both, "OFFPATH_GATHER=2", "OFFPATH_GATHER"},
-		{"--redis redis://127.0.0.1:1", "OFFPATH_NATS=http://x", "OFFPATH_NATS"},
-		{"--nats nats://127.0.0.1:1", "OFFPATH_REDIS=http://x", "OFFPATH_REDIS"},
 		{"ledger", "", "--redis URL is needed"},
 		{"ledger --redis http://x", "", "--redis"},
 		{"ledger --redis redis://127.0.0.1:1 --yaml", "", "unknown flag --yaml"},
@@ -117,6 +100,28 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// TestBadValues: each is refused, by the name of its flag or of its variable.
+func TestBadValues(t *testing.T) {
+	for flag, values := range map[string]string{
+		"nats": "http://x", "redis": "http://x redis:// redis://x/db", "admin": "x", "namespace": "a.b", "shards": "-1 100000 few",
+		"log-level": "loud", "gather": "0s 2s 2",
+	} {
+		variable := "OFFPATH_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+		for value := range strings.FieldsSeq(values) {
+			env := map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1", "OFFPATH_REDIS": "redis://127.0.0.1:1"}
+			byFlag, _, stderr := daemontest.Run(t, run, env, "--"+flag, value)
+			if byFlag != 2 || !strings.Contains(stderr, "--"+flag) {
+				t.Errorf("--%s %s: status %d, stderr %q", flag, value, byFlag, stderr)
+			}
+			env[variable] = value
+			byVariable, _, stderr := daemontest.Run(t, run, env)
+			if byVariable != 2 || !strings.Contains(stderr, variable) {
+				t.Errorf("%s=%s: status %d, stderr %q", variable, value, byVariable, stderr)
+			}
+		}
+	}
+}
+
 // TestFilesThatAreMissing: each group of files is named by its flags.
 func TestFilesThatAreMissing(t *testing.T) {
 	const both = "--nats a --redis rediss://a "
@@ -135,8 +140,8 @@ func TestFilesThatAreMissing(t *testing.T) {
 	}
 }
 
-// TestHelpAndVersion: each command's help names its flags and their variables, and no flag takes a password, which every user of the machine
-// could read.
+// TestHelpAndVersion: each command's help names its flags and their variables, and no flag takes a
+// password, which every user of the machine could read.
 func TestHelpAndVersion(t *testing.T) {
 	flags := map[string]string{
 		"--help": "nats redis admin namespace shards log-level gather", "ledger --help": "redis namespace json", "rules --help": "",

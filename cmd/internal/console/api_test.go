@@ -150,7 +150,8 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// Keys of an override are counted apart, and come under its counter's name to the page. A block of that name would keep nobody out.
+// Keys of an override are counted apart, and come under its counter's name to the page. A block of
+// that name would keep nobody out.
 func TestBlockOfOverride(t *testing.T) {
 	c, _ := newDesk(t)
 	b, err := c.blockFor(t.Context(), Who{Name: "kristie"}, &order{Rule: "r/plan=pro", key: "k", Seconds: 60})
@@ -188,7 +189,8 @@ func TestBlockOfOverride(t *testing.T) {
 	}
 }
 
-// Blocks end by the fleet's time, which checkers have too, and not by the clock of whoever has made them.
+// Blocks end by the fleet's time, which checkers have too, and not by the clock of whoever has made
+// them.
 func TestBlocksEndByTheFleetsTime(t *testing.T) {
 	for _, ahead := range []time.Duration{-2 * time.Hour, 2 * time.Hour} {
 		c, w := newDesk(t)
@@ -209,7 +211,8 @@ func TestBlocksEndByTheFleetsTime(t *testing.T) {
 	}
 }
 
-// A console that starts where there are blocks already, as every one but the first does, says that it can read them.
+// A console that starts where there are blocks already, as every one but the first does, says that
+// it can read them.
 func TestBlocksThatAreThereCanBeRead(t *testing.T) {
 	c, _ := newDesk(t)
 	must(t, c.bucket.Make(t.Context()))
@@ -223,7 +226,8 @@ func TestBlocksThatAreThereCanBeRead(t *testing.T) {
 	await(t, func() bool { return c.View().BlocksWhy == "" }, func() any { return c.View().BlocksWhy })
 }
 
-// A set in the bucket that is refused is still refused after the connection was away: nobody is told of it again.
+// A set in the bucket that is refused is still refused after the connection was away: nobody is
+// told of it again.
 func TestRefusedRulesStayRefused(t *testing.T) {
 	b := newRuleBook()
 	why := func(want string) {

@@ -10,7 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
-// An answer that NATS does not take would not be sent, and look like no answer: a view is made shorter, and of anything else the reason is told.
+// An answer that NATS does not take would not be sent, and look like no answer: a view is made
+// shorter, and of anything else the reason is told.
 func TestAnswersFit(t *testing.T) {
 	v := View{Heard: Heard{Checkers: 5000, Blocks: 9000}}
 	for i := range most {

@@ -26,7 +26,8 @@ func checkerSays(name string, allowed, denied int64) status.Checker {
 	}
 }
 
-// TestSums: the fleet's numbers are the sums of what is heard; who is silent is left out, and who leaves is gone.
+// TestSums: the fleet's numbers are the sums of what is heard; who is silent is left out, and who
+// leaves is gone.
 func TestSums(t *testing.T) {
 	clock := &at{noon}
 	p := newPicture(clock.now)
@@ -68,7 +69,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestPast: it has what came in each slot, and nothing of what a checker did before it was first heard.
+// TestPast: it has what came in each slot, and nothing of what a checker did before it was first
+// heard.
 func TestPast(t *testing.T) {
 	clock := &at{noon}
 	p := newPicture(clock.now)
@@ -130,8 +132,8 @@ func TestPastIsBounded(t *testing.T) {
 	}
 }
 
-// TestRulesHeard: a checker tells its rules now and then; they are known in between. All checkers of a fleet have the same, which are
-// kept once.
+// TestRulesHeard: a checker tells its rules now and then; they are known in between. All checkers
+// of a fleet have the same, which are kept once.
 func TestRulesHeard(t *testing.T) {
 	p := newPicture((&at{noon}).now)
 	for i := range 10 {
@@ -151,8 +153,8 @@ func TestRulesHeard(t *testing.T) {
 	}
 }
 
-// TestHeldIsBounded: who has one checker's password can speak in the name of any number of its processes. What is kept of them all is bounded, and those that
-// were there before stay in view.
+// TestHeldIsBounded: who has one checker's password can speak in the name of any number of its
+// processes. What is kept of them all is bounded, and those that were there before stay in view.
 func TestHeldIsBounded(t *testing.T) {
 	clock := &at{noon}
 	p := newPicture(clock.now)

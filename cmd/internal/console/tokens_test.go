@@ -23,7 +23,8 @@ func readTokens(file, text string) (Tokens, error) {
 	return current(), nil
 }
 
-// A change of the file is in force without a restart: who is taken out may do nothing any more, and a broken one changes nothing.
+// TestTokensAreReadAgain: a change of the file is in force without a restart: who is taken out may
+// do nothing any more, and a broken one changes nothing.
 func TestTokensAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) { must(t, os.WriteFile(file, []byte(text), 0o600)) }
@@ -55,10 +56,15 @@ func (t Tokens) has(token string) bool {
 	return ok
 }
 
+// TestTokens: names and tokens of a file and of the environment, and what neither may hold, which
+// no error repeats.
 func TestTokens(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens")
-	must(t, os.WriteFile(file, []byte("# who may\n\n kristie: "+good+"1 \r\namara:"+good+":2\n"), 0o600))
-	tokens, err := readTokens(file, good)
+	write := func(text string) (path string) {
+		path = filepath.Join(t.TempDir(), "tokens")
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	tokens, err := readTokens(write("# who may\n\n kristie: "+good+"1 \r\namara:"+good+":2\n"), good)
 	must(t, err)
 	for token, want := range map[string]string{
 		good + "1": "kristie", good + ":2": "amara", good: anonymous, good + "3": "", "": "", "kristie:" + good + "1": "", "# who may": "",
@@ -70,9 +76,6 @@ func TestTokens(t *testing.T) {
 	if none, err := readTokens("", ""); err != nil || len(none) != 0 {
 		t.Errorf("none: %v, %v", none, err)
 	}
-}
-
-func TestBadTokens(t *testing.T) {
 	for text, want := range map[string]string{
 		"short":                              "line 1: a token of 5 bytes",
 		good + "\nkristie:short":             "line 2: a token of 5 bytes",
@@ -84,12 +87,9 @@ func TestBadTokens(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := readTokens(filepath.Join(t.TempDir(), "missing"), ""); err == nil {
-		t.Error("a file that is not there")
-	}
-	empty := filepath.Join(t.TempDir(), "empty")
-	must(t, os.WriteFile(empty, []byte("# nobody\n"), 0o600))
-	if _, err := readTokens(empty, ""); err == nil {
-		t.Error("a file without a token")
+	for _, path := range []string{filepath.Join(t.TempDir(), "missing"), write("# nobody\n")} {
+		if _, err := readTokens(path, ""); err == nil {
+			t.Errorf("%s: no error", path)
+		}
 	}
 }

@@ -55,7 +55,8 @@ func TestPartsStopOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// TestAPartThatFailsStopsTheRest: an error, or an end without one, ends the daemon with an error that names the part.
+// TestAPartThatFailsStopsTheRest: an error, or an end without one, ends the daemon with an error
+// that names the part.
 func TestAPartThatFailsStopsTheRest(t *testing.T) {
 	trouble := errors.New("trouble")
 	tests := []struct {

@@ -28,8 +28,8 @@ func (s *slow) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) 
 	return new(grpc_health_v1.HealthCheckResponse), ctx.Err()
 }
 
-// startSlow runs a slow service with somebody asking; stop ends it, and what was answered and whether it finished come from the
-// channels.
+// startSlow runs a slow service with somebody asking; stop ends it, and what was answered and
+// whether it finished come from the channels.
 func startSlow(t *testing.T, grace time.Duration, leaving func()) (s *slow, stop func(), answered chan error, finished chan bool) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -49,7 +49,8 @@ func openLeaving(t *testing.T, handler http.HandlerFunc) door {
 	return openDoor(t, func(l net.Listener) Part { return NewLeaving(0).HTTP("door", l, handler, quiet) })
 }
 
-// TestLeavingLosesNoConnection: what is sent on a connection that is open when the door closes is answered, and its client told to go.
+// TestLeavingLosesNoConnection: what is sent on a connection that is open when the door closes is
+// answered, and its client told to go.
 func TestLeavingLosesNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openLeaving(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
@@ -81,8 +82,9 @@ func TestLeavingEnds(t *testing.T) {
 	})
 }
 
-// TestLeavingWaitsOnceForAStream: a stream that does not end holds the stop up for the 5 s of a door, and not twice as long: what comes
-// after it has to deliver hits before whoever has told it to stop loses patience.
+// TestLeavingWaitsOnceForAStream: a stream that does not end holds the stop up for the 5 s of a
+// door, and not twice as long: what comes after it has to deliver hits before whoever has told it
+// to stop loses patience.
 func TestLeavingWaitsOnceForAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openLeaving(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -93,8 +95,8 @@ func TestLeavingWaitsOnceForAStream(t *testing.T) {
 	})
 }
 
-// TestLeavingLetsProtocolsChange: an answer to who asks for another protocol, such as WebSocket's, says itself what becomes of the
-// connection, also while the daemon leaves.
+// TestLeavingLetsProtocolsChange: an answer to who asks for another protocol, such as WebSocket's,
+// says itself what becomes of the connection, also while the daemon leaves.
 func TestLeavingLetsProtocolsChange(t *testing.T) {
 	leaving := NewLeaving(0)
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
@@ -131,7 +133,8 @@ func (l *stubborn) Close() error {
 	return l.Listener.Close()
 }
 
-// TestLeavingClosesTwice: it is no error that who lingers has closed the listener before the server does.
+// TestLeavingClosesTwice: it is no error that who lingers has closed the listener before the server
+// does.
 func TestLeavingClosesTwice(t *testing.T) {
 	inner, err := Listen("127.0.0.1:0")
 	must(t, err)

@@ -162,7 +162,8 @@ func TestWritesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLongLinesTakeTheRoomOfMany: who makes up keys that take much room in JSON does not get more of it.
+// TestLongLinesTakeTheRoomOfMany: who makes up keys that take much room in JSON does not get more
+// of it.
 func TestLongLinesTakeTheRoomOfMany(t *testing.T) {
 	const most = 100
 	q := newQueue(&memory{}, most, slog.New(slog.DiscardHandler))
@@ -187,7 +188,8 @@ func TestLongLinesTakeTheRoomOfMany(t *testing.T) {
 	}
 }
 
-// TestNothingStaysOfWhatIsWritten: a flood's keys are let go when they have been written, and not only when others come.
+// TestNothingStaysOfWhatIsWritten: a flood's keys are let go when they have been written, and not
+// only when others come.
 func TestNothingStaysOfWhatIsWritten(t *testing.T) {
 	l := New(Options{Sample: 1})
 	for i := range 1000 {
@@ -232,7 +234,8 @@ func TestSampleIsAboutThatPart(t *testing.T) {
 	}
 }
 
-// TestDeniedKeepsNothing of the key, which is only good during the call, and allocates nothing for one that it has.
+// TestDeniedKeepsNothing of the key, which is only good during the call, and allocates nothing for
+// one that it has.
 func TestDeniedKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory

@@ -27,7 +27,8 @@ func newStream(t *testing.T, url, checker string, maxBytes int64, maxAge time.Du
 	return NewStream(func() *nats.Conn { return conn }, o), conn
 }
 
-// TestStream: it is created if it is missing, with its bounds; repeats are stored once; one that is there stays as it is.
+// TestStream: it is created if it is missing, with its bounds; repeats are stored once; one that is
+// there stays as it is.
 func TestStream(t *testing.T) {
 	url := serverstest.JetStream(t).URL()
 	s, conn := newStream(t, url, "c1", 1<<20, time.Hour)

@@ -1,5 +1,5 @@
-// Package deploytest starts real servers with the configuration in deploy, for tests. Only ports, directories and secrets are
-// the test's own.
+// Package deploytest starts real servers with the configuration in deploy, for tests. Only ports,
+// directories and secrets are the test's own.
 package deploytest
 
 import (
@@ -83,8 +83,8 @@ func (n *NATSServer) URL(t testing.TB, user string) string {
 	return u.String()
 }
 
-// Redis starts redis-server with redis.conf and users.acl, until the test is over. Admin is the URL of a user who may do
-// everything, and who is there for the test alone.
+// Redis starts redis-server with redis.conf and users.acl, until the test is over. Admin is the URL
+// of a user who may do everything, and who is there for the test alone.
 func Redis(t testing.TB) (url, admin string) {
 	t.Helper()
 	const password = "of-offpath"
