@@ -30,11 +30,14 @@ func TestCommandsThatAreForbidden(t *testing.T) {
 		{"asks", "block k --rule r", "KV_offpath-entries"},
 		{"asks", "unblock k --rule r", "KV_offpath-entries"},
 	} {
-		url := strings.Replace(n.URL(), "//", "//"+test.user+":pw@", 1)
-		code, stdout, stderr := daemontest.Run(t, run, nil, append(strings.Fields(test.args), "--nats", url)...)
-		if code != 1 || stdout != "" || !strings.Contains(stderr, "does not let this user") || !strings.Contains(stderr, test.want) {
-			t.Errorf("%s: %s: %d %q\n%s", test.user, test.args, code, stdout, stderr)
-		}
+		t.Run(test.user+" "+test.args, func(t *testing.T) {
+			t.Parallel() // NATS does not say that it refuses an answer, so these wait
+			url := strings.Replace(n.URL(), "//", "//"+test.user+":pw@", 1)
+			code, stdout, stderr := daemontest.Run(t, run, nil, append(strings.Fields(test.args), "--nats", url)...)
+			if code != 1 || stdout != "" || !strings.Contains(stderr, "does not let this user") || !strings.Contains(stderr, test.want) {
+				t.Errorf("%d %q\n%s", code, stdout, stderr)
+			}
+		})
 	}
 }
 
