@@ -12,8 +12,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
-// balancer is a load balancer for TCP, as small as can be: it hands each connection to the next backend of which /readyz
-// says 200, and repeats nothing: if that one refuses it, the client's is closed.
+// balancer is a load balancer for TCP, as small as can be: it hands each connection to the next
+// backend of which /readyz says 200, and repeats nothing: if that one refuses it, the client's is
+// closed.
 type balancer struct {
 	listener net.Listener
 
@@ -31,9 +32,7 @@ type backend struct {
 func newBalancer(t *testing.T) *balancer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := &balancer{listener: listener}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() { stop(); _ = listener.Close() })
@@ -43,10 +42,12 @@ func newBalancer(t *testing.T) *balancer {
 }
 
 // add lets a backend take connections as soon as it is ready.
-func (b *balancer) add(x *backend) {
+func (b *balancer) add(address, readyz string) *backend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	x := &backend{address: address, readyz: readyz}
 	b.backends = append(b.backends, x)
+	return x
 }
 
 // look asks all backends again and again whether they are ready.

@@ -1,12 +1,16 @@
 package cmd_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
@@ -21,108 +25,195 @@ rules:
   - {name: exact, match: {api: pay}, key: [user], limit: 5/day, enforcement: strict}
 `
 
-// TestDeployed runs a fleet on a NATS and a Redis that are as deploy has them, with its accounts and users. Nobody is refused
-// anything, limits hold over the checkers, rules change, and nothing is missing from the ledger.
-func TestDeployed(t *testing.T) {
-	nats := deploytest.NATS(t)
+// deployed is a fleet on a NATS and a Redis that are as deploy has them, with its accounts and
+// users.
+type deployed struct {
+	fleet
+	server *deploytest.NATSServer
+}
+
+func newDeployed(t *testing.T) *deployed {
+	t.Helper()
+	server := deploytest.NATS(t)
 	redis, _ := deploytest.Redis(t)
-	aggregator, checker := build(t, "aggregator"), build(t, "checker")
-	rules := func(limit int) {
+	return &deployed{fleet{T: t, nats: server.URL(t, "operator"), redis: redis}, server}
+}
+
+func (f *deployed) startAggregator() *daemontest.Daemon {
+	f.Helper()
+	return f.fleet.startAggregator("--nats", f.server.URL(f.T, "aggregator"))
+}
+
+func (f *deployed) startChecker(name string, flags ...string) *daemontest.Daemon {
+	f.Helper()
+	return f.fleet.startChecker(append(flags, "--name", name, "--nats", f.server.URL(f.T, name), "--rules", "nats")...)
+}
+
+// stop also holds that nobody was refused anything, or complains of something else.
+func (f *deployed) stop() {
+	f.Helper()
+	f.fleet.stop()
+	for _, d := range append(f.checkers, f.aggregators...) {
+		log := d.Stderr()
+		if strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") || strings.Contains(strings.ToLower(log), "permission") {
+			f.Errorf("it complains:\n%s", log)
+		}
+	}
+}
+
+// everywhere waits until all checkers answer a peek at a user's count with this status.
+func (f *deployed) everywhere(what, user string, status int) {
+	f.Helper()
+	for _, d := range f.checkers {
+		d.Await(what, func() bool {
+			got, _ := daemontest.Do(f.T, "POST", doorOf(d), fmt.Sprintf(`{"rule":"per-user","key":%q,"mode":"peek"}`, user))
+			return got == status
+		})
+	}
+}
+
+// TestDeployed: under the accounts of deploy nobody is refused anything; a limit that is used up at
+// one checker denies at those that have never seen the caller, and no hit is admitted beyond it;
+// rules change; and the ledger has every hit once.
+func TestDeployed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
+	f := newDeployed(t)
+	apply := func(limit int) {
 		t.Helper()
-		path := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(path, fmt.Appendf(nil, deployedRules, limit), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		status, stdout, stderr := daemontest.Run(t, process(aggregator, os.Kill), nil, "rules", "apply", "-f", path, "--nats", nats.URL(t, "operator"))
-		if status != 0 {
-			t.Fatalf("rules apply: %d\n%s%s", status, stdout, stderr)
-		}
+		f.do("rules", "apply", "-f", writeFile(t, "rules.yaml", fmt.Sprintf(deployedRules, limit)))
 	}
-	rules(40)
-	aggregators := []*daemontest.Daemon{
-		daemontest.Start(t, process(aggregator, syscall.SIGTERM), "--nats", nats.URL(t, "aggregator"), "--redis", redis, "--admin", "127.0.0.1:0"),
-		daemontest.Start(t, process(aggregator, syscall.SIGTERM), "--nats", nats.URL(t, "aggregator"), "--redis", redis, "--admin", "127.0.0.1:0"),
-	}
-	var checkers []*daemontest.Daemon
+	apply(40)
+	f.startAggregator()
+	f.startAggregator()
 	for _, name := range []string{"checker-1", "checker-2", "checker-2"} { // the second is shared by two, as by the pods of a Deployment
-		checkers = append(checkers, daemontest.Start(t, process(checker, syscall.SIGTERM), "--name", name, "--nats", nats.URL(t, name), "--rules", "nats",
-			"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--acquire", "5s"))
+		f.startChecker(name, "--acquire", "5s")
 	}
-	for _, d := range checkers {
+	for _, d := range f.checkers {
 		d.Await("it knows of the fleet", func() bool { return d.Metric("offpath_fleet_checkers") == "3" })
 	}
-	admitted := useUp(t, checkers, 40)
-	rules(99) // more than may pass of the first, so that something is left; and few enough for no forecast, by which a checker denies sooner
-	for _, d := range checkers {
-		d.Await("it has the new rules", func() bool { return strings.Contains(body(d.Get("/readyz")), "revision 2") })
+	const caller = `{"user":"kristie","team":"red"}`
+	useUp := func(d *daemontest.Daemon, hits int) {
+		t.Helper()
+		d.Await("its limit is used up", func() bool {
+			if ask(t, d, caller) {
+				hits--
+			}
+			return hits == 0
+		})
+		f.everywhere("it denies", "kristie", 429)
+		for _, d := range f.checkers {
+			if ask(t, d, caller) {
+				t.Error("admitted beyond the limit")
+			}
+		}
 	}
-	admitted += useUp(t, checkers, 99-admitted)
+	useUp(f.checkers[0], 40)
+	apply(99)
+	f.everywhere("the higher limit is in force", "kristie", 200)
+	useUp(f.checkers[1], 99-40)
+
 	paid := 0
 	for i := range 12 {
-		status, answer := daemontest.Do(t, "POST", doorOf(checkers[i%3]), `{"attributes":{"user":"rich","api":"pay"}}`)
-		if status == 200 {
+		if ask(t, f.checkers[i%3], `{"user":"rich","api":"pay"}`) {
 			paid++
-		} else if status != 429 {
-			t.Errorf("%d %s", status, answer)
 		}
 	}
 	if paid != 5 {
 		t.Errorf("%d admitted under a strict limit of 5", paid)
 	}
-	command := func(arguments ...string) {
-		t.Helper()
-		status, stdout, stderr := daemontest.Run(t, process(aggregator, os.Kill), nil, append(arguments, "--nats", nats.URL(t, "operator"))...)
-		if status != 0 {
-			t.Errorf("%s: %d\n%s%s", arguments, status, stdout, stderr)
+	f.do("block", "mallory", "--rule", "per-user", "--for", "1h")
+	f.everywhere("it blocks", "mallory", 429)
+	f.do("unblock", "mallory", "--rule", "per-user")
+	f.everywhere("it blocks no more", "mallory", 200)
+	f.stop()
+	ledger := f.ledger()
+	for _, want := range []string{`"per-user":{"counted":104,"late":0,"refused":0`, `"exact":{"counted":5,"late":0,"refused":0`} {
+		if !strings.Contains(ledger, want) {
+			t.Errorf("got %s, want %s", ledger, want)
 		}
-	}
-	peek := func(d *daemontest.Daemon) int {
-		status, _ := daemontest.Do(t, "POST", doorOf(d), `{"rule":"per-user","key":"mallory","mode":"peek"}`)
-		return status
-	}
-	command("block", "mallory", "--rule", "per-user", "--for", "1h")
-	for _, d := range checkers {
-		d.Await("it blocks", func() bool { return peek(d) == 429 })
-	}
-	command("unblock", "mallory", "--rule", "per-user")
-	for _, d := range checkers {
-		d.Await("it blocks no more", func() bool { return peek(d) == 200 })
-	}
-	command("fleet")
-	command("get", "mallory")
-	for _, d := range append(checkers, aggregators...) {
-		if status := d.Stop(); status != 0 {
-			t.Errorf("status %d", status)
-		}
-		if log := d.Stderr(); strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") || strings.Contains(strings.ToLower(log), "permission") {
-			t.Errorf("it complains:\n%s", log)
-		}
-	}
-	status, ledger, stderr := daemontest.Run(t, process(aggregator, os.Kill), nil, "ledger", "--redis", redis, "--json")
-	want := fmt.Sprintf(`"per-user":{"counted":%d,"late":0,`, admitted+paid)
-	if status != 0 || !strings.Contains(ledger, want) || !strings.Contains(ledger, `"exact":{"counted":5,"late":0,`) {
-		t.Errorf("status %d, stderr %q\ngot  %s\nwant %s", status, stderr, ledger, want)
 	}
 }
 
-// useUp asks until each checker denies, and returns how many were admitted: the limit, and a few more.
-func useUp(t *testing.T, checkers []*daemontest.Daemon, limit int) (admitted int) {
+// TestDeployedOperator: under the accounts of deploy/nats.conf the operator's user may do all that
+// the commands do, also while there is no aggregator; and the decision log works without any
+// preparation: an aggregator makes the stream, since a checker may not.
+func TestDeployedOperator(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
+	f := newDeployed(t)
+	rules := func(limit int) string {
+		return writeFile(t, "rules.yaml", fmt.Sprintf("rules: [{name: per-user, key: [user], limit: %d/day}]\n", limit))
+	}
+	two, three := rules(2), rules(3)
+	for _, args := range []string{
+		"apply --dry-run -f " + two, "apply -f " + two, "diff -f " + three, "apply --revision 1 -f " + three,
+		"get", "get --revision 1", "list", "history",
+	} {
+		f.do(append([]string{"rules"}, strings.Fields(args)...)...)
+	}
+	a, c := f.startAggregator(), f.startChecker("checker-1", "--decision-log", "nats")
+	c.Await("it knows of the fleet", func() bool { return c.Metric("offpath_fleet_checkers") == "1" })
+	const asked = 10
+	for range asked {
+		ask(t, c, asUser("kristie"))
+	}
+	written := `offpath_decision_log_denials_total{outcome="written",to="nats"}`
+	c.Await("its denials are written", func() bool { return c.Metric(written) == strconv.Itoa(asked-3) })
+	denied := int64(0)
+	for _, m := range messagesIn(t, f.nats, "offpath-denied") {
+		for line := range strings.Lines(m) {
+			var entry struct{ Count int64 }
+			must(t, json.Unmarshal([]byte(line), &entry))
+			denied += entry.Count
+		}
+	}
+	if denied != asked-3 {
+		t.Errorf("the operator reads of %d denials, want %d", denied, asked-3)
+	}
+	a.Await("it has what was counted", func() bool { return strings.Contains(f.do("get", "kristie"), "kristie") })
+	for _, args := range []string{
+		"top", "fleet", "reset kristie --rule per-user", "block mallory --rule per-user --for 1h", "unblock mallory --rule per-user",
+	} {
+		f.do(strings.Fields(args)...)
+	}
+	a.Stop()
+	blocked := func(keys string) func() bool {
+		return func() bool { return c.Metric("offpath_blocked_keys") == keys }
+	}
+	c.Await("nothing is blocked", blocked("0"))
+	f.do("block", "mallory", "--rule", "per-user", "--for", "1h")
+	c.Await("it blocks without an aggregator", blocked("1"))
+	f.do("unblock", "mallory", "--rule", "per-user")
+	c.Await("it blocks no more", blocked("0"))
+	if got := messagesIn(t, f.nats, "offpath-audit"); len(got) != 5 {
+		t.Errorf("the log of changes has %d records, want 5: %s", len(got), got)
+	}
+	for _, d := range append(f.aggregators, f.checkers...) {
+		if strings.Contains(strings.ToLower(d.Stderr()), "permission") {
+			t.Errorf("it complains:\n%s", d.Stderr())
+		}
+	}
+}
+
+// messagesIn reads a stream, as "nats stream view" does.
+func messagesIn(t *testing.T, url, name string) (all []string) {
 	t.Helper()
-	for _, d := range checkers {
-		d.Await("it denies", func() bool {
-			status, answer := daemontest.Do(t, "POST", doorOf(d), `{"attributes":{"user":"kristie","team":"red"}}`)
-			if status == 200 {
-				admitted++
-			} else if status != 429 {
-				t.Fatalf("%d %s", status, answer)
-			}
-			return status == 429
-		})
+	conn, err := nats.Connect(url)
+	must(t, err)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	must(t, err)
+	stream, err := js.Stream(t.Context(), name)
+	must(t, err)
+	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+	must(t, err)
+	for n := stream.CachedInfo().State.Msgs; n > 0; n-- {
+		m, err := consumer.Next(jetstream.FetchMaxWait(time.Minute))
+		must(t, errors.Join(err, conn.LastError()))
+		all = append(all, string(m.Data()))
 	}
-	if admitted < limit || admitted > 2*limit+3 {
-		t.Errorf("%d admitted, limit %d", admitted, limit)
-	}
-	return admitted
+	return all
 }
-
-func body(_ int, body string) string { return body }

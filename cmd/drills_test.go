@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,11 +20,12 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestDrills does what the drills of docs/operations.md do to a fleet of real processes under load, with a Prometheus that has
-// deploy's alerts: those that the page names fire and then end, no request fails, and counting goes on.
+// TestDrills does what the drills of docs/operations.md do to a fleet of real processes under load,
+// with a Prometheus that has deploy's alerts: those that the page names fire and then end, no
+// request fails, and counting goes on.
 func TestDrills(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes minutes: make deploy-test runs it")
+		t.Skip("long: runs in make test-all")
 	}
 	f := startDrilled(t)
 	f.await("nothing")
@@ -37,20 +35,20 @@ func TestDrills(t *testing.T) {
 	f.staysQuiet()
 	f.aggregators[1].Stop()
 	f.await("CountingBehind NoAggregator RefreshStale")
-	f.startAggregators(t)
+	f.startAggregators()
 	f.await("nothing")
 
-	must(t, f.redis.Pause())
+	must(t, f.server.Pause())
 	f.await("CountingBehind NoAggregator RefreshStale StoreDown")
 	if status, ready := f.aggregators[0].Get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(ready, "Redis") {
 		t.Errorf("an aggregator without Redis: %d %s", status, ready)
 	}
-	must(t, f.redis.Resume())
+	must(t, f.server.Resume())
 	f.await("nothing")
 
-	must(t, f.redis.Kill())
+	must(t, f.server.Kill())
 	f.await("NoAggregator RefreshStale StoreDown")
-	must(t, f.redis.Restart(t.Context())) // it has lost everything
+	must(t, f.server.Restart(t.Context())) // it has lost everything
 	f.await("nothing")
 	f.awaitCounting(f.aggregators...)
 
@@ -58,9 +56,9 @@ func TestDrills(t *testing.T) {
 	f.awaitCounting(f.aggregators...)
 	f.staysQuiet()
 
-	must(t, f.nats.Stop())
+	must(t, f.natsServer.Stop())
 	f.await("NATSDown NoAggregator RefreshStale")
-	must(t, f.nats.Restart())
+	must(t, f.natsServer.Restart())
 	f.await("nothing")
 
 	must(t, os.WriteFile(f.rules, []byte("rules: [{name: per-user, key: [user], limit: -1}]"), 0o600))
@@ -77,76 +75,55 @@ const drillRules = "rules: [{name: per-user, key: [user], limit: 1000/hour}]\n"
 
 // drilled is a fleet to break.
 type drilled struct {
-	t           *testing.T
-	nats        *servers.NATS
-	redis       *servers.Redis
-	rules       string
-	aggregator  string // the command
-	at          []string
-	aggregators []*daemontest.Daemon
-	checkers    []*daemontest.Daemon
-	prometheus  *servers.Program
+	fleet
+	natsServer *servers.NATS
+	server     *servers.Redis
+	rules      string
+	at         []string // where the aggregators' admin doors are
+	prometheus *servers.Program
 
 	asked, failed atomic.Int64
 }
 
 func startDrilled(t *testing.T) *drilled {
+	t.Helper()
 	f := &drilled{
-		t: t, nats: serverstest.NATS(t), redis: serverstest.Redis(t), rules: filepath.Join(t.TempDir(), "rules.yaml"),
-		aggregator: build(t, "aggregator"), at: []string{"127.0.0.1:0", "127.0.0.1:0"},
+		natsServer: serverstest.NATS(t), server: serverstest.Redis(t),
+		rules: writeFile(t, "rules.yaml", drillRules), at: []string{anyPort, anyPort},
 	}
-	must(t, os.WriteFile(f.rules, []byte(drillRules), 0o600))
-	f.startAggregators(t)
-	checker := build(t, "checker")
+	f.fleet = fleet{T: t, nats: f.natsServer.URL(), redis: f.server.URL()}
+	f.startAggregators()
 	targets := slices.Clone(f.at)
 	for range 2 {
-		d := daemontest.Start(t, process(checker, syscall.SIGTERM), "--nats", f.nats.URL(), "--rules", f.rules,
-			"--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0", "--stale-after", "2", "--share-after", "4")
+		d := f.startChecker("--rules", f.rules, "--stale-after", "2", "--share-after", "4")
 		d.Await("it knows of the fleet", func() bool { return d.Metric("offpath_freshness{state=\"fresh\"}") == "1" })
-		f.checkers = append(f.checkers, d)
-		targets = append(targets, hostOf(t, d))
+		targets = append(targets, hostOf(d))
 	}
 	f.prometheus = startPrometheus(t, targets)
 	ended := make(chan struct{})
-	go func() { defer close(ended); f.load(t) }()
+	go func() { defer close(ended); f.load() }()
 	t.Cleanup(func() { <-ended })
 	return f
 }
 
 // startAggregators starts both where they were before, if they were.
-func (f *drilled) startAggregators(t *testing.T) {
-	t.Helper()
+func (f *drilled) startAggregators() {
+	f.Helper()
 	f.aggregators = nil
 	for i, at := range f.at {
-		d := daemontest.Start(t, process(f.aggregator, syscall.SIGTERM), "--nats", f.nats.URL(), "--redis", f.redis.URL(), "--admin", at)
-		f.at[i] = hostOf(t, d)
-		f.aggregators = append(f.aggregators, d)
+		f.at[i] = hostOf(f.startAggregator("--admin", at))
 	}
 }
 
-func hostOf(t *testing.T, d *daemontest.Daemon) string {
-	t.Helper()
-	u, err := url.Parse(d.Admin())
-	must(t, err)
-	return u.Host
-}
+func hostOf(d *daemontest.Daemon) string { return strings.TrimPrefix(d.Admin(), "http://") }
 
-// load asks about 100 times a second until the test is over. A request fails unless it is answered as limits have it.
-func (f *drilled) load(t *testing.T) {
-	var doors []string
-	for _, d := range f.checkers {
-		doors = append(doors, doorOf(d))
-	}
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-t.Context().Done():
-			return
-		case <-ticker.C:
-		}
+// load asks about 100 times a second until the test is over. A request fails unless it is answered
+// as limits have it.
+func (f *drilled) load() {
+	for n := 0; f.Context().Err() == nil; n++ {
+		time.Sleep(10 * time.Millisecond)
 		body := fmt.Sprintf(`{"attributes":{"user":"u%d"}}`, n%20)
-		answer, err := http.Post(doors[n%len(doors)], "application/json", strings.NewReader(body))
+		answer, err := http.Post(doorOf(f.checkers[n%len(f.checkers)]), "application/json", strings.NewReader(body))
 		if err == nil {
 			_ = answer.Body.Close()
 		}
@@ -157,52 +134,52 @@ func (f *drilled) load(t *testing.T) {
 	}
 }
 
-// startPrometheus starts one with deploy's alerts, which does not wait as long as they do until it is sure: each condition is the same.
+// startPrometheus starts one with deploy's alerts, which does not wait as long as they do until it
+// is sure: each condition is the same.
 func startPrometheus(t *testing.T, targets []string) *servers.Program {
 	t.Helper()
-	dir := t.TempDir()
 	alerts := regexp.MustCompile(`for: \w+`).ReplaceAllString(deploytest.Read(t, "prometheus/alerts.yaml"), "for: 2s")
 	alerts = regexp.MustCompile(`\[\d+m\]`).ReplaceAllString(alerts, "[30s]")
 	list, err := json.Marshal(targets)
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(alerts), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), fmt.Appendf(nil,
-		"global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [alerts.yaml]\nscrape_configs: [{job_name: offpath, static_configs: [{targets: %s}]}]\n", list), 0o600))
+	config := writeFile(t, "prometheus.yml", fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
+		"scrape_configs: [{job_name: offpath, static_configs: [{targets: %s}]}]\n", writeFile(t, "alerts.yaml", alerts), list))
 	return serverstest.Program(t, servers.ProgramOptions{Name: "prometheus", Prepare: func(port int) ([]string, error) {
 		return []string{
-			"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, fmt.Sprint("data", port)),
-			fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
+			"--config.file=" + config, "--storage.tsdb.path=" + t.TempDir(), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
 		}, nil
 	}})
 }
 
-// await waits until these alerts fire, and, for "nothing", none does although Prometheus has seen all parts.
+// await waits until these alerts fire, and, for "nothing", none does although Prometheus has seen
+// all parts.
 func (f *drilled) await(want string) {
-	f.t.Helper()
+	f.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		firing := f.firing()
 		missing := slices.DeleteFunc(strings.Fields(want), func(name string) bool { return slices.Contains(firing, name) })
 		if want == "nothing" && len(firing) == 0 && f.fresh() || len(missing) == 0 {
-			f.t.Logf("%s: %s", want, firing)
+			f.Logf("%s: %s", want, firing)
 			return
 		}
 		if time.Now().After(deadline) {
-			f.t.Fatalf("want %s, firing: %s", want, firing)
+			f.Fatalf("want %s, firing: %s", want, firing)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 }
 
-// quietPolls is how often an alert is looked for that must not fire, 200 ms apart: in all three times as long as alerts wait here.
+// quietPolls is how often an alert is looked for that must not fire, 200 ms apart: in all three
+// times as long as alerts wait here.
 const quietPolls = 30
 
 // staysQuiet holds that no alert fires, for long enough for one to have done so.
 func (f *drilled) staysQuiet() {
-	f.t.Helper()
+	f.Helper()
 	for range quietPolls {
 		if firing := f.firing(); len(firing) > 0 {
-			f.t.Fatalf("firing: %s", firing)
+			f.Fatalf("firing: %s", firing)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -210,18 +187,18 @@ func (f *drilled) staysQuiet() {
 
 // forget empties Redis, which goes on.
 func (f *drilled) forget() error {
-	options, err := redis.ParseURL(f.redis.URL())
+	options, err := redis.ParseURL(f.redis)
 	if err != nil {
 		return err
 	}
 	client := redis.NewClient(options)
 	defer client.Close()
-	return client.FlushAll(f.t.Context()).Err()
+	return client.FlushAll(f.Context()).Err()
 }
 
 // awaitCounting waits until these have counted something more.
 func (f *drilled) awaitCounting(by ...*daemontest.Daemon) {
-	f.t.Helper()
+	f.Helper()
 	counted := func() (all []string) {
 		for _, d := range by {
 			all = append(all, d.Metric(`offpath_hits_total{outcome="counted",rule="per-user"}`))
@@ -234,14 +211,15 @@ func (f *drilled) awaitCounting(by ...*daemontest.Daemon) {
 
 // fresh says that both checkers hear of aggregators.
 func (f *drilled) fresh() bool {
-	return !slices.ContainsFunc(f.checkers, func(d *daemontest.Daemon) bool { return d.Metric(`offpath_freshness{state="fresh"}`) != "1" })
+	isStale := func(d *daemontest.Daemon) bool { return d.Metric(`offpath_freshness{state="fresh"}`) != "1" }
+	return !slices.ContainsFunc(f.checkers, isStale)
 }
 
 // firing are the names of the alerts that fire, sorted, without "Offpath".
 func (f *drilled) firing() (names []string) {
-	f.t.Helper()
+	f.Helper()
 	answer, err := http.Get(f.prometheus.URL() + "/api/v1/alerts")
-	must(f.t, err)
+	must(f.T, err)
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK { // it starts
 		return []string{"none yet"}
@@ -254,7 +232,7 @@ func (f *drilled) firing() (names []string) {
 			}
 		}
 	}
-	must(f.t, json.NewDecoder(answer.Body).Decode(&all))
+	must(f.T, json.NewDecoder(answer.Body).Decode(&all))
 	for _, a := range all.Data.Alerts {
 		if a.State == "firing" {
 			names = append(names, strings.TrimPrefix(a.Labels["alertname"], "Offpath"))
@@ -262,11 +240,4 @@ func (f *drilled) firing() (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

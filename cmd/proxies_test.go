@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
@@ -39,31 +40,15 @@ rules:
 
 // proxies are those with configuration in deploy/proxies.
 var proxies = []struct {
-	program string
-	files   []string
-	// arguments for the files in a directory of their own; own may be written there.
-	arguments func(dir string) []string
-	// open lets everything pass without a checker.
-	open bool
-	// whole passes on the checker's own body of a denial.
-	whole bool
+	program   string
+	files     []string
+	arguments string // DIR is a directory of the files' own, in which more may be written
+	open      bool   // everything passes without a checker
+	whole     bool   // the checker's own body of a denial is passed on
 }{
-	{
-		program: "nginx", files: []string{"nginx.conf"}, open: true,
-		arguments: func(dir string) []string {
-			return []string{"-c", filepath.Join(dir, "whole.conf"), "-p", dir, "-e", "stderr"}
-		},
-	},
-	{
-		program: "caddy", files: []string{"Caddyfile"}, whole: true,
-		arguments: func(dir string) []string {
-			return []string{"run", "--config", filepath.Join(dir, "Caddyfile"), "--adapter", "caddyfile"}
-		},
-	},
-	{
-		program: "haproxy", files: []string{"haproxy.cfg", "haproxy.lua"}, open: true, whole: true,
-		arguments: func(dir string) []string { return []string{"-C", dir, "-f", "haproxy.cfg"} },
-	},
+	{"nginx", []string{"nginx.conf"}, "-c DIR/whole.conf -p DIR -e stderr", true, false},
+	{"caddy", []string{"Caddyfile"}, "run --config DIR/Caddyfile --adapter caddyfile", false, true},
+	{"haproxy", []string{"haproxy.cfg", "haproxy.lua"}, "-C DIR -f haproxy.cfg", true, true},
 }
 
 // wholeNginx is what a distribution has around /etc/nginx/conf.d.
@@ -80,28 +65,28 @@ http {
 }
 `
 
-// TestProxies has each proxy, as it is configured in deploy/proxies, ask a checker about requests to a service.
+// TestProxies has each proxy, as it is configured in deploy/proxies, ask a checker about requests
+// to a service.
 func TestProxies(t *testing.T) {
-	checker := build(t, "checker")
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
 	for _, p := range proxies {
 		t.Run(p.program, func(t *testing.T) {
-			rules := filepath.Join(t.TempDir(), "rules.yaml")
-			if err := os.WriteFile(rules, []byte(proxyRules), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			d := daemontest.Start(t, process(checker, syscall.SIGTERM), "--rules", rules, "--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0")
+			d := daemontest.Start(t, process(binary(t, "checker"), syscall.SIGTERM),
+				"--rules", writeFile(t, "rules.yaml", proxyRules), "--listen", anyPort, "--grpc", "none", "--admin", anyPort)
 			s := startService(t)
 			files := ship(t, p.files, strings.TrimSuffix(doorOf(d), "/v1/check"), s.URL)
 			proxy := serverstest.Program(t, servers.ProgramOptions{Name: p.program, Prepare: func(port int) ([]string, error) {
 				dir, err := files(port)
-				return p.arguments(dir), err
+				return strings.Fields(strings.ReplaceAll(p.arguments, "DIR", dir)), err
 			}})
 			x := proxied{t, proxy, s}
 			x.limitHolds()
 			x.otherClients()
 			x.otherRules()
 			x.upgrades()
-			x.ways()
+			x.bypasses()
 			x.bodies(p.whole)
 			d.Stop()
 			x.without(p.open)
@@ -109,41 +94,37 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// patience is what is shipped of how long a proxy waits for a checker's answer, and what tests have in its place: some proxies let pass
-// what takes longer, and a test is no place to find out how busy the machine is.
+// patience is what is shipped of how long a proxy waits for a checker's answer, and what tests have
+// in its place: some proxies let pass what takes longer, and a test is no place to find out how
+// busy the machine is.
 var patience = []string{
 	"proxy_connect_timeout 250ms", "proxy_connect_timeout 60s", "proxy_read_timeout    1s", "proxy_read_timeout    60s", // nginx
 	"dial_timeout 250ms", "dial_timeout 60s", "response_header_timeout 1s", "response_header_timeout 60s", // Caddy
 	"local timeout = 1000", "local timeout = 60000", // HAProxy
 }
 
-// ship returns a function that writes the files with the addresses of this test in place of those that are shipped, each of
-// which has to be there, and with more patience.
+// ship returns a function that writes the files with the addresses of this test in place of those
+// that are shipped, each of which has to be there, and with more patience.
 func ship(t *testing.T, names []string, checker, service string) func(port int) (dir string, err error) {
+	t.Helper()
 	dir, all := t.TempDir(), ""
 	texts := map[string]string{"whole.conf": wholeNginx}
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join("..", "deploy", "proxies", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts[name] = string(text)
-		all += string(text)
+		texts[name] = deploytest.Read(t, "proxies/"+name)
+		all += texts[name]
 	}
 	for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:3000", ":8000"} {
 		if !strings.Contains(all, address) {
 			t.Fatalf("%v: no %s", names, address)
 		}
 	}
-	patient, hasty := strings.NewReplacer(patience...), false
-	for i := 0; i < len(patience); i += 2 {
-		hasty = hasty || strings.Contains(all, patience[i])
-	}
-	if !hasty {
+	patient := strings.NewReplacer(patience...)
+	if patient.Replace(all) == all {
 		t.Fatalf("%v: none of %q", names, patience)
 	}
 	return func(port int) (string, error) {
-		addresses := strings.NewReplacer("127.0.0.1:8080", strings.TrimPrefix(checker, "http://"), "127.0.0.1:3000", strings.TrimPrefix(service, "http://"), ":8000", ":"+strconv.Itoa(port))
+		addresses := strings.NewReplacer("127.0.0.1:8080", strings.TrimPrefix(checker, "http://"),
+			"127.0.0.1:3000", strings.TrimPrefix(service, "http://"), ":8000", ":"+strconv.Itoa(port))
 		for name, text := range texts {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(patient.Replace(addresses.Replace(text))), 0o600); err != nil {
 				return "", err

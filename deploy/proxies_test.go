@@ -1,38 +1,17 @@
 package deploy_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
-// Each file for a proxy is in the directory's README. nginx, Caddy and HAProxy run theirs in the tests of package cmd.
-func TestProxiesAreListed(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("proxies", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := os.ReadDir("proxies")
-	if err != nil || len(files) != 6 {
-		t.Errorf("%v, %v", files, err)
-	}
-	for _, f := range files {
-		if name := f.Name(); name != "README.md" && !strings.Contains(string(readme), "["+name+"]("+name+")") {
-			t.Errorf("README.md does not list %s", name)
-		}
-	}
-}
-
-// Debian has no Traefik to run, so this is what can be said of its file: it names what Traefik's documentation has, and the
-// router, middleware and service find each other.
+// TestTraefik checks what can be checked without Traefik, which Debian has not: the file names what
+// Traefik's documentation has, and the router, middleware and service find each other.
 func TestTraefik(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("proxies", "traefik.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var config struct {
 		HTTP struct {
 			Middlewares map[string]struct {
@@ -50,7 +29,7 @@ func TestTraefik(t *testing.T) {
 			}
 		}
 	}
-	d := yaml.NewDecoder(strings.NewReader(string(text)))
+	d := yaml.NewDecoder(strings.NewReader(deploytest.Read(t, "proxies/traefik.yaml")))
 	d.KnownFields(true)
 	if err := d.Decode(&config); err != nil {
 		t.Fatal(err)

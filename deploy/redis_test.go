@@ -1,7 +1,11 @@
 package deploy_test
 
 import (
+	"context"
+	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,47 +15,57 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/storetest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestStoreWithACL: all that the store can do, it does as the user of users.acl, on a Redis with redis.conf; and it makes use of
-// each command that it is allowed.
-func TestStoreWithACL(t *testing.T) {
-	url, adminURL := deploytest.Redis(t)
-	options, err := redis.ParseURL(adminURL)
-	if err != nil {
-		t.Fatal(err)
+// TestACLAllowsWhatScriptsCall, and no more than that and what the store's Go code sends.
+func TestACLAllowsWhatScriptsCall(t *testing.T) {
+	needed := map[string]bool{"info": true, "eval": true, "evalsha": true, "hgetall": true}
+	scripts, err := filepath.Glob("../pkg/aggregate/redisstore/*.lua")
+	if err != nil || len(scripts) != 3 {
+		t.Fatalf("%v, %v", scripts, err)
 	}
-	admin := administrator{redis.NewClient(options)}
-	defer admin.Close()
-	if !t.Run("suite", func(t *testing.T) { storetest.Run(t, admin.harness(url)) }) {
-		t.Error("denied: ", admin.denied(t))
-	}
-	if denied := admin.denied(t); len(denied) > 0 {
-		t.Errorf("the store has tried what it may not: %v", denied)
-	}
-	used, allowed := admin.used(t), allowedCommands(t)
-	if missing := slices.DeleteFunc(slices.Clone(allowed), func(c string) bool { return used[c] }); len(missing) > 0 {
-		t.Errorf("allowed, and never used: %v", missing)
-	}
-	for _, own := range administrators {
-		if slices.Contains(allowed, own) {
-			t.Errorf("%s is allowed, and this test cannot tell who has used it", own)
+	for _, script := range scripts {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, call := range regexp.MustCompile(`(?:call|try)[(, ]+'([A-Z]+)'`).FindAllStringSubmatch(string(text), -1) {
+			needed[strings.ToLower(call[1])] = true
+		}
+	}
+	allowed := make(map[string]bool)
+	for _, rule := range regexp.MustCompile(`\s\+(\S+)`).FindAllStringSubmatch(deploytest.Read(t, "users.acl"), -1) {
+		allowed[rule[1]] = true
+	}
+	if !maps.Equal(allowed, needed) {
+		t.Errorf("allowed: %q\nneeded:  %q", slices.Sorted(maps.Keys(allowed)), slices.Sorted(maps.Keys(needed)))
+	}
+}
+
+// TestStoreWithACL: the user of users.acl passes the store's whole contract, on a Redis with
+// redis.conf. Its log of denials also has those within scripts that go on.
+func TestStoreWithACL(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
+	url, adminURL := deploytest.Redis(t)
+	admin := administrator{newClient(t, adminURL)}
+	t.Run("suite", func(t *testing.T) { storetest.Run(t, admin.harness(url)) })
+	log, err := admin.ACLLog(t.Context(), 100).Result()
+	if err != nil || len(log) > 0 {
+		t.Errorf("denied: %v, %v", log, err)
 	}
 }
 
 // TestACLDenies what would do harm.
 func TestACLDenies(t *testing.T) {
 	url, _ := deploytest.Redis(t)
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	user := redis.NewClient(options)
-	defer user.Close()
+	user := newClient(t, url)
 	for _, command := range []string{
 		"FLUSHALL", "FLUSHDB", "KEYS *", "SCAN 0", "CONFIG GET *", "ACL LIST", "SHUTDOWN", "MONITOR", "CLIENT LIST", "SAVE",
 		"DEL offpath:config", "GET other:config", "SET other:x 1", "PUBLISH offpath:x 1", "SUBSCRIBE x", "FUNCTION LIST", "SCRIPT FLUSH",
@@ -64,28 +78,67 @@ func TestACLDenies(t *testing.T) {
 			t.Errorf("%s: %v", command, err)
 		}
 	}
-	options.Username, options.Password = "", ""
-	nobody := redis.NewClient(options)
-	defer nobody.Close()
+	nobody := newClient(t, "redis://"+user.Options().Addr)
 	if err := nobody.Ping(t.Context()).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH") {
 		t.Errorf("without a password: %v", err)
 	}
 }
 
-func allowedCommands(t *testing.T) (all []string) {
-	t.Helper()
-	for _, rule := range regexp.MustCompile(`\s\+(\S+)`).FindAllStringSubmatch(deploytest.Read(t, "users.acl"), -1) {
-		all = append(all, rule[1])
+// TestClusterWithACL: with what README.md adds for a Cluster, and not without any of it, the user
+// of users.acl can count in one.
+func TestClusterWithACL(t *testing.T) {
+	added := regexp.MustCompile("A Cluster's client needs `([^`]+)` too").FindStringSubmatch(deploytest.Read(t, "README.md"))
+	user := regexp.MustCompile(`(?m)^user offpath on #\S+ (.*)$`).FindStringSubmatch(deploytest.Read(t, "users.acl"))
+	if added == nil || user == nil {
+		t.Fatalf("%q, %q", added, user)
 	}
-	if len(all) == 0 {
-		t.Fatal("users.acl allows nothing")
+	addrs := serverstest.RedisCluster(t).Addrs()
+	count := func(extra []string, patience time.Duration) error {
+		for _, addr := range addrs {
+			rules := slices.Concat([]string{"reset", "on", ">secret"}, strings.Fields(user[1]), extra)
+			if err := newClient(t, "redis://"+addr).ACLSetUser(t.Context(), "offpath", rules...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store, err := redisstore.Open(redisstore.Options{URL: "redis://offpath:secret@" + strings.Join(addrs, ",")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		fleet, err := store.Join(ctx, 0)
+		for shard := 0; shard < fleet.Shards && err == nil; shard++ {
+			_, err = store.Apply(ctx, &aggregate.Fold{Shard: uint32(shard), Now: time.Now().UnixNano(), Rules: []aggregate.Rule{{
+				Name: "r", Shape: window.Shape{Length: time.Minute, Buckets: 1},
+			}}})
+		}
+		_, unread := store.Ledger(ctx)
+		return errors.Join(err, unread)
 	}
-	return all
+	extra := strings.Fields(added[1])
+	if err := count(extra, time.Minute); err != nil {
+		t.Error(err)
+	}
+	for i, one := range extra {
+		if err := count(slices.Delete(slices.Clone(extra), i, i+1), 5*time.Second); err == nil {
+			t.Errorf("%s is not needed", one)
+		}
+	}
 }
 
-// administrators are the commands that the tests' own user gives, none of which the store's may need.
-var administrators = []string{"flushall", "keys", "dump", "pttl", "restore", "acl"}
+func newClient(t testing.TB, url string) *redis.Client {
+	t.Helper()
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
 
+// administrator does to the store what the contract's tests need.
 type administrator struct{ *redis.Client }
 
 func (a administrator) harness(url string) func(testing.TB) storetest.Harness {
@@ -100,21 +153,16 @@ func (a administrator) harness(url string) func(testing.TB) storetest.Harness {
 			return s
 		}
 		store := open()
+		ledger := func(t testing.TB) aggregate.Ledger {
+			l, err := store.Ledger(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
 		return storetest.Harness{
-			Store: store,
-			Other: open(),
-			Now:   time.Now().UnixNano(),
-			Clock: func() int64 { return time.Now().UnixNano() },
-			Ledger: func(t testing.TB) aggregate.Ledger {
-				l, err := store.Ledger(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return l
-			},
-			Lose:     a.lose,
-			Snapshot: a.snapshot,
-			Expiries: a.expiries,
+			Store: store, Other: open(), Now: time.Now().UnixNano(), Clock: func() int64 { return time.Now().UnixNano() },
+			Ledger: ledger, Lose: a.lose, Snapshot: a.snapshot, Expiries: a.expiries,
 		}
 	}
 }
@@ -126,44 +174,36 @@ func (a administrator) lose(t testing.TB) {
 	}
 }
 
-// each tells of each key when it expires, in Unix ms, 0 for never.
-func (a administrator) each(t testing.TB, tell func(key string, expires int64)) {
+// keys are all of them, each with when it expires, below 0 for never.
+func (a administrator) keys(t testing.TB) map[string]time.Duration {
 	t.Helper()
+	all := make(map[string]time.Duration)
 	keys, err := a.Keys(t.Context(), "*").Result()
+	for _, key := range keys {
+		if err == nil {
+			all[key], err = a.PExpireTime(t.Context(), key).Result()
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range keys {
-		left, err := a.PTTL(t.Context(), key).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		expires := int64(0)
-		if left > 0 {
-			expires = time.Now().Add(left).UnixMilli()
-		}
-		tell(key, expires)
-	}
+	return all
 }
 
-func (a administrator) snapshot(t testing.TB) func() {
+func (a administrator) snapshot(t testing.TB) (restore func()) {
 	t.Helper()
-	type saved struct {
-		data    string
-		expires int64
-	}
-	all := make(map[string]saved)
-	a.each(t, func(key string, expires int64) {
-		data, err := a.Dump(t.Context(), key).Result()
+	expiries, data := a.keys(t), make(map[string]string)
+	for key := range expiries {
+		text, err := a.Dump(t.Context(), key).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[key] = saved{data, expires}
-	})
+		data[key] = text
+	}
 	return func() {
 		a.lose(t)
-		for key, v := range all {
-			if err := a.Do(t.Context(), "RESTORE", key, v.expires, v.data, "ABSTTL").Err(); err != nil {
+		for key, text := range data {
+			if err := a.Do(t.Context(), "RESTORE", key, max(expiries[key].Milliseconds(), 0), text, "ABSTTL").Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -172,38 +212,10 @@ func (a administrator) snapshot(t testing.TB) func() {
 
 func (a administrator) expiries(t testing.TB) (all []int64) {
 	t.Helper()
-	a.each(t, func(key string, expires int64) {
+	for key, expiry := range a.keys(t) {
 		if !strings.HasSuffix(key, ":config") && !strings.HasSuffix(key, "}:meta") && !strings.HasSuffix(key, "}:ledger") {
-			all = append(all, expires*int64(time.Millisecond))
+			all = append(all, max(int64(expiry), 0))
 		}
-	})
-	return all
-}
-
-// denied is what the ACL has denied, also within scripts that go on.
-func (a administrator) denied(t *testing.T) []string {
-	t.Helper()
-	log, err := a.ACLLog(t.Context(), 100).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]bool{}
-	for _, entry := range log {
-		all[entry.Object] = true
-	}
-	return slices.Sorted(maps.Keys(all))
-}
-
-// used is which commands the server has carried out. It may be asked once, since it is a command too.
-func (a administrator) used(t *testing.T) map[string]bool {
-	t.Helper()
-	stats, err := a.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := make(map[string]bool)
-	for _, line := range regexp.MustCompile(`cmdstat_(\w+):calls=[1-9]`).FindAllStringSubmatch(stats, -1) {
-		all[line[1]] = true
 	}
 	return all
 }

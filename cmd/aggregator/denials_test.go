@@ -13,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
-// TestDenials: the stream is made when a checker wants it and only then, tried anew after an error that is told once, and seen to now
-// and then for as long as it is wanted.
+// TestDenials: the stream is made when a checker wants it and only then, tried anew after an error
+// that is told once, and seen to now and then for as long as it is wanted.
 func TestDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made atomic.Int64

@@ -14,13 +14,14 @@ import (
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
-// Who may ask nobody, or not do himself what no aggregator is there to do, is told so, and what NATS did not let him do.
+// TestCommandsThatAreForbidden: who may ask nobody, or not do himself what no aggregator is there to do, is told so, and what
+// NATS did not let him do.
 func TestCommandsThatAreForbidden(t *testing.T) {
-	none := &server.SubjectPermission{Deny: []string{">"}}
+	none, ask := &server.SubjectPermission{Deny: []string{">"}}, &server.SubjectPermission{Allow: []string{"offpath.console.v1.*"}}
 	n := serverstest.NATSWith(t, servers.NATSOptions{JetStream: true, Configure: func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "guest", Password: "pw", Permissions: &server.Permissions{Publish: none}},
-			{Username: "asks", Password: "pw", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"offpath.console.v1.*"}}}},
+			{Username: "asks", Password: "pw", Permissions: &server.Permissions{Publish: ask}},
 		}
 	}})
 	for _, test := range []struct{ user, args, want string }{
@@ -29,15 +30,18 @@ func TestCommandsThatAreForbidden(t *testing.T) {
 		{"asks", "block k --rule r", "KV_offpath-entries"},
 		{"asks", "unblock k --rule r", "KV_offpath-entries"},
 	} {
-		url := strings.Replace(n.URL(), "//", "//"+test.user+":pw@", 1)
-		code, stdout, stderr := daemontest.Run(t, run, nil, append(strings.Fields(test.args), "--nats", url)...)
-		if code != 1 || stdout != "" || !strings.Contains(stderr, "does not let this user") || !strings.Contains(stderr, test.want) {
-			t.Errorf("%s: %s: %d %q\n%s", test.user, test.args, code, stdout, stderr)
-		}
+		t.Run(test.user+" "+test.args, func(t *testing.T) {
+			t.Parallel() // NATS does not say that it refuses an answer, so these wait
+			url := strings.Replace(n.URL(), "//", "//"+test.user+":pw@", 1)
+			code, stdout, stderr := daemontest.Run(t, run, nil, append(strings.Fields(test.args), "--nats", url)...)
+			if code != 1 || stdout != "" || !strings.Contains(stderr, "does not let this user") || !strings.Contains(stderr, test.want) {
+				t.Errorf("%d %q\n%s", code, stdout, stderr)
+			}
+		})
 	}
 }
 
-// What comes from the fleet gives a terminal no orders, and breaks no table.
+// TestTablesAreHarmless: what comes from the fleet gives a terminal no orders, and breaks no table.
 func TestTablesAreHarmless(t *testing.T) {
 	const evil = "\x1b]0;owned\a\tx\ny\u202e"
 	part := status.Part{Name: evil, Host: evil, Version: evil, Problem: evil}
@@ -69,11 +73,13 @@ func TestTablesAreHarmless(t *testing.T) {
 	}
 }
 
-// TestFleetAsJSONSaysWhatItCannotRead: a list of blocks that is empty since nobody could read it is none.
+// TestFleetAsJSONSaysWhatItCannotRead: a list of blocks that is empty since nobody could read it is
+// none.
 func TestFleetAsJSONSaysWhatItCannotRead(t *testing.T) {
 	for why, want := range map[string]bool{"JetStream does not answer": true, "": false} {
 		text, err := json.Marshal(fleetParts(console.View{BlocksWhy: why}))
-		if err != nil || strings.Contains(string(text), `"blocks_why":"JetStream does not answer"`) != want || !want && strings.Contains(string(text), "why") {
+		says := strings.Contains(string(text), `"blocks_why":"JetStream does not answer"`)
+		if err != nil || says != want || !want && strings.Contains(string(text), "why") {
 			t.Errorf("%q: %s, %v", why, text, err)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// FuzzWithout takes the first rule out of whatever is a set of several: what is left is a set of the others, unchanged, unless
-// one of them names the one that is gone.
+// FuzzWithout takes the first rule out of whatever is a set of several: what is left is a set of
+// the others, unchanged, unless one of them names the one that is gone.
 func FuzzWithout(f *testing.F) {
 	f.Add(string(deploy.Rules))
 	f.Add(twoRules)
@@ -23,9 +23,7 @@ func FuzzWithout(f *testing.F) {
 		}
 		gone := set.Rules()[0].Name
 		rest, err := without(set.text, []string{gone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		left, err := parseRules(rest)
 		if err != nil {
 			if strings.Contains(err.Error(), fmt.Sprintf("%q", gone)) {

@@ -21,7 +21,8 @@ const signalRules = `rules:
   - {name: by-disk, key: [user], limit: 3/hour, throttle: elastic, elastic: {up_to: 110%, while: {signal: disk, below: 5%}}}
 `
 
-// TestSignalsAreWarnedOf: a set that every daemon would refuse is good, and whoever writes it is told.
+// TestSignalsAreWarnedOf: a set that every daemon would refuse is good, and whoever writes it is
+// told.
 func TestSignalsAreWarnedOf(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
 	set, plain := file(t, signalRules), file(t, twoRules)

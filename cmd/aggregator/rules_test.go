@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -53,32 +54,37 @@ func (s shell) do(args ...string) string {
 	return stdout
 }
 
-// refused runs a command that must fail, with words in its error, and leave the bucket as it is.
-func (s shell) refused(words string, args ...string) {
+// prints runs a command that must succeed, and print this.
+func (s shell) prints(want string, args ...string) {
 	s.t.Helper()
-	_, before, _ := s.try("history")
+	if got := s.do(args...); got != want {
+		s.t.Errorf("%q: got\n%swant\n%s", args, got, want)
+	}
+}
+
+// fails runs a command that must fail, with words in its error.
+func (s shell) fails(words string, args ...string) {
+	s.t.Helper()
 	status, stdout, stderr := s.try(args...)
 	if status != 1 || !strings.Contains(stderr, words) || stdout != "" {
 		s.t.Errorf("%q: status %d, want 1 and %q\nstdout %q\nstderr %q", args, status, words, stdout, stderr)
 	}
-	if _, after, _ := s.try("history"); after != before {
-		s.t.Errorf("%q has changed something:\n%s\n%s", args, before, after)
-	}
 }
 
-func (s shell) decode(text string, into any) {
+// refused is fails for a command that must leave the bucket as it is.
+func (s shell) refused(words string, args ...string) {
 	s.t.Helper()
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		s.t.Fatalf("%v: %s", err, text)
+	_, before, _ := s.try("history")
+	s.fails(words, args...)
+	if _, after, _ := s.try("history"); after != before {
+		s.t.Errorf("%q has changed something:\n%s\n%s", args, before, after)
 	}
 }
 
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -96,53 +102,31 @@ func TestRulesFromFirstToLast(t *testing.T) {
 	}
 	s.refused("there are no rules", "delete", "per-user")
 
-	if got, want := s.do("apply", "-f", first, "--dry-run"), "would write 2 rules; nothing is there\n"+added; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	s.prints("would write 2 rules; nothing is there\n"+added, "apply", "-f", first, "--dry-run")
 	s.refused("the bucket does not exist yet", "get") // a rehearsal makes no bucket
-	if got, want := s.do("diff", "--file", first), added; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := s.do("apply", "-f", first, "--revision", "0"), "revision 1: 2 rules; nothing was there before\n"+added; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := s.do("get"); got != twoRules {
-		t.Errorf("got back %q", got)
-	}
-	if got, want := s.do("apply", "-f", first), "revision 1 is already this set\nno rule changes\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	s.prints(added, "diff", "--file", first)
+	s.prints("revision 1: 2 rules; nothing was there before\n"+added, "apply", "-f", first, "--revision", "0")
+	s.prints(twoRules, "get")
+	s.prints("revision 1 is already this set\nno rule changes\n", "apply", "-f", first)
 	want := everybody + "create    match: {api: createURL}, key: [user, api], limit: 100/hour, buckets: 60\n"
-	if got := s.do("list"); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
+	s.prints(want, "list")
 
 	second := file(t, strings.Replace(strings.Replace(twoRules, "15/second", "10/second", 1), "    buckets: 60\n", "", 1))
 	changes := "~ per-user\n    limit: 15/second -> 10/second\n~ create\n    buckets: 60 -> (default)\n"
-	if got := s.do("diff", "-f", second); got != changes {
-		t.Errorf("got %q, want %q", got, changes)
-	}
+	s.prints(changes, "diff", "-f", second)
 	s.refused("revision 5 was expected to be there, and revision 1 is", "apply", "-f", second, "--revision", "5")
 	s.refused("no set was expected to be there, and revision 1 is", "apply", "-f", second, "--revision", "0")
 	s.refused("revision 5 was expected", "apply", "-f", second, "--revision", "5", "--dry-run")
 	s.refused("revision 5 was expected", "delete", "create", "--revision", "5")
-	if got, want := s.do("apply", "-f", second, "--revision", "1"), "revision 2: 2 rules; revision 1 was there before\n"+changes; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := s.do("get", "--revision", "1"); got != twoRules {
-		t.Errorf("got back %q", got)
-	}
+	s.prints("revision 2: 2 rules; revision 1 was there before\n"+changes, "apply", "-f", second, "--revision", "1")
+	s.prints(twoRules, "get", "--revision", "1")
 	s.refused("there are no rules", "get", "--revision", "9")
 
 	s.refused(`rule "no": there is no such rule`, "delete", "create", "no")
 	s.refused(`rule "create": there is no such rule`, "delete", "create", "create")
 	s.refused("there are no rules", "delete", "create", "per-user")
-	if got, want := s.do("delete", "create", "--dry-run"), "would write 1 rule; revision 2 is there\n- "+creating+"\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := s.do("delete", "create"), "revision 3: 1 rule; revision 2 was there before\n- "+creating+"\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	s.prints("would write 1 rule; revision 2 is there\n- "+creating+"\n", "delete", "create", "--dry-run")
+	s.prints("revision 3: 1 rule; revision 2 was there before\n- "+creating+"\n", "delete", "create")
 	for _, comment := range []string{"# who may", "# everybody", "# not more"} {
 		if got := s.do("get"); !strings.Contains(got, comment) {
 			t.Errorf("%q is lost:\n%s", comment, got)
@@ -153,74 +137,48 @@ func TestRulesFromFirstToLast(t *testing.T) {
 	}
 }
 
-// TestRulesAsJSON: every command's JSON can be read by a program.
+// TestRulesAsJSON: every command's JSON, which programs read.
 func TestRulesAsJSON(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
-	path := file(t, twoRules)
-	var w written
-	s.decode(s.do("apply", "-f", path, "--dry-run", "--json"), &w)
-	if !w.DryRun || w.Revision != 0 || w.Rules != 2 || len(w.Changes) != 2 || w.Changes[0].What != "added" {
-		t.Errorf("apply: %+v", w)
-	}
-	w = written{}
-	s.decode(s.do("apply", "-f", path, "--json"), &w)
-	if w.DryRun || w.Revision != 1 || w.Was != 0 || len(w.Digest) != 12 {
-		t.Errorf("apply: %+v", w)
-	}
-	var got struct {
-		Revision uint64
-		Text     string
-		Size     int
-		Digest   string
-	}
-	s.decode(s.do("get", "--json"), &got)
-	if got.Revision != 1 || got.Text != twoRules || got.Size != len(twoRules) || got.Digest != w.Digest {
-		t.Errorf("get: %+v", got)
-	}
-	var list struct {
-		Revision uint64
-		Rules    []map[string]any
-	}
-	s.decode(s.do("list", "--json"), &list)
-	if list.Revision != 1 || fmt.Sprint(list.Rules) != "[map[key:[user] limit:15/second name:per-user] "+
-		"map[buckets:60 key:[user api] limit:100/hour match:map[api:createURL] name:create]]" {
-		t.Errorf("list: %+v", list)
-	}
-	var diff struct {
-		Revision uint64
-		Changes  []change
-	}
-	s.decode(s.do("diff", "-f", file(t, strings.Replace(twoRules, "15/second", "10/second", 1)), "--json"), &diff)
-	if want := (fieldChange{"limit", "15/second", "10/second"}); diff.Revision != 1 || len(diff.Changes) != 1 || diff.Changes[0].Fields[0] != want {
-		t.Errorf("diff: %+v", diff)
-	}
-	s.decode(s.do("delete", "create", "--json"), &w)
-	if w.Revision != 2 || w.Was != 1 || len(w.Changes) != 1 || w.Changes[0].What != "removed" {
-		t.Errorf("delete: %+v", w)
-	}
-	var history struct{ Revisions []revisionInfo }
-	s.decode(s.do("history", "--json"), &history)
-	if r := history.Revisions; len(r) != 2 || r[0].Revision != 1 || r[0].Size != len(twoRules) || r[1].Digest == r[0].Digest || r[1].Created.IsZero() {
-		t.Errorf("history: %+v", r)
-	}
-	var valid struct {
-		Valid        bool
-		Rules        int
-		Line, Column int
-		Reason       string
-	}
-	s.decode(s.do("validate", "-f", path, "--json"), &valid)
-	if !valid.Valid || valid.Rules != 2 {
-		t.Errorf("validate: %+v", valid)
+	const (
+		digest = `"digest":"d7d51f7f6fd8"`
+		added  = `"changes":[{"rule":"per-user","what":"added","fields":[{"field":"key","old":"","new":"[user]"},` +
+			`{"field":"limit","old":"","new":"15/second"}]},{"rule":"create","what":"added","fields":[` +
+			`{"field":"match","old":"","new":"{api: createURL}"},{"field":"key","old":"","new":"[user, api]"},` +
+			`{"field":"limit","old":"","new":"100/hour"},{"field":"buckets","old":"","new":"60"}]}]}`
+		first = `{"revision":1,"created":"…","size":214,` + digest
+	)
+	text, err := json.Marshal(twoRules)
+	must(t, err)
+	path, other := file(t, twoRules), file(t, strings.Replace(twoRules, "15/second", "10/second", 1))
+	created := regexp.MustCompile(`"created":"20\d\d-[^"]+Z"`)
+	for _, step := range []struct{ args, want string }{
+		{"apply --dry-run -f " + path, `{"revision":0,"was":0,` + digest + `,"rules":2,"dry_run":true,` + added},
+		{"apply -f " + path, `{"revision":1,"was":0,` + digest + `,"rules":2,"dry_run":false,` + added},
+		{"get", first + `,"text":` + string(text) + `}`},
+		{"list", first + `,"rules":[{"key":["user"],"limit":"15/second","name":"per-user"},` +
+			`{"buckets":60,"key":["user","api"],"limit":"100/hour","match":{"api":"createURL"},"name":"create"}]}`},
+		{"diff -f " + other, `{"changes":[{"rule":"per-user","what":"changed",` +
+			`"fields":[{"field":"limit","old":"15/second","new":"10/second"}]}],"revision":1}`},
+		{"delete per-user", `{"revision":2,"was":1,"digest":"d4dc7d1faa2d","rules":1,"dry_run":false,"changes":[{"rule":"per-user",` +
+			`"what":"removed","fields":[{"field":"key","old":"[user]","new":""},{"field":"limit","old":"15/second","new":""}]}]}`},
+		{"history", `{"revisions":[` + first + `},{"revision":2,"created":"…","size":133,"digest":"d4dc7d1faa2d"}]}`},
+		{"validate -f " + path, `{` + digest + `,"rules":2,"size":214,"valid":true}`},
+	} {
+		got := created.ReplaceAllString(s.do(append(strings.Fields(step.args), "--json")...), `"created":"…"`)
+		if got != step.want+"\n" {
+			t.Errorf("%s: got\n%swant\n%s", step.args, got, step.want)
+		}
 	}
 	status, stdout, stderr := s.try("validate", "-f", file(t, strings.Replace(twoRules, "15/second", "15/fortnight", 1)), "--json")
-	s.decode(stdout, &valid)
-	if status != 1 || valid.Valid || valid.Line != 6 || valid.Column != 12 || valid.Reason == "" || stderr == "" {
-		t.Errorf("validate: %d %+v %s", status, valid, stderr)
+	refused := regexp.MustCompile(`^{"column":12,"line":6,"reason":"limit: .*","valid":false}\n$`)
+	if status != 1 || !refused.MatchString(stdout) || stderr == "" {
+		t.Errorf("validate: %d %s %s", status, stdout, stderr)
 	}
 }
 
-// TestBadRulesAreRefused, by each command that reads a file, with the file, the place and the reason.
+// TestBadRulesAreRefused, by each command that reads a file, with the file, the place and the
+// reason.
 func TestBadRulesAreRefused(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
 	s.do("apply", "-f", file(t, twoRules))
@@ -234,35 +192,29 @@ func TestBadRulesAreRefused(t *testing.T) {
 	} {
 		path := file(t, test.text)
 		for _, command := range []string{"apply", "validate", "diff"} {
-			t.Run(why+"/"+command, func(t *testing.T) {
-				shell{t, s.nats}.refused(path+test.want, command, "-f", path)
-			})
+			t.Run(why+"/"+command, func(t *testing.T) { shell{t, s.nats}.fails(path+test.want, command, "-f", path) })
 		}
 	}
 	s.refused("no such file", "apply", "-f", filepath.Join(t.TempDir(), "none.yaml"))
 	long := file(t, twoRules+"#"+strings.Repeat("x", natssource.MaxSize))
 	s.refused("too large", "apply", "-f", long)
 	s.refused("too large", "apply", "-f", long, "--dry-run")
+	s.prints(twoRules, "get", "--revision", "1")
+	s.refused("there are no rules", "get", "--revision", "2")
 }
 
 // TestABadSetInTheBucket, which another tool has put there, can be seen and replaced.
 func TestABadSetInTheBucket(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
 	conn, err := nats.Connect(s.nats)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	bucket, err := natssource.New(conn, "offpath", natssource.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := bucket.Put(t.Context(), []byte("rules: none"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.do("get"); got != "rules: none" {
-		t.Errorf("got %q", got)
-	}
+	s.prints("rules: none", "get")
 	for _, args := range [][]string{{"list"}, {"delete", "a"}, {"diff", "-f", file(t, twoRules)}} {
 		s.refused("revision 1 is not a good set: line 1, column 8: rules:", args...)
 	}
@@ -271,8 +223,8 @@ func TestABadSetInTheBucket(t *testing.T) {
 	}
 }
 
-// TestEnvoysFormat is taken as it is: applied, given back, compared, listed in the words of offpath. Only to take rules out of it is
-// beyond these commands.
+// TestEnvoysFormat is taken as it is: applied, given back, compared, listed in the words of
+// offpath. Only to take rules out of it is beyond these commands.
 func TestEnvoysFormat(t *testing.T) {
 	const (
 		text  = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 30}\n"
@@ -282,11 +234,9 @@ func TestEnvoysFormat(t *testing.T) {
 	if got := s.do("apply", "-f", file(t, text)); !strings.HasPrefix(got, "revision 1: 1 rule; ") {
 		t.Errorf("apply: %q", got)
 	}
-	if got := s.do("get"); got != text {
-		t.Errorf("get: %q", got)
-	}
+	s.prints(text, "get")
 	var list struct{ Rules []map[string]any }
-	s.decode(s.do("list", "--json"), &list)
+	must(t, json.Unmarshal([]byte(s.do("list", "--json")), &list))
 	if len(list.Rules) != 1 || list.Rules[0]["limit"] != "30/minute" || list.Rules[0]["algorithm"] != "fixed_window" {
 		t.Errorf("list: %v", list.Rules)
 	}
@@ -303,9 +253,7 @@ func TestRulesFromStandardInput(t *testing.T) {
 	stdin := func(text string) {
 		t.Helper()
 		f, err := os.Open(file(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		was := os.Stdin
 		os.Stdin = f
 		t.Cleanup(func() { os.Stdin = was; _ = f.Close() })
@@ -333,63 +281,9 @@ func TestRulesWithoutNATS(t *testing.T) {
 	s := shell{t, server.URL()}
 	s.refused("JetStream", "get")
 	s.refused("JetStream", "apply", "-f", file(t, twoRules))
-	if err := server.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Stop())
 	s.refused("connect to "+server.URL(), "get")
 	if got, want := s.do("validate", "-f", file(t, twoRules)), fmt.Sprintf("good: 2 rules, %d bytes\n", len(twoRules)); got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestRulesUsage(t *testing.T) {
-	const at = " --nats nats://127.0.0.1:1"
-	tests := []struct{ args, want string }{
-		{"rules", "want a command: apply, get, list, delete, history, validate, diff"},
-		{"rules aply", `rules "aply": want apply`},
-		{"rules --nats x", "unknown flag --nats"},
-		{"rules apply", "--nats URL is needed"},
-		{"rules apply -f x", "--nats URL is needed"},
-		{"rules apply" + at, "--file FILE is needed"},
-		{"rules apply x.yaml" + at, `argument "x.yaml"`},
-		{"rules apply -f x --revision one" + at, "--revision"},
-		{"rules apply -f x --replicas 6" + at, "--replicas"},
-		{"rules apply -f x --namespace a.b" + at, "--namespace"},
-		{"rules apply -f x --dry-run=perhaps" + at, "--dry-run"},
-		{"rules get", "--nats URL is needed"},
-		{"rules get --nats http://x", "--nats"},
-		{"rules get -f x" + at, "unknown flag --f"},
-		{"rules list", "--nats URL is needed"},
-		{"rules delete a", "--nats URL is needed"},
-		{"rules delete" + at, "the NAME of a rule is needed"},
-		{"rules history --revision 1" + at, "unknown flag --revision"},
-		{"rules validate", "--file FILE is needed"},
-		{"rules validate -f x" + at, "unknown flag --nats"},
-		{"rules diff" + at, "--file FILE is needed"},
-	}
-	for _, test := range tests {
-		t.Run(test.args, func(t *testing.T) {
-			status, stdout, stderr := daemontest.Run(t, run, nil, strings.Fields(test.args)...)
-			if status != 2 || !strings.Contains(stderr, test.want) || stdout != "" {
-				t.Errorf("status %d, want 2 and %q\nstdout %q\nstderr %q", status, test.want, stdout, stderr)
-			}
-		})
-	}
-	for _, c := range rulesCommands {
-		status, stdout, stderr := daemontest.Run(t, run, nil, "rules", c.name, "--help")
-		if status != 0 || stderr != "" || !strings.Contains(stdout, "Usage: aggregator rules "+c.name) || !strings.Contains(stdout, "--json") {
-			t.Errorf("%s --help: %d %q\n%s", c.name, status, stderr, stdout)
-		}
-		if _, stdout, _ := daemontest.Run(t, run, nil, "rules", "--help"); !strings.Contains(stdout, "  "+c.name+" ") {
-			t.Errorf("rules --help says nothing of %s:\n%s", c.name, stdout)
-		}
-	}
-	if status, stdout, _ := daemontest.Run(t, run, nil, "rules", "validate", "--help"); status != 0 || !strings.Contains(stdout, "-f, --file FILE") {
-		t.Errorf("%d %s", status, stdout)
-	}
-	for _, args := range []string{"rules get --nats nats://me:geheim@127.0.0.1:1", "rules get --nats nats://me:geheim@127.0.0.1:x"} {
-		if status, stdout, stderr := daemontest.Run(t, run, nil, strings.Fields(args)...); status == 0 || strings.Contains(stdout+stderr, "geheim") {
-			t.Errorf("%s: %d %s %s", args, status, stdout, stderr)
-		}
 	}
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math"
-	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
@@ -24,39 +24,37 @@ import (
 // checker is a checker of the fleet, as a program would embed it.
 type checker struct {
 	*check.Checker
-	stop func() error // drains
+	stop func()
 }
 
-func newChecker(t *testing.T, nats *servers.NATS, namespace string) checker {
+// drain stops the checker once all its hits have been answered: a stop by itself does not wait for
+// a machine that stands still.
+func (c checker) drain(t *testing.T, d *daemontest.Daemon) {
 	t.Helper()
-	set, err := rules.Parse([]byte(`
-rules:
-  - {name: per-user, key: [user], limit: 100/day}
-  - {name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := fmt.Sprintf("test-%x", rand.Uint64())
-	conn, err := natsconn.Open(nats.URL(), name, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.Await("all hits are answered", func() bool {
+		return !slices.ContainsFunc(c.Stats().Rules, func(r check.RuleStats) bool { return r.Charged != r.Answered })
+	})
+	c.stop()
+}
+
+// newChecker connects a checker of this name, not the same twice.
+func newChecker(t *testing.T, url, namespace, name string, access natsconn.Access) checker {
+	t.Helper()
+	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 100/day}, " +
+		"{name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}]"))
+	must(t, err)
+	conn, err := access.Open(tlsfiles.New(quiet), url, name, quiet)
+	must(t, err)
 	t.Cleanup(conn.Close)
 	link, err := natsbus.NewChecker(conn, namespace, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := check.New(check.Options{Rules: set, Link: link})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(cancel)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
-	stop := func() error { cancel(); return <-ended }
-	t.Cleanup(cancel)
-	return checker{c, stop}
+	return checker{c, func() { cancel(); must(t, <-ended) }}
 }
 
 func startAggregator(t *testing.T, nats *servers.NATS, redis *servers.Redis, args ...string) *daemontest.Daemon {
@@ -80,7 +78,10 @@ func TestFleet(t *testing.T) {
 	second := startAggregator(t, nats, redis, "--namespace", "fleet", "--shards", "2")
 	first.Await("it is ready", isReady(first))
 	second.Await("it is ready", isReady(second))
-	checkers := []checker{newChecker(t, nats, "fleet"), newChecker(t, nats, "fleet")}
+	var checkers []checker
+	for _, name := range []string{"one", "two"} {
+		checkers = append(checkers, newChecker(t, nats.URL(), "fleet", name, natsconn.Access{}))
+	}
 	for _, c := range checkers {
 		first.Await("the checker hears of it", func() bool { return c.Stats().Shards == 2 })
 	}
@@ -99,19 +100,14 @@ func TestFleet(t *testing.T) {
 		return first.Metric("offpath_live_checkers") == "2" && second.Metric("offpath_live_checkers") == "2"
 	})
 	for _, c := range checkers {
-		if err := c.stop(); err != nil {
-			t.Error(err)
-		}
+		c.drain(t, first)
 	}
 
 	status, stdout, stderr := daemontest.Run(t, run, nil, "ledger", "--redis", redis.URL(), "--namespace", "fleet", "--json")
-	if status != 0 || stderr != "" {
-		t.Fatalf("ledger: status %d, stderr %q", status, stderr)
-	}
 	want := fmt.Sprintf(`{"rules":{"per-ip":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0},`+
 		`"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0}}}`+"\n", admitted["per-ip"], admitted["per-user"])
-	if stdout != want {
-		t.Errorf("ledger:\ngot  %swant %s", stdout, want)
+	if status != 0 || stderr != "" || stdout != want {
+		t.Errorf("ledger: status %d, stderr %q\ngot  %swant %s", status, stderr, stdout, want)
 	}
 	status, stdout, _ = daemontest.Run(t, run, map[string]string{"OFFPATH_NAMESPACE": "fleet"}, "ledger", "--redis", redis.URL())
 	row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +0 +0 +0 +0 +per-user$`, admitted["per-user"]))
@@ -119,18 +115,20 @@ func TestFleet(t *testing.T) {
 		t.Errorf("table: status %d\n%s", status, stdout)
 	}
 
-	// What both did is what the ledger says.
+	// What both did is what the ledger says, but for folds of which Redis never said that it had
+	// applied them.
+	both := func(metric string) float64 { return value(t, first, metric) + value(t, second, metric) }
+	unsure := both("offpath_apply_errors_total") > 0
 	for rule, hits := range admitted {
 		metric := fmt.Sprintf(`offpath_hits_total{outcome="counted",rule=%q}`, rule)
-		if sum := value(t, first, metric) + value(t, second, metric); sum != float64(hits) {
+		if sum := both(metric); sum != float64(hits) && (sum > float64(hits) || !unsure) {
 			t.Errorf("%s: %v, want %d", metric, sum, hits)
 		}
 	}
-	if folds := value(t, first, "offpath_folds_total") + value(t, second, "offpath_folds_total"); folds < 2 {
-		t.Errorf("%v folds", folds)
-	}
-	if n := value(t, first, "offpath_apply_seconds_count") + value(t, second, "offpath_apply_seconds_count"); n < 2 {
-		t.Errorf("%v applies", n)
+	for _, metric := range []string{"offpath_folds_total", "offpath_apply_seconds_count"} {
+		if n := both(metric); n < 2 {
+			t.Errorf("%s: %v", metric, n)
+		}
 	}
 	for _, d := range []*daemontest.Daemon{first, second} {
 		if status := d.Stop(); status != 0 {
@@ -152,16 +150,12 @@ func value(t *testing.T, d *daemontest.Daemon, name string) (n float64) {
 	return n
 }
 
-// TestNothingIsUpYet starts an aggregator before NATS and Redis, brings them up one by one, and takes
-// each away again.
+// TestNothingIsUpYet starts an aggregator before NATS and Redis, brings them up one by one, and
+// takes each away again.
 func TestNothingIsUpYet(t *testing.T) {
 	nats, redis := serverstest.NATS(t), serverstest.Redis(t)
-	if err := nats.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := redis.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Stop())
+	must(t, redis.Kill())
 	d := startAggregator(t, nats, redis)
 	d.Await("it says what it waits for", func() bool {
 		return strings.Contains(d.Stderr(), "waiting for NATS") && strings.Contains(d.Stderr(), "waiting for the store")
@@ -174,15 +168,10 @@ func TestNothingIsUpYet(t *testing.T) {
 			if err := json.Unmarshal([]byte(body), &s); err != nil {
 				t.Fatalf("%v: %s", err, body)
 			}
-			if s.Ready != (status == 200) || len(s.WaitingFor) != len(what) {
+			if s.Ready != (status == 200) {
 				return false
 			}
-			for i := range what {
-				if !strings.HasPrefix(s.WaitingFor[i], what[i]) {
-					return false
-				}
-			}
-			return true
+			return slices.EqualFunc(s.WaitingFor, what, strings.HasPrefix)
 		})
 	}
 	waits("NATS", "Redis: ")
@@ -193,44 +182,30 @@ func TestNothingIsUpYet(t *testing.T) {
 		t.Errorf("connected: %s", got)
 	}
 
-	if err := redis.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, redis.Restart(t.Context()))
 	waits("NATS")
-	if err := nats.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Restart())
 	waits()
 	if got := d.Metric("offpath_redis_connected") + d.Metric("offpath_nats_connected"); got != "11" {
 		t.Errorf("connected: %s", got)
 	}
 
 	// It works: hits arrive in the ledger.
-	c := newChecker(t, nats, "offpath")
+	c := newChecker(t, nats.URL(), "offpath", "one", natsconn.Access{})
 	d.Await("the checker hears of it", func() bool { return c.Stats().Shards == 1 })
 	limiter, _ := c.Limiter("per-user")
 	limiter.Check("kristie", 5)
 	d.Await("hits are counted", func() bool { return value(t, d, `offpath_hits_total{outcome="counted",rule="per-user"}`) == 5 })
 
-	if err := redis.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, redis.Kill())
 	waits("Redis: ")
-	if err := nats.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Stop())
 	waits("NATS", "Redis: ")
 	limiter.Check("kristie", 6)
-	if err := redis.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := nats.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, redis.Restart(t.Context()))
+	must(t, nats.Restart())
 	waits()
-	if err := c.stop(); err != nil { // delivers
-		t.Error(err)
-	}
+	c.drain(t, d)
 	if got := value(t, d, `offpath_hits_total{outcome="counted",rule="per-user"}`); got != 11 {
 		t.Errorf("%v hits counted, want 11", got)
 	}
@@ -244,13 +219,7 @@ func TestNothingIsUpYet(t *testing.T) {
 	}
 }
 
-func TestStopWhileWaiting(t *testing.T) {
-	d := daemontest.Start(t, run, "--nats", "nats://127.0.0.1:1", "--redis", "redis://127.0.0.1:1", "--admin", "127.0.0.1:0")
-	if status := d.Stop(); status != 0 {
-		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-	}
-}
-
+// TestAnotherNumberOfShards is refused; none in particular takes what is on record.
 func TestAnotherNumberOfShards(t *testing.T) {
 	nats, redis := serverstest.NATS(t), serverstest.Redis(t)
 	first := startAggregator(t, nats, redis, "--shards", "3")
@@ -260,7 +229,7 @@ func TestAnotherNumberOfShards(t *testing.T) {
 	if status != 1 || !strings.Contains(stderr, aggregate.ErrShards.Error()) || !strings.Contains(stderr, "4 asked for, 3 recorded") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
-	unsure := startAggregator(t, nats, redis) // takes what is on record
+	unsure := startAggregator(t, nats, redis)
 	unsure.Await("it is ready", isReady(unsure))
 	if got := unsure.Metric("offpath_shards"); got != "3" {
 		t.Errorf("%s shards", got)

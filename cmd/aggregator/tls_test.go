@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -18,16 +16,13 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
-	"github.com/offpath-io/offpath/internal/tlsfiles"
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/events/natsbus"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // canary is in every secret.
 const canary = "CANARY"
 
-// secureRedis is a Redis with a port for TLS, at which it wants to see certificates, beside the plain one that it is managed by.
+// secureRedis is a Redis with a port for TLS, at which it wants to see certificates, beside the
+// plain one that it is managed by.
 type secureRedis struct {
 	t     *testing.T
 	admin *redis.Client
@@ -36,22 +31,20 @@ type secureRedis struct {
 
 func startSecureRedis(t *testing.T) *secureRedis {
 	t.Helper()
-	plain := serverstest.Redis(t)
-	r := &secureRedis{t: t, admin: redis.NewClient(&redis.Options{Addr: plain.Addr()})}
+	r := &secureRedis{t: t, admin: redis.NewClient(&redis.Options{Addr: serverstest.Redis(t).Addr()})}
 	t.Cleanup(func() { _ = r.admin.Close() })
 	return r
 }
 
-// show makes Redis show a certificate of this authority, and trust it alone for its clients'; connections that are there go on.
+// show makes Redis show a certificate of this authority, and trust it alone for its clients';
+// connections that are there go on.
 func (r *secureRedis) show(ca *tlsfilestest.Authority) {
 	r.t.Helper()
 	f := ca.Dir("redis")
 	r.do("CONFIG", "SET", "tls-cert-file", f.Cert, "tls-key-file", f.Key, "tls-ca-cert-file", f.CA)
 	for r.port == 0 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		port := listener.Addr().(*net.TCPAddr).Port
 		_ = listener.Close()
 		if err := r.admin.Do(r.t.Context(), "CONFIG", "SET", "tls-port", port).Err(); err == nil { // else somebody was faster
@@ -63,9 +56,7 @@ func (r *secureRedis) show(ca *tlsfilestest.Authority) {
 func (r *secureRedis) do(args ...any) any {
 	r.t.Helper()
 	answer, err := r.admin.Do(r.t.Context(), args...).Result()
-	if err != nil {
-		r.t.Fatalf("%v: %v", args, err)
-	}
+	must(r.t, err)
 	return answer
 }
 
@@ -78,7 +69,8 @@ func (r *secureRedis) setUser(password string) {
 
 func (r *secureRedis) url() string { return fmt.Sprintf("rediss://localhost:%d", r.port) }
 
-// secureNATS is a NATS with JetStream that wants to see certificates of its authority, and a user with a password.
+// secureNATS is a NATS with JetStream that wants to see certificates of its authority, and a user
+// with a password.
 func secureNATS(t *testing.T, ca *tlsfilestest.Authority, password string) *servers.NATS {
 	t.Helper()
 	pair := ca.Pair("nats")
@@ -124,8 +116,8 @@ func (f *secureFleet) args() []string { return append(f.natsArgs(), f.redisArgs(
 
 func (f *secureFleet) natsArgs() []string {
 	return []string{
-		"--nats", "tls" + strings.TrimPrefix(f.nats.URL(), "nats"), "--nats-ca", f.natsFiles.CA, "--nats-cert", f.natsFiles.Cert, "--nats-key", f.natsFiles.Key,
-		"--nats-user", "fleet", "--nats-password-file", f.natsPassword,
+		"--nats", "tls" + strings.TrimPrefix(f.nats.URL(), "nats"),
+		"--nats-ca", f.natsFiles.CA, "--nats-cert", f.natsFiles.Cert, "--nats-key", f.natsFiles.Key, "--nats-user", "fleet", "--nats-password-file", f.natsPassword,
 	}
 }
 
@@ -136,7 +128,7 @@ func (f *secureFleet) redisArgs() []string {
 	}
 }
 
-// charge lets a checker of the fleet admit hits, and returns once it has delivered them.
+// charge lets another checker of the fleet admit hits, and returns once it has delivered them.
 func (f *secureFleet) charge(t *testing.T, hits int64) {
 	t.Helper()
 	hit, leave := f.join(t, fmt.Sprintf("test-%d", hits))
@@ -144,30 +136,13 @@ func (f *secureFleet) charge(t *testing.T, hits int64) {
 	leave()
 }
 
-// join adds a checker to the fleet: hit has it admit hits, and leave returns once it has delivered them.
+// join adds a checker to the fleet: hit has it admit hits, and leave returns once it has delivered
+// them.
 func (f *secureFleet) join(t *testing.T, name string) (hit func(hits int64), leave func()) {
 	t.Helper()
-	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 1000/day}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	access := natsconn.Access{CA: f.natsFiles.CA, Cert: f.natsFiles.Cert, Key: f.natsFiles.Key, User: "fleet", PasswordFile: f.natsPassword}
-	log := slog.New(slog.DiscardHandler)
-	conn, err := access.Open(tlsfiles.New(log), f.nats.URL(), "test", log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link, err := natsbus.NewChecker(conn, "offpath", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := check.New(check.Options{Rules: set, Link: link})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	c := newChecker(t, f.nats.URL(), "offpath", name, natsconn.Access{
+		CA: f.natsFiles.CA, Cert: f.natsFiles.Cert, Key: f.natsFiles.Key, User: "fleet", PasswordFile: f.natsPassword,
+	})
 	f.Await("the checker hears of the fleet", func() bool { return c.Stats().Shards > 0 })
 	limiter, _ := c.Limiter("per-user")
 	hit = func(hits int64) {
@@ -175,13 +150,7 @@ func (f *secureFleet) join(t *testing.T, name string) (hit func(hits int64), lea
 			t.Error("denied")
 		}
 	}
-	return hit, func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		natsconn.Close(conn)
-	}
+	return hit, func() { c.drain(t, f.Daemon) }
 }
 
 func (f *secureFleet) awaitLedger(t *testing.T, want int64) {
@@ -192,8 +161,9 @@ func (f *secureFleet) awaitLedger(t *testing.T, want int64) {
 	}
 }
 
-// TestSecureFleet: hits are counted over mutual TLS with users and passwords at both servers, and go on being counted when Redis
-// changes its authority and its password, those that are made meanwhile too; and the commands take the same flags.
+// TestSecureFleet: hits are counted over mutual TLS with users and passwords at both servers, and
+// go on being counted when Redis changes its authority and its password, those that are made
+// meanwhile too; and the commands take the same flags.
 func TestSecureFleet(t *testing.T) {
 	f := startSecureFleet(t)
 	f.charge(t, 3)

@@ -40,19 +40,13 @@ func (w *deskWorker) Now() time.Time         { return time.Now().Add(w.ahead) }
 func newDesk(t *testing.T) (*Console, *deskWorker) {
 	t.Helper()
 	conn, err := nats.Connect(serverstest.JetStream(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	tokens, err := OpenTokens(nil, "", "kristie:"+good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &deskWorker{}
 	c, err := New(Options{Conn: conn, Namespace: "test", Worker: w, Tally: NewTally(), Tokens: tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := checkerSays("a", 1, 0)
 	of := status.Rule{Name: "r", WindowMS: 1000, Buckets: 1, Algorithm: "sliding_window", Limit: 5}
 	override := of
@@ -62,6 +56,37 @@ func newDesk(t *testing.T) (*Console, *deskWorker) {
 	return c, w
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until a condition holds; what it says otherwise is why it does not.
+func await(t *testing.T, holds func() bool, why func() any) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(why())
+		}
+	}
+}
+
+// ask asks the handler for a path, with a body and a token if there are any.
+func ask(t *testing.T, h http.Handler, method, path, body, authorization, contentType string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", contentType)
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, r)
+	return answer
+}
+
+// TestAPI: who asks for what, by which token, and what he is answered.
 func TestAPI(t *testing.T) {
 	c, w := newDesk(t)
 	handler := c.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
@@ -102,13 +127,7 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/reset", `{"rule":"s","key":"k"}`, bearer, 404, "no such rule"},
 	}
 	for _, test := range tests {
-		r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, strings.NewReader(test.body))
-		r.Header.Set("Content-Type", "application/json")
-		if test.token != "" {
-			r.Header.Set("Authorization", test.token)
-		}
-		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, r)
+		answer := ask(t, handler, test.method, test.path, test.body, test.token, "application/json")
 		if answer.Code != test.want || !strings.Contains(answer.Body.String(), test.says) {
 			t.Errorf("%s %.60s %.60s: %d %.300s; want %d %s", test.method, test.path, test.body, answer.Code, answer.Body, test.want, test.says)
 		}
@@ -116,21 +135,27 @@ func TestAPI(t *testing.T) {
 			t.Errorf("%s: policy %q", test.path, got)
 		}
 	}
+	// A form of another site's has another type, and is refused even with a token.
+	form := ask(t, handler, "POST", "/api/block", `{"rule":"r","key":"k"}`, bearer, "text/plain")
+	if form.Code != 400 || !strings.Contains(form.Body.String(), "application/json") {
+		t.Errorf("a form: %d %s", form.Code, form.Body)
+	}
+	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
 	w.err = errors.New("the store is away")
-	answer := httptest.NewRecorder()
-	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/api/key?rule=r&key=k", nil))
+	answer := ask(t, handler, "GET", "/api/key?rule=r&key=k", "", "", "")
 	if answer.Code != 503 || !strings.Contains(answer.Body.String(), "away") {
 		t.Errorf("without a store: %d %s", answer.Code, answer.Body)
 	}
 }
 
-// Keys of an override are counted apart, and come under its counter's name to the page. A block of that name would keep nobody out.
+// Keys of an override are counted apart, and come under its counter's name to the page. A block of
+// that name would keep nobody out.
 func TestBlockOfOverride(t *testing.T) {
 	c, _ := newDesk(t)
 	b, err := c.blockFor(t.Context(), Who{Name: "kristie"}, &order{Rule: "r/plan=pro", key: "k", Seconds: 60})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Aggregators tell of a counter before checkers have told which rule it is of.
 	early := checkerSays("early", 1, 0)
 	c.picture.checker(early)
@@ -164,15 +189,14 @@ func TestBlockOfOverride(t *testing.T) {
 	}
 }
 
-// Blocks end by the fleet's time, which checkers have too, and not by the clock of whoever has made them.
+// Blocks end by the fleet's time, which checkers have too, and not by the clock of whoever has made
+// them.
 func TestBlocksEndByTheFleetsTime(t *testing.T) {
 	for _, ahead := range []time.Duration{-2 * time.Hour, 2 * time.Hour} {
 		c, w := newDesk(t)
 		w.ahead = ahead
 		b, err := c.blockFor(t.Context(), Who{}, &order{Rule: "r", key: "k", Seconds: 60})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		list, err := c.bucket.List(t.Context())
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%v ahead: %+v, %v", ahead, list, err)
@@ -187,12 +211,11 @@ func TestBlocksEndByTheFleetsTime(t *testing.T) {
 	}
 }
 
-// A console that starts where there are blocks already, as every one but the first does, says that it can read them.
+// A console that starts where there are blocks already, as every one but the first does, says that
+// it can read them.
 func TestBlocksThatAreThereCanBeRead(t *testing.T) {
 	c, _ := newDesk(t)
-	if err := c.bucket.Make(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.bucket.Make(t.Context()))
 	if why := c.View().BlocksWhy; why == "" {
 		t.Error("they are read before anybody has")
 	}
@@ -200,14 +223,11 @@ func TestBlocksThatAreThereCanBeRead(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks) }()
 	defer func() { stop(); <-ended }()
-	for end := time.Now().Add(time.Minute); c.View().BlocksWhy != ""; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("blocks cannot be read: %s", c.View().BlocksWhy)
-		}
-	}
+	await(t, func() bool { return c.View().BlocksWhy == "" }, func() any { return c.View().BlocksWhy })
 }
 
-// A set in the bucket that is refused is still refused after the connection was away: nobody is told of it again.
+// A set in the bucket that is refused is still refused after the connection was away: nobody is
+// told of it again.
 func TestRefusedRulesStayRefused(t *testing.T) {
 	b := newRuleBook()
 	why := func(want string) {
@@ -227,22 +247,6 @@ func TestRefusedRulesStayRefused(t *testing.T) {
 	why("none in the bucket")
 	b.take(natssource.Entry{Data: []byte("rules: [{name: r, key: [user], limit: 1/day}]"), Revision: 4})
 	why("")
-}
-
-// A form of another site's cannot have anything changed: its request has another type, and no token.
-func TestFormsAreRefused(t *testing.T) {
-	c, _ := newDesk(t)
-	r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/block", strings.NewReader(`{"rule":"r","key":"k"}`))
-	r.Header.Set("Content-Type", "text/plain")
-	r.Header.Set("Authorization", "Bearer "+good)
-	answer := httptest.NewRecorder()
-	c.Handler(http.NotFoundHandler()).ServeHTTP(answer, r)
-	if answer.Code != 400 || !strings.Contains(answer.Body.String(), "application/json") {
-		t.Errorf("%d %s", answer.Code, answer.Body)
-	}
-	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("%v, %v", list, err)
-	}
 }
 
 // What fails is in the audit log, too; and what is done although that cannot be written says so.

@@ -3,7 +3,9 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,25 +21,19 @@ func TestDiaryCatchesUp(t *testing.T) {
 	write := func(what string) {
 		t.Helper()
 		conn, err := nats.Connect(server.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		// In a zone of its own, as records of another machine are.
 		r := Record{At: time.Now().In(time.FixedZone("", 4500)), What: what, Rule: "r", Key: "k", Until: time.Now()}
-		if err := WriteRecord(ctx, conn, "test", r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, WriteRecord(ctx, conn, "test", r))
 	}
 	write("before it connects")
 	away := &gate{}
 	conn, err := nats.Connect(server.URL(), nats.SetCustomDialer(away), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(20*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	d := newDiary(conn, "test")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -46,19 +42,9 @@ func TestDiaryCatchesUp(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	await := func(wanted ...string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			got := d.latest()
-			same := len(got) == len(wanted)
-			for i := range got {
-				same = same && got[i].What == wanted[i]
-			}
-			if same {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%+v, want %q", got, wanted)
-			}
-		}
+		await(t, func() bool {
+			return slices.EqualFunc(d.latest(), wanted, func(r Record, what string) bool { return r.What == what })
+		}, func() any { return fmt.Sprintf("%+v, want %q", d.latest(), wanted) })
 	}
 	if d.catchUp(t.Context()); len(d.latest()) != 0 {
 		t.Fatal("it has connected")
@@ -66,9 +52,7 @@ func TestDiaryCatchesUp(t *testing.T) {
 	away.open.Store(true)
 	await("before it connects")
 	away.open.Store(false)
-	if err := conn.ForceReconnect(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.ForceReconnect())
 	write("while it was away")
 	away.open.Store(true)
 	await("while it was away", "before it connects")

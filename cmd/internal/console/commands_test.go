@@ -10,7 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
-// An answer that NATS does not take would not be sent, and look like no answer: a view is made shorter, and of anything else the reason is told.
+// An answer that NATS does not take would not be sent, and look like no answer: a view is made
+// shorter, and of anything else the reason is told.
 func TestAnswersFit(t *testing.T) {
 	v := View{Heard: Heard{Checkers: 5000, Blocks: 9000}}
 	for i := range most {
@@ -24,9 +25,7 @@ func TestAnswersFit(t *testing.T) {
 	}
 	var a Answer
 	var got View
-	if err := errors.Join(json.Unmarshal(data, &a), json.Unmarshal(a.Value, &got)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(json.Unmarshal(data, &a), json.Unmarshal(a.Value, &got)))
 	if got.Heard != v.Heard || len(got.Checkers) == 0 || len(got.Blocks) == 0 || got.Checkers[0].Name != "0" {
 		t.Errorf("%d checkers and %d blocks of %+v", len(got.Checkers), len(got.Blocks), got.Heard)
 	}

@@ -26,7 +26,8 @@ func checkerSays(name string, allowed, denied int64) status.Checker {
 	}
 }
 
-// The fleet's numbers are the sums of what is heard; who is silent is left out, and who leaves is gone.
+// TestSums: the fleet's numbers are the sums of what is heard; who is silent is left out, and who
+// leaves is gone.
 func TestSums(t *testing.T) {
 	clock := &at{noon}
 	p := newPicture(clock.now)
@@ -68,7 +69,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// The past has what came in each slot, and nothing of what a checker did before it was first heard.
+// TestPast: it has what came in each slot, and nothing of what a checker did before it was first
+// heard.
 func TestPast(t *testing.T) {
 	clock := &at{noon}
 	p := newPicture(clock.now)
@@ -99,7 +101,7 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// Keys of several parts add up, each by its own span.
+// TestTopKeysAddUp: keys of several parts, each by its own span.
 func TestTopKeysAddUp(t *testing.T) {
 	top := merge([]*status.Keys{
 		{Span: 10_000, List: []status.Key{{Rule: "r", Key: "a", Count: 100}, {Rule: "r", Key: "b", Count: 50}}},
@@ -118,7 +120,7 @@ func TestTopKeysAddUp(t *testing.T) {
 	}
 }
 
-// However many rules and keys come, the past is bounded.
+// TestPastIsBounded, however many rules and keys come.
 func TestPastIsBounded(t *testing.T) {
 	p := newPast()
 	for i := range 3 * maxSeries {
@@ -130,21 +132,29 @@ func TestPastIsBounded(t *testing.T) {
 	}
 }
 
-// A checker tells its rules now and then; they are known in between.
+// TestRulesHeard: a checker tells its rules now and then; they are known in between. All checkers
+// of a fleet have the same, which are kept once.
 func TestRulesHeard(t *testing.T) {
 	p := newPicture((&at{noon}).now)
-	s := checkerSays("a", 1, 0)
-	s.Set = []status.Rule{{Name: "r", Limit: 5, Revision: 1}}
-	p.checker(s)
-	p.checker(checkerSays("a", 2, 0))
+	for i := range 10 {
+		s := checkerSays(fmt.Sprint(i), 1, 0)
+		s.Set = []status.Rule{{Name: "r", Limit: 5, Revision: 1}}
+		p.checker(s)
+		p.checker(checkerSays(fmt.Sprint(i), 2, 0)) // without
+	}
+	for _, h := range p.checkers {
+		if len(h.Set) != 1 || &h.Set[0] != &p.set[0] {
+			t.Errorf("%s has a set of its own: %v", h.Name, h.Set)
+		}
+	}
 	p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Rules: []status.Rule{{Name: "r", Limit: 6, Revision: 2}, {Name: "s", Limit: 1}}})
 	if got := p.rulesHeard(); len(got) != 2 || got["r"].Limit != 6 || got["s"].Limit != 1 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// Who has one checker's password can speak in the name of any number of its processes. What is kept of them all is bounded, and those that
-// were there before stay in view.
+// TestHeldIsBounded: who has one checker's password can speak in the name of any number of its
+// processes. What is kept of them all is bounded, and those that were there before stay in view.
 func TestHeldIsBounded(t *testing.T) {
 	clock := &at{noon}
 	p := newPicture(clock.now)
@@ -167,21 +177,5 @@ func TestHeldIsBounded(t *testing.T) {
 	p.nextSlot()
 	if p.held != 0 || len(p.checkers) != 0 {
 		t.Errorf("all have gone: %d bytes are held of %d checkers", p.held, len(p.checkers))
-	}
-}
-
-// Checkers of a fleet have the same rules, which are kept once, and gone through once.
-func TestSetsAreShared(t *testing.T) {
-	p := newPicture((&at{noon}).now)
-	for i := range 10 {
-		s := checkerSays(fmt.Sprint(i), 1, 0)
-		s.Set = []status.Rule{{Name: "r", Revision: 1}, {Name: "s", Revision: 1}}
-		p.checker(s)
-		p.checker(checkerSays(fmt.Sprint(i), 2, 0)) // without
-	}
-	for _, h := range p.checkers {
-		if len(h.Set) != 2 || &h.Set[0] != &p.set[0] {
-			t.Errorf("%s has a set of its own: %v", h.Name, h.Set)
-		}
 	}
 }

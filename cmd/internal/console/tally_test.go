@@ -73,7 +73,8 @@ func TestTallyIsBounded(t *testing.T) {
 func TestRuleThereAndBack(t *testing.T) {
 	for _, shape := range []window.Shape{
 		{Length: time.Second, Buckets: 1}, {Length: time.Minute, Buckets: 60}, {Length: time.Hour, Buckets: 1, Fixed: true},
-		{Length: time.Hour, Buckets: 100, Kind: window.Log}, {Length: time.Hour, Buckets: 60, Kind: window.Token}, {Length: time.Hour, Buckets: 60, Kind: window.Leaky},
+		{Length: time.Hour, Buckets: 100, Kind: window.Log}, {Length: time.Hour, Buckets: 60, Kind: window.Token},
+		{Length: time.Hour, Buckets: 60, Kind: window.Leaky},
 	} {
 		r := aggregate.Rule{Name: "r", Shape: shape, Limit: 7, Revision: 3}
 		if shape.Drains() {

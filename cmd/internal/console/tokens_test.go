@@ -2,12 +2,12 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
@@ -23,21 +23,15 @@ func readTokens(file, text string) (Tokens, error) {
 	return current(), nil
 }
 
-// A change of the file is in force without a restart: who is taken out may do nothing any more, and a broken one changes nothing.
+// TestTokensAreReadAgain: a change of the file is in force without a restart: who is taken out may
+// do nothing any more, and a broken one changes nothing.
 func TestTokensAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(text string) { must(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write("kristie:" + good + "1")
 	files := tlsfiles.New(slog.New(slog.DiscardHandler))
 	current, err := OpenTokens(files, file, good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- files.Run(ctx) }()
@@ -53,11 +47,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		{"all are locked out but the one of the environment", "# nobody\n", func(t Tokens) bool { return len(t) == 1 && t.has(good) }},
 	} {
 		write(step.text)
-		for end := time.Now().Add(20 * time.Second); !step.holds(current()); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: %d tokens, %+v", step.why, len(current()), files.States())
-			}
-		}
+		await(t, func() bool { return step.holds(current()) }, func() any { return fmt.Sprint(step.why, len(current()), files.States()) })
 	}
 }
 
@@ -66,15 +56,16 @@ func (t Tokens) has(token string) bool {
 	return ok
 }
 
+// TestTokens: names and tokens of a file and of the environment, and what neither may hold, which
+// no error repeats.
 func TestTokens(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("# who may\n\n kristie: "+good+"1 \r\namara:"+good+":2\n"), 0o600); err != nil {
-		t.Fatal(err)
+	write := func(text string) (path string) {
+		path = filepath.Join(t.TempDir(), "tokens")
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
 	}
-	tokens, err := readTokens(file, good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens, err := readTokens(write("# who may\n\n kristie: "+good+"1 \r\namara:"+good+":2\n"), good)
+	must(t, err)
 	for token, want := range map[string]string{
 		good + "1": "kristie", good + ":2": "amara", good: anonymous, good + "3": "", "": "", "kristie:" + good + "1": "", "# who may": "",
 	} {
@@ -85,9 +76,6 @@ func TestTokens(t *testing.T) {
 	if none, err := readTokens("", ""); err != nil || len(none) != 0 {
 		t.Errorf("none: %v, %v", none, err)
 	}
-}
-
-func TestBadTokens(t *testing.T) {
 	for text, want := range map[string]string{
 		"short":                              "line 1: a token of 5 bytes",
 		good + "\nkristie:short":             "line 2: a token of 5 bytes",
@@ -99,14 +87,9 @@ func TestBadTokens(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := readTokens(filepath.Join(t.TempDir(), "missing"), ""); err == nil {
-		t.Error("a file that is not there")
-	}
-	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, []byte("# nobody\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readTokens(empty, ""); err == nil {
-		t.Error("a file without a token")
+	for _, path := range []string{filepath.Join(t.TempDir(), "missing"), write("# nobody\n")} {
+		if _, err := readTokens(path, ""); err == nil {
+			t.Errorf("%s: no error", path)
+		}
 	}
 }

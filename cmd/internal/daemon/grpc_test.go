@@ -28,21 +28,17 @@ func (s *slow) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) 
 	return new(grpc_health_v1.HealthCheckResponse), ctx.Err()
 }
 
-// startSlow runs a slow service with somebody asking; stop ends it, and what was answered and whether it finished come from the
-// channels.
+// startSlow runs a slow service with somebody asking; stop ends it, and what was answered and
+// whether it finished come from the channels.
 func startSlow(t *testing.T, grace time.Duration, leaving func()) (s *slow, stop func(), answered chan error, finished chan bool) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s = &slow{asked: make(chan struct{}), release: make(chan struct{})}
 	server := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(server, s)
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx, stop := context.WithCancel(t.Context())
 	finished, answered = make(chan bool, 1), make(chan error, 1)
@@ -90,9 +86,7 @@ func TestGRPCCutsOffWhoStays(t *testing.T) {
 func TestGRPCStopsBeforeItBegins(t *testing.T) {
 	for range 200 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		if finished, err := serveGRPC(ctx, grpc.NewServer(), listener, func() {}, time.Minute); !finished || err != nil {

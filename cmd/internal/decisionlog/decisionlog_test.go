@@ -1,12 +1,14 @@
 package decisionlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -69,6 +71,7 @@ func run(t *testing.T, o Options, m *memory, f func(l *Log)) Stats {
 	return l.Stats()[0]
 }
 
+// TestDenialsOfOneKeyAreOneEntryASecond, however many they are.
 func TestDenialsOfOneKeyAreOneEntryASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory
@@ -84,20 +87,16 @@ func TestDenialsOfOneKeyAreOneEntryASecond(t *testing.T) {
 			time.Sleep(time.Second)
 			l.Denied("per-user", "kristie", 1)
 		})
-		at := func(d time.Duration) time.Time { return began.Add(d) }
-		want := map[Entry]bool{
-			{Time: at(100 * time.Millisecond), Until: at(time.Second), Checker: "c1", Rule: "per-user", Key: "kristie", Hashed: true, Count: 1234, Limit: 15}:           true,
-			{Time: at(100 * time.Millisecond), Until: at(time.Second), Checker: "c1", Rule: "gone", Key: "kristie", Hashed: true, Count: 1}:                             true,
-			{Time: at(1100 * time.Millisecond), Until: at(1100 * time.Millisecond), Checker: "c1", Rule: "per-user", Key: "kristie", Hashed: true, Count: 1, Limit: 15}: true,
-		}
-		for _, e := range m.entries {
-			if !want[e] {
-				t.Errorf("entry %+v", e)
+		entry := func(from, until time.Duration, rule string, count, limit int64) Entry {
+			return Entry{
+				Time: began.Add(from * time.Millisecond), Until: began.Add(until * time.Millisecond), Checker: "c1",
+				Rule: rule, Key: "kristie", Hashed: true, Count: count, Limit: limit,
 			}
-			delete(want, e)
 		}
-		if len(want) > 0 {
-			t.Errorf("missing: %+v", want)
+		slices.SortFunc(m.entries, func(a, b Entry) int { return cmp.Compare(b.Count, a.Count)*2 + a.Time.Compare(b.Time) })
+		want := []Entry{entry(100, 1000, "per-user", 1234, 15), entry(100, 1000, "gone", 1, 0), entry(1100, 1100, "per-user", 1, 15)}
+		if !slices.Equal(m.entries, want) {
+			t.Errorf("got  %+v\nwant %+v", m.entries, want)
 		}
 		if stats != (Stats{Sink: "memory", Written: 1236}) {
 			t.Errorf("%+v", stats)
@@ -143,7 +142,6 @@ func TestAllAreAccountedFor(t *testing.T) {
 	}
 }
 
-// TestRepeatsHaveTheSameNumber, by which a stream knows them.
 // TestWritesAreBounded: a message of all that waits would be more than NATS carries.
 func TestWritesAreBounded(t *testing.T) {
 	q := newQueue(&memory{}, 10_000, slog.New(slog.DiscardHandler))
@@ -164,7 +162,8 @@ func TestWritesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLongLinesTakeTheRoomOfMany: who makes up keys that take much room in JSON does not get more of it.
+// TestLongLinesTakeTheRoomOfMany: who makes up keys that take much room in JSON does not get more
+// of it.
 func TestLongLinesTakeTheRoomOfMany(t *testing.T) {
 	const most = 100
 	q := newQueue(&memory{}, most, slog.New(slog.DiscardHandler))
@@ -189,7 +188,8 @@ func TestLongLinesTakeTheRoomOfMany(t *testing.T) {
 	}
 }
 
-// TestNothingStaysOfWhatIsWritten: a flood's keys are let go when they have been written, and not only when others come.
+// TestNothingStaysOfWhatIsWritten: a flood's keys are let go when they have been written, and not
+// only when others come.
 func TestNothingStaysOfWhatIsWritten(t *testing.T) {
 	l := New(Options{Sample: 1})
 	for i := range 1000 {
@@ -203,6 +203,7 @@ func TestNothingStaysOfWhatIsWritten(t *testing.T) {
 	}
 }
 
+// TestRepeatsHaveTheSameNumber, by which a stream knows them.
 func TestRepeatsHaveTheSameNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory{fails: 2}
@@ -217,6 +218,7 @@ func TestRepeatsHaveTheSameNumber(t *testing.T) {
 	})
 }
 
+// TestSampleIsAboutThatPart of the denials, also of those that are told together.
 func TestSampleIsAboutThatPart(t *testing.T) {
 	l := New(Options{Sample: 0.1})
 	const n = 100_000
@@ -232,7 +234,8 @@ func TestSampleIsAboutThatPart(t *testing.T) {
 	}
 }
 
-// TestDeniedKeepsNothing of the key, which is only good during the call, and allocates nothing for one that it has.
+// TestDeniedKeepsNothing of the key, which is only good during the call, and allocates nothing for
+// one that it has.
 func TestDeniedKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory

@@ -65,8 +65,8 @@ func TestTheBusiestHaveLabelsAndKeepThem(t *testing.T) {
 	}
 }
 
-// TestLabelsOfRulesThatAreGone: rules that are renamed again and again do not use labels up, and those that were counted among the rest
-// stay there.
+// TestLabelsOfRulesThatAreGone: rules that are renamed again and again do not use labels up, and
+// those that were counted among the rest stay there.
 func TestLabelsOfRulesThatAreGone(t *testing.T) {
 	var l Labels
 	for i := range 10 * Most {

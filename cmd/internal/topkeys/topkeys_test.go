@@ -39,7 +39,8 @@ func TestFewKeys(t *testing.T) {
 	}
 }
 
-// Of very many keys those that come most are found, and their counts are right to 0.1 % of everything.
+// Of very many keys those that come most are found, and their counts are right to 0.1 % of
+// everything.
 func TestManyKeys(t *testing.T) {
 	clock := &at{noon}
 	top := New(clock.now)
@@ -90,7 +91,8 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// However many come at once, few are counted one by one, and their weights add up to about all of them.
+// However many come at once, few are counted one by one, and their weights add up to about all of
+// them.
 func TestGate(t *testing.T) {
 	for _, perSlotCame := range []int{100, perSlot, 10 * perSlot, 200 * perSlot} {
 		var g gate

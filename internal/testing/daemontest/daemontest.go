@@ -16,7 +16,8 @@ import (
 // Command is a command's run function.
 type Command func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int
 
-// Patience is how long anything may take before a test gives up on it: on a busy machine a start takes seconds.
+// Patience is how long anything may take before a test gives up on it: on a busy machine a start
+// takes seconds.
 const Patience = time.Minute
 
 // Daemon is a command at work.
@@ -28,8 +29,8 @@ type Daemon struct {
 	stdout, stderr buffer
 }
 
-// Start starts the command and returns once it has printed where its admin door is. It is stopped when
-// the test ends.
+// Start starts the command and returns once it has printed where its admin door is. It is stopped
+// when the test ends.
 func Start(t testing.TB, command Command, args ...string) *Daemon {
 	t.Helper()
 	return StartIn(t, command, nil, args...)
@@ -78,8 +79,8 @@ func (d *Daemon) Wait() int {
 	return d.status
 }
 
-// Await waits until the condition holds, and fails the test if that takes too long or if the command
-// ends before.
+// Await waits until the condition holds, and fails the test if that takes too long or if the
+// command ends before.
 func (d *Daemon) Await(what string, holds func() bool) {
 	d.t.Helper()
 	deadline := time.After(Patience)
@@ -124,7 +125,8 @@ func (d *Daemon) Get(path string) (status int, body string) {
 	return Do(d.t, http.MethodGet, d.Admin()+path, "")
 }
 
-// Metric returns the value of a metric as it stands in /metrics, labels included, "" if there is none.
+// Metric returns the value of a metric as it stands in /metrics, labels included, "" if there is
+// none.
 func (d *Daemon) Metric(name string) string {
 	d.t.Helper()
 	_, body := d.Get("/metrics")

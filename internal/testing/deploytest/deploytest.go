@@ -1,5 +1,5 @@
-// Package deploytest starts real servers with the configuration in deploy, for tests. Only ports, directories and secrets are
-// the test's own.
+// Package deploytest starts real servers with the configuration in deploy, for tests. Only ports,
+// directories and secrets are the test's own.
 package deploytest
 
 import (
@@ -39,14 +39,14 @@ type NATSServer struct {
 
 var passwords = regexp.MustCompile(`user: ([\w-]+), password: \$(\w+)`)
 
-// NATS starts nats-server with nats.conf, in this process, until the test is over. The test cannot be parallel to others.
+// NATS starts nats-server with nats.conf, in this process, until the test is over.
 func NATS(t testing.TB) *NATSServer {
 	t.Helper()
 	n := &NATSServer{users: map[string]string{}}
 	text := Read(t, "nats.conf")
 	for _, user := range passwords.FindAllStringSubmatch(text, -1) {
 		n.users[user[1]] = "of-" + user[1]
-		t.Setenv(user[2], n.users[user[1]])
+		text = strings.Replace(text, "$"+user[2], n.users[user[1]], 1) // which nats-server takes from the environment
 	}
 	path := filepath.Join(t.TempDir(), "nats.conf")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -63,7 +63,7 @@ func NATS(t testing.TB) *NATSServer {
 	}
 	n.server.Start()
 	t.Cleanup(func() { n.server.Shutdown(); n.server.WaitForShutdown() })
-	if !n.server.ReadyForConnections(20 * time.Second) {
+	if !n.server.ReadyForConnections(time.Minute) {
 		t.Fatal("nats-server is not ready for connections")
 	}
 	return n
@@ -83,8 +83,8 @@ func (n *NATSServer) URL(t testing.TB, user string) string {
 	return u.String()
 }
 
-// Redis starts redis-server with redis.conf and users.acl, until the test is over. Admin is the URL of a user who may do
-// everything, and who is there for the test alone.
+// Redis starts redis-server with redis.conf and users.acl, until the test is over. Admin is the URL
+// of a user who may do everything, and who is there for the test alone.
 func Redis(t testing.TB) (url, admin string) {
 	t.Helper()
 	const password = "of-offpath"

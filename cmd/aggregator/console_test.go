@@ -1,0 +1,61 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+)
+
+// TestConsoleNeedsToken: without a token nobody changes anything, none is printed; and a console
+// that somebody looks at stops in order.
+func TestConsoleNeedsToken(t *testing.T) {
+	const token = canary + "-token-that-nobody-guesses"
+	nats, redis := serverstest.JetStream(t), serverstest.Redis(t)
+	post := func(d *daemontest.Daemon, path, token string, status int, words string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), "POST", d.Admin()+path, strings.NewReader(`{"rule":"r","key":"k","seconds":60}`))
+		must(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := http.DefaultClient.Do(request)
+		must(t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		isRight := response.StatusCode == status && strings.Contains(string(text), words)
+		if err != nil || !isRight || strings.Contains(string(text), canary) {
+			t.Errorf("%s with token %q: %d %s, %v", path, token, response.StatusCode, text, err)
+		}
+	}
+	post(startAggregator(t, nats, redis), "/api/block", token, 403, "without a token")
+	d := daemontest.StartIn(t, run, map[string]string{"OFFPATH_CONSOLE_TOKEN": token},
+		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0")
+	for _, path := range []string{"/api/block", "/api/unblock", "/api/reset", "/api/token"} {
+		for _, wrong := range []string{"", "wrong", token + "x", token[:16]} {
+			post(d, path, wrong, 401, "token")
+		}
+	}
+	post(d, "/api/token", token, 200, "operator")
+	if _, view := d.Get("/api/view"); !strings.Contains(view, `"blocks":[]`) {
+		t.Errorf("something was blocked: %s", view)
+	}
+	page, err := http.Get(d.Admin() + "/api/stream")
+	must(t, err)
+	defer page.Body.Close()
+	_, err = io.ReadFull(page.Body, make([]byte, 100))
+	must(t, err)
+	if status := d.Stop(); status != 0 || strings.Contains(d.Stderr(), "cut off") {
+		t.Errorf("status %d\n%s", status, d.Stderr())
+	}
+	if _, err := io.Copy(io.Discard, page.Body); err != nil {
+		t.Errorf("the page was cut off: %v", err)
+	}
+	if strings.Contains(d.Stdout()+d.Stderr(), canary) {
+		t.Error("the token is in what it printed")
+	}
+}

@@ -1,0 +1,174 @@
+// Package cmd_test runs the commands as an operator does: built, as processes, stopped by signals.
+// All of its tests are long.
+package cmd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+)
+
+// anyPort has the system choose a port.
+const anyPort = "127.0.0.1:0"
+
+// builtIn is where built has put the commands.
+var builtIn string
+
+// built compiles the commands of this module, once for all tests.
+var built = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "offpath-cmd-")
+	if err != nil {
+		return err
+	}
+	builtIn = dir
+	if out, err := exec.Command("go", "build", "-o", dir, "./aggregator", "./checker").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+})
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	_ = os.RemoveAll(builtIn)
+	os.Exit(status)
+}
+
+// binary returns the path of a built command.
+func binary(t *testing.T, command string) string {
+	t.Helper()
+	if err := built(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(builtIn, command)
+}
+
+// process runs a program, and stops it by the signal. The status is -1 if a signal has ended it.
+func process(path string, signal os.Signal) daemontest.Command {
+	return func(ctx context.Context, args []string, _ func(string) string, stdout, stderr io.Writer) int {
+		command := exec.CommandContext(ctx, path, args...)
+		command.Stdout, command.Stderr = stdout, stderr
+		command.Cancel = func() error { return command.Process.Signal(signal) }
+		command.WaitDelay = daemontest.Patience / 2
+		var exit *exec.ExitError
+		if err := command.Run(); err != nil && ctx.Err() == nil && !errors.As(err, &exit) {
+			fmt.Fprintln(stderr, err)
+			return -2
+		}
+		return command.ProcessState.ExitCode()
+	}
+}
+
+// fleet is aggregators and checkers as processes. Its URLs are the defaults of what it starts;
+// later flags win.
+type fleet struct {
+	*testing.T
+	nats, redis           string // URLs; nats may be that of the operator
+	aggregators, checkers []*daemontest.Daemon
+}
+
+func (f *fleet) startAggregator(flags ...string) *daemontest.Daemon {
+	f.Helper()
+	d := daemontest.Start(f.T, process(binary(f.T, "aggregator"), syscall.SIGTERM),
+		append([]string{"--nats", f.nats, "--redis", f.redis, "--admin", anyPort}, flags...)...)
+	f.aggregators = append(f.aggregators, d)
+	return d
+}
+
+func (f *fleet) startChecker(flags ...string) *daemontest.Daemon {
+	f.Helper()
+	d := daemontest.Start(f.T, process(binary(f.T, "checker"), os.Interrupt),
+		append([]string{"--nats", f.nats, "--listen", anyPort, "--grpc", anyPort, "--admin", anyPort}, flags...)...)
+	f.checkers = append(f.checkers, d)
+	return d
+}
+
+// command runs one of the aggregator's commands that talk to NATS.
+func (f *fleet) command(args ...string) (status int, stdout, stderr string) {
+	f.Helper()
+	return daemontest.Run(f.T, process(binary(f.T, "aggregator"), os.Kill), nil, append(args, "--nats", f.nats)...)
+}
+
+// do runs a command that has to succeed.
+func (f *fleet) do(args ...string) (stdout string) {
+	f.Helper()
+	status, stdout, stderr := f.command(args...)
+	if status != 0 {
+		f.Fatalf("%q: status %d\n%s%s", args, status, stdout, stderr)
+	}
+	return stdout
+}
+
+// refused runs a command that has to fail, with these words in its error.
+func (f *fleet) refused(words string, args ...string) {
+	f.Helper()
+	if status, _, stderr := f.command(args...); status != 1 || !strings.Contains(stderr, words) {
+		f.Errorf("%q: status %d, want 1 and %q in %s", args, status, words, stderr)
+	}
+}
+
+// stop stops everything, checkers first, which deliver what they hold.
+func (f *fleet) stop() {
+	f.Helper()
+	for _, d := range append(f.checkers, f.aggregators...) {
+		if status := d.Stop(); status != 0 {
+			f.Errorf("status %d; stderr:\n%s", status, d.Stderr())
+		}
+	}
+}
+
+// ledger is what the store has counted, as JSON.
+func (f *fleet) ledger() string {
+	f.Helper()
+	command := process(binary(f.T, "aggregator"), os.Kill)
+	status, stdout, stderr := daemontest.Run(f.T, command, nil, "ledger", "--redis", f.redis, "--json")
+	if status != 0 {
+		f.Fatalf("ledger: status %d\n%s", status, stderr)
+	}
+	return stdout
+}
+
+func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP door +(http://\S+)`) }
+
+// ask asks a checker about a request with these attributes, in JSON.
+func ask(t *testing.T, d *daemontest.Daemon, attributes string) (allowed bool) {
+	t.Helper()
+	return decide(t, d, `{"attributes":`+attributes+`}`)
+}
+
+// decide is ask for a whole body.
+func decide(t *testing.T, d *daemontest.Daemon, body string) (allowed bool) {
+	t.Helper()
+	status, answer := daemontest.Do(t, "POST", doorOf(d), body)
+	if status != 200 && status != 429 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	return status == 200
+}
+
+// asUser are the attributes of a user.
+func asUser(name string) string { return fmt.Sprintf(`{"user":%q}`, name) }
+
+// writeFile writes a file of the test's own.
+func writeFile(t *testing.T, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,122 @@
+package cmd_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimitcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+)
+
+// load asks checkers behind two balancers, and counts what is answered.
+type load struct {
+	http, grpc *balancer
+
+	allowed, denied, failed atomic.Int64
+	overGRPC                atomic.Int64 // of the allowed
+	firstFailure            atomic.Pointer[string]
+}
+
+// awaitMore waits until 200 hits more have been admitted.
+func (l *load) awaitMore(t *testing.T) {
+	t.Helper()
+	want := l.allowed.Load() + 200
+	for end := time.Now().Add(daemontest.Patience); l.allowed.Load() < want; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("only %d of %d hits get through; %d failed", l.allowed.Load(), want, l.failed.Load())
+		}
+	}
+}
+
+// note counts what became of a request.
+func (l *load) note(allowed bool, err error) {
+	switch {
+	case err != nil:
+		l.failed.Add(1)
+		l.firstFailure.CompareAndSwap(nil, new(time.Now().Format("15:04:05.000 ")+err.Error()))
+	case allowed:
+		l.allowed.Add(1)
+	default:
+		l.denied.Add(1)
+	}
+}
+
+// attributesOf are those of a client's request of this number: one of several keys, and now and
+// then a narrow limit.
+func attributesOf(client, n int) (to, user string) {
+	if n%10 == 9 {
+		return "narrow", fmt.Sprint("user", n%3)
+	}
+	return "wide", fmt.Sprint("user", client, n%50)
+}
+
+// pace is the time between two requests of one client.
+const pace = 2 * time.Millisecond
+
+// askOverHTTP asks by POST, which no client repeats by itself, on connections that stay open; every
+// tenth one on one of its own.
+func (l *load) askOverHTTP(ctx context.Context, client int) {
+	kept, alone := &http.Transport{}, &http.Transport{DisableKeepAlives: true}
+	defer kept.CloseIdleConnections()
+	for n := 0; ctx.Err() == nil; n++ {
+		transport := kept
+		if n%10 == 0 {
+			transport = alone
+		}
+		l.note(l.post(transport, client, n))
+		time.Sleep(pace)
+	}
+}
+
+func (l *load) post(transport *http.Transport, client, n int) (allowed bool, err error) {
+	to, user := attributesOf(client, n)
+	body := fmt.Sprintf(`{"attributes":{"to":%q,"user":%q}}`, to, user)
+	c := &http.Client{Transport: transport, Timeout: daemontest.Patience}
+	response, err := c.Post("http://"+l.http.listener.Addr().String()+"/v1/check", "application/json", strings.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != 200 && response.StatusCode != 429 {
+		err = fmt.Errorf("%d %s", response.StatusCode, text)
+	}
+	return response.StatusCode == 200, err
+}
+
+// askOverGRPC asks as Envoy does.
+func (l *load) askOverGRPC(ctx context.Context, client int) {
+	conn, err := grpc.NewClient(l.grpc.listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		l.note(false, err)
+		return
+	}
+	defer conn.Close()
+	service := ratelimitv3.NewRateLimitServiceClient(conn)
+	for n := 0; ctx.Err() == nil; n++ {
+		to, user := attributesOf(client, n)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), daemontest.Patience)
+		answer, err := service.ShouldRateLimit(call, &ratelimitv3.RateLimitRequest{
+			Domain: "any", Descriptors: []*ratelimitcommon.RateLimitDescriptor{{
+				Entries: []*ratelimitcommon.RateLimitDescriptor_Entry{{Key: "to", Value: to}, {Key: "user", Value: user}},
+			}},
+		})
+		cancel()
+		passed := answer.GetOverallCode() == ratelimitv3.RateLimitResponse_OK
+		if err == nil && passed {
+			l.overGRPC.Add(1)
+		}
+		l.note(passed, err)
+		time.Sleep(pace)
+	}
+}
