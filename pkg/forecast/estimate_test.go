@@ -30,6 +30,8 @@ func TestEstimate(t *testing.T) {
 		{"share unknown: what is seen is no evidence", unknown, 100, 50, 100, 100},
 		{"share unknown, nothing seen", unknown, 100, 0, 100, 100},
 		{"share unknown: those seen are there", unknown, 100, 400, 400, 400},
+		{"share unknown: fewer than all are no sign of more", share{part: 0.1}, 100, 60, 100, 100},
+		{"share unknown: more than chance has it", share{part: 0.1}, 100, 150, 150, 150},
 		{"too few own hits to know the share", few, 100, 400, 400, 400},
 		{"just enough of them", enough, 100, 400, 799, 801},
 		{"restless", restless, 100, 400, 400, 400},

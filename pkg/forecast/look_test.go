@@ -22,6 +22,8 @@ func TestLook(t *testing.T) {
 		{"near the limit a part passes", 5, wide(10), 0.01, 0.99},
 		{"full, but half of what comes leaves", 5, Window{Limit: 1000, Free: margin, Freed: 2.5e-6}, 0.45, 0.55},
 		{"over the limit by what would leave: none", 5, Window{Limit: 1000, Free: -8, Freed: 2.5e-6}, math.Inf(-1), 0},
+		{"in the band a part passes", 10, wide(margin + 10), 10.0/15 - 1e-9, 10.0/15 + 1e-9},
+		{"half the band where hits leave at once", 10, Window{Limit: 1000, Free: margin + 5, Soon: 1e-6}, 5/7.5 - 1e-9, 5/7.5 + 1e-9},
 		{"more leave than come: all pass", 5, Window{Limit: 1000, Free: 3.5, Freed: 6e-6}, 1, math.Inf(1)},
 	} {
 		o := newKey(test.perMs).Look(noon, test.w, of(2))
@@ -32,13 +34,39 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestFreeIsLessWhatOthersTook, and less a small margin, which does not grow with what is free.
-func TestFreeIsLessWhatOthersTook(t *testing.T) {
-	full, half, later := newKey(10).Look(noon, wide(1000), of(2)), newKey(10).Look(noon, wide(500), of(2)), newKey(10).Look(fromNoon(8), wide(1000), of(2))
-	near(t, "half is free", full.Free-half.Free, 500, 1e-9)
-	near(t, "8 ms later", full.Free-later.Free, 80, 1e-9)
-	if margin := 1000 - full.Free; margin < 0 || margin > 10 {
-		t.Errorf("a margin of %v, want less than a per cent", margin)
+// What is free is less what others took, and less a small margin, which grows with the fleet, not with what is free.
+func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
+	free := func(at, free, checkers float64) float64 {
+		return newKey(10).Look(fromNoon(at), wide(free), of(checkers)).Free
+	}
+	near(t, "half is free", free(0, 1000, 2)-free(0, 500, 2), 500, 1e-9)
+	near(t, "8 ms later", free(0, 1000, 2)-free(8, 1000, 2), 80, 1e-9)
+	last := 1000.0
+	for _, fleet := range []float64{1, 2, 50, 1000, 1e6} {
+		if f := free(0, 1000, fleet); f > last || f < 1000*(1-mostAim) {
+			t.Errorf("%v checkers: %v free of 1000, fewer checkers: %v", fleet, f, last)
+		} else {
+			last = f
+		}
+	}
+}
+
+// 100 hits leave a full window at once, 10 ms before anybody looks. With 10 hits a ms asked for, others have taken
+// them by then, all but what the band keeps.
+func TestOthersTakeTheRoomOfHitsThatLeft(t *testing.T) {
+	free := func(told bool) float64 {
+		k := newKey(10)
+		k.Look(noon, wide(0), of(2))
+		if told {
+			k.Leave(fromNoon(10), 100)
+		}
+		return k.Look(fromNoon(20), wide(100), of(2)).Free
+	}
+	if got := free(false); got < 90 {
+		t.Errorf("without a word of it %v are free: nobody could know that there was room", got)
+	}
+	if got := free(true); got > 12 || got < 0 {
+		t.Errorf("%v are free, want what others have probably left", got)
 	}
 }
 
@@ -156,14 +184,21 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-// TestUrgentInLargeFleets: what each checker rounds adds up.
+// What each checker rounds adds up; and where each has hardly a hit between two calm rounds, these save no report.
 func TestUrgentInLargeFleets(t *testing.T) {
-	k := newKey(10).knowing(0.001)
-	w := Window{Limit: 1000, Free: 6, Freed: 0.5e-6}
-	o := k.Look(noon, w, of(2))
-	for fleet, want := range map[float64]bool{1: false, 2: false, 1000: true} {
-		if got := k.Urgent(noon, o, w, of(fleet), 32*ms); got != want {
-			t.Errorf("%v checkers: urgent: %v", fleet, got)
+	for _, test := range []struct {
+		perMs, part float64
+		w           Window
+		urgent      map[float64]bool // by checkers
+	}{
+		{10, 0.001, Window{Limit: 1000, Free: 6, Freed: 0.5e-6}, map[float64]bool{1: false, 2: false, 1000: true}},
+		{0, 0.5, Window{Limit: 1000, Free: 900, Pace: 1e-6}, map[float64]bool{10: false, 50: false, 500: false, 1000: true}},
+	} {
+		for fleet, want := range test.urgent {
+			k := newKey(test.perMs).knowing(test.part)
+			if got := k.Urgent(noon, k.Look(noon, test.w, of(2)), test.w, of(fleet), 32*ms); got != want {
+				t.Errorf("%v per ms, %v checkers: urgent: %v", test.perMs, fleet, got)
+			}
 		}
 	}
 }

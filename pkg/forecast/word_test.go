@@ -120,6 +120,26 @@ func TestOwnHitsAreNotOfOthers(t *testing.T) {
 	}
 }
 
+// Of a round this checker's report may be made before others', and what it
+// admits then is in no word.
+func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
+	k := newKey(10)
+	round := func(at, news float64) {
+		k.Reported(fromNoon(at+0.2), of(2))
+		k.Note(fromNoon(at+1), 30, 30)
+		hearing(k, Word{Now: fromNoon(at + 3), Made: fromNoon(at + 1.9), Round: tick, News: news})
+	}
+	round(4, 100)
+	// 21 are expected since 5.9, and nearly all of the 30 were admitted here since 4.2.
+	near(t, "elsewhere", k.unheard(8), 0, 0.1)
+	k.expect(fromNoon(8))
+	round(8, 0)
+	// Of the 40 between the two words about 29 were from here. What is missing is more than chance.
+	carried := 40 - 28.5 - doubtful*math.Sqrt(40)
+	near(t, "carried on", k.carry, max(carried, 0), 3)
+	near(t, "elsewhere, a ms later", k.unheard(12), max(carried, 0), 3)
+}
+
 // TestDeniedHitsTakeNoRoom: only admitted ones are evidence that others have admitted some.
 func TestDeniedHitsTakeNoRoom(t *testing.T) {
 	k := newKey(0).knowing(0.5)
@@ -175,5 +195,19 @@ func TestToldTakesInAll(t *testing.T) {
 	near(t, "part", k.share.part, 0.5, 1e-6)
 	if k.anchor != noon+4*Census || !k.share.isKnown() {
 		t.Errorf("the anchor is %d ns after noon; share known: %v", k.anchor-noon, k.share.isKnown())
+	}
+}
+
+// Hits of others that came in no round are of what was expected then, and of nothing later.
+func TestHitsBetweenRoundsAreForgottenInTime(t *testing.T) {
+	k := newKey(0).knowing(0.5)
+	w := Word{Now: fromNoon(9), Made: fromNoon(7), Round: 32 * ms, News: 300} // between two rounds
+	k.Told(w, of(2))
+	later := fromNoon(500)
+	k.Note(later, 40, 40)
+	w2 := wide(100)
+	w2.Unreported = 40
+	if o := k.Look(later, w2, of(2)); o.Free > 70 {
+		t.Errorf("%v are free, though as many as the own 40 have passed elsewhere", o.Free)
 	}
 }
