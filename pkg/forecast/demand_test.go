@@ -97,9 +97,7 @@ func TestRatesAreOfCompleteRounds(t *testing.T) {
 	for at := 32.0; at < 100; at += 8 {
 		d.learn(said(at, 1, 240, 0), 80, false)
 	}
-	if r := d.rate() * 1e6; r > 8 {
-		t.Errorf("70 ms without a hit: %v per ms", r)
-	}
+	between(t, "70 ms without a hit", d.rate()*1e6, 0, 8)
 }
 
 // Hits that are missing show only after a while. At low rates chance alone makes such differences.
@@ -134,9 +132,7 @@ func TestHitsThatNobodyExpectedShowAtOnce(t *testing.T) {
 			at += 8
 		}
 		next()
-		if r := d.rate() * 1e6; r < test.least-1e-9 || r > test.most+1e-9 {
-			t.Errorf("%s: %v per ms after one word, want %v to %v", test.why, r, test.least, test.most)
-		}
+		between(t, test.why+", after one word", d.rate()*1e6, test.least-1e-9, test.most+1e-9)
 		if kept := d.passed.span > 20e6; kept == test.settledExactly {
 			t.Errorf("%s: a memory of %v ms", test.why, d.passed.span/1e6)
 		}
@@ -168,14 +164,11 @@ func TestRatesOfFewHits(t *testing.T) {
 			d.learn(said(float64(test.apart*i), 1, i, 0), 1, true)
 		}
 		d.learn(test.last, test.expected, true)
-		if r := d.rate() * float64(test.apart*ms); r < test.least || r > test.most {
-			t.Errorf("%s: %v in %d ms, want %v to %v", test.why, r, test.apart, test.least, test.most)
-		}
+		between(t, test.why, d.rate()*float64(test.apart*ms), test.least, test.most)
 	}
 }
 
-// Several words may make up the time that a rate is taken from; what was expected in all of
-// them is compared.
+// Several words may make up the time that a rate is taken from; what was expected in all of them is compared.
 func TestExpectationsOfSeveralWordsAddUp(t *testing.T) {
 	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
 	d.learn(said(12, 1, 240, 0), 160, true)
@@ -201,23 +194,16 @@ func TestDemandFadesWithoutWords(t *testing.T) {
 		}
 		last = r
 	}
-	if last > 1e-9*d.rate() {
-		t.Errorf("after three seconds of silence %v is left of a demand", last)
-	}
+	between(t, "after three seconds of silence", last, 0, 1e-9*d.rate())
 	near(t, "after an hour", d.after(3600e9), 0, 0)
 	// Where hits come seldom, it takes longer to miss some.
 	seldom := heardOf(rate{10, float64(1000 * ms)})
 	near(t, "one hit per 100 ms, after 300", seldom.after(300e6), seldom.rate(), 0)
-	if r := seldom.after(3e9); r > 0.1*seldom.rate() {
-		t.Errorf("after three seconds: %v", r/seldom.rate())
-	}
-
+	between(t, "after three seconds", seldom.after(3e9), 0, 0.1*seldom.rate())
 	k := newKey(10)
 	near(t, "as the words told", k.demandAt(fromNoon(20))*1e6, 10, 1e-9)
 	near(t, "a second later", k.demandAt(fromNoon(1000))*1e6, 0, 1e-6)
-	if got := k.demandAt(fromNoon(-3)) * 1e6; math.IsNaN(got) || got < 0 || got > 10 {
-		t.Errorf("before the last word was made: %v", got)
-	}
+	between(t, "before the last word was made", k.demandAt(fromNoon(-3))*1e6, 0, 10)
 }
 
 // More own hits than the words let expect are seen before the next word comes.
@@ -236,13 +222,9 @@ func TestOwnHitsShowADemand(t *testing.T) {
 		{"no more than all, but of what share?", newKey(10), 80, 9.9, 10.1},
 	} {
 		test.key.Note(fromNoon(8), test.own, 0)
-		if got := test.key.Look(fromNoon(8), wide(1000), of(2)).Demand * 1e6; got < test.least || got > test.most {
-			t.Errorf("%s: %v per ms, want %v to %v", test.why, got, test.least, test.most)
-		}
+		between(t, test.why, test.key.Look(fromNoon(8), wide(1000), of(2)).Demand*1e6, test.least, test.most)
 	}
 	k := newKey(0).knowing(0.5)
 	k.Note(noon+1, 3, 0)
-	if got := k.demandAt(noon+1) * 1e6; got > 10 {
-		t.Errorf("three hits in a nanosecond look like %v per ms", got)
-	}
+	between(t, "three hits in a nanosecond", k.demandAt(noon+1)*1e6, 0, 10)
 }

@@ -33,26 +33,14 @@ func slopes(t *rapid.T) (k *Key, d, span float64) {
 	return slope(room, freed, band), d, band / d * rapid.Float64Range(0, 8).Draw(t, "span")
 }
 
-func TestGlideIsWhatTinyStepsMake(t *testing.T) {
+func TestGlideInOneStepIsGlideInMany(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, d, span := slopes(t)
-		tiny := *k
-		n, want := k.glide(d, span), creep(&tiny, d, span)
-		if give := 2e-3*want + 0.01*k.band; math.Abs(n-want) > give {
-			t.Fatalf("%v hits, in tiny steps %v", n, want)
-		}
-		if math.Abs(k.room-tiny.room) > 0.01*(k.band+math.Abs(tiny.room)) {
-			t.Fatalf("room of %v, in tiny steps %v", k.room, tiny.room)
-		}
-	})
-}
-
-func TestGlideInOneStepOrMany(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		k, d, span := slopes(t)
-		many := *k
+		tiny, many := *k, *k
+		n, want, sum := k.glide(d, span), creep(&tiny, d, span), 0.0
+		near(t, "hits, against tiny steps", n, want, 2e-3*want+0.01*k.band)
+		near(t, "room, against tiny steps", k.room, tiny.room, 0.01*(k.band+math.Abs(tiny.room)))
 		steps := rapid.IntRange(2, 50).Draw(t, "steps")
-		n, sum := k.glide(d, span), 0.0
 		for range steps {
 			part := many.glide(d, span/float64(steps))
 			if part < -1e-9 || part > d*span/float64(steps)*(1+1e-9)+1e-9 {
@@ -60,9 +48,8 @@ func TestGlideInOneStepOrMany(t *testing.T) {
 			}
 			sum += part
 		}
-		if math.Abs(n-sum) > 1e-6*(1+n) || math.Abs(k.room-many.room) > 1e-6*(1+math.Abs(k.room)) {
-			t.Fatalf("%v hits and room of %v; in %d steps %v and %v", n, k.room, steps, sum, many.room)
-		}
+		near(t, "hits", sum, n, 1e-6*(1+n))
+		near(t, "room", many.room, k.room, 1e-6*(1+math.Abs(k.room)))
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestLook(t *testing.T) {
+func TestLookLetsAPartPassNearTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		why         string
 		perMs       float64
@@ -27,9 +27,7 @@ func TestLook(t *testing.T) {
 		{"more leave than come: all pass", 5, Window{Limit: 1000, Free: 3.5, Freed: 6e-6}, 1, math.Inf(1)},
 	} {
 		o := newKey(test.perMs).Look(noon, test.w, of(2))
-		if !(o.Part >= test.least && o.Part <= test.most) {
-			t.Errorf("%s: a part of %v, want %v to %v", test.why, o.Part, test.least, test.most)
-		}
+		between(t, test.why+": part", o.Part, test.least, test.most)
 		near(t, test.why+": demand", o.Demand*1e6, test.perMs, 1e-9)
 	}
 }
@@ -62,16 +60,12 @@ func TestOthersTakeTheRoomOfHitsThatLeft(t *testing.T) {
 		}
 		return k.Look(fromNoon(20), wide(100), of(2)).Free
 	}
-	if got := free(false); got < 90 {
-		t.Errorf("without a word of it %v are free: nobody could know that there was room", got)
-	}
-	if got := free(true); got > 12 || got < 0 {
-		t.Errorf("%v are free, want what others have probably left", got)
-	}
+	between(t, "free where nobody could know that there was room", free(false), 90, 100)
+	between(t, "free where all could", free(true), 0, 12)
 }
 
-// TestPartGrows with what is free and with what leaves, and shrinks with the time in which others may have come.
-func TestPartGrows(t *testing.T) {
+// It shrinks with the time in which others may have come.
+func TestPartGrowsWithWhatIsFreeAndWhatLeaves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		perMs := rapid.Float64Range(0.1, 100).Draw(t, "demand")
 		w := Window{
@@ -80,23 +74,19 @@ func TestPartGrows(t *testing.T) {
 		}
 		w.Free = w.Limit * rapid.Float64Range(-0.1, 1).Draw(t, "free")
 		at := rapid.Float64Range(0, 50).Draw(t, "at")
-		o := newKey(perMs).Look(fromNoon(at), w, of(2))
+		part := func(at float64, w Window) float64 { return newKey(perMs).Look(fromNoon(at), w, of(2)).Part }
 		more, freed := w, w
 		more.Free += 0.01 * w.Limit
 		freed.Freed += 1e-6
-		if p := newKey(perMs).Look(fromNoon(at), more, of(2)).Part; p <= o.Part {
-			t.Fatalf("with more room a part of %v after %v", p, o.Part)
-		}
-		if p := newKey(perMs).Look(fromNoon(at), freed, of(2)).Part; p <= o.Part {
-			t.Fatalf("with more leaving a part of %v after %v", p, o.Part)
-		}
-		if p := newKey(perMs).Look(fromNoon(at+1), w, of(2)).Part; p >= o.Part {
-			t.Fatalf("a ms later a part of %v after %v", p, o.Part)
+		p := part(at, w)
+		if part(at, more) <= p || part(at, freed) <= p || part(at+1, w) >= p {
+			t.Fatalf("a part of %v; with more room %v, with more leaving %v, a ms later %v",
+				p, part(at, more), part(at, freed), part(at+1, w))
 		}
 	})
 }
 
-// TestLookGoesOnFromWhatItSaw: expectations follow the last outlook: where nothing was free, nothing is expected of others.
+// Expectations follow the last outlook: where nothing was free, nothing is expected of others.
 func TestLookGoesOnFromWhatItSaw(t *testing.T) {
 	expected := func(w Window) float64 {
 		k := newKey(10)
@@ -107,42 +97,30 @@ func TestLookGoesOnFromWhatItSaw(t *testing.T) {
 	near(t, "much room: all that come", expected(wide(900)), 100, 1e-9)
 	near(t, "none", expected(wide(-20)), 0, 1e-9)
 	near(t, "none but what leaves", expected(Window{Limit: 1000, Free: margin, Freed: 2e-6}), 20, 1e-6)
-	if n := expected(wide(margin + 7)); n < 2 || n > 7 {
-		t.Errorf("a room of 7: %v hits in ten ms", n)
-	}
+	between(t, "a room of 7", expected(wide(margin+7)), 2, 7)
 }
 
-func TestEase(t *testing.T) {
+func TestEaseIsAnEighthOfTheWayToTheLimit(t *testing.T) {
 	for _, test := range []struct {
-		why         string
-		part, free  float64
-		perMs       float64
-		hits        [2]int64
-		least, most float64 // ms
+		why          string
+		part, free   float64
+		perMs        float64
+		fewest, many float64 // hits
+		least, most  float64 // ms
 	}{
-		{"an eighth of the room at most, of what comes here", 0.5, 500, 10, [2]int64{20, 31}, 5, 6.3},
-		{"more of it, if more comes here", 1, 500, 10, [2]int64{40, 63}, 5, 6.3},
-		{"half the time at twice the rate", 0.5, 500, 20, [2]int64{20, 31}, 2, 3.2},
-		{"no demand: no end", 0.5, 500, 0, [2]int64{20, 31}, 1e9, 1e13},
-		{"near the limit: none", 0.5, 15, 10, [2]int64{0, 0}, 0, 0},
-		{"over it: none", 0.5, -15, 10, [2]int64{0, 0}, 0, 0},
+		{"an eighth of the room at most, of what comes here", 0.5, 500, 10, 20, 31, 5, 6.3},
+		{"more of it, if more comes here", 1, 500, 10, 40, 63, 5, 6.3},
+		{"half the time at twice the rate", 0.5, 500, 20, 20, 31, 2, 3.2},
+		{"no demand: no end", 0.5, 500, 0, 20, 31, 1e9, 1e13},
+		{"near the limit: none", 0.5, 15, 10, 0, 0, 0, 0},
+		{"over it: none", 0.5, -15, 10, 0, 0, 0, 0},
+		{"room without end, as before any look: nothing overflows", 1, math.MaxFloat64, 1e-9, math.MaxInt32, math.MaxInt32, 1e12, 1e13},
 	} {
 		k := newKey(test.perMs).knowing(test.part)
 		k.Look(noon, wide(test.free), of(2))
 		hits, span := k.Ease()
-		if ms := float64(span) / 1e6; hits < test.hits[0] || hits > test.hits[1] || ms < test.least || ms > test.most {
-			t.Errorf("%s: %d hits, %v ms", test.why, hits, ms)
-		}
-	}
-	// Before any look there is room without end; none of it may overflow.
-	hits, span := newKey(1e-9).Ease()
-	if hits <= 0 || hits > math.MaxInt32 || span <= 0 || span > math.MaxInt64/2 {
-		t.Errorf("before any look: %d hits, %d ns", hits, span)
-	}
-	k := newKey(1)
-	k.Look(noon, Window{Limit: 1e15, Free: 1e15}, of(2))
-	if hits, _ := k.Ease(); hits != math.MaxInt32 {
-		t.Errorf("of a huge limit %d hits", hits)
+		between(t, test.why+": hits", float64(hits), test.fewest, test.many)
+		between(t, test.why+": ms", float64(span)/1e6, test.least, test.most)
 	}
 }
 

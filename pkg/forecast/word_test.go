@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"fmt"
 	"math"
 	"testing"
 )
@@ -26,7 +27,7 @@ func (k *Key) unheard(at float64) float64 {
 	return 1e6 - margin - o.Free
 }
 
-// TestAnchor: 10 hits per ms are expected, of others too, since nothing is known of the share.
+// 10 hits per ms are expected, of others too, since nothing is known of the share.
 func TestAnchor(t *testing.T) {
 	doubt := doubtful * math.Sqrt(40) // of the 40 hits that are expected in 4 ms
 	for _, test := range []struct {
@@ -67,7 +68,7 @@ func TestAnchor(t *testing.T) {
 	}
 }
 
-// TestWordsOfLongerRounds: a key in calm rounds is complete only up to these; a word made in a tick between
+// A key in calm rounds is complete only up to these; a word made in a tick between
 // them tells of some of the hits since.
 func TestWordsOfLongerRounds(t *testing.T) {
 	calm := func(at, news float64) Word {
@@ -80,7 +81,7 @@ func TestWordsOfLongerRounds(t *testing.T) {
 	near(t, "the next calm round", hearing(k, calm(64, 310)).unheard(68), 40, 0.1)
 }
 
-// TestLateInItsRound: reports come a little after the moment of their round. What is made after half of a tick is
+// Reports come a little after the moment of their round. What is made after half of a tick is
 // somebody's who has missed it, and the others' hits since may be missing.
 func TestLateInItsRound(t *testing.T) {
 	for _, test := range []struct{ late, want float64 }{{0, 40}, {1.9, 21}, {2, 20}, {2.1, 70}, {3.9, 70}} {
@@ -92,7 +93,7 @@ func TestLateInItsRound(t *testing.T) {
 	}
 }
 
-// TestOwnHitsAreNotOfOthers: the more of what is expected was admitted here, the less is elsewhere.
+// The more of what is expected was admitted here, the less is elsewhere.
 func TestOwnHitsAreNotOfOthers(t *testing.T) {
 	for _, test := range []struct {
 		why         string
@@ -114,14 +115,11 @@ func TestOwnHitsAreNotOfOthers(t *testing.T) {
 		}
 		k.expect(fromNoon(8)) // whatever comes now was not expected before
 		k.Note(fromNoon(8), test.own, test.own)
-		if got := k.unheard(8); got < test.least-1e-6 || got > test.most+1e-6 {
-			t.Errorf("%s: %v elsewhere, want %v to %v", test.why, got, test.least, test.most)
-		}
+		between(t, test.why+": elsewhere", k.unheard(8), test.least-1e-6, test.most+1e-6)
 	}
 }
 
-// Of a round this checker's report may be made before others', and what it
-// admits then is in no word.
+// Of a round this checker's report may be made before others', and what it admits then is in no word.
 func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
 	k := newKey(10)
 	round := func(at, news float64) {
@@ -140,18 +138,16 @@ func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
 	near(t, "elsewhere, a ms later", k.unheard(12), max(carried, 0), 3)
 }
 
-// TestDeniedHitsTakeNoRoom: only admitted ones are evidence that others have admitted some.
+// Only admitted ones are evidence that others have admitted some.
 func TestDeniedHitsTakeNoRoom(t *testing.T) {
 	k := newKey(0).knowing(0.5)
 	k.expect(fromNoon(8))
 	k.Note(fromNoon(8), 500, 0)
 	near(t, "elsewhere", k.unheard(8), 0, 1)
-	if d := k.demandAt(fromNoon(8)) * 1e6; d < 100 {
-		t.Errorf("demand %v per ms", d)
-	}
+	between(t, "demand per ms", k.demandAt(fromNoon(8))*1e6, 100, 1000)
 }
 
-// TestLongSilence: without words for long, own hits that were answered are no evidence that others' were not.
+// Without words for long, own hits that were answered are no evidence that others' were not.
 func TestLongSilence(t *testing.T) {
 	for _, test := range []struct{ unreported, least, most float64 }{{0, 0, 4}, {50, 45, 55}} {
 		k := newKey(0).knowing(0.5)
@@ -159,10 +155,8 @@ func TestLongSilence(t *testing.T) {
 		k.Note(fromNoon(200), 500, 500)
 		w := wide(1000)
 		w.Unreported = test.unreported
-		o := k.Look(fromNoon(200), w, of(2))
-		if elsewhere := 1000 - margin - o.Free; elsewhere < test.least || elsewhere > test.most {
-			t.Errorf("%v unreported: %v elsewhere, want %v to %v", test.unreported, elsewhere, test.least, test.most)
-		}
+		elsewhere := 1000 - margin - k.Look(fromNoon(200), w, of(2)).Free
+		between(t, fmt.Sprint(test.unreported, " unreported: elsewhere"), elsewhere, test.least, test.most)
 	}
 	// Up to the horizon they are, whatever is in no answer.
 	k := newKey(0).knowing(0.5)
@@ -171,17 +165,15 @@ func TestLongSilence(t *testing.T) {
 	near(t, "at the horizon", k.unheard(float64(horizon/ms)), 50, 2)
 }
 
-// TestExpectationsEnd: without words a demand fades, and so does what is expected of others, whatever rate it had.
+// Without words a demand fades, and so does what is expected of others, whatever rate it had.
 func TestExpectationsEnd(t *testing.T) {
 	k := newKey(10)
 	k.unheard(60)
 	near(t, "an hour later", k.unheard(3600e3), 0, 1e-3)
-	if e := k.history.since(noon).expected; e > 1e-3 {
-		t.Errorf("%v hits are still expected", e)
-	}
+	near(t, "still expected", k.history.since(noon).expected, 0, 1e-3)
 }
 
-// TestToldTakesInAll: a word moves the anchor, tells a rate, and completes a census.
+// A word moves the anchor, tells a rate, and completes a census.
 func TestToldTakesInAll(t *testing.T) {
 	k := New(noon+1, of(2), 0)
 	for at := tick; at <= 4*Census; at += tick {
@@ -189,7 +181,8 @@ func TestToldTakesInAll(t *testing.T) {
 		k.Note(now-1, 30, 20)
 		k.Reported(now, of(2))
 		total := at / tick
-		k.Told(Word{Now: now + ms, Made: now, Round: tick, Bucket: 1, Admitted: Totals{40 * total}, Denied: Totals{20 * total}, DeniedToo: true, News: 20}, of(2))
+		k.Told(Word{Now: now + ms, Made: now, Round: tick, Bucket: 1,
+			Admitted: Totals{40 * total}, Denied: Totals{20 * total}, DeniedToo: true, News: 20}, of(2))
 	}
 	near(t, "per tick", k.demand.rate()*float64(tick), 60, 0.01)
 	near(t, "part", k.share.part, 0.5, 1e-6)
@@ -203,11 +196,7 @@ func TestHitsBetweenRoundsAreForgottenInTime(t *testing.T) {
 	k := newKey(0).knowing(0.5)
 	w := Word{Now: fromNoon(9), Made: fromNoon(7), Round: 32 * ms, News: 300} // between two rounds
 	k.Told(w, of(2))
-	later := fromNoon(500)
-	k.Note(later, 40, 40)
-	w2 := wide(100)
-	w2.Unreported = 40
-	if o := k.Look(later, w2, of(2)); o.Free > 70 {
-		t.Errorf("%v are free, though as many as the own 40 have passed elsewhere", o.Free)
-	}
+	k.Note(fromNoon(500), 40, 40)
+	// As many as the own 40 have passed elsewhere.
+	between(t, "free", k.Look(fromNoon(500), Window{Limit: 1000, Free: 100, Unreported: 40}, of(2)).Free, 0, 70)
 }
