@@ -7,11 +7,9 @@ import (
 
 // The worked examples: each row is a step of a script, with its reason.
 
-// limiter is the least that can be made of this package: it counts the hits of one
-// key, under rules that must all let a hit pass.
-type limiter struct {
-	rules []*counter
-}
+// limiter is the least that can be made of this package: it counts the hits of one key, under rules that must all let a
+// hit pass.
+type limiter []*counter
 
 type counter struct {
 	shape  Shape
@@ -19,28 +17,22 @@ type counter struct {
 	counts map[int64]int64 // by bucket
 }
 
-func newLimiter(rules ...*counter) *limiter { return &limiter{rules: rules} }
-
 func rule(limit int64, s Shape) *counter {
 	return &counter{shape: s, limit: limit, counts: map[int64]int64{}}
 }
 
 func (c *counter) live(now int64) []int64 {
-	counts := make([]int64, c.shape.Live())
-	for i := range counts {
-		counts[i] = c.counts[c.shape.Bucket(now)-int64(i)]
-	}
-	return counts
+	return live(c.counts, c.shape, now, Level{Bucket: c.shape.Bucket(now) - int64(c.shape.Live())})
 }
 
 // allow charges the hit to all rules if it fits all, else to none.
-func (l *limiter) allow(now int64) bool {
-	for _, c := range l.rules {
+func (l limiter) allow(now int64) bool {
+	for _, c := range l {
 		if c.shape.Remaining(c.live(now), c.limit, now) < 1 {
 			return false
 		}
 	}
-	for _, c := range l.rules {
+	for _, c := range l {
 		c.counts[c.shape.Bucket(now)]++
 	}
 	return true
@@ -90,8 +82,18 @@ func TestThreePerMinute(t *testing.T) {
 			{"03:01:45", true, "2 + 1"},
 			{"03:01:50", false, "3:01:05, 3:01:20 and 3:01:45 are in: 3 + 1"},
 		}},
+		{"sliding log", Shape{Length: time.Minute, Buckets: 60, Kind: Log}, []step{
+			{"03:00:30", true, "first"},
+			{"03:00:50", true, "second"},
+			{"03:01:10", true, "third"},
+			{"03:01:25", false, "all three are within a minute"},
+			{"03:01:30", false, "the first leaves when its whole second has"},
+			{"03:01:31", true, "as now"},
+			{"03:01:32", false, "3:00:50 is still there"},
+			{"03:05:00", true, "all have left"},
+		}},
 	} {
-		l := newLimiter(rule(3, script.shape))
+		l := limiter{rule(3, script.shape)}
 		for _, s := range script.steps {
 			if got := l.allow(at(t, s.at)); got != s.pass {
 				t.Errorf("%s: %s: got %v, want %v: %s", script.name, s.at, got, s.pass, s.why)
@@ -100,37 +102,10 @@ func TestThreePerMinute(t *testing.T) {
 	}
 }
 
-func TestTwoCounters(t *testing.T) {
-	for _, tt := range []struct {
-		why               string
-		previous, current int64
-		limit             int64
-		at                string
-		count             float64
-		remaining         int64
-	}{
-		{"88·45/60 + 12", 88, 12, 100, "03:01:15", 78, 22},
-		{"400·15/60 + 250: the next makes 351 and is admitted", 400, 250, 500, "03:01:45", 350, 150},
-	} {
-		minute := Shape{Length: time.Minute, Buckets: 1}
-		counts, now := []int64{tt.current, tt.previous}, at(t, tt.at)
-		if got := minute.Count(counts, now); got != tt.count {
-			t.Errorf("%s: Count = %v, want %v", tt.why, got, tt.count)
-		}
-		if got := minute.Remaining(counts, tt.limit, now); got != tt.remaining {
-			t.Errorf("%s: Remaining = %d, want %d", tt.why, got, tt.remaining)
-		}
-		counts[0]++
-		if got := minute.Count(counts, now); got != tt.count+1 {
-			t.Errorf("%s: with the next, Count = %v, want %v", tt.why, got, tt.count+1)
-		}
-	}
-}
-
 func TestTenPerMinuteAndFiveHundredPerHour(t *testing.T) {
 	minute := rule(10, Shape{Length: time.Minute, Buckets: 1})
 	hour := rule(500, Shape{Length: time.Hour, Buckets: 60})
-	l := newLimiter(minute, hour)
+	l := limiter{minute, hour}
 	for _, step := range []struct {
 		from, to string // once a minute, both included
 		offered  int
@@ -155,8 +130,7 @@ func TestTenPerMinuteAndFiveHundredPerHour(t *testing.T) {
 				}
 			}
 			if got != step.admitted {
-				t.Errorf("%s: %d admitted, want %d: %s (minute %v, hour %v)", time.Unix(0, now).UTC().Format(time.TimeOnly), got, step.admitted,
-					step.why, minute.shape.Count(minute.live(now), now), hour.shape.Count(hour.live(now), now))
+				t.Errorf("%s: %d admitted, want %d: %s", time.Unix(0, now).UTC().Format(time.TimeOnly), got, step.admitted, step.why)
 			}
 		}
 	}
