@@ -87,24 +87,16 @@ func TestAdvanceAsksForAllTime(t *testing.T) {
 	}
 }
 
-func TestSinceInsideOneSlot(t *testing.T) {
+func TestSinceIsInProportionInsideASlot(t *testing.T) {
 	h := newHistory(noon, 1)
 	h.advance(noon+2*ms, asLong)
 	h.add(8, 4)
-	for _, test := range []struct {
-		then            int64
-		asked, admitted float64
-		why             string
-	}{
-		{noon, 8, 4, "the beginning of the slot"},
-		{noon + ms, 4, 2, "half of it has passed since"},
-		{noon + 2*ms, 0, 0, "now: nothing came since"},
-		{noon + 9*ms, 0, 0, "not yet"},
-		{noon - 3600e9, 8, 4, "long ago: all that is remembered"},
+	for then, part := range map[int64]float64{
+		noon: 1, noon + ms: 0.5, noon + 2*ms: 0, noon + 9*ms: 0, noon - 3600e9: 1, // an hour ago: all that is remembered
 	} {
-		got := h.since(test.then)
-		near(t, test.why+", asked", got.asked, test.asked, 0)
-		near(t, test.why+", admitted", got.admitted, test.admitted, 0)
+		if got, want := h.since(then), (sums{8 * part, 4 * part, 2e6 * part}); got != want {
+			t.Errorf("%d ns after noon: %+v, want %+v", then-noon, got, want)
+		}
 	}
 	h.advance(noon+4*ms, asLong)
 	near(t, "later the hits are spread over more time", h.since(noon+ms).asked, 6, 0)

@@ -1,7 +1,6 @@
 package forecast
 
 import (
-	"fmt"
 	"math"
 	"testing"
 )
@@ -138,31 +137,28 @@ func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
 	near(t, "elsewhere, a ms later", k.unheard(12), max(carried, 0), 3)
 }
 
-// Only admitted ones are evidence that others have admitted some.
-func TestDeniedHitsTakeNoRoom(t *testing.T) {
-	k := newKey(0).knowing(0.5)
-	k.expect(fromNoon(8))
-	k.Note(fromNoon(8), 500, 0)
-	near(t, "elsewhere", k.unheard(8), 0, 1)
-	between(t, "demand per ms", k.demandAt(fromNoon(8))*1e6, 100, 1000)
-}
-
-// Without words for long, own hits that were answered are no evidence that others' were not.
-func TestLongSilence(t *testing.T) {
-	for _, test := range []struct{ unreported, least, most float64 }{{0, 0, 4}, {50, 45, 55}} {
+// Only admitted ones are evidence that others have admitted some; and without words for long, only those that no answer
+// was about.
+func TestWhichOwnHitsAreEvidence(t *testing.T) {
+	for _, test := range []struct {
+		why                         string
+		at                          float64
+		asked, admitted             int64
+		unreported, elsewhere, give float64
+		leastDemand                 float64 // per ms
+	}{
+		{"denied hits", 8, 500, 0, 0, 0, 1, 100},
+		{"at the horizon, whatever is in no answer", float64(horizon / ms), 50, 50, 0, 50, 2, 0},
+		{"after long, all answered", 200, 500, 500, 0, 0, 4, 0},
+		{"after long, some not", 200, 500, 500, 50, 50, 5, 0},
+	} {
 		k := newKey(0).knowing(0.5)
-		k.expect(fromNoon(200))
-		k.Note(fromNoon(200), 500, 500)
-		w := wide(1000)
-		w.Unreported = test.unreported
-		elsewhere := 1000 - margin - k.Look(fromNoon(200), w, of(2)).Free
-		between(t, fmt.Sprint(test.unreported, " unreported: elsewhere"), elsewhere, test.least, test.most)
+		k.expect(fromNoon(test.at))
+		k.Note(fromNoon(test.at), test.asked, test.admitted)
+		o := k.Look(fromNoon(test.at), Window{Limit: 1000, Free: 1000, Unreported: test.unreported}, of(2))
+		near(t, test.why+": elsewhere", 1000-margin-o.Free, test.elsewhere, test.give)
+		between(t, test.why+": demand", o.Demand*1e6, test.leastDemand, 1000)
 	}
-	// Up to the horizon they are, whatever is in no answer.
-	k := newKey(0).knowing(0.5)
-	k.expect(noon + horizon)
-	k.Note(noon+horizon, 50, 50)
-	near(t, "at the horizon", k.unheard(float64(horizon/ms)), 50, 2)
 }
 
 // Without words a demand fades, and so does what is expected of others, whatever rate it had.
