@@ -49,15 +49,15 @@ func block(key string, span time.Duration) entries.Entry {
 	return entries.Entry{Rule: "r", Key: key, At: now, Until: now.Add(span), By: "somebody"}
 }
 
-// told notes what a watch tells, as text: the keys of the entries, or the trouble.
-type told struct {
+// watcher notes what a watch calls back with, as text: the keys of the entries, or the trouble.
+type watcher struct {
 	t    *testing.T
 	news chan string
 }
 
-func watch(t *testing.T, b *entries.Bucket) *told {
+func watch(t *testing.T, b *entries.Bucket) *watcher {
 	t.Helper()
-	w := &told{t, make(chan string, 10_000)}
+	w := &watcher{t, make(chan string, 10_000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
 	go func() {
@@ -77,7 +77,7 @@ func watch(t *testing.T, b *entries.Bucket) *told {
 }
 
 // await waits for news that contain this.
-func (w *told) await(want string) {
+func (w *watcher) await(want string) {
 	w.t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -87,7 +87,7 @@ func (w *told) await(want string) {
 				return
 			}
 		case <-deadline:
-			w.t.Fatalf("never told of %s", want)
+			w.t.Fatalf("never saw %s", want)
 		}
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 )
 
-// told is an entry as the library tells of it.
-type told struct {
+// update is an entry as the library hands it over.
+type update struct {
 	jetstream.KeyValueEntry
 	key  string
 	data []byte
 }
 
-func (e told) Key() string                     { return e.key }
-func (e told) Value() []byte                   { return e.data }
-func (e told) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
+func (e update) Key() string                     { return e.key }
+func (e update) Value() []byte                   { return e.data }
+func (e update) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
 
 // tell tells a watch of an entry.
 func (w *watch) tell(t *testing.T, key string, at, until time.Time) {
@@ -29,7 +29,7 @@ func (w *watch) tell(t *testing.T, key string, at, until time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.take(told{key: key, data: data})
+	w.take(update{key: key, data: data})
 }
 
 // watching is a watch that hands on how many entries it tells of.
@@ -37,8 +37,8 @@ func watching(now func() time.Time, changed func(entries int)) *watch {
 	return &watch{changed: func(all []Entry) { changed(len(all)) }, trouble: kvwatch.Changes{Tell: func(error) {}}, now: now}
 }
 
-// A watch that begins anew knows of a part at first, and whoever were told of that would let pass who is in the rest. One that has
-// ended, and has not been swept yet, must not make it tell.
+// A watch that begins anew knows a part of the entries at first, and a checker that heard of that part would let pass
+// who is in the rest. An entry that has ended, and has not been swept yet, changes nothing of that.
 func TestPartOfTheListIsNotTold(t *testing.T) {
 	var lists []int
 	w := watching(time.Now, func(n int) { lists = append(lists, n) })

@@ -60,7 +60,8 @@ func TestRateFromWords(t *testing.T) {
 			[]Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 0, 160},
 		{"denied hits that are told for the first time may be of any age",
 			[]Word{silent(0, 100), silent(8, 180), said(16, 1, 260, 500)}, 10, 0, 160},
-		{"those denied since are not", []Word{silent(0, 100), silent(8, 180), said(16, 1, 260, 500), said(24, 1, 340, 580)}, 10, 10, 320},
+		{"those denied since are not",
+			[]Word{silent(0, 100), silent(8, 180), said(16, 1, 260, 500), said(24, 1, 340, 580)}, 10, 10, 320},
 	} {
 		d := heard(test.words...)
 		near(t, test.why+": admitted per ms", d.passed.per()*1e6, test.passed, 1e-9)

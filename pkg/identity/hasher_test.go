@@ -79,7 +79,8 @@ func TestSecretsAreGivenOrReadFromAFile(t *testing.T) {
 		}
 	}
 	// Whatever lies beyond what is read must not be dropped in silence.
-	for _, text := range []string{strings.Repeat("s", 20) + strings.Repeat(" ", 2*MaxSecret) + "more", long + strings.Repeat("\n", 65)} {
+	spaces := strings.Repeat("s", 20) + strings.Repeat(" ", 2*MaxSecret)
+	for _, text := range []string{spaces + "more", long + strings.Repeat("\n", 65)} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), "another file?") {
 			t.Errorf("a file of which the end is not read: %v", err)
 		}

@@ -115,8 +115,8 @@ func TestTenThousandRulesFitAFile(t *testing.T) {
 	if again, err := Parse(text); err != nil || len(again.Rules()) != n {
 		t.Error(err)
 	}
-	long := newSet(t, Rule{Name: "a", Match: []Condition{{Name: "api", Value: strings.Repeat("x", MaxSize)}}, Limit: 1, Window: second})
-	_, err = long.Marshal()
+	long := []Condition{{Name: "api", Value: strings.Repeat("x", MaxSize)}}
+	_, err = newSet(t, Rule{Name: "a", Match: long, Limit: 1, Window: second}).Marshal()
 	if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), "as YAML: want at most 1048576") {
 		t.Errorf("longer than a file may be: %v is a %T", err, err)
 	}
