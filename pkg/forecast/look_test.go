@@ -145,6 +145,8 @@ func TestUrgent(t *testing.T) {
 		{"a large limit: chance matters less", 50, Window{Limit: 10_000, Free: 30, Freed: 10e-6}, 2, 0, false},
 		{"in a large fleet, what is lost in rounding", 5, Window{Limit: 1000, Free: 3, Freed: 0.5e-6}, 2, 0, false},
 		{"nearly all pass: nothing is lost in rounding", 3.2, Window{Limit: 3500, Free: margin, Freed: 3.168e-6, Pace: 1}, 1000, 0, false},
+		{"a small limit: more than six hits of chance matter", 0.2, Window{Limit: 100, Free: 1, Freed: 0.16e-6}, 2, 0, true},
+		{"fewer do not", 0.18, Window{Limit: 100, Free: 1, Freed: 0.144e-6}, 2, 0, false},
 		{"a small limit: chance is not much of a hit", 0.1, Window{Limit: 100, Free: 60}, 2, 0, false},
 		{"far more own hits than expected", 1, wide(500), 2, 100, true},
 		{"far more, but there is room for a thousand times as many", 1, Window{Limit: 1e6, Free: 5e5}, 2, 100, false},
