@@ -39,6 +39,7 @@ type Bucket struct {
 	js      jetstream.JetStream
 	name    string
 	options Options
+	most    int // entries
 }
 
 // New returns the bucket of the namespace, without asking whether it is there. The connection stays the caller's.
@@ -57,7 +58,7 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Bucket{conn: conn, js: js, name: Name(namespace), options: o}, nil
+	return &Bucket{conn: conn, js: js, name: Name(namespace), options: o, most: Most}, nil
 }
 
 // Name is the name of a namespace's bucket.
@@ -111,14 +112,14 @@ func (b *Bucket) Put(ctx context.Context, e Entry) error {
 // checkRoom returns ErrFull if there is none, also when those that have ended are gone. Marks of what was taken out lately take none.
 func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 	status, err := kv.Status(ctx)
-	if err != nil || status.Values() < Most {
+	if err != nil || status.Values() < uint64(b.most) {
 		return err
 	}
 	if _, err := b.Sweep(ctx, b.options.Now()); err != nil {
 		return err
 	}
 	all, _, err := b.read(ctx)
-	if err == nil && len(all) >= Most {
+	if err == nil && len(all) >= b.most {
 		err = ErrFull
 	}
 	return err

@@ -5,27 +5,38 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/entries"
 )
 
-// patience is how long the test waits for what happens within milliseconds on a machine that is not busy.
-const patience = 20 * time.Second
+// patience is for hangs.
+const patience = time.Minute
 
-func open(t *testing.T, url string, o entries.Options) *entries.Bucket {
+// shared is a server for all tests that do not stop theirs.
+var shared *servers.NATS
+
+func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream: true}, &shared) }
+
+// fast is for tests of what is looked at now and then.
+var fast = entries.Options{Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
+
+// open opens the bucket of a test at a server.
+func open(t *testing.T, server *servers.NATS, o entries.Options) *entries.Bucket {
 	t.Helper()
-	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+	conn, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.RetryOnFailedConnect(true))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	b, err := entries.New(conn, "test", o)
+	b, err := entries.New(conn, serverstest.Namespace(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,15 +49,15 @@ func block(key string, span time.Duration) entries.Entry {
 	return entries.Entry{Rule: "r", Key: key, At: now, Until: now.Add(span), By: "somebody"}
 }
 
-// told notes what a watch tells, as text: the keys of the entries, or the trouble.
-type told struct {
+// watcher notes what a watch calls back with, as text: the keys of the entries, or the trouble.
+type watcher struct {
 	t    *testing.T
 	news chan string
 }
 
-func watch(t *testing.T, b *entries.Bucket) *told {
+func watch(t *testing.T, b *entries.Bucket) *watcher {
 	t.Helper()
-	w := &told{t, make(chan string, 10_000)}
+	w := &watcher{t, make(chan string, 10_000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
 	go func() {
@@ -66,7 +77,7 @@ func watch(t *testing.T, b *entries.Bucket) *told {
 }
 
 // await waits for news that contain this.
-func (w *told) await(want string) {
+func (w *watcher) await(want string) {
 	w.t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -76,7 +87,7 @@ func (w *told) await(want string) {
 				return
 			}
 		case <-deadline:
-			w.t.Fatalf("never told of %s", want)
+			w.t.Fatalf("never saw %s", want)
 		}
 	}
 }
@@ -89,7 +100,7 @@ func put(t *testing.T, b *entries.Bucket, e entries.Entry) {
 }
 
 func TestPutListDelete(t *testing.T) {
-	b := open(t, serverstest.JetStream(t).URL(), entries.Options{})
+	b := open(t, shared, entries.Options{})
 	if list, err := b.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("before there is a bucket: %v, %v", list, err)
 	}
@@ -101,7 +112,8 @@ func TestPutListDelete(t *testing.T) {
 	put(t, b, block(odd, time.Hour))
 	put(t, b, block("b", 3*time.Hour)) // in its place
 	list, err := b.List(t.Context())
-	if err != nil || len(list) != 2 || list[0].Key != odd || list[1].Key != "b" || list[1].Until.Before(time.Now().Add(2*time.Hour)) || list[1].By != "somebody" {
+	if err != nil || len(list) != 2 || list[0].Key != odd || list[1].Key != "b" || list[1].By != "somebody" ||
+		list[1].Until.Before(time.Now().Add(2*time.Hour)) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if err := b.Delete(t.Context(), "r", odd); err != nil {
@@ -118,9 +130,10 @@ func TestPutListDelete(t *testing.T) {
 }
 
 func TestWatchTellsOfEveryChange(t *testing.T) {
-	url := serverstest.JetStream(t).URL()
-	b := open(t, url, entries.Options{Retry: 10 * time.Millisecond})
-	early := watch(t, open(t, url, entries.Options{Retry: 10 * time.Millisecond}))
+	var ahead atomic.Int64 // of the watches' clock
+	o := fast
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	b, early := open(t, shared, o), watch(t, open(t, shared, o))
 	early.await(entries.ErrNoBucket.Error())
 	if err := b.Make(t.Context()); err != nil {
 		t.Fatal(err)
@@ -131,28 +144,24 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	early.await("[a]")
 	late := watch(t, b) // as a checker that starts
 	late.await("[a]")
+	both := func(want string) { t.Helper(); early.await(want); late.await(want) }
 	put(t, b, block("b", 2*time.Hour))
-	for _, w := range []*told{early, late} {
-		w.await("[a b]")
-	}
+	both("[a b]")
 	if err := b.Delete(t.Context(), "r", "a"); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []*told{early, late} {
-		w.await("[b]")
-	}
-	put(t, b, block("c", 50*time.Millisecond))
-	for _, w := range []*told{early, late} {
-		w.await("[c b]")
-		w.await("[b]") // its time is over
-	}
+	both("[b]")
+	put(t, b, block("c", time.Hour))
+	both("[c b]")
+	ahead.Store(int64(90 * time.Minute))
+	both("[b]")
 }
 
+// And notices when another bucket has taken the place of one that was lost.
 func TestWatchOutlivesTheServer(t *testing.T) {
 	server := serverstest.JetStream(t)
-	b := open(t, server.URL(), entries.Options{})
+	b, w := open(t, server, entries.Options{}), watch(t, open(t, server, fast))
 	put(t, b, block("a", time.Hour))
-	w := watch(t, open(t, server.URL(), entries.Options{Retry: 10 * time.Millisecond, Check: 50 * time.Millisecond}))
 	w.await("[a]")
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
@@ -160,31 +169,20 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	for end := time.Now().Add(patience); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err := b.Put(ctx, block("b", 2*time.Hour))
-		cancel()
-		if err == nil {
+		if cancel(); err == nil {
 			break
-		}
-		if time.Now().After(end) {
+		} else if time.Now().After(end) {
 			t.Fatal(err)
 		}
 	}
 	w.await("[a b]")
-}
-
-// A bucket that was lost and made again is another one.
-func TestWatchNoticesAnotherBucket(t *testing.T) {
-	url := serverstest.JetStream(t).URL()
-	b := open(t, url, entries.Options{})
-	put(t, b, block("a", time.Hour))
-	w := watch(t, open(t, url, entries.Options{Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}))
-	w.await("[a]")
-	serverstest.DropBucket(t, url, entries.Name("test"))
-	put(t, b, block("b", time.Hour))
-	w.await("[b]")
+	serverstest.DropBucket(t, server.URL(), entries.Name(serverstest.Namespace(t)))
+	put(t, b, block("c", time.Hour))
+	w.await("[c]")
 }
 
 func TestSweep(t *testing.T) {
-	b := open(t, serverstest.JetStream(t).URL(), entries.Options{})
+	b := open(t, shared, entries.Options{})
 	if n, err := b.Sweep(t.Context(), time.Now()); n != 0 || err != nil {
 		t.Errorf("without a bucket: %d, %v", n, err)
 	}
@@ -198,38 +196,31 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// What was taken out leaves a mark for an hour, so that no watch misses it. Marks are no entries: who has blocked and unblocked very many
-// keys in that hour can still block one.
-func TestMarksTakeNoRoom(t *testing.T) {
-	url := serverstest.JetStream(t).URL()
-	b := open(t, url, entries.Options{})
-	if err := b.Make(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range entries.Most {
-		m := nats.NewMsg(fmt.Sprintf("$KV.test-entries.%d", i))
-		m.Header.Set("KV-Operation", "PURGE")
-		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience)); err != nil { // the server may be busy
+// What was taken out leaves a mark for an hour, so that no watch misses it. Marks and entries that have ended take no room:
+// who has blocked and unblocked very many keys in that hour can still block one.
+func TestOnlyEntriesThatHoldTakeRoom(t *testing.T) {
+	b := open(t, shared, entries.Options{})
+	b.SetMost(3)
+	for i := range 4 {
+		put(t, b, block(fmt.Sprint(i), time.Hour))
+		if err := b.Delete(t.Context(), "r", fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	<-js.PublishAsyncComplete()
-	if err := b.Put(t.Context(), block("a", time.Hour)); err != nil {
-		t.Error(err)
+	ended := block("ended", 2*time.Hour)
+	ended.At, ended.Until = ended.At.Add(-2*time.Hour), ended.At.Add(-time.Hour)
+	put(t, b, ended)
+	for i := range 3 {
+		put(t, b, block(fmt.Sprint(i), time.Hour))
 	}
+	if err := b.Put(t.Context(), block("one more", time.Hour)); !errors.Is(err, entries.ErrFull) {
+		t.Errorf("one more than there is room for: %v", err)
+	}
+	put(t, b, block("2", 2*time.Hour)) // it is one of them
 }
 
 func TestWithoutJetStream(t *testing.T) {
-	b := open(t, serverstest.NATS(t).URL(), entries.Options{})
+	b := open(t, serverstest.NATS(t), entries.Options{})
 	if err := b.Put(t.Context(), block("a", time.Hour)); err == nil || !strings.Contains(err.Error(), "is it enabled") {
 		t.Error(err)
 	}

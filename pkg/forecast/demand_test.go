@@ -7,8 +7,8 @@ import (
 
 // said is a word, of a bucket's totals at a time in ms after noon.
 func said(at float64, bucket, admitted, denied int64) Word {
-	return Word{Now: fromNoon(at + 3), Made: fromNoon(at), Round: tick, Bucket: bucket, Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true,
-		Since: noon}
+	return Word{Now: fromNoon(at + 3), Made: fromNoon(at), Round: tick, Bucket: bucket,
+		Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true, Since: noon}
 }
 
 // heard is what these words tell, if all that was admitted was expected, and nothing is known of since when the first
@@ -29,32 +29,51 @@ func heard(words ...Word) *demand {
 }
 
 func TestRateFromWords(t *testing.T) {
+	silent := func(at float64, admitted int64) Word { // it says nothing of denied hits
+		w := said(at, 1, admitted, 0)
+		w.DeniedToo = false
+		return w
+	}
+	long, young := said(0, 1, 600, 150), said(100, 1, 200, 0)
+	long.Admitted[1], long.Denied[1], long.Since = 200, 50, noon-1000*ms
+	young.Young = Young{Since: fromNoon(80), Admitted: 150, Denied: 50}
 	for _, test := range []struct {
-		why   string
-		words []Word
-		perMs float64
-		all   float64
+		why            string
+		words          []Word
+		passed, denied float64 // per ms
+		all            float64
 	}{
-		{"nothing heard", nil, 0, 0},
-		{"the first word: its total may be of any age", []Word{said(8, 1, 800, 0)}, 0, 0},
-		{"words of one round are too close to each other", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0)}, 0, 20},
-		{"until they are far enough", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0), said(8, 1, 180, 0)}, 10, 80},
-		{"just far enough", []Word{said(0, 1, 100, 0), said(leastLately/1e6, 1, 160, 0)}, 60e6 / leastLately, 60},
-		{"denied hits are asked for too", []Word{said(0, 1, 100, 0), said(8, 1, 140, 40)}, 10, 80},
-		{"a steady rate", []Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(16, 1, 160, 0), said(32, 1, 320, 0)}, 10, 320},
-		{"in a new bucket all is new", []Word{said(0, 1, 500, 90), said(8, 2, 50, 30)}, 10, 80},
-		{"an older bucket tells nothing", []Word{said(0, 2, 0, 0), said(4, 1, 999, 9), said(8, 2, 80, 0)}, 10, 80},
-		{"words that overtook each other", []Word{said(0, 1, 0, 0), said(8, 1, 60, 20), said(4, 1, 30, 10), said(16, 1, 120, 40)}, 10, 160},
+		{"nothing heard", nil, 0, 0, 0},
+		{"the first word: its total may be of any age", []Word{said(8, 1, 800, 0)}, 0, 0, 0},
+		{"until more is known the rate is that of its buckets", []Word{long}, 0.8, 0.2, 0},
+		{"or of the newest hits: of a long time a surge would be no more than its average", []Word{young}, 7.5, 2.5, 0},
+		{"words of one round are too close to each other", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0)}, 0, 0, 20},
+		{"until they are far enough", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0), said(8, 1, 180, 0)}, 10, 0, 80},
+		{"just far enough", []Word{said(0, 1, 100, 0), said(leastLately/1e6, 1, 160, 0)}, 60e6 / leastLately, 0, 60},
+		{"denied hits are asked for too", []Word{said(0, 1, 100, 0), said(8, 1, 116, 64)}, 2, 8, 80},
+		{"a steady rate", []Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(16, 1, 160, 0), said(32, 1, 320, 0)}, 10, 0, 320},
+		{"in a new bucket all is new", []Word{said(0, 1, 500, 90), said(8, 2, 48, 32)}, 6, 4, 80},
+		{"an older bucket tells nothing", []Word{said(0, 2, 0, 0), said(4, 1, 999, 9), said(8, 2, 80, 0)}, 10, 0, 80},
+		{"words that overtook each other",
+			[]Word{said(0, 1, 0, 0), said(8, 1, 60, 20), said(4, 1, 30, 10), said(16, 1, 120, 40)}, 7.5, 2.5, 160},
 		{"a total that is behind takes nothing back",
-			[]Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 160},
+			[]Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 0, 160},
+		{"denied hits that are told for the first time may be of any age",
+			[]Word{silent(0, 100), silent(8, 180), said(16, 1, 260, 500)}, 10, 0, 160},
+		{"those denied since are not",
+			[]Word{silent(0, 100), silent(8, 180), said(16, 1, 260, 500), said(24, 1, 340, 580)}, 10, 10, 320},
 	} {
 		d := heard(test.words...)
-		near(t, test.why+": hits per ms", d.rate()*1e6, test.perMs, 1e-9)
+		near(t, test.why+": admitted per ms", d.passed.per()*1e6, test.passed, 1e-9)
+		near(t, test.why+": denied per ms", d.turned.per()*1e6, test.denied, 1e-9)
 		near(t, test.why+": hits in all", d.all, test.all, 1e-9)
+	}
+	if d := heard(said(0, 1, 0, 0), said(8, 1, 16, 64), said(5, 1, 16, 64)); d.asOf != fromNoon(8) {
+		t.Errorf("after an old word: as of %d ns after noon", d.asOf-noon)
 	}
 }
 
-// TestDeniedHitsAreOfTheirTime: words that say nothing of denied hits may come in between.
+// Words that say nothing of denied hits may come in between.
 func TestDeniedHitsAreOfTheirTime(t *testing.T) {
 	d := heard(said(0, 1, 0, 0))
 	for at := int64(8); at <= 400; at += 8 {
@@ -69,22 +88,21 @@ func TestDeniedHitsAreOfTheirTime(t *testing.T) {
 	near(t, "denied per ms", d.turned.per()*1e6, 0.5, 1e-9)
 }
 
-func TestAdmittedAndAskedAreApart(t *testing.T) {
-	d := heard(said(0, 1, 0, 0), said(8, 1, 16, 64))
-	near(t, "admitted per ms", d.passed.per()*1e6, 2, 1e-9)
-	near(t, "denied per ms", d.turned.per()*1e6, 8, 1e-9)
-	if d.asOf != fromNoon(8) {
-		t.Errorf("as of %d ns after noon", d.asOf-noon)
+// A word in between tells of some checkers only; but not for ever.
+func TestRatesAreOfCompleteRounds(t *testing.T) {
+	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
+	d.learn(said(16, 1, 90, 0), 80, false)
+	near(t, "in between", d.rate()*1e6, 10, 1e-9)
+	d.learn(said(24, 1, 240, 0), 80, true)
+	near(t, "complete", d.rate()*1e6, 10, 1e-9)
+	for at := 32.0; at < 100; at += 8 {
+		d.learn(said(at, 1, 240, 0), 80, false)
 	}
-	d.learn(said(5, 1, 16, 64), 0, true)
-	if d.asOf != fromNoon(8) {
-		t.Errorf("an old word: as of %d ns after noon", d.asOf-noon)
-	}
+	between(t, "70 ms without a hit", d.rate()*1e6, 0, 8)
 }
 
-// TestJump: hits that nobody expected show at once, hits that are missing only after a while. At low rates chance
-// alone makes such differences.
-func TestJump(t *testing.T) {
+// Hits that are missing show only after a while. At low rates chance alone makes such differences.
+func TestHitsThatNobodyExpectedShowAtOnce(t *testing.T) {
 	steady := func() *demand {
 		d, total := newDemand(noon, tick), int64(0)
 		for at := 0.0; at <= 200; at += 8 {
@@ -115,9 +133,7 @@ func TestJump(t *testing.T) {
 			at += 8
 		}
 		next()
-		if r := d.rate() * 1e6; r < test.least-1e-9 || r > test.most+1e-9 {
-			t.Errorf("%s: %v per ms after one word, want %v to %v", test.why, r, test.least, test.most)
-		}
+		between(t, test.why+", after one word", d.rate()*1e6, test.least-1e-9, test.most+1e-9)
 		if kept := d.passed.span > 20e6; kept == test.settledExactly {
 			t.Errorf("%s: a memory of %v ms", test.why, d.passed.span/1e6)
 		}
@@ -126,23 +142,35 @@ func TestJump(t *testing.T) {
 		}
 		near(t, test.why+", after two seconds", d.rate()*1e6, test.afterTwoSeconds, 0.01)
 	}
+	// Denied ones are told in lumps, and may have come long before.
+	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
+	d.learn(said(16, 1, 480, 4000), 80, true)
+	near(t, "with many denied hits: per ms", d.rate()*1e6, 50, 1e-9)
 }
 
-// TestFewHitsAreNoJump: where one hit is expected, four may come by chance.
-func TestFewHitsAreNoJump(t *testing.T) {
-	d := newDemand(noon, tick)
-	for i := range int64(25) {
-		d.learn(said(float64(8*i), 1, i, 0), 1, true)
-	}
-	d.learn(said(200, 1, 28, 0), 1, true)
-	if r := d.rate() * 8e6; r < 1.1 || r > 2 {
-		t.Errorf("%v hits per 8 ms after four came instead of one", r)
+// Where hits come seldom, they are remembered longer, and a few more may come by chance.
+func TestRatesOfFewHits(t *testing.T) {
+	for _, test := range []struct {
+		why           string
+		apart, before int64 // ms, and hits so far apart
+		last          Word
+		expected      float64
+		least, most   float64 // hits in the time apart
+	}{
+		{"one every 100 ms, then 300 without any", 100, 100, said(10_200, 1, 99, 0), 3, 0.8, 1},
+		{"one every 8 ms, then four instead of one", 8, 25, said(200, 1, 28, 0), 1, 1.1, 2},
+	} {
+		d := newDemand(noon, tick)
+		for i := range test.before {
+			d.learn(said(float64(test.apart*i), 1, i, 0), 1, true)
+		}
+		d.learn(test.last, test.expected, true)
+		between(t, test.why, d.rate()*float64(test.apart*ms), test.least, test.most)
 	}
 }
 
-// TestExpectedAddsUp: several words may make up the time that a rate is taken from; what was expected in all of
-// them is compared.
-func TestExpectedAddsUp(t *testing.T) {
+// Several words may make up the time that a rate is taken from; what was expected in all of them is compared.
+func TestExpectationsOfSeveralWordsAddUp(t *testing.T) {
 	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
 	d.learn(said(12, 1, 240, 0), 160, true)
 	d.learn(said(16, 1, 400, 0), 160, true)
@@ -156,7 +184,7 @@ func TestExpectedAddsUp(t *testing.T) {
 	near(t, "not expected: per ms", d.rate()*1e6, 40, 1e-9)
 }
 
-func TestFade(t *testing.T) {
+func TestDemandFadesWithoutWords(t *testing.T) {
 	d := heardOf(rate{1000, float64(100 * ms)})
 	near(t, "after a round or two", d.after(10e6), d.rate(), 0)
 	last := d.rate()
@@ -167,26 +195,19 @@ func TestFade(t *testing.T) {
 		}
 		last = r
 	}
-	if last > 1e-9*d.rate() {
-		t.Errorf("after three seconds of silence %v is left of a demand", last)
-	}
+	between(t, "after three seconds of silence", last, 0, 1e-9*d.rate())
 	near(t, "after an hour", d.after(3600e9), 0, 0)
 	// Where hits come seldom, it takes longer to miss some.
 	seldom := heardOf(rate{10, float64(1000 * ms)})
 	near(t, "one hit per 100 ms, after 300", seldom.after(300e6), seldom.rate(), 0)
-	if r := seldom.after(3e9); r > 0.1*seldom.rate() {
-		t.Errorf("after three seconds: %v", r/seldom.rate())
-	}
-
+	between(t, "after three seconds", seldom.after(3e9), 0, 0.1*seldom.rate())
 	k := newKey(10)
 	near(t, "as the words told", k.demandAt(fromNoon(20))*1e6, 10, 1e-9)
 	near(t, "a second later", k.demandAt(fromNoon(1000))*1e6, 0, 1e-6)
-	if got := k.demandAt(fromNoon(-3)) * 1e6; math.IsNaN(got) || got < 0 || got > 10 {
-		t.Errorf("before the last word was made: %v", got)
-	}
+	between(t, "before the last word was made", k.demandAt(fromNoon(-3))*1e6, 0, 10)
 }
 
-// TestOwnHitsShowADemand: more own hits than the words let expect are seen before the next word comes.
+// More own hits than the words let expect are seen before the next word comes.
 func TestOwnHitsShowADemand(t *testing.T) {
 	for _, test := range []struct {
 		why         string
@@ -202,13 +223,9 @@ func TestOwnHitsShowADemand(t *testing.T) {
 		{"no more than all, but of what share?", newKey(10), 80, 9.9, 10.1},
 	} {
 		test.key.Note(fromNoon(8), test.own, 0)
-		if got := test.key.Look(fromNoon(8), wide(1000), of(2)).Demand * 1e6; got < test.least || got > test.most {
-			t.Errorf("%s: %v per ms, want %v to %v", test.why, got, test.least, test.most)
-		}
+		between(t, test.why, test.key.Look(fromNoon(8), wide(1000), of(2)).Demand*1e6, test.least, test.most)
 	}
 	k := newKey(0).knowing(0.5)
 	k.Note(noon+1, 3, 0)
-	if got := k.demandAt(noon+1) * 1e6; got > 10 {
-		t.Errorf("three hits in a nanosecond look like %v per ms", got)
-	}
+	between(t, "three hits in a nanosecond", k.demandAt(noon+1)*1e6, 0, 10)
 }

@@ -9,9 +9,7 @@ import (
 
 func TestEstimate(t *testing.T) {
 	known := func(part float64) share { return share{part: part, own: 1000 * part, all: 1000} }
-	unknown := share{part: 0.5}
-	few, enough := share{part: 0.5, own: fewest - 1, all: 1000}, share{part: 0.5, own: fewest, all: 1000}
-	restless := share{part: 0.5, own: 500, all: 1000, unrest: restless}
+	unknown, restlessOne := share{part: 0.5}, share{part: 0.5, own: 500, all: 1000, unrest: restless}
 	for _, test := range []struct {
 		why         string
 		s           share
@@ -30,19 +28,19 @@ func TestEstimate(t *testing.T) {
 		{"share unknown: what is seen is no evidence", unknown, 100, 50, 100, 100},
 		{"share unknown, nothing seen", unknown, 100, 0, 100, 100},
 		{"share unknown: those seen are there", unknown, 100, 400, 400, 400},
-		{"too few own hits to know the share", few, 100, 400, 400, 400},
-		{"just enough of them", enough, 100, 400, 799, 801},
-		{"restless", restless, 100, 400, 400, 400},
-		{"restless, as expected", restless, 100, 50, 100, 100},
+		{"share unknown: fewer than all are no sign of more", share{part: 0.1}, 100, 60, 100, 100},
+		{"share unknown: more than chance has it", share{part: 0.1}, 100, 150, 150, 150},
+		{"too few own hits to know the share", share{part: 0.5, own: fewest - 1, all: 1000}, 100, 400, 400, 400},
+		{"just enough of them", share{part: 0.5, own: fewest, all: 1000}, 100, 400, 799, 801},
+		{"restless", restlessOne, 100, 400, 400, 400},
+		{"restless, as expected", restlessOne, 100, 50, 100, 100},
 	} {
-		if got := test.s.estimate(test.m, test.n); got < test.least || got > test.most || math.IsNaN(got) {
-			t.Errorf("%s: %v, want %v to %v", test.why, got, test.least, test.most)
-		}
+		between(t, test.why, test.s.estimate(test.m, test.n), test.least, test.most)
 	}
 }
 
-// TestEstimateGrows with what is expected and with what is seen, and lies between the two.
-func TestEstimateGrows(t *testing.T) {
+// It grows with what is seen.
+func TestEstimateLiesBetweenWhatIsExpectedAndSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := share{part: rapid.Float64Range(0.001, 1).Draw(t, "part"), own: 100, all: 1000}
 		m := rapid.Float64Range(0, 1e5).Draw(t, "m")
@@ -75,75 +73,50 @@ func TestDoubt(t *testing.T) {
 	near(t, "share unknown: that of chance", unknown.doubt(100, 50), 10, 0)
 	near(t, "by own hits: ten of them are as many as 20 ± 6", known.doubt(20, 10), 6, 1.5)
 	near(t, "far more than expected: by own hits alone", known.doubt(10, 400), 40, 1)
-	if d := known.doubt(20, 0); d < 0.5 {
-		t.Errorf("nothing seen of 20: no doubt (%v)", d)
-	}
-	if d := known.doubt(0, 0); d > 1 {
-		t.Errorf("nothing expected, nothing seen: %v", d)
-	}
+	between(t, "nothing seen of 20", known.doubt(20, 0), 0.5, 10)
+	between(t, "nothing expected, nothing seen", known.doubt(0, 0), 0, 1)
 }
 
-// TestUnrestIsOfManyHits: chance with few hits is not unrest, and a part that is right is not doubted.
+// Chance with few hits is not unrest, and a part that is right is not doubted.
 func TestUnrestIsOfManyHits(t *testing.T) {
+	half := share{part: 0.5, own: 500, all: 1000}
+	unrestful := func(s share, unrest float64) share { s.unrest = unrest; return s }
 	for _, test := range []struct {
 		why         string
+		s           share
 		own, all    float64
 		least, most float64
 	}{
-		{"as it should be", 100, 200, 0, 0},
-		{"as chance may have it", 110, 200, 0, 1},
-		{"few hits, all here", 2, 2, 0, 1},
-		{"many hits, all here", 400, 400, 2, mostUnrest},
-		{"many hits, none here", 0, 400, 2, mostUnrest},
+		{"as it should be", half, 100, 200, 0, 0},
+		{"as chance may have it", half, 110, 200, 0, 1},
+		{"few hits, all here", half, 2, 2, 0, 1},
+		{"many hits, all here", half, 400, 400, 2, mostUnrest},
+		{"many hits, none here", half, 0, 400, 2, mostUnrest},
+		{"one good census after much unrest", unrestful(half, 50), 100, 200, 20, 49.9},
+		{"five of ten hits at one who sees nearly all", share{part: 0.95, own: 950, all: 1000}, 5, 10, 0.3, 1},
+		{"where nothing comes, that no harm was done proves nothing", share{part: 0.001, own: 1, all: 1000, unrest: 50}, 0, 100, 50, 50},
 	} {
-		s := share{part: 0.5, own: 500, all: 1000}
-		s.learn(test.own, test.all, 2)
-		if s.unrest < test.least || s.unrest > test.most {
-			t.Errorf("%s: %v, want %v to %v", test.why, s.unrest, test.least, test.most)
-		}
+		test.s.learn(test.own, test.all, 2)
+		between(t, test.why, test.s.unrest, test.least, test.most)
 	}
 	before := share{part: 0.5, own: 500, all: 1000, unrest: 5, lastOwn: 300, lastAll: 310}
 	s := before
 	if s.learn(0, 0, 2); s != before {
 		t.Errorf("a census of nothing taught %+v", s)
 	}
-	s = share{part: 0.5, own: 500, all: 1000, unrest: 50}
-	s.learn(100, 200, 2)
-	if s.unrest >= 50 || s.unrest < 20 {
-		t.Errorf("one good census after much unrest: %v", s.unrest)
+	// Hits that were reported in the next census instead of this one: two of them are looked at together.
+	s = half
+	for _, own := range []float64{200, 120, 280} {
+		s.learn(own, 400, 2)
+		between(t, "unrest of a late report", s.unrest, 0, 2)
 	}
-	// Of ten hits nine and a half have to come to one who sees nearly all: five are too few for chance.
-	s = share{part: 0.95, own: 950, all: 1000}
-	if s.learn(5, 10, 2); s.unrest < 0.3 || s.unrest > 1 {
-		t.Errorf("five of ten hits at one who sees nearly all: %v", s.unrest)
-	}
-	// Where nothing comes, that no harm was done proves nothing.
-	s = share{part: 0.001, own: 1, all: 1000, unrest: 50}
-	s.learn(0, 100, 2)
-	near(t, "unrest after a census without own hits", s.unrest, 50, 0)
-}
-
-// TestUnsteadyShareForgets: what was learnt while traffic moved is forgotten sooner.
-func TestUnsteadyShareForgets(t *testing.T) {
+	near(t, "part", s.part, 0.5, 0.03)
+	// What was learnt while traffic moved is forgotten sooner.
 	calm := share{part: 0.5, own: 5000, all: 10_000, lastOwn: 400, lastAll: 400}
-	moved := calm
-	moved.unrest = 50
+	moved := unrestful(calm, 50)
 	calm.learn(400, 400, 2)
 	moved.learn(400, 400, 2)
 	if calm.part >= moved.part || calm.part <= 0.5 || moved.part >= 1 {
 		t.Errorf("calm: %v, unsteady: %v", calm.part, moved.part)
 	}
-}
-
-// TestTwoCensusesTogether: hits that were reported in the next census instead of this one are no unrest.
-func TestTwoCensusesTogether(t *testing.T) {
-	s := share{part: 0.5, own: 500, all: 1000}
-	s.learn(200, 400, 2)
-	s.learn(120, 400, 2)
-	first := s.unrest
-	s.learn(280, 400, 2)
-	if s.unrest > 2 || first > 2 {
-		t.Errorf("80 of 200 came one census later: unrest %v, then %v", first, s.unrest)
-	}
-	near(t, "part", s.part, 0.5, 0.03)
 }

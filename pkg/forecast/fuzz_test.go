@@ -25,7 +25,8 @@ func (c *caller) call(op, a, b byte) {
 	case 0:
 		c.k.Note(c.now, n, n/(1+int64(a%3)))
 	case 1:
-		c.w = Window{Limit: 1 + float64(a)*20, Free: float64(n) - 300, Freed: float64(b%5) * 1e-6, Unreported: float64(a), Pace: float64(b) * 1e-6}
+		c.w = Window{Limit: 1 + float64(a)*20, Free: float64(n) - 300, Freed: float64(b%5) * 1e-6,
+			Unreported: float64(a), Pace: float64(b) * 1e-6}
 		c.o = c.k.Look(c.now, c.w, c.f)
 	case 2, 3:
 		c.k.Told(Word{
@@ -85,31 +86,22 @@ func (c *caller) check(t *testing.T) {
 	}
 }
 
-func newCaller() *caller {
-	return &caller{k: New(noon, of(3), 0.3), now: noon, f: of(3)}
-}
-
 // FuzzKey makes any calls in any order: three bytes each.
 func FuzzKey(f *testing.F) {
-	f.Add([]byte{0, 4, 9, 1, 50, 20, 2, 5, 30, 4, 0, 0, 5, 0, 1, 2, 5, 40, 1, 9, 17})
-	f.Add([]byte{2, 9, 200, 2, 10, 250, 1, 10, 18, 1, 11, 0, 0, 0, 255, 8, 0, 3, 6, 0, 200})
+	random, seeds := rand.NewChaCha8([32]byte{}), 300
+	if testing.Short() {
+		seeds = 60
+	}
+	for range seeds {
+		calls := make([]byte, 600)
+		_, _ = random.Read(calls) // it never fails
+		f.Add(calls)
+	}
 	f.Fuzz(func(t *testing.T, calls []byte) {
-		c := newCaller()
+		c := &caller{k: New(noon, of(3), 0.3), now: noon, f: of(3)}
 		for ; len(calls) >= 3; calls = calls[3:] {
 			c.call(calls[0], calls[1], calls[2])
 			c.check(t)
 		}
 	})
-}
-
-// TestRandomCalls is a stretch of the fuzz test that every run makes.
-func TestRandomCalls(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	for range 300 {
-		c := newCaller()
-		for range 200 {
-			c.call(byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32()))
-			c.check(t)
-		}
-	}
 }

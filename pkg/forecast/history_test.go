@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -10,29 +11,58 @@ import (
 // asLong is the expectation of one hit per ns: then what is expected since some moment is how long ago it was.
 func asLong(span float64) float64 { return span }
 
-// TestSinceKnowsHowLong walks in random steps; within the horizon no part of the time may be missing or
-// count twice, wherever in a slot it begins.
-func TestSinceKnowsHowLong(t *testing.T) {
+// Random steps are compared with a list of all hits. Within the horizon no part of the time may be missing or count twice,
+// wherever in a slot it begins; hits are exact since the beginning of a slot, and in proportion between two.
+func TestSinceIsWhatAListOfAllHitsSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(noon, 1)
-		begin, gap := noon, 3*horizon
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		type hit struct {
+			at              int64
+			asked, admitted float64
+		}
+		var hits []hit
+		begin, h := noon, newHistory(noon, 1)
+		for range rapid.IntRange(1, 60).Draw(t, "hits") {
 			before := h.now
-			h.advance(h.now+rapid.Int64Range(1, gap).Draw(t, "step"), asLong)
+			step := rapid.OneOf(rapid.Int64Range(0, slotTime), rapid.Int64Range(0, slotTime), rapid.Int64Range(1, 3*horizon))
+			h.advance(h.now+step.Draw(t, "step"), asLong)
 			if h.now-before > 2*horizon {
 				begin = h.now - horizon            // what was before is forgotten,
 				begin += slotTime - begin%slotTime // and the slot that this lies in is not whole
+				hits = nil
 			}
-			ago := rapid.Int64Range(0, min(horizon, h.now-begin)).Draw(t, "ago")
-			want := float64(ago)
-			if got := h.since(h.now - ago).expected; math.Abs(got-want) > 1 {
-				t.Fatalf("%d ns ago: %v ns since then", ago, got)
+			n := hit{h.now, float64(rapid.IntRange(0, 9).Draw(t, "asked")), float64(rapid.IntRange(0, 9).Draw(t, "admitted"))}
+			h.add(n.asked, n.admitted)
+			hits = append(hits, n)
+		}
+		listed := func(then int64) (n sums) {
+			for _, e := range hits {
+				if e.at >= then {
+					n.asked, n.admitted = n.asked+e.asked, n.admitted+e.admitted
+				}
 			}
+			return n
+		}
+		ago := rapid.Int64Range(0, min(horizon, h.now-begin)).Draw(t, "ago")
+		then := h.now - ago
+		floor := then - then%slotTime
+		got, most, least := h.since(then), listed(floor), listed(floor+slotTime)
+		if floor+slotTime > h.now {
+			least = sums{}
+		}
+		near(t, fmt.Sprint("ns since ", ago, " ns ago"), got.expected, float64(ago), 1)
+		if got.asked > most.asked+1e-9 || got.asked < least.asked-1e-9 ||
+			got.admitted > most.admitted+1e-9 || got.admitted < least.admitted-1e-9 {
+			t.Fatalf("%d ns ago: %+v, want between %+v and %+v", ago, got, least, most)
+		}
+		if ago > 0 && floor > h.now-horizon { // and so not forgotten
+			got := h.since(floor)
+			near(t, "asked for since the beginning of a slot", got.asked, most.asked, 1e-9)
+			near(t, "admitted since then", got.admitted, most.admitted, 1e-9)
 		}
 	})
 }
 
-// TestAdvanceAsksForAllTime: the stretches that glide is asked for make up the time that passed, and are
+// The stretches that glide is asked for make up the time that passed, and are
 // not more than there are slots to put them in, however long it was.
 func TestAdvanceAsksForAllTime(t *testing.T) {
 	for _, gap := range []int64{1, slotTime - 1, slotTime, slotTime + 1, horizon, 2 * horizon, 2*horizon + 1, 3600e9, 1 << 60} {
@@ -57,85 +87,22 @@ func TestAdvanceAsksForAllTime(t *testing.T) {
 	}
 }
 
-// TestSinceCountsOwnHits compares with a list of all hits. At the beginning of a slot it is exact, between two it lies
-// between them.
-func TestSinceCountsOwnHits(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		type hit struct {
-			at              int64
-			asked, admitted float64
-		}
-		var hits []hit
-		h := newHistory(noon+rapid.Int64Range(0, slotTime).Draw(t, "begin"), 1)
-		for range rapid.IntRange(1, 60).Draw(t, "hits") {
-			h.advance(h.now+rapid.Int64Range(0, slotTime).Draw(t, "step"), asLong)
-			n := hit{h.now, float64(rapid.IntRange(0, 9).Draw(t, "asked")), float64(rapid.IntRange(0, 9).Draw(t, "admitted"))}
-			h.add(n.asked, n.admitted)
-			hits = append(hits, n)
-		}
-		listed := func(then int64) (n sums) {
-			for _, e := range hits {
-				if e.at >= then {
-					n.asked, n.admitted = n.asked+e.asked, n.admitted+e.admitted
-				}
-			}
-			return n
-		}
-		ago := rapid.Int64Range(1, horizon).Draw(t, "ago")
-		then := h.now - ago
-		floor := then - then%slotTime
-		got, most, least := h.since(then), listed(floor), listed(floor+slotTime)
-		if floor+slotTime > h.now {
-			least = sums{}
-		}
-		if got.asked > most.asked+1e-9 || got.asked < least.asked-1e-9 ||
-			got.admitted > most.admitted+1e-9 || got.admitted < least.admitted-1e-9 {
-			t.Fatalf("%d ns ago: %+v, want between %+v and %+v", ago, got, least, most)
-		}
-		if floor > h.now-horizon { // and so not forgotten
-			if got := h.since(floor); math.Abs(got.asked-most.asked) > 1e-9 || math.Abs(got.admitted-most.admitted) > 1e-9 {
-				t.Fatalf("since the beginning of a slot: %+v, want %+v", got, most)
-			}
-		}
-	})
-}
-
-func TestSinceInsideOneSlot(t *testing.T) {
+func TestSinceIsInProportionInsideASlot(t *testing.T) {
 	h := newHistory(noon, 1)
 	h.advance(noon+2*ms, asLong)
 	h.add(8, 4)
-	for _, test := range []struct {
-		then            int64
-		asked, admitted float64
-		why             string
-	}{
-		{noon, 8, 4, "the beginning of the slot"},
-		{noon + ms, 4, 2, "half of it has passed since"},
-		{noon + 2*ms, 0, 0, "now: nothing came since"},
-		{noon + 9*ms, 0, 0, "not yet"},
-		{noon - 3600e9, 8, 4, "long ago: all that is remembered"},
+	for then, part := range map[int64]float64{
+		noon: 1, noon + ms: 0.5, noon + 2*ms: 0, noon + 9*ms: 0, noon - 3600e9: 1, // an hour ago: all that is remembered
 	} {
-		got := h.since(test.then)
-		near(t, test.why+", asked", got.asked, test.asked, 0)
-		near(t, test.why+", admitted", got.admitted, test.admitted, 0)
+		if got, want := h.since(then), (sums{8 * part, 4 * part, 2e6 * part}); got != want {
+			t.Errorf("%d ns after noon: %+v, want %+v", then-noon, got, want)
+		}
 	}
 	h.advance(noon+4*ms, asLong)
 	near(t, "later the hits are spread over more time", h.since(noon+ms).asked, 6, 0)
 }
 
-// TestSlotsAreForgotten: a slot that comes again in the ring holds nothing of what it held before.
-func TestSlotsAreForgotten(t *testing.T) {
-	for _, gap := range []int64{historySlots * slotTime, 2 * horizon, 2*horizon + 1, 100 * horizon} {
-		h := newHistory(noon, 1)
-		h.add(5, 5)
-		h.advance(noon+horizon-1, asLong)
-		near(t, "within the horizon", h.since(noon).asked, 5, 0)
-		h.advance(noon+gap, asLong)
-		near(t, "beyond it", h.since(noon).asked, 0, 0)
-	}
-}
-
-// TestTimeThatGoesBack: goroutines read the clock in one order and come in another.
+// Goroutines read the clock in one order and come in another.
 func TestTimeThatGoesBack(t *testing.T) {
 	h := newHistory(noon+tick, 1)
 	h.add(1, 1)
@@ -158,7 +125,7 @@ func TestTimeThatGoesBack(t *testing.T) {
 	}
 }
 
-// TestLongTicksNeedALongHistory: what came since the last word can be told however slow the words are.
+// What came since the last word can be told however slow the words are.
 func TestLongTicksNeedALongHistory(t *testing.T) {
 	h := newHistory(noon, tick)
 	h.advance(noon+tick, asLong)

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestLook(t *testing.T) {
+func TestLookLetsAPartPassNearTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		why         string
 		perMs       float64
@@ -22,28 +22,50 @@ func TestLook(t *testing.T) {
 		{"near the limit a part passes", 5, wide(10), 0.01, 0.99},
 		{"full, but half of what comes leaves", 5, Window{Limit: 1000, Free: margin, Freed: 2.5e-6}, 0.45, 0.55},
 		{"over the limit by what would leave: none", 5, Window{Limit: 1000, Free: -8, Freed: 2.5e-6}, math.Inf(-1), 0},
+		{"in the band a part passes", 10, wide(margin + 10), 10.0/15 - 1e-9, 10.0/15 + 1e-9},
+		{"half the band where hits leave at once", 10, Window{Limit: 1000, Free: margin + 5, Soon: 1e-6}, 5/7.5 - 1e-9, 5/7.5 + 1e-9},
 		{"more leave than come: all pass", 5, Window{Limit: 1000, Free: 3.5, Freed: 6e-6}, 1, math.Inf(1)},
 	} {
 		o := newKey(test.perMs).Look(noon, test.w, of(2))
-		if !(o.Part >= test.least && o.Part <= test.most) {
-			t.Errorf("%s: a part of %v, want %v to %v", test.why, o.Part, test.least, test.most)
-		}
+		between(t, test.why+": part", o.Part, test.least, test.most)
 		near(t, test.why+": demand", o.Demand*1e6, test.perMs, 1e-9)
 	}
 }
 
-// TestFreeIsLessWhatOthersTook, and less a small margin, which does not grow with what is free.
-func TestFreeIsLessWhatOthersTook(t *testing.T) {
-	full, half, later := newKey(10).Look(noon, wide(1000), of(2)), newKey(10).Look(noon, wide(500), of(2)), newKey(10).Look(fromNoon(8), wide(1000), of(2))
-	near(t, "half is free", full.Free-half.Free, 500, 1e-9)
-	near(t, "8 ms later", full.Free-later.Free, 80, 1e-9)
-	if margin := 1000 - full.Free; margin < 0 || margin > 10 {
-		t.Errorf("a margin of %v, want less than a per cent", margin)
+// What is free is less what others took, and less a small margin, which grows with the fleet, not with what is free.
+func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
+	free := func(at, free, checkers float64) float64 {
+		return newKey(10).Look(fromNoon(at), wide(free), of(checkers)).Free
+	}
+	near(t, "half is free", free(0, 1000, 2)-free(0, 500, 2), 500, 1e-9)
+	near(t, "8 ms later", free(0, 1000, 2)-free(8, 1000, 2), 80, 1e-9)
+	last := 1000.0
+	for _, fleet := range []float64{1, 2, 50, 1000, 1e6} {
+		if f := free(0, 1000, fleet); f > last || f < 1000*(1-mostAim) {
+			t.Errorf("%v checkers: %v free of 1000, fewer checkers: %v", fleet, f, last)
+		} else {
+			last = f
+		}
 	}
 }
 
-// TestPartGrows with what is free and with what leaves, and shrinks with the time in which others may have come.
-func TestPartGrows(t *testing.T) {
+// 100 hits leave a full window at once, 10 ms before anybody looks. With 10 hits a ms asked for, others have taken
+// them by then, all but what the band keeps.
+func TestOthersTakeTheRoomOfHitsThatLeft(t *testing.T) {
+	free := func(told bool) float64 {
+		k := newKey(10)
+		k.Look(noon, wide(0), of(2))
+		if told {
+			k.Leave(fromNoon(10), 100)
+		}
+		return k.Look(fromNoon(20), wide(100), of(2)).Free
+	}
+	between(t, "free where nobody could know that there was room", free(false), 90, 100)
+	between(t, "free where all could", free(true), 0, 12)
+}
+
+// It shrinks with the time in which others may have come.
+func TestPartGrowsWithWhatIsFreeAndWhatLeaves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		perMs := rapid.Float64Range(0.1, 100).Draw(t, "demand")
 		w := Window{
@@ -52,23 +74,19 @@ func TestPartGrows(t *testing.T) {
 		}
 		w.Free = w.Limit * rapid.Float64Range(-0.1, 1).Draw(t, "free")
 		at := rapid.Float64Range(0, 50).Draw(t, "at")
-		o := newKey(perMs).Look(fromNoon(at), w, of(2))
+		part := func(at float64, w Window) float64 { return newKey(perMs).Look(fromNoon(at), w, of(2)).Part }
 		more, freed := w, w
 		more.Free += 0.01 * w.Limit
 		freed.Freed += 1e-6
-		if p := newKey(perMs).Look(fromNoon(at), more, of(2)).Part; p <= o.Part {
-			t.Fatalf("with more room a part of %v after %v", p, o.Part)
-		}
-		if p := newKey(perMs).Look(fromNoon(at), freed, of(2)).Part; p <= o.Part {
-			t.Fatalf("with more leaving a part of %v after %v", p, o.Part)
-		}
-		if p := newKey(perMs).Look(fromNoon(at+1), w, of(2)).Part; p >= o.Part {
-			t.Fatalf("a ms later a part of %v after %v", p, o.Part)
+		p := part(at, w)
+		if part(at, more) <= p || part(at, freed) <= p || part(at+1, w) >= p {
+			t.Fatalf("a part of %v; with more room %v, with more leaving %v, a ms later %v",
+				p, part(at, more), part(at, freed), part(at+1, w))
 		}
 	})
 }
 
-// TestLookGoesOnFromWhatItSaw: expectations follow the last outlook: where nothing was free, nothing is expected of others.
+// Expectations follow the last outlook: where nothing was free, nothing is expected of others.
 func TestLookGoesOnFromWhatItSaw(t *testing.T) {
 	expected := func(w Window) float64 {
 		k := newKey(10)
@@ -79,42 +97,30 @@ func TestLookGoesOnFromWhatItSaw(t *testing.T) {
 	near(t, "much room: all that come", expected(wide(900)), 100, 1e-9)
 	near(t, "none", expected(wide(-20)), 0, 1e-9)
 	near(t, "none but what leaves", expected(Window{Limit: 1000, Free: margin, Freed: 2e-6}), 20, 1e-6)
-	if n := expected(wide(margin + 7)); n < 2 || n > 7 {
-		t.Errorf("a room of 7: %v hits in ten ms", n)
-	}
+	between(t, "a room of 7", expected(wide(margin+7)), 2, 7)
 }
 
-func TestEase(t *testing.T) {
+func TestEaseIsAnEighthOfTheWayToTheLimit(t *testing.T) {
 	for _, test := range []struct {
-		why         string
-		part, free  float64
-		perMs       float64
-		hits        [2]int64
-		least, most float64 // ms
+		why          string
+		part, free   float64
+		perMs        float64
+		fewest, many float64 // hits
+		least, most  float64 // ms
 	}{
-		{"an eighth of the room at most, of what comes here", 0.5, 500, 10, [2]int64{20, 31}, 5, 6.3},
-		{"more of it, if more comes here", 1, 500, 10, [2]int64{40, 63}, 5, 6.3},
-		{"half the time at twice the rate", 0.5, 500, 20, [2]int64{20, 31}, 2, 3.2},
-		{"no demand: no end", 0.5, 500, 0, [2]int64{20, 31}, 1e9, 1e13},
-		{"near the limit: none", 0.5, 15, 10, [2]int64{0, 0}, 0, 0},
-		{"over it: none", 0.5, -15, 10, [2]int64{0, 0}, 0, 0},
+		{"an eighth of the room at most, of what comes here", 0.5, 500, 10, 20, 31, 5, 6.3},
+		{"more of it, if more comes here", 1, 500, 10, 40, 63, 5, 6.3},
+		{"half the time at twice the rate", 0.5, 500, 20, 20, 31, 2, 3.2},
+		{"no demand: no end", 0.5, 500, 0, 20, 31, 1e9, 1e13},
+		{"near the limit: none", 0.5, 15, 10, 0, 0, 0, 0},
+		{"over it: none", 0.5, -15, 10, 0, 0, 0, 0},
+		{"room without end, as before any look: nothing overflows", 1, math.MaxFloat64, 1e-9, math.MaxInt32, math.MaxInt32, 1e12, 1e13},
 	} {
 		k := newKey(test.perMs).knowing(test.part)
 		k.Look(noon, wide(test.free), of(2))
 		hits, span := k.Ease()
-		if ms := float64(span) / 1e6; hits < test.hits[0] || hits > test.hits[1] || ms < test.least || ms > test.most {
-			t.Errorf("%s: %d hits, %v ms", test.why, hits, ms)
-		}
-	}
-	// Before any look there is room without end; none of it may overflow.
-	hits, span := newKey(1e-9).Ease()
-	if hits <= 0 || hits > math.MaxInt32 || span <= 0 || span > math.MaxInt64/2 {
-		t.Errorf("before any look: %d hits, %d ns", hits, span)
-	}
-	k := newKey(1)
-	k.Look(noon, Window{Limit: 1e15, Free: 1e15}, of(2))
-	if hits, _ := k.Ease(); hits != math.MaxInt32 {
-		t.Errorf("of a huge limit %d hits", hits)
+		between(t, test.why+": hits", float64(hits), test.fewest, test.many)
+		between(t, test.why+": ms", float64(span)/1e6, test.least, test.most)
 	}
 }
 
@@ -139,6 +145,8 @@ func TestUrgent(t *testing.T) {
 		{"a large limit: chance matters less", 50, Window{Limit: 10_000, Free: 30, Freed: 10e-6}, 2, 0, false},
 		{"in a large fleet, what is lost in rounding", 5, Window{Limit: 1000, Free: 3, Freed: 0.5e-6}, 2, 0, false},
 		{"nearly all pass: nothing is lost in rounding", 3.2, Window{Limit: 3500, Free: margin, Freed: 3.168e-6, Pace: 1}, 1000, 0, false},
+		{"a small limit: more than six hits of chance matter", 0.2, Window{Limit: 100, Free: 1, Freed: 0.16e-6}, 2, 0, true},
+		{"fewer do not", 0.18, Window{Limit: 100, Free: 1, Freed: 0.144e-6}, 2, 0, false},
 		{"a small limit: chance is not much of a hit", 0.1, Window{Limit: 100, Free: 60}, 2, 0, false},
 		{"far more own hits than expected", 1, wide(500), 2, 100, true},
 		{"far more, but there is room for a thousand times as many", 1, Window{Limit: 1e6, Free: 5e5}, 2, 100, false},
@@ -156,14 +164,21 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-// TestUrgentInLargeFleets: what each checker rounds adds up.
+// What each checker rounds adds up; and where each has hardly a hit between two calm rounds, these save no report.
 func TestUrgentInLargeFleets(t *testing.T) {
-	k := newKey(10).knowing(0.001)
-	w := Window{Limit: 1000, Free: 6, Freed: 0.5e-6}
-	o := k.Look(noon, w, of(2))
-	for fleet, want := range map[float64]bool{1: false, 2: false, 1000: true} {
-		if got := k.Urgent(noon, o, w, of(fleet), 32*ms); got != want {
-			t.Errorf("%v checkers: urgent: %v", fleet, got)
+	for _, test := range []struct {
+		perMs, part float64
+		w           Window
+		urgent      map[float64]bool // by checkers
+	}{
+		{10, 0.001, Window{Limit: 1000, Free: 6, Freed: 0.5e-6}, map[float64]bool{1: false, 2: false, 1000: true}},
+		{0, 0.5, Window{Limit: 1000, Free: 900, Pace: 1e-6}, map[float64]bool{10: false, 50: false, 500: false, 1000: true}},
+	} {
+		for fleet, want := range test.urgent {
+			k := newKey(test.perMs).knowing(test.part)
+			if got := k.Urgent(noon, k.Look(noon, test.w, of(2)), test.w, of(fleet), 32*ms); got != want {
+				t.Errorf("%v per ms, %v checkers: urgent: %v", test.perMs, fleet, got)
+			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package forecast
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -74,13 +73,11 @@ func TestShareIsLearnt(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		a := newAmong(test.checkers)
 		near(t, test.why+": at first", a.part, 1/test.checkers, 0)
-		if a.isKnown() {
-			t.Errorf("%s: known before anything was heard", test.why)
-		}
+		known := a.isKnown()
 		a.censuses(40, random(r, test.mean, test.part))
-		near(t, test.why, a.part, test.part, test.give)
-		if !a.isKnown() {
-			t.Errorf("%s: not known after five seconds: own %v, unrest %v", test.why, a.own, a.unrest)
+		near(t, test.why+": after five seconds", a.part, test.part, test.give)
+		if known || !a.isKnown() {
+			t.Errorf("%s: known before anything was heard: %v, and then: %v", test.why, known, a.isKnown())
 		}
 		a.censuses(200, func() (float64, float64) {
 			if a.now%Census == 0 && a.unrest >= restless {
@@ -92,10 +89,10 @@ func TestShareIsLearnt(t *testing.T) {
 	}
 }
 
-// TestHoppingTrafficIsRestless: a client that goes to another checker every so often makes each of them see all
-// or nothing. Once it stays, the share is believed again. (Between two checkers and in the very rhythm of the
-// censuses it is not noticed, and at half of it not always: two of these are looked at together.)
-func TestHoppingTrafficIsRestless(t *testing.T) {
+// A client that goes to another checker every so often makes each of them see all or nothing. Once it stays, the
+// share is believed again. (Between two checkers and in the very rhythm of the censuses it is not noticed, and at
+// half of it not always: two of these are looked at together.)
+func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 	for _, test := range []struct {
 		checkers, stay int // how many censuses at each
 		most           float64
@@ -126,38 +123,34 @@ func TestHoppingTrafficIsRestless(t *testing.T) {
 	}
 }
 
-// TestShareFollows: traffic that moves once and stays is doubted at first, then known anew.
+// Traffic that moves once and stays is doubted at first, then known anew; and where none comes, nothing is known.
 func TestShareFollows(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	a := newAmong(4)
-	a.censuses(40, random(r, 40, 0.25))
-	known := a.isKnown()
-	a.censuses(3, random(r, 40, 0.95))
-	if !known || a.isKnown() {
-		t.Errorf("known before: %v, and just after: %v", known, a.isKnown())
-	}
-	a.censuses(100, random(r, 40, 0.95))
-	if near(t, "later", a.part, 0.95, 0.04); !a.isKnown() {
-		t.Errorf("not known later: unrest %v", a.unrest)
-	}
-}
-
-// TestNobodyHere: a checker that sees nothing does not know its share, and its unrest is bounded whatever comes.
-func TestNobodyHere(t *testing.T) {
-	a := newAmong(2)
-	a.censuses(100, func() (float64, float64) { return 0, 50 })
-	if a.isKnown() || a.unrest > mostUnrest {
-		t.Errorf("known: %v, unrest %v", a.isKnown(), a.unrest)
-	}
-	near(t, "part", a.part, 0, 0.01)
-	a.censuses(100, func() (float64, float64) { return 0, 0 })
-	if math.IsNaN(a.part) || math.IsNaN(a.unrest) {
-		t.Errorf("after silence: part %v, unrest %v", a.part, a.unrest)
+	for _, step := range []struct {
+		why                string
+		censuses           int
+		hits, here         float64
+		known              bool
+		part, give, unrest float64
+	}{
+		{"a quarter here", 40, 40, 0.25, true, 0.25, 0.04, restless},
+		{"it has just moved here", 3, 40, 0.95, false, 0.5, 0.5, mostUnrest},
+		{"it stays", 100, 40, 0.95, true, 0.95, 0.04, restless},
+		{"it is gone", 100, 50, 0, false, 0, 0.01, mostUnrest},
+		{"silence", 100, 0, 0, false, 0, 0.01, mostUnrest},
+	} {
+		a.censuses(step.censuses, random(r, step.hits, step.here))
+		near(t, step.why+": part", a.part, step.part, step.give)
+		near(t, step.why+": unrest", a.unrest, 0, step.unrest)
+		if a.isKnown() != step.known {
+			t.Errorf("%s: known: %v", step.why, a.isKnown())
+		}
 	}
 }
 
-// TestCensusPairsOwnAndAll: what is compared is what both had been reported by the same census, however traffic
-// comes and whichever rounds this checker misses.
+// What is compared is what both had been reported by the same census, however traffic comes and whichever rounds
+// this checker misses.
 func TestCensusPairsOwnAndAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	a := newAmong(3)
@@ -179,34 +172,39 @@ func TestCensusPairsOwnAndAll(t *testing.T) {
 	if paired < 38 || paired > 40 {
 		t.Errorf("%d censuses were worked out of 40", paired)
 	}
-	// Pairs agree, so the share is nearly exact although a third of the rounds was missed. The missed
-	// ones' hits come later, those of others do not.
+	// The hits of a missed round come later, those of others do not.
 	near(t, "part", a.part, 1.0/3, 0.03)
 }
 
-// TestCensusReportedLate: a report that is made after the census does not count for it; one in the census' own
-// round does, though it comes a little after its moment.
-func TestCensusReportedLate(t *testing.T) {
-	census := noon + Census
+// A report that is made after the census does not count for it; one in the census' own round does, though it comes a
+// little after its moment, even after a word by which the census was noticed.
+func TestReportsCountForTheirCensus(t *testing.T) {
+	const census = noon + Census
 	for _, test := range []struct {
 		why      string
+		words    []int64
 		reports  []int64
 		atCensus float64
 	}{
-		{"before and after", []int64{census - tick, census + tick}, 10},
-		{"in its own round", []int64{census - tick, census + ms}, 20},
-		{"at the last moment of its own round", []int64{census - tick, census + tick/2}, 20},
-		{"and then in the next", []int64{census - tick, census + ms, census + tick}, 20},
-		{"only before", []int64{census - tick}, 10},
-		{"only long after", []int64{census + 5*tick}, 0},
+		{"before and after", nil, []int64{census - tick, census + tick}, 10},
+		{"in its own round", nil, []int64{census - tick, census + ms}, 20},
+		{"at the last moment of its own round", nil, []int64{census - tick, census + tick/2}, 20},
+		{"and then in the next", nil, []int64{census - tick, census + ms, census + tick}, 20},
+		{"only before", nil, []int64{census - tick}, 10},
+		{"only long after", nil, []int64{census + 5*tick}, 0},
+		{"in its own round, after a word", []int64{census + ms/2}, []int64{census + ms}, 10},
+		{"after it, and after a word", []int64{census + ms/2}, []int64{census + tick}, 0},
 	} {
 		s := newShare(2)
 		s.report(noon, tick) // the first census is where counting begins
+		for _, at := range test.words {
+			s.cross(at)
+		}
 		for _, at := range test.reports {
 			s.asked += 10
 			s.report(at, tick)
 		}
-		s.cross(census + 10*tick) // a word comes
+		s.cross(census + 10*tick)
 		if !s.open || s.census != census {
 			t.Errorf("%s: the census is not open", test.why)
 		}
@@ -214,40 +212,20 @@ func TestCensusReportedLate(t *testing.T) {
 	}
 }
 
-// TestAWordBeforeTheCensusReport: that the census has come is noticed by a word, but own hits are still reported
-// in its round.
-func TestAWordBeforeTheCensusReport(t *testing.T) {
-	census := noon + Census
-	s := newShare(2)
-	s.report(noon, tick)
-	s.asked = 10
-	s.cross(census + ms/2)
-	near(t, "reported when the word came", s.atCensus, 0, 0)
-	s.report(census+ms, tick)
-	near(t, "reported in the census' round", s.atCensus, 10, 0)
-}
-
-// TestWordsOfTheCensus: all are only complete with a word of a later round.
-func TestWordsOfTheCensus(t *testing.T) {
-	census := noon + Census
+// What all asked for is only complete with a word of a later round.
+func TestAWordOfALaterRoundCompletesTheCensus(t *testing.T) {
+	const census = noon + Census
 	s := newShare(2)
 	s.report(noon, tick)
 	s.asked = 10
 	s.report(census, tick)
-	for _, made := range []int64{census - tick, census, census + ms, census + tick/2} {
-		if s.hear(Word{Now: made + 3*ms, Made: made}, of(2), 20); !s.open || s.taken != 0 {
-			t.Errorf("a word made %d ms after the census completes it", (made-census)/ms)
+	for i, made := range []int64{census - tick, census, census + ms, census + tick/2, census + tick, census + 2*tick} {
+		s.hear(Word{Now: made + 3*ms, Made: made}, of(2), float64(20+i))
+		if complete := made >= census+tick; s.open == complete || s.taken == 1 != complete {
+			t.Errorf("a word made %d ms after the census completes it: %v, %d times", (made-census)/ms, !s.open, s.taken)
 		}
 	}
-	s.hear(Word{Now: census + tick + 3*ms, Made: census + tick}, of(2), 25)
-	if s.open || s.taken != 1 || s.baseOwn != 10 || s.baseAll != 25 {
+	if s.baseOwn != 10 || s.baseAll != 24 || s.part != 0.5 || s.own != 0 || s.unrest != 0 { // the first tells nothing of the share
 		t.Errorf("after a word of the next round: %+v", s)
-	}
-	if near(t, "the first tells nothing of the share", s.part, 0.5, 0); s.own != 0 || s.unrest != 0 {
-		t.Errorf("but of own %v, unrest %v", s.own, s.unrest)
-	}
-	s.hear(Word{Now: census + 2*tick, Made: census + 2*tick}, of(2), 99)
-	if s.taken != 1 || s.baseAll != 25 {
-		t.Error("the same census was worked out twice")
 	}
 }

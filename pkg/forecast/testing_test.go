@@ -1,9 +1,6 @@
 package forecast
 
-import (
-	"math"
-	"testing"
-)
+import "math"
 
 const (
 	ms   = int64(1e6)
@@ -39,11 +36,23 @@ func (k *Key) knowing(part float64) *Key {
 	return k
 }
 
+type tester interface { // also rapid's
+	Helper()
+	Errorf(string, ...any)
+}
+
 // near fails the test unless got is want, give or take so much.
-func near(t testing.TB, what string, got, want, give float64) {
+func near(t tester, what string, got, want, give float64) {
 	t.Helper()
 	if math.IsNaN(got) || math.Abs(got-want) > give {
 		t.Errorf("%s: %v, want %v ± %v", what, got, want, give)
+	}
+}
+
+func between(t tester, what string, got, least, most float64) {
+	t.Helper()
+	if !(least <= got && got <= most) {
+		t.Errorf("%s: %v, want %v to %v", what, got, least, most)
 	}
 }
 

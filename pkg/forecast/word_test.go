@@ -26,7 +26,7 @@ func (k *Key) unheard(at float64) float64 {
 	return 1e6 - margin - o.Free
 }
 
-// TestAnchor: 10 hits per ms are expected, of others too, since nothing is known of the share.
+// 10 hits per ms are expected, of others too, since nothing is known of the share.
 func TestAnchor(t *testing.T) {
 	doubt := doubtful * math.Sqrt(40) // of the 40 hits that are expected in 4 ms
 	for _, test := range []struct {
@@ -67,7 +67,7 @@ func TestAnchor(t *testing.T) {
 	}
 }
 
-// TestWordsOfLongerRounds: a key in calm rounds is complete only up to these; a word made in a tick between
+// A key in calm rounds is complete only up to these; a word made in a tick between
 // them tells of some of the hits since.
 func TestWordsOfLongerRounds(t *testing.T) {
 	calm := func(at, news float64) Word {
@@ -80,7 +80,7 @@ func TestWordsOfLongerRounds(t *testing.T) {
 	near(t, "the next calm round", hearing(k, calm(64, 310)).unheard(68), 40, 0.1)
 }
 
-// TestLateInItsRound: reports come a little after the moment of their round. What is made after half of a tick is
+// Reports come a little after the moment of their round. What is made after half of a tick is
 // somebody's who has missed it, and the others' hits since may be missing.
 func TestLateInItsRound(t *testing.T) {
 	for _, test := range []struct{ late, want float64 }{{0, 40}, {1.9, 21}, {2, 20}, {2.1, 70}, {3.9, 70}} {
@@ -92,7 +92,7 @@ func TestLateInItsRound(t *testing.T) {
 	}
 }
 
-// TestOwnHitsAreNotOfOthers: the more of what is expected was admitted here, the less is elsewhere.
+// The more of what is expected was admitted here, the less is elsewhere.
 func TestOwnHitsAreNotOfOthers(t *testing.T) {
 	for _, test := range []struct {
 		why         string
@@ -114,54 +114,62 @@ func TestOwnHitsAreNotOfOthers(t *testing.T) {
 		}
 		k.expect(fromNoon(8)) // whatever comes now was not expected before
 		k.Note(fromNoon(8), test.own, test.own)
-		if got := k.unheard(8); got < test.least-1e-6 || got > test.most+1e-6 {
-			t.Errorf("%s: %v elsewhere, want %v to %v", test.why, got, test.least, test.most)
-		}
+		between(t, test.why+": elsewhere", k.unheard(8), test.least-1e-6, test.most+1e-6)
 	}
 }
 
-// TestDeniedHitsTakeNoRoom: only admitted ones are evidence that others have admitted some.
-func TestDeniedHitsTakeNoRoom(t *testing.T) {
-	k := newKey(0).knowing(0.5)
+// Of a round this checker's report may be made before others', and what it admits then is in no word.
+func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
+	k := newKey(10)
+	round := func(at, news float64) {
+		k.Reported(fromNoon(at+0.2), of(2))
+		k.Note(fromNoon(at+1), 30, 30)
+		hearing(k, Word{Now: fromNoon(at + 3), Made: fromNoon(at + 1.9), Round: tick, News: news})
+	}
+	round(4, 100)
+	// 21 are expected since 5.9, and nearly all of the 30 were admitted here since 4.2.
+	near(t, "elsewhere", k.unheard(8), 0, 0.1)
 	k.expect(fromNoon(8))
-	k.Note(fromNoon(8), 500, 0)
-	near(t, "elsewhere", k.unheard(8), 0, 1)
-	if d := k.demandAt(fromNoon(8)) * 1e6; d < 100 {
-		t.Errorf("demand %v per ms", d)
-	}
+	round(8, 0)
+	// Of the 40 between the two words about 29 were from here. What is missing is more than chance.
+	carried := 40 - 28.5 - doubtful*math.Sqrt(40)
+	near(t, "carried on", k.carry, max(carried, 0), 3)
+	near(t, "elsewhere, a ms later", k.unheard(12), max(carried, 0), 3)
 }
 
-// TestLongSilence: without words for long, own hits that were answered are no evidence that others' were not.
-func TestLongSilence(t *testing.T) {
-	for _, test := range []struct{ unreported, least, most float64 }{{0, 0, 4}, {50, 45, 55}} {
+// Only admitted ones are evidence that others have admitted some; and without words for long, only those that no answer
+// was about.
+func TestWhichOwnHitsAreEvidence(t *testing.T) {
+	for _, test := range []struct {
+		why                         string
+		at                          float64
+		asked, admitted             int64
+		unreported, elsewhere, give float64
+		leastDemand                 float64 // per ms
+	}{
+		{"denied hits", 8, 500, 0, 0, 0, 1, 100},
+		{"at the horizon, whatever is in no answer", float64(horizon / ms), 50, 50, 0, 50, 2, 0},
+		{"after long, all answered", 200, 500, 500, 0, 0, 4, 0},
+		{"after long, some not", 200, 500, 500, 50, 50, 5, 0},
+	} {
 		k := newKey(0).knowing(0.5)
-		k.expect(fromNoon(200))
-		k.Note(fromNoon(200), 500, 500)
-		w := wide(1000)
-		w.Unreported = test.unreported
-		o := k.Look(fromNoon(200), w, of(2))
-		if elsewhere := 1000 - margin - o.Free; elsewhere < test.least || elsewhere > test.most {
-			t.Errorf("%v unreported: %v elsewhere, want %v to %v", test.unreported, elsewhere, test.least, test.most)
-		}
+		k.expect(fromNoon(test.at))
+		k.Note(fromNoon(test.at), test.asked, test.admitted)
+		o := k.Look(fromNoon(test.at), Window{Limit: 1000, Free: 1000, Unreported: test.unreported}, of(2))
+		near(t, test.why+": elsewhere", 1000-margin-o.Free, test.elsewhere, test.give)
+		between(t, test.why+": demand", o.Demand*1e6, test.leastDemand, 1000)
 	}
-	// Up to the horizon they are, whatever is in no answer.
-	k := newKey(0).knowing(0.5)
-	k.expect(noon + horizon)
-	k.Note(noon+horizon, 50, 50)
-	near(t, "at the horizon", k.unheard(float64(horizon/ms)), 50, 2)
 }
 
-// TestExpectationsEnd: without words a demand fades, and so does what is expected of others, whatever rate it had.
+// Without words a demand fades, and so does what is expected of others, whatever rate it had.
 func TestExpectationsEnd(t *testing.T) {
 	k := newKey(10)
 	k.unheard(60)
 	near(t, "an hour later", k.unheard(3600e3), 0, 1e-3)
-	if e := k.history.since(noon).expected; e > 1e-3 {
-		t.Errorf("%v hits are still expected", e)
-	}
+	near(t, "still expected", k.history.since(noon).expected, 0, 1e-3)
 }
 
-// TestToldTakesInAll: a word moves the anchor, tells a rate, and completes a census.
+// A word moves the anchor, tells a rate, and completes a census.
 func TestToldTakesInAll(t *testing.T) {
 	k := New(noon+1, of(2), 0)
 	for at := tick; at <= 4*Census; at += tick {
@@ -169,11 +177,22 @@ func TestToldTakesInAll(t *testing.T) {
 		k.Note(now-1, 30, 20)
 		k.Reported(now, of(2))
 		total := at / tick
-		k.Told(Word{Now: now + ms, Made: now, Round: tick, Bucket: 1, Admitted: Totals{40 * total}, Denied: Totals{20 * total}, DeniedToo: true, News: 20}, of(2))
+		k.Told(Word{Now: now + ms, Made: now, Round: tick, Bucket: 1,
+			Admitted: Totals{40 * total}, Denied: Totals{20 * total}, DeniedToo: true, News: 20}, of(2))
 	}
 	near(t, "per tick", k.demand.rate()*float64(tick), 60, 0.01)
 	near(t, "part", k.share.part, 0.5, 1e-6)
 	if k.anchor != noon+4*Census || !k.share.isKnown() {
 		t.Errorf("the anchor is %d ns after noon; share known: %v", k.anchor-noon, k.share.isKnown())
 	}
+}
+
+// Hits of others that came in no round are of what was expected then, and of nothing later.
+func TestHitsBetweenRoundsAreForgottenInTime(t *testing.T) {
+	k := newKey(0).knowing(0.5)
+	w := Word{Now: fromNoon(9), Made: fromNoon(7), Round: 32 * ms, News: 300} // between two rounds
+	k.Told(w, of(2))
+	k.Note(fromNoon(500), 40, 40)
+	// As many as the own 40 have passed elsewhere.
+	between(t, "free", k.Look(fromNoon(500), Window{Limit: 1000, Free: 100, Unreported: 40}, of(2)).Free, 0, 70)
 }

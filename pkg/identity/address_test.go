@@ -15,13 +15,11 @@ func TestParseAddr(t *testing.T) {
 		{"the greatest port", "192.0.2.1:65535", "192.0.2.1"},
 		{"a port that is hidden", "192.0.2.1:_a.B-9_", "192.0.2.1"},
 		{"IPv6", "2001:db8::1", "2001:db8::1"},
-		{"written otherwise", "2001:0DB8:0::1", "2001:db8::1"},
 		{"in brackets", "[2001:db8::1]", "2001:db8::1"},
 		{"with a port", "[2001:db8::1]:4711", "2001:db8::1"},
 		{"with a hidden port", "[2001:db8::1]:_x", "2001:db8::1"},
 		{"without brackets there is no port", "2001:db8::1:80", "2001:db8::1:80"},
 		{"a zone is dropped", "fe80::1%eth0", "fe80::1"},
-		{"a zone in brackets", "[fe80::1%eth0]:80", "fe80::1"},
 		{"mapped", "::ffff:192.0.2.1", "192.0.2.1"},
 		{"mapped, in hexadecimal", "::ffff:c000:201", "192.0.2.1"},
 		{"mapped, with zone and port", "[::ffff:192.0.2.1%1]:80", "192.0.2.1"},
@@ -30,16 +28,11 @@ func TestParseAddr(t *testing.T) {
 
 		{"nothing", "", ""},
 		{"a host name", "example.com", ""},
-		{"localhost with a port", "localhost:80", ""},
-		{"unknown", "unknown", ""},
 		{"hidden", "_hidden", ""},
-		{"three numbers", "192.0.2", ""},
-		{"five numbers", "192.0.2.1.1", ""},
 		{"a number too great", "192.0.2.256", ""},
 		{"zeros before it, which some take for octal", "192.0.02.1", ""},
 		{"one number, which some take for an address", "3221225985", ""},
 		{"a prefix", "192.0.2.0/24", ""},
-		{"spaces", " 192.0.2.1", ""},
 		{"a port of nothing", "192.0.2.1:", ""},
 		{"a port too great", "192.0.2.1:65536", ""},
 		{"a port of many digits", "192.0.2.1:000080", ""},
@@ -47,13 +40,12 @@ func TestParseAddr(t *testing.T) {
 		{"a sign", "192.0.2.1:+80", ""},
 		{"a hidden port of nothing", "192.0.2.1:_", ""},
 		{"a hidden port with something else", "192.0.2.1:_a b", ""},
+		{"a hidden port of something else", "192.0.2.1:_ ", ""},
 		{"IPv4 in brackets", "[192.0.2.1]", ""},
 		{"a bracket that is not closed", "[2001:db8::1", ""},
 		{"a bracket that is not opened", "2001:db8::1]", ""},
 		{"something after the brackets", "[2001:db8::1]80", ""},
-		{"brackets in brackets", "[[2001:db8::1]]", ""},
 		{"two ports", "[2001:db8::1]:80:80", ""},
-		{"quotes", `"192.0.2.1"`, ""},
 		{"a socket", "@", ""},
 		{"a zone of no length", "fe80::1%", ""},
 		{"a zone of IPv4", "192.0.2.1%eth0", ""},
@@ -66,7 +58,7 @@ func TestParseAddr(t *testing.T) {
 	}
 }
 
-func TestGroup(t *testing.T) {
+func TestAddressesAreGroupedByPrefix(t *testing.T) {
 	for _, tt := range []struct {
 		why, addr string
 		v4, v6    int
@@ -74,13 +66,9 @@ func TestGroup(t *testing.T) {
 	}{
 		{"IPv4 alone", "192.0.2.1", 0, 0, "192.0.2.1"},
 		{"IPv6 by /64", "2001:db8:1:2:3:4:5:6", 0, 0, "2001:db8:1:2::/64"},
-		{"another one of it", "2001:db8:1:2:ffff::", 0, 0, "2001:db8:1:2::/64"},
-		{"its neighbour", "2001:db8:1:3::", 0, 0, "2001:db8:1:3::/64"},
 		{"as set", "192.0.2.1", 24, 48, "192.0.2.0/24"},
 		{"as set", "2001:db8:1:2::1", 24, 48, "2001:db8:1::/48"},
 		{"within a byte", "192.0.2.255", 27, 0, "192.0.2.224/27"},
-		{"one bit", "192.0.2.1", 1, 0, "128.0.0.0/1"},
-		{"all bits", "2001:db8::1", 32, 128, "2001:db8::1/128"},
 		{"more than all", "192.0.2.1", 33, 129, "192.0.2.1"},
 		{"more than all", "2001:db8::1", 33, 129, "2001:db8::1/128"},
 		{"fewer than none", "2001:db8::1", -1, -1, "2001:db8::/64"},
@@ -109,7 +97,6 @@ func TestParseGroup(t *testing.T) {
 		{"everything", "0.0.0.0/0", "0.0.0.0/0"},
 		{"mapped", "::ffff:192.0.2.1", "192.0.2.1/32"},
 		{"mapped", "::ffff:10.0.0.0/104", "10.0.0.0/8"},
-		{"mapped, with more than the prefix", "::ffff:10.1.2.3/104", "10.0.0.0/8"},
 		{"all of IPv4, mapped", "::ffff:0:0/96", "0.0.0.0/0"},
 		{"a zone", "fe80::1%eth0", "fe80::1/128"},
 		{"mapped and others", "::ffff:10.0.0.0/95", ""},
@@ -188,23 +175,18 @@ func FuzzParseAddr(f *testing.F) {
 	})
 }
 
-func BenchmarkParseAddr(b *testing.B) {
+var sink string // so that what is made is kept, as callers keep it
+
+func BenchmarkAddress(b *testing.B) {
 	for name, text := range map[string]string{"v4": "203.0.113.9:4711", "v6": "[2001:db8:1:2:3:4:5:6]:4711"} {
-		b.Run(name, func(b *testing.B) {
+		b.Run("parse/"+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				ParseAddr(text)
 			}
 		})
-	}
-}
-
-var sink string // so that what is made is kept, as callers keep it
-
-func BenchmarkGroup(b *testing.B) {
-	for name, text := range map[string]string{"v4": "203.0.113.9", "v6": "2001:db8:1:2:3:4:5:6"} {
-		b.Run(name, func(b *testing.B) {
-			addr := netip.MustParseAddr(text)
+		b.Run("group/"+name, func(b *testing.B) {
+			addr, _ := ParseAddr(text)
 			b.ReportAllocs()
 			for b.Loop() {
 				sink = Group(addr, 0, 0)

@@ -12,7 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-func hasher(t testing.TB, secret string) *Hasher {
+func hasher(t interface {
+	Helper()
+	Fatal(...any)
+}, secret string) *Hasher {
 	t.Helper()
 	h, err := NewHasher([]byte(secret))
 	if err != nil {
@@ -42,8 +45,15 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-func TestSecrets(t *testing.T) {
-	long := strings.Repeat("s", MaxSecret)
+func TestSecretsAreGivenOrReadFromAFile(t *testing.T) {
+	dir, long := t.TempDir(), strings.Repeat("s", MaxSecret)
+	file := filepath.Join(dir, "secret")
+	read := func(text string) (*Hasher, error) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return ReadHasher(file)
+	}
 	for _, tt := range []struct{ why, secret, refused string }{
 		{"as short as may be", "0123456789abcdef", ""},
 		{"as long as may be", long, ""},
@@ -51,44 +61,37 @@ func TestSecrets(t *testing.T) {
 		{"none", "", "0 bytes: want at least 16"},
 		{"too long", long + "s", "more than 4096 bytes"},
 	} {
-		file := filepath.Join(t.TempDir(), "secret")
-		if err := os.WriteFile(file, []byte("\n"+tt.secret+" \r\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
 		given, err := NewHasher([]byte(tt.secret))
-		read, readErr := ReadHasher(file)
+		read, readErr := read("\n" + tt.secret + " \r\n")
 		if tt.refused == "" {
-			if err != nil || readErr != nil {
+			if err != nil || readErr != nil || *given != *read {
 				t.Errorf("%s: %v; from a file: %v", tt.why, err, readErr)
-			} else if *given != *read {
-				t.Errorf("%s: the file's secret is another one", tt.why)
 			}
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), tt.refused) {
-			t.Errorf("%s: %v, want …%s", tt.why, err, tt.refused)
+		for _, err := range []error{err, readErr} {
+			if err == nil || !strings.Contains(err.Error(), tt.refused) {
+				t.Errorf("%s: %v, want …%s", tt.why, err, tt.refused)
+			}
 		}
-		if readErr == nil || !strings.Contains(readErr.Error(), tt.refused) || !strings.Contains(readErr.Error(), file) {
-			t.Errorf("%s, from a file: %v, want …%s", tt.why, readErr, tt.refused)
+		if !strings.Contains(readErr.Error(), file) {
+			t.Errorf("%s: %v does not name the file", tt.why, readErr)
 		}
-	}
-}
-
-func TestSecretFilesRefused(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := ReadHasher(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("a file that is not there: %v", err)
-	}
-	if _, err := ReadHasher(dir); err == nil {
-		t.Error("a directory is taken for a secret")
 	}
 	// Whatever lies beyond what is read must not be dropped in silence.
-	file := filepath.Join(dir, "spaces")
-	if err := os.WriteFile(file, []byte(strings.Repeat("s", 20)+strings.Repeat(" ", 2*MaxSecret)+"more"), 0o600); err != nil {
-		t.Fatal(err)
+	spaces := strings.Repeat("s", 20) + strings.Repeat(" ", 2*MaxSecret)
+	for _, text := range []string{spaces + "more", long + strings.Repeat("\n", 65)} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), "another file?") {
+			t.Errorf("a file of which the end is not read: %v", err)
+		}
 	}
-	if _, err := ReadHasher(file); err == nil || !strings.Contains(err.Error(), "another file?") {
-		t.Errorf("a file of which the end is not read: %v", err)
+	if _, err := read(long + strings.Repeat("\n", 64)); err != nil { // white space that an editor may leave
+		t.Error(err)
+	}
+	for _, bad := range []string{dir, filepath.Join(dir, "none")} {
+		if _, err := ReadHasher(bad); err == nil || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: %v", bad, err)
+		}
 	}
 }
 
@@ -110,14 +113,7 @@ func TestHashesDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one, two := secret.Draw(t, "secret"), secret.Draw(t, "other secret")
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
-		h, err := NewHasher([]byte(one))
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := NewHasher([]byte(two))
-		if err != nil {
-			t.Fatal(err)
-		}
+		h, other := hasher(t, one), hasher(t, two)
 		if (h.Hash(a) == h.Hash(b)) != (a == b) {
 			t.Fatalf("%q and %q: %s and %s", a, b, h.Hash(a), h.Hash(b))
 		}

@@ -25,15 +25,10 @@ func TestKeys(t *testing.T) {
 		{"no values", nil, ""},
 		{"two", []string{"kristie", "createURL"}, "kristie|createURL"},
 		{"where others join with _", []string{"a_b", "c"}, "a_b|c"},
-		{"where others join with _", []string{"a", "b_c"}, "a|b_c"},
 		{"the separator in a value", []string{"a|b", "c"}, `a\|b|c`},
-		{"the separator in a value", []string{"a", "b|c"}, `a|b\|c`},
 		{"the escape in a value", []string{`a\`, "b"}, `a\\|b`},
-		{"both", []string{`a\|`, "b"}, `a\\\||b`},
 		{"nothing but specials", []string{`||`, `\\`}, `\|\||\\\\`},
 		{"empty values keep their place", []string{"", "a"}, "|a"},
-		{"empty values keep their place", []string{"a", ""}, "a|"},
-		{"all empty", []string{"", "", ""}, "||"},
 		{"NUL and invalid UTF-8 are bytes like others", []string{"a\x00", "\xff"}, "a\x00|\xff"},
 		{"as long as may be", []string{long}, long},
 		{"one byte more", []string{long + "x"}, hashed},
@@ -62,8 +57,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Long keys that differ anywhere, as in their last byte or in their length, are different keys, by each way to make one.
-// TestAddressesStandForTheirGroups: who can send from every address of a /64 is one caller, wherever the address comes from.
+// Who can send from every address of a /64 is one caller, wherever the address comes from.
 func TestAddressesStandForTheirGroups(t *testing.T) {
 	for value, want := range map[string]string{
 		"2001:db8:1:2::1":       "2001:db8:1:2::/64",
@@ -88,15 +82,9 @@ func TestAddressesStandForTheirGroups(t *testing.T) {
 			t.Errorf("address %q: key %q", value, got)
 		}
 	}
-	room := make([]byte, 0, 64)
-	for _, value := range []string{"2001:db8:1:2::1", "2001:db8:1:2::/64", "[::ffff:192.0.2.1]:80", "192.0.2.1"} {
-		attrs := Attributes{{Name: "ip", Value: value}}
-		if n := testing.AllocsPerRun(100, func() { AppendKey(room, []string{"ip"}, attrs) }); n != 0 {
-			t.Errorf("%s: %v allocations", value, n)
-		}
-	}
 }
 
+// Long keys that differ anywhere, as in their last byte or in their length, are different keys, by each way to make one.
 func TestLongKeysAreNotCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(MaxKey-2, 4*MaxKey).Draw(t, "length")
@@ -185,31 +173,6 @@ func TestKeysAreUnambiguous(t *testing.T) {
 	})
 }
 
-// Exhaustively for short lists: all pairs of values of up to 3 bytes over the bytes
-// that matter.
-func TestAllShortPairsAreDistinct(t *testing.T) {
-	values := []string{""}
-	for from := 0; len(values) < 1+3+9+27; {
-		to := len(values)
-		for _, v := range values[from:to] {
-			for _, c := range `a|\` {
-				values = append(values, v+string(c))
-			}
-		}
-		from = to
-	}
-	seen := map[string][2]string{}
-	for _, a := range values {
-		for _, b := range values {
-			key := JoinKey(a, b)
-			if other, ok := seen[key]; ok {
-				t.Fatalf("%q and %q both give %q", other, [2]string{a, b}, key)
-			}
-			seen[key] = [2]string{a, b}
-		}
-	}
-}
-
 func TestAppendKeyDoesNotAllocate(t *testing.T) {
 	dst := make([]byte, 0, 2*MaxKey)
 	for why, values := range map[string][]string{
@@ -221,6 +184,12 @@ func TestAppendKeyDoesNotAllocate(t *testing.T) {
 		names, attrs := named(values)
 		if n := testing.AllocsPerRun(100, func() { AppendKey(dst, names, attrs) }); n != 0 {
 			t.Errorf("%s: %v allocations", why, n)
+		}
+	}
+	for _, value := range []string{"2001:db8:1:2::1", "2001:db8:1:2::/64", "[::ffff:192.0.2.1]:80", "192.0.2.1"} {
+		attrs := Attributes{{Name: "ip", Value: value}}
+		if n := testing.AllocsPerRun(100, func() { AppendKey(dst, []string{"ip"}, attrs) }); n != 0 {
+			t.Errorf("%s: %v allocations", value, n)
 		}
 	}
 	key := JoinKey("kristie", "createURL")

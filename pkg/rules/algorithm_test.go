@@ -53,12 +53,7 @@ func TestAlgorithmAndWindowAgree(t *testing.T) {
 
 // An override's own window is of the rule's algorithm.
 func TestOverrideWindowsAreOfTheRulesKind(t *testing.T) {
-	set, err := Parse([]byte(`rules: [{name: r, key: [user], limit: 5/second, algorithm: token_bucket,
-		overrides: [{match: {user: a}, limit: 100/minute}, {match: {user: b}, limit: 7/second}]}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := set.Rules()[0]
+	r := the(t, "algorithm: token_bucket", "overrides: [{match: {user: a}, limit: 100/minute}, {match: {user: b}, limit: 7/second}]")
 	for i, want := range []Terms{
 		{Limit: 100, Burst: 100, Window: window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}},
 		{Limit: 7, Burst: 7, Window: window.Shape{Length: time.Second, Buckets: 50, Kind: window.Token}},
@@ -69,10 +64,7 @@ func TestOverrideWindowsAreOfTheRulesKind(t *testing.T) {
 	}
 }
 
-// TestSharesAreOfBursts: classes divide what there is room for at once, which may be more than the limit.
+// Classes divide what there is room for at once, which may be more than the limit.
 func TestSharesAreOfBursts(t *testing.T) {
-	_, err := Parse([]byte("rules: [{name: r, key: [], limit: 1/second, algorithm: token_bucket, burst: 100, priority: {by: class, shares: {default: 10%}}}]"))
-	if err != nil {
-		t.Error(err)
-	}
+	the(t, "algorithm: token_bucket", "burst: 100", "priority: {by: class, shares: {default: 10%}}")
 }

@@ -89,15 +89,6 @@ func one(fields ...string) string {
 	return text
 }
 
-func TestAllWithinTheSizeIsAccepted(t *testing.T) {
-	text := "rules:\n" + many(15_000, "- {name: r%d, key: [u], limit: 1/s}\n")
-	text += strings.Repeat("#", MaxSize-len(text))
-	set, err := Parse([]byte(text))
-	if err != nil || len(set.Rules()) != 15_000 {
-		t.Fatal(err)
-	}
-}
-
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()

@@ -10,100 +10,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func drains() *rapid.Generator[Drain] {
-	return rapid.Custom(func(t *rapid.T) Drain {
-		buckets := rapid.OneOf(rapid.IntRange(1, 8), rapid.Just(50), rapid.Just(60)).Draw(t, "buckets")
-		size := time.Duration(rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 60_000)).Draw(t, "size")) * time.Millisecond
-		d := Drain{Shape: Shape{Length: size * time.Duration(buckets), Buckets: buckets, Kind: Token}}
-		if rapid.Bool().Draw(t, "leaky") {
-			d.Shape.Kind = Leaky
-		}
-		amounts := rapid.OneOf(rapid.Int64Range(1, 10), rapid.Int64Range(1, 2000), rapid.Int64Range(1, MaxCount), rapid.Just(MaxCount))
-		d.Limit, d.Burst = amounts.Draw(t, "limit"), amounts.Draw(t, "burst")
-		if err := d.Shape.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		return d
-	})
-}
-
-// known are a settled level and the counts of the buckets after it, as of now.
-type known struct {
-	level  Level
-	counts []int64
-	now    int64
-}
-
-func knownOf(d Drain) *rapid.Generator[known] {
-	return rapid.Custom(func(t *rapid.T) known {
-		const most = MaxCount / 10 // a level of more than MaxCount is cut, and none of this holds
-		now := rapid.OneOf(rapid.Int64Range(-1e10, 1e10), rapid.Int64Range(-1e18, 2e18)).Draw(t, "now")
-		amounts := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 2*min(d.Limit, most)/int64(d.Shape.Buckets)+2), rapid.Int64Range(0, most))
-		k := known{counts: rapid.SliceOfN(amounts, 0, 6).Draw(t, "counts"), now: now}
-		k.level.Bucket = d.Shape.Bucket(now) - rapid.OneOf(rapid.Int64Range(1, 10), rapid.Int64Range(1, 1<<40)).Draw(t, "age")
-		k.level.Parts = min(rapid.OneOf(rapid.Just(int64(0)), amounts).Draw(t, "level"), MaxCount) * int64(d.Shape.Buckets)
-		return k
-	})
-}
-
-// levelOf is the definition, in fractions of a hit, bucket by bucket.
-func levelOf(d Drain, k known) *big.Rat {
-	size := int64(d.Shape.BucketSize())
-	current := floorDiv(k.now, size).Int64()
-	most := new(big.Rat).SetInt64(MaxCount)
-	level := big.NewRat(k.level.Parts, int64(d.Shape.Buckets))
-	drain := func(ns, buckets int64) {
-		gone := new(big.Rat).Mul(big.NewRat(d.Limit, int64(d.Shape.Length)), new(big.Rat).SetInt64(ns))
-		level.Sub(level, gone.Mul(gone, new(big.Rat).SetInt64(buckets)))
-		if level.Sign() < 0 {
-			level.SetInt64(0)
-		}
-	}
-	add := func(bucket int64) {
-		if i := current - bucket; i < int64(len(k.counts)) {
-			level.Add(level, new(big.Rat).SetInt64(min(k.counts[i], MaxCount)))
-		}
-	}
-	bucket := k.level.Bucket
-	if first := current - int64(len(k.counts)) - 1; first > bucket { // nothing came in these
-		drain(size, first-bucket)
-		bucket = first
-	}
-	for bucket++; bucket < current; bucket++ {
-		drain(size, 1)
-		add(bucket)
-		if level.Cmp(most) > 0 {
-			level.Set(most)
-		}
-	}
-	drain(new(big.Int).Sub(big.NewInt(k.now), new(big.Int).Mul(big.NewInt(current), big.NewInt(size))).Int64(), 1)
-	add(current)
-	return level
-}
-
-// queuedOf is what of it counts against the burst.
-func queuedOf(d Drain, k known) *big.Rat {
-	level := levelOf(d, k)
-	if d.Shape.Kind == Leaky {
-		level.Sub(level, big.NewRat(d.Limit, int64(d.Shape.Buckets)))
-	}
-	if level.Sign() < 0 {
-		level.SetInt64(0)
-	}
-	return level
-}
-
-func roomFor(d Drain, k known, cost int64) bool {
-	sum := queuedOf(d, k)
-	return sum.Add(sum, new(big.Rat).SetInt64(cost)).Cmp(new(big.Rat).SetInt64(d.Burst)) <= 0
-}
-
-// at is what is known once it is later, if nothing has come since.
-func (k known) at(d Drain, then int64) known {
-	counts := make([]int64, d.Shape.Bucket(then)-d.Shape.Bucket(k.now))
-	return known{k.level, append(counts, k.counts...), then}
-}
-
 func TestDrainRemainingIsTheLargestCostThatFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drains().Draw(t, "drain")
@@ -114,6 +20,18 @@ func TestDrainRemainingIsTheLargestCostThatFits(t *testing.T) {
 		got := new(big.Rat).SetInt64(d.Level(k.level, k.counts, k.now))
 		if off := got.Sub(got, want); off.Sign() < 0 || off.Cmp(big.NewRat(1, 1)) >= 0 {
 			t.Fatalf("Level is off by %v parts", off)
+		}
+		queued, _ := queuedOf(d, k).Float64()
+		if got := d.Count(k.level, k.counts, k.now); math.Abs(got-queued) > 1+1e-9*queued {
+			t.Fatalf("Count = %v, want %v", got, queued)
+		}
+		room := float64(d.Limit)
+		if d.Shape.Kind == Token {
+			room = float64(d.Shape.Buckets) * float64(d.Burst)
+		}
+		use := float64(d.Level(k.level, k.counts, k.now)) / room
+		if got := d.Use(k.level, k.counts, k.now); math.Abs(got-use) > 1e-9*use {
+			t.Fatalf("Use = %v, want %v", got, use)
 		}
 		left := d.Remaining(k.level, k.counts, k.now)
 		switch {
@@ -127,62 +45,36 @@ func TestDrainRemainingIsTheLargestCostThatFits(t *testing.T) {
 	})
 }
 
-func TestDrainRetryAfterIsTheLeastWait(t *testing.T) {
+func TestDrainWaitsAreTheLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drains().Draw(t, "drain")
 		k := knownOf(d).Draw(t, "known")
-		k.level.Bucket = max(k.level.Bucket, d.Shape.Bucket(k.now)-1000)
 		cost := rapid.Int64Range(1, d.Burst).Draw(t, "cost")
 		if _, ok := d.RetryAfter(k.level, k.counts, d.Burst+1, k.now); ok {
 			t.Fatal("more than the burst would fit some time")
 		}
-		wait, ok := d.RetryAfter(k.level, k.counts, cost, k.now)
-		then := k.now + int64(wait)
-		if !ok || wait < 0 {
-			t.Fatalf("wait %v, %v", wait, ok)
+		retry, ok := d.RetryAfter(k.level, k.counts, cost, k.now)
+		if !ok {
+			t.Fatal("no more than the burst would never fit")
 		}
-		if d.Shape.Bucket(then)-d.Shape.Bucket(k.now) > 1000 {
-			return // slow to work out the slow way
-		}
-		if !roomFor(d, k.at(d, then), cost) {
-			t.Fatalf("after %d ns it does not fit", wait)
-		}
-		if wait > 0 && roomFor(d, k.at(d, then-1), cost) {
-			t.Fatalf("after %d ns it fits already", wait-1)
-		}
-	})
-}
-
-func TestDrainResetAndTurn(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := drains().Draw(t, "drain")
-		k := knownOf(d).Draw(t, "known")
-		for what, wait := range map[string]time.Duration{
-			"reset": d.Reset(k.level, k.counts, k.now), "turn": d.Turn(k.level, k.counts, k.now),
+		for what, wait := range map[string]struct {
+			time.Duration
+			isOver func(then known) bool
+		}{
+			"RetryAfter": {retry, func(then known) bool { return roomFor(d, then, cost) }},
+			"Reset":      {d.Reset(k.level, k.counts, k.now), func(then known) bool { return levelOf(d, then).Sign() == 0 }},
+			"Turn":       {d.Turn(k.level, k.counts, k.now), func(then known) bool { return queuedOf(d, then).Sign() == 0 }},
 		} {
-			left := func(then int64) int {
-				if what == "reset" {
-					return levelOf(d, k.at(d, then)).Sign()
-				}
-				return queuedOf(d, k.at(d, then)).Sign()
+			if d.Shape.Bucket(k.now+int64(wait.Duration))-k.level.Bucket > 3000 {
+				continue // slow to work out the slow way
 			}
-			then := k.now + int64(wait)
-			if d.Shape.Bucket(then)-d.Shape.Bucket(k.now) > 1000 { // slow to work out the slow way
-				continue
-			}
-			if wait < 0 || left(then) != 0 {
-				t.Fatalf("%s: after %d ns something is left", what, wait)
-			}
-			if wait > 0 && left(then-1) == 0 {
-				t.Fatalf("%s: after %d ns nothing is left already", what, wait-1)
-			}
+			isLeast(t, what, wait.Duration, func(after int64) bool { return wait.isOver(k.at(d, k.now+after)) })
 		}
 	})
 }
 
-// A level is what it is, however often and whenever it was settled, by whom who knew which of the counts
-// before.
-func TestSettlingChangesNothing(t *testing.T) {
+// A level is what it is, however often and whenever it was settled, and which of the counts were known then.
+func TestSettlingDoesNotChangeTheLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drains().Draw(t, "drain")
 		k := knownOf(d).Draw(t, "known")
@@ -203,22 +95,6 @@ func TestSettlingChangesNothing(t *testing.T) {
 	})
 }
 
-// exact is a token bucket by the book: the times of all hits, and no buckets.
-type exact struct {
-	d     Drain
-	level *big.Rat // in hits
-	at    int64
-}
-
-func (e *exact) drainTo(now int64) {
-	gone := big.NewRat(e.d.Limit, int64(e.d.Shape.Length))
-	e.level.Sub(e.level, gone.Mul(gone, new(big.Rat).SetInt64(now-e.at)))
-	if e.level.Sign() < 0 {
-		e.level.SetInt64(0)
-	}
-	e.at = now
-}
-
 // The level is never below that of a token bucket that knows every hit's time, and above it by what drains
 // in one bucket, at most: so no more pass, and a hit is turned away only if it would have been within that much.
 func TestLevelAgainstExactTokenBucket(t *testing.T) {
@@ -227,23 +103,25 @@ func TestLevelAgainstExactTokenBucket(t *testing.T) {
 		d.Limit = rapid.Int64Range(1, 2000).Draw(t, "limit")
 		size := int64(d.Shape.BucketSize())
 		now := rapid.Int64Range(0, 10*size).Draw(t, "start")
-		e := exact{d: d, level: new(big.Rat), at: now}
+		exact := new(big.Rat) // the level of a token bucket by the book, in hits
 		counts := map[int64]int64{}
 		settled := Level{Bucket: d.Shape.Bucket(now) - 1}
 		slack := big.NewRat(d.Limit+1, int64(d.Shape.Buckets)) // and a part of a hit, by rounding
 		for range rapid.IntRange(1, 60).Draw(t, "hits") {
-			now += rapid.OneOf(rapid.Int64Range(0, size), rapid.Int64Range(0, 3*int64(d.Shape.Length)), rapid.Just(int64(0))).Draw(t, "wait")
-			e.drainTo(now)
-			level := new(big.Rat).SetFrac64(d.Level(settled, live(counts, d.Shape, now, settled), now), int64(d.Shape.Buckets))
-			if level.Cmp(e.level) < 0 {
-				t.Fatalf("level %v, exactly %v", level, e.level)
+			long := rapid.Int64Range(0, 3*int64(d.Shape.Length))
+			wait := rapid.OneOf(rapid.Int64Range(0, size), long, rapid.Just(int64(0))).Draw(t, "wait")
+			now += wait
+			gone := big.NewRat(d.Limit, int64(d.Shape.Length))
+			if exact.Sub(exact, gone.Mul(gone, new(big.Rat).SetInt64(wait))); exact.Sign() < 0 {
+				exact.SetInt64(0)
 			}
-			if most := new(big.Rat).Add(e.level, slack); level.Cmp(most) > 0 {
-				t.Fatalf("level %v, exactly %v, and %v drains in a bucket", level, e.level, slack)
+			level := new(big.Rat).SetFrac64(d.Level(settled, live(counts, d.Shape, now, settled), now), int64(d.Shape.Buckets))
+			if level.Cmp(exact) < 0 || level.Cmp(new(big.Rat).Add(exact, slack)) > 0 {
+				t.Fatalf("level %v, exactly %v, and %v drains in a bucket", level, exact, slack)
 			}
 			cost := rapid.Int64Range(0, 5).Draw(t, "cost")
 			counts[d.Shape.Bucket(now)] += cost
-			e.level.Add(e.level, new(big.Rat).SetInt64(cost))
+			exact.Add(exact, new(big.Rat).SetInt64(cost))
 		}
 	})
 }

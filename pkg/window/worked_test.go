@@ -7,11 +7,9 @@ import (
 
 // The worked examples: each row is a step of a script, with its reason.
 
-// limiter is the least that can be made of this package: it counts the hits of one
-// key, under rules that must all let a hit pass.
-type limiter struct {
-	rules []*counter
-}
+// limiter is the least that can be made of this package: it counts the hits of one key, under rules that must all let a
+// hit pass.
+type limiter []*counter
 
 type counter struct {
 	shape  Shape
@@ -19,28 +17,22 @@ type counter struct {
 	counts map[int64]int64 // by bucket
 }
 
-func newLimiter(rules ...*counter) *limiter { return &limiter{rules: rules} }
-
 func rule(limit int64, s Shape) *counter {
 	return &counter{shape: s, limit: limit, counts: map[int64]int64{}}
 }
 
 func (c *counter) live(now int64) []int64 {
-	counts := make([]int64, c.shape.Live())
-	for i := range counts {
-		counts[i] = c.counts[c.shape.Bucket(now)-int64(i)]
-	}
-	return counts
+	return live(c.counts, c.shape, now, Level{Bucket: c.shape.Bucket(now) - int64(c.shape.Live())})
 }
 
 // allow charges the hit to all rules if it fits all, else to none.
-func (l *limiter) allow(now int64) bool {
-	for _, c := range l.rules {
+func (l limiter) allow(now int64) bool {
+	for _, c := range l {
 		if c.shape.Remaining(c.live(now), c.limit, now) < 1 {
 			return false
 		}
 	}
-	for _, c := range l.rules {
+	for _, c := range l {
 		c.counts[c.shape.Bucket(now)]++
 	}
 	return true
@@ -90,8 +82,18 @@ func TestThreePerMinute(t *testing.T) {
 			{"03:01:45", true, "2 + 1"},
 			{"03:01:50", false, "3:01:05, 3:01:20 and 3:01:45 are in: 3 + 1"},
 		}},
+		{"sliding log", Shape{Length: time.Minute, Buckets: 60, Kind: Log}, []step{
+			{"03:00:30", true, "first"},
+			{"03:00:50", true, "second"},
+			{"03:01:10", true, "third"},
+			{"03:01:25", false, "all three are within a minute"},
+			{"03:01:30", false, "the first leaves when its whole second has"},
+			{"03:01:31", true, "as now"},
+			{"03:01:32", false, "3:00:50 is still there"},
+			{"03:05:00", true, "all have left"},
+		}},
 	} {
-		l := newLimiter(rule(3, script.shape))
+		l := limiter{rule(3, script.shape)}
 		for _, s := range script.steps {
 			if got := l.allow(at(t, s.at)); got != s.pass {
 				t.Errorf("%s: %s: got %v, want %v: %s", script.name, s.at, got, s.pass, s.why)
@@ -100,37 +102,10 @@ func TestThreePerMinute(t *testing.T) {
 	}
 }
 
-func TestTwoCounters(t *testing.T) {
-	for _, tt := range []struct {
-		why               string
-		previous, current int64
-		limit             int64
-		at                string
-		count             float64
-		remaining         int64
-	}{
-		{"88·45/60 + 12", 88, 12, 100, "03:01:15", 78, 22},
-		{"400·15/60 + 250: the next makes 351 and is admitted", 400, 250, 500, "03:01:45", 350, 150},
-	} {
-		minute := Shape{Length: time.Minute, Buckets: 1}
-		counts, now := []int64{tt.current, tt.previous}, at(t, tt.at)
-		if got := minute.Count(counts, now); got != tt.count {
-			t.Errorf("%s: Count = %v, want %v", tt.why, got, tt.count)
-		}
-		if got := minute.Remaining(counts, tt.limit, now); got != tt.remaining {
-			t.Errorf("%s: Remaining = %d, want %d", tt.why, got, tt.remaining)
-		}
-		counts[0]++
-		if got := minute.Count(counts, now); got != tt.count+1 {
-			t.Errorf("%s: with the next, Count = %v, want %v", tt.why, got, tt.count+1)
-		}
-	}
-}
-
 func TestTenPerMinuteAndFiveHundredPerHour(t *testing.T) {
 	minute := rule(10, Shape{Length: time.Minute, Buckets: 1})
 	hour := rule(500, Shape{Length: time.Hour, Buckets: 60})
-	l := newLimiter(minute, hour)
+	l := limiter{minute, hour}
 	for _, step := range []struct {
 		from, to string // once a minute, both included
 		offered  int
@@ -155,9 +130,97 @@ func TestTenPerMinuteAndFiveHundredPerHour(t *testing.T) {
 				}
 			}
 			if got != step.admitted {
-				t.Errorf("%s: %d admitted, want %d: %s (minute %v, hour %v)", time.Unix(0, now).UTC().Format(time.TimeOnly), got, step.admitted,
-					step.why, minute.shape.Count(minute.live(now), now), hour.shape.Count(hour.live(now), now))
+				t.Errorf("%s: %d admitted, want %d: %s", time.Unix(0, now).UTC().Format(time.TimeOnly), got, step.admitted, step.why)
 			}
 		}
+	}
+}
+
+// A token bucket of 4 that gets one token a second: 60 per minute, burst 4. With 600 buckets per window time
+// is as fine as a tenth of a second.
+func TestTokenBucketOfFour(t *testing.T) {
+	d := Drain{Shape: Shape{Length: time.Minute, Buckets: 600, Kind: Token}, Limit: 60, Burst: 4}
+	counts := map[int64]int64{}
+	start := at(t, "03:00:00")
+	settled := Level{Bucket: d.Shape.Bucket(start) - 1}
+	for _, step := range []struct {
+		after time.Duration
+		cost  int64
+		pass  bool
+		left  int64
+		retry time.Duration
+		why   string
+	}{
+		{0, 1, true, 3, 0, "full: 4 tokens"},
+		{0, 2, true, 1, 0, "3 tokens"},
+		{0, 1, true, 0, 0, "the last"},
+		{0, 1, false, 0, 1100 * time.Millisecond, "none; the hits count as of the end of their tenth of a second"},
+		{1099 * time.Millisecond, 1, false, 0, time.Millisecond, "not yet one"},
+		{1100 * time.Millisecond, 1, true, 0, 0, "one"},
+		{3200 * time.Millisecond, 3, false, 2, 900 * time.Millisecond, "two"},
+		{4200 * time.Millisecond, 3, true, 0, 0, "three"},
+		{20 * time.Second, 5, false, 4, -1, "it overflows at 4, so 5 never pass"},
+		{20 * time.Second, 4, true, 0, 0, "all 4 at once"},
+		{time.Hour, 4, true, 0, 0, "long after, 4 and no more"},
+		{time.Hour, 1, false, 0, 1100 * time.Millisecond, "though an hour's tokens would be 3600"},
+	} {
+		now := start + int64(step.after)
+		known := live(counts, d.Shape, now, settled)
+		left := d.Remaining(settled, known, now)
+		pass := left >= step.cost
+		if pass {
+			counts[d.Shape.Bucket(now)] += step.cost
+			left -= step.cost
+		}
+		retry, ok := d.RetryAfter(settled, known, step.cost, now)
+		if !ok {
+			retry = -1
+		}
+		if pass != step.pass || left != step.left || retry != step.retry {
+			t.Errorf("after %v, cost %d: got %v, %d left, retry in %v; want %v, %d, %v: %s",
+				step.after, step.cost, pass, left, retry, step.pass, step.left, step.retry, step.why)
+		}
+	}
+}
+
+// A leaky bucket that lets out one hit a second, with room for 3: whatever comes in, and whenever, comes out a
+// second apart.
+func TestLeakyBucketOfThree(t *testing.T) {
+	d := Drain{Shape: Shape{Length: time.Minute, Buckets: 600, Kind: Leaky}, Limit: 60, Burst: 3}
+	counts := map[int64]int64{}
+	start := at(t, "03:00:00")
+	settled := Level{Bucket: d.Shape.Bucket(start) - 1}
+	const fine = 100 * time.Millisecond // a bucket
+	for _, step := range []struct {
+		after time.Duration
+		joins bool
+		turn  time.Duration // after the start
+		why   string
+	}{
+		{0, true, 0, "the first of an empty queue goes at once"},
+		{0, true, 1 * time.Second, "the second when the first has drained"},
+		{0, true, 2 * time.Second, ""},
+		{0, false, 0, "3 are in it"},
+		{900 * time.Millisecond, false, 0, "still"},
+		{1 * time.Second, true, 3 * time.Second, "one has drained"},
+		{2500 * time.Millisecond, true, 4 * time.Second, "room for one more: two have drained, and a half"},
+		{2500 * time.Millisecond, false, 0, "which is not two"},
+		{10 * time.Second, true, 10 * time.Second, "long empty"},
+		{10500 * time.Millisecond, true, 11 * time.Second, "half of the one before is in it"},
+	} {
+		now := start + int64(step.after)
+		known := live(counts, d.Shape, now, settled)
+		joins := d.Remaining(settled, known, now) >= 1
+		if joins != step.joins {
+			t.Errorf("after %v: joins %v: %s", step.after, joins, step.why)
+		}
+		if !joins {
+			continue
+		}
+		turn := step.after + d.Turn(settled, known, now)
+		if turn > step.turn || turn < step.turn-fine {
+			t.Errorf("after %v: its turn comes after %v, want %v, or a bucket's length earlier: %s", step.after, turn, step.turn, step.why)
+		}
+		counts[d.Shape.Bucket(now)]++
 	}
 }

@@ -42,17 +42,11 @@ func TestClientIPByXForwardedFor(t *testing.T) {
 		{"what the client wrote is to the left", "", "6.6.6.6, 192.0.2.1", "192.0.2.1"},
 		{"and may be anything", "", `"a\,%00, for=, 192.0.2.1`, "192.0.2.1"},
 		{"trusted hops are passed", "", "6.6.6.6, 192.0.2.1, 10.0.0.3, 10.0.0.2", "192.0.2.1"},
-		{"of both kinds", "[fd00::1]:80", "6.6.6.6, 2001:db8::1, 10.0.0.3", "2001:db8::1"},
 		{"several lines, in order", "", "6.6.6.6\n192.0.2.1\n10.0.0.3, 10.0.0.2", "192.0.2.1"},
-		{"no spaces", "", "192.0.2.1,10.0.0.2", "192.0.2.1"},
-		{"many", "", "192.0.2.1 \t,\t  10.0.0.2  ", "192.0.2.1"},
-		{"ports", "", "192.0.2.1:4711, 10.0.0.2:80", "192.0.2.1"},
 		{"ports of IPv6", "", "[2001:db8::1]:4711, [fd00::2]:80", "2001:db8::1"},
-		{"mapped", "", "::ffff:192.0.2.1, ::ffff:10.0.0.2", "192.0.2.1"},
 		{"all are trusted: the first", "", "10.0.0.3, 10.0.0.2", "10.0.0.3"},
 
 		{"the peer is not trusted", "192.0.2.7:80", "192.0.2.1", "192.0.2.7"},
-		{"the peer is not trusted, IPv6", "[2001:db8::7]:80", "192.0.2.1", "2001:db8::7"},
 		{"the peer is mapped", "[::ffff:10.0.0.1]:80", "192.0.2.1", "192.0.2.1"},
 		{"the peer has a zone", "[fd00::1%eth0]:80", "192.0.2.1", "192.0.2.1"},
 		{"the peer is none", "@", "192.0.2.1", ""},
@@ -61,13 +55,10 @@ func TestClientIPByXForwardedFor(t *testing.T) {
 		{"garbage: the last that is good", "", "192.0.2.1, what?, 10.0.0.2", "10.0.0.2"},
 		{"garbage last: the peer", "", "192.0.2.1, what?", "10.0.0.1"},
 		{"unknown", "", "192.0.2.1, unknown, 10.0.0.2", "10.0.0.2"},
-		{"hidden", "", "192.0.2.1, _hidden, 10.0.0.2", "10.0.0.2"},
 		{"nothing between commas is not passed over", "", "192.0.2.1,, 10.0.0.2", "10.0.0.2"},
 		{"a comma at the end", "", "192.0.2.1,", "10.0.0.1"},
-		{"a comma at the beginning", "", ",192.0.2.1", "192.0.2.1"},
 		{"a comma at the beginning of a line", "", "192.0.2.1\n,10.0.0.2", "10.0.0.2"},
 		{"a line of nothing", "", "192.0.2.1\n", "10.0.0.1"},
-		{"the other header's form", "", "for=192.0.2.1", "10.0.0.1"},
 		{"quotes are of the other header", "", `"192.0.2.1"`, "10.0.0.1"},
 		{"as many hops as may be", "", "192.0.2.1" + strings.Repeat(", 10.0.0.2", MaxHops-1), "192.0.2.1"},
 		{"one hop more", "", "192.0.2.1" + strings.Repeat(", 10.0.0.2", MaxHops), "10.0.0.2"},
@@ -103,15 +94,9 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"no header", "", "10.0.0.1"},
 		{"one hop", "for=192.0.2.1", "192.0.2.1"},
 		{"in any case", "FoR=192.0.2.1", "192.0.2.1"},
-		{"with all that there is", "for=192.0.2.1;proto=https;by=203.0.113.43;host=example.com", "192.0.2.1"},
 		{"in another order", "proto=https;by=10.0.0.1;for=192.0.2.1", "192.0.2.1"},
-		{"quoted", `for="192.0.2.1"`, "192.0.2.1"},
-		{"quoted, with a port", `for="192.0.2.1:4711"`, "192.0.2.1"},
-		{"IPv6", `For="[2001:db8:cafe::17]:4711"`, "2001:db8:cafe::17"},
 		{"IPv6, not quoted as it should be", `for=[2001:db8:cafe::17]:4711`, "2001:db8:cafe::17"},
 		{"a hidden port", `for="192.0.2.1:_secret"`, "192.0.2.1"},
-		{"several", `for=6.6.6.6, for=192.0.2.1, for="[fd00::2]"`, "192.0.2.1"},
-		{"several lines", "for=6.6.6.6\nfor=192.0.2.1;proto=http\nfor=10.0.0.2", "192.0.2.1"},
 		{"white space", "for=6.6.6.6 ,\tfor=192.0.2.1 ; proto=http \t", "192.0.2.1"},
 		{"empty pairs", ";for=192.0.2.1;;proto=http;", "192.0.2.1"},
 		{"commas in quotes", `for=6.6.6.6, for=192.0.2.1;host="a,for=6.6.6.6,b"`, "192.0.2.1"},
@@ -122,12 +107,9 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"the client ends in a backslash", `for=6.6.6.6\, for="192.0.2.1"`, "192.0.2.1"},
 
 		{"unknown", "for=192.0.2.1, for=unknown", "10.0.0.1"},
-		{"hidden", "for=192.0.2.1, for=_hidden, for=10.0.0.2", "10.0.0.2"},
-		{"hidden, quoted", `for=192.0.2.1, for="_hidden"`, "10.0.0.1"},
 		{"no for is not passed over", "for=192.0.2.1, proto=https", "10.0.0.1"},
 		{"for twice", "for=192.0.2.1;for=6.6.6.6", "10.0.0.1"},
 		{"for of nothing", "for=", "10.0.0.1"},
-		{"for of nothing, quoted", `for=""`, "10.0.0.1"},
 		{"an address alone", "192.0.2.1", "10.0.0.1"},
 		{"garbage before", "what?;for=192.0.2.1", "10.0.0.1"},
 		{"garbage after", "for=192.0.2.1;what?", "10.0.0.1"},
@@ -137,14 +119,10 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"a quote that is not closed", `for=192.0.2.1;host="b`, "10.0.0.1"},
 		{"two values", "for=192.0.2.1 6.6.6.6", "10.0.0.1"},
 		{"a name in quotes", `"for"=192.0.2.1`, "10.0.0.1"},
-		{"another name in quotes", `"x"=1;for=192.0.2.1`, "10.0.0.1"},
-		{"no name before", "=x;for=192.0.2.1", "10.0.0.1"},
 		{"no semicolon", "for=192.0.2.1 proto=https", "10.0.0.1"},
-		{"no semicolon after quotes", `for="192.0.2.1"proto=https`, "10.0.0.1"},
 		{"space around =", "for = 192.0.2.1", "10.0.0.1"},
 		{"no name", "=192.0.2.1", "10.0.0.1"},
 		{"a backslash", `for="192.0.2\.1"`, "10.0.0.1"},
-		{"nothing", " ", "10.0.0.1"},
 		{"nothing between commas", "for=192.0.2.1,,for=10.0.0.2", "10.0.0.2"},
 		{"one hop more than may be", "for=192.0.2.1" + strings.Repeat(", for=10.0.0.2", MaxHops), "10.0.0.2"},
 		{"long spam to the left", strings.Repeat(`"`, 2*MaxRead) + ",for=192.0.2.1", "192.0.2.1"},
@@ -159,33 +137,27 @@ func TestClientIPByForwarded(t *testing.T) {
 // A peer on a Unix socket has no address. It is a proxy if the operator says so, and unknown otherwise.
 func TestClientIPOnSockets(t *testing.T) {
 	trusting := builder(t, Options{TrustSockets: true, TrustedProxies: proxies(t, "10.0.0.0/8")})
+	wary := builder(t, Options{TrustedProxies: proxies(t, "0.0.0.0/0")})
 	for _, peer := range []string{"", "@", "@name", "/run/offpath.sock"} {
 		check(t, trusting, "one hop", peer, http.Header{"X-Forwarded-For": {"6.6.6.6, 192.0.2.1"}}, "192.0.2.1")
 		check(t, trusting, "two hops", peer, http.Header{"X-Forwarded-For": {"6.6.6.6, 192.0.2.1, 10.0.0.2"}}, "192.0.2.1")
 		check(t, trusting, "garbage", peer, http.Header{"X-Forwarded-For": {"6.6.6.6, unix:"}}, "")
 		check(t, trusting, "no header", peer, nil, "")
-		check(t, builder(t, Options{TrustedProxies: proxies(t, "0.0.0.0/0")}), "not trusted", peer, http.Header{"X-Forwarded-For": {"192.0.2.1"}}, "")
+		check(t, wary, "not trusted", peer, http.Header{"X-Forwarded-For": {"192.0.2.1"}}, "")
 	}
 	check(t, trusting, "neither address nor socket", "pipe", http.Header{"X-Forwarded-For": {"192.0.2.1"}}, "")
 }
 
-func TestTrusts(t *testing.T) {
+func TestTrustsThePeersThatAreProxies(t *testing.T) {
 	o := Options{TrustedProxies: proxies(t, "10.0.0.0/8", "fd00::/8")}
-	for _, tt := range []struct {
-		remote string
-		want   bool
-	}{
-		{"10.0.0.1:4711", true}, {"[fd00::1]:4711", true}, {"[fd00::1%eth0]:1", true}, {"[::ffff:10.0.0.1]:80", true}, {"10.0.0.1", true},
-		{"192.0.2.1:4711", false}, {"[2001:db8::1]:80", false}, {"", false}, {"@", false}, {"/run/x.sock", false}, {"pipe", false},
+	for remote, want := range map[string]string{
+		"10.0.0.1:4711": "proxy", "[fd00::1]:4711": "proxy", "[fd00::1%eth0]:1": "proxy", "[::ffff:10.0.0.1]:80": "proxy", "10.0.0.1": "proxy",
+		"": "socket", "@": "socket", "/run/x.sock": "socket", "192.0.2.1:4711": "", "[2001:db8::1]:80": "", "pipe": "",
 	} {
-		if got := builder(t, o).Trusts(tt.remote); got != tt.want {
-			t.Errorf("%q: %v", tt.remote, got)
-		}
-	}
-	o.TrustSockets = true
-	for remote, want := range map[string]bool{"": true, "@": true, "/run/x.sock": true, "pipe": false, "192.0.2.1:80": false, "10.0.0.1:80": true} {
-		if got := builder(t, o).Trusts(remote); got != want {
-			t.Errorf("%q, trusting sockets: %v", remote, got)
+		for _, o.TrustSockets = range []bool{false, true} {
+			if got := builder(t, o).Trusts(remote); got != (want == "proxy" || want == "socket" && o.TrustSockets) {
+				t.Errorf("%q, trusting sockets: %v: %v", remote, o.TrustSockets, got)
+			}
 		}
 	}
 }

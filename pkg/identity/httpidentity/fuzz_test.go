@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,12 +55,7 @@ func FuzzClientIP(f *testing.F) {
 }
 
 func isTrusted(o Options, addr netip.Addr) bool {
-	for _, p := range o.TrustedProxies {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // FuzzForwarded: what an element is read as is there, after a "for=", and written well it is read again.

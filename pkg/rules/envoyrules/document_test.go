@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Every example in docs/rules.md is read, and has each field.
-func TestDocument(t *testing.T) {
+// They have each field, and the table of fields too.
+func TestEveryExampleInTheDocumentIsRead(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)

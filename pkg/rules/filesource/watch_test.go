@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -43,36 +42,19 @@ func begin(t *testing.T, path string, poll time.Duration) *watched {
 // await waits for the content; it may be seen in pieces before, but never again after.
 func (w *watched) await(content string) {
 	w.t.Helper()
-	deadline := time.After(patience)
-	for {
-		select {
-		case f := <-w.changes:
-			if string(f.Data) == content {
-				return
-			}
-			w.t.Logf("saw %q", f.Data)
-		case <-deadline:
-			w.t.Fatalf("never saw %q", content)
-		}
+	for seen := ""; seen != content; {
+		seen = string(next(w.t, w.changes).Data)
 	}
 }
 
-func (w *watched) awaitTrouble() error {
-	w.t.Helper()
-	select {
-	case err := <-w.trouble:
-		return err
-	case <-time.After(patience):
-		w.t.Fatal("nothing was told")
-		return nil
-	}
-}
-
-func write(t *testing.T, path, content string) {
+func next[T any](t *testing.T, all <-chan T) (one T) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
+	select {
+	case one = <-all:
+	case <-time.After(patience):
+		t.Fatal("nothing was told")
 	}
+	return one
 }
 
 func must(t *testing.T, err error) {
@@ -80,6 +62,25 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// file is one in a directory of its own.
+func file(t *testing.T, content string) string {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, content)
+	return path
+}
+
+// turn makes the path a link to a file, in place of what was there.
+func turn(t *testing.T, path, to string) {
+	t.Helper()
+	must(t, os.Symlink(to, path+".new"))
+	must(t, os.Rename(path+".new", path))
 }
 
 // ways are the ways in which a file's content is replaced.
@@ -120,12 +121,11 @@ var ways = []struct {
 	}},
 }
 
-// TestEditors: three times each, by events alone.
-func TestEditors(t *testing.T) {
+// Three times each, by events alone.
+func TestEveryWayToSaveAFileIsNoticed(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "rules.yaml")
-			write(t, path, "first")
+			path := file(t, "first")
 			w := begin(t, path, time.Hour)
 			for _, content := range []string{"second", "third", "fourth"} {
 				way.replace(t, path, content)
@@ -135,9 +135,9 @@ func TestEditors(t *testing.T) {
 	}
 }
 
-// TestKubernetes: the file is a link through a link to a directory, and the latter is swapped; the old directory may
+// The file is a link through a link to a directory, and the latter is swapped; the old directory may
 // go before anybody looks, or much later.
-func TestKubernetes(t *testing.T) {
+func TestAMountedConfigMapIsFollowed(t *testing.T) {
 	for name, goes := range map[string]bool{"the old directory goes": true, "the old directory stays": false} {
 		t.Run(name, func(t *testing.T) {
 			mount := t.TempDir()
@@ -145,9 +145,8 @@ func TestKubernetes(t *testing.T) {
 				dir := filepath.Join(mount, "..2026_"+version)
 				must(t, os.Mkdir(dir, 0o700))
 				write(t, filepath.Join(dir, "rules.yaml"), content)
-				must(t, os.Symlink(filepath.Base(dir), filepath.Join(mount, "..data_tmp")))
 				old, _ := os.Readlink(filepath.Join(mount, "..data"))
-				must(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
+				turn(t, filepath.Join(mount, "..data"), filepath.Base(dir))
 				if goes && old != "" {
 					must(t, os.RemoveAll(filepath.Join(mount, old)))
 				}
@@ -164,78 +163,63 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// TestALinkElsewhere: what the link leads to is written in another directory.
-func TestALinkElsewhere(t *testing.T) {
-	target := filepath.Join(t.TempDir(), "shared.yaml")
-	write(t, target, "first")
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.Symlink(target, path))
+// What the link leads to is written in another directory.
+func TestLinksAreFollowed(t *testing.T) {
+	target, path := file(t, "first"), filepath.Join(t.TempDir(), "rules.yaml")
+	turn(t, path, target)
 	w := begin(t, path, time.Hour)
 	write(t, target, "second")
 	w.await("second")
 	// The link itself is turned to another file, in a third directory; and that is followed too.
-	other := filepath.Join(t.TempDir(), "other.yaml")
-	write(t, other, "third")
-	must(t, os.Symlink(other, path+".new"))
-	must(t, os.Rename(path+".new", path))
+	other := file(t, "third")
+	turn(t, path, other)
 	w.await("third")
 	write(t, other, "fourth")
 	w.await("fourth")
 }
 
-// TestPolling: where no event tells of a change, here of a link to a link that is swapped in a directory nobody watches, the
+// Where no event tells of a change, here of a link to a link that is swapped in a directory nobody watches, the
 // poll finds it.
-func TestPolling(t *testing.T) {
-	between := t.TempDir()
-	swap := func(content string) {
-		target := filepath.Join(t.TempDir(), "rules.yaml")
-		write(t, target, content)
-		must(t, os.Symlink(target, filepath.Join(between, "new")))
-		must(t, os.Rename(filepath.Join(between, "new"), filepath.Join(between, "link")))
-	}
-	swap("first")
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.Symlink(filepath.Join(between, "link"), path))
+func TestPollFindsWhatNoEventTells(t *testing.T) {
+	between, path := filepath.Join(t.TempDir(), "link"), filepath.Join(t.TempDir(), "rules.yaml")
+	turn(t, between, file(t, "first"))
+	turn(t, path, between)
 	w := begin(t, path, 10*time.Millisecond)
-	swap("second")
+	turn(t, between, file(t, "second"))
 	w.await("second")
 }
 
-// TestOnlyWhatTheFileHoldsCounts: the same content again, other files, and modes are no change.
+// The same content again, other files, and modes are no change.
 func TestOnlyWhatTheFileHoldsCounts(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, "first")
+	path := file(t, "first")
 	w := begin(t, path, 10*time.Millisecond)
 	write(t, path+".other", "other")
 	must(t, os.Chmod(path, 0o640))
 	write(t, path+".new", "first")
 	must(t, os.Rename(path+".new", path))
 	write(t, path, "last")
-	for f := range w.changes {
-		if string(f.Data) == "first" {
-			t.Errorf("told of the same content")
-		}
-		if string(f.Data) == "last" {
-			break
+	for seen := ""; seen != "last"; {
+		if seen = string(next(t, w.changes).Data); seen == "first" {
+			t.Error("told of the same content")
 		}
 	}
 }
 
-// TestTrouble: a file that goes is told once; when it is back, that too, and what it holds only if that is new.
-func TestTrouble(t *testing.T) {
+// A file that goes is told once; when it is back, that too, and what it holds only if that is new.
+func TestAFileThatGoesIsTroubleUntilItIsBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sub")
 	must(t, os.Mkdir(dir, 0o700))
 	path := filepath.Join(dir, "rules.yaml")
 	write(t, path, "first")
 	w := begin(t, path, 10*time.Millisecond)
 	must(t, os.RemoveAll(dir)) // the directory too, and with it what is watched
-	if err := w.awaitTrouble(); err == nil || !strings.Contains(err.Error(), path) {
+	if err := next(t, w.trouble); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("told %v", err)
 	}
 	must(t, os.Mkdir(dir, 0o700))
 	write(t, path+".new", "first")
 	must(t, os.Rename(path+".new", path))
-	if err := w.awaitTrouble(); err != nil {
+	if err := next(t, w.trouble); err != nil {
 		t.Errorf("it is back, and told is %v", err)
 	}
 	write(t, path, "second")
@@ -245,10 +229,9 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestBetween: what was written between the first read and the watch is a change.
-func TestBetween(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, "second")
+// What was written between the first read and the watch is a change.
+func TestChangesBeforeTheWatchAreSeen(t *testing.T) {
+	path := file(t, "second")
 	ctx, stop := context.WithCancel(t.Context())
 	saw := ""
 	err := Watch(ctx, path, File{Data: []byte("first")}, Options{}, func(f File) { saw = string(f.Data); stop() }, func(err error) { t.Error(err) })
@@ -269,8 +252,7 @@ func TestRevision(t *testing.T) {
 }
 
 func TestReadIsBounded(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, strings.Repeat("x", 3<<20))
+	path := file(t, strings.Repeat("x", 3<<20))
 	if f, err := Read(path); err != nil || len(f.Data) != 1<<20+1 {
 		t.Errorf("%d bytes, %v", len(f.Data), err)
 	}
@@ -279,11 +261,8 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
-// TestAPipeIsReadOnce: a watch of one does not eat what others write into it, and ends when told.
+// A watch of one does not eat what others write into it, and ends when told.
 func TestAPipeIsReadOnce(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Fatal("this test is for systems with /dev/null")
-	}
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
 	err := Watch(ctx, os.DevNull, File{Data: []byte("first")}, Options{Poll: time.Millisecond},

@@ -1,7 +1,6 @@
 package natssource_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,42 +11,44 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // patience is how long anything may take before a test gives up on it.
 const patience = time.Minute
 
-func connect(t *testing.T, url string) *nats.Conn {
+// shared is a server for all tests that do not stop theirs.
+var shared *servers.NATS
+
+func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream: true}, &shared) }
+
+// open opens the bucket of a test at a server.
+func open(t testing.TB, server *servers.NATS, o natssource.Options) *natssource.Bucket {
 	t.Helper()
-	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true),
+	conn, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.RetryOnFailedConnect(true),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // they come with servers that go
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	return conn
-}
-
-func open(t *testing.T, url string, o natssource.Options) *natssource.Bucket {
-	t.Helper()
-	b, err := natssource.New(connect(t, url), "offpath", o)
+	b, err := natssource.New(conn, serverstest.Namespace(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-func limited(t *testing.T) context.Context {
+func limited(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func put(t *testing.T, b *natssource.Bucket, data string, expected uint64) uint64 {
+func put(t testing.TB, b *natssource.Bucket, data string, expected uint64) uint64 {
 	t.Helper()
 	at, err := b.Put(limited(t), []byte(data), expected)
 	if err != nil {
@@ -57,16 +58,13 @@ func put(t *testing.T, b *natssource.Bucket, data string, expected uint64) uint6
 }
 
 func TestPutGetHistoryDelete(t *testing.T) {
-	b, ctx := open(t, serverstest.JetStream(t).URL(), natssource.Options{}), limited(t)
-	if b.Name() != "offpath-rules" {
-		t.Errorf("it is called %s", b.Name())
-	}
+	b, ctx := open(t, shared, natssource.Options{}), limited(t)
 	// Nothing is there yet: everything says so.
 	_, errGet := b.Get(ctx)
 	_, errAt := b.At(ctx, 1)
 	_, errHistory := b.History(ctx)
 	for what, err := range map[string]error{"get": errGet, "at": errAt, "history": errHistory, "delete": b.Delete(ctx, 1)} {
-		if !errors.Is(err, natssource.ErrNoBucket) || !errors.Is(err, natssource.ErrNoRules) || !strings.Contains(err.Error(), "offpath-rules") {
+		if !errors.Is(err, natssource.ErrNoBucket) || !errors.Is(err, natssource.ErrNoRules) || !strings.Contains(err.Error(), b.Name()) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -110,9 +108,8 @@ func TestPutGetHistoryDelete(t *testing.T) {
 	}
 }
 
-// TestTheBucketRemembers64 of more revisions.
 func TestTheBucketRemembers64(t *testing.T) {
-	b := open(t, serverstest.JetStream(t).URL(), natssource.Options{})
+	b := open(t, shared, natssource.Options{})
 	at := uint64(0)
 	for i := range natssource.Remembered + 10 {
 		at = put(t, b, fmt.Sprint(i), at)
@@ -123,10 +120,9 @@ func TestTheBucketRemembers64(t *testing.T) {
 	}
 }
 
-// TestTwoWriters: who has not seen the other's revision is refused, told both, and has changed nothing.
-func TestTwoWriters(t *testing.T) {
-	url := serverstest.JetStream(t).URL()
-	ours, theirs, ctx := open(t, url, natssource.Options{}), open(t, url, natssource.Options{}), limited(t)
+// Who has not seen the other's revision is refused, told both, and has changed nothing.
+func TestAnOldRevisionIsRefused(t *testing.T) {
+	ours, theirs, ctx := open(t, shared, natssource.Options{}), open(t, shared, natssource.Options{}), limited(t)
 	refused := func(why string, err error, expected, found uint64) {
 		t.Helper()
 		conflict, ok := errors.AsType[*natssource.ConflictError](err)
@@ -135,7 +131,7 @@ func TestTwoWriters(t *testing.T) {
 			return
 		}
 		for _, n := range []uint64{expected, found} {
-			if want := fmt.Sprintf("revision %d ", n); n > 0 && !strings.Contains(err.Error()+" ", want) {
+			if want := fmt.Sprintf("revision %d ", n); n > 0 && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %q does not name revision %d", why, err, n)
 			}
 		}
@@ -165,13 +161,12 @@ func TestTwoWriters(t *testing.T) {
 	refused("it was deleted meanwhile", err, second, 0)
 }
 
-// TestManyWriters: of those who write at once on the same revision, exactly one gets through, each time.
-func TestManyWriters(t *testing.T) {
+// Of those who write at once on the same revision, exactly one gets through, each time.
+func TestOneOfManyWritersGetsThrough(t *testing.T) {
 	const writers, rounds = 4, 5
-	url := serverstest.JetStream(t).URL()
 	buckets := make([]*natssource.Bucket, writers)
 	for i := range buckets {
-		buckets[i] = open(t, url, natssource.Options{})
+		buckets[i] = open(t, shared, natssource.Options{})
 	}
 	ctx, at := limited(t), uint64(0)
 	for range rounds {
@@ -197,7 +192,7 @@ func TestManyWriters(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	b, ctx := open(t, serverstest.JetStream(t).URL(), natssource.Options{}), limited(t)
+	b, ctx := open(t, shared, natssource.Options{}), limited(t)
 	if _, err := b.Put(ctx, make([]byte, natssource.MaxSize), 0); err != nil {
 		t.Errorf("as long as may be: %v", err)
 	}
@@ -208,36 +203,22 @@ func TestTooLarge(t *testing.T) {
 	if got, err := b.Get(ctx); err != nil || got.Revision != 1 {
 		t.Errorf("%d, %v", got.Revision, err)
 	}
-}
-
-// TestTenThousandRulesFit, written as people do.
-func TestTenThousandRulesFit(t *testing.T) {
-	var text bytes.Buffer
-	text.WriteString("rules:\n")
-	for i := range 10_000 {
-		fmt.Fprintf(&text, "  - name: tenant-%05d\n    match: {tenant: \"%05d\"}\n    key: [user, api]\n    limit: %d/second\n", i, i, i+1)
-	}
-	if _, err := rules.Parse(text.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	b := open(t, serverstest.JetStream(t).URL(), natssource.Options{})
-	put(t, b, text.String(), 0)
-	t.Logf("10,000 rules are %d bytes, of %d", text.Len(), natssource.MaxSize)
-}
-
-func TestWithoutJetStream(t *testing.T) {
-	b := open(t, serverstest.NATS(t).URL(), natssource.Options{})
-	if _, err := b.Get(limited(t)); err == nil || !strings.Contains(err.Error(), "JetStream") {
-		t.Errorf("%v", err)
-	}
-	if _, err := b.Put(limited(t), []byte("x"), 0); err == nil || !strings.Contains(err.Error(), "JetStream") {
-		t.Errorf("%v", err)
+	// 10,000 rules fit, as people write them.
+	const rule = "  - name: tenant-01234\n    match: {tenant: \"01234\"}\n    key: [user, api]\n    limit: 1234/second\n"
+	if size := 10_000 * len(rule); size > natssource.MaxSize {
+		t.Errorf("10,000 rules are %d bytes, of %d", size, natssource.MaxSize)
 	}
 }
 
-func TestReplicasNeedACluster(t *testing.T) {
-	b := open(t, serverstest.JetStream(t).URL(), natssource.Options{Replicas: 3})
-	if _, err := b.Put(limited(t), []byte("x"), 0); err == nil || !strings.Contains(err.Error(), "replicas") {
-		t.Errorf("%v", err)
+// What the server cannot do is said in words that help.
+func TestServersThatCannot(t *testing.T) {
+	b := open(t, serverstest.NATS(t), natssource.Options{})
+	_, errGet := b.Get(limited(t))
+	_, errPut := b.Put(limited(t), []byte("x"), 0)
+	_, errReplicas := open(t, shared, natssource.Options{Replicas: 3}).Put(limited(t), []byte("x"), 0)
+	for what, err := range map[string]error{"JetStream": errGet, "is it enabled": errPut, "replicas": errReplicas} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %s", err, what)
+		}
 	}
 }

@@ -4,27 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // watched is a bucket under watch.
 type watched struct {
-	t       *testing.T
+	t       testing.TB
 	changes chan natssource.Entry
 	trouble chan error
 	stop    func()
 }
 
-// begin watches; o.Check and o.Retry should be short where the test is about them.
-func begin(t *testing.T, url string, o natssource.Options) *watched {
+// fast is for tests of what is looked at now and then.
+var fast = natssource.Options{Retry: 10 * time.Millisecond, Check: 10 * time.Millisecond}
+
+func begin(t testing.TB, server *servers.NATS, o natssource.Options) *watched {
 	t.Helper()
-	b := open(t, url, o)
+	b := open(t, server, o)
 	w := &watched{t: t, changes: make(chan natssource.Entry, 1000), trouble: make(chan error, 1000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
@@ -40,41 +42,38 @@ func begin(t *testing.T, url string, o natssource.Options) *watched {
 // await waits for the content, and returns all that came until then.
 func (w *watched) await(content string) (seen []natssource.Entry) {
 	w.t.Helper()
-	deadline := time.After(patience)
-	for {
-		select {
-		case e := <-w.changes:
-			if seen = append(seen, e); string(e.Data) == content {
-				return seen
-			}
-		case <-deadline:
-			w.t.Fatalf("never saw %q", content)
-		}
-	}
+	until(w.t, w.changes, content, func(e natssource.Entry) bool {
+		seen = append(seen, e)
+		return string(e.Data) == content
+	})
+	return seen
 }
 
-// awaitTrouble waits until it is told of an error that is want; nil for its end.
+// awaitTrouble waits for an error that is want; nil for its end.
 func (w *watched) awaitTrouble(want error) {
 	w.t.Helper()
-	deadline := time.After(patience)
-	for {
+	until(w.t, w.trouble, want, func(err error) bool { return errors.Is(err, want) })
+}
+
+func until[T any](t testing.TB, all <-chan T, want any, is func(T) bool) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
 		select {
-		case err := <-w.trouble:
-			if errors.Is(err, want) {
+		case one := <-all:
+			if is(one) {
 				return
 			}
 		case <-deadline:
-			w.t.Fatalf("never told of %v", want)
+			t.Fatalf("never saw %v", want)
 		}
 	}
 }
 
-// TestWatchFromTheBeginning: before there is a bucket, through its first set, changes, a deletion, and another set.
-func TestWatchFromTheBeginning(t *testing.T) {
-	url := serverstest.JetStream(t).URL()
-	w := begin(t, url, natssource.Options{Retry: 10 * time.Millisecond})
+// From before there is a bucket, through its first set, a change, a deletion, and another set.
+func TestWatchTellsOfEveryChange(t *testing.T) {
+	w := begin(t, shared, fast)
 	w.awaitTrouble(natssource.ErrNoBucket)
-	b := open(t, url, natssource.Options{})
+	b := open(t, shared, natssource.Options{})
 	first := put(t, b, "one", 0)
 	w.await("one")
 	w.awaitTrouble(nil)
@@ -86,75 +85,52 @@ func TestWatchFromTheBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitTrouble(natssource.ErrNoRules)
-	put(t, b, "three", 0)
-	if seen := w.await("three"); len(seen) != 1 {
-		t.Errorf("a deletion was taken for a set: %+v", seen)
+	late := begin(t, shared, natssource.Options{})
+	late.awaitTrouble(natssource.ErrNoRules)
+	third := put(t, b, "three", 0)
+	for _, w := range []*watched{w, late} {
+		if seen := w.await("three"); len(seen) != 1 {
+			t.Errorf("a deletion was taken for a set: %+v", seen)
+		}
+		w.awaitTrouble(nil)
 	}
-	w.awaitTrouble(nil)
 	// One who comes later sees the newest only.
-	if seen := begin(t, url, natssource.Options{}).await("three"); len(seen) != 1 {
+	if seen := begin(t, shared, natssource.Options{}).await("three"); len(seen) != 1 {
 		t.Errorf("%+v", seen)
 	}
-}
-
-// TestADeletedSet is told to one who comes after.
-func TestADeletedSet(t *testing.T) {
-	url := serverstest.JetStream(t).URL()
-	b := open(t, url, natssource.Options{})
-	if err := b.Delete(limited(t), put(t, b, "one", 0)); err != nil {
-		t.Fatal(err)
-	}
-	w := begin(t, url, natssource.Options{})
-	w.awaitTrouble(natssource.ErrNoRules)
-	at := put(t, b, "two", 0)
-	w.await("two")
-	put(t, b, "", at) // which is told as it is: the one who reads it refuses it
+	put(t, b, "", third) // which is told as it is: the one who reads it refuses it
 	w.await("")
 }
 
-// TestHowLong measures from before the write until every watcher has been called.
-func TestHowLong(t *testing.T) {
-	const watchers, rounds = 20, 21
-	url := serverstest.JetStream(t).URL()
-	b := open(t, url, natssource.Options{})
-	at := put(t, b, "start", 0)
-	var all []*watched
-	for range watchers {
-		w := begin(t, url, natssource.Options{})
-		w.await("start")
-		all = append(all, w)
-	}
-	var took []time.Duration
-	for i := range rounds {
-		content, begun := fmt.Sprintf("%d%s", i, strings.Repeat(" ", 100_000)), time.Now()
-		at = put(t, b, content, at)
-		for _, w := range all {
-			w.await(content)
-		}
-		took = append(took, time.Since(begun))
-	}
-	slices.Sort(took)
-	t.Logf("from write to the last of %d watchers, with 100 kB: median %v, most %v", watchers, took[rounds/2], took[rounds-1])
-}
-
-// TestTheServerGoesAndComes: what is written meanwhile is seen, nothing is seen twice, and a server that is
-// not there at first is waited for.
-func TestTheServerGoesAndComes(t *testing.T) {
+// What is written meanwhile is seen, nothing is seen twice, and a server that is not there at first is waited for.
+func TestWatchOutlivesTheServer(t *testing.T) {
 	server := serverstest.JetStream(t)
-	b := open(t, server.URL(), natssource.Options{})
-	at := put(t, b, "zero", 0)
-	w := begin(t, server.URL(), natssource.Options{Retry: 10 * time.Millisecond})
-	w.await("zero")
-	for i := range 3 {
-		if err := server.Restart(); err != nil {
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	do(server.Stop())
+	b, w := open(t, server, natssource.Options{}), begin(t, server, fast)
+	if err := <-w.trouble; err == nil {
+		t.Error("no trouble is told of a server that is not there")
+	}
+	at := uint64(0)
+	for i := range 4 {
+		do(server.Restart())
 		at = eventually(t, b, fmt.Sprint(i), at)
-		seen := w.await(fmt.Sprint(i))
-		if len(seen) != 1 || seen[0].Revision != at {
+		if seen := w.await(fmt.Sprint(i)); len(seen) != 1 || seen[0].Revision != at {
 			t.Errorf("round %d: %+v", i, seen)
 		}
 	}
+	do(server.Stop()) // and its files are gone
+	do(server.Restart())
+	w.awaitTrouble(natssource.ErrNoBucket)
+	if at := eventually(t, b, "new", 0); at != 1 { // it counts from 1 again
+		t.Fatalf("revision %d", at)
+	}
+	w.await("new")
 }
 
 // eventually puts as soon as the server is back.
@@ -177,67 +153,46 @@ func eventually(t *testing.T, b *natssource.Bucket, data string, expected uint64
 	}
 }
 
-// TestALostBucket: a server that has lost everything, and gets a new set, which counts from 1 again.
-func TestALostBucket(t *testing.T) {
-	server := serverstest.JetStream(t)
-	b := open(t, server.URL(), natssource.Options{})
+// Nobody was disconnected: only the look now and then can tell.
+func TestWatchNoticesABucketMadeAnew(t *testing.T) {
+	b := open(t, shared, natssource.Options{})
 	put(t, b, "two", put(t, b, "one", 0))
-	w := begin(t, server.URL(), natssource.Options{Retry: 10 * time.Millisecond, Check: 10 * time.Millisecond})
+	w := begin(t, shared, fast)
 	w.await("two")
-	if err := server.Stop(); err != nil { // and its files are gone
-		t.Fatal(err)
-	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	w.awaitTrouble(natssource.ErrNoBucket)
-	if at := eventually(t, b, "new", 0); at != 1 {
-		t.Fatalf("revision %d", at)
-	}
-	w.await("new")
-}
-
-// TestABucketMadeAnew while nobody was disconnected: only the look now and then can tell.
-func TestABucketMadeAnew(t *testing.T) {
-	server := serverstest.JetStream(t)
-	b := open(t, server.URL(), natssource.Options{})
-	put(t, b, "two", put(t, b, "one", 0))
-	w := begin(t, server.URL(), natssource.Options{Retry: 10 * time.Millisecond, Check: 10 * time.Millisecond})
-	w.await("two")
-	serverstest.DropBucket(t, server.URL(), "offpath-rules")
+	serverstest.DropBucket(t, shared.URL(), b.Name())
 	put(t, b, "new", 0)
 	w.await("new")
 }
 
-// TestNoServerAtFirst: it is waited for.
-func TestNoServerAtFirst(t *testing.T) {
-	server := serverstest.JetStream(t)
-	if err := server.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	w := begin(t, server.URL(), natssource.Options{Retry: 10 * time.Millisecond})
-	if err := <-w.trouble; err == nil {
-		t.Error("no trouble is told")
-	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, open(t, server.URL(), natssource.Options{}), "one", 0)
-	w.await("one")
-}
-
-// TestStop ends a watch whatever it is doing.
-func TestStop(t *testing.T) {
-	server := serverstest.JetStream(t)
-	begin(t, server.URL(), natssource.Options{}).stop() // perhaps before it has begun
-	w := begin(t, server.URL(), natssource.Options{})
+// Whatever it is doing.
+func TestWatchStops(t *testing.T) {
+	begin(t, shared, natssource.Options{}).stop() // perhaps before it has begun
+	w := begin(t, shared, natssource.Options{})
 	w.awaitTrouble(natssource.ErrNoBucket)
 	w.stop()
-	put(t, open(t, server.URL(), natssource.Options{}), "one", 0)
-	w = begin(t, server.URL(), natssource.Options{})
+	put(t, open(t, shared, natssource.Options{}), "one", 0)
+	w = begin(t, shared, natssource.Options{})
 	w.await("one")
 	w.stop()
 	if len(w.changes) > 0 {
 		t.Error("told more than there is")
+	}
+}
+
+// BenchmarkChange measures from before a write of 100 kB until every one of 20 watchers has been called.
+func BenchmarkChange(b *testing.B) {
+	bucket := open(b, shared, natssource.Options{})
+	at := put(b, bucket, "start", 0)
+	watchers := make([]*watched, 20)
+	for i := range watchers {
+		watchers[i] = begin(b, shared, natssource.Options{})
+		watchers[i].await("start")
+	}
+	for i := 0; b.Loop(); i++ {
+		content := fmt.Sprintf("%d%s", i, strings.Repeat(" ", 100_000))
+		at = put(b, bucket, content, at)
+		for _, w := range watchers {
+			w.await(content)
+		}
 	}
 }
