@@ -43,19 +43,39 @@ type deadlines struct {
 
 func (d *deadlines) SetReadDeadline(t time.Time) error { d.reads = append(d.reads, t); return nil }
 
-// TestBodyAfterTheAnswer: when a request has been answered, its connection belongs to the next one, and a body that is still being read
-// leaves it alone.
+// closing is a body that is closed when it has ended.
+type closing struct {
+	*strings.Reader
+	closed bool
+}
+
+func (c *closing) Read(p []byte) (int, error) {
+	if c.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := c.Reader.Read(p)
+	c.closed = err != nil
+	return n, err
+}
+
+func (c *closing) Close() error { return nil }
+
+// TestBodyAfterTheAnswer: when a request has been answered, its connection belongs to the next one, and a body that is still
+// being read leaves it alone. One that has ended goes on saying so, also when the server has closed it.
 func TestBodyAfterTheAnswer(t *testing.T) {
-	for _, text := range []string{"", "left"} {
+	for text, want := range map[string]error{"": io.EOF, "left": http.ErrBodyReadAfterClose} {
 		d := new(deadlines)
-		body := &patientBody{body: io.NopCloser(strings.NewReader(text)), rc: http.NewResponseController(d), patience: time.Hour}
+		body := &patientBody{body: &closing{Reader: strings.NewReader(text)}, rc: http.NewResponseController(d), patience: time.Hour}
 		_, _ = body.Read(make([]byte, 1))
+		if _, err := body.Read(nil); text == "" && !errors.Is(err, io.EOF) {
+			t.Errorf("after the end: %v", err)
+		}
 		body.leave()
 		last := len(d.reads) - 1
 		if ended := text == ""; d.reads[last].IsZero() != ended {
 			t.Errorf("%q: the last deadline is %v", text, d.reads[last])
 		}
-		if n, err := body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) || len(d.reads)-1 != last {
+		if n, err := body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, want) || len(d.reads)-1 != last {
 			t.Errorf("%q: %d, %v, %d deadlines", text, n, err, len(d.reads)-1-last)
 		}
 	}
