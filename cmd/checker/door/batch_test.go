@@ -168,7 +168,7 @@ func TestWaitsForPermits(t *testing.T) {
 			}
 			return s
 		}
-		checker, err := check.New(check.Options{Rules: set("async"), Link: nobody{}})
+		checker, err := check.New(check.Options{Rules: set("async"), Link: nobody{}, MaxIdleKeys: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func plainDoor(t testing.TB) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checker, err := check.New(check.Options{Rules: set})
+	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

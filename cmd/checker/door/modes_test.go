@@ -19,7 +19,7 @@ func doorOf(t testing.TB, text string) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checker, err := check.New(check.Options{Rules: set})
+	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

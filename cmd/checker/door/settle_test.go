@@ -114,7 +114,7 @@ func TestTooManySettlements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1})
+	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1, MaxIdleKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
