@@ -244,27 +244,23 @@ func TestPathsAndMethods(t *testing.T) {
 
 // TestEveryPath asks each path for what it does not do.
 func TestEveryPath(t *testing.T) {
+	door := newDoor(t)
 	for path, to := range routes {
-		ask := func(door http.Handler, method, body string) int {
+		asks := func(door http.Handler, method, body string, want int) {
+			t.Helper()
 			w := httptest.NewRecorder()
-			described(t, door).ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
-			return w.Code
+			door.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+			if w.Code != want {
+				t.Errorf("%s %s, %d bytes: %d, want %d", method, path, len(body), w.Code, want)
+			}
 		}
-		if got := ask(newDoor(t), http.MethodPatch, ""); got != 405 {
-			t.Errorf("PATCH %s: %d", path, got)
-		}
+		asks(door, http.MethodPatch, "", 405)
 		if to.method != http.MethodPost {
 			continue
 		}
-		if got := ask(newDoor(t), http.MethodPost, strings.Repeat(" ", MaxBody+1)); got != 413 {
-			t.Errorf("%s, too long: %d", path, got)
-		}
-		if got := ask(newDoor(t), http.MethodPost, strings.Repeat(" ", MaxBatchBody+1)); got != 413 {
-			t.Errorf("%s, much too long: %d", path, got)
-		}
-		if got := ask(NoRules(), http.MethodPost, `{"attributes":{}}`); got != 503 {
-			t.Errorf("%s, without rules: %d", path, got)
-		}
+		asks(door, http.MethodPost, strings.Repeat(" ", MaxBody+1), 413)
+		asks(door, http.MethodPost, strings.Repeat(" ", MaxBatchBody+1), 413)
+		asks(described(t, NoRules()), http.MethodPost, `{"attributes":{}}`, 503)
 	}
 }
 
