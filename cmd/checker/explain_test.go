@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
+	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -15,28 +14,36 @@ import (
 
 const explainRules = `
 rules:
-  - {name: per-user, key: [user], limit: 10/minute, cost: tokens, deny: {user: [eve]}, overrides: [{match: {tier: gold}, limit: 2x}]}
+  - name: per-user
+    key: [user]
+    limit: 10/minute
+    cost: tokens
+    deny: {user: [eve]}
+    overrides: [{match: {tier: gold}, limit: 2x}]
   - {name: api, match: {api: create}, key: [user], limit: 3/minute, shadow: true}
   - {name: load, key: [], limit: 50/minute, throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 10%}}}
 `
 
+// TestExplain: the verdict and what each rule says, in words; the status is 1 for a denial, 2 for what cannot be answered.
 func TestExplain(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(explainRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	none := func(string) string { return "" }
+	file := writeFile(t, explainRules)
+	imported := writeFile(t, "domain: mail\ndescriptors: [{key: to, rate_limit: {unit: day, requests_per_unit: 5}}]\n")
 	for _, test := range []struct {
 		args, in string
 		status   int
 		out, err []string // parts
 	}{
-		{"", `{"user":"k"}`, 0, []string{"allowed: per-user leaves the least", `per-user  "k"  1`, `does not apply: there is no attribute api: want "create"`}, nil},
-		{"--cost 4", `{"user":"k","tier":"gold","tokens":"x","api":"create"}`, 0,
-			[]string{"api would deny it, but is a shadow rule", "per-user/tier=gold", "20     20    allows, its cost attribute is no cost, override 1", "denies; retrying is in vain, shadow"}, nil},
+		{"", `{"user":"k"}`, 0, []string{
+			"allowed: per-user leaves the least", `per-user  "k"  1`, `does not apply: there is no attribute api: want "create"`,
+		}, nil},
+		{"--cost 4", `{"user":"k","tier":"gold","tokens":"x","api":"create"}`, 0, []string{
+			"api would deny it, but is a shadow rule", "per-user/tier=gold",
+			"20     20    allows, its cost attribute is no cost, override 1", "denies; retrying is in vain, shadow",
+		}, nil},
 		{"", `{"user":"k","tokens":"11"}`, 1, []string{"denied (429) by per-user; retrying is in vain"}, nil},
 		{"", `{"user":"eve"}`, 1, []string{"denies: the caller is on its deny list"}, nil},
 		{"--cost 51", `{}`, 1, []string{"denied (429) by load"}, nil}, // nobody says that there is room
+		{"--rules " + imported + " --cost 6", `{"domain":"mail","to":"k"}`, 1, []string{"denied (429)"}, nil},
 		{"", `{"user":1}`, 2, nil, []string{`standard input: attribute "user": want a string`}},
 		{"", `{"user":"k"} {}`, 2, nil, []string{"goes on"}},
 		{"", strings.Repeat(" ", door.MaxBody+1), 2, nil, []string{"longer than"}},
@@ -44,45 +51,44 @@ func TestExplain(t *testing.T) {
 		{"--cost 0", `{}`, 2, nil, []string{"--cost", "--help"}},
 		{"--nonsense", `{}`, 2, nil, []string{"nonsense", "--help"}},
 		{"--help", "", 0, []string{"standard input", "--json"}, nil},
+		{"--rules " + file + "x", "{}", 2, nil, []string{file + "x"}},
 	} {
-		var out, errs bytes.Buffer
-		args := append([]string{"--rules", file}, strings.Fields(test.args)...)
-		if got := explain(args, none, strings.NewReader(test.in), &out, &errs); got != test.status {
-			t.Errorf("%s %.40s: status %d, %s", test.args, test.in, got, errs.String())
+		args := strings.Fields(test.args)
+		if !strings.Contains(test.args, "--rules") {
+			args = append(args, "--rules", file)
 		}
+		out, errs := explained(t, test.status, strings.NewReader(test.in), args...)
 		for _, want := range test.out {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s %.40s: no %q in\n%s", test.args, test.in, want, out.String())
+			if !strings.Contains(out, want) {
+				t.Errorf("%s %.40s: no %q in\n%s", test.args, test.in, want, out)
 			}
 		}
 		for _, want := range test.err {
-			if !strings.Contains(errs.String(), want) {
-				t.Errorf("%s %.40s: no %q in\n%s", test.args, test.in, want, errs.String())
+			if !strings.Contains(errs, want) {
+				t.Errorf("%s %.40s: no %q in\n%s", test.args, test.in, want, errs)
 			}
 		}
 	}
-	var out, errs bytes.Buffer
-	if got := explain([]string{"--rules", file, "--json"}, none, strings.NewReader(`{"user":"k","tokens":"11"}`), &out, &errs); got != 1 {
-		t.Errorf("status %d, %s", got, errs.String())
-	}
+	out, _ := explained(t, 1, strings.NewReader(`{"user":"k","tokens":"11"}`), "--rules", file, "--json")
 	var said door.Explained
-	if err := json.Unmarshal(out.Bytes(), &said); err != nil || said.Decision.Allowed || !said.Rules[0].Part.Decides || said.Rules[1].Applies {
-		t.Errorf("%v: %s", err, out.String())
+	if err := json.Unmarshal([]byte(out), &said); err != nil ||
+		said.Decision.Allowed || !said.Rules[0].Part.Decides || said.Rules[1].Applies {
+		t.Errorf("%v: %s", err, out)
 	}
-	if got := explain(nil, none, strings.NewReader("{}"), &out, &errs); got != 2 || !strings.Contains(errs.String(), "want --rules FILE") {
-		t.Errorf("without rules: %d, %s", got, errs.String())
+	if _, errs := explained(t, 2, strings.NewReader("{}")); !strings.Contains(errs, "want --rules FILE") {
+		t.Errorf("without rules: %s", errs)
 	}
-	imported := filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(imported, []byte("domain: mail\ndescriptors: [{key: to, rate_limit: {unit: day, requests_per_unit: 5}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
+	if _, errs := explained(t, 2, iotest.ErrReader(errors.New("gone")), "--rules", file); !strings.Contains(errs, "gone") {
+		t.Errorf("without input: %s", errs)
 	}
-	if got := explain([]string{"--rules", imported, "--cost", "6"}, none, strings.NewReader(`{"domain":"mail","to":"k"}`), &out, &errs); got != 1 {
-		t.Errorf("an imported file: %d, %s", got, errs.String())
+}
+
+// explained runs the command, and fails the test if it ends with another status.
+func explained(t *testing.T, status int, in io.Reader, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if got := explain(args, func(string) string { return "" }, in, &out, &errs); got != status {
+		t.Errorf("%v: status %d, want %d; %s", args, got, status, &errs)
 	}
-	if got := explain([]string{"--rules", file + "x"}, none, strings.NewReader("{}"), &out, &errs); got != 2 {
-		t.Errorf("without a file: %d", got)
-	}
-	if got := explain([]string{"--rules", file}, none, iotest.ErrReader(errors.New("gone")), &out, &errs); got != 2 || !strings.Contains(errs.String(), "gone") {
-		t.Errorf("without input: %d, %s", got, errs.String())
-	}
+	return out.String(), errs.String()
 }

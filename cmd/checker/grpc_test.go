@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
-	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
 )
 
@@ -44,7 +43,9 @@ func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
 
 // letter asks for letters to somebody, with a limit of their own if that is above 0.
 func letter(to string, hits, limit uint32) *ratelimitv3.RateLimitRequest {
-	d := &ratelimit.RateLimitDescriptor{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "kind", Value: "letter"}, {Key: "to", Value: to}}}
+	d := &ratelimit.RateLimitDescriptor{
+		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "kind", Value: "letter"}, {Key: "to", Value: to}},
+	}
 	if limit > 0 {
 		d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: limit, Unit: typev3.RateLimitUnit_DAY}
 	}
@@ -70,7 +71,7 @@ func healthOf(ctx context.Context, conn *grpc.ClientConn, service string) string
 
 // TestGRPCDoor starts a checker with a configuration of envoyproxy/ratelimit, and asks it as Envoy would.
 func TestGRPCDoor(t *testing.T) {
-	d := start1(t, "--rules", writeFile(t, theirs), "--envoy-headers", "ratelimit")
+	d := startChecker(t, "--rules", writeFile(t, theirs), "--envoy-headers", "ratelimit")
 	conn := grpcOf(t, d)
 	for i := range uint32(5) {
 		answer := askEnvoy(t, conn, letter("ann", 0, 0))
@@ -79,15 +80,15 @@ func TestGRPCDoor(t *testing.T) {
 		}
 	}
 	answer := askEnvoy(t, conn, letter("ann", 0, 0))
-	if answer.OverallCode != ratelimitv3.RateLimitResponse_OVER_LIMIT || answer.Statuses[0].CurrentLimit.GetUnit() != ratelimitv3.RateLimitResponse_RateLimit_DAY {
+	if answer.OverallCode != ratelimitv3.RateLimitResponse_OVER_LIMIT ||
+		answer.Statuses[0].CurrentLimit.GetUnit() != ratelimitv3.RateLimitResponse_RateLimit_DAY {
 		t.Errorf("the sixth: %v", answer)
 	}
-	if h := answer.ResponseHeadersToAdd; len(h) != 4 || h[0].Key != "RateLimit-Limit" || h[0].Value != "5" || h[3].Key != "Retry-After" {
+	h := answer.ResponseHeadersToAdd
+	if len(h) != 4 || h[0].Key != "RateLimit-Limit" || h[0].Value != "5" || h[3].Key != "Retry-After" {
 		t.Errorf("headers: %v", h)
 	}
-	d.Await("all hits are answered", func() bool {
-		return d.Metric(`offpath_hits_total{outcome="answered",rule="mail|kind=letter|to"}`) == "5"
-	})
+	awaitAnswered(d, "mail|kind=letter|to", 5)
 	for _, service := range healthNames {
 		if got := healthOf(t.Context(), conn, service); got != "SERVING" {
 			t.Errorf("health of %q: %s", service, got)
@@ -96,9 +97,7 @@ func TestGRPCDoor(t *testing.T) {
 	if got := reflected(t, conn); !strings.Contains(got, envoylimit.Name+" ") {
 		t.Errorf("reflection: %s", got)
 	}
-	if status := d.Stop(); status != 0 {
-		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-	}
+	stops(t, d)
 	if strings.Contains(d.Stderr(), "level=WARN") {
 		t.Errorf("complaints about nothing:\n%s", d.Stderr())
 	}
@@ -128,78 +127,45 @@ func reflected(t *testing.T, conn *grpc.ClientConn) (names string) {
 	return names
 }
 
-// TestOwnLimitOverTheFleet: a limit that requests bring along holds over all checkers, as any other does.
+// TestOwnLimitOverTheFleet: a second checker joins the first one's NATS, as the first says that others may; and a limit that
+// requests bring along holds over both, as any other does.
 func TestOwnLimitOverTheFleet(t *testing.T) {
 	rules := writeFile(t, theirs)
-	first := start1(t, "--rules", rules)
-	second := start1(t, "--rules", rules, "--nats", first.Find(`NATS +(nats://\S+)`))
+	first := startChecker(t, "--rules", rules)
+	second := startChecker(t, "--rules", rules, "--nats", first.Find(`NATS +(nats://\S+)`))
 	for _, d := range []*daemontest.Daemon{first, second} {
-		d.Await("it hears the aggregator", func() bool { return d.Metric(`offpath_fleet_checkers`) == "2" })
+		hasMetric(d, "offpath_fleet_checkers", "2")
 	}
-	if answer := askEnvoy(t, grpcOf(t, second), letter("bob", 1, 9)); answer.OverallCode != ratelimitv3.RateLimitResponse_OK {
-		t.Fatal(answer)
-	}
-	if answer := askEnvoy(t, grpcOf(t, first), letter("ann", 9, 9)); answer.OverallCode != ratelimitv3.RateLimitResponse_OK {
-		t.Fatal(answer)
-	}
-	second.Await("it has heard of ann", func() bool { return second.Metric("offpath_live_keys") == "2" })
-	if answer := askEnvoy(t, grpcOf(t, second), letter("ann", 1, 9)); answer.OverallCode != ratelimitv3.RateLimitResponse_OVER_LIMIT {
-		t.Errorf("at the other checker: %v", answer)
-	}
-	if answer := askEnvoy(t, grpcOf(t, second), letter("ann", 1, 10)); answer.OverallCode != ratelimitv3.RateLimitResponse_OK {
-		t.Errorf("with a higher limit: %v", answer)
-	}
-	first.Await("all hits are answered", func() bool {
-		return first.Metric(`offpath_hits_total{outcome="answered",rule="own mail|kind|to|day"}`) == "9"
-	})
-	if status := second.Stop(); status != 0 { // with two hits that it has to deliver
-		t.Errorf("status %d; stderr:\n%s", status, second.Stderr())
-	}
-}
-
-// TestGRPCBeforeRules: without rules nothing is decided, and health says so; when they come, both change.
-func TestGRPCBeforeRules(t *testing.T) {
-	nats := serverstest.JetStream(t)
-	d := start1(t, "--nats", nats.URL(), "--rules", "nats")
-	conn := grpcOf(t, d)
-	if _, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), letter("ann", 1, 0)); status.Code(err) != codes.Unavailable {
-		t.Errorf("without rules: %v", err)
-	}
-	for _, service := range healthNames {
-		if got := healthOf(t.Context(), conn, service); got != "NOT_SERVING" {
-			t.Errorf("health of %q: %s", service, got)
+	const ok, over = ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT
+	answers := func(d *daemontest.Daemon, want ratelimitv3.RateLimitResponse_Code, to string, hits, limit uint32) {
+		t.Helper()
+		if answer := askEnvoy(t, grpcOf(t, d), letter(to, hits, limit)); answer.OverallCode != want {
+			t.Errorf("%d to %s of %d: %v", hits, to, limit, answer)
 		}
 	}
-	inBucket(t, nats.URL())(theirs)
-	d.Await("it is healthy", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
-	if answer := askEnvoy(t, conn, letter("ann", 1, 0)); answer.Statuses[0].LimitRemaining != 4 {
-		t.Errorf("with rules: %v", answer)
-	}
+	answers(second, ok, "bob", 1, 9)
+	answers(first, ok, "ann", 9, 9)
+	hasMetric(second, "offpath_live_keys", "2") // the alarm tells it of ann, whom it has never seen
+	answers(second, over, "ann", 1, 9)
+	answers(second, ok, "ann", 1, 10)
+	awaitAnswered(first, "own mail|kind|to|day", 9)
+	stops(t, second) // with two hits that it has to deliver
 }
 
-func TestNoGRPC(t *testing.T) {
-	for _, value := range []string{"none", ""} {
-		d := daemontest.Start(t, run, "--rules", writeFile(t, theirs), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc", value)
-		if strings.Contains(d.Stdout(), "gRPC") {
-			t.Errorf("--grpc %q: %s", value, d.Stdout())
-		}
-		if status := d.Stop(); status != 0 {
-			t.Errorf("status %d: %s", status, d.Stderr())
-		}
-	}
-}
-
-// TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when the checker stops it ends the stream.
+// TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when the checker stops it ends the
+// stream.
 func TestQuotaDoor(t *testing.T) {
-	d := start1(t, "--rules", writeFile(t, "rules: [{name: per-user, key: [user], limit: 100/hour}]"))
+	d := startChecker(t, "--rules", writeFile(t, "rules: [{name: per-user, key: [user], limit: 100/day}]"))
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(grpcOf(t, d)).StreamRateLimitQuotas(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := &quotapb.RateLimitQuotaUsageReports{Domain: "shop", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+	usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
 		BucketId: &quotapb.BucketId{Bucket: map[string]string{"user": "kristie"}}, NumRequestsAllowed: 100,
-	}}}
-	if err := stream.Send(report); err != nil {
+	}
+	if err := stream.Send(&quotapb.RateLimitQuotaUsageReports{
+		Domain: "shop", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{usage},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := stream.Recv()

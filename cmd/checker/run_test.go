@@ -1,101 +1,33 @@
 package main
 
 import (
-	"encoding/json"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// slowRules let no hit leave its window while a test runs.
-const slowRules = `
-rules:
-  - name: per-user
-    key: [user]
-    limit: 15/day
-`
-
-func start1(t *testing.T, args ...string) *daemontest.Daemon {
-	t.Helper()
-	return daemontest.Start(t, run, append(args, anywhere...)...)
-}
-
-func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP door +(http://\S+)`) }
-
-func ask(t *testing.T, d *daemontest.Daemon, body string) (int, door.Answer) {
-	t.Helper()
-	status, text := daemontest.Do(t, "POST", doorOf(d), body)
-	var a door.Answer
-	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		t.Fatalf("%d %s: %v", status, text, err)
-	}
-	return status, a
-}
-
-const strictRules = `
-rules:
-  - name: per-user
-    key: [user]
-    limit: 5/day
-    enforcement: strict
-`
-
-// TestStrictEnforcement: the first request of a key waits for its permit, or, told not to wait, is denied until
-// one has come; and then the limit holds.
-func TestStrictEnforcement(t *testing.T) {
-	const kristie = `{"attributes":{"user":"kristie"}}`
-	for _, wait := range []string{"10s", "0"} {
-		d := start1(t, "--rules", writeFile(t, strictRules), "--acquire", wait)
-		d.Await("it hears its aggregator", func() bool { return d.Metric(`offpath_freshness{state="fresh"}`) == "1" })
-		status, a := ask(t, d, kristie)
-		if want := map[string]int{"10s": 200, "0": 429}[wait]; status != want {
-			t.Errorf("--acquire %s: the first request: %d, want %d; %+v", wait, status, want, a)
-		}
-		passed := 0
-		if a.Allowed {
-			passed++
-		}
-		d.Await("five requests pass", func() bool { // permits may come one by one
-			if _, a := ask(t, d, kristie); a.Allowed {
-				passed++
-			}
-			return passed == 5
-		})
-		if status, a := ask(t, d, kristie); status != 429 || *a.Remaining != 0 {
-			t.Errorf("--acquire %s: after five requests: %d %+v", wait, status, a)
-		}
-		d.Stop()
-	}
-}
-
-// TestEverythingInOneProcess is what "go run ./cmd/checker" does, on other ports and with a rule that
-// is not over after a second.
+// TestEverythingInOneProcess is what "go run ./cmd/checker" does, with a rule that is not over after a second.
 func TestEverythingInOneProcess(t *testing.T) {
-	d := start1(t, "--rules", writeFile(t, slowRules))
-	d.Await("it hears its aggregator", func() bool { return d.Metric(`offpath_freshness{state="fresh"}`) == "1" })
-
-	const kristie = `{"attributes":{"user":"kristie"}}`
+	d := daemontest.Start(t, run, "--rules", writeFile(t, daily(15)), "--stop-delay", "1ms", "--log-level", "debug",
+		"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--stale-after", "1000", "--share-after", "1000", "--outage-after", "1000") // however slow the machine is
+	awaitFresh(d)
 	for i := range 15 {
-		status, a := ask(t, d, kristie)
-		if status != 200 || !a.Allowed || *a.Remaining != int64(14-i) || a.Freshness != "fresh" {
-			t.Fatalf("request %d: %d %+v", i+1, status, a)
+		if a := asks(t, d, kristie, 200); !a.Allowed || *a.Remaining != int64(14-i) || a.Freshness != "fresh" {
+			t.Fatalf("request %d: %+v", i+1, a)
 		}
 	}
-	if status, a := ask(t, d, kristie); status != 429 || a.Allowed || *a.Rule != "per-user" {
-		t.Errorf("request 16: %d %+v", status, a)
+	if a := asks(t, d, kristie, 429); a.Allowed || *a.Rule != "per-user" {
+		t.Errorf("request 16: %+v", a)
 	}
-	if status, _ := ask(t, d, `{"attributes":{"user":"someone else"}}`); status != 200 {
-		t.Errorf("another user: %d", status)
-	}
+	asks(t, d, `{"attributes":{"user":"someone else"}}`, 200)
 
-	d.Await("all hits are answered", func() bool {
-		return d.Metric(`offpath_hits_total{outcome="answered",rule="per-user"}`) == "16"
-	})
+	awaitAnswered(d, "per-user", 16)
 	for metric, want := range map[string]string{
 		`offpath_decisions_total{outcome="allowed",rule="per-user"}`: "16",
 		`offpath_decisions_total{outcome="denied",rule="per-user"}`:  "1",
@@ -114,18 +46,23 @@ func TestEverythingInOneProcess(t *testing.T) {
 	if status, body := d.Get("/healthz"); status != 200 {
 		t.Errorf("healthz: %d %s", status, body)
 	}
-	if status, body := d.Get("/readyz"); status != 200 ||
-		!regexp.MustCompile(`^{"ready":true,"nats":"connected","freshness":"fresh","rules":"revision \d+","problem":""}\n$`).MatchString(body) {
+	ready := regexp.MustCompile(
+		`^{"ready":true,"nats":"connected","freshness":"fresh","rules":"revision \d+","problem":""}\n$`)
+	if status, body := d.Get("/readyz"); status != 200 || !ready.MatchString(body) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 
-	ask(t, d, `{"attributes":{"user":"at the last moment"}}`)
-	doorURL := doorOf(d)
-	if status := d.Stop(); status != 0 {
-		t.Errorf("status %d after a stop; stderr:\n%s", status, d.Stderr())
-	}
-	if status, _ := daemontest.Do(t, "POST", doorURL, kristie); status != 0 {
+	asks(t, d, `{"attributes":{"user":"at the last moment"}}`, 200)
+	url := doorOf(d)
+	stops(t, d)
+	if status, _ := daemontest.Do(t, "POST", url, kristie); status != 0 {
 		t.Errorf("the door still answers: %d", status)
+	}
+	// The doors close after it has said that it leaves, and hits are delivered after the last request.
+	order := regexp.MustCompile(
+		`(?s)"not ready any more; the doors close soon" in=1ms.*part="HTTP door".*part=reporter.*part="embedded aggregator"`)
+	if !order.MatchString(d.Stderr()) {
+		t.Errorf("it stops in another order:\n%s", d.Stderr())
 	}
 	for _, level := range []string{"level=WARN", "level=ERROR", "unreported"} {
 		if strings.Contains(d.Stderr(), level) {
@@ -134,24 +71,27 @@ func TestEverythingInOneProcess(t *testing.T) {
 	}
 }
 
-// TestOthersJoin has a second checker join the first one's embedded NATS, as the first says they may.
-func TestOthersJoin(t *testing.T) {
-	rules := writeFile(t, slowRules)
-	first := start1(t, "--rules", rules)
-	second := start1(t, "--rules", rules, "--nats", first.Find(`NATS +(nats://\S+)`))
-	for _, d := range []*daemontest.Daemon{first, second} {
-		d.Await("it hears the aggregator", func() bool { return d.Metric(`offpath_freshness{state="fresh"}`) == "1" })
-	}
-	if status, a := ask(t, first, `{"rule":"per-user","key":"kristie","cost":15}`); status != 200 {
-		t.Fatalf("%d %+v", status, a)
-	}
-	// The alarm tells the second of a key that it has never seen.
-	second.Await("it has heard of kristie", func() bool { return second.Metric("offpath_live_keys") == "1" })
-	if status, a := ask(t, second, `{"rule":"per-user","key":"kristie"}`); status != 429 {
-		t.Errorf("%d %+v", status, a)
-	}
-	if status := second.Stop(); status != 0 {
-		t.Errorf("status %d; stderr:\n%s", status, second.Stderr())
+// TestStrictEnforcement: the first request of a key waits for its permit, or, told not to wait, is denied until one has come; and
+// then the limit holds.
+func TestStrictEnforcement(t *testing.T) {
+	rules := writeFile(t, "rules: [{name: per-user, key: [user], limit: 5/day, enforcement: strict}]")
+	for wait, first := range map[string]int{"1m": 200, "0": 429} {
+		d := startChecker(t, "--rules", rules, "--acquire", wait)
+		awaitFresh(d)
+		passed := 0
+		if asks(t, d, kristie, first).Allowed {
+			passed++
+		}
+		d.Await("five requests pass", func() bool { // permits may come one by one
+			if _, a := ask(t, d, kristie); a.Allowed {
+				passed++
+			}
+			return passed == 5
+		})
+		if a := asks(t, d, kristie, 429); *a.Remaining != 0 {
+			t.Errorf("--acquire %s: after five requests: %+v", wait, a)
+		}
+		d.Stop()
 	}
 }
 
@@ -162,43 +102,37 @@ func TestPortsInUse(t *testing.T) {
 	}
 	defer listener.Close()
 	busy := listener.Addr().String()
-	for _, args := range [][]string{
-		{"--listen", busy, "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0"},
-		{"--listen", "127.0.0.1:0", "--admin", busy, "--grpc", "127.0.0.1:0"},
-		{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc", busy},
-	} {
-		status, stdout, stderr := daemontest.Run(t, run, nil, args...)
-		if status != 1 || !strings.Contains(stderr, busy) || !strings.Contains(stderr, "address already in use") {
-			t.Errorf("%v: status %d, stderr %q", args, status, stderr)
-		}
-		if stdout != "" {
-			t.Errorf("%v: it says that it runs: %s", args, stdout)
-		}
+	for _, flag := range []string{"--listen", "--admin", "--grpc", "--proxy"} {
+		args := append([]string{"--upstream", "http://127.0.0.1:1", "--proxy", "127.0.0.1:0"}, anywhere...)
+		args[slices.Index(args, flag)+1] = busy
+		refuses(t, nil, args, 1, busy, "address already in use")
 	}
 }
 
-// TestNobodyThere starts a checker whose NATS is down, brings that up, and takes it away.
-func TestNobodyThere(t *testing.T) {
+// TestWithoutNATS: a checker whose NATS is down decides and says what it waits for; also when NATS goes again.
+func TestWithoutNATS(t *testing.T) {
+	t.Parallel()
 	nats := serverstest.NATS(t)
 	if err := nats.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	d := start1(t, "--rules", writeFile(t, slowRules), "--nats", nats.URL())
-	if status, a := ask(t, d, `{"attributes":{"user":"kristie"}}`); status != 200 || a.Freshness != "local" {
-		t.Errorf("without NATS: %d %+v", status, a)
+	d := startChecker(t, "--rules", writeFile(t, daily(15)), "--nats", nats.URL())
+	if a := asks(t, d, kristie, 200); a.Freshness != "local" {
+		t.Errorf("without NATS: %+v", a)
 	}
 	if status, body := d.Get("/readyz"); status != 200 || strings.Contains(body, `"nats":"connected"`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
-	d.Await("it says what it waits for", func() bool { return strings.Contains(d.Stderr(), "waiting for NATS") })
+	if status, _ := d.Get("/"); status != 404 || strings.Contains(d.Stdout(), "console") {
+		t.Errorf("the aggregators have the console, not a member of a fleet: %d; %s", status, d.Stdout())
+	}
+	logs(d, "waiting for NATS")
 
 	if err := nats.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	d.Await("it says that NATS is there", func() bool { return strings.Contains(d.Stderr(), "connected to NATS") })
-	if got := d.Metric("offpath_nats_connected"); got != "1" {
-		t.Errorf("nats_connected %q", got)
-	}
+	logs(d, "connected to NATS")
+	hasMetric(d, "offpath_nats_connected", "1")
 	if got := strings.Count(d.Stderr(), "waiting for NATS"); got != 1 {
 		t.Errorf("said %d times what it waits for:\n%s", got, d.Stderr())
 	}
@@ -206,9 +140,7 @@ func TestNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Await("it says that NATS has gone", func() bool { return strings.Count(d.Stderr(), "waiting for NATS") == 2 })
-	if status, _ := ask(t, d, `{"attributes":{"user":"kristie"}}`); status != 200 {
-		t.Errorf("without NATS again: %d", status)
-	}
+	asks(t, d, kristie, 200)
 	// Two hits will never be delivered: a stop says so.
 	if status := d.Stop(); status != 1 || !strings.Contains(d.Stderr(), "2 hits left unreported") {
 		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())

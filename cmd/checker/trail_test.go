@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
@@ -23,11 +22,7 @@ import (
 // startWorker runs an aggregator that counts in memory, until the test is over.
 func startWorker(t *testing.T, url string, o aggregate.Options) {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bus, err := natsbus.NewWorker(conn, defaultNamespace)
+	bus, err := natsbus.NewWorker(connect(t, url), defaultNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +42,6 @@ func startWorker(t *testing.T, url string, o aggregate.Options) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		conn.Close()
 	})
 }
 
@@ -67,21 +61,16 @@ func entriesIn(t *testing.T, text string) (entries []decisionlog.Entry) {
 	return entries
 }
 
-// stored returns all that is in the stream.
+// stored returns all that is in the decision log's stream, "" if there is none.
 func stored(t *testing.T, url string) string {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(connect(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), "offpath-denied")
 	if err != nil {
-		t.Fatal(err)
+		return ""
 	}
 	var all strings.Builder
 	for i := range stream.CachedInfo().State.Msgs {
@@ -94,82 +83,70 @@ func stored(t *testing.T, url string) string {
 	return all.String()
 }
 
-// TestDecisionLog: every request that was turned away is in the log and in the stream, under its rule and key, or the key's
-// hash; until the last one before the stop.
+// TestDecisionLog: every request that was turned away until the stop is in the log and in the stream, under its rule and key, or
+// the key's hash. It is nowhere unless it is asked for.
 func TestDecisionLog(t *testing.T) {
-	for _, hashed := range []bool{false, true} {
-		t.Run(fmt.Sprint("hashed=", hashed), func(t *testing.T) {
-			server, rules := serverstest.JetStream(t), writeFile(t, daily(3))
-			startWorker(t, server.URL(), aggregate.Options{})
-			args := []string{"--nats", server.URL(), "--rules", rules, "--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0",
-				"--decision-log", "log,nats"}
-			hash := func(key string) string { return key }
-			if hashed {
-				secret := writeFile(t, "a secret of enough bytes")
-				h, err := identity.ReadHasher(secret)
-				if err != nil {
-					t.Fatal(err)
-				}
-				hash, args = h.Hash, append(args, "--key-hash", secret)
-			}
-			d := daemontest.Start(t, run, args...)
-			began := time.Now()
-			denied := map[string]int64{}
-			for i := range 40 {
-				user := fmt.Sprint("user", i%2)
-				switch status, answer := daemontest.Do(t, "POST", d.Find(`HTTP door +(http://\S+)`), fmt.Sprintf(`{"attributes":{"user":%q}}`, user)); status {
-				case 429:
-					denied[hash(user)]++
-				case 200:
-				default:
-					t.Fatalf("%d %s", status, answer)
-				}
-			}
-			if d.Metric(`offpath_decision_log_denials_total{outcome="dropped",to="nats"}`) != "0" {
-				t.Error("no metric of what was dropped")
-			}
-			if status := d.Stop(); status != 0 {
-				t.Fatalf("status %d, stderr:\n%s", status, d.Stderr())
-			}
-			for where, text := range map[string]string{"log": d.Stderr(), "stream": stored(t, server.URL())} {
-				got := map[string]int64{}
-				for _, e := range entriesIn(t, text) {
-					got[e.Key] += e.Count
-					if e.Rule != "per-user" || e.Limit != 3 || e.Checker == "" || e.Hashed != hashed ||
-						e.Time.Before(began) || e.Until.Before(e.Time) || e.Until.After(time.Now()) {
-						t.Errorf("%s: %+v", where, e)
-					}
-				}
-				if fmt.Sprint(got) != fmt.Sprint(denied) || len(got) != 2 {
-					t.Errorf("%s: %v, want %v", where, got, denied)
-				}
-			}
-		})
-	}
-}
-
-// TestNoDecisionLog: nobody who has not asked for it has one.
-func TestNoDecisionLog(t *testing.T) {
-	server := serverstest.JetStream(t)
+	server, secret := serverstest.JetStream(t), writeFile(t, "a secret of enough bytes")
 	startWorker(t, server.URL(), aggregate.Options{})
-	d := daemontest.Start(t, run, "--nats", server.URL(), "--rules", writeFile(t, daily(1)), "--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0")
-	for range 3 {
-		daemontest.Do(t, "POST", d.Find(`HTTP door +(http://\S+)`), `{"attributes":{"user":"kristie"}}`)
+	hasher, err := identity.ReadHasher(secret)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, body := d.Get("/metrics"); strings.Contains(body, "decision_log") {
-		t.Error("it has metrics of it")
-	}
-	if status := d.Stop(); status != 0 {
-		t.Errorf("status %d, stderr:\n%s", status, d.Stderr())
-	}
-	if entries := entriesIn(t, d.Stderr()); len(entries) > 0 {
-		t.Errorf("%+v", entries)
+	streamed := 0 // entries of the daemon before
+	for _, tt := range []struct {
+		args   []string
+		logged bool
+		hash   func(string) string
+	}{
+		{nil, false, nil},
+		{[]string{"--decision-log", "log,nats"}, true, func(key string) string { return key }},
+		{[]string{"--decision-log", "log,nats", "--key-hash", secret}, true, hasher.Hash},
+	} {
+		hashed := len(tt.args) > 2
+		d := daemontest.Start(t, run, append(tt.args, "--nats", server.URL(), "--rules", writeFile(t, daily(3)),
+			"--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000")...)
+		if strings.Contains(d.Stdout(), "gRPC") {
+			t.Errorf("there is no gRPC door: %s", d.Stdout())
+		}
+		began, denied := time.Now(), map[string]int64{}
+		for range 20 {
+			for _, user := range []string{"ann", "bob"} {
+				if status, a := ask(t, d, `{"attributes":{"user":"`+user+`"}}`); status == 429 && tt.logged {
+					denied[tt.hash(user)]++
+				} else if status != 200 && status != 429 {
+					t.Fatalf("%d %+v", status, a)
+				}
+			}
+		}
+		dropped := `offpath_decision_log_denials_total{outcome="dropped",to="nats"} 0`
+		_, body := d.Get("/metrics")
+		if tt.logged != strings.Contains(body, dropped) || tt.logged != strings.Contains(body, "decision_log") {
+			t.Errorf("%v: metrics:\n%s", tt.args, body)
+		}
+		stops(t, d)
+		stream := entriesIn(t, stored(t, server.URL()))
+		for where, list := range map[string][]decisionlog.Entry{"log": entriesIn(t, d.Stderr()), "stream": stream[streamed:]} {
+			got := map[string]int64{}
+			for _, e := range list {
+				got[e.Key] += e.Count
+				if e.Rule != "per-user" || e.Limit != 3 || e.Checker == "" || e.Hashed != hashed ||
+					e.Time.Before(began) || e.Until.Before(e.Time) || e.Until.After(time.Now()) {
+					t.Errorf("%v: %s: %+v", tt.args, where, e)
+				}
+			}
+			if !maps.Equal(got, denied) || tt.logged != (len(got) == 2) {
+				t.Errorf("%v: %s: %v, want %v", tt.args, where, got, denied)
+			}
+		}
+		streamed = len(stream)
 	}
 }
 
 func TestReadLogTo(t *testing.T) {
-	for text, ok := range map[string]bool{"none": true, "log": true, "nats": true, "log,nats": true, "nats,log": true,
-		"": false, "none,log": false, "log,log": false, "file": false} {
+	for text, ok := range map[string]bool{
+		"none": true, "log": true, "nats": true, "log,nats": true, "nats,log": true,
+		"": false, "none,log": false, "log,log": false, "file": false,
+	} {
 		if _, err := readLogTo(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}

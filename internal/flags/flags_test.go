@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 		change(&v)
 		return v
 	}
-	tests := []struct {
+	for _, test := range []struct {
 		name string
 		args string
 		env  string // NAME=value, separated by spaces
@@ -70,19 +70,13 @@ func TestParse(t *testing.T) {
 		{"NATS", "--nats nats://a:4222", "", with(func(v *settings) { v.nats = "nats://a:4222" })},
 		{"NATS without scheme", "--nats a", "", with(func(v *settings) { v.nats = "nats://a" })},
 		{"NATS, several", "--nats a:1,tls://b", "", with(func(v *settings) { v.nats = "nats://a:1,tls://b" })},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			var got settings
-			var stdout bytes.Buffer
-			done, err := newSet(&got).Parse(strings.Fields(test.args), environment(test.env), &stdout)
-			if done || err != nil || stdout.Len() > 0 {
-				t.Fatalf("done %v, error %v, printed %q", done, err, &stdout)
-			}
-			if got != test.want {
-				t.Errorf("got  %+v\nwant %+v", got, test.want)
-			}
-		})
+	} {
+		var got settings
+		var stdout bytes.Buffer
+		done, err := newSet(&got).Parse(strings.Fields(test.args), environment(test.env), &stdout)
+		if done || err != nil || stdout.Len() > 0 || got != test.want {
+			t.Errorf("%s: done %v, error %v, printed %q\ngot  %+v\nwant %+v", test.name, done, err, &stdout, got, test.want)
+		}
 	}
 }
 
@@ -96,65 +90,49 @@ func environment(text string) func(string) string {
 }
 
 func TestRefusals(t *testing.T) {
-	tests := []struct {
-		args, env string
-		want      string // in the reason
+	for _, test := range []struct {
+		want string   // in the reason
+		args []string // each of which is a command line
+		env  string
 	}{
-		{"--loud", "", "unknown flag --loud"},
-		{"-loud", "", "unknown flag --loud"},
-		{"--max-key 9", "", "unknown flag --max-key"},
-		{"extra", "", `argument "extra": want flags only`},
-		{"redis://u:geheim@a:6379", "", `argument "redis://xxxxx@a:6379": want flags only`},
-		{"redis://u:ge%heim@a", "", `argument "(not a URL)": want flags only`},
-		{"--json true", "", `argument "true": want flags only`},
-		{"-- x", "", `argument "x"`},
-		{"--max-keys", "", "--max-keys: needs a value"},
-		{"--max-keys many", "", `--max-keys: "many": want a whole number from 0 to 10`},
-		{"--max-keys 11", "", "--max-keys"},
-		{"--max-keys -1", "", "--max-keys"},
-		{"--max-keys 1.5", "", "--max-keys"},
-		{"--max-keys=", "", "--max-keys"},
-		{"", "OFFPATH_MAX_KEYS=many", `OFFPATH_MAX_KEYS: "many": want a whole number`},
-		{"--log-level loud", "", `--log-level: "loud": want debug, info, warn or error`},
-		{"--listen 8080", "", "--listen"},
-		{"--listen 127.0.0.1:http", "", "--listen"},
-		{"--listen 127.0.0.1:70000", "", "--listen"},
-		{"--flush 5", "", "--flush"},
-		{"--flush 0s", "", "--flush"},
-		{"--flush 2h", "", "--flush"},
-		{"--namespace a.b", "", "--namespace"},
-		{"--namespace a*", "", "--namespace"},
-		{"--namespace=", "", "--namespace"},
-		{"--json=maybe", "", "json"},
-		{"", "OFFPATH_JSON=maybe", "OFFPATH_JSON"},
-		{"--nats http://a", "", `--nats: unknown scheme "http"`},
-		{"--nats nats://", "", "--nats: a URL without a host"},
-		{"--nats=", "", "--nats: a URL without a host"},
-		{"--nats a,,b", "", "--nats: a URL without a host"},
-		{"--nats nats://a:port", "", "--nats: not a URL"},
-		{"--nats nats://a:99999", "", "--nats: a URL whose port"},
-		{"--nats nats://a/path", "", "--nats: a URL with a path"},
-	}
-	for _, test := range tests {
-		t.Run(test.args+test.env, func(t *testing.T) {
+		{"unknown flag --loud", []string{"--loud", "-loud"}, ""},
+		{"unknown flag --max-key", []string{"--max-key 9"}, ""},
+		{`argument "extra": want flags only`, []string{"extra"}, ""},
+		{`argument "redis://xxxxx@a:6379": want flags only`, []string{"redis://u:geheim@a:6379"}, ""},
+		{`argument "(not a URL)": want flags only`, []string{"redis://u:ge%heim@a"}, ""},
+		{`argument "true": want flags only`, []string{"--json true"}, ""},
+		{`argument "x"`, []string{"-- x"}, ""},
+		{"--max-keys: needs a value", []string{"--max-keys"}, ""},
+		{`--max-keys: "many": want a whole number from 0 to 10`, []string{"--max-keys many"}, ""},
+		{"--max-keys", []string{"--max-keys 11", "--max-keys -1", "--max-keys 1.5", "--max-keys="}, ""},
+		{`OFFPATH_MAX_KEYS: "many": want a whole number`, []string{""}, "OFFPATH_MAX_KEYS=many"},
+		{`--log-level: "loud": want debug, info, warn or error`, []string{"--log-level loud"}, ""},
+		{"--listen", []string{"--listen 8080", "--listen 127.0.0.1:http", "--listen 127.0.0.1:70000"}, ""},
+		{"--flush", []string{"--flush 5", "--flush 0s", "--flush 2h"}, ""},
+		{"--namespace", []string{"--namespace a.b", "--namespace a*", "--namespace="}, ""},
+		{"json", []string{"--json=maybe"}, ""},
+		{"OFFPATH_JSON", []string{""}, "OFFPATH_JSON=maybe"},
+		{`--nats: unknown scheme "http"`, []string{"--nats http://a"}, ""},
+		{"--nats: a URL without a host", []string{"--nats nats://", "--nats=", "--nats a,,b"}, ""},
+		{"--nats: not a URL", []string{"--nats nats://a:port"}, ""},
+		{"--nats: a URL whose port", []string{"--nats nats://a:99999"}, ""},
+		{"--nats: a URL with a path", []string{"--nats nats://a/path"}, ""},
+	} {
+		for _, args := range test.args {
 			var v settings
 			var stdout bytes.Buffer
-			done, err := newSet(&v).Parse(strings.Fields(test.args), environment(test.env), &stdout)
+			done, err := newSet(&v).Parse(strings.Fields(args), environment(test.env), &stdout)
 			if _, ok := errors.AsType[*UsageError](err); !ok || done {
-				t.Fatalf("done %v, error %v: want a UsageError", done, err)
+				t.Errorf("%s %s: done %v, error %v: want a UsageError", args, test.env, done, err)
+			} else if !strings.Contains(err.Error(), test.want) || stdout.Len() > 0 {
+				t.Errorf("%s %s: error %q does not say %q, or it printed %q", args, test.env, err, test.want, &stdout)
 			}
-			if !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %q does not say %q", err, test.want)
-			}
-			if stdout.Len() > 0 {
-				t.Errorf("printed %q", &stdout)
-			}
-		})
+		}
 	}
 }
 
 func TestArguments(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		args string
 		want []string
 		flag int
@@ -166,8 +144,7 @@ func TestArguments(t *testing.T) {
 		{"a -- --max-keys 3", []string{"a", "--max-keys", "3"}, 7},
 		{"-- a --", []string{"a", "--"}, 7},
 		{"a - b", []string{"a", "-", "b"}, 7},
-	}
-	for _, test := range tests {
+	} {
 		var v settings
 		var got []string
 		s := newSet(&v)
@@ -203,12 +180,16 @@ func TestPrefix(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	for text, ok := range map[string]bool{"0.5": true, "2": true, "1e0": true, "0.4": false, "2.1": false, "NaN": false, "Inf": false, "x": false, "": false} {
+	for text, ok := range map[string]bool{
+		"0.5": true, "2": true, "1e0": true, "0.4": false, "2.1": false, "NaN": false, "Inf": false, "x": false, "": false,
+	} {
 		if _, err := Float(0.5, 2)(text); (err == nil) != ok {
 			t.Errorf("Float: %q: error %v", text, err)
 		}
 	}
-	for text, ok := range map[string]bool{"0": true, "18446744073709551615": true, "18446744073709551616": false, "-1": false, "1.0": false, "": false} {
+	for text, ok := range map[string]bool{
+		"0": true, "18446744073709551615": true, "18446744073709551616": false, "-1": false, "1.0": false, "": false,
+	} {
 		if _, err := Uint64(text); (err == nil) != ok {
 			t.Errorf("Uint64: %q: error %v", text, err)
 		}
@@ -318,7 +299,8 @@ func TestSecret(t *testing.T) {
 	if _, err := newSet().Parse(nil, env, io.Discard); err != nil || secret != "geheim" {
 		t.Errorf("%q, %v", secret, err)
 	}
-	if _, err := newSet().Parse([]string{"--nats-password", "geheim"}, environment(""), io.Discard); err == nil || secret != "" || strings.Contains(err.Error(), "geheim") {
+	_, err := newSet().Parse([]string{"--nats-password", "geheim"}, environment(""), io.Discard)
+	if err == nil || secret != "" || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("as a flag: %q, %v", secret, err)
 	}
 	var help bytes.Buffer

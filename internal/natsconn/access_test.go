@@ -5,11 +5,9 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -52,7 +50,9 @@ func tlsKind(t *testing.T) kind {
 		return version{
 			configure: func(o *server.Options) {
 				o.TLS, o.TLSVerify = true, true
-				o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+				o.TLSConfig = &tls.Config{
+					Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
+				}
 			},
 			write: func() {
 				tlsfilestest.Write(t, f.CA, ca.PEM())
@@ -152,7 +152,7 @@ func TestGetsInAndStaysIn(t *testing.T) {
 			k.first.write()
 			var log logs
 			files := tlsfiles.New(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-			conn, err := k.access.Open(files, nats.URL(), "test", slog.New(slog.NewTextHandler(&log, nil)))
+			conn, err := k.access.Open(files, nats.URL(), "test", log.logger(), soon...)
 			must(t, err)
 			defer Close(conn)
 			run(t, files)
@@ -160,7 +160,7 @@ func TestGetsInAndStaysIn(t *testing.T) {
 
 			configure.Store(&k.second.configure)
 			must(t, nats.Restart())
-			awaitMatch(t, &log, k.refusal)
+			log.await(t, k.refusal, 1)
 			tlsfilestest.Write(t, k.spoil, []byte(canary+"\n"+canary))
 			log.await(t, "new files are refused", 1)
 			k.second.write()
@@ -185,13 +185,12 @@ func TestRefusedAtFirst(t *testing.T) {
 			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: k.second.configure})
 			k.first.write()
 			var log logs
-			logger := slog.New(slog.NewTextHandler(&log, nil))
-			files := tlsfiles.New(logger)
-			conn, err := k.access.Open(files, nats.URL(), "test", logger)
+			files := tlsfiles.New(log.logger())
+			conn, err := k.access.Open(files, nats.URL(), "test", log.logger(), soon...)
 			must(t, err)
 			defer Close(conn)
 			run(t, files)
-			awaitMatch(t, &log, k.refusal)
+			log.await(t, k.refusal, 1)
 			k.second.write()
 			log.await(t, "connected to NATS", 1)
 		})
@@ -208,16 +207,4 @@ func run(t *testing.T, files *tlsfiles.Files) {
 			t.Error(err)
 		}
 	})
-}
-
-func awaitMatch(t *testing.T, log *logs, pattern string) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !regexp.MustCompile("(?i)" + pattern).MatchString(log.String()) {
-		select {
-		case <-deadline:
-			t.Fatalf("%s is not there:\n%s", pattern, log)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
 }

@@ -25,12 +25,14 @@ func TestWhoIsRefused(t *testing.T) {
 	pair := ca.Pair("server")
 	secure := func(o *server.Options) {
 		o.TLS, o.TLSVerify = true, true
-		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+		o.TLSConfig = &tls.Config{
+			Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
+		}
 	}
 	password := filepath.Join(t.TempDir(), "password")
 	tlsfilestest.Write(t, password, []byte(canary))
 	users := func(o *server.Options) { o.Users = []*server.User{{Username: "a", Password: "b"}} }
-	tests := []struct {
+	for _, test := range []struct {
 		name   string
 		server func(*server.Options)
 		scheme string
@@ -46,8 +48,7 @@ func TestWhoIsRefused(t *testing.T) {
 		{"a wrong password", users, "nats", Access{User: "a", PasswordFile: password}, "authorization violation"},
 		{"a wrong password of the environment", users, "nats", Access{User: "a", Password: canary}, "authorization violation"},
 		{"nobody", users, "nats", Access{}, "authorization violation"},
-	}
-	for _, test := range tests {
+	} {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, late %v", test.name, late), func(t *testing.T) {
 				nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: test.server})
@@ -55,16 +56,15 @@ func TestWhoIsRefused(t *testing.T) {
 					must(t, nats.Stop())
 				}
 				var log logs
-				logger := slog.New(slog.NewTextHandler(&log, nil))
-				_, address, _ := strings.Cut(nats.URL(), "://")
-				conn, err := test.access.Open(tlsfiles.New(logger), test.scheme+"://"+address, "test", logger)
+				url := strings.Replace(nats.URL(), "nats", test.scheme, 1)
+				conn, err := test.access.Open(tlsfiles.New(log.logger()), url, "test", log.logger(), soon...)
 				must(t, err)
 				defer Close(conn)
 				if late {
 					log.await(t, "waiting for NATS", 1)
 					must(t, nats.Restart())
 				}
-				awaitMatch(t, &log, test.want)
+				log.await(t, test.want, 1)
 				if conn.IsConnected() || strings.Contains(log.String(), canary) {
 					t.Errorf("connected, or the log tells a secret:\n%s", &log)
 				}
@@ -160,7 +160,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestNothingStaysBehind: a closed connection leaves no goroutine that waits for news of it.
+// TestWatchEnds: a closed connection leaves no goroutine that waits for news of it.
 func TestWatchEnds(t *testing.T) {
 	nats := serverstest.NATS(t)
 	n := &news{log: slog.New(slog.DiscardHandler)}
@@ -172,7 +172,7 @@ func TestWatchEnds(t *testing.T) {
 	close(closed)
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("it goes on")
 	}
 }

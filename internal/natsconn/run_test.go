@@ -2,7 +2,6 @@ package natsconn
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +33,7 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			nats := serverstest.NATS(t)
 			var log logs
-			conn, err := Open(nats.URL(), "test", slog.New(slog.NewTextHandler(&log, nil)))
+			conn, err := Open(nats.URL(), "test", log.logger(), soon...)
 			must(t, err)
 			defer Close(conn)
 			log.await(t, "connected to NATS", 1)
@@ -52,7 +51,7 @@ func TestRun(t *testing.T) {
 				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 					t.Errorf("%v, want %q", err, test.want)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				t.Errorf("it goes on with a connection that is %s", State(conn))
 			}
 		})

@@ -31,16 +31,19 @@ rules:
     limit: 5/minute
 `
 
-func newDoor(t testing.TB) http.Handler { return described(t, plainDoor(t)) }
+func newDoor(t testing.TB) http.Handler { return doorOf(t, testRules) }
+
+// doorOf is a door with these rules, whose answers are held against their description.
+func doorOf(t testing.TB, text string) http.Handler { return described(t, plainDoor(t, text)) }
 
 // plainDoor is one that nobody looks at.
-func plainDoor(t testing.TB) http.Handler {
+func plainDoor(t testing.TB, text string) http.Handler {
 	t.Helper()
-	set, err := rules.Parse([]byte(testRules))
+	set, err := rules.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	checker, err := check.New(check.Options{Rules: set})
+	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,59 +56,46 @@ func post(handler http.Handler, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestAnswers asks one door in turn. Times in the answers depend on the clock: T stands for any
-// positive number.
+// TestAnswers asks one door in turn.
 func TestAnswers(t *testing.T) {
 	door := newDoor(t)
-	steps := []struct {
-		ask        string
-		status     int
-		answer     string
-		retryAfter bool
+	const none = "" // rule
+	for i, step := range []struct {
+		ask              string
+		status           int
+		rule             string
+		limit, remaining int
+		retry            string // T for any positive time, which depends on the clock; null for never
 	}{
-		{`{"attributes":{"user":"a"}}`, 200,
-			`{"allowed":true,"rule":"per-user","limit":3,"remaining":2,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"attributes":{"user":"a"},"cost":2}`, 200,
-			`{"allowed":true,"rule":"per-user","limit":3,"remaining":0,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"attributes":{"user":"a"}}`, 429,
-			`{"allowed":false,"rule":"per-user","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local"}`, true},
-		{`{"rule":"per-user","key":"a"}`, 429, // the same key by its name
-			`{"allowed":false,"rule":"per-user","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local"}`, true},
-		{` { "key" : "b" , "cost" : 3 , "rule" : "per-user" } `, 200,
-			`{"allowed":true,"rule":"per-user","limit":3,"remaining":0,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"rule":"per-user","key":""}`, 200, // an empty key is one
-			`{"allowed":true,"rule":"per-user","limit":3,"remaining":2,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"rule":"per-user","key":"c","cost":4}`, 429, // more than the limit: never
-			`{"allowed":false,"rule":"per-user","limit":3,"remaining":3,"retry_after_ms":null,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"rule":"per-user","key":"c","cost":1000000000000000}`, 429,
-			`{"allowed":false,"rule":"per-user","limit":3,"remaining":3,"retry_after_ms":null,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"attributes":{"user":"d","api":"upload"},"cost":2}`, 200, // the tighter of two rules
-			`{"allowed":true,"rule":"uploads","limit":2,"remaining":0,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"attributes":{"user":"d","api":"upload"}}`, 429,
-			`{"allowed":false,"rule":"uploads","limit":2,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local"}`, true},
-		{`{"attributes":{"api":"secret"}}`, 429, // a rule that denies who has no session
-			`{"allowed":false,"rule":"signed-in","limit":5,"remaining":0,"retry_after_ms":null,"reset_ms":T,"freshness":"local"}`, false},
-		{`{"attributes":{"ip":"203.0.113.9"}}`, 200, // no rule
-			`{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local"}`, false},
-		{`{"attributes":{}}`, 200,
-			`{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local"}`, false},
-	}
-	for i, step := range steps {
-		t.Run(fmt.Sprintf("%d %s", i, step.ask), func(t *testing.T) {
-			w := post(door, step.ask)
-			if w.Code != step.status {
-				t.Errorf("status %d, want %d", w.Code, step.status)
-			}
-			if got := withoutTimes(t, w.Body.String()); got != step.answer {
-				t.Errorf("\ngot  %s\nwant %s", got, step.answer)
-			}
-			if got := w.Header().Get("Retry-After"); (got != "") != step.retryAfter || got == "0" {
-				t.Errorf("Retry-After %q", got)
-			}
-			if got := w.Header().Get("Content-Type"); got != "application/json" {
-				t.Errorf("Content-Type %q", got)
-			}
-		})
+		{`{"attributes":{"user":"a"}}`, 200, "per-user", 3, 2, "0"},
+		{`{"attributes":{"user":"a"},"cost":2}`, 200, "per-user", 3, 0, "0"},
+		{`{"attributes":{"user":"a"}}`, 429, "per-user", 3, 0, "T"},
+		{`{"rule":"per-user","key":"a"}`, 429, "per-user", 3, 0, "T"}, // the same key by its name
+		{` { "key" : "b" , "cost" : 3 , "rule" : "per-user" } `, 200, "per-user", 3, 0, "0"},
+		{`{"rule":"per-user","key":""}`, 200, "per-user", 3, 2, "0"},              // an empty key is one
+		{`{"rule":"per-user","key":"c","cost":4}`, 429, "per-user", 3, 3, "null"}, // more than the limit: never
+		{`{"rule":"per-user","key":"c","cost":1000000000000000}`, 429, "per-user", 3, 3, "null"},
+		{`{"attributes":{"user":"d","api":"upload"},"cost":2}`, 200, "uploads", 2, 0, "0"}, // the tighter of two rules
+		{`{"attributes":{"user":"d","api":"upload"}}`, 429, "uploads", 2, 0, "T"},
+		{`{"attributes":{"api":"secret"}}`, 429, "signed-in", 5, 0, "null"}, // a rule that denies who has no session
+		{`{"attributes":{"ip":"203.0.113.9"}}`, 200, none, 0, 0, "0"},
+		{`{"attributes":{}}`, 200, none, 0, 0, "0"},
+	} {
+		w := post(door, step.ask)
+		want := fmt.Sprintf(`{"allowed":%v,"rule":%q,"limit":%d,"remaining":%d,"retry_after_ms":%s,"reset_ms":T,"freshness":"local"}`,
+			step.status == 200, step.rule, step.limit, step.remaining, step.retry)
+		if step.rule == none {
+			want = `{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local"}`
+		}
+		if got := withoutTimes(t, w.Body.String()); got != want || w.Code != step.status {
+			t.Errorf("%d, %s:\ngot  %d %s\nwant %d %s", i, step.ask, w.Code, got, step.status, want)
+		}
+		if got := w.Header().Get("Retry-After"); (got != "") != (step.retry == "T") || got == "0" {
+			t.Errorf("%d, %s: Retry-After %q", i, step.ask, got)
+		}
+		if got := w.Header().Get("Content-Type"); got != "application/json" {
+			t.Errorf("%d, %s: Content-Type %q", i, step.ask, got)
+		}
 	}
 }
 
@@ -125,7 +115,7 @@ func withoutTimes(t *testing.T, body string) string {
 }
 
 func TestRounding(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		retry        time.Duration
 		ms           int64
 		header       string
@@ -139,8 +129,7 @@ func TestRounding(t *testing.T) {
 		{time.Second + 1, 1001, "2", time.Hour, 3_600_000},
 		{check.Never - 1, 9_223_372_036_855, "9223372037", check.Never, 9_223_372_036_855},
 		{0, 0, "1", 0, 0}, // a denial always says at least one second
-	}
-	for _, test := range tests {
+	} {
 		w := httptest.NewRecorder()
 		answer(w, 429, NewAnswer(check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset}))
 		var a Answer
@@ -166,81 +155,65 @@ func TestRefusals(t *testing.T) {
 		body := `{"attributes":{"user":""}}`
 		return strings.Replace(body, `""`, `"`+strings.Repeat("x", n-len(body))+`"`, 1)
 	}
-	tests := []struct {
-		body   string
+	for _, test := range []struct {
 		status int
 		want   string // in the reason
+		bodies []string
 	}{
-		{``, 400, "ends early"},
-		{`{`, 400, "ends early"},
-		{`{"attributes":{"user":"a"}`, 400, "ends early"},
-		{`{"attributes"`, 400, "ends early"},
-		{`nonsense`, 400, "not JSON"},
-		{`{'attributes':{}}`, 400, "not JSON"},
-		{`{"attributes":{},}`, 400, "not JSON"},
-		{`{"attributes":{} "cost":1}`, 400, "not JSON"},
-		{`{"attributes" {}}`, 400, "not JSON"},
-		{`{"attributes":{}]`, 400, "not JSON"},
-		{`{"attributes":{"user":"a` + "\n" + `"}}`, 400, "not JSON"},
-		{"{\"attributes\":{\"user\":\"\xff\"}}", 400, "UTF-8"},
-		{`{"attributes":{}}{"attributes":{}}`, 400, "goes on"},
-		{`{"attributes":{}} x`, 400, "goes on"},
-		{`{"attributes":{}}]`, 400, "goes on"},
-		{`null`, 400, "want an object"},
-		{`[]`, 400, "want an object"},
-		{`"attributes"`, 400, "want an object"},
-		{`{}`, 400, "neither"},
-		{`{"cost":1}`, 400, "neither"},
-		{`{"rule":"per-user"}`, 400, "want both"},
-		{`{"key":"a"}`, 400, "want both"},
-		{`{"attributes":{},"rule":"per-user","key":"a"}`, 400, "want either"},
-		{`{"attributes":{},"rule":"per-user"}`, 400, "want either"},
-		{`{"attributes":{},"key":"a"}`, 400, "want either"},
-		{`{"attributes":{},"user":"a"}`, 400, `unknown field "user"`},
-		{`{"Attributes":{}}`, 400, `unknown field "Attributes"`},
-		{`{"attributes":{},"attributes":{}}`, 400, `"attributes" twice`},
-		{`{"attributes":{"user":"a","user":"b"}}`, 400, `"user" twice`},
-		{`{"attributes":{},"cost":1,"cost":2}`, 400, `"cost" twice`},
-		{`{"attributes":null}`, 400, `"attributes": want an object`},
-		{`{"attributes":[]}`, 400, `"attributes": want an object`},
-		{`{"attributes":"user"}`, 400, `"attributes": want an object`},
-		{`{"attributes":{"user":1}}`, 400, `attribute "user": want a string`},
-		{`{"attributes":{"user":null}}`, 400, `attribute "user": want a string`},
-		{`{"attributes":{"user":true}}`, 400, `attribute "user": want a string`},
-		{`{"attributes":{"user":{"id":"a"}}}`, 400, `attribute "user": want a string`},
-		{`{"attributes":{"user":["a"]}}`, 400, `attribute "user": want a string`},
-		{`{"rule":1,"key":"a"}`, 400, `"rule": want a string`},
-		{`{"rule":"per-user","key":null}`, 400, `"key": want a string`},
-		{`{"rule":"per-usr","key":"a"}`, 400, `rule "per-usr": there is no such rule`},
-		{`{"rule":"","key":"a"}`, 400, `there is no such rule`},
-		{`{"attributes":{},"cost":0}`, 400, `"cost": want a whole number from 1`},
-		{`{"attributes":{},"cost":-1}`, 400, `"cost"`},
-		{`{"attributes":{},"cost":1.5}`, 400, `"cost"`},
-		{`{"attributes":{},"cost":1e3}`, 400, `"cost"`},
-		{`{"attributes":{},"cost":"1"}`, 400, `"cost"`},
-		{`{"attributes":{},"cost":null}`, 400, `"cost"`},
-		{`{"attributes":{},"cost":1000000000000001}`, 400, `not 1000000000000001`},
-		{`{"attributes":{},"cost":9223372036854775808}`, 400, `"cost"`},
-		{many(maxAttributes + 1), 400, `"attributes": more than 128`},
-		{strings.Repeat("[", 40_000), 400, "want an object"},
-		{`{"attributes":{"user":` + strings.Repeat("[", 40_000), 400, "want a string"},
-		{long(MaxBody + 1), 413, "longer than 65536 bytes"},
-		{strings.Repeat(" ", MaxBody+1), 413, "longer than"},
-	}
-	for _, test := range tests {
-		t.Run(fmt.Sprintf("%.60s", test.body), func(t *testing.T) {
-			w := post(door, test.body)
+		{400, "ends early", []string{``, `{`, `{"attributes":{"user":"a"}`, `{"attributes"`}},
+		{400, "not JSON", []string{
+			`nonsense`, `{'attributes':{}}`, `{"attributes":{},}`, `{"attributes":{} "cost":1}`, `{"attributes" {}}`,
+			`{"attributes":{}]`, `{"attributes":{"user":"a` + "\n" + `"}}`,
+		}},
+		{400, "UTF-8", []string{"{\"attributes\":{\"user\":\"\xff\"}}"}},
+		{400, "goes on", []string{`{"attributes":{}}{"attributes":{}}`, `{"attributes":{}} x`, `{"attributes":{}}]`}},
+		{400, "want an object", []string{`null`, `[]`, `"attributes"`}},
+		{400, "neither", []string{`{}`, `{"cost":1}`}},
+		{400, "want both", []string{`{"rule":"per-user"}`, `{"key":"a"}`}},
+		{400, "want either", []string{
+			`{"attributes":{},"rule":"per-user","key":"a"}`, `{"attributes":{},"rule":"per-user"}`,
+			`{"attributes":{},"key":"a"}`,
+		}},
+		{400, `unknown field "user"`, []string{`{"attributes":{},"user":"a"}`}},
+		{400, `unknown field "Attributes"`, []string{`{"Attributes":{}}`}},
+		{400, `"attributes" twice`, []string{`{"attributes":{},"attributes":{}}`}},
+		{400, `"user" twice`, []string{`{"attributes":{"user":"a","user":"b"}}`}},
+		{400, `"cost" twice`, []string{`{"attributes":{},"cost":1,"cost":2}`}},
+		{400, `"attributes": want an object`, []string{`{"attributes":null}`, `{"attributes":[]}`, `{"attributes":"user"}`}},
+		{400, `attribute "user": want a string`, []string{
+			`{"attributes":{"user":1}}`, `{"attributes":{"user":null}}`, `{"attributes":{"user":true}}`,
+			`{"attributes":{"user":{"id":"a"}}}`, `{"attributes":{"user":["a"]}}`,
+		}},
+		{400, `"rule": want a string`, []string{`{"rule":1,"key":"a"}`}},
+		{400, `"key": want a string`, []string{`{"rule":"per-user","key":null}`}},
+		{400, `rule "per-usr": there is no such rule`, []string{`{"rule":"per-usr","key":"a"}`}},
+		{400, `there is no such rule`, []string{`{"rule":"","key":"a"}`}},
+		{400, `"cost": want a whole number from 1`, []string{`{"attributes":{},"cost":0}`}},
+		{400, `"cost"`, []string{
+			`{"attributes":{},"cost":-1}`, `{"attributes":{},"cost":1.5}`, `{"attributes":{},"cost":1e3}`,
+			`{"attributes":{},"cost":"1"}`, `{"attributes":{},"cost":null}`,
+		}},
+		{400, `not 1000000000000001`, []string{`{"attributes":{},"cost":1000000000000001}`}},
+		{400, `"cost"`, []string{`{"attributes":{},"cost":9223372036854775808}`}},
+		{400, `"attributes": more than 128`, []string{many(maxAttributes + 1)}},
+		{400, "want an object", []string{strings.Repeat("[", 40_000)}},
+		{400, "want a string", []string{`{"attributes":{"user":` + strings.Repeat("[", 40_000)}},
+		{413, "longer than 65536 bytes", []string{long(MaxBody + 1)}},
+		{413, "longer than", []string{strings.Repeat(" ", MaxBody+1)}},
+	} {
+		for _, body := range test.bodies {
+			w := post(door, body)
 			var refusal map[string]string
 			if err := json.Unmarshal(w.Body.Bytes(), &refusal); err != nil {
-				t.Fatalf("%v: %s", err, w.Body)
+				t.Fatalf("%.60s: %v: %s", body, err, w.Body)
 			}
 			if w.Code != test.status || len(refusal) != 1 || !strings.Contains(refusal["error"], test.want) {
-				t.Errorf("%d %v, want %d with %q", w.Code, refusal, test.status, test.want)
+				t.Errorf("%.60s: %d %v, want %d with %q", body, w.Code, refusal, test.status, test.want)
 			}
 			if got := w.Header().Get("Content-Type"); got != "application/json" {
-				t.Errorf("Content-Type %q", got)
+				t.Errorf("%.60s: Content-Type %q", body, got)
 			}
-		})
+		}
 	}
 	for _, body := range []string{many(maxAttributes), long(MaxBody)} {
 		if w := post(door, body); w.Code != 200 {
@@ -251,60 +224,43 @@ func TestRefusals(t *testing.T) {
 
 func TestPathsAndMethods(t *testing.T) {
 	door := newDoor(t)
-	tests := []struct {
-		method, target string
-		status         int
-		allow          string
-	}{
-		{"GET", "/v1/check", 405, "POST"},
-		{"HEAD", "/v1/check", 405, "POST"},
-		{"PUT", "/v1/check", 405, "POST"},
-		{"DELETE", "/v1/check", 405, "POST"},
-		{"OPTIONS", "/v1/check", 405, "POST"},
-		{"GET", "/", 404, ""},
-		{"POST", "/", 404, ""},
-		{"POST", "/v1/check/", 404, ""},
-		{"POST", "/v1/checks", 404, ""},
-		{"POST", "/V1/check", 404, ""},
-		{"POST", "/v2/check", 404, ""},
-		{"POST", "/metrics", 404, ""},
-		{"POST", "/v1/check?1", 200, ""}, // as the command to try at the start asks
-	}
-	for _, test := range tests {
+	asks := func(method, target string, status int, allow string) {
+		t.Helper()
 		w := httptest.NewRecorder()
-		door.ServeHTTP(w, httptest.NewRequest(test.method, test.target, strings.NewReader(`{"attributes":{}}`)))
-		if w.Code != test.status || w.Header().Get("Allow") != test.allow {
-			t.Errorf("%s %s: %d, Allow %q", test.method, test.target, w.Code, w.Header().Get("Allow"))
-		}
-		if !json.Valid(w.Body.Bytes()) {
-			t.Errorf("%s %s: not JSON: %s", test.method, test.target, w.Body)
+		door.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(`{"attributes":{}}`)))
+		if w.Code != status || w.Header().Get("Allow") != allow || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%s %s: %d, Allow %q, %s", method, target, w.Code, w.Header().Get("Allow"), w.Body)
 		}
 	}
+	for _, method := range []string{"GET", "HEAD", "PUT", "DELETE", "OPTIONS"} {
+		asks(method, "/v1/check", 405, "POST")
+	}
+	for _, target := range []string{"/", "/v1/check/", "/v1/checks", "/V1/check", "/v2/check", "/metrics"} {
+		asks("POST", target, 404, "")
+	}
+	asks("GET", "/", 404, "")
+	asks("POST", "/v1/check?1", 200, "") // as the command to try at the start asks
 }
 
 // TestEveryPath asks each path for what it does not do.
 func TestEveryPath(t *testing.T) {
+	door := newDoor(t)
 	for path, to := range routes {
-		ask := func(door http.Handler, method, body string) int {
+		asks := func(door http.Handler, method, body string, want int) {
+			t.Helper()
 			w := httptest.NewRecorder()
-			described(t, door).ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
-			return w.Code
+			door.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+			if w.Code != want {
+				t.Errorf("%s %s, %d bytes: %d, want %d", method, path, len(body), w.Code, want)
+			}
 		}
-		if got := ask(newDoor(t), http.MethodPatch, ""); got != 405 {
-			t.Errorf("PATCH %s: %d", path, got)
-		}
+		asks(door, http.MethodPatch, "", 405)
 		if to.method != http.MethodPost {
 			continue
 		}
-		if got := ask(newDoor(t), http.MethodPost, strings.Repeat(" ", MaxBody+1)); got != 413 {
-			t.Errorf("%s, too long: %d", path, got)
-		}
-		if got := ask(newDoor(t), http.MethodPost, strings.Repeat(" ", MaxBatchBody+1)); got != 413 {
-			t.Errorf("%s, much too long: %d", path, got)
-		}
-		if got := ask(NoRules(), http.MethodPost, `{"attributes":{}}`); got != 503 {
-			t.Errorf("%s, without rules: %d", path, got)
-		}
+		asks(door, http.MethodPost, strings.Repeat(" ", MaxBody+1), 413)
+		asks(door, http.MethodPost, strings.Repeat(" ", MaxBatchBody+1), 413)
+		asks(described(t, NoRules()), http.MethodPost, `{"attributes":{}}`, 503)
 	}
 }
 
@@ -324,7 +280,7 @@ func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // BenchmarkDoor is what the door itself takes, without the server around it.
 func BenchmarkDoor(b *testing.B) {
-	door := plainDoor(b)
+	door := plainDoor(b, testRules)
 	const body = `{"attributes":{"user":"kristie","ip":"203.0.113.9","api":"createURL"},"cost":1}`
 	for name, text := range map[string]string{
 		"one":   body,

@@ -7,24 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
-
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
-
-func doorOf(t testing.TB, text string) http.Handler {
-	t.Helper()
-	set, err := rules.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	checker, err := check.New(check.Options{Rules: set})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return described(t, New(checker, time.Second))
-}
 
 // TestAddresses: who has a /64 is one caller, and IPv4 is IPv4 however it is written; a list may name one address of many.
 func TestAddresses(t *testing.T) {
@@ -132,6 +115,8 @@ rules:
   - {name: soft, match: {api: soft}, key: [user], limit: 1/day, throttle: soft, soft: {exceed: 100%}}
   - {name: dark, match: {api: dark}, key: [user], limit: 1/day, shadow: true}
 `)
+	const queued = `{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local",` +
+		`"queue":true,"max_wait_ms":200}`
 	for i, step := range []struct {
 		ask    string
 		status int
@@ -141,12 +126,9 @@ rules:
 			`{"allowed":true,"rule":"failures","limit":3,"remaining":3,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`},
 		{`{"attributes":{"user":"a","api":"login"},"mode":"record","cost":2}`, 200,
 			`{"allowed":true,"rule":"failures","limit":3,"remaining":1,"retry_after_ms":0,"reset_ms":T,"freshness":"local"}`},
-		{`{"rule":"failures","key":"a","mode":"record","cost":2}`, 200, // beyond the limit, and so the next one would be denied
-			`{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local","queue":true,"max_wait_ms":200}`},
-		{`{"rule":"failures","key":"a","mode":"peek"}`, 503,
-			`{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local","queue":true,"max_wait_ms":200}`},
-		{`{"attributes":{"user":"a","api":"login"},"mode":"check"}`, 503,
-			`{"allowed":false,"rule":"failures","limit":3,"remaining":0,"retry_after_ms":T,"reset_ms":T,"freshness":"local","queue":true,"max_wait_ms":200}`},
+		{`{"rule":"failures","key":"a","mode":"record","cost":2}`, 200, queued}, // beyond the limit, and so the next one would be denied
+		{`{"rule":"failures","key":"a","mode":"peek"}`, 503, queued},
+		{`{"attributes":{"user":"a","api":"login"},"mode":"check"}`, 503, queued},
 		{`{"attributes":{"user":"a","api":"soft"},"cost":2}`, 200,
 			`{"allowed":true,"rule":"soft","limit":2,"remaining":0,"retry_after_ms":0,"reset_ms":T,"freshness":"local","exceeded":true}`},
 		{`{"attributes":{"user":"a","api":"dark"},"cost":2}`, 200,

@@ -47,7 +47,8 @@ func TestSettle(t *testing.T) {
 		if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":1}`, token)); w.Code != 204 || w.Body.Len() != 0 {
 			t.Errorf("settle: %d %s", w.Code, w.Body)
 		}
-		if w := post(door, `{"attributes":{"user":"a"},"settle":false}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"remaining":1`) || tokenOf(t, w) != "" {
+		w := post(door, `{"attributes":{"user":"a"},"settle":false}`)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"remaining":1`) || tokenOf(t, w) != "" {
 			t.Errorf("then: %d %s", w.Code, w.Body)
 		}
 		if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":1}`, token)); w.Code != 409 || !strings.Contains(w.Body.String(), "has been settled") {
@@ -114,7 +115,7 @@ func TestTooManySettlements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1})
+	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1, MaxIdleKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

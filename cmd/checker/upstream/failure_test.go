@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -34,59 +33,62 @@ func listener(t testing.TB, with func(net.Conn)) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// TestServiceFails: each way to fail has its status, and a problem that does not tell where the service is.
+// checkProblem asks, and has to get a problem with this status that does not tell where the service is.
+func checkProblem(t *testing.T, c *http.Client, url string, status int) {
+	t.Helper()
+	response, body := do(t, c, request(t, "GET", url, nil))
+	var p struct {
+		Status int
+		Detail string
+	}
+	if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != status || p.Detail == "" || strings.Contains(body, "127.0.0.1") {
+		t.Errorf("%v, %s", err, body)
+	}
+	if response.StatusCode != status || response.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%s %v, want %d", response.Status, response.Header, status)
+	}
+}
+
+// checkOnce fails the test unless there is one line in the log, of this service.
+func (s *safe) checkOnce(t *testing.T, service string) {
+	t.Helper()
+	if text := s.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, service) {
+		t.Errorf("it is not logged once: %s", text)
+	}
+}
+
+// TestServiceFails: a service that is not reached, or does not speak HTTP, is a bad gateway; see TestSilentService, too.
 func TestServiceFails(t *testing.T) {
-	dead := listener(t, func(net.Conn) {})
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = gone.Close()
-	say := func(text string) func(net.Conn) {
-		return func(conn net.Conn) {
+	say := func(text string) string {
+		return listener(t, func(conn net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(conn))
 			_, _ = io.WriteString(conn, text)
 			_ = conn.Close()
-		}
+		})
 	}
-	type failure struct {
-		why, target string
-		status      int
+	for why, target := range map[string]string{
+		"nobody is there":           "http://" + gone.Addr().String(),
+		"nobody is there, HTTP/2":   "h2c://" + gone.Addr().String(),
+		"it hangs up":               say(""),
+		"it does not speak HTTP":    say("what?\r\n\r\n"),
+		"a header that is too long": say("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxAnswerHeader) + "\r\n\r\n"),
+	} {
+		t.Run(why, func(t *testing.T) {
+			var log safe
+			o := options(t, target)
+			o.Log = log.logger()
+			url := start(t, o)
+			for range 2 {
+				checkProblem(t, client(t, 1), url, http.StatusBadGateway)
+			}
+			log.checkOnce(t, target)
+		})
 	}
-	atOnce(t, []failure{
-		{"nobody is there", "http://" + gone.Addr().String(), 502},
-		{"nobody is there, HTTP/2", "h2c://" + gone.Addr().String(), 502},
-		{"it is silent", dead, 504},
-		{"it is silent, HTTP/2", strings.Replace(dead, "http", "h2c", 1), 504},
-		{"it hangs up", listener(t, say("")), 502},
-		{"it does not speak HTTP", listener(t, say("what?\r\n\r\n")), 502},
-		{"a header that is too long", listener(t, say("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", maxAnswerHeader)+"\r\n\r\n")), 502},
-	}, func(f failure) string { return f.why }, func(t *testing.T, tt failure) {
-		var log safe
-		o := options(t, tt.target)
-		if tt.status == http.StatusGatewayTimeout {
-			o.Answer = short
-		}
-		o.Log = slog.New(slog.NewTextHandler(&log, nil))
-		url := start(t, o)
-		for range 2 {
-			response, body := do(t, client(t, 1), request(t, "GET", url, nil))
-			var p struct {
-				Title  string
-				Status int
-				Detail string
-			}
-			if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != tt.status || p.Detail == "" {
-				t.Errorf("%v, %s", err, body)
-			}
-			if response.StatusCode != tt.status || response.Header.Get("Content-Type") != "application/problem+json" || strings.Contains(body, "127.0.0.1") {
-				t.Errorf("%s %v %s", response.Status, response.Header, body)
-			}
-		}
-		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, o.Target.String()) {
-			t.Errorf("it is not logged once: %s", text)
-		}
-	})
 }
 
 // TestServiceComesBack: that is logged too, and the next failure again.
@@ -98,7 +100,7 @@ func TestServiceComesBack(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}))
-	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	o.Log = log.logger()
 	url := start(t, o)
 	for _, fail := range []bool{false, true, true, false, false, true} {
 		fails.Store(fail)

@@ -77,6 +77,12 @@ func (b *patientBody) within(patience time.Duration) error {
 	return nil
 }
 
+func (b *patientBody) hasEnded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ended
+}
+
 // leave gives the server its time to read what is left, as it does if that is little.
 func (b *patientBody) leave() {
 	b.mu.Lock()
@@ -87,8 +93,12 @@ func (b *patientBody) leave() {
 	b.rc = nil
 }
 
-// Read reads within the time.
+// Read reads within the time. Once the body has ended it only says so again: http.Transport looks for more after a body of known
+// length, while the server closes the body as soon as the answer begins, and would give up the service's answer for that error.
 func (b *patientBody) Read(p []byte) (int, error) {
+	if b.hasEnded() {
+		return 0, io.EOF
+	}
 	if err := b.within(b.patience); err != nil {
 		return 0, err
 	}

@@ -20,20 +20,11 @@ import (
 // long is time that no test waits for.
 const long = time.Minute
 
-// short is time that a test waits for where waiting is the point. What is in order must not take as long, however busy the machine is.
-const short = time.Second
-
-// atOnce runs a subtest for each of these at once, however few processors there are: they wait most of the time.
-func atOnce[T any](t *testing.T, all []T, name func(T) string, test func(*testing.T, T)) {
-	t.Helper()
-	var group sync.WaitGroup
-	for _, x := range all {
-		group.Go(func() { t.Run(name(x), func(t *testing.T) { test(t, x) }) })
-	}
-	group.Wait()
-}
-
 func all(next http.Handler) http.Handler { return next }
+
+func deny(http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
+}
 
 func trusting(t testing.TB, o httpidentity.Options, list ...string) *httpidentity.Builder {
 	t.Helper()
@@ -142,6 +133,7 @@ type safe struct {
 
 func (s *safe) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.b.Write(p) }
 func (s *safe) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
+func (s *safe) logger() *slog.Logger        { return slog.New(slog.NewTextHandler(s, nil)) }
 
 // unchecked takes every service for what it says that it is.
 var unchecked = &tls.Config{InsecureSkipVerify: true}

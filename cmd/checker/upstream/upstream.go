@@ -9,11 +9,13 @@
 package upstream
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -41,6 +43,8 @@ type Options struct {
 	// TLS, if it is set, says how to check a service with https://, and what to show it; nil is by the system's authorities. It is
 	// asked for each request; when it returns another one, further connections go by that.
 	TLS func() *tls.Config
+
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // in tests, in place of the network
 }
 
 // ParseTarget reads the URL of a service: http://, https:// (HTTP/2 if the service has it), or h2c:// for HTTP/2 without TLS. A path is

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // way is the versions of HTTP at both ends.
@@ -20,7 +20,8 @@ type way struct {
 }
 
 var ways = []way{
-	{1, "http", "HTTP/1.1"}, {1, "h2c", "HTTP/2.0"}, {1, "https", "HTTP/2.0"}, {2, "http", "HTTP/1.1"}, {2, "h2c", "HTTP/2.0"}, {2, "https", "HTTP/2.0"},
+	{1, "http", "HTTP/1.1"}, {1, "h2c", "HTTP/2.0"}, {1, "https", "HTTP/2.0"},
+	{2, "http", "HTTP/1.1"}, {2, "h2c", "HTTP/2.0"}, {2, "https", "HTTP/2.0"},
 }
 
 // TestPassesOn: the service gets what the client sent, and the client what the service answered, trailers included.
@@ -39,7 +40,8 @@ func TestPassesOn(t *testing.T) {
 		r.Header.Set("X-Own", "mine")
 		response, body := do(t, client(t, way.client), r)
 		want := way.server + " PUT /base/a%2Fb/%ff//c?odd=%zz&x;y example.com mine body <nil>"
-		if response.StatusCode != http.StatusTeapot || body != want || response.Header.Get("X-Service") != "toy" || response.ProtoMajor != way.client {
+		if response.StatusCode != http.StatusTeapot || body != want || response.Header.Get("X-Service") != "toy" ||
+			response.ProtoMajor != way.client {
 			t.Errorf("%+v: %d %v %v\ngot  %s\nwant %s", way, response.StatusCode, response.Proto, response.Header, body, want)
 		}
 		if got := response.Trailer.Get("Grpc-Status"); got != "7" {
@@ -67,7 +69,6 @@ func TestStreams(t *testing.T) {
 			}
 		})
 		o := options(t, target)
-		o.Patience = short
 		sent, write := io.Pipe()
 		if way.client == 1 {
 			// net/http's server reads a whole body before it answers, unless a handler wants otherwise.
@@ -97,70 +98,49 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestSilentStreamsStay: a stream without a word is longer than patience, and than the service may take to begin.
-func TestSilentStreamsStay(t *testing.T) {
-	t.Parallel()
-	type stream struct {
-		way
-		body string
-	}
-	var all []stream
+// TestEarlyAnswers: an answer that comes before the final one takes nothing from that.
+func TestEarlyAnswers(t *testing.T) {
 	for _, way := range ways {
-		all = append(all, stream{way, ""}, stream{way, "body"})
-	}
-	atOnce(t, all, func(s stream) string { return fmt.Sprint(s) }, func(t *testing.T, s stream) {
-		o := options(t, service(t, s.scheme, pauses))
-		o.Patience, o.Answer = short, short
-		if _, got := do(t, client(t, s.client), request(t, "POST", start(t, o), strings.NewReader(s.body))); got != "one two" {
-			t.Errorf("%q", got)
+		target := service(t, way.scheme, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", "</a.css>")
+			for range 2 {
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+			if w.Header().Set("RateLimit", "its"); r.URL.Path == "/broken" {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		o := options(t, target)
+		o.Limit = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Ratelimit"] = []string{"ours"}
+				next.ServeHTTP(w, r)
+			})
 		}
-	})
+		at := start(t, o)
+		for path, want := range map[string][]string{"/": {"ours", "its"}, "/broken": {"ours"}} {
+			response, _ := do(t, client(t, way.client), request(t, "GET", at+path, nil))
+			if got := response.Header["Ratelimit"]; !slices.Equal(got, want) {
+				t.Errorf("%+v: %s: RateLimit %q, want %q", way, path, got, want)
+			}
+		}
+	}
 }
 
-// pauses answers with a pause that is longer than patience.
-func pauses(w http.ResponseWriter, r *http.Request) {
-	if _, _ = io.Copy(io.Discard, r.Body); r.ContentLength > 0 {
-		w.Header().Set("Content-Length", "7") // a stream that knows its end
-	}
-	fmt.Fprint(w, "one ")
-	_ = http.NewResponseController(w).Flush()
-	select {
-	case <-time.After(2 * short):
-	case <-r.Context().Done():
-	}
-	fmt.Fprint(w, "two")
-}
-
-// TestUpgrade: what speaks another protocol after its first request, as WebSockets do, is passed on both ways.
-func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	target := service(t, "http", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "websocket" {
-			t.Errorf("headers %v", r.Header)
-		}
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(conn, rw)
-	})
-	o := options(t, target)
-	o.Patience = short
-	conn := dial(t, start(t, o))
-	fmt.Fprint(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	rd := bufio.NewReader(conn)
-	response, err := http.ReadResponse(rd, nil)
-	if err != nil || response.StatusCode != 101 {
-		t.Fatal(response, err)
-	}
-	for i := range 2 {
-		<-time.After(2 * short) // silence is no reason to end it
-		fmt.Fprintln(conn, "frame", i)
-		if line, err := rd.ReadString('\n'); err != nil || line != fmt.Sprintln("frame", i) {
-			t.Fatalf("%q, %v", line, err)
+// TestTrailersOfRequests: what a client says after its body arrives, unless it claims who it is.
+func TestTrailersOfRequests(t *testing.T) {
+	for _, way := range ways {
+		target := service(t, way.scheme, func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, r.Trailer, " ", err)
+		})
+		at := start(t, options(t, target))
+		for name, want := range map[string]string{"X-Sum": "map[X-Sum:[1]] <nil>", "X-Forwarded-For": "map[] <nil>"} {
+			r := request(t, "POST", at, io.MultiReader(strings.NewReader("body"))) // of unknown length
+			r.Trailer = http.Header{name: {"1"}}
+			if _, body := do(t, client(t, way.client), r); body != want {
+				t.Errorf("%+v: %s: %s, want %s", way, name, body, want)
+			}
 		}
 	}
 }
@@ -172,7 +152,10 @@ func TestHopByHop(t *testing.T) {
 	})))
 	r := request(t, "GET", url, nil)
 	r.Host = "a"
-	r.Header = http.Header{"Connection": {"X-Forwarded-For, X-Own, X-Forwarded-Host"}, "X-Own": {"1"}, "X-Forwarded-For": {"6.6.6.6"}, "Proxy-Authorization": {"x"}}
+	r.Header = http.Header{
+		"Connection": {"X-Forwarded-For, X-Own, X-Forwarded-Host"}, "X-Own": {"1"}, "X-Forwarded-For": {"6.6.6.6"},
+		"Proxy-Authorization": {"x"},
+	}
 	if _, body := do(t, client(t, 1), r); body != "[127.0.0.1] [a] [] []" {
 		t.Error(body)
 	}
@@ -181,9 +164,7 @@ func TestHopByHop(t *testing.T) {
 // TestDenied: what the limit denies never reaches the service.
 func TestDenied(t *testing.T) {
 	o := options(t, service(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("asked") }))
-	o.Limit = func(http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
-	}
+	o.Limit = deny
 	if response, _ := do(t, client(t, 1), request(t, "POST", start(t, o), strings.NewReader("body"))); response.StatusCode != 429 {
 		t.Error(response.Status)
 	}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -46,7 +47,7 @@ func TestLoops(t *testing.T) {
 // TestLoopHeader: others that have written themselves down stay, and are not taken for this proxy.
 func TestLoopHeader(t *testing.T) {
 	at := start(t, options(t, service(t, "http", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(strings.Join(r.Header.Values(loopHeader), " | ")))
+		fmt.Fprint(w, strings.Join(r.Header.Values(loopHeader), " | "))
 	})))
 	for _, tt := range []struct {
 		before []string

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+)
+
+const kristie = `{"attributes":{"user":"kristie"}}`
+
+// daily is a set of one rule, whose window no test outlasts.
+func daily(limit int) string {
+	return fmt.Sprintf("rules:\n  - name: per-user\n    key: [user]\n    limit: %d/day\n", limit)
+}
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// anywhere has a daemon listen on free ports, and remember few keys: most of a start is memory for the default's million.
+var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000"}
+
+func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
+	t.Helper()
+	return daemontest.Start(t, run, append(args, anywhere...)...)
+}
+
+// refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.
+func refuses(t *testing.T, env map[string]string, args []string, status int, words ...string) {
+	t.Helper()
+	got, stdout, stderr := daemontest.Run(t, run, env, args...)
+	for _, want := range words {
+		if got != status || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%v %v: status %d, want %d and %q\nstdout %q\nstderr %q", env, args, got, status, want, stdout, stderr)
+		}
+	}
+}
+
+func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP door +(https?://\S+)`) }
+
+func ask(t *testing.T, d *daemontest.Daemon, body string) (int, door.Answer) {
+	t.Helper()
+	status, text := daemontest.Do(t, "POST", doorOf(d), body)
+	var a door.Answer
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatalf("%d %s: %v", status, text, err)
+	}
+	return status, a
+}
+
+// asks fails the test unless the answer has this status.
+func asks(t *testing.T, d *daemontest.Daemon, body string, want int) door.Answer {
+	t.Helper()
+	status, a := ask(t, d, body)
+	if status != want {
+		t.Fatalf("%s: status %d, want %d; %+v", body, status, want, a)
+	}
+	return a
+}
+
+func stops(t *testing.T, d *daemontest.Daemon) {
+	t.Helper()
+	if status := d.Stop(); status != 0 {
+		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
+	}
+}
+
+func logs(d *daemontest.Daemon, words string) {
+	d.Await("it logs "+words, func() bool { return strings.Contains(d.Stderr(), words) })
+}
+
+func hasMetric(d *daemontest.Daemon, name, value string) {
+	d.Await(name+" "+value, func() bool { return d.Metric(name) == value })
+}
+
+func awaitFresh(d *daemontest.Daemon) { hasMetric(d, `offpath_freshness{state="fresh"}`, "1") }
+
+func awaitAnswered(d *daemontest.Daemon, rule string, hits int) {
+	hasMetric(d, `offpath_hits_total{outcome="answered",rule="`+rule+`"}`, fmt.Sprint(hits))
+}
+
+// eventually is Await without a daemon.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(daemontest.Patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited too long until: " + what)
+		}
+	}
+}

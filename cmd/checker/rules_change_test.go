@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/nats-io/nats.go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
+)
+
+// changes is a way to change a running checker's rules.
+type changes func(text string)
+
+// inFile replaces a file by renaming another over it.
+func inFile(t *testing.T, path string) changes {
+	return func(text string) {
+		t.Helper()
+		if err := os.Rename(writeFile(t, text), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inBucket writes the bucket of the NATS at url, whatever it holds.
+func inBucket(t *testing.T, url string) changes {
+	t.Helper()
+	bucket, err := natssource.New(connect(t, url), defaultNamespace, natssource.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(text string) {
+		t.Helper()
+		there, _ := bucket.Get(t.Context())
+		if _, err := bucket.Put(t.Context(), []byte(text), there.Revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// connect returns a connection that the test's end closes.
+func connect(t *testing.T, url string) *nats.Conn {
+	t.Helper()
+	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+// loads waits until so many sets have come into force.
+func loads(d *daemontest.Daemon, n int) {
+	hasMetric(d, `offpath_rules_loads_total{outcome="loaded"}`, fmt.Sprint(n))
+}
+
+func readyz(t *testing.T, d *daemontest.Daemon, status int, words string) {
+	t.Helper()
+	if got, body := d.Get("/readyz"); got != status || !strings.Contains(body, words) {
+		t.Errorf("readyz: %d %s, want %d and %q", got, body, status, words)
+	}
+}
+
+// TestRulesChangeWhileItRuns, by either source and by the demo's: lower and higher limits, and sets that are refused.
+func TestRulesChangeWhileItRuns(t *testing.T) {
+	for name, begin := range map[string]func(t *testing.T) (*daemontest.Daemon, changes){
+		"file": func(t *testing.T) (*daemontest.Daemon, changes) {
+			path := writeFile(t, daily(100))
+			return startChecker(t, "--rules", path), inFile(t, path)
+		},
+		"bucket": func(t *testing.T) (*daemontest.Daemon, changes) {
+			url := serverstest.JetStream(t).URL()
+			startWorker(t, url, aggregate.Options{})
+			change := inBucket(t, url)
+			change(daily(100))
+			return startChecker(t, "--rules", "nats", "--nats", url), change
+		},
+		"embedded": func(t *testing.T) (*daemontest.Daemon, changes) {
+			d := startChecker(t)
+			loads(d, 1) // a watch tells the newest alone, and this one tells the demo's first
+			change := inBucket(t, d.Find(`NATS +(nats://\S+)`))
+			change(daily(100))
+			return d, change
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, change := begin(t)
+			had := 1
+			if name == "embedded" {
+				had = 2
+			}
+			loads(d, had)
+			for i := range 10 {
+				if a := asks(t, d, kristie, 200); *a.Limit != 100 || *a.Remaining != int64(99-i) {
+					t.Fatalf("request %d: %+v", i, a)
+				}
+			}
+			readyz(t, d, 200, `"rules":"revision `)
+
+			answers := func(status, limit int) {
+				t.Helper()
+				if a := asks(t, d, kristie, status); *a.Limit != int64(limit) {
+					t.Errorf("%+v, want the limit %d", a, limit)
+				}
+			}
+			change(daily(5))
+			loads(d, had+1)
+			answers(429, 5)
+			change(daily(12)) // counts have stayed, and who was blocked is free at once
+			loads(d, had+2)
+			answers(200, 12)
+			answers(200, 12)
+			answers(429, 12)
+
+			change(strings.Replace(daily(1000), "key:", "keys:", 1))
+			d.Await("it says what it refuses", func() bool {
+				_, body := d.Get("/readyz")
+				return strings.Contains(body, "refused: line 3, column 5: unknown field")
+			})
+			readyz(t, d, 200, `"ready":true`)
+			hasMetric(d, "offpath_rules_refused", "1")
+			logs(d, "rules refused: the one before stays in force")
+			answers(429, 12)
+			asks(t, d, `{"attributes":{"user":"someone else"}}`, 200)
+
+			change(daily(1000))
+			loads(d, had+3)
+			hasMetric(d, "offpath_rules_refused", "0")
+			answers(200, 1000)
+		})
+	}
+}
+
+// TestRulesAreWaitedFor: a fleet member whose bucket is not there yet is not ready, decides nothing at any door, and begins with
+// the first good set, which it keeps when NATS goes.
+func TestRulesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := serverstest.JetStream(t)
+	startWorker(t, server.URL(), aggregate.Options{})
+	d := startChecker(t, "--rules", "nats", "--nats", server.URL())
+	if !strings.Contains(d.Stdout(), "none yet") {
+		t.Errorf("it says nothing of it:\n%s", d.Stdout())
+	}
+	d.Await("it says what it waits for", func() bool { // a start does not
+		status, body := d.Get("/readyz")
+		return status == 503 && strings.Contains(body, "the bucket does not exist yet")
+	})
+	if status, body := daemontest.Do(t, "POST", doorOf(d), kristie); status != 503 || !strings.Contains(body, "no rules yet") {
+		t.Errorf("%d %s", status, body)
+	}
+	conn := grpcOf(t, d)
+	envoy := func(hits uint32) (*ratelimitv3.RateLimitResponse, error) {
+		return ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), letter("ann", hits, 0))
+	}
+	if _, err := envoy(1); status.Code(err) != codes.Unavailable {
+		t.Errorf("without rules: %v", err)
+	}
+	for _, service := range healthNames {
+		if got := healthOf(t.Context(), conn, service); got != "NOT_SERVING" {
+			t.Errorf("health of %q: %s", service, got)
+		}
+	}
+	for metric, want := range map[string]string{
+		"offpath_rules": "0", "offpath_rules_revision": "0", "offpath_rules_loaded_timestamp_seconds": "",
+		"offpath_rules_source_up": "0",
+	} {
+		if got := d.Metric(metric); got != want {
+			t.Errorf("%s is %q, want %q", metric, got, want)
+		}
+	}
+
+	change := inBucket(t, server.URL())
+	change("rules: []")
+	if err := server.Restart(); err != nil { // it looks again as soon as it is connected
+		t.Fatal(err)
+	}
+	d.Await("it says what it refuses", func() bool {
+		_, body := d.Get("/readyz")
+		return strings.Contains(body, "none yet, refused: line 1, column 8: rules: there are no rules")
+	})
+	readyz(t, d, 503, `"ready":false`)
+	change(theirs)
+	loads(d, 1)
+	readyz(t, d, 200, `"rules":"revision 2"`)
+	eventually(t, "it is healthy", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
+	if answer, err := envoy(1); err != nil || answer.Statuses[0].LimitRemaining != 4 {
+		t.Errorf("with rules: %v, %v", answer, err)
+	}
+	awaitAnswered(d, "mail|kind=letter|to", 1)
+
+	if err := server.Stop(); err != nil { // with the rules
+		t.Fatal(err)
+	}
+	if answer, err := envoy(5); err != nil || answer.OverallCode != ratelimitv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("without NATS: %v, %v", answer, err)
+	}
+	readyz(t, d, 200, `"rules":"revision 2`)
+}
+
+// TestStopWithoutRules: a checker that never had any stops as any other.
+func TestStopWithoutRules(t *testing.T) {
+	t.Parallel()
+	stops(t, startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()))
+}
+
+// TestTheRevisionGoesBack: a bucket that was lost begins again at 1, and its new set comes into force all the same.
+func TestTheRevisionGoesBack(t *testing.T) {
+	t.Parallel()
+	server := serverstest.JetStream(t)
+	startWorker(t, server.URL(), aggregate.Options{})
+	change := inBucket(t, server.URL())
+	change(daily(1))
+	change(daily(2))
+	d := startChecker(t, "--rules", "nats", "--nats", server.URL())
+	loads(d, 1)
+	if err := server.Stop(); err != nil { // with all that it has kept
+		t.Fatal(err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	inBucket(t, server.URL())(daily(7))
+	if err := server.Restart(); err != nil { // it looks again as soon as it is connected
+		t.Fatal(err)
+	}
+	loads(d, 2)
+	readyz(t, d, 200, `"rules":"revision 1"`)
+	if a := asks(t, d, kristie, 200); *a.Limit != 7 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force.
+func TestTheFileGoes(t *testing.T) {
+	path := writeFile(t, daily(5))
+	d := startChecker(t, "--rules", path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	hasMetric(d, "offpath_rules_source_up", "0")
+	readyz(t, d, 200, "no such file")
+	if a := asks(t, d, kristie, 200); *a.Limit != 5 {
+		t.Errorf("%+v", a)
+	}
+	older := writeFile(t, daily(6))
+	if err := os.Chtimes(older, time.Time{}, time.Unix(1_000_000_000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(older, path); err != nil {
+		t.Fatal(err)
+	}
+	loads(d, 2)
+	readyz(t, d, 200, `"rules":"revision 1000000000000"`)
+	if a := asks(t, d, kristie, 200); *a.Limit != 6 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// reportedRevision is the revision in the reports of a checker that takes its rules from a source.
+func reportedRevision(t *testing.T, s source, err error) uint64 {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLiving(quietLog,
+		func(set *rules.Set, revision uint64) (*check.Checker, error) {
+			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
+		},
+		func(*check.Checker) (doors, error) { return doors{door: http.NotFoundHandler()}, nil })
+	w, err := s.start(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
+	defer cancel()
+	select {
+	case <-l.made:
+	case <-ctx.Done():
+		t.Fatal("no rules come")
+	}
+	return l.at.Load().checker.Revision()
+}
+
+// TestMovingBetweenFileAndBucket: while some checkers read the one and some the other, what was written later has the higher
+// revision, by which aggregators go; both ways, and however often the bucket has been written.
+func TestMovingBetweenFileAndBucket(t *testing.T) {
+	server := serverstest.JetStream(t)
+	conn := connect(t, server.URL())
+	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn)), nil) }
+	path := writeFile(t, daily(1))
+	ofFile := func(modified time.Time) uint64 {
+		if err := os.Chtimes(path, time.Time{}, modified); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openFile(path)
+		return reportedRevision(t, s, err)
+	}
+	before := ofFile(time.Now().Add(-time.Second))
+	inBucket(t, server.URL())(daily(2))
+	bucket, again := ofBucket(), ofBucket()
+	if after := ofFile(time.Now().Add(time.Second)); !(before < bucket && bucket < after) {
+		t.Errorf("the file's %d, then the bucket's %d, then the file's %d", before, bucket, after)
+	}
+	if again != bucket {
+		t.Errorf("two checkers with one set of the bucket: %d and %d", bucket, again)
+	}
+}
