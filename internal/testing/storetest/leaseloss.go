@@ -9,10 +9,8 @@ import (
 
 // Permits expire as counts do, with the newest of their buckets; nothing never.
 func testLeaseExpiry(b *bench) {
-	const second = int64(time.Second)
 	for name, shape := range leaseShapes {
-		b.Lose(b)
-		*b.model, b.seen = *newModel(), aggregate.State{}
+		b.lose()
 		b.lease(b.leases(10).want(name, shape, "a", 1, 0, 5).want(name, shape, "a", 2, 0, 2))
 		count := aggregate.ExpiryOf(shape, shape.Bucket(b.now))
 		back := aggregate.Ask{Epoch: 1, Returns: []aggregate.Cell{{Bucket: shape.Bucket(b.now), Count: 1}}}
@@ -22,7 +20,7 @@ func testLeaseExpiry(b *bench) {
 			b.Errorf("%s: nothing expires", name)
 		}
 		for _, at := range all {
-			if !near(at, count, second) {
+			if !b.near(at, count) {
 				b.Errorf("%s: expiry %v from now, want %v", name, time.Duration(at-b.now), time.Duration(count-b.now))
 			}
 		}
@@ -31,9 +29,9 @@ func testLeaseExpiry(b *bench) {
 
 // lossShapes are short, since a store with a clock is waited for.
 var lossShapes = map[string]window.Shape{
-	"one":   {Length: 200 * time.Millisecond, Buckets: 1},
-	"many":  {Length: 200 * time.Millisecond, Buckets: 10},
-	"fixed": {Length: 200 * time.Millisecond, Buckets: 1, Fixed: true},
+	"one":   {Length: 100 * time.Millisecond, Buckets: 1},
+	"many":  {Length: 100 * time.Millisecond, Buckets: 10},
+	"fixed": {Length: 100 * time.Millisecond, Buckets: 1, Fixed: true},
 }
 
 // A store that has lost what somebody remembers grants nothing until all that may have been granted has
@@ -41,9 +39,7 @@ var lossShapes = map[string]window.Shape{
 func testLeaseLoss(b *bench) {
 	for _, byReport := range []bool{false, true} {
 		for name, shape := range lossShapes {
-			b.Lose(b)
-			b.seen = aggregate.State{}
-			clear(b.model.state)
+			b.lose()
 			ask := func() *leaseDraft {
 				return &leaseDraft{aggregate.LeaseFold{Now: b.time(), Seen: b.seen}, 10}
 			}
@@ -70,7 +66,7 @@ func testLeaseLoss(b *bench) {
 func (b *bench) waitOut(name string, shape window.Shape, before int64, ask func() *leaseDraft) {
 	b.Helper()
 	lost := int64(0)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		got := b.leaseAnyhow(ask().want(name, shape, "a", 2, 0, 3))
 		if lost == 0 {
 			lost = got.Lost
@@ -85,7 +81,7 @@ func (b *bench) waitOut(name string, shape window.Shape, before int64, ask func(
 			return
 		}
 		b.seen = got.State
-		b.pass(5 * time.Millisecond)
+		b.pass(2 * time.Millisecond)
 	}
 	b.Fatalf("%s: no grant after a loss", name)
 }

