@@ -1,4 +1,4 @@
-package redisstore_test
+package redisstore
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -128,11 +127,9 @@ func BenchmarkPipeline(b *testing.B) {
 		{"one bucket", 0, all, 0},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			r := serverstest.Redis(b)
-			admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
-			defer admin.Close()
-			sendBefore := start(b, r.URL(), newCrowd(b, 8, 0, rule(bucket-1), manyKeys))
-			send := start(b, r.URL(), newCrowd(b, 8, 8, rule(bucket), manyKeys))
+			admin := empty(b)
+			sendBefore := start(b, newCrowd(b, 8, 0, rule(bucket-1), manyKeys))
+			send := start(b, newCrowd(b, 8, 8, rule(bucket), manyKeys))
 			var used busyTime
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -162,9 +159,9 @@ func BenchmarkPipeline(b *testing.B) {
 }
 
 // start starts a worker for the crowd, and returns what makes it work.
-func start(b *testing.B, url string, c *crowd) (send func(reports int)) {
+func start(b *testing.B, c *crowd) (send func(reports int)) {
 	b.Helper()
-	w, err := aggregate.New(aggregate.Options{Store: open(b, url), Bus: c})
+	w, err := aggregate.New(aggregate.Options{Store: open(b, Options{}), Bus: c})
 	if err != nil {
 		b.Fatal(err)
 	}
