@@ -29,7 +29,7 @@ func alarmText(m *events.Alarm) string {
 }
 
 // alarms returns the alarms since the last time.
-func (d *desk) alarms() []string {
+func (d *fixture) alarms() []string {
 	var all []string
 	for _, m := range d.bus.alarms {
 		all = append(all, alarmText(m))
@@ -39,8 +39,7 @@ func (d *desk) alarms() []string {
 }
 
 func TestAlarmsFromHalfOfTheLimit(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	now := start
 	for i, step := range []struct {
 		why   string
@@ -79,8 +78,7 @@ func TestAlarmsAreRare(t *testing.T) {
 		{checkers: 400, every: 4, told: 50},
 		{checkers: 1000, every: 10, told: 20},
 	} {
-		d := newDesk(t, memstore.New(), func(o *aggregate.Options) { o.AlarmEvery = tt.set })
-		d.step(start)
+		d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.AlarmEvery = tt.set })
 		for i := range tt.checkers {
 			d.worker.Receive(start, events.KindHello, hello(t, uint64(i)+1, 0), nil)
 		}
@@ -89,7 +87,7 @@ func TestAlarmsAreRare(t *testing.T) {
 }
 
 // tellOften reports a key every ms for 200 ms, and expects so many alarms of it.
-func tellOften(t *testing.T, d *desk, every, want int64) {
+func tellOften(t *testing.T, d *fixture, every, want int64) {
 	now := start
 	const millis = 200
 	told := int64(0)
@@ -120,8 +118,7 @@ func tellOften(t *testing.T, d *desk, every, want int64) {
 }
 
 func TestAlarmsOfManyKeys(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	var hits []own
 	for i := range 2500 {
 		hits = append(hits, own{fmt.Sprintf("key-%04d", i), 0, 9})
@@ -158,8 +155,7 @@ func TestAlarmsGoByTheLatestLimit(t *testing.T) {
 		{"no limit to be near to", 1, 0, 1, 0, false},
 	} {
 		for swap := range 2 {
-			d := newDesk(t, memstore.New())
-			d.step(start)
+			d := newFixture(t, memstore.New())
 			a, b := perSecond(start), perSecond(start)
 			a.Revision, a.Limit, b.Revision, b.Limit = tt.revision, tt.limit, tt.revision2, tt.limit2
 			if swap == 1 {
@@ -178,8 +174,7 @@ func TestAlarmsGoByTheLatestLimit(t *testing.T) {
 // What was to be told of an older generation is told to nobody.
 func TestAlarmsOfALostGeneration(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store, func(o *aggregate.Options) { o.AlarmEvery = 20 * time.Millisecond })
-	d.step(start)
+	d := newFixture(t, store, func(o *aggregate.Options) { o.AlarmEvery = 20 * time.Millisecond })
 	d.exchange(start, report(1, 1, perMinute(start), own{"old", 0, 90}))
 	d.alarms()
 	d.exchange(start+3*ms, report(1, 2, perMinute(start), own{"old", 0, 1}))
@@ -193,8 +188,7 @@ func TestAlarmsOfALostGeneration(t *testing.T) {
 
 func TestAlarmsThatCannotBeSent(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store, func(o *aggregate.Options) { o.Bus = &deaf{} })
-	d.step(start)
+	d := newFixture(t, store, func(o *aggregate.Options) { o.Bus = &deaf{} })
 	if got := totals(d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 9}))); got != "0:9" {
 		t.Errorf("answer: %s", got)
 	}
@@ -221,9 +215,7 @@ func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
 		store.hurry()
 		r.send(report(2, 1, perMinute(now), own{"a", 0, 1}))
 		time.Sleep(3 * time.Second)
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if n := len(r.line.alarms); n != 2 || alarmText(r.line.alarms[1]) != "per-minute a 1:101" {
 			t.Errorf("%d alarms, the last: %s", n, alarmText(r.line.alarms[n-1]))
 		}
@@ -233,8 +225,7 @@ func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
 // What was denied is counted apart and told along with what was admitted, but is nobody's to account for.
 func TestDeniedHits(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	admitted, denied := perMinute(start), perMinute(start)
 	denied.Denied = true
 	m := report(1, 1, admitted, own{"a", 0, 90})
@@ -266,8 +257,7 @@ func TestDeniedHits(t *testing.T) {
 
 // A report that says it was made in the future does not make an alarm say so.
 func TestAlarmsAreNotOfTheFuture(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	m := report(1, 1, perMinute(start), own{"a", 0, 90})
 	m.Made = start + second
 	d.exchange(start, m)

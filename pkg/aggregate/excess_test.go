@@ -13,7 +13,7 @@ import (
 // TestExcess: what folds are told to have taken beyond the limit of 10 per second, hits beyond limit and band (1), and the largest count.
 func TestExcess(t *testing.T) {
 	var got string
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) {
 			got = ""
 			for _, e := range info.Excess {
@@ -21,7 +21,6 @@ func TestExcess(t *testing.T) {
 			}
 		}
 	})
-	d.step(start)
 	loose := func(now int64) *events.Rule { r := perSecond(now); r.Name, r.Loose = "loose", true; return r }
 	denied := func(now int64) *events.Rule { r := perSecond(now); r.Denied = true; return r }
 	for i, step := range []struct {
@@ -58,7 +57,7 @@ func TestExcess(t *testing.T) {
 // TestExcessOfBuckets: of a token bucket, the excess is what goes beyond its burst.
 func TestExcessOfBuckets(t *testing.T) {
 	var most float64
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) {
 			most = 0
 			for _, e := range info.Excess {
@@ -66,7 +65,6 @@ func TestExcessOfBuckets(t *testing.T) {
 			}
 		}
 	})
-	d.step(start)
 	bucket := &events.Rule{
 		Name: "tokens", Revision: 1, WindowMs: 1000, Buckets: 10, Limit: 10, Burst: 40, Algorithm: events.Algorithm_TOKEN_BUCKET, Newest: start / (100 * ms),
 	}
@@ -83,10 +81,9 @@ func TestExcessOfBuckets(t *testing.T) {
 // TestExcessOfRefunds: what was given back is in no excess.
 func TestExcessOfRefunds(t *testing.T) {
 	var got []aggregate.Excess
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) { got = info.Excess }
 	})
-	d.step(start)
 	d.exchange(start, asks(1, start, 110))
 	if len(got) != 1 || math.Abs(got[0].Most-0.1) > 1e-9 {
 		t.Errorf("110 of 100: %+v", got)

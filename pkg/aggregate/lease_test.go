@@ -14,7 +14,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-func (d *desk) replyGrant(data []byte) error {
+func (d *fixture) replyGrant(data []byte) error {
 	m, err := events.DecodeGrant(data)
 	if err != nil {
 		d.t.Errorf("answer: %v", err)
@@ -23,19 +23,19 @@ func (d *desk) replyGrant(data []byte) error {
 	return nil
 }
 
-func (d *desk) sendLease(now int64, m *events.LeaseRequest) {
+func (d *fixture) sendLease(now int64, m *events.LeaseRequest) {
 	d.t.Helper()
 	d.worker.Receive(now, events.KindLease, encode(d.t, m), d.replyGrant)
 }
 
-func (d *desk) takeGrants() []*events.Grant {
+func (d *fixture) takeGrants() []*events.Grant {
 	grants := d.grants
 	d.grants = nil
 	return grants
 }
 
 // lease sends one request, lets it be carried out, and returns its answer.
-func (d *desk) lease(now int64, m *events.LeaseRequest) *events.Grant {
+func (d *fixture) lease(now int64, m *events.LeaseRequest) *events.Grant {
 	d.t.Helper()
 	d.takeGrants()
 	d.sendLease(now, m)
@@ -79,8 +79,7 @@ func permits(m *events.Grant) string {
 }
 
 func TestLeasesAreAnswered(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	for i, step := range []struct {
 		why    string
 		after  int64
@@ -111,8 +110,7 @@ func TestLeasesAreAnswered(t *testing.T) {
 }
 
 func TestLeasesAreGathered(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	for epoch := range uint64(4) {
 		d.sendLease(start+int64(epoch)*ms/10, leaseRequest(epoch+1, 1, perSecond(start), wish{key: "a", want: 10}))
 	}
@@ -144,8 +142,7 @@ func TestLeasesAreGathered(t *testing.T) {
 
 // A wait is rounded up: after it, there is a permit.
 func TestWaitsAreLongEnough(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	rule := perSecond(start)
 	rule.Limit = 7
 	if got := permits(d.lease(start, leaseRequest(1, 1, rule, wish{key: "a", want: 7}))); got != "0:7/7 1142" { // 1141.86
@@ -164,7 +161,7 @@ func TestWaitsAreLongEnough(t *testing.T) {
 
 // Where there is one permit for four, it is not always the same checker's.
 func TestNobodyIsAlwaysFirst(t *testing.T) {
-	d := newDesk(t, memstore.New())
+	d := newFixture(t, memstore.New())
 	got := make(map[uint64]uint64)
 	const rounds = 60
 	for i := range int64(rounds) {
@@ -188,7 +185,7 @@ func TestNobodyIsAlwaysFirst(t *testing.T) {
 }
 
 func TestLeasesThatAreRefused(t *testing.T) {
-	d := newDesk(t, memstore.New())
+	d := coldFixture(t, memstore.New())
 	rule := perSecond(start)
 	change := func(f func(m *events.LeaseRequest)) *events.LeaseRequest {
 		m := leaseRequest(1, 1, rule, wish{key: "a", want: 1})
@@ -236,8 +233,7 @@ func TestLeasesThatAreRefused(t *testing.T) {
 // A store that fails leaves requests without an answer. The checker asks again, whatever the store did.
 func TestLeasesWhenTheStoreFails(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	away := errors.New("away")
 	for i, f := range []faults{{before: away}, {after: away}} {
 		store.have(f)
@@ -258,8 +254,7 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 		t.Errorf("stats: %+v", s)
 	}
 	for _, s := range []short{{Store: memstore.New(), keys: true}, {Store: memstore.New(), asks: true}} {
-		d := newDesk(t, s)
-		d.step(start)
+		d := newFixture(t, s)
 		d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
 		d.step(start + ms)
 		if got := d.worker.Stats(); got.LeaseErrors != 1 || len(d.grants) != 0 {
@@ -273,14 +268,12 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 func TestLeasesAfterALoss(t *testing.T) {
 	for _, who := range []string{"checker", "worker"} {
 		store := memstore.New()
-		d := newDesk(t, store)
-		d.step(start)
+		d := newFixture(t, store)
 		before := d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
 		store.Lose()
 		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
 		if who == "checker" {
-			d = newDesk(t, store)
-			d.step(start)
+			d = newFixture(t, store)
 			ask.Generation, ask.Version = before.GetGeneration(), before.GetVersion()
 		}
 		after := d.lease(start+300*ms, ask)
@@ -322,9 +315,7 @@ func TestLeasesGoPastReports(t *testing.T) {
 			t.Errorf("grants for %v while reports wait", got)
 		}
 		ask(2)
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if !slices.Equal(got, []uint64{1, 2}) {
 			t.Errorf("in the end, grants for %v", got)
 		}

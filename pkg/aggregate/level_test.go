@@ -33,8 +33,7 @@ func levels(age []int64, parts []uint64) string {
 
 // Answers and alarms about what drains tell what was before the counts that they tell.
 func TestLevelsAreTold(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	now := start
 	for i, step := range []struct {
 		why    string
@@ -76,8 +75,7 @@ func TestLevelsAreTold(t *testing.T) {
 
 // In one report of several rules each key has a place among the levels; denied hits have none of their own.
 func TestLevelsOfOneReportOfManyRules(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	d.exchange(start, report(1, 1, tokens(start), own{"a", 0, 90}))
 	now := start + 61*second
 	denied := tokens(now)
@@ -95,8 +93,7 @@ func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 
 // A change of algorithm starts clean, though the arithmetic is the same.
 func TestAlgorithmsCountApart(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	for i, algorithm := range []events.Algorithm{0, events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET} {
 		r := tokens(start)
 		r.Algorithm = algorithm
@@ -107,8 +104,7 @@ func TestAlgorithmsCountApart(t *testing.T) {
 }
 
 func TestNoPermitsOfWhatIsNoWindow(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	for i, algorithm := range []events.Algorithm{events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET} {
 		r := tokens(start)
 		r.Algorithm = algorithm

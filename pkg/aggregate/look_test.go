@@ -27,7 +27,6 @@ func TestLookAndReset(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := run(t, memstore.New())
-				defer r.end()
 				time.Sleep(30 * time.Second) // into the middle of a minute
 				rule := aggregate.Rule{Name: "r", Shape: shape, Limit: 120, Burst: 100, Revision: 1}
 				if shape.Drains() {
@@ -88,7 +87,6 @@ func TestLedgerOfReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		r := run(t, store)
-		defer r.end()
 		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1}
 		for i := range uint64(20) {
 			r.send(report(1, i+1, perMinute(time.Now().UnixNano()), own{"k", 0, 2}))
@@ -109,8 +107,6 @@ func TestResetsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		one, other := run(t, store), run(t, store)
-		defer one.end()
-		defer other.end()
 		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 1000, Revision: 1}
 		now := time.Now().UnixNano()
 		// The second hit is ahead of the aggregators' clock: what is given back has to be of its own bucket.
@@ -152,7 +148,6 @@ func TestResetsAtOnce(t *testing.T) {
 func TestResetOfPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, memstore.New())
-		defer r.end()
 		<-r.line.ready
 		time.Sleep(time.Millisecond)
 		now := time.Now().UnixNano()
@@ -188,7 +183,6 @@ func TestLookWithoutAStore(t *testing.T) {
 		rule := aggregate.Rule{Name: "r", Shape: window.Shape{Length: time.Minute, Buckets: 1}, Limit: 10}
 		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("away")}}
 		r := run(t, store)
-		defer r.end()
 		if _, err := r.worker.Look(t.Context(), rule, "k"); !errors.Is(err, aggregate.ErrNotJoined) {
 			t.Errorf("never reached: %v", err)
 		}

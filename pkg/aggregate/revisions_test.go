@@ -35,8 +35,7 @@ func TestAlarmsByTheHighestRevision(t *testing.T) {
 		{"rules without revisions", time.Second, ofRevision(start, 100, 0), ofRevision(start, 10, 0), true, 10},
 		{"a revision, and none", time.Second, ofRevision(start, 100, 1), ofRevision(start, 10, 0), false, 0},
 	} {
-		d := newDesk(t, memstore.New())
-		d.step(start)
+		d := newFixture(t, memstore.New())
 		d.exchange(start, report(1, 1, test.first, own{"a", 0, 0}))
 		now := start + int64(test.after)
 		test.second.Newest = now / second
@@ -53,8 +52,7 @@ func TestAlarmsByTheHighestRevision(t *testing.T) {
 
 // TestAnotherShapeIsAnotherRule: what is said of a rule with another window says nothing of this one.
 func TestAnotherShapeIsAnotherRule(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	r := ofRevision(start, 1000, 2)
 	r.WindowMs = 2000
 	d.exchange(start, report(1, 1, r, own{"a", 0, 0}))
@@ -70,30 +68,29 @@ func TestAnotherShapeIsAnotherRule(t *testing.T) {
 func TestLeasesByTheHighestRevision(t *testing.T) {
 	for _, test := range []struct {
 		why  string
-		news func(*desk)
+		news func(*fixture)
 		asks *events.Rule
 		want string
 	}{
-		{"nothing is known", func(*desk) {}, ofRevision(start, 10, 1), "0:10/10"},
-		{"another has asked by a lower limit", func(d *desk) {
+		{"nothing is known", func(*fixture) {}, ofRevision(start, 10, 1), "0:10/10"},
+		{"another has asked by a lower limit", func(d *fixture) {
 			d.lease(start, leaseRequest(1, 1, ofRevision(start, 4, 2), wish{"k", 0, 0, 0, 0}))
 		}, ofRevision(start, 10, 1), "0:4/4"},
-		{"another has asked by a higher limit, of another key", func(d *desk) {
+		{"another has asked by a higher limit, of another key", func(d *fixture) {
 			d.lease(start, leaseRequest(1, 1, ofRevision(start, 100, 2), wish{"other", 0, 0, 1, 0}))
 		}, ofRevision(start, 10, 1), "0:50/50"},
-		{"another has reported by a lower limit", func(d *desk) {
+		{"another has reported by a lower limit", func(d *fixture) {
 			d.exchange(start, report(1, 1, ofRevision(start, 4, 2), own{"other", 0, 1}))
 		}, ofRevision(start, 10, 1), "0:4/4"},
-		{"an older one was heard of", func(d *desk) {
+		{"an older one was heard of", func(d *fixture) {
 			d.lease(start, leaseRequest(1, 1, ofRevision(start, 4, 1), wish{"k", 0, 0, 0, 0}))
 		}, ofRevision(start, 10, 2), "0:10/10"},
-		{"more are held than the lower limit", func(d *desk) {
+		{"more are held than the lower limit", func(d *fixture) {
 			d.lease(start, leaseRequest(1, 1, ofRevision(start, 10, 1), wish{"k", 0, 0, 8, 0}))
 			d.lease(start+2*ms, leaseRequest(1, 2, ofRevision(start, 4, 2), wish{"k", 0, 8, 0, 0}))
 		}, ofRevision(start, 10, 1), "0:0/0"},
 	} {
-		d := newDesk(t, memstore.New())
-		d.step(start)
+		d := newFixture(t, memstore.New())
 		test.news(d)
 		got := permits(d.lease(start+5*ms, leaseRequest(2, 1, test.asks, wish{"k", 0, 0, 50, 0})))
 		if got, _, _ = strings.Cut(got, " "); got != test.want { // the rest is when there may be more

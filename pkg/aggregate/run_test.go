@@ -48,6 +48,7 @@ type running struct {
 	line   *line
 	stop   context.CancelFunc
 	ended  chan error
+	asked  bool // whether the test has seen how Run ended
 	log    *bytes.Buffer
 
 	mu      sync.Mutex
@@ -68,6 +69,7 @@ func run(t *testing.T, store aggregate.Store, change ...func(*aggregate.Options)
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(t.Context())
 	go func() { r.ended <- r.worker.Run(ctx) }()
+	t.Cleanup(r.end)
 	return r
 }
 
@@ -91,10 +93,20 @@ func (r *running) take() []*events.Refresh {
 	return answers
 }
 
-// end stops the worker and returns what Run did.
-func (r *running) end() error {
-	r.stop()
+// result waits until Run ends, and returns its error.
+func (r *running) result() error {
+	r.asked = true
 	return <-r.ended
+}
+
+// end stops the worker, unless it has ended.
+func (r *running) end() {
+	r.t.Helper()
+	if r.stop(); !r.asked {
+		if err := r.result(); err != nil {
+			r.t.Error(err)
+		}
+	}
 }
 
 func TestRunAnswersWithinTheGatherTime(t *testing.T) {
@@ -111,9 +123,6 @@ func TestRunAnswersWithinTheGatherTime(t *testing.T) {
 			time.Sleep(time.Duration(i) * time.Second)
 		}
 		if err := r.worker.Ready(); err != nil {
-			t.Error(err)
-		}
-		if err := r.end(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -146,9 +155,7 @@ func TestRunWaitsForTheStore(t *testing.T) {
 		if len(r.take()) != 1 {
 			t.Error("no answer")
 		}
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if n := strings.Count(r.log.String(), "waiting for the store"); n != 2 {
 			t.Errorf("logged %d times:\n%s", n, r.log)
 		}
@@ -189,19 +196,13 @@ func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
 		if n := logged(); n < 4 || n > 2+6 {
 			t.Errorf("reasons that took turns for a minute were logged %d times:\n%s", n-2, r.log)
 		}
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
 func TestRunStopsWhileItWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, &faulty{Store: memstore.New(), faults: faults{join: errors.New("connection refused")}})
+		run(t, &faulty{Store: memstore.New(), faults: faults{join: errors.New("connection refused")}})
 		time.Sleep(time.Minute)
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -212,7 +213,7 @@ func TestRunRefusesAnotherNumberOfShards(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := run(t, store, func(o *aggregate.Options) { o.Shards = 4 })
-		if err := <-r.ended; !errors.Is(err, aggregate.ErrShards) || !strings.Contains(err.Error(), "4 asked for, 3 recorded") {
+		if err := r.result(); !errors.Is(err, aggregate.ErrShards) || !strings.Contains(err.Error(), "4 asked for, 3 recorded") {
 			t.Error(err)
 		}
 
@@ -223,7 +224,7 @@ func TestRunRefusesAnotherNumberOfShards(t *testing.T) {
 		if _, err := store.Join(t.Context(), 5); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-r.ended; !errors.Is(err, aggregate.ErrShards) {
+		if err := r.result(); !errors.Is(err, aggregate.ErrShards) {
 			t.Error(err)
 		}
 	})
@@ -234,7 +235,7 @@ func TestRunEndsWithItsBus(t *testing.T) {
 		for _, broken := range []error{errors.New("closed"), nil} {
 			r := run(t, memstore.New())
 			r.line.hangUp <- broken
-			if err := <-r.ended; err == nil || broken != nil && !errors.Is(err, broken) {
+			if err := r.result(); err == nil || broken != nil && !errors.Is(err, broken) {
 				t.Errorf("Run returned %v", err)
 			}
 		}
@@ -251,9 +252,7 @@ func TestStoppingFinishesWhatIsInHand(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // in a fold by now
 		r.send(report(2, 1, perSecond(now), own{"a", 0, 1}))
 		r.send(report(3, 1, perSecond(now), own{"a", 0, 1}))
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if !r.line.stopped.Load() {
 			t.Error("still serving")
 		}
@@ -276,9 +275,7 @@ func TestStoppingDoesNotWaitForADeadStore(t *testing.T) {
 		r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 9}))
 		time.Sleep(10 * time.Millisecond)
 		from := time.Now()
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if took := time.Since(from); took > 6*time.Second {
 			t.Errorf("it took %v", took)
 		}
@@ -324,9 +321,6 @@ func TestFoldsUnderWay(t *testing.T) {
 		synctest.Wait()
 		if r.worker.Ready() == nil {
 			t.Error("ready, though a shard's store does not answer")
-		}
-		if err := r.end(); err != nil {
-			t.Error(err)
 		}
 	})
 }

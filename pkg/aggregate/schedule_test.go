@@ -37,7 +37,7 @@ type schedule struct {
 	now      int64
 	store    *memstore.Store
 	moody    *moody
-	workers  []*desk
+	workers  []*fixture
 	senders  []*sender
 	way      []delivery
 	sent     int64 // hits, which have to be in the ledger in the end
@@ -84,8 +84,7 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 	s := &schedule{t: t, random: random, now: start, store: memstore.New()}
 	s.moody = &moody{Store: s.store, random: random, share: random.Float64() / 4}
 	for range 1 + random.IntN(3) {
-		d := newDesk(t, s.moody, func(o *aggregate.Options) { o.FoldKeys = 1 + random.IntN(20) })
-		d.step(s.now)
+		d := newFixture(t, s.moody, func(o *aggregate.Options) { o.FoldKeys = 1 + random.IntN(20) })
 		s.workers = append(s.workers, d)
 	}
 	for i := range 1 + random.IntN(5) {

@@ -43,8 +43,7 @@ func TestSettlements(t *testing.T) {
 		ledger  aggregate.RuleLedger
 	}
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(now)
+	d := newFixture(t, store)
 	if got := totals(d.exchange(now, asks(1, now, 100))); got != " | 0:100" {
 		t.Fatalf("before: %s", got)
 	}
@@ -100,8 +99,7 @@ func asksTokens(sequence uint64, now int64, hits uint64, settlements ...*events.
 // What is given back of a bucket that drains is told beside its hits, and in time both are in the level.
 func TestSettlementsOfLevels(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	for i, step := range []struct {
 		why    string
 		at     int64 // in seconds
@@ -140,8 +138,7 @@ func TestSettlementsOfLevels(t *testing.T) {
 
 // A bucket that has room again is told of to everybody, with its level.
 func TestRefundsOfLevelsAreTold(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	d.exchange(start, asksTokens(1, start, 100))
 	now := start + 61*second
 	d.step(now)
@@ -161,8 +158,7 @@ func TestRefundsOfLevelsAreTold(t *testing.T) {
 
 // Who asks for what was refunded of a bucket, and not for its hits, is answered like any other.
 func TestRefundsAlone(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	d.exchange(start, asksTokens(1, start, 9, settlement(start, 1, charge(tokens(start), 0, 9), -2)))
 	r := tokens(start)
 	r.Refunded = true
@@ -192,8 +188,7 @@ func TestSettlementsThatMakeNoSense(t *testing.T) {
 		"a bucket beyond":    func(m *events.Settlement) { m.Charge.Rule.Newest = 1<<42 + 1 },
 	} {
 		store := memstore.New()
-		d := newDesk(t, store)
-		d.step(start)
+		d := newFixture(t, store)
 		bad := ok()
 		change(bad)
 		answer := d.exchange(start, asks(1, start, 5, bad))
@@ -208,8 +203,7 @@ func TestSettlementsThatMakeNoSense(t *testing.T) {
 	for range events.MaxSettlements + 1 {
 		m.Settlements = append(m.Settlements, ok())
 	}
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	if got := d.exchange(start, m); got.GetError() == "" {
 		t.Errorf("%d settlements in one report: %v", len(m.Settlements), got)
 	}
@@ -218,8 +212,7 @@ func TestSettlementsThatMakeNoSense(t *testing.T) {
 // A report may not name refunds but by settlements.
 func TestOnlySettlementsRefund(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	m := asks(1, start, 50)
 	m.Hits.Value, m.Hits.Age, m.Hits.KeyCells = []uint64{30, 50}, []int64{0, 0}, []uint32{1, 1}
 	if got := totals(d.exchange(start, m)); got != " | 0:50" {
@@ -232,8 +225,7 @@ func TestOnlySettlementsRefund(t *testing.T) {
 
 // Settlements of another shard's keys would count where nobody looks for them.
 func TestSettlementOfAnotherShard(t *testing.T) {
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) { o.Shards = 7 })
-	d.step(start)
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.Shards = 7 })
 	right := events.Shard("per-minute", "a", 7)
 	for shard := range uint32(7) {
 		m := report(1, 1, perMinute(start))
@@ -250,9 +242,7 @@ func TestSettlementOfAnotherShard(t *testing.T) {
 // Two workers of one store get the same token's settlement: one of them counts it.
 func TestOneTokenAtTwoWorkers(t *testing.T) {
 	store := memstore.New()
-	a, b := newDesk(t, store), newDesk(t, store)
-	a.step(start)
-	b.step(start)
+	a, b := newFixture(t, store), newFixture(t, store)
 	a.exchange(start, asks(1, start, 50))
 	a.exchange(start, asks(2, start, 0, settlement(start, 1, charge(perMinute(start), 0, 40), -30)))
 	m := asks(1, start, 3, settlement(start, 1, charge(perMinute(start), 0, 40), -20), settlement(start, 2, charge(perMinute(start), 0, 40), +2))
@@ -271,7 +261,7 @@ func TestOneTokenAtTwoWorkers(t *testing.T) {
 
 // A key that was near its limit until it got hits back is told to everybody; one that was not is not.
 func TestRefundsAreTold(t *testing.T) {
-	d := newDesk(t, memstore.New())
+	d := newFixture(t, memstore.New())
 	now := start
 	next := func() int64 { now += 10 * ms; return now } // longer than from alarm to alarm
 	d.step(now)
@@ -303,8 +293,7 @@ func TestRefundsAreTold(t *testing.T) {
 
 // Who does not ask for refunds, of which there are some, is told to.
 func TestRefundsAreHintedAt(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	plain := func(sequence uint64, now int64) *events.Refresh {
 		m := report(2, sequence, perSecond(now), own{"x", 0, 1})
 		m.Hits.Rules = append(m.Hits.Rules, perMinute(now))
@@ -335,8 +324,7 @@ func TestRefundsAreHintedAt(t *testing.T) {
 
 // Who was told that there are no permits hears that there are, even if nobody has reported the hits that had spent them.
 func TestFreedPermitsAreTold(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	c := charge(perMinute(start), 0, 10)
 	c.Permits = true
 	d.exchange(start, asks(1, start, 0, settlement(start, 1, c, +1)))
@@ -354,8 +342,7 @@ func TestFreedPermitsAreTold(t *testing.T) {
 // A store that has lost its data does not know which tokens were settled, and a worker does not know better.
 func TestSettledIsWhatTheStoreSays(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	for i, want := range []int64{1, 1, 2} { // settled by all workers
 		if i == 2 {
 			store.Lose()

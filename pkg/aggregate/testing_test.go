@@ -45,16 +45,26 @@ func (b *silent) Alarm(shard uint32, data []byte) error {
 	return nil
 }
 
-// desk is a worker under test, with what it answered.
-type desk struct {
+// fixture is a worker under test, with what it answered.
+type fixture struct {
 	t       testing.TB
 	worker  *aggregate.Worker
 	bus     *silent
+	next    int64 // what the first step returned
 	answers []*events.Refresh
 	grants  []*events.Grant
 }
 
-func newDesk(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *desk {
+// newFixture makes a worker, and lets it join the store at start.
+func newFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *fixture {
+	t.Helper()
+	d := coldFixture(t, store, change...)
+	d.next = d.step(start)
+	return d
+}
+
+// coldFixture makes a worker that has done nothing yet.
+func coldFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *fixture {
 	t.Helper()
 	bus := &silent{}
 	o := aggregate.Options{Store: store, Bus: bus}
@@ -65,12 +75,12 @@ func newDesk(t testing.TB, store aggregate.Store, change ...func(*aggregate.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &desk{t: t, worker: w, bus: bus}
+	return &fixture{t: t, worker: w, bus: bus}
 }
 
-func (d *desk) step(now int64) int64 { return d.worker.Step(d.t.Context(), now) }
+func (d *fixture) step(now int64) int64 { return d.worker.Step(d.t.Context(), now) }
 
-func (d *desk) reply(data []byte) error {
+func (d *fixture) reply(data []byte) error {
 	m, err := events.DecodeRefresh(data)
 	if err != nil {
 		d.t.Errorf("answer: %v", err)
@@ -79,20 +89,20 @@ func (d *desk) reply(data []byte) error {
 	return nil
 }
 
-func (d *desk) send(now int64, m *events.Report) {
+func (d *fixture) send(now int64, m *events.Report) {
 	d.t.Helper()
 	d.worker.Receive(now, events.KindReport, encode(d.t, m), d.reply)
 }
 
 // take returns the answers since the last time.
-func (d *desk) take() []*events.Refresh {
+func (d *fixture) take() []*events.Refresh {
 	answers := d.answers
 	d.answers = nil
 	return answers
 }
 
 // exchange sends one report, lets it be folded, and returns its answer.
-func (d *desk) exchange(now int64, m *events.Report) *events.Refresh {
+func (d *fixture) exchange(now int64, m *events.Report) *events.Refresh {
 	d.t.Helper()
 	d.take()
 	d.send(now, m)

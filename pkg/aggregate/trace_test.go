@@ -41,8 +41,7 @@ func TestTraceFollowsReports(t *testing.T) {
 			lines = append(lines, parent+": "+text)
 		}
 	}
-	d := newDesk(t, store, func(o *aggregate.Options) { o.Trace = follow })
-	d.step(start)
+	d := newFixture(t, store, func(o *aggregate.Options) { o.Trace = follow })
 	send := func(epoch, sequence uint64, parent string) {
 		m := report(epoch, sequence, perSecond(start), own{key: "a", count: 1})
 		m.Trace = parent

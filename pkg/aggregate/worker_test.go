@@ -13,8 +13,7 @@ import (
 
 func TestReportsAreAnsweredWithTotals(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	for _, step := range []struct {
 		why   string
 		after int64
@@ -46,8 +45,7 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 
 func TestLateHitsOfTheCheckerGoToTheLedger(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	m := report(1, 1, perSecond(start))
 	m.Late = []uint64{9}
 	for range 2 { // the second is a repeat
@@ -63,8 +61,7 @@ func TestLateHitsOfTheCheckerGoToTheLedger(t *testing.T) {
 // One report may name a rule twice, several rules, and a key twice; and rules of one name may differ.
 func TestOneReportOfManyRules(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	m := &events.Report{Epoch: 1, Shards: 1, Sequence: 1, Hits: &events.Table{
 		Rules: []*events.Rule{perSecond(start), perMinute(start), perSecond(start + second)},
 	}}
@@ -88,10 +85,9 @@ func TestOneReportOfManyRules(t *testing.T) {
 
 func TestGathering(t *testing.T) {
 	store := &counting{Store: memstore.New()}
-	d := newDesk(t, store, func(o *aggregate.Options) { o.FoldKeys = 100 })
-	next := d.step(start)
-	if next <= start || next > start+2*second {
-		t.Errorf("idle: next step at +%d", next-start)
+	d := newFixture(t, store, func(o *aggregate.Options) { o.FoldKeys = 100 })
+	if d.next <= start || d.next > start+2*second {
+		t.Errorf("idle: next step at +%d", d.next-start)
 	}
 
 	// Reports that come within 2 ms are one fold.
@@ -142,8 +138,7 @@ func TestGathering(t *testing.T) {
 // A checker has one request in the queue, whatever it sends.
 func TestOneRequestPerChecker(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	first := report(1, 1, perSecond(start), own{"a", 0, 1})
 	for range 1000 {
 		d.send(start, first)
@@ -168,9 +163,7 @@ func TestOneRequestPerChecker(t *testing.T) {
 func TestAmbiguousFailures(t *testing.T) {
 	store := memstore.New()
 	dying := &faulty{Store: store}
-	first, second := newDesk(t, dying), newDesk(t, store)
-	first.step(start)
-	second.step(start)
+	first, second := newFixture(t, dying), newFixture(t, store)
 	m := report(1, 1, perSecond(start), own{"a", 0, 3}, own{"b", 0, 1})
 
 	dying.have(faults{after: errors.New("connection lost")})
@@ -213,9 +206,7 @@ func TestAmbiguousFailures(t *testing.T) {
 func TestPartlyRepeatedFolds(t *testing.T) {
 	for mix := range 1 << 4 {
 		store := memstore.New()
-		first, second := newDesk(t, store), newDesk(t, store)
-		first.step(start)
-		second.step(start)
+		first, second := newFixture(t, store), newFixture(t, store)
 		for i := range uint64(4) {
 			m := report(i+1, 1, perSecond(start), own{"shared", 0, 1}, own{fmt.Sprint("own", i), 0, 1 << i})
 			if mix>>i&1 == 1 {
@@ -246,19 +237,17 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 // While some reports turn out to be repeats, another worker counts one more: the third fold knows both.
 func TestRepeatsThatComeInBetween(t *testing.T) {
 	store := memstore.New()
-	other := newDesk(t, store)
-	other.step(start)
+	other := newFixture(t, store)
 	reports := make([]*events.Report, 5)
 	for i := range reports {
 		reports[i] = report(uint64(i)+1, 1, perSecond(start), own{fmt.Sprint("own", i), 0, 1 << i})
 	}
 	other.exchange(start, reports[1])
-	d := newDesk(t, &hooked{store, func(fold int) {
+	d := newFixture(t, &hooked{store, func(fold int) {
 		if fold == 2 {
 			other.exchange(start, reports[3])
 		}
 	}, 0})
-	d.step(start)
 	for _, m := range reports {
 		d.send(start, m)
 	}
@@ -280,12 +269,11 @@ func TestRepeatsThatComeInBetween(t *testing.T) {
 func TestOnApply(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	var told []string
-	d := newDesk(t, store, func(o *aggregate.Options) {
+	d := newFixture(t, store, func(o *aggregate.Options) {
 		o.OnApply = func(i aggregate.ApplyInfo) {
 			told = append(told, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Fold.Marks), i.Repeated, i.Err))
 		}
 	})
-	d.step(start)
 	m := report(1, 1, perSecond(start), own{"a", 0, 1})
 	store.have(faults{after: errors.New("lost")})
 	d.send(start, m)
@@ -300,8 +288,7 @@ func TestOnApply(t *testing.T) {
 
 // A store that always finds another repeat does not keep the worker for ever.
 func TestEndlessRepeats(t *testing.T) {
-	d := newDesk(t, repeating{memstore.New()})
-	d.step(start)
+	d := newFixture(t, repeating{memstore.New()})
 	for epoch := range uint64(20) {
 		d.send(start, report(epoch+1, 1, perSecond(start), own{"a", 0, 1}))
 	}
@@ -313,8 +300,7 @@ func TestEndlessRepeats(t *testing.T) {
 
 func TestGenerations(t *testing.T) {
 	store := memstore.New()
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 5}))
 	store.Lose()
 	m := report(1, 2, perSecond(start), own{"a", 0, 1})
@@ -324,7 +310,7 @@ func TestGenerations(t *testing.T) {
 	}
 
 	store.Lose()
-	other := newDesk(t, store) // a worker that remembers nothing, and a checker that does
+	other := newFixture(t, store) // a worker that remembers nothing, and a checker that does
 	other.step(start + 3*second)
 	m = report(1, 3, perSecond(start+3*second), own{"a", 0, 1})
 	m.Generation, m.Version = after.GetGeneration(), after.GetVersion()+1000
@@ -350,8 +336,7 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 		{"a report too old", func(m *events.Report) { m.Made = start - int64(events.MaxReportAge) - 1e9 }, "20h0m1s old"},
 		{"a bucket beyond all time", func(m *events.Report) { m.Hits.Rules[0].Newest = 1 << 43 }, "bucket"},
 	} {
-		d := newDesk(t, memstore.New())
-		d.step(start)
+		d := newFixture(t, memstore.New())
 		m := good()
 		tt.change(m)
 		d.send(start, m)
@@ -364,8 +349,7 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 			t.Errorf("%s: %+v", tt.why, got)
 		}
 	}
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	d.worker.Receive(start, events.KindReport, []byte("\xff nonsense"), d.reply)
 	beyond := good()
 	beyond.Sequence = 1 << 60 // no answer could name it
@@ -378,10 +362,9 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 func TestNothingIsAnsweredBeforeTheStoreIsThere(t *testing.T) {
 	down := errors.New("connection refused")
 	store := &faulty{Store: memstore.New(), faults: faults{join: down}}
-	d := newDesk(t, store)
-	next := d.step(start)
-	if next <= start || next > start+second {
-		t.Errorf("the next try comes at +%d", next-start)
+	d := newFixture(t, store)
+	if d.next <= start || d.next > start+second {
+		t.Errorf("the next try comes at +%d", d.next-start)
 	}
 	d.send(start, report(1, 1, perSecond(start), own{"a", 0, 1}))
 	d.worker.Receive(start, events.KindHello, hello(t, 1, start), d.reply)
@@ -392,7 +375,7 @@ func TestNothingIsAnsweredBeforeTheStoreIsThere(t *testing.T) {
 		t.Errorf("ready: %v", err)
 	}
 	store.have(faults{})
-	d.step(next)
+	d.step(d.next)
 	if err := d.worker.Ready(); err != nil {
 		t.Errorf("not ready: %v", err)
 	}
@@ -415,8 +398,7 @@ func TestOptions(t *testing.T) {
 // TestGenerationsOutOfNowhere: a report that speaks of a generation far in the future does not take
 // the store there, from where no checker could follow.
 func TestGenerationsOutOfNowhere(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	var last uint64
 	for i, generation := range []uint64{0, 1 << 51, 1 << 51, 0} {
 		now := start + int64(i+1)*1e9
