@@ -95,9 +95,7 @@ func TestLedgerOfReset(t *testing.T) {
 		if _, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil {
 			t.Fatal(err)
 		}
-		if got := ledger(t, store)["per-minute"]; got.Counted != 40 || got.Refunded != 40 || got.Late+got.Refused+got.Settled != 0 {
-			t.Errorf("%+v", got)
-		}
+		wantLedger(t, "after the reset", store, "per-minute", aggregate.RuleLedger{Counted: 40, Refunded: 40})
 	})
 }
 
@@ -133,9 +131,7 @@ func TestResetsAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := ledger(t, store)["per-minute"]; got.Counted != 140 || got.Refunded != 140 {
-			t.Errorf("%+v", got)
-		}
+		wantLedger(t, "after both", store, "per-minute", aggregate.RuleLedger{Counted: 140, Refunded: 140})
 		hit(now, 100)
 		hit(now+second, 40)
 		if s, err := one.worker.Look(t.Context(), rule, "k"); err != nil || s.Count != 140 {

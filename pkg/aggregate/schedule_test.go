@@ -116,7 +116,11 @@ func (s *schedule) run() {
 			s.finish(sender)
 		}
 	}
-	l := ledger(s.t, s.store)["per-second"]
+	all, err := s.store.Ledger(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	l := all["per-second"]
 	if got := l.Counted + l.Late + l.Refused; got != s.sent {
 		s.t.Errorf("ledger: got %d (%+v), want %d", got, l, s.sent)
 	}

@@ -175,20 +175,68 @@ func totals(m *events.Refresh) string {
 	return text
 }
 
-func ledger(t testing.TB, s *memstore.Store) aggregate.Ledger {
+func (d *fixture) wantTotals(why string, m *events.Refresh, want string) {
+	d.t.Helper()
+	if got := totals(m); got != want {
+		d.t.Errorf("%s: totals %q, want %q", why, got, want)
+	}
+}
+
+// wantAlarms checks the alarms since the last time.
+func (d *fixture) wantAlarms(why string, want ...string) []*events.Alarm {
+	d.t.Helper()
+	var got []string
+	alarms := d.bus.alarms
+	for _, m := range alarms {
+		got = append(got, alarmText(m))
+	}
+	d.bus.alarms = nil
+	if !slices.Equal(got, want) {
+		d.t.Fatalf("%s: alarms %q, want %q", why, got, want)
+	}
+	return alarms
+}
+
+// alarmText is what an alarm says: rule key age:total ..., in order.
+func alarmText(m *events.Alarm) string {
+	var keys []string
+	t, text, at := m.GetTotals(), string(m.GetTotals().GetKeyText()), 0
+	for i, n := range t.GetKeyLength() {
+		s := t.Rules[t.KeyRule[i]].GetName() + " " + text[:n]
+		text = text[n:]
+		for range t.KeyCells[i] {
+			s += fmt.Sprintf(" %d:%d", t.Age[at], t.Value[at])
+			at++
+		}
+		keys = append(keys, s)
+	}
+	return strings.Join(keys, ", ")
+}
+
+// levels are what a message says of its keys' levels: how old the bucket, and how many parts of a hit.
+func levels(m interface {
+	GetLevelAge() []int64
+	GetLevel() []uint64
+}) string {
+	var all []string
+	for i, parts := range m.GetLevel() {
+		all = append(all, fmt.Sprintf("%d:%d", m.GetLevelAge()[i], parts))
+	}
+	return strings.Join(all, " ")
+}
+
+func wantLedger(t testing.TB, why string, s *memstore.Store, rule string, want aggregate.RuleLedger) {
 	t.Helper()
 	l, err := s.Ledger(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	if got := l[rule]; got != want {
+		t.Errorf("%s: ledger %+v, want %+v", why, got, want)
+	}
 }
 
 func hello(t testing.TB, epoch uint64, sent int64) []byte {
 	t.Helper()
-	data, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: sent})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return encode(t, &events.Hello{Epoch: epoch, Sent: sent})
 }
