@@ -83,11 +83,14 @@ func TestRepeatsDuringAFold(t *testing.T) {
 		reports[i] = report(uint64(i)+1, 1, perSecond(start), own{fmt.Sprint("own", i), 0, 1 << i})
 	}
 	other.exchange(start, reports[1])
-	d := newFixture(t, &hooked{store, func(fold int) {
-		if fold == 2 {
+	folds := 0
+	hook := func(_ *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+		if folds++; folds == 2 {
 			other.exchange(start, reports[3])
 		}
-	}, 0})
+		return do()
+	}
+	d := newFixture(t, &faulty{Store: store, hook: hook})
 	for _, m := range reports {
 		d.send(start, m)
 	}
@@ -126,7 +129,10 @@ func TestOnApplySeesEachFold(t *testing.T) {
 
 // A store that always finds another repeat does not keep the worker for ever.
 func TestEndlessRepeatsAreGivenUp(t *testing.T) {
-	d := newFixture(t, repeating{memstore.New()})
+	first := func(*aggregate.Fold, func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+		return aggregate.Applied{Repeated: []int{0}}, nil
+	}
+	d := newFixture(t, &faulty{Store: memstore.New(), hook: first})
 	for epoch := range uint64(20) {
 		d.send(start, report(epoch+1, 1, perSecond(start), own{"a", 0, 1}))
 	}

@@ -77,7 +77,7 @@ func hitsOf(name any, n int) []own {
 }
 
 func TestReportsAreGathered(t *testing.T) {
-	store := &counting{Store: memstore.New()}
+	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store, func(o *aggregate.Options) { o.FoldKeys = 100 })
 	if d.next <= start || d.next > start+2*second {
 		t.Errorf("idle: next step at +%d", d.next-start)

@@ -132,38 +132,34 @@ func TestRunWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("connection refused")}}
 		r := run(t, store)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if r.worker.Ready() == nil {
-			t.Error("ready without a store")
+		ready := func(why string, after time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if err := r.worker.Ready(); (err == nil) != want {
+				t.Errorf("%s: ready: %v", why, err)
+			}
 		}
+		ready("without a store", time.Minute, false)
 		store.have(faults{})
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		if err := r.worker.Ready(); err != nil {
-			t.Error(err)
-		}
+		ready("with it", 3*time.Second, true)
 		store.have(faults{join: errors.New("connection reset")})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if r.worker.Ready() == nil {
-			t.Error("ready without the store")
-		}
+		ready("without it again", time.Minute, false)
 		r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1})) // shards are known: carry on
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		if len(r.take()) != 1 {
 			t.Error("no answer")
 		}
-		r.end()
+		r.end() // though it waits
 		if n := strings.Count(r.log.String(), "waiting for the store"); n != 2 {
 			t.Errorf("logged %d times:\n%s", n, r.log)
 		}
 	})
 }
 
-// TestTheLogSaysWhyTheStoreIsAway: again when there is another reason, which is what the operator has to mend then; not at every try,
-// though each names another port, and not often when reasons take turns.
+// The log says why the store is away: again when there is another reason, which is what the operator has
+// to mend then; not at every try, though each names another port, and not often when reasons take turns.
 func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		port := 0
@@ -196,13 +192,6 @@ func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
 		if n := logged(); n < 4 || n > 2+6 {
 			t.Errorf("reasons that took turns for a minute were logged %d times:\n%s", n-2, r.log)
 		}
-	})
-}
-
-func TestRunStopsWhileItWaitsForTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		run(t, &faulty{Store: memstore.New(), faults: faults{join: errors.New("connection refused")}})
-		time.Sleep(time.Minute)
 	})
 }
 
@@ -243,7 +232,7 @@ func TestRunEndsWithItsBus(t *testing.T) {
 }
 
 // A worker that is told to stop answers what it has taken, and what is in a fold.
-func TestStoppingFinishesWhatIsInHand(t *testing.T) {
+func TestStopAnswersWhatWasReceived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: time.Second}
 		r := run(t, store)
@@ -259,16 +248,13 @@ func TestStoppingFinishesWhatIsInHand(t *testing.T) {
 		if got := r.take(); len(got) != 3 {
 			t.Errorf("%d answers, want 3", len(got))
 		}
-		if took := time.Duration(time.Now().UnixNano() - now); took > 3*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if len(r.line.alarms) == 0 {
-			t.Error("the last alarm was not sent")
+		if took := time.Duration(time.Now().UnixNano() - now); took > 3*time.Second || len(r.line.alarms) == 0 {
+			t.Errorf("it took %v, and sent %d alarms", took, len(r.line.alarms))
 		}
 	})
 }
 
-func TestStoppingDoesNotWaitForADeadStore(t *testing.T) {
+func TestStopDoesNotWaitForADeadStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: time.Hour}
 		r := run(t, store, func(o *aggregate.Options) { o.Timeout = time.Minute })
@@ -284,7 +270,7 @@ func TestStoppingDoesNotWaitForADeadStore(t *testing.T) {
 
 // Two folds of a shard may be under way at once, of different checkers, and a shard whose store node
 // hangs holds up no other.
-func TestFoldsUnderWay(t *testing.T) {
+func TestTwoFoldsOfAShardAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: 100 * time.Millisecond, hangs: 1}
 		r := run(t, store, func(o *aggregate.Options) { o.Shards = 2 })

@@ -2,7 +2,6 @@ package aggregate_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -36,7 +35,7 @@ type schedule struct {
 	random   *rand.Rand
 	now      int64
 	store    *memstore.Store
-	moody    *moody
+	failures float64 // which share of folds fails, before or after
 	workers  []*fixture
 	senders  []*sender
 	way      []delivery
@@ -44,21 +43,15 @@ type schedule struct {
 	answered int
 }
 
-// moody is a store that sometimes fails, before or after the work is done.
-type moody struct {
-	aggregate.Store
-	random *rand.Rand
-	share  float64
-}
-
 var errMoody = errors.New("not now")
 
-func (m *moody) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	if m.random.Float64() < m.share {
+// fail makes a store fail sometimes, before or after the work is done.
+func (s *schedule) fail(_ *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+	if s.random.Float64() < s.failures {
 		return aggregate.Applied{}, errMoody
 	}
-	applied, err := m.Store.Apply(ctx, fold)
-	if err == nil && m.random.Float64() < m.share {
+	applied, err := do()
+	if err == nil && s.random.Float64() < s.failures {
 		return aggregate.Applied{}, errMoody
 	}
 	return applied, err
@@ -82,9 +75,9 @@ func TestEveryReportIsCountedOnce(t *testing.T) {
 func newSchedule(t *testing.T, seed uint64) *schedule {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := &schedule{t: t, random: random, now: start, store: memstore.New()}
-	s.moody = &moody{Store: s.store, random: random, share: random.Float64() / 4}
+	s.failures = random.Float64() / 4
 	for range 1 + random.IntN(3) {
-		d := newFixture(t, s.moody, func(o *aggregate.Options) { o.FoldKeys = 1 + random.IntN(20) })
+		d := newFixture(t, &faulty{Store: s.store, hook: s.fail}, func(o *aggregate.Options) { o.FoldKeys = 1 + random.IntN(20) })
 		s.workers = append(s.workers, d)
 	}
 	for i := range 1 + random.IntN(5) {
@@ -230,7 +223,7 @@ func (s *schedule) settle(c *sender, m *events.Refresh) {
 
 // finish sends the report in flight until it is answered, by a good network and store.
 func (s *schedule) finish(c *sender) {
-	s.moody.share = 0
+	s.failures = 0
 	w := s.workers[0]
 	w.send(s.now, c.report)
 	s.now += 2 * ms
