@@ -82,30 +82,17 @@ func TestLookAndReset(t *testing.T) {
 	}
 }
 
-// The ledger knows what a reset has given back, and nothing is counted by looking.
-func TestLedgerOfReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		r := run(t, store)
-		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1}
-		for i := range uint64(20) {
-			r.send(report(1, i+1, perMinute(time.Now().UnixNano()), own{"k", 0, 2}))
-			time.Sleep(time.Second)
-		}
-		if _, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil {
-			t.Fatal(err)
-		}
-		wantLedger(t, "after the reset", store, "per-minute", aggregate.RuleLedger{Counted: 40, Refunded: 40})
-	})
+// minutely is the rule of perMinute.
+var minutely = aggregate.Rule{
+	Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1,
 }
 
-// Two aggregators may be asked to reset a key at once, by two people or by one who asks again. What both gave back would be given twice: as
-// many hits of the same bucket would pass for nothing afterwards.
+// Two aggregators may be asked to reset a key at once, by two people or by one who asks again. What both
+// gave back would be given twice: as many hits of the same bucket would pass for nothing afterwards.
 func TestResetsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		one, other := run(t, store), run(t, store)
-		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 1000, Revision: 1}
 		now := time.Now().UnixNano()
 		// The second hit is ahead of the aggregators' clock: what is given back has to be of its own bucket.
 		sequence := uint64(0)
@@ -119,7 +106,7 @@ func TestResetsAtOnce(t *testing.T) {
 		resets := make(chan error, 2)
 		for _, r := range []*running{one, other} {
 			go func() {
-				before, after, err := r.worker.Reset(t.Context(), rule, "k")
+				before, after, err := r.worker.Reset(t.Context(), minutely, "k")
 				if before.Count != 140 || after.Count != 0 {
 					t.Errorf("%+v, then %+v", before, after)
 				}
@@ -134,7 +121,7 @@ func TestResetsAtOnce(t *testing.T) {
 		wantLedger(t, "after both", store, "per-minute", aggregate.RuleLedger{Counted: 140, Refunded: 140})
 		hit(now, 100)
 		hit(now+second, 40)
-		if s, err := one.worker.Look(t.Context(), rule, "k"); err != nil || s.Count != 140 {
+		if s, err := one.worker.Look(t.Context(), minutely, "k"); err != nil || s.Count != 140 {
 			t.Errorf("after as many more: %+v, %v", s, err)
 		}
 	})
@@ -164,8 +151,7 @@ func TestResetOfPermits(t *testing.T) {
 		if again := ask(2, granted); again != granted {
 			t.Fatalf("%d granted, then %d: there was room left", granted, again)
 		}
-		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1}
-		if _, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil {
+		if _, _, err := r.worker.Reset(t.Context(), minutely, "k"); err != nil {
 			t.Fatal(err)
 		}
 		if again := ask(3, granted); again < granted+50 {

@@ -35,11 +35,8 @@ func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 		run  func(*bench)
 	}{
 		{"Join", testJoin}, // the others have joined already
-		{"Totals", testTotals},
-		{"Future", testFuture},
 		{"Reading", testReading},
 		{"Repeats", testRepeats},
-		{"RepeatsInTheSecondFold", testSecondFold},
 		{"Marks", testMarks},
 		{"Ledger", testLedger},
 		{"Expiry", testExpiry},
