@@ -56,7 +56,7 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestNoWelcomeWithoutTheStore: while the store is away nobody is told that all is well, and when it is back they are.
+// While the store is away nobody is told that all is well, and when it is back they are.
 func TestNoWelcomeWithoutTheStore(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store)
@@ -76,7 +76,7 @@ func TestNoWelcomeWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestWelcomeWithoutTheRecord: where the fleet's record is away and most shards count on, as in a cluster of which one node is dead, the
+// Where the fleet's record is away and most shards count on, as in a cluster of which one node is dead, the
 // fleet is not told to decide by less than it knows.
 func TestWelcomeWithoutTheRecord(t *testing.T) {
 	store := &faulty{Store: memstore.New()}

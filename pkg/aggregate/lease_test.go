@@ -225,7 +225,8 @@ func TestLeasesThatAreRefused(t *testing.T) {
 	if s := d.worker.Stats(); s.LeasesRefused != 9 || len(d.grants) != 0 {
 		t.Errorf("stats: %+v", s)
 	}
-	if got := permits(d.lease(start, change(func(m *events.LeaseRequest) { m.Want[0], m.Age[0] = 1e15, -5 }))); got != "0:10/0 1099" {
+	most := change(func(m *events.LeaseRequest) { m.Want[0], m.Age[0] = 1e15, -5 })
+	if got := permits(d.lease(start, most)); got != "0:10/0 1099" {
 		t.Errorf("more than the limit, of a bucket just ahead: %q", got)
 	}
 }

@@ -69,7 +69,8 @@ func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 	now := start + 61*second
 	denied := tokens(now)
 	denied.Denied = true
-	m := &events.Report{Epoch: 1, Shards: 1, Sequence: 2, Hits: &events.Table{Rules: []*events.Rule{perSecond(now), tokens(now), denied}}}
+	m := report(1, 2, perSecond(now))
+	m.Hits.Rules = append(m.Hits.Rules, tokens(now), denied)
 	for rule := range uint32(3) {
 		m.Hits.AddKey(rule, "a")
 		m.Hits.AddCell(0, 1)
@@ -81,10 +82,14 @@ func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 	}
 }
 
+var notWindows = []events.Algorithm{
+	events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET,
+}
+
 // A change of algorithm starts clean, though the arithmetic is the same.
 func TestAlgorithmsCountApart(t *testing.T) {
 	d := newFixture(t, memstore.New())
-	for i, algorithm := range []events.Algorithm{0, events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET} {
+	for i, algorithm := range append(notWindows, 0) {
 		r := tokens(start)
 		r.Algorithm = algorithm
 		got := d.exchange(start, report(1, uint64(i)+1, r, own{"a", 0, uint64(i) + 1}))
@@ -94,7 +99,7 @@ func TestAlgorithmsCountApart(t *testing.T) {
 
 func TestPermitsAreOfWindowsOnly(t *testing.T) {
 	d := newFixture(t, memstore.New())
-	for i, algorithm := range []events.Algorithm{events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET} {
+	for i, algorithm := range notWindows {
 		r := tokens(start)
 		r.Algorithm = algorithm
 		g := d.lease(start, leaseRequest(1, uint64(i)+1, r, wish{key: "a", want: 1}))

@@ -118,6 +118,15 @@ func TestReportsAreGathered(t *testing.T) {
 	if store.folds != 4 {
 		t.Errorf("%d folds of 40 keys in 60 buckets", store.folds)
 	}
+	full := report(9, 1, perMinute(start)) // and so do settlements
+	for n := range uint64(50) {
+		full.Settlements = append(full.Settlements, settle(start, n+1, 1, 0))
+	}
+	d.send(start+3*second, full)
+	d.step(start + 3*second)
+	if store.folds != 5 {
+		t.Error("50 settlements wait for more")
+	}
 }
 
 // A checker has one request in the queue, whatever it sends.

@@ -175,6 +175,13 @@ func TestInvalidSettlementsAreLeftOut(t *testing.T) {
 	if got := d.exchange(start, m); got.GetError() == "" {
 		t.Errorf("%d settlements in one report: %v", len(m.Settlements), got)
 	}
+	oldest := ok()
+	oldest.Made = start - int64(events.MaxTokenAge)
+	if d.exchange(start, asks(2, start, 0, oldest)); d.worker.Stats().SettlementsApplied != 1 {
+		t.Errorf("as old as may be: %+v", d.worker.Stats())
+	}
+	store = memstore.New()
+	d = newFixture(t, store)
 	m = asks(1, start, 50) // and hits that it calls refunded
 	m.Hits.Value, m.Hits.Age, m.Hits.KeyCells = []uint64{30, 50}, []int64{0, 0}, []uint32{1, 1}
 	d.wantTotals("only settlements refund", d.exchange(start, m), " | 0:50")
