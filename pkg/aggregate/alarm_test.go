@@ -95,6 +95,17 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 	if len(rules) != 1 || rules[0].GetLimit() != 10 || rules[0].GetRevision() != 1 || rules[0].GetWindowMs() != 1000 {
 		t.Errorf("rules: %v", rules)
 	}
+
+	d.bus.alarms = nil
+	hits = hits[:0]
+	for i := range 300 { // whose names are too long for one alarm
+		hits = append(hits, own{fmt.Sprintf("%01000d", i), 0, 9})
+	}
+	d.exchange(start+second, report(1, 2, perSecond(start+second), hits...))
+	d.step(start + second + 20*ms)
+	if alarms = d.bus.alarms; len(alarms) != 2 || alarms[0].GetTotals().Keys() != 256<<10/1000 {
+		t.Errorf("%d alarms", len(alarms))
+	}
 }
 
 // What was to be told of an older generation is told to nobody.
