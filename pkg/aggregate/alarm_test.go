@@ -38,7 +38,8 @@ func TestAlarmsFromHalfOfTheLimit(t *testing.T) {
 	}
 }
 
-// However often a key is reported, alarms of it come at a bounded rate, and the last total comes in the end.
+// However often a key is reported, alarms of it come at a bounded rate, and the last total comes in
+// the end.
 func TestAlarmsAreRare(t *testing.T) {
 	for _, tt := range []struct {
 		set         time.Duration
@@ -154,7 +155,8 @@ func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
 	})
 }
 
-// What was denied is counted apart and told along with what was admitted, but is nobody's to account for.
+// What was denied is counted apart and told along with what was admitted, but is nobody's to
+// account for.
 func TestDeniedHitsAreCountedApart(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)

@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// What folds are told to have taken beyond the limit of 10 per second: hits beyond limit and band (1), and
-// the largest count.
+// What folds are told to have taken beyond the limit of 10 per second: hits beyond limit and band
+// (1), and the largest count.
 func TestExcessOfFolds(t *testing.T) {
 	var got string
 	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {

@@ -7,8 +7,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// FuzzReceive hands a worker arbitrary bytes: it neither panics nor loses its senses, and whatever it
-// answers can be read.
+// FuzzReceive hands a worker arbitrary bytes: it neither panics nor loses its senses, and whatever
+// it answers can be read.
 func FuzzReceive(f *testing.F) {
 	whole := report(1, 1, perSecond(start), own{"a", 0, 3}, own{"b", 1, 1}, own{"b", -1, 1})
 	whole.Late = []uint64{4}

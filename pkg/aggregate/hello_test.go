@@ -76,8 +76,8 @@ func TestNoWelcomeWithoutTheStore(t *testing.T) {
 	}
 }
 
-// Where the fleet's record is away and most shards count on, as in a cluster of which one node is dead, the
-// fleet is not told to decide by less than it knows.
+// Where the fleet's record is away and most shards count on, as in a cluster of which one node is
+// dead, the fleet is not told to decide by less than it knows.
 func TestWelcomeWithoutTheRecord(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store, func(o *aggregate.Options) { o.Shards = 3 })

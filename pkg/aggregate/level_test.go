@@ -62,7 +62,8 @@ func TestAnswersAndAlarmsCarryLevels(t *testing.T) {
 	}
 }
 
-// In one report of several rules each key has a place among the levels; denied hits have none of their own.
+// In one report of several rules each key has a place among the levels; denied hits have none of
+// their own.
 func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	d.exchange(start, report(1, 1, tokens(start), own{"a", 0, 90}))

@@ -87,14 +87,16 @@ var minutely = aggregate.Rule{
 	Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1,
 }
 
-// Two aggregators may be asked to reset a key at once, by two people or by one who asks again. What both
-// gave back would be given twice: as many hits of the same bucket would pass for nothing afterwards.
+// Two aggregators may be asked to reset a key at once, by two people or by one who asks again. What
+// both gave back would be given twice: as many hits of the same bucket would pass for nothing
+// afterwards.
 func TestResetsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		one, other := run(t, store), run(t, store)
 		now := time.Now().UnixNano()
-		// The second hit is ahead of the aggregators' clock: what is given back has to be of its own bucket.
+		// The second hit is ahead of the aggregators' clock: what is given back has to be of its
+		// own bucket.
 		sequence := uint64(0)
 		hit := func(at int64, hits uint64) {
 			sequence++

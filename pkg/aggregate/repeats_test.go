@@ -74,7 +74,8 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 	}
 }
 
-// While some reports turn out to be repeats, another worker counts one more: the third fold knows both.
+// While some reports turn out to be repeats, another worker counts one more: the third fold knows
+// both.
 func TestRepeatsDuringAFold(t *testing.T) {
 	store := memstore.New()
 	other := newFixture(t, store)

@@ -46,7 +46,8 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 	wantLedger(t, "late hits", store, "per-second", aggregate.RuleLedger{Late: 9})
 }
 
-// One report may name a rule twice, several rules, and a key twice; and rules of one name may differ.
+// One report may name a rule twice, several rules, and a key twice; and rules of one name may
+// differ.
 func TestOneReportOfManyRules(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
@@ -95,7 +96,8 @@ func TestReportsAreGathered(t *testing.T) {
 		t.Errorf("%d answers by %d folds: %v", len(got), store.folds, got)
 	}
 
-	// More than fits one fold goes at once, whole reports at a time; a single larger one goes alone.
+	// More than fits one fold goes at once, whole reports at a time; a single larger one goes
+	// alone.
 	store.folds, store.largest = 0, 0
 	for epoch, keys := range []int{60, 60, 250, 10, 10} {
 		d.send(start+second, report(uint64(epoch)+1, 2, perSecond(start+second), hitsOf(epoch, keys)...))
@@ -227,8 +229,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A report that speaks of a generation far in the future does not take the store there, from where no
-// checker could follow.
+// A report that speaks of a generation far in the future does not take the store there, from where
+// no checker could follow.
 func TestGenerationsOfTheFutureAreIgnored(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	var first uint64

@@ -17,8 +17,8 @@ func ofRevision(limit, revision uint64) *events.Rule {
 	return r
 }
 
-// A checker that has not got the newest rules yet does not raise alarms by its limit, and does not keep them
-// from being raised, even if its report comes alone.
+// A checker that has not got the newest rules yet does not raise alarms by its limit, and does not
+// keep them from being raised, even if its report comes alone.
 func TestAlarmsGoByTheHighestRevision(t *testing.T) {
 	const none = -1
 	for _, test := range []struct {
@@ -70,8 +70,8 @@ func TestAnotherShapeIsAnotherRule(t *testing.T) {
 	d.wantAlarms("by its own limit", "per-second k 0:5")
 }
 
-// Permits are granted by the limit of the highest revision that was heard of, by whatever kind of message,
-// whoever asks.
+// Permits are granted by the limit of the highest revision that was heard of, by whatever kind of
+// message, whoever asks.
 func TestLeasesGoByTheHighestRevision(t *testing.T) {
 	for _, test := range []struct {
 		why  string

@@ -158,8 +158,9 @@ func TestRunWaitsForTheStore(t *testing.T) {
 	})
 }
 
-// The log says why the store is away: again when there is another reason, which is what the operator has
-// to mend then; not at every try, though each names another port, and not often when reasons take turns.
+// The log says why the store is away: again when there is another reason, which is what the
+// operator has to mend then; not at every try, though each names another port, and not often when
+// reasons take turns.
 func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		port := 0
@@ -268,8 +269,8 @@ func TestStopDoesNotWaitForADeadStore(t *testing.T) {
 	})
 }
 
-// Two folds of a shard may be under way at once, of different checkers, and a shard whose store node
-// hangs holds up no other.
+// Two folds of a shard may be under way at once, of different checkers, and a shard whose store
+// node hangs holds up no other.
 func TestTwoFoldsOfAShardAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: 100 * time.Millisecond, hangs: 1}

@@ -11,7 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// sender is the least that a checker must be: one report in flight, sent again until it is answered.
+// sender is the least that a checker must be: one report in flight, sent again until it is
+// answered.
 type sender struct {
 	epoch, sequence uint64
 	report          *events.Report // in flight
@@ -24,8 +25,8 @@ type delivery struct {
 	arrive func()
 }
 
-// schedule is one random run: senders, workers that share a store, and a network that loses, doubles,
-// delays and reorders.
+// schedule is one random run: senders, workers that share a store, and a network that loses,
+// doubles, delays and reorders.
 type schedule struct {
 	t        *testing.T
 	random   *rand.Rand
@@ -39,8 +40,8 @@ type schedule struct {
 	answered int
 }
 
-// Whatever the network and the store do, the ledger is what was sent, and no answer ever leaves out its
-// report's own hits.
+// Whatever the network and the store do, the ledger is what was sent, and no answer ever leaves out
+// its report's own hits.
 func TestEveryReportIsCountedOnce(t *testing.T) {
 	schedules := 1000
 	if testing.Short() {
@@ -175,8 +176,8 @@ func (s *schedule) work() {
 	}
 }
 
-// hear takes in an answer; only that to the report in flight means anything. Its hits are counted now,
-// and the totals that are still live are no less than its own.
+// hear takes in an answer; only that to the report in flight means anything. Its hits are counted
+// now, and the totals that are still live are no less than its own.
 func (s *schedule) hear(m *events.Refresh) {
 	c := s.senders[m.GetEpoch()-1]
 	if c.report == nil || c.sequence != m.GetSequence() {

@@ -88,7 +88,8 @@ func TestSettlementsAreCountedOnce(t *testing.T) {
 	d.wantTotals("a day later", d.exchange(later, asks(99, later, 1)), " | 0:1")
 }
 
-// What is given back of a bucket that drains is told beside its hits, and in time both are in the level.
+// What is given back of a bucket that drains is told beside its hits, and in time both are in the
+// level.
 func TestSettlementsOfLevels(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
@@ -219,7 +220,8 @@ func TestOneTokenAtTwoWorkers(t *testing.T) {
 	}
 }
 
-// A store that has lost its data does not know which tokens were settled, and a worker does not know better.
+// A store that has lost its data does not know which tokens were settled, and a worker does not
+// know better.
 func TestSettledIsWhatTheStoreSays(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
@@ -278,8 +280,8 @@ func TestRefundsOfLevelsRaiseAlarms(t *testing.T) {
 	}
 }
 
-// Who was told that there are no permits hears that there are, even if nobody has reported the hits that
-// had spent them.
+// Who was told that there are no permits hears that there are, even if nobody has reported the hits
+// that had spent them.
 func TestFreedPermitsRaiseAlarms(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	c := charge(perMinute(start), 0, 10)

@@ -213,7 +213,8 @@ func alarmText(m *events.Alarm) string {
 	return strings.Join(keys, ", ")
 }
 
-// levels are what a message says of its keys' levels: how old the bucket, and how many parts of a hit.
+// levels are what a message says of its keys' levels: how old the bucket, and how many parts of a
+// hit.
 func levels(m interface {
 	GetLevelAge() []int64
 	GetLevel() []uint64

@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 )
 
-// TestTraceFollowsReports that come with a traceparent, and only these.
+// A trace follows reports that come with a traceparent, and only these.
 func TestTraceFollowsReports(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	var lines []string

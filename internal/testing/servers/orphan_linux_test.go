@@ -55,8 +55,9 @@ func TestRedisDiesWithItsParent(t *testing.T) {
 	}
 }
 
-// A child must live as long as it is wanted, whatever happens to the goroutine that started it: the parent-death signal
-// is tied to a thread, and Go ends the thread of a goroutine that returns while locked to it.
+// A child must live as long as it is wanted, whatever happens to the goroutine that started it: the
+// parent-death signal is tied to a thread, and Go ends the thread of a goroutine that returns while
+// locked to it.
 func TestRedisOutlivesTheGoroutineThatStartedIt(t *testing.T) {
 	started := make(chan *servers.Redis)
 	go func() {

@@ -49,8 +49,8 @@ func (b *bench) lose() {
 	*b.model, b.seen = *newModel(), aggregate.State{}
 }
 
-// near reports whether an expiry is to within a second what it should be. A store with a clock counts
-// from when it did the work, which may be any time since the test began.
+// near reports whether an expiry is to within a second what it should be. A store with a clock
+// counts from when it did the work, which may be any time since the test began.
 func (b *bench) near(at, want int64) bool {
 	waited := int64(0)
 	if b.Clock != nil {
@@ -59,7 +59,8 @@ func (b *bench) near(at, want int64) bool {
 	return want-int64(time.Second) <= at && at <= want+int64(time.Second)+waited
 }
 
-// each goes through shapes in the order of their names, so that random tests do the same in each run.
+// each goes through shapes in the order of their names, so that random tests do the same in each
+// run.
 func each(shapes map[string]window.Shape) iter.Seq2[string, window.Shape] {
 	return func(yield func(string, window.Shape) bool) {
 		for _, name := range slices.Sorted(maps.Keys(shapes)) {

@@ -16,8 +16,9 @@ type leaseDraft struct {
 	limit int64
 }
 
-// longAgo takes the test back so far that all it does lies in the past of a store with a clock: then the
-// fold's time is the earlier one, and the test's to choose. Leases are told by whole milliseconds.
+// longAgo takes the test back so far that all it does lies in the past of a store with a clock:
+// then the fold's time is the earlier one, and the test's to choose. Leases are told by whole
+// milliseconds.
 func (b *bench) longAgo() {
 	b.late = 0
 	b.now = (b.now - int64(400*24*time.Hour)) / int64(time.Millisecond) * int64(time.Millisecond)
@@ -110,8 +111,8 @@ func (b *bench) forgive(d *leaseDraft, key int, want, got *aggregate.LeasedKey) 
 	}
 }
 
-// checkHeld holds what the store says is held against the model, and against the limit: in no window
-// from now on, by the clock that is furthest ahead, are there more.
+// checkHeld holds what the store says is held against the model, and against the limit: in no
+// window from now on, by the clock that is furthest ahead, are there more.
 func (b *bench) checkHeld(d *leaseDraft, key int, got *aggregate.LeasedKey, now int64) {
 	b.Helper()
 	r := &d.Rules[d.Keys[key].Rule]

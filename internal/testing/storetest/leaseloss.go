@@ -34,8 +34,9 @@ var lossShapes = map[string]window.Shape{
 	"fixed": {Length: 100 * time.Millisecond, Buckets: 1, Fixed: true},
 }
 
-// A store that has lost what somebody remembers, and finds out by a lease or by a report, grants nothing until
-// all that may have been granted has left the window; one that nobody remembers grants at once.
+// A store that has lost what somebody remembers, and finds out by a lease or by a report, grants
+// nothing until all that may have been granted has left the window; one that nobody remembers
+// grants at once.
 func testLeaseLoss(b *bench) {
 	for _, byReport := range []bool{false, true} {
 		for name, shape := range lossShapes {

@@ -36,7 +36,8 @@ func (m *model) known(name string, shape window.Shape, key string, epoch uint64,
 	return m.leasesOf(e).granted[holding{epoch, shape.Bucket(now)}]
 }
 
-// lease carries out a fold at the time by which the store did, and returns what the store has to say.
+// lease carries out a fold at the time by which the store did, and returns what the store has to
+// say.
 func (m *model) lease(f *aggregate.LeaseFold, now int64) []aggregate.LeasedKey {
 	var keys []aggregate.LeasedKey
 	for i := range f.Keys {
@@ -91,8 +92,8 @@ func (m *model) quiet(shard uint32, s window.Shape, now int64) bool {
 	return ok && (now < lost+int64(s.Length) || !s.Gone(s.Bucket(lost), now))
 }
 
-// weigh is how many of the held permits lie in the window that ends at now, rounded up; if ahead, those
-// of later buckets that the window of some later time shares with it count in full.
+// weigh is how many of the held permits lie in the window that ends at now, rounded up; if ahead,
+// those of later buckets that the window of some later time shares with it count in full.
 func weigh(s window.Shape, held map[int64]int64, now int64, ahead bool) int64 {
 	size := int64(s.BucketSize())
 	current := s.Bucket(now)
@@ -110,8 +111,8 @@ func weigh(s window.Shape, held map[int64]int64, now int64, ahead bool) int64 {
 	return sum
 }
 
-// divide shares out one permit after the other, each to whom it is most overdue: that is what the largest
-// remainders come to, once everybody has the whole part of their share.
+// divide shares out one permit after the other, each to whom it is most overdue: that is what the
+// largest remainders come to, once everybody has the whole part of their share.
 func divide(room int64, wants []int64) []int64 {
 	all := new(big.Int)
 	for _, w := range wants {

@@ -42,8 +42,9 @@ func (h *holder) hear(a *aggregate.Ask, k *aggregate.LeasedKey, g aggregate.Gran
 	h.known[a.Bucket] = max(h.known[a.Bucket], g.Spoken)
 }
 
-// Random folds of several checkers, with repeats, losses, reordering, returns and workers whose clocks
-// differ, as the model does them. The bench sees to it that no window ever holds more than the limit.
+// Random folds of several checkers, with repeats, losses, reordering, returns and workers whose
+// clocks differ, as the model does them. The bench sees to it that no window ever holds more than
+// the limit.
 func testLeaseRandom(b *bench) {
 	b.longAgo()
 	random := rand.New(rand.NewPCG(3, 4))
@@ -98,8 +99,8 @@ func (b *bench) round(
 	}
 }
 
-// Two workers ask at the same time, for the same checkers and for others: all permits together are within
-// the limit, and an ask that came twice was granted once.
+// Two workers ask at the same time, for the same checkers and for others: all permits together are
+// within the limit, and an ask that came twice was granted once.
 func testLeaseTwoWorkers(b *bench) {
 	b.longAgo()
 	const limit, rounds = 1000, 100
@@ -173,13 +174,15 @@ func testLeaseLarge(b *bench) {
 			b.now += size / 7 / int64(time.Millisecond) * int64(time.Millisecond)
 			b.lease(b.leases(limit).want(name, shape, "a", 1, b.model.known(name, shape, "a", 1, b.now), limit))
 		}
-		// Permits that were granted and returned again and again do not add up to more than a count may be.
+		// Permits that were granted and returned again and again do not add up to more than a count
+		// may be.
 		b.wantGranted(name, b.leases(limit).want(name, shape, "again", 1, 0, limit), limit)
 		now := shape.Bucket(b.now)
 		b.wantGranted(name, b.leases(limit).ask(name, shape, "again", aggregate.Ask{
 			Epoch: 1, Bucket: now, Known: limit, Want: limit, Returns: []aggregate.Cell{{Bucket: now, Count: limit}},
 		}), limit)
-		// Shares of what several large wishes leave may be rounded; they are never more than there is.
+		// Shares of what several large wishes leave may be rounded; they are never more than there
+		// is.
 		d := b.leases(limit)
 		for epoch := range uint64(7) {
 			d.want(name, shape, "several", epoch+1, 0, limit/3)

@@ -213,7 +213,8 @@ func (d *draft) add(name string, shape window.Shape, key string, age, n int64) *
 }
 
 var (
-	// A store with a clock forgets what has expired by it, so windows are much longer than a test takes.
+	// A store with a clock forgets what has expired by it, so windows are much longer than a test
+	// takes.
 	inTwo     = window.Shape{Length: time.Minute, Buckets: 2}
 	perMinute = window.Shape{Length: time.Minute, Buckets: 1}
 	inMinutes = window.Shape{Length: time.Hour, Buckets: 60}

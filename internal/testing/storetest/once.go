@@ -82,7 +82,8 @@ func testLedger(b *bench) {
 	}
 }
 
-// Two workers apply the same reports, or the same settlements, at the same time: each is counted once.
+// Two workers apply the same reports, or the same settlements, at the same time: each is counted
+// once.
 func testTwoWorkers(b *bench) {
 	const folds = 200
 	for _, name := range []string{"report", "settlement"} {

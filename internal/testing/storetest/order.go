@@ -22,8 +22,9 @@ type batch struct {
 	settledAgain int64
 }
 
-// Whatever the order in which reports and settlements come, however late within the lateness that every
-// rule has, however often, and to which worker: in the end all answers are the same, for every algorithm.
+// Whatever the order in which reports and settlements come, however late within the lateness that
+// every rule has, however often, and to which worker: in the end all answers are the same, for
+// every algorithm.
 func testOrder(b *bench) {
 	random := rand.New(rand.NewPCG(3, 4))
 	rounds := 5
@@ -51,8 +52,8 @@ func testOrder(b *bench) {
 	b.checkLedger()
 }
 
-// randomBatches are batches of the buckets that a window at now can still touch when the last of them is
-// current, each applied in its own bucket.
+// randomBatches are batches of the buckets that a window at now can still touch when the last of
+// them is current, each applied in its own bucket.
 func randomBatches(random *rand.Rand, shape window.Shape, now int64) []batch {
 	batches := make([]batch, 20)
 	for i := range batches {
@@ -65,8 +66,8 @@ func randomBatches(random *rand.Rand, shape window.Shape, now int64) []batch {
 	return batches
 }
 
-// reorder applies each report and settlement at some time between its bucket and when the first bucket
-// is gone, and some of them once more.
+// reorder applies each report and settlement at some time between its bucket and when the first
+// bucket is gone, and some of them once more.
 func reorder(random *rand.Rand, shape window.Shape, batches []batch, now int64) {
 	gone := aggregate.GoneAt(shape, shape.Bucket(now))
 	times := func(begin int64) (at, again int64) {
@@ -94,8 +95,8 @@ func (a answer) equal(b answer) bool {
 	return a.level == b.level && slices.Equal(a.totals[0], b.totals[0]) && slices.Equal(a.totals[1], b.totals[1])
 }
 
-// inOrder applies batches in the order of their times to a key of its own, and returns the answers from when
-// the last one of them had to be there until nothing is left.
+// inOrder applies batches in the order of their times to a key of its own, and returns the answers
+// from when the last one of them had to be there until nothing is left.
 func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) []answer {
 	type step struct {
 		at     int64
@@ -156,7 +157,8 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 	return answers
 }
 
-// A new limit is how fast everything drains from then on that has not been settled. The counts survive.
+// A new limit is how fast everything drains from then on that has not been settled. The counts
+// survive.
 func testNewLimit(b *bench) {
 	for _, name := range []string{"tokens", "queue", "coarse"} {
 		shape := shapes[name]
@@ -171,8 +173,8 @@ func testNewLimit(b *bench) {
 	}
 }
 
-// A level that does not drain for several windows is right all the time, though the counts that made it are
-// long forgotten; also after a snapshot.
+// A level that does not drain for several windows is right all the time, though the counts that
+// made it are long forgotten; also after a snapshot.
 func testLongLevel(b *bench) {
 	for _, name := range []string{"tokens", "queue", "coarse"} {
 		shape := shapes[name]

@@ -45,8 +45,8 @@ func testSettle(b *bench) {
 	}
 }
 
-// Nothing of a fold happens unless all of its settlements are new, whatever else is in it, and whichever worker has
-// met them before.
+// Nothing of a fold happens unless all of its settlements are new, whatever else is in it, and
+// whichever worker has met them before.
 func testSettleRepeats(b *bench) {
 	numbers := []uint64{1, 2, 63, 64, 511, 512, 8191, 8192, 8193, 1 << 40, 1<<52 - 300}
 	epochs := []uint64{1, 2, math.MaxUint64}
@@ -160,8 +160,9 @@ func testSettlePermits(b *bench) {
 	}
 }
 
-// What hits cost less than was estimated is taken off the level, as if it had never been charged: what has drained
-// of it does not come back. Limit 100 a minute in 60 buckets of a second: 100 parts of 60 to a hit drain in each.
+// What hits cost less than was estimated is taken off the level, as if it had never been charged:
+// what has drained of it does not come back. Limit 100 a minute in 60 buckets of a second: 100
+// parts of 60 to a hit drain in each.
 func testSettleLevel(b *bench) {
 	d := b.fresh().add("tokens", tokens, "a", 0, 90).add("tokens", tokens, "b", 0, 90).add("tokens", tokens, "c", 0, 90)
 	b.apply(d)

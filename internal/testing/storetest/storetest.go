@@ -23,12 +23,13 @@ type Harness struct {
 	Lose func(t testing.TB)
 	// Snapshot keeps a copy of all data, and returns what brings it back.
 	Snapshot func(t testing.TB) (restore func())
-	// Expiries lists when whatever is in the store expires, in fleet time; 0 stands for never. State,
-	// ledger and the number of shards, which never do, are left out.
+	// Expiries lists when whatever is in the store expires, in fleet time; 0 stands for never.
+	// State, ledger and the number of shards, which never do, are left out.
 	Expiries func(t testing.TB) []int64
 }
 
-// Run runs all tests, or only those that are named; open is called for each and returns an empty store.
+// Run runs all tests, or only those that are named; open is called for each and returns an empty
+// store.
 func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 	for _, test := range []struct {
 		name string

@@ -28,8 +28,8 @@ func testReading(b *bench) {
 	b.checkLedger()
 }
 
-// Rules of the same name but another shape count apart, and so do rules of another name, and a rule's
-// denied hits.
+// Rules of the same name but another shape count apart, and so do rules of another name, and a
+// rule's denied hits.
 func testIdentity(b *bench) {
 	for range 2 {
 		d := b.fresh()

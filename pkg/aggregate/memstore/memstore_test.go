@@ -99,8 +99,8 @@ func TestMarksExpire(t *testing.T) {
 	}
 }
 
-// What has expired is forgotten, though nobody ever walks over the keys: counts, permits, and the checkers
-// that had these.
+// What has expired is forgotten, though nobody ever walks over the keys: counts, permits, and the
+// checkers that had these.
 func TestMemoryIsGivenBack(t *testing.T) {
 	second := window.Shape{Length: time.Second, Buckets: 1}
 	now := begin

@@ -48,8 +48,8 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 	wantCounted(t, s, 2)
 }
 
-// A Redis that hangs carries out what it has when it goes on, though the worker has given up long ago:
-// a fold that is sent again is a repeat, and who asks again for permits is told of them.
+// A Redis that hangs carries out what it has when it goes on, though the worker has given up long
+// ago: a fold that is sent again is a repeat, and who asks again for permits is told of them.
 func TestRedisHangs(t *testing.T) {
 	s, _ := newStore(t, 1)
 	now := time.Now().UnixNano()
@@ -81,8 +81,8 @@ func TestRedisHangs(t *testing.T) {
 	}
 }
 
-// A Redis that has no room refuses a fold as a whole, and one that has room again carries it out. A lease
-// fold that changes nothing needs none.
+// A Redis that has no room refuses a fold as a whole, and one that has room again carries it out. A
+// lease fold that changes nothing needs none.
 func TestRedisIsOutOfMemory(t *testing.T) {
 	s, admin := newStore(t, 1)
 	now := time.Now().UnixNano()
@@ -124,8 +124,8 @@ func TestPermitsByTheEarlierClock(t *testing.T) {
 	}
 }
 
-// A Redis that is killed and comes back empty, while somebody remembers it, starts a new generation, and
-// grants nothing for a window.
+// A Redis that is killed and comes back empty, while somebody remembers it, starts a new
+// generation, and grants nothing for a window.
 func TestRedisComesBackEmpty(t *testing.T) {
 	s, _ := newStore(t, 3)
 	now := time.Now().UnixNano()
@@ -158,7 +158,8 @@ func TestRedisComesBackEmpty(t *testing.T) {
 	}
 }
 
-// After the marks nothing in the script may fail: whatever is wrong is found before, or passed over.
+// After the marks nothing in the script may fail: whatever is wrong is found before, or passed
+// over.
 func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	empty(t)
 	now := time.Now().UnixNano()

@@ -10,8 +10,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// BenchmarkFold is what one fold takes of Redis' CPU, by how many keys are in it, one after the other: what a fold costs
-// beside its keys decides how many aggregators and shards a Redis bears (docs/scale.md).
+// BenchmarkFold is what one fold takes of Redis' CPU, by how many keys are in it, one after the
+// other: what a fold costs beside its keys decides how many aggregators and shards a Redis bears
+// (docs/scale.md).
 func BenchmarkFold(b *testing.B) {
 	for _, keys := range []int{1, 10, 100, 1000} {
 		b.Run(strconv.Itoa(keys), func(b *testing.B) {

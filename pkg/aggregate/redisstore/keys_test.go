@@ -48,7 +48,8 @@ func leaseFoldOf(now int64, n int, shapes ...window.Shape) *aggregate.LeaseFold 
 	return f
 }
 
-// Every key that the scripts make was declared, and all keys of a shard are in one slot of a cluster.
+// Every key that the scripts make was declared, and all keys of a shard are in one slot of a
+// cluster.
 func TestKeysAreDeclared(t *testing.T) {
 	const namespace = "some.name-space"
 	admin := empty(t)
@@ -76,7 +77,8 @@ func TestKeysAreDeclared(t *testing.T) {
 	})
 }
 
-// wantDeclared checks the names of what was made and of what was declared, and returns how many were made.
+// wantDeclared checks the names of what was made and of what was declared, and returns how many
+// were made.
 func wantDeclared(t *testing.T, admin *redis.Client, declared []string) int {
 	t.Helper()
 	made := slices.DeleteFunc(keysOf(t, admin, "*"), func(key string) bool { return strings.HasSuffix(key, ":config") })
@@ -109,8 +111,8 @@ func TestGroupsStayPacked(t *testing.T) {
 	}
 }
 
-// What has expired is dropped from a key's list while the key is in use, and nothing of a checker that is
-// gone stays.
+// What has expired is dropped from a key's list while the key is in use, and nothing of a checker
+// that is gone stays.
 func TestExpiredPermitsAreDropped(t *testing.T) {
 	s, admin := newStore(t, 1)
 	shape := window.Shape{Length: time.Minute, Buckets: 2}

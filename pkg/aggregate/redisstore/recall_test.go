@@ -63,7 +63,8 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 			t.Errorf("%d %s: totals %s, want %s", i, step.why, got, step.want)
 		}
 	}
-	// A fold that only reads, ahead of the others, does not tell the store so; what it reads is not kept.
+	// A fold that only reads, ahead of the others, does not tell the store so; what it reads is not
+	// kept.
 	size := int64(hourly.BucketSize())
 	now += size
 	mustApply(t, s, onlyReading(fold(0)))

@@ -88,7 +88,8 @@ func mustJoin(t testing.TB, s *Store, shards int) aggregate.Fleet {
 	return fleet
 }
 
-// joinAgain tries until it works: connections of the past fail, and a server that stands still does.
+// joinAgain tries until it works: connections of the past fail, and a server that stands still
+// does.
 func joinAgain(t testing.TB, s *Store, shards int) aggregate.Fleet {
 	t.Helper()
 	var fleet aggregate.Fleet
@@ -168,7 +169,8 @@ func hitAt(now int64, shard uint32, sequence uint64, age int64) *aggregate.Fold 
 	}
 }
 
-// oneLease is a lease fold in which one checker, which knows of so many permits, wants more of a key.
+// oneLease is a lease fold in which one checker, which knows of so many permits, wants more of a
+// key.
 func oneLease(now int64, known, want int64) *aggregate.LeaseFold {
 	ask := aggregate.Ask{Epoch: 1, Bucket: hourly.Bucket(now), Known: known, Want: want}
 	return &aggregate.LeaseFold{
