@@ -30,7 +30,7 @@ func TestFleetClock(t *testing.T) {
 	}
 }
 
-// TestFleetClockSlews: the fleet's time follows the store's at a pace that checkers can keep.
+// The fleet's time follows the store's at a pace that checkers can keep.
 func TestFleetClockSlews(t *testing.T) {
 	const s = 1_000_000_000
 	for _, step := range []int64{-60 * s, 60 * s} {

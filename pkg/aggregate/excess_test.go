@@ -10,10 +10,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// TestExcess: what folds are told to have taken beyond the limit of 10 per second, hits beyond limit and band (1), and the largest count.
-func TestExcess(t *testing.T) {
+// What folds are told to have taken beyond the limit of 10 per second: hits beyond limit and band
+// (1), and the largest count.
+func TestExcessOfFolds(t *testing.T) {
 	var got string
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) {
 			got = ""
 			for _, e := range info.Excess {
@@ -21,7 +22,6 @@ func TestExcess(t *testing.T) {
 			}
 		}
 	})
-	d.step(start)
 	loose := func(now int64) *events.Rule { r := perSecond(now); r.Name, r.Loose = "loose", true; return r }
 	denied := func(now int64) *events.Rule { r := perSecond(now); r.Denied = true; return r }
 	for i, step := range []struct {
@@ -40,8 +40,10 @@ func TestExcess(t *testing.T) {
 		{"two keys of a rule together", 150, 0, perSecond, []own{{"c", 0, 13}, {"d", 0, 21}}, "per-second 12.00 1.10 "},
 		{"denied hits limit nothing", 160, 0, denied, []own{{"e", 0, 100}}, ""},
 		{"a rule that lets them", 170, 0, loose, []own{{"e", 0, 100}}, ""},
-		{"the old bucket counts for what is left of it: 14 × ½ and 6", 1498, 1500, perSecond, []own{{"a", 1, 0}, {"a", 0, 6}}, "per-second 2.00 0.30 "},
-		{"late news of what was over then: 14 × 0.8 and 6, and 5 more", 1695, 1200, perSecond, []own{{"a", 0, 5}}, "per-second 5.00 1.22 "},
+		{"the old bucket counts for what is left of it: 14 × ½ and 6", 1498, 1500, perSecond,
+			[]own{{"a", 1, 0}, {"a", 0, 6}}, "per-second 2.00 0.30 "},
+		{"late news of what was over then: 14 × 0.8 and 6, and 5 more", 1695, 1200, perSecond,
+			[]own{{"a", 0, 5}}, "per-second 5.00 1.22 "},
 	} {
 		now := start + step.at*ms
 		m := report(1, uint64(i+1), step.rule(now), step.hits...)
@@ -55,10 +57,10 @@ func TestExcess(t *testing.T) {
 	}
 }
 
-// TestExcessOfBuckets: of a token bucket, the excess is what goes beyond its burst.
+// Of a token bucket, the excess is what goes beyond its burst.
 func TestExcessOfBuckets(t *testing.T) {
 	var most float64
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) {
 			most = 0
 			for _, e := range info.Excess {
@@ -66,9 +68,9 @@ func TestExcessOfBuckets(t *testing.T) {
 			}
 		}
 	})
-	d.step(start)
 	bucket := &events.Rule{
-		Name: "tokens", Revision: 1, WindowMs: 1000, Buckets: 10, Limit: 10, Burst: 40, Algorithm: events.Algorithm_TOKEN_BUCKET, Newest: start / (100 * ms),
+		Name: "tokens", Revision: 1, WindowMs: 1000, Buckets: 10, Limit: 10, Burst: 40,
+		Algorithm: events.Algorithm_TOKEN_BUCKET, Newest: start / (100 * ms),
 	}
 	d.exchange(start, report(1, 1, bucket, own{"a", 0, 40}))
 	if most != 0 {
@@ -80,13 +82,12 @@ func TestExcessOfBuckets(t *testing.T) {
 	}
 }
 
-// TestExcessOfRefunds: what was given back is in no excess.
+// What was given back is in no excess.
 func TestExcessOfRefunds(t *testing.T) {
 	var got []aggregate.Excess
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) { got = info.Excess }
 	})
-	d.step(start)
 	d.exchange(start, asks(1, start, 110))
 	if len(got) != 1 || math.Abs(got[0].Most-0.1) > 1e-9 {
 		t.Errorf("110 of 100: %+v", got)

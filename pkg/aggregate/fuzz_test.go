@@ -7,8 +7,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// FuzzReceive hands a worker arbitrary bytes: it neither panics nor loses its senses, and whatever it
-// answers can be read.
+// FuzzReceive hands a worker arbitrary bytes: it neither panics nor loses its senses, and whatever
+// it answers can be read.
 func FuzzReceive(f *testing.F) {
 	whole := report(1, 1, perSecond(start), own{"a", 0, 3}, own{"b", 1, 1}, own{"b", -1, 1})
 	whole.Late = []uint64{4}
@@ -22,8 +22,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(uint8(events.KindLease), encode(f, lease))
 	f.Add(uint8(events.KindLease), encode(f, leaseRequest(3, 1, perMinute(start), wish{key: "b", age: 70, want: 1e15})))
 	f.Fuzz(func(t *testing.T, kind uint8, payload []byte) {
-		d := newDesk(t, memstore.New())
-		d.step(start)
+		d := newFixture(t, memstore.New())
 		reply := d.reply
 		if events.Kind(kind) == events.KindHello {
 			reply = func(data []byte) error {

@@ -12,7 +12,7 @@ import (
 )
 
 // greet sends a hello to be answered, and returns the answer.
-func (d *desk) greet(now int64, payload []byte) *events.Welcome {
+func (d *fixture) greet(now int64, payload []byte) *events.Welcome {
 	d.t.Helper()
 	var welcome *events.Welcome
 	d.worker.Receive(now, events.KindHello, payload, func(data []byte) error {
@@ -24,7 +24,7 @@ func (d *desk) greet(now int64, payload []byte) *events.Welcome {
 }
 
 func TestHello(t *testing.T) {
-	d := newDesk(t, memstore.New(), func(o *aggregate.Options) { o.Shards = 6 })
+	d := coldFixture(t, memstore.New(), func(o *aggregate.Options) { o.Shards = 6 })
 	if got := d.greet(start, hello(t, 1, 5)); got != nil {
 		t.Errorf("an answer before the store was reached: %v", got)
 	}
@@ -56,11 +56,11 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestNoWelcomeWithoutTheStore: while the store is away nobody is told that all is well, and when it is back they are.
+// While the store is away nobody is told that all is well, and when it is back they are.
 func TestNoWelcomeWithoutTheStore(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
-	d := newDesk(t, store)
-	next := d.step(start)
+	d := newFixture(t, store)
+	next := d.next
 	if d.greet(next, hello(t, 1, 0)) == nil {
 		t.Fatal("no answer")
 	}
@@ -76,12 +76,12 @@ func TestNoWelcomeWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestWelcomeWithoutTheRecord: where the fleet's record is away and most shards count on, as in a cluster of which one node is dead, the
-// fleet is not told to decide by less than it knows.
+// Where the fleet's record is away and most shards count on, as in a cluster of which one node is
+// dead, the fleet is not told to decide by less than it knows.
 func TestWelcomeWithoutTheRecord(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
-	d := newDesk(t, store, func(o *aggregate.Options) { o.Shards = 3 })
-	now, sequence := d.step(start), uint64(0)
+	d := newFixture(t, store, func(o *aggregate.Options) { o.Shards = 3 })
+	now, sequence := d.next, uint64(0)
 	count := func(shard uint32) {
 		t.Helper()
 		sequence++
@@ -123,8 +123,7 @@ func TestWelcomeWithoutTheRecord(t *testing.T) {
 
 func TestTheFleetsTimeIsTheStores(t *testing.T) {
 	store := ahead{memstore.New(), time.Hour}
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	hour := int64(time.Hour)
 	if got := d.greet(start+ms, hello(t, 1, 0)).GetTime(); got != start+hour+ms {
 		t.Errorf("welcome an hour ahead: %d", got-start)

@@ -14,7 +14,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-func (d *desk) replyGrant(data []byte) error {
+func (d *fixture) replyGrant(data []byte) error {
 	m, err := events.DecodeGrant(data)
 	if err != nil {
 		d.t.Errorf("answer: %v", err)
@@ -23,19 +23,19 @@ func (d *desk) replyGrant(data []byte) error {
 	return nil
 }
 
-func (d *desk) sendLease(now int64, m *events.LeaseRequest) {
+func (d *fixture) sendLease(now int64, m *events.LeaseRequest) {
 	d.t.Helper()
 	d.worker.Receive(now, events.KindLease, encode(d.t, m), d.replyGrant)
 }
 
-func (d *desk) takeGrants() []*events.Grant {
+func (d *fixture) takeGrants() []*events.Grant {
 	grants := d.grants
 	d.grants = nil
 	return grants
 }
 
 // lease sends one request, lets it be carried out, and returns its answer.
-func (d *desk) lease(now int64, m *events.LeaseRequest) *events.Grant {
+func (d *fixture) lease(now int64, m *events.LeaseRequest) *events.Grant {
 	d.t.Helper()
 	d.takeGrants()
 	d.sendLease(now, m)
@@ -78,9 +78,15 @@ func permits(m *events.Grant) string {
 	return strings.Join(keys, " | ")
 }
 
+func (d *fixture) wantPermits(why string, m *events.Grant, want string) {
+	d.t.Helper()
+	if got := permits(m); got != want {
+		d.t.Errorf("%s: permits %q, want %q", why, got, want)
+	}
+}
+
 func TestLeasesAreAnswered(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	for i, step := range []struct {
 		why    string
 		after  int64
@@ -100,9 +106,7 @@ func TestLeasesAreAnswered(t *testing.T) {
 	} {
 		now := start + step.after
 		m := d.lease(start+step.after, leaseRequest(step.epoch, uint64(i)+1, perSecond(now), step.wishes...))
-		if got := permits(m); got != step.want {
-			t.Errorf("%s: got %q, want %q", step.why, got, step.want)
-		}
+		d.wantPermits(step.why, m, step.want)
 	}
 	s := d.worker.Stats()
 	if s.LeaseRequests != 9 || s.LeasesAnswered != 9 || s.LeaseFolds != 9 || s.PermitsGranted != 32 || s.PermitsReturned != 2 {
@@ -111,16 +115,15 @@ func TestLeasesAreAnswered(t *testing.T) {
 }
 
 func TestLeasesAreGathered(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	for epoch := range uint64(4) {
 		d.sendLease(start+int64(epoch)*ms/10, leaseRequest(epoch+1, 1, perSecond(start), wish{key: "a", want: 10}))
 	}
 	if next := d.step(start + ms/2); next != start+ms || len(d.grants) != 0 {
 		t.Errorf("too early: next step at +%d, %d answers", next-start, len(d.grants))
 	}
-	// A later request of the same checker takes the place of the first, an earlier one does not; it is not
-	// due later for that.
+	// A later request of the same checker takes the place of the first, an earlier one does not; it
+	// is not due later for that.
 	d.sendLease(start+ms/2, leaseRequest(2, 3, perSecond(start), wish{key: "b", want: 3}))
 	d.sendLease(start+ms/2, leaseRequest(2, 2, perSecond(start), wish{key: "c", want: 3}))
 	d.step(start + ms)
@@ -143,28 +146,24 @@ func TestLeasesAreGathered(t *testing.T) {
 }
 
 // A wait is rounded up: after it, there is a permit.
-func TestWaitsAreLongEnough(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+func TestWaitsOfLeasesAreRoundedUp(t *testing.T) {
+	d := newFixture(t, memstore.New())
 	rule := perSecond(start)
 	rule.Limit = 7
-	if got := permits(d.lease(start, leaseRequest(1, 1, rule, wish{key: "a", want: 7}))); got != "0:7/7 1142" { // 1141.86
-		t.Errorf("got %q", got)
-	}
+	first := d.lease(start, leaseRequest(1, 1, rule, wish{key: "a", want: 7}))
+	d.wantPermits("after 1141.86 ms", first, "0:7/7 1142")
 	for _, step := range []struct {
 		after int64
 		want  string
 	}{{1142, "-1:0/7 1"}, {1143, "-1:1/7 143"}} {
 		m := leaseRequest(1, 2, rule, wish{key: "a", known: 7, want: 7})
-		if got := permits(d.lease(start+(step.after-1)*ms, m)); got != step.want {
-			t.Errorf("after %d ms: got %q, want %q", step.after, got, step.want)
-		}
+		d.wantPermits(fmt.Sprint("after ms ", step.after), d.lease(start+(step.after-1)*ms, m), step.want)
 	}
 }
 
 // Where there is one permit for four, it is not always the same checker's.
-func TestNobodyIsAlwaysFirst(t *testing.T) {
-	d := newDesk(t, memstore.New())
+func TestScarcePermitsGoToAllInTurn(t *testing.T) {
+	d := newFixture(t, memstore.New())
 	got := make(map[uint64]uint64)
 	const rounds = 60
 	for i := range int64(rounds) {
@@ -188,7 +187,7 @@ func TestNobodyIsAlwaysFirst(t *testing.T) {
 }
 
 func TestLeasesThatAreRefused(t *testing.T) {
-	d := newDesk(t, memstore.New())
+	d := coldFixture(t, memstore.New())
 	rule := perSecond(start)
 	change := func(f func(m *events.LeaseRequest)) *events.LeaseRequest {
 		m := leaseRequest(1, 1, rule, wish{key: "a", want: 1})
@@ -228,16 +227,15 @@ func TestLeasesThatAreRefused(t *testing.T) {
 	if s := d.worker.Stats(); s.LeasesRefused != 9 || len(d.grants) != 0 {
 		t.Errorf("stats: %+v", s)
 	}
-	if got := permits(d.lease(start, change(func(m *events.LeaseRequest) { m.Want[0], m.Age[0] = 1e15, -5 }))); got != "0:10/0 1099" {
-		t.Errorf("more than the limit, of a bucket just ahead: %q", got)
-	}
+	most := change(func(m *events.LeaseRequest) { m.Want[0], m.Age[0] = 1e15, -5 })
+	d.wantPermits("more than the limit, of a bucket just ahead", d.lease(start, most), "0:10/0 1099")
 }
 
-// A store that fails leaves requests without an answer. The checker asks again, whatever the store did.
+// A store that fails leaves requests without an answer. The checker asks again, whatever the store
+// did.
 func TestLeasesWhenTheStoreFails(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
-	d := newDesk(t, store)
-	d.step(start)
+	d := newFixture(t, store)
 	away := errors.New("away")
 	for i, f := range []faults{{before: away}, {after: away}} {
 		store.have(f)
@@ -250,16 +248,13 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 		}
 		store.have(faults{})
 		again := leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4})
-		if got, want := permits(d.lease(start, again)), "0:4/4 0"; got != want {
-			t.Errorf("then: %q, want %q", got, want)
-		}
+		d.wantPermits("then", d.lease(start, again), "0:4/4 0")
 	}
 	if s := d.worker.Stats(); s.LeasesDropped != 4 || s.LeaseErrors != 4 || s.LeasesAnswered != 2 {
 		t.Errorf("stats: %+v", s)
 	}
 	for _, s := range []short{{Store: memstore.New(), keys: true}, {Store: memstore.New(), asks: true}} {
-		d := newDesk(t, s)
-		d.step(start)
+		d := newFixture(t, s)
 		d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
 		d.step(start + ms)
 		if got := d.worker.Stats(); got.LeaseErrors != 1 || len(d.grants) != 0 {
@@ -268,36 +263,30 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 	}
 }
 
-// After a loss of data that anybody remembers, the checker or the worker, there are no permits until the
-// old ones have left the window.
+// After a loss of data that anybody remembers, the checker or the worker, there are no permits
+// until the old ones have left the window.
 func TestLeasesAfterALoss(t *testing.T) {
 	for _, who := range []string{"checker", "worker"} {
 		store := memstore.New()
-		d := newDesk(t, store)
-		d.step(start)
+		d := newFixture(t, store)
 		before := d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
 		store.Lose()
 		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
 		if who == "checker" {
-			d = newDesk(t, store)
-			d.step(start)
+			d = newFixture(t, store)
 			ask.Generation, ask.Version = before.GetGeneration(), before.GetVersion()
 		}
 		after := d.lease(start+300*ms, ask)
-		if got := permits(after); got != "0:0/0 1699" || after.GetGeneration() <= before.GetGeneration() {
-			t.Errorf("%s: %q in generation %d after %d", who, got, after.GetGeneration(), before.GetGeneration())
+		if d.wantPermits(who, after, "0:0/0 1699"); after.GetGeneration() <= before.GetGeneration() {
+			t.Errorf("%s: generation %d after %d", who, after.GetGeneration(), before.GetGeneration())
 		}
-		if got := permits(d.lease(start+1998*ms, ask)); got != "-1:0/0 1" {
-			t.Errorf("%s: just before: %q", who, got)
-		}
-		if got := permits(d.lease(start+1999*ms, ask)); got != "-2:10/0 1100" {
-			t.Errorf("%s: then: %q", who, got)
-		}
+		d.wantPermits(who+", just before", d.lease(start+1998*ms, ask), "-1:0/0 1")
+		d.wantPermits(who+", then", d.lease(start+1999*ms, ask), "-2:10/0 1100")
 	}
 }
 
 // Lease requests do not wait for reports, and a worker that stops answers those it has.
-func TestLeasesGoPastReports(t *testing.T) {
+func TestLeasesDoNotWaitForReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, &slow{Store: memstore.New(), takes: time.Second})
 		for epoch := range uint64(3) { // more than there are hands
@@ -322,9 +311,7 @@ func TestLeasesGoPastReports(t *testing.T) {
 			t.Errorf("grants for %v while reports wait", got)
 		}
 		ask(2)
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if !slices.Equal(got, []uint64{1, 2}) {
 			t.Errorf("in the end, grants for %v", got)
 		}
@@ -333,9 +320,8 @@ func TestLeasesGoPastReports(t *testing.T) {
 
 func TestDivide(t *testing.T) {
 	for _, test := range []struct {
-		room  int64
-		wants []int64
-		want  []int64
+		room        int64
+		wants, want []int64
 	}{
 		{0, []int64{1, 2}, []int64{0, 0}},
 		{-1, []int64{1}, []int64{0}},
@@ -344,8 +330,7 @@ func TestDivide(t *testing.T) {
 		{2, []int64{1, 2}, []int64{1, 1}}, // 0.67, 1.33
 		{1e15, []int64{1e15, 1e15, 1e15}, []int64{333_333_333_333_334, 333_333_333_333_333, 333_333_333_333_333}},
 	} {
-		got := aggregate.Divide(test.room, test.wants)
-		if len(got) != len(test.want) || !slices.Equal(got, test.want) {
+		if got := aggregate.Divide(test.room, test.wants); !slices.Equal(got, test.want) {
 			t.Errorf("%d among %v: got %v, want %v", test.room, test.wants, got, test.want)
 		}
 	}

@@ -22,19 +22,9 @@ func queue(now int64) *events.Rule {
 	return r
 }
 
-// levels are what a message says of its keys' levels: how old the bucket, and how many parts of a hit.
-func levels(age []int64, parts []uint64) string {
-	text := ""
-	for i := range parts {
-		text += fmt.Sprintf(" %d:%d", age[i], parts[i])
-	}
-	return text
-}
-
 // Answers and alarms about what drains tell what was before the counts that they tell.
-func TestLevelsAreTold(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+func TestAnswersAndAlarmsCarryLevels(t *testing.T) {
+	d := newFixture(t, memstore.New())
 	now := start
 	for i, step := range []struct {
 		why    string
@@ -45,28 +35,26 @@ func TestLevelsAreTold(t *testing.T) {
 		levels string
 		alarm  string // its levels, "none" if there is no alarm
 	}{
-		{"nothing was before", 0, tokens, []own{{"a", 0, 4}, {"b", 0, 1}}, "0:4 | 0:1", " 61:0 61:0", "none"},
-		{"half of the room", 0, tokens, []own{{"a", 0, 1}}, "0:5", " 61:0", " 61:0"},
-		{"far over", 0, tokens, []own{{"a", 0, 100}}, "0:105", " 61:0", " 61:0"},
-		{"60 of the 105 have drained, and 61 buckets are told of", 60, tokens, []own{{"a", 0, 1}}, "0:1 60:105", " 61:0", " 61:0"},
-		{"now the first is told of as a level, in sixtieths", 1, tokens, []own{{"a", 0, 1}}, "0:1 1:1", " 61:6300", " 61:6300"},
-		{"which drains a hit a second", 10, tokens, []own{{"a", 0, 1}}, "0:1 10:1 11:1", " 61:5700", " 61:5700"},
-		{"until it is below half", 36, tokens, []own{{"a", 0, 1}}, "0:1 36:1 46:1 47:1", " 61:3540", "none"},
-		{"any hit of a queue is told of, at once", 0, queue, []own{{"a", 0, 1}}, "0:1", " 61:0", " 61:0"},
+		{"nothing was before", 0, tokens, []own{{"a", 0, 4}, {"b", 0, 1}}, "0:4 | 0:1", "61:0 61:0", "none"},
+		{"half of the room", 0, tokens, []own{{"a", 0, 1}}, "0:5", "61:0", "61:0"},
+		{"far over", 0, tokens, []own{{"a", 0, 100}}, "0:105", "61:0", "61:0"},
+		{"60 of the 105 have drained, and 61 buckets are told of", 60, tokens, []own{{"a", 0, 1}}, "0:1 60:105", "61:0", "61:0"},
+		{"now the first is told of as a level, in sixtieths", 1, tokens, []own{{"a", 0, 1}}, "0:1 1:1", "61:6300", "61:6300"},
+		{"which drains a hit a second", 10, tokens, []own{{"a", 0, 1}}, "0:1 10:1 11:1", "61:5700", "61:5700"},
+		{"until it is below half", 36, tokens, []own{{"a", 0, 1}}, "0:1 36:1 46:1 47:1", "61:3540", "none"},
+		{"any hit of a queue is told of, at once", 0, queue, []own{{"a", 0, 1}}, "0:1", "61:0", "61:0"},
 		{"a window has no level", 1, perSecond, []own{{"a", 0, 9}}, "0:9", "", ""},
 	} {
 		now += step.after * second
 		m := d.exchange(now, report(1, uint64(i)+1, step.rule(now), step.hits...))
 		d.step(now + 100*ms)
-		if got := totals(m); got != step.totals {
-			t.Errorf("%s: totals %q, want %q", step.why, got, step.totals)
-		}
-		if got := levels(m.GetLevelAge(), m.GetLevel()); got != step.levels {
+		d.wantTotals(step.why, m, step.totals)
+		if got := levels(m); got != step.levels {
 			t.Errorf("%s: levels %q, want %q", step.why, got, step.levels)
 		}
 		alarm := "none"
 		for _, m := range d.bus.alarms {
-			alarm = levels(m.GetTotals().GetLevelAge(), m.GetTotals().GetLevel())
+			alarm = levels(m.GetTotals())
 		}
 		if d.bus.alarms = nil; alarm != step.alarm {
 			t.Errorf("%s: alarm of levels %q, want %q", step.why, alarm, step.alarm)
@@ -74,42 +62,45 @@ func TestLevelsAreTold(t *testing.T) {
 	}
 }
 
-// In one report of several rules each key has a place among the levels; denied hits have none of their own.
+// In one report of several rules each key has a place among the levels; denied hits have none of
+// their own.
 func TestLevelsOfOneReportOfManyRules(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
+	d := newFixture(t, memstore.New())
 	d.exchange(start, report(1, 1, tokens(start), own{"a", 0, 90}))
 	now := start + 61*second
 	denied := tokens(now)
 	denied.Denied = true
-	m := &events.Report{Epoch: 1, Shards: 1, Sequence: 2, Hits: &events.Table{Rules: []*events.Rule{perSecond(now), tokens(now), denied}}}
+	m := report(1, 2, perSecond(now))
+	m.Hits.Rules = append(m.Hits.Rules, tokens(now), denied)
 	for rule := range uint32(3) {
 		m.Hits.AddKey(rule, "a")
 		m.Hits.AddCell(0, 1)
 	}
 	got := d.exchange(now, m)
-	if levels(got.GetLevelAge(), got.GetLevel()) != " 0:0 61:5400 0:0" || totals(got) != "0:1 | 0:1 | 0:1" {
-		t.Errorf("got levels%s, totals %s", levels(got.GetLevelAge(), got.GetLevel()), totals(got))
+	d.wantTotals("three rules", got, "0:1 | 0:1 | 0:1")
+	if text := levels(got); text != "0:0 61:5400 0:0" {
+		t.Errorf("levels %s", text)
 	}
+}
+
+var notWindows = []events.Algorithm{
+	events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET,
 }
 
 // A change of algorithm starts clean, though the arithmetic is the same.
 func TestAlgorithmsCountApart(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
-	for i, algorithm := range []events.Algorithm{0, events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET} {
+	d := newFixture(t, memstore.New())
+	for i, algorithm := range append(notWindows, 0) {
 		r := tokens(start)
 		r.Algorithm = algorithm
-		if got := totals(d.exchange(start, report(1, uint64(i)+1, r, own{"a", 0, uint64(i) + 1}))); got != fmt.Sprintf("0:%d", i+1) {
-			t.Errorf("%v: %s", algorithm, got)
-		}
+		got := d.exchange(start, report(1, uint64(i)+1, r, own{"a", 0, uint64(i) + 1}))
+		d.wantTotals(algorithm.String(), got, fmt.Sprintf("0:%d", i+1))
 	}
 }
 
-func TestNoPermitsOfWhatIsNoWindow(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
-	for i, algorithm := range []events.Algorithm{events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET} {
+func TestPermitsAreOfWindowsOnly(t *testing.T) {
+	d := newFixture(t, memstore.New())
+	for i, algorithm := range notWindows {
 		r := tokens(start)
 		r.Algorithm = algorithm
 		g := d.lease(start, leaseRequest(1, uint64(i)+1, r, wish{key: "a", want: 1}))

@@ -27,7 +27,6 @@ func TestLookAndReset(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := run(t, memstore.New())
-				defer r.end()
 				time.Sleep(30 * time.Second) // into the middle of a minute
 				rule := aggregate.Rule{Name: "r", Shape: shape, Limit: 120, Burst: 100, Revision: 1}
 				if shape.Drains() {
@@ -83,37 +82,21 @@ func TestLookAndReset(t *testing.T) {
 	}
 }
 
-// The ledger knows what a reset has given back, and nothing is counted by looking.
-func TestLedgerOfReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		r := run(t, store)
-		defer r.end()
-		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1}
-		for i := range uint64(20) {
-			r.send(report(1, i+1, perMinute(time.Now().UnixNano()), own{"k", 0, 2}))
-			time.Sleep(time.Second)
-		}
-		if _, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil {
-			t.Fatal(err)
-		}
-		if got := ledger(t, store)["per-minute"]; got.Counted != 40 || got.Refunded != 40 || got.Late+got.Refused+got.Settled != 0 {
-			t.Errorf("%+v", got)
-		}
-	})
+// minutely is the rule of perMinute.
+var minutely = aggregate.Rule{
+	Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1,
 }
 
-// Two aggregators may be asked to reset a key at once, by two people or by one who asks again. What both gave back would be given twice: as
-// many hits of the same bucket would pass for nothing afterwards.
+// Two aggregators may be asked to reset a key at once, by two people or by one who asks again. What
+// both gave back would be given twice: as many hits of the same bucket would pass for nothing
+// afterwards.
 func TestResetsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		one, other := run(t, store), run(t, store)
-		defer one.end()
-		defer other.end()
-		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 1000, Revision: 1}
 		now := time.Now().UnixNano()
-		// The second hit is ahead of the aggregators' clock: what is given back has to be of its own bucket.
+		// The second hit is ahead of the aggregators' clock: what is given back has to be of its
+		// own bucket.
 		sequence := uint64(0)
 		hit := func(at int64, hits uint64) {
 			sequence++
@@ -125,7 +108,7 @@ func TestResetsAtOnce(t *testing.T) {
 		resets := make(chan error, 2)
 		for _, r := range []*running{one, other} {
 			go func() {
-				before, after, err := r.worker.Reset(t.Context(), rule, "k")
+				before, after, err := r.worker.Reset(t.Context(), minutely, "k")
 				if before.Count != 140 || after.Count != 0 {
 					t.Errorf("%+v, then %+v", before, after)
 				}
@@ -137,12 +120,10 @@ func TestResetsAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := ledger(t, store)["per-minute"]; got.Counted != 140 || got.Refunded != 140 {
-			t.Errorf("%+v", got)
-		}
+		wantLedger(t, "after both", store, "per-minute", aggregate.RuleLedger{Counted: 140, Refunded: 140})
 		hit(now, 100)
 		hit(now+second, 40)
-		if s, err := one.worker.Look(t.Context(), rule, "k"); err != nil || s.Count != 140 {
+		if s, err := one.worker.Look(t.Context(), minutely, "k"); err != nil || s.Count != 140 {
 			t.Errorf("after as many more: %+v, %v", s, err)
 		}
 	})
@@ -152,7 +133,6 @@ func TestResetsAtOnce(t *testing.T) {
 func TestResetOfPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, memstore.New())
-		defer r.end()
 		<-r.line.ready
 		time.Sleep(time.Millisecond)
 		now := time.Now().UnixNano()
@@ -173,8 +153,7 @@ func TestResetOfPermits(t *testing.T) {
 		if again := ask(2, granted); again != granted {
 			t.Fatalf("%d granted, then %d: there was room left", granted, again)
 		}
-		rule := aggregate.Rule{Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1}
-		if _, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil {
+		if _, _, err := r.worker.Reset(t.Context(), minutely, "k"); err != nil {
 			t.Fatal(err)
 		}
 		if again := ask(3, granted); again < granted+50 {
@@ -188,7 +167,6 @@ func TestLookWithoutAStore(t *testing.T) {
 		rule := aggregate.Rule{Name: "r", Shape: window.Shape{Length: time.Minute, Buckets: 1}, Limit: 10}
 		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("away")}}
 		r := run(t, store)
-		defer r.end()
 		if _, err := r.worker.Look(t.Context(), rule, "k"); !errors.Is(err, aggregate.ErrNotJoined) {
 			t.Errorf("never reached: %v", err)
 		}
@@ -204,9 +182,9 @@ func TestLookWithoutAStore(t *testing.T) {
 		if _, err := r.worker.Look(t.Context(), rule, "k"); err != nil {
 			t.Errorf("back: %v", err)
 		}
-		for name, bad := range map[string]aggregate.Rule{"no name": {Shape: rule.Shape, Limit: 10}, "no shape": {Name: "r", Limit: 10}} {
+		for _, bad := range []aggregate.Rule{{Shape: rule.Shape, Limit: 10}, {Name: "r", Limit: 10}} {
 			if _, err := r.worker.Look(t.Context(), bad, "k"); !errors.Is(err, aggregate.ErrKey) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%+v: %v", bad, err)
 			}
 		}
 	})

@@ -1,7 +1,8 @@
 package aggregate_test
 
 import (
-	"strings"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,93 +11,96 @@ import (
 )
 
 // ofRevision is perSecond with another limit and revision.
-func ofRevision(now int64, limit, revision uint64) *events.Rule {
-	r := perSecond(now)
+func ofRevision(limit, revision uint64) *events.Rule {
+	r := perSecond(start)
 	r.Limit, r.Revision = limit, revision
 	return r
 }
 
-// TestAlarmsByTheHighestRevision: a checker that has not got the newest rules yet does not raise alarms by its
-// limit, and does not keep them from being raised, even if its report comes alone.
-func TestAlarmsByTheHighestRevision(t *testing.T) {
+// A checker that has not got the newest rules yet does not raise alarms by its limit, and does not
+// keep them from being raised, even if its report comes alone.
+func TestAlarmsGoByTheHighestRevision(t *testing.T) {
+	const none = -1
 	for _, test := range []struct {
 		why           string
-		after         time.Duration // between the reports
 		first, second *events.Rule
-		alarm         bool // by 5 hits that the second tells of
-		limit         uint64
+		inOne         int64 // the limit of the alarm if both are in one fold
+		apart         int64 // if the second comes a second later
+		muchLater     int64 // or a minute
 	}{
-		{"one revision", time.Second, ofRevision(start, 10, 1), ofRevision(start, 10, 1), true, 10},
-		{"the limit has become lower", time.Second, ofRevision(start, 10, 2), ofRevision(start, 100, 1), true, 10},
-		{"the limit has become higher", time.Second, ofRevision(start, 100, 2), ofRevision(start, 10, 1), false, 0},
-		{"the second is the newer one", time.Second, ofRevision(start, 100, 1), ofRevision(start, 10, 2), true, 10},
-		{"the second is the newer one, and higher", time.Second, ofRevision(start, 10, 1), ofRevision(start, 100, 2), false, 0},
-		{"nobody has spoken of the newer one for long", time.Minute, ofRevision(start, 100, 2), ofRevision(start, 10, 1), true, 10},
-		{"rules without revisions", time.Second, ofRevision(start, 100, 0), ofRevision(start, 10, 0), true, 10},
-		{"a revision, and none", time.Second, ofRevision(start, 100, 1), ofRevision(start, 10, 0), false, 0},
+		{"one revision", ofRevision(10, 1), ofRevision(10, 1), 10, 10, 10},
+		{"one revision, two limits", ofRevision(10, 1), ofRevision(100, 1), none, none, none},
+		{"the limit has become lower", ofRevision(10, 2), ofRevision(100, 1), 10, 10, none},
+		{"the limit has become higher", ofRevision(100, 2), ofRevision(10, 1), none, none, 10},
+		{"the second is the newer one", ofRevision(100, 1), ofRevision(10, 2), 10, 10, 10},
+		{"the second is the newer one, and higher", ofRevision(10, 1), ofRevision(100, 2), none, none, none},
+		{"rules without revisions", ofRevision(100, 0), ofRevision(10, 0), none, 10, 10},
+		{"a revision, and none", ofRevision(100, 1), ofRevision(10, 0), none, none, 10},
+		{"no limit to be near to", ofRevision(0, 1), ofRevision(0, 1), none, none, none},
 	} {
-		d := newDesk(t, memstore.New())
-		d.step(start)
-		d.exchange(start, report(1, 1, test.first, own{"a", 0, 0}))
-		now := start + int64(test.after)
-		test.second.Newest = now / second
-		d.exchange(now, report(2, 1, test.second, own{"k", 0, 5}))
-		d.step(now + 10*ms)
-		switch got := d.bus.alarms; {
-		case (len(got) > 0) != test.alarm:
-			t.Errorf("%s: alarms %v", test.why, got)
-		case test.alarm && got[0].Totals.Rules[0].GetLimit() != test.limit:
-			t.Errorf("%s: an alarm by a limit of %d", test.why, got[0].Totals.Rules[0].GetLimit())
+		for after, want := range map[time.Duration]int64{0: test.inOne, time.Second: test.apart, time.Minute: test.muchLater} {
+			d := newFixture(t, memstore.New())
+			now := start + int64(after)
+			d.send(start, report(1, 1, test.first, own{"other", 0, 0}))
+			if after > 0 {
+				d.step(start + 2*ms)
+			}
+			test.second.Newest = now / second
+			d.send(now, report(2, 1, test.second, own{"k", 0, 5}))
+			d.step(now + 10*ms)
+			got := int64(none)
+			for _, m := range d.bus.alarms {
+				got = int64(m.Totals.Rules[0].GetLimit())
+			}
+			if got != want {
+				t.Errorf("%s, %v later: an alarm by a limit of %d, want %d", test.why, after, got, want)
+			}
 		}
 	}
 }
 
-// TestAnotherShapeIsAnotherRule: what is said of a rule with another window says nothing of this one.
+// What is said of a rule with another window says nothing of this one.
 func TestAnotherShapeIsAnotherRule(t *testing.T) {
-	d := newDesk(t, memstore.New())
-	d.step(start)
-	r := ofRevision(start, 1000, 2)
+	d := newFixture(t, memstore.New())
+	r := ofRevision(1000, 2)
 	r.WindowMs = 2000
 	d.exchange(start, report(1, 1, r, own{"a", 0, 0}))
-	d.exchange(start+10*ms, report(2, 1, ofRevision(start, 10, 1), own{"k", 0, 5}))
+	d.exchange(start+10*ms, report(2, 1, ofRevision(10, 1), own{"k", 0, 5}))
 	d.step(start + 20*ms)
-	if len(d.alarms()) != 1 {
-		t.Error("no alarm by its own limit")
-	}
+	d.wantAlarms("by its own limit", "per-second k 0:5")
 }
 
-// TestLeasesByTheHighestRevision: permits are granted by the limit of the highest revision that was heard of, by
-// whatever kind of message, whoever asks.
-func TestLeasesByTheHighestRevision(t *testing.T) {
+// Permits are granted by the limit of the highest revision that was heard of, by whatever kind of
+// message, whoever asks.
+func TestLeasesGoByTheHighestRevision(t *testing.T) {
 	for _, test := range []struct {
 		why  string
-		news func(*desk)
+		news func(*fixture)
 		asks *events.Rule
 		want string
 	}{
-		{"nothing is known", func(*desk) {}, ofRevision(start, 10, 1), "0:10/10"},
-		{"another has asked by a lower limit", func(d *desk) {
-			d.lease(start, leaseRequest(1, 1, ofRevision(start, 4, 2), wish{"k", 0, 0, 0, 0}))
-		}, ofRevision(start, 10, 1), "0:4/4"},
-		{"another has asked by a higher limit, of another key", func(d *desk) {
-			d.lease(start, leaseRequest(1, 1, ofRevision(start, 100, 2), wish{"other", 0, 0, 1, 0}))
-		}, ofRevision(start, 10, 1), "0:50/50"},
-		{"another has reported by a lower limit", func(d *desk) {
-			d.exchange(start, report(1, 1, ofRevision(start, 4, 2), own{"other", 0, 1}))
-		}, ofRevision(start, 10, 1), "0:4/4"},
-		{"an older one was heard of", func(d *desk) {
-			d.lease(start, leaseRequest(1, 1, ofRevision(start, 4, 1), wish{"k", 0, 0, 0, 0}))
-		}, ofRevision(start, 10, 2), "0:10/10"},
-		{"more are held than the lower limit", func(d *desk) {
-			d.lease(start, leaseRequest(1, 1, ofRevision(start, 10, 1), wish{"k", 0, 0, 8, 0}))
-			d.lease(start+2*ms, leaseRequest(1, 2, ofRevision(start, 4, 2), wish{"k", 0, 8, 0, 0}))
-		}, ofRevision(start, 10, 1), "0:0/0"},
+		{"nothing is known", func(*fixture) {}, ofRevision(10, 1), "0:10/10"},
+		{"another has asked by a lower limit", func(d *fixture) {
+			d.lease(start, leaseRequest(1, 1, ofRevision(4, 2), wish{"k", 0, 0, 0, 0}))
+		}, ofRevision(10, 1), "0:4/4"},
+		{"another has asked by a higher limit, of another key", func(d *fixture) {
+			d.lease(start, leaseRequest(1, 1, ofRevision(100, 2), wish{"other", 0, 0, 1, 0}))
+		}, ofRevision(10, 1), "0:50/50"},
+		{"another has reported by a lower limit", func(d *fixture) {
+			d.exchange(start, report(1, 1, ofRevision(4, 2), own{"other", 0, 1}))
+		}, ofRevision(10, 1), "0:4/4"},
+		{"an older one was heard of", func(d *fixture) {
+			d.lease(start, leaseRequest(1, 1, ofRevision(4, 1), wish{"k", 0, 0, 0, 0}))
+		}, ofRevision(10, 2), "0:10/10"},
+		{"more are held than the lower limit", func(d *fixture) {
+			d.lease(start, leaseRequest(1, 1, ofRevision(10, 1), wish{"k", 0, 0, 8, 0}))
+			d.lease(start+2*ms, leaseRequest(1, 2, ofRevision(4, 2), wish{"k", 0, 8, 0, 0}))
+		}, ofRevision(10, 1), "0:0/0"},
 	} {
-		d := newDesk(t, memstore.New())
-		d.step(start)
+		d := newFixture(t, memstore.New())
 		test.news(d)
-		got := permits(d.lease(start+5*ms, leaseRequest(2, 1, test.asks, wish{"k", 0, 0, 50, 0})))
-		if got, _, _ = strings.Cut(got, " "); got != test.want { // the rest is when there may be more
+		m := d.lease(start+5*ms, leaseRequest(2, 1, test.asks, wish{"k", 0, 0, 50, 0}))
+		if got := fmt.Sprintf("0:%d/%d", m.Granted[0], m.Spoken[0]); got != test.want || !slices.Equal(m.Age, []int64{0}) {
 			t.Errorf("%s: granted %s, want %s", test.why, got, test.want)
 		}
 	}

@@ -48,6 +48,7 @@ type running struct {
 	line   *line
 	stop   context.CancelFunc
 	ended  chan error
+	asked  bool // whether the test has seen how Run ended
 	log    *bytes.Buffer
 
 	mu      sync.Mutex
@@ -68,6 +69,7 @@ func run(t *testing.T, store aggregate.Store, change ...func(*aggregate.Options)
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(t.Context())
 	go func() { r.ended <- r.worker.Run(ctx) }()
+	t.Cleanup(r.end)
 	return r
 }
 
@@ -91,10 +93,20 @@ func (r *running) take() []*events.Refresh {
 	return answers
 }
 
-// end stops the worker and returns what Run did.
-func (r *running) end() error {
-	r.stop()
+// result waits until Run ends, and returns its error.
+func (r *running) result() error {
+	r.asked = true
 	return <-r.ended
+}
+
+// end stops the worker, unless it has ended.
+func (r *running) end() {
+	r.t.Helper()
+	if r.stop(); !r.asked {
+		if err := r.result(); err != nil {
+			r.t.Error(err)
+		}
+	}
 }
 
 func TestRunAnswersWithinTheGatherTime(t *testing.T) {
@@ -113,9 +125,6 @@ func TestRunAnswersWithinTheGatherTime(t *testing.T) {
 		if err := r.worker.Ready(); err != nil {
 			t.Error(err)
 		}
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -123,40 +132,35 @@ func TestRunWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("connection refused")}}
 		r := run(t, store)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if r.worker.Ready() == nil {
-			t.Error("ready without a store")
+		ready := func(why string, after time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if err := r.worker.Ready(); (err == nil) != want {
+				t.Errorf("%s: ready: %v", why, err)
+			}
 		}
+		ready("without a store", time.Minute, false)
 		store.have(faults{})
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		if err := r.worker.Ready(); err != nil {
-			t.Error(err)
-		}
+		ready("with it", 3*time.Second, true)
 		store.have(faults{join: errors.New("connection reset")})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if r.worker.Ready() == nil {
-			t.Error("ready without the store")
-		}
+		ready("without it again", time.Minute, false)
 		r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1})) // shards are known: carry on
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		if len(r.take()) != 1 {
 			t.Error("no answer")
 		}
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end() // though it waits
 		if n := strings.Count(r.log.String(), "waiting for the store"); n != 2 {
 			t.Errorf("logged %d times:\n%s", n, r.log)
 		}
 	})
 }
 
-// TestTheLogSaysWhyTheStoreIsAway: again when there is another reason, which is what the operator has to mend then; not at every try,
-// though each names another port, and not often when reasons take turns.
+// The log says why the store is away: again when there is another reason, which is what the
+// operator has to mend then; not at every try, though each names another port, and not often when
+// reasons take turns.
 func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		port := 0
@@ -189,19 +193,6 @@ func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
 		if n := logged(); n < 4 || n > 2+6 {
 			t.Errorf("reasons that took turns for a minute were logged %d times:\n%s", n-2, r.log)
 		}
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestRunStopsWhileItWaitsForTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t, &faulty{Store: memstore.New(), faults: faults{join: errors.New("connection refused")}})
-		time.Sleep(time.Minute)
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -212,7 +203,7 @@ func TestRunRefusesAnotherNumberOfShards(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := run(t, store, func(o *aggregate.Options) { o.Shards = 4 })
-		if err := <-r.ended; !errors.Is(err, aggregate.ErrShards) || !strings.Contains(err.Error(), "4 asked for, 3 recorded") {
+		if err := r.result(); !errors.Is(err, aggregate.ErrShards) || !strings.Contains(err.Error(), "4 asked for, 3 recorded") {
 			t.Error(err)
 		}
 
@@ -223,7 +214,7 @@ func TestRunRefusesAnotherNumberOfShards(t *testing.T) {
 		if _, err := store.Join(t.Context(), 5); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-r.ended; !errors.Is(err, aggregate.ErrShards) {
+		if err := r.result(); !errors.Is(err, aggregate.ErrShards) {
 			t.Error(err)
 		}
 	})
@@ -234,7 +225,7 @@ func TestRunEndsWithItsBus(t *testing.T) {
 		for _, broken := range []error{errors.New("closed"), nil} {
 			r := run(t, memstore.New())
 			r.line.hangUp <- broken
-			if err := <-r.ended; err == nil || broken != nil && !errors.Is(err, broken) {
+			if err := r.result(); err == nil || broken != nil && !errors.Is(err, broken) {
 				t.Errorf("Run returned %v", err)
 			}
 		}
@@ -242,7 +233,7 @@ func TestRunEndsWithItsBus(t *testing.T) {
 }
 
 // A worker that is told to stop answers what it has taken, and what is in a fold.
-func TestStoppingFinishesWhatIsInHand(t *testing.T) {
+func TestStopAnswersWhatWasReceived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: time.Second}
 		r := run(t, store)
@@ -251,43 +242,36 @@ func TestStoppingFinishesWhatIsInHand(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // in a fold by now
 		r.send(report(2, 1, perSecond(now), own{"a", 0, 1}))
 		r.send(report(3, 1, perSecond(now), own{"a", 0, 1}))
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if !r.line.stopped.Load() {
 			t.Error("still serving")
 		}
 		if got := r.take(); len(got) != 3 {
 			t.Errorf("%d answers, want 3", len(got))
 		}
-		if took := time.Duration(time.Now().UnixNano() - now); took > 3*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if len(r.line.alarms) == 0 {
-			t.Error("the last alarm was not sent")
+		if took := time.Duration(time.Now().UnixNano() - now); took > 3*time.Second || len(r.line.alarms) == 0 {
+			t.Errorf("it took %v, and sent %d alarms", took, len(r.line.alarms))
 		}
 	})
 }
 
-func TestStoppingDoesNotWaitForADeadStore(t *testing.T) {
+func TestStopDoesNotWaitForADeadStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: time.Hour}
 		r := run(t, store, func(o *aggregate.Options) { o.Timeout = time.Minute })
 		r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 9}))
 		time.Sleep(10 * time.Millisecond)
 		from := time.Now()
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
+		r.end()
 		if took := time.Since(from); took > 6*time.Second {
 			t.Errorf("it took %v", took)
 		}
 	})
 }
 
-// Two folds of a shard may be under way at once, of different checkers, and a shard whose store node
-// hangs holds up no other.
-func TestFoldsUnderWay(t *testing.T) {
+// Two folds of a shard may be under way at once, of different checkers, and a shard whose store
+// node hangs holds up no other.
+func TestTwoFoldsOfAShardAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: 100 * time.Millisecond, hangs: 1}
 		r := run(t, store, func(o *aggregate.Options) { o.Shards = 2 })
@@ -324,9 +308,6 @@ func TestFoldsUnderWay(t *testing.T) {
 		synctest.Wait()
 		if r.worker.Ready() == nil {
 			t.Error("ready, though a shard's store does not answer")
-		}
-		if err := r.end(); err != nil {
-			t.Error(err)
 		}
 	})
 }

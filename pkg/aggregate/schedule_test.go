@@ -1,12 +1,9 @@
 package aggregate_test
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -14,58 +11,37 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// sender is the least that a checker must be: one report in flight, sent again until it is answered.
+// sender is the least that a checker must be: one report in flight, sent again until it is
+// answered.
 type sender struct {
 	epoch, sequence uint64
 	report          *events.Report // in flight
 	nextTry         int64
 }
 
-// delivery is a message under way: to a worker, or back to a sender.
+// delivery is what happens when a message arrives.
 type delivery struct {
 	due    int64
-	worker int
-	report *events.Report
-	answer *events.Refresh
+	arrive func()
 }
 
-// schedule is one random run: senders, workers that share a store, and a network that loses, doubles,
-// delays and reorders.
+// schedule is one random run: senders, workers that share a store, and a network that loses,
+// doubles, delays and reorders.
 type schedule struct {
 	t        *testing.T
 	random   *rand.Rand
 	now      int64
 	store    *memstore.Store
-	moody    *moody
-	workers  []*desk
+	failures float64 // which share of folds fails, before or after
+	workers  []*fixture
 	senders  []*sender
 	way      []delivery
 	sent     int64 // hits, which have to be in the ledger in the end
 	answered int
 }
 
-// moody is a store that sometimes fails, before or after the work is done.
-type moody struct {
-	aggregate.Store
-	random *rand.Rand
-	share  float64
-}
-
-var errMoody = errors.New("not now")
-
-func (m *moody) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	if m.random.Float64() < m.share {
-		return aggregate.Applied{}, errMoody
-	}
-	applied, err := m.Store.Apply(ctx, fold)
-	if err == nil && m.random.Float64() < m.share {
-		return aggregate.Applied{}, errMoody
-	}
-	return applied, err
-}
-
-// TestEveryReportIsCountedOnce runs many random schedules: whatever the network and the store do,
-// the ledger is what was sent, and no answer ever leaves out its report's own hits.
+// Whatever the network and the store do, the ledger is what was sent, and no answer ever leaves out
+// its report's own hits.
 func TestEveryReportIsCountedOnce(t *testing.T) {
 	schedules := 1000
 	if testing.Short() {
@@ -81,12 +57,10 @@ func TestEveryReportIsCountedOnce(t *testing.T) {
 
 func newSchedule(t *testing.T, seed uint64) *schedule {
 	random := rand.New(rand.NewPCG(seed, 0))
-	s := &schedule{t: t, random: random, now: start, store: memstore.New()}
-	s.moody = &moody{Store: s.store, random: random, share: random.Float64() / 4}
+	s := &schedule{t: t, random: random, now: start, store: memstore.New(), failures: random.Float64() / 4}
 	for range 1 + random.IntN(3) {
-		d := newDesk(t, s.moody, func(o *aggregate.Options) { o.FoldKeys = 1 + random.IntN(20) })
-		d.step(s.now)
-		s.workers = append(s.workers, d)
+		store := &faulty{Store: s.store, hook: s.fail}
+		s.workers = append(s.workers, newFixture(t, store, func(o *aggregate.Options) { o.FoldKeys = 1 + random.IntN(20) }))
 	}
 	for i := range 1 + random.IntN(5) {
 		s.senders = append(s.senders, &sender{epoch: uint64(i) + 1})
@@ -94,32 +68,47 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 	return s
 }
 
+// fail makes a store fail sometimes, before or after the work is done.
+func (s *schedule) fail(_ *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+	if s.random.Float64() < s.failures {
+		return aggregate.Applied{}, errors.New("before")
+	}
+	applied, err := do()
+	if s.random.Float64() < s.failures {
+		return aggregate.Applied{}, errors.New("after")
+	}
+	return applied, err
+}
+
 func (s *schedule) run() {
-	const reports = 30
-	for s.answered < reports {
+	for s.answered < 30 {
 		s.now += s.random.Int64N(5 * ms)
 		if s.random.IntN(200) == 0 {
 			s.now += 3 * second // buckets go
 		}
-		for _, sender := range s.senders {
-			s.send(sender)
+		for _, c := range s.senders {
+			s.send(c)
 		}
-		s.deliver()
-		for i, w := range s.workers {
-			if s.random.IntN(3) > 0 {
-				w.step(s.now)
+		s.work()
+	}
+	s.failures = 0
+	for _, c := range s.senders {
+		if c.report != nil { // nobody knows whether it was counted: ask until it is
+			s.workers[0].send(s.now, c.report)
+			s.now += 2 * ms
+			s.workers[0].step(s.now)
+			for _, m := range s.workers[0].take() { // there may be others that had waited
+				s.hear(m)
 			}
-			s.collect(i)
+		}
+		if c.report != nil {
+			s.t.Error("no answer by a good store")
 		}
 	}
-	for _, sender := range s.senders {
-		if sender.report != nil { // nobody knows whether it was counted: ask until it is
-			s.finish(sender)
-		}
-	}
-	l := ledger(s.t, s.store)["per-second"]
-	if got := l.Counted + l.Late + l.Refused; got != s.sent {
-		s.t.Errorf("ledger: got %d (%+v), want %d", got, l, s.sent)
+	all, err := s.store.Ledger(s.t.Context())
+	l := all["per-second"]
+	if got := l.Counted + l.Late + l.Refused; err != nil || got != s.sent {
+		s.t.Errorf("ledger: got %d (%+v), %v, want %d", got, l, err, s.sent)
 	}
 }
 
@@ -134,9 +123,8 @@ func (s *schedule) send(c *sender) {
 		return
 	}
 	c.nextTry = s.now + 10*ms + s.random.Int64N(40*ms)
-	for range s.random.IntN(3) { // lost, once, twice
-		s.way = append(s.way, delivery{due: s.delay(), worker: s.random.IntN(len(s.workers)), report: c.report})
-	}
+	m, w := c.report, s.workers[s.random.IntN(len(s.workers))]
+	s.post(func() { w.send(s.now, m) })
 }
 
 // hits are hits of now and, some, of earlier and too much later.
@@ -151,91 +139,79 @@ func (s *schedule) hits() []own {
 	return hits
 }
 
-func (s *schedule) delay() int64 {
-	if s.random.IntN(10) == 0 {
-		return s.now + s.random.Int64N(2*second) // far too late
-	}
-	return s.now + s.random.Int64N(10*ms)
-}
-
-func (s *schedule) deliver() {
-	slices.SortStableFunc(s.way, func(a, b delivery) int { return cmp.Compare(a.due, b.due) })
-	for len(s.way) > 0 && s.way[0].due <= s.now {
-		m := s.way[0]
-		s.way = s.way[1:]
-		if m.answer != nil {
-			s.hear(m.answer)
-			continue
+// post loses a message, or delivers it once or twice, some far too late.
+func (s *schedule) post(arrive func()) {
+	for range s.random.IntN(3) {
+		delay := 10 * ms
+		if s.random.IntN(10) == 0 {
+			delay = 2 * second
 		}
-		s.workers[m.worker].send(s.now, m.report)
+		s.way = append(s.way, delivery{s.now + s.random.Int64N(delay), arrive})
 	}
 }
 
-// collect puts a worker's answers on their way.
-func (s *schedule) collect(worker int) {
-	for _, m := range s.workers[worker].take() {
-		for range s.random.IntN(3) {
-			s.way = append(s.way, delivery{due: s.delay(), answer: m})
+// work delivers what is due, and lets the workers take steps.
+func (s *schedule) work() {
+	var due []delivery
+	late := s.way[:0]
+	for _, m := range s.way {
+		if m.due <= s.now {
+			due = append(due, m)
+		} else {
+			late = append(late, m)
 		}
 	}
+	s.way = late
+	s.random.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
+	for _, m := range due {
+		m.arrive()
+	}
+	for _, w := range s.workers {
+		if s.random.IntN(3) > 0 {
+			w.step(s.now)
+		}
+		for _, m := range w.take() {
+			s.post(func() { s.hear(m) })
+		}
+	}
 }
 
-// hear takes in an answer; only that to the report in flight means anything.
+// hear takes in an answer; only that to the report in flight means anything. Its hits are counted
+// now, and the totals that are still live are no less than its own.
 func (s *schedule) hear(m *events.Refresh) {
-	for _, c := range s.senders {
-		if c.epoch == m.GetEpoch() && c.report != nil && c.sequence == m.GetSequence() {
-			s.settle(c, m)
-		}
+	c := s.senders[m.GetEpoch()-1]
+	if c.report == nil || c.sequence != m.GetSequence() {
+		return
 	}
-}
-
-// settle books a sender's answered report: its hits are counted now, and the totals that are still
-// live are no less than its own.
-func (s *schedule) settle(c *sender, m *events.Refresh) {
 	if m.GetError() != "" {
 		s.t.Fatalf("refused: %s", m.GetError())
 	}
-	for _, n := range c.report.GetHits().GetValue() {
-		s.sent += int64(n)
-	}
-	totals := make(map[[2]int64]uint64)
-	at := 0
-	for key, cells := range m.GetKeyCells() {
-		for range cells {
-			totals[[2]int64{int64(key), m.Age[at]}] = m.Total[at]
-			at++
-		}
-	}
-	at = 0
-	bucket := s.now / second
-	for key, cells := range c.report.GetHits().GetKeyCells() {
-		own := make(map[int64]uint64)
-		for range cells {
-			own[c.report.Hits.Age[at]] += c.report.Hits.Value[at]
-			at++
-		}
-		for age, n := range own {
-			live := c.report.GetHits().GetRules()[0].GetNewest()-age >= bucket-1
-			if live && totals[[2]int64{int64(key), age}] < n {
-				s.t.Errorf("own hits are missing in the answer: %d of %d", totals[[2]int64{int64(key), age}], n)
-			}
+	hits := c.report.GetHits()
+	oldest := hits.GetRules()[0].GetNewest() - s.now/second + 1 // the age of the last bucket that is live
+	totals := byCell(m.GetKeyCells(), m.Age, m.Total)
+	for cell, n := range byCell(hits.GetKeyCells(), hits.Age, hits.Value) {
+		if s.sent += int64(n); cell.age <= oldest && totals[cell] < n {
+			s.t.Errorf("own hits are missing in the answer: %d of %d", totals[cell], n)
 		}
 	}
 	c.report = nil
 	s.answered++
 }
 
-// finish sends the report in flight until it is answered, by a good network and store.
-func (s *schedule) finish(c *sender) {
-	s.moody.share = 0
-	w := s.workers[0]
-	w.send(s.now, c.report)
-	s.now += 2 * ms
-	w.step(s.now)
-	for _, m := range w.take() { // there may be others that had waited
-		s.hear(m)
+type cell struct {
+	key int
+	age int64
+}
+
+// byCell sums up the columns of a table.
+func byCell(keyCells []uint32, age []int64, value []uint64) map[cell]uint64 {
+	sums := make(map[cell]uint64)
+	at := 0
+	for key, cells := range keyCells {
+		for range cells {
+			sums[cell{key, age[at]}] += value[at]
+			at++
+		}
 	}
-	if c.report != nil {
-		s.t.Error("no answer by a good store")
-	}
+	return sums
 }

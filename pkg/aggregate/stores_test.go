@@ -11,36 +11,15 @@ import (
 
 // The stores of this file misbehave, each in one way, on top of another.
 
-// hooked calls before each fold, by its number.
-type hooked struct {
-	aggregate.Store
-	before func(fold int)
-	folds  int
-}
-
-func (s *hooked) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	s.folds++
-	s.before(s.folds)
-	return s.Store.Apply(ctx, fold)
-}
-
-// counting counts the folds of a store.
-type counting struct {
-	aggregate.Store
-	folds, largest int
-}
-
-func (s *counting) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	s.folds++
-	s.largest = max(s.largest, len(fold.Keys))
-	return s.Store.Apply(ctx, fold)
-}
-
 // faulty is a store that fails before or after it has done what it was asked to.
 type faulty struct {
 	aggregate.Store
+	// hook, if it is set, is called for each fold with what applies it.
+	hook func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error)
+
 	mu sync.Mutex
 	faults
+	folds, largest int // how many, and how many keys the largest has
 }
 
 type faults struct{ join, before, after error }
@@ -65,27 +44,32 @@ func (s *faulty) Join(ctx context.Context, shards int) (aggregate.Fleet, error) 
 }
 
 func (s *faulty) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	f := s.now()
-	if f.before != nil {
-		return aggregate.Applied{}, f.before
-	}
-	applied, err := s.Store.Apply(ctx, fold)
-	if f.after != nil {
-		return aggregate.Applied{}, f.after
-	}
-	return applied, err
+	s.mu.Lock()
+	s.folds, s.largest = s.folds+1, max(s.largest, len(fold.Keys))
+	s.mu.Unlock()
+	return attempt(s.now(), func() (aggregate.Applied, error) {
+		do := func() (aggregate.Applied, error) { return s.Store.Apply(ctx, fold) }
+		if s.hook != nil {
+			return s.hook(fold, do)
+		}
+		return do()
+	})
 }
 
 func (s *faulty) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
-	f := s.now()
+	return attempt(s.now(), func() (aggregate.Leased, error) { return s.Store.Lease(ctx, fold) })
+}
+
+func attempt[T any](f faults, do func() (T, error)) (T, error) {
+	var nothing T
 	if f.before != nil {
-		return aggregate.Leased{}, f.before
+		return nothing, f.before
 	}
-	leased, err := s.Store.Lease(ctx, fold)
+	done, err := do()
 	if f.after != nil {
-		return aggregate.Leased{}, f.after
+		return nothing, f.after
 	}
-	return leased, err
+	return done, err
 }
 
 // short is a store that leaves out keys, or asks.
@@ -103,16 +87,6 @@ func (s short) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.
 		leased.Keys[0].Asks = nil
 	}
 	return leased, err
-}
-
-// repeating is a store that finds the first report of each fold to be a repeat.
-type repeating struct{ aggregate.Store }
-
-func (s repeating) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	if len(fold.Marks) > 0 {
-		return aggregate.Applied{Repeated: []int{0}}, nil
-	}
-	return s.Store.Apply(ctx, fold)
 }
 
 // slow is a store that takes its time, and for one shard never answers.

@@ -45,16 +45,26 @@ func (b *silent) Alarm(shard uint32, data []byte) error {
 	return nil
 }
 
-// desk is a worker under test, with what it answered.
-type desk struct {
+// fixture is a worker under test, with what it answered.
+type fixture struct {
 	t       testing.TB
 	worker  *aggregate.Worker
 	bus     *silent
+	next    int64 // what the first step returned
 	answers []*events.Refresh
 	grants  []*events.Grant
 }
 
-func newDesk(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *desk {
+// newFixture makes a worker, and lets it join the store at start.
+func newFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *fixture {
+	t.Helper()
+	d := coldFixture(t, store, change...)
+	d.next = d.step(start)
+	return d
+}
+
+// coldFixture makes a worker that has done nothing yet.
+func coldFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *fixture {
 	t.Helper()
 	bus := &silent{}
 	o := aggregate.Options{Store: store, Bus: bus}
@@ -65,12 +75,12 @@ func newDesk(t testing.TB, store aggregate.Store, change ...func(*aggregate.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &desk{t: t, worker: w, bus: bus}
+	return &fixture{t: t, worker: w, bus: bus}
 }
 
-func (d *desk) step(now int64) int64 { return d.worker.Step(d.t.Context(), now) }
+func (d *fixture) step(now int64) int64 { return d.worker.Step(d.t.Context(), now) }
 
-func (d *desk) reply(data []byte) error {
+func (d *fixture) reply(data []byte) error {
 	m, err := events.DecodeRefresh(data)
 	if err != nil {
 		d.t.Errorf("answer: %v", err)
@@ -79,20 +89,20 @@ func (d *desk) reply(data []byte) error {
 	return nil
 }
 
-func (d *desk) send(now int64, m *events.Report) {
+func (d *fixture) send(now int64, m *events.Report) {
 	d.t.Helper()
 	d.worker.Receive(now, events.KindReport, encode(d.t, m), d.reply)
 }
 
 // take returns the answers since the last time.
-func (d *desk) take() []*events.Refresh {
+func (d *fixture) take() []*events.Refresh {
 	answers := d.answers
 	d.answers = nil
 	return answers
 }
 
 // exchange sends one report, lets it be folded, and returns its answer.
-func (d *desk) exchange(now int64, m *events.Report) *events.Refresh {
+func (d *fixture) exchange(now int64, m *events.Report) *events.Refresh {
 	d.t.Helper()
 	d.take()
 	d.send(now, m)
@@ -165,20 +175,69 @@ func totals(m *events.Refresh) string {
 	return text
 }
 
-func ledger(t testing.TB, s *memstore.Store) aggregate.Ledger {
+func (d *fixture) wantTotals(why string, m *events.Refresh, want string) {
+	d.t.Helper()
+	if got := totals(m); got != want {
+		d.t.Errorf("%s: totals %q, want %q", why, got, want)
+	}
+}
+
+// wantAlarms checks the alarms since the last time.
+func (d *fixture) wantAlarms(why string, want ...string) []*events.Alarm {
+	d.t.Helper()
+	var got []string
+	alarms := d.bus.alarms
+	for _, m := range alarms {
+		got = append(got, alarmText(m))
+	}
+	d.bus.alarms = nil
+	if !slices.Equal(got, want) {
+		d.t.Fatalf("%s: alarms %q, want %q", why, got, want)
+	}
+	return alarms
+}
+
+// alarmText is what an alarm says: rule key age:total ..., in order.
+func alarmText(m *events.Alarm) string {
+	var keys []string
+	t, text, at := m.GetTotals(), string(m.GetTotals().GetKeyText()), 0
+	for i, n := range t.GetKeyLength() {
+		s := t.Rules[t.KeyRule[i]].GetName() + " " + text[:n]
+		text = text[n:]
+		for range t.KeyCells[i] {
+			s += fmt.Sprintf(" %d:%d", t.Age[at], t.Value[at])
+			at++
+		}
+		keys = append(keys, s)
+	}
+	return strings.Join(keys, ", ")
+}
+
+// levels are what a message says of its keys' levels: how old the bucket, and how many parts of a
+// hit.
+func levels(m interface {
+	GetLevelAge() []int64
+	GetLevel() []uint64
+}) string {
+	var all []string
+	for i, parts := range m.GetLevel() {
+		all = append(all, fmt.Sprintf("%d:%d", m.GetLevelAge()[i], parts))
+	}
+	return strings.Join(all, " ")
+}
+
+func wantLedger(t testing.TB, why string, s *memstore.Store, rule string, want aggregate.RuleLedger) {
 	t.Helper()
 	l, err := s.Ledger(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	if got := l[rule]; got != want {
+		t.Errorf("%s: ledger %+v, want %+v", why, got, want)
+	}
 }
 
 func hello(t testing.TB, epoch uint64, sent int64) []byte {
 	t.Helper()
-	data, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: sent})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return encode(t, &events.Hello{Epoch: epoch, Sent: sent})
 }

@@ -1,7 +1,6 @@
 package aggregate_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,22 +10,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 )
 
-// failing is a store that fails while it is told to.
-type failing struct {
-	aggregate.Store
-	fails bool
-}
-
-func (s *failing) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	if s.fails {
-		return aggregate.Applied{}, errors.New("away")
-	}
-	return s.Store.Apply(ctx, fold)
-}
-
-// TestTraceFollowsReports that come with a traceparent, and only these.
+// A trace follows reports that come with a traceparent, and only these.
 func TestTraceFollowsReports(t *testing.T) {
-	store := &failing{Store: memstore.New()}
+	store := &faulty{Store: memstore.New()}
 	var lines []string
 	follow := func(parent string, shard uint32, sequence uint64, keys int) func(aggregate.TraceEvent) {
 		lines = append(lines, fmt.Sprintf("%s: shard %d, sequence %d, %d keys", parent, shard, sequence, keys))
@@ -41,8 +27,7 @@ func TestTraceFollowsReports(t *testing.T) {
 			lines = append(lines, parent+": "+text)
 		}
 	}
-	d := newDesk(t, store, func(o *aggregate.Options) { o.Trace = follow })
-	d.step(start)
+	d := newFixture(t, store, func(o *aggregate.Options) { o.Trace = follow })
 	send := func(epoch, sequence uint64, parent string) {
 		m := report(epoch, sequence, perSecond(start), own{key: "a", count: 1})
 		m.Trace = parent
@@ -58,9 +43,9 @@ func TestTraceFollowsReports(t *testing.T) {
 		{"a report that was counted before: another fold tells its totals", func() { send(1, 1, "again") },
 			[]string{"again: shard 0, sequence 1, 1 keys", "again: apply 1 keys of 1 reports", "again: applied",
 				"again: apply 1 keys of 1 reports", "again: applied", "again: answered"}},
-		{"the store is away", func() { store.fails = true; send(1, 2, "q") },
+		{"the store is away", func() { store.have(faults{before: errors.New("away")}); send(1, 2, "q") },
 			[]string{"q: shard 0, sequence 2, 1 keys", "q: apply 1 keys of 1 reports", "q: applied: away", "q: dropped"}},
-		{"a repeat comes first, and then what it repeats", func() { store.fails = false; send(1, 3, ""); send(1, 2, "late") },
+		{"a repeat comes first, and then what it repeats", func() { store.have(faults{}); send(1, 3, ""); send(1, 2, "late") },
 			[]string{"late: shard 0, sequence 2, 1 keys", "late: dropped"}},
 	}
 	for _, s := range steps {

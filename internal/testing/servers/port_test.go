@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"errors"
 	"net"
 	"testing"
 )
@@ -34,5 +35,23 @@ func TestTailKeepsTheEnd(t *testing.T) {
 	got := log.String()
 	if len(got) != tailSize || got[len(got)-7:] != "the end" {
 		t.Errorf("kept %d bytes that end in %q", len(got), got[len(got)-7:])
+	}
+}
+
+// A paused server is stopped as gently as any other: it hears the request.
+func TestRedisPausedCanBeStopped(t *testing.T) {
+	r, err := StartRedis(t.Context(), RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc := r.proc
+	if err := errors.Join(r.Pause(), r.Stop()); err != nil {
+		t.Fatal(err)
+	}
+	if state := proc.cmd.ProcessState; !state.Exited() {
+		t.Errorf("it was killed: %v", state)
+	}
+	if err := r.Pause(); err == nil {
+		t.Error("Pause of a stopped server succeeds")
 	}
 }

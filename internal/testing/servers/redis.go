@@ -14,7 +14,7 @@ import (
 
 const (
 	// readyTimeout bounds how long a started server may take until it answers.
-	readyTimeout = 20 * time.Second
+	readyTimeout = time.Minute
 	// readyPoll is how often it is asked.
 	readyPoll = 10 * time.Millisecond
 	// answerTimeout bounds each asking, since whoever else has the port may never answer.

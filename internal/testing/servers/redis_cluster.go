@@ -27,7 +27,7 @@ func StartRedisCluster(ctx context.Context, masters int) (*RedisCluster, error) 
 	c := &RedisCluster{}
 	for range masters {
 		node, err := StartRedis(ctx, RedisOptions{Args: []string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no",
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "60000", "--cluster-require-full-coverage", "no",
 		}})
 		if err != nil {
 			return nil, fmt.Errorf("start redis cluster: %w", errors.Join(err, c.Stop()))
@@ -70,7 +70,7 @@ func (c *RedisCluster) assemble(ctx context.Context) error {
 
 // WaitOK returns once every running node says that the cluster works: with all slots served if all nodes run, else with
 // those of the running ones. After a node's Restart this takes about 2 s more, though the node answers at once. It waits
-// 20 s at the most.
+// a minute at the most.
 func (c *RedisCluster) WaitOK(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

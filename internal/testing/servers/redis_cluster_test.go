@@ -17,16 +17,12 @@ func TestRedisCluster(t *testing.T) {
 
 	const keys = 300
 	for i := range keys {
-		if err := client.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err())
 	}
 	sum := int64(0)
 	for i := range 3 {
 		size, err := connect(t, c.Node(i).Addr()).DBSize(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if size < keys/6 {
 			t.Errorf("node %d holds %d of %d keys: the slots are not spread evenly", i, size, keys)
 		}
@@ -37,22 +33,12 @@ func TestRedisCluster(t *testing.T) {
 	}
 
 	// A node comes back empty, with its old place in the cluster.
-	if err := c.Node(1).Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitOK(t.Context()); err != nil {
-		t.Fatalf("with a dead node: %v", err)
-	}
-	if err := c.Node(1).Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitOK(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Node(1).Kill())
+	must(t, c.WaitOK(t.Context())) // with a dead node
+	must(t, c.Node(1).Restart(t.Context()))
+	must(t, c.WaitOK(t.Context()))
 	for i := range keys {
-		if err := client.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err(); err != nil {
-			t.Fatalf("after the node's restart: %v", err)
-		}
+		must(t, client.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err())
 	}
 }
 

@@ -2,9 +2,11 @@ package storetest
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -30,6 +32,43 @@ func (b *bench) fold() *draft {
 func (b *bench) fresh() *draft {
 	b.last++
 	return b.fold().mark(1, b.last)
+}
+
+// rounds is how many folds a test of random ones makes.
+func (b *bench) rounds() int {
+	if testing.Short() {
+		return 100
+	}
+	return 400
+}
+
+// lose drops all data, and nobody remembers any.
+func (b *bench) lose() {
+	b.Helper()
+	b.Lose(b)
+	*b.model, b.seen = *newModel(), aggregate.State{}
+}
+
+// near reports whether an expiry is to within a second what it should be. A store with a clock
+// counts from when it did the work, which may be any time since the test began.
+func (b *bench) near(at, want int64) bool {
+	waited := int64(0)
+	if b.Clock != nil {
+		waited = b.Clock() - b.Harness.Now
+	}
+	return want-int64(time.Second) <= at && at <= want+int64(time.Second)+waited
+}
+
+// each goes through shapes in the order of their names, so that random tests do the same in each
+// run.
+func each(shapes map[string]window.Shape) iter.Seq2[string, window.Shape] {
+	return func(yield func(string, window.Shape) bool) {
+		for _, name := range slices.Sorted(maps.Keys(shapes)) {
+			if !yield(name, shapes[name]) {
+				return
+			}
+		}
+	}
 }
 
 // join is what a worker does first.

@@ -2,132 +2,117 @@ package storetest
 
 import (
 	"math/big"
+	"math/bits"
 	"slices"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// leases is what a store should know of permits: the simplest program that keeps the contract.
+// leases is what a store should know of a key's permits.
 type leases struct {
 	granted, returned map[holding]int64
-	lost              map[uint32]int64 // by shard
+	held              map[int64]int64 // granted and not returned, by bucket
 }
 
 // holding is what one checker has of one bucket.
 type holding struct {
-	counter
-	epoch uint64
+	epoch  uint64
+	bucket int64
 }
 
-func newLeases() *leases {
-	return &leases{granted: make(map[holding]int64), returned: make(map[holding]int64), lost: make(map[uint32]int64)}
-}
-
-// held is how many permits are held of each bucket of a key.
-func (m *leases) held(c counter) map[int64]int64 {
-	held := make(map[int64]int64)
-	for h, n := range m.granted {
-		bucket := h.bucket
-		h.counter.bucket = c.bucket
-		if h.counter == c {
-			held[bucket] += n
-		}
+func (m *model) leasesOf(e entity) *leases {
+	l := m.leases[e]
+	if l == nil {
+		l = &leases{make(map[holding]int64), make(map[holding]int64), make(map[int64]int64)}
+		m.leases[e] = l
 	}
-	for h, n := range m.returned {
-		bucket := h.bucket
-		h.counter.bucket = c.bucket
-		if h.counter == c {
-			held[bucket] -= n
-		}
-	}
-	return held
+	return l
 }
 
-// lease carries out a fold at the time by which the store did, and returns what the store has to say.
-func (m *leases) lease(f *aggregate.LeaseFold, now int64) []aggregate.LeasedKey {
+// known is how many permits of the current bucket a checker would know of, had it heard all.
+func (m *model) known(name string, shape window.Shape, key string, epoch uint64, now int64) int64 {
+	e := entity{0, name, shape, aggregate.Admitted, key}
+	return m.leasesOf(e).granted[holding{epoch, shape.Bucket(now)}]
+}
+
+// lease carries out a fold at the time by which the store did, and returns what the store has to
+// say.
+func (m *model) lease(f *aggregate.LeaseFold, now int64) []aggregate.LeasedKey {
 	var keys []aggregate.LeasedKey
 	for i := range f.Keys {
 		k := &f.Keys[i]
 		r := &f.Rules[k.Rule]
-		at := func(a *aggregate.Ask, bucket int64) holding {
-			return holding{counter{f.Shard, r.Name, r.Shape, aggregate.Admitted, k.Text, bucket}, a.Epoch}
-		}
-		done := aggregate.LeasedKey{Bucket: r.Shape.Bucket(now)}
-		for j := range k.Asks {
-			a := &k.Asks[j]
-			for _, back := range a.Returns {
-				h := at(a, back.Bucket)
-				n := min(back.Count, m.granted[h])
-				if !r.Shape.Gone(back.Bucket, now) && n > m.returned[h] {
-					done.Returned += n - m.returned[h]
-					m.returned[h] = n
-				}
-			}
-		}
-		wants := make([]int64, len(k.Asks))
-		for j := range k.Asks {
-			a := &k.Asks[j]
-			have := m.granted[at(a, done.Bucket)]
-			knows := a.Bucket == done.Bucket && have == a.Known || a.Bucket != done.Bucket && have == 0
-			if knows && !m.quiet(f.Shard, r.Shape, now) {
-				wants[j] = min(a.Want, r.Limit, window.MaxCount-have)
-			}
-		}
-		held := m.held(counter{f.Shard, r.Name, r.Shape, aggregate.Admitted, k.Text, 0})
-		for j, n := range divide(roomLeft(r.Shape, held, r.Limit, now), wants) {
-			done.New += n
-			if n > 0 {
-				m.granted[at(&k.Asks[j], done.Bucket)] += n
-			}
-		}
-		for j := range k.Asks {
-			a := &k.Asks[j]
-			done.Asks = append(done.Asks, aggregate.Granted{Current: m.granted[at(a, done.Bucket)], Spoken: m.granted[at(a, a.Bucket)]})
-		}
-		keys = append(keys, done)
+		l := m.leasesOf(entity{f.Shard, r.Name, r.Shape, aggregate.Admitted, k.Text})
+		keys = append(keys, l.lease(r, k.Asks, now, m.quiet(f.Shard, r.Shape, now)))
 	}
 	return keys
 }
 
-// quiet reports whether a window with anything in it from before the loss may still be open.
-func (m *leases) quiet(shard uint32, s window.Shape, now int64) bool {
-	lost, ok := m.lost[shard]
-	if !ok {
-		return false
+func (l *leases) lease(r *aggregate.Rule, asks []aggregate.Ask, now int64, quiet bool) aggregate.LeasedKey {
+	done := aggregate.LeasedKey{Bucket: r.Shape.Bucket(now)}
+	for _, a := range asks {
+		for _, back := range a.Returns {
+			h := holding{a.Epoch, back.Bucket}
+			more := min(back.Count, l.granted[h]) - l.returned[h]
+			if !r.Shape.Gone(back.Bucket, now) && more > 0 {
+				done.Returned += more
+				l.returned[h] += more
+				l.held[back.Bucket] -= more
+			}
+		}
 	}
-	return now < lost+int64(s.Length) || !s.Gone(s.Bucket(lost), now)
+	wants := make([]int64, len(asks))
+	for j, a := range asks {
+		have := l.granted[holding{a.Epoch, done.Bucket}]
+		knows := a.Bucket == done.Bucket && have == a.Known || a.Bucket != done.Bucket && have == 0
+		if knows && !quiet {
+			wants[j] = min(a.Want, r.Limit, window.MaxCount-have)
+		}
+	}
+	room := max(r.Limit-weigh(r.Shape, l.held, now, true), 0)
+	for j, n := range divide(room, wants) {
+		if n > 0 {
+			done.New += n
+			l.granted[holding{asks[j].Epoch, done.Bucket}] += n
+			l.held[done.Bucket] += n
+		}
+	}
+	for _, a := range asks {
+		done.Asks = append(done.Asks, aggregate.Granted{
+			Current: l.granted[holding{a.Epoch, done.Bucket}], Spoken: l.granted[holding{a.Epoch, a.Bucket}],
+		})
+	}
+	return done
 }
 
-// weigh is how many of the held permits lie in the window that ends at now, as a fraction; those of
-// later buckets that the window of some later time shares with it count in full.
-func weigh(s window.Shape, held map[int64]int64, now int64, ahead bool) *big.Rat {
+// quiet reports whether a window with anything in it from before the loss may still be open.
+func (m *model) quiet(shard uint32, s window.Shape, now int64) bool {
+	lost, ok := m.lost[shard]
+	return ok && (now < lost+int64(s.Length) || !s.Gone(s.Bucket(lost), now))
+}
+
+// weigh is how many of the held permits lie in the window that ends at now, rounded up; if ahead,
+// those of later buckets that the window of some later time shares with it count in full.
+func weigh(s window.Shape, held map[int64]int64, now int64, ahead bool) int64 {
 	size := int64(s.BucketSize())
 	current := s.Bucket(now)
-	sum := new(big.Rat)
+	sum := int64(0)
 	for bucket, n := range held {
 		switch age := current - bucket; {
-		case age == int64(s.Buckets) && !s.Fixed:
-			left := size - (now - current*size)
-			sum.Add(sum, new(big.Rat).Mul(big.NewRat(n, 1), big.NewRat(left, size)))
+		case age == int64(s.Buckets) && !s.Fixed: // n × left ÷ size
+			high, low := bits.Mul64(uint64(n), uint64(size-(now-current*size)))
+			whole, rest := bits.Div64(high, low, uint64(size))
+			sum += int64(whole) + int64(min(rest, 1))
 		case age >= 0 && age < int64(s.Live()), ahead && age < 0 && -age < int64(s.Live()):
-			sum.Add(sum, big.NewRat(n, 1))
+			sum += n
 		}
 	}
 	return sum
 }
 
-// roomLeft is the largest whole number that fits.
-func roomLeft(s window.Shape, held map[int64]int64, limit, now int64) int64 {
-	rest := new(big.Rat).Sub(big.NewRat(limit, 1), weigh(s, held, now, true))
-	if rest.Sign() <= 0 {
-		return 0
-	}
-	return new(big.Int).Quo(rest.Num(), rest.Denom()).Int64()
-}
-
-// divide shares out one permit after the other, each to whom it is most overdue: that is what the largest
-// remainders come to, once everybody has the whole part of their share.
+// divide shares out one permit after the other, each to whom it is most overdue: that is what the
+// largest remainders come to, once everybody has the whole part of their share.
 func divide(room int64, wants []int64) []int64 {
 	all := new(big.Int)
 	for _, w := range wants {
@@ -136,19 +121,19 @@ func divide(room int64, wants []int64) []int64 {
 	if all.Cmp(big.NewInt(room)) <= 0 {
 		return wants
 	}
-	shares, due := make([]int64, len(wants)), make([]*big.Rat, len(wants))
+	shares, due := make([]int64, len(wants)), make([]*big.Int, len(wants))
 	rest := room
 	for i, w := range wants {
-		due[i] = new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(room), big.NewInt(w)), all)
-		shares[i] = new(big.Int).Quo(due[i].Num(), due[i].Denom()).Int64()
-		due[i].Sub(due[i], big.NewRat(shares[i], 1))
+		share := new(big.Int).Mul(big.NewInt(room), big.NewInt(w))
+		share, due[i] = share.QuoRem(share, all, new(big.Int))
+		shares[i] = share.Int64()
 		rest -= shares[i]
 	}
 	for ; rest > 0; rest-- {
-		most := slices.MaxFunc(due, func(a, b *big.Rat) int { return a.Cmp(b) }) // the first of equals
+		most := slices.MaxFunc(due, func(a, b *big.Int) int { return a.Cmp(b) }) // the first of equals
 		i := slices.Index(due, most)
 		shares[i]++
-		due[i] = big.NewRat(-1, 1)
+		due[i] = big.NewInt(-1)
 	}
 	return shares
 }

@@ -10,29 +10,26 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// holder is a checker with permits of some keys, over a network that loses, repeats and reorders.
+// holder is a checker with permits of a key, over a network that loses, repeats and reorders.
 type holder struct {
-	epoch    uint64
-	known    map[holding]int64 // of permits, by bucket
-	returned map[holding]int64
-	old      []aggregate.Ask // requests that may arrive again
+	epoch           uint64
+	known, returned map[int64]int64 // permits, by bucket
+	old             []aggregate.Ask // requests that may arrive again
 }
 
-// request is what a holder says of a key at a time that its clock is off by.
-func (h *holder) request(random *rand.Rand, c counter, now int64) aggregate.Ask {
+// request is what a holder says at a time that its clock is off by.
+func (h *holder) request(random *rand.Rand, s window.Shape, now int64) aggregate.Ask {
 	if n := len(h.old); n > 0 && random.IntN(3) == 0 { // one of the last ones arrives again, or only now
 		return h.old[max(0, n-1-random.IntN(5))]
 	}
-	s := c.shape
-	at := func(bucket int64) holding { c.bucket = bucket; return holding{c, h.epoch} }
 	off := random.Int64N(int64(s.BucketSize())) - int64(s.BucketSize())/2
 	a := aggregate.Ask{Epoch: h.epoch, Bucket: s.Bucket(now + off/4), Want: random.Int64N(12)}
-	a.Known = h.known[at(a.Bucket)]
+	a.Known = h.known[a.Bucket]
 	for range random.IntN(3) {
 		bucket := a.Bucket - random.Int64N(int64(s.Live())+1)
-		if known := h.known[at(bucket)]; known > h.returned[at(bucket)] {
-			h.returned[at(bucket)] += random.Int64N(known - h.returned[at(bucket)] + 1)
-			a.Returns = append(a.Returns, aggregate.Cell{Bucket: bucket, Count: h.returned[at(bucket)]})
+		if rest := h.known[bucket] - h.returned[bucket]; rest > 0 {
+			h.returned[bucket] += random.Int64N(rest + 1)
+			a.Returns = append(a.Returns, aggregate.Cell{Bucket: bucket, Count: h.returned[bucket]})
 		}
 	}
 	h.old = append(h.old, a)
@@ -40,24 +37,23 @@ func (h *holder) request(random *rand.Rand, c counter, now int64) aggregate.Ask 
 }
 
 // hear takes in an answer, which may be an old one.
-func (h *holder) hear(c counter, a *aggregate.Ask, k *aggregate.LeasedKey, g aggregate.Granted) {
-	for bucket, n := range map[int64]int64{k.Bucket: g.Current, a.Bucket: g.Spoken} {
-		c.bucket = bucket
-		h.known[holding{c, h.epoch}] = max(h.known[holding{c, h.epoch}], n)
-	}
+func (h *holder) hear(a *aggregate.Ask, k *aggregate.LeasedKey, g aggregate.Granted) {
+	h.known[k.Bucket] = max(h.known[k.Bucket], g.Current)
+	h.known[a.Bucket] = max(h.known[a.Bucket], g.Spoken)
 }
 
-// Random folds of several checkers, with repeats, losses, reordering, returns and workers whose clocks
-// differ, as the model does them. The bench sees to it that no window ever holds more than the limit.
+// Random folds of several checkers, with repeats, losses, reordering, returns and workers whose
+// clocks differ, as the model does them. The bench sees to it that no window ever holds more than
+// the limit.
 func testLeaseRandom(b *bench) {
 	b.longAgo()
 	random := rand.New(rand.NewPCG(3, 4))
-	for name, shape := range leaseShapes {
+	for name, shape := range each(leaseShapes) {
 		limit := 1 + random.Int64N(30)
-		holders := make(map[uint64]*holder)
+		holders := make(map[string]*holder)
 		size := int64(shape.BucketSize()) / int64(time.Millisecond)
 		begin := b.now
-		for range 400 {
+		for range b.rounds() {
 			b.now += random.Int64N(size/2) * int64(time.Millisecond)
 			if random.IntN(40) == 0 { // everything melts
 				b.now += int64(shape.Live()) * int64(shape.BucketSize())
@@ -73,9 +69,9 @@ func testLeaseRandom(b *bench) {
 	}
 }
 
-// round is one fold of random checkers.
+// round is one fold of random checkers of two keys.
 func (b *bench) round(
-	store aggregate.Store, d *leaseDraft, name string, shape window.Shape, holders map[uint64]*holder, random *rand.Rand,
+	store aggregate.Store, d *leaseDraft, name string, shape window.Shape, holders map[string]*holder, random *rand.Rand,
 ) {
 	b.Helper()
 	for _, key := range []string{"a", "b"} {
@@ -83,30 +79,28 @@ func (b *bench) round(
 			if random.IntN(2) == 0 {
 				continue
 			}
-			if holders[epoch] == nil || random.IntN(100) == 0 { // or killed, and another one in its place
+			id := fmt.Sprint(key, epoch)
+			if holders[id] == nil || random.IntN(100) == 0 { // or killed, and another one in its place
 				life := epoch + uint64(random.IntN(1000))*10
-				holders[epoch] = &holder{epoch: life, known: make(map[holding]int64), returned: make(map[holding]int64)}
+				holders[id] = &holder{epoch: life, known: make(map[int64]int64), returned: make(map[int64]int64)}
 			}
-			h := holders[epoch]
-			if key == "b" {
-				h = &holder{epoch: h.epoch, known: h.known, returned: h.returned} // whose old requests are of a
-			}
-			d.ask(name, shape, key, h.request(random, counter{d.Shard, name, shape, aggregate.Admitted, key, 0}, d.Now))
+			d.ask(name, shape, key, holders[id].request(random, shape, d.Now))
 		}
 	}
 	got := b.leaseOf(store, d)
 	for i := range d.Keys {
 		for j := range d.Keys[i].Asks {
 			a := &d.Keys[i].Asks[j]
-			if h := holders[a.Epoch%10]; random.IntN(4) > 0 && h.epoch == a.Epoch {
-				h.hear(counter{d.Shard, name, shape, aggregate.Admitted, d.Keys[i].Text, 0}, a, &got.Keys[i], got.Keys[i].Asks[j])
+			h := holders[fmt.Sprint(d.Keys[i].Text, a.Epoch%10)]
+			if random.IntN(4) > 0 && h.epoch == a.Epoch {
+				h.hear(a, &got.Keys[i], got.Keys[i].Asks[j])
 			}
 		}
 	}
 }
 
-// Two workers ask at the same time, for the same checkers and for others: all permits together are within
-// the limit, and an ask that came twice was granted once.
+// Two workers ask at the same time, for the same checkers and for others: all permits together are
+// within the limit, and an ask that came twice was granted once.
 func testLeaseTwoWorkers(b *bench) {
 	b.longAgo()
 	const limit, rounds = 1000, 100
@@ -180,12 +174,15 @@ func testLeaseLarge(b *bench) {
 			b.now += size / 7 / int64(time.Millisecond) * int64(time.Millisecond)
 			b.lease(b.leases(limit).want(name, shape, "a", 1, b.model.known(name, shape, "a", 1, b.now), limit))
 		}
-		// Permits that were granted and returned again and again do not add up to more than a count may be.
+		// Permits that were granted and returned again and again do not add up to more than a count
+		// may be.
 		b.wantGranted(name, b.leases(limit).want(name, shape, "again", 1, 0, limit), limit)
-		back := aggregate.Ask{Epoch: 1, Bucket: shape.Bucket(b.now), Known: limit, Want: limit}
-		back.Returns = []aggregate.Cell{{Bucket: back.Bucket, Count: limit}}
-		b.wantGranted(name, b.leases(limit).ask(name, shape, "again", back), limit)
-		// Shares of what several large wishes leave may be rounded; they are never more than there is.
+		now := shape.Bucket(b.now)
+		b.wantGranted(name, b.leases(limit).ask(name, shape, "again", aggregate.Ask{
+			Epoch: 1, Bucket: now, Known: limit, Want: limit, Returns: []aggregate.Cell{{Bucket: now, Count: limit}},
+		}), limit)
+		// Shares of what several large wishes leave may be rounded; they are never more than there
+		// is.
 		d := b.leases(limit)
 		for epoch := range uint64(7) {
 			d.want(name, shape, "several", epoch+1, 0, limit/3)

@@ -12,13 +12,13 @@ import (
 
 // model is what a store should hold: the simplest program that keeps the contract.
 type model struct {
-	state   map[uint32]aggregate.State
-	marks   map[checker]uint64
-	counts  map[counter]int64
-	buckets map[counter]map[int64]bool // by a counter of bucket 0, those of which there is a count
-	ledger  aggregate.Ledger
-	leases  *leases
-	spent   map[settled]bool
+	state  map[uint32]aggregate.State
+	marks  map[checker]uint64
+	counts map[entity]map[int64]int64 // by bucket
+	ledger aggregate.Ledger
+	spent  map[settled]bool
+	leases map[entity]*leases
+	lost   map[uint32]int64 // when a shard lost its data
 }
 
 type settled struct {
@@ -31,24 +31,24 @@ type checker struct {
 	epoch uint64
 }
 
-type counter struct {
-	shard  uint32
-	name   string
-	shape  window.Shape
-	kind   aggregate.Kind
-	key    string
-	bucket int64
+// entity is a key of a rule.
+type entity struct {
+	shard uint32
+	name  string
+	shape window.Shape
+	kind  aggregate.Kind
+	key   string
 }
 
 func newModel() *model {
 	return &model{
-		state:   make(map[uint32]aggregate.State),
-		marks:   make(map[checker]uint64),
-		counts:  make(map[counter]int64),
-		buckets: make(map[counter]map[int64]bool),
-		ledger:  make(aggregate.Ledger),
-		leases:  newLeases(),
-		spent:   make(map[settled]bool),
+		state:  make(map[uint32]aggregate.State),
+		marks:  make(map[checker]uint64),
+		counts: make(map[entity]map[int64]int64),
+		ledger: make(aggregate.Ledger),
+		spent:  make(map[settled]bool),
+		leases: make(map[entity]*leases),
+		lost:   make(map[uint32]int64),
 	}
 }
 
@@ -91,29 +91,28 @@ func (m *model) apply(f *aggregate.Fold) {
 		m.spent[settled{f.Shard, id}] = true
 	}
 	for i := range f.Keys {
+		e := entityOf(f, i)
+		if m.counts[e] == nil {
+			m.counts[e] = make(map[int64]int64)
+		}
 		for _, c := range f.Keys[i].Cells {
-			m.counts[m.counter(f, i, c.Bucket)] += c.Count
-			all := m.counter(f, i, 0)
-			if m.buckets[all] == nil {
-				m.buckets[all] = make(map[int64]bool)
-			}
-			m.buckets[all][c.Bucket] = true
+			m.counts[e][c.Bucket] += c.Count
 		}
 	}
 }
 
-func (m *model) counter(f *aggregate.Fold, key int, bucket int64) counter {
+func entityOf(f *aggregate.Fold, key int) entity {
 	k := &f.Keys[key]
 	r := &f.Rules[k.Rule]
-	return counter{f.Shard, r.Name, r.Shape, r.Kind, k.Text, bucket}
+	return entity{f.Shard, r.Name, r.Shape, r.Kind, k.Text}
 }
 
 // totals is what the answer has to say of a key: every total that is not 0 of a bucket that is live
 // or asked for.
 func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
-	want := make(map[int64]int64)
+	counts, want := m.counts[entityOf(f, key)], make(map[int64]int64)
 	add := func(bucket int64) {
-		if n := m.counts[m.counter(f, key, bucket)]; n > 0 {
+		if n := counts[bucket]; n > 0 {
 			want[bucket] = n
 		}
 	}
@@ -127,23 +126,25 @@ func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
 	return want
 }
 
-// level is what the answer has to say of the level of a key whose rule drains: all that ever came, less what was
-// refunded of its bucket, drained bucket by bucket, in parts of a hit.
+// level is what the answer has to say of the level of a key whose rule drains: all that ever came,
+// less what was refunded of its bucket, drained bucket by bucket, in parts of a hit.
 func (m *model) level(f *aggregate.Fold, key int) window.Level {
-	r := &f.Rules[f.Keys[key].Rule]
+	r, e := &f.Rules[f.Keys[key].Rule], entityOf(f, key)
+	hits := m.counts[e]
+	e.kind = aggregate.Refunded
+	back := m.counts[e]
 	want := window.Level{Bucket: r.Shape.Bucket(f.Now) - int64(r.Shape.Live())}
-	k := m.counter(f, key, 0)
-	buckets := slices.DeleteFunc(slices.Sorted(maps.Keys(m.buckets[k])), func(b int64) bool { return b > want.Bucket })
+	most := window.MaxCount * int64(r.Shape.Buckets)
+	buckets := slices.Sorted(maps.Keys(hits))
 	for i, bucket := range buckets {
-		k.bucket = bucket
-		back := k
-		back.kind = aggregate.Refunded
-		hits := max(m.counts[k]-m.counts[back], 0)
-		most := window.MaxCount * int64(r.Shape.Buckets)
-		want.Parts = min(want.Parts+min(hits*int64(r.Shape.Buckets), most), most)
+		if bucket > want.Bucket {
+			break
+		}
+		parts := min(max(hits[bucket]-back[bucket], 0)*int64(r.Shape.Buckets), most)
+		want.Parts = min(want.Parts+parts, most)
 		next := want.Bucket
 		if i+1 < len(buckets) {
-			next = buckets[i+1]
+			next = min(next, buckets[i+1])
 		}
 		for ; bucket < next && want.Parts > 0; bucket++ {
 			want.Parts = max(want.Parts-r.Limit, 0)
@@ -212,16 +213,15 @@ func (d *draft) add(name string, shape window.Shape, key string, age, n int64) *
 }
 
 var (
-	// perSecond is for one fold only: a store with a clock forgets it within 3 s, and a busy machine may take longer than that from one
-	// fold to the next.
-	perSecond = window.Shape{Length: time.Second, Buckets: 1}
+	// A store with a clock forgets what has expired by it, so windows are much longer than a test
+	// takes.
 	inTwo     = window.Shape{Length: time.Minute, Buckets: 2}
 	perMinute = window.Shape{Length: time.Minute, Buckets: 1}
 	inMinutes = window.Shape{Length: time.Hour, Buckets: 60}
 	fixed     = window.Shape{Length: time.Minute, Buckets: 1, Fixed: true}
 	log       = window.Shape{Length: time.Minute, Buckets: 100, Kind: window.Log}
 	tokens    = window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}
-	queue     = window.Shape{Length: 10 * time.Second, Buckets: 50, Kind: window.Leaky}
+	queue     = window.Shape{Length: 10 * time.Minute, Buckets: 50, Kind: window.Leaky}
 	coarse    = window.Shape{Length: time.Minute, Buckets: 1, Kind: window.Token}
 	shapes    = map[string]window.Shape{
 		"one": perMinute, "many": inMinutes, "fixed": fixed, "log": log, "tokens": tokens, "queue": queue, "coarse": coarse,

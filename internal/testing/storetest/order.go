@@ -2,33 +2,37 @@ package storetest
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sort"
+	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// batch is a report of some hits of one bucket, of one key, and what settlements give back of that bucket: more than
-// all of its hits now and then.
+// batch is a report of some hits of one bucket of a key, and a settlement of that bucket's hits.
 type batch struct {
 	bucket, hits int64
-	back         int64
+	more         int64 // by how much the settlement is above the estimate, or below it
 	epoch        uint64
-	at           int64 // when it is applied
-	again        int64 // and when once more; 0 for never
+	at, again    int64 // when the report is applied, and when once more; 0 for never
+	settled      int64 // when the settlement is
+	settledAgain int64
 }
 
-// Whatever the order in which batches come, however late within the lateness that every rule has, and
-// however often: in the end all answers are the same, for every algorithm.
+// Whatever the order in which reports and settlements come, however late within the lateness that
+// every rule has, however often, and to which worker: in the end all answers are the same, for
+// every algorithm.
 func testOrder(b *bench) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for _, name := range slices.Sorted(maps.Keys(shapes)) {
-		shape := shapes[name]
-		for round := range 5 {
+	rounds := 5
+	if testing.Short() {
+		rounds = 2
+	}
+	for name, shape := range each(shapes) {
+		for round := range rounds {
 			b.now += 3 * int64(shape.Length)
 			batches := randomBatches(random, shape, b.now)
 			from := b.now
@@ -48,27 +52,36 @@ func testOrder(b *bench) {
 	b.checkLedger()
 }
 
-// randomBatches are batches of the buckets that a window at now can still touch when the last of them is
-// current, each applied in its own bucket.
+// randomBatches are batches of the buckets that a window at now can still touch when the last of
+// them is current, each applied in its own bucket.
 func randomBatches(random *rand.Rand, shape window.Shape, now int64) []batch {
 	batches := make([]batch, 20)
 	for i := range batches {
 		bucket := shape.Bucket(now) + random.Int64N(int64(shape.Live()))
-		batches[i] = batch{bucket: bucket, hits: random.Int64N(8), back: max(random.Int64N(20)-12, 0), epoch: random.Uint64(), at: shape.End(bucket) - 1}
+		at := shape.End(bucket) - 1
+		batches[i] = batch{
+			bucket: bucket, hits: random.Int64N(8), more: random.Int64N(20) - 12, epoch: random.Uint64(), at: at, settled: at,
+		}
 	}
 	return batches
 }
 
-// reorder applies each batch at some time between its bucket and when the first bucket is gone, and some of
-// them once more.
+// reorder applies each report and settlement at some time between its bucket and when the first
+// bucket is gone, and some of them once more.
 func reorder(random *rand.Rand, shape window.Shape, batches []batch, now int64) {
 	gone := aggregate.GoneAt(shape, shape.Bucket(now))
-	for i := range batches {
-		begin := shape.End(batches[i].bucket - 1)
-		batches[i].at = begin + random.Int64N(gone-begin)
-		if batches[i].again = 0; random.IntN(3) == 0 {
-			batches[i].again = batches[i].at + random.Int64N(gone-batches[i].at)
+	times := func(begin int64) (at, again int64) {
+		at = begin + random.Int64N(gone-begin)
+		if random.IntN(3) == 0 {
+			again = at + random.Int64N(gone-at)
 		}
+		return at, again
+	}
+	for i := range batches {
+		m := &batches[i]
+		begin := shape.End(m.bucket - 1)
+		m.at, m.again = times(begin)
+		m.settled, m.settledAgain = times(begin)
 	}
 }
 
@@ -82,37 +95,49 @@ func (a answer) equal(b answer) bool {
 	return a.level == b.level && slices.Equal(a.totals[0], b.totals[0]) && slices.Equal(a.totals[1], b.totals[1])
 }
 
-// inOrder applies batches in the order of their times to a key of its own, and returns the answers from when
-// the last one of them had to be there until nothing is left.
+// inOrder applies batches in the order of their times to a key of its own, and returns the answers
+// from when the last one of them had to be there until nothing is left.
 func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) []answer {
 	type step struct {
-		at    int64
-		batch *batch
+		at     int64
+		number uint64 // of the batch
+		settle bool
 	}
-	from, b0 := b.now, shape.Bucket(b.now)
+	from, first := b.now, shape.Bucket(b.now)
 	var steps []step
-	for i := range batches {
-		steps = append(steps, step{batches[i].at, &batches[i]})
-		if batches[i].again != 0 {
-			steps = append(steps, step{batches[i].again, &batches[i]})
+	for i, m := range batches {
+		steps = append(steps, step{m.at, uint64(i), false}, step{m.settled, uint64(i), true})
+		if m.again != 0 {
+			steps = append(steps, step{m.again, uint64(i), false})
+		}
+		if m.settledAgain != 0 {
+			steps = append(steps, step{m.settledAgain, uint64(i), true})
 		}
 	}
 	sort.SliceStable(steps, func(i, j int) bool { return steps[i].at < steps[j].at })
-	mix := uint64(len(key)) + uint64(b.last)<<8 // an epoch is a checker's for all keys
 	b.last++
-	for _, s := range steps {
+	mix := b.last << 8 // an epoch is a checker's for all keys
+	for i, s := range steps {
 		b.now = s.at
-		d := b.fold().mark(s.batch.epoch^mix, 1)
-		age := shape.Bucket(b.now) - s.batch.bucket
-		d.add(name, shape, key, age, s.batch.hits)
-		if s.batch.back > 0 {
-			d.giveBack(name, shape, key, age, s.batch.back)
-			slices.Reverse(d.Keys) // a fold's keys come in any order
+		m := batches[s.number]
+		age := shape.Bucket(b.now) - m.bucket
+		var d *draft
+		switch {
+		case !s.settle:
+			d = b.fold().mark(m.epoch^mix, 1).add(name, shape, key, age, m.hits)
+		case m.more >= 0:
+			d = b.fresh().settle(7, mix+s.number+1).add(name, shape, key, age, m.more)
+		default:
+			d = b.fresh().settle(7, mix+s.number+1).giveBack(name, shape, key, age, -m.more)
+			d.read(name, shape, key)
+			if i%2 == 1 { // a fold's keys come in any order
+				slices.Reverse(d.Keys)
+			}
 		}
-		b.apply(d)
+		b.applyTo([]aggregate.Store{b.Store, b.Other}[i%2], d)
 	}
 	var answers []answer
-	gone := aggregate.GoneAt(shape, b0)
+	gone := aggregate.GoneAt(shape, first)
 	for _, after := range []int64{0, int64(shape.BucketSize()), int64(shape.Length) / 2, int64(shape.Length), 2 * int64(shape.Length)} {
 		b.now = gone + after
 		d := b.fold()
@@ -132,7 +157,8 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 	return answers
 }
 
-// A new limit is how fast everything drains from then on that has not been settled. The counts survive.
+// A new limit is how fast everything drains from then on that has not been settled. The counts
+// survive.
 func testNewLimit(b *bench) {
 	for _, name := range []string{"tokens", "queue", "coarse"} {
 		shape := shapes[name]
@@ -147,8 +173,8 @@ func testNewLimit(b *bench) {
 	}
 }
 
-// A level that does not drain for several windows is right all the time, though the counts that made it are
-// long forgotten; also after a snapshot.
+// A level that does not drain for several windows is right all the time, though the counts that
+// made it are long forgotten; also after a snapshot.
 func testLongLevel(b *bench) {
 	for _, name := range []string{"tokens", "queue", "coarse"} {
 		shape := shapes[name]

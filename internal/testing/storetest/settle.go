@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -46,8 +45,8 @@ func testSettle(b *bench) {
 	}
 }
 
-// Nothing of a fold happens unless all of its settlements are new, whatever else is in it, and whichever worker has
-// met them before.
+// Nothing of a fold happens unless all of its settlements are new, whatever else is in it, and
+// whichever worker has met them before.
 func testSettleRepeats(b *bench) {
 	numbers := []uint64{1, 2, 63, 64, 511, 512, 8191, 8192, 8193, 1 << 40, 1<<52 - 300}
 	epochs := []uint64{1, 2, math.MaxUint64}
@@ -92,7 +91,7 @@ func testSettleExpiry(b *bench) {
 		b.apply(b.fresh().settle(1, 1))
 		want, found := b.now+int64(24*time.Hour), 0
 		for _, at := range b.Expiries(b) {
-			if near(at, want, int64(time.Second)) {
+			if b.near(at, want) {
 				found++
 			}
 		}
@@ -161,32 +160,29 @@ func testSettlePermits(b *bench) {
 	}
 }
 
-// Two workers settle the same tokens at the same time: each counts once.
-func testSettleTwoWorkers(b *bench) {
-	const tokens = 200
-	var workers sync.WaitGroup
-	applied := make([]int, 2)
-	for w, store := range []aggregate.Store{b.Store, b.Other} {
-		workers.Go(func() {
-			for i := range uint64(tokens) {
-				d := &draft{aggregate.Fold{Now: b.now}}
-				d.mark(uint64(1000+w), i+1).settle(1, i/2+1).add("one", perMinute, "a", 0, 1)
-				got, err := store.Apply(b.Context(), &d.Fold)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				if len(got.Spent) == 0 {
-					applied[w]++
-				}
-			}
-		})
+// What hits cost less than was estimated is taken off the level, as if it had never been charged:
+// what has drained of it does not come back. Limit 100 a minute in 60 buckets of a second: 100
+// parts of 60 to a hit drain in each.
+func testSettleLevel(b *bench) {
+	d := b.fresh().add("tokens", tokens, "a", 0, 90).add("tokens", tokens, "b", 0, 90).add("tokens", tokens, "c", 0, 90)
+	b.apply(d)
+	b.apply(b.fresh().giveBack("tokens", tokens, "a", 0, 30).giveBack("tokens", tokens, "b", 0, 90))
+	b.apply(b.fresh().giveBack("tokens", tokens, "c", 0, 1000)) // nonsense: all, and no more
+	b.now += 30 * int64(time.Second)
+	b.apply(b.fresh().add("tokens", tokens, "b", 0, 10).add("tokens", tokens, "c", 0, 10))
+	b.apply(b.fresh().giveBack("tokens", tokens, "a", 30, 20)) // of the first bucket, of which 50 have drained by now
+	b.now += 61 * int64(time.Second)
+	// Of the 40 hits that a cost none are left, of the later ones all are; then they drain.
+	for _, want := range [][3]int64{{0, 600, 600}, {0, 500, 500}} {
+		d := b.fold()
+		for _, key := range []string{"a", "b", "c"} {
+			d.read("tokens", tokens, key)
+		}
+		levels := b.apply(d).Levels
+		if got := [3]int64{levels[0].Parts, levels[1].Parts, levels[2].Parts}; got != want {
+			b.Errorf("levels %v, want %v", got, want)
+		}
+		b.now += int64(time.Second)
 	}
-	workers.Wait()
-	if sum := applied[0] + applied[1]; sum != tokens/2 {
-		b.Errorf("%d settlements applied of %d", sum, tokens/2)
-	}
-	if got := b.Ledger(b)["one"]; got.Counted != tokens/2 {
-		b.Errorf("ledger %+v, want %d counted", got, tokens/2)
-	}
+	b.checkLedger()
 }

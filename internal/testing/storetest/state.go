@@ -36,10 +36,8 @@ func testJoin(b *bench) {
 // Everything expires when it should: a count one window after it has left every window, to within a
 // second, or when it has drained as well; a mark a day after its last report; nothing never.
 func testExpiry(b *bench) {
-	const second = int64(time.Second)
 	for name, shape := range shapes {
-		b.Lose(b)
-		*b.model, b.seen = *newModel(), aggregate.State{}
+		b.lose()
 		n := int64(1)
 		if shape.Drains() {
 			n = 20
@@ -59,7 +57,7 @@ func testExpiry(b *bench) {
 		count += drained
 		mark := b.now + int64(24*time.Hour)
 		for _, at := range b.Expiries(b) {
-			if !near(at, count, second) && !near(at, mark, second) {
+			if !b.near(at, count) && !b.near(at, mark) {
 				b.Errorf("%s: expiry %v from now, want %v or %v", name,
 					time.Duration(at-b.now), time.Duration(count-b.now), time.Duration(mark-b.now))
 			}
@@ -74,7 +72,7 @@ func testExpiry(b *bench) {
 			last += 2 * int64(shape.Length) / 100 // after all before them
 		}
 		for _, at := range b.Expiries(b) {
-			found = found || near(at, last, second)
+			found = found || b.near(at, last)
 			if at == 0 {
 				b.Errorf("%s: something never expires", name)
 			}
@@ -84,8 +82,6 @@ func testExpiry(b *bench) {
 		}
 	}
 }
-
-func near(a, b, within int64) bool { return a-b <= within && b-a <= within }
 
 func testGenerations(b *bench) {
 	// A store that nobody remembers starts at once, by the time.

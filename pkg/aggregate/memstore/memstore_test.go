@@ -59,6 +59,27 @@ func (s *Store) expiries() []int64 {
 	return all
 }
 
+const begin = int64(1_800_000_000 * time.Second)
+
+var epoch uint64 // of the last report
+
+// hit adds a hit to a bucket of a key, in a report of its own.
+func hit(t *testing.T, s *Store, now int64, rule aggregate.Rule, key string, bucket int64) aggregate.Applied {
+	t.Helper()
+	epoch++
+	applied, err := s.Apply(t.Context(), &aggregate.Fold{
+		Now:    now,
+		Marks:  []aggregate.Mark{{Epoch: epoch, Sequence: 1}},
+		Rules:  []aggregate.Rule{rule},
+		Ledger: make([]aggregate.Tally, 1),
+		Keys:   []aggregate.Key{{Text: key, Cells: []aggregate.Cell{{Bucket: bucket, Count: 1}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return applied
+}
+
 func TestMarksExpire(t *testing.T) {
 	s := New()
 	fold := &aggregate.Fold{Marks: []aggregate.Mark{{Epoch: 1, Sequence: 5}}}
@@ -70,7 +91,7 @@ func TestMarksExpire(t *testing.T) {
 		{23 * time.Hour, true}, // which does not prolong it
 		{24 * time.Hour, false},
 	} {
-		fold.Now = int64(1_800_000_000*time.Second + step.after)
+		fold.Now = begin + int64(step.after)
 		applied, err := s.Apply(t.Context(), fold)
 		if err != nil || (len(applied.Repeated) > 0) != step.repeated {
 			t.Errorf("after %v: %v, %v", step.after, applied.Repeated, err)
@@ -78,74 +99,72 @@ func TestMarksExpire(t *testing.T) {
 	}
 }
 
-// What has expired is forgotten, though nobody ever walks over the keys.
+// What has expired is forgotten, though nobody ever walks over the keys: counts, permits, and the
+// checkers that had these.
 func TestMemoryIsGivenBack(t *testing.T) {
-	s := New()
 	second := window.Shape{Length: time.Second, Buckets: 1}
-	now := int64(1_800_000_000 * time.Second)
-	sequence := uint64(0)
-	apply := func(rule, key string) {
-		sequence++
-		_, err := s.Apply(t.Context(), &aggregate.Fold{
-			Now:    now,
-			Marks:  []aggregate.Mark{{Epoch: sequence, Sequence: 1}},
-			Rules:  []aggregate.Rule{{Name: rule, Shape: second}},
-			Ledger: make([]aggregate.Tally, 1),
-			Keys:   []aggregate.Key{{Text: key, Cells: []aggregate.Cell{{Bucket: second.Bucket(now), Count: 1}}}},
+	now := begin
+	count := func(s *Store, rule, key string, _ uint64) {
+		hit(t, s, now, aggregate.Rule{Name: rule, Shape: second}, key, second.Bucket(now))
+	}
+	lease := func(s *Store, rule, key string, epoch uint64) {
+		_, err := s.Lease(t.Context(), &aggregate.LeaseFold{
+			Now:   now,
+			Rules: []aggregate.Rule{{Name: rule, Shape: second, Limit: 1000}},
+			Keys:  []aggregate.LeaseKey{{Text: key, Asks: []aggregate.Ask{{Epoch: epoch, Bucket: second.Bucket(now), Want: 1}}}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	most := 0
-	for i := range 10_000 { // 100 keys a second
-		apply("rule", strconv.Itoa(i))
-		apply(strconv.Itoa(i/1000), "key")
-		now += int64(10 * time.Millisecond)
-		if i%50 == 0 {
-			most = max(most, len(s.expiries())-len(s.shards[0].marks))
-			for _, r := range s.shards[0].rules {
-				for key, k := range r.young.byText {
-					if len(k.cells) > 4 {
-						t.Fatalf("key %s has %d buckets of 1 s after %d ms", key, len(k.cells), 10*i)
-					}
+	for name, add := range map[string]func(s *Store, rule, key string, epoch uint64){"counts": count, "leases": lease} {
+		s := New()
+		most := 0
+		for i := range 5000 { // 100 keys a second, and 100 checkers of one key
+			add(s, "rule", strconv.Itoa(i), 1)
+			add(s, "rule", "key", uint64(i)+1)
+			add(s, strconv.Itoa(i/1000), "key", 1)
+			if now += int64(10 * time.Millisecond); i%50 > 0 {
+				continue
+			}
+			shard := s.shards[0]
+			most = max(most, len(s.expiries())-len(shard.marks))
+			for _, r := range shard.rules {
+				if k := r.find("key"); k != nil && len(k.cells) > 4 {
+					t.Fatalf("%s: after %d ms: %d buckets of 1 s", name, 10*i, len(k.cells))
+				}
+			}
+			for _, l := range shard.leases {
+				if k := l.find("key"); k != nil && (len(k.held) > 4 || len(k.byEpoch) > 400) {
+					t.Fatalf("%s: after %d ms: %d buckets of 1 s, %d checkers", name, 10*i, len(k.held), len(k.byEpoch))
 				}
 			}
 		}
-	}
-	if most > 1000 {
-		t.Errorf("up to %d keys in memory", most)
-	}
-	now += int64(25 * time.Hour)
-	apply("last", "key")
-	if shard := s.shards[0]; len(shard.rules) != 1 || len(shard.marks) != 1 {
-		t.Errorf("in the end: %d rules, %d marks", len(shard.rules), len(shard.marks))
+		if most == 0 || most > 1000 {
+			t.Errorf("%s: up to %d keys in memory", name, most)
+		}
+		now += int64(25 * time.Hour)
+		add(s, "last", "key", 1)
+		shard := s.shards[0]
+		if rules, marks := len(shard.rules)+len(shard.leases), len(shard.marks); rules != 1 || marks > 1 {
+			t.Errorf("%s: in the end %d rules, %d marks", name, rules, marks)
+		}
 	}
 }
 
 // A bucket of the future stays until its time comes, whatever else its key does meanwhile.
 func TestTheFutureIsKept(t *testing.T) {
-	s := New()
+	s, now := New(), begin
 	second := window.Shape{Length: time.Second, Buckets: 1}
-	now := int64(1_800_000_000 * time.Second)
-	apply := func(ahead int64) []aggregate.Cell {
-		applied, err := s.Apply(t.Context(), &aggregate.Fold{
-			Now:    now,
-			Rules:  []aggregate.Rule{{Name: "rule", Shape: second}},
-			Ledger: make([]aggregate.Tally, 1),
-			Keys:   []aggregate.Key{{Text: "key", Cells: []aggregate.Cell{{Bucket: second.Bucket(now) + ahead, Count: 1}}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return applied.Totals[0]
+	add := func(ahead int64) []aggregate.Cell {
+		return hit(t, s, now, aggregate.Rule{Name: "rule", Shape: second}, "key", second.Bucket(now)+ahead).Totals[0]
 	}
-	apply(30)
+	add(30)
 	for range 30 {
-		apply(0)
+		add(0)
 		now += int64(time.Second)
 	}
-	if got := apply(0); len(got) != 2 || got[1].Count != 2 {
+	if got := add(0); len(got) != 2 || got[1].Count != 2 {
 		t.Errorf("totals: %v", got)
 	}
 }
@@ -154,15 +173,7 @@ func TestTheFutureIsKept(t *testing.T) {
 func TestCountsOfWhatDrainsAreSettled(t *testing.T) {
 	s, shape := New(), window.Shape{Length: time.Second, Buckets: 10, Kind: window.Token}
 	for i := range int64(100) {
-		now := i * int64(shape.BucketSize())
-		_, err := s.Apply(t.Context(), &aggregate.Fold{
-			Now: now, Marks: []aggregate.Mark{{Epoch: 1, Sequence: uint64(i) + 1}}, Ledger: make([]aggregate.Tally, 1),
-			Rules: []aggregate.Rule{{Name: "r", Shape: shape, Limit: 1, Burst: 1}},
-			Keys:  []aggregate.Key{{Text: "a", Cells: []aggregate.Cell{{Bucket: i, Count: 1}}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hit(t, s, i*int64(shape.BucketSize()), aggregate.Rule{Name: "r", Shape: shape, Limit: 1, Burst: 1}, "a", i)
 	}
 	for _, r := range s.shards[0].rules {
 		if k := r.find("a"); len(k.cells) > shape.Live()+shape.Buckets+1 {

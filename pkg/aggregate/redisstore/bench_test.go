@@ -1,4 +1,4 @@
-package redisstore_test
+package redisstore
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -99,19 +98,20 @@ func (c *crowd) check(i int, left *atomic.Int64, h func(events.Kind, []byte, fun
 	}
 }
 
-// BenchmarkPipeline is a worker from the bytes of a report to those of its answer, with a real Redis:
-// distinct keys per second, and what each took of Redis' CPU and of ours. Redis is what bounds it.
+// BenchmarkPipeline is a worker from the bytes of a report to those of its answer, with a real
+// Redis: distinct keys per second, and what each took of Redis' CPU and of ours. Redis is what
+// bounds it.
 //
-// Tried, in ns of Redis' CPU time per key with two buckets of 1 M keys, several runs side by side on a
-// noisy machine:
+// Tried, in ns of Redis' CPU time per key with two buckets of 1 M keys, several runs side by side
+// on a noisy machine:
 //
 //	the previous bucket read in every fold      2440 to 2950    remembered instead (recall): 1560 to 1900
 //	2^12 groups, searched for longer            3040 to 3290    2^14 groups: 2210 to 2700 (without recall)
 //	counts passed as numbers                    1540 to 1960    as texts: 1400 to 1980, no difference
 //	a look at each field of a key's 60 buckets  21.8 µs         the reply of HGETALL as it is: 14.6 µs
 //
-// Half of the time goes into cache misses: a hash is found by way of two tables, two entries, a name
-// and an object. That is why not looking at all pays.
+// Half of the time goes into cache misses: a hash is found by way of two tables, two entries, a
+// name and an object. That is why not looking at all pays.
 func BenchmarkPipeline(b *testing.B) {
 	bucket := time.Now().UnixNano() / int64(time.Hour)
 	rule := func(bucket int64) *events.Rule {
@@ -128,11 +128,9 @@ func BenchmarkPipeline(b *testing.B) {
 		{"one bucket", 0, all, 0},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			r := serverstest.Redis(b)
-			admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
-			defer admin.Close()
-			sendBefore := start(b, r.URL(), newCrowd(b, 8, 0, rule(bucket-1), manyKeys))
-			send := start(b, r.URL(), newCrowd(b, 8, 8, rule(bucket), manyKeys))
+			admin := empty(b)
+			sendBefore := start(b, newCrowd(b, 8, 0, rule(bucket-1), manyKeys))
+			send := start(b, newCrowd(b, 8, 8, rule(bucket), manyKeys))
 			var used busyTime
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -162,9 +160,9 @@ func BenchmarkPipeline(b *testing.B) {
 }
 
 // start starts a worker for the crowd, and returns what makes it work.
-func start(b *testing.B, url string, c *crowd) (send func(reports int)) {
+func start(b *testing.B, c *crowd) (send func(reports int)) {
 	b.Helper()
-	w, err := aggregate.New(aggregate.Options{Store: open(b, url), Bus: c})
+	w, err := aggregate.New(aggregate.Options{Store: open(b, Options{}), Bus: c})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package redisstore_test
+package redisstore
 
 import (
 	"fmt"
@@ -6,27 +6,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// BenchmarkFold is what one fold takes of Redis' CPU, by how many keys are in it, one after the other: what a fold costs
-// beside its keys decides how many aggregators and shards a Redis bears (docs/scale.md).
+// BenchmarkFold is what one fold takes of Redis' CPU, by how many keys are in it, one after the
+// other: what a fold costs beside its keys decides how many aggregators and shards a Redis bears
+// (docs/scale.md).
 func BenchmarkFold(b *testing.B) {
 	for _, keys := range []int{1, 10, 100, 1000} {
 		b.Run(strconv.Itoa(keys), func(b *testing.B) {
-			server := serverstest.Redis(b)
-			store := open(b, server.URL())
-			if _, err := store.Join(b.Context(), 1); err != nil {
-				b.Fatal(err)
-			}
+			store, admin := newStore(b, 1)
 			rule := aggregate.Rule{Name: "per-user", Shape: window.Shape{Length: time.Hour, Buckets: 1}, Limit: 1e9}
 			now := time.Now().UnixNano()
-			admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
-			defer admin.Close()
 			var used busyTime
 			used.add(b, admin, -1)
 			b.ResetTimer()
@@ -41,9 +33,7 @@ func BenchmarkFold(b *testing.B) {
 						Cells: []aggregate.Cell{{Bucket: rule.Shape.Bucket(now), Count: 1}},
 					})
 				}
-				if applied, err := store.Apply(b.Context(), fold); err != nil || len(applied.Repeated) > 0 {
-					b.Fatal(applied.Repeated, err)
-				}
+				mustApply(b, store, fold)
 			}
 			b.StopTimer()
 			used.add(b, admin, 1)

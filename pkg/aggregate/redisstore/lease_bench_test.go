@@ -1,13 +1,10 @@
-package redisstore_test
+package redisstore
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -19,10 +16,7 @@ func BenchmarkLease(b *testing.B) {
 		keys, buckets int
 	}{{1, 1}, {10, 1}, {1000, 1}, {1, 60}, {1000, 60}} {
 		b.Run(fmt.Sprintf("keys=%d/buckets=%d", bm.keys, bm.buckets), func(b *testing.B) {
-			r := serverstest.Redis(b)
-			admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
-			defer admin.Close()
-			s := open(b, r.URL())
+			admin, s := empty(b), open(b, Options{})
 			shape := window.Shape{Length: 60 * time.Hour, Buckets: bm.buckets}
 			begin := time.Now().Add(-200 * time.Hour).UnixNano()
 			fold := &aggregate.LeaseFold{Rules: []aggregate.Rule{{Name: "rule", Shape: shape, Limit: 1e15}}}

@@ -33,8 +33,8 @@ func TestUnpackNumbers(t *testing.T) {
 	}
 }
 
-// FuzzReply reads arbitrary bytes as the reply to a fold: an error or a result, never a panic, and no
-// more memory than the reply has.
+// FuzzReply reads arbitrary bytes as the reply to a fold: an error or a result, never a panic, and
+// no more memory than the reply has.
 func FuzzReply(f *testing.F) {
 	now := int64(1_800_000_000_000_000_000)
 	fold := &aggregate.Fold{

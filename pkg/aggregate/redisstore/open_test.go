@@ -13,22 +13,25 @@ import (
 )
 
 func TestURLs(t *testing.T) {
+	const one, cluster, sentinel = "one", "cluster", "sentinel"
 	for _, tt := range []struct {
-		url, addrs, user, password, master string
-		db                                 int
-		tls                                bool
+		url, client, addrs, user, password, master string
+		db                                         int
+		tls                                        bool
 	}{
-		{url: "redis://localhost", addrs: "localhost:6379"},
-		{url: "redis://10.0.0.1:7000/3", addrs: "10.0.0.1:7000", db: 3},
-		{url: "redis://[::1]:7000/", addrs: "[::1]:7000"},
-		{url: "redis://:s%40cret@h:1", addrs: "h:1", password: "s@cret"},
-		{url: "rediss://joe:s%2Fecret@h", addrs: "h:6379", user: "joe", password: "s/ecret", tls: true},
-		{url: "redis://a:1,b:2,c", addrs: "a:1 b:2 c:6379"},
-		{url: "redis://joe:pw@a:1,redis://joe:pw@b:2", addrs: "a:1 b:2", user: "joe", password: "pw"},
-		{url: "rediss://a:1,b:2", addrs: "a:1 b:2", tls: true},
-		{url: "redis://s1:26379,s2:26379/2?master_name=mymaster", addrs: "s1:26379 s2:26379", master: "mymaster", db: 2},
+		{url: "redis://localhost", client: one, addrs: "localhost:6379"},
+		{url: "redis://10.0.0.1:7000/3", client: one, addrs: "10.0.0.1:7000", db: 3},
+		{url: "redis://[::1]:7000/", client: one, addrs: "[::1]:7000"},
+		{url: "redis://:s%40cret@h:1", client: one, addrs: "h:1", password: "s@cret"},
+		{url: "rediss://joe:s%2Fecret@h", client: one, addrs: "h:6379", user: "joe", password: "s/ecret", tls: true},
+		{url: "redis://a:1,b:2,c", client: cluster, addrs: "a:1 b:2 c:6379"},
+		{url: "redis://joe:pw@a:1,redis://joe:pw@b:2", client: cluster, addrs: "a:1 b:2", user: "joe", password: "pw"},
+		{url: "rediss://a:1,b:2", client: cluster, addrs: "a:1 b:2", tls: true},
+		{url: "redis://a:1?master_name=m", client: sentinel, addrs: "a:1", master: "m"},
+		{url: "redis://s1:26379,s2:26379/2?master_name=m", client: sentinel, addrs: "s1:26379 s2:26379", master: "m", db: 2},
 	} {
-		got, err := parse(Options{URL: tt.url})
+		o := Options{URL: tt.url, TLS: &tls.Config{ServerName: "redis.example"}}
+		got, err := parse(o)
 		if err != nil {
 			t.Errorf("%s: %v", tt.url, err)
 			continue
@@ -37,11 +40,22 @@ func TestURLs(t *testing.T) {
 			got.MasterName != tt.master || got.DB != tt.db || (got.TLSConfig != nil) != tt.tls {
 			t.Errorf("%s: %v, %q, %q, %q, %d", tt.url, got.Addrs, got.Username, got.Password, got.MasterName, got.DB)
 		}
+		client, config := cluster, got.TLSConfig
+		if c, ok := openImpatient(t, o).client.(*redis.Client); ok {
+			client, config = one, c.Options().TLSConfig
+			if c.Options().Addr == "FailoverClient" {
+				client = sentinel
+			}
+		}
+		if client != tt.client || tt.tls && config.ServerName != "redis.example" {
+			t.Errorf("%s: the client is for %s, TLS by %v", tt.url, client, config)
+		}
 	}
 }
 
-// TestWhatIsAskedForEachConnection: TLS as it is to be then, where the URL wants TLS, and who we are.
-func TestWhatIsAskedForEachConnection(t *testing.T) {
+// Each connection has TLS as it is to be then, where the URL wants TLS, and the credentials of
+// then.
+func TestConnectionsAskForTLSAndCredentials(t *testing.T) {
 	fresh := func() *tls.Config { return new(tls.Config) }
 	who := func() (string, string) { return "joe", "pw" }
 	for url, secure := range map[string]bool{"redis://h": false, "rediss://h": true, "rediss://a:1,b:2": true} {
@@ -78,37 +92,6 @@ func TestWrongURLsKeepTheirSecrets(t *testing.T) {
 	}
 }
 
-func TestClients(t *testing.T) {
-	kind := func(url string) string {
-		s, err := Open(Options{URL: url, TLS: &tls.Config{ServerName: "redis.example"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		switch c := s.client.(type) {
-		case *redis.ClusterClient:
-			return "cluster"
-		case *redis.Client:
-			if c.Options().TLSConfig != nil {
-				return "TLS " + c.Options().TLSConfig.ServerName
-			}
-			return c.Options().Addr
-		}
-		return "?"
-	}
-	for url, want := range map[string]string{
-		"redis://h:1":                 "h:1",
-		"rediss://h:1":                "TLS redis.example",
-		"redis://a:1,b:2":             "cluster",
-		"redis://a:1?master_name=m":   "FailoverClient",
-		"redis://a:1,b?master_name=m": "FailoverClient",
-	} {
-		if got := kind(url); got != want {
-			t.Errorf("%s: %s, want %s", url, got, want)
-		}
-	}
-}
-
 func TestServersThatAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		info    string
@@ -133,8 +116,8 @@ func TestServersThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestWritesSayWhyTheServerHasGone: a server that refuses a client's certificate, or misses one, says so and closes; who writes only then
-// gets a reset, and what the server said.
+// A server that refuses a client's certificate, or misses one, says so and closes; who writes only
+// then gets a reset, and what the server said.
 func TestWritesSayWhyTheServerHasGone(t *testing.T) {
 	authority, other := tlsfilestest.NewAuthority(t, "the server's"), tlsfilestest.NewAuthority(t, "another")
 	pair := other.Pair("client")
@@ -172,7 +155,8 @@ func TestWritesSayWhyTheServerHasGone(t *testing.T) {
 	}
 }
 
-// refuse is a server that wants certificates of the authority, refuses the first client, and resets the connection.
+// refuse is a server that wants certificates of the authority, refuses the first client, and resets
+// the connection.
 func refuse(t *testing.T, authority *tlsfilestest.Authority) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

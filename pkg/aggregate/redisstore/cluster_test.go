@@ -1,0 +1,81 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+)
+
+func TestCluster(t *testing.T) {
+	cluster := serverstest.RedisCluster(t)
+	options := Options{URL: "redis://" + strings.Join(cluster.Addrs(), ",")}
+	admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: time.Minute})
+	t.Cleanup(func() { admin.Close() })
+
+	t.Run("a single address of it is refused", func(t *testing.T) {
+		_, err := open(t, Options{URL: "redis://" + cluster.Addrs()[0]}).Join(t.Context(), 0)
+		if err == nil || !strings.Contains(err.Error(), "several of its addresses") {
+			t.Errorf("Join: %v", err)
+		}
+	})
+	t.Run("a node that hangs holds up its own shards only", func(t *testing.T) {
+		s, impatient := open(t, options), openImpatient(t, options)
+		shards := mustJoin(t, s, 0).Shards
+		if shards != 12 {
+			t.Fatalf("%d shards on 3 masters, want 12", shards)
+		}
+		hanging := make(map[uint32]bool)
+		for shard := range uint32(shards) {
+			mustApply(t, s, oneHit(shard, 1))
+			node, err := admin.MasterForKey(t.Context(), fmt.Sprintf("{%d}", shard))
+			if err != nil {
+				t.Fatal(err)
+			}
+			hanging[shard] = node.Options().Addr == cluster.Node(1).Addr()
+		}
+		if err := cluster.Node(1).Pause(); err != nil {
+			t.Fatal(err)
+		}
+		tried := 0
+		for shard := range uint32(shards) {
+			if !hanging[shard] {
+				mustApply(t, s, oneHit(shard, 2))
+				continue
+			}
+			if tried++; tried > 2 {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			if _, err := impatient.Apply(ctx, oneHit(shard, 2)); err == nil {
+				t.Errorf("shard %d: applied", shard)
+			}
+			cancel()
+		}
+		if tried == 0 {
+			t.Error("the node has no shards")
+		}
+		if err := cluster.Node(1).Resume(); err != nil {
+			t.Fatal(err)
+		}
+		for shard := range uint32(shards) { // each again: those that hung may have been applied
+			applied := mustApply(t, s, oneHit(shard, 2))
+			if len(applied.Repeated) != 1 && applied.Totals[0][0].Count != 2 {
+				t.Errorf("shard %d: %+v", shard, applied)
+			}
+		}
+		wantCounted(t, s, int64(2*shards))
+	})
+	t.Run("contract", func(t *testing.T) {
+		var only []string
+		if testing.Short() {
+			only = []string{"Join", "Keys", "Shards", "LeaseKeys"} // the rest is the same on one node
+		}
+		contract(t, admin, options, only...)
+	})
+}

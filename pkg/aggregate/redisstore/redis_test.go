@@ -1,0 +1,181 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// server is the Redis that all tests use, one after the other.
+var server *servers.Redis
+
+func TestMain(m *testing.M) {
+	var err error
+	if server, err = servers.StartRedis(context.Background(), servers.RedisOptions{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := server.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// empty removes all data from the server, and returns a client of it.
+func empty(t testing.TB) *redis.Client {
+	t.Helper()
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
+	t.Cleanup(func() { admin.Close() })
+	if err := admin.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return admin
+}
+
+// open opens a store that waits for a server which stands still, where production would give up.
+func open(t testing.TB, o Options) *Store {
+	t.Helper()
+	s := openImpatient(t, o)
+	const long = 5 * time.Minute
+	switch c := s.client.(type) {
+	case *redis.Client:
+		c.Options().ReadTimeout, c.Options().WriteTimeout, c.Options().DialTimeout = long, long, long
+	case *redis.ClusterClient:
+		c.Options().ReadTimeout, c.Options().WriteTimeout, c.Options().DialTimeout = long, long, long
+	}
+	return s
+}
+
+// openImpatient opens a store with the time-outs of production, by default on the tests' server.
+func openImpatient(t testing.TB, o Options) *Store {
+	t.Helper()
+	if o.URL == "" {
+		o.URL = server.URL()
+	}
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// newStore opens a store on the tests' server, which is empty, and joins it.
+func newStore(t testing.TB, shards int) (*Store, *redis.Client) {
+	t.Helper()
+	admin, s := empty(t), open(t, Options{})
+	mustJoin(t, s, shards)
+	return s, admin
+}
+
+func mustJoin(t testing.TB, s *Store, shards int) aggregate.Fleet {
+	t.Helper()
+	fleet, err := s.Join(t.Context(), shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet
+}
+
+// joinAgain tries until it works: connections of the past fail, and a server that stands still
+// does.
+func joinAgain(t testing.TB, s *Store, shards int) aggregate.Fleet {
+	t.Helper()
+	var fleet aggregate.Fleet
+	err := errors.New("not tried")
+	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
+		fleet, err = s.Join(t.Context(), shards)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet
+}
+
+func mustApply(t testing.TB, s *Store, fold *aggregate.Fold) aggregate.Applied {
+	t.Helper()
+	applied, err := s.Apply(t.Context(), fold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return applied
+}
+
+func mustLease(t testing.TB, s *Store, fold *aggregate.LeaseFold) aggregate.Leased {
+	t.Helper()
+	leased, err := s.Lease(t.Context(), fold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leased
+}
+
+func keysOf(t testing.TB, client redis.UniversalClient, pattern string) []string {
+	t.Helper()
+	keys, err := client.Keys(t.Context(), pattern).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func set(t testing.TB, admin *redis.Client, option, value string) {
+	t.Helper()
+	if err := admin.ConfigSet(t.Context(), option, value).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCounted(t testing.TB, s *Store, want int64) {
+	t.Helper()
+	if l, err := s.Ledger(t.Context()); err != nil || l["rule"].Counted != want {
+		t.Errorf("ledger %+v, %v; want %d counted", l, err, want)
+	}
+}
+
+var (
+	hourly = window.Shape{Length: time.Hour, Buckets: 1}
+	whole  = window.Shape{Length: time.Hour, Buckets: 1, Fixed: true}
+	minute = window.Shape{Length: time.Hour, Buckets: 60}
+	tokens = window.Shape{Length: time.Hour, Buckets: 60, Kind: window.Token}
+	drop   = window.Shape{Length: time.Hour, Buckets: 1, Kind: window.Leaky}
+)
+
+// oneHit is a fold of one new report with a hit on one key.
+func oneHit(shard uint32, sequence uint64) *aggregate.Fold {
+	return hitAt(time.Now().UnixNano(), shard, sequence, 0)
+}
+
+// hitAt is the same, with a hit in the bucket that is age buckets old.
+func hitAt(now int64, shard uint32, sequence uint64, age int64) *aggregate.Fold {
+	return &aggregate.Fold{
+		Shard:  shard,
+		Now:    now,
+		Marks:  []aggregate.Mark{{Epoch: 1, Sequence: sequence}},
+		Rules:  []aggregate.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
+		Ledger: []aggregate.Tally{{Counted: 1}},
+		Keys:   []aggregate.Key{{Text: "key", Cells: []aggregate.Cell{{Bucket: hourly.Bucket(now) - age, Count: 1}}}},
+	}
+}
+
+// oneLease is a lease fold in which one checker, which knows of so many permits, wants more of a
+// key.
+func oneLease(now int64, known, want int64) *aggregate.LeaseFold {
+	ask := aggregate.Ask{Epoch: 1, Bucket: hourly.Bucket(now), Known: known, Want: want}
+	return &aggregate.LeaseFold{
+		Now:   now,
+		Rules: []aggregate.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
+		Keys:  []aggregate.LeaseKey{{Text: "key", Asks: []aggregate.Ask{ask}}},
+	}
+}
