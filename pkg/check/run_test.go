@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,49 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// answering attaches a worker to a bus that answers every report by its own hits.
+// runner is a checker whose Run is at work, in a bubble.
+type runner struct {
+	*Checker
+	t     *testing.T
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func run(t *testing.T, c *Checker) *runner {
+	ctx, stop := context.WithCancel(context.Background())
+	r := &runner{c, t, stop, make(chan error, 1)}
+	go func() { r.ended <- c.Run(ctx) }()
+	return r
+}
+
+// end stops it, and returns how long that took, by the bubble's time.
+func (r *runner) end(want error) time.Duration {
+	r.t.Helper()
+	begin := time.Now()
+	r.stop()
+	if err := <-r.ended; !errors.Is(err, want) {
+		r.t.Errorf("Run ended by %v, want %v", err, want)
+	}
+	return time.Since(begin)
+}
+
+// onBus is a checker on a bus with this delay, and an aggregator that answers every report by its own hits.
+func onBus(t *testing.T, delay time.Duration, f func(c *Checker, l *Limiter)) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: delay}})
+		answering(t, bus)
+		c := newChecker(t, Options{Link: bus.Checker("c"), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- bus.Run(ctx) }()
+		f(c, limiter(t, c, "r"))
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func answering(t *testing.T, bus *membus.Bus) {
 	bus.Worker().Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		if reply == nil {
@@ -36,22 +79,11 @@ func answering(t *testing.T, bus *membus.Bus) {
 	})
 }
 
-// TestRun runs a checker in a bubble's virtual time: it reports within a flush, and when it is told
-// to stop it delivers what is left.
-func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: 5 * time.Millisecond}})
-		answering(t, bus)
-		c := newChecker(t, Options{Link: bus.Checker("c"), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-		l := limiter(t, c, "r")
+// TestRunReportsAndDrains: hits are reported within a flush, and what is left when Run is to end is delivered.
+func TestRunReportsAndDrains(t *testing.T) {
+	onBus(t, 5*time.Millisecond, func(c *Checker, l *Limiter) {
 		l.Check("k", 1) // before anything runs
-
-		running, stop := context.WithCancel(context.Background())
-		busRunning, stopBus := context.WithCancel(context.Background())
-		ended, busEnded := make(chan error, 1), make(chan error, 1)
-		go func() { busEnded <- bus.Run(busRunning) }()
-		go func() { ended <- c.Run(running) }()
-
+		r := run(t, c)
 		time.Sleep(200 * time.Millisecond) // the bubble's time
 		if s := c.Stats(); s.Rules[0].Answered != 1 || s.Freshness != Fresh || s.Shards != 2 {
 			t.Errorf("200 ms on: %+v", s)
@@ -61,40 +93,46 @@ func TestRun(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		l.Check("k", 7)
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		r.end(nil)
 		if s := c.Stats(); s.Rules[0].Charged != 108 || s.Rules[0].Answered != 108 || s.Unreported() != 0 {
 			t.Errorf("after the end: %+v", s)
 		}
 		if d := l.Check("k", 1); !d.Allowed || d.Remaining != 891 {
 			t.Errorf("a check after the end: %+v", d)
 		}
-		stopBus()
-		if err := <-busEnded; err != nil {
-			t.Error(err)
-		}
 	})
 }
 
-// TestRunEndsWithoutANetwork: what cannot be delivered is said, once the time for it is up.
+// TestRunEndsUnderTraffic that goes on.
+func TestRunEndsUnderTraffic(t *testing.T) {
+	onBus(t, 2*time.Millisecond, func(c *Checker, l *Limiter) {
+		r := run(t, c)
+		time.Sleep(time.Second)
+		var ended atomic.Bool
+		var traffic sync.WaitGroup
+		traffic.Go(func() {
+			for ; !ended.Load(); time.Sleep(time.Millisecond) {
+				l.Check("k", 1)
+			}
+		})
+		if took := r.end(nil); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+		ended.Store(true)
+		traffic.Wait()
+	})
+}
+
+// TestRunEndsWithoutANetwork after the time for draining, and returns that hits are unreported.
 func TestRunEndsWithoutANetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecker(t, Options{Link: new(tape), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
+		r := run(t, c)
 		time.Sleep(time.Second)
 		for range 3 {
 			limiter(t, c, "r").Check("k", 1)
 		}
-		begin := time.Now()
-		stop()
-		if err := <-ended; !errors.Is(err, ErrUnreported) {
-			t.Errorf("got %v, want ErrUnreported", err)
-		}
-		if took := time.Since(begin); took != 5*time.Second {
+		if took := r.end(ErrUnreported); took != 5*time.Second {
 			t.Errorf("took %v, want the drain's 5 s", took)
 		}
 		if got := c.Stats().Unreported(); got != 3 {
@@ -103,19 +141,14 @@ func TestRunEndsWithoutANetwork(t *testing.T) {
 	})
 }
 
-// TestRunWithoutHitsEndsAtOnce: nothing to deliver, nobody to wait for.
+// TestRunWithoutHitsEndsAtOnce.
 func TestRunWithoutHitsEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, o := range []Options{{}, {Link: new(tape), MaxIdleKeys: -1}} {
-			c := newChecker(t, o, rule("r", 1000, time.Hour, 1))
-			ctx, stop := context.WithCancel(context.Background())
-			ended := make(chan error, 1)
-			go func() { ended <- c.Run(ctx) }()
+			r := run(t, newChecker(t, o, rule("r", 1000, time.Hour, 1)))
 			time.Sleep(time.Second)
-			begin := time.Now()
-			stop()
-			if err := <-ended; err != nil || time.Since(begin) != 0 {
-				t.Errorf("link %v: %v after %v", o.Link, err, time.Since(begin))
+			if took := r.end(nil); took != 0 {
+				t.Errorf("link %v: after %v", o.Link, took)
 			}
 		}
 	})
@@ -128,7 +161,7 @@ var errDeaf = errors.New("cannot listen")
 func (*deafLink) Listen(context.Context, func(events.Kind, []byte)) error { return errDeaf }
 
 func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
-	c := newChecker(t, Options{Link: new(deafLink)}, rule("r", 1000, time.Hour, 1))
+	c := newChecker(t, Options{Link: new(deafLink), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
 	if err := c.Run(context.Background()); !errors.Is(err, errDeaf) {
 		t.Errorf("got %v", err)
 	}
@@ -137,14 +170,12 @@ func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
 	}
 }
 
-// TestLocalRun: a checker without a link keeps the clock and lets empty cells go.
-func TestLocalRun(t *testing.T) {
+// TestRunWithoutALink keeps the clock, and lets empty cells go.
+func TestRunWithoutALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecker(t, Options{}, rule("r", 2, time.Second, 1))
 		l := limiter(t, c, "r")
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
+		r := run(t, c)
 		time.Sleep(time.Millisecond)
 		for i, want := range []bool{true, true, false} {
 			if got := l.Check("k", 1).Allowed; got != want {
@@ -159,61 +190,21 @@ func TestLocalRun(t *testing.T) {
 		if s := c.Stats(); s.LiveKeys != 0 || s.Rules[0].Charged != 3 || s.Rules[0].Pending != 0 {
 			t.Errorf("a minute later: %+v", s)
 		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		r.end(nil)
 	})
 }
 
-// TestDrainUnderTraffic: traffic that goes on does not keep Run from ending.
-func TestDrainUnderTraffic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: 2 * time.Millisecond}})
-		answering(t, bus)
-		c := newChecker(t, Options{Link: bus.Checker("c"), MaxIdleKeys: -1}, rule("r", 1e6, time.Hour, 1))
-		l := limiter(t, c, "r")
-		ctx, stop := context.WithCancel(context.Background())
-		busRunning, stopBus := context.WithCancel(context.Background())
-		ended, busEnded := make(chan error, 1), make(chan error, 1)
-		go func() { busEnded <- bus.Run(busRunning) }()
-		go func() { ended <- c.Run(ctx) }()
-		time.Sleep(time.Second)
-		begin := time.Now()
-		stop()
-		for {
-			l.Check("k", 1)
-			time.Sleep(time.Millisecond)
-			select {
-			case err := <-ended:
-				if took := time.Since(begin); err != nil || took > time.Second {
-					t.Errorf("%v after %v", err, took)
-				}
-				stopBus()
-				<-busEnded
-				return
-			default:
-			}
-		}
-	})
-}
-
-// TestChecksWhileRunEnds: the idle cache goes away under the feet of checks that use it.
-func TestChecksWhileRunEnds(t *testing.T) {
-	r := rule("r", 10, time.Hour, 1)
-	c := newChecker(t, Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}, r)
+// TestIdleCacheGoesDuringChecks that use it.
+func TestIdleCacheGoesDuringChecks(t *testing.T) {
+	o := Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}
+	c := newChecker(t, o, rule("r", 10, time.Hour, 1))
 	l := limiter(t, c, "r")
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var checking sync.WaitGroup
 	for g := range 2 {
 		checking.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-					l.Check(fmt.Sprint(g, i%100), 1)
-				}
+			for i := 0; !stop.Load(); i++ {
+				l.Check(fmt.Sprint(g, i%100), 1)
 			}
 		})
 	}
@@ -224,11 +215,11 @@ func TestChecksWhileRunEnds(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	close(stop)
+	stop.Store(true)
 	checking.Wait()
 }
 
-// TestDrainWaitsForLateHits: a report of late hits only holds no keys, and is waited for all the same.
+// TestDrainWaitsForLateHits, whose report holds no keys.
 func TestDrainWaitsForLateHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
 	limiter(t, f.Checker, "r").CheckAt(noon, "k", 3)
