@@ -12,9 +12,9 @@ import (
 // TestFlood walks through new keys, far more than there is room for, while blocked keys keep sending: memory
 // stays within its bound, and none of them gets through.
 func TestFlood(t *testing.T) {
-	keys, bound := 5_000_000, 50_000
+	keys, bound := 2_000_000, 50_000
 	if testing.Short() {
-		keys, bound = 50_000, 5_000
+		keys, bound = 100_000, 10_000
 	}
 	for name, down := range map[string]bool{"NATS up": false, "NATS down": true} {
 		t.Run(name, func(t *testing.T) { flood(t, keys, bound, down) })
