@@ -9,23 +9,18 @@ import (
 
 // TestAlarmsDenyStrangers who are over their limit elsewhere, and bring the report of pending hits forward.
 func TestAlarmsDenyStrangers(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	f.alarm(noon, 1, l, "never seen here", 100)
 	if d := l.CheckAt(noon, "never seen here", 1); d.Allowed {
 		t.Error("a caller who is over the limit elsewhere passed here")
 	}
 	f.alarm(noon, 1, l, "half", 50)
-	if got := left(l, noon, "half"); got != 50 {
-		t.Errorf("%d left, want 50", got)
-	}
+	equal(t, left(l, noon, "half"), 50, "left")
 	f.Step(noon + 50*ms)
 	l.CheckAt(noon+52*ms, "half", 1)
 	f.alarm(noon+54*ms, 1, l, "half", 60)
 	f.Step(noon + 56*ms)
-	if got := hits(f.last())["half"]; got != 1 {
-		t.Errorf("reported %d hits, want 1", got)
-	}
+	equal(t, hits(f.last())["half"], 1, "reported hits")
 }
 
 // TestAlarmsBringTheFlushForward to the next tick that the floor allows, and wake the goroutine that steps.
@@ -36,8 +31,7 @@ func TestAlarmsBringTheFlushForward(t *testing.T) {
 		20 * time.Millisecond: 32 * time.Millisecond,
 		50 * time.Millisecond: 50 * time.Millisecond, // the timer's: never early
 	} {
-		f := newFleet(t, Options{FlushFloor: floor}, rule("r", 100, time.Second, 1))
-		l := limiter(t, f.Checker, "r")
+		f, l := newFleetOf(t, 1, Options{FlushFloor: floor}, 100, time.Second)
 		l.CheckAt(noon, "k", 1)
 		f.woken()
 		f.alarm(noon+ms, 1, l, "k", 60)
@@ -45,9 +39,7 @@ func TestAlarmsBringTheFlushForward(t *testing.T) {
 			t.Errorf("floor %v: woken: %v", floor, woken)
 		}
 		at := noon + int64(due)
-		if next := f.Step(noon + ms); next != at {
-			t.Errorf("floor %v: next step after %v, want %v", floor, time.Duration(next-noon), due)
-		}
+		equal(t, f.Step(noon+ms), at, "floor %v: next step", floor)
 		f.Step(at - 1)
 		before := len(f.tape.reports)
 		f.Step(at)
@@ -74,16 +66,13 @@ func TestAlarmsBringReportsForwardWithoutAForecast(t *testing.T) {
 		f.alarm(noon, 1, l, "k", 500)
 		hit(l, noon+ms, "k", test.hits)
 		f.alarm(noon+5*ms, 1, l, "k", 501)
-		if next := f.Step(noon + 5*ms); next != noon+test.due*ms {
-			t.Errorf("%s: due %d ms after noon, want %d", test.why, (next-noon)/ms, test.due)
-		}
+		equal(t, f.Step(noon+5*ms), noon+test.due*ms, "%s: next step", test.why)
 	}
 }
 
 // TestAlarmsThatDoNotFitAreIgnored.
 func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	for name, change := range map[string]func(*events.Alarm){
 		"another window":    func(a *events.Alarm) { a.Totals.Rules[0].WindowMs = 1000 },
 		"other buckets":     func(a *events.Alarm) { a.Totals.Rules[0].Buckets = 60 },
@@ -94,9 +83,7 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 		a := alarmOf(l, noon, 1, "k", 100)
 		change(a)
 		f.receive(noon, events.KindAlarm, a)
-		if got := left(l, noon, "k"); got != 100 {
-			t.Errorf("%s: %d left, want the alarm ignored", name, got)
-		}
+		equal(t, left(l, noon, "k"), 100, "%s: left", name)
 	}
 }
 
@@ -117,13 +104,9 @@ func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
 		{[]int64{0, 1}, []uint64{5, 21}, 1},
 		{[]int64{-1, 3, 2}, []uint64{99, 99, 31}, 1}, // of buckets that this cell does not have
 	} {
-		if got := (word{admitted: totals{newest: c.newest, age: test.age, value: test.value}}).mergeInto(c); got != test.news {
-			t.Errorf("ages %v, totals %v: %d new hits, want %d", test.age, test.value, got, test.news)
-		}
+		equal(t, (word{admitted: totals{newest: c.newest, age: test.age, value: test.value}}).mergeInto(c), test.news, "ages %v, totals %v: new hits", test.age, test.value)
 	}
-	if got := c.totals()[0]; got != 15 {
-		t.Errorf("the newest bucket has %d, want the 10 and the 5 pending", got)
-	}
+	equal(t, c.totals()[0], 15, "newest bucket: the 10 and the 5 pending")
 }
 
 // TestAlarmMovesTheWindow to the time when it comes, though nobody has checked the key since; an allowance is
@@ -143,9 +126,7 @@ func TestAlarmMovesTheWindow(t *testing.T) {
 		} else {
 			f.alarm(now, 1, l, "k", 70)
 		}
-		if got := left(l, now, "k"); got != 1000-70-410/2 {
-			t.Errorf("with denied hits %v: %d left, want 1000 less 70 and half of 410", both, got)
-		}
+		equal(t, left(l, now, "k"), 1000-70-410/2, "with denied hits %v: left", both)
 		for i, n := range c.pending() {
 			if want := int64(i) * 10; n != want {
 				t.Errorf("with denied hits %v: %d pending %d buckets ago, want %d", both, n, i, want)
@@ -154,20 +135,9 @@ func TestAlarmMovesTheWindow(t *testing.T) {
 	}
 }
 
-// TestAlarmOfANewGeneration replaces what was known, unless hits are in flight.
-func TestAlarmOfANewGeneration(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
-	f.alarm(noon, 5, l, "k", 700)
-	f.alarm(noon, 6, l, "k", 300)
-	if got := left(l, noon, "k"); got != 700 {
-		t.Errorf("%d left, want 700, by the new generation", got)
-	}
-}
-
 // TestGenerations: totals of a new one replace those of the old, and older ones are ignored.
 func TestGenerations(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	now := noon
 	report := func() {
 		t.Helper()
@@ -177,9 +147,7 @@ func TestGenerations(t *testing.T) {
 	}
 	want := func(why string, n int64) {
 		t.Helper()
-		if got := 100 - left(l, now, "k"); got != n {
-			t.Errorf("%s: the count is %d, want %d", why, got, n)
-		}
+		equal(t, 100-left(l, now, "k"), n, why)
 	}
 	report()
 	f.answerIn(now, 5, 70)
@@ -187,9 +155,7 @@ func TestGenerations(t *testing.T) {
 	report()
 	f.answerIn(now, 6, 10)
 	want("the new generation's totals replace the old", 10)
-	if got := f.last(); got.Generation != 5 {
-		t.Errorf("the report says generation %d, want the highest seen: 5", got.Generation)
-	}
+	equal(t, f.last().Generation, 5, "the highest generation seen")
 	report()
 	f.answerIn(now, 5, 72)
 	want("an answer of an older generation lands the report, and its totals are ignored", 11)
@@ -201,6 +167,8 @@ func TestGenerations(t *testing.T) {
 	want("the answer replaces: 5, and 3 pending", 8)
 	f.alarm(now, 6, l, "k", 90)
 	want("an alarm of an older generation is ignored", 8)
+	f.alarm(now, 8, l, "k", 2)
+	want("an alarm of a new one while nothing is in flight replaces: 2, and 3 pending", 5)
 }
 
 // TestAnswersOfDeniedRows take no room, and land nothing.

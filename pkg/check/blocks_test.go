@@ -146,27 +146,21 @@ func TestBlocksOutliveRules(t *testing.T) {
 	}
 }
 
-// TestBlockOfAShadowRuleIsReportedOnly.
-func TestBlockOfAShadowRuleIsReportedOnly(t *testing.T) {
-	shadow := rule("r", 100, time.Hour, 1)
-	shadow.Shadow = true
-	c := newChecker(t, Options{}, shadow, rule("other", 100, time.Hour, 1))
-	c.SetBlocks([]Block{{"r", "k", time.Unix(0, noon+second)}})
-	if d := c.CheckAt(noon, user("k"), 1); !d.Allowed || d.Shadow != "r" {
-		t.Errorf("by attributes: %+v", d)
-	}
-	if d := limiter(t, c, "r").CheckAt(noon, "k", 1); !d.Allowed || d.Shadow != "r" {
-		t.Errorf("by key: %+v", d)
-	}
-}
-
-// TestBlockByHash: the hash of a key is enough to block it.
-func TestBlockByHash(t *testing.T) {
+// TestBlocksNameKeysByTextOrHash, and those of a shadow rule are only reported.
+func TestBlocksNameKeysByTextOrHash(t *testing.T) {
 	h := hasher(t, "a secret of enough bytes")
-	c := newChecker(t, Options{KeyHash: h}, rule("r", 100, time.Hour, 1))
-	c.SetBlocks([]Block{{"r", h.Hash("k"), time.Unix(0, noon+second)}})
-	if c.CheckAt(noon, user("k"), 1).Allowed || limiter(t, c, "r").CheckAt(noon, "k", 1).Allowed {
-		t.Error("allowed")
+	shadow := rule("dark", 100, time.Hour, 1)
+	shadow.Shadow = true
+	c := newChecker(t, Options{KeyHash: h}, shadow, rule("r", 100, time.Hour, 1))
+	until := time.Unix(0, noon+second)
+	c.SetBlocks([]Block{{"dark", "text", until}, {"r", h.Hash("hash"), until}})
+	byText, byHash := c.CheckAt(noon, user("text"), 1), c.CheckAt(noon, user("hash"), 1)
+	if !byText.Allowed || byText.Shadow != "dark" || byHash.Allowed {
+		t.Errorf("by attributes: %+v, %+v", byText, byHash)
+	}
+	byText, byHash = limiter(t, c, "dark").CheckAt(noon, "text", 1), limiter(t, c, "r").CheckAt(noon, "hash", 1)
+	if !byText.Allowed || byText.Shadow != "dark" || byHash.Allowed {
+		t.Errorf("by key: %+v, %+v", byText, byHash)
 	}
 }
 
@@ -213,9 +207,7 @@ func TestBlockedKeyNeedsNoPermits(t *testing.T) {
 		}
 		f.Step(noon + ms)
 		f.Step(noon + 100*ms)
-		if n := len(f.tape.leases); n != 0 {
-			t.Errorf("%d lease requests for a blocked key", n)
-		}
+		equal(t, len(f.tape.leases), 0, "lease requests for a blocked key")
 	})
 }
 
@@ -250,9 +242,7 @@ func TestBlocksLeaveOtherKeysAlone(t *testing.T) {
 		c.CheckAt(noon, user("good"), 1)
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		if d := limiter(t, c, name).PeekAt(noon, "good", 1); d.Remaining != 93 {
-			t.Errorf("%s: %+v", name, d)
-		}
+		equal(t, limiter(t, c, name).PeekAt(noon, "good", 1).Remaining, 93, "%s: remaining", name)
 	}
 	_, all := c.ExplainAt(noon, user("bad"), 1)
 	if x := all[0]; x.Barred != "" || x.Denies {

@@ -36,9 +36,7 @@ func TestCellsAreAMap(t *testing.T) {
 			want[name] = got
 		}
 	}
-	if n := m.count(); n != len(want) {
-		t.Errorf("%d cells, want %d", n, len(want))
-	}
+	equal(t, m.count(), len(want), "cells")
 }
 
 func (m *cells) count() (n int) {
@@ -68,9 +66,7 @@ func TestConcurrentChecksFindOneCell(t *testing.T) {
 			}
 		}
 	}
-	if got := c.liveKeys.Load(); got != keys {
-		t.Errorf("%d live keys, want %d", got, keys)
-	}
+	equal(t, c.liveKeys.Load(), keys, "live keys")
 }
 
 func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {

@@ -63,8 +63,7 @@ func (d Decision) exceeded() Decision                   { d.Exceeded = true; ret
 func (d Decision) shadowed(by string) Decision          { d.Shadow = by; return d }
 func (d Decision) status(s int) Decision                { d.Status = s; return d }
 
-// TestClauses plays a script per clause of a rule. All windows are fixed minutes, so that all ends 60 s after
-// noon.
+// TestClauses plays a script per clause of a rule, most with windows of fixed minutes.
 func TestClauses(t *testing.T) {
 	const one = "rules:\n  - {name: r, key: [user], limit: 10/minute, algorithm: fixed_window"
 	for _, test := range []struct {
@@ -72,6 +71,25 @@ func TestClauses(t *testing.T) {
 		signals     map[string]func() float64
 		steps       []step
 	}{
+		{name: "a sliding window", rules: "rules: [{name: r, key: [user], limit: 3/minute, buckets: 1}]", steps: []step{
+			{at: 0, attrs: "user=a", want: yes(2).by("r", 3)},
+			{at: 10, attrs: "user=a", want: yes(1)},
+			{at: 20, attrs: "user=a", cost: 2, want: no(70*time.Second, 1), why: "at 13:01:30 half of the 2 is left, and 1+2 fit"},
+			{at: 20, attrs: "user=a", cost: 4, want: no(Never, 1), why: "4 never fit"},
+			{at: 30, attrs: "user=a", want: yes(0)},
+			{at: 40, attrs: "user=a", want: no(40*time.Second, 0), why: "3·40/60 + 1 = 3 at 20 s into the next minute"},
+			{at: 79, attrs: "user=a", want: no(time.Second, 0), why: "3·41/60 + 1 = 3.05"},
+			{at: 80, attrs: "user=a", want: yes(0), why: "3·40/60 + 1 = 3"},
+		}},
+		{name: "missing attributes", rules: `rules:
+  - {name: skip, key: [user], limit: 5/minute}
+  - {name: empty, match: {ask: all}, key: [user], limit: 1/minute, on_missing: empty, algorithm: fixed_window}
+  - {name: deny, match: {ask: token}, key: [token], limit: 5/minute, on_missing: deny}`, steps: []step{
+			{attrs: "", want: free},
+			{attrs: "ask=all", want: yes(0).by("empty", 1)},
+			{attrs: "ask=all", want: no(minute, 0).by("empty", 1), why: "all without the attribute are one entity"},
+			{attrs: "user=a ask=token", want: no(Never, 0).by("deny", 5)},
+		}},
 		{name: "status", rules: one + ", status: 503}", steps: []step{
 			{attrs: "user=a", times: 10, want: yes(0).by("r", 10)},
 			{attrs: "user=a", times: 2, want: no(minute, 0).status(503), why: "the second time from the block"},
@@ -205,14 +223,10 @@ rules:
   - {name: all, key: [], limit: 30/minute}
 `)
 	for name, want := range map[string]int64{"classes": 5, "stretch": 20, "stuck": 10} {
-		if got := limiter(t, c, name).PeekAt(noon, "k", 1).Remaining; got != want {
-			t.Errorf("%s leaves %d, want %d", name, got, want)
-		}
+		equal(t, limiter(t, c, name).PeekAt(noon, "k", 1).Remaining, want, "%s: remaining", name)
 	}
 	limiter(t, c, "all").RecordAt(noon, "", 15)
-	if got := limiter(t, c, "stretch").PeekAt(noon, "k", 1).Remaining; got != 10 {
-		t.Errorf("stretch leaves %d: half of all is used", got)
-	}
+	equal(t, limiter(t, c, "stretch").PeekAt(noon, "k", 1).Remaining, 10, "remaining, once half of all is used")
 }
 
 // TestShadowIsNamedByEveryCall that asks by key.
@@ -226,9 +240,7 @@ func TestShadowIsNamedByEveryCall(t *testing.T) {
 		t.Errorf("peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
 	}
 	l.CheckAt(noon, "k", 2)
-	if d := l.PeekAt(noon, "k", 2); d.Remaining != 3 {
-		t.Errorf("peeked %+v, want 3 left", d)
-	}
+	equal(t, l.PeekAt(noon, "k", 2).Remaining, 3, "remaining")
 	strict := strictRule("s", 5, time.Minute, 1)
 	strict.OnOutage, strict.Shadow = rules.Closed, true
 	l = limiter(t, newFleet(t, Options{}, strict).Checker, "s")
@@ -264,9 +276,7 @@ rules:
 	}
 	c = ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 5/minute, cost: n}]")
 	c.CheckAt(noon, request("user=a n=x"), 1)
-	if got := c.Stats().Rules[0]; got.BadCosts != 1 {
-		t.Errorf("one rule alone: %+v", got)
-	}
+	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs of one rule alone")
 }
 
 func TestSignalsMustBeGiven(t *testing.T) {
@@ -299,9 +309,7 @@ func TestPartsOfLimits(t *testing.T) {
 		{100, 0.29, 29}, {1000, 1.15, 1150}, {10, 1.15, 11}, {3, 0.5, 1},
 		{1, 1, 1}, {100, 1.1, 110}, {7, 0.3, 2}, {1e14, 1.1, 1.1e14},
 	} {
-		if got := part(test.limit, test.part); got != test.want {
-			t.Errorf("%g of %d: %d, want %d", test.part, test.limit, got, test.want)
-		}
+		equal(t, part(test.limit, test.part), test.want, "%g of %d", test.part, test.limit)
 	}
 }
 

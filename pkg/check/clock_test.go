@@ -51,9 +51,7 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 		t.Errorf("at 11:45 by the right clock, ten hits in this hour: %+v, want a retry at 12:06", d)
 	}
 	f.Step(now)
-	if r := f.last(); r.Hits.Age[0] != 0 {
-		t.Errorf("reported at age %d, want in the bucket of now", r.Hits.Age[0])
-	}
+	equal(t, f.last().Hits.Age[0], 0, "age of the reported bucket")
 }
 
 func TestPullBack(t *testing.T) {
@@ -101,9 +99,7 @@ func TestLaterWelcomesSlewTheClock(t *testing.T) {
 		f.timed(now, now+ahead)
 	}
 	f.Step(now + 10*second)
-	if got := f.Stats().ClockOffset; got != time.Duration(ahead) {
-		t.Errorf("in the end the offset is %v, want %v", got, time.Duration(ahead))
-	}
+	equal(t, f.Stats().ClockOffset, time.Duration(ahead), "offset in the end")
 }
 
 // TestClockStepsAfterASleep of the machine, rather than slew for hours.
@@ -117,9 +113,7 @@ func TestClockStepsAfterASleep(t *testing.T) {
 			t.Errorf("after %d answers the clock has stepped by %v", i+1, got)
 		}
 	}
-	if got := f.Stats().ClockOffset; got != time.Hour {
-		t.Errorf("after twelve answers the clock is %v ahead, want an hour", got)
-	}
+	equal(t, f.Stats().ClockOffset, time.Hour, "offset after twelve answers")
 }
 
 func TestSmallestRoundTripWins(t *testing.T) {
@@ -133,9 +127,7 @@ func TestSmallestRoundTripWins(t *testing.T) {
 	} {
 		c.observe(s.sent, s.fleet, s.now)
 	}
-	if c.target != 995 {
-		t.Errorf("the target is %d, want that of the smallest round trip, 995", c.target)
-	}
+	equal(t, c.target, 995, "target of the smallest round trip")
 }
 
 // TestSlowFirstWelcomeStartsNothing: it is too slow to give the time, so reports wait for another hello.

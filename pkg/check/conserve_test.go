@@ -189,3 +189,48 @@ func TestConcurrentClausesAreCountedOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestConcurrentChecksShareTheLimitExactly: however many goroutines there are, and allowances are withdrawn.
+func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
+	const limit, keys, tries = 1000, 3, 700
+	c := newChecker(t, Options{}, rule("r", limit, time.Hour, 1), rule("second", limit/2, time.Hour, 60))
+	var admitted [keys]atomic.Int64
+	var checking, stepping sync.WaitGroup
+	var done atomic.Bool
+	stepping.Go(func() {
+		for now := noon; !done.Load(); now = min(now+ms, noon+60*second) {
+			c.behind.step(now, true)
+		}
+	})
+	names := [keys]string{"a", "b", "c"}
+	for g := range 8 {
+		checking.Go(func() {
+			for i := range tries {
+				k := (g + i) % keys
+				cost := int64(1 + i%3)
+				var d Decision
+				if k == 0 { // this one by both rules
+					d = c.CheckAt(noon, user(names[k]), cost)
+				} else {
+					d = limiter(t, c, "r").CheckAt(noon, names[k], cost)
+				}
+				if d.Allowed {
+					admitted[k].Add(cost)
+				}
+			}
+		})
+	}
+	checking.Wait()
+	done.Store(true)
+	stepping.Wait()
+	for k, want := range [keys]int64{limit / 2, limit, limit} {
+		if got := admitted[k].Load(); got > want || got < want-2 {
+			t.Errorf("key %s: %d hits passed, the limit is %d", names[k], got, want)
+		}
+	}
+	rules := c.Stats().Rules
+	charged := rules[0].Charged + rules[1].Charged
+	if want := 2*admitted[0].Load() + admitted[1].Load() + admitted[2].Load(); charged != want {
+		t.Errorf("%d hits charged, %d admitted", charged, want)
+	}
+}

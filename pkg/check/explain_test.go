@@ -63,9 +63,7 @@ rules:
 	} {
 		before := c.Stats()
 		d, all := c.ExplainAt(noon, request(test.attrs), 1)
-		if want := c.PeekAt(noon, request(test.attrs), 1); d != want {
-			t.Errorf("%s: decision %+v, a peek says %+v", test.attrs, d, want)
-		}
+		equal(t, d, c.PeekAt(noon, request(test.attrs), 1), "%s: decision, and a peek's", test.attrs)
 		deciding := 0
 		for i, x := range all {
 			if x.Rule != c.Rules().Rules()[i].Name {

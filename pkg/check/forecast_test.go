@@ -87,9 +87,7 @@ func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 	if l.ahead("k") != nil || l.ahead("busy") == nil || l.ahead("seldom") == nil {
 		t.Error("after a minute the wrong keys have a forecast")
 	}
-	if got := left(l, now, "k"); got != 700 {
-		t.Errorf("%d left, want what was known: 700", got)
-	}
+	equal(t, left(l, now, "k"), 700, "left by what was known")
 	if l.CheckAt(now, "k", 1); l.ahead("k") == nil {
 		t.Error("the key came again and got no forecast")
 	}

@@ -57,9 +57,7 @@ func TestFalseDenialsAreFound(t *testing.T) {
 	} {
 		j := judge{shape: tt.shape}
 		j.doubt(tt.at, tt.cost, 10)
-		if n := j.learnPoint(100, tt.before, true) + j.learnPoint(132, tt.after, true); n != 0 {
-			t.Errorf("%s: %d judged too early", tt.why, n)
-		}
+		equal(t, j.learnPoint(100, tt.before, true)+j.learnPoint(132, tt.after, true), 0, "%s: judged too early", tt.why)
 		if got := j.learnPoint(164, point{0, 2000, 0, 2000}, true); got != tt.falsely {
 			t.Errorf("%s: %d false denials, want %d", tt.why, got, tt.falsely)
 		}
@@ -115,9 +113,7 @@ func TestHindsightAcrossBuckets(t *testing.T) {
 		j.doubt(at, 1, 10)
 		j.learn(980, 1000)
 		j.learn(1020, 0)
-		if got := j.learn(1040, 0); got != want {
-			t.Errorf("at %d ms: %d false denials, want %d", at, got, want)
-		}
+		equal(t, j.learn(1040, 0), want, "false denials at %d ms", at)
 	}
 }
 
@@ -138,9 +134,7 @@ func TestHindsightOfOneRound(t *testing.T) {
 		j.learn(tt.further, 1500)
 		j.doubt(116, 1, 10)
 		j.learn(tt.end, 500)
-		if got := j.learn(tt.end+32, 500); got != tt.falsely {
-			t.Errorf("%s: %d false denials, want %d", tt.why, got, tt.falsely)
-		}
+		equal(t, j.learn(tt.end+32, 500), tt.falsely, "%s: false denials", tt.why)
 	}
 }
 

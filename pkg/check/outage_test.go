@@ -56,9 +56,7 @@ func TestFreshnessFallsInSteps(t *testing.T) {
 	if got := f.Stats().Heard; got <= 0 || got > time.Second {
 		t.Errorf("heard just now: %v ago, where 0 is never", got)
 	}
-	if got := letPass(t, l, now, "again", 1000, Fresh); got != 100 {
-		t.Errorf("after a message: %d passed, want 100", got)
-	}
+	equal(t, letPass(t, l, now, "again", 1000, Fresh), 100, "passed after a message")
 
 	f = newFleet(t, Options{HelloEvery: time.Second}, open)
 	for i, at := range []time.Duration{3 * time.Second, 3*time.Second + 1, 9 * time.Second} {
@@ -104,9 +102,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 		f.Step(noon + 15*second)
 		sum += letPass(t, l, noon+15*second, "k", 200, LocalShare)
 	}
-	if sum != 120 {
-		t.Errorf("%d passed of 120", sum)
-	}
+	equal(t, sum, 120, "passed by all checkers")
 }
 
 // TestLocalShareBelowOne: a limit of 3 is about 3 in a fleet of 8, over many keys, and no checker admits more
@@ -125,9 +121,7 @@ func TestLocalShareBelowOne(t *testing.T) {
 				t.Fatalf("checker %d has %d of key %d", i, n, k)
 			}
 		}
-		if n := letPass(t, limiter(t, f.Checker, "exact"), noon, "k", 9, LocalShare); n != 2 {
-			t.Errorf("checker %d has %d of 16 in a fleet of 8", i, n)
-		}
+		equal(t, letPass(t, limiter(t, f.Checker, "exact"), noon, "k", 9, LocalShare), 2, "passed of 16 at checker %d of 8", i)
 	}
 	if mean := float64(sum) / keys; mean < 2.8 || mean > 3.2 {
 		t.Errorf("of a limit of 3 %.2f pass", mean)
@@ -188,9 +182,7 @@ func TestOutageGoesByOnOutage(t *testing.T) {
 	l := limiter(t, f.Checker, "r")
 	letPass(t, l, noon, "k", 50, Fresh)
 	f.Step(noon + 302*second)
-	if n := letPass(t, l, noon+302*second, "k", 50, Outage); n != 50 {
-		t.Errorf("%d of 50 passed in an outage that opens", n)
-	}
+	equal(t, letPass(t, l, noon+302*second, "k", 50, Outage), 50, "passed in an outage that opens")
 	c := ofYAML(t, Options{}, `
 rules:
   - {name: r, key: [user], limit: 10/minute, throttle: soft, soft: {exceed: 10%}}

@@ -26,9 +26,7 @@ rules:
 			t.Errorf("%+v, want %d charged", r, want[r.Rule])
 		}
 	}
-	if r := c.Stats().Rules[0]; r.BadCosts != 1 {
-		t.Errorf("%+v", r)
-	}
+	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs")
 	for _, r := range []string{"user=a", "user=b", "user=a tier=gold", "user=root", "user=c"} {
 		if d := c.PeekAt(noon, request(r), 1); d.Allowed != (r != "user=a") {
 			t.Errorf("%s: %+v", r, d)

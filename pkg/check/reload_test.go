@@ -135,9 +135,7 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 				t.Fatalf("another limiter: %v", l != old)
 			}
 			if !test.clean {
-				if got := left(l, noon, "k"); got != r.Limit-4 {
-					t.Errorf("%d left of %d", got, r.Limit)
-				}
+				equal(t, left(l, noon, "k"), r.Limit-4, "left")
 				return
 			}
 			if r.Enforcement == rules.Async && left(l, noon, "k") != r.Limit {
@@ -148,9 +146,7 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 				t.Errorf("the old one says %+v", d)
 			}
 			f.Step(noon + 60*ms)
-			if got := hits(f.last())["k"]; got != 5 {
-				t.Errorf("reported %d hits", got)
-			}
+			equal(t, hits(f.last())["k"], 5, "reported hits")
 		})
 	}
 }
@@ -186,9 +182,7 @@ func TestRuleComesBack(t *testing.T) {
 	if _, ok := f.Limiter("r"); ok {
 		t.Error("there is a limiter of a rule that has gone")
 	}
-	if d := f.CheckAt(noon, user("k"), 5); d.Rule != "s" {
-		t.Errorf("decided by rule %q", d.Rule)
-	}
+	equal(t, f.CheckAt(noon, user("k"), 5).Rule, "s", "deciding rule")
 	reload(t, f.Checker, noon, rule("r", 8, time.Minute, 1), rule("s", 10, time.Minute, 1))
 	if limiter(t, f.Checker, "r") != l || left(l, noon, "k") != 4 {
 		t.Errorf("it has come back as another one, or with %d left", left(l, noon, "k"))
@@ -228,9 +222,7 @@ func TestEqualRulesChangeNothing(t *testing.T) {
 		t.Errorf("the allowance was %x, is %x", before, word())
 	}
 	reload(t, c, noon, rule("r", 99, time.Minute, 1))
-	if word() != 0 {
-		t.Errorf("the allowance is %x still", word())
-	}
+	equal(t, word(), 0, "allowance")
 }
 
 // TestFormerLimitersGo when a rule's window changes again and again under traffic, and no hit is forgotten.
@@ -268,9 +260,7 @@ func TestFormerLimitersGo(t *testing.T) {
 	}
 	collected(t, c)
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
-	if n := len(c.behind.formers.gone); n != 0 {
-		t.Errorf("%d limiters are still known of", n)
-	}
+	equal(t, len(c.behind.formers.gone), 0, "limiters still known of")
 	s := c.Stats()
 	if len(s.Rules) != 1 || s.Rules[0].Rule != "r" {
 		t.Errorf("%+v", s.Rules)

@@ -11,13 +11,10 @@ import (
 
 // TestHitsMoveFromPendingToBase, and are counted once at every step, whatever alarms come.
 func TestHitsMoveFromPendingToBase(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	want := func(step string, n int64) {
 		t.Helper()
-		if got := 100 - left(l, noon, "k"); got != n {
-			t.Errorf("%s: the count is %d, want %d", step, got, n)
-		}
+		equal(t, 100-left(l, noon, "k"), n, step)
 	}
 	l.CheckAt(noon, "k", 5)
 	want("pending 5", 5)
@@ -49,8 +46,7 @@ func TestHitsMoveFromPendingToBase(t *testing.T) {
 // TestReportIsRepeatedUnchanged for hours: it backs off up to 8 × 100 ms, and what is admitted meanwhile goes together
 // into the next.
 func TestReportIsRepeatedUnchanged(t *testing.T) {
-	f := newFleet(t, Options{ReportTimeout: 100 * time.Millisecond}, rule("r", 1000, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{ReportTimeout: 100 * time.Millisecond}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	var at []int64
 	now := noon
@@ -76,9 +72,7 @@ func TestReportIsRepeatedUnchanged(t *testing.T) {
 			t.Fatalf("sending %d differs from the first", i)
 		}
 	}
-	if n := len(f.tape.bytes); n != 8+40*60 {
-		t.Errorf("sent %d times, want it at each of 2400 steps", n)
-	}
+	equal(t, len(f.tape.bytes), 8+40*60, "sendings, one at each step")
 	f.answer(now, 1)
 	if r := f.last(); r.Sequence != 2 || hits(r)["k"] == 0 || hits(r)["other"] == 0 {
 		t.Errorf("the next report has %v", hits(r))
@@ -87,8 +81,7 @@ func TestReportIsRepeatedUnchanged(t *testing.T) {
 
 // TestReportIsGivenUpAfterTwentyHours, since marks last a day, and counted as lost.
 func TestReportIsGivenUpAfterTwentyHours(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 3)
 	f.Step(noon + 50*ms)
 	late := noon + int64(20*time.Hour) + second
@@ -106,8 +99,7 @@ func TestReportIsGivenUpAfterTwentyHours(t *testing.T) {
 
 // TestLargeReportsAreSplit, each sent on the answer to the one before.
 func TestLargeReportsAreSplit(t *testing.T) {
-	f := newFleet(t, Options{ReportKeys: 10}, rule("r", 1000, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{ReportKeys: 10}, 1000, time.Minute)
 	for i := range 25 {
 		l.CheckAt(noon, string(rune('a'+i)), 1)
 	}
@@ -119,9 +111,7 @@ func TestLargeReportsAreSplit(t *testing.T) {
 		}
 		f.answerRows(noon+60*ms, make([]uint64, want)...)
 	}
-	if got := f.Stats().ReportsAnswered; got != 3 {
-		t.Errorf("%d reports answered, want 3", got)
-	}
+	equal(t, f.Stats().ReportsAnswered, 3, "reports answered")
 }
 
 // TestReportsAndAnswersAreBounded: with many buckets per window fewer keys go into a report, since its answer has all
@@ -160,16 +150,13 @@ func TestBucketsOfAReport(t *testing.T) {
 		t.Fatalf("newest %d, ages %v; want %d and three", r.Hits.Rules[0].Newest, r.Hits.Age, newest)
 	}
 	for i, age := range r.Hits.Age {
-		if want := uint64(3 - age); r.Hits.Value[i] != want {
-			t.Errorf("%d hits %d buckets ago, want %d", r.Hits.Value[i], age, want)
-		}
+		equal(t, r.Hits.Value[i], uint64(3-age), "hits %d buckets ago", age)
 	}
 }
 
 // TestHitsThatHaveLeftTheWindowAreReportedLate.
 func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 1000, time.Second)
 	l.CheckAt(noon, "k", 3)
 	f.tape.err = errors.New("no network")
 	f.Step(noon + 50*ms) // in flight as they are
@@ -194,8 +181,7 @@ func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
 
 // TestAnswersThatDoNotFitAreRefused, and the report stays in flight.
 func TestAnswersThatDoNotFitAreRefused(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	r := f.last()
@@ -232,19 +218,13 @@ func TestReportsGoToTheirShards(t *testing.T) {
 	f.Step(noon + 120*ms)
 	seen := make(map[string]uint32)
 	for _, r := range tape.reports {
-		if r.Shards != 4 {
-			t.Errorf("a report for %d shards", r.Shards)
-		}
+		equal(t, r.Shards, 4, "shards of a report")
 		for k := range hits(r) {
-			if want := events.Shard("r", k, 4); r.Shard != want {
-				t.Errorf("key %s in shard %d, want %d", k, r.Shard, want)
-			}
+			equal(t, r.Shard, events.Shard("r", k, 4), "shard of %s", k)
 			seen[k] = r.Shard
 		}
 	}
-	if len(seen) != 6 {
-		t.Errorf("reported %v", seen)
-	}
+	equal(t, len(seen), 6, "keys reported")
 	// A store made anew with another number: nobody can answer the reports in flight.
 	l.CheckAt(noon+130*ms, "a", 2)
 	f.Step(noon + 200*ms)
@@ -267,8 +247,7 @@ func (f *fleet) refuse(now int64, sequence uint64) {
 // TestRefusedReportIsGivenUp after a while, so that others are not held up for ever; two refusals with a sleep of the
 // machine between them are not enough.
 func TestRefusedReportIsGivenUp(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	l.CheckAt(noon+60*ms, "other", 2)
@@ -324,8 +303,7 @@ func TestRefusedReportIsRepeated(t *testing.T) {
 
 // TestSequencesNeverStartAgain: marks outlive a change of the number of shards and back.
 func TestSequencesNeverStartAgain(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	now, last := noon, uint64(0)
 	for i, shards := range []uint32{2, 1, 3, 1, 2, 1} {
 		l.CheckAt(now, "k", 1)

@@ -41,6 +41,7 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, calm, 64},
 		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, calm, 32},
 		{"by the timer only", Options{FlushFloor: 50 * time.Millisecond}, 5, 0, ticks, 50},
+		{"by the timer only, after a step that came late", Options{FlushFloor: 50 * time.Millisecond}, 60, 0, never, 100},
 		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, ticks, 8},
 		{"a fast one", Options{}, 5, -2700 * time.Microsecond, ticks, 8},
 		{"a slow clock, calm", Options{}, 5, 2 * time.Second, calm, 32},
@@ -52,9 +53,7 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		f.join(noon-behind, 4, behind)
 		f.Step(noon - behind)
 		now := noon + int64(test.now*1e6) - behind
-		if got := f.due(now, behind, test.wanted...); got != test.due {
-			t.Errorf("%s: due %v ms after noon, want %v", test.why, got, test.due)
-		}
+		equal(t, f.due(now, behind, test.wanted...), test.due, "%s: due", test.why)
 	}
 }
 
@@ -78,9 +77,7 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 		for range phase.answers {
 			got = ask(phase.trip * ms)
 		}
-		if got != phase.want {
-			t.Errorf("%d answers after %d ms: the next tick is %v ms after the last, want %v", phase.answers, phase.trip, got, phase.want)
-		}
+		equal(t, got, phase.want, "%d answers after %d ms: next tick", phase.answers, phase.trip)
 		if c := f.rounds.calm.Load(); c != 32*ms {
 			t.Errorf("calm rounds every %d ms", c/ms)
 		}
@@ -97,17 +94,7 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	f.answer(noon+65*ms, 1)
-	if got := f.due(noon+65*ms, 0, nextTick); got != 80 {
-		t.Errorf("answered after 15 ms: the next tick is due %v ms after noon, want 80", got)
-	}
-}
-
-// TestTimerFlushesInRounds: all checkers flush at the same times, also without early flushes.
-func TestTimerFlushesInRounds(t *testing.T) {
-	f, _ := newFleetOf(t, 2, Options{HelloEvery: time.Hour, FlushFloor: 50 * time.Millisecond}, 1000, time.Minute)
-	if next := f.Step(noon + 60*ms); next != noon+100*ms {
-		t.Errorf("after a step that came late the next is due %d ms after noon, want 100", (next-noon)/ms)
-	}
+	equal(t, f.due(noon+65*ms, 0, nextTick), 80, "tick after the first answer, of 15 ms")
 }
 
 // TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also if all hits come
@@ -169,9 +156,7 @@ func TestWhichRoundIsWanted(t *testing.T) {
 		}
 		f.rounds.wanted.Store(0)
 		hit(l, now+ms, "k", test.hits)
-		if got := f.rounds.wanted.Load(); got != test.want {
-			t.Errorf("%s: %03b, want %03b", test.why, got, test.want)
-		}
+		equal(t, f.rounds.wanted.Load(), test.want, "%s: rounds wanted", test.why)
 	}
 }
 
@@ -205,8 +190,7 @@ func TestWantWakesOnce(t *testing.T) {
 
 // TestRepeatedReportsDoNotSlowTicks: nobody knows to which sending the answer is, so an outage does not make ticks long.
 func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	for now := noon + 50*ms; now < noon+10*second; now += 100 * ms {
@@ -216,15 +200,11 @@ func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 		t.Fatal("the report was not repeated")
 	}
 	f.answer(noon+10*second, 1)
-	if got := f.behind.tick(); got != 4*ms {
-		t.Errorf("ticks are %v apart after an outage", time.Duration(got))
-	}
+	equal(t, f.behind.tick(), 4*ms, "tick after an outage")
 	l.CheckAt(noon+10*second, "k", 1)
 	f.Step(noon + 10*second + 50*ms)
 	f.answer(noon+10*second+57*ms, 2)
-	if got := f.behind.tick(); got != 8*ms {
-		t.Errorf("ticks are %v apart when an answer takes 7 ms", time.Duration(got))
-	}
+	equal(t, f.behind.tick(), 8*ms, "tick, when an answer takes 7 ms")
 }
 
 // TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon not repeated any more.

@@ -132,9 +132,7 @@ func TestRunEndsWithoutANetwork(t *testing.T) {
 		for range 3 {
 			limiter(t, c, "r").Check("k", 1)
 		}
-		if took := r.end(ErrUnreported); took != 5*time.Second {
-			t.Errorf("took %v, want the drain's 5 s", took)
-		}
+		equal(t, r.end(ErrUnreported), 5*time.Second, "time to drain")
 		if got := c.Stats().Unreported(); got != 3 {
 			t.Errorf("%d hits unreported, want 3", got)
 		}
@@ -147,9 +145,7 @@ func TestRunWithoutHitsEndsAtOnce(t *testing.T) {
 		for _, o := range []Options{{}, {Link: new(tape), MaxIdleKeys: -1}} {
 			r := run(t, newChecker(t, o, rule("r", 1000, time.Hour, 1)))
 			time.Sleep(time.Second)
-			if took := r.end(nil); took != 0 {
-				t.Errorf("link %v: after %v", o.Link, took)
-			}
+			equal(t, r.end(nil), 0, "time to end with link %v", o.Link)
 		}
 	})
 }
@@ -178,9 +174,7 @@ func TestRunWithoutALink(t *testing.T) {
 		r := run(t, c)
 		time.Sleep(time.Millisecond)
 		for i, want := range []bool{true, true, false} {
-			if got := l.Check("k", 1).Allowed; got != want {
-				t.Errorf("hit %d: %v", i, got)
-			}
+			equal(t, l.Check("k", 1).Allowed, want, "hit %d", i)
 		}
 		time.Sleep(2 * time.Second)
 		if !l.Check("k", 1).Allowed {

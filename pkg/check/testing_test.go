@@ -89,6 +89,14 @@ func limiter(t testing.TB, c *Checker, name string) *Limiter {
 	return l
 }
 
+// equal reports what differs from what is wanted.
+func equal[T comparable](t testing.TB, got, want T, what string, args ...any) {
+	t.Helper()
+	if got != want {
+		t.Errorf(what+": got %v, want %v", append(args, got, want)...)
+	}
+}
+
 // tape is a Link that writes down what is sent.
 type tape struct {
 	reports []*events.Report
