@@ -11,9 +11,8 @@ import (
 func TestAlarmsDenyStrangers(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	f.alarm(noon, 1, l, "never seen here", 100)
-	if d := l.CheckAt(noon, "never seen here", 1); d.Allowed {
-		t.Error("a caller who is over the limit elsewhere passed here")
-	}
+	d := l.CheckAt(noon, "never seen here", 1)
+	expect(t, !d.Allowed, "a caller who is over the limit elsewhere passed here")
 	f.alarm(noon, 1, l, "half", 50)
 	equal(t, left(l, noon, "half"), 50, "left")
 	f.Step(noon + 50*ms)
@@ -35,17 +34,15 @@ func TestAlarmsBringTheFlushForward(t *testing.T) {
 		l.CheckAt(noon, "k", 1)
 		f.woken()
 		f.alarm(noon+ms, 1, l, "k", 60)
-		if woken := f.woken(); woken != (floor < 50*time.Millisecond) {
-			t.Errorf("floor %v: woken: %v", floor, woken)
-		}
+		woken := f.woken()
+		expect(t, woken == (floor < 50*time.Millisecond), "floor %v: woken: %v", floor, woken)
 		at := noon + int64(due)
 		equal(t, f.Step(noon+ms), at, "floor %v: next step", floor)
 		f.Step(at - 1)
 		before := len(f.tape.reports)
 		f.Step(at)
-		if after := len(f.tape.reports); before != 0 || after != 1 {
-			t.Errorf("floor %v: %d reports before %v, %d then", floor, before, due, after)
-		}
+		after := len(f.tape.reports)
+		expect(t, before == 0 && after == 1, "floor %v: %d reports before %v, %d then", floor, before, due, after)
 	}
 }
 
@@ -128,9 +125,8 @@ func TestAlarmMovesTheWindow(t *testing.T) {
 		}
 		equal(t, left(l, now, "k"), 1000-70-410/2, "with denied hits %v: left", both)
 		for i, n := range c.pending() {
-			if want := int64(i) * 10; n != want {
-				t.Errorf("with denied hits %v: %d pending %d buckets ago, want %d", both, n, i, want)
-			}
+			want := int64(i) * 10
+			expect(t, n == want, "with denied hits %v: %d pending %d buckets ago, want %d", both, n, i, want)
 		}
 	}
 }
@@ -182,13 +178,11 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 		t.Fatalf("the report's rules are %v", r.Hits.Rules)
 	}
 	c := l.holds([]byte("k"))
-	if !c.is(inFlight) {
-		t.Error("nothing is in flight")
-	}
+	expect(t, c.is(inFlight), "nothing is in flight")
 	f.answerRows(noon+51*ms, 900, uint64(100-want))
-	if got := left(l, noon+51*ms, "k"); c.is(inFlight) || got != want || !c.ahead().anyDenied {
-		t.Errorf("in flight: %v; %d left, want %d; any denied: %v", c.is(inFlight), got, want, c.ahead().anyDenied)
-	}
+	got := left(l, noon+51*ms, "k")
+	expect(t, !c.is(inFlight) && got == want && c.ahead().anyDenied,
+		"in flight: %v; %d left, want %d; any denied: %v", c.is(inFlight), got, want, c.ahead().anyDenied)
 }
 
 // TestAlarmForACellThatHasLeft since it was looked up changes nothing.
@@ -199,7 +193,6 @@ func TestAlarmForACellThatHasLeft(t *testing.T) {
 	c.settle(noon)
 	c.state |= dead
 	news := totals{newest: c.newest, age: []int64{0}, value: []uint64{600}}
-	if eager := l.alarm(&f.behind.shards[0], []byte("k"), word{fleet: noon, made: noon, admitted: news}); eager || c.totals()[0] != 5 {
-		t.Errorf("eager: %v; %d hits", eager, c.totals()[0])
-	}
+	eager := l.alarm(&f.behind.shards[0], []byte("k"), word{fleet: noon, made: noon, admitted: news})
+	expect(t, !eager && c.totals()[0] == 5, "eager: %v; %d hits", eager, c.totals()[0])
 }

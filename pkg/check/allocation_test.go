@@ -30,8 +30,7 @@ func TestChecksDoNotAllocate(t *testing.T) {
 		"a blocked key's request": func() { blocks.CheckAt(noon, bad, 1) },
 		"another request":         func() { blocks.CheckAt(noon, good, 1) },
 	} {
-		if n := testing.AllocsPerRun(1000, f); n != 0 && !raceDetector {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+		n := testing.AllocsPerRun(1000, f)
+		expect(t, n == 0 || raceDetector, "%s: %v allocations", name, n)
 	}
 }

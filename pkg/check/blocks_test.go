@@ -118,15 +118,12 @@ func TestBlockEndsAtItsTimeAndChargesNothing(t *testing.T) {
 	}
 	l.RecordAt(noon, "k", 1)
 	c.RecordAt(noon, user("k"), 1)
-	if d := c.CheckAt(noon+3*second-1, user("k"), 1); d.Allowed || d.RetryAfter != 1 {
-		t.Errorf("a moment before its end: %+v", d)
-	}
-	if d := l.CheckAt(noon+3*second, "k", 1); !d.Allowed || d.Remaining != 4 {
-		t.Errorf("at its end: %+v", d)
-	}
-	if s := c.Stats().Rules[0]; s.Denied != 11 || s.Allowed != 1 || s.Charged != 1 {
-		t.Errorf("%+v", s)
-	}
+	d := c.CheckAt(noon+3*second-1, user("k"), 1)
+	expect(t, !d.Allowed && d.RetryAfter == 1, "a moment before its end: %+v", d)
+	d = l.CheckAt(noon+3*second, "k", 1)
+	expect(t, d.Allowed && d.Remaining == 4, "at its end: %+v", d)
+	s := c.Stats().Rules[0]
+	expect(t, s.Denied == 11 && s.Allowed == 1 && s.Charged == 1, "%+v", s)
 }
 
 // TestBlocksOutliveRules, and wait for a rule that is not there.
@@ -137,13 +134,11 @@ func TestBlocksOutliveRules(t *testing.T) {
 	c.SetBlocks([]Block{{"a", "k", time.Unix(0, noon+second)}, {"b", "k", time.Unix(0, noon+second)}})
 	a.Limit = 200
 	reload(t, c, noon, a, b)
-	if l.CheckAt(noon, "k", 1).Allowed || limiter(t, c, "b").CheckAt(noon, "k", 1).Allowed {
-		t.Error("a rule has changed, or come: allowed")
-	}
+	expect(t, !l.CheckAt(noon, "k", 1).Allowed && !limiter(t, c, "b").CheckAt(noon, "k", 1).Allowed,
+		"a rule has changed, or come: allowed")
 	c.SetBlocks([]Block{{"b", "k", time.Unix(0, noon+second)}})
-	if d := l.CheckAt(noon, "k", 1); !d.Allowed || d.Limit != 200 {
-		t.Errorf("unblocked: %+v", d)
-	}
+	d := l.CheckAt(noon, "k", 1)
+	expect(t, d.Allowed && d.Limit == 200, "unblocked: %+v", d)
 }
 
 // TestBlocksNameKeysByTextOrHash, and those of a shadow rule are only reported.
@@ -155,13 +150,10 @@ func TestBlocksNameKeysByTextOrHash(t *testing.T) {
 	until := time.Unix(0, noon+second)
 	c.SetBlocks([]Block{{"dark", "text", until}, {"r", h.Hash("hash"), until}})
 	byText, byHash := c.CheckAt(noon, user("text"), 1), c.CheckAt(noon, user("hash"), 1)
-	if !byText.Allowed || byText.Shadow != "dark" || byHash.Allowed {
-		t.Errorf("by attributes: %+v, %+v", byText, byHash)
-	}
+	expect(t, byText.Allowed && byText.Shadow == "dark" && !byHash.Allowed,
+		"by attributes: %+v, %+v", byText, byHash)
 	byText, byHash = limiter(t, c, "dark").CheckAt(noon, "text", 1), limiter(t, c, "r").CheckAt(noon, "hash", 1)
-	if !byText.Allowed || byText.Shadow != "dark" || byHash.Allowed {
-		t.Errorf("by key: %+v, %+v", byText, byHash)
-	}
+	expect(t, byText.Allowed && byText.Shadow == "dark" && !byHash.Allowed, "by key: %+v, %+v", byText, byHash)
 }
 
 // TestBlocksTakeEffectAtOnce while other goroutines check.
@@ -201,9 +193,8 @@ func TestBlockedKeyNeedsNoPermits(t *testing.T) {
 		f := newFleet(t, Options{}, strictRule("r", 100, time.Hour, 1))
 		block(f.Checker, "r", "k")
 		for way, ask := range ways {
-			if d := ask(f.Checker, limiter(t, f.Checker, "r"), "k"); d.Allowed || d.RetryAfter != time.Hour {
-				t.Errorf("%s: %+v", way, d)
-			}
+			d := ask(f.Checker, limiter(t, f.Checker, "r"), "k")
+			expect(t, !d.Allowed && d.RetryAfter == time.Hour, "%s: %+v", way, d)
 		}
 		f.Step(noon + ms)
 		f.Step(noon + 100*ms)
@@ -245,10 +236,9 @@ func TestBlocksLeaveOtherKeysAlone(t *testing.T) {
 		equal(t, limiter(t, c, name).PeekAt(noon, "good", 1).Remaining, 93, "%s: remaining", name)
 	}
 	_, all := c.ExplainAt(noon, user("bad"), 1)
-	if x := all[0]; x.Barred != "" || x.Denies {
-		t.Errorf("the rule without the block: %+v", x)
-	}
-	if x := all[1]; x.Barred != "its key is blocked" || !x.Denies || !x.Decides || x.RetryAfter != time.Second {
-		t.Errorf("the rule with it: %+v", x)
-	}
+	x := all[0]
+	expect(t, x.Barred == "" && !x.Denies, "the rule without the block: %+v", x)
+	x = all[1]
+	expect(t, x.Barred == "its key is blocked" && x.Denies && x.Decides && x.RetryAfter == time.Second,
+		"the rule with it: %+v", x)
 }

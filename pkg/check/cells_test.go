@@ -88,7 +88,5 @@ func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {
 	for p := q.first; p != nil; p = p.next {
 		room += cap(p.items)
 	}
-	if room > len(want)+2*mostItems {
-		t.Errorf("room for %d items, holds %d", room, len(want))
-	}
+	expect(t, room <= len(want)+2*mostItems, "room for %d items, holds %d", room, len(want))
 }

@@ -40,9 +40,7 @@ func play(t *testing.T, c *Checker, steps []step) {
 		if !d.Allowed && s.want.Status == 0 {
 			s.want.Status = 429
 		}
-		if d != s.want {
-			t.Errorf("step %d (%s):\ngot  %+v\nwant %+v", i, s.why, d, s.want)
-		}
+		expect(t, d == s.want, "step %d (%s):\ngot  %+v\nwant %+v", i, s.why, d, s.want)
 	}
 }
 
@@ -236,9 +234,8 @@ func TestShadowIsNamedByEveryCall(t *testing.T) {
 	want := l.PeekAt(noon, "k", 9)
 	checked := l.CheckAt(noon, "k", 9)
 	token, _ := l.CheckTokenAt(noon, "k", 9)
-	if want.Rule != "r" || want.Shadow != "r" || want.Reset != 2*time.Minute || checked != want || token != want {
-		t.Errorf("peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
-	}
+	expect(t, want.Rule == "r" && want.Shadow == "r" && want.Reset == 2*time.Minute && checked == want && token == want,
+		"peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
 	l.CheckAt(noon, "k", 2)
 	equal(t, l.PeekAt(noon, "k", 2).Remaining, 3, "remaining")
 	strict := strictRule("s", 5, time.Minute, 1)
@@ -247,9 +244,8 @@ func TestShadowIsNamedByEveryCall(t *testing.T) {
 	acquired, err := l.Acquire(t.Context(), "k", 9)
 	token, _, tokenErr := l.AcquireToken(t.Context(), "k", 9)
 	for _, d := range []Decision{acquired, token} {
-		if err != nil || tokenErr != nil || d.Reset <= 0 || d.Rule != "s" || d.Limit != 5 || !d.Allowed {
-			t.Errorf("acquired %+v, %v, %v", d, err, tokenErr)
-		}
+		expect(t, err == nil && tokenErr == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed,
+			"acquired %+v, %v, %v", d, err, tokenErr)
 	}
 }
 
@@ -270,9 +266,8 @@ rules:
 	}
 	for _, got := range c.Stats().Rules {
 		w := want[got.Rule]
-		if got.Allowed != w.Allowed || got.Denied != w.Denied || got.Charged != w.Charged || got.BadCosts != w.BadCosts {
-			t.Errorf("%+v, want %+v", got, w)
-		}
+		expect(t, got.Allowed == w.Allowed && got.Denied == w.Denied && got.Charged == w.Charged && got.BadCosts == w.BadCosts,
+			"%+v, want %+v", got, w)
 	}
 	c = ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 5/minute, cost: n}]")
 	c.CheckAt(noon, request("user=a n=x"), 1)
@@ -288,16 +283,13 @@ func TestSignalsMustBeGiven(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	c := newChecker(t, Options{}, rule("other", 1, time.Minute, 1))
-	if err := c.SetRules(set, 1); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v", err)
-	}
-	if limiter(t, c, "other"); c.Revision() != 0 {
-		t.Error("the good set is not in force any more")
-	}
+	err := c.SetRules(set, 1)
+	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
+	limiter(t, c, "other")
+	expect(t, c.Revision() == 0, "the good set is not in force any more")
 	c = ofYAML(t, Options{Signals: map[string]func() float64{"cpu": math.NaN}}, text)
-	if d := limiter(t, c, "r").CheckAt(noon, "k", 10); d.Allowed {
-		t.Errorf("a signal that is not a number makes no room: %+v", d)
-	}
+	d := limiter(t, c, "r").CheckAt(noon, "k", 10)
+	expect(t, !d.Allowed, "a signal that is not a number makes no room: %+v", d)
 }
 
 func TestPartsOfLimits(t *testing.T) {
@@ -327,10 +319,8 @@ func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
 		}
 	}
 	x := l.holds([]byte("k"))
-	if x.ahead() == nil || x.ahead().denied != 0 || x.allowance.Load() != 0 {
-		t.Errorf("%+v, allowance %x", x.ahead(), x.allowance.Load())
-	}
-	if d := c.CheckAt(noon+30*ms, request("user=k"), 1); !d.Allowed {
-		t.Errorf("%+v", d)
-	}
+	expect(t, x.ahead() != nil && x.ahead().denied == 0 && x.allowance.Load() == 0,
+		"%+v, allowance %x", x.ahead(), x.allowance.Load())
+	d := c.CheckAt(noon+30*ms, request("user=k"), 1)
+	expect(t, d.Allowed, "%+v", d)
 }

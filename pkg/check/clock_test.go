@@ -33,9 +33,8 @@ func TestFirstWelcomeStepsTheClock(t *testing.T) {
 		f.Step(now)
 		r := f.last()
 		got, want := r.Hits.Rules[0].Newest-r.Hits.Age[0], l.Rule().Window.Bucket(fleet)
-		if got < want-1 || got > want+1 {
-			t.Errorf("step by %v: reported in bucket %d, want %d give or take one", step, got, want)
-		}
+		expect(t, got >= want-1 && got <= want+1,
+			"step by %v: reported in bucket %d, want %d give or take one", step, got, want)
 	}
 }
 
@@ -47,9 +46,9 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 	l.CheckAt(now, "k", 10)
 	f.Step(now)
 	f.timed(now, now-25*60*second)
-	if d := l.CheckAt(now, "k", 1); d.Allowed || d.RetryAfter != 21*time.Minute {
-		t.Errorf("at 11:45 by the right clock, ten hits in this hour: %+v, want a retry at 12:06", d)
-	}
+	d := l.CheckAt(now, "k", 1)
+	expect(t, !d.Allowed && d.RetryAfter == 21*time.Minute,
+		"at 11:45 by the right clock, ten hits in this hour: %+v, want a retry at 12:06", d)
 	f.Step(now)
 	equal(t, f.last().Hits.Age[0], 0, "age of the reported bucket")
 }
@@ -72,9 +71,8 @@ func TestPullBack(t *testing.T) {
 		copy(cell.pending(), row.pending[:])
 		cell.pullBack(row.by)
 		totals, pending := counts(cell.totals()), counts(cell.pending())
-		if totals != row.wantTotals || pending != row.wantPending || cell.newest != newest-row.by {
-			t.Errorf("by %d: totals %v, want %v; pending %v, want %v", row.by, totals, row.wantTotals, pending, row.wantPending)
-		}
+		expect(t, totals == row.wantTotals && pending == row.wantPending && cell.newest == newest-row.by,
+			"by %d: totals %v, want %v; pending %v, want %v", row.by, totals, row.wantTotals, pending, row.wantPending)
 	}
 }
 
@@ -109,9 +107,8 @@ func TestClockStepsAfterASleep(t *testing.T) {
 		now := noon + (i+1)*second
 		f.Step(now)
 		f.timed(now, now+int64(time.Hour))
-		if got := f.Stats().ClockOffset; i < 6 && got > time.Second {
-			t.Errorf("after %d answers the clock has stepped by %v", i+1, got)
-		}
+		got := f.Stats().ClockOffset
+		expect(t, i >= 6 || got <= time.Second, "after %d answers the clock has stepped by %v", i+1, got)
 	}
 	equal(t, f.Stats().ClockOffset, time.Hour, "offset after twelve answers")
 }
@@ -139,9 +136,8 @@ func TestSlowFirstWelcomeStartsNothing(t *testing.T) {
 	f.welcomed(late, noon, &events.Welcome{Shards: 1, Time: noon})
 	hellos := len(f.tape.hellos)
 	f.Step(late)
-	if len(f.tape.reports) > 0 || len(f.tape.hellos) != hellos+1 {
-		t.Errorf("%d reports; %d hellos more, want none and one", len(f.tape.reports), len(f.tape.hellos)-hellos)
-	}
+	expect(t, len(f.tape.reports) == 0 && len(f.tape.hellos) == hellos+1,
+		"%d reports; %d hellos more, want none and one", len(f.tape.reports), len(f.tape.hellos)-hellos)
 }
 
 // TestChecksDuringAStepOfTheClock have read the time before it went back; they must not carry their keys into
@@ -161,15 +157,12 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		l.Check("k", 6)
 		for i := range 3 {
 			time.Sleep(5 * time.Second)
-			if d := l.Check("k", 1); !d.Allowed {
-				t.Errorf("%d s later: %+v", 5*(i+1), d)
-			}
+			d := l.Check("k", 1)
+			expect(t, d.Allowed, "%d s later: %+v", 5*(i+1), d)
 		}
 		for _, r := range f.tape.reports {
 			for _, age := range r.Hits.Age {
-				if age < 0 {
-					t.Errorf("reported %d buckets in the future", -age)
-				}
+				expect(t, age >= 0, "reported %d buckets in the future", -age)
 			}
 		}
 		running.stop()

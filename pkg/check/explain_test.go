@@ -75,16 +75,13 @@ rules:
 			if x.Rule != test.rule {
 				continue
 			}
-			if test.want.Rule = test.rule; x != test.want {
-				t.Errorf("%s:\ngot  %+v\nwant %+v", test.attrs, x, test.want)
-			}
+			test.want.Rule = test.rule
+			expect(t, x == test.want, "%s:\ngot  %+v\nwant %+v", test.attrs, x, test.want)
 		}
-		if deciding > 1 || deciding == 0 && d.Rule != "" {
-			t.Errorf("%s: %d rules decide", test.attrs, deciding)
-		}
-		if after := c.Stats(); after.LiveKeys != before.LiveKeys || after.Rules[0] != before.Rules[0] {
-			t.Errorf("%s: explaining changed %+v to %+v", test.attrs, before, after)
-		}
+		expect(t, deciding <= 1 && (deciding != 0 || d.Rule == ""), "%s: %d rules decide", test.attrs, deciding)
+		after := c.Stats()
+		expect(t, after.LiveKeys == before.LiveKeys && after.Rules[0] == before.Rules[0],
+			"%s: explaining changed %+v to %+v", test.attrs, before, after)
 	}
 }
 
@@ -100,9 +97,8 @@ func TestExplainSeparatesTheExpected(t *testing.T) {
 		s.deliver(t, c, now)
 	}
 	_, all := c.ExplainAt(now+3*ms, user("k"), 1)
-	if x := all[0]; x.Count == 0 || x.Others <= 0 || float64(x.Room) > 1000-x.Count-x.Others+1 {
-		t.Errorf("%+v", x)
-	}
+	x := all[0]
+	expect(t, x.Count != 0 && x.Others > 0 && float64(x.Room) <= 1000-x.Count-x.Others+1, "%+v", x)
 	if _, all := c.ExplainAt(now, user("other"), 1); all[0].Count != 0 || all[0].Others != 0 {
 		t.Errorf("another key: %+v", all[0])
 	}

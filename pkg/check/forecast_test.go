@@ -33,9 +33,9 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 			}
 		}
 		quarter, n := test.limit/4, int64(test.checkers)
-		if has := l.ahead("own") != nil; has != test.has || has && (passed < quarter/n || passed > quarter/n+2) {
-			t.Errorf("%s: a forecast: %v, after %d hits, want about %d", test.why, has, passed, quarter/n)
-		}
+		has := l.ahead("own") != nil
+		expect(t, has == test.has && (!has || passed >= quarter/n && passed <= quarter/n+2),
+			"%s: a forecast: %v, after %d hits, want about %d", test.why, has, passed, quarter/n)
 		f.alarm(noon, 1, l, "far", quarter-n-1)
 		f.alarm(noon, 1, l, "near", quarter+1)
 		if far, near := l.ahead("far") != nil, l.ahead("near") != nil; far || near != test.has {
@@ -51,9 +51,9 @@ func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	f.alarm(noon, 1, l, "k", 150)
 	for _, cost := range []int64{1, 900} {
 		l.CheckAt(noon, "k", cost)
-		if word := l.holds([]byte("k")).allowance.Load(); word&leftMask > 25 || word&leftMask < 20 {
-			t.Errorf("after a hit of %d an allowance of %d, want the 250 less 152, by four", cost, word&leftMask)
-		}
+		word := l.holds([]byte("k")).allowance.Load()
+		expect(t, word&leftMask <= 25 && word&leftMask >= 20,
+			"after a hit of %d an allowance of %d, want the 250 less 152, by four", cost, word&leftMask)
 	}
 }
 
@@ -80,17 +80,13 @@ func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 		if now > noon+10*second && l.ahead("seldom") == nil {
 			t.Fatalf("%d s on, a key that is used every three seconds has lost its forecast", (now-noon)/second)
 		}
-		if now == noon+4*second && l.ahead("k") == nil {
-			t.Error("four seconds of silence were too long")
-		}
+		expect(t, now != noon+4*second || l.ahead("k") != nil, "four seconds of silence were too long")
 	}
-	if l.ahead("k") != nil || l.ahead("busy") == nil || l.ahead("seldom") == nil {
-		t.Error("after a minute the wrong keys have a forecast")
-	}
+	expect(t, l.ahead("k") == nil && l.ahead("busy") != nil && l.ahead("seldom") != nil,
+		"after a minute the wrong keys have a forecast")
 	equal(t, left(l, now, "k"), 700, "left by what was known")
-	if l.CheckAt(now, "k", 1); l.ahead("k") == nil {
-		t.Error("the key came again and got no forecast")
-	}
+	l.CheckAt(now, "k", 1)
+	expect(t, l.ahead("k") != nil, "the key came again and got no forecast")
 }
 
 // TestIdleCellsHaveNoForecast, since it takes more memory than it is worth.
@@ -110,9 +106,7 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	if !had || old == nil || l.holds([]byte("k")) != nil {
 		t.Fatalf("the key had a forecast: %v; remembered: %v", had, old != nil)
 	}
-	if old.ahead() != nil {
-		t.Error("a key that has made room for others still has its forecast")
-	}
+	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
 }
 
 // TestWindowOfACell is what a forecast learns of it.
@@ -133,9 +127,8 @@ func TestWindowOfACell(t *testing.T) {
 		_, at := c.room(terms, now)
 		w := c.window(terms, at)
 		// The 300 leave at 60 a second.
-		if w.Limit != 1000 || w.Free != 1000-used || math.Abs(w.Freed*1e9-60) > 1e-6 || w.Unreported != unreported {
-			t.Errorf("%s: %+v", what, w)
-		}
+		expect(t, w.Limit == 1000 && w.Free == 1000-used && math.Abs(w.Freed*1e9-60) <= 1e-6 && w.Unreported == unreported,
+			"%s: %+v", what, w)
 	}
 	want("all pending", now, 23+0.8*300, 23+0.8*300)
 	f.Step(now)
@@ -165,9 +158,9 @@ func TestRemaining(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
 	f.alarm(noon, 1, l, "k", 500)
 	first := l.CheckAt(noon, "k", 2).Remaining
-	if second := l.CheckAt(noon, "k", 3).Remaining; first > 497 || first < 490 || second != first-3 {
-		t.Errorf("of 500 a hit of 2 leaves %d, want a little less than 498, and one of 3 more %d", first, second)
-	}
+	second := l.CheckAt(noon, "k", 3).Remaining
+	expect(t, first <= 497 && first >= 490 && second == first-3,
+		"of 500 a hit of 2 leaves %d, want a little less than 498, and one of 3 more %d", first, second)
 }
 
 // TestCheckersDoNotAdmitTogether: the phases of checkers with consecutive epochs are spread evenly.
@@ -179,8 +172,6 @@ func TestCheckersDoNotAdmitTogether(t *testing.T) {
 		seen[min(l.ahead("k").Denials(0.001)/100, 9)]++
 	}
 	for i, n := range seen {
-		if n < 10 || n > 35 { // of 20 expected
-			t.Errorf("%d of 200 phases are in tenth %d: %v", n, i+1, seen)
-		}
+		expect(t, n >= 10 && n <= 35, "%d of 200 phases are in tenth %d: %v", n, i+1, seen)
 	}
 }

@@ -58,9 +58,8 @@ func TestFalseDenialsAreFound(t *testing.T) {
 		j := judge{shape: tt.shape}
 		j.doubt(tt.at, tt.cost, 10)
 		equal(t, j.learnPoint(100, tt.before, true)+j.learnPoint(132, tt.after, true), 0, "%s: judged too early", tt.why)
-		if got := j.learnPoint(164, point{0, 2000, 0, 2000}, true); got != tt.falsely {
-			t.Errorf("%s: %d false denials, want %d", tt.why, got, tt.falsely)
-		}
+		got := j.learnPoint(164, point{0, 2000, 0, 2000}, true)
+		expect(t, got == tt.falsely, "%s: %d false denials, want %d", tt.why, got, tt.falsely)
 	}
 }
 
@@ -83,9 +82,8 @@ func TestCountAtADenial(t *testing.T) {
 	} {
 		h := hindsight{before: point{noon, 700, 0, 0}, last: point{noon + 32*ms, 1100, tt.own, 400 - tt.own}}
 		d := doubt{at: noon + 16*ms, own: tt.before, known: tt.known}
-		if got := h.countAt(&d, oneSecond, 8); math.Abs(got-tt.expected) > 1e-6 {
-			t.Errorf("%s: count %v, want %v", tt.why, got, tt.expected)
-		}
+		got := h.countAt(&d, oneSecond, 8)
+		expect(t, math.Abs(got-tt.expected) <= 1e-6, "%s: count %v, want %v", tt.why, got, tt.expected)
 	}
 }
 
@@ -98,12 +96,10 @@ func TestLateTotalsCompleteARound(t *testing.T) {
 	j.learn(108, 900)
 	j.learnPoint(108, point{count: 1000}, false)
 	j.learnPoint(116, point{count: 900}, false)
-	if j.last.at != noon+108*ms || j.last.count != 1000 {
-		t.Errorf("the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
-	}
-	if got := j.learn(132, 900); got != 0 {
-		t.Errorf("%d false denials", got)
-	}
+	expect(t, j.last.at == noon+108*ms && j.last.count == 1000,
+		"the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
+	got := j.learn(132, 900)
+	expect(t, got == 0, "%d false denials", got)
 }
 
 // TestHindsightAcrossBuckets: what leaves at once has left from the edge on, and not before.
@@ -145,9 +141,8 @@ func TestLateDenialsAreNotJudged(t *testing.T) {
 		j.learn(at*32, 0)
 	}
 	j.doubt(40, 1, 10)
-	if got := j.learn(128, 0); got != 0 || j.doubts.n != 0 {
-		t.Errorf("%d false denials, %d doubts left", got, j.doubts.n)
-	}
+	got := j.learn(128, 0)
+	expect(t, got == 0 && j.doubts.n == 0, "%d false denials, %d doubts left", got, j.doubts.n)
 }
 
 // TestManyDenialsAreAllJudged, also when there are more than are kept apart.
@@ -158,9 +153,8 @@ func TestManyDenialsAreAllJudged(t *testing.T) {
 		j.doubt((i+1)*3, 1, 2)
 	}
 	j.learn(400, 0)
-	if got := j.learn(500, 0); got != 200 || j.doubts.n != 0 {
-		t.Errorf("%d false denials, want 200; %d doubts are left", got, j.doubts.n)
-	}
+	got := j.learn(500, 0)
+	expect(t, got == 200 && j.doubts.n == 0, "%d false denials, want 200; %d doubts are left", got, j.doubts.n)
 }
 
 // TestManyDenialsAreKeptApart as well as there is room for.
@@ -171,16 +165,12 @@ func TestManyDenialsAreKeptApart(t *testing.T) {
 	}
 	d, n := j.doubts, int64(0)
 	for i, one := range d.all[:d.n] {
-		if n += one.denials; one.cost != 3 {
-			t.Errorf("the dearest hit of %d cost %d", i, one.cost)
-		}
+		n += one.denials
+		expect(t, one.cost == 3, "the dearest hit of %d cost %d", i, one.cost)
 		if i > 0 {
-			if apart := one.at - d.all[i-1].at; apart < 100*ms || apart > 300*ms {
-				t.Errorf("%d ns after the one before", apart)
-			}
+			apart := one.at - d.all[i-1].at
+			expect(t, apart >= 100*ms && apart <= 300*ms, "%d ns after the one before", apart)
 		}
 	}
-	if n != 1000 || d.n < len(d.all)/2 {
-		t.Errorf("%d denials of 1000, at %d times", n, d.n)
-	}
+	expect(t, n == 1000 && d.n >= len(d.all)/2, "%d denials of 1000, at %d times", n, d.n)
 }

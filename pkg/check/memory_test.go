@@ -60,19 +60,17 @@ func flood(t *testing.T, keys, bound int, down bool) {
 		}
 	}
 	s := c.Stats()
-	if through > 0 || s.LiveKeys > bound {
-		t.Errorf("%d hits of blocked keys got through; %d live keys, the bound is %d", through, s.LiveKeys, bound)
-	}
+	expect(t, through == 0 && s.LiveKeys <= bound,
+		"%d hits of blocked keys got through; %d live keys, the bound is %d", through, s.LiveKeys, bound)
 	// Live and idle keys of about 200 bytes; as much again for tables and queues.
-	if limit := 2 * bound * 200 * 2; most > limit {
-		t.Errorf("the heap grew by %d bytes, the bound is %d", most, limit)
-	}
+	expect(t, most <= 2*bound*200*2, "the heap grew by %d bytes", most)
 	r := s.Rules[1]
-	if r.Charged != r.Answered+r.InFlight+r.Pending+r.Overflow+r.Lost || r.Charged < int64(keys-bound) {
-		t.Errorf("counts: %+v", r)
-	}
-	if !down && r.Overflow > int64(keys/2) || down && r.Overflow < int64(keys-2*bound) {
-		t.Errorf("%d of %d hits overflowed", r.Overflow, keys)
+	expect(t, r.Charged == r.Answered+r.InFlight+r.Pending+r.Overflow+r.Lost && r.Charged >= int64(keys-bound),
+		"counts: %+v", r)
+	if down {
+		expect(t, r.Overflow >= int64(keys-2*bound), "%d of %d hits overflowed", r.Overflow, keys)
+	} else {
+		expect(t, r.Overflow <= int64(keys/2), "%d of %d hits overflowed", r.Overflow, keys)
 	}
 	t.Logf("heap at most +%d bytes for %d live and %d idle keys; overflow %d, answered %d",
 		most, s.LiveKeys, s.IdleKeys, r.Overflow, r.Answered)
@@ -114,9 +112,7 @@ func TestMemoryPerKey(t *testing.T) {
 			t.Fatal("not all keys are live")
 		}
 		t.Logf("a live key of %d bytes with %d hits of 100: %d bytes beside its text", test.length, test.hits, beside)
-		if beside > test.most {
-			t.Errorf("that is more than %d", test.most)
-		}
+		expect(t, beside <= test.most, "that is more than %d", test.most)
 		runtime.KeepAlive(f)
 		runtime.KeepAlive(text)
 	}
@@ -132,22 +128,17 @@ func TestNoRoomForKeys(t *testing.T) {
 	o.CheckAt(noon, "a", 1)
 	cl.CheckAt(noon, "a", 1)
 	for range 5 {
-		if d := o.CheckAt(noon, "b", 1); !d.Allowed || d.Remaining != 0 {
-			t.Errorf("open: %+v", d)
-		}
-		if d := cl.CheckAt(noon, "b", 1); d.Allowed || d.RetryAfter <= 0 {
-			t.Errorf("closed: %+v", d)
-		}
+		d := o.CheckAt(noon, "b", 1)
+		expect(t, d.Allowed && d.Remaining == 0, "open: %+v", d)
+		d = cl.CheckAt(noon, "b", 1)
+		expect(t, !d.Allowed && d.RetryAfter > 0, "closed: %+v", d)
 	}
-	if d := o.CheckAt(noon, "b", 4); d.Allowed {
-		t.Errorf("a cost above the limit passed: %+v", d)
-	}
-	if r := f.Stats().Rules; r[0].Overflow != 5 || r[1].Overflow != 0 {
-		t.Errorf("overflow: %+v", r)
-	}
-	if d := o.CheckAt(noon, "a", 1); !d.Allowed || d.Remaining != 1 {
-		t.Errorf("a key that has its cell: %+v", d)
-	}
+	d := o.CheckAt(noon, "b", 4)
+	expect(t, !d.Allowed, "a cost above the limit passed: %+v", d)
+	r := f.Stats().Rules
+	expect(t, r[0].Overflow == 5 && r[1].Overflow == 0, "overflow: %+v", r)
+	d = o.CheckAt(noon, "a", 1)
+	expect(t, d.Allowed && d.Remaining == 1, "a key that has its cell: %+v", d)
 
 	c := ofYAML(t, Options{MaxLiveKeys: 1}, `
 rules:
@@ -162,18 +153,15 @@ rules:
 		"user=a closed=1": {Rule: "closed", Limit: 11, RetryAfter: 50 * time.Millisecond, Status: 429},
 	} {
 		for _, d := range []Decision{c.PeekAt(noon, request(r), 1), c.CheckAt(noon, request(r), 1)} {
-			if d.Reset = 0; d != want {
-				t.Errorf("%s: %+v, want %+v", r, d, want)
-			}
+			d.Reset = 0
+			expect(t, d == want, "%s: %+v, want %+v", r, d, want)
 		}
 	}
-	if d := c.CheckAt(noon, user("a"), 6); d.Allowed || d.RetryAfter != Never {
-		t.Errorf("more than its share: %+v", d)
-	}
+	d = c.CheckAt(noon, user("a"), 6)
+	expect(t, !d.Allowed && d.RetryAfter == Never, "more than its share: %+v", d)
 	c.RecordAt(noon, user("a"), 6)
-	if s := c.Stats().Rules[0]; s.Overflow != 1+1+6 || s.Charged != s.Overflow+1 {
-		t.Errorf("%+v", s)
-	}
+	s := c.Stats().Rules[0]
+	expect(t, s.Overflow == 1+1+6 && s.Charged == s.Overflow+1, "%+v", s)
 }
 
 // TestIdleKeysAreRemembered: a key that had to make room still counts, for a peek and an explanation too,
@@ -191,18 +179,16 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 		l.CheckAt(now, fmt.Sprint(i), 1)
 		c.idle.cache.Wait()
 	}
-	if d := l.PeekAt(now, "k", 4); d.Allowed || d.Remaining != 3 {
-		t.Errorf("a peek: %+v, want 10-7 left", d)
-	}
+	d := l.PeekAt(now, "k", 4)
+	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
 	if _, all := c.ExplainAt(now, user("k"), 1); all[0].Count != 7 {
 		t.Errorf("%+v", all[0])
 	}
 	if c.cells.load(l, "k") != nil {
 		t.Fatal("the key is live, or live again")
 	}
-	if d := l.CheckAt(now, "k", 1); !d.Allowed || d.Remaining != 2 {
-		t.Errorf("after its return: %+v, want 10-7-1 left", d)
-	}
+	d = l.CheckAt(now, "k", 1)
+	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
 }
 
 // TestAlarmsCountWithoutRoom for a cell.
@@ -214,10 +200,8 @@ func TestAlarmsCountWithoutRoom(t *testing.T) {
 	l.CheckAt(noon, "b", 1)
 	f.alarm(noon, 1, l, "blocked", 100)
 	f.idle.cache.Wait()
-	if d := l.CheckAt(noon, "blocked", 1); d.Allowed {
-		t.Errorf("passed: %+v", d)
-	}
-	if d := l.CheckAt(noon, "unknown", 101); d.Allowed || d.RetryAfter != Never {
-		t.Errorf("a cost above the limit: %+v", d)
-	}
+	d := l.CheckAt(noon, "blocked", 1)
+	expect(t, !d.Allowed, "passed: %+v", d)
+	d = l.CheckAt(noon, "unknown", 101)
+	expect(t, !d.Allowed && d.RetryAfter == Never, "a cost above the limit: %+v", d)
 }

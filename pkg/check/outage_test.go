@@ -47,15 +47,13 @@ func TestFreshnessFallsInSteps(t *testing.T) {
 		now, key := noon+int64(step.silence), fmt.Sprint(step.silence)
 		f.Step(now)
 		one, two := letPass(t, l, now, key, 1000, step.freshness), letPass(t, shut, now, key, 1000, step.freshness)
-		if one != step.open || two != step.closed {
-			t.Errorf("%v of silence: %d and %d passed, want %d, and %d of the closed one", step.silence, one, two, step.open, step.closed)
-		}
+		expect(t, one == step.open && two == step.closed,
+			"%v of silence: %d and %d passed, want %d, and %d of the closed one", step.silence, one, two, step.open, step.closed)
 	}
 	now := noon + 30*second
 	f.welcomeOf(now, 4)
-	if got := f.Stats().Heard; got <= 0 || got > time.Second {
-		t.Errorf("heard just now: %v ago, where 0 is never", got)
-	}
+	got := f.Stats().Heard
+	expect(t, got > 0 && got <= time.Second, "heard just now: %v ago, where 0 is never", got)
 	equal(t, letPass(t, l, now, "again", 1000, Fresh), 100, "passed after a message")
 
 	f = newFleet(t, Options{HelloEvery: time.Second}, open)
@@ -82,13 +80,10 @@ func TestLocalShareOfAWindow(t *testing.T) {
 	} {
 		now := noon + step.at*second
 		f.Step(now)
-		if got := letPass(t, l, now, step.key, 50, LocalShare); got < step.least || got > step.most {
-			t.Errorf("%+v: %d passed", step, got)
-		}
+		got := letPass(t, l, now, step.key, 50, LocalShare)
+		expect(t, got >= step.least && got <= step.most, "%+v: %d passed", step, got)
 	}
-	if l.CheckAt(noon+20*second, "other", 30).Allowed {
-		t.Error("a cost of 30 passed in a share of 25")
-	}
+	expect(t, !l.CheckAt(noon+20*second, "other", 30).Allowed, "a cost of 30 passed in a share of 25")
 }
 
 // TestLocalSharesAddUp: all checkers together admit no more than there was room for.
@@ -123,9 +118,8 @@ func TestLocalShareBelowOne(t *testing.T) {
 		}
 		equal(t, letPass(t, limiter(t, f.Checker, "exact"), noon, "k", 9, LocalShare), 2, "passed of 16 at checker %d of 8", i)
 	}
-	if mean := float64(sum) / keys; mean < 2.8 || mean > 3.2 {
-		t.Errorf("of a limit of 3 %.2f pass", mean)
-	}
+	mean := float64(sum) / keys
+	expect(t, mean >= 2.8 && mean <= 3.2, "of a limit of 3 %.2f pass", mean)
 }
 
 // TestNeverHeard: a checker that has heard nothing goes by its own hits, or by its share if it expects others;
@@ -140,9 +134,8 @@ func TestNeverHeard(t *testing.T) {
 		for _, now := range []int64{noon, noon + int64(time.Hour)} {
 			f.Step(now)
 			got := letPass(t, limiter(t, f.Checker, "r"), now, fmt.Sprint(now), 200, test.freshness)
-			if heard := f.Stats().Heard; got != test.passed || heard != 0 {
-				t.Errorf("%+v: %d passed; heard %v ago", test, got, heard)
-			}
+			heard := f.Stats().Heard
+			expect(t, got == test.passed && heard == 0, "%+v: %d passed; heard %v ago", test, got, heard)
 		}
 	}
 }
@@ -164,13 +157,10 @@ func TestSilenceEndsAllowances(t *testing.T) {
 			for now := noon + 200*ms; now < noon+15*second; now += 100 * ms {
 				f.Step(now)
 			}
-			if n := letPass(t, l, noon+15*second, "k", int(limit), LocalShare); int64(n) > limit/8 {
-				t.Errorf("%+v: %d passed of a share of %d", o, n, limit/8)
-			}
+			n := letPass(t, l, noon+15*second, "k", int(limit), LocalShare)
+			expect(t, int64(n) <= limit/8, "%+v: %d passed of a share of %d", o, n, limit/8)
 			f.Step(noon + 302*second)
-			if n := letPass(t, l, noon+302*second, "k", int(limit), Outage); n > 0 {
-				t.Errorf("%+v: %d of %d passed in an outage that closes", o, n, limit)
-			}
+			equal(t, letPass(t, l, noon+302*second, "k", int(limit), Outage), 0, "passed in an outage that closes")
 		}
 	}
 }
@@ -189,7 +179,6 @@ rules:
   - {name: dark, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
 `)
 	c.freshness.Store(uint32(Outage))
-	if d := c.CheckAt(noon, user("a"), 11); !d.Allowed || d.Exceeded || d.Shadow != "dark" || d.Freshness != Outage {
-		t.Errorf("%+v", d)
-	}
+	d := c.CheckAt(noon, user("a"), 11)
+	expect(t, d.Allowed && !d.Exceeded && d.Shadow == "dark" && d.Freshness == Outage, "%+v", d)
 }

@@ -114,9 +114,7 @@ func TestPeekChangesNothing(t *testing.T) {
 			r.Fatal("other reports")
 		}
 	})
-	if peeks == 0 || denied == 0 {
-		t.Errorf("not enough happened: %d peeks, %d denied", peeks, denied)
-	}
+	expect(t, peeks != 0 && denied != 0, "not enough happened: %d peeks, %d denied", peeks, denied)
 }
 
 // TestPeekForetellsAndAllAreCharged: a peek foretells a check in the same moment, but for what is charged then; and what
@@ -185,9 +183,7 @@ func TestShadowChangesNothing(t *testing.T) {
 			}
 		}
 	})
-	if shadowed == 0 {
-		t.Error("not enough happened")
-	}
+	expect(t, shadowed != 0, "not enough happened")
 }
 
 // TestClassesStayWithinTheirShares of the limit, by what is known, and by what is expected of others.
@@ -219,9 +215,7 @@ rules:
 			}
 		}
 	})
-	if len(passed) < 3 || foreseen == 0 {
-		t.Errorf("not enough happened: %v, %d", passed, foreseen)
-	}
+	expect(t, len(passed) >= 3 && foreseen != 0, "not enough happened: %v, %d", passed, foreseen)
 }
 
 // known returns how many hits a limiter knows of in a key's window, and used how many it expects with others'.

@@ -22,34 +22,28 @@ rules:
 	limiter(t, c, "failures").RecordAt(noon, "b", 0)
 	want := map[string]int64{"failures": 1 + 4 + 1 + 1, "failures/tier=gold": 2, "all": 6}
 	for _, r := range c.Stats().Rules {
-		if r.Charged != want[r.Rule] || r.Allowed != 0 || r.Denied != 0 {
-			t.Errorf("%+v, want %d charged", r, want[r.Rule])
-		}
+		expect(t, r.Charged == want[r.Rule] && r.Allowed == 0 && r.Denied == 0, "%+v, want %d charged", r, want[r.Rule])
 	}
 	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs")
 	for _, r := range []string{"user=a", "user=b", "user=a tier=gold", "user=root", "user=c"} {
-		if d := c.PeekAt(noon, request(r), 1); d.Allowed != (r != "user=a") {
-			t.Errorf("%s: %+v", r, d)
-		}
+		d := c.PeekAt(noon, request(r), 1)
+		expect(t, d.Allowed == (r != "user=a"), "%s: %+v", r, d)
 	}
-	if l := limiter(t, c, "failures"); left(l, noon, "b") != 2 {
-		t.Error("a cost below 1 counts as 1")
-	}
-	if l := limiter(t, c, "failures/tier=gold"); left(l, noon, "a") != 4 || l.Rule().Limit != 6 {
-		t.Errorf("the override's own counter has %d left", left(l, noon, "a"))
-	}
+	l := limiter(t, c, "failures")
+	expect(t, left(l, noon, "b") == 2, "a cost below 1 counts as 1")
+	l = limiter(t, c, "failures/tier=gold")
+	expect(t, left(l, noon, "a") == 4 && l.Rule().Limit == 6,
+		"the override's own counter has %d left", left(l, noon, "a"))
 }
 
 // TestRecordBringsTheReportForward of a key that comes near its limit.
 func TestRecordBringsTheReportForward(t *testing.T) {
 	_, c := newStore(t, Options{}, rule("r", 50, time.Second, 1))
 	l := limiter(t, c, "r")
-	if l.RecordAt(noon, "k", 24); c.rounds.wanted.Load() != 0 {
-		t.Error("there is no hurry")
-	}
-	if l.RecordAt(noon, "k", 1); c.rounds.wanted.Load() != nextTick {
-		t.Error("half of the limit is used up")
-	}
+	l.RecordAt(noon, "k", 24)
+	expect(t, c.rounds.wanted.Load() == 0, "there is no hurry")
+	l.RecordAt(noon, "k", 1)
+	expect(t, c.rounds.wanted.Load() == nextTick, "half of the limit is used up")
 }
 
 // TestCountAllCannotOverflow, however many denied hits are charged.
@@ -64,9 +58,8 @@ func TestCountAllCannotOverflow(t *testing.T) {
 		}
 		l.RecordAt(noon, "k", window.MaxCount)
 	}
-	if s := c.Stats().Rules[0]; s.Charged != window.MaxCount || s.Denied != 20 {
-		t.Errorf("%+v", s)
-	}
+	s := c.Stats().Rules[0]
+	expect(t, s.Charged == window.MaxCount && s.Denied == 20, "%+v", s)
 }
 
 // TestCountAllKeepsTheCallerOut who does not stop; else the next hits pass when the first leave the window.
@@ -81,8 +74,7 @@ func TestCountAllKeepsTheCallerOut(t *testing.T) {
 				passed++
 			}
 		}
-		if want := map[rules.Count]int{rules.Admitted: 50, rules.All: 10}[count]; passed != want {
-			t.Errorf("%v: %d pass in 5 minutes, want %d", count, passed, want)
-		}
+		want := map[rules.Count]int{rules.Admitted: 50, rules.All: 10}[count]
+		expect(t, passed == want, "%v: %d pass in 5 minutes, want %d", count, passed, want)
 	}
 }

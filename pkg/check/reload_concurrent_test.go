@@ -70,9 +70,7 @@ func TestDecisionsAreOfOneSet(t *testing.T) {
 			mixed.Add(1)
 		}
 	}, first, second, third, second)
-	if n := mixed.Load(); n > 0 {
-		t.Errorf("%d decisions are of no set", n)
-	}
+	equal(t, mixed.Load(), 0, "decisions of no set")
 }
 
 // TestDecisionsAreOfOneLimit that goes up and down about what has passed: an allowed hit says the higher one, a denied
@@ -100,14 +98,11 @@ func TestDecisionsAreOfOneLimit(t *testing.T) {
 			mixed.Add(1)
 		}
 	}, low, high)
-	if n := mixed.Load(); n > 0 {
-		t.Errorf("%d decisions are of neither limit", n)
-	}
+	equal(t, mixed.Load(), 0, "decisions of neither limit")
 	c.Step(noon)
 	s := c.Stats().Rules[0]
-	if s.Charged != passed.Load() || s.Allowed != passed.Load() || s.Denied != denied.Load() {
-		t.Errorf("%+v, want %d passed and %d denied", s, passed.Load(), denied.Load())
-	}
+	expect(t, s.Charged == passed.Load() && s.Allowed == passed.Load() && s.Denied == denied.Load(),
+		"%+v, want %d passed and %d denied", s, passed.Load(), denied.Load())
 }
 
 // TestReloadDuringRun of everything about the rules, their order too, while requests wait for permits: nobody waits for
@@ -157,8 +152,8 @@ func TestReloadDuringRun(t *testing.T) {
 	for _, r := range s.Rules {
 		all.add(r)
 	}
-	if all.Charged < passed.Load() || all.Pending+all.InFlight+all.Overflow+all.Answered+all.Lost != all.Charged || s.Waiting != 0 {
-		t.Errorf("%d requests passed: %+v, %d wait", passed.Load(), all, s.Waiting)
-	}
+	sum := all.Pending + all.InFlight + all.Overflow + all.Answered + all.Lost
+	expect(t, all.Charged >= passed.Load() && sum == all.Charged && s.Waiting == 0,
+		"%d requests passed: %+v, %d wait", passed.Load(), all, s.Waiting)
 	t.Logf("%d of %d requests passed", passed.Load(), calls.Load())
 }

@@ -56,12 +56,9 @@ func TestLimitChangesAtOnce(t *testing.T) {
 				reload(t, c, noon, r)
 			}
 			d := l.CheckAt(noon, "k", 1)
-			if d.Allowed != (test.left >= 0) || d.Limit != r.Limit || d.Remaining != max(test.left, 0) {
-				t.Errorf("%+v", d)
-			}
-			if l.Rule().Limit != r.Limit || limiter(t, c, "r") != l {
-				t.Errorf("the limiter has not followed its rule: %+v", l.Rule())
-			}
+			expect(t, d.Allowed == (test.left >= 0) && d.Limit == r.Limit && d.Remaining == max(test.left, 0), "%+v", d)
+			expect(t, l.Rule().Limit == r.Limit && limiter(t, c, "r") == l,
+				"the limiter has not followed its rule: %+v", l.Rule())
 		})
 	}
 }
@@ -98,9 +95,8 @@ func TestLoweredLimitIsReported(t *testing.T) {
 			t.Errorf("%s: reported: %v", test.why, reported)
 		} else if reported {
 			of := f.last().Hits.Rules[0]
-			if hits(f.last())["k"] != 20 || of.GetRevision() != 1 || of.GetLimit() != uint64(test.limit) {
-				t.Errorf("%s: the report is %v", test.why, f.last())
-			}
+			expect(t, hits(f.last())["k"] == 20 && of.GetRevision() == 1 && of.GetLimit() == uint64(test.limit),
+				"%s: the report is %v", test.why, f.last())
 		}
 	}
 }
@@ -138,13 +134,11 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 				equal(t, left(l, noon, "k"), r.Limit-4, "left")
 				return
 			}
-			if r.Enforcement == rules.Async && left(l, noon, "k") != r.Limit {
-				t.Errorf("%d left of %d", left(l, noon, "k"), r.Limit)
-			}
+			expect(t, r.Enforcement != rules.Async || left(l, noon, "k") == r.Limit,
+				"%d left of %d", left(l, noon, "k"), r.Limit)
 			// The old limiter still decides for its holders, and its hits are reported.
-			if d := old.CheckAt(noon, "k", 1); !d.Allowed || d.Remaining != 5 {
-				t.Errorf("the old one says %+v", d)
-			}
+			d := old.CheckAt(noon, "k", 1)
+			expect(t, d.Allowed && d.Remaining == 5, "the old one says %+v", d)
 			f.Step(noon + 60*ms)
 			equal(t, hits(f.last())["k"], 5, "reported hits")
 		})
@@ -160,15 +154,13 @@ func TestOrderOfRules(t *testing.T) {
 	c.CheckAt(noon, kristie, 1)
 	for _, list := range [][]rules.Rule{{a, b, d}, {d, b, a}, {b, d, a}, {b, a}, {d, b, a}} {
 		reload(t, c, noon, list...)
-		if got := c.CheckAt(noon, kristie, 1); got.Allowed || got.Rule != list[0].Name {
-			t.Errorf("%+v, want it denied by %s", got, list[0].Name)
-		}
+		got := c.CheckAt(noon, kristie, 1)
+		expect(t, !got.Allowed && got.Rule == list[0].Name, "%+v, want it denied by %s", got, list[0].Name)
 		var asked asking
 		asked.match(c.program.Load(), kristie, noon, 1, charging)
 		for i, q := range asked.asked {
-			if i > 0 && asked.asked[i-1].limiter.id >= q.limiter.id || asked.key(i) != "kristie" {
-				t.Errorf("locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
-			}
+			expect(t, (i <= 0 || asked.asked[i-1].limiter.id < q.limiter.id) && asked.key(i) == "kristie",
+				"locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
 		}
 	}
 }
@@ -184,28 +176,23 @@ func TestRuleComesBack(t *testing.T) {
 	}
 	equal(t, f.CheckAt(noon, user("k"), 5).Rule, "s", "deciding rule")
 	reload(t, f.Checker, noon, rule("r", 8, time.Minute, 1), rule("s", 10, time.Minute, 1))
-	if limiter(t, f.Checker, "r") != l || left(l, noon, "k") != 4 {
-		t.Errorf("it has come back as another one, or with %d left", left(l, noon, "k"))
-	}
+	expect(t, limiter(t, f.Checker, "r") == l && left(l, noon, "k") == 4,
+		"it has come back as another one, or with %d left", left(l, noon, "k"))
 }
 
 func TestBadSetsAreRefused(t *testing.T) {
 	c := newChecker(t, Options{Revision: 7}, rule("r", 10, time.Minute, 1))
 	set := parse(t, "rules: [{name: s, key: [user], limit: 10/minute}]")
-	if err := c.SetRules(nil, 8); err == nil || !strings.Contains(err.Error(), "no rules") {
-		t.Errorf("no set: %v", err)
-	}
+	err := c.SetRules(nil, 8)
+	expect(t, err != nil && strings.Contains(err.Error(), "no rules"), "no set: %v", err)
 	for _, want := range []string{"revision 6", "revision 7"} {
-		if err := c.SetRules(set, 6); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("an old revision: %v", err)
-		}
+		err := c.SetRules(set, 6)
+		expect(t, err != nil && strings.Contains(err.Error(), want), "an old revision: %v", err)
 	}
-	if limiter(t, c, "r"); c.Revision() != 7 || c.Stats().Revision != 7 || c.Rules() == set {
-		t.Errorf("revision %d", c.Revision())
-	}
-	if err := c.SetRules(set, 7); err != nil || c.Rules() != set { // files have none
-		t.Errorf("the same revision: %v", err)
-	}
+	limiter(t, c, "r")
+	expect(t, c.Revision() == 7 && c.Stats().Revision == 7 && c.Rules() != set, "revision %d", c.Revision())
+	err = c.SetRules(set, 7)
+	expect(t, err == nil && c.Rules() == set, "the same revision: %v", err)
 	limiter(t, c, "s")
 }
 
@@ -218,9 +205,7 @@ func TestEqualRulesChangeNothing(t *testing.T) {
 	before := word()
 	reload(t, c, noon, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	reload(t, c, noon, rule("s", 3, time.Minute, 1), rule("r", 100, time.Minute, 1))
-	if word() != before || before&leftMask == 0 {
-		t.Errorf("the allowance was %x, is %x", before, word())
-	}
+	expect(t, word() == before && before&leftMask != 0, "the allowance was %x, is %x", before, word())
 	reload(t, c, noon, rule("r", 99, time.Minute, 1))
 	equal(t, word(), 0, "allowance")
 }
@@ -252,24 +237,18 @@ func TestFormerLimitersGo(t *testing.T) {
 	for range 200 {
 		step()
 	}
-	if most > 500 || len(c.behind.formers.retired) != 0 {
-		t.Errorf("%d limiters were retired at a time, %d are now", most, len(c.behind.formers.retired))
-	}
-	if n := c.cells.count(); n > 1 {
-		t.Errorf("%d cells are left", n)
-	}
+	expect(t, most <= 500 && len(c.behind.formers.retired) == 0,
+		"%d limiters were retired at a time, %d are now", most, len(c.behind.formers.retired))
+	expect(t, c.cells.count() <= 1, "%d cells are left", c.cells.count())
 	collected(t, c)
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
 	equal(t, len(c.behind.formers.gone), 0, "limiters still known of")
 	s := c.Stats()
-	if len(s.Rules) != 1 || s.Rules[0].Rule != "r" {
-		t.Errorf("%+v", s.Rules)
-	}
+	expect(t, len(s.Rules) == 1 && s.Rules[0].Rule == "r", "%+v", s.Rules)
 	total := s.Removed
 	total.add(s.Rules[0])
-	if want := int64(swaps + swaps/2); total.Charged != want || total.Answered != want {
-		t.Errorf("%+v, want %d charged and answered", total, want)
-	}
+	want := int64(swaps + swaps/2)
+	expect(t, total.Charged == want && total.Answered == want, "%+v, want %d charged and answered", total, want)
 }
 
 // TestLimiterIsUsedAfterItsRule: hits of a rule that has gone long ago are reported all the same, and if the rule
@@ -294,17 +273,15 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	hit(l, now, "k", 12)
 	pass(100 * time.Millisecond)
 	s := c.Stats()
-	if len(s.Rules) != 2 || s.Rules[1].Rule != "r" || s.Rules[1].Charged != 10 || s.Rules[1].Answered != 10 || s.Rules[1].Denied != 2 {
-		t.Errorf("it is used again, and %+v", s.Rules)
-	}
+	r := s.Rules[1]
+	expect(t, len(s.Rules) == 2 && r.Rule == "r" && r.Charged == 10 && r.Answered == 10 && r.Denied == 2,
+		"it is used again, and %+v", s.Rules)
 	pass(time.Minute)
 	if s := c.Stats(); len(s.Rules) != 1 || s.Removed.Charged != 12 || s.Removed.Answered != 12 {
 		t.Errorf("it has not been let go again: %+v", s)
 	}
 	reload(t, c, now, rule("r", 5, time.Second, 1))
-	if limiter(t, c, "r") != l || l.away.Load() || left(l, now, "k") != 5 {
-		t.Error("it has not come back")
-	}
+	expect(t, limiter(t, c, "r") == l && !l.away.Load() && left(l, now, "k") == 5, "it has not come back")
 	pass(time.Minute)
 }
 

@@ -38,9 +38,8 @@ func TestHitsMoveFromPendingToBase(t *testing.T) {
 	want("the alarm may hold the 2 in flight: 42 either way", 42)
 	f.answer(noon+102*ms, 50)
 	want("the answer of 50 holds all own hits", 50)
-	if s := f.Stats().Rules[0]; s.Charged != 7 || s.Answered != 7 || s.InFlight != 0 || s.Pending != 0 {
-		t.Errorf("stats: %+v", s)
-	}
+	s := f.Stats().Rules[0]
+	expect(t, s.Charged == 7 && s.Answered == 7 && s.InFlight == 0 && s.Pending == 0, "stats: %+v", s)
 }
 
 // TestReportIsRepeatedUnchanged for hours: it backs off up to 8 × 100 ms, and what is admitted meanwhile goes together
@@ -74,9 +73,8 @@ func TestReportIsRepeatedUnchanged(t *testing.T) {
 	}
 	equal(t, len(f.tape.bytes), 8+40*60, "sendings, one at each step")
 	f.answer(now, 1)
-	if r := f.last(); r.Sequence != 2 || hits(r)["k"] == 0 || hits(r)["other"] == 0 {
-		t.Errorf("the next report has %v", hits(r))
-	}
+	r := f.last()
+	expect(t, r.Sequence == 2 && hits(r)["k"] != 0 && hits(r)["other"] != 0, "the next report has %v", hits(r))
 }
 
 // TestReportIsGivenUpAfterTwentyHours, since marks last a day, and counted as lost.
@@ -88,13 +86,12 @@ func TestReportIsGivenUpAfterTwentyHours(t *testing.T) {
 	l.CheckAt(late, "k", 4)
 	f.Step(late)
 	s := f.Stats()
-	if r := s.Rules[0]; s.ReportsGivenUp != 1 || r.Lost != 3 || r.Charged != 7 || r.InFlight != 0 || r.Pending != 4 {
-		t.Errorf("after 20 hours: %+v", s)
-	}
+	r := s.Rules[0]
+	expect(t, s.ReportsGivenUp == 1 && r.Lost == 3 && r.Charged == 7 && r.InFlight == 0 && r.Pending == 4,
+		"after 20 hours: %+v", s)
 	f.Step(late + 50*ms)
-	if got := hits(f.last()); f.last().Sequence != 2 || got["k"] != 4 {
-		t.Errorf("the next report: %v", got)
-	}
+	got := hits(f.last())
+	expect(t, f.last().Sequence == 2 && got["k"] == 4, "the next report: %v", got)
 }
 
 // TestLargeReportsAreSplit, each sent on the answer to the one before.
@@ -128,12 +125,9 @@ func TestReportsAndAnswersAreBounded(t *testing.T) {
 	}
 	f.Step(now)
 	r := f.last()
-	if n := len(r.Hits.Age); r.Hits.Keys() == 0 || r.Hits.Keys() == 100 || r.Hits.Keys()*1441 > reportCells+1441 || n > reportCells+1441 {
-		t.Errorf("a report of %d keys and %d cells", r.Hits.Keys(), n)
-	}
-	if n := len(f.tape.bytes[len(f.tape.bytes)-1]); n > 1<<19 {
-		t.Errorf("a report of %d bytes", n)
-	}
+	keys, cells, bytes := r.Hits.Keys(), len(r.Hits.Age), len(f.tape.bytes[0])
+	expect(t, keys > 0 && keys < 100 && keys*1441 <= reportCells+1441 && cells <= reportCells+1441 && bytes <= 1<<19,
+		"a report of %d keys, %d cells, and %d bytes", keys, cells, bytes)
 }
 
 // TestBucketsOfAReport are those of the hits' times.
@@ -170,13 +164,12 @@ func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
 	f.answer(noon+4*second+60*ms, 3)
 	f.Step(noon + 4*second + 110*ms)
 	r := f.last()
-	if got := hits(r)["k"]; got != 5 || len(r.Late) != 1 || r.Late[0] != 4 {
-		t.Errorf("the next one holds %d hits and %v late, want 5 and 4", got, r.Late)
-	}
+	got := hits(r)["k"]
+	expect(t, got == 5 && len(r.Late) == 1 && r.Late[0] == 4,
+		"the next one holds %d hits and %v late, want 5 and 4", got, r.Late)
 	f.answer(noon+4*second+120*ms, 5)
-	if s := f.Stats().Rules[0]; s.Charged != 12 || s.Answered != 12 {
-		t.Errorf("stats: %+v", s)
-	}
+	s := f.Stats().Rules[0]
+	expect(t, s.Charged == 12 && s.Answered == 12, "stats: %+v", s)
 }
 
 // TestAnswersThatDoNotFitAreRefused, and the report stays in flight.
@@ -192,14 +185,13 @@ func TestAnswersThatDoNotFitAreRefused(t *testing.T) {
 	} {
 		before := f.Stats()
 		f.receive(noon+60*ms, events.KindRefresh, m)
-		if after := f.Stats(); after.Unreadable != before.Unreadable+1 || after.Problem == "" || after.Rules[0].InFlight != 1 {
-			t.Errorf("%s: %+v", name, after)
-		}
+		after := f.Stats()
+		expect(t, after.Unreadable == before.Unreadable+1 && after.Problem != "" && after.Rules[0].InFlight == 1,
+			"%s: %+v", name, after)
 	}
 	f.answer(noon+70*ms, 1)
-	if s := f.Stats(); s.Problem != "" || s.Rules[0].InFlight != 0 {
-		t.Errorf("after a good answer: %+v", s)
-	}
+	s := f.Stats()
+	expect(t, s.Problem == "" && s.Rules[0].InFlight == 0, "after a good answer: %+v", s)
 }
 
 // TestReportsGoToTheirShards once their number is known; when it changes, what is in flight is lost.
@@ -229,14 +221,13 @@ func TestReportsGoToTheirShards(t *testing.T) {
 	l.CheckAt(noon+130*ms, "a", 2)
 	f.Step(noon + 200*ms)
 	f.welcome(noon+2200*ms, 2)
-	if s := f.Stats(); s.Shards != 4 || s.Rules[0].Lost != 0 {
-		t.Errorf("a change was believed when it was heard once: %+v", s)
-	}
+	s := f.Stats()
+	expect(t, s.Shards == 4 && s.Rules[0].Lost == 0, "a change was believed when it was heard once: %+v", s)
 	f.welcome(noon+2210*ms, 2)
 	f.Step(noon + 2300*ms)
-	if s := f.Stats(); s.Rules[0].Lost != 6 || s.Rules[0].InFlight != 2 || s.Shards != 2 {
-		t.Errorf("after another number of shards: %+v", s)
-	}
+	s = f.Stats()
+	expect(t, s.Rules[0].Lost == 6 && s.Rules[0].InFlight == 2 && s.Shards == 2,
+		"after another number of shards: %+v", s)
 }
 
 // refuse answers a report as an aggregator that does not count it.
@@ -258,22 +249,21 @@ func TestRefusedReportIsGivenUp(t *testing.T) {
 		}
 		f.refuse(at, 1)
 	}
-	if s := f.Stats(); s.Rules[0].Lost != 1 || s.Rules[0].InFlight != 0 || s.ReportsGivenUp != 1 || s.Problem == "" {
-		t.Errorf("refused for so long: %+v", s)
-	}
+	s := f.Stats()
+	expect(t, s.Rules[0].Lost == 1 && s.Rules[0].InFlight == 0 && s.ReportsGivenUp == 1 && s.Problem != "",
+		"refused for so long: %+v", s)
 	f.Step(first + int64(refusedFor))
-	if got := hits(f.last()); got["other"] != 2 || len(f.tape.hellos) == hellos {
-		t.Errorf("the next report: %v; %d hellos asked for the number of shards", got, len(f.tape.hellos)-hellos)
-	}
+	got := hits(f.last())
+	expect(t, got["other"] == 2 && len(f.tape.hellos) != hellos,
+		"the next report: %v; %d hellos asked for the number of shards", got, len(f.tape.hellos)-hellos)
 
 	f = newFleet(t, Options{}, rule("r", 100, time.Minute, 1))
 	limiter(t, f.Checker, "r").CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	f.refuse(noon+60*ms, 1)
 	f.refuse(noon+int64(time.Hour), 1)
-	if s := f.Stats(); s.Rules[0].InFlight != 1 || s.ReportsGivenUp != 0 {
-		t.Errorf("%+v", s)
-	}
+	s = f.Stats()
+	expect(t, s.Rules[0].InFlight == 1 && s.ReportsGivenUp == 0, "%+v", s)
 }
 
 // TestRefusedReportIsRepeated: while a fleet is upgraded, an older aggregator may refuse what a newer one counts.
@@ -296,9 +286,9 @@ func TestRefusedReportIsRepeated(t *testing.T) {
 		}
 	}
 	f.answer(now, 3)
-	if s := f.Stats(); s.Rules[0].Lost != 0 || s.Rules[0].Answered != 3 || s.ReportsGivenUp != 0 || s.Problem != "" {
-		t.Errorf("%+v", s)
-	}
+	s := f.Stats()
+	expect(t, s.Rules[0].Lost == 0 && s.Rules[0].Answered == 3 && s.ReportsGivenUp == 0 && s.Problem == "",
+		"%+v", s)
 }
 
 // TestSequencesNeverStartAgain: marks outlive a change of the number of shards and back.
@@ -339,8 +329,7 @@ func FuzzReceive(f *testing.F) {
 		fl.Receive(now, events.Kind(kind), payload)
 		l.CheckAt(now, "k", 1)
 		fl.Step(now)
-		if d := left(l, now, "k"); d < 0 || d > 100 {
-			t.Errorf("%d left of 100", d)
-		}
+		d := left(l, now, "k")
+		expect(t, d >= 0 && d <= 100, "%d left of 100", d)
 	})
 }

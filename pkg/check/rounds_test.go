@@ -78,17 +78,13 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 			got = ask(phase.trip * ms)
 		}
 		equal(t, got, phase.want, "%d answers after %d ms: next tick", phase.answers, phase.trip)
-		if c := f.rounds.calm.Load(); c != 32*ms {
-			t.Errorf("calm rounds every %d ms", c/ms)
-		}
+		equal(t, f.rounds.calm.Load(), 32*ms, "calm rounds")
 	}
 	// One answer that is late does not make the others slow.
-	if got := ask(21 * ms); got > 24 {
-		t.Errorf("one late answer: the next tick is %v ms after the last", got)
-	}
-	if got := f.rounds.fleet(f.Checker); got.Tick != f.rounds.tick.Load() || got.Checkers != 2 || got.Trail <= 0 {
-		t.Errorf("a fleet of %+v", got)
-	}
+	got := ask(21 * ms)
+	expect(t, got <= 24, "one late answer: the next tick is %v ms after the last", got)
+	fleet := f.rounds.fleet(f.Checker)
+	expect(t, fleet.Tick == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
 	// The first round trip has nothing to be weighed against.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 1)
@@ -125,9 +121,8 @@ func TestTrailGrowsWithTheFleet(t *testing.T) {
 	for _, n := range []uint32{0, 2, 1000, 10_000} {
 		f, _ := newFleetOf(t, n, Options{}, 1000, time.Minute)
 		fleet := f.rounds.fleet(f.Checker)
-		if fleet.Checkers != float64(max(n, 1)) || fleet.Trail < last || n > 2 && fleet.Trail == last {
-			t.Errorf("%d checkers: %+v", n, fleet)
-		}
+		expect(t, fleet.Checkers == float64(max(n, 1)) && fleet.Trail >= last && (n <= 2 || fleet.Trail != last),
+			"%d checkers: %+v", n, fleet)
 		last = fleet.Trail
 	}
 }
@@ -178,14 +173,12 @@ func TestWantWakesOnce(t *testing.T) {
 		wants uint32
 		woken bool
 	}{{nextCalm, true}, {nextCalm, false}, {nextTick, true}} {
-		if f.want(step.wants); f.woken() != step.woken {
-			t.Errorf("want %d: woken: %v", i+1, !step.woken)
-		}
+		f.want(step.wants)
+		expect(t, f.woken() == step.woken, "want %d: woken: %v", i+1, !step.woken)
 	}
 	f.Step(noon + 64*ms)
-	if f.want(nextCalm); !f.woken() {
-		t.Error("wanted again after the flush, and not woken")
-	}
+	f.want(nextCalm)
+	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
 
 // TestRepeatedReportsDoNotSlowTicks: nobody knows to which sending the answer is, so an outage does not make ticks long.
@@ -237,8 +230,6 @@ func TestSlowerAnswersStopRepeats(t *testing.T) {
 				f.welcomeOf(now, 8)
 			}
 		}
-		if n := f.Stats().ReportsRepeated - repeats; n > 0 {
-			t.Errorf("answers take %d ms: %d reports repeated", later, n)
-		}
+		equal(t, f.Stats().ReportsRepeated, repeats, "reports repeated when answers take %d ms", later)
 	}
 }

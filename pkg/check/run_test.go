@@ -85,21 +85,19 @@ func TestRunReportsAndDrains(t *testing.T) {
 		l.Check("k", 1) // before anything runs
 		r := run(t, c)
 		time.Sleep(200 * time.Millisecond) // the bubble's time
-		if s := c.Stats(); s.Rules[0].Answered != 1 || s.Freshness != Fresh || s.Shards != 2 {
-			t.Errorf("200 ms on: %+v", s)
-		}
+		s := c.Stats()
+		expect(t, s.Rules[0].Answered == 1 && s.Freshness == Fresh && s.Shards == 2, "200 ms on: %+v", s)
 		for range 100 {
 			l.Check("k", 1)
 			time.Sleep(time.Millisecond)
 		}
 		l.Check("k", 7)
 		r.end(nil)
-		if s := c.Stats(); s.Rules[0].Charged != 108 || s.Rules[0].Answered != 108 || s.Unreported() != 0 {
-			t.Errorf("after the end: %+v", s)
-		}
-		if d := l.Check("k", 1); !d.Allowed || d.Remaining != 891 {
-			t.Errorf("a check after the end: %+v", d)
-		}
+		s = c.Stats()
+		expect(t, s.Rules[0].Charged == 108 && s.Rules[0].Answered == 108 && s.Unreported() == 0,
+			"after the end: %+v", s)
+		d := l.Check("k", 1)
+		expect(t, d.Allowed && d.Remaining == 891, "a check after the end: %+v", d)
 	})
 }
 
@@ -115,9 +113,8 @@ func TestRunEndsUnderTraffic(t *testing.T) {
 				l.Check("k", 1)
 			}
 		})
-		if took := r.end(nil); took > time.Second {
-			t.Errorf("took %v", took)
-		}
+		took := r.end(nil)
+		expect(t, took <= time.Second, "took %v", took)
 		ended.Store(true)
 		traffic.Wait()
 	})
@@ -133,9 +130,8 @@ func TestRunEndsWithoutANetwork(t *testing.T) {
 			limiter(t, c, "r").Check("k", 1)
 		}
 		equal(t, r.end(ErrUnreported), 5*time.Second, "time to drain")
-		if got := c.Stats().Unreported(); got != 3 {
-			t.Errorf("%d hits unreported, want 3", got)
-		}
+		got := c.Stats().Unreported()
+		expect(t, got == 3, "%d hits unreported, want 3", got)
 	})
 }
 
@@ -158,12 +154,10 @@ func (*deafLink) Listen(context.Context, func(events.Kind, []byte)) error { retu
 
 func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
 	c := newChecker(t, Options{Link: new(deafLink), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-	if err := c.Run(context.Background()); !errors.Is(err, errDeaf) {
-		t.Errorf("got %v", err)
-	}
-	if d := limiter(t, c, "r").Check("k", 1); !d.Allowed {
-		t.Errorf("a check all the same: %+v", d)
-	}
+	err := c.Run(context.Background())
+	expect(t, errors.Is(err, errDeaf), "got %v", err)
+	d := limiter(t, c, "r").Check("k", 1)
+	expect(t, d.Allowed, "a check all the same: %+v", d)
 }
 
 // TestRunWithoutALink keeps the clock, and lets empty cells go.
@@ -177,13 +171,10 @@ func TestRunWithoutALink(t *testing.T) {
 			equal(t, l.Check("k", 1).Allowed, want, "hit %d", i)
 		}
 		time.Sleep(2 * time.Second)
-		if !l.Check("k", 1).Allowed {
-			t.Error("two windows later the key is still blocked")
-		}
+		expect(t, l.Check("k", 1).Allowed, "two windows later the key is still blocked")
 		time.Sleep(time.Minute)
-		if s := c.Stats(); s.LiveKeys != 0 || s.Rules[0].Charged != 3 || s.Rules[0].Pending != 0 {
-			t.Errorf("a minute later: %+v", s)
-		}
+		s := c.Stats()
+		expect(t, s.LiveKeys == 0 && s.Rules[0].Charged == 3 && s.Rules[0].Pending == 0, "a minute later: %+v", s)
 		r.end(nil)
 	})
 }
@@ -229,7 +220,6 @@ func TestDrainWaitsForLateHits(t *testing.T) {
 		t.Fatalf("reported %v", r)
 	}
 	f.receive(now, events.KindRefresh, &events.Refresh{Epoch: r.Epoch, Sequence: r.Sequence, Generation: 1})
-	if s := f.Stats(); !d.done(now) || s.Unreported() != 0 {
-		t.Errorf("not done: %+v", s)
-	}
+	s := f.Stats()
+	expect(t, d.done(now) && s.Unreported() == 0, "not done: %+v", s)
 }

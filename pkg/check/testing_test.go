@@ -97,6 +97,14 @@ func equal[T comparable](t testing.TB, got, want T, what string, args ...any) {
 	}
 }
 
+// expect reports what was found unless it is as expected.
+func expect(t testing.TB, ok bool, found string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Errorf(found, args...)
+	}
+}
+
 // tape is a Link that writes down what is sent.
 type tape struct {
 	reports []*events.Report
