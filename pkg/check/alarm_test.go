@@ -114,9 +114,7 @@ func TestAlarmMovesTheWindow(t *testing.T) {
 		f.alarm(noon, 1, l, "k", 400)
 		hit(l, noon+10*ms, "k", 10)
 		c := l.holds([]byte("k"))
-		if c.allowance.Load()&leftMask == 0 {
-			t.Fatal("no allowance is out")
-		}
+		require(t, c.allowance.Load()&leftMask != 0, "no allowance is out")
 		now := noon + second + 500*ms
 		if both {
 			f.alarmBoth(now, l, "k", 70, 3)
@@ -174,9 +172,8 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 	want := int64(2 - hit(l, noon, "k", 10))
 	f.Step(noon + 50*ms)
 	r := f.last()
-	if len(r.Hits.Rules) != 2 || !r.Hits.Rules[0].Denied || r.Hits.Rules[1].Denied {
-		t.Fatalf("the report's rules are %v", r.Hits.Rules)
-	}
+	require(t, len(r.Hits.Rules) == 2 && r.Hits.Rules[0].Denied && !r.Hits.Rules[1].Denied,
+		"the report's rules are %v", r.Hits.Rules)
 	c := l.holds([]byte("k"))
 	expect(t, c.is(inFlight), "nothing is in flight")
 	f.answerRows(noon+51*ms, 900, uint64(100-want))

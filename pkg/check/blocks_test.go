@@ -79,23 +79,19 @@ func TestBlockedKeyIsDeniedEverywhere(t *testing.T) {
 					c := newChecker(t, test.o, test.rules...)
 					l := limiter(t, c, "r")
 					for range 3 { // leaves an allowance
-						if d := ask(c, l, "bad"); !d.Allowed {
-							t.Fatalf("denied before the block: %+v", d)
-						}
+						d := ask(c, l, "bad")
+						require(t, d.Allowed, "denied before the block: %+v", d)
 					}
 					block(c, "r", "bad")
 					for range 3 {
-						if d := ask(c, l, "bad"); d.Allowed || d.Rule != "r" || d.Status != 429 || d.RetryAfter != time.Hour {
-							t.Fatalf("blocked: %+v", d)
-						}
-						if d := ask(c, l, "good"); !d.Allowed {
-							t.Fatalf("another key: %+v", d)
-						}
+						d := ask(c, l, "bad")
+						require(t, !d.Allowed && d.Rule == "r" && d.Status == 429 && d.RetryAfter == time.Hour, "blocked: %+v", d)
+						d = ask(c, l, "good")
+						require(t, d.Allowed, "another key: %+v", d)
 					}
 					c.SetBlocks(nil)
-					if d := ask(c, l, "bad"); !d.Allowed {
-						t.Fatalf("denied after the block: %+v", d)
-					}
+					d := ask(c, l, "bad")
+					require(t, d.Allowed, "denied after the block: %+v", d)
 				})
 			})
 		}
@@ -112,9 +108,8 @@ func TestBlockEndsAtItsTimeAndChargesNothing(t *testing.T) {
 		{"r", "k", time.Unix(0, noon+2*second)},
 	})
 	for i := range int64(10) {
-		if d := l.CheckAt(noon+i, "k", 1); d.Allowed || d.RetryAfter != time.Duration(3*second-i) {
-			t.Fatalf("%+v", d)
-		}
+		d := l.CheckAt(noon+i, "k", 1)
+		require(t, !d.Allowed && d.RetryAfter == time.Duration(3*second-i), "%+v", d)
 	}
 	l.RecordAt(noon, "k", 1)
 	c.RecordAt(noon, user("k"), 1)
@@ -178,9 +173,9 @@ func TestBlocksTakeEffectAtOnce(t *testing.T) {
 		for _, blocks := range [][]Block{{{"r", "bad", time.Unix(0, noon+second)}}, nil} {
 			c.SetBlocks(blocks)
 			one, all := l.CheckAt(noon, "bad", 1), c.CheckAt(noon, user("bad"), 1)
-			if blocked := blocks != nil; one.Allowed == blocked || all.Allowed == blocked {
-				t.Fatalf("round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
-			}
+			blocked := blocks != nil
+			require(t, one.Allowed != blocked && all.Allowed != blocked,
+				"round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
 		}
 	}
 	stop.Store(true)
@@ -210,17 +205,14 @@ func TestBlockDeniesWaiters(t *testing.T) {
 		f.settled()
 		block(f.Checker, "r", "k")
 		f.grants(ownTime(), 0, 5, 0, 0)
-		if o := ended(waiting); o == nil || o.d.Allowed || o.d.RetryAfter < 59*time.Minute {
-			t.Fatalf("who waited: %+v", o)
-		}
+		o := ended(waiting)
+		require(t, o != nil && !o.d.Allowed && o.d.RetryAfter >= 59*time.Minute, "who waited: %+v", o)
 		f.SetBlocks(nil)
-		if d := l.Check("k", 1); !d.Allowed { // leaves permits for the next checks
-			t.Fatalf("%+v", d)
-		}
+		d := l.Check("k", 1) // leaves permits for the next checks
+		require(t, d.Allowed, "%+v", d)
 		block(f.Checker, "r", "k")
-		if o := ended(acquire(t.Context(), l, 1)); o == nil || o.d.Allowed {
-			t.Fatalf("who finds permits: %+v", o)
-		}
+		o = ended(acquire(t.Context(), l, 1))
+		require(t, o != nil && !o.d.Allowed, "who finds permits: %+v", o)
 	})
 }
 

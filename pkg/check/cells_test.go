@@ -30,9 +30,7 @@ func TestCellsAreAMap(t *testing.T) {
 			delete(want, name)
 		case got == nil:
 			got, loaded := m.loadOrMake(l, key, func() *cell { return newCell(l, key, noon) })
-			if loaded || got == nil {
-				t.Fatalf("key %q: loaded %v, %p", key, loaded, got)
-			}
+			require(t, !loaded && got != nil, "key %q: loaded %v, %p", key, loaded, got)
 			want[name] = got
 		}
 	}
@@ -61,9 +59,7 @@ func TestConcurrentChecksFindOneCell(t *testing.T) {
 	running.Wait()
 	for i := range keys {
 		for g := range goroutines {
-			if found[g][i] != found[0][i] || found[g][i] == nil {
-				t.Fatalf("key %d: %p and %p", i, found[g][i], found[0][i])
-			}
+			require(t, found[g][i] == found[0][i] && found[g][i] != nil, "key %d: %p and %p", i, found[g][i], found[0][i])
 		}
 	}
 	equal(t, c.liveKeys.Load(), keys, "live keys")
@@ -79,9 +75,8 @@ func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {
 			want = append(want, i)
 			continue
 		}
-		if q.len() != len(want) || q.peek() != want[0] || q.pop() != want[0] {
-			t.Fatalf("out of order, or of length %d, want %d", q.len(), len(want))
-		}
+		require(t, q.len() == len(want) && q.peek() == want[0] && q.pop() == want[0],
+			"out of order, or of length %d, want %d", q.len(), len(want))
 		want = want[1:]
 	}
 	room := 0

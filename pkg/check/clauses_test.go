@@ -26,9 +26,7 @@ func play(t *testing.T, c *Checker, steps []step) {
 		var d Decision
 		for n := range max(s.times, 1) {
 			d = c.CheckAt(noon+int64(s.at*float64(second)), request(s.attrs), max(s.cost, 1))
-			if d.Allowed != s.want.Allowed {
-				t.Fatalf("step %d, request %d (%s): %+v", i, n, s.why, d)
-			}
+			require(t, d.Allowed == s.want.Allowed, "step %d, request %d (%s): %+v", i, n, s.why, d)
 		}
 		d.Reset = 0
 		switch s.want.Rule {
@@ -314,9 +312,8 @@ func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
 	c.CheckAt(noon+ms, request("user=k"), 1)
 	s.elsewhere(t, l, "k", noon+2*ms, 600, 0)
 	for i := range int64(20) {
-		if d := c.CheckAt(noon+(3+i)*ms, request("user=k class=low"), 1); d.Allowed || d.RetryAfter <= 0 {
-			t.Fatalf("%+v", d)
-		}
+		d := c.CheckAt(noon+(3+i)*ms, request("user=k class=low"), 1)
+		require(t, !d.Allowed && d.RetryAfter > 0, "%+v", d)
 	}
 	x := l.holds([]byte("k"))
 	expect(t, x.ahead() != nil && x.ahead().denied == 0 && x.allowance.Load() == 0,

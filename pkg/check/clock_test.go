@@ -83,9 +83,8 @@ func TestLaterWelcomesSlewTheClock(t *testing.T) {
 		now += 50 * ms
 		hellos, before := len(f.tape.hellos), f.clock.fleet(now)
 		f.Step(now)
-		if moved := f.clock.fleet(now) - before; moved < 0 || moved > 50*ms/slewShare {
-			t.Fatalf("the clock moved by %v within 50 ms", time.Duration(moved))
-		}
+		moved := f.clock.fleet(now) - before
+		require(t, moved >= 0 && moved <= 50*ms/slewShare, "the clock moved by %v within 50 ms", time.Duration(moved))
 		if len(f.tape.hellos) > hellos {
 			f.timed(now, now+ahead)
 		}

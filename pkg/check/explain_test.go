@@ -66,9 +66,7 @@ rules:
 		equal(t, d, c.PeekAt(noon, request(test.attrs), 1), "%s: decision, and a peek's", test.attrs)
 		deciding := 0
 		for i, x := range all {
-			if x.Rule != c.Rules().Rules()[i].Name {
-				t.Fatalf("%s: rule %d is %s", test.attrs, i, x.Rule)
-			}
+			require(t, x.Rule == c.Rules().Rules()[i].Name, "%s: rule %d is %s", test.attrs, i, x.Rule)
 			if x.Decides {
 				deciding++
 			}

@@ -28,9 +28,8 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		passed := int64(0)
 		for ; l.ahead("own") == nil && passed < test.limit; passed++ {
-			if d := l.CheckAt(noon, "own", 1); !d.Allowed {
-				t.Fatalf("%s: hit %d denied: %+v", test.why, passed, d)
-			}
+			d := l.CheckAt(noon, "own", 1)
+			require(t, d.Allowed, "%s: hit %d denied: %+v", test.why, passed, d)
 		}
 		quarter, n := test.limit/4, int64(test.checkers)
 		has := l.ahead("own") != nil
@@ -77,9 +76,8 @@ func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 			}
 			f.answerRows(now, all...)
 		}
-		if now > noon+10*second && l.ahead("seldom") == nil {
-			t.Fatalf("%d s on, a key that is used every three seconds has lost its forecast", (now-noon)/second)
-		}
+		require(t, now <= noon+10*second || l.ahead("seldom") != nil,
+			"%d s on, a key that is used every three seconds has lost its forecast", (now-noon)/second)
 		expect(t, now != noon+4*second || l.ahead("k") != nil, "four seconds of silence were too long")
 	}
 	expect(t, l.ahead("k") == nil && l.ahead("busy") != nil && l.ahead("seldom") != nil,
@@ -103,9 +101,8 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	f.Step(noon + 100*ms)
 	f.idle.cache.Wait()
 	old := l.recall("k")
-	if !had || old == nil || l.holds([]byte("k")) != nil {
-		t.Fatalf("the key had a forecast: %v; remembered: %v", had, old != nil)
-	}
+	require(t, had && old != nil && l.holds([]byte("k")) == nil,
+		"the key had a forecast: %v; remembered: %v", had, old != nil)
 	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
 }
 
@@ -150,9 +147,8 @@ func TestRemaining(t *testing.T) {
 	for _, limit := range []int64{40, 1000, 4000} {
 		_, l := newFleetOf(t, 8, Options{}, limit, time.Second)
 		for left := limit - 1; left >= limit-limit/40; left-- {
-			if d := l.CheckAt(noon, "k", 1); d.Remaining != left {
-				t.Fatalf("limit %d: %+v, want %d to be left", limit, d, left)
-			}
+			d := l.CheckAt(noon, "k", 1)
+			require(t, d.Remaining == left, "limit %d: %+v, want %d to be left", limit, d, left)
 		}
 	}
 	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)

@@ -34,9 +34,7 @@ func flood(t *testing.T, keys, bound int, down bool) {
 	now := noon
 	link.step(c, now)
 	for _, key := range blocked {
-		if !tight.CheckAt(now, key, 1).Allowed {
-			t.Fatal("the first hit was denied")
-		}
+		require(t, tight.CheckAt(now, key, 1).Allowed, "the first hit was denied")
 	}
 	for range 20 {
 		now += 50 * ms
@@ -45,9 +43,7 @@ func flood(t *testing.T, keys, bound int, down bool) {
 	link.down = down
 	before, most, through := heap(), 0, 0
 	for i := range keys {
-		if d := loose.CheckAt(now, fmt.Sprintf("2001:db8::%x", i), 1); !d.Allowed {
-			t.Fatalf("hit %d was denied: %+v; the rule is open on outage", i, d)
-		}
+		require(t, loose.CheckAt(now, fmt.Sprintf("2001:db8::%x", i), 1).Allowed, "denied; the rule is open on outage")
 		if i%len(blocked) == 0 { // at which rate all live keys are new after 50 ms
 			now += ms
 			link.step(c, now)
@@ -108,9 +104,7 @@ func TestMemoryPerKey(t *testing.T) {
 			}
 		}
 		beside := (heap()-before)/keys - test.length
-		if f.Stats().LiveKeys != keys {
-			t.Fatal("not all keys are live")
-		}
+		require(t, f.Stats().LiveKeys == keys, "not all keys are live")
 		t.Logf("a live key of %d bytes with %d hits of 100: %d bytes beside its text", test.length, test.hits, beside)
 		expect(t, beside <= test.most, "that is more than %d", test.most)
 		runtime.KeepAlive(f)
@@ -184,9 +178,7 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 	if _, all := c.ExplainAt(now, user("k"), 1); all[0].Count != 7 {
 		t.Errorf("%+v", all[0])
 	}
-	if c.cells.load(l, "k") != nil {
-		t.Fatal("the key is live, or live again")
-	}
+	require(t, c.cells.load(l, "k") == nil, "the key is live, or live again")
 	d = l.CheckAt(now, "k", 1)
 	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
 }

@@ -112,9 +112,8 @@ func TestLocalShareBelowOne(t *testing.T) {
 		l := limiter(t, f.Checker, "r")
 		for k := range keys {
 			n := letPass(t, l, noon, fmt.Sprint(k), 4, LocalShare)
-			if sum += n; n > 1 {
-				t.Fatalf("checker %d has %d of key %d", i, n, k)
-			}
+			sum += n
+			require(t, n <= 1, "checker %d has %d of key %d", i, n, k)
 		}
 		equal(t, letPass(t, limiter(t, f.Checker, "exact"), noon, "k", 9, LocalShare), 2, "passed of 16 at checker %d of 8", i)
 	}

@@ -53,9 +53,7 @@ func TestCountAllCannotOverflow(t *testing.T) {
 	c := newChecker(t, Options{}, r)
 	l := limiter(t, c, "r")
 	for range 20 {
-		if l.CheckAt(noon, "k", window.MaxCount).Allowed {
-			t.Fatal("passed")
-		}
+		require(t, !l.CheckAt(noon, "k", window.MaxCount).Allowed, "passed")
 		l.RecordAt(noon, "k", window.MaxCount)
 	}
 	s := c.Stats().Rules[0]

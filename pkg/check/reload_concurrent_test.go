@@ -60,9 +60,7 @@ func TestDecisionsAreOfOneSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	attrs := request("api=x user=k")
-	if !c.CheckAt(noon, attrs, 1).Allowed {
-		t.Fatal("not even the first hit passes")
-	}
+	require(t, c.CheckAt(noon, attrs, 1).Allowed, "not even the first hit passes")
 	var mixed, asked atomic.Int64
 	whileReloading(t, c, atNoon, often(), func() bool { return asked.Load() > 1000 }, func() {
 		asked.Add(1)

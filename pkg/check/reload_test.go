@@ -85,9 +85,7 @@ func TestLoweredLimitIsReported(t *testing.T) {
 		hit(limiter(t, f.Checker, "r"), noon+61*ms, "k", 20)
 		limiter(t, f.Checker, "other").CheckAt(noon+61*ms, "k", 1)
 		f.Step(noon + 120*ms) // quiet: they wait
-		if len(f.tape.reports) != sent {
-			t.Fatalf("%s: a quiet key is reported: %v", test.why, f.last())
-		}
+		require(t, len(f.tape.reports) == sent, "%s: a quiet key is reported", test.why)
 		r.Limit = test.limit
 		reload(t, f.Checker, noon+130*ms, r, other)
 		f.Step(noon + 136*ms)
@@ -127,9 +125,7 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 			test.change(&r)
 			reload(t, f.Checker, noon, r)
 			l := limiter(t, f.Checker, r.Name)
-			if (l != old) != test.clean {
-				t.Fatalf("another limiter: %v", l != old)
-			}
+			require(t, (l != old) == test.clean, "another limiter: %v", l != old)
 			if !test.clean {
 				equal(t, left(l, noon, "k"), r.Limit-4, "left")
 				return
@@ -267,9 +263,8 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	l.CheckAt(now, "k", 2)
 	reload(t, c, now, rule("s", 10, time.Minute, 1))
 	pass(time.Minute)
-	if !l.away.Load() || len(c.Stats().Rules) != 1 || c.Stats().Removed.Charged != 2 {
-		t.Fatalf("it has not been let go: %+v", c.Stats())
-	}
+	require(t, l.away.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
+		"it has not been let go: %+v", c.Stats())
 	hit(l, now, "k", 12)
 	pass(100 * time.Millisecond)
 	s := c.Stats()
@@ -292,8 +287,6 @@ func collected(t *testing.T, c *Checker) {
 		runtime.GC() // pools give up what they hold in the second
 	}
 	for id, g := range c.behind.formers.gone {
-		if g.limiter.Value() != nil {
-			t.Fatalf("somebody holds the limiter %+v", id)
-		}
+		require(t, g.limiter.Value() == nil, "somebody holds the limiter %+v", id)
 	}
 }

@@ -19,9 +19,7 @@ func TestHitsMoveFromPendingToBase(t *testing.T) {
 	l.CheckAt(noon, "k", 5)
 	want("pending 5", 5)
 	f.Step(noon + 50*ms)
-	if got := hits(f.last())["k"]; got != 5 {
-		t.Fatalf("reported %d hits, want 5", got)
-	}
+	equal(t, hits(f.last())["k"], 5, "reported hits")
 	want("in flight 5", 5)
 	l.CheckAt(noon+60*ms, "k", 2)
 	want("in flight 5, pending 2", 7)
@@ -55,9 +53,8 @@ func TestReportIsRepeatedUnchanged(t *testing.T) {
 			at = append(at, (now-noon)/ms)
 		}
 	}
-	if want := []int64{50, 150, 350, 750, 1550, 2350, 3150, 3950}; !slices.Equal(at, want) {
-		t.Fatalf("sent at %v ms, want %v", at, want)
-	}
+	want := []int64{50, 150, 350, 750, 1550, 2350, 3150, 3950}
+	require(t, slices.Equal(at, want), "sent at %v ms, want %v", at, want)
 	for i := range 40 * 60 { // an hour
 		l.CheckAt(now, "k", 1)
 		if i%10 == 0 {
@@ -67,9 +64,7 @@ func TestReportIsRepeatedUnchanged(t *testing.T) {
 		f.Step(now)
 	}
 	for i, b := range f.tape.bytes {
-		if b != f.tape.bytes[0] {
-			t.Fatalf("sending %d differs from the first", i)
-		}
+		require(t, b == f.tape.bytes[0], "sending %d differs from the first", i)
 	}
 	equal(t, len(f.tape.bytes), 8+40*60, "sendings, one at each step")
 	f.answer(now, 1)
@@ -103,9 +98,7 @@ func TestLargeReportsAreSplit(t *testing.T) {
 	f.Step(noon + 50*ms)
 	for _, want := range []int{10, 10, 5} {
 		r := f.last()
-		if r.Hits.Keys() != want {
-			t.Fatalf("report %d holds %d keys, want %d", r.Sequence, r.Hits.Keys(), want)
-		}
+		require(t, r.Hits.Keys() == want, "report %d holds %d keys, want %d", r.Sequence, r.Hits.Keys(), want)
 		f.answerRows(noon+60*ms, make([]uint64, want)...)
 	}
 	equal(t, f.Stats().ReportsAnswered, 3, "reports answered")
@@ -140,9 +133,8 @@ func TestBucketsOfAReport(t *testing.T) {
 	f.Step(noon + 2*second + 500*ms)
 	r := f.last()
 	newest := noon/second + 2
-	if r.Hits.Rules[0].Newest != newest || len(r.Hits.Age) != 3 {
-		t.Fatalf("newest %d, ages %v; want %d and three", r.Hits.Rules[0].Newest, r.Hits.Age, newest)
-	}
+	require(t, r.Hits.Rules[0].Newest == newest && len(r.Hits.Age) == 3,
+		"newest %d, ages %v; want %d and three", r.Hits.Rules[0].Newest, r.Hits.Age, newest)
 	for i, age := range r.Hits.Age {
 		equal(t, r.Hits.Value[i], uint64(3-age), "hits %d buckets ago", age)
 	}
@@ -203,9 +195,7 @@ func TestReportsGoToTheirShards(t *testing.T) {
 	}
 	f.Step(noon)
 	f.Step(noon + 100*ms)
-	if len(tape.reports) != 0 {
-		t.Fatal("reported before the number of shards was known")
-	}
+	require(t, len(tape.reports) == 0, "reported before the number of shards was known")
 	f.welcome(noon+110*ms, 4)
 	f.Step(noon + 120*ms)
 	seen := make(map[string]uint32)
@@ -244,9 +234,8 @@ func TestRefusedReportIsGivenUp(t *testing.T) {
 	l.CheckAt(noon+60*ms, "other", 2)
 	hellos, first := len(f.tape.hellos), noon+100*ms
 	for i, at := range []int64{first, first, first, first + int64(refusedFor) - 1, first + int64(refusedFor)} {
-		if s := f.Stats(); s.Rules[0].InFlight != 1 || s.ReportsGivenUp != 0 {
-			t.Fatalf("refused %d times: %+v", i, s)
-		}
+		s := f.Stats()
+		require(t, s.Rules[0].InFlight == 1 && s.ReportsGivenUp == 0, "refused %d times: %+v", i, s)
 		f.refuse(at, 1)
 	}
 	s := f.Stats()
@@ -276,14 +265,13 @@ func TestRefusedReportIsRepeated(t *testing.T) {
 		sent := len(f.tape.reports)
 		f.refuse(now, 1)
 		f.Step(now + 99*ms)
-		if n := len(f.tape.reports); n != sent {
-			t.Fatalf("refusal %d: sent again at once", i)
-		}
+		n := len(f.tape.reports)
+		require(t, n == sent, "refusal %d: sent again at once", i)
 		now += 100 * ms
 		f.Step(now)
-		if n := len(f.tape.reports); n != sent+1 || f.tape.bytes[n-1] != f.tape.bytes[0] {
-			t.Fatalf("refusal %d: %d reports, want one more than %d, and the same bytes", i, n, sent)
-		}
+		n = len(f.tape.reports)
+		require(t, n == sent+1 && f.tape.bytes[n-1] == f.tape.bytes[0],
+			"refusal %d: %d reports, want one more than %d, and the same bytes", i, n, sent)
 	}
 	f.answer(now, 3)
 	s := f.Stats()
@@ -300,9 +288,7 @@ func TestSequencesNeverStartAgain(t *testing.T) {
 		now += 50 * ms
 		f.Step(now)
 		r := f.last()
-		if r.Sequence <= last {
-			t.Fatalf("report %d has sequence %d, the one before had %d", i, r.Sequence, last)
-		}
+		require(t, r.Sequence > last, "report %d has sequence %d, the one before had %d", i, r.Sequence, last)
 		last = r.Sequence
 		f.answer(now, int64(i))
 		f.welcome(now, shards)

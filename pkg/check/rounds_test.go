@@ -104,12 +104,13 @@ func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		f.rounds.wanted.Store(0)
 		for i := range test.limit {
-			if d := l.CheckAt(noon, "k", 1); !d.Allowed {
-				t.Fatalf("%+v: hit %d: %+v", test, i+1, d)
-			}
-			soon := f.rounds.wanted.Load() == nextTick
-			if n := i + 1; soon && (n < test.limit/2 || test.checkers == 1) || !soon && n > test.limit/2+1 && test.checkers > 1 {
-				t.Fatalf("%+v: after hit %d a tick is wanted: %v", test, n, soon)
+			d := l.CheckAt(noon, "k", 1)
+			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
+			soon, n := f.rounds.wanted.Load() == nextTick, i+1
+			if test.checkers == 1 || n < test.limit/2 {
+				require(t, !soon, "%+v: after hit %d a tick is wanted", test, n)
+			} else if n > test.limit/2+1 {
+				require(t, soon, "%+v: after hit %d no tick is wanted", test, n)
 			}
 		}
 	}
@@ -189,9 +190,7 @@ func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 	for now := noon + 50*ms; now < noon+10*second; now += 100 * ms {
 		f.Step(now)
 	}
-	if f.Stats().ReportsRepeated == 0 {
-		t.Fatal("the report was not repeated")
-	}
+	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
 	equal(t, f.behind.tick(), 4*ms, "tick after an outage")
 	l.CheckAt(noon+10*second, "k", 1)

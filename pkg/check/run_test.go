@@ -211,14 +211,10 @@ func TestDrainWaitsForLateHits(t *testing.T) {
 	now := noon + 4*second
 	d := drain{behind: &f.behind}
 	for range 3 {
-		if d.done(now) {
-			t.Fatalf("done, but nothing is answered: %+v", f.Stats().Rules[0])
-		}
+		require(t, !d.done(now), "done, but nothing is answered: %+v", f.Stats().Rules[0])
 	}
 	r := f.last()
-	if len(r.Late) != 1 || r.Late[0] != 3 || r.Hits.Keys() != 0 {
-		t.Fatalf("reported %v", r)
-	}
+	require(t, len(r.Late) == 1 && r.Late[0] == 3 && r.Hits.Keys() == 0, "reported %v", r)
 	f.receive(now, events.KindRefresh, &events.Refresh{Epoch: r.Epoch, Sequence: r.Sequence, Generation: 1})
 	s := f.Stats()
 	expect(t, d.done(now) && s.Unreported() == 0, "not done: %+v", s)

@@ -91,17 +91,25 @@ func limiter(t testing.TB, c *Checker, name string) *Limiter {
 
 // equal reports what differs from what is wanted.
 func equal[T comparable](t testing.TB, got, want T, what string, args ...any) {
-	t.Helper()
 	if got != want {
+		t.Helper()
 		t.Errorf(what+": got %v, want %v", append(args, got, want)...)
 	}
 }
 
 // expect reports what was found unless it is as expected.
 func expect(t testing.TB, ok bool, found string, args ...any) {
-	t.Helper()
 	if !ok {
+		t.Helper()
 		t.Errorf(found, args...)
+	}
+}
+
+// require is expect for what the rest of a test needs.
+func require(t testing.TB, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Fatalf(found, args...)
 	}
 }
 
