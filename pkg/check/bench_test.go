@@ -6,34 +6,30 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// These measure the checker alone, with nothing behind it. Beside other limiters, and with its
+// These measure the checker alone, without an aggregator. Beside other limiters, and with its
 // reporter at work, it is measured in loadtest/peers.
+
+func benchmark(b *testing.B, name string, f func()) {
+	b.Run(name, func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			f()
+		}
+	})
+}
 
 func BenchmarkCheck(b *testing.B) {
 	c := newChecker(b, Options{}, rule("open", 1e15, time.Minute, 1), rule("cut", 1e15, time.Hour, 60), rule("shut", 1, 24*time.Hour, 1))
 	open, shut := limiter(b, c, "open"), limiter(b, c, "shut")
-	user := identity.Attributes{{Name: "user", Value: "kristie"}}
-	now := noon
-	for _, bench := range []struct {
-		name string
-		f    func()
-	}{
-		{"allowed", func() { open.CheckAt(now, "kristie", 1) }},
-		{"allowed, cost 2", func() { open.CheckAt(now, "kristie", 2) }},
-		{"60 buckets, cost 2", func() { limiter(b, c, "cut").CheckAt(now, "kristie", 2) }},
-		{"denied", func() { shut.CheckAt(now, "kristie", 1) }},
-		{"three rules by attributes", func() { c.CheckAt(now, user, 1) }},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				bench.f()
-			}
-		})
-	}
+	kristie := user("kristie")
+	benchmark(b, "allowed", func() { open.CheckAt(noon, "kristie", 1) })
+	benchmark(b, "allowed, cost 2", func() { open.CheckAt(noon, "kristie", 2) })
+	benchmark(b, "60 buckets, cost 2", func() { limiter(b, c, "cut").CheckAt(noon, "kristie", 2) })
+	benchmark(b, "denied", func() { shut.CheckAt(noon, "kristie", 1) })
+	benchmark(b, "three rules by attributes", func() { c.CheckAt(noon, kristie, 1) })
 }
 
 // BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it needs and without.
@@ -43,23 +39,15 @@ func BenchmarkCheckStrict(b *testing.B) {
 	l.CheckAt(noon, "kristie", 1e9)
 	f.Step(noon + ms)
 	f.grants(noon+2*ms, 0, 1e12, 1e12, 0)
-	b.Run("at a time", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			l.CheckAt(noon+3*ms, "kristie", 1)
-		}
-	})
-	b.Run("now", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			var d Decision
-			l.now()
-			l.checkAt(&d, l.terms.Load(), noon+3*ms, "kristie", 1)
-		}
+	benchmark(b, "at a time", func() { l.CheckAt(noon+3*ms, "kristie", 1) })
+	benchmark(b, "now", func() {
+		var d Decision
+		l.now()
+		l.checkAt(&d, l.terms.Load(), noon+3*ms, "kristie", 1)
 	})
 }
 
-// BenchmarkFlush measures what one key costs behind the critical path: freezing its hits into a
+// BenchmarkFlush measures what one key costs off the critical path: freezing its hits into a
 // report and merging the answer.
 func BenchmarkFlush(b *testing.B) {
 	link := new(echo)
@@ -70,16 +58,75 @@ func BenchmarkFlush(b *testing.B) {
 		keys[i] = fmt.Sprintf("user:%06d", rand.IntN(1e6))
 	}
 	now := noon
-	c.Step(now)
-	link.deliver(c, now)
+	link.step(c, now)
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, key := range keys {
 			l.CheckAt(now, key, 1)
 		}
 		now += 50 * ms
-		c.Step(now)
-		link.deliver(c, now)
+		link.step(c, now)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
+}
+
+// manyRules returns n rules, each for requests of another API; the first one has a limit of its own.
+func manyRules(b *testing.B, n int, first, others int64) *rules.Set {
+	b.Helper()
+	list := make([]rules.Rule, n)
+	for i := range list {
+		list[i] = rule(fmt.Sprintf("rule-%d", i), others, time.Hour, 1)
+		list[i].Match = []rules.Condition{{Name: "api", Value: fmt.Sprint("api", i)}}
+	}
+	list[0].Limit = first
+	set, err := rules.NewSet(list...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return set
+}
+
+// BenchmarkSetRules measures a change of rules.
+func BenchmarkSetRules(b *testing.B) {
+	for _, bench := range []struct {
+		name          string
+		rules, keys   int
+		first, others int64 // limits after the change, before it 5 and 1e9
+	}{
+		{"10 rules, one changes", 10, 0, 6, 1e9},
+		{"10k rules, none changes", 10_000, 0, 5, 1e9},
+		{"10k rules, one changes", 10_000, 0, 6, 1e9},
+		{"10k rules, one changes, 1M keys", 10_000, 1e6, 6, 1e9},
+		{"10k rules, all change, 1M keys", 10_000, 1e6, 6, 7},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			sets := [...]*rules.Set{manyRules(b, bench.rules, 5, 1e9), manyRules(b, bench.rules, bench.first, bench.others)}
+			c, err := New(Options{Rules: sets[0]})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for i := range bench.keys {
+				limiter(b, c, fmt.Sprintf("rule-%d", i%bench.rules)).CheckAt(noon, fmt.Sprint("key", i), 1)
+			}
+			i := 0
+			for b.Loop() {
+				i++
+				if err := c.SetRulesAt(noon, sets[i%2], uint64(i)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCheckAmongRules measures a check by attributes among few rules and among many.
+func BenchmarkCheckAmongRules(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		c, err := New(Options{Rules: manyRules(b, n, 1e9, 1e9)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		attrs := request(fmt.Sprintf("api=api%d user=k", n-1))
+		benchmark(b, fmt.Sprint(n), func() { c.CheckAt(noon, attrs, 1) })
+	}
 }

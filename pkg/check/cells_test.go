@@ -9,43 +9,44 @@ import (
 	"time"
 )
 
-// TestCellsAgainstAMap does the same random things to a cells and to a Go map.
-func TestCellsAgainstAMap(t *testing.T) {
+// TestCellsAreAMap does the same random things to a cells and to a Go map.
+func TestCellsAreAMap(t *testing.T) {
+	operations := 200_000
+	if testing.Short() {
+		operations = 20_000
+	}
 	c := newChecker(t, Options{}, rule("a", 1, time.Second, 1), rule("b", 1, time.Second, 1))
 	m, want := &c.cells, make(map[string]*cell)
 	r := rand.New(rand.NewPCG(1, 1))
-	for range 200_000 {
+	for range operations {
 		l := c.program.Load().entries[r.IntN(2)].limiter
 		key := strings.Repeat("k", r.IntN(40)) + fmt.Sprint(r.IntN(500))
 		name := l.Rule().Name + key
 		switch got := m.load(l, key); {
-		case got != want[name]:
+		case got != want[name] || got != nil && got.key() != key:
 			t.Fatalf("key %q: found %p, want %p", key, got, want[name])
-		case got != nil && got.key() != key:
-			t.Fatalf("key %q: found %q", key, got.key())
 		case got != nil && r.IntN(2) == 0:
 			m.remove(got)
 			delete(want, name)
 		case got == nil:
 			got, loaded := m.loadOrMake(l, key, func() *cell { return newCell(l, key, noon) })
-			if loaded || got == nil {
-				t.Fatalf("key %q: loaded %v, %p", key, loaded, got)
-			}
+			require(t, !loaded && got != nil, "key %q: loaded %v, %p", key, loaded, got)
 			want[name] = got
 		}
 	}
-	n := 0
-	m.each(func(*cell) { n++ })
-	if n != len(want) {
-		t.Errorf("%d cells, want %d", n, len(want))
-	}
+	equal(t, m.count(), len(want), "cells")
 }
 
-// TestCellsTogether: whoever makes a cell, everybody finds the same one.
-func TestCellsTogether(t *testing.T) {
+func (m *cells) count() (n int) {
+	m.each(func(*cell) { n++ })
+	return n
+}
+
+// TestConcurrentChecksFindOneCell per key, whichever goroutine makes it.
+func TestConcurrentChecksFindOneCell(t *testing.T) {
 	c := newChecker(t, Options{}, rule("a", 1, time.Second, 1))
-	l := c.program.Load().entries[0].limiter
-	const goroutines, keys = 8, 5000
+	l := limiter(t, c, "a")
+	const goroutines, keys = 8, 2000
 	found := [goroutines][keys]*cell{}
 	var running sync.WaitGroup
 	for g := range goroutines {
@@ -58,17 +59,13 @@ func TestCellsTogether(t *testing.T) {
 	running.Wait()
 	for i := range keys {
 		for g := range goroutines {
-			if found[g][i] != found[0][i] || found[g][i] == nil {
-				t.Fatalf("key %d: %p and %p", i, found[g][i], found[0][i])
-			}
+			require(t, found[g][i] == found[0][i] && found[g][i] != nil, "key %d: %p and %p", i, found[g][i], found[0][i])
 		}
 	}
-	if got := c.liveKeys.Load(); got != keys {
-		t.Errorf("%d live keys, want %d", got, keys)
-	}
+	equal(t, c.liveKeys.Load(), keys, "live keys")
 }
 
-func TestQueue(t *testing.T) {
+func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {
 	var q queue[int]
 	var want []int
 	r := rand.New(rand.NewPCG(2, 2))
@@ -78,19 +75,13 @@ func TestQueue(t *testing.T) {
 			want = append(want, i)
 			continue
 		}
-		if q.peek() != want[0] || q.pop() != want[0] {
-			t.Fatal("out of order")
-		}
+		require(t, q.len() == len(want) && q.peek() == want[0] && q.pop() == want[0],
+			"out of order, or of length %d, want %d", q.len(), len(want))
 		want = want[1:]
-		if q.len() != len(want) {
-			t.Fatalf("length %d, want %d", q.len(), len(want))
-		}
 	}
 	room := 0
 	for p := q.first; p != nil; p = p.next {
 		room += cap(p.items)
 	}
-	if room > len(want)+2*mostItems {
-		t.Errorf("room for %d items, holds %d", room, len(want))
-	}
+	expect(t, room <= len(want)+2*mostItems, "room for %d items, holds %d", room, len(want))
 }

@@ -1,57 +1,32 @@
 package check
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// ofYAML makes a checker of rules as a file has them.
-func ofYAML(t testing.TB, o Options, text string) *Checker {
-	t.Helper()
-	var err error
-	if o.Rules, err = rules.Parse([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// request reads attributes: "user=kristie tier=gold".
-func request(text string) (attrs identity.Attributes) {
-	for _, field := range strings.Fields(text) {
-		name, value, _ := strings.Cut(field, "=")
-		attrs = append(attrs, identity.Attribute{Name: name, Value: value})
-	}
-	return attrs
-}
-
-// step is so many requests in a row that are answered alike, at so many seconds after noon.
+// step is several equal requests in a row, whose last one is decided as wanted.
 type step struct {
-	at    float64
+	at    float64 // seconds after noon
 	attrs string
 	cost  int64
 	times int
-	want  Decision // of the last one; Allowed, Rule, Limit, Remaining, RetryAfter, and what clauses add
+	want  Decision
 	why   string
 }
 
-// play holds each decision of a script against what it should be.
+// play runs a script.
 func play(t *testing.T, c *Checker, steps []step) {
 	t.Helper()
 	for i, s := range steps {
 		var d Decision
 		for n := range max(s.times, 1) {
 			d = c.CheckAt(noon+int64(s.at*float64(second)), request(s.attrs), max(s.cost, 1))
-			if d.Allowed != s.want.Allowed {
-				t.Fatalf("step %d, request %d (%s): %+v", i, n, s.why, d)
-			}
+			require(t, d.Allowed == s.want.Allowed, "step %d, request %d (%s): %+v", i, n, s.why, d)
 		}
 		d.Reset = 0
 		switch s.want.Rule {
@@ -63,33 +38,28 @@ func play(t *testing.T, c *Checker, steps []step) {
 		if !d.Allowed && s.want.Status == 0 {
 			s.want.Status = 429
 		}
-		if d != s.want {
-			t.Errorf("step %d (%s):\ngot  %+v\nwant %+v", i, s.why, d, s.want)
-		}
+		expect(t, d == s.want, "step %d (%s):\ngot  %+v\nwant %+v", i, s.why, d, s.want)
 	}
 }
 
 const minute = time.Minute
 
-// free is what no rule limits.
+// free is the decision on a request that no rule limits.
 var free = Decision{Allowed: true, Rule: nobody}
-
-// yes and no are decisions with so many left.
-func yes(left int64) Decision { return Decision{Allowed: true, Remaining: left} }
-
-func no(retry time.Duration, left int64) Decision {
-	return Decision{RetryAfter: retry, Remaining: left}
-}
 
 // nobody is the name of no rule: "" in a script stands for any.
 const nobody = "nobody"
 
+func yes(left int64) Decision { return Decision{Allowed: true, Remaining: left} }
+func no(retry time.Duration, left int64) Decision {
+	return Decision{RetryAfter: retry, Remaining: left}
+}
 func (d Decision) by(rule string, limit int64) Decision { d.Rule, d.Limit = rule, limit; return d }
 func (d Decision) exceeded() Decision                   { d.Exceeded = true; return d }
 func (d Decision) shadowed(by string) Decision          { d.Shadow = by; return d }
 func (d Decision) status(s int) Decision                { d.Status = s; return d }
 
-// TestClauses has each field of a rule act on one checker. All windows are fixed minutes, so that after noon all is over in 60 s.
+// TestClauses plays a script per clause of a rule, most with windows of fixed minutes.
 func TestClauses(t *testing.T) {
 	const one = "rules:\n  - {name: r, key: [user], limit: 10/minute, algorithm: fixed_window"
 	for _, test := range []struct {
@@ -97,6 +67,25 @@ func TestClauses(t *testing.T) {
 		signals     map[string]func() float64
 		steps       []step
 	}{
+		{name: "a sliding window", rules: "rules: [{name: r, key: [user], limit: 3/minute, buckets: 1}]", steps: []step{
+			{at: 0, attrs: "user=a", want: yes(2).by("r", 3)},
+			{at: 10, attrs: "user=a", want: yes(1)},
+			{at: 20, attrs: "user=a", cost: 2, want: no(70*time.Second, 1), why: "at 13:01:30 half of the 2 is left, and 1+2 fit"},
+			{at: 20, attrs: "user=a", cost: 4, want: no(Never, 1), why: "4 never fit"},
+			{at: 30, attrs: "user=a", want: yes(0)},
+			{at: 40, attrs: "user=a", want: no(40*time.Second, 0), why: "3·40/60 + 1 = 3 at 20 s into the next minute"},
+			{at: 79, attrs: "user=a", want: no(time.Second, 0), why: "3·41/60 + 1 = 3.05"},
+			{at: 80, attrs: "user=a", want: yes(0), why: "3·40/60 + 1 = 3"},
+		}},
+		{name: "missing attributes", rules: `rules:
+  - {name: skip, key: [user], limit: 5/minute}
+  - {name: empty, match: {ask: all}, key: [user], limit: 1/minute, on_missing: empty, algorithm: fixed_window}
+  - {name: deny, match: {ask: token}, key: [token], limit: 5/minute, on_missing: deny}`, steps: []step{
+			{attrs: "", want: free},
+			{attrs: "ask=all", want: yes(0).by("empty", 1)},
+			{attrs: "ask=all", want: no(minute, 0).by("empty", 1), why: "all without the attribute are one entity"},
+			{attrs: "user=a ask=token", want: no(Never, 0).by("deny", 5)},
+		}},
 		{name: "status", rules: one + ", status: 503}", steps: []step{
 			{attrs: "user=a", times: 10, want: yes(0).by("r", 10)},
 			{attrs: "user=a", times: 2, want: no(minute, 0).status(503), why: "the second time from the block"},
@@ -216,9 +205,119 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=b", want: no(minute, 0).by("hard", 3)},
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := ofYAML(t, Options{Signals: test.signals}, test.rules)
-			play(t, c, test.steps)
-		})
+		t.Run(test.name, func(t *testing.T) { play(t, ofYAML(t, Options{Signals: test.signals}, test.rules), test.steps) })
 	}
+}
+
+// TestAskedByKey: a limiter that is asked by key decides as for a request without attributes.
+func TestAskedByKey(t *testing.T) {
+	c := ofYAML(t, Options{}, `
+rules:
+  - {name: classes, key: [user], limit: 10/minute, priority: {by: class, shares: {high: 100%, default: 50%}}}
+  - {name: stretch, key: [user], limit: 10/minute, throttle: elastic, elastic: {up_to: 200%, while: {rule: all, below: 50%}}}
+  - {name: stuck, key: [user], limit: 10/minute, throttle: elastic, elastic: {up_to: 200%, while: {rule: stretch, below: 50%}}}
+  - {name: all, key: [], limit: 30/minute}
+`)
+	for name, want := range map[string]int64{"classes": 5, "stretch": 20, "stuck": 10} {
+		equal(t, limiter(t, c, name).PeekAt(noon, "k", 1).Remaining, want, "%s: remaining", name)
+	}
+	limiter(t, c, "all").RecordAt(noon, "", 15)
+	equal(t, limiter(t, c, "stretch").PeekAt(noon, "k", 1).Remaining, 10, "remaining, once half of all is used")
+}
+
+// TestShadowIsNamedByEveryCall that asks by key.
+func TestShadowIsNamedByEveryCall(t *testing.T) {
+	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 5/minute, shadow: true}]`)
+	l := limiter(t, c, "r")
+	want := l.PeekAt(noon, "k", 9)
+	checked := l.CheckAt(noon, "k", 9)
+	token, _ := l.CheckTokenAt(noon, "k", 9)
+	expect(t, want.Rule == "r" && want.Shadow == "r" && want.Reset == 2*time.Minute && checked == want && token == want,
+		"peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
+	l.CheckAt(noon, "k", 2)
+	equal(t, l.PeekAt(noon, "k", 2).Remaining, 3, "remaining")
+	strict := strictRule("s", 5, time.Minute, 1)
+	strict.OnOutage, strict.Shadow = rules.Closed, true
+	l = limiter(t, newFleet(t, Options{}, strict).Checker, "s")
+	acquired, err := l.Acquire(t.Context(), "k", 9)
+	token, _, tokenErr := l.AcquireToken(t.Context(), "k", 9)
+	for _, d := range []Decision{acquired, token} {
+		expect(t, err == nil && tokenErr == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed,
+			"acquired %+v, %v, %v", d, err, tokenErr)
+	}
+}
+
+func TestStatsOfClauses(t *testing.T) {
+	c := ofYAML(t, Options{}, `
+rules:
+  - {name: dark, key: [user], limit: 2/minute, shadow: true, deny: {user: [eve]}}
+  - {name: r, key: [user], limit: 5/minute, cost: n, overrides: [{match: {tier: gold}, limit: 2x}]}
+`)
+	for _, r := range []string{"user=a", "user=a", "user=a n=x", "user=a n=4", "user=eve n=6", "user=a tier=gold n=10"} {
+		c.CheckAt(noon, request(r), 1)
+	}
+	c.Step(noon)
+	want := map[string]RuleStats{
+		"dark":        {Allowed: 2, Denied: 4, Charged: 2}, // of those who pass, and would not have
+		"r":           {Allowed: 3, Denied: 2, Charged: 3, BadCosts: 1},
+		"r/tier=gold": {Allowed: 1, Charged: 10},
+	}
+	for _, got := range c.Stats().Rules {
+		w := want[got.Rule]
+		expect(t, got.Allowed == w.Allowed && got.Denied == w.Denied && got.Charged == w.Charged && got.BadCosts == w.BadCosts,
+			"%+v, want %+v", got, w)
+	}
+	c = ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 5/minute, cost: n}]")
+	c.CheckAt(noon, request("user=a n=x"), 1)
+	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs of one rule alone")
+}
+
+func TestSignalsMustBeGiven(t *testing.T) {
+	const text = "rules: [{name: r, key: [user], limit: 9/minute, throttle: elastic, " +
+		"elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}]"
+	const want = `rule "r": elastic: there is no signal "cpu"`
+	set := parse(t, text)
+	if _, err := New(Options{Rules: set}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+	c := newChecker(t, Options{}, rule("other", 1, time.Minute, 1))
+	err := c.SetRules(set, 1)
+	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
+	limiter(t, c, "other")
+	expect(t, c.Revision() == 0, "the good set is not in force any more")
+	c = ofYAML(t, Options{Signals: map[string]func() float64{"cpu": math.NaN}}, text)
+	d := limiter(t, c, "r").CheckAt(noon, "k", 10)
+	expect(t, !d.Allowed, "a signal that is not a number makes no room: %+v", d)
+}
+
+func TestPartsOfLimits(t *testing.T) {
+	for _, test := range []struct {
+		limit int64
+		part  float64
+		want  int64
+	}{
+		{100, 0.29, 29}, {1000, 1.15, 1150}, {10, 1.15, 11}, {3, 0.5, 1},
+		{1, 1, 1}, {100, 1.1, 110}, {7, 0.3, 2}, {1e14, 1.1, 1.1e14},
+	} {
+		equal(t, part(test.limit, test.part), test.want, "%g of %d", test.part, test.limit)
+	}
+}
+
+// TestHitsBeyondAShareAreNoDemand that others should reckon with, and leave no block.
+func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
+	r := rule("r", 1000, time.Second, 1)
+	r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
+	s, c := newStore(t, Options{}, r)
+	l := limiter(t, c, "r")
+	c.CheckAt(noon+ms, request("user=k"), 1)
+	s.elsewhere(t, l, "k", noon+2*ms, 600, 0)
+	for i := range int64(20) {
+		d := c.CheckAt(noon+(3+i)*ms, request("user=k class=low"), 1)
+		require(t, !d.Allowed && d.RetryAfter > 0, "%+v", d)
+	}
+	x := l.holds([]byte("k"))
+	expect(t, x.ahead() != nil && x.ahead().denied == 0 && x.allowance.Load() == 0,
+		"%+v, allowance %x", x.ahead(), x.allowance.Load())
+	d := c.CheckAt(noon+30*ms, request("user=k"), 1)
+	expect(t, d.Allowed, "%+v", d)
 }

@@ -6,140 +6,16 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/identity"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// store is a Link to an aggregator that keeps totals, of hits here and elsewhere, and answers when it is told to.
-type store struct {
-	echo
-	mu              sync.Mutex
-	admitted        map[storeKey]uint64
-	own, ownDenied  uint64 // hits of all reports
-	late            uint64
-	sequence, alarm uint64
-	waiting         []*events.Report
-}
-
-type storeKey struct {
-	rule, key string
-	bucket    int64
-	denied    bool
-}
-
-func (s *store) Report(_ uint32, report []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, err := events.DecodeReport(report)
-	if err != nil {
-		return err
+// TestEveryHitIsInOnePlace: at any time every charged hit is pending, in flight or answered, and in the
+// end the aggregator has all of them, denied ones too; whatever forecasts admit, and whichever rule denies.
+func TestEveryHitIsInOnePlace(t *testing.T) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
 	}
-	if m.Sequence > s.sequence { // else it has been counted
-		s.sequence = m.Sequence
-		s.count(m)
-	}
-	s.waiting = append(s.waiting, m)
-	return nil
-}
-
-// count takes in a report's hits.
-func (s *store) count(m *events.Report) {
-	for _, kind := range [...]int{ofAdmitted, ofDenied} {
-		denied := kind == ofDenied
-		eachKey(m.Hits, kind, func(rule uint32, key []byte, t totals) {
-			for i, v := range t.value {
-				s.admitted[storeKey{m.Hits.Rules[rule].Name, string(key), t.newest - t.age[i], denied}] += v
-				if denied {
-					s.ownDenied += v
-				} else {
-					s.own += v
-				}
-			}
-		})
-	}
-	for _, n := range m.Late {
-		s.late += n
-	}
-}
-
-// answers returns the answers to what has come, each of the totals of its keys' buckets of this second and the last.
-func (s *store) answers(t testing.TB) (payloads [][]byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.waiting {
-		a := &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence}
-		text := m.Hits.KeyText
-		for i, n := range m.Hits.KeyLength {
-			r := m.Hits.Rules[m.Hits.KeyRule[i]]
-			for age := range int64(2) {
-				a.Age = append(a.Age, age)
-				a.Total = append(a.Total, s.admitted[storeKey{r.Name, string(text[:n]), r.Newest - age, r.Denied}])
-			}
-			a.KeyCells = append(a.KeyCells, 2)
-			text = text[n:]
-		}
-		payload, err := events.Append(nil, a)
-		if err != nil {
-			t.Error(err)
-		}
-		payloads = append(payloads, payload)
-	}
-	s.waiting = nil
-	return payloads
-}
-
-// elsewhere lets others admit and deny hits, and returns an alarm that says so.
-func (s *store) elsewhere(t testing.TB, l *Limiter, key string, now int64, admitted, denied uint64) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	table := new(events.Table)
-	for i, hits := range [...]uint64{denied, admitted} {
-		rule := l.wire(now)
-		rule.Denied = i == 0
-		k := storeKey{rule.Name, key, rule.Newest, rule.Denied}
-		s.admitted[k] += hits
-		table.Rules = append(table.Rules, rule)
-		table.AddKey(uint32(i), key)
-		table.AddCell(0, s.admitted[k])
-	}
-	s.alarm++
-	payload, err := events.Append(nil, &events.Alarm{Generation: 1, Version: s.alarm, Totals: table, Made: now})
-	if err != nil {
-		t.Error(err)
-	}
-	return payload
-}
-
-func newStore(t testing.TB, o Options, list ...rules.Rule) (*store, *Checker) {
-	s := &store{admitted: make(map[storeKey]uint64)}
-	o.Link, o.HelloEvery = s, time.Hour
-	c := newChecker(t, o, list...)
-	c.Step(noon)
-	welcome, err := events.Append(nil, &events.Welcome{Epoch: c.Epoch(), Sent: noon, Shards: 1, Time: noon, Checkers: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Receive(noon, events.KindWelcome, welcome)
-	return s, c
-}
-
-// settled reports and answers until nothing is on its way.
-func (s *store) settled(t testing.TB, c *Checker, now int64) {
-	for range 4 {
-		now += 50 * ms
-		c.behind.step(now, true)
-		for _, a := range s.answers(t) {
-			c.Receive(now, events.KindRefresh, a)
-		}
-	}
-}
-
-// TestConservation: at any time every charged hit is in exactly one place, and in the end all of them are with the
-// aggregator, denied ones too; whatever forecasts let pass, and whichever rule denies.
-func TestConservation(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		narrow := rule("narrow", 40, time.Second, 1)
 		narrow.Key = []string{"ip"}
@@ -156,14 +32,11 @@ func TestConservation(t *testing.T) {
 			case 0:
 				c.Step(now)
 			case 1:
-				for _, a := range s.answers(t) {
-					c.Receive(now, events.KindRefresh, a)
-				}
+				s.deliver(t, c, now)
 			case 2:
-				c.Receive(now, events.KindAlarm, s.elsewhere(t, l, key, now, r.Uint64N(5), r.Uint64N(5)))
+				s.elsewhere(t, l, key, now, r.Uint64N(5), r.Uint64N(5))
 			case 3:
-				attrs := identity.Attributes{{Name: "user", Value: key}, {Name: "ip", Value: "192.0.2.1"}}
-				if d := c.CheckAt(now, attrs, cost); d.Allowed {
+				if c.CheckAt(now, request("ip=192.0.2.1 user="+key), cost).Allowed {
 					charged += 2 * cost
 				}
 			default:
@@ -174,31 +47,22 @@ func TestConservation(t *testing.T) {
 				}
 			}
 			for _, rule := range c.Stats().Rules {
-				if rule.Pending < 0 || rule.InFlight < 0 || rule.Answered < 0 || rule.Answered+rule.InFlight+rule.Pending != rule.Charged {
+				if min(rule.Pending, rule.InFlight, rule.Answered) < 0 || rule.Answered+rule.InFlight+rule.Pending != rule.Charged {
 					t.Fatalf("seed %d: %+v", seed, rule)
 				}
 			}
 		}
 		s.settled(t, c, now)
 		one, two := c.Stats().Rules[0], c.Stats().Rules[1]
-		if got := one.Charged + two.Charged; got != charged || unreported(one)+unreported(two) != 0 {
-			t.Errorf("seed %d: %d hits charged, %d admitted: %+v", seed, got, charged, one)
-		}
-		if got := s.own + s.late; got != uint64(charged) {
-			t.Errorf("seed %d: the store has %d hits, %d were admitted", seed, got, charged)
-		}
-		if one.Allowed < allowed || one.Denied < denied {
-			t.Errorf("seed %d: %d allowed and %d denied decisions: %+v", seed, allowed, denied, one)
-		}
-		if s.ownDenied == 0 || denied == 0 || allowed == 0 {
-			t.Errorf("seed %d: nothing was denied (%d, %d told) or allowed (%d)", seed, denied, s.ownDenied, allowed)
-		}
+		expect(t, one.Charged+two.Charged == charged && s.own+s.late == uint64(charged) && unreported(one)+unreported(two) == 0,
+			"seed %d: %d admitted, the store has %d: %+v, %+v", seed, charged, s.own+s.late, one, two)
+		expect(t, one.Allowed >= allowed && one.Denied >= denied && allowed != 0 && denied != 0 && s.ownDenied != 0,
+			"seed %d: %d allowed, %d denied, %d reported denied: %+v", seed, allowed, denied, s.ownDenied, one)
 	}
 }
 
-// TestDeniedAreConserved: with one rule and hits of cost 1, those that are denied are told, each once, from the
-// time on that there is a forecast.
-func TestDeniedAreConserved(t *testing.T) {
+// TestDeniedHitsAreReportedOnce each from the time on that there is a forecast, with one rule and cost 1.
+func TestDeniedHitsAreReportedOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	s, c := newStore(t, Options{}, rule("r", 100, time.Second, 1))
 	l := limiter(t, c, "r")
@@ -212,71 +76,153 @@ func TestDeniedAreConserved(t *testing.T) {
 		case 0:
 			c.Step(now)
 		case 1:
-			for _, a := range s.answers(t) {
-				c.Receive(now, events.KindRefresh, a)
-			}
+			s.deliver(t, c, now)
 		}
 	}
 	s.settled(t, c, now)
-	if got := c.Stats().Rules[0].Denied; got != int64(denied) || s.ownDenied != denied || denied < 10_000 {
-		t.Errorf("%d denied: Stats has %d, the store %d", denied, got, s.ownDenied)
-	}
+	got := c.Stats().Rules[0].Denied
+	expect(t, got == int64(denied) && s.ownDenied == denied && denied >= 10_000,
+		"%d denied: Stats has %d, the store %d", denied, got, s.ownDenied)
 }
 
-// TestChecksWhileWordsComeIn: goroutines check a key near its limit while reports are made and answered, and alarms
-// come. Each decision is counted once, and each hit is in one place.
-func TestChecksWhileWordsComeIn(t *testing.T) {
-	const tries, goroutines, steps = 4000, 4, 400
-	s, c := newStore(t, Options{}, rule("r", 2000, time.Second, 1), rule("all", 1e9, time.Second, 1))
-	l := limiter(t, c, "r")
-	var clock, taken, allowed, denied, hits atomic.Int64
+// whileReporting runs check from several goroutines, at least so many times each, while another one steps
+// the checker at the time of its clock, and returns when all is reported and answered.
+func whileReporting(t *testing.T, s *store, c *Checker, tries int, step func(i uint64, now int64), check func(g, i int, now int64)) {
+	t.Helper()
+	const steps = 400
+	var clock, taken atomic.Int64
 	clock.Store(noon)
-	var checking, behind sync.WaitGroup
-	done := make(chan struct{})
-	behind.Go(func() {
-		for i := uint64(0); ; i++ {
-			select {
-			case <-done:
-				return
-			default:
-			}
+	var checking, reporting sync.WaitGroup
+	var done atomic.Bool
+	reporting.Go(func() {
+		for i := uint64(0); !done.Load(); i++ {
 			now := clock.Add(ms / 2)
 			c.Step(now)
-			for _, a := range s.answers(t) {
-				c.Receive(now, events.KindRefresh, a)
-			}
-			c.Receive(now, events.KindAlarm, s.elsewhere(t, l, "hot", now, i%3, i%5))
+			s.deliver(t, c, now)
+			step(i, now)
 			taken.Add(1)
 		}
 	})
-	for g := range goroutines {
+	for g := range 4 {
 		checking.Go(func() {
 			for i := 0; i < tries || taken.Load() < steps; i++ {
-				cost := int64(1 + (g+i)%7/6)
-				d := Decision{}
-				if g == 0 && i%4 == 0 {
-					d = c.CheckAt(clock.Load(), identity.Attributes{{Name: "user", Value: "hot"}}, cost)
+				check(g, i, clock.Load())
+			}
+		})
+	}
+	checking.Wait()
+	done.Store(true)
+	reporting.Wait()
+	s.settled(t, c, clock.Load())
+}
+
+// TestConcurrentChecksAreCountedOnce: goroutines check a key near its limit while reports are made and
+// answered, and alarms come. Each decision is counted once, and each hit is in one place.
+func TestConcurrentChecksAreCountedOnce(t *testing.T) {
+	s, c := newStore(t, Options{}, rule("r", 2000, time.Second, 1), rule("all", 1e9, time.Second, 1))
+	l := limiter(t, c, "r")
+	var allowed, denied, hits atomic.Int64
+	alarm := func(i uint64, now int64) { s.elsewhere(t, l, "hot", now, i%3, i%5) }
+	whileReporting(t, s, c, 4000, alarm, func(g, i int, now int64) {
+		cost := int64(1 + (g+i)%7/6)
+		d := Decision{}
+		if g == 0 && i%4 == 0 {
+			d = c.CheckAt(now, user("hot"), cost)
+		} else {
+			d = l.CheckAt(now, "hot", cost)
+		}
+		if d.Allowed {
+			allowed.Add(1)
+			hits.Add(cost)
+		} else if denied.Add(1); d.RetryAfter <= 0 {
+			t.Errorf("%+v", d)
+		}
+	})
+	got := c.Stats().Rules[0]
+	expect(t, got.Allowed == allowed.Load() && got.Denied == denied.Load() && got.Charged == hits.Load(),
+		"%+v; %d allowed, %d denied, %d hits", got, allowed.Load(), denied.Load(), hits.Load())
+	expect(t, got.Charged == got.Answered && unreported(got) == 0, "not all is answered: %+v", got)
+}
+
+// TestConcurrentClausesAreCountedOnce: goroutines check, peek, record and explain by rules with all clauses,
+// while reports are made and answered and the rules are replaced by equal ones.
+func TestConcurrentClausesAreCountedOnce(t *testing.T) {
+	set := parse(t, everything)
+	s, c := newStoreOf(t, Options{}, set)
+	tries := 3000
+	if testing.Short() {
+		tries = 1000
+	}
+	reload := func(i uint64, now int64) {
+		if i%64 == 0 {
+			if err := c.SetRulesAt(now, set, i); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	callers := []string{"user=a", "user=b class=critical", "user=a class=analytics", "user=b tokens=3"}
+	var charged atomic.Int64 // to the rule plain
+	whileReporting(t, s, c, tries, reload, func(g, i int, now int64) {
+		r := request(callers[(g+i)%len(callers)])
+		switch i % 8 {
+		case 5:
+			c.PeekAt(now, r, 1)
+		case 6:
+			c.RecordAt(now, r[:1], 1)
+			charged.Add(1)
+		case 7:
+			c.ExplainAt(now, r, 1)
+		default:
+			if c.CheckAt(now, r, 1).Allowed {
+				charged.Add(1)
+			}
+		}
+	})
+	for _, got := range c.Stats().Rules {
+		expect(t, (got.Rule != "plain" || got.Charged == charged.Load()) && got.Charged == got.Answered,
+			"%+v, want %d charged", got, charged.Load())
+	}
+}
+
+// TestConcurrentChecksShareTheLimitExactly: however many goroutines there are, and allowances are withdrawn.
+func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
+	const limit, keys, tries = 1000, 3, 700
+	c := newChecker(t, Options{}, rule("r", limit, time.Hour, 1), rule("second", limit/2, time.Hour, 60))
+	var admitted [keys]atomic.Int64
+	var checking, stepping sync.WaitGroup
+	var done atomic.Bool
+	stepping.Go(func() {
+		for now := noon; !done.Load(); now = min(now+ms, noon+60*second) {
+			c.behind.step(now, true)
+		}
+	})
+	names := [keys]string{"a", "b", "c"}
+	for g := range 8 {
+		checking.Go(func() {
+			for i := range tries {
+				k := (g + i) % keys
+				cost := int64(1 + i%3)
+				var d Decision
+				if k == 0 { // this one by both rules
+					d = c.CheckAt(noon, user(names[k]), cost)
 				} else {
-					d = l.CheckAt(clock.Load(), "hot", cost)
+					d = limiter(t, c, "r").CheckAt(noon, names[k], cost)
 				}
 				if d.Allowed {
-					allowed.Add(1)
-					hits.Add(cost)
-				} else if denied.Add(1); d.RetryAfter <= 0 {
-					t.Errorf("%+v", d)
+					admitted[k].Add(cost)
 				}
 			}
 		})
 	}
 	checking.Wait()
-	close(done)
-	behind.Wait()
-	s.settled(t, c, clock.Load())
-	got := c.Stats().Rules[0]
-	if got.Allowed != allowed.Load() || got.Denied != denied.Load() || got.Charged != hits.Load() {
-		t.Errorf("%+v; %d allowed, %d denied, %d hits", got, allowed.Load(), denied.Load(), hits.Load())
+	done.Store(true)
+	stepping.Wait()
+	for k, want := range [keys]int64{limit / 2, limit, limit} {
+		got := admitted[k].Load()
+		expect(t, got <= want && got >= want-2, "key %s: %d hits passed, the limit is %d", names[k], got, want)
 	}
-	if got.Charged != got.Answered || unreported(got) != 0 {
-		t.Errorf("not all is answered: %+v", got)
-	}
+	rules := c.Stats().Rules
+	charged := rules[0].Charged + rules[1].Charged
+	want := 2*admitted[0].Load() + admitted[1].Load() + admitted[2].Load()
+	expect(t, charged == want, "%d hits charged, %d admitted", charged, want)
 }

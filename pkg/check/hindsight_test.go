@@ -14,9 +14,26 @@ var (
 	tenth     = window.Shape{Length: time.Second, Buckets: 10, Kind: window.Log}
 )
 
-// TestHindsight: 10 denials at some time between points at 100 and 132 ms under a limit of 1000, which are judged when the word of
-// 164 ms has come.
-func TestHindsight(t *testing.T) {
+// judge is a hindsight of a limit of 1000 in a fleet of eight.
+type judge struct {
+	hindsight
+	shape window.Shape
+}
+
+// learn takes in a point, and returns how many denials turn out to have been false.
+func (j *judge) learn(at, count int64) int64 {
+	return j.learnPoint(at, point{count: float64(count)}, true)
+}
+
+func (j *judge) learnPoint(at int64, p point, whole bool) int64 {
+	p.at = noon + at*ms
+	return j.hindsight.learn(p, whole, 4*ms, j.shape, 1000, 8)
+}
+
+func (j *judge) doubt(at, cost, denials int64) { j.hindsight.doubt(noon+at*ms, cost, denials) }
+
+// TestFalseDenialsAreFound: of 10 denials between points at 100 and 132 ms, once the one at 164 ms has come.
+func TestFalseDenialsAreFound(t *testing.T) {
 	for _, tt := range []struct {
 		why           string
 		shape         window.Shape
@@ -38,24 +55,17 @@ func TestHindsight(t *testing.T) {
 		{"before the first point", oneSecond, point{0, 500, 0, 0}, point{0, 500, 0, 0}, 99, 1, 0},
 		{"after the second point", oneSecond, point{0, 500, 0, 0}, point{0, 500, 0, 0}, 133, 1, 0},
 	} {
-		var h hindsight
-		h.doubt(noon+tt.at*ms, tt.cost, 10)
-		learn := func(p point, at int64) int64 {
-			p.at = noon + at*ms
-			return h.learn(p, true, 4*ms, tt.shape, 1000, 8)
-		}
-		if n := learn(tt.before, 100) + learn(tt.after, 132); n != 0 {
-			t.Errorf("%s: %d judged before all words have come", tt.why, n)
-		}
-		if got := learn(point{0, 2000, 0, 2000}, 164); got != tt.falsely {
-			t.Errorf("%s: %d false denials, want %d", tt.why, got, tt.falsely)
-		}
+		j := judge{shape: tt.shape}
+		j.doubt(tt.at, tt.cost, 10)
+		equal(t, j.learnPoint(100, tt.before, true)+j.learnPoint(132, tt.after, true), 0, "%s: judged too early", tt.why)
+		got := j.learnPoint(164, point{0, 2000, 0, 2000}, true)
+		expect(t, got == tt.falsely, "%s: %d false denials, want %d", tt.why, got, tt.falsely)
 	}
 }
 
-// TestWhenHitsCame: of 400 hits that were added between two points, under a count that was 700 and is 1100 in the end, as many had come by
-// the time of a denial as this checker's own ones make likely.
-func TestWhenHitsCame(t *testing.T) {
+// TestCountAtADenial: of the 400 hits between two points, which raised the count from 700 to 1100, as many had come
+// by then as this checker's own ones make likely.
+func TestCountAtADenial(t *testing.T) {
 	for _, tt := range []struct {
 		why             string
 		own, before     int64 // own hits of the 400, and of these those before the denial
@@ -72,121 +82,95 @@ func TestWhenHitsCame(t *testing.T) {
 	} {
 		h := hindsight{before: point{noon, 700, 0, 0}, last: point{noon + 32*ms, 1100, tt.own, 400 - tt.own}}
 		d := doubt{at: noon + 16*ms, own: tt.before, known: tt.known}
-		if got := h.countAt(&d, oneSecond, 8); math.Abs(got-tt.expected) > 1e-6 {
-			t.Errorf("%s: count %v, want %v", tt.why, got, tt.expected)
-		}
+		got := h.countAt(&d, oneSecond, 8)
+		expect(t, math.Abs(got-tt.expected) <= 1e-6, "%s: count %v, want %v", tt.why, got, tt.expected)
 	}
 }
 
-// TestLateWordsCompleteARound: a word of the round of the last point counts even if nobody would be sure to report in that round by
-// now; one of another such round does not.
-func TestLateWordsCompleteARound(t *testing.T) {
-	var h hindsight
-	learn := func(at int64, count float64, whole bool) int64 {
-		return h.learn(point{noon + at*ms, count, 0, 0}, whole, 4*ms, oneSecond, 1000, 8)
-	}
-	learn(100, 900, true)
-	h.doubt(noon+104*ms, 1, 10)
-	learn(108, 900, true)
-	learn(108, 1000, false)
-	learn(116, 900, false)
-	if h.last.at != noon+108*ms || h.last.count != 1000 {
-		t.Errorf("the last point is %d ms, %v", (h.last.at-noon)/ms, h.last.count)
-	}
-	if got := learn(132, 900, true); got != 0 {
-		t.Errorf("%d false denials", got)
-	}
+// TestLateTotalsCompleteARound: those of the round of the last point count, even if by now nobody reports in that
+// round for sure; those of another such round do not.
+func TestLateTotalsCompleteARound(t *testing.T) {
+	j := judge{shape: oneSecond}
+	j.learn(100, 900)
+	j.doubt(104, 1, 10)
+	j.learn(108, 900)
+	j.learnPoint(108, point{count: 1000}, false)
+	j.learnPoint(116, point{count: 900}, false)
+	expect(t, j.last.at == noon+108*ms && j.last.count == 1000,
+		"the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
+	got := j.learn(132, 900)
+	expect(t, got == 0, "%d false denials", got)
 }
 
 // TestHindsightAcrossBuckets: what leaves at once has left from the edge on, and not before.
 func TestHindsightAcrossBuckets(t *testing.T) {
 	for at, want := range map[int64]int64{990: 0, 1010: 10} {
-		var h hindsight
-		h.doubt(noon+at*ms, 1, 10)
-		h.learn(point{noon + 980*ms, 1000, 0, 0}, true, 4*ms, fixed, 1000, 8)
-		h.learn(point{noon + 1020*ms, 0, 0, 0}, true, 4*ms, fixed, 1000, 8)
-		if got := h.learn(point{noon + 1040*ms, 0, 0, 0}, true, 4*ms, fixed, 1000, 8); got != want {
-			t.Errorf("at %d ms: %d false denials, want %d", at, got, want)
-		}
+		j := judge{shape: fixed}
+		j.doubt(at, 1, 10)
+		j.learn(980, 1000)
+		j.learn(1020, 0)
+		equal(t, j.learn(1040, 0), want, "false denials at %d ms", at)
 	}
 }
 
-// TestHindsightOfOneRound: further words of a round complete it, late ones of earlier rounds say nothing, and after a long silence nothing
-// is known.
+// TestHindsightOfOneRound: further totals of a round complete it, those of earlier rounds say nothing, and after a
+// long silence nothing is known.
 func TestHindsightOfOneRound(t *testing.T) {
 	for _, tt := range []struct {
 		why          string
-		further, end int64 // ms: when the further word was made, and the second point
+		further, end int64 // ms: when the further totals were made, and the second point
 		falsely      int64
 	}{
-		{"another aggregator's word of the round", 101, 132, 0},
-		{"a late word of an earlier one", 60, 132, 10},
+		{"another aggregator's totals of the round", 101, 132, 0},
+		{"late totals of an earlier one", 60, 132, 10},
 		{"a silence of more than a second", 60, 1200, 0},
 	} {
-		var h hindsight
-		learn := func(at int64, count float64) int64 {
-			return h.learn(point{noon + at*ms, count, 0, 0}, true, 4*ms, oneSecond, 1000, 8)
-		}
-		learn(100, 500)
-		learn(tt.further, 1500)
-		h.doubt(noon+116*ms, 1, 10)
-		learn(tt.end, 500)
-		if got := learn(tt.end+32, 500); got != tt.falsely {
-			t.Errorf("%s: %d false denials, want %d", tt.why, got, tt.falsely)
-		}
+		j := judge{shape: oneSecond}
+		j.learn(100, 500)
+		j.learn(tt.further, 1500)
+		j.doubt(116, 1, 10)
+		j.learn(tt.end, 500)
+		equal(t, j.learn(tt.end+32, 500), tt.falsely, "%s: false denials", tt.why)
 	}
 }
 
-// TestLateDoubt: a denial that is noted after the points of its time have gone is not judged by those that are there.
-func TestLateDoubt(t *testing.T) {
-	var h hindsight
+// TestLateDenialsAreNotJudged by points that came after those of their time had gone.
+func TestLateDenialsAreNotJudged(t *testing.T) {
+	j := judge{shape: oneSecond}
 	for at := range int64(4) {
-		h.learn(point{noon + at*32*ms, 0, 0, 0}, true, 4*ms, oneSecond, 1000, 8)
+		j.learn(at*32, 0)
 	}
-	h.doubt(noon+40*ms, 1, 10)
-	if got := h.learn(point{noon + 128*ms, 0, 0, 0}, true, 4*ms, oneSecond, 1000, 8); got != 0 || h.doubts.n != 0 {
-		t.Errorf("%d false denials, %d doubts left", got, h.doubts.n)
-	}
+	j.doubt(40, 1, 10)
+	got := j.learn(128, 0)
+	expect(t, got == 0 && j.doubts.n == 0, "%d false denials, %d doubts left", got, j.doubts.n)
 }
 
-// TestManyDoubts: none is forgotten when there are more than can be told apart.
-func TestManyDoubts(t *testing.T) {
-	var h hindsight
-	h.learn(point{noon, 0, 0, 0}, true, 4*ms, oneSecond, 1000, 8)
+// TestManyDenialsAreAllJudged, also when there are more than are kept apart.
+func TestManyDenialsAreAllJudged(t *testing.T) {
+	j := judge{shape: oneSecond}
+	j.learn(0, 0)
 	for i := range int64(100) {
-		h.doubt(noon+(i+1)*3*ms, 1, 2)
+		j.doubt((i+1)*3, 1, 2)
 	}
-	h.learn(point{noon + 400*ms, 0, 0, 0}, true, 4*ms, oneSecond, 1000, 8)
-	if got := h.learn(point{noon + 500*ms, 0, 0, 0}, true, 4*ms, oneSecond, 1000, 8); got != 200 {
-		t.Errorf("%d false denials, want 200", got)
-	}
-	if h.doubts.n != 0 {
-		t.Errorf("%d doubts are left", h.doubts.n)
-	}
+	j.learn(400, 0)
+	got := j.learn(500, 0)
+	expect(t, got == 200 && j.doubts.n == 0, "%d false denials, want 200; %d doubts are left", got, j.doubts.n)
 }
 
-// TestDoubtsSpread: however many there are, they stay apart as well as there is room for.
-func TestDoubtsSpread(t *testing.T) {
-	var h hindsight
+// TestManyDenialsAreKeptApart as well as there is room for.
+func TestManyDenialsAreKeptApart(t *testing.T) {
+	var j judge
 	for i := range int64(1000) {
-		h.doubt(noon+i*ms, 1+i%3, 1)
+		j.doubt(i, 1+i%3, 1)
 	}
-	d, n := h.doubts, int64(0)
-	if d.n < len(d.all)/2 {
-		t.Errorf("only %d", d.n)
-	}
+	d, n := j.doubts, int64(0)
 	for i, one := range d.all[:d.n] {
 		n += one.denials
-		if one.cost != 3 {
-			t.Errorf("the dearest hit of %d cost %d", i, one.cost)
-		}
+		expect(t, one.cost == 3, "the dearest hit of %d cost %d", i, one.cost)
 		if i > 0 {
-			if apart := one.at - d.all[i-1].at; apart < 100*ms || apart > 300*ms {
-				t.Errorf("%d ns after the one before", apart)
-			}
+			apart := one.at - d.all[i-1].at
+			expect(t, apart >= 100*ms && apart <= 300*ms, "%d ns after the one before", apart)
 		}
 	}
-	if n != 1000 {
-		t.Errorf("%d denials of 1000", n)
-	}
+	expect(t, n == 1000 && d.n >= len(d.all)/2, "%d denials of 1000, at %d times", n, d.n)
 }

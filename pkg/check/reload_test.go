@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -25,16 +23,17 @@ func reload(t testing.TB, c *Checker, now int64, list ...rules.Rule) {
 	}
 }
 
-// TestChangeOfLimit raises and lowers limits under a key that has an allowance, or a block.
-func TestChangeOfLimit(t *testing.T) {
+// TestLimitChangesAtOnce under a key that has an allowance, or a block; what has passed counts.
+func TestLimitChangesAtOnce(t *testing.T) {
 	for _, test := range []struct {
-		why         string
-		link        bool
-		first, hits int64
-		then        []int64 // further limits, one after the other
-		left        int64   // -1: the next hit is denied
+		why   string
+		link  bool
+		first int64
+		hits  int
+		then  []int64 // further limits, one after the other
+		left  int64   // -1: the next hit is denied
 	}{
-		{"raised: a blocked key is free at once, and what has passed counts", false, 5, 6, []int64{8}, 2},
+		{"raised: a blocked key is free", false, 5, 6, []int64{8}, 2},
 		{"raised by one", false, 5, 6, []int64{6}, 0},
 		{"lowered: an allowance ends at once", false, 1000, 5, []int64{5}, -1},
 		{"lowered, but there is room", false, 1000, 5, []int64{7}, 1},
@@ -52,25 +51,20 @@ func TestChangeOfLimit(t *testing.T) {
 				c = newFleet(t, Options{}, r).Checker
 			}
 			l := limiter(t, c, "r")
-			for range test.hits { // the sixth of five is denied, which blocks the key
-				l.CheckAt(noon, "k", 1)
-			}
+			hit(l, noon, "k", test.hits) // the sixth of five is denied, which blocks the key
 			for _, r.Limit = range test.then {
 				reload(t, c, noon, r)
 			}
 			d := l.CheckAt(noon, "k", 1)
-			if d.Allowed != (test.left >= 0) || d.Limit != r.Limit || d.Remaining != max(test.left, 0) {
-				t.Errorf("%+v", d)
-			}
-			if l.Rule().Limit != r.Limit || limiter(t, c, "r") != l {
-				t.Errorf("the limiter has not followed its rule: %+v", l.Rule())
-			}
+			expect(t, d.Allowed == (test.left >= 0) && d.Limit == r.Limit && d.Remaining == max(test.left, 0), "%+v", d)
+			expect(t, l.Rule().Limit == r.Limit && limiter(t, c, "r") == l,
+				"the limiter has not followed its rule: %+v", l.Rule())
 		})
 	}
 }
 
-// TestLoweredLimitIsReported lowers a limit under quiet keys of a fleet. Those that are near their limit now are
-// reported in the next round, and no others.
+// TestLoweredLimitIsReported: quiet keys of a fleet that are near their limit now are reported in the next round, and
+// no others.
 func TestLoweredLimitIsReported(t *testing.T) {
 	for _, test := range []struct {
 		why    string
@@ -78,48 +72,35 @@ func TestLoweredLimitIsReported(t *testing.T) {
 		report bool
 	}{
 		{"far below the new limit too", 900_000, false},
-		{"a quarter of the new limit, for all checkers have as many", 160, true},
+		{"a quarter of the new limit, if all checkers have as many", 160, true},
 		{"at the new limit", 20, true},
 		{"a limit without forecasts, half used", 40, true},
 		{"a limit without forecasts, far below half", 99, false},
 	} {
-		t.Run(test.why, func(t *testing.T) {
-			r := rule("r", 1_000_000, time.Minute, 1)
-			f := newFleet(t, Options{}, r, rule("other", 1000, time.Minute, 1))
-			f.fleet2(noon)
-			f.Step(noon + 60*ms)
-			sent := len(f.tape.reports)
-			l := limiter(t, f.Checker, "r")
-			for range 20 {
-				l.CheckAt(noon+61*ms, "k", 1)
-			}
-			limiter(t, f.Checker, "other").CheckAt(noon+61*ms, "k", 1)
-			f.Step(noon + 120*ms) // quiet: they wait
-			if len(f.tape.reports) != sent {
-				t.Fatalf("a quiet key is reported: %v", f.last())
-			}
-			r.Limit = test.limit
-			reload(t, f.Checker, noon+130*ms, r, rule("other", 1000, time.Minute, 1))
-			f.Step(noon + 136*ms)
-			switch reported := len(f.tape.reports) > sent; {
-			case reported != test.report:
-				t.Errorf("reported: %v", reported)
-			case reported && (hits(f.last())["k"] != 20 || f.last().Hits.Rules[0].GetRevision() != 1 ||
-				f.last().Hits.Rules[0].GetLimit() != uint64(test.limit)):
-				t.Errorf("the report is %v", f.last())
-			}
-		})
+		r, other := rule("r", 1_000_000, time.Minute, 1), rule("other", 1000, time.Minute, 1)
+		f := newFleet(t, Options{}, r, other)
+		f.welcomeOf(noon, 2)
+		f.Step(noon + 60*ms)
+		sent := len(f.tape.reports)
+		hit(limiter(t, f.Checker, "r"), noon+61*ms, "k", 20)
+		limiter(t, f.Checker, "other").CheckAt(noon+61*ms, "k", 1)
+		f.Step(noon + 120*ms) // quiet: they wait
+		require(t, len(f.tape.reports) == sent, "%s: a quiet key is reported", test.why)
+		r.Limit = test.limit
+		reload(t, f.Checker, noon+130*ms, r, other)
+		f.Step(noon + 136*ms)
+		if reported := len(f.tape.reports) > sent; reported != test.report {
+			t.Errorf("%s: reported: %v", test.why, reported)
+		} else if reported {
+			of := f.last().Hits.Rules[0]
+			expect(t, hits(f.last())["k"] == 20 && of.GetRevision() == 1 && of.GetLimit() == uint64(test.limit),
+				"%s: the report is %v", test.why, f.last())
+		}
 	}
 }
 
-// fleet2 lets a checker know of another one.
-func (f *fleet) fleet2(now int64) {
-	sent := f.tape.hellos[len(f.tape.hellos)-1].Sent
-	f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Sent: sent, Shards: 1, Time: now, Checkers: 2})
-}
-
-// TestStartsClean changes what makes a rule another counter, or not.
-func TestStartsClean(t *testing.T) {
+// TestChangesThatStartAnotherCounter, or not.
+func TestChangesThatStartAnotherCounter(t *testing.T) {
 	was := rule("r", 10, time.Minute, 2)
 	for _, test := range []struct {
 		why    string
@@ -139,60 +120,48 @@ func TestStartsClean(t *testing.T) {
 		t.Run(test.why, func(t *testing.T) {
 			f := newFleet(t, Options{}, was)
 			old := limiter(t, f.Checker, "r")
-			for range 4 {
-				old.CheckAt(noon, "k", 1)
-			}
+			hit(old, noon, "k", 4)
 			r := was
 			test.change(&r)
 			reload(t, f.Checker, noon, r)
 			l := limiter(t, f.Checker, r.Name)
-			if (l != old) != test.clean {
-				t.Fatalf("another limiter: %v", l != old)
-			}
+			require(t, (l != old) == test.clean, "another limiter: %v", l != old)
 			if !test.clean {
-				if got := left(l, noon, "k"); got != r.Limit-4 {
-					t.Errorf("%d left of %d", got, r.Limit)
-				}
+				equal(t, left(l, noon, "k"), r.Limit-4, "left")
 				return
 			}
-			if r.Enforcement == rules.Async && left(l, noon, "k") != r.Limit {
-				t.Errorf("%d left of %d", left(l, noon, "k"), r.Limit)
-			}
-			// Whoever has the old one decides by that, and what it has is reported.
-			if d := old.CheckAt(noon, "k", 1); !d.Allowed || d.Remaining != 5 {
-				t.Errorf("the old one says %+v", d)
-			}
+			expect(t, r.Enforcement != rules.Async || left(l, noon, "k") == r.Limit,
+				"%d left of %d", left(l, noon, "k"), r.Limit)
+			// The old limiter still decides for its holders, and its hits are reported.
+			d := old.CheckAt(noon, "k", 1)
+			expect(t, d.Allowed && d.Remaining == 5, "the old one says %+v", d)
 			f.Step(noon + 60*ms)
-			if got := hits(f.last())["k"]; got != 5 {
-				t.Errorf("reported %d hits", got)
-			}
+			equal(t, hits(f.last())["k"], 5, "reported hits")
 		})
 	}
 }
 
-// TestOrderOfRules turns rules round. Cells are locked in the order of before, whatever the set says, but of two rules
-// that deny alike the first in the set is named.
+// TestOrderOfRules: cells are locked in the order in which the rules came, whatever the set says, but of rules that
+// deny alike the first in the set is named.
 func TestOrderOfRules(t *testing.T) {
 	a, b, d := rule("a", 1, time.Minute, 1), rule("b", 1, time.Minute, 1), rule("d", 1, time.Minute, 1)
 	c := newChecker(t, Options{}, a, b, d)
-	kristie := identity.Attributes{{Name: "user", Value: "kristie"}}
+	kristie := user("kristie")
 	c.CheckAt(noon, kristie, 1)
 	for _, list := range [][]rules.Rule{{a, b, d}, {d, b, a}, {b, d, a}, {b, a}, {d, b, a}} {
 		reload(t, c, noon, list...)
-		if got := c.CheckAt(noon, kristie, 1); got.Allowed || got.Rule != list[0].Name {
-			t.Errorf("%+v, want it denied by %s", got, list[0].Name)
-		}
+		got := c.CheckAt(noon, kristie, 1)
+		expect(t, !got.Allowed && got.Rule == list[0].Name, "%+v, want it denied by %s", got, list[0].Name)
 		var asked asking
 		asked.match(c.program.Load(), kristie, noon, 1, charging)
 		for i, q := range asked.asked {
-			if i > 0 && asked.asked[i-1].limiter.id >= q.limiter.id || asked.key(i) != "kristie" {
-				t.Errorf("locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
-			}
+			expect(t, (i <= 0 || asked.asked[i-1].limiter.id < q.limiter.id) && asked.key(i) == "kristie",
+				"locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
 		}
 	}
 }
 
-// TestRuleComesBack takes a rule away, and puts it in force again.
+// TestRuleComesBack with its counts, when it is put in force again.
 func TestRuleComesBack(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1), rule("s", 10, time.Minute, 1))
 	l := limiter(t, f.Checker, "r")
@@ -201,34 +170,29 @@ func TestRuleComesBack(t *testing.T) {
 	if _, ok := f.Limiter("r"); ok {
 		t.Error("there is a limiter of a rule that has gone")
 	}
-	if d := f.CheckAt(noon, identity.Attributes{{Name: "user", Value: "k"}}, 5); d.Rule != "s" {
-		t.Errorf("decided by rule %q", d.Rule)
-	}
+	equal(t, f.CheckAt(noon, user("k"), 5).Rule, "s", "deciding rule")
 	reload(t, f.Checker, noon, rule("r", 8, time.Minute, 1), rule("s", 10, time.Minute, 1))
-	if limiter(t, f.Checker, "r") != l || left(l, noon, "k") != 4 {
-		t.Errorf("it has come back as another one, or with %d left", left(l, noon, "k"))
-	}
+	expect(t, limiter(t, f.Checker, "r") == l && left(l, noon, "k") == 4,
+		"it has come back as another one, or with %d left", left(l, noon, "k"))
 }
 
-func TestSetRulesRefuses(t *testing.T) {
+func TestBadSetsAreRefused(t *testing.T) {
 	c := newChecker(t, Options{Revision: 7}, rule("r", 10, time.Minute, 1))
-	set, _ := rules.NewSet(rule("s", 10, time.Minute, 1))
-	if err := c.SetRules(nil, 8); err == nil || !strings.Contains(err.Error(), "no rules") {
-		t.Errorf("no set: %v", err)
+	set := parse(t, "rules: [{name: s, key: [user], limit: 10/minute}]")
+	err := c.SetRules(nil, 8)
+	expect(t, err != nil && strings.Contains(err.Error(), "no rules"), "no set: %v", err)
+	for _, want := range []string{"revision 6", "revision 7"} {
+		err := c.SetRules(set, 6)
+		expect(t, err != nil && strings.Contains(err.Error(), want), "an old revision: %v", err)
 	}
-	if err := c.SetRules(set, 6); err == nil || !strings.Contains(err.Error(), "revision 6") || !strings.Contains(err.Error(), "revision 7") {
-		t.Errorf("an old revision: %v", err)
-	}
-	if limiter(t, c, "r"); c.Revision() != 7 || c.Stats().Revision != 7 || c.Rules() == set {
-		t.Errorf("revision %d", c.Revision())
-	}
-	if err := c.SetRules(set, 7); err != nil || c.Rules() != set { // as files have none
-		t.Errorf("the same revision: %v", err)
-	}
+	limiter(t, c, "r")
+	expect(t, c.Revision() == 7 && c.Stats().Revision == 7 && c.Rules() != set, "revision %d", c.Revision())
+	err = c.SetRules(set, 7)
+	expect(t, err == nil && c.Rules() == set, "the same revision: %v", err)
 	limiter(t, c, "s")
 }
 
-// TestEqualRulesChangeNothing: an allowance outlives a set that says the same, and one that says something else of another rule.
+// TestEqualRulesChangeNothing: allowances outlive an equal set, and one that changes another rule.
 func TestEqualRulesChangeNothing(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	l := limiter(t, c, "r")
@@ -237,27 +201,24 @@ func TestEqualRulesChangeNothing(t *testing.T) {
 	before := word()
 	reload(t, c, noon, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	reload(t, c, noon, rule("s", 3, time.Minute, 1), rule("r", 100, time.Minute, 1))
-	if word() != before || before&leftMask == 0 {
-		t.Errorf("the allowance was %x, is %x", before, word())
-	}
+	expect(t, word() == before && before&leftMask != 0, "the allowance was %x, is %x", before, word())
 	reload(t, c, noon, rule("r", 99, time.Minute, 1))
-	if word() != 0 {
-		t.Errorf("the allowance is %x still", word())
-	}
+	equal(t, word(), 0, "allowance")
 }
 
-// TestFormerLimitersGo changes a rule's window again and again under traffic: limiters that have nothing left go,
-// and no hit is forgotten.
+// TestFormerLimitersGo when a rule's window changes again and again under traffic, and no hit is forgotten.
 func TestFormerLimitersGo(t *testing.T) {
+	swaps := 10_000
+	if testing.Short() {
+		swaps = 1500
+	}
 	link := new(echo)
 	c := newChecker(t, Options{Link: link, MaxIdleKeys: -1}, rule("r", 10, time.Minute, 1))
 	now, most := noon, 0
-	c.Step(now)
-	link.deliver(c, now)
-	swaps := 10_000
+	step := func() { link.step(c, now); now += 500 * ms }
+	step()
 	for i := range swaps {
-		shape := time.Minute + time.Duration(i%5000)*time.Second
-		list := []rules.Rule{rule("r", 10, shape, 1)}
+		list := []rules.Rule{rule("r", 10, time.Minute+time.Duration(i%(swaps/2))*time.Second, 1)}
 		if i%2 == 0 { // and one that comes and goes by other names
 			list = append(list, rule(fmt.Sprint("s", i), 10, time.Minute, 1))
 		}
@@ -265,92 +226,67 @@ func TestFormerLimitersGo(t *testing.T) {
 		for _, r := range list {
 			limiter(t, c, r.Name).CheckAt(now, "k", 1)
 		}
-		now += 500 * ms
-		c.Step(now)
-		link.deliver(c, now)
+		step()
 		most = max(most, len(c.behind.formers.retired))
 	}
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
 	for range 200 {
-		now += 500 * ms
-		c.Step(now)
-		link.deliver(c, now)
+		step()
 	}
-	if most > 500 || len(c.behind.formers.retired) != 0 {
-		t.Errorf("%d limiters were retired at a time, %d are now", most, len(c.behind.formers.retired))
-	}
-	if n := c.cells.count(); n > 1 {
-		t.Errorf("%d cells are left", n)
-	}
+	expect(t, most <= 500 && len(c.behind.formers.retired) == 0,
+		"%d limiters were retired at a time, %d are now", most, len(c.behind.formers.retired))
+	expect(t, c.cells.count() <= 1, "%d cells are left", c.cells.count())
 	collected(t, c)
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
-	if n := len(c.behind.formers.gone); n != 0 {
-		t.Errorf("%d limiters are still known of", n)
-	}
+	equal(t, len(c.behind.formers.gone), 0, "limiters still known of")
 	s := c.Stats()
-	if len(s.Rules) != 1 || s.Rules[0].Rule != "r" {
-		t.Errorf("%+v", s.Rules)
-	}
+	expect(t, len(s.Rules) == 1 && s.Rules[0].Rule == "r", "%+v", s.Rules)
 	total := s.Removed
 	total.add(s.Rules[0])
-	if want := int64(swaps + swaps/2); total.Charged != want || total.Answered != want {
-		t.Errorf("%+v, want %d charged and answered", total, want)
-	}
+	want := int64(swaps + swaps/2)
+	expect(t, total.Charged == want && total.Answered == want, "%+v, want %d charged and answered", total, want)
 }
 
-// TestStrayLimiter uses a limiter long after its rule has gone: its hits are reported all the same, and if
-// its rule comes back it is the rule's.
-func TestStrayLimiter(t *testing.T) {
+// TestLimiterIsUsedAfterItsRule: hits of a rule that has gone long ago are reported all the same, and if the rule
+// comes back the limiter is the rule's.
+func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	link := new(echo)
 	c := newChecker(t, Options{Link: link, MaxIdleKeys: -1}, rule("r", 10, time.Second, 1), rule("s", 10, time.Minute, 1))
 	now := noon
-	run := func(d time.Duration) {
+	pass := func(d time.Duration) {
 		for until := now + int64(d); now < until; now += 50 * ms {
-			c.Step(now)
-			link.deliver(c, now)
+			link.step(c, now)
 		}
 	}
 	l := limiter(t, c, "r")
-	run(time.Second)
+	pass(time.Second)
 	l.CheckAt(now, "k", 2)
 	reload(t, c, now, rule("s", 10, time.Minute, 1))
-	run(time.Minute)
-	if !l.away.Load() || len(c.Stats().Rules) != 1 || c.Stats().Removed.Charged != 2 {
-		t.Fatalf("it has not been let go: %+v", c.Stats())
-	}
-	for range 12 {
-		l.CheckAt(now, "k", 1)
-	}
-	run(100 * time.Millisecond)
+	pass(time.Minute)
+	require(t, l.away.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
+		"it has not been let go: %+v", c.Stats())
+	hit(l, now, "k", 12)
+	pass(100 * time.Millisecond)
 	s := c.Stats()
-	if len(s.Rules) != 2 || s.Rules[1].Rule != "r" || s.Rules[1].Charged != 10 || s.Rules[1].Answered != 10 || s.Rules[1].Denied != 2 {
-		t.Errorf("it has strayed, and %+v", s.Rules)
-	}
-	run(time.Minute)
+	r := s.Rules[1]
+	expect(t, len(s.Rules) == 2 && r.Rule == "r" && r.Charged == 10 && r.Answered == 10 && r.Denied == 2,
+		"it is used again, and %+v", s.Rules)
+	pass(time.Minute)
 	if s := c.Stats(); len(s.Rules) != 1 || s.Removed.Charged != 12 || s.Removed.Answered != 12 {
 		t.Errorf("it has not been let go again: %+v", s)
 	}
 	reload(t, c, now, rule("r", 5, time.Second, 1))
-	if limiter(t, c, "r") != l || l.away.Load() || left(l, now, "k") != 5 {
-		t.Error("it has not come back")
-	}
-	run(time.Minute)
+	expect(t, limiter(t, c, "r") == l && !l.away.Load() && left(l, now, "k") == 5, "it has not come back")
+	pass(time.Minute)
 }
 
-// collected waits until no limiter that has been let go is held by anybody.
+// collected waits until nobody holds a limiter that has been let go.
 func collected(t *testing.T, c *Checker) {
 	t.Helper()
 	for range 10 {
 		runtime.GC() // pools give up what they hold in the second
 	}
 	for id, g := range c.behind.formers.gone {
-		if g.limiter.Value() != nil {
-			t.Fatalf("somebody holds the limiter %+v", id)
-		}
+		require(t, g.limiter.Value() == nil, "somebody holds the limiter %+v", id)
 	}
-}
-
-func (m *cells) count() (n int) {
-	m.each(func(*cell) { n++ })
-	return n
 }

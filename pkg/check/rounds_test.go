@@ -3,11 +3,9 @@ package check
 import (
 	"testing"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// due is when the next step is, after so much of what is wanted, in ms after noon of the fleet's time.
+// due returns when the next step is once these rounds are wanted, in ms after noon of the fleet's time.
 func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	for _, w := range wanted {
 		f.want(w)
@@ -15,9 +13,9 @@ func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	return float64(f.Step(now)+behind-noon) / 1e6
 }
 
-// TestRoundsAreDue at the multiples of their times, in the fleet's time, whatever this checker's clock says. Since
-// the last flush, at noon, a floor's half must have passed.
-func TestRoundsAreDue(t *testing.T) {
+// TestRoundsAreDueAtMultiples of their periods in the fleet's time, whatever this checker's clock says, half a floor
+// or more after the last flush, at noon.
+func TestRoundsAreDueAtMultiples(t *testing.T) {
 	never := []uint32{}
 	ticks, calm, census := []uint32{nextTick}, []uint32{nextCalm}, []uint32{nextCensus}
 	for _, test := range []struct {
@@ -43,26 +41,24 @@ func TestRoundsAreDue(t *testing.T) {
 		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, calm, 64},
 		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, calm, 32},
 		{"by the timer only", Options{FlushFloor: 50 * time.Millisecond}, 5, 0, ticks, 50},
+		{"by the timer only, after a step that came late", Options{FlushFloor: 50 * time.Millisecond}, 60, 0, never, 100},
 		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, ticks, 8},
 		{"a fast one", Options{}, 5, -2700 * time.Microsecond, ticks, 8},
 		{"a slow clock, calm", Options{}, 5, 2 * time.Second, calm, 32},
 	} {
-		tape := new(tape)
-		test.o.Link, test.o.Epoch, test.o.HelloEvery = tape, 1, time.Hour
-		f := &fleet{newChecker(t, test.o, rule("r", 1000, time.Minute, 1)), t, tape}
+		test.o.Epoch, test.o.HelloEvery = 1, time.Hour
+		f := unwelcomed(t, test.o, rule("r", 1000, time.Minute, 1))
 		behind := int64(test.behind)
 		f.Step(noon - behind)
 		f.join(noon-behind, 4, behind)
 		f.Step(noon - behind)
 		now := noon + int64(test.now*1e6) - behind
-		if got := f.due(now, behind, test.wanted...); got != test.due {
-			t.Errorf("%s: due %v ms after noon, want %v", test.why, got, test.due)
-		}
+		equal(t, f.due(now, behind, test.wanted...), test.due, "%s: due", test.why)
 	}
 }
 
-// TestTicksFollowTheTrip: a report must be answered before the next tick, else every other round is missed.
-func TestTicksFollowTheTrip(t *testing.T) {
+// TestTicksFollowTheRoundTrip: a report must be answered before the next tick, else every other round is missed.
+func TestTicksFollowTheRoundTrip(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 	now := noon
 	ask := func(trip int64) float64 {
@@ -73,60 +69,33 @@ func TestTicksFollowTheTrip(t *testing.T) {
 		f.answer(now+trip, 1)
 		return f.due(now+trip, 0, nextTick) - float64(now-noon)/1e6
 	}
-	for _, test := range []struct {
-		trip int64
-		want float64
-	}{{ms, 4}, {ms, 4}} {
-		if got := ask(test.trip); got != test.want {
-			t.Errorf("answered after %d ms: the next tick is %v ms after the last, want %v", test.trip/ms, got, test.want)
+	for _, phase := range []struct {
+		trip, answers int64
+		want          float64
+	}{{1, 1, 4}, {1, 1, 4}, {10, 31, 16}, {1, 31, 4}} {
+		var got float64
+		for range phase.answers {
+			got = ask(phase.trip * ms)
 		}
-	}
-	for range 30 {
-		ask(10 * ms)
-	}
-	if got := ask(10 * ms); got != 16 {
-		t.Errorf("answers take 10 ms: the next tick is %v ms after the last", got)
-	}
-	if c := f.rounds.calm.Load(); c != 32*ms {
-		t.Errorf("calm rounds every %d ms", c/ms)
-	}
-	for range 30 {
-		ask(ms)
-	}
-	if got := ask(ms); got != 4 {
-		t.Errorf("answers take 1 ms again: the next tick is %v ms after the last", got)
+		equal(t, got, phase.want, "%d answers after %d ms: next tick", phase.answers, phase.trip)
+		equal(t, f.rounds.calm.Load(), 32*ms, "calm rounds")
 	}
 	// One answer that is late does not make the others slow.
-	if got := ask(21 * ms); got > 24 {
-		t.Errorf("one late answer: the next tick is %v ms after the last", got)
-	}
-	if got := f.rounds.fleet(f.Checker); got.Tick != f.rounds.tick.Load() || got.Checkers != 2 || got.Trail <= 0 {
-		t.Errorf("a fleet of %+v", got)
-	}
-}
-
-// TestTheFirstTripCounts: there is nothing yet to weigh it against.
-func TestTheFirstTripCounts(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	got := ask(21 * ms)
+	expect(t, got <= 24, "one late answer: the next tick is %v ms after the last", got)
+	fleet := f.rounds.fleet(f.Checker)
+	expect(t, fleet.Tick == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
+	// The first round trip has nothing to be weighed against.
+	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	f.answer(noon+65*ms, 1)
-	if got := f.due(noon+65*ms, 0, nextTick); got != 80 {
-		t.Errorf("answered after 15 ms: the next tick is due %v ms after noon, want 80", got)
-	}
+	equal(t, f.due(noon+65*ms, 0, nextTick), 80, "tick after the first answer, of 15 ms")
 }
 
-// TestTimerOnlyIsARound: without early flushes all checkers flush in the same moments all the same.
-func TestTimerOnlyIsARound(t *testing.T) {
-	f, _ := newFleetOf(t, 2, Options{HelloEvery: time.Hour, FlushFloor: 50 * time.Millisecond}, 1000, time.Minute)
-	if next := f.Step(noon + 60*ms); next != noon+100*ms {
-		t.Errorf("after a step that came late the next is due %d ms after noon, want 100", (next-noon)/ms)
-	}
-}
-
-// TestKeysWithoutAForecastAreTicked from half of their limit on, if there is anybody to hear of them; also if all
-// hits come at once.
-func TestKeysWithoutAForecastAreTicked(t *testing.T) {
+// TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also if all hits come
+// at once.
+func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 	for _, test := range []struct {
 		checkers uint32
 		limit    int64
@@ -135,55 +104,28 @@ func TestKeysWithoutAForecastAreTicked(t *testing.T) {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		f.rounds.wanted.Store(0)
 		for i := range test.limit {
-			if d := l.CheckAt(noon, "k", 1); !d.Allowed {
-				t.Fatalf("%+v: hit %d: %+v", test, i+1, d)
-			}
-			soon := f.rounds.wanted.Load() == nextTick
-			if n := i + 1; soon && (n < test.limit/2 || test.checkers == 1) || !soon && n > test.limit/2+1 && test.checkers > 1 {
-				t.Fatalf("%+v: after hit %d a tick is wanted: %v", test, n, soon)
+			d := l.CheckAt(noon, "k", 1)
+			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
+			soon, n := f.rounds.wanted.Load() == nextTick, i+1
+			if test.checkers == 1 || n < test.limit/2 {
+				require(t, !soon, "%+v: after hit %d a tick is wanted", test, n)
+			} else if n > test.limit/2+1 {
+				require(t, soon, "%+v: after hit %d no tick is wanted", test, n)
 			}
 		}
 	}
 }
 
-// TestTrailGrowsWithTheFleet: alarms come less often in large fleets.
+// TestTrailGrowsWithTheFleet, since alarms come less often in large fleets.
 func TestTrailGrowsWithTheFleet(t *testing.T) {
 	last := int64(0)
 	for _, n := range []uint32{0, 2, 1000, 10_000} {
 		f, _ := newFleetOf(t, n, Options{}, 1000, time.Minute)
 		fleet := f.rounds.fleet(f.Checker)
-		if fleet.Checkers != float64(max(n, 1)) || fleet.Trail < last || n > 2 && fleet.Trail == last {
-			t.Errorf("%d checkers: %+v", n, fleet)
-		}
+		expect(t, fleet.Checkers == float64(max(n, 1)) && fleet.Trail >= last && (n <= 2 || fleet.Trail != last),
+			"%d checkers: %+v", n, fleet)
 		last = fleet.Trail
 	}
-}
-
-// wanted lets a key be in some state, and returns which rounds its next check wants.
-func wanted(t *testing.T, total int64, hits int, perTick int64) uint32 {
-	t.Helper()
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 10_000, time.Minute)
-	l.censuses = 1 // as of a fast window
-	now := noon
-	for range 10 { // words, from which a demand is known
-		now += 4 * ms
-		f.alarmMade(now+ms, now, l, "k", total)
-		total += perTick
-	}
-	f.rounds.wanted.Store(0)
-	for range hits {
-		l.CheckAt(now+ms, "k", 1)
-	}
-	return f.rounds.wanted.Load()
-}
-
-// alarmMade is an alarm that says when its newest report was made.
-func (f *fleet) alarmMade(now, made int64, l *Limiter, key string, total int64) {
-	f.t.Helper()
-	t := &events.Table{Rules: []*events.Rule{l.wire(now)}}
-	t.AddKey(0, key)
-	t.AddCell(0, uint64(total))
-	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: made})
 }
 
 // TestWhichRoundIsWanted: haste costs messages, so it is kept for keys that need it.
@@ -201,67 +143,64 @@ func TestWhichRoundIsWanted(t *testing.T) {
 		{"far more comes here than was expected", 4000, 3000, 0, nextCalm | nextTick},
 		{"full: denied hits wait for the census", 10_000, 5, 0, nextCensus},
 	} {
-		if got := wanted(t, test.total, test.hits, test.perTick); got != test.want {
-			t.Errorf("%s: %03b, want %03b", test.why, got, test.want)
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 10_000, time.Minute)
+		l.censuses = 1 // as of a fast window
+		now := noon
+		for i := range int64(10) { // alarms, from which a demand is known
+			now += 4 * ms
+			f.alarmMade(now+ms, now, l, "k", test.total+i*test.perTick)
 		}
+		f.rounds.wanted.Store(0)
+		hit(l, now+ms, "k", test.hits)
+		equal(t, f.rounds.wanted.Load(), test.want, "%s: rounds wanted", test.why)
 	}
 }
 
-// TestWantWakesOnce: whoever steps is told, and not told again before the step.
+// woken says whether the goroutine that steps has been woken since the last call.
+func (f *fleet) woken() bool {
+	select {
+	case <-f.Wake():
+		return true
+	default:
+		return false
+	}
+}
+
+// TestWantWakesOnce before a step.
 func TestWantWakesOnce(t *testing.T) {
 	f, _ := newFleetOf(t, 2, Options{}, 1000, time.Minute)
-	for len(f.Wake()) > 0 {
-		<-f.Wake()
-	}
-	woken := func() bool {
-		select {
-		case <-f.Wake():
-			return true
-		default:
-			return false
-		}
-	}
-	for i, want := range []bool{true, false} {
-		if f.want(nextCalm); woken() != want {
-			t.Errorf("wanted %d times: woken: %v", i+1, !want)
-		}
-	}
-	if f.want(nextTick); !woken() {
-		t.Error("a tick is wanted beside a calm round, and nobody was woken")
+	f.woken()
+	for i, step := range []struct {
+		wants uint32
+		woken bool
+	}{{nextCalm, true}, {nextCalm, false}, {nextTick, true}} {
+		f.want(step.wants)
+		expect(t, f.woken() == step.woken, "want %d: woken: %v", i+1, !step.woken)
 	}
 	f.Step(noon + 64*ms)
-	if f.want(nextCalm); !woken() {
-		t.Error("wanted again after the flush, and nobody was woken")
-	}
+	f.want(nextCalm)
+	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
 
-// TestTripOfARepeatedReport: an answer to a report that was sent twice says nothing of how long answers take, so an
-// outage does not make ticks long.
-func TestTripOfARepeatedReport(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+// TestRepeatedReportsDoNotSlowTicks: nobody knows to which sending the answer is, so an outage does not make ticks long.
+func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
+	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
 	for now := noon + 50*ms; now < noon+10*second; now += 100 * ms {
 		f.Step(now)
 	}
-	if f.Stats().ReportsRepeated == 0 {
-		t.Fatal("the report was not repeated")
-	}
+	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
-	if got := f.behind.tick(); got != 4*ms {
-		t.Errorf("ticks are %v apart after an outage", time.Duration(got))
-	}
+	equal(t, f.behind.tick(), 4*ms, "tick after an outage")
 	l.CheckAt(noon+10*second, "k", 1)
 	f.Step(noon + 10*second + 50*ms)
 	f.answer(noon+10*second+57*ms, 2)
-	if got := f.behind.tick(); got != 8*ms {
-		t.Errorf("ticks are %v apart when an answer takes 7 ms", time.Duration(got))
-	}
+	equal(t, f.behind.tick(), 8*ms, "tick, when an answer takes 7 ms")
 }
 
-// TestSlowerAnswersAreLearnt: when answers take many times as long as they did, reports are soon not repeated any more.
-func TestSlowerAnswersAreLearnt(t *testing.T) {
+// TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon not repeated any more.
+func TestSlowerAnswersStopRepeats(t *testing.T) {
 	for _, later := range []int64{30, 60, 300} {
 		f := newFleet(t, Options{NoForecast: true}, rule("r", 1e6, time.Second, 1))
 		f.welcomeOf(noon, 8)
@@ -290,8 +229,6 @@ func TestSlowerAnswersAreLearnt(t *testing.T) {
 				f.welcomeOf(now, 8)
 			}
 		}
-		if n := f.Stats().ReportsRepeated - repeats; n > 0 {
-			t.Errorf("answers take %d ms: %d reports repeated", later, n)
-		}
+		equal(t, f.Stats().ReportsRepeated, repeats, "reports repeated when answers take %d ms", later)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,49 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// answering attaches a worker to a bus that answers every report by its own hits.
+// runner is a checker whose Run is at work, in a bubble.
+type runner struct {
+	*Checker
+	t     *testing.T
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func run(t *testing.T, c *Checker) *runner {
+	ctx, stop := context.WithCancel(context.Background())
+	r := &runner{c, t, stop, make(chan error, 1)}
+	go func() { r.ended <- c.Run(ctx) }()
+	return r
+}
+
+// end stops it, and returns how long that took, by the bubble's time.
+func (r *runner) end(want error) time.Duration {
+	r.t.Helper()
+	begin := time.Now()
+	r.stop()
+	if err := <-r.ended; !errors.Is(err, want) {
+		r.t.Errorf("Run ended by %v, want %v", err, want)
+	}
+	return time.Since(begin)
+}
+
+// onBus is a checker on a bus with this delay, and an aggregator that answers every report by its own hits.
+func onBus(t *testing.T, delay time.Duration, f func(c *Checker, l *Limiter)) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: delay}})
+		answering(t, bus)
+		c := newChecker(t, Options{Link: bus.Checker("c"), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- bus.Run(ctx) }()
+		f(c, limiter(t, c, "r"))
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func answering(t *testing.T, bus *membus.Bus) {
 	bus.Worker().Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		if reply == nil {
@@ -36,87 +79,69 @@ func answering(t *testing.T, bus *membus.Bus) {
 	})
 }
 
-// TestRun runs a checker in a bubble's virtual time: it reports within a flush, and when it is told
-// to stop it delivers what is left.
-func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: 5 * time.Millisecond}})
-		answering(t, bus)
-		c := newChecker(t, Options{Link: bus.Checker("c"), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-		l := limiter(t, c, "r")
+// TestRunReportsAndDrains: hits are reported within a flush, and what is left when Run is to end is delivered.
+func TestRunReportsAndDrains(t *testing.T) {
+	onBus(t, 5*time.Millisecond, func(c *Checker, l *Limiter) {
 		l.Check("k", 1) // before anything runs
-
-		running, stop := context.WithCancel(context.Background())
-		busRunning, stopBus := context.WithCancel(context.Background())
-		ended, busEnded := make(chan error, 1), make(chan error, 1)
-		go func() { busEnded <- bus.Run(busRunning) }()
-		go func() { ended <- c.Run(running) }()
-
+		r := run(t, c)
 		time.Sleep(200 * time.Millisecond) // the bubble's time
-		if s := c.Stats(); s.Rules[0].Answered != 1 || s.Freshness != Fresh || s.Shards != 2 {
-			t.Errorf("200 ms on: %+v", s)
-		}
+		s := c.Stats()
+		expect(t, s.Rules[0].Answered == 1 && s.Freshness == Fresh && s.Shards == 2, "200 ms on: %+v", s)
 		for range 100 {
 			l.Check("k", 1)
 			time.Sleep(time.Millisecond)
 		}
 		l.Check("k", 7)
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if s := c.Stats(); s.Rules[0].Charged != 108 || s.Rules[0].Answered != 108 || s.Unreported() != 0 {
-			t.Errorf("after the end: %+v", s)
-		}
-		if d := l.Check("k", 1); !d.Allowed || d.Remaining != 891 {
-			t.Errorf("a check after the end: %+v", d)
-		}
-		stopBus()
-		if err := <-busEnded; err != nil {
-			t.Error(err)
-		}
+		r.end(nil)
+		s = c.Stats()
+		expect(t, s.Rules[0].Charged == 108 && s.Rules[0].Answered == 108 && s.Unreported() == 0,
+			"after the end: %+v", s)
+		d := l.Check("k", 1)
+		expect(t, d.Allowed && d.Remaining == 891, "a check after the end: %+v", d)
 	})
 }
 
-// TestRunEndsWithoutANetwork: what cannot be delivered is said, once the time for it is up.
+// TestRunEndsUnderTraffic that goes on.
+func TestRunEndsUnderTraffic(t *testing.T) {
+	onBus(t, 2*time.Millisecond, func(c *Checker, l *Limiter) {
+		r := run(t, c)
+		time.Sleep(time.Second)
+		var ended atomic.Bool
+		var traffic sync.WaitGroup
+		traffic.Go(func() {
+			for ; !ended.Load(); time.Sleep(time.Millisecond) {
+				l.Check("k", 1)
+			}
+		})
+		took := r.end(nil)
+		expect(t, took <= time.Second, "took %v", took)
+		ended.Store(true)
+		traffic.Wait()
+	})
+}
+
+// TestRunEndsWithoutANetwork after the time for draining, and returns that hits are unreported.
 func TestRunEndsWithoutANetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecker(t, Options{Link: new(tape), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
+		r := run(t, c)
 		time.Sleep(time.Second)
 		for range 3 {
 			limiter(t, c, "r").Check("k", 1)
 		}
-		begin := time.Now()
-		stop()
-		if err := <-ended; !errors.Is(err, ErrUnreported) {
-			t.Errorf("got %v, want ErrUnreported", err)
-		}
-		if took := time.Since(begin); took != 5*time.Second {
-			t.Errorf("took %v, want the drain's 5 s", took)
-		}
-		if got := c.Stats().Unreported(); got != 3 {
-			t.Errorf("%d hits unreported, want 3", got)
-		}
+		equal(t, r.end(ErrUnreported), 5*time.Second, "time to drain")
+		got := c.Stats().Unreported()
+		expect(t, got == 3, "%d hits unreported, want 3", got)
 	})
 }
 
-// TestRunWithoutHitsEndsAtOnce: nothing to deliver, nobody to wait for.
+// TestRunWithoutHitsEndsAtOnce.
 func TestRunWithoutHitsEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, o := range []Options{{}, {Link: new(tape), MaxIdleKeys: -1}} {
-			c := newChecker(t, o, rule("r", 1000, time.Hour, 1))
-			ctx, stop := context.WithCancel(context.Background())
-			ended := make(chan error, 1)
-			go func() { ended <- c.Run(ctx) }()
+			r := run(t, newChecker(t, o, rule("r", 1000, time.Hour, 1)))
 			time.Sleep(time.Second)
-			begin := time.Now()
-			stop()
-			if err := <-ended; err != nil || time.Since(begin) != 0 {
-				t.Errorf("link %v: %v after %v", o.Link, err, time.Since(begin))
-			}
+			equal(t, r.end(nil), 0, "time to end with link %v", o.Link)
 		}
 	})
 }
@@ -128,92 +153,43 @@ var errDeaf = errors.New("cannot listen")
 func (*deafLink) Listen(context.Context, func(events.Kind, []byte)) error { return errDeaf }
 
 func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
-	c := newChecker(t, Options{Link: new(deafLink)}, rule("r", 1000, time.Hour, 1))
-	if err := c.Run(context.Background()); !errors.Is(err, errDeaf) {
-		t.Errorf("got %v", err)
-	}
-	if d := limiter(t, c, "r").Check("k", 1); !d.Allowed {
-		t.Errorf("a check all the same: %+v", d)
-	}
+	c := newChecker(t, Options{Link: new(deafLink), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
+	err := c.Run(context.Background())
+	expect(t, errors.Is(err, errDeaf), "got %v", err)
+	d := limiter(t, c, "r").Check("k", 1)
+	expect(t, d.Allowed, "a check all the same: %+v", d)
 }
 
-// TestLocalRun: a checker without a link keeps the clock and lets empty cells go.
-func TestLocalRun(t *testing.T) {
+// TestRunWithoutALink keeps the clock, and lets empty cells go.
+func TestRunWithoutALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecker(t, Options{}, rule("r", 2, time.Second, 1))
 		l := limiter(t, c, "r")
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
+		r := run(t, c)
 		time.Sleep(time.Millisecond)
 		for i, want := range []bool{true, true, false} {
-			if got := l.Check("k", 1).Allowed; got != want {
-				t.Errorf("hit %d: %v", i, got)
-			}
+			equal(t, l.Check("k", 1).Allowed, want, "hit %d", i)
 		}
 		time.Sleep(2 * time.Second)
-		if !l.Check("k", 1).Allowed {
-			t.Error("two windows later the key is still blocked")
-		}
+		expect(t, l.Check("k", 1).Allowed, "two windows later the key is still blocked")
 		time.Sleep(time.Minute)
-		if s := c.Stats(); s.LiveKeys != 0 || s.Rules[0].Charged != 3 || s.Rules[0].Pending != 0 {
-			t.Errorf("a minute later: %+v", s)
-		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		s := c.Stats()
+		expect(t, s.LiveKeys == 0 && s.Rules[0].Charged == 3 && s.Rules[0].Pending == 0, "a minute later: %+v", s)
+		r.end(nil)
 	})
 }
 
-// TestDrainUnderTraffic: traffic that goes on does not keep Run from ending.
-func TestDrainUnderTraffic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: 2 * time.Millisecond}})
-		answering(t, bus)
-		c := newChecker(t, Options{Link: bus.Checker("c"), MaxIdleKeys: -1}, rule("r", 1e6, time.Hour, 1))
-		l := limiter(t, c, "r")
-		ctx, stop := context.WithCancel(context.Background())
-		busRunning, stopBus := context.WithCancel(context.Background())
-		ended, busEnded := make(chan error, 1), make(chan error, 1)
-		go func() { busEnded <- bus.Run(busRunning) }()
-		go func() { ended <- c.Run(ctx) }()
-		time.Sleep(time.Second)
-		begin := time.Now()
-		stop()
-		for {
-			l.Check("k", 1)
-			time.Sleep(time.Millisecond)
-			select {
-			case err := <-ended:
-				if took := time.Since(begin); err != nil || took > time.Second {
-					t.Errorf("%v after %v", err, took)
-				}
-				stopBus()
-				<-busEnded
-				return
-			default:
-			}
-		}
-	})
-}
-
-// TestChecksWhileRunEnds: the idle cache goes away under the feet of checks that use it.
-func TestChecksWhileRunEnds(t *testing.T) {
-	r := rule("r", 10, time.Hour, 1)
-	c := newChecker(t, Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}, r)
+// TestIdleCacheGoesDuringChecks that use it.
+func TestIdleCacheGoesDuringChecks(t *testing.T) {
+	o := Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}
+	c := newChecker(t, o, rule("r", 10, time.Hour, 1))
 	l := limiter(t, c, "r")
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var checking sync.WaitGroup
 	for g := range 2 {
 		checking.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-					l.Check(fmt.Sprint(g, i%100), 1)
-				}
+			for i := 0; !stop.Load(); i++ {
+				l.Check(fmt.Sprint(g, i%100), 1)
 			}
 		})
 	}
@@ -224,27 +200,22 @@ func TestChecksWhileRunEnds(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	close(stop)
+	stop.Store(true)
 	checking.Wait()
 }
 
-// TestDrainWaitsForLateHits: a report of late hits only holds no keys, and is waited for all the same.
+// TestDrainWaitsForLateHits, whose report holds no keys.
 func TestDrainWaitsForLateHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
 	limiter(t, f.Checker, "r").CheckAt(noon, "k", 3)
 	now := noon + 4*second
 	d := drain{behind: &f.behind}
 	for range 3 {
-		if d.done(now) {
-			t.Fatalf("done, but nothing is answered: %+v", f.Stats().Rules[0])
-		}
+		require(t, !d.done(now), "done, but nothing is answered: %+v", f.Stats().Rules[0])
 	}
 	r := f.last()
-	if len(r.Late) != 1 || r.Late[0] != 3 || r.Hits.Keys() != 0 {
-		t.Fatalf("reported %v", r)
-	}
+	require(t, len(r.Late) == 1 && r.Late[0] == 3 && r.Hits.Keys() == 0, "reported %v", r)
 	f.receive(now, events.KindRefresh, &events.Refresh{Epoch: r.Epoch, Sequence: r.Sequence, Generation: 1})
-	if s := f.Stats(); !d.done(now) || s.Unreported() != 0 {
-		t.Errorf("not done: %+v", s)
-	}
+	s := f.Stats()
+	expect(t, d.done(now) && s.Unreported() == 0, "not done: %+v", s)
 }

@@ -2,10 +2,12 @@ package check
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -38,6 +40,46 @@ func newChecker(t testing.TB, o Options, list ...rules.Rule) *Checker {
 	return c
 }
 
+func parse(t testing.TB, text string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// ofYAML makes a checker of rules as a file has them.
+func ofYAML(t testing.TB, o Options, text string) *Checker {
+	t.Helper()
+	o.Rules = parse(t, text)
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// request reads attributes: "user=kristie tier=gold".
+func request(text string) (attrs identity.Attributes) {
+	for _, field := range strings.Fields(text) {
+		name, value, _ := strings.Cut(field, "=")
+		attrs = append(attrs, identity.Attribute{Name: name, Value: value})
+	}
+	return attrs
+}
+
+func user(name string) identity.Attributes { return identity.Attributes{{Name: "user", Value: name}} }
+
+func encode(t testing.TB, m events.Message) []byte {
+	t.Helper()
+	payload, err := events.Append(nil, m)
+	if err != nil {
+		t.Error(err) // not Fatal: goroutines call this too
+	}
+	return payload
+}
+
 func limiter(t testing.TB, c *Checker, name string) *Limiter {
 	t.Helper()
 	l, ok := c.Limiter(name)
@@ -45,6 +87,30 @@ func limiter(t testing.TB, c *Checker, name string) *Limiter {
 		t.Fatalf("no rule %q", name)
 	}
 	return l
+}
+
+// equal reports what differs from what is wanted.
+func equal[T comparable](t testing.TB, got, want T, what string, args ...any) {
+	if got != want {
+		t.Helper()
+		t.Errorf(what+": got %v, want %v", append(args, got, want)...)
+	}
+}
+
+// expect reports what was found unless it is as expected.
+func expect(t testing.TB, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Errorf(found, args...)
+	}
+}
+
+// require is expect for what the rest of a test needs.
+func require(t testing.TB, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Fatalf(found, args...)
+	}
 }
 
 // tape is a Link that writes down what is sent.
@@ -98,30 +164,61 @@ type fleet struct {
 	tape *tape
 }
 
-func newFleet(t testing.TB, o Options, list ...rules.Rule) *fleet {
+// unwelcomed is a checker on a tape that nobody has answered yet.
+func unwelcomed(t testing.TB, o Options, list ...rules.Rule) *fleet {
 	t.Helper()
 	tape := new(tape)
 	o.Link = tape
-	f := &fleet{newChecker(t, o, list...), t, tape}
+	return &fleet{newChecker(t, o, list...), t, tape}
+}
+
+func newFleet(t testing.TB, o Options, list ...rules.Rule) *fleet {
+	t.Helper()
+	f := unwelcomed(t, o, list...)
 	f.Step(noon)
 	f.welcome(noon, 1)
 	f.Step(noon) // the next flush is due 50 ms after noon
 	return f
 }
 
+// newFleetOf is a fleet of several checkers, with one rule.
+func newFleetOf(t testing.TB, checkers uint32, o Options, limit int64, length time.Duration) (*fleet, *Limiter) {
+	t.Helper()
+	setDefault(&o.Epoch, 1) // the phase of error diffusion depends on it
+	f := newFleet(t, o, rule("r", limit, length, 1))
+	f.join(noon, checkers, 0)
+	return f, limiter(t, f.Checker, "r")
+}
+
+// welcome answers the last hello by a number of shards.
 func (f *fleet) welcome(now int64, shards uint32) {
 	f.t.Helper()
-	sent := f.tape.hellos[len(f.tape.hellos)-1].Sent
-	f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Sent: sent, Shards: shards, Time: now, Checkers: 1})
+	f.welcomed(now, f.lastHello().Sent, &events.Welcome{Shards: shards, Time: now, Checkers: 1})
 }
+
+// welcomeOf answers the last hello in a fleet of several checkers.
+func (f *fleet) welcomeOf(now int64, checkers uint32) {
+	f.t.Helper()
+	f.welcomed(now, f.lastHello().Sent, &events.Welcome{Shards: 1, Time: now, Checkers: checkers})
+}
+
+// join is welcomeOf where the checker's clock is behind the fleet's.
+func (f *fleet) join(now int64, checkers uint32, behind int64) {
+	f.t.Helper()
+	f.welcomed(now, now, &events.Welcome{Shards: 1, Time: now + behind, Checkers: checkers})
+}
+
+func (f *fleet) welcomed(now, sent int64, m *events.Welcome) {
+	f.t.Helper()
+	m.Epoch, m.Sent = f.Epoch(), sent
+	f.receive(now, events.KindWelcome, m)
+}
+
+func (f *fleet) lastHello() *events.Hello { return f.tape.hellos[len(f.tape.hellos)-1] }
 
 func (f *fleet) receive(now int64, kind events.Kind, m events.Message) {
 	f.t.Helper()
-	payload, err := events.Append(nil, m)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.Receive(now, kind, payload)
+	f.Receive(now, kind, encode(f.t, m))
 }
 
 // last returns the report sent last.
@@ -134,29 +231,71 @@ func (f *fleet) last() *events.Report {
 }
 
 // answer answers the last report of one key by its total for the newest bucket.
-func (f *fleet) answer(now, total int64) { f.answerIn(now, 1, total) }
+func (f *fleet) answer(now, total int64) { f.t.Helper(); f.answerIn(now, 1, total) }
 
 func (f *fleet) answerIn(now int64, generation uint64, total int64) {
 	f.t.Helper()
-	r := f.last()
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: generation, Version: r.Sequence,
-		KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{uint64(total)},
-	})
+	f.answerTotals(now, generation, uint64(total))
 }
 
-// alarm tells of one key's total in the bucket of now.
+// answerRows answers the last report, by the totals of its rows for the newest bucket.
+func (f *fleet) answerRows(now int64, totals ...uint64) {
+	f.t.Helper()
+	f.answerTotals(now, 1, totals...)
+}
+
+func (f *fleet) answerTotals(now int64, generation uint64, totals ...uint64) {
+	f.t.Helper()
+	r := f.last()
+	m := &events.Refresh{Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: generation, Version: r.Sequence, Total: totals}
+	for range totals {
+		m.KeyCells, m.Age = append(m.KeyCells, 1), append(m.Age, 0)
+	}
+	f.receive(now, events.KindRefresh, m)
+}
+
+// alarm announces one key's total in the bucket of now.
 func (f *fleet) alarm(now int64, generation uint64, l *Limiter, key string, total int64) {
 	f.t.Helper()
+	f.receive(now, events.KindAlarm, alarmOf(l, now, generation, key, total))
+}
+
+// alarmMade is an alarm that says when its newest report was made.
+func (f *fleet) alarmMade(now, made int64, l *Limiter, key string, total int64) {
+	f.t.Helper()
+	a := alarmOf(l, now, 1, key, total)
+	a.Made = made
+	f.receive(now, events.KindAlarm, a)
+}
+
+func alarmOf(l *Limiter, now int64, generation uint64, key string, total int64) *events.Alarm {
 	t := &events.Table{Rules: []*events.Rule{l.wire(now)}}
 	t.AddKey(0, key)
 	t.AddCell(0, uint64(total))
-	f.receive(now, events.KindAlarm, &events.Alarm{Generation: generation, Version: 1, Totals: t})
+	return &events.Alarm{Generation: generation, Version: 1, Totals: t}
 }
 
 // left returns how much is left of a key, without taking any.
 func left(l *Limiter, now int64, key string) int64 {
 	return l.CheckAt(now, key, l.Rule().Capacity()+1).Remaining
+}
+
+// hit checks a key at cost 1 several times, and returns how often it was allowed.
+func hit(l *Limiter, now int64, key string, times int) (allowed int) {
+	for range times {
+		if l.CheckAt(now, key, 1).Allowed {
+			allowed++
+		}
+	}
+	return allowed
+}
+
+// ahead returns a live key's forecast, or nil.
+func (l *Limiter) ahead(key string) *ahead {
+	if c := l.holds([]byte(key)); c != nil {
+		return c.ahead()
+	}
+	return nil
 }
 
 // hits reads a report: hits by key, of all buckets together.
@@ -171,4 +310,29 @@ func hits(r *events.Report) map[string]uint64 {
 		text = text[n:]
 	}
 	return got
+}
+
+// rows reads a report: admitted or denied hits by key, and how many rows have them.
+func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
+	hits = make(map[string]uint64)
+	kind := ofAdmitted
+	if denied {
+		kind = ofDenied
+	}
+	eachKey(r.Hits, kind, func(_ uint32, key []byte, t totals) {
+		n++
+		for _, v := range t.value {
+			hits[string(key)] += v
+		}
+	})
+	return hits, n
+}
+
+// openIdle gives a checker that does not Run its idle cache, until the test ends.
+func openIdle(t testing.TB, c *Checker, keys int) {
+	t.Helper()
+	if err := c.idle.open(keys); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.idle.close)
 }

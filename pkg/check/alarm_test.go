@@ -1,0 +1,195 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// TestAlarmsDenyStrangers who are over their limit elsewhere, and bring the report of pending hits forward.
+func TestAlarmsDenyStrangers(t *testing.T) {
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
+	f.alarm(noon, 1, l, "never seen here", 100)
+	d := l.CheckAt(noon, "never seen here", 1)
+	expect(t, !d.Allowed, "a caller who is over the limit elsewhere passed here")
+	f.alarm(noon, 1, l, "half", 50)
+	equal(t, left(l, noon, "half"), 50, "left")
+	f.Step(noon + 50*ms)
+	l.CheckAt(noon+52*ms, "half", 1)
+	f.alarm(noon+54*ms, 1, l, "half", 60)
+	f.Step(noon + 56*ms)
+	equal(t, hits(f.last())["half"], 1, "reported hits")
+}
+
+// TestAlarmsBringTheFlushForward to the next tick that the floor allows, and wake the goroutine that steps.
+func TestAlarmsBringTheFlushForward(t *testing.T) {
+	for floor, due := range map[time.Duration]time.Duration{ // after the last flush
+		0:                     4 * time.Millisecond,
+		5 * time.Millisecond:  8 * time.Millisecond,
+		20 * time.Millisecond: 32 * time.Millisecond,
+		50 * time.Millisecond: 50 * time.Millisecond, // the timer's: never early
+	} {
+		f, l := newFleetOf(t, 1, Options{FlushFloor: floor}, 100, time.Second)
+		l.CheckAt(noon, "k", 1)
+		f.woken()
+		f.alarm(noon+ms, 1, l, "k", 60)
+		woken := f.woken()
+		expect(t, woken == (floor < 50*time.Millisecond), "floor %v: woken: %v", floor, woken)
+		at := noon + int64(due)
+		equal(t, f.Step(noon+ms), at, "floor %v: next step", floor)
+		f.Step(at - 1)
+		before := len(f.tape.reports)
+		f.Step(at)
+		after := len(f.tape.reports)
+		expect(t, before == 0 && after == 1, "floor %v: %d reports before %v, %d then", floor, before, due, after)
+	}
+}
+
+// TestAlarmsBringReportsForwardWithoutAForecast; keys with one are reported in the rounds that they need.
+func TestAlarmsBringReportsForwardWithoutAForecast(t *testing.T) {
+	for _, test := range []struct {
+		why      string
+		checkers uint32
+		hits     int
+		due      int64 // ms after noon
+	}{
+		{"no forecast, hits pending", 1, 1, 8},
+		{"no forecast, none pending", 1, 0, 50},
+		{"a forecast, hits pending", 2, 1, 32},
+		{"a forecast, none pending", 2, 0, 50},
+	} {
+		f, l := newFleetOf(t, test.checkers, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+		f.alarm(noon, 1, l, "k", 500)
+		hit(l, noon+ms, "k", test.hits)
+		f.alarm(noon+5*ms, 1, l, "k", 501)
+		equal(t, f.Step(noon+5*ms), noon+test.due*ms, "%s: next step", test.why)
+	}
+}
+
+// TestAlarmsThatDoNotFitAreIgnored.
+func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
+	for name, change := range map[string]func(*events.Alarm){
+		"another window":    func(a *events.Alarm) { a.Totals.Rules[0].WindowMs = 1000 },
+		"other buckets":     func(a *events.Alarm) { a.Totals.Rules[0].Buckets = 60 },
+		"another algorithm": func(a *events.Alarm) { a.Totals.Rules[0].Algorithm = events.Algorithm_FIXED_WINDOW },
+		"another rule":      func(a *events.Alarm) { a.Totals.Rules[0].Name = "other" },
+		"no such shard":     func(a *events.Alarm) { a.Shard = 7 },
+	} {
+		a := alarmOf(l, noon, 1, "k", 100)
+		change(a)
+		f.receive(noon, events.KindAlarm, a)
+		equal(t, left(l, noon, "k"), 100, "%s: left", name)
+	}
+}
+
+// TestNewHitsAreWhatWasNotKnown: over all buckets, and never negative.
+func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 1000, 10*time.Second, 2))
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "k", 5)
+	c := l.holds([]byte("k"))
+	c.settle(noon)
+	for _, test := range []struct {
+		age   []int64
+		value []uint64
+		news  int64
+	}{
+		{[]int64{0, 1, 2}, []uint64{10, 20, 30}, 60},
+		{[]int64{0, 1, 2}, []uint64{10, 20, 30}, 0},
+		{[]int64{0, 1}, []uint64{5, 21}, 1},
+		{[]int64{-1, 3, 2}, []uint64{99, 99, 31}, 1}, // of buckets that this cell does not have
+	} {
+		equal(t, (word{admitted: totals{newest: c.newest, age: test.age, value: test.value}}).mergeInto(c), test.news, "ages %v, totals %v: new hits", test.age, test.value)
+	}
+	equal(t, c.totals()[0], 15, "newest bucket: the 10 and the 5 pending")
+}
+
+// TestAlarmMovesTheWindow to the time when it comes, though nobody has checked the key since; an allowance is
+// withdrawn first.
+func TestAlarmMovesTheWindow(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
+		f.alarm(noon, 1, l, "k", 400)
+		hit(l, noon+10*ms, "k", 10)
+		c := l.holds([]byte("k"))
+		require(t, c.allowance.Load()&leftMask != 0, "no allowance is out")
+		now := noon + second + 500*ms
+		if both {
+			f.alarmBoth(now, l, "k", 70, 3)
+		} else {
+			f.alarm(now, 1, l, "k", 70)
+		}
+		equal(t, left(l, now, "k"), 1000-70-410/2, "with denied hits %v: left", both)
+		for i, n := range c.pending() {
+			want := int64(i) * 10
+			expect(t, n == want, "with denied hits %v: %d pending %d buckets ago, want %d", both, n, i, want)
+		}
+	}
+}
+
+// TestGenerations: totals of a new one replace those of the old, and older ones are ignored.
+func TestGenerations(t *testing.T) {
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
+	now := noon
+	report := func() {
+		t.Helper()
+		l.CheckAt(now, "k", 1)
+		now += 50 * ms
+		f.Step(now)
+	}
+	want := func(why string, n int64) {
+		t.Helper()
+		equal(t, 100-left(l, now, "k"), n, why)
+	}
+	report()
+	f.answerIn(now, 5, 70)
+	want("generation 5", 70)
+	report()
+	f.answerIn(now, 6, 10)
+	want("the new generation's totals replace the old", 10)
+	equal(t, f.last().Generation, 5, "the highest generation seen")
+	report()
+	f.answerIn(now, 5, 72)
+	want("an answer of an older generation lands the report, and its totals are ignored", 11)
+	report()
+	l.CheckAt(now, "k", 3)
+	f.alarm(now, 7, l, "k", 4)
+	want("an alarm of a new generation while hits are in flight is a floor only", 15)
+	f.answerIn(now, 7, 5)
+	want("the answer replaces: 5, and 3 pending", 8)
+	f.alarm(now, 6, l, "k", 90)
+	want("an alarm of an older generation is ignored", 8)
+	f.alarm(now, 8, l, "k", 2)
+	want("an alarm of a new one while nothing is in flight replaces: 2, and 3 pending", 5)
+}
+
+// TestAnswersOfDeniedRows take no room, and land nothing.
+func TestAnswersOfDeniedRows(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
+	f.alarm(noon, 1, l, "k", 98)
+	want := int64(2 - hit(l, noon, "k", 10))
+	f.Step(noon + 50*ms)
+	r := f.last()
+	require(t, len(r.Hits.Rules) == 2 && r.Hits.Rules[0].Denied && !r.Hits.Rules[1].Denied,
+		"the report's rules are %v", r.Hits.Rules)
+	c := l.holds([]byte("k"))
+	expect(t, c.is(inFlight), "nothing is in flight")
+	f.answerRows(noon+51*ms, 900, uint64(100-want))
+	got := left(l, noon+51*ms, "k")
+	expect(t, !c.is(inFlight) && got == want && c.ahead().anyDenied,
+		"in flight: %v; %d left, want %d; any denied: %v", c.is(inFlight), got, want, c.ahead().anyDenied)
+}
+
+// TestAlarmForACellThatHasLeft since it was looked up changes nothing.
+func TestAlarmForACellThatHasLeft(t *testing.T) {
+	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
+	l.CheckAt(noon, "k", 5)
+	c := l.holds([]byte("k"))
+	c.settle(noon)
+	c.state |= dead
+	news := totals{newest: c.newest, age: []int64{0}, value: []uint64{600}}
+	eager := l.alarm(&f.behind.shards[0], []byte("k"), word{fleet: noon, made: noon, admitted: news})
+	expect(t, !eager && c.totals()[0] == 5, "eager: %v; %d hits", eager, c.totals()[0])
+}

@@ -1,0 +1,173 @@
+package check
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// TestForecastBeginsAtAQuarterOfTheLimit if every checker had admitted as many: not before, but at once
+// then, by own hits or by what others report.
+func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
+	for _, test := range []struct {
+		why      string
+		checkers uint32
+		o        Options
+		limit    int64
+		has      bool
+	}{
+		{"two checkers", 2, Options{}, 1000, true},
+		{"eight", 8, Options{}, 1000, true},
+		{"alone", 1, Options{}, 1000, false},
+		{"switched off", 8, Options{NoForecast: true}, 1000, false},
+		{"the smallest limit that is worth it", 2, Options{}, fewestForForecast, true},
+		{"a smaller one", 2, Options{}, fewestForForecast - 1, false},
+	} {
+		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
+		passed := int64(0)
+		for ; l.ahead("own") == nil && passed < test.limit; passed++ {
+			d := l.CheckAt(noon, "own", 1)
+			require(t, d.Allowed, "%s: hit %d denied: %+v", test.why, passed, d)
+		}
+		quarter, n := test.limit/4, int64(test.checkers)
+		has := l.ahead("own") != nil
+		expect(t, has == test.has && (!has || passed >= quarter/n && passed <= quarter/n+2),
+			"%s: a forecast: %v, after %d hits, want about %d", test.why, has, passed, quarter/n)
+		f.alarm(noon, 1, l, "far", quarter-n-1)
+		f.alarm(noon, 1, l, "near", quarter+1)
+		if far, near := l.ahead("far") != nil, l.ahead("near") != nil; far || near != test.has {
+			t.Errorf("%s: by an alarm near the limit: %v, far from it: %v", test.why, near, far)
+		}
+	}
+}
+
+// TestAllowancesEndWhereTheForecastBegins, divided by the number of checkers, also after a hit that does not fit.
+func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
+	f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
+	l.CheckAt(noon, "k", 1)
+	f.alarm(noon, 1, l, "k", 150)
+	for _, cost := range []int64{1, 900} {
+		l.CheckAt(noon, "k", cost)
+		word := l.holds([]byte("k")).allowance.Load()
+		expect(t, word&leftMask <= 25 && word&leftMask >= 20,
+			"after a hit of %d an allowance of %d, want the 250 less 152, by four", cost, word&leftMask)
+	}
+}
+
+// TestForecastEndsWhenAKeyFallsSilent, since it takes more memory than a cell.
+func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Hour)
+	for _, key := range []string{"k", "busy", "seldom"} {
+		hit(l, noon, key, 260)
+	}
+	now := noon
+	for end := noon + 60*second; now < end; now += 50 * ms {
+		l.CheckAt(now, "busy", 1)
+		if (now-noon)%(3*second) == 0 {
+			l.CheckAt(now, "seldom", 1)
+		}
+		before := len(f.tape.reports)
+		if f.Step(now); len(f.tape.reports) > before {
+			all := make([]uint64, f.last().Hits.Keys())
+			for i := range all {
+				all[i] = 300
+			}
+			f.answerRows(now, all...)
+		}
+		require(t, now <= noon+10*second || l.ahead("seldom") != nil,
+			"%d s on, a key that is used every three seconds has lost its forecast", (now-noon)/second)
+		expect(t, now != noon+4*second || l.ahead("k") != nil, "four seconds of silence were too long")
+	}
+	expect(t, l.ahead("k") == nil && l.ahead("busy") != nil && l.ahead("seldom") != nil,
+		"after a minute the wrong keys have a forecast")
+	equal(t, left(l, now, "k"), 700, "left by what was known")
+	l.CheckAt(now, "k", 1)
+	expect(t, l.ahead("k") != nil, "the key came again and got no forecast")
+}
+
+// TestIdleCellsHaveNoForecast, since it takes more memory than it is worth.
+func TestIdleCellsHaveNoForecast(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{MaxLiveKeys: 4}, 1000, time.Minute)
+	openIdle(t, f.Checker, 10)
+	hit(l, noon, "k", 400)
+	f.Step(noon + 50*ms)
+	f.answer(noon+51*ms, 400)
+	had := l.ahead("k") != nil
+	for _, key := range []string{"a", "b", "c"} {
+		l.CheckAt(noon+52*ms, key, 1)
+	}
+	f.Step(noon + 100*ms)
+	f.idle.cache.Wait()
+	old := l.recall("k")
+	require(t, had && old != nil && l.holds([]byte("k")) == nil,
+		"the key had a forecast: %v; remembered: %v", had, old != nil)
+	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
+}
+
+// TestWindowOfACell is what a forecast learns of it.
+func TestWindowOfACell(t *testing.T) {
+	f := newFleet(t, Options{Epoch: 1}, rule("r", 1000, 10*time.Second, 2))
+	f.join(noon, 2, 0)
+	l := limiter(t, f.Checker, "r")
+	hit(l, noon, "k", 300)
+	hit(l, noon+5*second, "k", 20)
+	now := noon + 11*second
+	hit(l, now, "k", 3)
+	want := func(what string, now int64, used, unreported float64) {
+		t.Helper()
+		c := l.holds([]byte("k"))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		terms := c.limiter.terms.Load()
+		_, at := c.room(terms, now)
+		w := c.window(terms, at)
+		// The 300 leave at 60 a second.
+		expect(t, w.Limit == 1000 && w.Free == 1000-used && math.Abs(w.Freed*1e9-60) <= 1e-6 && w.Unreported == unreported,
+			"%s: %+v", what, w)
+	}
+	want("all pending", now, 23+0.8*300, 23+0.8*300)
+	f.Step(now)
+	hit(l, now, "k", 4)
+	want("in flight, but for 4", now, 27+0.8*300, 27+0.8*300)
+	f.receive(now, events.KindRefresh, &events.Refresh{
+		Epoch: f.Epoch(), Sequence: 1, Generation: 1, KeyCells: []uint32{3}, Age: []int64{0, 1, 2}, Total: []uint64{3, 20, 300},
+	})
+	want("answered, but for the 4", now, 27+0.8*300, 4)
+	f.Step(now + second)
+	want("these in flight", now+second, 27+0.6*300, 4)
+	f.answer(now+second, 7)
+	want("all answered", now+second, 27+0.6*300, 0)
+}
+
+// TestRemaining is what is left after the hit: by what is known, whatever part of it an allowance has; and
+// nearer the limit by what is expected of others, if that is less.
+func TestRemaining(t *testing.T) {
+	for _, limit := range []int64{40, 1000, 4000} {
+		_, l := newFleetOf(t, 8, Options{}, limit, time.Second)
+		for left := limit - 1; left >= limit-limit/40; left-- {
+			d := l.CheckAt(noon, "k", 1)
+			require(t, d.Remaining == left, "limit %d: %+v, want %d to be left", limit, d, left)
+		}
+	}
+	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
+	f.alarm(noon, 1, l, "k", 500)
+	first := l.CheckAt(noon, "k", 2).Remaining
+	second := l.CheckAt(noon, "k", 3).Remaining
+	expect(t, first <= 497 && first >= 490 && second == first-3,
+		"of 500 a hit of 2 leaves %d, want a little less than 498, and one of 3 more %d", first, second)
+}
+
+// TestCheckersDoNotAdmitTogether: the phases of checkers with consecutive epochs are spread evenly.
+func TestCheckersDoNotAdmitTogether(t *testing.T) {
+	var seen [10]int
+	for epoch := range uint64(200) {
+		f, l := newFleetOf(t, 2, Options{Epoch: epoch + 1}, 1000, time.Minute)
+		f.alarm(noon, 1, l, "k", 500)
+		seen[min(l.ahead("k").Denials(0.001)/100, 9)]++
+	}
+	for i, n := range seen {
+		expect(t, n >= 10 && n <= 35, "%d of 200 phases are in tenth %d: %v", n, i+1, seen)
+	}
+}

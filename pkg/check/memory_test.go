@@ -1,0 +1,199 @@
+package check
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// TestFlood walks through new keys, far more than there is room for, while blocked keys keep sending: memory
+// stays within its bound, and none of them gets through.
+func TestFlood(t *testing.T) {
+	keys, bound := 2_000_000, 50_000
+	if testing.Short() {
+		keys, bound = 100_000, 10_000
+	}
+	for name, down := range map[string]bool{"NATS up": false, "NATS down": true} {
+		t.Run(name, func(t *testing.T) { flood(t, keys, bound, down) })
+	}
+}
+
+func flood(t *testing.T, keys, bound int, down bool) {
+	blocked := make([]string, bound/50)
+	for i := range blocked {
+		blocked[i] = fmt.Sprint("blocked", i)
+	}
+	link := new(echo)
+	o := Options{Link: link, MaxLiveKeys: bound, MaxIdleKeys: bound}
+	c := newChecker(t, o, rule("tight", 1, time.Hour, 1), rule("loose", 1000, 10*time.Second, 1))
+	openIdle(t, c, bound)
+	tight, loose := limiter(t, c, "tight"), limiter(t, c, "loose")
+	now := noon
+	link.step(c, now)
+	for _, key := range blocked {
+		require(t, tight.CheckAt(now, key, 1).Allowed, "the first hit was denied")
+	}
+	for range 20 {
+		now += 50 * ms
+		link.step(c, now)
+	}
+	link.down = down
+	before, most, through := heap(), 0, 0
+	for i := range keys {
+		require(t, loose.CheckAt(now, fmt.Sprintf("2001:db8::%x", i), 1).Allowed, "denied; the rule is open on outage")
+		if i%len(blocked) == 0 { // at which rate all live keys are new after 50 ms
+			now += ms
+			link.step(c, now)
+		}
+		if i%100 == 0 && tight.CheckAt(now, blocked[i/100%len(blocked)], 1).Allowed {
+			through++
+		}
+		if (i+1)%(keys/10) == 0 {
+			most = max(most, heap()-before)
+		}
+	}
+	s := c.Stats()
+	expect(t, through == 0 && s.LiveKeys <= bound,
+		"%d hits of blocked keys got through; %d live keys, the bound is %d", through, s.LiveKeys, bound)
+	// Live and idle keys of about 200 bytes; as much again for tables and queues.
+	expect(t, most <= 2*bound*200*2, "the heap grew by %d bytes", most)
+	r := s.Rules[1]
+	expect(t, r.Charged == r.Answered+r.InFlight+r.Pending+r.Overflow+r.Lost && r.Charged >= int64(keys-bound),
+		"counts: %+v", r)
+	if down {
+		expect(t, r.Overflow >= int64(keys-2*bound), "%d of %d hits overflowed", r.Overflow, keys)
+	} else {
+		expect(t, r.Overflow <= int64(keys/2), "%d of %d hits overflowed", r.Overflow, keys)
+	}
+	t.Logf("heap at most +%d bytes for %d live and %d idle keys; overflow %d, answered %d",
+		most, s.LiveKeys, s.IdleKeys, r.Overflow, r.Answered)
+	runtime.KeepAlive(blocked)
+}
+
+func heap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// TestMemoryPerKey measures what a live key takes beside its text, far from its limit and near it.
+func TestMemoryPerKey(t *testing.T) {
+	keys := 300_000
+	if testing.Short() {
+		keys = 20_000
+	}
+	for _, test := range []struct {
+		length int
+		hits   int64 // of 100
+		most   int
+	}{{11, 1, 200}, {40, 1, 200}, {11, 60, 1000}} {
+		text := make([]string, keys)
+		for i := range text {
+			text[i] = fmt.Sprintf("%0*d", test.length, i)
+		}
+		f, l := newFleetOf(t, 2, Options{MaxLiveKeys: keys}, 100, time.Hour)
+		before := heap()
+		for _, key := range text {
+			l.CheckAt(noon, key, test.hits-test.hits/2)
+			if test.hits > 1 {
+				l.CheckAt(noon, key, test.hits/2)
+			}
+		}
+		beside := (heap()-before)/keys - test.length
+		require(t, f.Stats().LiveKeys == keys, "not all keys are live")
+		t.Logf("a live key of %d bytes with %d hits of 100: %d bytes beside its text", test.length, test.hits, beside)
+		expect(t, beside <= test.most, "that is more than %d", test.most)
+		runtime.KeepAlive(f)
+		runtime.KeepAlive(text)
+	}
+}
+
+// TestNoRoomForKeys: then on_outage decides, shadow rules still deny nothing, and keys that have their cell
+// are decided as ever.
+func TestNoRoomForKeys(t *testing.T) {
+	open, closed := rule("open", 3, time.Minute, 1), rule("closed", 3, time.Minute, 1)
+	closed.OnOutage = rules.Closed
+	f := newFleet(t, Options{MaxLiveKeys: 2}, open, closed)
+	o, cl := limiter(t, f.Checker, "open"), limiter(t, f.Checker, "closed")
+	o.CheckAt(noon, "a", 1)
+	cl.CheckAt(noon, "a", 1)
+	for range 5 {
+		d := o.CheckAt(noon, "b", 1)
+		expect(t, d.Allowed && d.Remaining == 0, "open: %+v", d)
+		d = cl.CheckAt(noon, "b", 1)
+		expect(t, !d.Allowed && d.RetryAfter > 0, "closed: %+v", d)
+	}
+	d := o.CheckAt(noon, "b", 4)
+	expect(t, !d.Allowed, "a cost above the limit passed: %+v", d)
+	r := f.Stats().Rules
+	expect(t, r[0].Overflow == 5 && r[1].Overflow == 0, "overflow: %+v", r)
+	d = o.CheckAt(noon, "a", 1)
+	expect(t, d.Allowed && d.Remaining == 1, "a key that has its cell: %+v", d)
+
+	c := ofYAML(t, Options{MaxLiveKeys: 1}, `
+rules:
+  - {name: open, key: [user], limit: 10/minute, count: all, priority: {by: class, shares: {default: 50%}}}
+  - {name: dark, match: {dark: "*"}, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
+  - {name: closed, match: {closed: "*"}, key: [user], limit: 10/minute, on_outage: closed, throttle: soft, soft: {exceed: 10%}}
+`)
+	c.CheckAt(noon, user("first"), 1)
+	for r, want := range map[string]Decision{
+		"user=a":          {Allowed: true, Rule: "open", Limit: 5},
+		"user=a dark=1":   {Allowed: true, Rule: "open", Limit: 5, Shadow: "dark"},
+		"user=a closed=1": {Rule: "closed", Limit: 11, RetryAfter: 50 * time.Millisecond, Status: 429},
+	} {
+		for _, d := range []Decision{c.PeekAt(noon, request(r), 1), c.CheckAt(noon, request(r), 1)} {
+			d.Reset = 0
+			expect(t, d == want, "%s: %+v, want %+v", r, d, want)
+		}
+	}
+	d = c.CheckAt(noon, user("a"), 6)
+	expect(t, !d.Allowed && d.RetryAfter == Never, "more than its share: %+v", d)
+	c.RecordAt(noon, user("a"), 6)
+	s := c.Stats().Rules[0]
+	expect(t, s.Overflow == 1+1+6 && s.Charged == s.Overflow+1, "%+v", s)
+}
+
+// TestIdleKeysAreRemembered: a key that had to make room still counts, for a peek and an explanation too,
+// which do not bring it back.
+func TestIdleKeysAreRemembered(t *testing.T) {
+	link := new(echo)
+	c := newChecker(t, Options{Link: link, MaxLiveKeys: 8, MaxIdleKeys: 1000}, rule("r", 10, time.Hour, 1))
+	openIdle(t, c, 1000)
+	l, now := limiter(t, c, "r"), noon
+	link.step(c, now)
+	l.CheckAt(now, "k", 7)
+	for i := range 40 {
+		now += 50 * ms
+		link.step(c, now)
+		l.CheckAt(now, fmt.Sprint(i), 1)
+		c.idle.cache.Wait()
+	}
+	d := l.PeekAt(now, "k", 4)
+	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
+	if _, all := c.ExplainAt(now, user("k"), 1); all[0].Count != 7 {
+		t.Errorf("%+v", all[0])
+	}
+	require(t, c.cells.load(l, "k") == nil, "the key is live, or live again")
+	d = l.CheckAt(now, "k", 1)
+	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
+}
+
+// TestAlarmsCountWithoutRoom for a cell.
+func TestAlarmsCountWithoutRoom(t *testing.T) {
+	f := newFleet(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
+	openIdle(t, f.Checker, 10)
+	l := limiter(t, f.Checker, "r")
+	l.CheckAt(noon, "a", 1)
+	l.CheckAt(noon, "b", 1)
+	f.alarm(noon, 1, l, "blocked", 100)
+	f.idle.cache.Wait()
+	d := l.CheckAt(noon, "blocked", 1)
+	expect(t, !d.Allowed, "passed: %+v", d)
+	d = l.CheckAt(noon, "unknown", 101)
+	expect(t, !d.Allowed && d.RetryAfter == Never, "a cost above the limit: %+v", d)
+}

@@ -1,0 +1,183 @@
+package check
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// letPass counts how many of n hits pass, and verifies how fresh the decisions are.
+func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshness) (passed int) {
+	t.Helper()
+	for range n {
+		d := l.CheckAt(now, key, 1)
+		if d.Freshness != want || !d.Allowed && d.RetryAfter <= 0 {
+			t.Fatalf("want it %v, and a denial with a time: %+v", want, d)
+		}
+		if d.Allowed {
+			passed++
+		}
+	}
+	return passed
+}
+
+// TestFreshnessFallsInSteps of silence, and is back at one message; by default after three hellos.
+func TestFreshnessFallsInSteps(t *testing.T) {
+	o := Options{HelloEvery: time.Second, StaleAfter: 2, ShareAfter: 5, OutageAfter: 20, NoForecast: true}
+	open, closed := rule("open", 100, time.Minute, 1), rule("closed", 100, time.Minute, 1)
+	closed.OnOutage = rules.Closed
+	f := newFleet(t, o, open, closed)
+	f.welcomeOf(noon, 4)
+	l, shut := limiter(t, f.Checker, "open"), limiter(t, f.Checker, "closed")
+	for _, step := range []struct {
+		silence      time.Duration
+		freshness    Freshness
+		open, closed int // of 1000 hits, how many pass
+	}{
+		{0, Fresh, 100, 100},
+		{2 * time.Second, Fresh, 100, 100},
+		{2*time.Second + 1, Stale, 100, 100},
+		{5 * time.Second, Stale, 100, 100},
+		{5*time.Second + 1, LocalShare, 25, 25},
+		{20 * time.Second, LocalShare, 25, 25},
+		{20*time.Second + 1, Outage, 1000, 0},
+	} {
+		now, key := noon+int64(step.silence), fmt.Sprint(step.silence)
+		f.Step(now)
+		one, two := letPass(t, l, now, key, 1000, step.freshness), letPass(t, shut, now, key, 1000, step.freshness)
+		expect(t, one == step.open && two == step.closed,
+			"%v of silence: %d and %d passed, want %d, and %d of the closed one", step.silence, one, two, step.open, step.closed)
+	}
+	now := noon + 30*second
+	f.welcomeOf(now, 4)
+	got := f.Stats().Heard
+	expect(t, got > 0 && got <= time.Second, "heard just now: %v ago, where 0 is never", got)
+	equal(t, letPass(t, l, now, "again", 1000, Fresh), 100, "passed after a message")
+
+	f = newFleet(t, Options{HelloEvery: time.Second}, open)
+	for i, at := range []time.Duration{3 * time.Second, 3*time.Second + 1, 9 * time.Second} {
+		f.Step(noon + int64(at))
+		letPass(t, limiter(t, f.Checker, "open"), noon+int64(at), "k", 1, []Freshness{Fresh, Stale, Stale}[i])
+	}
+}
+
+// TestLocalShareOfAWindow is a share of what was left when the silence began; own hits leave the window.
+func TestLocalShareOfAWindow(t *testing.T) {
+	f := newFleet(t, Options{HelloEvery: time.Second, ShareAfter: 5, NoForecast: true}, rule("r", 100, 10*time.Second, 1))
+	f.welcomeOf(noon, 4)
+	l := limiter(t, f.Checker, "r")
+	f.alarm(noon, 1, l, "busy", 90)
+	for _, step := range []struct {
+		at          int64 // seconds; at 20 everything has left the window
+		key         string
+		least, most int
+	}{
+		{6, "busy", 2, 3}, // a quarter of the 10 that others had left
+		{6, "idle", 25, 25},
+		{20, "idle", 25, 25},
+	} {
+		now := noon + step.at*second
+		f.Step(now)
+		got := letPass(t, l, now, step.key, 50, LocalShare)
+		expect(t, got >= step.least && got <= step.most, "%+v: %d passed", step, got)
+	}
+	expect(t, !l.CheckAt(noon+20*second, "other", 30).Allowed, "a cost of 30 passed in a share of 25")
+}
+
+// TestLocalSharesAddUp: all checkers together admit no more than there was room for.
+func TestLocalSharesAddUp(t *testing.T) {
+	sum := 0
+	for i := range uint64(8) {
+		f := newFleet(t, Options{HelloEvery: time.Second, Epoch: i + 1}, rule("r", 1000, time.Hour, 1))
+		f.welcomeOf(noon, 8)
+		l := limiter(t, f.Checker, "r")
+		f.alarm(noon, 1, l, "k", 880)
+		f.Step(noon + 15*second)
+		sum += letPass(t, l, noon+15*second, "k", 200, LocalShare)
+	}
+	equal(t, sum, 120, "passed by all checkers")
+}
+
+// TestLocalShareBelowOne: a limit of 3 is about 3 in a fleet of 8, over many keys, and no checker admits more
+// than one hit of a key.
+func TestLocalShareBelowOne(t *testing.T) {
+	const keys, checkers = 2000, 8
+	sum := 0
+	for i := range uint64(checkers) {
+		o := Options{ExpectCheckers: checkers, Epoch: i + 1}
+		f := unwelcomed(t, o, rule("r", 3, time.Minute, 1), rule("exact", 16, time.Minute, 1))
+		f.Step(noon)
+		l := limiter(t, f.Checker, "r")
+		for k := range keys {
+			n := letPass(t, l, noon, fmt.Sprint(k), 4, LocalShare)
+			sum += n
+			require(t, n <= 1, "checker %d has %d of key %d", i, n, k)
+		}
+		equal(t, letPass(t, limiter(t, f.Checker, "exact"), noon, "k", 9, LocalShare), 2, "passed of 16 at checker %d of 8", i)
+	}
+	mean := float64(sum) / keys
+	expect(t, mean >= 2.8 && mean <= 3.2, "of a limit of 3 %.2f pass", mean)
+}
+
+// TestNeverHeard: a checker that has heard nothing goes by its own hits, or by its share if it expects others;
+// and never into an outage.
+func TestNeverHeard(t *testing.T) {
+	for _, test := range []struct {
+		expect    int
+		freshness Freshness
+		passed    int
+	}{{0, Local, 100}, {1, Local, 100}, {2, LocalShare, 50}} {
+		f := unwelcomed(t, Options{ExpectCheckers: test.expect}, rule("r", 100, time.Minute, 1))
+		for _, now := range []int64{noon, noon + int64(time.Hour)} {
+			f.Step(now)
+			got := letPass(t, limiter(t, f.Checker, "r"), now, fmt.Sprint(now), 200, test.freshness)
+			heard := f.Stats().Heard
+			expect(t, got == test.passed && heard == 0, "%+v: %d passed; heard %v ago", test, got, heard)
+		}
+	}
+}
+
+// TestSilenceEndsAllowances: what a check left before the silence does not hold when something else decides. A
+// report without an answer keeps the flush from withdrawing it.
+func TestSilenceEndsAllowances(t *testing.T) {
+	for _, o := range []Options{{}, {NoForecast: true}} {
+		for _, limit := range []int64{40, 1000} {
+			o.HelloEvery = time.Second
+			r := rule("r", limit, time.Hour, 1)
+			r.OnOutage = rules.Closed
+			f := newFleet(t, o, r)
+			f.welcomeOf(noon, 8)
+			l := limiter(t, f.Checker, "r")
+			l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
+			f.Step(noon + 100*ms)
+			l.CheckAt(noon+200*ms, "k", 1)
+			for now := noon + 200*ms; now < noon+15*second; now += 100 * ms {
+				f.Step(now)
+			}
+			n := letPass(t, l, noon+15*second, "k", int(limit), LocalShare)
+			expect(t, int64(n) <= limit/8, "%+v: %d passed of a share of %d", o, n, limit/8)
+			f.Step(noon + 302*second)
+			equal(t, letPass(t, l, noon+302*second, "k", int(limit), Outage), 0, "passed in an outage that closes")
+		}
+	}
+}
+
+// TestOutageGoesByOnOutage, for a key that was used up too; nobody knows what is beyond the limit then.
+func TestOutageGoesByOnOutage(t *testing.T) {
+	f := newFleet(t, Options{HelloEvery: time.Second}, rule("r", 40, time.Hour, 1))
+	f.welcomeOf(noon, 8)
+	l := limiter(t, f.Checker, "r")
+	letPass(t, l, noon, "k", 50, Fresh)
+	f.Step(noon + 302*second)
+	equal(t, letPass(t, l, noon+302*second, "k", 50, Outage), 50, "passed in an outage that opens")
+	c := ofYAML(t, Options{}, `
+rules:
+  - {name: r, key: [user], limit: 10/minute, throttle: soft, soft: {exceed: 10%}}
+  - {name: dark, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
+`)
+	c.freshness.Store(uint32(Outage))
+	d := c.CheckAt(noon, user("a"), 11)
+	expect(t, d.Allowed && !d.Exceeded && d.Shadow == "dark" && d.Freshness == Outage, "%+v", d)
+}
