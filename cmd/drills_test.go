@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -144,7 +146,14 @@ func startPrometheus(t *testing.T, targets []string) *servers.Program {
 	must(t, err)
 	config := writeFile(t, "prometheus.yml", fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
 		"scrape_configs: [{job_name: offpath, static_configs: [{targets: %s}]}]\n", writeFile(t, "alerts.yaml", alerts), list))
-	return serverstest.Program(t, servers.ProgramOptions{Name: "prometheus", Prepare: func(port int) ([]string, error) {
+	// The server is a pinned tool of the module that checks deploy, without what discovers targets in clouds.
+	path := filepath.Join(t.TempDir(), "prometheus")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../deploy/lint", "-tags", "remove_all_sd", "-o", path,
+		"github.com/prometheus/prometheus/cmd/prometheus")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build prometheus: %v\n%s", err, out)
+	}
+	return serverstest.Program(t, servers.ProgramOptions{Name: path, Prepare: func(port int) ([]string, error) {
 		return []string{
 			"--config.file=" + config, "--storage.tsdb.path=" + t.TempDir(), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
 		}, nil
