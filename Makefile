@@ -25,6 +25,9 @@ TESTS := $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg --hide-summa
 # The race detector sleeps for a second at the end of each test binary, unless told not to.
 RACE := GORACE=atexit_sleep_ms=20
 
+# Long tests with real servers that die, which the race detector looks at as well.
+OUTAGES := ^(TestEveryHitIsCounted.*|TestReadyKnowsOfADeadNode|TestRedisDies|TestStoreWithACL)$$
+
 # The programs that make test-all runs tests against.
 NEEDED := cc redis chromium nginx caddy haproxy systemd
 
@@ -46,7 +49,8 @@ test: ## Run every package's tests, under the race detector, with real NATS and 
 test-all: ## Run everything else as well: long tests, outages, browser, proxies, what is in deploy/, benchmarks once
 	@echo "make test-all needs $(NEEDED) and takes half an hour; what is missing is installed with apt-get"
 	scripts/need.sh $(NEEDED)
-	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test PKG=./...
+	$(TESTS) -race -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) -run '$(OUTAGES)' ./internal/endtoend ./loadtest/fleet ./deploy
 	$(TESTS) -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) ./...
 	$(TESTS) -run '^$$' -bench . -benchtime 1x -vet=off -timeout $(TESTTIME) ./...
 	cd deploy/lint && go test -count=1 -vet=off -timeout $(TESTTIME) ./...

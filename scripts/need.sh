@@ -8,7 +8,7 @@ set -eu -o pipefail
 # Debian, what asks for its version, the least version, and what it is for.
 lookup() {
   case $1 in
-    cc)       names=(gcc clang cc) package=gcc ask=--version least=1 use="the race detector" ;;
+    cc)       names=("$(go env CC)") package="gcc libc6-dev" ask=--version least=1 use="the race detector" ;;
     redis)    names=(redis-server) package=redis-server ask=--version least=7 use="the stores' tests" ;;
     chromium) names=(chromium chromium-browser google-chrome google-chrome-stable)
               package=chromium ask=--version least=1 use="the test of the load test's page" ;;
@@ -22,7 +22,9 @@ lookup() {
 
 # Names of packages elsewhere, where they are not the program's.
 elsewhere() {
+  other=$1
   case $1 in
+    cc)       other=gcc ubuntu="apt-get install $package" brew=gcc ;;
     chromium) ubuntu="snap install chromium" brew="--cask chromium" ;;
     *)        ubuntu="apt-get install $package" brew=$1 ;;
   esac
@@ -35,9 +37,9 @@ need: $2
 For $use, make needs ${names[0]} $least or newer in PATH${names[1]+ (or ${names[*]:1})}. Install it, then run make again:
   Debian           sudo apt-get install $package
   Ubuntu           sudo $ubuntu
-  Fedora, RHEL     sudo dnf install $1
-  Alpine           sudo apk add $1
-  Arch             sudo pacman -S $1
+  Fedora, RHEL     sudo dnf install $other
+  Alpine           sudo apk add $other
+  Arch             sudo pacman -S $other
   macOS            brew install $brew
 TEXT
   exit 1
@@ -54,7 +56,7 @@ path_of() {
 }
 
 # install_package installs a program's package. Distributions start a service after installing one, and at each boot; the
-# tests want neither: RUNLEVEL=1 makes Debian's scripts refrain, and the service that has come with it is disabled.
+# tests want neither: RUNLEVEL=1 makes some of Debian's scripts refrain, and a service that has come with it is disabled.
 install_package() {
   lookup "$1"
   local as_root=()
@@ -63,7 +65,7 @@ install_package() {
     as_root=(sudo -n)
   fi
   local install=("${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive
-    apt-get install -y -q --no-install-recommends "$package")
+    apt-get install -y -q --no-install-recommends $package) # one word for each package
   echo "need: there is no ${names[0]} in PATH, installing $package with apt-get"
   if ! "${install[@]}"; then
     # A fresh container has no package lists.
@@ -73,6 +75,9 @@ install_package() {
   fi
   if command -v systemctl >/dev/null && systemctl is-enabled -q "${names[0]}" 2>/dev/null; then
     "${as_root[@]}" systemctl disable -q "${names[0]}" || give_up "$1" "its service could not be disabled."
+    if [ -d /run/systemd/system ]; then
+      "${as_root[@]}" systemctl stop -q "${names[0]}" || give_up "$1" "its service could not be stopped."
+    fi
   fi
 }
 
@@ -87,6 +92,9 @@ need() {
   # It is started once: a package without its libraries, or a stub that only names another package, is found out here.
   version=$("$path" "$ask" 2>&1) || give_up "$1" "$path does not start."
   version=$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$version" | head -n 1) || give_up "$1" "$path does not say its version."
+  if [ "$1" = cc ]; then
+    "$path" -E -x c - <<<'#include <stdlib.h>' >/dev/null 2>&1 || give_up "$1" "$path finds no headers of the C library."
+  fi
   [ "${version%%.*}" -ge "$least" ] || give_up "$1" "$path is version $version."
   echo "need: $path $version"
 }
