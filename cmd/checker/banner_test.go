@@ -22,9 +22,7 @@ func parse(t *testing.T, text string) *rules.Set {
 		return nil
 	}
 	set, err := rules.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return set
 }
 
@@ -114,9 +112,7 @@ func TestCommandToTry(t *testing.T) {
 		living := livingWith(t, text)
 		served := httptest.NewServer(living)
 		var said strings.Builder
-		if err := printBanner(&said, banner{config: config{rulesFrom: "r"}, rules: living.first(), door: served.URL}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, printBanner(&said, banner{config: config{rulesFrom: "r"}, rules: living.first(), door: served.URL}))
 		_, command, _ := strings.Cut(said.String(), "\n  curl ")
 		command, _, _ = strings.Cut(command, "\n")
 		out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+command).Output()

@@ -34,9 +34,7 @@ descriptors:
 func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(d.Find(`gRPC door +([^ ,]+),`), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -55,9 +53,7 @@ func letter(to string, hits, limit uint32) *ratelimitv3.RateLimitRequest {
 func askEnvoy(t *testing.T, conn *grpc.ClientConn, r *ratelimitv3.RateLimitRequest) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	answer, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer
 }
 
@@ -107,17 +103,11 @@ func TestGRPCDoor(t *testing.T) {
 func reflected(t *testing.T, conn *grpc.ClientConn) (names string) {
 	t.Helper()
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := &grpc_reflection_v1.ServerReflectionRequest_ListServices{}
-	if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: list}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: list}))
 	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range answer.GetListServicesResponse().GetService() {
 		names += s.Name + " "
 	}
@@ -157,9 +147,7 @@ func TestOwnLimitOverTheFleet(t *testing.T) {
 func TestQuotaDoor(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, "rules: [{name: per-user, key: [user], limit: 100/day}]"))
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(grpcOf(t, d)).StreamRateLimitQuotas(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
 		BucketId: &quotapb.BucketId{Bucket: map[string]string{"user": "kristie"}}, NumRequestsAllowed: 100,
 	}
@@ -169,9 +157,7 @@ func TestQuotaDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	strategy := answer.BucketAction[0].GetQuotaAssignmentAction().GetRateLimitStrategy()
 	if strategy.GetBlanketRule() != typev3.RateLimitStrategy_DENY_ALL {
 		t.Errorf("100 of 100 are used: %v", answer)

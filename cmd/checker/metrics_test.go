@@ -22,9 +22,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	registry := admin.NewRegistry(version.Get())
 	registry.MustRegister(everyMetric(check.Stats{Rules: []check.RuleStats{{Rule: "a"}}, Heard: time.Second})...)
 	problems, err := testutil.GatherAndLint(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "offpath_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
@@ -131,13 +129,9 @@ func TestQuotaMetrics(t *testing.T) {
 func values(t *testing.T, c prometheus.Collector) map[string]string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Register(c))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := make(map[string]string)
 	for _, family := range families {
 		for _, m := range family.Metric {

@@ -35,23 +35,17 @@ rules:
 func get(t *testing.T, want int, method, url string, headers ...string) (header http.Header, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Add(name, value)
 	}
 	r.Close = true
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if response.StatusCode != want {
 		t.Errorf("%s %s %.60q: status %d, want %d; %v", method, url, headers, response.StatusCode, want, response.Header)
 	}
@@ -189,9 +183,7 @@ func TestOversizedHeaders(t *testing.T) {
 	for _, url := range []string{authOf(d), proxyOf(d)} {
 		address, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		go fmt.Fprintf(conn, "GET /%s HTTP/1.1\r\nHost: a\r\nX: %s\r\n\r\n", path, strings.Repeat("x", 80<<10))
 		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, " 431 ") {

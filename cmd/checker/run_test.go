@@ -97,9 +97,7 @@ func TestStrictEnforcement(t *testing.T) {
 
 func TestPortsInUse(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close()
 	busy := listener.Addr().String()
 	for _, flag := range []string{"--listen", "--admin", "--grpc", "--proxy"} {
@@ -113,9 +111,7 @@ func TestPortsInUse(t *testing.T) {
 func TestWithoutNATS(t *testing.T) {
 	t.Parallel()
 	nats := serverstest.NATS(t)
-	if err := nats.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Stop())
 	d := startChecker(t, "--rules", writeFile(t, daily(15)), "--nats", nats.URL())
 	if a := asks(t, d, kristie, 200); a.Freshness != "local" {
 		t.Errorf("without NATS: %+v", a)
@@ -128,17 +124,13 @@ func TestWithoutNATS(t *testing.T) {
 	}
 	logs(d, "waiting for NATS")
 
-	if err := nats.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Restart())
 	logs(d, "connected to NATS")
 	hasMetric(d, "offpath_nats_connected", "1")
 	if got := strings.Count(d.Stderr(), "waiting for NATS"); got != 1 {
 		t.Errorf("said %d times what it waits for:\n%s", got, d.Stderr())
 	}
-	if err := nats.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Stop())
 	d.Await("it says that NATS has gone", func() bool { return strings.Count(d.Stderr(), "waiting for NATS") == 2 })
 	asks(t, d, kristie, 200)
 	// Two hits will never be delivered: a stop says so.

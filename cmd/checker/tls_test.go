@@ -263,9 +263,7 @@ func TestAuthorityTakenBack(t *testing.T) {
 	s := startSecured(t, "listen", "grpc")
 	web := s.client(t, false, s.ca.Pair("web"))
 	conn, err := s.dialGRPC(&tls.Config{RootCAs: s.ca.Pool(), Certificates: []tls.Certificate{s.ca.Pair("envoy")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	doors := map[string]func() error{
 		"HTTP": func() error { _, _, err := fetch(web, "POST", doorOf(s.Daemon), kristie); return err },

@@ -16,9 +16,7 @@ import (
 func echo(t *testing.T, door *Door) (address string) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listener := tls.NewListener(door.Listener(plain), door.Config)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -53,17 +51,13 @@ func TestHangsUpOnStrangers(t *testing.T) {
 	f := ca.Dir("door")
 	tlsfilestest.Write(t, f.CA, slices.Concat(ca.PEM(), gone.PEM()))
 	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.run()
 	address := echo(t, door)
 	dial := func(of *tlsfilestest.Authority) *tls.Conn {
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address,
 			&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{of.Pair("client")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
@@ -97,9 +91,7 @@ func TestLateStranger(t *testing.T) {
 	var all clients
 	config := all.watched(&client{clients: &all}, func() *tls.Config { return now })
 	shown, err := x509.ParseCertificate(gone.Pair("client").Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown}}
 	if err := config.VerifyConnection(state); err != nil {
 		t.Errorf("before: %v", err)

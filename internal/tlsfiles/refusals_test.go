@@ -24,9 +24,7 @@ func TestBadFiles(t *testing.T) {
 	long, none := file("long", strings.Repeat(canary, 1<<18)), filepath.Join(dir, "none")
 	brokenKey := file("broken", strings.Replace(string(key), "M", "N", 3))
 	goodCert, err := os.ReadFile(good.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hole := file("hole", string(ca.PEM()[:100])+"\n"+string(ca.PEM()))
 	halfChain := file("chain", string(goodCert)+string(ca.PEM()[:100]))
 	lines, line0 := file("lines", canary+"\n"+canary+"\n"), file("newline", "\n")
@@ -111,9 +109,7 @@ func TestSecret(t *testing.T) {
 		}
 	}
 	current, err := w.files.Secret("password", write(t, path, "CANARY1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.run()
 	write(t, path, "CANARY2\n")
 	w.await("the second is in force", func() bool { return current() == "CANARY2" })
@@ -134,9 +130,7 @@ func TestExpired(t *testing.T) {
 		tlsfilestest.Write(t, f.Key, key)
 	}
 	config, err := w.files.Client("nats", Paths{Cert: f.Cert, Key: f.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before := config()
 	w.run()
 	writeUntil("old", time.Now().Add(-time.Hour))
@@ -169,9 +163,7 @@ func TestOpenSecrets(t *testing.T) {
 		want      int
 	}{{0o600, 0o400, 0}, {0o644, 0o440, 0}, {0o644, 0o644, 1}, {0o600, 0o602, 1}} {
 		f, w := ca.Dir("x"), newWorld(t)
-		if err := errors.Join(os.Chmod(f.Cert, test.cert), os.Chmod(f.Key, test.key)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Chmod(f.Cert, test.cert), os.Chmod(f.Key, test.key)))
 		if _, err := w.files.Client("nats", Paths{Cert: f.Cert, Key: f.Key}); err != nil {
 			t.Fatal(err)
 		}

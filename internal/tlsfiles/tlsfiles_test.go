@@ -45,6 +45,13 @@ func (l *logs) String() string {
 	return l.text.String()
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newWorld(t *testing.T) *world {
 	w := &world{t: t}
 	w.files = New(slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -78,9 +85,7 @@ func (w *world) await(what string, holds func() bool) {
 func serve(t *testing.T, door *Door) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listener = tls.NewListener(door.Listener(listener), door.Config)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -114,9 +119,7 @@ func shown(address string, config *tls.Config) (name string, err error) {
 
 func write(t *testing.T, path, content string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -125,9 +128,7 @@ func TestRotation(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("first")
 	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key}, "h2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.run()
 	address, client := serve(t, door), &tls.Config{RootCAs: ca.Pool()}
 	shows := func(want string) func() bool {
@@ -157,9 +158,7 @@ func TestRotation(t *testing.T) {
 	if s := state(); s.Refusals == 0 || !shows("second")() {
 		t.Errorf("%+v, and the second is not shown", s)
 	}
-	if err := os.Remove(f.Cert); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(f.Cert))
 	w.await("a file that is gone is trouble", func() bool { s := state(); return s.Trouble != nil && os.IsNotExist(s.Trouble) })
 	ca.Renew(f, "third")
 	w.await("the third is shown", shows("third"))
@@ -171,36 +170,24 @@ func TestKubernetes(t *testing.T) {
 	ca, w, mount := tlsfilestest.NewAuthority(t, "authority"), newWorld(t), t.TempDir()
 	publish := func(name string) {
 		dir := filepath.Join(mount, ".."+name)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o700))
 		cert, key := ca.Issue(name)
 		write(t, filepath.Join(dir, "tls.crt"), string(cert))
 		write(t, filepath.Join(dir, "tls.key"), string(key))
-		if err := os.Symlink(".."+name, filepath.Join(mount, "..data_tmp")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(".."+name, filepath.Join(mount, "..data_tmp")))
 		old, _ := os.Readlink(filepath.Join(mount, "..data"))
-		if err := os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
 		if old != "" {
-			if err := os.RemoveAll(filepath.Join(mount, old)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(filepath.Join(mount, old)))
 		}
 	}
 	publish("first")
 	p := Paths{Cert: filepath.Join(mount, "tls.crt"), Key: filepath.Join(mount, "tls.key")}
 	for _, path := range []string{p.Cert, p.Key} {
-		if err := os.Symlink(filepath.Join("..data", filepath.Base(path)), path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(filepath.Join("..data", filepath.Base(path)), path))
 	}
 	door, err := w.files.Server("listen", p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.run()
 	address := serve(t, door)
 	for _, name := range []string{"second", "third", "fourth"} {
@@ -221,9 +208,7 @@ func TestClientAuthorities(t *testing.T) {
 	ca, other, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other"), newWorld(t)
 	f := ca.Dir("door")
 	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.run()
 	address := serve(t, door)
 	with := func(certs ...tls.Certificate) *tls.Config {
@@ -252,9 +237,7 @@ func TestOldVersionsAreRefused(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("door")
 	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := serve(t, door)
 	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		_, err := shown(address, &tls.Config{RootCAs: ca.Pool(), MinVersion: version, MaxVersion: version})

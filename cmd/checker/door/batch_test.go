@@ -77,9 +77,7 @@ func TestBatchIsEachAlone(t *testing.T) {
 		for i, got := range batchOf(rt, together, questions...) {
 			w := post(alone, questions[i])
 			var want BatchAnswer
-			if err := json.Unmarshal(w.Body.Bytes(), &want.Answer); err != nil {
-				rt.Fatal(err)
-			}
+			must(rt, json.Unmarshal(w.Body.Bytes(), &want.Answer))
 			want.Status = w.Code
 			if got, want := words(got), words(want); got != want {
 				rt.Fatalf("%d, %s:\ntogether %s\nalone    %s", i, questions[i], got, want)
@@ -160,20 +158,14 @@ func TestWaitsForPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := func(enforcement string) *rules.Set {
 			s, err := rules.Parse([]byte(`rules: [{name: r, key: [user], limit: 10/hour, enforcement: ` + enforcement + `}]`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return s
 		}
 		checker, err := check.New(check.Options{Rules: set("async"), Link: nobody{}, MaxIdleKeys: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		door := described(t, New(checker, time.Second))
 		for i, enforcement := range []string{"async", "strict", "async"} {
-			if err := checker.SetRules(set(enforcement), uint64(i+1)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, checker.SetRules(set(enforcement), uint64(i+1)))
 			want, status := time.Duration(0), 200
 			if enforcement == "strict" {
 				want, status = time.Second, 429

@@ -31,6 +31,12 @@ rules:
     limit: 5/minute
 `
 
+func must(t interface{ Fatal(...any) }, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newDoor(t testing.TB) http.Handler { return doorOf(t, testRules) }
 
 // doorOf is a door with these rules, whose answers are held against their description.
@@ -40,13 +46,9 @@ func doorOf(t testing.TB, text string) http.Handler { return described(t, plainD
 func plainDoor(t testing.TB, text string) http.Handler {
 	t.Helper()
 	set, err := rules.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return New(checker, time.Second)
 }
 
@@ -133,9 +135,7 @@ func TestRounding(t *testing.T) {
 		w := httptest.NewRecorder()
 		answer(w, 429, NewAnswer(check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset}))
 		var a Answer
-		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(w.Body.Bytes(), &a))
 		if *a.RetryAfterMS != test.ms || *a.ResetMS != test.resetInMilli || w.Header().Get("Retry-After") != test.header {
 			t.Errorf("retry after %v, reset %v: %s, Retry-After %s", test.retry, test.reset, w.Body, w.Header().Get("Retry-After"))
 		}

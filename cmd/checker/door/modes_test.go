@@ -83,9 +83,7 @@ rules:
 		} {
 			w := post(door, step.ask)
 			var a Answer
-			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(w.Body.Bytes(), &a))
 			switch {
 			case w.Code != step.status || (a.DelayMS != nil) != (step.status == 200):
 				t.Errorf("step %d: %d %s", i, w.Code, w.Body)

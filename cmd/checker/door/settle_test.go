@@ -24,9 +24,7 @@ func settle(door http.Handler, body string) *httptest.ResponseRecorder {
 func tokenOf(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	var a Answer
-	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(w.Body.Bytes(), &a))
 	return a.Token
 }
 
@@ -61,9 +59,7 @@ func TestSettleRefusals(t *testing.T) {
 	door := newDoor(t)
 	token := tokenOf(t, post(door, `{"attributes":{"user":"a"},"settle":true}`))
 	old, err := events.EncodeToken(&events.Token{Epoch: 1, Number: 1, Made: time.Now().Add(-21 * time.Hour).UnixNano()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, row := range []struct {
 		body   string
 		status int
@@ -112,13 +108,9 @@ func jsonText(text string) string {
 // In an outage settlements wait, but not any number of them.
 func TestTooManySettlements(t *testing.T) {
 	set, err := rules.Parse([]byte(testRules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1, MaxIdleKeys: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	door := described(t, New(checker, 0))
 	ask := `{"attributes":{"user":"a"},"settle":true}`
 	first, second := tokenOf(t, post(door, ask)), tokenOf(t, post(door, ask))
