@@ -206,28 +206,7 @@ func TestStopWithoutRules(t *testing.T) {
 	stops(t, startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()))
 }
 
-// TestTheRevisionGoesBack: a bucket that was lost begins again at 1, and its new set comes into force all the same.
-func TestTheRevisionGoesBack(t *testing.T) {
-	t.Parallel()
-	server := serverstest.JetStream(t)
-	startWorker(t, server.URL(), aggregate.Options{})
-	change := inBucket(t, server.URL())
-	change(daily(1))
-	change(daily(2))
-	d := startChecker(t, "--rules", "nats", "--nats", server.URL())
-	loads(d, 1)
-	must(t, server.Stop()) // with all that it has kept
-	must(t, server.Restart())
-	inBucket(t, server.URL())(daily(7))
-	must(t, server.Restart()) // it looks again as soon as it is connected
-	loads(d, 2)
-	readyz(t, d, 200, `"rules":"revision 1"`)
-	if a := asks(t, d, kristie, 200); *a.Limit != 7 {
-		t.Errorf("%+v", a)
-	}
-}
-
-// TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force.
+// TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force, with a lower revision.
 func TestTheFileGoes(t *testing.T) {
 	path := writeFile(t, daily(5))
 	d := startChecker(t, "--rules", path)

@@ -131,14 +131,3 @@ func TestDecisionLog(t *testing.T) {
 		streamed = len(stream)
 	}
 }
-
-func TestReadLogTo(t *testing.T) {
-	for text, ok := range map[string]bool{
-		"none": true, "log": true, "nats": true, "log,nats": true, "nats,log": true,
-		"": false, "none,log": false, "log,log": false, "file": false,
-	} {
-		if _, err := readLogTo(text); (err == nil) != ok {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}

@@ -12,28 +12,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
-// echo serves TLS connections that say again what they hear.
-func echo(t *testing.T, door *Door) (address string) {
-	t.Helper()
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	listener := tls.NewListener(door.Listener(plain), door.Config)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
-	return listener.Addr().String()
-}
-
 // answers reports whether the other side says again what it is told.
 func answers(conn net.Conn) bool {
 	_ = conn.SetDeadline(time.Now().Add(patience))
@@ -53,12 +31,14 @@ func TestHangsUpOnStrangers(t *testing.T) {
 	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
 	must(t, err)
 	w.run()
-	address := echo(t, door)
+	address := serve(t, door)
 	dial := func(of *tlsfilestest.Authority) *tls.Conn {
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address,
 			&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{of.Pair("client")}})
 		must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.ReadFull(conn, make([]byte, len(greeting)))
+		must(t, err)
 		return conn
 	}
 	ours, theirs, brief := dial(ca), dial(gone), dial(ca)

@@ -64,12 +64,7 @@ func (w *world) run() {
 	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- w.files.Run(ctx) }()
-	w.t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			w.t.Error(err)
-		}
-	})
+	w.t.Cleanup(func() { stop(); must(w.t, <-ended) })
 }
 
 func (w *world) await(what string, holds func() bool) {
@@ -81,7 +76,10 @@ func (w *world) await(what string, holds func() bool) {
 	}
 }
 
-// serve accepts TLS connections, and closes them after the handshake.
+// greeting is what a server says first.
+const greeting = "hello"
+
+// serve accepts TLS connections, greets, and says again what it hears.
 func serve(t *testing.T, door *Door) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +93,8 @@ func serve(t *testing.T, door *Door) (address string) {
 				return
 			}
 			go func() {
-				_, _ = conn.Write([]byte("hello")) // with the handshake before it
+				_, _ = io.WriteString(conn, greeting) // with the handshake before it
+				_, _ = io.Copy(conn, conn)
 				_ = conn.Close()
 			}()
 		}
@@ -111,7 +110,7 @@ func shown(address string, config *tls.Config) (name string, err error) {
 	}
 	defer conn.Close()
 	// In TLS 1.3 a client hears only now whether its certificate is good.
-	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+	if _, err := io.ReadFull(conn, make([]byte, len(greeting))); err != nil {
 		return "", err
 	}
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName, nil

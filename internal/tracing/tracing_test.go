@@ -53,27 +53,6 @@ func flush(t *testing.T, tracers ...*Tracer) {
 // whole is one report's way.
 var whole = []string{" > checker/report", "report > checker/refresh", "report > aggregator/aggregate", "aggregate > aggregator/apply"}
 
-// TestOneTrace: one trace holds the spans of checker, aggregator and store; and no key.
-func TestOneTrace(t *testing.T) {
-	r := tracingtest.Start(t)
-	checker, aggregator := open(t, r, "checker", 1), open(t, r, "aggregator", 0)
-	parent, report := checker.Report(3, 17, 5)
-	apply := aggregator.Aggregate(parent, 3, 17, 5)
-	apply(aggregate.TraceEvent{Kind: aggregate.TraceApply, Keys: 9, Reports: 2})
-	apply(aggregate.TraceEvent{Kind: aggregate.TraceApplied})
-	apply(aggregate.TraceEvent{Kind: aggregate.TraceAnswered})
-	report(check.TraceAnswered)
-	report(check.TraceMerged)
-	flush(t, checker, aggregator)
-	all := r.Traces()
-	if len(all) != 1 {
-		t.Fatalf("%d traces: %v", len(all), all)
-	}
-	for _, got := range all {
-		hold(t, got, whole)
-	}
-}
-
 func hold(t *testing.T, got, want []string) {
 	t.Helper()
 	left := strings.Join(got, "\n")
