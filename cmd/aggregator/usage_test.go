@@ -24,6 +24,27 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// equal fails the test unless both are the same.
+func equal[T comparable](t testing.TB, what any, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%v: got %v, want %v", what, got, want)
+	}
+}
+
+// ends runs a command that has to end with a status, with these words on stderr, on stdout if the status is 0, and nothing on the
+// other one; and never with a secret.
+func ends(t *testing.T, env map[string]string, args []string, want int, words string) {
+	t.Helper()
+	status, told, other := daemontest.Run(t, run, env, args...)
+	if want != 0 {
+		told, other = other, told
+	}
+	if status != want || !strings.Contains(told, words) || other != "" || strings.Contains(told, canary) {
+		t.Errorf("%q %v: status %d, want %d and %q in\n%s\nbeside %q", args, env, status, want, words, told, other)
+	}
+}
+
 // TestUsageErrors: what cannot be meant ends with status 2, before anything is tried, and no error
 // repeats a secret.
 func TestUsageErrors(t *testing.T) {
@@ -66,13 +87,8 @@ func TestUsageErrors(t *testing.T) {
 		{secure + "--redis-password " + canary, "", "unknown flag --redis-password"},
 		{"rules get --nats a --nats-cert c", "", "--nats-cert and --nats-key need each other"},
 	} {
-		t.Run(test.args+test.env, func(t *testing.T) {
-			name, value, _ := strings.Cut(test.env, "=")
-			status, stdout, stderr := daemontest.Run(t, run, map[string]string{name: value}, strings.Fields(test.args)...)
-			if status != 2 || !strings.Contains(stderr, test.want) || stdout != "" || strings.Contains(stderr, canary) {
-				t.Errorf("status %d, want 2 and %q\nstdout %q\nstderr %q", status, test.want, stdout, stderr)
-			}
-		})
+		name, value, _ := strings.Cut(test.env, "=")
+		ends(t, map[string]string{name: value}, strings.Fields(test.args), 2, test.want)
 	}
 }
 
@@ -84,10 +100,7 @@ func TestBadValues(t *testing.T) {
 		"log-level": "loud", "gather": "0s 2s 2",
 	} {
 		for value := range strings.FieldsSeq(values) {
-			status, _, stderr := daemontest.Run(t, run, env, "--"+flag, value)
-			if status != 2 || !strings.Contains(stderr, "--"+flag) {
-				t.Errorf("--%s %s: status %d, stderr %q", flag, value, status, stderr)
-			}
+			ends(t, env, []string{"--" + flag, value}, 2, "--"+flag)
 		}
 	}
 }
@@ -108,10 +121,7 @@ func TestFilesAndPorts(t *testing.T) {
 		"ledger --redis rediss://a --redis-ca none": "open none",
 		"rules list --nats a --nats-creds none":     "--nats-creds: open none",
 	} {
-		status, stdout, stderr := daemontest.Run(t, run, nil, strings.Fields(args+" --namespace x")...)
-		if status != 1 || !strings.Contains(stderr, want) || stdout != "" {
-			t.Errorf("%s: status %d, want 1 and %q\nstdout %q\nstderr %q", args, status, want, stdout, stderr)
-		}
+		ends(t, nil, strings.Fields(args+" --namespace x"), 1, want)
 	}
 }
 
@@ -137,29 +147,20 @@ func TestHelpAndVersion(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range []string{"--version", "ledger --version"} {
-		status, stdout, stderr := daemontest.Run(t, run, nil, strings.Fields(args)...)
-		if status != 0 || !strings.HasPrefix(stdout, "offpath aggregator ") || stderr != "" {
-			t.Errorf("%s: status %d, stdout %q, stderr %q", args, status, stdout, stderr)
-		}
-	}
+	ends(t, nil, []string{"--version"}, 0, "offpath aggregator ")
+	ends(t, nil, []string{"ledger", "--version"}, 0, "offpath aggregator ")
 }
 
 // TestLedgerOfAnEmptyStore, and of none.
 func TestLedgerOfAnEmptyStore(t *testing.T) {
 	server := serverstest.Redis(t)
-	status, stdout, stderr := daemontest.Run(t, run, nil, "ledger", "--redis", server.URL(), "--json")
-	if status != 0 || stdout != `{"rules":{}}`+"\n" || stderr != "" {
-		t.Errorf("an empty store: status %d, stdout %q, stderr %q", status, stdout, stderr)
-	}
+	args := []string{"ledger", "--redis", server.URL(), "--json"}
+	ends(t, nil, args, 0, `{"rules":{}}`+"\n")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	if n, err := client.DBSize(t.Context()).Result(); err != nil || n != 0 {
 		t.Errorf("looking at an empty store wrote %d keys; %v", n, err)
 	}
 	must(t, server.Stop())
-	status, stdout, stderr = daemontest.Run(t, run, nil, "ledger", "--redis", server.URL(), "--json")
-	if status != 1 || stdout != "" || !strings.Contains(stderr, "read ledger") {
-		t.Errorf("no store: status %d, stdout %q, stderr %q", status, stdout, stderr)
-	}
+	ends(t, nil, args, 1, "read ledger")
 }

@@ -89,9 +89,7 @@ func TestSpan(t *testing.T) {
 		time.Millisecond: "1ms", 250 * time.Millisecond: "250ms", 10 * time.Minute: "10m", 90 * time.Minute: "1h30m",
 		36 * time.Hour: "1d12h", 169 * time.Hour: "1w1h",
 	} {
-		if got := span(length); got != want {
-			t.Errorf("span(%v) = %q, want %q", length, got, want)
-		}
+		equal(t, length, span(length), want)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -86,11 +87,9 @@ func TestGRPCDoor(t *testing.T) {
 	}
 	awaitAnswered(d, "mail|kind=letter|to", 5)
 	for _, service := range healthNames {
-		if got := healthOf(t.Context(), conn, service); got != "SERVING" {
-			t.Errorf("health of %q: %s", service, got)
-		}
+		equal(t, "health of "+service, healthOf(t.Context(), conn, service), "SERVING")
 	}
-	if got := reflected(t, conn); !strings.Contains(got, envoylimit.Name+" ") {
+	if got := reflected(t, conn); !strings.Contains(got, `"`+envoylimit.Name+`"`) {
 		t.Errorf("reflection: %s", got)
 	}
 	stops(t, d)
@@ -99,8 +98,8 @@ func TestGRPCDoor(t *testing.T) {
 	}
 }
 
-// reflected are the services that reflection lists, each with a space behind it.
-func reflected(t *testing.T, conn *grpc.ClientConn) (names string) {
+// reflected is what reflection says when it is asked for services.
+func reflected(t *testing.T, conn *grpc.ClientConn) string {
 	t.Helper()
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	must(t, err)
@@ -108,13 +107,8 @@ func reflected(t *testing.T, conn *grpc.ClientConn) (names string) {
 	must(t, stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: list}))
 	answer, err := stream.Recv()
 	must(t, err)
-	for _, s := range answer.GetListServicesResponse().GetService() {
-		names += s.Name + " "
-	}
-	if err := stream.CloseSend(); err != nil {
-		t.Error(err)
-	}
-	return names
+	must(t, stream.CloseSend())
+	return fmt.Sprint(answer.GetListServicesResponse().GetService())
 }
 
 // TestOwnLimitOverTheFleet: a second checker joins the first one's NATS, as the first says that others may; and a limit that
@@ -159,9 +153,7 @@ func TestQuotaDoor(t *testing.T) {
 	answer, err := stream.Recv()
 	must(t, err)
 	strategy := answer.BucketAction[0].GetQuotaAssignmentAction().GetRateLimitStrategy()
-	if strategy.GetBlanketRule() != typev3.RateLimitStrategy_DENY_ALL {
-		t.Errorf("100 of 100 are used: %v", answer)
-	}
+	equal(t, "100 of 100 are used", strategy.GetBlanketRule(), typev3.RateLimitStrategy_DENY_ALL)
 	d.Stop()
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ended with %v", err)

@@ -22,6 +22,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// equal fails the test unless both are the same.
+func equal[T comparable](t testing.TB, what any, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%v: got %v, want %v", what, got, want)
+	}
+}
+
 // daily is a set of one rule, whose window no test outlasts.
 func daily(limit int) string {
 	return fmt.Sprintf("rules:\n  - name: per-user\n    key: [user]\n    limit: %d/day\n", limit)

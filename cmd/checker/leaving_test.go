@@ -65,9 +65,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 		response, err := client.Post(daemon.URL(at[0])+"/v1/check", "application/json", strings.NewReader(kristie))
 		must(t, err)
 		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("status %d", response.StatusCode)
-		}
+		equal(t, "status", response.StatusCode, http.StatusOK)
 		return response.Close
 	}
 	readyz := func(want string) {
@@ -90,12 +88,8 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	if !asksToGo() {
 		t.Error("it does not ask clients to go")
 	}
-	if got := healthOf(t.Context(), conn, ""); got != "NOT_SERVING" {
-		t.Errorf("gRPC health: %v", got)
-	}
+	equal(t, "gRPC health", healthOf(t.Context(), conn, ""), "NOT_SERVING")
 	client.CloseIdleConnections()
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must(t, <-ended)
 }

@@ -91,9 +91,7 @@ func TestForwardAuthReadsWhatItIsTold(t *testing.T) {
 	for i, want := range []string{"2", "1", "0"} {
 		h, _ := get(t, 200, "GET", url,
 			fmt.Sprintf(`Forwarded: for="[2001:db8:1:%d::1]"`, i), fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i))
-		if got := h.Get("X-RateLimit-Remaining"); got != want {
-			t.Errorf("request %d: %q left", i+1, got)
-		}
+		equal(t, fmt.Sprint("left after request ", i+1), h.Get("X-RateLimit-Remaining"), want)
 	}
 }
 
@@ -123,9 +121,7 @@ func TestProxy(t *testing.T) {
 			t.Errorf("request %d: %s %v", i+1, text, h)
 		}
 	}
-	if served.Load() != 3 {
-		t.Errorf("the service served %d", served.Load())
-	}
+	equal(t, "requests that the service served", served.Load(), 3)
 	get(t, 429, "POST", proxyOf(d)+"/v1/check") // what asks a checker is no business of the service's clients
 	stops(t, d)
 }
@@ -147,9 +143,7 @@ func TestProxyBehindAnother(t *testing.T) {
 	}{{"/works", 200}, {"/fails", 401}, {"/fails", 401}, {"/fails", 429}} {
 		get(t, tt.want, "GET", proxyOf(d)+tt.path, "X-Forwarded-For: 192.0.2.9")
 	}
-	if got := served.Load() - before; got != 3 {
-		t.Errorf("the service served %d", got)
-	}
+	equal(t, "requests that the service served", served.Load()-before, 3)
 	if strings.Contains(d.Stderr(), "outcome") {
 		t.Errorf("complaints about nothing:\n%s", d.Stderr())
 	}

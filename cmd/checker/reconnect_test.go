@@ -123,9 +123,7 @@ func TestLongerMessages(t *testing.T) {
 	take(1000)
 	eventually(t, "it is sent", func() bool { return l.Report(1, long) == nil })
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must(t, <-ended)
 	l.close()
 }
 
@@ -170,18 +168,14 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	if l.conn() == first || tries != 3 {
 		t.Errorf("the same connection, or %d tries, want 3", tries)
 	}
-	if err := l.Hello([]byte("hello")); err != nil {
-		t.Error(err)
-	}
+	must(t, l.Hello([]byte("hello")))
 	wrong := errors.New("wrong")
 	if err := l.each(ctx, func(context.Context, *strand) error { return wrong }); !errors.Is(err, wrong) {
 		t.Errorf("%v", err)
 	}
 	stop()
 	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must(t, <-ended)
 	}
 	l.close()
 	for i, conn := range opened {

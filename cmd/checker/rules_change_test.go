@@ -106,9 +106,7 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 
 			answers := func(status, limit int) {
 				t.Helper()
-				if a := asks(t, d, kristie, status); *a.Limit != int64(limit) {
-					t.Errorf("%+v, want the limit %d", a, limit)
-				}
+				equal(t, "limit", *asks(t, d, kristie, status).Limit, int64(limit))
 			}
 			change(daily(5))
 			loads(d, had+1)
@@ -163,17 +161,13 @@ func TestRulesAreWaitedFor(t *testing.T) {
 		t.Errorf("without rules: %v", err)
 	}
 	for _, service := range healthNames {
-		if got := healthOf(t.Context(), conn, service); got != "NOT_SERVING" {
-			t.Errorf("health of %q: %s", service, got)
-		}
+		equal(t, "health of "+service, healthOf(t.Context(), conn, service), "NOT_SERVING")
 	}
 	for metric, want := range map[string]string{
 		"offpath_rules": "0", "offpath_rules_revision": "0", "offpath_rules_loaded_timestamp_seconds": "",
 		"offpath_rules_source_up": "0",
 	} {
-		if got := d.Metric(metric); got != want {
-			t.Errorf("%s is %q, want %q", metric, got, want)
-		}
+		equal(t, metric, d.Metric(metric), want)
 	}
 
 	change := inBucket(t, server.URL())
@@ -213,17 +207,13 @@ func TestTheFileGoes(t *testing.T) {
 	must(t, os.Remove(path))
 	hasMetric(d, "offpath_rules_source_up", "0")
 	readyz(t, d, 200, "no such file")
-	if a := asks(t, d, kristie, 200); *a.Limit != 5 {
-		t.Errorf("%+v", a)
-	}
+	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 5)
 	older := writeFile(t, daily(6))
 	must(t, os.Chtimes(older, time.Time{}, time.Unix(1_000_000_000, 0)))
 	must(t, os.Rename(older, path))
 	loads(d, 2)
 	readyz(t, d, 200, `"rules":"revision 1000000000000"`)
-	if a := asks(t, d, kristie, 200); *a.Limit != 6 {
-		t.Errorf("%+v", a)
-	}
+	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 6)
 }
 
 // reportedRevision is the revision in the reports of a checker that takes its rules from a source.
@@ -266,7 +256,5 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 	if after := ofFile(time.Now().Add(time.Second)); !(before < bucket && bucket < after) {
 		t.Errorf("the file's %d, then the bucket's %d, then the file's %d", before, bucket, after)
 	}
-	if again != bucket {
-		t.Errorf("two checkers with one set of the bucket: %d and %d", bucket, again)
-	}
+	equal(t, "another checker with the same set", again, bucket)
 }

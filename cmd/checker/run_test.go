@@ -39,9 +39,7 @@ func TestEverythingInOneProcess(t *testing.T) {
 		`offpath_shards`:                                             "1",
 		`offpath_unreadable_messages_total`:                          "0",
 	} {
-		if got := d.Metric(metric); got != want {
-			t.Errorf("%s is %q, want %s", metric, got, want)
-		}
+		equal(t, metric, d.Metric(metric), want)
 	}
 	if status, body := d.Get("/healthz"); status != 200 {
 		t.Errorf("healthz: %d %s", status, body)
@@ -88,9 +86,7 @@ func TestStrictEnforcement(t *testing.T) {
 			}
 			return passed == 5
 		})
-		if a := asks(t, d, kristie, 429); *a.Remaining != 0 {
-			t.Errorf("--acquire %s: after five requests: %+v", wait, a)
-		}
+		equal(t, "--acquire "+wait+": after five requests", *asks(t, d, kristie, 429).Remaining, 0)
 		d.Stop()
 	}
 }
@@ -113,9 +109,7 @@ func TestWithoutNATS(t *testing.T) {
 	nats := serverstest.NATS(t)
 	must(t, nats.Stop())
 	d := startChecker(t, "--rules", writeFile(t, daily(15)), "--nats", nats.URL())
-	if a := asks(t, d, kristie, 200); a.Freshness != "local" {
-		t.Errorf("without NATS: %+v", a)
-	}
+	equal(t, "without NATS", asks(t, d, kristie, 200).Freshness, "local")
 	if status, body := d.Get("/readyz"); status != 200 || strings.Contains(body, `"nats":"connected"`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
@@ -127,9 +121,7 @@ func TestWithoutNATS(t *testing.T) {
 	must(t, nats.Restart())
 	logs(d, "connected to NATS")
 	hasMetric(d, "offpath_nats_connected", "1")
-	if got := strings.Count(d.Stderr(), "waiting for NATS"); got != 1 {
-		t.Errorf("said %d times what it waits for:\n%s", got, d.Stderr())
-	}
+	equal(t, "how often it says what it waits for", strings.Count(d.Stderr(), "waiting for NATS"), 1)
 	must(t, nats.Stop())
 	d.Await("it says that NATS has gone", func() bool { return strings.Count(d.Stderr(), "waiting for NATS") == 2 })
 	asks(t, d, kristie, 200)

@@ -120,9 +120,7 @@ func TestDoorsOverTLS(t *testing.T) {
 			t.Errorf("%s: %v; %.200s", test.what, err, text)
 			continue
 		}
-		if name := response.TLS.PeerCertificates[0].Subject.CommonName; name != "first" {
-			t.Errorf("%s: the certificate is that of %s", test.what, name)
-		}
+		equal(t, test.what+": whose certificate", response.TLS.PeerCertificates[0].Subject.CommonName, "first")
 	}
 	if _, _, err := fetch(stranger, "GET", s.Admin()+"/metrics", ""); err == nil { // in TLS 1.3 a client may hear why, or not
 		t.Error("admin answers a stranger")

@@ -33,12 +33,7 @@ func startWorker(t *testing.T, url string, o aggregate.Options) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { stop(); must(t, <-ended) })
 }
 
 // entriesIn reads a decision log, and skips lines that are no JSON.

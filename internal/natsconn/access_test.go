@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/offpath-io/offpath/internal/testing/servers"
@@ -160,11 +161,7 @@ func TestGetsInAndStaysIn(t *testing.T) {
 			configure.Store(&k.first.configure)
 			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: func(o *server.Options) { (*configure.Load())(o) }})
 			k.first.write()
-			var log logs
-			files := tlsfiles.New(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-			conn, err := k.access.Open(files, nats.URL(), "test", log.logger(), soon...)
-			must(t, err)
-			defer Close(conn)
+			_, files, log := k.access.opened(t, nats.URL())
 			run(t, files)
 			log.await(t, "connected to NATS", 1)
 
@@ -179,10 +176,10 @@ func TestGetsInAndStaysIn(t *testing.T) {
 				t.Error(trouble)
 			}
 			if strings.Contains(log.String(), canary) {
-				t.Errorf("the log tells a secret:\n%s", &log)
+				t.Errorf("the log tells a secret:\n%s", log)
 			}
 			if n := strings.Count(strings.ToLower(log.String()), k.refusal); n != 1 {
-				t.Errorf("it says %d times that it is refused:\n%s", n, &log)
+				t.Errorf("it says %d times that it is refused:\n%s", n, log)
 			}
 		})
 	}
@@ -194,17 +191,24 @@ func TestRefusedAtFirst(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: k.second.configure})
 			k.first.write()
-			var log logs
-			files := tlsfiles.New(log.logger())
-			conn, err := k.access.Open(files, nats.URL(), "test", log.logger(), soon...)
-			must(t, err)
-			defer Close(conn)
+			_, files, log := k.access.opened(t, nats.URL())
 			run(t, files)
 			log.await(t, k.refusal, 1)
 			k.second.write()
 			log.await(t, "connected to NATS", 1)
 		})
 	}
+}
+
+// opened opens a connection until the end of the test, with all that is said of it and its files.
+func (a Access) opened(t *testing.T, url string) (*nats.Conn, *tlsfiles.Files, *logs) {
+	t.Helper()
+	log := new(logs)
+	files := tlsfiles.New(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	conn, err := a.Open(files, url, "test", log.logger(), soon...)
+	must(t, err)
+	t.Cleanup(func() { Close(conn) })
+	return conn, files, log
 }
 
 func run(t *testing.T, files *tlsfiles.Files) {

@@ -14,7 +14,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
-	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
 // TestWhoIsRefused: the log says why, also when there was no server at first.
@@ -48,18 +47,14 @@ func TestWhoIsRefused(t *testing.T) {
 				if late {
 					must(t, nats.Stop())
 				}
-				var log logs
-				url := strings.Replace(nats.URL(), "nats", test.scheme, 1)
-				conn, err := test.access.Open(tlsfiles.New(log.logger()), url, "test", log.logger(), soon...)
-				must(t, err)
-				defer Close(conn)
+				conn, _, log := test.access.opened(t, strings.Replace(nats.URL(), "nats", test.scheme, 1))
 				if late {
 					log.await(t, "waiting for NATS", 1)
 					must(t, nats.Restart())
 				}
 				log.await(t, test.want, 1)
 				if conn.IsConnected() || strings.Contains(log.String(), canary) {
-					t.Errorf("connected, or the log tells a secret:\n%s", &log)
+					t.Errorf("connected, or the log tells a secret:\n%s", log)
 				}
 			})
 		}

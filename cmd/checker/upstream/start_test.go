@@ -108,6 +108,14 @@ func request(t testing.TB, method, url string, body io.Reader) *http.Request {
 	return r
 }
 
+// answers fails the test unless a request is answered with a status and a body, if that is not "".
+func answers(t testing.TB, c *http.Client, r *http.Request, status int, want string) {
+	t.Helper()
+	if response, body := do(t, c, r); response.StatusCode != status || want != "" && body != want {
+		t.Errorf("%s %s: %s %q, want %d %q", r.Method, r.URL, response.Status, body, status, want)
+	}
+}
+
 func dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	u, err := url.Parse(address)
