@@ -60,6 +60,8 @@ func TestUsageErrors(t *testing.T) {
 		{"ledger --redis redis://127.0.0.1:1 --namespace a.b", "", "--namespace"},
 		{"ledgers", "", `argument "ledgers": there is no such command; want rules, ledger, block, fleet, get, reset, top, unblock, or flags only`},
 		{"nats://u:geheim@127.0.0.1:1", "", `argument "nats://xxxxx@127.0.0.1:1": want flags only`},
+		{"top", "", "--nats URL is needed"},
+		{"fleet --nats nats://127.0.0.1:1 all", "", `argument "all"`},
 		{"get --nats nats://127.0.0.1:1", "", "want one KEY"},
 		{"block k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
 		{"block k --rule r", "", "--nats URL is needed"},

@@ -41,9 +41,6 @@ func TestEverythingInOneProcess(t *testing.T) {
 	} {
 		equal(t, metric, d.Metric(metric), want)
 	}
-	if status, body := d.Get("/healthz"); status != 200 {
-		t.Errorf("healthz: %d %s", status, body)
-	}
 	ready := regexp.MustCompile(
 		`^{"ready":true,"nats":"connected","freshness":"fresh","rules":"revision \d+","problem":""}\n$`)
 	if status, body := d.Get("/readyz"); status != 200 || !ready.MatchString(body) {

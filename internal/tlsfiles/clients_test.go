@@ -28,10 +28,7 @@ func TestHangsUpOnStrangers(t *testing.T) {
 	ca, gone, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "gone"), newWorld(t)
 	f := ca.Dir("door")
 	tlsfilestest.Write(t, f.CA, slices.Concat(ca.PEM(), gone.PEM()))
-	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
-	must(t, err)
-	w.run()
-	address := serve(t, door)
+	door, address := w.door(f, f.CA)
 	dial := func(of *tlsfilestest.Authority) *tls.Conn {
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address,
 			&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{of.Pair("client")}})

@@ -116,6 +116,15 @@ func shown(address string, config *tls.Config) (name string, err error) {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 
+// door opens one with files of an authority, and says where; known are whom it knows, "" for everybody.
+func (w *world) door(f tlsfilestest.Files, known string) (door *Door, address string) {
+	w.t.Helper()
+	door, err := w.files.Server("listen", Paths{Authorities: known, Cert: f.Cert, Key: f.Key})
+	must(w.t, err)
+	w.run()
+	return door, serve(w.t, door)
+}
+
 func write(t *testing.T, path, content string) string {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(content), 0o600))
@@ -126,10 +135,8 @@ func write(t *testing.T, path, content string) string {
 func TestRotation(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("first")
-	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key}, "h2")
-	must(t, err)
-	w.run()
-	address, client := serve(t, door), &tls.Config{RootCAs: ca.Pool()}
+	_, address := w.door(f, "")
+	client := &tls.Config{RootCAs: ca.Pool()}
 	shows := func(want string) func() bool {
 		return func() bool {
 			name, err := shown(address, client)
@@ -185,10 +192,7 @@ func TestKubernetes(t *testing.T) {
 	for _, path := range []string{p.Cert, p.Key} {
 		must(t, os.Symlink(filepath.Join("..data", filepath.Base(path)), path))
 	}
-	door, err := w.files.Server("listen", p)
-	must(t, err)
-	w.run()
-	address := serve(t, door)
+	_, address := w.door(tlsfilestest.Files{Cert: p.Cert, Key: p.Key}, "")
 	for _, name := range []string{"second", "third", "fourth"} {
 		publish(name)
 		w.await(name+" is shown", func() bool {
@@ -206,10 +210,7 @@ func TestKubernetes(t *testing.T) {
 func TestClientAuthorities(t *testing.T) {
 	ca, other, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other"), newWorld(t)
 	f := ca.Dir("door")
-	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
-	must(t, err)
-	w.run()
-	address := serve(t, door)
+	_, address := w.door(f, f.CA)
 	with := func(certs ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: ca.Pool(), Certificates: certs, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	}
@@ -235,9 +236,7 @@ func TestClientAuthorities(t *testing.T) {
 func TestOldVersionsAreRefused(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("door")
-	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key})
-	must(t, err)
-	address := serve(t, door)
+	door, address := w.door(f, "")
 	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		_, err := shown(address, &tls.Config{RootCAs: ca.Pool(), MinVersion: version, MaxVersion: version})
 		if (err == nil) != want {
