@@ -269,7 +269,8 @@ func TestShort(t *testing.T) {
 		}
 	}
 	var file string
-	if _, err := tool(&file).Parse([]string{"-f", "bad"}, environment(""), io.Discard); err == nil || err.Error() != "--file: bad" {
+	_, err := tool(&file).Parse([]string{"-f", "bad"}, environment(""), io.Discard)
+	if err == nil || err.Error() != "--file: bad" {
 		t.Error(err)
 	}
 	helps(t, tool(&file), "--help", "\n  -f, --file FILE\n")
