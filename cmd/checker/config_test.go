@@ -40,6 +40,7 @@ func TestEverySetting(t *testing.T) {
 		{"listen", ":80", func(c *config) { c.listen = ":80" }},
 		{"grpc", "none", func(c *config) { c.grpc = "" }},
 		{"envoy-headers", "x-ratelimit", func(c *config) { c.envoyHeaders = envoylimit.XRateLimitHeaders }},
+		{"admin", ":90", func(c *config) { c.admin = ":90" }},
 		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
 		{"log-level", "error", func(c *config) { c.logLevel = slog.LevelError }},
 		{"acquire", "0", func(c *config) { c.acquire = 0 }},

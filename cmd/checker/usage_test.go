@@ -24,6 +24,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--flush", "--flush 0s; --flush 2m"},
 		{"--acquire", "--acquire -1ms; --acquire 2m"},
 		{"--max-live-keys", "--max-live-keys 0; --max-live-keys x"},
+		{"--max-idle-keys", "--max-idle-keys -1"},
 		{"--trusted-proxies: trusted proxy 1", "--trusted-proxies localhost"},
 		{"--trusted-proxies: trusted proxy 2", "--trusted-proxies 10.0.0.0/8,,::1"},
 		{"--forwarded-header", "--forwarded-header X-Real-IP"},
@@ -53,6 +54,7 @@ func TestUsageErrors(t *testing.T) {
 		}
 	}
 	refuses(t, map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1"}, nil, 2, "it needs --rules FILE too")
+	refuses(t, map[string]string{"OFFPATH_UPSTREAM_TIMEOUT": "1s"}, nil, 2, "it needs --upstream")
 	refuses(t, map[string]string{"OFFPATH_LISTEN": "8080"}, nil, 2, "OFFPATH_LISTEN")
 }
 
