@@ -181,6 +181,7 @@ func TestBadRulesAreRefused(t *testing.T) {
 	for why, test := range map[string]struct{ text, want string }{
 		"a unit nobody knows": {strings.Replace(twoRules, "15/second", "15/fortnight", 1), ":6:12: limit:"},
 		"no YAML":             {"rules: [", ":1:"},
+		"nothing":             {"", ":1:1: is empty"},
 		"no text":             {"rules:\n  \xff", ":2:3: byte 0xff is not UTF-8"},
 	} {
 		path := file(t, test.text)

@@ -118,6 +118,7 @@ func TestBatchRefusals(t *testing.T) {
 		{`{"checks":[` + good + `],"checks":[` + good + `]}`, 400, `body: "checks" twice`},
 		{`{"checks":[` + good + `],"cost":2}`, 400, `"checks" and something else`},
 		{`{"attributes":{"user":"a"},"checks":[` + good + `]}`, 400, `"checks" and something else`},
+		{list(good) + `{}`, 400, `goes on`},
 		{list(good, `null`), 400, `"checks"[1]: question: want an object`},
 		{list(good, good, `{"cost":1}`), 400, `"checks"[2]: neither`},
 		{list(`{"checks":[` + good + `]}`), 400, `"checks"[0]: unknown field "checks"`},
