@@ -52,6 +52,7 @@ func TestEverySetting(t *testing.T) {
 		{"share-after", "200", func(c *config) { c.shareAfter = 200 }},
 		{"outage-after", "1000", func(c *config) { c.outageAfter = 1000 }},
 		{"stop-delay", "5s", func(c *config) { c.stopDelay = 5 * time.Second }},
+		{"decision-log", "none", func(*config) {}},
 		{"decision-log", "nats,log", func(c *config) { c.logTo = "nats,log" }},
 		{"decision-log-sample", "0.1", func(c *config) { c.logSample = 0.1 }},
 		{"decision-log-bytes", "1048576", func(c *config) { c.logBytes = 1 << 20 }},
