@@ -59,11 +59,7 @@ func TestDenials(t *testing.T) {
 			}
 		}
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if got := strings.Count(log.String(), "no JetStream"); got != 1 {
-			t.Errorf("told %d times: %s", got, log.String())
-		}
+		must(t, <-ended)
+		equal(t, "how often it is told", strings.Count(log.String(), "no JetStream"), 1)
 	})
 }

@@ -45,16 +45,12 @@ func applied(rule string, tally aggregate.Tally, excess ...aggregate.Excess) agg
 
 func wantSeries(t *testing.T, why string, c prometheus.Collector, want int) {
 	t.Helper()
-	if n := testutil.CollectAndCount(c); n != want {
-		t.Errorf("%s: %d series, want %d", why, n, want)
-	}
+	equal(t, why, testutil.CollectAndCount(c), want)
 }
 
 func wantValue(t *testing.T, why string, c prometheus.Collector, want float64) {
 	t.Helper()
-	if got := testutil.ToFloat64(c); got != want {
-		t.Errorf("%s: %v, want %v", why, got, want)
-	}
+	equal(t, why, testutil.ToFloat64(c), want)
 }
 
 // mostSeries is what docs/operations.md promises.
@@ -154,13 +150,9 @@ func TestLedgerOfRemovedRules(t *testing.T) {
 	ledger["new"] = aggregate.RuleLedger{Counted: 1}
 	for range 2 { // it stays
 		g.readOnce(t.Context())
-		if got := (*g.last.Load())["new"].Counted; got != 1 {
-			t.Errorf("new has no label of its own: %d", got)
-		}
+		equal(t, "new, with a label of its own", (*g.last.Load())["new"].Counted, 1)
 	}
-	if got := (*g.last.Load())[rulelabel.Other].Counted; got != 1000*(4*rulelabel.Most+1) {
-		t.Errorf("the rest: %d", got)
-	}
+	equal(t, "the rest", (*g.last.Load())[rulelabel.Other].Counted, 1000*(4*rulelabel.Most+1))
 }
 
 // TestLedgerGaugeOutlivesTheStore: it says what was read last while the store is away, and nothing

@@ -42,9 +42,7 @@ func TestSignalsAreWarnedOf(t *testing.T) {
 				t.Errorf("%q: stderr %q, want %q in it", args, stderr, words)
 			}
 		}
-		if n := strings.Count(stderr, "warning: "); n != 2 {
-			t.Errorf("%q: %d warnings, want one for each signal: %q", args, n, stderr)
-		}
+		equal(t, "warnings, one for each signal", strings.Count(stderr, "warning: "), 2)
 		s.do(append(args, plain)...) // which sees that nothing is said of rules without
 	}
 }

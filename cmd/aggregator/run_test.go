@@ -178,17 +178,13 @@ func TestNothingIsUpYet(t *testing.T) {
 	if status, _ := d.Get("/healthz"); status != 200 {
 		t.Errorf("healthz: %d", status)
 	}
-	if got := d.Metric("offpath_redis_connected") + d.Metric("offpath_nats_connected"); got != "00" {
-		t.Errorf("connected: %s", got)
-	}
+	equal(t, "connected", d.Metric("offpath_redis_connected")+d.Metric("offpath_nats_connected"), "00")
 
 	must(t, redis.Restart(t.Context()))
 	waits("NATS")
 	must(t, nats.Restart())
 	waits()
-	if got := d.Metric("offpath_redis_connected") + d.Metric("offpath_nats_connected"); got != "11" {
-		t.Errorf("connected: %s", got)
-	}
+	equal(t, "connected", d.Metric("offpath_redis_connected")+d.Metric("offpath_nats_connected"), "11")
 
 	// It works: hits arrive in the ledger.
 	c := newChecker(t, nats.URL(), "offpath", "one", natsconn.Access{})
@@ -206,9 +202,7 @@ func TestNothingIsUpYet(t *testing.T) {
 	must(t, nats.Restart())
 	waits()
 	c.drain(t, d)
-	if got := value(t, d, `offpath_hits_total{outcome="counted",rule="per-user"}`); got != 11 {
-		t.Errorf("%v hits counted, want 11", got)
-	}
+	equal(t, "hits counted", value(t, d, `offpath_hits_total{outcome="counted",rule="per-user"}`), 11)
 	for _, said := range []string{"connected to NATS", "the store is back"} {
 		if !strings.Contains(d.Stderr(), said) {
 			t.Errorf("it never said %q:\n%s", said, d.Stderr())
@@ -231,7 +225,5 @@ func TestAnotherNumberOfShards(t *testing.T) {
 	}
 	unsure := startAggregator(t, nats, redis)
 	unsure.Await("it is ready", isReady(unsure))
-	if got := unsure.Metric("offpath_shards"); got != "3" {
-		t.Errorf("%s shards", got)
-	}
+	equal(t, "shards", unsure.Metric("offpath_shards"), "3")
 }

@@ -41,9 +41,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 		d.Await("it says what it waits for", func() bool {
 			return strings.Contains(d.Stderr(), "waiting for NATS") && strings.Contains(d.Stderr(), "waiting for the store")
 		})
-		if status := hear(&said, d); status != 0 {
-			t.Errorf("status %d of one that was waiting", status)
-		}
+		equal(t, "status of one that was waiting", hear(&said, d), 0)
 	}
 
 	f := startSecureFleet(t)

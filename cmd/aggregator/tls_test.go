@@ -155,10 +155,7 @@ func (f *secureFleet) join(t *testing.T, name string) (hit func(hits int64), lea
 
 func (f *secureFleet) awaitLedger(t *testing.T, want int64) {
 	t.Helper()
-	status, stdout, stderr := daemontest.Run(t, run, nil, append([]string{"ledger", "--json"}, f.redisArgs()...)...)
-	if text := fmt.Sprintf(`"counted":%d,`, want); status != 0 || !strings.Contains(stdout, text) {
-		t.Errorf("ledger: status %d, want %s in %s; %s", status, text, stdout, stderr)
-	}
+	ends(t, nil, append([]string{"ledger", "--json"}, f.redisArgs()...), 0, fmt.Sprintf(`"counted":%d,`, want))
 }
 
 // TestSecureFleet: hits are counted over mutual TLS with users and passwords at both servers, and
@@ -171,11 +168,7 @@ func TestSecureFleet(t *testing.T) {
 	if clients := f.redis.do("CLIENT", "LIST").(string); !strings.Contains(clients, "user=aggregator") {
 		t.Errorf("it is not connected as the user:\n%s", clients)
 	}
-	status, stdout, stderr := daemontest.Run(t, run, nil,
-		append([]string{"rules", "apply", "-f", "../../deploy/rules.yaml"}, f.natsArgs()...)...)
-	if status != 0 {
-		t.Errorf("rules apply: status %d\n%s%s", status, stdout, stderr)
-	}
+	ends(t, nil, append([]string{"rules", "apply", "-f", "../../deploy/rules.yaml"}, f.natsArgs()...), 0, "revision 1")
 
 	hit, leave := f.join(t, "throughout")
 	hit(10)
@@ -193,9 +186,7 @@ func TestSecureFleet(t *testing.T) {
 	f.charge(t, 4)
 	leave()
 	f.awaitLedger(t, 3+10+20+4)
-	if status := f.Stop(); status != 0 {
-		t.Errorf("status %d", status)
-	}
+	equal(t, "status", f.Stop(), 0)
 	if text := f.Stdout() + f.Stderr(); strings.Contains(text, canary) {
 		t.Errorf("it tells a secret:\n%s", text)
 	}

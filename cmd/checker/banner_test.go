@@ -22,9 +22,7 @@ func parse(t *testing.T, text string) *rules.Set {
 		return nil
 	}
 	set, err := rules.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return set
 }
 
@@ -91,9 +89,7 @@ func TestSpan(t *testing.T) {
 		time.Millisecond: "1ms", 250 * time.Millisecond: "250ms", 10 * time.Minute: "10m", 90 * time.Minute: "1h30m",
 		36 * time.Hour: "1d12h", 169 * time.Hour: "1w1h",
 	} {
-		if got := span(length); got != want {
-			t.Errorf("span(%v) = %q, want %q", length, got, want)
-		}
+		equal(t, length, span(length), want)
 	}
 }
 
@@ -114,9 +110,7 @@ func TestCommandToTry(t *testing.T) {
 		living := livingWith(t, text)
 		served := httptest.NewServer(living)
 		var said strings.Builder
-		if err := printBanner(&said, banner{config: config{rulesFrom: "r"}, rules: living.first(), door: served.URL}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, printBanner(&said, banner{config: config{rulesFrom: "r"}, rules: living.first(), door: served.URL}))
 		_, command, _ := strings.Cut(said.String(), "\n  curl ")
 		command, _, _ = strings.Cut(command, "\n")
 		out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+command).Output()

@@ -87,8 +87,6 @@ func TestExplain(t *testing.T) {
 func explained(t *testing.T, status int, in io.Reader, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if got := explain(args, func(string) string { return "" }, in, &out, &errs); got != status {
-		t.Errorf("%v: status %d, want %d; %s", args, got, status, &errs)
-	}
+	equal(t, args, explain(args, func(string) string { return "" }, in, &out, &errs), status)
 	return out.String(), errs.String()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,9 +35,7 @@ descriptors:
 func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(d.Find(`gRPC door +([^ ,]+),`), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -55,9 +54,7 @@ func letter(to string, hits, limit uint32) *ratelimitv3.RateLimitRequest {
 func askEnvoy(t *testing.T, conn *grpc.ClientConn, r *ratelimitv3.RateLimitRequest) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	answer, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer
 }
 
@@ -90,11 +87,9 @@ func TestGRPCDoor(t *testing.T) {
 	}
 	awaitAnswered(d, "mail|kind=letter|to", 5)
 	for _, service := range healthNames {
-		if got := healthOf(t.Context(), conn, service); got != "SERVING" {
-			t.Errorf("health of %q: %s", service, got)
-		}
+		equal(t, "health of "+service, healthOf(t.Context(), conn, service), "SERVING")
 	}
-	if got := reflected(t, conn); !strings.Contains(got, envoylimit.Name+" ") {
+	if got := reflected(t, conn); !strings.Contains(got, `"`+envoylimit.Name+`"`) {
 		t.Errorf("reflection: %s", got)
 	}
 	stops(t, d)
@@ -103,28 +98,17 @@ func TestGRPCDoor(t *testing.T) {
 	}
 }
 
-// reflected are the services that reflection lists, each with a space behind it.
-func reflected(t *testing.T, conn *grpc.ClientConn) (names string) {
+// reflected is what reflection says when it is asked for services.
+func reflected(t *testing.T, conn *grpc.ClientConn) string {
 	t.Helper()
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := &grpc_reflection_v1.ServerReflectionRequest_ListServices{}
-	if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: list}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: list}))
 	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range answer.GetListServicesResponse().GetService() {
-		names += s.Name + " "
-	}
-	if err := stream.CloseSend(); err != nil {
-		t.Error(err)
-	}
-	return names
+	must(t, err)
+	must(t, stream.CloseSend())
+	return fmt.Sprint(answer.GetListServicesResponse().GetService())
 }
 
 // TestOwnLimitOverTheFleet: a second checker joins the first one's NATS, as the first says that others may; and a limit that
@@ -157,9 +141,7 @@ func TestOwnLimitOverTheFleet(t *testing.T) {
 func TestQuotaDoor(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, "rules: [{name: per-user, key: [user], limit: 100/day}]"))
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(grpcOf(t, d)).StreamRateLimitQuotas(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
 		BucketId: &quotapb.BucketId{Bucket: map[string]string{"user": "kristie"}}, NumRequestsAllowed: 100,
 	}
@@ -169,13 +151,9 @@ func TestQuotaDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	strategy := answer.BucketAction[0].GetQuotaAssignmentAction().GetRateLimitStrategy()
-	if strategy.GetBlanketRule() != typev3.RateLimitStrategy_DENY_ALL {
-		t.Errorf("100 of 100 are used: %v", answer)
-	}
+	equal(t, "100 of 100 are used", strategy.GetBlanketRule(), typev3.RateLimitStrategy_DENY_ALL)
 	d.Stop()
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ended with %v", err)

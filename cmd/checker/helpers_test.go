@@ -15,6 +15,21 @@ import (
 
 const kristie = `{"attributes":{"user":"kristie"}}`
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// equal fails the test unless both are the same.
+func equal[T comparable](t testing.TB, what any, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%v: got %v, want %v", what, got, want)
+	}
+}
+
 // daily is a set of one rule, whose window no test outlasts.
 func daily(limit int) string {
 	return fmt.Sprintf("rules:\n  - name: per-user\n    key: [user]\n    limit: %d/day\n", limit)
@@ -23,9 +38,7 @@ func daily(limit int) string {
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

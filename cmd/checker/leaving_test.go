@@ -26,17 +26,13 @@ var quietLog = slog.New(slog.DiscardHandler)
 func livingWith(t *testing.T, text string) *living {
 	t.Helper()
 	c, _, err := readConfig(nil, func(string) string { return "" }, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := newLiving(quietLog,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
 			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
 		},
 		func(checker *check.Checker) (doors, error) { return newDoors(c, checker, nil, quietLog) })
-	if err := l.offer(1, 1, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.offer(1, 1, []byte(text)))
 	return l
 }
 
@@ -47,9 +43,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	link, err := newLifeline(func() (*nats.Conn, error) {
 		return nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
 	}, defaultNamespace, "c", quietLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer link.close()
 	var at [2]net.Listener
 	for i := range at {
@@ -64,20 +58,14 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	go func() { ended <- daemon.Run(ctx, quietLog, parts...) }()
 
 	conn, err := grpc.NewClient(at[1].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	client := &http.Client{Transport: new(http.Transport)}
 	asksToGo := func() bool {
 		response, err := client.Post(daemon.URL(at[0])+"/v1/check", "application/json", strings.NewReader(kristie))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("status %d", response.StatusCode)
-		}
+		equal(t, "status", response.StatusCode, http.StatusOK)
 		return response.Close
 	}
 	readyz := func(want string) {
@@ -95,19 +83,13 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	}
 	told, tell := context.WithCancel(t.Context())
 	tell()
-	if err := leaving.Part(quietLog).Run(told); err != nil {
-		t.Fatal(err)
-	}
+	must(t, leaving.Part(quietLog).Run(told))
 	readyz(`{"ready":false,"leaving":true,`)
 	if !asksToGo() {
 		t.Error("it does not ask clients to go")
 	}
-	if got := healthOf(t.Context(), conn, ""); got != "NOT_SERVING" {
-		t.Errorf("gRPC health: %v", got)
-	}
+	equal(t, "gRPC health", healthOf(t.Context(), conn, ""), "NOT_SERVING")
 	client.CloseIdleConnections()
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must(t, <-ended)
 }

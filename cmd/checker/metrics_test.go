@@ -22,9 +22,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	registry := admin.NewRegistry(version.Get())
 	registry.MustRegister(everyMetric(check.Stats{Rules: []check.RuleStats{{Rule: "a"}}, Heard: time.Second})...)
 	problems, err := testutil.GatherAndLint(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "offpath_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
@@ -94,14 +92,22 @@ offpath_nats_connected 0
 offpath_fleet_checkers 19
 offpath_shards 18
 offpath_clock_offset_seconds -0.001
+offpath_quota_streams 1
+offpath_quota_buckets 2
+offpath_quota_streams_total{outcome="opened"} 3
+offpath_quota_streams_total{outcome="refused"} 4
+offpath_quota_streams_total{outcome="failed"} 5
+offpath_quota_requests_total{outcome="allowed"} 6
+offpath_quota_requests_total{outcome="denied"} 7
+offpath_quota_buckets_turned_away_total 8
 `
 	m := newMetrics(func() check.Stats { return stats }, func() bool { return false }, 30)
 	got := values(t, m)
+	quota := envoyquota.Stats{Streams: 1, Buckets: 2, Opened: 3, Refused: 4, Failed: 5, Allowed: 6, Denied: 7, TurnedAway: 8}
+	maps.Copy(got, values(t, quotaMetrics{func() envoyquota.Stats { return quota }}))
 	for line := range strings.Lines(strings.TrimSpace(want)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if got[name] != value {
-			t.Errorf("%s is %q, want %s", name, got[name], value)
-		}
+		equal(t, name, got[name], value)
 		delete(got, name)
 	}
 	if len(got) > 0 {
@@ -113,31 +119,13 @@ offpath_clock_offset_seconds -0.001
 	}
 }
 
-func TestQuotaMetrics(t *testing.T) {
-	stats := envoyquota.Stats{Streams: 1, Buckets: 2, Opened: 3, Refused: 4, Failed: 5, Allowed: 6, Denied: 7, TurnedAway: 8}
-	got := values(t, quotaMetrics{func() envoyquota.Stats { return stats }})
-	want := map[string]string{
-		"offpath_quota_streams": "1", "offpath_quota_buckets": "2", "offpath_quota_buckets_turned_away_total": "8",
-		`offpath_quota_streams_total{outcome="opened"}`: "3", `offpath_quota_streams_total{outcome="refused"}`: "4",
-		`offpath_quota_streams_total{outcome="failed"}`:   "5",
-		`offpath_quota_requests_total{outcome="allowed"}`: "6", `offpath_quota_requests_total{outcome="denied"}`: "7",
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 // values returns what a collector collects, in the words of the text format.
 func values(t *testing.T, c prometheus.Collector) map[string]string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Register(c))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := make(map[string]string)
 	for _, family := range families {
 		for _, m := range family.Metric {

@@ -35,23 +35,17 @@ rules:
 func get(t *testing.T, want int, method, url string, headers ...string) (header http.Header, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Add(name, value)
 	}
 	r.Close = true
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if response.StatusCode != want {
 		t.Errorf("%s %s %.60q: status %d, want %d; %v", method, url, headers, response.StatusCode, want, response.Header)
 	}
@@ -78,14 +72,10 @@ func TestForwardAuth(t *testing.T) {
 			t.Errorf("request %d: %v", i+1, h)
 		}
 	}
-	if h, _ := get(t, 403, "POST", url+"?denied=403", "X-Forwarded-For: 192.0.2.1"); h.Get("X-Denied-Status") != "429" {
-		t.Errorf("for nginx: %v", h)
-	}
 	for _, want := range []int{200, 429} { // of the original request
 		get(t, want, "GET", url,
 			"X-Forwarded-For: 192.0.2.2", "X-Original-Method: POST", "X-Original-URI: //login?a=b", "X-User: kristie")
 	}
-	get(t, 400, "GET", url, "X-Forwarded-Uri: /a", "X-Original-URI: /b") // one of them is the client's
 }
 
 // TestForwardAuthOfStrangers: who is not trusted is not answered, and the operator reads why.
@@ -101,9 +91,7 @@ func TestForwardAuthReadsWhatItIsTold(t *testing.T) {
 	for i, want := range []string{"2", "1", "0"} {
 		h, _ := get(t, 200, "GET", url,
 			fmt.Sprintf(`Forwarded: for="[2001:db8:1:%d::1]"`, i), fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i))
-		if got := h.Get("X-RateLimit-Remaining"); got != want {
-			t.Errorf("request %d: %q left", i+1, got)
-		}
+		equal(t, fmt.Sprint("left after request ", i+1), h.Get("X-RateLimit-Remaining"), want)
 	}
 }
 
@@ -133,9 +121,7 @@ func TestProxy(t *testing.T) {
 			t.Errorf("request %d: %s %v", i+1, text, h)
 		}
 	}
-	if served.Load() != 3 {
-		t.Errorf("the service served %d", served.Load())
-	}
+	equal(t, "requests that the service served", served.Load(), 3)
 	get(t, 429, "POST", proxyOf(d)+"/v1/check") // what asks a checker is no business of the service's clients
 	stops(t, d)
 }
@@ -157,9 +143,7 @@ func TestProxyBehindAnother(t *testing.T) {
 	}{{"/works", 200}, {"/fails", 401}, {"/fails", 401}, {"/fails", 429}} {
 		get(t, tt.want, "GET", proxyOf(d)+tt.path, "X-Forwarded-For: 192.0.2.9")
 	}
-	if got := served.Load() - before; got != 3 {
-		t.Errorf("the service served %d", got)
-	}
+	equal(t, "requests that the service served", served.Load()-before, 3)
 	if strings.Contains(d.Stderr(), "outcome") {
 		t.Errorf("complaints about nothing:\n%s", d.Stderr())
 	}
@@ -189,9 +173,7 @@ func TestOversizedHeaders(t *testing.T) {
 	for _, url := range []string{authOf(d), proxyOf(d)} {
 		address, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		go fmt.Fprintf(conn, "GET /%s HTTP/1.1\r\nHost: a\r\nX: %s\r\n\r\n", path, strings.Repeat("x", 80<<10))
 		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, " 431 ") {

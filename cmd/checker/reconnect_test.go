@@ -23,9 +23,7 @@ var _ check.Link = (*lifeline)(nil)
 func lifelineFrom(t *testing.T, open func() (*nats.Conn, error)) *lifeline {
 	t.Helper()
 	l, err := newLifeline(open, defaultNamespace, "c", quietLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.soon, l.late, l.askAgain = time.Millisecond, time.Millisecond, time.Millisecond
 	return l
 }
@@ -60,16 +58,12 @@ func TestConnectionClosedForGood(t *testing.T) {
 	pass(2)
 	// Its next hello is longer. Not max_control_line, which ends a connection likewise: nats-server has a race there when it is
 	// reloaded.
-	if err := bus.Reload(func(o *server.Options) { o.MaxPayload = 1 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bus.Reload(func(o *server.Options) { o.MaxPayload = 1 }))
 	d.Await("the connection is closed", func() bool {
 		return strings.Contains(strings.ToLower(d.Stderr()), "closed for good, after: nats: maximum payload violation")
 	})
 	pass(50)
-	if err := bus.Restart(); err != nil { // with the settings of before, which whoever connects is told
-		t.Fatal(err)
-	}
+	must(t, bus.Restart()) // with the settings of before, which whoever connects is told
 	d.Await("there is another one", func() bool {
 		_, state := d.Get("/readyz")
 		return strings.Count(d.Stderr(), `"connected to NATS"`) > 1 && strings.Contains(state, `"nats":"connected"`) &&
@@ -83,9 +77,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 	loads(d, 2)
 	hasMetric(d, "offpath_blocks_source_up", "1")
 	block := entries.Entry{Rule: "per-user", Key: "kristie", At: time.Now(), Until: time.Now().Add(time.Hour)}
-	if err := blocks.Put(t.Context(), block); err != nil {
-		t.Fatal(err)
-	}
+	must(t, blocks.Put(t.Context(), block))
 	d.Await("the block is there", func() bool {
 		status, _ := ask(t, d, kristie)
 		asked += 1 - status/429 // it may pass until then
@@ -105,12 +97,8 @@ func TestConnectionClosedForGood(t *testing.T) {
 func makeBlocks(t *testing.T, url string) *entries.Bucket {
 	t.Helper()
 	bucket, err := entries.New(connect(t, url), defaultNamespace, entries.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bucket.Make(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, bucket.Make(t.Context()))
 	return bucket
 }
 
@@ -119,9 +107,7 @@ func TestLongerMessages(t *testing.T) {
 	bus := serverstest.NATS(t)
 	take := func(bytes int32) {
 		t.Helper()
-		if err := bus.Reload(func(o *server.Options) { o.MaxPayload = bytes }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, bus.Reload(func(o *server.Options) { o.MaxPayload = bytes }))
 	}
 	take(10)
 	l := lifelineFrom(t, func() (*nats.Conn, error) {
@@ -137,9 +123,7 @@ func TestLongerMessages(t *testing.T) {
 	take(1000)
 	eventually(t, "it is sent", func() bool { return l.Report(1, long) == nil })
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must(t, <-ended)
 	l.close()
 }
 
@@ -168,9 +152,7 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	arrives := func(text string) {
 		t.Helper()
 		eventually(t, text+" is heard", func() bool {
-			if err := other.Publish(defaultNamespace+".refresh.v1.c", []byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, other.Publish(defaultNamespace+".refresh.v1.c", []byte(text)))
 			select {
 			case got := <-heard:
 				return got == text
@@ -186,18 +168,14 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	if l.conn() == first || tries != 3 {
 		t.Errorf("the same connection, or %d tries, want 3", tries)
 	}
-	if err := l.Hello([]byte("hello")); err != nil {
-		t.Error(err)
-	}
+	must(t, l.Hello([]byte("hello")))
 	wrong := errors.New("wrong")
 	if err := l.each(ctx, func(context.Context, *strand) error { return wrong }); !errors.Is(err, wrong) {
 		t.Errorf("%v", err)
 	}
 	stop()
 	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must(t, <-ended)
 	}
 	l.close()
 	for i, conn := range opened {

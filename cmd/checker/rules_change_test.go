@@ -29,9 +29,7 @@ type changes func(text string)
 func inFile(t *testing.T, path string) changes {
 	return func(text string) {
 		t.Helper()
-		if err := os.Rename(writeFile(t, text), path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(writeFile(t, text), path))
 	}
 }
 
@@ -39,9 +37,7 @@ func inFile(t *testing.T, path string) changes {
 func inBucket(t *testing.T, url string) changes {
 	t.Helper()
 	bucket, err := natssource.New(connect(t, url), defaultNamespace, natssource.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func(text string) {
 		t.Helper()
 		there, _ := bucket.Get(t.Context())
@@ -55,9 +51,7 @@ func inBucket(t *testing.T, url string) changes {
 func connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -112,9 +106,7 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 
 			answers := func(status, limit int) {
 				t.Helper()
-				if a := asks(t, d, kristie, status); *a.Limit != int64(limit) {
-					t.Errorf("%+v, want the limit %d", a, limit)
-				}
+				equal(t, "limit", *asks(t, d, kristie, status).Limit, int64(limit))
 			}
 			change(daily(5))
 			loads(d, had+1)
@@ -169,24 +161,18 @@ func TestRulesAreWaitedFor(t *testing.T) {
 		t.Errorf("without rules: %v", err)
 	}
 	for _, service := range healthNames {
-		if got := healthOf(t.Context(), conn, service); got != "NOT_SERVING" {
-			t.Errorf("health of %q: %s", service, got)
-		}
+		equal(t, "health of "+service, healthOf(t.Context(), conn, service), "NOT_SERVING")
 	}
 	for metric, want := range map[string]string{
 		"offpath_rules": "0", "offpath_rules_revision": "0", "offpath_rules_loaded_timestamp_seconds": "",
 		"offpath_rules_source_up": "0",
 	} {
-		if got := d.Metric(metric); got != want {
-			t.Errorf("%s is %q, want %q", metric, got, want)
-		}
+		equal(t, metric, d.Metric(metric), want)
 	}
 
 	change := inBucket(t, server.URL())
 	change("rules: []")
-	if err := server.Restart(); err != nil { // it looks again as soon as it is connected
-		t.Fatal(err)
-	}
+	must(t, server.Restart()) // it looks again as soon as it is connected
 	d.Await("it says what it refuses", func() bool {
 		_, body := d.Get("/readyz")
 		return strings.Contains(body, "none yet, refused: line 1, column 8: rules: there are no rules")
@@ -201,9 +187,7 @@ func TestRulesAreWaitedFor(t *testing.T) {
 	}
 	awaitAnswered(d, "mail|kind=letter|to", 1)
 
-	if err := server.Stop(); err != nil { // with the rules
-		t.Fatal(err)
-	}
+	must(t, server.Stop()) // with the rules
 	if answer, err := envoy(5); err != nil || answer.OverallCode != ratelimitv3.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("without NATS: %v, %v", answer, err)
 	}
@@ -216,74 +200,33 @@ func TestStopWithoutRules(t *testing.T) {
 	stops(t, startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()))
 }
 
-// TestTheRevisionGoesBack: a bucket that was lost begins again at 1, and its new set comes into force all the same.
-func TestTheRevisionGoesBack(t *testing.T) {
-	t.Parallel()
-	server := serverstest.JetStream(t)
-	startWorker(t, server.URL(), aggregate.Options{})
-	change := inBucket(t, server.URL())
-	change(daily(1))
-	change(daily(2))
-	d := startChecker(t, "--rules", "nats", "--nats", server.URL())
-	loads(d, 1)
-	if err := server.Stop(); err != nil { // with all that it has kept
-		t.Fatal(err)
-	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	inBucket(t, server.URL())(daily(7))
-	if err := server.Restart(); err != nil { // it looks again as soon as it is connected
-		t.Fatal(err)
-	}
-	loads(d, 2)
-	readyz(t, d, 200, `"rules":"revision 1"`)
-	if a := asks(t, d, kristie, 200); *a.Limit != 7 {
-		t.Errorf("%+v", a)
-	}
-}
-
-// TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force.
+// TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force, with a lower revision.
 func TestTheFileGoes(t *testing.T) {
 	path := writeFile(t, daily(5))
 	d := startChecker(t, "--rules", path)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	hasMetric(d, "offpath_rules_source_up", "0")
 	readyz(t, d, 200, "no such file")
-	if a := asks(t, d, kristie, 200); *a.Limit != 5 {
-		t.Errorf("%+v", a)
-	}
+	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 5)
 	older := writeFile(t, daily(6))
-	if err := os.Chtimes(older, time.Time{}, time.Unix(1_000_000_000, 0)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(older, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(older, time.Time{}, time.Unix(1_000_000_000, 0)))
+	must(t, os.Rename(older, path))
 	loads(d, 2)
 	readyz(t, d, 200, `"rules":"revision 1000000000000"`)
-	if a := asks(t, d, kristie, 200); *a.Limit != 6 {
-		t.Errorf("%+v", a)
-	}
+	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 6)
 }
 
 // reportedRevision is the revision in the reports of a checker that takes its rules from a source.
 func reportedRevision(t *testing.T, s source, err error) uint64 {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := newLiving(quietLog,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
 			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
 		},
 		func(*check.Checker) (doors, error) { return doors{door: http.NotFoundHandler()}, nil })
 	w, err := s.start(t.Context(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.close()
 	ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
 	defer cancel()
@@ -303,9 +246,7 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn)), nil) }
 	path := writeFile(t, daily(1))
 	ofFile := func(modified time.Time) uint64 {
-		if err := os.Chtimes(path, time.Time{}, modified); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(path, time.Time{}, modified))
 		s, err := openFile(path)
 		return reportedRevision(t, s, err)
 	}
@@ -315,7 +256,5 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 	if after := ofFile(time.Now().Add(time.Second)); !(before < bucket && bucket < after) {
 		t.Errorf("the file's %d, then the bucket's %d, then the file's %d", before, bucket, after)
 	}
-	if again != bucket {
-		t.Errorf("two checkers with one set of the bucket: %d and %d", bucket, again)
-	}
+	equal(t, "another checker with the same set", again, bucket)
 }

@@ -88,23 +88,17 @@ func TestRulesThatGo(t *testing.T) {
 	}
 	stats.Rules = stay
 	after, sum := scrape(&r, stats)
-	if want := int64(21 * rulelabel.Most); sum.Charged != want {
-		t.Errorf("%v hits, want %v", sum.Charged, want)
-	}
+	equal(t, "hits", sum.Charged, int64(21*rulelabel.Most))
 
 	stats.Rules = append(stats.Rules,
 		check.RuleStats{Rule: "r1", Charged: 1, Answered: 1}, check.RuleStats{Rule: "new", Charged: 1, Answered: 1})
 	again, sum := scrape(&r, stats)
-	if want := int64(21*rulelabel.Most + 2); sum.Charged != want {
-		t.Errorf("%v hits, want %v", sum.Charged, want)
-	}
+	equal(t, "hits", sum.Charged, int64(21*rulelabel.Most+2))
 	const other = rulelabel.Other
 	if b, a, c := before[other].Charged, after[other].Charged, again[other].Charged; a < b || c < a {
 		t.Errorf("other went from %d to %d to %d", b, a, c)
 	}
-	if again["new"].Charged != 1 {
-		t.Errorf("a new rule has no label, with half of them left: %+v", again["new"])
-	}
+	equal(t, "a new rule, with half of the labels left", again["new"].Charged, 1)
 }
 
 // TestRulesThatAreRenamed: a checker that has seen a thousand names still tells what the rules in force do, and nothing else.

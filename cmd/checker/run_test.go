@@ -39,12 +39,7 @@ func TestEverythingInOneProcess(t *testing.T) {
 		`offpath_shards`:                                             "1",
 		`offpath_unreadable_messages_total`:                          "0",
 	} {
-		if got := d.Metric(metric); got != want {
-			t.Errorf("%s is %q, want %s", metric, got, want)
-		}
-	}
-	if status, body := d.Get("/healthz"); status != 200 {
-		t.Errorf("healthz: %d %s", status, body)
+		equal(t, metric, d.Metric(metric), want)
 	}
 	ready := regexp.MustCompile(
 		`^{"ready":true,"nats":"connected","freshness":"fresh","rules":"revision \d+","problem":""}\n$`)
@@ -88,18 +83,14 @@ func TestStrictEnforcement(t *testing.T) {
 			}
 			return passed == 5
 		})
-		if a := asks(t, d, kristie, 429); *a.Remaining != 0 {
-			t.Errorf("--acquire %s: after five requests: %+v", wait, a)
-		}
+		equal(t, "--acquire "+wait+": after five requests", *asks(t, d, kristie, 429).Remaining, 0)
 		d.Stop()
 	}
 }
 
 func TestPortsInUse(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close()
 	busy := listener.Addr().String()
 	for _, flag := range []string{"--listen", "--admin", "--grpc", "--proxy"} {
@@ -113,13 +104,9 @@ func TestPortsInUse(t *testing.T) {
 func TestWithoutNATS(t *testing.T) {
 	t.Parallel()
 	nats := serverstest.NATS(t)
-	if err := nats.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Stop())
 	d := startChecker(t, "--rules", writeFile(t, daily(15)), "--nats", nats.URL())
-	if a := asks(t, d, kristie, 200); a.Freshness != "local" {
-		t.Errorf("without NATS: %+v", a)
-	}
+	equal(t, "without NATS", asks(t, d, kristie, 200).Freshness, "local")
 	if status, body := d.Get("/readyz"); status != 200 || strings.Contains(body, `"nats":"connected"`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
@@ -128,17 +115,11 @@ func TestWithoutNATS(t *testing.T) {
 	}
 	logs(d, "waiting for NATS")
 
-	if err := nats.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Restart())
 	logs(d, "connected to NATS")
 	hasMetric(d, "offpath_nats_connected", "1")
-	if got := strings.Count(d.Stderr(), "waiting for NATS"); got != 1 {
-		t.Errorf("said %d times what it waits for:\n%s", got, d.Stderr())
-	}
-	if err := nats.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	equal(t, "how often it says what it waits for", strings.Count(d.Stderr(), "waiting for NATS"), 1)
+	must(t, nats.Stop())
 	d.Await("it says that NATS has gone", func() bool { return strings.Count(d.Stderr(), "waiting for NATS") == 2 })
 	asks(t, d, kristie, 200)
 	// Two hits will never be delivered: a stop says so.

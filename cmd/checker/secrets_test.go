@@ -38,9 +38,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 	hasMetric(d, "offpath_nats_connected", "1")
 
 	password = canary + "-2"
-	if err := nats.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nats.Restart())
 	d.Await("it is out", func() bool { return strings.Contains(strings.ToLower(d.Stderr()), "authorization violation") })
 	tlsfilestest.Write(t, secret, []byte(canary+"\n"+canary))
 	tlsfilestest.Write(t, files.Key, []byte(canary))

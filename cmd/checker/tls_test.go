@@ -120,9 +120,7 @@ func TestDoorsOverTLS(t *testing.T) {
 			t.Errorf("%s: %v; %.200s", test.what, err, text)
 			continue
 		}
-		if name := response.TLS.PeerCertificates[0].Subject.CommonName; name != "first" {
-			t.Errorf("%s: the certificate is that of %s", test.what, name)
-		}
+		equal(t, test.what+": whose certificate", response.TLS.PeerCertificates[0].Subject.CommonName, "first")
 	}
 	if _, _, err := fetch(stranger, "GET", s.Admin()+"/metrics", ""); err == nil { // in TLS 1.3 a client may hear why, or not
 		t.Error("admin answers a stranger")
@@ -263,9 +261,7 @@ func TestAuthorityTakenBack(t *testing.T) {
 	s := startSecured(t, "listen", "grpc")
 	web := s.client(t, false, s.ca.Pair("web"))
 	conn, err := s.dialGRPC(&tls.Config{RootCAs: s.ca.Pool(), Certificates: []tls.Certificate{s.ca.Pair("envoy")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	doors := map[string]func() error{
 		"HTTP": func() error { _, _, err := fetch(web, "POST", doorOf(s.Daemon), kristie); return err },

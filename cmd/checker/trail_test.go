@@ -23,26 +23,17 @@ import (
 func startWorker(t *testing.T, url string, o aggregate.Options) {
 	t.Helper()
 	bus, err := natsbus.NewWorker(connect(t, url), defaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o.Bus = bus
 	if o.Store == nil {
 		o.Store = memstore.New()
 	}
 	worker, err := aggregate.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { stop(); must(t, <-ended) })
 }
 
 // entriesIn reads a decision log, and skips lines that are no JSON.
@@ -65,9 +56,7 @@ func entriesIn(t *testing.T, text string) (entries []decisionlog.Entry) {
 func stored(t *testing.T, url string) string {
 	t.Helper()
 	js, err := jetstream.New(connect(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stream, err := js.Stream(t.Context(), "offpath-denied")
 	if err != nil {
 		return ""
@@ -75,9 +64,7 @@ func stored(t *testing.T, url string) string {
 	var all strings.Builder
 	for i := range stream.CachedInfo().State.Msgs {
 		m, err := stream.GetMsg(t.Context(), i+1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.Write(m.Data)
 	}
 	return all.String()
@@ -89,9 +76,7 @@ func TestDecisionLog(t *testing.T) {
 	server, secret := serverstest.JetStream(t), writeFile(t, "a secret of enough bytes")
 	startWorker(t, server.URL(), aggregate.Options{})
 	hasher, err := identity.ReadHasher(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	streamed := 0 // entries of the daemon before
 	for _, tt := range []struct {
 		args   []string
@@ -139,16 +124,5 @@ func TestDecisionLog(t *testing.T) {
 			}
 		}
 		streamed = len(stream)
-	}
-}
-
-func TestReadLogTo(t *testing.T) {
-	for text, ok := range map[string]bool{
-		"none": true, "log": true, "nats": true, "log,nats": true, "nats,log": true,
-		"": false, "none,log": false, "log,log": false, "file": false,
-	} {
-		if _, err := readLogTo(text); (err == nil) != ok {
-			t.Errorf("%q: %v", text, err)
-		}
 	}
 }

@@ -159,15 +159,26 @@ func TestArguments(t *testing.T) {
 	}
 	s := newSet(new(settings))
 	s.Arguments(new([]string), "[FILE…]")
-	var help bytes.Buffer
-	if _, err := s.Parse([]string{"a", "--help"}, environment(""), &help); err != nil || !strings.Contains(help.String(), "Usage: tool [FILE…] [flags]\n") {
-		t.Errorf("error %v, help:\n%s", err, &help)
-	}
+	helps(t, s, "a --help", "Usage: tool [FILE…] [flags]\n")
 	s = newSet(new(settings))
 	s.Arguments(new([]string), "[FILE…]")
 	if _, err := s.Parse([]string{"a", "--loud"}, environment(""), io.Discard); err == nil || !strings.Contains(err.Error(), "unknown flag --loud") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// helps parses a command line that asks for help, which has to say all this; it returns the help.
+func helps(t *testing.T, s *Set, args string, says ...string) string {
+	t.Helper()
+	var help bytes.Buffer
+	// Help is for whoever got something wrong: a bad environment is no reason to refuse it.
+	done, err := s.Parse(strings.Fields(args), environment("OFFPATH_MAX_KEYS=many OFFPATH_NATS_PASSWORD=geheim"), &help)
+	for _, want := range says {
+		if !done || err != nil || !strings.Contains(help.String(), want) {
+			t.Errorf("%s: done %v, error %v, no %q in:\n%s", args, done, err, want, &help)
+		}
+	}
+	return help.String()
 }
 
 func TestPrefix(t *testing.T) {
@@ -226,32 +237,14 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
+func TestHelpAndVersion(t *testing.T) {
 	for _, args := range []string{"--help", "-h", "-help", "--max-keys 9 --help", "--help --loud", "--help extra"} {
-		var v settings
-		var stdout bytes.Buffer
-		// Help is for whoever got something wrong: a bad environment is no reason to refuse it.
-		done, err := newSet(&v).Parse(strings.Fields(args), environment("OFFPATH_MAX_KEYS=many"), &stdout)
-		if !done || err != nil {
-			t.Errorf("%s: done %v, error %v", args, done, err)
-		}
-		for _, want := range []string{
+		helps(t, newSet(new(settings)), args,
 			"Usage: tool [flags]\n", "Does a thing.", "--max-keys N", "how many", "OFFPATH_MAX_KEYS; default 7",
-			"OFFPATH_LOG_LEVEL; default info", "(OFFPATH_FILE)", "(OFFPATH_JSON)", "--json\n", "--version",
-		} {
-			if !strings.Contains(stdout.String(), want) {
-				t.Errorf("%s: help does not say %q:\n%s", args, want, &stdout)
-			}
-		}
+			"OFFPATH_LOG_LEVEL; default info", "(OFFPATH_FILE)", "(OFFPATH_JSON)", "--json\n", "--version")
 	}
-}
-
-func TestVersion(t *testing.T) {
-	var v settings
-	var stdout bytes.Buffer
-	done, err := newSet(&v).Parse([]string{"--version"}, environment(""), &stdout)
-	if !done || err != nil || stdout.String() != "tool devel\n" {
-		t.Errorf("done %v, error %v, printed %q", done, err, &stdout)
+	if got := helps(t, newSet(new(settings)), "--version", "tool devel\n"); got != "tool devel\n" {
+		t.Errorf("printed %q", got)
 	}
 }
 
@@ -268,22 +261,19 @@ func TestShort(t *testing.T) {
 		s.Short("f", "file")
 		return s
 	}
-	none := func(string) string { return "" }
 	for _, args := range [][]string{{"-f", "x"}, {"-f=x"}, {"--file", "x"}, {"--file", "y", "-f", "x"}} {
 		var file string
 		s := tool(&file)
-		if _, err := s.Parse(args, none, io.Discard); err != nil || file != "x" || !s.Given("file") {
+		if _, err := s.Parse(args, environment(""), io.Discard); err != nil || file != "x" || !s.Given("file") {
 			t.Errorf("%q: %q, %v", args, file, err)
 		}
 	}
 	var file string
-	if _, err := tool(&file).Parse([]string{"-f", "bad"}, none, io.Discard); err == nil || err.Error() != "--file: bad" {
+	_, err := tool(&file).Parse([]string{"-f", "bad"}, environment(""), io.Discard)
+	if err == nil || err.Error() != "--file: bad" {
 		t.Error(err)
 	}
-	var help strings.Builder
-	if _, err := tool(&file).Parse([]string{"--help"}, none, &help); err != nil || !strings.Contains(help.String(), "\n  -f, --file FILE\n") {
-		t.Errorf("%v\n%s", err, help.String())
-	}
+	helps(t, tool(&file), "--help", "\n  -f, --file FILE\n")
 }
 
 // TestSecret: a variable without a flag, of which help says so, and whose text is nowhere.
@@ -295,20 +285,15 @@ func TestSecret(t *testing.T) {
 		s.AddSecret(&secret, "nats-password", "the password")
 		return s
 	}
-	env := environment("OFFPATH_NATS_PASSWORD=geheim")
-	if _, err := newSet().Parse(nil, env, io.Discard); err != nil || secret != "geheim" {
+	if _, err := newSet().Parse(nil, environment("OFFPATH_NATS_PASSWORD=geheim"), io.Discard); err != nil || secret != "geheim" {
 		t.Errorf("%q, %v", secret, err)
 	}
 	_, err := newSet().Parse([]string{"--nats-password", "geheim"}, environment(""), io.Discard)
 	if err == nil || secret != "" || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("as a flag: %q, %v", secret, err)
 	}
-	var help bytes.Buffer
-	if done, err := newSet().Parse([]string{"--help"}, env, &help); !done || err != nil {
-		t.Fatal(err)
-	}
-	if text := help.String(); !strings.Contains(text, "  OFFPATH_NATS_PASSWORD\n        the password\n") ||
-		strings.Contains(text, "--nats-password") || strings.Contains(text, "geheim") {
+	text := helps(t, newSet(), "--help", "  OFFPATH_NATS_PASSWORD\n        the password\n")
+	if strings.Contains(text, "--nats-password") || strings.Contains(text, "geheim") {
 		t.Errorf("help:\n%s", text)
 	}
 }

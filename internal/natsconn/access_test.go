@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/offpath-io/offpath/internal/testing/servers"
@@ -46,14 +48,8 @@ func kinds(t *testing.T) []kind {
 func tlsKind(t *testing.T) kind {
 	f := tlsfilestest.NewAuthority(t, "before").Dir("client")
 	of := func(ca *tlsfilestest.Authority) version {
-		pair := ca.Pair("server")
 		return version{
-			configure: func(o *server.Options) {
-				o.TLS, o.TLSVerify = true, true
-				o.TLSConfig = &tls.Config{
-					Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
-				}
-			},
+			configure: mutualTLS(ca),
 			write: func() {
 				tlsfilestest.Write(t, f.CA, ca.PEM())
 				ca.Renew(f, "client")
@@ -65,6 +61,14 @@ func tlsKind(t *testing.T) kind {
 		first: of(tlsfilestest.NewAuthority(t, "first")), second: of(tlsfilestest.NewAuthority(t, "second")),
 		spoil: f.Key, refusal: "x509: certificate signed by unknown authority",
 	}
+}
+
+// mutualTLS has a server show a certificate of an authority, and want one of its clients.
+func mutualTLS(ca *tlsfilestest.Authority) func(*server.Options) {
+	config := &tls.Config{
+		Certificates: []tls.Certificate{ca.Pair("server")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
+	}
+	return func(o *server.Options) { o.TLS, o.TLSVerify, o.TLSConfig = true, true, config }
 }
 
 func passwordKind(t *testing.T) kind {
@@ -84,12 +88,7 @@ func passwordKind(t *testing.T) kind {
 func nkeyKind(t *testing.T) kind {
 	path := filepath.Join(t.TempDir(), "seed")
 	of := func() version {
-		pair, err := nkeys.CreateUser()
-		must(t, err)
-		public, err := pair.PublicKey()
-		must(t, err)
-		seed, err := pair.Seed()
-		must(t, err)
+		_, public, seed := newKeys(t, nkeys.CreateUser)
 		return version{
 			configure: func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} },
 			write:     func() { tlsfilestest.Write(t, path, append(seed, '\n')) },
@@ -98,34 +97,46 @@ func nkeyKind(t *testing.T) kind {
 	return kind{name: "nkey", access: Access{NKey: path}, first: of(), second: of(), spoil: path, refusal: "nats: authorization violation"}
 }
 
+// newKeys makes a pair of keys, with its public name and its seed.
+func newKeys(t *testing.T, create func() (nkeys.KeyPair, error)) (pair nkeys.KeyPair, public string, seed []byte) {
+	t.Helper()
+	pair, err := create()
+	must(t, err)
+	public, err = pair.PublicKey()
+	must(t, err)
+	seed, err = pair.Seed()
+	must(t, err)
+	return pair, public, seed
+}
+
+// newCreds are those of a user whom an account vouches for, until then if that is not 0.
+func newCreds(t *testing.T, account nkeys.KeyPair, expires time.Time) []byte {
+	t.Helper()
+	_, name, seed := newKeys(t, nkeys.CreateUser)
+	claims := jwt.NewUserClaims(name)
+	if !expires.IsZero() {
+		claims.Expires = expires.Unix()
+	}
+	text, err := claims.Encode(account)
+	must(t, err)
+	creds, err := jwt.FormatUserConfig(text, seed)
+	must(t, err)
+	return creds
+}
+
 // credsKind: an operator vouches for accounts, and each server knows one of them.
 func credsKind(t *testing.T) kind {
 	path := filepath.Join(t.TempDir(), "creds")
-	operator, err := nkeys.CreateOperator()
-	must(t, err)
-	trusted, err := operator.PublicKey()
-	must(t, err)
+	operator, trusted, _ := newKeys(t, nkeys.CreateOperator)
 	of := func() version {
-		account, err := nkeys.CreateAccount()
+		account, name, _ := newKeys(t, nkeys.CreateAccount)
+		token, err := jwt.NewAccountClaims(name).Encode(operator)
 		must(t, err)
-		accountName, err := account.PublicKey()
-		must(t, err)
-		accountJWT, err := jwt.NewAccountClaims(accountName).Encode(operator)
-		must(t, err)
-		user, err := nkeys.CreateUser()
-		must(t, err)
-		userName, err := user.PublicKey()
-		must(t, err)
-		userJWT, err := jwt.NewUserClaims(userName).Encode(account)
-		must(t, err)
-		seed, err := user.Seed()
-		must(t, err)
-		creds, err := jwt.FormatUserConfig(userJWT, seed)
-		must(t, err)
+		creds := newCreds(t, account, time.Time{})
 		return version{
 			configure: func(o *server.Options) {
 				resolver := &server.MemAccResolver{}
-				must(t, resolver.Store(accountName, accountJWT))
+				must(t, resolver.Store(name, token))
 				o.TrustedKeys, o.AccountResolver = []string{trusted}, resolver
 			},
 			write: func() { tlsfilestest.Write(t, path, creds) },
@@ -150,11 +161,7 @@ func TestGetsInAndStaysIn(t *testing.T) {
 			configure.Store(&k.first.configure)
 			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: func(o *server.Options) { (*configure.Load())(o) }})
 			k.first.write()
-			var log logs
-			files := tlsfiles.New(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-			conn, err := k.access.Open(files, nats.URL(), "test", log.logger(), soon...)
-			must(t, err)
-			defer Close(conn)
+			_, files, log := k.access.opened(t, nats.URL())
 			run(t, files)
 			log.await(t, "connected to NATS", 1)
 
@@ -169,10 +176,10 @@ func TestGetsInAndStaysIn(t *testing.T) {
 				t.Error(trouble)
 			}
 			if strings.Contains(log.String(), canary) {
-				t.Errorf("the log tells a secret:\n%s", &log)
+				t.Errorf("the log tells a secret:\n%s", log)
 			}
 			if n := strings.Count(strings.ToLower(log.String()), k.refusal); n != 1 {
-				t.Errorf("it says %d times that it is refused:\n%s", n, &log)
+				t.Errorf("it says %d times that it is refused:\n%s", n, log)
 			}
 		})
 	}
@@ -184,11 +191,7 @@ func TestRefusedAtFirst(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: k.second.configure})
 			k.first.write()
-			var log logs
-			files := tlsfiles.New(log.logger())
-			conn, err := k.access.Open(files, nats.URL(), "test", log.logger(), soon...)
-			must(t, err)
-			defer Close(conn)
+			_, files, log := k.access.opened(t, nats.URL())
 			run(t, files)
 			log.await(t, k.refusal, 1)
 			k.second.write()
@@ -197,14 +200,35 @@ func TestRefusedAtFirst(t *testing.T) {
 	}
 }
 
+// opened opens a connection until the end of the test, with all that is said of it and its files.
+func (a Access) opened(t *testing.T, url string) (*nats.Conn, *tlsfiles.Files, *logs) {
+	t.Helper()
+	log := new(logs)
+	files := tlsfiles.New(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	conn, err := a.Open(files, url, "test", log.logger(), soon...)
+	must(t, err)
+	t.Cleanup(func() { Close(conn) })
+	return conn, files, log
+}
+
 func run(t *testing.T, files *tlsfiles.Files) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- files.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
+	t.Cleanup(func() { stop(); must(t, <-ended) })
+}
+
+// TestCredentialsExpire: it is known when, so that somebody can be told before a server refuses them.
+func TestCredentialsExpire(t *testing.T) {
+	account, _, _ := newKeys(t, nkeys.CreateAccount)
+	for name, want := range map[string]time.Time{"never": {}, "in an hour": time.Now().Add(time.Hour).Truncate(time.Second)} {
+		path := filepath.Join(t.TempDir(), "creds")
+		tlsfilestest.Write(t, path, newCreds(t, account, want))
+		files := tlsfiles.New(slog.New(slog.DiscardHandler))
+		_, err := (&Access{Creds: path}).creds(files)
+		must(t, err)
+		if got := files.States()[0].Expires; !got.Equal(want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
 		}
-	})
+	}
 }

@@ -74,25 +74,6 @@ func TestOpenSaysWhetherNATSIsThere(t *testing.T) {
 	}
 }
 
-// TestNewsLogsChangesOnly has the handlers called as often as the library tries.
-func TestNewsLogsChangesOnly(t *testing.T) {
-	var log logs
-	n := &news{log: log.logger()}
-	refused := errors.New("refused")
-	for range 3 {
-		n.away(refused)
-	}
-	n.connected()
-	n.connected()
-	n.away(nil) // closed by ourselves
-	if got := strings.Count(log.String(), "waiting for NATS"); got != 1 {
-		t.Errorf("said %d times that it waits:\n%s", got, &log)
-	}
-	if got := strings.Count(log.String(), "connected to NATS"); got != 1 {
-		t.Errorf("said %d times that it is there:\n%s", got, &log)
-	}
-}
-
 func TestOpenRefusesWhatIsNoURL(t *testing.T) {
 	if conn, err := Open("nats://a b:x", "test", slog.New(slog.DiscardHandler)); err == nil {
 		conn.Close()

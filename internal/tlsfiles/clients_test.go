@@ -12,30 +12,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
-// echo serves TLS connections that say again what they hear.
-func echo(t *testing.T, door *Door) (address string) {
-	t.Helper()
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener := tls.NewListener(door.Listener(plain), door.Config)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
-	return listener.Addr().String()
-}
-
 // answers reports whether the other side says again what it is told.
 func answers(conn net.Conn) bool {
 	_ = conn.SetDeadline(time.Now().Add(patience))
@@ -52,19 +28,14 @@ func TestHangsUpOnStrangers(t *testing.T) {
 	ca, gone, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "gone"), newWorld(t)
 	f := ca.Dir("door")
 	tlsfilestest.Write(t, f.CA, slices.Concat(ca.PEM(), gone.PEM()))
-	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.run()
-	address := echo(t, door)
+	door, address := w.door(f, f.CA)
 	dial := func(of *tlsfilestest.Authority) *tls.Conn {
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address,
 			&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{of.Pair("client")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.ReadFull(conn, make([]byte, len(greeting)))
+		must(t, err)
 		return conn
 	}
 	ours, theirs, brief := dial(ca), dial(gone), dial(ca)
@@ -97,9 +68,7 @@ func TestLateStranger(t *testing.T) {
 	var all clients
 	config := all.watched(&client{clients: &all}, func() *tls.Config { return now })
 	shown, err := x509.ParseCertificate(gone.Pair("client").Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown}}
 	if err := config.VerifyConnection(state); err != nil {
 		t.Errorf("before: %v", err)

@@ -45,6 +45,13 @@ func (l *logs) String() string {
 	return l.text.String()
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newWorld(t *testing.T) *world {
 	w := &world{t: t}
 	w.files = New(slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -57,12 +64,7 @@ func (w *world) run() {
 	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- w.files.Run(ctx) }()
-	w.t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			w.t.Error(err)
-		}
-	})
+	w.t.Cleanup(func() { stop(); must(w.t, <-ended) })
 }
 
 func (w *world) await(what string, holds func() bool) {
@@ -74,13 +76,14 @@ func (w *world) await(what string, holds func() bool) {
 	}
 }
 
-// serve accepts TLS connections, and closes them after the handshake.
+// greeting is what a server says first.
+const greeting = "hello"
+
+// serve accepts TLS connections, greets, and says again what it hears.
 func serve(t *testing.T, door *Door) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listener = tls.NewListener(door.Listener(listener), door.Config)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -90,7 +93,8 @@ func serve(t *testing.T, door *Door) (address string) {
 				return
 			}
 			go func() {
-				_, _ = conn.Write([]byte("hello")) // with the handshake before it
+				_, _ = io.WriteString(conn, greeting) // with the handshake before it
+				_, _ = io.Copy(conn, conn)
 				_ = conn.Close()
 			}()
 		}
@@ -106,17 +110,24 @@ func shown(address string, config *tls.Config) (name string, err error) {
 	}
 	defer conn.Close()
 	// In TLS 1.3 a client hears only now whether its certificate is good.
-	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+	if _, err := io.ReadFull(conn, make([]byte, len(greeting))); err != nil {
 		return "", err
 	}
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 
+// door opens one with files of an authority, and says where; known are whom it knows, "" for everybody.
+func (w *world) door(f tlsfilestest.Files, known string) (door *Door, address string) {
+	w.t.Helper()
+	door, err := w.files.Server("listen", Paths{Authorities: known, Cert: f.Cert, Key: f.Key})
+	must(w.t, err)
+	w.run()
+	return door, serve(w.t, door)
+}
+
 func write(t *testing.T, path, content string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -124,12 +135,8 @@ func write(t *testing.T, path, content string) string {
 func TestRotation(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("first")
-	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key}, "h2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.run()
-	address, client := serve(t, door), &tls.Config{RootCAs: ca.Pool()}
+	_, address := w.door(f, "")
+	client := &tls.Config{RootCAs: ca.Pool()}
 	shows := func(want string) func() bool {
 		return func() bool {
 			name, err := shown(address, client)
@@ -157,9 +164,7 @@ func TestRotation(t *testing.T) {
 	if s := state(); s.Refusals == 0 || !shows("second")() {
 		t.Errorf("%+v, and the second is not shown", s)
 	}
-	if err := os.Remove(f.Cert); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(f.Cert))
 	w.await("a file that is gone is trouble", func() bool { s := state(); return s.Trouble != nil && os.IsNotExist(s.Trouble) })
 	ca.Renew(f, "third")
 	w.await("the third is shown", shows("third"))
@@ -171,38 +176,23 @@ func TestKubernetes(t *testing.T) {
 	ca, w, mount := tlsfilestest.NewAuthority(t, "authority"), newWorld(t), t.TempDir()
 	publish := func(name string) {
 		dir := filepath.Join(mount, ".."+name)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o700))
 		cert, key := ca.Issue(name)
 		write(t, filepath.Join(dir, "tls.crt"), string(cert))
 		write(t, filepath.Join(dir, "tls.key"), string(key))
-		if err := os.Symlink(".."+name, filepath.Join(mount, "..data_tmp")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(".."+name, filepath.Join(mount, "..data_tmp")))
 		old, _ := os.Readlink(filepath.Join(mount, "..data"))
-		if err := os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
 		if old != "" {
-			if err := os.RemoveAll(filepath.Join(mount, old)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(filepath.Join(mount, old)))
 		}
 	}
 	publish("first")
 	p := Paths{Cert: filepath.Join(mount, "tls.crt"), Key: filepath.Join(mount, "tls.key")}
 	for _, path := range []string{p.Cert, p.Key} {
-		if err := os.Symlink(filepath.Join("..data", filepath.Base(path)), path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(filepath.Join("..data", filepath.Base(path)), path))
 	}
-	door, err := w.files.Server("listen", p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.run()
-	address := serve(t, door)
+	_, address := w.door(tlsfilestest.Files{Cert: p.Cert, Key: p.Key}, "")
 	for _, name := range []string{"second", "third", "fourth"} {
 		publish(name)
 		w.await(name+" is shown", func() bool {
@@ -220,12 +210,7 @@ func TestKubernetes(t *testing.T) {
 func TestClientAuthorities(t *testing.T) {
 	ca, other, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other"), newWorld(t)
 	f := ca.Dir("door")
-	door, err := w.files.Server("listen", Paths{Authorities: f.CA, Cert: f.Cert, Key: f.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.run()
-	address := serve(t, door)
+	_, address := w.door(f, f.CA)
 	with := func(certs ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: ca.Pool(), Certificates: certs, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	}
@@ -251,19 +236,16 @@ func TestClientAuthorities(t *testing.T) {
 func TestOldVersionsAreRefused(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("door")
-	door, err := w.files.Server("listen", Paths{Cert: f.Cert, Key: f.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := serve(t, door)
+	client, err := w.files.Client("nats", Paths{Authorities: f.CA})
+	must(t, err)
+	door, address := w.door(f, "")
 	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		_, err := shown(address, &tls.Config{RootCAs: ca.Pool(), MinVersion: version, MaxVersion: version})
 		if (err == nil) != want {
 			t.Errorf("%s: %v", tls.VersionName(version), err)
 		}
 	}
-	client, err := w.files.Client("nats", Paths{Authorities: f.CA})
-	if err != nil || client().MinVersion != tls.VersionTLS12 || door.Config.MinVersion != tls.VersionTLS12 {
-		t.Errorf("%v: a client may speak %s", err, tls.VersionName(client().MinVersion))
+	if client().MinVersion != tls.VersionTLS12 || door.Config.MinVersion != tls.VersionTLS12 {
+		t.Errorf("a client may speak %s", tls.VersionName(client().MinVersion))
 	}
 }

@@ -24,16 +24,19 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func open(t *testing.T, r *tracingtest.Receiver, service string, sample float64) *Tracer {
 	t.Helper()
 	endpoint, err := ReadEndpoint(r.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tracer, err := Open(t.Context(), Options{Endpoint: endpoint, Service: service, Sample: sample})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tracer
 }
 
@@ -43,35 +46,12 @@ func flush(t *testing.T, tracers ...*Tracer) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tracer := range tracers {
-		if err := tracer.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Run(ctx))
 	}
 }
 
 // whole is one report's way.
 var whole = []string{" > checker/report", "report > checker/refresh", "report > aggregator/aggregate", "aggregate > aggregator/apply"}
-
-// TestOneTrace: one trace holds the spans of checker, aggregator and store; and no key.
-func TestOneTrace(t *testing.T) {
-	r := tracingtest.Start(t)
-	checker, aggregator := open(t, r, "checker", 1), open(t, r, "aggregator", 0)
-	parent, report := checker.Report(3, 17, 5)
-	apply := aggregator.Aggregate(parent, 3, 17, 5)
-	apply(aggregate.TraceEvent{Kind: aggregate.TraceApply, Keys: 9, Reports: 2})
-	apply(aggregate.TraceEvent{Kind: aggregate.TraceApplied})
-	apply(aggregate.TraceEvent{Kind: aggregate.TraceAnswered})
-	report(check.TraceAnswered)
-	report(check.TraceMerged)
-	flush(t, checker, aggregator)
-	all := r.Traces()
-	if len(all) != 1 {
-		t.Fatalf("%d traces: %v", len(all), all)
-	}
-	for _, got := range all {
-		hold(t, got, whole)
-	}
-}
 
 func hold(t *testing.T, got, want []string) {
 	t.Helper()
@@ -174,17 +154,11 @@ func TestFleet(t *testing.T) {
 	atChecker, atAggregator := open(t, r, "checker", 1), open(t, r, "aggregator", 0)
 	bus := membus.New(membus.Options{})
 	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: bus.Worker(), Trace: atAggregator.Aggregate})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set, err := rules.Parse([]byte("rules: [{name: r, key: [user], limit: 1000000/day}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checker, err := check.New(check.Options{Rules: set, Link: bus.Checker("c1"), Trace: atChecker.Report, MaxIdleKeys: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all sync.WaitGroup
 	busCtx, stopBus := context.WithCancel(t.Context())
 	all.Go(func() { _ = bus.Run(busCtx) })
@@ -202,9 +176,7 @@ func TestFleet(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	stopChecker()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-ended)
 	stopWorker()
 	stopBus()
 	all.Wait()
@@ -226,9 +198,7 @@ func TestFleet(t *testing.T) {
 // TestLongTraceIsIgnored: a report with one is counted all the same.
 func TestLongTraceIsIgnored(t *testing.T) {
 	data, err := events.Append(nil, &events.Report{Epoch: 1, Sequence: 1, Shards: 1, Trace: strings.Repeat("x", events.MaxTrace+1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if m, err := events.DecodeReport(data); err != nil || m.Trace != "" {
 		t.Errorf("%v, %v", m, err)
 	}
@@ -267,9 +237,7 @@ func TestOverTLS(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", f.Key)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token")
 	tracer, err := Open(t.Context(), Options{Endpoint: collector.URL + tracesPath, Service: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, span := tracer.tracer.Start(t.Context(), "x")
 	span.End()
 	flush(t, tracer)

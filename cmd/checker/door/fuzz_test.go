@@ -41,21 +41,14 @@ func FuzzCheckRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		q, batch, err := decodeCheck(body)
-		if err != nil {
-			if err.Error() == "" {
-				t.Error("an error without a reason")
-			}
+		if isRefused(t, err) {
 			return
 		}
 		var want struct {
 			asEncodingJSON
 			Checks []asEncodingJSON `json:"checks"`
 		}
-		d := json.NewDecoder(bytes.NewReader(body))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&want); err != nil || !json.Valid(body) {
-			t.Fatalf("took %q, which encoding/json refuses: %v", body, err)
-		}
+		readJSON(t, body, &want)
 		if batch == nil {
 			q.mustBe(t, want.asEncodingJSON)
 			return
@@ -92,6 +85,25 @@ func (q question) mustBe(t *testing.T, want asEncodingJSON) {
 	}
 }
 
+// isRefused reports whether there is an error, which has a reason.
+func isRefused(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil && err.Error() == "" {
+		t.Error("an error without a reason")
+	}
+	return err != nil
+}
+
+// readJSON reads what the door took as encoding/json does.
+func readJSON(t *testing.T, body []byte, into any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil || !json.Valid(body) {
+		t.Fatalf("took %q, which encoding/json refuses: %v", body, err)
+	}
+}
+
 func orOne(cost *int64) int64 {
 	if cost == nil {
 		return 1
@@ -115,21 +127,14 @@ func FuzzSettleRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		b, batch, err := decodeSettle(body)
-		if err != nil {
-			if err.Error() == "" {
-				t.Error("an error without a reason")
-			}
+		if isRefused(t, err) {
 			return
 		}
 		var want struct {
 			one
 			Settlements []one `json:"settlements"`
 		}
-		d := json.NewDecoder(bytes.NewReader(body))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&want); err != nil || !json.Valid(body) {
-			t.Fatalf("took %q, which encoding/json refuses: %v", body, err)
-		}
+		readJSON(t, body, &want)
 		if batch == nil {
 			batch, want.Settlements = []bill{b}, []one{want.one}
 		}

@@ -18,9 +18,7 @@ import (
 
 // TestDescriptionIsSound also asks for it.
 func TestDescriptionIsSound(t *testing.T) {
-	if err := document.Validate(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must(t, document.Validate(t.Context()))
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		w := httptest.NewRecorder()
 		newDoor(t).ServeHTTP(w, httptest.NewRequest(method, DescribePath, nil))

@@ -16,9 +16,7 @@ import (
 func listener(t testing.TB, with func(net.Conn)) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -60,9 +58,7 @@ func (s *safe) checkOnce(t *testing.T, service string) {
 // TestServiceFails: a service that is not reached, or does not speak HTTP, is a bad gateway; see TestSilentService, too.
 func TestServiceFails(t *testing.T) {
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = gone.Close()
 	say := func(text string) string {
 		return listener(t, func(conn net.Conn) {
@@ -121,9 +117,7 @@ func TestServiceBreaksOff(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		})
 		response, err := client(t, way.client).Do(request(t, "GET", start(t, options(t, target)), nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if body, err := io.ReadAll(response.Body); err == nil || string(body) != "half" {
 			t.Errorf("%+v: %q, %v", way, body, err)
 		}

@@ -112,9 +112,7 @@ func (v virtual) client(version int) *http.Client {
 func (v virtual) connect() net.Conn {
 	v.Helper()
 	conn, err := v.proxy.dial(v.Context(), "", "")
-	if err != nil {
-		v.Fatal(err)
-	}
+	must(v, err)
 	v.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

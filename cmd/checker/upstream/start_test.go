@@ -20,6 +20,13 @@ import (
 // long is time that no test waits for.
 const long = time.Minute
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func all(next http.Handler) http.Handler { return next }
 
 func deny(http.Handler) http.Handler {
@@ -33,9 +40,7 @@ func trusting(t testing.TB, o httpidentity.Options, list ...string) *httpidentit
 		t.Fatal(err)
 	}
 	b, err := httpidentity.NewBuilder(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -43,9 +48,7 @@ func trusting(t testing.TB, o httpidentity.Options, list ...string) *httpidentit
 func options(t testing.TB, target string) Options {
 	t.Helper()
 	u, err := ParseTarget(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return Options{
 		Target: u, Limit: all, Identity: trusting(t, httpidentity.Options{}), Answer: long, Patience: long,
 		Log: slog.New(slog.DiscardHandler), TLS: func() *tls.Config { return unchecked },
@@ -91,36 +94,34 @@ func client(t testing.TB, version int) *http.Client {
 func do(t testing.TB, c *http.Client, r *http.Request) (*http.Response, string) {
 	t.Helper()
 	response, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return response, string(body)
 }
 
 func request(t testing.TB, method, url string, body io.Reader) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
+}
+
+// answers fails the test unless a request is answered with a status and a body, if that is not "".
+func answers(t testing.TB, c *http.Client, r *http.Request, status int, want string) {
+	t.Helper()
+	if response, body := do(t, c, r); response.StatusCode != status || want != "" && body != want {
+		t.Errorf("%s %s: %s %q, want %d %q", r.Method, r.URL, response.Status, body, status, want)
+	}
 }
 
 func dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conn, err := net.Dial("tcp", u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -63,6 +63,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// blocks are those in the bucket, of which there have to be so many.
+func blocks(t *testing.T, c *Console, want int) []entries.Entry {
+	t.Helper()
+	list, err := c.bucket.List(t.Context())
+	if err != nil || len(list) != want {
+		t.Fatalf("%+v, %v; want %d", list, err, want)
+	}
+	return list
+}
+
 // await waits until a condition holds; what it says otherwise is why it does not.
 func await(t *testing.T, holds func() bool, why func() any) {
 	t.Helper()
@@ -140,9 +150,7 @@ func TestAPI(t *testing.T) {
 	if form.Code != 400 || !strings.Contains(form.Body.String(), "application/json") {
 		t.Errorf("a form: %d %s", form.Code, form.Body)
 	}
-	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("%v, %v", list, err)
-	}
+	blocks(t, c, 0)
 	w.err = errors.New("the store is away")
 	answer := ask(t, handler, "GET", "/api/key?rule=r&key=k", "", "", "")
 	if answer.Code != 503 || !strings.Contains(answer.Body.String(), "away") {
@@ -171,9 +179,9 @@ func TestBlockOfOverride(t *testing.T) {
 	if c.picture.mayBeOverrides("s/plan=pro") {
 		t.Error("a rule is taken for an override's counter")
 	}
-	list, err := c.bucket.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].Rule != "r" || b.(BlockView).Rule != "r" {
-		t.Fatalf("%+v, %+v, %v", b, list, err)
+	list := blocks(t, c, 1)
+	if list[0].Rule != "r" || b.(BlockView).Rule != "r" {
+		t.Errorf("%+v, %+v", b, list)
 	}
 	c.takeBlocks(list)
 	for _, rule := range []string{"r", "r/plan=pro"} {
@@ -181,12 +189,9 @@ func TestBlockOfOverride(t *testing.T) {
 			t.Errorf("%s: %+v, %v", rule, found, err)
 		}
 	}
-	if _, err := c.unblockFor(t.Context(), Who{}, &order{Rule: "r/plan=pro", key: "k"}); err != nil {
-		t.Error(err)
-	}
-	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("%+v, %v", list, err)
-	}
+	_, err = c.unblockFor(t.Context(), Who{}, &order{Rule: "r/plan=pro", key: "k"})
+	must(t, err)
+	blocks(t, c, 0)
 }
 
 // Blocks end by the fleet's time, which checkers have too, and not by the clock of whoever has made
@@ -197,10 +202,7 @@ func TestBlocksEndByTheFleetsTime(t *testing.T) {
 		w.ahead = ahead
 		b, err := c.blockFor(t.Context(), Who{}, &order{Rule: "r", key: "k", Seconds: 60})
 		must(t, err)
-		list, err := c.bucket.List(t.Context())
-		if err != nil || len(list) != 1 {
-			t.Fatalf("%v ahead: %+v, %v", ahead, list, err)
-		}
+		list := blocks(t, c, 1)
 		if left := list[0].Until.Sub(w.Now()); left > time.Minute || left < -time.Minute || b.(BlockView).EndsIn != 60_000 {
 			t.Errorf("%v ahead: %v left, %+v", ahead, left, b)
 		}
@@ -256,9 +258,8 @@ func TestAudit(t *testing.T) {
 	var trouble error
 	o := NewOperator(c.bucket, time.Now, func(_ context.Context, r Record) error { written = append(written, r); return trouble })
 	who := Who{"kristie", "here"}
-	if _, err := o.Block(t.Context(), who, "r", "k", defaultBlock); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.Block(t.Context(), who, "r", "k", defaultBlock)
+	must(t, err)
 	if err := o.Unblock(t.Context(), who, "r", "never"); !errors.Is(err, entries.ErrNoEntry) {
 		t.Errorf("%v", err)
 	}
@@ -270,7 +271,5 @@ func TestAudit(t *testing.T) {
 		written[1].Error == "" || written[2].Error != "" || written[2].At.IsZero() || written[2].Key != "k" {
 		t.Errorf("%+v", written)
 	}
-	if list, err := c.bucket.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("%v, %v", list, err)
-	}
+	blocks(t, c, 0)
 }

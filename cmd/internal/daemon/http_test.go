@@ -63,9 +63,7 @@ func (d door) stopTakes(t *testing.T, want time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	d.stop()
-	if err := <-d.ended; err != nil {
-		t.Error(err)
-	}
+	must(t, <-d.ended)
 	if took := time.Since(begun); took != want {
 		t.Errorf("it took %v to stop, want %v", took, want)
 	}

@@ -71,28 +71,28 @@ func TestLeavingLosesNoConnection(t *testing.T) {
 	})
 }
 
-// TestLeavingEnds although a client keeps its connection and says nothing.
+// TestLeavingEnds although a client keeps its connection and says nothing. A stream that does not end
+// holds the stop up for the 5 s of a door, and not twice as long: what comes after it has to deliver
+// hits before whoever has told it to stop loses patience.
 func TestLeavingEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := openLeaving(t, func(http.ResponseWriter, *http.Request) {})
-		client := d.dial(get)
-		defer client.Close()
-		answerOn(t, bufio.NewReader(client))
-		d.stopTakes(t, lingerTime)
-	})
-}
-
-// TestLeavingWaitsOnceForAStream: a stream that does not end holds the stop up for the 5 s of a
-// door, and not twice as long: what comes after it has to deliver hits before whoever has told it
-// to stop loses patience.
-func TestLeavingWaitsOnceForAStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := openLeaving(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		client := d.dial(get)
-		defer client.Close()
-		synctest.Wait()
-		d.stopTakes(t, stopTimeout)
-	})
+	for _, stream := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := openLeaving(t, func(_ http.ResponseWriter, r *http.Request) {
+				if stream {
+					<-r.Context().Done()
+				}
+			})
+			client := d.dial(get)
+			defer client.Close()
+			if stream {
+				synctest.Wait()
+				d.stopTakes(t, stopTimeout)
+				return
+			}
+			answerOn(t, bufio.NewReader(client))
+			d.stopTakes(t, lingerTime)
+		})
+	}
 }
 
 // TestLeavingLetsProtocolsChange: an answer to who asks for another protocol, such as WebSocket's,
@@ -144,7 +144,5 @@ func TestLeavingClosesTwice(t *testing.T) {
 		<-listener.accepting
 		stop()
 	}()
-	if err := NewLeaving(0).HTTP("door", listener, http.NotFoundHandler(), quiet).Run(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, NewLeaving(0).HTTP("door", listener, http.NotFoundHandler(), quiet).Run(ctx))
 }

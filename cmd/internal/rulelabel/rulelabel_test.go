@@ -7,14 +7,10 @@ import (
 
 func TestAllHaveALabelWhereThereIsRoom(t *testing.T) {
 	var l Labels
-	if got := l.Of("a"); got != Other {
-		t.Errorf("before anything is known: %q", got)
-	}
+	equal(t, "before anything is known", l.Of("a"), Other)
 	l.Assign([]Activity{{"a", 3}, {"idle", 0}})
 	for _, rule := range []string{"a", "idle"} {
-		if got := l.Of(rule); got != rule {
-			t.Errorf("label of %s: %q", rule, got)
-		}
+		equal(t, rule, l.Of(rule), rule)
 	}
 }
 
@@ -33,9 +29,7 @@ func TestTheBusiestHaveLabelsAndKeepThem(t *testing.T) {
 		return n
 	}
 	l.Assign(rules)
-	if n := own(); n != 0 {
-		t.Fatalf("%d idle rules have a label: which of them would be chance", n)
-	}
+	equal(t, "idle rules with a label, which would be chance", own(), 0)
 
 	rules[7].Count = 1
 	l.Assign(rules)
@@ -47,12 +41,8 @@ func TestTheBusiestHaveLabelsAndKeepThem(t *testing.T) {
 		rules[i].Count += int64(i) // the last are the busiest
 	}
 	l.Assign(rules)
-	if n := own(); n != Most {
-		t.Fatalf("%d labels, want %d", n, Most)
-	}
-	if l.Of("r7") != "r7" {
-		t.Error("r7 lost its label: its counter would go backwards")
-	}
+	equal(t, "labels", own(), Most)
+	equal(t, "r7, whose counter must not go backwards", l.Of("r7"), "r7")
 	last, first := rules[len(rules)-1].Rule, rules[8].Rule
 	if l.Of(last) != last || l.Of(first) != Other {
 		t.Errorf("labels of the busiest and of the idlest: %q, %q", l.Of(last), l.Of(first))
@@ -60,9 +50,7 @@ func TestTheBusiestHaveLabelsAndKeepThem(t *testing.T) {
 
 	rules[8].Count = 1 << 40
 	l.Assign(rules)
-	if l.Of(first) != Other {
-		t.Error("a rule moved from one label to another: the counter of other would go backwards")
-	}
+	equal(t, "a rule that becomes busy, as the counter of others must not go backwards", l.Of(first), Other)
 }
 
 // TestLabelsOfRulesThatAreGone: rules that are renamed again and again do not use labels up, and
@@ -73,9 +61,7 @@ func TestLabelsOfRulesThatAreGone(t *testing.T) {
 		rules := []Activity{{fmt.Sprint("r", i), 1}}
 		l.Assign(rules)
 		l.Keep(rules)
-		if got := l.Of(rules[0].Rule); got != rules[0].Rule {
-			t.Fatalf("%s is called %s", rules[0].Rule, got)
-		}
+		equal(t, "the only rule", l.Of(rules[0].Rule), rules[0].Rule)
 	}
 
 	rules := []Activity{{"late", 1}}
@@ -86,16 +72,18 @@ func TestLabelsOfRulesThatAreGone(t *testing.T) {
 	for _, rules := range [][]Activity{rules, rules[:2], rules[:2]} { // all but two go
 		l.Assign(rules)
 		l.Keep(rules)
-		if got := l.Of("late"); got != Other {
-			t.Errorf("late moved to %s: the counter of other would go backwards", got)
-		}
+		equal(t, "late, as the counter of others must not go backwards", l.Of("late"), Other)
 	}
 	l.Assign([]Activity{{"new", 1}})
-	if got := l.Of("new"); got != "new" {
-		t.Errorf("new is called %s, with labels left", got)
-	}
+	equal(t, "new, with labels left", l.Of("new"), "new")
 	l.Free("new")
-	if got := l.Of("new"); got != Other {
-		t.Errorf("new is called %s without a label", got)
+	equal(t, "new, without a label", l.Of("new"), Other)
+}
+
+// equal fails the test unless both are the same.
+func equal[T comparable](t testing.TB, what any, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%v: got %v, want %v", what, got, want)
 	}
 }

@@ -131,13 +131,6 @@ func TestAddsAtOnce(t *testing.T) {
 	}
 }
 
-func BenchmarkAdd(b *testing.B) {
-	top := New(time.Now)
-	for b.Loop() {
-		top.Add("create-per-user", "kristie|createURL", 1)
-	}
-}
-
 func BenchmarkAddSome(b *testing.B) {
 	top := New(time.Now)
 	b.RunParallel(func(p *testing.PB) {
