@@ -25,9 +25,7 @@ type scripted struct {
 func newScripted(t *testing.T) *scripted {
 	t.Helper()
 	set, err := rules.Parse([]byte("rules: [{name: r, key: [does], limit: 10/s, enforcement: strict}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &scripted{t: t, set: set}
 }
 
@@ -86,9 +84,7 @@ func TestOrderOfQuestions(t *testing.T) {
 			}
 		}
 		answer, err := New(s, Options{Acquire: time.Minute}).ShouldRateLimit(t.Context(), request("d", 1, all...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, overall := "", ok
 		for _, status := range answer.Statuses {
 			got += map[bool]string{true: "+", false: "-"}[status.Code == ok]
@@ -168,9 +164,7 @@ func TestLongestWait(t *testing.T) {
 	for _, descriptors := range [][]string{{"does=--", "does=---"}, {"does=---", "does=--"}} {
 		service := New(newScripted(t), Options{Headers: RateLimitHeaders})
 		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, descriptor(descriptors[0]), descriptor(descriptors[1])))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if h := answer.ResponseHeadersToAdd; len(h) != 4 || h[3].Value != "4" { // the fourth question is the last
 			t.Errorf("%v", answer)
 		}

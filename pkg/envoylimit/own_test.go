@@ -147,9 +147,7 @@ func TestKnownDomains(t *testing.T) {
 			text += fmt.Sprintf("{name: r%d, key: [], limit: 1/s, %s,", i, strings.TrimPrefix(match, "{"))
 		}
 		set, err := rules.Parse([]byte(strings.TrimSuffix(text, ",") + "]"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := newPrepared(set).knows(test.domain); got != test.want {
 			t.Errorf("%s: %q is known: %v", test.rules, test.domain, got)
 		}
@@ -162,12 +160,8 @@ func TestRulesChange(t *testing.T) {
 	c := client(t, New(checker, Options{}))
 	ask(t, c, request("shop", 1, descriptor("user=ann")))
 	set, err := rules.Parse([]byte("rules: [{name: 'shop|user', match: {domain: shop}, key: [user], limit: 100/day, algorithm: fixed_window}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := checker.SetRules(set, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, checker.SetRules(set, 1))
 	if s := ask(t, c, request("shop", 1, descriptor("user=ann"))).Statuses[0]; s.CurrentLimit.GetRequestsPerUnit() != 100 || s.LimitRemaining != 98 {
 		t.Errorf("%v", s)
 	}

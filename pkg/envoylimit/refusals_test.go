@@ -151,9 +151,7 @@ func TestNoMessage(t *testing.T) {
 		}
 	}
 	good, err := proto.Marshal(request("shop", 1, descriptor("user=ann")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := askRaw(t, conn, append(good, text(99, "of the future")...)); err != nil {
 		t.Errorf("an unknown field: %v", err)
 	}
@@ -186,9 +184,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		request("shop", 0, withLimit(descriptor("domain=\n", "domain="), 0, typev3.RateLimitUnit_DAY)),
 	} {
 		data, err := proto.Marshal(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(data)
 	}
 	service := New(newChecker(f, shop), Options{Headers: XRateLimitHeaders})

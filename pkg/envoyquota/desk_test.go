@@ -128,9 +128,7 @@ func TestWhoMayUseLittleTakesLittle(t *testing.T) {
 	a := s.envoy()
 	for range 4 {
 		for user, asked := range map[string]uint64{"kristie": 350, "mallory": 50_000} {
-			if err := s.desk.report(s.now, a, bytesOf(t, reportOf(0, asked, 0, "user", user))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.desk.report(s.now, a, bytesOf(t, reportOf(0, asked, 0, "user", user))))
 		}
 		s.pass(5*time.Second, a)
 	}
@@ -144,15 +142,11 @@ func TestARuleChangeIsTold(t *testing.T) {
 	s := newScript(t, perSecond)
 	a := s.envoy()
 	s.report(a, 1, 0)
-	if err := s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/second}]"), 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/second}]"), 1))
 	if got := rateOf(only(t, s.pass(tick, a), "bucket")); got != 10 {
 		t.Errorf("the limit is 10 now, and the Envoy is told %v", got)
 	}
-	if err := s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]"), 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]"), 2))
 	only(t, s.pass(tick, a), "DENY_ALL", "bucket")
 	if n := len(s.desk.ledgers); n != 2 { // the old one's share ends with its time to live
 		t.Errorf("%d ledgers", n)
@@ -166,9 +160,7 @@ func TestNothingIsLeftOfStreamsThatEnd(t *testing.T) {
 	s := newScript(t, perSecond)
 	a := s.envoy()
 	for i := range 200 {
-		if err := s.desk.report(s.now, a, bytesOf(t, reportOf(5, 0, time.Second, "user", string(rune('a'+i))))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.desk.report(s.now, a, bytesOf(t, reportOf(5, 0, time.Second, "user", string(rune('a'+i))))))
 	}
 	s.told(a)
 	if len(s.desk.ledgers) != 200 {

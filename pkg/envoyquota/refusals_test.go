@@ -134,15 +134,11 @@ func TestBucketsThatThereIsNoRoomFor(t *testing.T) {
 func TestWhatIsTurnedAwayIsTold(t *testing.T) {
 	s := New(newChecker(t, perSecond), Options{MaxBuckets: 1})
 	c, err := s.desk.join("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range []*quotapb.RateLimitQuotaUsageReports{
 		reportOf(1, 2, 0, "user", "kristie"), reportOf(4, 8, 0, "user", "mia"), reportOf(16, 32, 0, "user", strings.Repeat("x", 5000)),
 	} {
-		if err := s.desk.report(s.now(), c, bytesOf(t, m)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.desk.report(s.now(), c, bytesOf(t, m)))
 	}
 	if got, want := s.Stats(), (Stats{Streams: 1, Buckets: 1, Opened: 1, Allowed: 21, Denied: 42, TurnedAway: 2}); got != want {
 		t.Errorf("told as %+v, want %+v", got, want)
@@ -164,9 +160,7 @@ func sendRaw(t *testing.T, checker *check.Checker, data []byte) error {
 	t.Cleanup(cancel)
 	stream, err := dial(t, address).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 		quotapb.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, grpc.ForceCodec(rawCodec{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = stream.SendMsg(data)
 	_ = stream.SendMsg(bytesOf(t, reportOf(1, 0, 0, "user", "mia"))) // the server may have hung up
 	return stream.RecvMsg(nil)
@@ -202,9 +196,7 @@ func TestBytesThatAreNoReport(t *testing.T) {
 func TestBucketsThatAreNotUTF8(t *testing.T) {
 	data := bytes.Replace(bytesOf(t, reportOf(5, 0, 0, "user", "kristie")), []byte("kristie"), []byte("krist\xffe"), 1)
 	checker := newChecker(t, perHour)
-	if err := sendRaw(t, checker, data); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sendRaw(t, checker, data))
 	if got := charged(checker); got != 6 {
 		t.Errorf("charged %d of 5 and 1", got)
 	}
@@ -220,18 +212,14 @@ func TestHalfAMessageThenSilence(t *testing.T) {
 	defer pen.Close()
 	go func() { _, _ = pen.Write(half) }()
 	request, err := http.NewRequest(http.MethodPost, "http://"+address+quotapb.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	request.Header.Set("Content-Type", "application/grpc")
 	request.Header.Set("Te", "trailers")
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	defer transport.CloseIdleConnections()
 	answer, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	if _, err := io.ReadAll(answer.Body); err != nil {
 		t.Fatal(err)

@@ -55,9 +55,7 @@ func BenchmarkUnary(b *testing.B) {
 	}
 	b.Run("denied", func(b *testing.B) {
 		c, err := check.New(check.Options{Rules: parse(b, "rules: [{name: r, key: [user], limit: 1/hour}]")})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		run(b, newLimit(b, c, grpclimit.Options{User: byMetadata}).Unary())
 	})
 	b.Run("outcome", func(b *testing.B) {

@@ -82,9 +82,7 @@ func TestDenied(t *testing.T) {
 				t.Errorf("a call:\n%q, want\n%q", got, tt.want)
 			}
 			stream, err := client.FullDuplexCall(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = stream.Recv()
 			if got := said(status.Convert(err)); !slices.Equal(got, tt.want) {
 				t.Errorf("a stream:\n%q, want\n%q", got, tt.want)
@@ -143,12 +141,8 @@ func TestHeaders(t *testing.T) {
 		var call metadata.MD
 		_, _ = client.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{}, grpc.Header(&call))
 		stream, err := client.FullDuplexCall(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, stream.CloseSend())
 		streamed, _ := stream.Header()
 		for why, got := range map[string]metadata.MD{"a call": call, "a stream": streamed} {
 			delete(got, "content-type")

@@ -24,30 +24,31 @@ const (
 	duplexMethod = "/grpc.testing.TestService/FullDuplexCall"
 )
 
-func parse(t testing.TB, yaml string) *rules.Set {
+func must(t testing.TB, err error) {
 	t.Helper()
-	set, err := rules.Parse([]byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func parse(t testing.TB, yaml string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(yaml))
+	must(t, err)
 	return set
 }
 
 func checker(t testing.TB, yaml string) *check.Checker {
 	t.Helper()
 	c, err := check.New(check.Options{Rules: parse(t, yaml)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
 func newLimit(t testing.TB, c grpclimit.Checker, o grpclimit.Options) *grpclimit.Limit {
 	t.Helper()
 	l, err := grpclimit.New(c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -113,9 +114,7 @@ func (*service) FullDuplexCall(both grpc.BidiStreamingServer[grpc_testing.Stream
 func serve(t testing.TB, o ...grpc.ServerOption) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer(o...)
 	grpc_testing.RegisterTestServiceServer(server, new(service))
 	done := make(chan error, 1)
@@ -133,9 +132,7 @@ func serve(t testing.TB, o ...grpc.ServerOption) string {
 func dial(t testing.TB, address string) grpc_testing.TestServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return grpc_testing.NewTestServiceClient(conn)
 }

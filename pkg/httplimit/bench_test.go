@@ -65,9 +65,7 @@ func BenchmarkHandler(b *testing.B) {
 	b.Run("denied", func(b *testing.B) {
 		set := parse(b, "rules: [{name: r, key: [user], limit: 1/hour}]")
 		c, err := check.New(check.Options{Rules: set})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		run(b, newLimit(b, c, httplimit.Options{User: byHeader}).Handler(bare))
 	})
 	b.Run("outcome", func(b *testing.B) {

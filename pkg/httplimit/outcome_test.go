@@ -21,9 +21,7 @@ var asLogin = identity.Attribute{Name: "api", Value: "login"}
 func guard(t testing.TB, l *httplimit.Limit) func(http.Handler) http.Handler {
 	t.Helper()
 	failures, err := l.ChargeOn(asLogin, http.StatusUnauthorized, http.StatusForbidden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return failures
 }
 
@@ -37,9 +35,7 @@ var login = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 // The shipped rules of a login do what they say: three failures a day, for a user and for an address, and successes are free.
 func TestLogin(t *testing.T) {
 	yaml, err := os.ReadFile("../../deploy/rules/login.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := guard(t, newLimit(t, checker(t, string(yaml)), httplimit.Options{User: byHeader}))(login)
 	for i, step := range []struct {
 		user, addr, password string
@@ -84,9 +80,7 @@ func TestChargedBeforeTheAnswerLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLimit(t, checker(t, "rules: [{name: failures, match: {api: login}, key: [ip], limit: 1/day}]"), httplimit.Options{})
 			failures, err := l.ChargeOn(asLogin, http.StatusOK, http.StatusForbidden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			done := make(chan struct{})
 			server := httptest.NewServer(failures(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				begin(w)
@@ -97,9 +91,7 @@ func TestChargedBeforeTheAnswerLeaves(t *testing.T) {
 			defer close(done)
 			for _, denied := range []bool{false, true} {
 				response, err := http.Get(server.URL)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer response.Body.Close()
 				if got := response.StatusCode == http.StatusTooManyRequests; got != denied {
 					t.Errorf("%d; want it denied: %v", response.StatusCode, denied)
@@ -180,9 +172,7 @@ func TestOutcomeOfAPanic(t *testing.T) {
 	statuses := []int{500}
 	crashes, err := newLimit(t, c, httplimit.Options{}).ChargeOn(asLogin, statuses...)
 	statuses[0] = 200 // it has its own
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for why, h := range map[string]http.HandlerFunc{
 		"none":      func(http.ResponseWriter, *http.Request) {},
 		"before":    func(http.ResponseWriter, *http.Request) { panic("oops") },

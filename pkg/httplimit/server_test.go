@@ -19,15 +19,11 @@ import (
 func raw(t *testing.T, server *httptest.Server, bytes string) (status int, state string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	go func() { _, _ = fmt.Fprint(conn, bytes) }() // the server may answer before it has read all
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer res.Body.Close()
 	return res.StatusCode, res.Header.Get("RateLimit")
 }
@@ -78,9 +74,7 @@ func TestBadRequests(t *testing.T) {
 	defer server.Close()
 
 	half, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer half.Close()
 	fmt.Fprint(half, "GET / HTTP/1.1\r\nHost: x\r\nX-User: ha") // and then silence, which keeps nobody
 

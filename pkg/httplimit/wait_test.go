@@ -16,9 +16,7 @@ import (
 func running(t *testing.T, link check.Link, yaml string, f func(t *testing.T, h http.Handler)) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := check.New(check.Options{Rules: parse(t, yaml), Link: link, DrainTimeout: time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- c.Run(ctx) }()

@@ -44,9 +44,7 @@ func TestWritersKeepTheirPowers(t *testing.T) {
 	defer server.Close()
 
 	res, err := http.Get(server.URL + "/stream")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer res.Body.Close()
 	lines := bufio.NewReader(res.Body)
 	for _, want := range []string{"one\n", "two\n"} {
@@ -57,9 +55,7 @@ func TestWritersKeepTheirPowers(t *testing.T) {
 	}
 
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /takeover HTTP/1.1\r\nHost: x\r\n\r\n")
 	if got, _ := io.ReadAll(conn); !strings.HasSuffix(string(got), "\r\n\r\nraw") {
