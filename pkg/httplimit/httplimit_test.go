@@ -126,31 +126,6 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 	}
 }
 
-// An override decides under its rule's name, with its own limit.
-func TestOverride(t *testing.T) {
-	c := checker(t, `
-rules:
-  - name: per-user
-    key: [user]
-    limit: 1/second
-    overrides:
-      - {match: {user: kristie}, limit: 70/minute}
-      - {match: {user: bob}, limit: blocked}
-      - {match: {user: admin}, limit: unlimited}
-`)
-	h := newLimit(t, c, httplimit.Options{User: byHeader}).Handler(hello)
-	for _, tt := range []struct {
-		user          string
-		status        int
-		policy, retry string
-	}{{"kristie", 200, `"per-user";q=70;w=60`, ""}, {"bob", 429, `"per-user";q=1;w=1`, ""}, {"admin", 200, "", ""}} {
-		w := answer(h, request("GET", "/", "X-User", tt.user))
-		if w.Code != tt.status || w.Header().Get("RateLimit-Policy") != tt.policy || w.Header().Get("Retry-After") != tt.retry {
-			t.Errorf("%s: %d %v", tt.user, w.Code, w.Header())
-		}
-	}
-}
-
 func TestNewSays(t *testing.T) {
 	fine := checktest.Allow()
 	source := map[string]httpidentity.Source{"user": httpidentity.FromHeader("X-User")}

@@ -101,36 +101,6 @@ func TestChargedBeforeTheAnswerLeaves(t *testing.T) {
 	}
 }
 
-// Ordinary limits are around the same requests, and each is charged for its own: replaces keeps them apart.
-func TestOutcomesBesideOtherLimits(t *testing.T) {
-	for _, tt := range []struct {
-		why, clause string
-		want        string // remaining of the other rule, after two successes and two failures
-	}{
-		{"kept apart", ", replaces: [per-user]", `"per-user";r=95;t=7200`},
-		{"charged by both", "", `"per-user";r=93;t=7200`},
-	} {
-		c := checker(t, "rules: [{name: failures, match: {api: login}, key: [user], algorithm: fixed_window, limit: 2/day"+tt.clause+"}, {name: per-user, key: [user], limit: 100/hour}]")
-		limit := newLimit(t, c, httplimit.Options{User: byHeader})
-		mux := http.NewServeMux()
-		mux.Handle("/login", guard(t, limit)(login))
-		mux.Handle("/", hello)
-		h := limit.Handler(mux)
-		for _, password := range []string{"secret", "secret", "guess", "guess"} {
-			answer(h, request("POST", "/login", "X-User", "kristie", "Password", password))
-		}
-		w := answer(h, request("GET", "/", "X-User", "kristie"))
-		got := w.Header().Get("RateLimit")
-		if left, _, _ := strings.Cut(got, ";t="); w.Code != 200 || !strings.HasPrefix(tt.want, left+";") {
-			t.Errorf("%s: %d %s, want %s", tt.why, w.Code, got, tt.want)
-		}
-		w = answer(h, request("POST", "/login", "X-User", "kristie", "Password", "secret"))
-		if w.Code != 429 || !strings.HasPrefix(w.Header().Get("RateLimit"), `"failures";r=0`) || len(w.Header()["Ratelimit"]) != 1 {
-			t.Errorf("%s: %d %v", tt.why, w.Code, w.Header())
-		}
-	}
-}
-
 // What counts is the status that the client gets, however the handler comes to it.
 func TestOutcomeStatuses(t *testing.T) {
 	for _, tt := range []struct {
