@@ -2,6 +2,7 @@ package envoylimit
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,8 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+
+	"github.com/offpath-io/offpath/internal/testing/alloctest"
 )
 
 // constant is the bare server: it decodes the same message, and always answers the same.
@@ -31,6 +34,21 @@ descriptors:
   - key: full
     rate_limit: {unit: year, requests_per_unit: 1}
 `
+
+// An answer is made in one piece, or in three if it has several statuses; nothing else is allocated.
+func TestAllocations(t *testing.T) {
+	service := New(newChecker(t, benchRules), Options{})
+	for most, r := range map[float64]*ratelimitv3.RateLimitRequest{
+		1: request("shop", 1, descriptor("user=kristie")),
+		3: request("shop", 1, descriptor("user=kristie"), descriptor("path=/v1/create"), descriptor("path=/v1/read")),
+	} {
+		alloctest.AtMost(t, most, fmt.Sprint(len(r.Descriptors), " descriptors"), func() {
+			if _, err := service.ShouldRateLimit(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
 
 // BenchmarkSocket asks over a socket, 64 at a time on 4 connections: the bare server, and this one for one descriptor,
 // one that is denied, and three.

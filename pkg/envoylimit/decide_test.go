@@ -133,29 +133,19 @@ func TestOneKeyInSeveralDescriptors(t *testing.T) {
 	}
 }
 
-// Nobody waits until his caller has given up.
+// Nobody waits until his caller has given up, and without the option nobody waits.
 func TestWaitsNoLongerThanItsCaller(t *testing.T) {
-	for _, caller := range []time.Duration{time.Second, time.Hour} {
-		ctx, cancel := context.WithTimeout(t.Context(), caller)
+	for _, tt := range []struct {
+		caller, acquire, most time.Duration
+		asked                 string
+	}{{time.Second, time.Minute, time.Second * 3 / 4, "a++"}, {time.Hour, time.Minute, time.Minute, "a++"}, {time.Hour, 0, 0, "c++"}} {
+		ctx, cancel := context.WithTimeout(t.Context(), tt.caller)
 		defer cancel()
 		s := newScripted(t)
-		if _, err := New(s, Options{Acquire: time.Minute}).ShouldRateLimit(ctx, request("d", 1, descriptor("does=++"))); err != nil {
-			t.Fatal(err)
+		_, err := New(s, Options{Acquire: tt.acquire}).ShouldRateLimit(ctx, request("d", 1, descriptor("does=++")))
+		if err != nil || strings.Join(s.asked, " ") != tt.asked || tt.most > 0 && s.waits[0] > tt.most {
+			t.Errorf("%+v: %v, asked %q, waits %v", tt, err, s.asked, s.waits)
 		}
-		if most := min(time.Minute, caller*3/4); len(s.waits) != 1 || s.waits[0] > most {
-			t.Errorf("a caller who waits %v: %v", caller, s.waits)
-		}
-	}
-}
-
-// Without the option nobody waits.
-func TestNeverWaits(t *testing.T) {
-	s := newScripted(t)
-	if _, err := New(s, Options{}).ShouldRateLimit(t.Context(), request("d", 1, descriptor("does=++"))); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(s.asked, " "); got != "c++" {
-		t.Errorf("asked %q", got)
 	}
 }
 

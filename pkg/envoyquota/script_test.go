@@ -1,6 +1,7 @@
 package envoyquota
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -120,14 +121,8 @@ func words(actions []*quotapb.RateLimitQuotaResponse_BucketAction) (said []strin
 
 func only(t *testing.T, actions []*quotapb.RateLimitQuotaResponse_BucketAction, want ...string) *quotapb.RateLimitQuotaResponse_BucketAction {
 	t.Helper()
-	got := words(actions)
-	if len(got) != len(want) {
+	if got := words(actions); !slices.Equal(got, want) {
 		t.Fatalf("told %v, want %v", got, want)
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Fatalf("told %v, want %v", got, want)
-		}
 	}
 	if len(actions) == 0 {
 		return nil

@@ -77,6 +77,15 @@ func receive(t testing.TB, stream clientStream) []*quotapb.RateLimitQuotaRespons
 	return m.BucketAction
 }
 
+// end is an Envoy that ends its stream in good order.
+func end(t testing.TB, stream clientStream) {
+	t.Helper()
+	must(t, stream.CloseSend())
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Fatalf("the end of the stream: %v", err)
+	}
+}
+
 func charged(c *check.Checker) (sum int64) {
 	for _, r := range c.Stats().Rules {
 		sum += r.Charged
@@ -95,12 +104,7 @@ func TestReconnects(t *testing.T) {
 	stream := open(t, conn)
 	send(t, stream, reportOf(10, 0, 0, "user", "kristie"))
 	only(t, receive(t, stream), "bucket")
-	if err := stream.CloseSend(); err != nil { // the Envoy ends its stream in good order
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != io.EOF {
-		t.Fatalf("the end of the stream: %v", err)
-	}
+	end(t, stream)
 
 	ctx, cancel := context.WithCancel(context.Background()) // it breaks
 	broken, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
@@ -135,10 +139,7 @@ func TestAReconnectKeepsItsShare(t *testing.T) {
 		if got := rateOf(only(t, receive(t, stream), "bucket")); got != 100 {
 			t.Errorf("%v per second of 100", got)
 		}
-		must(t, stream.CloseSend())
-		if _, err := stream.Recv(); err != io.EOF {
-			t.Fatalf("the end of the stream: %v", err)
-		}
+		end(t, stream)
 	}
 }
 

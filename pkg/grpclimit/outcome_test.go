@@ -58,7 +58,7 @@ func TestOutcomes(t *testing.T) {
 		if res != "result" || err != tt.err {
 			t.Errorf("%s: %v, %v", tt.why, res, err)
 		}
-		if err := o.Stream()(nil, serverStream{ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return tt.err }); err != tt.err {
+		if err := o.Stream()(nil, serverStream{ctx: ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return tt.err }); err != tt.err {
 			t.Errorf("%s: %v", tt.why, err)
 		}
 		if got := asked(c); !slices.Equal(got, want) {
@@ -74,7 +74,7 @@ func TestOutcomesDenied(t *testing.T) {
 	if got := call(incoming(nil), o.Unary()); got != codes.ResourceExhausted || len(c.Asked()) != 1 {
 		t.Errorf("%v, asked %q", got, asked(c))
 	}
-	err := o.Stream()(nil, serverStream{incoming(nil)}, &grpc.StreamServerInfo{}, nil)
+	err := o.Stream()(nil, serverStream{ctx: incoming(nil)}, &grpc.StreamServerInfo{}, nil)
 	if status.Code(err) != codes.ResourceExhausted || len(c.Asked()) != 2 {
 		t.Errorf("a stream: %v, asked %q", err, asked(c))
 	}

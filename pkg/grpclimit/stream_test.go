@@ -120,7 +120,7 @@ func (s *silent) RecvMsg(any) error { s.received++; return nil }
 // A handler that does not mind what it is told gets no further messages.
 func TestDenialsOfMessagesStay(t *testing.T) {
 	c := checktest.Script(checktest.Allowed(1), checktest.Allowed(0), checktest.Denied(time.Second), checktest.Allowed(9))
-	s := &silent{ServerStream: serverStream{incoming(tcp("192.0.2.1"))}}
+	s := &silent{ServerStream: serverStream{ctx: incoming(tcp("192.0.2.1"))}}
 	limit := newLimit(t, c, grpclimit.Options{Messages: true})
 	err := limit.Stream()(nil, s, &grpc.StreamServerInfo{FullMethod: duplexMethod, IsClientStream: true}, func(_ any, s grpc.ServerStream) error {
 		for i := range 6 {
@@ -144,7 +144,7 @@ func TestAttributesOfAStream(t *testing.T) {
 	c := checktest.Allow().For("user")
 	looked := 0
 	limit := newLimit(t, c, grpclimit.Options{Messages: true, User: func(ctx context.Context) string { looked++; return byMetadata(ctx) }})
-	s := &silent{ServerStream: serverStream{kristie()}}
+	s := &silent{ServerStream: serverStream{ctx: kristie()}}
 	err := limit.Stream()(nil, s, &grpc.StreamServerInfo{FullMethod: duplexMethod, IsClientStream: true}, func(_ any, s grpc.ServerStream) error {
 		for i := range 5 {
 			if i == 3 {
@@ -168,7 +168,7 @@ func TestStreamIsNotWrapped(t *testing.T) {
 		messages, client, want bool
 	}{{false, true, false}, {true, false, false}, {true, true, true}} {
 		limit := newLimit(t, checktest.Allow(), grpclimit.Options{Messages: tt.messages})
-		own := serverStream{incoming(nil)}
+		own := serverStream{ctx: incoming(nil)}
 		err := limit.Stream()(nil, own, &grpc.StreamServerInfo{IsClientStream: tt.client}, func(_ any, s grpc.ServerStream) error {
 			if wrapped := s != grpc.ServerStream(own); wrapped != tt.want {
 				t.Errorf("%+v: wrapped %v", tt, wrapped)

@@ -149,11 +149,9 @@ func as(ctx context.Context, pairs ...string) context.Context {
 }
 
 // serverStream is a stream without a network.
-type serverStream struct{ ctx context.Context }
+type serverStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
 
-func (s serverStream) Context() context.Context   { return s.ctx }
-func (serverStream) SetHeader(metadata.MD) error  { return nil }
-func (serverStream) SendHeader(metadata.MD) error { return nil }
-func (serverStream) SetTrailer(metadata.MD)       {}
-func (serverStream) SendMsg(any) error            { return nil }
-func (serverStream) RecvMsg(any) error            { return io.EOF }
+func (s serverStream) Context() context.Context { return s.ctx }
