@@ -131,25 +131,26 @@ func TestOwnName(t *testing.T) {
 // Which domains rules speak of.
 func TestKnownDomains(t *testing.T) {
 	for _, test := range []struct {
-		rules, domain string
-		want          bool
+		matches []string
+		domain  string
+		want    bool
 	}{
-		{"{match: {domain: a}}", "a", true},
-		{"{match: {domain: a}}", "b", false},
-		{"{match: {domain: a*}}", "ab", true},
-		{"{match: {domain: a*}}", "b", false},
-		{"{match: {domain: '*'}}", "b", true},
-		{"{match: {user: ann}}", "b", true},
-		{"{match: {domain: a}}, {match: {domain: b}}", "b", true},
+		{[]string{"domain: a"}, "a", true},
+		{[]string{"domain: a"}, "b", false},
+		{[]string{"domain: a*"}, "ab", true},
+		{[]string{"domain: a*"}, "b", false},
+		{[]string{"domain: '*'"}, "b", true},
+		{[]string{"user: ann"}, "b", true},
+		{[]string{"domain: a", "domain: b"}, "b", true},
 	} {
-		text := "rules: ["
-		for i, match := range strings.Split(test.rules, ", ") {
-			text += fmt.Sprintf("{name: r%d, key: [], limit: 1/s, %s,", i, strings.TrimPrefix(match, "{"))
+		text := "rules:"
+		for i, match := range test.matches {
+			text += fmt.Sprintf("\n- {name: r%d, key: [], limit: 1/s, match: {%s}}", i, match)
 		}
-		set, err := rules.Parse([]byte(strings.TrimSuffix(text, ",") + "]"))
+		set, err := rules.Parse([]byte(text))
 		must(t, err)
 		if got := newPrepared(set).knows(test.domain); got != test.want {
-			t.Errorf("%s: %q is known: %v", test.rules, test.domain, got)
+			t.Errorf("%q: %q is known: %v", test.matches, test.domain, got)
 		}
 	}
 }

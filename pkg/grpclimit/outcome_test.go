@@ -125,8 +125,6 @@ func TestChargeOnSays(t *testing.T) {
 		{"api", []codes.Code{codes.OK, 17}, "code 17"},
 		{"", []codes.Code{codes.OK}, "empty"},
 		{"user", []codes.Code{codes.OK}, `"user": calls have it anyway`},
-		{"ip", []codes.Code{codes.OK}, `"ip": calls have it anyway`},
-		{"method", []codes.Code{codes.OK}, `"method": calls have it anyway`},
 		{"org", []codes.Code{codes.OK}, `"org": calls have it anyway`},
 		{"header:x", []codes.Code{codes.OK}, `"header:x": calls have it anyway`},
 		{"header:a b", []codes.Code{codes.OK}, "no header"},

@@ -86,15 +86,6 @@ func (*service) UnaryCall(_ context.Context, in *grpc_testing.SimpleRequest) (*g
 	return &grpc_testing.SimpleResponse{Username: "hello"}, nil
 }
 
-func (*service) StreamingOutputCall(_ *grpc_testing.StreamingOutputCallRequest, out grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse]) error {
-	for range 5 {
-		if err := out.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (*service) FullDuplexCall(both grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse]) error {
 	for {
 		_, err := both.Recv()

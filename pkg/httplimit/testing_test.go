@@ -5,12 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // hello is a handler that is reached.
@@ -58,8 +56,4 @@ func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
-}
-
-func shape(ms int64) window.Shape {
-	return window.Shape{Length: time.Duration(ms) * time.Millisecond}
 }

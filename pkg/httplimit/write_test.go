@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 const someRules = `
@@ -127,7 +128,8 @@ func TestHeadersAreStructuredFields(t *testing.T) {
 		name := rapid.StringMatching(`[!-~äß→🦀]{1,30}`).Draw(t, "name")
 		numbers := rapid.Int64()
 		limit := rapid.Int64Range(1, 1e15).Draw(t, "limit")
-		set, err := rules.NewSet(rules.Rule{Name: name, Key: []string{"user"}, Limit: limit, Window: shape(rapid.Int64Range(1, 1e6).Draw(t, "ms"))})
+		length := time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "ms")) * time.Millisecond
+		set, err := rules.NewSet(rules.Rule{Name: name, Key: []string{"user"}, Limit: limit, Window: window.Shape{Length: length}})
 		if err != nil {
 			t.Fatal(err)
 		}
