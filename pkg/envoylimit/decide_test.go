@@ -138,7 +138,11 @@ func TestWaitsNoLongerThanItsCaller(t *testing.T) {
 	for _, tt := range []struct {
 		caller, acquire, most time.Duration
 		asked                 string
-	}{{time.Second, time.Minute, time.Second * 3 / 4, "a++"}, {time.Hour, time.Minute, time.Minute, "a++"}, {time.Hour, 0, 0, "c++"}} {
+	}{
+		{time.Second, time.Minute, time.Second * 3 / 4, "a++"},
+		{time.Hour, time.Minute, time.Minute, "a++"},
+		{time.Hour, 0, 0, "c++"},
+	} {
 		ctx, cancel := context.WithTimeout(t.Context(), tt.caller)
 		defer cancel()
 		s := newScripted(t)

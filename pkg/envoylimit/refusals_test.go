@@ -134,7 +134,8 @@ func TestNoMessage(t *testing.T) {
 		"a domain without UTF-8": append(text(1, "sh\xffop"), text(2, "")...),
 		"a value without UTF-8":  append(text(1, "shop"), entry...),
 	} {
-		if err := askRaw(t, conn, message); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "not a rate limit request") {
+		err := askRaw(t, conn, message)
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "not a rate limit request") {
 			t.Errorf("%s: %v", why, err)
 		}
 	}

@@ -31,6 +31,11 @@ func one(t *testing.T, domain string, id *quotapb.BucketId, elapsed *durationpb.
 	return bytesOf(t, m)
 }
 
+// notUTF8 spoils a word of a message.
+func notUTF8(m []byte, word string) []byte {
+	return bytes.Replace(m, []byte(word), []byte("\xff"+word[1:]), 1)
+}
+
 // What is wrong in a report ends its stream, and nothing of it is counted, nor what comes after it.
 func TestWhatServersRefuse(t *testing.T) {
 	checker := newChecker(t, perHour)
@@ -53,7 +58,7 @@ func TestWhatServersRefuse(t *testing.T) {
 	}{
 		{"no domain", in(""), codes.InvalidArgument, "domain"},
 		{"a long domain", in(strings.Repeat("x", 5000)), codes.InvalidArgument, "domain"},
-		{"a domain that is not UTF-8", bytes.Replace(in("shop"), []byte("shop"), []byte("sh\xffp"), 1), codes.InvalidArgument, "domain"},
+		{"a domain that is not UTF-8", notUTF8(in("shop"), "shop"), codes.InvalidArgument, "domain"},
 		{"no bucket id", of(nil), codes.InvalidArgument, "bucket_id is empty"},
 		{"an empty bucket id", of(&quotapb.BucketId{}), codes.InvalidArgument, "bucket_id is empty"},
 		{"the second of two buckets", append(in("shop"), of(nil)...), codes.InvalidArgument, "bucket_quota_usages[1]"},
@@ -89,7 +94,8 @@ func TestWhatServersRefuse(t *testing.T) {
 	c, err := newDesk(checker, Options{}.withDefaults()).join("")
 	must(t, err)
 	must(t, c.inDomain("shop"))
-	if err := c.inDomain("bank"); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"bank" after "shop"`) {
+	err = c.inDomain("bank")
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"bank" after "shop"`) {
 		t.Errorf("another domain: %v", err)
 	}
 }
@@ -118,7 +124,7 @@ func TestBucketsThatThereIsNoRoomFor(t *testing.T) {
 		{"a long value", of(bucketID("user", long)), []string{"abandon"}},
 		{"many entries", of(many), nil},
 		{"one bucket too many", of(bucketID("user", "mia")), []string{"abandon"}},
-		{"a value that is not UTF-8", bytes.Replace(of(bucketID("user", "mia")), []byte("mia"), []byte("m\xffa"), 1), nil},
+		{"a value that is not UTF-8", notUTF8(of(bucketID("user", "mia")), "mia"), nil},
 	} {
 		checker := newChecker(t, "rules: [{name: r, key: [], limit: 1000/hour}]")
 		s := New(checker, Options{MaxBuckets: 1})

@@ -31,7 +31,7 @@ func raw(t *testing.T, address string, body io.Reader, user string) string {
 	}
 	defer res.Body.Close()
 	_, err = io.Copy(io.Discard, res.Body)
-	return fmt.Sprint(res.Header.Get("Grpc-Status"), res.Trailer.Get("Grpc-Status"), " ", err) // in the header: nothing but trailers
+	return fmt.Sprint(res.Header.Get("Grpc-Status"), res.Trailer.Get("Grpc-Status"), " ", err) // one of both is there
 }
 
 const (
@@ -39,8 +39,8 @@ const (
 	denied = "8 <nil>"              // ResourceExhausted
 )
 
-// What a client can send wrong, over a real socket: each name has a hit of its own. Half a call and then silence takes no place and
-// no hit, and keeps nobody.
+// What a client can send wrong, over a real socket: each name has a hit of its own. Half a call and then silence takes no place
+// and no hit, and keeps nobody.
 func TestBadMetadata(t *testing.T) {
 	limit := newLimit(t, checker(t, "rules: [{name: r, key: [user], limit: 1/hour}]"), grpclimit.Options{User: byMetadata})
 	address := serve(t, grpc.ChainUnaryInterceptor(limit.Unary()))

@@ -101,13 +101,14 @@ func TestServiceOfOddNames(t *testing.T) {
 	}
 }
 
-// The next call after a change of the rules is read as the new ones ask. What nothing provides, or cannot be a header's name, is missing.
+// The next call after a change of the rules is read as the new ones ask. What nothing provides, or cannot be a header's name, is
+// missing.
 func TestRulesChange(t *testing.T) {
 	c := checktest.Allow().For("user")
 	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})
 	ctx := incoming(nil, "x-user", "kristie", "x-plan", "gold")
 	limit.Decide(ctx, unaryMethod)
-	c.WithRules(parse(t, "rules: [{name: a, key: ['header:x-plan', org], limit: 1/day}, {name: b, key: ['header:a(b'], limit: 1/day}]"))
+	c.For("header:x-plan", "org", "header:a(b")
 	limit.Decide(ctx, unaryMethod)
 	if got := asked(c); !slices.Equal(got, []string{"Check [{user kristie}] 1", "Check [{header:x-plan gold}] 1"}) {
 		t.Errorf("asked %q", got)

@@ -101,63 +101,45 @@ func TestChargedBeforeTheAnswerLeaves(t *testing.T) {
 	}
 }
 
-// What counts is the status that the client gets, however the handler comes to it.
+// What counts is the status that the client gets, however the handler comes to it. A panic is 500, and goes on.
 func TestOutcomeStatuses(t *testing.T) {
+	write := func(w http.ResponseWriter) { _, _ = io.WriteString(w, "hello") }
 	for _, tt := range []struct {
-		why     string
-		h       http.HandlerFunc
-		charged bool
+		why    string
+		h      func(w http.ResponseWriter)
+		status int
+		panics any
 	}{
-		{"a status that is charged", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, true},
-		{"the other one", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, true},
-		{"one that is not", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, false},
-		{"none, which is 200", func(http.ResponseWriter, *http.Request) {}, false},
-		{"a body without one", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }, false},
-		{"the second does not count", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); w.WriteHeader(401) }, false},
-		{"nor one after the body", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello"); w.WriteHeader(401) }, false},
-		{"an early hint is not the answer", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(401) }, true},
-		{"and then the body", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401); _, _ = io.WriteString(w, "no") }, true},
-		{"a panic is no 401", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false},
-		{"a panic after one is", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401); panic(http.ErrAbortHandler) }, true},
+		{"a status", func(w http.ResponseWriter) { w.WriteHeader(401) }, 401, nil},
+		{"none", func(http.ResponseWriter) {}, 200, nil},
+		{"a body without one", write, 200, nil},
+		{"the second does not count", func(w http.ResponseWriter) { w.WriteHeader(200); w.WriteHeader(401) }, 200, nil},
+		{"nor one after the body", func(w http.ResponseWriter) { write(w); w.WriteHeader(401) }, 200, nil},
+		{"an early hint is not the answer", func(w http.ResponseWriter) { w.WriteHeader(103); w.WriteHeader(401) }, 401, nil},
+		{"and then the body", func(w http.ResponseWriter) { w.WriteHeader(401); write(w) }, 401, nil},
+		{"a panic", func(http.ResponseWriter) { panic("oops") }, 500, "oops"},
+		{"a panic after a status", func(w http.ResponseWriter) { w.WriteHeader(401); panic("oops") }, 401, "oops"},
+		{"a panic after a body", func(w http.ResponseWriter) { write(w); panic(http.ErrAbortHandler) }, 200, http.ErrAbortHandler},
 	} {
-		c := checktest.Allow().WithRules(parse(t, "rules: [{name: failures, match: {api: login}, key: [user], limit: 3/day}]"))
-		limit := newLimit(t, c, httplimit.Options{User: byHeader})
-		func() {
-			defer func() { _ = recover() }()
-			answer(guard(t, limit)(tt.h), request("POST", "/", "X-User", "kristie"))
-		}()
-		want := []string{"Peek [{api login} {user kristie}] 1"}
-		if tt.charged {
-			want = append(want, "Record [{api login} {user kristie}] 1")
-		}
-		if got := asked(c); !slices.Equal(got, want) {
-			t.Errorf("%s: asked %q, want %q", tt.why, got, want)
-		}
-	}
-}
-
-// A panic that is not for net/http alone counts as 500.
-func TestOutcomeOfAPanic(t *testing.T) {
-	c := checktest.Allow().WithRules(parse(t, "rules: [{name: crashes, match: {api: login}, key: [], limit: 3/day}]"))
-	statuses := []int{500}
-	crashes, err := newLimit(t, c, httplimit.Options{}).ChargeOn(asLogin, statuses...)
-	statuses[0] = 200 // it has its own
-	must(t, err)
-	for why, h := range map[string]http.HandlerFunc{
-		"none":      func(http.ResponseWriter, *http.Request) {},
-		"before":    func(http.ResponseWriter, *http.Request) { panic("oops") },
-		"after 500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
-		"in 200":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hel"); panic("oops") },
-	} {
-		before := len(c.Asked())
-		panicked := func() (p any) {
-			defer func() { p = recover() }()
-			answer(crashes(h), request("POST", "/"))
-			return nil
-		}()
-		charged := len(c.Asked())-before == 2
-		if charged != (why == "before" || why == "after 500") || (panicked != nil) != (why == "before" || why == "in 200") {
-			t.Errorf("%s: charged %v, panic %v", why, charged, panicked)
+		for _, charged := range []int{200, 401, 500} {
+			c := checktest.Allow().WithRules(parse(t, "rules: [{name: failures, match: {api: login}, key: [user], limit: 3/day}]"))
+			on := []int{403, charged}
+			charge, err := newLimit(t, c, httplimit.Options{User: byHeader}).ChargeOn(asLogin, on...)
+			must(t, err)
+			on[1] = 404 // it has its own
+			h := charge(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.h(w) }))
+			panicked := func() (p any) {
+				defer func() { p = recover() }()
+				answer(h, request("POST", "/", "X-User", "kristie"))
+				return nil
+			}()
+			want := []string{"Peek [{api login} {user kristie}] 1"}
+			if charged == tt.status {
+				want = append(want, "Record [{api login} {user kristie}] 1")
+			}
+			if got := asked(c); !slices.Equal(got, want) || panicked != tt.panics {
+				t.Errorf("%s, %d: asked %q, want %q; panic %v", tt.why, charged, got, want, panicked)
+			}
 		}
 	}
 }

@@ -105,7 +105,8 @@ func TestBadRequests(t *testing.T) {
 
 // Whatever a handler can do with its writer, it can do behind both middlewares: stream, and take the connection over.
 func TestWritersKeepTheirPowers(t *testing.T) {
-	limit := newLimit(t, checker(t, "rules: [{name: failures, match: {api: login}, key: [], limit: 100/day}]"), httplimit.Options{})
+	c := checker(t, "rules: [{name: failures, match: {api: login}, key: [], limit: 100/day}]")
+	limit := newLimit(t, c, httplimit.Options{})
 	around := func(h http.HandlerFunc) http.Handler { return limit.Handler(guard(t, limit)(h)) }
 	gate := make(chan struct{})
 	mux := http.NewServeMux()

@@ -60,14 +60,15 @@ func TestHeaders(t *testing.T) {
 		d    check.Decision
 		want []string // names and values
 	}{
-		{"the newest is the default", 0, passed("per-user", 15, 14, time.Second), draft(`"per-user";q=15;w=1`, `"per-user";r=14;t=1`)},
+		{"the newest by default", 0, passed("per-user", 15, 14, time.Second), draft(`"per-user";q=15;w=1`, `"per-user";r=14;t=1`)},
 		{"times are rounded up", 9, passed("per-user", 15, 0, 1001*ms), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=2`)},
 		{"at once is in a second", 9, denied("per-user", 15, 0, 2*time.Second), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=1`)},
 		{"never: the window's", 9, denied("per-user", 15, check.Never, 2000*ms), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=2`)},
 		{"draft 7", 7, passed("per-user", 15, 14, time.Second), draft(`15;w=1`, `limit=15, remaining=14, reset=1`)},
-		{"draft 6", 6, passed("per-user", 15, 14, time.Second), append(triple("RateLimit", "15", "14", "1"), "RateLimit-Policy", `15;w=1`)},
+		{"draft 6", 6, passed("per-user", 15, 14, time.Second),
+			append(triple("RateLimit", "15", "14", "1"), "RateLimit-Policy", "15;w=1")},
 		{"the triple", httplimit.Triple, passed("per-user", 15, 14, time.Second), triple("RateLimit", "15", "14", "1")},
-		{"the older one", httplimit.XTriple, denied("per-day", 500, 90*time.Minute, 2*day), triple("X-RateLimit", "500", "0", "5400")},
+		{"the older one", httplimit.XTriple, denied("per-day", 500, time.Hour, 2*day), triple("X-RateLimit", "500", "0", "3600")},
 		{"none", httplimit.NoHeaders, passed("per-user", 15, 14, time.Second), nil},
 		{"no rule", 0, check.Decision{Allowed: true}, nil},
 		{"a rule of another set", 0, passed("gone", 15, 14, time.Second), nil},
@@ -78,10 +79,10 @@ func TestHeaders(t *testing.T) {
 		{"numbers have 15 digits", 0, passed("huge", 1e15, 1e15, day),
 			draft(`"huge";q=999999999999999;w=86400`, `"huge";r=999999999999999;t=86400`)},
 		{"nothing is negative", 0, passed("per-user", 15, -1, -time.Second), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=0`)},
-		{"a factor keeps the rule's window", 0, passed("tiers", 100, 99, time.Second), draft(`"tiers";q=100;w=1`, `"tiers";r=99;t=1`)},
+		{"a factor keeps the window", 0, passed("tiers", 100, 99, time.Second), draft(`"tiers";q=100;w=1`, `"tiers";r=99;t=1`)},
 		{"two overrides' windows: none", 0, passed("tiers", 70, 69, time.Minute), draft(`"tiers";q=70`, `"tiers";r=69;t=60`)},
 		{"an override's and the rule's: none", 0, passed("tiers", 10, 9, time.Minute), draft(`"tiers";q=10`, `"tiers";r=9;t=60`)},
-		{"and no policy that requires one", 7, passed("tiers", 10, 9, time.Minute), []string{"RateLimit", `limit=10, remaining=9, reset=60`}},
+		{"so no policy", 7, passed("tiers", 10, 9, time.Minute), []string{"RateLimit", `limit=10, remaining=9, reset=60`}},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			want := http.Header{}
