@@ -25,9 +25,7 @@ type scripted struct {
 func newScripted(t *testing.T) *scripted {
 	t.Helper()
 	set, err := rules.Parse([]byte("rules: [{name: r, key: [does], limit: 10/s, enforcement: strict}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &scripted{t: t, set: set}
 }
 
@@ -86,9 +84,7 @@ func TestOrderOfQuestions(t *testing.T) {
 			}
 		}
 		answer, err := New(s, Options{Acquire: time.Minute}).ShouldRateLimit(t.Context(), request("d", 1, all...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, overall := "", ok
 		for _, status := range answer.Statuses {
 			got += map[bool]string{true: "+", false: "-"}[status.Code == ok]
@@ -137,29 +133,23 @@ func TestOneKeyInSeveralDescriptors(t *testing.T) {
 	}
 }
 
-// Nobody waits until his caller has given up.
+// Nobody waits until his caller has given up, and without the option nobody waits.
 func TestWaitsNoLongerThanItsCaller(t *testing.T) {
-	for _, caller := range []time.Duration{time.Second, time.Hour} {
-		ctx, cancel := context.WithTimeout(t.Context(), caller)
+	for _, tt := range []struct {
+		caller, acquire, most time.Duration
+		asked                 string
+	}{
+		{time.Second, time.Minute, time.Second * 3 / 4, "a++"},
+		{time.Hour, time.Minute, time.Minute, "a++"},
+		{time.Hour, 0, 0, "c++"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), tt.caller)
 		defer cancel()
 		s := newScripted(t)
-		if _, err := New(s, Options{Acquire: time.Minute}).ShouldRateLimit(ctx, request("d", 1, descriptor("does=++"))); err != nil {
-			t.Fatal(err)
+		_, err := New(s, Options{Acquire: tt.acquire}).ShouldRateLimit(ctx, request("d", 1, descriptor("does=++")))
+		if err != nil || strings.Join(s.asked, " ") != tt.asked || tt.most > 0 && s.waits[0] > tt.most {
+			t.Errorf("%+v: %v, asked %q, waits %v", tt, err, s.asked, s.waits)
 		}
-		if most := min(time.Minute, caller*3/4); len(s.waits) != 1 || s.waits[0] > most {
-			t.Errorf("a caller who waits %v: %v", caller, s.waits)
-		}
-	}
-}
-
-// Without the option nobody waits.
-func TestNeverWaits(t *testing.T) {
-	s := newScripted(t)
-	if _, err := New(s, Options{}).ShouldRateLimit(t.Context(), request("d", 1, descriptor("does=++"))); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(s.asked, " "); got != "c++" {
-		t.Errorf("asked %q", got)
 	}
 }
 
@@ -168,9 +158,7 @@ func TestLongestWait(t *testing.T) {
 	for _, descriptors := range [][]string{{"does=--", "does=---"}, {"does=---", "does=--"}} {
 		service := New(newScripted(t), Options{Headers: RateLimitHeaders})
 		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, descriptor(descriptors[0]), descriptor(descriptors[1])))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if h := answer.ResponseHeadersToAdd; len(h) != 4 || h[3].Value != "4" { // the fourth question is the last
 			t.Errorf("%v", answer)
 		}

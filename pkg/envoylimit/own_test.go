@@ -131,27 +131,26 @@ func TestOwnName(t *testing.T) {
 // Which domains rules speak of.
 func TestKnownDomains(t *testing.T) {
 	for _, test := range []struct {
-		rules, domain string
-		want          bool
+		matches []string
+		domain  string
+		want    bool
 	}{
-		{"{match: {domain: a}}", "a", true},
-		{"{match: {domain: a}}", "b", false},
-		{"{match: {domain: a*}}", "ab", true},
-		{"{match: {domain: a*}}", "b", false},
-		{"{match: {domain: '*'}}", "b", true},
-		{"{match: {user: ann}}", "b", true},
-		{"{match: {domain: a}}, {match: {domain: b}}", "b", true},
+		{[]string{"domain: a"}, "a", true},
+		{[]string{"domain: a"}, "b", false},
+		{[]string{"domain: a*"}, "ab", true},
+		{[]string{"domain: a*"}, "b", false},
+		{[]string{"domain: '*'"}, "b", true},
+		{[]string{"user: ann"}, "b", true},
+		{[]string{"domain: a", "domain: b"}, "b", true},
 	} {
-		text := "rules: ["
-		for i, match := range strings.Split(test.rules, ", ") {
-			text += fmt.Sprintf("{name: r%d, key: [], limit: 1/s, %s,", i, strings.TrimPrefix(match, "{"))
+		text := "rules:"
+		for i, match := range test.matches {
+			text += fmt.Sprintf("\n- {name: r%d, key: [], limit: 1/s, match: {%s}}", i, match)
 		}
-		set, err := rules.Parse([]byte(strings.TrimSuffix(text, ",") + "]"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		set, err := rules.Parse([]byte(text))
+		must(t, err)
 		if got := newPrepared(set).knows(test.domain); got != test.want {
-			t.Errorf("%s: %q is known: %v", test.rules, test.domain, got)
+			t.Errorf("%q: %q is known: %v", test.matches, test.domain, got)
 		}
 	}
 }
@@ -162,12 +161,8 @@ func TestRulesChange(t *testing.T) {
 	c := client(t, New(checker, Options{}))
 	ask(t, c, request("shop", 1, descriptor("user=ann")))
 	set, err := rules.Parse([]byte("rules: [{name: 'shop|user', match: {domain: shop}, key: [user], limit: 100/day, algorithm: fixed_window}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := checker.SetRules(set, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, checker.SetRules(set, 1))
 	if s := ask(t, c, request("shop", 1, descriptor("user=ann"))).Statuses[0]; s.CurrentLimit.GetRequestsPerUnit() != 100 || s.LimitRemaining != 98 {
 		t.Errorf("%v", s)
 	}

@@ -34,17 +34,20 @@ const (
 	over = ratelimitv3.RateLimitResponse_OVER_LIMIT
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newChecker decides by rules in either format.
 func newChecker(t testing.TB, text string) *check.Checker {
 	t.Helper()
 	set, err := envoyrules.Read([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := check.New(check.Options{Rules: set})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -52,9 +55,7 @@ func newChecker(t testing.TB, text string) *check.Checker {
 func serve(t testing.TB, service ratelimitv3.RateLimitServiceServer, options ...grpc.ServerOption) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer(options...)
 	Register(server, service)
 	ended := make(chan error, 1)
@@ -71,9 +72,7 @@ func serve(t testing.TB, service ratelimitv3.RateLimitServiceServer, options ...
 func dial(t testing.TB, address string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -106,9 +105,7 @@ func request(domain string, hits uint32, all ...*ratelimit.RateLimitDescriptor) 
 func ask(t testing.TB, c ratelimitv3.RateLimitServiceClient, r *ratelimitv3.RateLimitRequest) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	answer, err := c.ShouldRateLimit(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(answer.Statuses) != len(r.Descriptors) {
 		t.Fatalf("%d statuses of %d descriptors", len(answer.Statuses), len(r.Descriptors))
 	}

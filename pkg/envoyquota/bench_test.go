@@ -18,16 +18,12 @@ func BenchmarkReport(b *testing.B) {
 			}
 			d, now := newDesk(newChecker(b, text.String()), Options{}.withDefaults()), simStart
 			c, err := d.join("")
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			m := bytesOf(b, manyBuckets(1000))
 			b.ReportAllocs()
 			for i := 0; i < b.N; i += 1000 {
 				now += int64(5 * time.Second)
-				if err := d.report(now, c, m); err != nil {
-					b.Fatal(err)
-				}
+				must(b, d.report(now, c, m))
 				d.actions(now, c, 1000)
 			}
 		})

@@ -20,18 +20,14 @@ func FuzzReports(f *testing.F) {
 		manyBuckets(3),
 	} {
 		data, err := proto.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(data, data)
 	}
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		checker := newChecker(t, "rules: [{name: a, key: [user], limit: 10/second}, {name: b, key: [], limit: 1000/hour}]")
 		d, now := newDesk(checker, Options{}.withDefaults()), simStart
 		c, err := d.join("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, data := range [][]byte{one, two} {
 			generated := proto.Unmarshal(data, new(quotapb.RateLimitQuotaUsageReports))
 			_, own := parseReports(data)

@@ -15,9 +15,7 @@ import (
 func (s *script) first(allowed uint64, pairs ...string) *quotapb.RateLimitQuotaResponse_BucketAction {
 	s.t.Helper()
 	c := s.envoy()
-	if err := s.desk.report(s.now, c, bytesOf(s.t, reportOf(allowed, 0, 0, pairs...))); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, s.desk.report(s.now, c, bytesOf(s.t, reportOf(allowed, 0, 0, pairs...))))
 	told := s.told(c)
 	if len(told) == 0 {
 		s.t.Fatal("nothing is told")
@@ -103,9 +101,7 @@ func TestWhoComesToManyHasNotToWaitLong(t *testing.T) {
 	const many = 100
 	for round := range 3 {
 		for i := range many {
-			if err := s.desk.report(s.now, a, bytesOf(t, reportOf(10, 90, 0, "user", fmt.Sprint(i)))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.desk.report(s.now, a, bytesOf(t, reportOf(10, 90, 0, "user", fmt.Sprint(i)))))
 		}
 		if s.told(a); round < 2 {
 			s.pass(5*time.Second, a)

@@ -1,6 +1,7 @@
 package envoyquota
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -21,21 +22,24 @@ type script struct {
 	now     int64
 }
 
-func parse(t testing.TB, text string) *rules.Set {
+func must(t testing.TB, err error) {
 	t.Helper()
-	set, err := rules.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func parse(t testing.TB, text string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(text))
+	must(t, err)
 	return set
 }
 
 func newChecker(t testing.TB, text string) *check.Checker {
 	t.Helper()
 	c, err := check.New(check.Options{Rules: parse(t, text)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -47,18 +51,14 @@ func newScript(t *testing.T, text string) *script {
 func (s *script) envoy() *client {
 	s.t.Helper()
 	c, err := s.desk.join("")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	return c
 }
 
 func bytesOf(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	data, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
@@ -79,9 +79,7 @@ func reportOf(allowed, denied uint64, elapsed time.Duration, pairs ...string) *q
 // report reports kristie's requests, and returns what the Envoy is told at once.
 func (s *script) report(c *client, allowed, denied uint64) []*quotapb.RateLimitQuotaResponse_BucketAction {
 	s.t.Helper()
-	if err := s.desk.report(s.now, c, bytesOf(s.t, reportOf(allowed, denied, 0, "user", "kristie"))); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, s.desk.report(s.now, c, bytesOf(s.t, reportOf(allowed, denied, 0, "user", "kristie"))))
 	return s.told(c)
 }
 
@@ -123,14 +121,8 @@ func words(actions []*quotapb.RateLimitQuotaResponse_BucketAction) (said []strin
 
 func only(t *testing.T, actions []*quotapb.RateLimitQuotaResponse_BucketAction, want ...string) *quotapb.RateLimitQuotaResponse_BucketAction {
 	t.Helper()
-	got := words(actions)
-	if len(got) != len(want) {
+	if got := words(actions); !slices.Equal(got, want) {
 		t.Fatalf("told %v, want %v", got, want)
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Fatalf("told %v, want %v", got, want)
-		}
 	}
 	if len(actions) == 0 {
 		return nil

@@ -20,9 +20,7 @@ import (
 func serve(t testing.TB, c *check.Checker, o Options, address string) (at string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, s := grpc.NewServer(), New(c, o)
 	s.Register(g)
 	done := make(chan struct{})
@@ -44,9 +42,7 @@ func serve(t testing.TB, c *check.Checker, o Options, address string) (at string
 func dial(t testing.TB, address string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -62,29 +58,32 @@ func open(t testing.TB, conn *grpc.ClientConn) clientStream {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return stream
 }
 
 func send(t testing.TB, stream clientStream, m *quotapb.RateLimitQuotaUsageReports) {
 	t.Helper()
-	if err := stream.Send(m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stream.Send(m))
 }
 
 func receive(t testing.TB, stream clientStream) []*quotapb.RateLimitQuotaResponse_BucketAction {
 	t.Helper()
 	m, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := m.ValidateAll(); err != nil {
 		t.Errorf("Envoy would not take that: %v", err)
 	}
 	return m.BucketAction
+}
+
+// end is an Envoy that ends its stream in good order.
+func end(t testing.TB, stream clientStream) {
+	t.Helper()
+	must(t, stream.CloseSend())
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Fatalf("the end of the stream: %v", err)
+	}
 }
 
 func charged(c *check.Checker) (sum int64) {
@@ -105,18 +104,11 @@ func TestReconnects(t *testing.T) {
 	stream := open(t, conn)
 	send(t, stream, reportOf(10, 0, 0, "user", "kristie"))
 	only(t, receive(t, stream), "bucket")
-	if err := stream.CloseSend(); err != nil { // the Envoy ends its stream in good order
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != io.EOF {
-		t.Fatalf("the end of the stream: %v", err)
-	}
+	end(t, stream)
 
 	ctx, cancel := context.WithCancel(context.Background()) // it breaks
 	broken, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	send(t, broken, reportOf(20, 0, 0, "user", "kristie"))
 	receive(t, broken)
 	cancel()
@@ -147,12 +139,7 @@ func TestAReconnectKeepsItsShare(t *testing.T) {
 		if got := rateOf(only(t, receive(t, stream), "bucket")); got != 100 {
 			t.Errorf("%v per second of 100", got)
 		}
-		if err := stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stream.Recv(); err != io.EOF {
-			t.Fatalf("the end of the stream: %v", err)
-		}
+		end(t, stream)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/offpath-io/offpath/internal/testing/alloctest"
-	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 )
@@ -54,10 +53,7 @@ func BenchmarkUnary(b *testing.B) {
 		b.Run(tt.name, func(b *testing.B) { run(b, newLimit(b, checker(b, "rules: "+tt.rules), tt.o).Unary()) })
 	}
 	b.Run("denied", func(b *testing.B) {
-		c, err := check.New(check.Options{Rules: parse(b, "rules: [{name: r, key: [user], limit: 1/hour}]")})
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := checker(b, "rules: [{name: r, key: [user], limit: 1/hour}]")
 		run(b, newLimit(b, c, grpclimit.Options{User: byMetadata}).Unary())
 	})
 	b.Run("outcome", func(b *testing.B) {

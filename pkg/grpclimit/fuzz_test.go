@@ -26,9 +26,7 @@ func FuzzCall(f *testing.F) {
 	f.Add("", "@", "\xff\xfe", ",,,", "-1", "")
 	f.Add("//", "", "a|b\\", "unknown", "99999999999999999999", "X-PLAN\x00")
 	trusted, err := httpidentity.ParseProxies("0.0.0.0/0")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	c := checker(f, `
 rules:
   - {name: per-user, key: [user, method], on_missing: empty, limit: 1/hour}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -18,7 +16,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 var (
@@ -29,9 +26,7 @@ var (
 // A call is read as the rules need, and no further.
 func TestReadsWhatTheRulesAskFor(t *testing.T) {
 	trusted, err := httpidentity.ParseProxies("192.0.2.0/24")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const forwarded = "6.6.6.6, 2001:db8::7"
 	proxied := grpclimit.Options{Identity: httpidentity.Options{TrustedProxies: trusted}}
 	rfc7239 := grpclimit.Options{Identity: httpidentity.Options{TrustedProxies: trusted, Forwarding: httpidentity.Forwarded}}
@@ -106,82 +101,24 @@ func TestServiceOfOddNames(t *testing.T) {
 	}
 }
 
-// Who the user is, is asked once and only if a rule wants to know: it may take a look at a token.
-func TestUserIsAskedOnlyIfNeeded(t *testing.T) {
-	for _, tt := range []struct {
-		key  string
-		want int
-	}{{"user", 1}, {"ip", 0}} {
-		asked := 0
-		limit := newLimit(t, checktest.Allow().For(tt.key), grpclimit.Options{User: func(context.Context) string { asked++; return "kristie" }})
-		if call(context.Background(), limit.Unary()); asked != tt.want {
-			t.Errorf("key %s: asked %d times, want %d", tt.key, asked, tt.want)
-		}
-	}
-}
-
-// The next call after a change of the rules is read as the new ones ask.
+// The next call after a change of the rules is read as the new ones ask. What nothing provides, or cannot be a header's name, is
+// missing.
 func TestRulesChange(t *testing.T) {
-	c := checker(t, "rules: [{name: per-user, key: [user], limit: 1/hour}]")
+	c := checktest.Allow().For("user")
 	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})
-	step := func(why string, want codes.Code, pairs ...string) {
-		t.Helper()
-		if got := call(incoming(nil, pairs...), limit.Unary()); got != want {
-			t.Errorf("%s: %v, want %v", why, got, want)
-		}
+	ctx := incoming(nil, "x-user", "kristie", "x-plan", "gold")
+	limit.Decide(ctx, unaryMethod)
+	c.For("header:x-plan", "org", "header:a(b")
+	limit.Decide(ctx, unaryMethod)
+	if got := asked(c); !slices.Equal(got, []string{"Check [{user kristie}] 1", "Check [{header:x-plan gold}] 1"}) {
+		t.Errorf("asked %q", got)
 	}
-	step("the first", codes.OK, "x-user", "kristie")
-	step("the second", codes.ResourceExhausted, "x-user", "kristie")
-	if err := c.SetRules(parse(t, "rules: [{name: per-plan, key: ['header:x-plan'], on_missing: deny, limit: 2/minute}, {name: o, key: [org], limit: 1/day}]"), 2); err != nil {
-		t.Fatal(err)
-	}
-	step("of another kind", codes.OK, "x-plan", "gold")
-	step("without it", codes.ResourceExhausted, "x-user", "bob")
 	for range 2 {
 		got := limit.Unknown()
-		if !reflect.DeepEqual(got, []string{"org"}) {
-			t.Errorf("unknown: %q", got)
+		if slices.Sort(got); !slices.Equal(got, []string{"header:a(b", "org"}) {
+			t.Fatalf("unknown: %q", got)
 		}
 		got[0] = "changed" // it is ours
-	}
-	// What cannot be a header's name is missing, and the others are read.
-	if err := c.SetRules(parse(t, "rules: [{name: odd, key: ['header:a(b'], limit: 1/day}, {name: per-user, key: [user], limit: 1/minute}]"), 3); err != nil {
-		t.Fatal(err)
-	}
-	step("with an odd rule beside", codes.OK, "x-user", "bob")
-	step("and counted", codes.ResourceExhausted, "x-user", "bob")
-	if got := limit.Unknown(); !reflect.DeepEqual(got, []string{"header:a(b"}) {
-		t.Errorf("unknown: %q", got)
-	}
-}
-
-// Rules may change while calls come in: each is decided by the one set or the other, and read for it.
-func TestRulesChangeUnderLoad(t *testing.T) {
-	sets := []*rules.Set{parse(t, "rules: [{name: a, key: [user], limit: 1000000/hour}]"), parse(t, "rules: [{name: b, key: [ip], limit: 1000000/hour}]")}
-	c, err := check.New(check.Options{Rules: sets[0]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})
-	ctx := incoming(tcp("192.0.2.1"), "x-user", "kristie")
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 200 {
-				if d := limit.Decide(ctx, unaryMethod); !d.Allowed {
-					t.Errorf("%+v", d)
-				}
-			}
-		})
-	}
-	for i := range 100 {
-		if err := c.SetRules(sets[i%2], uint64(i+1)); err != nil {
-			t.Error(err)
-		}
-	}
-	all.Wait()
-	if d := limit.Decide(ctx, unaryMethod); d.Rule != "b" {
-		t.Errorf("%+v", d)
 	}
 }
 

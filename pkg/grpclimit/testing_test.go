@@ -24,30 +24,31 @@ const (
 	duplexMethod = "/grpc.testing.TestService/FullDuplexCall"
 )
 
-func parse(t testing.TB, yaml string) *rules.Set {
+func must(t testing.TB, err error) {
 	t.Helper()
-	set, err := rules.Parse([]byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func parse(t testing.TB, yaml string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(yaml))
+	must(t, err)
 	return set
 }
 
 func checker(t testing.TB, yaml string) *check.Checker {
 	t.Helper()
 	c, err := check.New(check.Options{Rules: parse(t, yaml)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
 func newLimit(t testing.TB, c grpclimit.Checker, o grpclimit.Options) *grpclimit.Limit {
 	t.Helper()
 	l, err := grpclimit.New(c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -85,15 +86,6 @@ func (*service) UnaryCall(_ context.Context, in *grpc_testing.SimpleRequest) (*g
 	return &grpc_testing.SimpleResponse{Username: "hello"}, nil
 }
 
-func (*service) StreamingOutputCall(_ *grpc_testing.StreamingOutputCallRequest, out grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse]) error {
-	for range 5 {
-		if err := out.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (*service) FullDuplexCall(both grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse]) error {
 	for {
 		_, err := both.Recv()
@@ -113,9 +105,7 @@ func (*service) FullDuplexCall(both grpc.BidiStreamingServer[grpc_testing.Stream
 func serve(t testing.TB, o ...grpc.ServerOption) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer(o...)
 	grpc_testing.RegisterTestServiceServer(server, new(service))
 	done := make(chan error, 1)
@@ -133,9 +123,7 @@ func serve(t testing.TB, o ...grpc.ServerOption) string {
 func dial(t testing.TB, address string) grpc_testing.TestServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return grpc_testing.NewTestServiceClient(conn)
 }
@@ -152,11 +140,9 @@ func as(ctx context.Context, pairs ...string) context.Context {
 }
 
 // serverStream is a stream without a network.
-type serverStream struct{ ctx context.Context }
+type serverStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
 
-func (s serverStream) Context() context.Context   { return s.ctx }
-func (serverStream) SetHeader(metadata.MD) error  { return nil }
-func (serverStream) SendHeader(metadata.MD) error { return nil }
-func (serverStream) SetTrailer(metadata.MD)       {}
-func (serverStream) SendMsg(any) error            { return nil }
-func (serverStream) RecvMsg(any) error            { return io.EOF }
+func (s serverStream) Context() context.Context { return s.ctx }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/offpath-io/offpath/internal/testing/alloctest"
-	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
@@ -63,11 +62,7 @@ func BenchmarkHandler(b *testing.B) {
 		b.Run(tt.name, func(b *testing.B) { run(b, costly(b, i)) })
 	}
 	b.Run("denied", func(b *testing.B) {
-		set := parse(b, "rules: [{name: r, key: [user], limit: 1/hour}]")
-		c, err := check.New(check.Options{Rules: set})
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := checker(b, "rules: [{name: r, key: [user], limit: 1/hour}]")
 		run(b, newLimit(b, c, httplimit.Options{User: byHeader}).Handler(bare))
 	})
 	b.Run("outcome", func(b *testing.B) {

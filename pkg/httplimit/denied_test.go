@@ -56,16 +56,6 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// The names of the members are those of RFC 9457 and the draft.
-func TestProblemInWords(t *testing.T) {
-	got, err := json.Marshal(httplimit.NewProblem(denied("bürst", 1, time.Second, 0)))
-	const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-		`"detail":"Try again in 1 second.","violated-policies":["b%C3%BCrst"]}`
-	if err != nil || string(got) != want {
-		t.Errorf("%s, %v; want %s", got, err, want)
-	}
-}
-
 // Who answers in a way of his own has the headers already, and a status to go by.
 func TestDeniedIsReplaced(t *testing.T) {
 	givenUp := checktest.Denied(3 * time.Second)

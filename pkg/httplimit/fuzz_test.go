@@ -19,9 +19,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add("", "*", "@", "\xff\xfe", ",,,", ";=\x00", "-1")
 	f.Add("P\nST", "//..//", "", "a|b\\", "unknown", "session=\"", "99999999999999999999")
 	trusted, err := httpidentity.ParseProxies("0.0.0.0/0")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	c := checker(f, `
 rules:
   - {name: per-user, key: [user, path], on_missing: empty, limit: 1/hour}

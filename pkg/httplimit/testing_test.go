@@ -5,41 +5,40 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // hello is a handler that is reached.
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-func parse(t testing.TB, yaml string) *rules.Set {
+func must(t testing.TB, err error) {
 	t.Helper()
-	set, err := rules.Parse([]byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func parse(t testing.TB, yaml string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(yaml))
+	must(t, err)
 	return set
 }
 
 func checker(t testing.TB, yaml string) *check.Checker {
 	t.Helper()
 	c, err := check.New(check.Options{Rules: parse(t, yaml)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
 func newLimit(t testing.TB, c httplimit.Checker, o httplimit.Options) *httplimit.Limit {
 	t.Helper()
 	l, err := httplimit.New(c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -57,8 +56,4 @@ func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
-}
-
-func shape(ms int64) window.Shape {
-	return window.Shape{Length: time.Duration(ms) * time.Millisecond}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 const someRules = `
@@ -48,53 +49,40 @@ func denied(rule string, limit int64, retry, reset time.Duration) check.Decision
 
 func TestHeaders(t *testing.T) {
 	set := parse(t, someRules)
-	const draft9, draft7, draft6 = 9, 7, 6
+	const ms, day = time.Millisecond, 24 * time.Hour
+	draft := func(policy, state string) []string { return []string{"RateLimit-Policy", policy, "RateLimit", state} }
+	triple := func(prefix, limit, left, reset string) []string {
+		return []string{prefix + "-Limit", limit, prefix + "-Remaining", left, prefix + "-Reset", reset}
+	}
 	for _, tt := range []struct {
 		why  string
 		h    httplimit.Headers
 		d    check.Decision
 		want []string // names and values
 	}{
-		{"the newest is the default", 0, passed("per-user", 15, 14, time.Second),
-			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=14;t=1`}},
-		{"times are rounded up", draft9, passed("per-user", 15, 0, 1001*time.Millisecond),
-			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=2`}},
-		{"a denial's time is when it may come back", draft9, denied("per-day", 500, 90*time.Minute, 48*time.Hour),
-			[]string{"RateLimit-Policy", `"per-day";q=500;w=86400`, "RateLimit", `"per-day";r=0;t=5400`}},
-		{"at once is in a second, as Retry-After says", draft9, denied("per-user", 15, 0, 2*time.Second),
-			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=1`}},
-		{"what never passes has the window's time", draft9, denied("per-user", 15, check.Never, 2*time.Second),
-			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=2`}},
-		{"draft 7", draft7, passed("per-user", 15, 14, time.Second),
-			[]string{"RateLimit-Policy", `15;w=1`, "RateLimit", `limit=15, remaining=14, reset=1`}},
-		{"draft 6", draft6, passed("per-user", 15, 14, time.Second),
-			[]string{"RateLimit-Policy", `15;w=1`, "RateLimit-Limit", "15", "RateLimit-Remaining", "14", "RateLimit-Reset", "1"}},
-		{"the triple", httplimit.Triple, passed("per-user", 15, 14, time.Second),
-			[]string{"RateLimit-Limit", "15", "RateLimit-Remaining", "14", "RateLimit-Reset", "1"}},
-		{"the older one", httplimit.XTriple, denied("per-day", 500, 90*time.Minute, 48*time.Hour),
-			[]string{"X-RateLimit-Limit", "500", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "5400"}},
+		{"the newest by default", 0, passed("per-user", 15, 14, time.Second), draft(`"per-user";q=15;w=1`, `"per-user";r=14;t=1`)},
+		{"times are rounded up", 9, passed("per-user", 15, 0, 1001*ms), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=2`)},
+		{"at once is in a second", 9, denied("per-user", 15, 0, 2*time.Second), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=1`)},
+		{"never: the window's", 9, denied("per-user", 15, check.Never, 2000*ms), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=2`)},
+		{"draft 7", 7, passed("per-user", 15, 14, time.Second), draft(`15;w=1`, `limit=15, remaining=14, reset=1`)},
+		{"draft 6", 6, passed("per-user", 15, 14, time.Second),
+			append(triple("RateLimit", "15", "14", "1"), "RateLimit-Policy", "15;w=1")},
+		{"the triple", httplimit.Triple, passed("per-user", 15, 14, time.Second), triple("RateLimit", "15", "14", "1")},
+		{"the older one", httplimit.XTriple, denied("per-day", 500, time.Hour, 2*day), triple("X-RateLimit", "500", "0", "3600")},
 		{"none", httplimit.NoHeaders, passed("per-user", 15, 14, time.Second), nil},
 		{"no rule", 0, check.Decision{Allowed: true}, nil},
 		{"a rule of another set", 0, passed("gone", 15, 14, time.Second), nil},
 		{"a rule that limits nobody", 0, passed("free", 15, 14, time.Second), nil},
-		{"a window has a second at least", 0, passed("quick", 5, 4, 250*time.Millisecond),
-			[]string{"RateLimit-Policy", `"quick";q=5;w=1`, "RateLimit", `"quick";r=4;t=1`}},
-		{"names are ASCII", 0, passed("grün%", 5, 4, time.Minute),
-			[]string{"RateLimit-Policy", `"gr%C3%BCn%25";q=5;w=60`, "RateLimit", `"gr%C3%BCn%25";r=4;t=60`}},
-		{"and quoted", 0, passed(`say"when"`, 5, 4, time.Minute),
-			[]string{"RateLimit-Policy", `"say\"when\"";q=5;w=60`, "RateLimit", `"say\"when\"";r=4;t=60`}},
-		{"numbers have 15 digits", 0, passed("huge", 1e15, 1e15, 24*time.Hour),
-			[]string{"RateLimit-Policy", `"huge";q=999999999999999;w=86400`, "RateLimit", `"huge";r=999999999999999;t=86400`}},
-		{"nothing is negative", 0, passed("per-user", 15, -1, -time.Second),
-			[]string{"RateLimit-Policy", `"per-user";q=15;w=1`, "RateLimit", `"per-user";r=0;t=0`}},
-		{"an override by a factor has the rule's window", 0, passed("tiers", 100, 99, time.Second),
-			[]string{"RateLimit-Policy", `"tiers";q=100;w=1`, "RateLimit", `"tiers";r=99;t=1`}},
-		{"a limit that two overrides have, over other windows, tells none", 0, passed("tiers", 70, 69, time.Minute),
-			[]string{"RateLimit-Policy", `"tiers";q=70`, "RateLimit", `"tiers";r=69;t=60`}},
-		{"nor does one that an override and the rule have", 0, passed("tiers", 10, 9, time.Minute),
-			[]string{"RateLimit-Policy", `"tiers";q=10`, "RateLimit", `"tiers";r=9;t=60`}},
-		{"where a window is required there is no policy then", draft7, passed("tiers", 10, 9, time.Minute),
-			[]string{"RateLimit", `limit=10, remaining=9, reset=60`}},
+		{"a window has a second at least", 0, passed("quick", 5, 4, 250*ms), draft(`"quick";q=5;w=1`, `"quick";r=4;t=1`)},
+		{"names are ASCII", 0, passed("grün%", 5, 4, time.Minute), draft(`"gr%C3%BCn%25";q=5;w=60`, `"gr%C3%BCn%25";r=4;t=60`)},
+		{"and quoted", 0, passed(`say"when"`, 5, 4, time.Minute), draft(`"say\"when\"";q=5;w=60`, `"say\"when\"";r=4;t=60`)},
+		{"numbers have 15 digits", 0, passed("huge", 1e15, 1e15, day),
+			draft(`"huge";q=999999999999999;w=86400`, `"huge";r=999999999999999;t=86400`)},
+		{"nothing is negative", 0, passed("per-user", 15, -1, -time.Second), draft(`"per-user";q=15;w=1`, `"per-user";r=0;t=0`)},
+		{"a factor keeps the window", 0, passed("tiers", 100, 99, time.Second), draft(`"tiers";q=100;w=1`, `"tiers";r=99;t=1`)},
+		{"two overrides' windows: none", 0, passed("tiers", 70, 69, time.Minute), draft(`"tiers";q=70`, `"tiers";r=69;t=60`)},
+		{"an override's and the rule's: none", 0, passed("tiers", 10, 9, time.Minute), draft(`"tiers";q=10`, `"tiers";r=9;t=60`)},
+		{"so no policy", 7, passed("tiers", 10, 9, time.Minute), []string{"RateLimit", `limit=10, remaining=9, reset=60`}},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			want := http.Header{}
@@ -141,7 +129,8 @@ func TestHeadersAreStructuredFields(t *testing.T) {
 		name := rapid.StringMatching(`[!-~äß→🦀]{1,30}`).Draw(t, "name")
 		numbers := rapid.Int64()
 		limit := rapid.Int64Range(1, 1e15).Draw(t, "limit")
-		set, err := rules.NewSet(rules.Rule{Name: name, Key: []string{"user"}, Limit: limit, Window: shape(rapid.Int64Range(1, 1e6).Draw(t, "ms"))})
+		length := time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "ms")) * time.Millisecond
+		set, err := rules.NewSet(rules.Rule{Name: name, Key: []string{"user"}, Limit: limit, Window: window.Shape{Length: length}})
 		if err != nil {
 			t.Fatal(err)
 		}

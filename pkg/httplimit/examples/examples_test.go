@@ -139,18 +139,6 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// The handler is not reached by who is denied.
-func TestDeniedAreNotServed(t *testing.T) {
-	for _, f := range families {
-		busy := checktest.Denied(check.Never)
-		busy.Status = http.StatusServiceUnavailable
-		res, body, err := get(serve(t, f, checktest.Script(busy))+"/hello/world", "kristie")
-		if err != nil || res.StatusCode != 503 || strings.Contains(body, "hello") || !strings.Contains(body, httplimit.TemporaryReducedCapacity) {
-			t.Errorf("%s: %v, %v, %q", f.name, err, res, body)
-		}
-	}
-}
-
 // Rules can be about routes, so that /hello/a and /hello/b share a limit.
 func TestRoutes(t *testing.T) {
 	for _, f := range families {
@@ -171,69 +159,4 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%s: asked %d times", f.name, n)
 		}
 	}
-}
-
-const twoAnHour = "rules: [{name: per-user, key: [user], limit: 2/hour}]"
-
-// show prints the statuses of three requests.
-func show(url string, stop func(), err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop()
-	for range 3 {
-		res, _, err := get(url+"/hello/world", "kristie")
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(res.StatusCode)
-	}
-}
-
-func ExampleNetHTTP() {
-	show(over(NetHTTP)(limits(twoAnHour)))
-	// Output:
-	// 200
-	// 200
-	// 429
-}
-
-func ExampleChi() {
-	show(over(Chi)(limits(twoAnHour)))
-	// Output:
-	// 200
-	// 200
-	// 429
-}
-
-func ExampleGorilla() {
-	show(over(Gorilla)(limits(twoAnHour)))
-	// Output:
-	// 200
-	// 200
-	// 429
-}
-
-func ExampleGin() {
-	show(over(Gin)(limits(twoAnHour)))
-	// Output:
-	// 200
-	// 200
-	// 429
-}
-
-func ExampleEcho() {
-	show(over(Echo)(limits(twoAnHour)))
-	// Output:
-	// 200
-	// 200
-	// 429
-}
-
-func ExampleFiber() {
-	show(overFiber(limits(twoAnHour)))
-	// Output:
-	// 200
-	// 200
-	// 429
 }
