@@ -273,7 +273,8 @@ func TestProgress(t *testing.T) {
 			}
 		}
 		o := options(Options{Rate: 100, Duration: time.Second})
-		if r, err := run(ctx, o, asked(t, o, good), newSleeper, progress); err != nil || r.Interrupted || r.Sent != 100 || ctx.Err() == nil {
+		r, err := run(ctx, o, asked(t, o, good), newSleeper, progress)
+		if err != nil || r.Interrupted || r.Sent != 100 || ctx.Err() == nil {
 			t.Errorf("%+v, %v", r, err)
 		}
 		// The first tick is 80 ms after the start, when the request that is due then may have ended or not.
