@@ -36,7 +36,6 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// invoke runs the command.
 func invoke(ctx context.Context, args ...string) (status int, stdout, stderr string) {
 	return invokeIn(ctx, nil, args...)
 }
@@ -128,9 +127,6 @@ func TestDefaults(t *testing.T) {
 			if want := "(OFFPATH_LOADTEST_" + name + "; default " + value + ")"; !strings.Contains(help, want) {
 				t.Errorf("%s: --help does not say %s", command, want)
 			}
-		}
-		if !strings.Contains(help, "--html FILE") || !strings.Contains(help, "--json FILE") {
-			t.Errorf("%s: no --html or --json", command)
 		}
 	}
 	steady, _ := scenario.Builtin("steady", scenario.Settings{}) // and what the help says is so

@@ -137,52 +137,6 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestOptionsShow: each option changes the figures that it should, and more of it more.
-func TestOptionsShow(t *testing.T) {
-	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(1500 * ms)})
-	sc.Warmup = 500 * ms
-	late := func(r result.Run) float64 { return float64(r.Conservation.Late) }
-	lag := func(r result.Run) float64 { return *r.RefreshLagMS.P99 }
-	heard := func(r result.Run) float64 { return r.RefreshBytes }
-	commands := func(r result.Run) float64 { return r.StoreCommandsPer1000 }
-	over := func(r result.Run) float64 { return r.OverWorstWindow }
-	admitted := func(r result.Run) float64 { return float64(r.Admitted) }
-	cut := func(n int) []Partition { return []Partition{{Checkers: n, From: 100 * ms, For: 1300 * ms}} }
-	none := simulate(t, sc, Options{Seed: 1})
-	if none.Conservation.Late != 0 || *none.RefreshLagMS.P50 < 2 || *none.RefreshLagMS.P50 > 30 {
-		t.Errorf("without any: %d hits are late, a lag of %v ms", none.Conservation.Late, *none.RefreshLagMS.P50)
-	}
-	for _, test := range []struct {
-		name   string
-		little Options
-		much   Options
-		rising map[string]func(result.Run) float64
-	}{
-		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
-		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
-		// A lost report or answer is waited for in vain, and longer each time.
-		{"loss", Options{Loss: 0.25}, Options{Loss: 0.45}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
-		// A report that comes twice is folded and answered twice, if counted once.
-		{"repeat", Options{Repeat: 0.1}, Options{Repeat: 0.4}, map[string]func(result.Run) float64{"heard": heard, "commands": commands}},
-		// Checkers that are cut off decide by what they know and reckon, and deliver afterwards.
-		{"partition", Options{Partitions: cut(2)}, Options{Partitions: cut(5)}, map[string]func(result.Run) float64{"late": late, "admitted": admitted}},
-	} {
-		if testing.Short() && test.name != "delay" && test.name != "partition" {
-			continue
-		}
-		test.little.Seed, test.much.Seed = 1, 1
-		little, much := simulate(t, sc, test.little), simulate(t, sc, test.much)
-		for name, of := range test.rising {
-			if !(of(none) < of(little) && of(little) < of(much)) {
-				t.Errorf("%s: %s is %v without, %v with a little and %v with much", test.name, name, of(none), of(little), of(much))
-			}
-		}
-		if least := 2 * float64(test.much.Delay/ms); *much.RefreshLagMS.P50 < least {
-			t.Errorf("%s: half of the hits are known elsewhere within %v ms, of a way of %v", test.name, *much.RefreshLagMS.P50, least)
-		}
-	}
-}
-
 // seeds is how many a test is run with.
 func seeds() uint64 {
 	if testing.Short() {
