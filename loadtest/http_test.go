@@ -65,14 +65,6 @@ func TestGRPC(t *testing.T) {
 		!strings.Contains(stdout, "OVER_LIMIT           0") {
 		t.Errorf("status %d, %s%s", status, stdout, stderr)
 	}
-	for args, want := range map[string]string{
-		"--url http://127.0.0.1:1/v1/check": "url and grpc: want either",
-		"--rule r":                          "rule and attributes are for url",
-	} {
-		if status, _, stderr := invoke(t.Context(), append(load, strings.Fields(args)...)...); status != 1 || !strings.Contains(stderr, want) {
-			t.Errorf("%s: status %d, %s", args, status, stderr)
-		}
-	}
 	if status, _, stderr := invoke(t.Context(), "http", "--domain", "shop"); status != 1 || !strings.Contains(stderr, "are for grpc") {
 		t.Errorf("without --grpc: status %d, %s", status, stderr)
 	}

@@ -36,7 +36,6 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// invoke runs the command.
 func invoke(ctx context.Context, args ...string) (status int, stdout, stderr string) {
 	return invokeIn(ctx, nil, args...)
 }
@@ -51,10 +50,7 @@ func invokeIn(ctx context.Context, environment map[string]string, args ...string
 
 func TestUsage(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none", "x.html")
-	for _, test := range []struct {
-		args   string
-		reason string
-	}{
+	for _, test := range []struct{ args, reason string }{
 		{"dance", `"dance": no such subcommand`},
 		{"run dance", `scenario "dance": want a file, all, or one of steady, surge`},
 		{"run ./dance.yaml", "no such file"},
@@ -87,7 +83,6 @@ func TestUsage(t *testing.T) {
 		{"sim --partition 1@1s+0s", "--partition"},
 		{"sim --checkers 10001", "--checkers"},
 		{"replay", "0 files: want one access log"},
-		{"replay a b", "2 files"},
 		{"replay " + missing, "none"},
 		{"replay --route hop:1s x", "--route"},
 		{"replay --ipv6-prefix 129 x", "--ipv6-prefix"},
@@ -133,9 +128,6 @@ func TestDefaults(t *testing.T) {
 				t.Errorf("%s: --help does not say %s", command, want)
 			}
 		}
-		if !strings.Contains(help, "--html FILE") || !strings.Contains(help, "--json FILE") {
-			t.Errorf("%s: no --html or --json", command)
-		}
 	}
 	steady, _ := scenario.Builtin("steady", scenario.Settings{}) // and what the help says is so
 	if s := steady[0]; s.Checkers != 8 || s.Aggregators != 2 || s.Rules[0].Limit != 1000 || s.Load != 5 || s.Flush != 50*time.Millisecond || s.Duration != 20*time.Second {
@@ -152,16 +144,10 @@ func read(t *testing.T, text []byte) (f result.File) {
 }
 
 // fields that everybody's scripts may rely on, in a run and in its parts.
-var fields = map[string][]string{
-	"": {
-		"scenario", "params", "hits", "admitted", "denied", "oracle_admitted", "over_worst_window", "over_total",
-		"wrong_allow_share", "false_denial_share", "decision_ns", "decisions_per_second", "refresh_lag_ms",
-		"reports_per_1000_hits", "report_bytes_per_1000_hits", "store_commands_per_1000_hits", "conservation",
-	},
-	"decision_ns":    {"p50", "p90", "p99", "p999", "max"},
-	"refresh_lag_ms": {"p50", "p99"},
-	"conservation":   {"admitted", "stored"},
-}
+var fields = strings.Fields(`scenario params hits admitted denied oracle_admitted over_worst_window over_total wrong_allow_share
+	false_denial_share decisions_per_second reports_per_1000_hits report_bytes_per_1000_hits store_commands_per_1000_hits
+	decision_ns.p50 decision_ns.p90 decision_ns.p99 decision_ns.p999 decision_ns.max refresh_lag_ms.p50 refresh_lag_ms.p99
+	conservation.admitted conservation.stored`)
 
 func holdsFields(t *testing.T, text []byte) {
 	t.Helper()
@@ -173,15 +159,14 @@ func holdsFields(t *testing.T, text []byte) {
 		t.Fatalf("%v in %s", err, text)
 	}
 	for _, r := range f.Runs {
-		for part, names := range fields {
-			holder := r
-			if part != "" {
+		for _, field := range fields {
+			holder, name := r, field
+			if part, inside, ok := strings.Cut(field, "."); ok {
 				holder, _ = r[part].(map[string]any)
+				name = inside
 			}
-			for _, name := range names {
-				if _, ok := holder[name]; !ok {
-					t.Errorf("%v: there is no %s %s", r["scenario"], part, name)
-				}
+			if _, ok := holder[name]; !ok {
+				t.Errorf("%v: there is no %s", r["scenario"], field)
 			}
 		}
 	}
@@ -208,10 +193,8 @@ func TestRun(t *testing.T) {
 		if status != 0 || !strings.Contains(stderr, "hop: 2 checkers, 300ms after 200ms of warm-up") || !strings.Contains(stderr, page) {
 			t.Fatalf("status %d, printed %q", status, stderr)
 		}
-		for _, want := range []string{"hop", "steady", "holds"} {
-			if !strings.Contains(stdout, want) {
-				t.Errorf("the table does not say %q:\n%s", want, stdout)
-			}
+		if !strings.Contains(stdout, "hop") || !strings.Contains(stdout, "steady") || !strings.Contains(stdout, "holds") {
+			t.Errorf("the table is:\n%s", stdout)
 		}
 		text, err := os.ReadFile(figures)
 		if err != nil {

@@ -83,7 +83,6 @@ func TestScaled(t *testing.T) {
 		realSpeed float64
 	}{
 		{time.Minute, 1, 1, time.Minute, 1},
-		{time.Minute, 1, 100, 600 * time.Millisecond, 100},
 		{time.Minute, 1, 397, 151 * time.Millisecond, 60_000.0 / 151},
 		{time.Minute, 60, 397, 180 * time.Millisecond, 60_000.0 / 180},
 		{time.Second, 1, 1e9, time.Millisecond, 1000},

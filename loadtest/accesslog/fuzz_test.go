@@ -20,14 +20,32 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, limit uint16) {
 		maxLine := 20 + int(limit) // a reader's buffer cannot be smaller
 		log, err := read(bytes.NewReader(data), maxLine)
-		if want := countLines(data, maxLine); !bytes.HasPrefix(data, gzipMagic) && log.Lines != want {
-			t.Fatalf("%d lines, want %d", log.Lines, want)
+		want, plain := countLines(data, maxLine), !bytes.HasPrefix(data, gzipMagic)
+		if plain && (log.Lines != want || (err == nil) != (len(log.Entries) > 0)) {
+			t.Fatalf("%d lines with %d entries, want %d; error %v", log.Lines, len(log.Entries), want, err)
 		}
-		checkLog(t, log)
-		if (err == nil) != (len(log.Entries) > 0) && !bytes.HasPrefix(data, gzipMagic) {
-			t.Fatalf("%d entries, and error %v", len(log.Entries), err)
+		if len(log.Entries)+log.RefusedLines != log.Lines || len(log.Refused) != min(log.RefusedLines, MaxRefusals) {
+			t.Fatalf("%d entries + %d refused (%d kept) of %d lines", len(log.Entries), log.RefusedLines, len(log.Refused), log.Lines)
 		}
-		checkPlan(t, log)
+		line := 0
+		for _, entry := range log.Entries {
+			if entry.Line <= line || entry.Client == "" || (entry.Method == "") != (entry.Path == "") {
+				t.Fatalf("after line %d: %+v", line, entry)
+			}
+			line = entry.Line
+		}
+		p, err := log.Plan(PlanOptions{Seed: 1, MaxGap: time.Second, Speed: 10})
+		if err != nil {
+			return
+		}
+		if len(p.Hits) != len(log.Entries) || p.Kept > p.Span {
+			t.Fatalf("%d hits of %d entries, %v of %v", len(p.Hits), len(log.Entries), p.Kept, p.Span)
+		}
+		for i := 1; i < len(p.Hits); i++ {
+			if gap := p.Hits[i].At - p.Hits[i-1].At; gap < 0 || gap > 100*time.Millisecond+1 {
+				t.Fatalf("hit %d is %v after the one before", i, gap)
+			}
+		}
 	})
 }
 
@@ -41,33 +59,4 @@ func countLines(data []byte, maxLine int) int {
 		}
 	}
 	return count
-}
-
-func checkLog(t *testing.T, log Log) {
-	if len(log.Entries)+log.RefusedLines != log.Lines || len(log.Refused) != min(log.RefusedLines, MaxRefusals) {
-		t.Fatalf("%d entries + %d refused (%d kept) of %d lines",
-			len(log.Entries), log.RefusedLines, len(log.Refused), log.Lines)
-	}
-	line := 0
-	for _, entry := range log.Entries {
-		if entry.Line <= line || entry.Client == "" || (entry.Method == "") != (entry.Path == "") {
-			t.Fatalf("after line %d: %+v", line, entry)
-		}
-		line = entry.Line
-	}
-}
-
-func checkPlan(t *testing.T, log Log) {
-	p, err := log.Plan(PlanOptions{Seed: 1, MaxGap: time.Second, Speed: 10})
-	if err != nil {
-		return
-	}
-	if len(p.Hits) != len(log.Entries) || p.Kept > p.Span {
-		t.Fatalf("%d hits of %d entries, %v of %v", len(p.Hits), len(log.Entries), p.Kept, p.Span)
-	}
-	for i := 1; i < len(p.Hits); i++ {
-		if gap := p.Hits[i].At - p.Hits[i-1].At; gap < 0 || gap > 100*time.Millisecond+1 {
-			t.Fatalf("hit %d is %v after the one before", i, gap)
-		}
-	}
 }

@@ -18,24 +18,17 @@ const (
 func TestParseRequests(t *testing.T) {
 	tests := []struct{ request, method, path string }{
 		{`GET /a?b=c%20d HTTP/1.1`, "GET", "/a?b=c%20d"},
-		{`POST / HTTP/2.0`, "POST", "/"},
-		{`OPTIONS * HTTP/1.0`, "OPTIONS", "*"},
 		{`CONNECT example.com:443 HTTP/1.1`, "CONNECT", "example.com:443"},
 		{`GET http://example.com/ HTTP/1.1`, "GET", "http://example.com/"},
-		{`VERSION-CONTROL /a HTTP/1.1`, "VERSION-CONTROL", "/a"},
 		{`RPC_IN_DATA /rpc HTTP/1.1`, "RPC_IN_DATA", "/rpc"},
 		{`GET /with a space HTTP/1.1`, "GET", "/with a space"},
 		{`GET /a\"b\\ HTTP/1.1`, "GET", `/a\"b\\`},
 		{`GET /the/oldest`, "GET", "/the/oldest"},
 		{``, "", ""},
-		{`-`, "", ""},
-		{`quit`, "", ""},
 		{`GET`, "", ""},
 		{`GET  HTTP/1.1`, "", ""},
 		{`\x16\x03\x01\x02`, "", ""},
 		{`\x16\x03 /a HTTP/1.1`, "", ""},
-		{`t3 12.1.2`, "", ""},
-		{`SSH-2.0 Go`, "", ""},
 		{`HELP me`, "", ""},
 		{"\x00\xff /a HTTP/1.1", "", ""},
 	}
@@ -67,28 +60,20 @@ func TestParseClients(t *testing.T) {
 	}
 }
 
-func TestParseTimes(t *testing.T) {
+func TestParseTimesAndStatuses(t *testing.T) {
 	want := time.Date(2015, time.May, 17, 10, 5, 3, 0, time.UTC)
-	for _, stamp := range []string{
-		"17/May/2015:10:05:03 +0000", "17/May/2015:12:05:03 +0200", "17/May/2015:06:35:03 -0330", "18/May/2015:00:05:03 +1400",
-		"17/May/2015:10:05:03 -0000",
+	for _, test := range []struct {
+		stamp, rest string
+		status      int
+	}{
+		{"17/May/2015:10:05:03 +0000", "200 17", 200}, {"17/May/2015:06:35:03 -0330", "304 -", 304},
+		{"18/May/2015:00:05:03 +1400", "- -", 0}, {"17/May/2015:10:05:03 -0000", "000 0", 0},
+		{"17/May/2015:10:05:03 +0000", "200 999999999999999999999 ", 200},
+		{"17/May/2015:10:05:03 +0000", `200 17 "-" "a \"b`, 200}, // cut off, as one line of the sample is
 	} {
-		entry, err := parse(who + "[" + stamp + "] " + what + how)
-		if err != nil || entry.Time != want { // also the same zone, whatever the machine's is
-			t.Errorf("%s: %v, %v", stamp, entry.Time, err)
-		}
-	}
-}
-
-func TestParseStatus(t *testing.T) {
-	for text, want := range map[string]int{
-		"200 17": 200, "304 -": 304, "- -": 0, "- 0": 0, "000 0": 0, "499 0": 499, "200 17 ": 200,
-		"200 999999999999999999999": 200,
-		`200 17 "-" "a \"b`:         200, // cut off, as one line of the sample is
-	} {
-		entry, err := parse(who + when + what + text)
-		if err != nil || entry.Status != want {
-			t.Errorf("%s: %d, %v", text, entry.Status, err)
+		entry, err := parse(who + "[" + test.stamp + "] " + what + test.rest)
+		if err != nil || entry.Time != want || entry.Status != test.status { // also the same zone, whatever the machine's is
+			t.Errorf("%s, %s: %v, %d, %v", test.stamp, test.rest, entry.Time, entry.Status, err)
 		}
 	}
 }
@@ -96,41 +81,29 @@ func TestParseStatus(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	tests := []struct{ line, reason string }{
 		{`x`, "no time in brackets"},
-		{`{"client":"192.0.2.1"}`, "no time in brackets"},
 		{`[20/May/2015:21:05:02 +0000] ` + what + how, "no time in brackets"},
-		{`192.0.2.1 ` + when + what + how, "want client, identity and user"},
 		{`192.0.2.1 - ` + when + what + how, "want client, identity and user"},
 		{` - - ` + when + what + how, "neither an address nor a host name"},
 		{`- - - ` + when + what + how, "client is not known"},
-		{"\ufeff" + who + when + what + how, "neither an address nor a host name"},
 		{"192.0.2.1\xff - - " + when + what + how, "neither an address nor a host name"},
 		{`a"b - - ` + when + what + how, "neither an address nor a host name"},
 		{strings.Repeat("a", 256) + ` - - ` + when + what + how, "neither an address nor a host name"},
 		{`192.0.2.1, 192.0.2.2 - - ` + when + what + how, "neither an address nor a host name"},
 		{`example.com:80 192.0.2.1 - - ` + when + what + how, "second field is an address"},
-		{`example.com ::1 - - ` + when + what + how, "second field is an address"},
 		{who + `[20/May/2015:21:05:02 +0000]`, "nothing after the time"},
-		{who + `[20/May/2015:21:05:02 +0000`, "nothing after the time"},
 		{who + `[20/May/2015:21:05:02] ` + what + how, "the time"},
 		{who + `[20/May/2015:21:05:02 UTC] ` + what + how, "the time"},
-		{who + `[32/May/2015:21:05:02 +0000] ` + what + how, "the time"},
-		{who + `[20/Mai/2015:21:05:02 +0000] ` + what + how, "the time"},
-		{who + `[20/May/2015:24:05:02 +0000] ` + what + how, "the time"},
 		{who + `[20/May/2015:21:05:02.5 +0000] ` + what + how, "the time"},
 		{who + `[2015-05-20T21:05:02Z] ` + what + how, "the time"},
-		{who + `[] ` + what + how, "the time"},
 		{who + when + `GET / HTTP/1.1 ` + how, "no request in quotes"},
 		{who + when, "no request in quotes"},
-		{who + when + `"GET / HTTP/1.1`, "request has no end"},
 		{who + when + `"GET /\" 200 17`, "request has no end"},
 		{who + when + `"GET /\`, "request has no end"},
 		{who + when + `"`, "request has no end"},
 		{who + when + what, "want status and size"},
-		{who + when + `"GET / HTTP/1.1"`, "want status and size"},
 		{who + when + what + `200`, "want status and size"},
 		{who + when + `"GET /"quote HTTP/1.1" 200 17`, "want status and size"},
 		{who + when + what + `20 17`, `status "20"`},
-		{who + when + what + `2000 17`, `status "2000"`},
 		{who + when + what + `OK! 17`, `status "OK!"`},
 		{who + when + what + `+20 17`, `status "+20"`},
 		{who + when + what + `200 "-"`, `size "\"-\""`},

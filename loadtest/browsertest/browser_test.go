@@ -3,6 +3,7 @@ package browsertest
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -73,11 +75,8 @@ type tab struct {
 // openTab opens a local file.
 func openTab(t *testing.T, browser context.Context, file string, s screen) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(browser)
-	t.Cleanup(cancel)
-	b := &tab{ctx: ctx, address: (&url.URL{Scheme: "file", Path: filepath.ToSlash(file)}).String()}
-	b.listen(t)
-	call(t, ctx, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
+	b := newTab(t, browser, (&url.URL{Scheme: "file", Path: filepath.ToSlash(file)}).String(), "")
+	call(t, b.ctx, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 		MatchedNetworkConditions: []*network.Conditions{{Offline: true, DownloadThroughput: -1, UploadThroughput: -1}},
 	})
 	b.show(t, s)
@@ -87,20 +86,21 @@ func openTab(t *testing.T, browser context.Context, file string, s screen) *tab 
 // openSite opens a page that is served, which may ask for what is there, too, and for nothing else.
 func openSite(t *testing.T, browser context.Context, origin string, s screen) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(browser)
-	t.Cleanup(cancel)
-	b := &tab{ctx: ctx, address: origin + "/", origin: origin + "/"}
-	b.listen(t)
+	b := newTab(t, browser, origin+"/", origin+"/")
 	b.show(t, s)
 	return b
 }
 
-func (b *tab) listen(t *testing.T) {
+func newTab(t *testing.T, browser context.Context, address, origin string) *tab {
 	t.Helper()
-	if err := chromedp.Listen(b.ctx, b.watch); err != nil {
+	ctx, cancel := chromedp.NewContext(browser)
+	t.Cleanup(cancel)
+	b := &tab{ctx: ctx, address: address, origin: origin}
+	if err := chromedp.Listen(ctx, b.watch); err != nil {
 		t.Fatal(err)
 	}
-	call(t, b.ctx, network.Enable, network.EnableParams{})
+	call(t, ctx, network.Enable, network.EnableParams{})
+	return b
 }
 
 func (b *tab) show(t *testing.T, s screen) {
@@ -220,16 +220,29 @@ func (b *tab) complaints(s sight) []string {
 
 // settle waits until nothing is wrong with the page. What is still wrong when patience ends fails the test, and so does at
 // once what time does not mend.
-func (b *tab) settle(t *testing.T) sight {
+func (b *tab) settle(t *testing.T) (s sight) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		s := b.look(t)
-		list := b.complaints(s)
-		if len(list) == 0 {
-			return s
+	until(t, func() string {
+		s = b.look(t)
+		list := strings.Join(b.complaints(s), "\nthe page ")
+		if b.offended() {
+			t.Fatalf("the page %s", list)
 		}
-		if b.offended() || time.Now().After(end) {
-			t.Fatalf("the page %s", strings.Join(list, "\nthe page "))
+		return list
+	})
+	return s
+}
+
+// until waits until nothing is wrong; what still is when patience ends fails the test.
+func until(t *testing.T, wrong func() string) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		what := wrong()
+		if what == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(what)
 		}
 	}
 }
@@ -246,10 +259,21 @@ func (b *tab) screenshot(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644); err != nil {
+}
+
+func do(t *testing.T, ctx context.Context, steps ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func call[P, R any](t *testing.T, ctx context.Context, command cdp.Command[P, R], params P) {
+	t.Helper()
+	if _, err := chromedp.Call(ctx, command, params); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -29,11 +29,12 @@ func evaluate[T any](t *testing.T, b *tab, expression string) T {
 // await waits until an expression is true on the page.
 func (b *tab) await(t *testing.T, expression string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !evaluate[bool](t, b, expression); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never true: %s\nthe page: %s", expression, evaluate[string](t, b, "document.body.innerText"))
+	until(t, func() string {
+		if evaluate[bool](t, b, expression) {
+			return ""
 		}
-	}
+		return "never true: " + expression + "\nthe page: " + evaluate[string](t, b, "document.body.innerText")
+	})
 }
 
 // shown are the rules that the page shows: admitted and denied.
@@ -65,15 +66,13 @@ func TestConsole(t *testing.T) {
 	}
 
 	b.await(t, `document.getElementById('live').dataset.state === 'live'`)
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	until(t, func() string {
 		want, got := f.decisions(t), shown(t, b)
 		if fmt.Sprint(got) == fmt.Sprint(want) && want["per-user"][1] > 0 && want["everybody"][0] > 0 {
-			break
+			return ""
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the page shows %v, and the metrics are %v", got, want)
-		}
-	}
+		return fmt.Sprintf("the page shows %v, and the metrics are %v", got, want)
+	})
 	if got := evaluate[string](t, b, `['checkers', 'aggregators'].map(k => document.getElementById('total-' + k).innerText).join()`); got != "2,2" {
 		t.Errorf("checkers and aggregators: %s", got)
 	}
@@ -135,7 +134,7 @@ func (b *tab) useByKeyboard(t *testing.T, f *fleet) {
 	if !strings.Contains(card, nasty) || !strings.Contains(card, "of 9 (9 per day)") || !strings.Contains(card, "0 left") {
 		t.Errorf("the key: %s", card)
 	}
-	if hidden := evaluate[bool](t, b, `document.querySelector('#found form').hidden`); !hidden {
+	if !evaluate[bool](t, b, `document.querySelector('#found form').hidden`) {
 		t.Error("who has not signed in is offered to change something")
 	}
 	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#token")))
@@ -197,30 +196,26 @@ func (b *tab) blocks(t *testing.T, f *fleet, key string) {
 // awaitAll waits until every checker lets the key pass, or none does.
 func awaitAll(t *testing.T, f *fleet, key string, pass bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		all := true
+	until(t, func() string {
 		for door := range f.doors {
-			all = all && f.ask(t, door, key) == pass
+			if f.ask(t, door, key) != pass {
+				return fmt.Sprintf("pass %v: never at every checker", pass)
+			}
 		}
-		if all {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("pass %v: never at every checker", pass)
-		}
-	}
+		return ""
+	})
 }
 
 // keepsFocus moves rows, as happens all the time in a list of the busiest: what has the focus is moved with its row, and keeps it.
 func (b *tab) keepsFocus(t *testing.T) {
 	t.Helper()
-	got := evaluate[string](t, b, `(() => {
+	kept := evaluate[bool](t, b, `(() => {
 		const before = document.querySelector('#used button.key');
 		before.focus();
 		show({...view, used: [...view.used].reverse()});
-		return String(document.activeElement === before && before.closest('tr').rowIndex > 1);
+		return document.activeElement === before && before.closest('tr').rowIndex > 1;
 	})()`)
-	if got != "true" {
+	if !kept {
 		t.Error("the focus was lost when its row was moved")
 	}
 }

@@ -3,18 +3,18 @@ package browsertest
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
@@ -85,20 +85,19 @@ func startProgram(t *testing.T, path string, args ...string) *program {
 }
 
 // find waits until the program has printed what the pattern matches, and returns its first group.
-func (p *program) find(pattern string) string {
+func (p *program) find(pattern string) (group string) {
 	p.t.Helper()
-	re := regexp.MustCompile(pattern)
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	until(p.t, func() string {
 		p.mu.Lock()
-		text := p.out.String()
-		p.mu.Unlock()
-		if found := re.FindStringSubmatch(text); found != nil {
-			return found[1]
+		defer p.mu.Unlock()
+		found := regexp.MustCompile(pattern).FindSubmatch(p.out.Bytes())
+		if found == nil {
+			return "no " + pattern + " in:\n" + p.out.String()
 		}
-		if time.Now().After(end) {
-			p.t.Fatalf("no %s in:\n%s", pattern, text)
-		}
-	}
+		group = string(found[1])
+		return ""
+	})
+	return group
 }
 
 // ask asks one door about a key, and returns whether it may pass.
@@ -108,15 +107,11 @@ func (f *fleet) ask(t *testing.T, door int, user string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.Post(f.doors[door], "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	status, answer := daemontest.Do(t, http.MethodPost, f.doors[door], string(body))
+	if status != 200 && status != 429 {
+		t.Fatalf("status %d: %s", status, answer)
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != 200 && answer.StatusCode != 429 {
-		t.Fatalf("status %d", answer.StatusCode)
-	}
-	return answer.StatusCode == 200
+	return status == 200
 }
 
 var decisionLine = regexp.MustCompile(`(?m)^offpath_decisions_total\{outcome="(allowed|denied)",rule="([^"]+)"\} (\S+)$`)
@@ -126,26 +121,17 @@ func (f *fleet) decisions(t *testing.T) map[string][2]int64 {
 	t.Helper()
 	sums := make(map[string][2]int64)
 	for _, url := range f.metrics {
-		answer, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
+		status, text := daemontest.Do(t, http.MethodGet, url, "")
+		if status != 200 {
+			t.Fatalf("status %d: %s", status, text)
 		}
-		text, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range decisionLine.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range decisionLine.FindAllStringSubmatch(text, -1) {
 			n, err := strconv.ParseFloat(m[3], 64)
 			if err != nil {
 				t.Fatal(err)
 			}
 			sum := sums[m[2]]
-			if m[1] == "allowed" {
-				sum[0] += int64(n)
-			} else {
-				sum[1] += int64(n)
-			}
+			sum[slices.Index([]string{"allowed", "denied"}, m[1])] += int64(n)
 			sums[m[2]] = sum
 		}
 	}

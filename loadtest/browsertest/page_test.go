@@ -7,11 +7,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -51,13 +49,14 @@ func TestPage(t *testing.T) {
 // pageToOpen is the page that OFFPATH_PAGE names, with any number of charts (0), or a page of sample results.
 func pageToOpen(t *testing.T) (file string, charts int) {
 	t.Helper()
-	if file := os.Getenv("OFFPATH_PAGE"); file != "" {
-		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
-			t.Fatalf("OFFPATH_PAGE is %q, want the absolute path of a page: %v", file, err)
-		}
-		return file, 0
+	file = os.Getenv("OFFPATH_PAGE")
+	if file == "" {
+		return samplePage(t), reporttest.Charts
 	}
-	return samplePage(t), reporttest.Charts
+	if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
+		t.Fatalf("OFFPATH_PAGE is %q, want the absolute path of a page: %v", file, err)
+	}
+	return file, 0
 }
 
 func samplePage(t *testing.T) string {
@@ -78,20 +77,15 @@ func writePage(t *testing.T, text []byte) string {
 	return file
 }
 
-// Charts follow the width, both ways, when a window is made smaller or a phone is turned.
-func TestChartsFollowTheWidth(t *testing.T) {
+// Charts follow the width, both ways, when a window is made smaller or a phone is turned; and those without a mouse can read a
+// chart's values with the arrow keys.
+func TestChartsFollowTheWidthAndTheKeys(t *testing.T) {
 	b := openTab(t, startBrowser(t), samplePage(t), screens[0])
 	b.settle(t)
 	for _, width := range []int64{700, 1100} {
 		b.resize(t, screen{"window", width, 800, false})
 		b.settle(t)
 	}
-}
-
-// Those without a mouse can read a chart's values with the arrow keys.
-func TestChartsAreReadByKeyboard(t *testing.T) {
-	b := openTab(t, startBrowser(t), samplePage(t), screens[0])
-	b.settle(t)
 	for _, want := range []string{"5 ms: wrongly allowed 0.006 %, falsely denied 0.002 %", "10 ms: wrongly allowed 0.011 %, falsely denied 0.004 %"} {
 		do(t, b.ctx, chromedp.Focus(chromedp.CSS("#run-1-sweep")), chromedp.KeyEvent(kb.ArrowRight))
 		read := fmt.Sprintf("document.querySelector('[data-of=run-1-sweep]').textContent === %q", want)
@@ -131,18 +125,15 @@ func TestTabSeesWhatIsWrong(t *testing.T) {
 		"shows no picture of the chart's own width in blank",
 		"shows no bar in cost",
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		list := b.complaints(b.look(t))
-		unheard := slices.DeleteFunc(slices.Clone(wanted), func(want string) bool {
-			return slices.ContainsFunc(list, func(complaint string) bool { return strings.Contains(complaint, want) })
-		})
-		if len(unheard) == 0 {
-			break
+	until(t, func() string {
+		list := strings.Join(b.complaints(b.look(t)), "\n")
+		for _, want := range wanted {
+			if !strings.Contains(list, want) {
+				return fmt.Sprintf("no complaint says %q; there are %s", want, list)
+			}
 		}
-		if time.Now().After(end) {
-			t.Fatalf("no complaint says %q; there are %q", unheard, list)
-		}
-	}
+		return ""
+	})
 	if n := asked.Load(); n != 0 {
 		t.Errorf("%d requests left a tab that has no network", n)
 	}

@@ -2,6 +2,7 @@ package httpload
 
 import (
 	"crypto/tls"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -20,10 +21,8 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{func(o *Options) { o.URL = "" }, `url ""`},
-		{func(o *Options) { o.URL = "127.0.0.1:8080" }, "url"},
 		{func(o *Options) { o.URL = "localhost:8080/v1/check" }, "want one like http://127.0.0.1:8080/v1/check"},
 		{func(o *Options) { o.URL = "nats://127.0.0.1:4222" }, `url "nats:`},
-		{func(o *Options) { o.URL = "http://" }, `url "http://"`},
 		{func(o *Options) { o.URL = "http://:8080/" }, `url "http://:8080/"`},
 		{func(o *Options) { o.URL = "ftp://me:geheim@a/" }, `url "ftp://xxxxx@a/"`},
 		{func(o *Options) { o.URL = "http://me:ge heim@a/" }, "url: want one"},
@@ -31,7 +30,6 @@ func TestRefusals(t *testing.T) {
 		{func(o *Options) { o.TLS = new(tls.Config) }, "there are no certificates without TLS"},
 		{func(o *Options) { o.URL = "http://a b/" }, "url: "},
 		{func(o *Options) { o.Rate = 0 }, "rate 0: want a number of requests per second above 0"},
-		{func(o *Options) { o.Rate = -1 }, "rate -1"},
 		{func(o *Options) { o.Rate = math.NaN() }, "rate NaN"},
 		{func(o *Options) { o.Rate = math.Inf(1) }, "rate +Inf"},
 		{func(o *Options) { o.Rate = 1e12 }, "at most 1000000000000 requests"},
@@ -46,7 +44,6 @@ func TestRefusals(t *testing.T) {
 		{func(o *Options) { o.Rule, o.Attributes = "a", map[string]string{"b": "c"} }, "want either"},
 		{func(o *Options) { o.Keys, o.Attributes = 2, map[string]string{"{key}": "c"} }, "no attribute's value has {key}"},
 		{func(o *Options) { o.URL, o.GRPC = "", "127.0.0.1" }, `grpc "127.0.0.1": want an address`},
-		{func(o *Options) { o.URL, o.GRPC = "", ":8081" }, `grpc ":8081"`},
 		{func(o *Options) { o.GRPC = "127.0.0.1:1" }, "url and grpc: want either"},
 		{func(o *Options) { overGRPC(o); o.Rule = "per-user" }, "rule and attributes are for url"},
 		{func(o *Options) { overGRPC(o); o.Attributes = map[string]string{"a": "{key}"} }, "rule and attributes are for url"},
@@ -72,24 +69,14 @@ func TestBodies(t *testing.T) {
 		{Options{}, []string{`{"attributes":{"user":"user-0"}}`}},
 		{Options{Keys: 2}, []string{`{"attributes":{"user":"user-0"}}`, `{"attributes":{"user":"user-1"}}`}},
 		{Options{Keys: 2, Rule: `a"b`}, []string{`{"key":"user-0","rule":"a\"b"}`, `{"key":"user-1","rule":"a\"b"}`}},
-		{
-			Options{Keys: 2, Attributes: map[string]string{"user": "{key}", "api": "createURL", "path": "/{key}/{key}"}},
-			[]string{
-				`{"attributes":{"api":"createURL","path":"/0/0","user":"0"}}`,
-				`{"attributes":{"api":"createURL","path":"/1/1","user":"1"}}`,
-			},
-		},
-		{Options{Attributes: map[string]string{"ip": "192.0.2.1"}}, []string{`{"attributes":{"ip":"192.0.2.1"}}`}},
+		{Options{Keys: 2, Attributes: map[string]string{"user": "{key}", "api": "new", "path": "/{key}/{key}"}}, []string{
+			`{"attributes":{"api":"new","path":"/0/0","user":"0"}}`, `{"attributes":{"api":"new","path":"/1/1","user":"1"}}`,
+		}},
 	}
 	for _, test := range tests {
 		bodies, err := options(test.options).bodies()
-		if err != nil || len(bodies) != len(test.want) {
-			t.Fatalf("%+v: %d bodies, %v", test.options, len(bodies), err)
-		}
-		for i, body := range bodies {
-			if string(body) != test.want[i] {
-				t.Errorf("body %s, want %s", body, test.want[i])
-			}
+		if err != nil || fmt.Sprintf("%s", bodies) != fmt.Sprint(test.want) {
+			t.Errorf("%+v: bodies %s, %v; want %s", test.options, bodies, err, test.want)
 		}
 	}
 }
@@ -100,17 +87,12 @@ func TestSchedule(t *testing.T) {
 		warmup, duration time.Duration
 		warm, total      int64
 	}{
-		{2000, 0, 10 * time.Second, 0, 20_000},
 		{2000, 2 * time.Second, 10 * time.Second, 4000, 24_000},
-		{3, 0, time.Second, 0, 3},
 		{0.1, 0, 10 * time.Second, 0, 1},
 		{0.1, 0, 11 * time.Second, 0, 2},
-		{0.001, 0, time.Second, 0, 1},
 		{0.001, time.Second, time.Second, 1, 2}, // at least one is measured
 		{1000.0 / 3, 0, 3 * time.Second, 0, 1000},
 		{9.8, 0, 45 * time.Second, 0, 441}, // 441.00000000000006 in float64
-		{49, time.Second, time.Second, 49, 98},
-		{1e9, 0, time.Second, 0, 1e9},
 	}
 	for _, test := range tests {
 		s := newSchedule(options(Options{Rate: test.rate, Warmup: test.warmup, Duration: test.duration}))

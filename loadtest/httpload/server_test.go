@@ -1,7 +1,6 @@
 package httpload
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
-	"github.com/offpath-io/offpath/loadtest/pace"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -42,8 +40,7 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		got[string(body)]++
-		if err != nil || r.Method != http.MethodPost || r.URL.Path != door.Path ||
-			r.Header.Get("Content-Type") != "application/json" {
+		if err != nil || r.Method != http.MethodPost || r.URL.Path != door.Path || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v, %v", r.Method, r.URL, r.Header, err)
 		}
 		io.WriteString(w, strings.Repeat("x", 10_000)) // has to be drained, or the connection is lost
@@ -77,10 +74,7 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 			t.Errorf("%d requests with %s, want %d", got[body], body, n)
 		}
 	}
-	if len(want) != o.Keys || len(got) != o.Keys {
-		t.Errorf("%d bodies of %d, want %d", len(got), len(want), o.Keys)
-	}
-	if r.Sent != 300 || r.OK200 != 300 || last != 400 || total != 400 || r.Interrupted || r.Unanswered != 0 {
+	if len(got) != o.Keys || r.Sent != 300 || r.OK200 != 300 || last != 400 || total != 400 || r.Interrupted || r.Unanswered != 0 {
 		t.Errorf("progress %d of %d, result %+v", last, total, r)
 	}
 	if n := connections.Load(); n > int64(o.Connections) {
@@ -88,34 +82,6 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 	}
 	if r.Achieved <= 0 || r.Achieved > o.Rate || r.Latency.P50 < r.Service.P50 || r.Service.P50 <= 0 {
 		t.Errorf("result %+v", r)
-	}
-}
-
-// A stall of 300 ms, as a real server has it: whatever becomes due in its first 200 ms is answered 100 ms late or more.
-// This is so on any machine, however slow, since no handler gets the lock before the stall is over. The exact figures are
-// those of TestStallShowsTheQueue.
-func TestStallOfServer(t *testing.T) {
-	const (
-		rate  = 500
-		stall = 300 * time.Millisecond
-	)
-	var lock sync.Mutex
-	requests := 0
-	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		lock.Lock()
-		defer lock.Unlock()
-		if requests++; requests == 100 {
-			time.Sleep(stall) // this is the stall, not a wait for something
-		}
-	})
-	o := Options{URL: url, Rate: rate, Duration: 600 * time.Millisecond, Connections: 4, Timeout: time.Minute}.withDefaults()
-	r, latency, service := measure(t, o, newTransport(o), pace.New)
-	held, sent := atLeast(latency, 100*time.Millisecond), atLeast(service, 100*time.Millisecond)
-	if want := int64(rate*(stall-100*time.Millisecond).Seconds()) - 1; held < want {
-		t.Errorf("%d requests took 100 ms or more since they were due, want %d", held, want)
-	}
-	if sent < 1 || r.Sent != 300 || r.OK200 != 300 {
-		t.Errorf("%d took 100 ms or more since they were sent; %+v", sent, r)
 	}
 }
 
@@ -157,13 +123,7 @@ func TestCounts(t *testing.T) {
 
 // The checker's own door understands what is sent, by rule and by attributes, and limits each key.
 func TestDoor(t *testing.T) {
-	set, err := rules.Parse([]byte(`
-rules:
-  - name: per-user
-    key: [user]
-    limit: 5/week
-    algorithm: fixed_window
-`))
+	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,14 +133,10 @@ rules:
 			t.Fatal(err)
 		}
 		url, _ := serve(t, door.New(checker, 0).ServeHTTP)
-		o.URL, o.Rate, o.Duration, o.Keys = url, 1000, 100*time.Millisecond, 2
-		o.Timeout = time.Minute
+		o.URL, o.Rate, o.Duration, o.Keys, o.Timeout = url, 1000, 100*time.Millisecond, 2, time.Minute
 		r, err := Run(t.Context(), o, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.OK200 != 2*5-1 || r.Limited429 != 91 || r.Sent != 100 { // the probe took one
-			t.Errorf("%+v", r)
+		if err != nil || r.OK200 != 2*5-1 || r.Limited429 != 91 || r.Sent != 100 { // the probe took one
+			t.Errorf("%+v, %v", r, err)
 		}
 	}
 }
@@ -220,28 +176,5 @@ func TestNoChecker(t *testing.T) {
 		if called || err != nil && len(err.Error()) > 500 {
 			t.Errorf("loaded: %v, error %v", called, err)
 		}
-	}
-}
-
-// An interrupted run says at once what it has, however long the server holds on to what is under way.
-func TestInterruptRealServer(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var requests atomic.Int64
-	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client has gone
-		if requests.Add(1) <= 101 {
-			return
-		}
-		cancel()
-		<-r.Context().Done()
-	})
-	r, err := Run(ctx, Options{URL: url, Rate: 1000, Duration: time.Hour, Timeout: time.Hour, Connections: 4}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The server has answered 100, of which the last few may not have arrived, and has held on to at least one.
-	if !r.Interrupted || r.Sent < 97 || r.Sent > 100 || r.OK200 != r.Sent || r.Errors != 0 || r.Unanswered < 1 {
-		t.Errorf("%+v", r)
 	}
 }

@@ -261,38 +261,21 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// A context that ends with the last answer interrupts nothing.
-func TestNotInterrupted(t *testing.T) {
+// Progress is told ten times a second, and at the end. A context that ends with the last answer interrupts nothing.
+func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		good := replies(func(int) reply { return reply{status: 200} })
-		ends := func(done, total int64) {
-			if done == total {
+		var told []int64
+		progress := func(done, total int64) {
+			if told = append(told, done); done == total {
 				cancel()
 			}
 		}
-		o := options(Options{Rate: 10, Duration: time.Second})
-		r, err := run(ctx, o, asked(t, o, good), newSleeper, ends)
-		if err != nil || r.Interrupted || r.Sent != 10 || ctx.Err() == nil {
-			t.Errorf("%+v, %v", r, err)
-		}
-	})
-}
-
-// Progress is told ten times a second, and at the end.
-func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		good := replies(func(int) reply { return reply{status: 200} })
-		var told []int64
-		progress := func(done, total int64) {
-			if total != 100 {
-				t.Errorf("total %d", total)
-			}
-			told = append(told, done)
-		}
 		o := options(Options{Rate: 100, Duration: time.Second})
-		if _, err := run(t.Context(), o, asked(t, o, good), newSleeper, progress); err != nil {
-			t.Fatal(err)
+		r, err := run(ctx, o, asked(t, o, good), newSleeper, progress)
+		if err != nil || r.Interrupted || r.Sent != 100 || ctx.Err() == nil {
+			t.Errorf("%+v, %v", r, err)
 		}
 		// The first tick is 80 ms after the start, when the request that is due then may have ended or not.
 		if len(told) != 11 || told[0] != 8 && told[0] != 9 || !slices.IsSorted(told) || told[10] != 100 {

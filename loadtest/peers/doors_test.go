@@ -141,17 +141,6 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-func TestMedian(t *testing.T) {
-	for _, test := range []struct {
-		values []float64
-		want   float64
-	}{{[]float64{3}, 3}, {[]float64{4, 2}, 3}, {[]float64{9, 1, 5}, 5}} {
-		if got := median(test.values); got != test.want {
-			t.Errorf("%v: %v", test.values, got)
-		}
-	}
-}
-
 // The bare servers answer what the doors do, and as much.
 func TestBareServersAnswerAlike(t *testing.T) {
 	for _, d := range doors {

@@ -3,7 +3,6 @@ package peers
 import (
 	"math"
 	"slices"
-	"testing"
 	"time"
 )
 
@@ -33,26 +32,4 @@ func quantile(sorted []int64, q float64) float64 {
 	}
 	rank := int(math.Ceil(q * float64(len(sorted))))
 	return float64(sorted[max(rank, 1)-1])
-}
-
-func TestQuantile(t *testing.T) {
-	hundred := make([]int64, 100)
-	for i := range hundred {
-		hundred[i] = int64(i + 1)
-	}
-	for _, test := range []struct {
-		sorted []int64
-		q      float64
-		want   float64
-	}{
-		{hundred, 0.5, 50},
-		{hundred, 0.99, 99},
-		{hundred[:10], 0.99, 10},
-		{hundred[:1], 0.5, 1},
-		{hundred[:3], 0.5, 2},
-	} {
-		if got := quantile(test.sorted, test.q); got != test.want {
-			t.Errorf("%v of 1 to %d is %v, want %v", test.q, len(test.sorted), got, test.want)
-		}
-	}
 }

@@ -124,25 +124,3 @@ func (s *stream) sample(decide decider, every int, deadline int64) (took []int64
 	}
 	return took, t
 }
-
-// Every hit of a load is made and tallied, clocked or not.
-func TestLoadTalliesEveryHit(t *testing.T) {
-	hits := []string{"a", "b", "c"}
-	for _, l := range []load{{}, {goroutines: 8}, {goroutines: 8, every: 100 * time.Microsecond}} {
-		var made, passed atomic.Int64
-		decide := func(string) (bool, error) {
-			ok := made.Add(1)%4 != 0
-			if ok {
-				passed.Add(1)
-			}
-			return ok, nil
-		}
-		latency, got := l.sample(hits, decide, 16, 50*time.Millisecond)
-		if got.hits != made.Load() || got.admitted != passed.Load() || got.hits == 0 {
-			t.Errorf("%+v: tally %+v of %d hits, %d passed", l, got, made.Load(), passed.Load())
-		}
-		if !(latency.p50 <= latency.p99) {
-			t.Errorf("%+v: %+v", l, latency)
-		}
-	}
-}

@@ -69,31 +69,6 @@ func BenchmarkNetwork(b *testing.B) {
 	}
 }
 
-func TestNetworkLimitersLimit(t *testing.T) {
-	for _, l := range networkLimiters {
-		t.Run(l.name, func(t *testing.T) {
-			s, err := l.make(tight)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.close(limits(t, s)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// What is in the ledger is held against what was admitted.
-func TestFleetMissesAHit(t *testing.T) {
-	s, err := newFleet(tight)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.close(limits(t, s) + 1); err == nil {
-		t.Error("no error, with one hit more admitted than counted")
-	}
-}
-
 // closers are what has to be ended, in the order in which it was begun.
 type closers []func() error
 

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"testing"
 )
 
 // A traffic is a sequence of hits, drawn beforehand so that drawing costs nothing. As in a service, the
@@ -65,32 +64,3 @@ func (d draw) make(name string) *traffic {
 }
 
 func keyText(key int) string { return fmt.Sprintf("user:%06d", key) }
-
-func TestTraffic(t *testing.T) {
-	d := draw{keys: 1000, hits: 20_000}
-	for _, test := range []struct {
-		name     string
-		min, max int // keys
-		hottest  float64
-	}{
-		{"hot", 1, 1, 1},
-		{"zipf", 300, 1000, 0.12},
-		{"uniform", 1000, 1000, 0.001},
-	} {
-		got := d.traffic(test.name)
-		count := make(map[string]int)
-		for _, key := range got.hits {
-			count[key]++
-		}
-		if len(got.hits) != d.hits || len(got.keys) != len(count) || len(count) < test.min || len(count) > test.max {
-			t.Errorf("%s: %d hits of %d keys, %d of them listed; want %d hits of %d to %d keys",
-				test.name, len(got.hits), len(count), len(got.keys), d.hits, test.min, test.max)
-		}
-		if share := float64(count[keyText(0)]) / float64(d.hits); share < test.hottest/2 || share > 2*test.hottest {
-			t.Errorf("%s: the first key has %.4f of the hits, want about %.4f", test.name, share, test.hottest)
-		}
-		if d.traffic(test.name) != got {
-			t.Errorf("%s is drawn twice", test.name)
-		}
-	}
-}

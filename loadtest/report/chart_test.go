@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -82,14 +83,9 @@ func TestLatencyCurve(t *testing.T) {
 		{Percent: 0, Value: 40}, {Percent: 90, Value: 100}, {Percent: 90.01, Value: 101}, {Percent: 99, Value: 1000},
 		{Percent: 99.9, Value: 0}, {Percent: 100, Value: 5000},
 	})
-	if want := []float64{0, 1, 2, 3}; !slices.Equal(p.At, want) {
-		t.Errorf("places are %v, want %v: neither what is on the same spot nor 100 %%", p.At, want)
-	}
-	if want := []string{"0 %", "90 %", "99 %", "99.9 %"}; !slices.Equal(p.AtText, want) {
-		t.Errorf("percentiles are %q, want %q", p.AtText, want)
-	}
-	if want := []string{"40 ns", "100 ns", "1 µs", "0 ns"}; !slices.Equal(p.Lines[0].Texts, want) {
-		t.Errorf("times are %q, want %q", p.Lines[0].Texts, want)
+	got := fmt.Sprintf("%v %q %q", p.At, p.AtText, p.Lines[0].Texts) // neither what is on the same spot nor 100 %
+	if want := `[0 1 2 3] ["0 %" "90 %" "99 %" "99.9 %"] ["40 ns" "100 ns" "1 µs" "0 ns"]`; got != want {
+		t.Errorf("places, percentiles and times are\n%s, want\n%s", got, want)
 	}
 	if got := p.Lines[0].Values; got[1] != 2 || got[2] != 3 || got[3] != 0 {
 		t.Errorf("logarithms are %v, want 2, 3 and 0 at the end", got)
@@ -102,11 +98,8 @@ func TestSweepIsInOrderAndMarksTheRun(t *testing.T) {
 	}}
 	r.Params.FlushMS = 10
 	c := sweep(r)
-	if want := []float64{1, 2}; !slices.Equal(c.Plot.At, want) {
-		t.Errorf("places are %v, want %v", c.Plot.At, want)
-	}
-	if got := c.Plot.Lines; got[0].Values[0] != 1 || got[0].Values[1] != 2 || got[1].Values[0] != 0.5 || got[1].Values[1] != 0 {
-		t.Errorf("per cent are %v and %v", got[0].Values, got[1].Values)
+	if got := fmt.Sprint(c.Plot.At, c.Plot.Lines[0].Values, c.Plot.Lines[1].Values); got != "[1 2] [1 2] [0.5 0]" {
+		t.Errorf("places and per cent are %s", got)
 	}
 	if c.Plot.Here == nil || c.Plot.Here.At != 1 {
 		t.Errorf("the run is marked at %v, want 1", c.Plot.Here)

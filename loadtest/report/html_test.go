@@ -32,6 +32,16 @@ func sectionOf(t *testing.T, page, id string) string {
 	return html.UnescapeString(section)
 }
 
+// says fails unless a text has all of these.
+func says(t *testing.T, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+}
+
 func TestPageHasEveryFigure(t *testing.T) {
 	f := reporttest.Sample()
 	page := pageOf(t, f)
@@ -39,69 +49,56 @@ func TestPageHasEveryFigure(t *testing.T) {
 		section := sectionOf(t, page, id)
 		for _, g := range findings() {
 			for _, c := range g.columns {
-				want := `<th scope="row">` + c.label + `</th><td>` + c.value(f.Runs[i]) + `</td>`
-				if !strings.Contains(section, want) {
-					t.Errorf("%s: no line %s", id, want)
-				}
+				says(t, section, `<th scope="row">`+c.label+`</th><td>`+c.value(f.Runs[i])+`</td>`)
 			}
 		}
-		for _, want := range append(inWords(f.Runs[i]), nameOf(f.Runs[i]), f.Runs[i].Description) {
-			if !strings.Contains(section, want) {
-				t.Errorf("%s does not say %q", id, want)
-			}
-		}
+		says(t, section, append(inWords(f.Runs[i]), nameOf(f.Runs[i]), f.Runs[i].Description)...)
 	}
-	for _, want := range []string{
+	says(t, page,
 		"3 runs, 2 live and 1 simulated. At worst: &#43;18.4 % over the limit (surge), 0.75 % of the decisions wrong (surge), p99 of a decision 1.29 µs (surge).",
 		"Sample CPU at 2.80 GHz, 2 cores, linux/amd64, go1.26.8",
 		`<th class="name" scope="row"><a href="#run-2">surge</a></th><td>live</td><td>100,000</td><td>&#43;18.4 %</td>`,
-		"max(1 hit, 2 % of the limit)",
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q", want)
-		}
+		"max(1 hit, 2 % of the limit)")
+	for _, label := range []string{"p50", "p99.9", "decisions, at full speed", "memory per key, in the store"} {
+		says(t, sectionOf(t, page, "run-3"), `<th scope="row">`+label+`</th><td>–</td>`) // a simulation has none
 	}
 	if n := strings.Count(page, "data-chart="); n != reporttest.Charts {
 		t.Errorf("the page has %d charts, want %d", n, reporttest.Charts)
 	}
-}
-
-func TestSummaryCountsKindsOfRuns(t *testing.T) {
-	for _, test := range []struct {
-		all, simulated int
-		want           string
-	}{{1, 0, "1 live run"}, {18, 18, "18 simulated runs"}, {3, 1, "3 runs, 2 live and 1 simulated"}} {
-		if got := kinds(test.all, test.simulated); got != test.want {
-			t.Errorf("got %q, want %q", got, test.want)
-		}
-	}
-}
-
-func TestPageShowsMissingFiguresAsDash(t *testing.T) {
-	section := sectionOf(t, pageOf(t, reporttest.Sample()), "run-3")
-	for _, label := range []string{"p50", "p99.9", "decisions, at full speed", "memory per key, in the store"} {
-		if want := `<th scope="row">` + label + `</th><td>–</td>`; !strings.Contains(section, want) {
-			t.Errorf("no line %s", want)
-		}
+	if got := kinds(1, 0) + ", " + kinds(18, 18); got != "1 live run, 18 simulated runs" {
+		t.Errorf("kinds of runs: %q", got)
 	}
 }
 
 func TestPageShowsWhatIsWrong(t *testing.T) {
-	page := pageOf(t, troubled())
-	for _, want := range []string{
+	says(t, pageOf(t, troubled()),
 		`<p>CONSERVATION DOES NOT HOLD: steady: 22,031 charged, but 22,029 accounted for (2 missing).</p>`,
 		`<td class="bad">BROKEN</td>`,
 		`<span class="badge bad">conservation does not hold</span>`,
 		`<p>INTERRUPTED: surge was stopped after 7.2 s of 20 s; its figures are of that part.</p>`,
 		`<td class="bad">live INTERRUPTED</td>`,
-		`<span class="badge bad">interrupted</span>`,
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not show %s", want)
-		}
-	}
+		`<span class="badge bad">interrupted</span>`)
 	if strings.Contains(pageOf(t, reporttest.Sample()), `class="bad"`) {
 		t.Error("a page without trouble marks something as bad")
+	}
+}
+
+func TestPageSaysWhatThereIsNot(t *testing.T) {
+	f := reporttest.Sample()
+	f.Runs = f.Runs[:1]
+	r := &f.Runs[0]
+	r.Description = "a few words"
+	r.Timeline, r.Sweep, r.DecisionNS = result.Timeline{}, nil, result.Latency{}
+	page := pageOf(t, f)
+	says(t, page, "There is no course over time", "There are no latencies: this run recorded none")
+	says(t, page, "No other flush intervals", "<p>A few words.</p>")
+	if n := strings.Count(page, `data-chart=`); n != 3 { // the costs
+		t.Errorf("the page has %d charts, want 3", n)
+	}
+	says(t, pageOf(t, reporttest.Sample()), "There are no latencies: under virtual time")
+	empty := pageOf(t, result.File{})
+	if says(t, empty, "No run was measured."); strings.Contains(empty, "<table") {
+		t.Error("a page without runs has a table")
 	}
 }
 
@@ -118,9 +115,7 @@ func TestNamesCannotBreakOut(t *testing.T) {
 			t.Errorf("the page has %d %s, want %d", got, tag, want)
 		}
 	}
-	if !strings.Contains(page, html.EscapeString("<script>alert(1)")) {
-		t.Error("the name is not on the page")
-	}
+	says(t, page, html.EscapeString("<script>alert(1)"))
 }
 
 var (
@@ -142,9 +137,7 @@ func TestPageRefersToNothingOutside(t *testing.T) {
 	if match := loads.FindString(page); match != "" {
 		t.Errorf("the page may load something: %q", match)
 	}
-	if !strings.Contains(page, `http-equiv="Content-Security-Policy" content="default-src 'none';`) {
-		t.Error("the page does not forbid itself to load anything")
-	}
+	says(t, page, `http-equiv="Content-Security-Policy" content="default-src 'none';`)
 }
 
 // plotsIn decodes what the page's script will draw.
@@ -166,9 +159,7 @@ func TestPageCarriesItsPlots(t *testing.T) {
 		t.Errorf("there are %d plots, want %d", len(plots), want)
 	}
 	for id, p := range plots {
-		if !strings.Contains(page, `id="`+id+`"`) {
-			t.Errorf("there is no place for plot %s", id)
-		}
+		says(t, page, `id="`+id+`"`)
 		for _, l := range p.Lines {
 			if len(l.Values) != len(p.At) || len(p.At) == 0 {
 				t.Errorf("%s: %d values of %s at %d places", id, len(l.Values), l.Name, len(p.At))
@@ -177,28 +168,6 @@ func TestPageCarriesItsPlots(t *testing.T) {
 		if p.X.Label == "" || p.Y.Label == "" || !(p.X.Min < p.X.Max) || !(p.Y.Min < p.Y.Max) {
 			t.Errorf("%s: axes %+v and %+v", id, p.X, p.Y)
 		}
-	}
-}
-
-func TestPageSaysWhyThereIsNoChart(t *testing.T) {
-	f := reporttest.Sample()
-	f.Runs = f.Runs[:1]
-	r := &f.Runs[0]
-	r.Description = "a few words"
-	r.Timeline, r.Sweep, r.DecisionNS = result.Timeline{}, nil, result.Latency{}
-	page := pageOf(t, f)
-	for _, want := range []string{
-		"There is no course over time", "There are no latencies: this run recorded none", "No other flush intervals", "<p>A few words.</p>",
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q", want)
-		}
-	}
-	if n := strings.Count(page, `data-chart=`); n != 3 { // the costs
-		t.Errorf("the page has %d charts, want 3", n)
-	}
-	if page := pageOf(t, reporttest.Sample()); !strings.Contains(page, "There are no latencies: under virtual time") {
-		t.Error("the page does not say why a simulation has no latencies")
 	}
 }
 
@@ -216,13 +185,6 @@ func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
 	}
 }
 
-func TestEmptyPage(t *testing.T) {
-	page := pageOf(t, result.File{})
-	if !strings.Contains(page, "No run was measured.") || strings.Contains(page, "<table") {
-		t.Errorf("got %.2000s", page)
-	}
-}
-
 var (
 	header  = regexp.MustCompile(`<th\b[^>]*>`)
 	picture = regexp.MustCompile(`<[^>]*data-chart=[^>]*>`)
@@ -231,9 +193,7 @@ var (
 func TestPageCanBeHeard(t *testing.T) {
 	page := pageOf(t, reporttest.Sample())
 	for _, th := range header.FindAllString(page, -1) {
-		if !strings.Contains(th, "scope=") {
-			t.Errorf("%s has no scope", th)
-		}
+		says(t, th, "scope=")
 	}
 	for _, tag := range picture.FindAllString(page, -1) {
 		if !strings.Contains(tag, `role="img"`) || !regexp.MustCompile(`aria-label="[^"]{30,}"`).MatchString(tag) {
@@ -253,10 +213,6 @@ func TestVendoredLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(readme), " "+version[1]+",") {
-		t.Errorf("assets/README.md does not name version %s", version[1])
-	}
-	if !strings.Contains(page, "Copyright (c) 2022 Leon Sorokin") || !strings.Contains(page, "The above copyright notice and this permission notice") {
-		t.Error("the page contains uPlot without its licence")
-	}
+	says(t, string(readme), " "+version[1]+",")
+	says(t, page, "Copyright (c) 2022 Leon Sorokin", "The above copyright notice and this permission notice")
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -56,9 +57,7 @@ func TestTerminalShowsSeveralRunsAsTables(t *testing.T) {
 		}
 		for _, g := range groups {
 			for _, c := range g.columns {
-				if !strings.Contains(text, c.value(run)) {
-					t.Errorf("%s: no table has its %q, %s", nameOf(run), c.label, c.value(run))
-				}
+				says(t, text, c.value(run))
 			}
 		}
 	}
@@ -81,11 +80,8 @@ func TestTerminalShowsOneRunAsSheet(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"8 checkers", "2 aggregators", "in Redis", "1,000 hits per", "every 50 ms", "seed 1", "2 cores", "go1.26.8"} {
-		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
-			t.Errorf("the sheet does not say %q", want)
-		}
-	}
+	says(t, strings.Join(strings.Fields(text), " "),
+		"8 checkers", "2 aggregators", "in Redis", "1,000 hits per", "every 50 ms", "seed 1", "2 cores", "go1.26.8")
 	if n := widest(text); n > 85 { // where it was measured may be longer than 80
 		t.Errorf("a line is %d wide, want at most 85", n)
 	}
@@ -99,11 +95,9 @@ func TestTerminalEndsWithWhatIsWrong(t *testing.T) {
 `) {
 		t.Errorf("the end is not about what is wrong:\n%s", text)
 	}
-	if got := lineOf(t, text, "steady"); got[len(got)-1] != "BROKEN" {
-		t.Errorf("the overview's last figure of steady is %s, want BROKEN", got[len(got)-1])
-	}
-	if got := lineOf(t, text, "surge"); got[1] != "INTERRUPTED" {
-		t.Errorf("the overview's mode of surge is %q, want INTERRUPTED", got[:2])
+	steady, surge := lineOf(t, text, "steady"), lineOf(t, text, "surge")
+	if steady[len(steady)-1] != "BROKEN" || surge[1] != "INTERRUPTED" {
+		t.Errorf("the overview says %q and %q, want BROKEN and INTERRUPTED", steady, surge)
 	}
 	if n := widest(text); n > 140 {
 		t.Errorf("a line is %d wide, want at most 140", n)
@@ -120,7 +114,7 @@ func troubled() result.File {
 }
 
 func TestMissingHitsAreTold(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		admitted, charged, counted int64
 		want                       string
 	}{
@@ -128,17 +122,15 @@ func TestMissingHitsAreTold(t *testing.T) {
 		{10, 10, 1011, "10 charged, but 1,011 accounted for (1,001 too many)"},
 		{10, 8, 8, "10 admitted, but 8 charged (2 missing)"},
 		{10, 11, 9, "10 admitted, but 11 charged (1 too many); 11 charged, but 9 accounted for (2 missing)"},
-	}
-	for _, test := range tests {
+	} {
 		c := result.Conservation{Admitted: test.admitted, Charged: test.charged, Counted: test.counted}
-		c.Check()
-		if got := missing(c); got != test.want || c.Holds {
-			t.Errorf("%+v: %q, want %q", c, got, test.want)
+		if c.Check(); missing(c) != test.want || c.Holds {
+			t.Errorf("%+v: %q, want %q", c, missing(c), test.want)
 		}
 	}
 }
 
-// A scenario file's author cannot move the cursor or break a table.
+// Without runs there is a word about it. A scenario file's author cannot move the cursor or break a table.
 func TestTerminalKeepsNamesOnTheirLine(t *testing.T) {
 	f := reporttest.Sample()
 	f.Runs[0].Scenario = "one\ntwo\x1b[2J\u2028three"
@@ -146,21 +138,17 @@ func TestTerminalKeepsNamesOnTheirLine(t *testing.T) {
 	if strings.Contains(text, "\x1b") || !strings.Contains(text, "one two [2J three  ") {
 		t.Errorf("the name is not on one line:\n%q", text)
 	}
-}
-
-func TestTerminalWithoutRuns(t *testing.T) {
 	if text := terminal(t, result.File{}); !strings.HasPrefix(text, "No run was measured.\n") {
-		t.Errorf("got %q", text)
+		t.Errorf("without runs: %q", text)
 	}
 }
 
 func TestWriteErrorsAreReturned(t *testing.T) {
 	full := errors.New("disk full")
-	if err := Terminal(refuser{full}, reporttest.Sample()); !errors.Is(err, full) {
-		t.Errorf("Terminal returned %v, want %v", err, full)
-	}
-	if err := HTML(refuser{full}, reporttest.Sample()); !errors.Is(err, full) {
-		t.Errorf("HTML returned %v, want %v", err, full)
+	for _, write := range []func(io.Writer, result.File) error{Terminal, HTML} {
+		if err := write(refuser{full}, reporttest.Sample()); !errors.Is(err, full) {
+			t.Errorf("returned %v, want %v", err, full)
+		}
 	}
 }
 

@@ -46,11 +46,8 @@ func TestBuiltinsAreValidAndDeterministic(t *testing.T) {
 			titles[sc.Title()] = true
 			sc.Warmup = min(sc.Warmup, time.Second)
 			one, same, other := all(New(sc, 7)), all(New(sc, 7)), all(New(sc, 8))
-			if !slices.Equal(one, same) {
-				t.Errorf("%s: the same seed gives other hits", sc.Title())
-			}
-			if slices.Equal(one, other) {
-				t.Errorf("%s: another seed gives the same hits", sc.Title())
+			if !slices.Equal(one, same) || slices.Equal(one, other) {
+				t.Errorf("%s: the hits are not of the seed", sc.Title())
 			}
 			if !slices.IsSortedFunc(one, func(a, b Hit) int { return int(a.At - b.At) }) {
 				t.Errorf("%s: the hits are not in order of time", sc.Title())
@@ -109,11 +106,6 @@ func TestRates(t *testing.T) {
 		if n := count(hits, from+50*time.Millisecond, from+500*time.Millisecond); n != 0 {
 			t.Errorf("%d hits after burst %d", n, i)
 		}
-	}
-
-	small := builtinOf(t, "small", Settings{})
-	if n := len(all(New(&small, 1))); !near(n, 1000*20*3) {
-		t.Errorf("small has %d hits in 3 min of 1,000 callers, want about 60,000", n)
 	}
 
 	many := builtinOf(t, "steady", Settings{Keys: new(10), Load: new(0.5), Duration: new(second)})

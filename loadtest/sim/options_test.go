@@ -137,52 +137,6 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestOptionsShow: each option changes the figures that it should, and more of it more.
-func TestOptionsShow(t *testing.T) {
-	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(1500 * ms)})
-	sc.Warmup = 500 * ms
-	late := func(r result.Run) float64 { return float64(r.Conservation.Late) }
-	lag := func(r result.Run) float64 { return *r.RefreshLagMS.P99 }
-	heard := func(r result.Run) float64 { return r.RefreshBytes }
-	commands := func(r result.Run) float64 { return r.StoreCommandsPer1000 }
-	over := func(r result.Run) float64 { return r.OverWorstWindow }
-	admitted := func(r result.Run) float64 { return float64(r.Admitted) }
-	cut := func(n int) []Partition { return []Partition{{Checkers: n, From: 100 * ms, For: 1300 * ms}} }
-	none := simulate(t, sc, Options{Seed: 1})
-	if none.Conservation.Late != 0 || *none.RefreshLagMS.P50 < 2 || *none.RefreshLagMS.P50 > 30 {
-		t.Errorf("without any: %d hits are late, a lag of %v ms", none.Conservation.Late, *none.RefreshLagMS.P50)
-	}
-	for _, test := range []struct {
-		name   string
-		little Options
-		much   Options
-		rising map[string]func(result.Run) float64
-	}{
-		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
-		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
-		// A lost report or answer is waited for in vain, and longer each time.
-		{"loss", Options{Loss: 0.25}, Options{Loss: 0.45}, map[string]func(result.Run) float64{"lag": lag, "over": over}},
-		// A report that comes twice is folded and answered twice, if counted once.
-		{"repeat", Options{Repeat: 0.1}, Options{Repeat: 0.4}, map[string]func(result.Run) float64{"heard": heard, "commands": commands}},
-		// Checkers that are cut off decide by what they know and reckon, and deliver afterwards.
-		{"partition", Options{Partitions: cut(2)}, Options{Partitions: cut(5)}, map[string]func(result.Run) float64{"late": late, "admitted": admitted}},
-	} {
-		if testing.Short() && test.name != "delay" && test.name != "partition" {
-			continue
-		}
-		test.little.Seed, test.much.Seed = 1, 1
-		little, much := simulate(t, sc, test.little), simulate(t, sc, test.much)
-		for name, of := range test.rising {
-			if !(of(none) < of(little) && of(little) < of(much)) {
-				t.Errorf("%s: %s is %v without, %v with a little and %v with much", test.name, name, of(none), of(little), of(much))
-			}
-		}
-		if least := 2 * float64(test.much.Delay/ms); *much.RefreshLagMS.P50 < least {
-			t.Errorf("%s: half of the hits are known elsewhere within %v ms, of a way of %v", test.name, *much.RefreshLagMS.P50, least)
-		}
-	}
-}
-
 // seeds is how many a test is run with.
 func seeds() uint64 {
 	if testing.Short() {
@@ -263,71 +217,6 @@ func TestReports(t *testing.T) {
 					t.Errorf("seed %d, %v: a cost of %v, and %v in the first run", seed, test, f[0], f[1])
 				}
 			}
-		}
-	}
-}
-
-// meet lets the world's checkers meet the aggregators, and one be asked once.
-func (w *world) meet() {
-	w.advance(w.now + int64(meeting))
-	w.checkers[0].limiters[0].CheckAt(w.now, "a:0", 1)
-	w.heed(0, w.checkers[0])
-}
-
-// TestRoundTrip: an answer takes the way there, the time that reports are gathered for, and the way back.
-func TestRoundTrip(t *testing.T) {
-	for _, delay := range []time.Duration{0, 15 * ms} {
-		sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(1), Aggregators: new(1)})
-		w := worldOf(t, sc, Options{Delay: delay})
-		w.meet()
-		c := w.checkers[0]
-		poll := func(done func() bool) int64 {
-			t.Helper()
-			for range 10_000 {
-				if done() {
-					return w.now
-				}
-				w.advance(w.now + int64(ms)/10)
-			}
-			t.Fatalf("with a delay of %v: no report, or no answer", delay)
-			return 0
-		}
-		before := c.Stats()
-		sent := poll(func() bool { return c.Stats().ReportsSent > before.ReportsSent })
-		answered := poll(func() bool { return c.Stats().ReportsAnswered > before.ReportsAnswered })
-		if took := time.Duration(answered - sent); took < 2*delay+2*ms-ms/5 || took > 2*delay+2*ms+ms/5 {
-			t.Errorf("with a delay of %v an answer takes %v, want %v", delay, took, 2*delay+2*ms)
-		}
-	}
-}
-
-// TestFlushes: near its limit a checker flushes as soon as 3 ms after the last time, unless only the
-// timer may make it.
-func TestFlushes(t *testing.T) {
-	for _, timerOnly := range []bool{false, true} {
-		sc := scenarioOf(t, "steady", scenario.Settings{Load: new(1.0), TimerOnly: &timerOnly})
-		w := worldOf(t, sc, Options{Seed: 1})
-		traffic, start := scenario.New(sc, 1), w.now+int64(meeting)
-		s := score.New(sc, traffic, start)
-		w.advance(start)
-		c := w.checkers[0]
-		last, reports, shortest := w.now, c.Stats().ReportsSent, time.Hour
-		for range 1500 {
-			h, _ := traffic.Next()
-			for w.now < start+h.At {
-				w.advance(min(start+h.At, w.now+int64(ms)/2))
-				if now := c.Stats().ReportsSent; now > reports {
-					shortest = min(shortest, time.Duration(w.now-last))
-					last, reports = w.now, now
-				}
-			}
-			w.hit(h, traffic, s)
-		}
-		if least, most := 2*ms, 6*ms; !timerOnly && (shortest < least || shortest > most) {
-			t.Errorf("near the limit, reports leave %v after each other at the earliest; want %v to %v", shortest, least, most)
-		}
-		if timerOnly && shortest < 49*ms {
-			t.Errorf("by the timer, a report leaves %v after the last", shortest)
 		}
 	}
 }
