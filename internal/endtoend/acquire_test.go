@@ -34,10 +34,9 @@ type passing struct {
 	attrs    identity.Attributes
 }
 
-// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits
-// of several rules at once, with random costs and deadlines, on networks that delay, repeat and
-// lose everything: no rule's own count ever exceeds its limit, nobody waits longer than it may,
-// nobody is left waiting, and much of what fits passes.
+// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits of several rules at
+// once, with random costs and deadlines, on networks that delay, repeat and lose everything: no rule's own count ever
+// exceeds its limit, nobody waits longer than it may, nobody is left waiting, and much of what fits passes.
 func TestAcquireNeverExceedsSeveralStrictRules(t *testing.T) {
 	for seed := range seeds(1, 12) {
 		var passed []passing

@@ -8,10 +8,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and
-// the ledger in the end against what was admitted, through random traffic, accidents and bad
-// networks. In every second fleet limits change, at each checker at another time: the next decision
-// is by the new one.
+// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and the ledger in the
+// end against what was admitted, through random traffic, accidents and bad networks. In every second fleet limits
+// change, at each checker at another time: the next decision is by the new one.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened := seen{"late": 0, "reloaded": 0}
 	for seed := range seeds(30, 1600) {
@@ -106,9 +105,8 @@ func (w *world) request(c *checker, rule, key string, cost int64) bool {
 	return true
 }
 
-// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each
-// must know exactly the truth. Nothing of it is late, since the rule's window is longer than any
-// accident.
+// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each must know exactly
+// the truth. Nothing of it is late, since the rule's window is longer than any accident.
 func (w *world) agreeOn(rule string) {
 	w.t.Helper()
 	for _, key := range []string{"k0", "k1"} {

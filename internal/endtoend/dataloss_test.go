@@ -60,12 +60,11 @@ func TestCheckersFollowAStoreThatLostEverything(t *testing.T) {
 	w.counted(map[string]int64{"minute": 39})
 }
 
-// TestNobodyForgetsMoreThanTheStoreLost: whatever is lost and when, no checker ends up believing
-// that less was counted than the store has; and if one worker lives through it all, and so knows
-// the latest version, all checkers that still report end up with exactly the store's totals. (A
-// blocked key reports nothing, and stays blocked by the hits that there were. Without such a worker
-// an older snapshot can get past the version that an absent checker has seen before that one is
-// back; it then keeps the higher totals.)
+// TestNobodyForgetsMoreThanTheStoreLost: whatever is lost and when, no checker ends up believing that less was counted
+// than the store has; and if one worker lives through it all, and so knows the latest version, all checkers that still
+// report end up with exactly the store's totals. (A blocked key reports nothing, and stays blocked by the hits that
+// there were. Without such a worker an older snapshot can get past the version that an absent checker has seen before
+// that one is back; it then keeps the higher totals.)
 func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 	happened, minute := seen{"exact": 0}, &testRules[3]
 	for seed := range seeds(25, 750) {

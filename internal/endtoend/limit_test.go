@@ -65,9 +65,8 @@ func TestNobodyIsDeniedBelowTheLimit(t *testing.T) {
 	}
 }
 
-// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot
-// count. So checkers must not take what they know for fresh: each keeps to its share of the limit
-// until it is back.
+// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot count. So checkers must
+// not take what they know for fresh: each keeps to its share of the limit until it is back.
 func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	rule := counting("r", 40, window.Shape{Length: time.Second, Buckets: 1, Fixed: true})
 	w := newWorld(t, wellConnected(6, 4, rule))
@@ -103,10 +102,9 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	w.conserved()
 }
 
-// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about
-// as even as that of one. Each of them knows its own hits to the nanosecond and others' by their
-// messages, so hits of two may come together, and after such there is a gap. -v prints the figures
-// of docs/rules.md.
+// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about as even as that of
+// one. Each of them knows its own hits to the nanosecond and others' by their messages, so hits of two may come
+// together, and after such there is a gap. -v prints the figures of docs/rules.md.
 func TestOutflowOfAFleetIsEven(t *testing.T) {
 	const limit, second = 1000, int64(time.Second)
 	for _, fleet := range []struct {
@@ -137,8 +135,7 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 	}
 }
 
-// unevenness returns the most of these times that lie within a span, and the longest time between
-// two.
+// unevenness returns the most of these times that lie within a span, and the longest time between two.
 func unevenness(times []int64, span time.Duration) (most int, gap time.Duration) {
 	from := 0
 	for i, at := range times {

@@ -15,12 +15,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// lacking is what an older version does not know of the format: the numbers of fields, by their
-// message.
+// lacking is what an older version does not know of the format: the numbers of fields, by their message.
 type lacking map[protoreflect.Name][]protowire.Number
 
-// older is a part of an older version; the zero value is one of this version. It counts what was
-// taken out.
+// older is a part of an older version; the zero value is one of this version. It counts what was taken out.
 type older struct {
 	lacks lacking
 	taken map[string]int
@@ -105,9 +103,8 @@ func (w olderWorker) Alarm(shard uint32, alarm []byte) error {
 	return w.Worker.Alarm(shard, w.older.of(events.KindAlarm, alarm))
 }
 
-// olderVersions lack the fields that were added after the first format, but for Rule.denied: an
-// aggregator that does not know of denied hits counts them, which is a defect like that of refunds
-// (below).
+// olderVersions lack the fields that were added after the first format, but for Rule.denied: an aggregator that does
+// not know of denied hits counts them, which is a defect like that of refunds (below).
 var olderVersions = []struct {
 	name  string
 	lacks lacking
@@ -123,10 +120,9 @@ var olderVersions = []struct {
 	}, "", []string{"Report.9", "Report.16", "Alarm.5"}},
 }
 
-// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both
-// know: as many requests pass at each checker as in a fleet of one version, and the ledger has each
-// of them once. No hit is settled: that an older aggregator cannot tell refunded rows from others
-// is a known defect.
+// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both know: as many
+// requests pass at each checker as in a fleet of one version, and the ledger has each of them once. No hit is settled:
+// that an older aggregator cannot tell refunded rows from others is a known defect.
 func TestNeighbouringVersions(t *testing.T) {
 	const known = `
   - {name: sliding, key: [user], limit: 10/hour}
@@ -194,8 +190,7 @@ func (w *world) decidesAsOneVersion() {
 	w.conservedByName()
 }
 
-// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied
-// hits.
+// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied hits.
 func (w *world) decidesOfAHotKey() {
 	w.t.Helper()
 	var passed [3]int64

@@ -103,9 +103,8 @@ func (w *world) askStrictly(skewed, kills bool) {
 	}
 }
 
-// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a
-// clock that is late spends permits of a bucket that is over. Hellos take differently long each
-// way, so that clocks stay wrong.
+// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a clock that is late
+// spends permits of a bucket that is over. Hellos take differently long each way, so that clocks stay wrong.
 func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 	for seed := range seeds(4, 120) {
 		w := newWorld(t, options{
@@ -153,9 +152,8 @@ func TestStrictHoldsWhenTheStoreLosesEverything(t *testing.T) {
 	}
 }
 
-// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is
-// denied comes again after 5 ms, four times, which is what Acquire is like: at least 98 % of the
-// limit is used.
+// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is denied comes again
+// after 5 ms, four times, which is what Acquire is like: at least 98 % of the limit is used.
 func TestStrictUsesItsLimit(t *testing.T) {
 	fleets, length := []int{4}, 2*time.Second
 	if !testing.Short() {

@@ -354,8 +354,7 @@ func (w *world) ledger() aggregate.Ledger {
 	return l
 }
 
-// conserved holds the ledger against what was admitted, and against what was charged to each
-// counter.
+// conserved holds the ledger against what was admitted, and against what was charged to each counter.
 func (w *world) conserved() {
 	w.t.Helper()
 	if charged := w.conservedByName(); charged != w.admitted {
@@ -363,8 +362,7 @@ func (w *world) conserved() {
 	}
 }
 
-// conservedByName holds each counter of the ledger against what was charged to it, and returns the
-// sum.
+// conservedByName holds each counter of the ledger against what was charged to it, and returns the sum.
 func (w *world) conservedByName() (charged int64) {
 	w.t.Helper()
 	byName, delivered, stored := make(map[string]int64), int64(0), int64(0)

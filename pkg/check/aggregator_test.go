@@ -85,9 +85,7 @@ type storeKey struct {
 func newStore(t testing.TB, o Options, list ...rules.Rule) (*store, *Checker) {
 	t.Helper()
 	set, err := rules.NewSet(list...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newStoreOf(t, o, set)
 }
 
@@ -96,9 +94,7 @@ func newStoreOf(t testing.TB, o Options, set *rules.Set) (*store, *Checker) {
 	s := &store{totals: make(map[storeKey]uint64)}
 	o.Link, o.HelloEvery, o.Rules = s, time.Hour, set
 	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Step(noon)
 	c.Receive(noon, events.KindWelcome, encode(t, &events.Welcome{Epoch: c.Epoch(), Sent: noon, Shards: 1, Time: noon, Checkers: 4}))
 	return s, c

@@ -86,8 +86,7 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 
 // TestNewHitsAreWhatWasNotKnown: over all buckets, and never negative.
 func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, 10*time.Second, 2))
-	l := limiter(t, f.Checker, "r")
+	_, l := fleetAndLimiter(t, Options{}, rule("r", 1000, 10*time.Second, 2))
 	l.CheckAt(noon, "k", 5)
 	c := l.holds([]byte("k"))
 	c.settle(noon)

@@ -3,10 +3,11 @@ package check
 import (
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/alloctest"
 )
 
-// TestChecksDoNotAllocate in the common case. The race detector makes sync.Pool forget at random, so under
-// it these calls only run.
+// TestChecksDoNotAllocate in the common case.
 func TestChecksDoNotAllocate(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1e9, time.Minute, 1), rule("tight", 1, time.Hour, 60))
 	l, tight, k := limiter(t, c, "r"), limiter(t, c, "tight"), user("k")
@@ -16,6 +17,7 @@ func TestChecksDoNotAllocate(t *testing.T) {
 	blocks := newChecker(t, Options{}, rule("r", 1e9, time.Hour, 1))
 	blocks.SetBlocks([]Block{{"r", "bad", time.Unix(0, noon+second)}})
 	blocked, good, bad := limiter(t, blocks, "r"), user("good"), user("bad")
+	hashed, byHash := checkerAndLimiter(t, Options{KeyHash: hasher(t, keySecret)}, rule("r", 1e9, time.Hour, 1))
 	for name, f := range map[string]func(){
 		"by rule and key":         func() { l.CheckAt(noon, "k", 1) },
 		"cost above 1":            func() { l.CheckAt(noon, "k", 7) },
@@ -29,8 +31,9 @@ func TestChecksDoNotAllocate(t *testing.T) {
 		"another key":             func() { blocked.CheckAt(noon, "good", 1) },
 		"a blocked key's request": func() { blocks.CheckAt(noon, bad, 1) },
 		"another request":         func() { blocks.CheckAt(noon, good, 1) },
+		"a hashed key":            func() { byHash.CheckAt(noon, "k", 1) },
+		"a hashed key's request":  func() { hashed.CheckAt(noon, k, 1) },
 	} {
-		n := testing.AllocsPerRun(1000, f)
-		expect(t, n == 0 || raceDetector, "%s: %v allocations", name, n)
+		alloctest.AtMost(t, 0, name, f)
 	}
 }

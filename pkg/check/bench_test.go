@@ -34,8 +34,7 @@ func BenchmarkCheck(b *testing.B) {
 
 // BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it needs and without.
 func BenchmarkCheckStrict(b *testing.B) {
-	f := newFleet(b, Options{}, strictRule("r", 1e12, 24*time.Hour, 1))
-	l := limiter(b, f.Checker, "r")
+	f, l := fleetAndLimiter(b, Options{}, strictRule("r", 1e12, 24*time.Hour, 1))
 	l.CheckAt(noon, "kristie", 1e9)
 	f.Step(noon + ms)
 	f.grants(noon+2*ms, 0, 1e12, 1e12, 0)
@@ -51,8 +50,7 @@ func BenchmarkCheckStrict(b *testing.B) {
 // report and merging the answer.
 func BenchmarkFlush(b *testing.B) {
 	link := new(echo)
-	c := newChecker(b, Options{Link: link}, rule("r", 1e15, time.Minute, 1))
-	l := limiter(b, c, "r")
+	c, l := checkerAndLimiter(b, Options{Link: link}, rule("r", 1e15, time.Minute, 1))
 	keys := make([]string, 1000)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("user:%06d", rand.IntN(1e6))
@@ -80,9 +78,7 @@ func manyRules(b *testing.B, n int, first, others int64) *rules.Set {
 	}
 	list[0].Limit = first
 	set, err := rules.NewSet(list...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return set
 }
 
@@ -102,18 +98,14 @@ func BenchmarkSetRules(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			sets := [...]*rules.Set{manyRules(b, bench.rules, 5, 1e9), manyRules(b, bench.rules, bench.first, bench.others)}
 			c, err := New(Options{Rules: sets[0]})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			for i := range bench.keys {
 				limiter(b, c, fmt.Sprintf("rule-%d", i%bench.rules)).CheckAt(noon, fmt.Sprint("key", i), 1)
 			}
 			i := 0
 			for b.Loop() {
 				i++
-				if err := c.SetRulesAt(noon, sets[i%2], uint64(i)); err != nil {
-					b.Fatal(err)
-				}
+				must(b, c.SetRulesAt(noon, sets[i%2], uint64(i)))
 			}
 		})
 	}
@@ -123,9 +115,7 @@ func BenchmarkSetRules(b *testing.B) {
 func BenchmarkCheckAmongRules(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		c, err := New(Options{Rules: manyRules(b, n, 1e9, 1e9)})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		attrs := request(fmt.Sprintf("api=api%d user=k", n-1))
 		benchmark(b, fmt.Sprint(n), func() { c.CheckAt(noon, attrs, 1) })
 	}

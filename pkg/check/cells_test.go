@@ -44,8 +44,7 @@ func (m *cells) count() (n int) {
 
 // TestConcurrentChecksFindOneCell per key, whichever goroutine makes it.
 func TestConcurrentChecksFindOneCell(t *testing.T) {
-	c := newChecker(t, Options{}, rule("a", 1, time.Second, 1))
-	l := limiter(t, c, "a")
+	c, l := checkerAndLimiter(t, Options{}, rule("a", 1, time.Second, 1))
 	const goroutines, keys = 8, 2000
 	found := [goroutines][keys]*cell{}
 	var running sync.WaitGroup

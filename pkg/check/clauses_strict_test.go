@@ -33,22 +33,19 @@ func TestStrictPriority(t *testing.T) {
 	check := func(class string, cost int64, allowed bool) Decision {
 		t.Helper()
 		d := f.CheckAt(now, classed(class), cost)
-		if d.Allowed != allowed {
-			t.Errorf("cost %d of class %s: %+v", cost, class, d)
-		}
+		expect(t, d.Allowed == allowed, "cost %d of class %s: %+v", cost, class, d)
 		return d
 	}
 	check("low", 30, true)
-	if d := check("low", 1, false); d.Remaining != 0 || d.RetryAfter < 50*time.Second {
-		t.Errorf("%+v: its share is used up until these hits leave the window", d)
-	}
+	d := check("low", 1, false)
+	expect(t, d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
+		"%+v: its share is used up until these hits leave the window", d)
 	for range 40 { // by allowances, too
 		check("high", 1, true)
 	}
 	check("low", 1, false)
-	if d, lacks, _ := waitsFor(f, classed("low"), now); d.Allowed || lacks {
-		t.Errorf("%+v: to wait would be in vain", d)
-	}
+	d, lacks, _ := waitsFor(f, classed("low"), now)
+	expect(t, !d.Allowed && !lacks, "%+v: to wait would be in vain", d)
 	check("high", 20, true)
 }
 
@@ -79,9 +76,7 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), shadow)
 	limiter(t, f.Checker, "s").RecordAt(noon, "k", 5)
 	d, lacks, of := waitsFor(f, classed(""), noon)
-	if d.Allowed || d.Shadow != "s" || !lacks || !slices.Equal(of, []string{"r"}) {
-		t.Errorf("%+v, waits %v for %v", d, lacks, of)
-	}
+	expect(t, !d.Allowed && d.Shadow == "s" && lacks && slices.Equal(of, []string{"r"}), "%+v, waits %v for %v", d, lacks, of)
 }
 
 // TestStrictElastic: permits reach up to the most, but are spent beyond the limit only with room.
@@ -102,19 +97,16 @@ func TestStrictShadow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that it would be a denial if it waited
 	for i, want := range []string{"", "", "r"} {
-		if d := f.CheckAt(noon+3*ms, classed(""), 1); !d.Allowed || d.Shadow != want {
-			t.Errorf("hit %d: %+v", i, d)
-		}
+		d := f.CheckAt(noon+3*ms, classed(""), 1)
+		expect(t, d.Allowed && d.Shadow == want, "hit %d: %+v", i, d)
 	}
-	if d, err := f.Acquire(ctx, classed(""), 1); !d.Allowed || d.Shadow != "r" || err != nil {
-		t.Errorf("%+v, %v", d, err)
-	}
+	d, err := f.Acquire(ctx, classed(""), 1)
+	expect(t, d.Allowed && d.Shadow == "r" && err == nil, "%+v, %v", d, err)
 	if s := f.Stats().Rules[0]; s.Charged != 2 || s.Denied != 3 { // one when there were none yet
 		t.Errorf("%+v", s)
 	}
-	if d := l.CheckAt(noon+3*ms, "k", 1); !d.Allowed || d.Shadow != "r" || d.Rule != "r" || d.Limit != 100 || d.Status != 0 {
-		t.Errorf("asked alone: %+v", d)
-	}
+	d = l.CheckAt(noon+3*ms, "k", 1)
+	expect(t, d.Allowed && d.Shadow == "r" && d.Rule == "r" && d.Limit == 100 && d.Status == 0, "asked alone: %+v", d)
 }
 
 // TestStrictPeek: a peek spends no permit, and asks for none.
@@ -125,26 +117,20 @@ func TestStrictPeek(t *testing.T) {
 	f.Step(now)
 	_, before := f.asked()
 	for range 3 {
-		if d := l.PeekAt(now, "k", 10); !d.Allowed || d.Remaining != 10 {
-			t.Errorf("%+v", d)
-		}
-		if d := l.PeekAt(now, "k", 11); d.Allowed || d.Status != 429 || d.Remaining != 10 || d.RetryAfter <= 0 {
-			t.Errorf("%+v", d)
-		}
-		if d := l.PeekAt(now, "other", 1); d.Allowed {
-			t.Errorf("%+v", d)
-		}
+		d := l.PeekAt(now, "k", 10)
+		expect(t, d.Allowed && d.Remaining == 10, "%+v", d)
+		d = l.PeekAt(now, "k", 11)
+		expect(t, !d.Allowed && d.Status == 429 && d.Remaining == 10 && d.RetryAfter > 0, "%+v", d)
+		d = l.PeekAt(now, "other", 1)
+		expect(t, !d.Allowed, "%+v", d)
 	}
 	if f.cells.load(l, "other") != nil || f.behind.leases.asks.head.Load() != nil {
 		t.Error("a peek has made a cell, or asked")
 	}
 	f.Step(now + ms)
-	if _, after := f.asked(); after != before {
-		t.Errorf("%d requests", after-before)
-	}
-	if n := passes(l, now+ms, 20); n != 10 {
-		t.Errorf("%d of 10 permits can be spent", n)
-	}
+	_, after := f.asked()
+	expect(t, after == before, "%d requests", after-before)
+	equal(t, passes(l, now+ms, 20), 10, "spent of 10 permits")
 }
 
 // TestStrictRecord: recorded hits spend the permits at hand, and those that come.
@@ -152,15 +138,10 @@ func TestStrictRecord(t *testing.T) {
 	f, l := grantedOf(t, func(*rules.Rule) {}, 10)
 	now := noon + 3*ms
 	l.RecordAt(now, "k", 14)
-	if n := passes(l, now, 5); n != 0 {
-		t.Errorf("%d pass", n)
-	}
+	equal(t, passes(l, now, 5), 0, "hits that pass")
 	f.Step(now + ms)
 	f.grants(now+2*ms, 0, 16, 16, 0)
-	if n := passes(l, now+3*ms, 10); n != 2 {
-		t.Errorf("%d of 16 - 14 permits can be spent", n)
-	}
-	if s := f.Stats().Rules[0]; s.Charged != 16 {
-		t.Errorf("%+v", s)
-	}
+	equal(t, passes(l, now+3*ms, 10), 2, "spent of 16 - 14 permits")
+	s := f.Stats().Rules[0]
+	expect(t, s.Charged == 16, "%+v", s)
 }

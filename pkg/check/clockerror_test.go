@@ -8,9 +8,7 @@ import (
 func TestClockError(t *testing.T) {
 	var c clock
 	c.judge(noon)
-	if c.err.Load() != unknownError {
-		t.Error("a clock that was never held against another has an error")
-	}
+	expect(t, c.err.Load() == unknownError, "a clock that was never held against another has an error")
 	margin := int64(clockMargin)
 	steps := []struct {
 		why               string
@@ -34,9 +32,9 @@ func TestClockError(t *testing.T) {
 		}
 		if step.slewUntil != 0 {
 			c.slew(step.slewUntil)
-			if got := c.err.Load(); got != step.slewed {
-				t.Errorf("%s: %v when slewed, want %v", step.why, time.Duration(got), time.Duration(step.slewed))
-			}
+			got := c.err.Load()
+			expect(t, got == step.slewed,
+				"%s: %v when slewed, want %v", step.why, time.Duration(got), time.Duration(step.slewed))
 		}
 	}
 }

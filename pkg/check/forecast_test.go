@@ -37,9 +37,8 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 			"%s: a forecast: %v, after %d hits, want about %d", test.why, has, passed, quarter/n)
 		f.alarm(noon, 1, l, "far", quarter-n-1)
 		f.alarm(noon, 1, l, "near", quarter+1)
-		if far, near := l.ahead("far") != nil, l.ahead("near") != nil; far || near != test.has {
-			t.Errorf("%s: by an alarm near the limit: %v, far from it: %v", test.why, near, far)
-		}
+		far, near := l.ahead("far") != nil, l.ahead("near") != nil
+		expect(t, !far && near == test.has, "%s: by an alarm near the limit: %v, far from it: %v", test.why, near, far)
 	}
 }
 
@@ -101,8 +100,7 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	f.Step(noon + 100*ms)
 	f.idle.cache.Wait()
 	old := l.recall("k")
-	require(t, had && old != nil && l.holds([]byte("k")) == nil,
-		"the key had a forecast: %v; remembered: %v", had, old != nil)
+	require(t, had && old != nil && l.holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old != nil)
 	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
 }
 

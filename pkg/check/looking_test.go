@@ -105,9 +105,7 @@ func requestOf(t *rapid.T, c *Checker, now int64, attrs identity.Attributes, cos
 	case 1:
 		d, token := c.CheckTokenAt(now, attrs, cost)
 		if token != "" {
-			if err := c.SettleAt(now, token, bill); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.SettleAt(now, token, bill))
 		}
 		return d
 	}

@@ -175,9 +175,8 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 	}
 	d := l.PeekAt(now, "k", 4)
 	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
-	if _, all := c.ExplainAt(now, user("k"), 1); all[0].Count != 7 {
-		t.Errorf("%+v", all[0])
-	}
+	_, all := c.ExplainAt(now, user("k"), 1)
+	expect(t, all[0].Count == 7, "%+v", all[0])
 	require(t, c.cells.load(l, "k") == nil, "the key is live, or live again")
 	d = l.CheckAt(now, "k", 1)
 	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)

@@ -14,14 +14,11 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		{StaleAfter: -1}, {StaleAfter: 11}, {ShareAfter: 2}, {ShareAfter: 301}, {OutageAfter: 9}, {ExpectCheckers: -1}, {QuietFor: -1},
 	} {
 		o.Rules = set
-		if _, err := New(o); err == nil {
-			t.Errorf("accepted: %+v", o)
-		}
+		_, err := New(o)
+		expect(t, err != nil, "accepted: %+v", o)
 	}
-	if _, err := New(Options{}); err == nil {
-		t.Error("accepted: no rules")
-	}
-	if _, ok := ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 1/second}]").Limiter("other"); ok {
-		t.Error("found a limiter for a rule that is not there")
-	}
+	_, err := New(Options{})
+	expect(t, err != nil, "accepted: no rules")
+	_, ok := ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 1/second}]").Limiter("other")
+	expect(t, !ok, "found a limiter for a rule that is not there")
 }

@@ -13,9 +13,7 @@ func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshn
 	t.Helper()
 	for range n {
 		d := l.CheckAt(now, key, 1)
-		if d.Freshness != want || !d.Allowed && d.RetryAfter <= 0 {
-			t.Fatalf("want it %v, and a denial with a time: %+v", want, d)
-		}
+		require(t, d.Freshness == want && (d.Allowed || d.RetryAfter > 0), "want it %v, and a denial with a time: %+v", want, d)
 		if d.Allowed {
 			passed++
 		}

@@ -32,8 +32,7 @@ rules:
 	l := limiter(t, c, "failures")
 	expect(t, left(l, noon, "b") == 2, "a cost below 1 counts as 1")
 	l = limiter(t, c, "failures/tier=gold")
-	expect(t, left(l, noon, "a") == 4 && l.Rule().Limit == 6,
-		"the override's own counter has %d left", left(l, noon, "a"))
+	expect(t, left(l, noon, "a") == 4 && l.Rule().Limit == 6, "the override's own counter has %d left", left(l, noon, "a"))
 }
 
 // TestRecordBringsTheReportForward of a key that comes near its limit.

@@ -14,9 +14,7 @@ func TestStrictLimitLowered(t *testing.T) {
 	reload(t, f.Checker, noon+4*ms, strictRule("r", 5, time.Second, 1))
 	f.pass(l, 4, 3, 0) // by permits of the old limit
 	m := f.asks(5, leaseWish{want: 2, known: 8, returned: 5})
-	if m.Keys.Rules[0].Limit != 5 || m.Keys.Rules[0].Revision != 1 {
-		t.Errorf("asked by %v", m.Keys.Rules)
-	}
+	expect(t, m.Keys.Rules[0].Limit == 5 && m.Keys.Rules[0].Revision == 1, "asked by %v", m.Keys.Rules)
 	reload(t, f.Checker, noon+6*ms, strictRule("r", 4, time.Second, 1)) // before the answer
 	f.grants(noon+7*ms, 0, 10, 10, 900*time.Millisecond)
 	f.pass(l, 8, 3, 0)                          // by permits asked for within the old limit
@@ -24,9 +22,7 @@ func TestStrictLimitLowered(t *testing.T) {
 	f.grants(noon+10*ms, 0, 11, 11, 900*time.Millisecond)
 	f.pass(l, 11, 3, 1) // granted by the new limit
 	f.Step(noon + 60*ms)
-	if got := hits(f.last())["k"]; got != 4 {
-		t.Errorf("%d hits are reported, want the 4 that passed", got)
-	}
+	equal(t, hits(f.last())["k"], 4, "hits reported")
 }
 
 // TestStrictLimitRaised: a key without room asks again at once, with a check or without, even if
@@ -35,23 +31,19 @@ func TestStrictLimitRaised(t *testing.T) {
 	f, l := strictFleet(t, 2, time.Minute)
 	f.firstGrant(l, 2, 30*time.Second)
 	f.pass(l, 3, 2, 2)
-	if d := wantHit(t, l, noon+4*ms, 1, false, "blocked"); d.RetryAfter < 20*time.Second {
-		t.Fatalf("it is not blocked: %+v", d)
-	}
+	d := wantHit(t, l, noon+4*ms, 1, false, "blocked")
+	require(t, d.RetryAfter >= 20*time.Second, "it is not blocked: %+v", d)
 	f.asksNothing(5, 6, 1)
 	reload(t, f.Checker, noon+6*ms, strictRule("r", 9, time.Minute, 1))
-	if m := f.asks(6, leaseWish{want: 4, known: 2}); m.Keys.Rules[0].Limit != 9 {
-		t.Fatalf("asked by %v", m.Keys.Rules)
-	}
-	if d := wantHit(t, l, noon+6*ms, 1, false, "no answer yet"); d.RetryAfter > time.Second || d.Limit != 9 {
-		t.Errorf("blocked still: %+v", d)
-	}
+	m := f.asks(6, leaseWish{want: 4, known: 2})
+	require(t, m.Keys.Rules[0].Limit == 9, "asked by %v", m.Keys.Rules)
+	d = wantHit(t, l, noon+6*ms, 1, false, "no answer yet")
+	expect(t, d.RetryAfter <= time.Second && d.Limit == 9, "blocked still: %+v", d)
 	reload(t, f.Checker, noon+7*ms, strictRule("r", 20, time.Minute, 1))
 	_, before := f.asked()
 	f.grants(noon+8*ms, 0, 2, 2, 30*time.Second)
-	if m, n := f.asked(); n != before+1 || m.Want[0] == 0 || m.Keys.Rules[0].Limit != 20 {
-		t.Errorf("%d requests more, the last %+v", n-before, m)
-	}
+	m, n := f.asked()
+	expect(t, n == before+1 && m.Want[0] != 0 && m.Keys.Rules[0].Limit == 20, "%d requests more, the last %+v", n-before, m)
 }
 
 // TestStrictLimitUnchanged: the same limit in a new set leaves permits where they are.
@@ -76,9 +68,7 @@ func TestStrictRuleGoes(t *testing.T) {
 	f.answer(noon+61*ms, 2)
 	at := int64(100)
 	for ; len(f.behind.formers.retired) > 0; at += 1000 {
-		if at > 120_000 {
-			t.Fatalf("it does not go: %+v", f.Stats())
-		}
+		require(t, at <= 120_000, "it does not go: %+v", f.Stats())
 		f.Step(noon + at*ms)
 	}
 	collected(t, f.Checker)

@@ -107,8 +107,7 @@ func TestLargeReportsAreSplit(t *testing.T) {
 // TestReportsAndAnswersAreBounded: with many buckets per window fewer keys go into a report, since its answer has all
 // their buckets.
 func TestReportsAndAnswersAreBounded(t *testing.T) {
-	f := newFleet(t, Options{}, rule("day", 1e6, 24*time.Hour, 1440))
-	l := limiter(t, f.Checker, "day")
+	f, l := fleetAndLimiter(t, Options{}, rule("day", 1e6, 24*time.Hour, 1440))
 	now := noon
 	for range 120 { // an outage of as many minutes
 		for i := range 100 {
@@ -125,8 +124,7 @@ func TestReportsAndAnswersAreBounded(t *testing.T) {
 
 // TestBucketsOfAReport are those of the hits' times.
 func TestBucketsOfAReport(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 60))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 1000, time.Minute, 60))
 	for s := range int64(3) {
 		l.CheckAt(noon+s*second, "k", s+1)
 	}
@@ -216,8 +214,7 @@ func TestReportsGoToTheirShards(t *testing.T) {
 	f.welcome(noon+2210*ms, 2)
 	f.Step(noon + 2300*ms)
 	s = f.Stats()
-	expect(t, s.Rules[0].Lost == 6 && s.Rules[0].InFlight == 2 && s.Shards == 2,
-		"after another number of shards: %+v", s)
+	expect(t, s.Rules[0].Lost == 6 && s.Rules[0].InFlight == 2 && s.Shards == 2, "after another number of shards: %+v", s)
 }
 
 // refuse answers a report as an aggregator that does not count it.
@@ -275,8 +272,7 @@ func TestRefusedReportIsRepeated(t *testing.T) {
 	}
 	f.answer(now, 3)
 	s := f.Stats()
-	expect(t, s.Rules[0].Lost == 0 && s.Rules[0].Answered == 3 && s.ReportsGivenUp == 0 && s.Problem == "",
-		"%+v", s)
+	expect(t, s.Rules[0].Lost == 0 && s.Rules[0].Answered == 3 && s.ReportsGivenUp == 0 && s.Problem == "", "%+v", s)
 }
 
 // TestSequencesNeverStartAgain: marks outlive a change of the number of shards and back.

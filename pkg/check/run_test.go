@@ -94,8 +94,7 @@ func TestRunReportsAndDrains(t *testing.T) {
 		l.Check("k", 7)
 		r.end(nil)
 		s = c.Stats()
-		expect(t, s.Rules[0].Charged == 108 && s.Rules[0].Answered == 108 && s.Unreported() == 0,
-			"after the end: %+v", s)
+		expect(t, s.Rules[0].Charged == 108 && s.Rules[0].Answered == 108 && s.Unreported() == 0, "after the end: %+v", s)
 		d := l.Check("k", 1)
 		expect(t, d.Allowed && d.Remaining == 891, "a check after the end: %+v", d)
 	})
@@ -130,8 +129,7 @@ func TestRunEndsWithoutANetwork(t *testing.T) {
 			limiter(t, c, "r").Check("k", 1)
 		}
 		equal(t, r.end(ErrUnreported), 5*time.Second, "time to drain")
-		got := c.Stats().Unreported()
-		expect(t, got == 3, "%d hits unreported, want 3", got)
+		equal(t, c.Stats().Unreported(), 3, "hits unreported")
 	})
 }
 
@@ -163,8 +161,7 @@ func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
 // TestRunWithoutALink keeps the clock, and lets empty cells go.
 func TestRunWithoutALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChecker(t, Options{}, rule("r", 2, time.Second, 1))
-		l := limiter(t, c, "r")
+		c, l := checkerAndLimiter(t, Options{}, rule("r", 2, time.Second, 1))
 		r := run(t, c)
 		time.Sleep(time.Millisecond)
 		for i, want := range []bool{true, true, false} {

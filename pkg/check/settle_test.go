@@ -22,9 +22,8 @@ func TestSettleLocally(t *testing.T) {
 		wantHit(t, l, noon, 1, false, "over the limit, leaves a block")
 		mustSettle(t, c, noon, first, 2)
 		wantHit(t, l, noon, 1, true, "10 are given back")
-		if err := c.SettleAt(noon, first, 1); !errors.Is(err, ErrSettled) {
-			t.Errorf("again: %v", err)
-		}
+		err := c.SettleAt(noon, first, 1)
+		expect(t, errors.Is(err, ErrSettled), "again: %v", err)
 		wantLeft(t, l, noon, 9, "10 given back and 1 taken")
 		mustSettle(t, c, noon+second, second_, 30) // more than the limit
 		wantLeft(t, l, noon+second, 0, "far over the limit")
@@ -54,9 +53,7 @@ func TestSettleErrors(t *testing.T) {
 		{"again", good, 0, 1, ErrSettled},
 	} {
 		err := c.SettleAt(noon+row.at, row.token, row.cost)
-		if !errors.Is(err, row.want) || (err == nil) != (row.want == nil) {
-			t.Errorf("%s: %v, want %v", row.why, err, row.want)
-		}
+		expect(t, errors.Is(err, row.want) && (err == nil) == (row.want == nil), "%s: %v, want %v", row.why, err, row.want)
 	}
 	settlementStats(t, c, 1, 1, 0)
 }
@@ -72,9 +69,7 @@ func TestSettleWhileTheRuleIsAway(t *testing.T) {
 			reload(t, c, noon, between)
 			mustSettle(t, c, noon, text, cost)
 			reload(t, c, noon, was)
-			if got := left(limiter(t, c, "r"), noon, "k"); got != 20-cost {
-				t.Errorf("%s, settled at %d: %d left of 20", why, cost, got)
-			}
+			equal(t, left(limiter(t, c, "r"), noon, "k"), 20-cost, "%s, settled at %d: left of 20", why, cost)
 		}
 	}
 }
@@ -99,9 +94,8 @@ func TestSettleOnceAtTheSameTime(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 1000, time.Hour, 1))
 	for range 50 {
 		text := token(t, l, noon, "k", 10)
-		if n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil }); n != 1 {
-			t.Fatalf("settled %d times", n)
-		}
+		n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil })
+		require(t, n == 1, "settled %d times", n)
 		wantLeft(t, l, noon, 1000, "settled once")
 	}
 }
@@ -121,8 +115,7 @@ func kindsOf(r *events.Report) string {
 	return strings.Join(all, ", ")
 }
 
-// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and
-// of its settlements.
+// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and of its settlements.
 func (f *fleet) answerAll(now int64, settlements int, totals ...uint64) {
 	f.t.Helper()
 	r := f.last()
@@ -144,19 +137,17 @@ func (f *fleet) settlements(rows string, want ...int64) []*events.Settlement {
 	for _, s := range m.Settlements {
 		got = append(got, s.Hits)
 	}
-	if kindsOf(m) != rows || !slices.Equal(got, want) {
-		f.t.Fatalf("reported %s, settled %v; want %s, %v", kindsOf(m), got, rows, want)
-	}
+	require(f.t, kindsOf(m) == rows && slices.Equal(got, want),
+		"reported %s, settled %v; want %s, %v", kindsOf(m), got, rows, want)
 	return m.Settlements
 }
 
 // settlementStats fails the test unless Stats counts as many settlements.
 func settlementStats(t testing.TB, c *Checker, taken, answered, lost int64) {
 	t.Helper()
-	if s := c.Stats(); s.SettlementsTaken != taken || s.SettlementsAnswered != answered || s.SettlementsLost != lost {
-		t.Errorf("%d settlements taken, %d answered, %d lost; want %d, %d, %d",
-			s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost, taken, answered, lost)
-	}
+	s := c.Stats()
+	got := [...]int64{s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost}
+	equal(t, got, [...]int64{taken, answered, lost}, "settlements taken, answered, lost")
 }
 
 func TestSettlementsAreReported(t *testing.T) {
@@ -173,24 +164,20 @@ func TestSettlementsAreReported(t *testing.T) {
 	wantHit(t, l, now, 1, false, "before the store has heard of it")
 	now += 50 * ms
 	f.Step(now)
-	if s := f.settlements("refunded k, k", -10, 1); s[0].Number == s[1].Number || s[0].Epoch != f.Epoch() {
-		t.Errorf("%v", s)
-	}
+	s := f.settlements("refunded k, k", -10, 1)
+	expect(t, s[0].Number != s[1].Number && s[0].Epoch == f.Epoch(), "%v", s)
 	f.answerAll(now, 2, 10, 21)
-	if d := l.CheckAt(now, "k", 1); !d.Allowed || d.Remaining != 8 {
-		t.Errorf("21 less 10, and one more: %+v", d)
-	}
+	d := l.CheckAt(now, "k", 1)
+	expect(t, d.Allowed && d.Remaining == 8, "21 less 10, and one more: %+v", d)
 	settlementStats(t, f.Checker, 2, 2, 0)
 	reports := len(f.tape.reports)
 	f.Step(now + 50*ms) // the hit
 	f.Step(now + 100*ms)
-	if got := f.tape.reports[reports:]; len(got) != 1 || len(got[0].Settlements) != 0 {
-		t.Errorf("then: %v", got)
-	}
+	got := f.tape.reports[reports:]
+	expect(t, len(got) == 1 && len(got[0].Settlements) == 0, "then: %v", got)
 }
 
-// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore
-// them.
+// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore them.
 func TestSettlementsAreSentAgain(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	text := token(t, l, noon, "k", 12)
@@ -201,9 +188,8 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	for range 3 {
 		now += 50 * ms
 		f.Step(now)
-		if s := f.last().Settlements; len(s) != 1 || s[0].Hits != -10 {
-			t.Fatalf("%v", s)
-		}
+		s := f.last().Settlements
+		require(t, len(s) == 1 && s[0].Hits == -10, "%v", s)
 		f.answerAll(now, 0)
 	}
 	now += 50 * ms
@@ -213,9 +199,8 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	}
 	now += 50 * ms
 	f.Step(now)
-	if m := f.last(); len(m.Settlements) != 1 || m.Shards != 3 || m.Shard != events.Shard("r", "k", 3) {
-		t.Fatalf("with other shards: %v", m)
-	}
+	m := f.last()
+	require(t, len(m.Settlements) == 1 && m.Shards == 3 && m.Shard == events.Shard("r", "k", 3), "with other shards: %v", m)
 	f.answerAll(now, 1)
 	settlementStats(t, f.Checker, 1, 1, 0)
 }
@@ -233,18 +218,14 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 		f.refuse(now, f.last().Sequence)
 	}
 	settlementStats(t, f.Checker, 1, 0, 1)
-	if n := f.Stats().ReportsGivenUp; n != 1 {
-		t.Errorf("%d reports given up", n)
-	}
+	equal(t, f.Stats().ReportsGivenUp, 1, "reports given up")
 	mustSettle(t, f.Checker, now, old, 1)
 	f.Step(now + 50*ms)
 	f.answerAll(now+50*ms, 0) // not taken
 	reports := len(f.tape.reports)
 	f.Step(now + 21*int64(time.Hour))
 	for _, m := range f.tape.reports[reports:] {
-		if len(m.Settlements) > 0 {
-			t.Errorf("too old: %v", m.Settlements)
-		}
+		expect(t, len(m.Settlements) == 0, "too old: %v", m.Settlements)
 	}
 	settlementStats(t, f.Checker, 2, 0, 2)
 }
@@ -254,24 +235,20 @@ func TestSettlementsAreBounded(t *testing.T) {
 	one, two, three := token(t, l, noon, "k", 1), token(t, l, noon, "k", 1), token(t, l, noon, "k", 1)
 	mustSettle(t, f.Checker, noon, one, 0)
 	mustSettle(t, f.Checker, noon, two, 0)
-	if err := f.SettleAt(noon, three, 0); !errors.Is(err, ErrSettling) {
-		t.Errorf("a third: %v", err)
-	}
+	err := f.SettleAt(noon, three, 0)
+	expect(t, errors.Is(err, ErrSettling), "a third: %v", err)
 	f.Step(noon + 50*ms)
 	f.answerAll(noon+50*ms, 2, 2, 3)
 	mustSettle(t, f.Checker, noon+50*ms, three, 0) // it was not used up
 }
 
-// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their
-// settlement does.
+// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their settlement does.
 func TestSettlementsEndQuietWaits(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
 	f.welcomeOf(noon, 3)
 	text := token(t, l, noon, "k", 5)
 	f.steps(50, 101, 50)
-	if len(f.tape.reports) != 0 {
-		t.Fatalf("a quiet key is reported: %v", f.tape.reports)
-	}
+	require(t, len(f.tape.reports) == 0, "a quiet key is reported: %v", f.tape.reports)
 	mustSettle(t, f.Checker, noon+100*ms, text, 1)
 	f.Step(noon + 150*ms)
 	f.settlements("refunded k, k 5", -4)
@@ -287,14 +264,12 @@ func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
 		}
 		f.rounds.wanted.Store(0)
 		mustSettle(t, f.Checker, noon, text, 1)
-		if hurry := len(f.Wake()) > 0; hurry != (cost == 20) {
-			t.Errorf("%d of 20: in a hurry: %v", cost, hurry)
-		}
+		hurry := len(f.Wake()) > 0
+		expect(t, hurry == (cost == 20), "%d of 20: in a hurry: %v", cost, hurry)
 	}
 }
 
-// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports
-// failure.
+// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports failure.
 func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -317,9 +292,8 @@ func TestStopDeliversSettlements(t *testing.T) {
 					}
 				}
 			})
-			if answers && (err != nil || settled != 1) || !answers && !errors.Is(err, ErrUnreported) {
-				t.Errorf("answers: %v; %d settled: %v", answers, settled, err)
-			}
+			expect(t, (!answers || err == nil && settled == 1) && (answers || errors.Is(err, ErrUnreported)),
+				"answers: %v; %d settled: %v", answers, settled, err)
 		})
 	}
 }
@@ -330,8 +304,6 @@ func BenchmarkToken(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, text := l.CheckTokenAt(noon, "user:123456", 100)
-		if err := c.SettleAt(noon, text, 30); err != nil {
-			b.Fatal(err)
-		}
+		must(b, c.SettleAt(noon, text, 30))
 	}
 }

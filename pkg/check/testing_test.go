@@ -34,18 +34,14 @@ func newChecker(t testing.TB, o Options, list ...rules.Rule) *Checker {
 		t.Fatal(err)
 	}
 	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
 func parse(t testing.TB, text string) *rules.Set {
 	t.Helper()
 	set, err := rules.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return set
 }
 
@@ -54,9 +50,7 @@ func ofYAML(t testing.TB, o Options, text string) *Checker {
 	t.Helper()
 	o.Rules = parse(t, text)
 	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -83,22 +77,25 @@ func encode(t testing.TB, m events.Message) []byte {
 func limiter(t testing.TB, c *Checker, name string) *Limiter {
 	t.Helper()
 	l, ok := c.Limiter(name)
-	if !ok {
-		t.Fatalf("no rule %q", name)
-	}
+	require(t, ok, "no rule %q", name)
 	return l
 }
 
+// tester is a testing.TB, or what checks properties.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // equal reports what differs from what is wanted.
-func equal[T comparable](t testing.TB, got, want T, what string, args ...any) {
-	if got != want {
-		t.Helper()
-		t.Errorf(what+": got %v, want %v", append(args, got, want)...)
-	}
+func equal[T comparable](t tester, got, want T, what string, args ...any) {
+	t.Helper()
+	expect(t, got == want, what+": got %v, want %v", append(args, got, want)...)
 }
 
 // expect reports what was found unless it is as expected.
-func expect(t testing.TB, ok bool, found string, args ...any) {
+func expect(t tester, ok bool, found string, args ...any) {
 	if !ok {
 		t.Helper()
 		t.Errorf(found, args...)
@@ -106,10 +103,17 @@ func expect(t testing.TB, ok bool, found string, args ...any) {
 }
 
 // require is expect for what the rest of a test needs.
-func require(t testing.TB, ok bool, found string, args ...any) {
+func require(t tester, ok bool, found string, args ...any) {
 	if !ok {
 		t.Helper()
 		t.Fatalf(found, args...)
+	}
+}
+
+func must(t tester, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatalf("%v", err)
 	}
 }
 
@@ -224,9 +228,7 @@ func (f *fleet) receive(now int64, kind events.Kind, m events.Message) {
 // last returns the report sent last.
 func (f *fleet) last() *events.Report {
 	f.t.Helper()
-	if len(f.tape.reports) == 0 {
-		f.t.Fatal("nothing was reported")
-	}
+	require(f.t, len(f.tape.reports) != 0, "nothing was reported")
 	return f.tape.reports[len(f.tape.reports)-1]
 }
 
@@ -331,8 +333,6 @@ func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
 // openIdle gives a checker that does not Run its idle cache, until the test ends.
 func openIdle(t testing.TB, c *Checker, keys int) {
 	t.Helper()
-	if err := c.idle.open(keys); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.idle.open(keys))
 	t.Cleanup(c.idle.close)
 }

@@ -14,17 +14,13 @@ import (
 func token(t testing.TB, l *Limiter, now int64, key string, cost int64) string {
 	t.Helper()
 	d, text := l.CheckTokenAt(now, key, cost)
-	if !d.Allowed || text == "" {
-		t.Fatalf("a cost of %d of %q: %+v, token %q", cost, key, d, text)
-	}
+	require(t, d.Allowed && text != "", "a cost of %d of %q: %+v, token %q", cost, key, d, text)
 	return text
 }
 
 func mustSettle(t testing.TB, c *Checker, now int64, text string, cost int64) {
 	t.Helper()
-	if err := c.SettleAt(now, text, cost); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.SettleAt(now, text, cost))
 }
 
 // TestTokens: a token names what was charged, by every rule, and in which bucket.
@@ -35,9 +31,8 @@ func TestTokens(t *testing.T) {
 	f.Step(now)
 	d, text := f.CheckTokenAt(now, user("kristie"), 2)
 	m, err := events.DecodeToken(text)
-	if err != nil || !d.Allowed || m.Epoch != 9 || m.Number != 1 || m.Made != now || len(m.Charges) != 2 {
-		t.Fatalf("%+v, %v, %v", d, m, err)
-	}
+	require(t, err == nil && d.Allowed && m.Epoch == 9 && m.Number == 1 && m.Made == now && len(m.Charges) == 2,
+		"%+v, %v, %v", d, m, err)
 	for i, want := range []string{"requests", "spent"} {
 		c := m.Charges[i]
 		if c.Rule.Name != want || string(c.Key) != "kristie" || c.Cost != 2 || c.Permits || c.Rule.Newest != list[i].Window.Bucket(now) {
@@ -47,17 +42,14 @@ func TestTokens(t *testing.T) {
 	if d, text := f.CheckTokenAt(now, user("kristie"), 2); d.Allowed || text != "" {
 		t.Errorf("one rule denies: %+v, %q", d, text)
 	}
-	if got := left(limiter(t, f.Checker, "spent"), now, "kristie"); got != 98 {
-		t.Errorf("%d left by the rule that did not deny", got)
-	}
+	equal(t, left(limiter(t, f.Checker, "spent"), now, "kristie"), 98, "left by the rule that did not deny")
 	d, text = f.CheckTokenAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
 	if m, err = events.DecodeToken(text); err != nil || !d.Allowed || len(m.Charges) != 0 || m.Number != 3 {
 		t.Errorf("no rule matches: %+v, %v, %v", d, m, err)
 	}
 	mustSettle(t, f.Checker, now, text, 7) // nothing to do
-	if err := f.SettleAt(now, text, 7); !errors.Is(err, ErrSettled) {
-		t.Errorf("twice: %v", err)
-	}
+	err = f.SettleAt(now, text, 7)
+	expect(t, errors.Is(err, ErrSettled), "twice: %v", err)
 }
 
 // TestTokensOfRulesWithACost: a token is about the rules that have a cost of their own, also for
@@ -71,17 +63,12 @@ func TestTokensOfRulesWithACost(t *testing.T) {
 		for tier, name := range map[string]string{"none": cost.Name, "gold": cost.WireName(0)} {
 			_, text := c.CheckTokenAt(noon, request("user="+tier+" tier="+tier+" tokens=400"), 1)
 			m, err := events.DecodeToken(text)
-			if err != nil || len(m.Charges) != 1 || m.Charges[0].Rule.Name != name || m.Charges[0].Cost != 400 {
-				t.Fatalf("%s: %v, %v", tier, m, err)
-			}
+			require(t, err == nil && len(m.Charges) == 1 && m.Charges[0].Rule.Name == name && m.Charges[0].Cost == 400,
+				"%s: %v, %v", tier, m, err)
 			mustSettle(t, c, noon, text, 301)
-			if got := left(limiter(t, c, "requests"), noon, tier); got != 99 {
-				t.Errorf("%s: %d requests left", tier, got)
-			}
+			equal(t, left(limiter(t, c, "requests"), noon, tier), 99, "%s: requests left", tier)
 			l := c.program.Load().byName[name]
-			if got := left(l, noon, tier); got != l.Rule().Limit-301 {
-				t.Errorf("%s: %d left of %d", tier, got, l.Rule().Limit)
-			}
+			equal(t, left(l, noon, tier), l.Rule().Limit-301, "%s: left", tier)
 		}
 	}
 }
@@ -94,23 +81,14 @@ func TestUsedTokensAreRemembered(t *testing.T) {
 		stride = 37 // meets every place of a chunk, and every chunk
 	)
 	for n := uint64(1); n < 3*least; n += stride {
-		if u.has(7, n) {
-			t.Fatalf("%d before it was settled", n)
-		}
+		require(t, !u.has(7, n), "%d before it was settled", n)
 		u.add(7, n)
-		if u.has(7, n+1) {
-			t.Fatalf("%d is taken for its neighbour", n)
-		}
+		require(t, !u.has(7, n+1), "%d is taken for its neighbour", n)
 		for _, back := range []uint64{0, 1, 13, 14, 27, least/stride - 1} {
-			if back*stride < n && !u.has(7, n-back*stride) {
-				t.Fatalf("at %d: %d is forgotten", n, n-back*stride)
-			}
+			require(t, back*stride >= n || u.has(7, n-back*stride), "at %d: %d is forgotten", n, n-back*stride)
 		}
 	}
-	if n := len(u.young) + len(u.old); n > 2*usedChunks {
-		t.Errorf("%d chunks in memory", n)
-	}
-	if u.has(8, 1) || u.has(7, 1) {
-		t.Error("it remembers what it should not")
-	}
+	n := len(u.young) + len(u.old)
+	expect(t, n <= 2*usedChunks, "%d chunks in memory", n)
+	expect(t, !u.has(8, 1) && !u.has(7, 1), "it remembers what it should not")
 }
