@@ -60,9 +60,8 @@ func (w *world) agree() {
 				continue // it was denied, so it has reported nothing, and may have heard nothing
 			}
 			want := shape.Remaining(w.truth[p].counts(shape, w.now), rule.Limit, w.now)
-			if got := w.left(c, p.rule, p.key); got != want {
-				w.fail("%s knows of %d left of %v, the truth is %d", c.name, got, p, want)
-			}
+			got := w.left(c, p.rule, p.key)
+			w.require(got == want, "%s knows of %d left of %v, the truth is %d", c.name, got, p, want)
 		}
 	}
 }
@@ -116,9 +115,8 @@ func (w *world) agreeOn(rule string) {
 			w.advance(time.Second + w.quietFor)
 			l, _ := c.Limiter(rule)
 			want := w.leftOf(l.Rule(), *recall(w.truth, place{rule, key}))
-			if got := w.left(c, rule, key); passed && got != want {
-				w.fail("%s knows of %d left of %s of %s, the truth is %d", c.name, got, key, rule, want)
-			}
+			got := w.left(c, rule, key)
+			w.require(!passed || got == want, "%s knows of %d left of %s of %s, the truth is %d", c.name, got, key, rule, want)
 		}
 	}
 }

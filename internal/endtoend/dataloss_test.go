@@ -13,9 +13,8 @@ import (
 func (w *world) take(c *checker, n int64) {
 	w.t.Helper()
 	l, _ := c.Limiter("minute")
-	if d := l.CheckAt(w.now, "k", n); !d.Allowed {
-		w.fail("%s denies %d hits: %+v", c.name, n, d)
-	}
+	d := l.CheckAt(w.now, "k", n)
+	w.require(d.Allowed, "%s denies %d hits: %+v", c.name, n, d)
 	w.advance(time.Second)
 }
 
@@ -23,9 +22,8 @@ func (w *world) take(c *checker, n int64) {
 func (w *world) wantLeft(want int64, why string, checkers ...*checker) {
 	w.t.Helper()
 	for _, c := range checkers {
-		if got := w.left(c, "minute", "k"); got != want {
-			w.t.Errorf("%s sees %d left, want %d: %s", c.name, got, want, why)
-		}
+		got := w.left(c, "minute", "k")
+		expect(w.t, got == want, "%s sees %d left, want %d: %s", c.name, got, want, why)
 	}
 }
 
@@ -79,9 +77,8 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 				l.CheckAt(w.now, "k", 1)
 				w.advance(time.Second + w.quietFor)
 				want, got := max(minute.Limit-w.stored(minute, "k"), 0), w.left(c, "minute", "k")
-				if got > want || last == 1 && w.immortal && got < want && got > 0 {
-					w.fail("%s sees %d left, by the store it is %d", c.name, got, want)
-				}
+				w.require(got <= want && (last != 1 || !w.immortal || got >= want || got <= 0),
+					"%s sees %d left, by the store it is %d", c.name, got, want)
 				if got == want {
 					happened["exact"]++
 				}
@@ -118,9 +115,7 @@ func (w *world) stored(r *rules.Rule, key string) (sum int64) {
 		Ledger: make([]aggregate.Tally, 1),
 		Keys:   []aggregate.Key{{Text: key}},
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	for _, c := range applied.Totals[0] {
 		sum += c.Count
 	}

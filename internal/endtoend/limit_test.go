@@ -36,9 +36,7 @@ func TestUsedUpKeyIsDeniedEverywhere(t *testing.T) {
 			w.advance(5 * time.Millisecond)
 		}
 		t.Logf("%d of 4000 hits passed, the last %v after the limit was used up", w.admitted, time.Duration(latest))
-		if latest > int64(10*time.Millisecond) {
-			w.fail("a hit passed %v after the limit was used up", time.Duration(latest))
-		}
+		w.require(latest <= int64(10*time.Millisecond), "a hit passed %v after the limit was used up", time.Duration(latest))
 		w.mend()
 		w.conserved()
 	}
@@ -56,9 +54,8 @@ func TestNobodyIsDeniedBelowTheLimit(t *testing.T) {
 				if hit == 2000 || hit == 6000 {
 					w.bus.Cut("c0", hit == 2000)
 				}
-				if !w.request(w.anyone(), "r", "k", 1) {
-					w.fail("%d buckets: hit %d is denied, though a fifth of the limit is free", buckets, hit)
-				}
+				w.require(w.request(w.anyone(), "r", "k", 1),
+					"%d buckets: hit %d is denied, though a fifth of the limit is free", buckets, hit)
 				w.advance(1250 * time.Microsecond)
 			}
 		}
@@ -73,9 +70,8 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	fresh := func(want check.Freshness) {
 		t.Helper()
 		for _, c := range w.checkers {
-			if got := c.Stats().Freshness; got != want {
-				w.fail("%s is %v, want %v", c.name, got, want)
-			}
+			got := c.Stats().Freshness
+			w.require(got == want, "%s is %v, want %v", c.name, got, want)
 		}
 	}
 	w.advance(10 * time.Second)
@@ -92,9 +88,7 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 					passed++
 				}
 			}
-			if passed != 10 {
-				w.fail("%s lets %d hits pass, want a quarter of 40", c.name, passed)
-			}
+			w.require(passed == 10, "%s lets %d hits pass, want a quarter of 40", c.name, passed)
 		}
 	}
 	w.mend()
@@ -127,10 +121,9 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 			most, gap := unevenness(passed, 20*time.Millisecond)
 			rate := float64(len(passed)) / 5
 			t.Logf("%d checkers: %.0f hits/s of %d, most in 20 ms %d, longest gap %v", fleet.checkers, rate, limit, most, gap)
-			if rate < 0.995*limit || rate > 1.005*limit || most > fleet.most || gap > fleet.gap {
-				t.Errorf("%d checkers: want %d hits/s within 0.5 %%, at most %d in 20 ms, and no gap above %v",
-					fleet.checkers, limit, fleet.most, fleet.gap)
-			}
+			expect(t, rate >= 0.995*limit && rate <= 1.005*limit && most <= fleet.most && gap <= fleet.gap,
+				"%d checkers: want %d hits/s within 0.5 %%, at most %d in 20 ms, and no gap above %v",
+				fleet.checkers, limit, fleet.most, fleet.gap)
 		}
 	}
 }

@@ -147,9 +147,7 @@ func TestNeighbouringVersions(t *testing.T) {
 			})
 		}
 		for _, field := range version.seen {
-			if taken[field] == 0 {
-				t.Errorf("no %s was sent: %v", field, taken)
-			}
+			expect(t, taken[field] != 0, "no %s was sent: %v", field, taken)
 		}
 	}
 }
@@ -171,14 +169,11 @@ func (w *world) decidesAsOneVersion() {
 				passed[n%3]++
 			}
 		}
-		if passed != [3]int{4, 3, 3} {
-			w.t.Errorf("%s: %v of 15 requests pass at the checkers, want 4, 3 and 3", r.Name, passed)
-		}
+		expect(w.t, passed == [3]int{4, 3, 3}, "%s: %v of 15 requests pass at the checkers, want 4, 3 and 3", r.Name, passed)
 		for _, c := range w.checkers {
 			l, _ := c.Limiter(r.Name)
-			if left := l.PeekAt(w.now, "k", 1).Remaining; left != 0 {
-				w.t.Errorf("%s: %s sees %d left", r.Name, c.name, left)
-			}
+			left := l.PeekAt(w.now, "k", 1).Remaining
+			expect(w.t, left == 0, "%s: %s sees %d left", r.Name, c.name, left)
 		}
 		counted := int64(10)
 		if r.Name == "every" {
@@ -202,8 +197,7 @@ func (w *world) decidesOfAHotKey() {
 	}
 	sum := passed[0] + passed[1] + passed[2]
 	w.t.Logf("of the hot key pass %v", passed)
-	if sum < 297 || sum > 303 || min(passed[0], passed[1], passed[2]) < 90 {
-		w.t.Errorf("%v of the hot key pass, want 300 in all", passed)
-	}
+	expect(w.t, sum >= 297 && sum <= 303 && min(passed[0], passed[1], passed[2]) >= 90,
+		"%v of the hot key pass, want 300 in all", passed)
 	w.counted(map[string]int64{"hot": sum})
 }

@@ -27,9 +27,7 @@ func (s seen) all(t *testing.T) {
 	t.Helper()
 	t.Logf("%v", map[string]int64(s))
 	for what, n := range s {
-		if n == 0 {
-			t.Errorf("the schedules were too tame: nothing %s", what)
-		}
+		expect(t, n != 0, "the schedules were too tame: nothing %s", what)
 	}
 }
 
@@ -42,9 +40,7 @@ func (s seen) note(what string, happened bool) {
 // passed fails the test if less than one in so many requests passed.
 func (s seen) passed(t *testing.T, oneIn int64) {
 	t.Helper()
-	if s["admitted"] < s["asked"]/oneIn {
-		t.Errorf("%d hits of %d requests passed: too few", s["admitted"], s["asked"])
-	}
+	expect(t, s["admitted"] >= s["asked"]/oneIn, "%d hits of %d requests passed: too few", s["admitted"], s["asked"])
 }
 
 // add takes in what became of a fleet's hits.

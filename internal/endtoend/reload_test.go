@@ -46,9 +46,7 @@ func (w *world) reload(i int) {
 		if err == nil {
 			err = c.SetRulesAt(w.own(i), set, r)
 		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 	}
 	w.wake(c)
 }
@@ -174,9 +172,8 @@ func TestRulesComeAndGo(t *testing.T) {
 		w.advance(time.Minute)
 		w.conserved()
 		for _, c := range w.checkers {
-			if n := len(c.Stats().Rules); n != len(w.published[c.Revision()]) {
-				w.fail("%s has %d rules, of %d", c.name, n, len(w.published[c.Revision()]))
-			}
+			n := len(c.Stats().Rules)
+			w.require(n == len(w.published[c.Revision()]), "%s has %d rules, of %d", c.name, n, len(w.published[c.Revision()]))
 		}
 		happened.add(w)
 	}
