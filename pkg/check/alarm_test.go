@@ -77,7 +77,7 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 		"another rule":      func(a *events.Alarm) { a.Totals.Rules[0].Name = "other" },
 		"no such shard":     func(a *events.Alarm) { a.Shard = 7 },
 	} {
-		a := alarmOf(l, noon, 1, "k", 100)
+		a := alarmOf(l, noon, 1, "k", admitted(100))
 		change(a)
 		f.receive(noon, events.KindAlarm, a)
 		equal(t, left(l, noon, "k"), 100, "%s: left", name)

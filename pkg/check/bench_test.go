@@ -77,9 +77,7 @@ func manyRules(b *testing.B, n int, first, others int64) *rules.Set {
 		list[i].Match = []rules.Condition{{Name: "api", Value: fmt.Sprint("api", i)}}
 	}
 	list[0].Limit = first
-	set, err := rules.NewSet(list...)
-	must(b, err)
-	return set
+	return setOf(b, list...)
 }
 
 // BenchmarkSetRules measures a change of rules.
@@ -97,8 +95,7 @@ func BenchmarkSetRules(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			sets := [...]*rules.Set{manyRules(b, bench.rules, 5, 1e9), manyRules(b, bench.rules, bench.first, bench.others)}
-			c, err := New(Options{Rules: sets[0]})
-			must(b, err)
+			c := checkerOf(b, Options{}, sets[0])
 			for i := range bench.keys {
 				limiter(b, c, fmt.Sprintf("rule-%d", i%bench.rules)).CheckAt(noon, fmt.Sprint("key", i), 1)
 			}
@@ -114,8 +111,7 @@ func BenchmarkSetRules(b *testing.B) {
 // BenchmarkCheckAmongRules measures a check by attributes among few rules and among many.
 func BenchmarkCheckAmongRules(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
-		c, err := New(Options{Rules: manyRules(b, n, 1e9, 1e9)})
-		must(b, err)
+		c := checkerOf(b, Options{}, manyRules(b, n, 1e9, 1e9))
 		attrs := request(fmt.Sprintf("api=api%d user=k", n-1))
 		benchmark(b, fmt.Sprint(n), func() { c.CheckAt(noon, attrs, 1) })
 	}

@@ -21,13 +21,9 @@ func TestDecisionLimit(t *testing.T) {
 		use              float64
 		want             int64
 	}{
-		{"a window", "algorithm: fixed_window", "user=a", 0, 10},
 		{"a token bucket", "algorithm: token_bucket, burst: 30", "user=a", 0, 30},
 		{"a leaky bucket", "algorithm: leaky_bucket, burst: 4", "user=a", 0, 4},
-		{"soft", "throttle: soft, soft: {exceed: 10%}", "user=a", 0, 11},
 		{"a soft bucket", "algorithm: token_bucket, burst: 30, throttle: soft, soft: {exceed: 10%}", "user=a", 0, 33},
-		{"an override", "overrides: [{match: {tier: gold}, limit: 3x}]", "user=a tier=gold", 0, 30},
-		{"a class", classes, "user=a class=low", 0, 5},
 		{"a class of soft", "throttle: soft, soft: {exceed: 100%}, " + classes, "user=a class=low", 0, 10},
 		{"elastic with room", elastic, "user=a", 0, 15},
 		{"elastic without", elastic, "user=a", 0.9, 10},

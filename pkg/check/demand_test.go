@@ -64,26 +64,6 @@ func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied ui
 	f.alarmRows(now, l, key, keyTotal{ofAdmitted, admitted}, keyTotal{ofDenied, denied})
 }
 
-// keyTotal is a total of one kind of hits of a key.
-type keyTotal struct {
-	kind  int
-	total uint64
-}
-
-// alarmRows is an alarm of a key, of the bucket of now, in this order.
-func (f *fleet) alarmRows(now int64, l *Limiter, key string, rows ...keyTotal) {
-	f.t.Helper()
-	t := new(events.Table)
-	for i, r := range rows {
-		rule := l.wire(now)
-		rule.Denied, rule.Refunded = r.kind == ofDenied, r.kind == ofRefunded
-		t.Rules = append(t.Rules, rule)
-		t.AddKey(uint32(i), key)
-		t.AddCell(0, r.total)
-	}
-	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: now})
-}
-
 // TestDeniedHitsAreDemand: denied hits make one demand with admitted ones, and take no room.
 func TestDeniedHitsAreDemand(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)

@@ -129,9 +129,9 @@ func TestWindowOfACell(t *testing.T) {
 	f.Step(now)
 	hit(l, now, "k", 4)
 	want("in flight, but for 4", now, 27+0.8*300, 27+0.8*300)
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: f.Epoch(), Sequence: 1, Generation: 1, KeyCells: []uint32{3}, Age: []int64{0, 1, 2}, Total: []uint64{3, 20, 300},
-	})
+	m := f.refresh(3, 20, 300)
+	m.KeyCells, m.Age = []uint32{3}, []int64{0, 1, 2}
+	f.receive(now, events.KindRefresh, m)
 	want("answered, but for the 4", now, 27+0.8*300, 4)
 	f.Step(now + second)
 	want("these in flight", now+second, 27+0.6*300, 4)

@@ -124,18 +124,14 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, parts uint64, total uint64) {
 	f.t.Helper()
 	if !inAlarm {
-		r := f.last()
-		f.receive(now, events.KindRefresh, &events.Refresh{
-			Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence,
-			KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{total}, LevelAge: []int64{age}, Level: []uint64{parts},
-		})
+		m := f.refresh(total)
+		m.LevelAge, m.Level = []int64{age}, []uint64{parts}
+		f.receive(now, events.KindRefresh, m)
 		return
 	}
-	table := &events.Table{Rules: []*events.Rule{l.wire(now)}}
-	table.AddKey(0, "k")
-	table.AddCell(0, total)
-	table.SetLevel(age, parts)
-	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: table})
+	a := alarmOf(l, now, 1, "k", keyTotal{ofAdmitted, total})
+	a.Totals.SetLevel(age, parts)
+	f.receive(now, events.KindAlarm, a)
 }
 
 // TestSettledLevelsOfMessages: the settled level of a message replaces the cell's, unless it is older.

@@ -79,15 +79,13 @@ func TestRefundsAreAskedForOnAHint(t *testing.T) {
 	limiter(t, f.Checker, "s").CheckAt(noon, "x", 1)
 	now := noon + 50*ms
 	f.Step(now)
-	m := f.last()
 	place := uint32(0)
-	if m.Hits.Rules[0].Name != "r" {
+	if f.last().Hits.Rules[0].Name != "r" {
 		place = 1
 	}
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 1, Version: 1, Refunding: []uint32{place, 77},
-		KeyCells: []uint32{1, 1}, Age: []int64{0, 0}, Total: []uint64{50, 50},
-	})
+	m := f.refresh(50, 50)
+	m.Refunding = []uint32{place, 77}
+	f.receive(now, events.KindRefresh, m)
 	wantHit(t, l, now, 1, false, "50 of 20")
 	f.Step(now + 50*ms)
 	got := kindsOf(f.last())
@@ -113,10 +111,9 @@ func TestRefundsLeaveWithTheirBuckets(t *testing.T) {
 	l.CheckAt(noon+100*second, "k", 1)
 	f.Step(noon + 101*second)
 	f.answerIn(noon+101*second, 2, 1) // too few rows: nothing
-	m := f.last()
-	f.receive(noon+101*second, events.KindRefresh, &events.Refresh{
-		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 2, Version: 1, KeyCells: []uint32{0, 1}, Age: []int64{0}, Total: []uint64{1},
-	})
+	m := f.refresh(1)
+	m.Generation, m.KeyCells = 2, []uint32{0, 1}
+	f.receive(noon+101*second, events.KindRefresh, m)
 	wantLeft(t, l, noon+101*second, 19, "after a loss")
 }
 
@@ -159,11 +156,10 @@ func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64
 	r := f.last()
 	rule := r.Hits.Rules[0]
 	age := rule.Newest - noon/int64(rule.WindowMs)*int64(rule.Buckets)/ms
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence,
-		Settlements: uint32(len(r.Settlements)), KeyCells: []uint32{1, 1}, Age: []int64{age, age},
-		Total: []uint64{refunded, admitted}, LevelAge: []int64{0, levelAge}, Level: []uint64{0, parts},
-	})
+	m := f.refresh(refunded, admitted)
+	m.Settlements, m.Age = uint32(len(r.Settlements)), []int64{age, age}
+	m.LevelAge, m.Level = []int64{0, levelAge}, []uint64{0, parts}
+	f.receive(now, events.KindRefresh, m)
 }
 
 // TestSettleBucketInAFleet: what came back stays when the settled bucket leaves for the level.

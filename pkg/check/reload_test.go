@@ -14,9 +14,7 @@ import (
 // reload puts rules in force, as the next revision.
 func reload(t testing.TB, c *Checker, now int64, list ...rules.Rule) {
 	t.Helper()
-	set, err := rules.NewSet(list...)
-	must(t, err)
-	must(t, c.SetRulesAt(now, set, c.Revision()+1))
+	must(t, c.SetRulesAt(now, setOf(t, list...), c.Revision()+1))
 }
 
 // TestLimitChangesAtOnce under a key that has an allowance, or a block; what has passed counts.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // reportOf steps every 10 ms, and returns how long after from a report of the key is made.
@@ -68,35 +66,6 @@ func TestQuietNoMore(t *testing.T) {
 		at := f.reportOf("k", noon+second, noon+2*second)
 		expect(t, at <= 40*time.Millisecond, "%s: reported after %v", name, at)
 	}
-}
-
-// TestQuietHitsAreReportedOnce: waits that end early, late or twice lose and double nothing.
-func TestQuietHitsAreReportedOnce(t *testing.T) {
-	s, c := newStore(t, Options{QuietFor: 500 * time.Millisecond}, rule("r", 1000, time.Minute, 60))
-	f, l := &fleet{Checker: c, t: t}, limiter(t, c, "r")
-	now, charged := noon, uint64(0)
-	for i := range int64(2000) {
-		now += 10 * ms
-		if i%7 == 0 && l.CheckAt(now, string(rune('a'+i%3)), 1).Allowed {
-			charged++
-		}
-		if i%50 == 0 {
-			f.alarm(now, 1, l, string(rune('a'+i/50%3)), 10)
-		}
-		c.Step(now)
-		for _, a := range s.answers(t) {
-			c.Receive(now, events.KindRefresh, a)
-		}
-	}
-	for until := now + 10*second; now < until; now += 10 * ms {
-		c.Step(now)
-		for _, a := range s.answers(t) {
-			c.Receive(now, events.KindRefresh, a)
-		}
-	}
-	r := c.Stats().Rules[0]
-	expect(t, s.own+s.late == charged && charged != 0 && unreported(r) == 0,
-		"%d charged, %d counted: %+v", charged, s.own+s.late, r)
 }
 
 // TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next tick.

@@ -118,14 +118,8 @@ func kindsOf(r *events.Report) string {
 // answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and of its settlements.
 func (f *fleet) answerAll(now int64, settlements int, totals ...uint64) {
 	f.t.Helper()
-	r := f.last()
-	m := &events.Refresh{
-		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence, Settlements: uint32(settlements),
-	}
-	totals = append(totals, make([]uint64, len(r.Hits.KeyLength)-len(totals))...)
-	for _, n := range totals {
-		m.KeyCells, m.Age, m.Total = append(m.KeyCells, 1), append(m.Age, 0), append(m.Total, n)
-	}
+	m := f.refresh(append(totals, make([]uint64, f.last().Hits.Keys()-len(totals))...)...)
+	m.Settlements = uint32(settlements)
 	f.receive(now, events.KindRefresh, m)
 }
 

@@ -90,14 +90,7 @@ func (f *fleet) grantOne(now int64, rule string, more uint64, wait time.Duration
 }
 
 // passes returns how many of n hits of cost 1 pass.
-func passes(l *Limiter, now int64, n int) (passed int) {
-	for range n {
-		if l.CheckAt(now, "k", 1).Allowed {
-			passed++
-		}
-	}
-	return passed
-}
+func passes(l *Limiter, now int64, n int) int { return hit(l, now, "k", n) }
 
 // pass fails the test unless as many of the hits, of cost 1, pass at ms after noon.
 func (f *fleet) pass(l *Limiter, at int64, hits, want int) {
@@ -173,12 +166,10 @@ func runFleet(t *testing.T, o Options, list ...rules.Rule) (f *fleet, stop func(
 	f = &fleet{t: t, tape: new(tape)}
 	o.Link, o.MaxIdleKeys = f.tape, -1
 	f.Checker = newChecker(t, o, list...)
-	ctx, stop := context.WithCancel(t.Context())
-	done = make(chan error, 1)
-	go func() { done <- f.Run(ctx) }()
+	r := run(t, f.Checker)
 	synctest.Wait()
 	f.welcome(ownTime(), 1)
-	return f, stop, done
+	return f, r.stop, r.ended
 }
 
 // ends has what was sent answered every 2 ms, and returns what Run does.

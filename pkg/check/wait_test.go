@@ -13,15 +13,10 @@ import (
 func inRun(t *testing.T, o Options, f func(t *testing.T, c *Checker, l *Limiter), list ...rules.Rule) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := checkerAndLimiter(t, o, list...)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- c.Run(ctx) }()
+		r := run(t, c)
 		time.Sleep(time.Millisecond) // to the nearest of Run's looks at the clock
 		f(t, c, l)
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		r.end(nil)
 		synctest.Wait()
 		equal(t, c.Stats().Waiting, 0, "callers that still wait")
 	})
