@@ -67,7 +67,6 @@ func TestAlarmsBringReportsForwardWithoutAForecast(t *testing.T) {
 	}
 }
 
-// TestAlarmsThatDoNotFitAreIgnored.
 func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	for name, change := range map[string]func(*events.Alarm){

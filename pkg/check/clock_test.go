@@ -24,12 +24,8 @@ func TestFirstWelcomeStepsTheClock(t *testing.T) {
 		f.Step(now)
 		fleet := now + int64(step)
 		f.timed(now, fleet)
-		if got := f.Stats().ClockOffset; got != step {
-			t.Fatalf("offset %v, want %v", got, step)
-		}
-		if got := left(l, now, "k"); got != 93 {
-			t.Errorf("step by %v: %d left, want 93", step, got)
-		}
+		equal(t, f.Stats().ClockOffset, step, "offset")
+		equal(t, left(l, now, "k"), 93, "step by %v: left", step)
 		f.Step(now)
 		r := f.last()
 		got, want := r.Hits.Rules[0].Newest-r.Hits.Age[0], l.Rule().Window.Bucket(fleet)

@@ -2,7 +2,6 @@ package check
 
 import (
 	"testing"
-	"time"
 )
 
 func TestClockError(t *testing.T) {
@@ -27,14 +26,10 @@ func TestClockError(t *testing.T) {
 	for _, step := range steps {
 		c.observe(step.sent, step.fleet, step.now)
 		c.slewed = step.now
-		if got := c.err.Load(); got != step.want {
-			t.Errorf("%s: %v, want %v", step.why, time.Duration(got), time.Duration(step.want))
-		}
+		equal(t, c.err.Load(), step.want, "%s: ns", step.why)
 		if step.slewUntil != 0 {
 			c.slew(step.slewUntil)
-			got := c.err.Load()
-			expect(t, got == step.slewed,
-				"%s: %v when slewed, want %v", step.why, time.Duration(got), time.Duration(step.slewed))
+			equal(t, c.err.Load(), step.slewed, "%s: ns when slewed", step.why)
 		}
 	}
 }

@@ -78,16 +78,15 @@ func TestRetryAfterIsLongEnough(t *testing.T) {
 			now += rapid.SampledFrom([]int64{0, 1, 5 * ms, 50 * ms, 333 * ms, 1100 * ms}).Draw(rt, "pause")
 			attrs, cost := anyRequest(rt), rapid.SampledFrom([]int64{1, 1, 2, 7, 30}).Draw(rt, "cost")
 			peek, d := c.PeekAt(now, attrs, cost), c.CheckAt(now, attrs, cost)
-			if peek.Remaining > peek.Limit || d.Remaining > d.Limit {
-				rt.Fatalf("%s\n%v costs %d: peeked %+v, decided %+v", text, attrs, cost, peek, d)
-			}
+			require(rt, peek.Remaining <= peek.Limit && d.Remaining <= d.Limit,
+				"%s\n%v costs %d: peeked %+v, decided %+v", text, attrs, cost, peek, d)
 			trail = append(trail, fmt.Sprint(now-noon, attrs, cost, d))
 			if d.Allowed || d.RetryAfter == Never || shifting {
 				continue
 			}
-			if after := c.PeekAt(now+int64(d.RetryAfter), attrs, cost); !after.Allowed {
-				rt.Fatalf("%s\n%v costs %d\ndenied  %+v\nand then %+v\n%s", text, attrs, cost, d, after, strings.Join(trail, "\n"))
-			}
+			after := c.PeekAt(now+int64(d.RetryAfter), attrs, cost)
+			require(rt, after.Allowed,
+				"%s\n%v costs %d\ndenied  %+v\nand then %+v\n%s", text, attrs, cost, d, after, strings.Join(trail, "\n"))
 		}
 	})
 }
@@ -110,9 +109,8 @@ func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
 	room := left(l, noon+ms, "k")
 	expect(t, room >= 1 && d.RetryAfter <= 10*time.Second && d.RetryAfter >= 9*time.Second,
 		"nothing leaves before the bucket's end: room for %d, %+v", room, d)
-	if d := l.CheckAt(noon+ms, "k", 20); d.Allowed || d.RetryAfter < 9*time.Second || d.RetryAfter > 20*time.Second {
-		t.Errorf("a hit that would not fit: %+v", d)
-	}
+	d = l.CheckAt(noon+ms, "k", 20)
+	expect(t, !d.Allowed && d.RetryAfter >= 9*time.Second && d.RetryAfter <= 20*time.Second, "a hit that would not fit: %+v", d)
 	// In the next bucket a hundred hits leave per second: one takes ten ms.
 	now := noon + 12*second
 	for i := range int64(6) { // thirty come in 8 ms
@@ -142,13 +140,9 @@ func TestStandingIsPartOfExplain(t *testing.T) {
 				continue
 			}
 			want.Decides = false
-			if len(some) == 0 || some[0] != want {
-				rt.Fatalf("got %+v, want %+v", some, want)
-			}
+			require(rt, len(some) != 0 && some[0] == want, "got %+v, want %+v", some, want)
 			some = some[1:]
 		}
-		if len(some) > 0 {
-			rt.Fatalf("beyond what Explain says: %+v", some)
-		}
+		require(rt, len(some) == 0, "beyond what Explain says: %+v", some)
 	})
 }

@@ -164,9 +164,9 @@ func TestDeniedWithoutACell(t *testing.T) {
 	} {
 		d, s := c.CheckAt(noon+step.at*60*second, step.attrs, step.cost), c.Stats().Rules
 		charged, overflow := [2]int64{s[0].Charged, s[1].Charged}, [2]int64{s[0].Overflow, s[1].Overflow}
-		if d.Allowed != step.allowed || !d.Allowed && d.Rule != "narrow" || charged != step.charged || overflow != step.overflow {
-			t.Errorf("hit %d: %+v, charged %v, overflow %v", i, d, charged, overflow)
-		}
+		decider := d.Allowed || d.Rule == "narrow"
+		expect(t, d.Allowed == step.allowed && decider && charged == step.charged && overflow == step.overflow,
+			"hit %d: %+v, charged %v, overflow %v", i, d, charged, overflow)
 		expect(t, step.cost <= 1 || d.RetryAfter == Never, "above the limit: %+v", d)
 	}
 }

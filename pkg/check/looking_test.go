@@ -75,23 +75,18 @@ func TestLookingChangesNothing(t *testing.T) {
 				rt.Fatalf("%s\n%v peeked  %+v\nexplained %+v", text, attrs, seen, d)
 			}
 			if rapid.IntRange(0, 5).Draw(rt, "reload") == 0 {
-				if err := looks.SetRulesAt(now, parse(t, text), uint64(i)); err != nil {
-					rt.Fatal(err)
-				}
+				must(rt, looks.SetRulesAt(now, parse(t, text), uint64(i)))
 			}
 			bill := rapid.Int64Range(0, 9).Draw(rt, "bill")
 			var all [3]Decision
 			for j, c := range []*Checker{plain, hashes, looks} {
 				all[j] = requestOf(rt, c, now, attrs, cost, i, bill)
 			}
-			if all[0] != all[1] || all[0] != all[2] {
-				rt.Fatalf("%s\n%v costs %d\nplain  %+v\nhashes %+v\nlooks  %+v", text, attrs, cost, all[0], all[1], all[2])
-			}
+			require(rt, all[0] == all[1] && all[0] == all[2],
+				"%s\n%v costs %d\nplain  %+v\nhashes %+v\nlooks  %+v", text, attrs, cost, all[0], all[1], all[2])
 			d := all[2]
 			same := d.Allowed == seen.Allowed && d.Shadow == seen.Shadow && d.Exceeded == seen.Exceeded && d.Status == seen.Status
-			if i%5 > 0 && !same {
-				rt.Fatalf("%s\n%v costs %d\npeeked  %+v\nchecked %+v", text, attrs, cost, seen, d)
-			}
+			require(rt, i%5 == 0 || same, "%s\n%v costs %d\npeeked  %+v\nchecked %+v", text, attrs, cost, seen, d)
 		}
 	})
 }

@@ -29,9 +29,7 @@ func checkOwn(t testing.TB, c *Checker, now int64, o Own, key string, cost int64
 // TestOwnLimits: hits of one name and key share a count, whatever limit each brings along.
 func TestOwnLimits(t *testing.T) {
 	c := newChecker(t, Options{}, rule("a", 1, time.Minute, 1))
-	if d := limiter(t, c, "a").CheckAt(noon, "k", 1); !d.Allowed { // a rule of the same name is another
-		t.Fatalf("%+v", d)
-	}
+	decided(t, limiter(t, c, "a").CheckAt(noon, "k", 1), true, "a rule of the same name, which is another")
 	for i, step := range []struct {
 		why       string
 		name, key string
@@ -55,9 +53,8 @@ func TestOwnLimits(t *testing.T) {
 		o := ownLimit(step.name, step.limit)
 		peek, err := c.PeekOwnAt(noon, o, step.key, step.cost)
 		d := checkOwn(t, c, noon, o, step.key, step.cost)
-		if d.Allowed != step.allowed || d.Remaining != step.remaining || d.Limit != step.limit || d.Rule != "own "+step.name {
-			t.Errorf("step %d, %s: %+v", i, step.why, d)
-		}
+		expect(t, d.Allowed == step.allowed && d.Remaining == step.remaining && d.Limit == step.limit && d.Rule == "own "+step.name,
+			"step %d, %s: %+v", i, step.why, d)
 		before := step.remaining // which a peek does not change
 		if step.allowed {
 			before += step.cost
@@ -91,8 +88,7 @@ func TestOwnLimitsAreReported(t *testing.T) {
 	d = checkOwn(t, f.Checker, noon+70*ms, o, "k", 1)
 	expect(t, d.Allowed && d.Remaining == 0, "after the answer: %+v", d)
 	f.alarm(noon+80*ms, 1, f.own.find("own a"), "unseen", 10)
-	d = checkOwn(t, f.Checker, noon+80*ms, o, "unseen", 1)
-	expect(t, !d.Allowed, "after an alarm: %+v", d)
+	decided(t, checkOwn(t, f.Checker, noon+80*ms, o, "unseen", 1), false, "after an alarm")
 	stats := f.Stats().Rules
 	i := slices.IndexFunc(stats, func(s RuleStats) bool { return s.Rule == "own a" })
 	expect(t, i >= 0 && stats[i].Charged == 5 && stats[i].Answered == 4 && stats[i].Denied == 1, "stats: %+v", stats)
@@ -136,9 +132,8 @@ func TestOwnLimitsAreBounded(t *testing.T) {
 	}
 	_, err := c.CheckOwnAt(noon, ownLimit("one more", 2), "k", 1)
 	expect(t, errors.Is(err, ErrManyOwn), "one more: %v", err)
-	if d := checkOwn(t, c, noon, ownLimit("0", 2), "k", 1); !d.Allowed || d.Remaining != 0 {
-		t.Errorf("a known one: %+v", d)
-	}
+	known := checkOwn(t, c, noon, ownLimit("0", 2), "k", 1)
+	expect(t, known.Allowed && known.Remaining == 0, "a known one: %+v", known)
 	for limit := range int64(3 * mostOwnLimits) {
 		d := checkOwn(t, c, noon, ownLimit("1", limit+1), "k", 1)
 		require(t, d.Allowed == (limit > 0), "limit %d: %+v", limit+1, d)
@@ -203,7 +198,6 @@ func TestOwnLimitsOutnumberStamps(t *testing.T) {
 	for i := range int64(4) {
 		d := checkOwn(t, c, noon, last, "l", 1)
 		expect(t, d.Allowed && d.Remaining == last.Limit-1-i, "hit %d: %+v", i, d)
-		d = checkOwn(t, c, noon, ownLimit("a", 1), "l", 1)
-		expect(t, !d.Allowed, "%+v", d)
+		decided(t, checkOwn(t, c, noon, ownLimit("a", 1), "l", 1), false, "a hit")
 	}
 }

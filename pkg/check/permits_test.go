@@ -88,15 +88,12 @@ func TestSeveralRulesSpendTogether(t *testing.T) {
 		c.settle(0)
 		return c.permits().lot(c.newest)
 	}
-	if d := f.CheckAt(noon, user("u"), 1); d.Allowed {
-		t.Errorf("without permits: %+v", d)
-	}
+	decided(t, f.CheckAt(noon, user("u"), 1), false, "without permits")
 	m := f.asks(1, leaseWish{want: 1})
 	require(t, m.Keys.Keys() == 2, "want one request of both keys: %+v", m)
 	f.grantOne(noon+2*ms, "a", 3, 500*time.Millisecond)
-	if d := f.CheckAt(noon+3*ms, user("u"), 1); d.Allowed || d.Rule != "b" || lot("a").spent != 0 {
-		t.Errorf("with permits of one rule only: %+v, %d permits spent", d, lot("a").spent)
-	}
+	d := f.CheckAt(noon+3*ms, user("u"), 1)
+	expect(t, !d.Allowed && d.Rule == "b" && lot("a").spent == 0, "with permits of one rule only: %+v", d)
 	equal(t, left(limiter(t, f.Checker, "c"), noon+3*ms, "u"), 100, "left by the rule that is not strict")
 	b := f.cells.load(limiter(t, f.Checker, "b"), "u")
 	b.permits().learn(b.newest, 2)

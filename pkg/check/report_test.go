@@ -138,7 +138,6 @@ func TestBucketsOfAReport(t *testing.T) {
 	}
 }
 
-// TestHitsThatHaveLeftTheWindowAreReportedLate.
 func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Second)
 	l.CheckAt(noon, "k", 3)
@@ -148,9 +147,7 @@ func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
 	l.CheckAt(noon+4*second, "k", 5)
 	f.tape.err = nil
 	f.Step(noon + 4*second + 50*ms)
-	if got := hits(f.last())["k"]; got != 3 {
-		t.Fatalf("the report in flight holds %d hits, want 3", got)
-	}
+	equal(t, hits(f.last())["k"], 3, "hits of the report in flight")
 	f.answer(noon+4*second+60*ms, 3)
 	f.Step(noon + 4*second + 110*ms)
 	r := f.last()

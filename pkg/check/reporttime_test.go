@@ -51,16 +51,12 @@ func TestQuietNoMore(t *testing.T) {
 		"alarm far from the limit": func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 100) },
 		"alarm near the limit":     func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 600) },
 		"many hits": func(f *fleet, l *Limiter, now int64) {
-			for range 70 {
-				l.CheckAt(now, "k", 1)
-			}
+			hit(l, now, "k", 70)
 		},
 	} {
 		f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
 		l.CheckAt(noon, "k", 1)
-		for now := noon; now < noon+second; now += 10 * ms {
-			f.Step(now)
-		}
+		f.steps(0, 1000, 10)
 		require(t, len(f.tape.reports) == 0, "%s: reported before", name)
 		end(f, l, noon+second)
 		at := f.reportOf("k", noon+second, noon+2*second)
@@ -74,9 +70,7 @@ func TestQuietKeysHoldUpNobody(t *testing.T) {
 	for i := range 20_000 {
 		l.CheckAt(noon, fmt.Sprint(i), 1)
 	}
-	for range 600 {
-		l.CheckAt(noon, "hot", 1)
-	}
+	hit(l, noon, "hot", 600)
 	at := f.reportOf("hot", noon+ms, noon+second)
 	expect(t, at <= 50*time.Millisecond, "reported after %v", at)
 }

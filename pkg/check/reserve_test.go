@@ -60,9 +60,8 @@ func TestReserveWithinLocalShare(t *testing.T) {
 	c := newChecker(t, Options{Link: new(tape), ExpectCheckers: 8}, draining("r", rules.TokenBucket, 10, 80, time.Second, 50))
 	c.Step(noon)
 	l := limiter(t, c, "r")
-	if _, d := l.ReserveAt(noon, "dear", 11); d.Allowed || d.Freshness != LocalShare {
-		t.Errorf("more than the share ever holds: %+v", d)
-	}
+	_, d := l.ReserveAt(noon, "dear", 11)
+	expect(t, !d.Allowed && d.Freshness == LocalShare, "more than the share ever holds: %+v", d)
 	var delays []time.Duration
 	for {
 		r, d := l.ReserveAt(noon, "k", 1)
@@ -71,9 +70,7 @@ func TestReserveWithinLocalShare(t *testing.T) {
 		}
 		delays = append(delays, r.Delay)
 	}
-	if len(delays) != 20 { // a full share, and as many that are owed
-		t.Fatalf("%d hits: %v", len(delays), delays)
-	}
+	require(t, len(delays) == 20, "%v, want a full share, and as many that are owed", delays)
 	for i, delay := range delays {
 		want := max(time.Duration(i-9), 0) * 800 * time.Millisecond // an eighth of the rate
 		expect(t, delay >= want && delay <= want+20*time.Millisecond, "hit %d waits for %v, want %v", i, delay, want)
@@ -184,9 +181,7 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 			cost := rapid.Int64Range(1, 4).Draw(rt, "cost")
 			if rapid.Bool().Draw(rt, "cancelled") {
 				if r, d := busy.ReserveAt(now, attrs, cost); d.Allowed && r.Delay > 0 {
-					if !r.CancelAt(now) || r.CancelAt(now) {
-						rt.Fatalf("%v: not cancelled once: %+v", attrs, d)
-					}
+					require(rt, r.CancelAt(now) && !r.CancelAt(now), "%v: not cancelled once: %+v", attrs, d)
 					given++
 				} else if d.Allowed { // it has had its turn
 					bare.ReserveAt(now, attrs, cost)
@@ -194,14 +189,11 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 			}
 			r, want := bare.ReserveAt(now, attrs, cost)
 			s, got := busy.ReserveAt(now, attrs, cost)
-			if got != want || r.Delay != s.Delay {
-				rt.Fatalf("%v: %v %+v, without cancelled ones %v %+v", attrs, s.Delay, got, r.Delay, want)
-			}
+			require(rt, got == want && r.Delay == s.Delay,
+				"%v: %v %+v, without cancelled ones %v %+v", attrs, s.Delay, got, r.Delay, want)
 		}
 		for _, s := range busy.Stats().Rules {
-			if s.Pending != 0 || s.Charged != s.Answered+s.Cancelled {
-				rt.Fatalf("%+v", s)
-			}
+			require(rt, s.Pending == 0 && s.Charged == s.Answered+s.Cancelled, "%+v", s)
 		}
 	})
 	expect(t, given != 0, "too tame")
@@ -254,9 +246,8 @@ func TestCancelGivesPermitsBack(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 100, time.Minute, 1), turns)
 	f.firstGrant(l, 5, 0)
 	now := noon + 3*ms
-	if _, d := f.ReserveAt(now, user("k"), 1); !d.Allowed {
-		t.Fatalf("%+v", d)
-	}
+	_, d := f.ReserveAt(now, user("k"), 1)
+	require(t, d.Allowed, "%+v", d)
 	before := l.PeekAt(now, "k", 1).Remaining
 	for range 9 { // more often than there are permits
 		r, d := f.ReserveAt(now, user("k"), 1)

@@ -133,7 +133,6 @@ func TestRunEndsWithoutANetwork(t *testing.T) {
 	})
 }
 
-// TestRunWithoutHitsEndsAtOnce.
 func TestRunWithoutHitsEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, o := range []Options{{}, {Link: new(tape), MaxIdleKeys: -1}} {
@@ -154,8 +153,7 @@ func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
 	c := newChecker(t, Options{Link: new(deafLink), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
 	err := c.Run(context.Background())
 	expect(t, errors.Is(err, errDeaf), "got %v", err)
-	d := limiter(t, c, "r").Check("k", 1)
-	expect(t, d.Allowed, "a check all the same: %+v", d)
+	decided(t, limiter(t, c, "r").Check("k", 1), true, "a check all the same")
 }
 
 // TestRunWithoutALink keeps the clock, and lets empty cells go.

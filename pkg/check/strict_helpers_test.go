@@ -155,6 +155,12 @@ func wantHit(t testing.TB, l *Limiter, now, cost int64, allowed bool, why string
 	return d
 }
 
+// decided fails the test unless a hit was allowed or denied as wanted.
+func decided(t tester, d Decision, allowed bool, why string) {
+	t.Helper()
+	expect(t, d.Allowed == allowed, "%s: %+v", why, d)
+}
+
 // wantLeft fails the test unless so much is left of key k.
 func wantLeft(t testing.TB, l *Limiter, now, want int64, why string) {
 	t.Helper()

@@ -39,14 +39,12 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%v", c)
 		}
 	}
-	if d, text := f.CheckTokenAt(now, user("kristie"), 2); d.Allowed || text != "" {
-		t.Errorf("one rule denies: %+v, %q", d, text)
-	}
+	d, text = f.CheckTokenAt(now, user("kristie"), 2)
+	expect(t, !d.Allowed && text == "", "one rule denies: %+v, %q", d, text)
 	equal(t, left(limiter(t, f.Checker, "spent"), now, "kristie"), 98, "left by the rule that did not deny")
 	d, text = f.CheckTokenAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
-	if m, err = events.DecodeToken(text); err != nil || !d.Allowed || len(m.Charges) != 0 || m.Number != 3 {
-		t.Errorf("no rule matches: %+v, %v, %v", d, m, err)
-	}
+	m, err = events.DecodeToken(text)
+	expect(t, err == nil && d.Allowed && len(m.Charges) == 0 && m.Number == 3, "no rule matches: %+v, %v, %v", d, m, err)
 	mustSettle(t, f.Checker, now, text, 7) // nothing to do
 	err = f.SettleAt(now, text, 7)
 	expect(t, errors.Is(err, ErrSettled), "twice: %v", err)
