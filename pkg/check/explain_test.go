@@ -247,8 +247,7 @@ func TestRecordBringsTheReportForward(t *testing.T) {
 func TestCountAllCannotOverflow(t *testing.T) {
 	r := rule("r", 10, time.Minute, 1)
 	r.Count = rules.All
-	c := newChecker(t, Options{}, r)
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, Options{}, r)
 	for range 20 {
 		require(t, !l.CheckAt(noon, "k", window.MaxCount).Allowed, "passed")
 		l.RecordAt(noon, "k", window.MaxCount)

@@ -106,9 +106,8 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 
 // TestWindowOfACell is what a forecast learns of it.
 func TestWindowOfACell(t *testing.T) {
-	f := newFleet(t, Options{Epoch: 1}, rule("r", 1000, 10*time.Second, 2))
+	f, l := fleetAndLimiter(t, Options{Epoch: 1}, rule("r", 1000, 10*time.Second, 2))
 	f.join(noon, 2, 0)
-	l := limiter(t, f.Checker, "r")
 	hit(l, noon, "k", 300)
 	hit(l, noon+5*second, "k", 20)
 	now := noon + 11*second

@@ -187,9 +187,8 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 
 // TestAlarmsCountWithoutRoom for a cell.
 func TestAlarmsCountWithoutRoom(t *testing.T) {
-	f := newFleet(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
+	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
 	openIdle(t, f.Checker, 10)
-	l := limiter(t, f.Checker, "r")
 	l.CheckAt(noon, "a", 1)
 	l.CheckAt(noon, "b", 1)
 	f.alarm(noon, 1, l, "blocked", 100)

@@ -177,8 +177,7 @@ func TestRunWithoutALink(t *testing.T) {
 // TestIdleCacheGoesDuringChecks that use it.
 func TestIdleCacheGoesDuringChecks(t *testing.T) {
 	o := Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}
-	c := newChecker(t, o, rule("r", 10, time.Hour, 1))
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, o, rule("r", 10, time.Hour, 1))
 	var stop atomic.Bool
 	var checking sync.WaitGroup
 	for g := range 2 {
