@@ -170,8 +170,7 @@ func TestBlocksTakeEffectAtOnce(t *testing.T) {
 			c.SetBlocks(blocks)
 			one, all := l.CheckAt(noon, "bad", 1), c.CheckAt(noon, user("bad"), 1)
 			blocked := blocks != nil
-			require(t, one.Allowed != blocked && all.Allowed != blocked,
-				"round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
+			require(t, one.Allowed != blocked && all.Allowed != blocked, "round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
 		}
 	}
 	stop.Store(true)

@@ -50,8 +50,7 @@ func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	for _, cost := range []int64{1, 900} {
 		l.CheckAt(noon, "k", cost)
 		word := l.holds([]byte("k")).allowance.Load()
-		expect(t, word&leftMask <= 25 && word&leftMask >= 20,
-			"after a hit of %d an allowance of %d, want the 250 less 152, by four", cost, word&leftMask)
+		expect(t, word&leftMask <= 25 && word&leftMask >= 20, "after a hit of %d an allowance of %d", cost, word&leftMask)
 	}
 }
 

@@ -95,8 +95,7 @@ func TestLateTotalsCompleteARound(t *testing.T) {
 	j.learn(108, 900)
 	j.learnPoint(108, point{count: 1000}, false)
 	j.learnPoint(116, point{count: 900}, false)
-	expect(t, j.last.at == noon+108*ms && j.last.count == 1000,
-		"the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
+	expect(t, j.last.at == noon+108*ms && j.last.count == 1000, "the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
 	equal(t, j.learn(132, 900), 0, "false denials")
 }
 

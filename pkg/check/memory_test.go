@@ -64,8 +64,7 @@ func flood(t *testing.T, keys, bound int, down bool) {
 	// Live and idle keys of about 200 bytes; as much again for tables and queues.
 	expect(t, most <= 2*bound*200*2, "the heap grew by %d bytes", most)
 	r := s.Rules[1]
-	expect(t, r.Charged == r.Answered+r.InFlight+r.Pending+r.Overflow+r.Lost && r.Charged >= int64(keys-bound),
-		"counts: %+v", r)
+	expect(t, r.Charged == r.Answered+r.InFlight+r.Pending+r.Overflow+r.Lost && r.Charged >= int64(keys-bound), "counts: %+v", r)
 	if down {
 		expect(t, r.Overflow >= int64(keys-2*bound), "%d of %d hits overflowed", r.Overflow, keys)
 	} else {

@@ -21,8 +21,7 @@ func TestStrictSpendsWhatIsGranted(t *testing.T) {
 	expect(t, d.Remaining == 3, "with five permits: %+v", d)
 	f.pass(l, 4, 10, 3)
 	d = wantHit(t, l, noon+4*ms, 1, false, "all are spent")
-	expect(t, d.RetryAfter == 199*time.Millisecond,
-		"retry after %v, want the moment when the grant says that a permit can be free", d.RetryAfter)
+	expect(t, d.RetryAfter == 199*time.Millisecond, "retry after %v", d.RetryAfter)
 	d = wantHit(t, l, noon+4*ms, 11, false, "a cost above the limit")
 	expect(t, d.RetryAfter == Never, "a cost above the limit: %+v", d)
 	f.Step(noon + 50*ms)

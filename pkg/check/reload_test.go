@@ -124,8 +124,7 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 				equal(t, left(l, noon, "k"), r.Limit-4, "left")
 				return
 			}
-			expect(t, r.Enforcement != rules.Async || left(l, noon, "k") == r.Limit,
-				"%d left of %d", left(l, noon, "k"), r.Limit)
+			expect(t, r.Enforcement != rules.Async || left(l, noon, "k") == r.Limit, "%d left of %d", left(l, noon, "k"), r.Limit)
 			// The old limiter still decides for its holders, and its hits are reported.
 			d := old.CheckAt(noon, "k", 1)
 			expect(t, d.Allowed && d.Remaining == 5, "the old one says %+v", d)

@@ -152,8 +152,7 @@ func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
 	f.Step(noon + 4*second + 110*ms)
 	r := f.last()
 	got := hits(r)["k"]
-	expect(t, got == 5 && len(r.Late) == 1 && r.Late[0] == 4,
-		"the next one holds %d hits and %v late, want 5 and 4", got, r.Late)
+	expect(t, got == 5 && len(r.Late) == 1 && r.Late[0] == 4, "the next one holds %d hits and %v late, want 5 and 4", got, r.Late)
 	f.answer(noon+4*second+120*ms, 5)
 	s := f.Stats().Rules[0]
 	expect(t, s.Charged == 12 && s.Answered == 12, "stats: %+v", s)

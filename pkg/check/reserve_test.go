@@ -92,8 +92,7 @@ func TestCancel(t *testing.T) {
 		before := one.Delay
 		expect(t, one.CancelAt(at) && !one.CancelAt(at), "not cancelled once")
 		again, d := l.ReserveAt(at, "k", 1)
-		expect(t, d.Allowed && again.Delay <= before,
-			"after it was cancelled: %+v, a wait of %v, was %v", d, again.Delay, before)
+		expect(t, d.Allowed && again.Delay <= before, "after it was cancelled: %+v, a wait of %v, was %v", d, again.Delay, before)
 		late, _ := l.ReserveAt(at, "k", 1)
 		expect(t, !late.CancelAt(at+int64(late.Delay)), "cancelled when its turn had come")
 		reported, _ := l.ReserveAt(at, "k", 1)
