@@ -34,10 +34,9 @@ type passing struct {
 	attrs    identity.Attributes
 }
 
-// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits
-// of several rules at once, with random costs and deadlines, on networks that delay, repeat and
-// lose everything: no rule's own count ever exceeds its limit, nobody waits longer than it may,
-// nobody is left waiting, and much of what fits passes.
+// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits of several rules at
+// once, with random costs and deadlines, on networks that delay, repeat and lose everything: no rule's own count ever
+// exceeds its limit, nobody waits longer than it may, nobody is left waiting, and much of what fits passes.
 func TestAcquireNeverExceedsSeveralStrictRules(t *testing.T) {
 	for seed := range seeds(1, 12) {
 		var passed []passing
@@ -50,9 +49,8 @@ func TestAcquireNeverExceedsSeveralStrictRules(t *testing.T) {
 				w.permit(&acquireRules[i], string(text), p.cost)
 			}
 		}
-		if hits := w.admitted / 3; hits < 6*60/2 {
-			w.fail("%d hits passed in six seconds, want half of 60 a second at least", hits)
-		}
+		hits := w.admitted / 3
+		w.require(hits >= 6*60/2, "%d hits passed in six seconds, want half of 60 a second at least", hits)
 	}
 }
 
@@ -94,9 +92,8 @@ func acquireMany(t *testing.T, seed uint64) (passed []passing) {
 	}
 	callers.Wait()
 	for i, c := range checkers {
-		if n := c.Stats().Waiting; n != 0 {
-			t.Errorf("seed %d: %d still wait at checker %d", seed, n, i)
-		}
+		n := c.Stats().Waiting
+		expect(t, n == 0, "seed %d: %d still wait at checker %d", seed, n, i)
 	}
 	slices.SortFunc(passed, func(p, q passing) int { return cmp.Compare(p.at, q.at) })
 	return passed
@@ -111,18 +108,15 @@ func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int6
 	defer cancel()
 	begin := time.Now()
 	d, err := c.Acquire(ctx, attrs, cost)
-	if took := time.Since(begin); took > wait || d.Allowed && err != nil {
-		t.Errorf("after %v of %v: %+v, %v", took, wait, d, err)
-	}
+	took := time.Since(begin)
+	expect(t, took <= wait && (!d.Allowed || err == nil), "after %v of %v: %+v, %v", took, wait, d, err)
 	return d.Allowed
 }
 
 // runAcquireFleet starts three checkers and two aggregators; stop ends them, checkers first.
 func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers []*check.Checker, stop func()) {
 	set, err := rules.NewSet(acquireRules...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bus, store := membus.New(membus.Options{Seed: seed, Faults: faults}), memstore.New()
 	ctx, cancel := context.WithCancel(context.Background())
 	checking, endChecks := context.WithCancel(ctx)
@@ -130,16 +124,12 @@ func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers 
 	aggregators.Go(func() { bus.Run(ctx) })
 	for range 2 {
 		w, err := aggregate.New(aggregate.Options{Store: store, Bus: bus.Worker(), Shards: 1 + int(seed%3)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		aggregators.Go(func() { w.Run(ctx) })
 	}
 	for i := range uint64(3) {
 		c, err := check.New(check.Options{Rules: set, Link: bus.Checker(fmt.Sprint("c", i)), Epoch: i + 1, MaxIdleKeys: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		checkers = append(checkers, c)
 		asking.Go(func() { c.Run(checking) })
 	}
@@ -162,28 +152,19 @@ func TestSettlementGivesPermitsBack(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			d, token, _ := checkers[i].AcquireToken(ctx, attributes("user=a ip=b api=c"), cost)
-			if d.Allowed != (token != "") {
-				t.Errorf("%+v, token %q", d, token)
-			}
+			expect(t, d.Allowed == (token != ""), "%+v, token %q", d, token)
 			return token
 		}
 		begin := time.Now().Truncate(6 * time.Second).Add(6*time.Second + 10*time.Millisecond)
 		time.Sleep(time.Until(begin)) // of a bucket of every rule
 		token := acquire(0, 14)
-		if token == "" || acquire(1, 1) != "" {
-			t.Fatal("14 of 14 should pass, and not one more")
-		}
-		if err := checkers[2].Settle(token, 4); err != nil {
-			t.Fatal(err)
-		}
+		require(t, token != "" && acquire(1, 1) == "", "14 of 14 should pass, and not one more")
+		must(t, checkers[2].Settle(token, 4))
 		time.Sleep(100 * time.Millisecond)
 		// Checkers that had to deny have asked at once, and share.
-		if acquire(1, 11) != "" || acquire(1, 5) == "" {
-			t.Error("5 of the 10 that were given back should pass, and 11 not")
-		}
+		expect(t, acquire(1, 11) == "" && acquire(1, 5) != "", "5 of the 10 that were given back should pass, and 11 not")
 		l, _ := checkers[0].Limiter("user")
-		if d, token, err := l.AcquireToken(t.Context(), "somebody", 3); !d.Allowed || token == "" || err != nil {
-			t.Errorf("by one rule: %+v, %q, %v", d, token, err)
-		}
+		d, token, err := l.AcquireToken(t.Context(), "somebody", 3)
+		expect(t, d.Allowed && token != "" && err == nil, "by one rule: %+v, %q, %v", d, token, err)
 	})
 }

@@ -15,9 +15,7 @@ import (
 func parse(t *testing.T, text string) (list []rules.Rule) {
 	t.Helper()
 	set, err := rules.Parse([]byte("rules:\n" + text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, r := range set.Rules() {
 		list = append(list, *r)
 	}
@@ -53,9 +51,7 @@ func (w *world) counted(want map[string]int64) {
 	w.spread()
 	l := w.ledger()
 	for name, n := range want {
-		if l[name].Counted != n {
-			w.t.Errorf("%s: %+v, want %d", name, l[name], n)
-		}
+		expect(w.t, l[name].Counted == n, "%s: %+v, want %d", name, l[name], n)
 	}
 }
 

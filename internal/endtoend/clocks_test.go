@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// TestHitsOfWrongClocksAreCounted runs fleets whose checkers' clocks are up to an hour wrong, over
-// networks that delay, lose and repeat hellos as well. Nobody's time is exact then, so the truth is
-// not exact to the hit; but every hit is accounted for, and once the clocks are corrected hits of a
-// wrong clock are counted where they belong, not refused.
+// TestHitsOfWrongClocksAreCounted runs fleets whose checkers' clocks are up to an hour wrong, over networks that delay,
+// lose and repeat hellos as well. Nobody's time is exact then, so the truth is not exact to the hit; but every hit is
+// accounted for, and once the clocks are corrected hits of a wrong clock are counted where they belong, not refused.
 func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 	happened := seen{}
 	for seed := range seeds(12, 400) {
@@ -30,9 +29,8 @@ func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 		w.mend()
 		w.conserved()
 		for name, r := range w.ledger() {
-			if r.Refused > 0 {
-				w.fail("%d hits of %s were refused as of the future: their clock had been corrected", r.Refused, name)
-			}
+			w.require(r.Refused == 0,
+				"%d hits of %s were refused as of the future: their clock had been corrected", r.Refused, name)
 		}
 		w.asked += 150
 		happened.add(w)
@@ -51,9 +49,7 @@ func TestSkewedCheckersShareAWindow(t *testing.T) {
 		return l.CheckAt(w.own(i), "k", cost).Allowed
 	}
 	for i := range w.checkers { // 15 of 20 per second: five on each
-		if !ask(i, 5) {
-			t.Fatal("denied")
-		}
+		require(t, ask(i, 5), "denied")
 	}
 	w.advance(100 * time.Millisecond)
 	for i := range w.checkers {
@@ -61,9 +57,8 @@ func TestSkewedCheckersShareAWindow(t *testing.T) {
 			t.Errorf("a checker that is %v off let 21 of 20 pass", time.Duration(w.skew[i]))
 		}
 	}
-	if r := w.ledger()["second"]; r.Counted != 15 || r.Late != 0 {
-		t.Errorf("the ledger: %+v, want 15 counted", r)
-	}
+	r := w.ledger()["second"]
+	expect(t, r.Counted == 15 && r.Late == 0, "the ledger: %+v, want 15 counted", r)
 }
 
 // TestFleetFollowsTheStoresClock: another node with another clock takes over, or somebody sets the
@@ -88,13 +83,11 @@ func TestFleetFollowsTheStoresClock(t *testing.T) {
 		}
 		w.mend()
 		w.conserved()
-		if r := w.ledger()["second"]; r.Late > 0 || r.Refused > 0 {
-			t.Errorf("a step of %v: %+v", step, r)
-		}
+		r := w.ledger()["second"]
+		expect(t, r.Late == 0 && r.Refused == 0, "a step of %v: %+v", step, r)
 		for _, c := range w.checkers {
-			if off := c.Stats().ClockOffset - step; off.Abs() > 20*time.Millisecond {
-				t.Errorf("a step of %v: in the end %s is %v off", step, c.name, off)
-			}
+			off := c.Stats().ClockOffset - step
+			expect(t, off.Abs() <= 20*time.Millisecond, "a step of %v: in the end %s is %v off", step, c.name, off)
 		}
 	}
 }

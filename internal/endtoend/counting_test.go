@@ -8,10 +8,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and
-// the ledger in the end against what was admitted, through random traffic, accidents and bad
-// networks. In every second fleet limits change, at each checker at another time: the next decision
-// is by the new one.
+// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and the ledger in the
+// end against what was admitted, through random traffic, accidents and bad networks. In every second fleet limits
+// change, at each checker at another time: the next decision is by the new one.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened := seen{"late": 0, "reloaded": 0}
 	for seed := range seeds(30, 1600) {
@@ -61,9 +60,8 @@ func (w *world) agree() {
 				continue // it was denied, so it has reported nothing, and may have heard nothing
 			}
 			want := shape.Remaining(w.truth[p].counts(shape, w.now), rule.Limit, w.now)
-			if got := w.left(c, p.rule, p.key); got != want {
-				w.fail("%s knows of %d left of %v, the truth is %d", c.name, got, p, want)
-			}
+			got := w.left(c, p.rule, p.key)
+			w.require(got == want, "%s knows of %d left of %v, the truth is %d", c.name, got, p, want)
 		}
 	}
 }
@@ -106,9 +104,8 @@ func (w *world) request(c *checker, rule, key string, cost int64) bool {
 	return true
 }
 
-// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each
-// must know exactly the truth. Nothing of it is late, since the rule's window is longer than any
-// accident.
+// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each must know exactly
+// the truth. Nothing of it is late, since the rule's window is longer than any accident.
 func (w *world) agreeOn(rule string) {
 	w.t.Helper()
 	for _, key := range []string{"k0", "k1"} {
@@ -118,9 +115,8 @@ func (w *world) agreeOn(rule string) {
 			w.advance(time.Second + w.quietFor)
 			l, _ := c.Limiter(rule)
 			want := w.leftOf(l.Rule(), *recall(w.truth, place{rule, key}))
-			if got := w.left(c, rule, key); passed && got != want {
-				w.fail("%s knows of %d left of %s of %s, the truth is %d", c.name, got, key, rule, want)
-			}
+			got := w.left(c, rule, key)
+			w.require(!passed || got == want, "%s knows of %d left of %s of %s, the truth is %d", c.name, got, key, rule, want)
 		}
 	}
 }

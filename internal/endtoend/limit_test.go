@@ -36,9 +36,7 @@ func TestUsedUpKeyIsDeniedEverywhere(t *testing.T) {
 			w.advance(5 * time.Millisecond)
 		}
 		t.Logf("%d of 4000 hits passed, the last %v after the limit was used up", w.admitted, time.Duration(latest))
-		if latest > int64(10*time.Millisecond) {
-			w.fail("a hit passed %v after the limit was used up", time.Duration(latest))
-		}
+		w.require(latest <= int64(10*time.Millisecond), "a hit passed %v after the limit was used up", time.Duration(latest))
 		w.mend()
 		w.conserved()
 	}
@@ -56,27 +54,23 @@ func TestNobodyIsDeniedBelowTheLimit(t *testing.T) {
 				if hit == 2000 || hit == 6000 {
 					w.bus.Cut("c0", hit == 2000)
 				}
-				if !w.request(w.anyone(), "r", "k", 1) {
-					w.fail("%d buckets: hit %d is denied, though a fifth of the limit is free", buckets, hit)
-				}
+				w.require(w.request(w.anyone(), "r", "k", 1), "%d buckets: hit %d is denied", buckets, hit)
 				w.advance(1250 * time.Microsecond)
 			}
 		}
 	}
 }
 
-// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot
-// count. So checkers must not take what they know for fresh: each keeps to its share of the limit
-// until it is back.
+// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot count. So checkers must
+// not take what they know for fresh: each keeps to its share of the limit until it is back.
 func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	rule := counting("r", 40, window.Shape{Length: time.Second, Buckets: 1, Fixed: true})
 	w := newWorld(t, wellConnected(6, 4, rule))
 	fresh := func(want check.Freshness) {
 		t.Helper()
 		for _, c := range w.checkers {
-			if got := c.Stats().Freshness; got != want {
-				w.fail("%s is %v, want %v", c.name, got, want)
-			}
+			got := c.Stats().Freshness
+			w.require(got == want, "%s is %v, want %v", c.name, got, want)
 		}
 	}
 	w.advance(10 * time.Second)
@@ -93,9 +87,7 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 					passed++
 				}
 			}
-			if passed != 10 {
-				w.fail("%s lets %d hits pass, want a quarter of 40", c.name, passed)
-			}
+			w.require(passed == 10, "%s lets %d hits pass, want a quarter of 40", c.name, passed)
 		}
 	}
 	w.mend()
@@ -103,10 +95,9 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	w.conserved()
 }
 
-// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about
-// as even as that of one. Each of them knows its own hits to the nanosecond and others' by their
-// messages, so hits of two may come together, and after such there is a gap. -v prints the figures
-// of docs/rules.md.
+// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about as even as that of
+// one. Each of them knows its own hits to the nanosecond and others' by their messages, so hits of two may come
+// together, and after such there is a gap. -v prints the figures of docs/rules.md.
 func TestOutflowOfAFleetIsEven(t *testing.T) {
 	const limit, second = 1000, int64(time.Second)
 	for _, fleet := range []struct {
@@ -129,16 +120,14 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 			most, gap := unevenness(passed, 20*time.Millisecond)
 			rate := float64(len(passed)) / 5
 			t.Logf("%d checkers: %.0f hits/s of %d, most in 20 ms %d, longest gap %v", fleet.checkers, rate, limit, most, gap)
-			if rate < 0.995*limit || rate > 1.005*limit || most > fleet.most || gap > fleet.gap {
-				t.Errorf("%d checkers: want %d hits/s within 0.5 %%, at most %d in 20 ms, and no gap above %v",
-					fleet.checkers, limit, fleet.most, fleet.gap)
-			}
+			expect(t, rate >= 0.995*limit && rate <= 1.005*limit && most <= fleet.most && gap <= fleet.gap,
+				"%d checkers: want %d hits/s within 0.5 %%, at most %d in 20 ms, and no gap above %v",
+				fleet.checkers, limit, fleet.most, fleet.gap)
 		}
 	}
 }
 
-// unevenness returns the most of these times that lie within a span, and the longest time between
-// two.
+// unevenness returns the most of these times that lie within a span, and the longest time between two.
 func unevenness(times []int64, span time.Duration) (most int, gap time.Duration) {
 	from := 0
 	for i, at := range times {

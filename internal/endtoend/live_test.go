@@ -55,9 +55,7 @@ func clusterRedis(t *testing.T) *backend {
 func (b *backend) each(t *testing.T, f func(*servers.Redis) error) {
 	t.Helper()
 	for _, n := range b.nodes {
-		if err := f(n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f(n))
 	}
 }
 
@@ -122,9 +120,7 @@ func newLive(t *testing.T, redis *backend, checkers, workers int, list ...rules.
 
 func (f *live) must(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 }
 
 func (f *live) connect(name string) *nats.Conn {
@@ -145,9 +141,8 @@ func (f *live) newWorker() *liveWorker {
 	f.must(err)
 	w.stop = background(w.Run)
 	f.t.Cleanup(func() {
-		if err := w.stop(); err != nil {
-			f.t.Errorf("aggregator: %v", err)
-		}
+		err := w.stop()
+		expect(f.t, err == nil, "aggregator: %v", err)
 		_ = store.Close()
 	})
 	return w
@@ -213,8 +208,7 @@ func (s *deadlyStore) die(written bool) error {
 	return errors.New("killed after the write")
 }
 
-// load sends hits of all rules to all checkers, one per checker and millisecond or so, until
-// stopped.
+// load sends hits of all rules to all checkers, one per checker and millisecond or so, until stopped.
 func (f *live) load(keys int) (stop func()) {
 	var running sync.WaitGroup
 	stopped := make(chan struct{})
@@ -255,16 +249,13 @@ func (f *live) neverOver() {
 	slices.SortStableFunc(f.passed, func(a, b passed) int { return cmp.Compare(a.end, b.end) })
 	w := &world{t: f.t, truth: make(map[place]*history)}
 	for _, p := range f.passed {
-		// Nobody can tell in which of two buckets a hit was decided; without it the count is only
-		// lower.
+		// Nobody can tell in which of two buckets a hit was decided; without it the count is only lower.
 		if p.rule.Window.Bucket(p.begin) == p.rule.Window.Bucket(p.end) {
 			w.now = p.end
 			w.permit(p.rule, p.key, p.cost)
 		}
 	}
-	if w.admitted == 0 {
-		f.t.Error("no hit has passed")
-	}
+	expect(f.t, w.admitted != 0, "no hit has passed")
 }
 
 // left is how many hits a checker would still let pass.
@@ -323,14 +314,11 @@ func (f *live) reported() {
 func (f *live) stopCheckers() (ledger, charged int64) {
 	f.t.Helper()
 	for _, c := range f.checkers {
-		if err := c.stop(); err != nil {
-			f.t.Errorf("a checker: %v", err)
-		}
+		err := c.stop()
+		expect(f.t, err == nil, "a checker: %v", err)
 		for _, r := range c.Stats().Rules {
 			charged += r.Charged
-			if r.Overflow+r.Lost+r.Pending+r.InFlight != 0 {
-				f.t.Errorf("a checker stopped with %+v", r)
-			}
+			expect(f.t, r.Overflow+r.Lost+r.Pending+r.InFlight == 0, "a checker stopped with %+v", r)
 		}
 	}
 	all, err := f.workers[0].store.Ledger(context.Background())
@@ -345,7 +333,7 @@ func (f *live) stopCheckers() (ledger, charged int64) {
 func (f *live) conserved() {
 	f.t.Helper()
 	ledger, charged := f.stopCheckers()
-	if admitted := f.admitted.Load(); charged != admitted || ledger != admitted {
-		f.t.Errorf("%d hits admitted, %d charged, %d in the ledger", admitted, charged, ledger)
-	}
+	admitted := f.admitted.Load()
+	expect(f.t, charged == admitted && ledger == admitted,
+		"%d hits admitted, %d charged, %d in the ledger", admitted, charged, ledger)
 }

@@ -15,12 +15,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// lacking is what an older version does not know of the format: the numbers of fields, by their
-// message.
+// lacking is what an older version does not know of the format: the numbers of fields, by their message.
 type lacking map[protoreflect.Name][]protowire.Number
 
-// older is a part of an older version; the zero value is one of this version. It counts what was
-// taken out.
+// older is a part of an older version; the zero value is one of this version. It counts what was taken out.
 type older struct {
 	lacks lacking
 	taken map[string]int
@@ -105,9 +103,8 @@ func (w olderWorker) Alarm(shard uint32, alarm []byte) error {
 	return w.Worker.Alarm(shard, w.older.of(events.KindAlarm, alarm))
 }
 
-// olderVersions lack the fields that were added after the first format, but for Rule.denied: an
-// aggregator that does not know of denied hits counts them, which is a defect like that of refunds
-// (below).
+// olderVersions lack the fields that were added after the first format, but for Rule.denied: an aggregator that does
+// not know of denied hits counts them, which is a defect like that of refunds (below).
 var olderVersions = []struct {
 	name  string
 	lacks lacking
@@ -123,10 +120,9 @@ var olderVersions = []struct {
 	}, "", []string{"Report.9", "Report.16", "Alarm.5"}},
 }
 
-// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both
-// know: as many requests pass at each checker as in a fleet of one version, and the ledger has each
-// of them once. No hit is settled: that an older aggregator cannot tell refunded rows from others
-// is a known defect.
+// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both know: as many
+// requests pass at each checker as in a fleet of one version, and the ledger has each of them once. No hit is settled:
+// that an older aggregator cannot tell refunded rows from others is a known defect.
 func TestNeighbouringVersions(t *testing.T) {
 	const known = `
   - {name: sliding, key: [user], limit: 10/hour}
@@ -151,9 +147,7 @@ func TestNeighbouringVersions(t *testing.T) {
 			})
 		}
 		for _, field := range version.seen {
-			if taken[field] == 0 {
-				t.Errorf("no %s was sent: %v", field, taken)
-			}
+			expect(t, taken[field] != 0, "no %s was sent: %v", field, taken)
 		}
 	}
 }
@@ -175,14 +169,11 @@ func (w *world) decidesAsOneVersion() {
 				passed[n%3]++
 			}
 		}
-		if passed != [3]int{4, 3, 3} {
-			w.t.Errorf("%s: %v of 15 requests pass at the checkers, want 4, 3 and 3", r.Name, passed)
-		}
+		expect(w.t, passed == [3]int{4, 3, 3}, "%s: %v of 15 requests pass at the checkers, want 4, 3 and 3", r.Name, passed)
 		for _, c := range w.checkers {
 			l, _ := c.Limiter(r.Name)
-			if left := l.PeekAt(w.now, "k", 1).Remaining; left != 0 {
-				w.t.Errorf("%s: %s sees %d left", r.Name, c.name, left)
-			}
+			left := l.PeekAt(w.now, "k", 1).Remaining
+			expect(w.t, left == 0, "%s: %s sees %d left", r.Name, c.name, left)
 		}
 		counted := int64(10)
 		if r.Name == "every" {
@@ -194,8 +185,7 @@ func (w *world) decidesAsOneVersion() {
 	w.conservedByName()
 }
 
-// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied
-// hits.
+// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied hits.
 func (w *world) decidesOfAHotKey() {
 	w.t.Helper()
 	var passed [3]int64
@@ -207,8 +197,6 @@ func (w *world) decidesOfAHotKey() {
 	}
 	sum := passed[0] + passed[1] + passed[2]
 	w.t.Logf("of the hot key pass %v", passed)
-	if sum < 297 || sum > 303 || min(passed[0], passed[1], passed[2]) < 90 {
-		w.t.Errorf("%v of the hot key pass, want 300 in all", passed)
-	}
+	expect(w.t, sum >= 297 && sum <= 303 && min(passed[0], passed[1], passed[2]) >= 90, "%v of the hot key pass", passed)
 	w.counted(map[string]int64{"hot": sum})
 }

@@ -58,9 +58,7 @@ func aggregatorsDie(t *testing.T, redis *backend) {
 	for _, c := range f.checkers {
 		repeated += c.Stats().ReportsRepeated
 	}
-	if repeated == 0 {
-		t.Error("no report was repeated: nobody was killed at a bad moment")
-	}
+	expect(t, repeated != 0, "no report was repeated: nobody was killed at a bad moment")
 }
 
 func strictLimitsHold(t *testing.T, redis *backend) {
@@ -190,16 +188,14 @@ func loses(toSnapshot bool) func(*testing.T, *backend) {
 			return err == nil && all["year"].Counted > kept
 		})
 		ledger, charged := f.stopCheckers()
-		if admitted := f.admitted.Load(); charged != admitted || charged-ledger != lost {
-			t.Errorf("%d hits admitted, %d charged, %d in the ledger: want %d lost, those after the snapshot and before the loss",
-				admitted, charged, ledger, lost)
-		}
+		admitted := f.admitted.Load()
+		expect(t, charged == admitted && charged-ledger == lost,
+			"%d hits admitted, %d charged, %d in the ledger: want %d lost", admitted, charged, ledger, lost)
 	}
 }
 
-// TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the
-// cluster is dead, and is again when that is back. It answers hellos all the while, whichever node
-// it is: the other nodes count.
+// TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the cluster is dead, and is
+// again when that is back. It answers hellos all the while, whichever node it is: the other nodes count.
 func TestReadyKnowsOfADeadNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

@@ -21,9 +21,7 @@ func TestFleetCountsExactlyOverNATSAndRedis(t *testing.T) { countsExactly(t, sin
 // pass sends hits of one key that must all pass.
 func (f *live) pass(c *liveChecker, rule string, n int64) {
 	f.t.Helper()
-	if !f.hit(c, rule, "k", n) {
-		f.t.Fatalf("%d hits of %s are denied", n, rule)
-	}
+	require(f.t, f.hit(c, rule, "k", n), "%d hits of %s are denied", n, rule)
 }
 
 func countsExactly(t *testing.T, redis *backend) {
@@ -55,9 +53,7 @@ func countsExactly(t *testing.T, redis *backend) {
 		}
 		leaves("few", 0)
 		for _, c := range f.checkers {
-			if f.hit(c, "few", "k", 1) {
-				t.Error("101 of 100 pass")
-			}
+			expect(t, !f.hit(c, "few", "k", 1), "101 of 100 pass")
 		}
 	})
 	t.Run("never more than a strict limit, and all of it", func(t *testing.T) {
@@ -67,16 +63,13 @@ func countsExactly(t *testing.T, redis *backend) {
 		for range 20 {
 			more()
 		}
-		if n := f.admitted.Load() - before; n != 120 {
-			t.Errorf("%d of 120 pass", n)
-		}
+		n := f.admitted.Load() - before
+		expect(t, n == 120, "%d of 120 pass", n)
 	})
 	t.Run("a true cost makes room at all checkers, once", func(t *testing.T) {
 		l, _ := f.checkers[0].Limiter("tokens")
 		d, token := l.CheckToken("k", 90)
-		if !d.Allowed {
-			t.Fatalf("%+v", d)
-		}
+		require(t, d.Allowed, "%+v", d)
 		f.admitted.Add(90)
 		leaves("tokens", 10)
 		f.must(f.checkers[1].Settle(token, 20))
@@ -95,14 +88,11 @@ const identifyingRules = `
   - {name: tokens, key: [ip], limit: 600/8760h, burst: 1000, algorithm: token_bucket}
   - {name: strict, key: [user], limit: 1000/8760h, enforcement: strict}`
 
-// TestHashedKeysTellNobodyWhoAsks: with a secret to hash keys by, nothing that goes over NATS and
-// nothing that Redis holds tells who asked; without one both do, or this test would find nothing
-// anyhow.
+// TestHashedKeysTellNobodyWhoAsks: with a secret to hash keys by, nothing that goes over NATS and nothing that Redis
+// holds tells who asked; without one both do, or this test would find nothing anyhow.
 func TestHashedKeysTellNobodyWhoAsks(t *testing.T) {
 	hasher, err := identity.NewHasher([]byte("a secret of enough bytes"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	redis := singleRedis(t)
 	for _, tt := range []struct {
 		name         string
@@ -122,14 +112,10 @@ func TestHashedKeysTellNobodyWhoAsks(t *testing.T) {
 				"user=somebody-"+strings.Repeat("long-", 150)+" ip=2001:db8:1234:5678::9") // longer than a key may be
 			for where, all := range map[string]string{"NATS": messages(), "Redis": f.everythingInRedis()} {
 				for _, text := range tt.seen {
-					if !strings.Contains(all, text) {
-						t.Errorf("%s: %q is not in %d bytes", where, text, len(all))
-					}
+					expect(t, strings.Contains(all, text), "%s: %q is not in %d bytes", where, text, len(all))
 				}
 				for _, text := range tt.unseen {
-					if strings.Contains(all, text) {
-						t.Errorf("%s: %q can be seen", where, text)
-					}
+					expect(t, !strings.Contains(all, text), "%s: %q can be seen", where, text)
 				}
 			}
 		})
@@ -201,9 +187,8 @@ func (f *live) everythingInRedis() string {
 		fmt.Fprintln(&all, name, value, fields)
 	}
 	for _, kind := range []string{"1", "n", "h", "g", "s", "mark", "ledger"} { // see package redisstore
-		if !strings.Contains(all.String(), f.namespace+":{0}:"+kind) {
-			f.t.Errorf("there are no entries %q in Redis, only %q", kind, names)
-		}
+		expect(f.t, strings.Contains(all.String(), f.namespace+":{0}:"+kind),
+			"there are no entries %q in Redis, only %q", kind, names)
 	}
 	return all.String()
 }

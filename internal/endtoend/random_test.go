@@ -9,8 +9,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// Random schedules: one fleet per seed, through random traffic and accidents on a random bad
-// network.
+// Random schedules: one fleet per seed, through random traffic and accidents on a random bad network.
 
 // seeds returns how many seeds a test plays: a few in the quick suite, more in the long one.
 func seeds(quick, all uint64) uint64 {
@@ -28,9 +27,7 @@ func (s seen) all(t *testing.T) {
 	t.Helper()
 	t.Logf("%v", map[string]int64(s))
 	for what, n := range s {
-		if n == 0 {
-			t.Errorf("the schedules were too tame: nothing %s", what)
-		}
+		expect(t, n != 0, "the schedules were too tame: nothing %s", what)
 	}
 }
 
@@ -43,9 +40,7 @@ func (s seen) note(what string, happened bool) {
 // passed fails the test if less than one in so many requests passed.
 func (s seen) passed(t *testing.T, oneIn int64) {
 	t.Helper()
-	if s["admitted"] < s["asked"]/oneIn {
-		t.Errorf("%d hits of %d requests passed: too few", s["admitted"], s["asked"])
-	}
+	expect(t, s["admitted"] >= s["asked"]/oneIn, "%d hits of %d requests passed: too few", s["admitted"], s["asked"])
 }
 
 // add takes in what became of a fleet's hits.
@@ -137,8 +132,7 @@ func faultsOf(seed uint64) membus.Faults {
 	}
 }
 
-// faultsOfAll makes a bad network for all messages, in most cases one that permits arrive over in
-// time.
+// faultsOfAll makes a bad network for all messages, in most cases one that permits arrive over in time.
 func faultsOfAll(seed uint64) membus.Faults {
 	f := faultsOf(seed)
 	f.Only = nil

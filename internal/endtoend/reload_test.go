@@ -46,9 +46,7 @@ func (w *world) reload(i int) {
 		if err == nil {
 			err = c.SetRulesAt(w.own(i), set, r)
 		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 	}
 	w.wake(c)
 }
@@ -135,10 +133,9 @@ func TestStrictHoldsTheNewLimits(t *testing.T) {
 	happened.passed(t, 20)
 }
 
-// TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and
-// enforcement, at each checker at another time, while some go on with limiters of rules that have
-// gone: the ledger is exact, and no strict rule's own count of hits exceeds its limit, in however
-// many lives the rule had its permits granted.
+// TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and enforcement, at each
+// checker at another time, while some go on with limiters of rules that have gone: the ledger is exact, and no strict
+// rule's own count of hits exceeds its limit, in however many lives the rule had its permits granted.
 func TestRulesComeAndGo(t *testing.T) {
 	happened := seen{"passed by a limiter of a rule that had gone": 0}
 	for seed := range seeds(6, 250) {
@@ -175,9 +172,8 @@ func TestRulesComeAndGo(t *testing.T) {
 		w.advance(time.Minute)
 		w.conserved()
 		for _, c := range w.checkers {
-			if n := len(c.Stats().Rules); n != len(w.published[c.Revision()]) {
-				w.fail("%s has %d rules, of %d", c.name, n, len(w.published[c.Revision()]))
-			}
+			n := len(c.Stats().Rules)
+			w.require(n == len(w.published[c.Revision()]), "%s has %d rules, of %d", c.name, n, len(w.published[c.Revision()]))
 		}
 		happened.add(w)
 	}
@@ -185,8 +181,7 @@ func TestRulesComeAndGo(t *testing.T) {
 	happened.passed(t, 10)
 }
 
-// otherRules are some of testRules, some of another shape or enforcement. Limits go with name and
-// shape.
+// otherRules are some of testRules, some of another shape or enforcement. Limits go with name and shape.
 func (w *world) otherRules() []rules.Rule {
 	var list []rules.Rule
 	for i, r := range testRules {

@@ -36,17 +36,13 @@ func (w *world) charge(i int, key string, estimate, cost int64) *bill {
 	w.asked++
 	c := w.checkers[i]
 	d, token := c.CheckTokenAt(w.own(i), attributes("user="+key), estimate)
-	if d.Allowed != (token != "") {
-		w.fail("%+v, token %q", d, token)
-	}
+	w.require(d.Allowed == (token != ""), "%+v, token %q", d, token)
 	w.wake(c)
 	if !d.Allowed {
 		return nil
 	}
 	m, err := events.DecodeToken(token)
-	if err != nil || len(m.Charges) != len(w.rules.Rules()) {
-		w.fail("token %v: %v", m, err)
-	}
+	w.require(err == nil && len(m.Charges) == len(w.rules.Rules()), "token %v: %v", m, err)
 	b := &bill{token, key, make(map[string]int64), estimate, cost, make(map[int]bool)}
 	for _, charge := range m.Charges {
 		b.bucket[charge.Rule.Name] = charge.Rule.Newest
@@ -76,8 +72,7 @@ func (w *world) pay(b *bill, i int) {
 	w.wake(w.checkers[i])
 }
 
-// settlements is a schedule in which hits are settled late, early, up, down, twice, and at several
-// checkers at once.
+// settlements is a schedule in which hits are settled late, early, up, down, twice, and at several checkers at once.
 type settlements struct {
 	steps, keys    int
 	estimate, most int64 // of a hit: the highest estimate, the highest cost
@@ -103,8 +98,7 @@ func (w *world) settleAtRandom(s settlements) (list []*bill) {
 	return list
 }
 
-// billed takes in what became of the bills, and holds the ledger against them: each has counted
-// once.
+// billed takes in what became of the bills, and holds the ledger against them: each has counted once.
 func (s seen) billed(w *world, list []*bill) {
 	w.t.Helper()
 	var settled, refunded int64
@@ -116,24 +110,21 @@ func (s seen) billed(w *world, list []*bill) {
 		}
 	}
 	for _, c := range w.checkers {
-		if s := c.Stats(); s.SettlementsTaken != s.SettlementsAnswered {
-			w.fail("%s: %d settlements taken, %d answered, %d lost",
-				c.name, s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost)
-		}
+		s := c.Stats()
+		w.require(s.SettlementsTaken == s.SettlementsAnswered,
+			"%s: %d settlements taken, %d answered, %d lost", c.name, s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost)
 	}
 	for rule, l := range w.ledger() {
-		if l.Settled != settled || l.Refunded != refunded {
-			w.fail("rule %s: %+v, want %d settled and %d refunded", rule, l, settled, refunded)
-		}
+		w.require(l.Settled == settled && l.Refunded == refunded,
+			"rule %s: %+v, want %d settled and %d refunded", rule, l, settled, refunded)
 		s["late"] += l.Late
 	}
 	s["settled for more"] += settled
 	s["settled for less"] += refunded
 }
 
-// TestEachTokenIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators.
-// In the end each token has counted once, the ledger knows of every hit, and all checkers know what
-// is left.
+// TestEachTokenIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators. In the end each
+// token has counted once, the ledger knows of every hit, and all checkers know what is left.
 func TestEachTokenIsSettledOnce(t *testing.T) {
 	happened := seen{"late": 0, "settled at several checkers": 0}
 	for seed := range seeds(12, 600) {
@@ -160,9 +151,8 @@ func (w *world) agreeOnCosts(list []*bill) {
 			list = append(list, b)
 			w.advance(time.Second + w.quietFor)
 			want := rule.Window.Remaining(costs(list, rule.Name, key).counts(rule.Window, w.now), rule.Limit, w.now)
-			if got := w.left(c, rule.Name, key); got != want {
-				w.fail("%s knows of %d left of %s, the truth is %d", c.name, got, key, want)
-			}
+			got := w.left(c, rule.Name, key)
+			w.require(got == want, "%s knows of %d left of %s, the truth is %d", c.name, got, key, want)
 		}
 	}
 }
@@ -178,9 +168,8 @@ func costs(list []*bill, rule, key string) history {
 	return h
 }
 
-// TestSettlementsChangeTheLevel is the same of token and leaky buckets: in the end every checker
-// knows the level that the true costs come to. In windows of a minute no settlement comes when its
-// bucket is gone.
+// TestSettlementsChangeTheLevel is the same of token and leaky buckets: in the end every checker knows the level that
+// the true costs come to. In windows of a minute no settlement comes when its bucket is gone.
 func TestSettlementsChangeTheLevel(t *testing.T) {
 	happened := seen{"settled at several checkers": 0}
 	for seed := range seeds(10, 300) {
@@ -254,17 +243,16 @@ func (w *world) knowsLevel(c *checker, key string, list []*bill) {
 	counts := costs(list, rule.Name, key).since(start, rule.Window, w.now)
 	drain := rule.Drain()
 	if rule.Algorithm == rules.TokenBucket {
-		if got, want := w.left(c, rule.Name, key), drain.Remaining(level, counts, w.now); got != want {
-			w.fail("%s knows of %d left of %s, the truth is %d", c.name, got, key, want)
-		}
+		got, want := w.left(c, rule.Name, key), drain.Remaining(level, counts, w.now)
+		w.require(got == want, "%s knows of %d left of %s, the truth is %d", c.name, got, key, want)
 		return
 	}
 	least, most := drain.Turn(level, counts, w.now), drain.Reset(level, counts, w.now)
 	l, _ := c.Limiter(rule.Name)
 	d := l.PeekAt(w.now, key, 1)
-	if wait := d.RetryAfter; wait < least || wait > most || d.Allowed != (wait == 0) {
-		w.fail("%s says that %s has a turn in %v, want %v to %v: %+v", c.name, key, wait, least, most, d)
-	}
+	wait := d.RetryAfter
+	w.require(wait >= least && wait <= most && d.Allowed == (wait == 0),
+		"%s says that %s has a turn in %v, want %v to %v: %+v", c.name, key, wait, least, most, d)
 }
 
 // TestStrictHoldsWithRefunds: under strict enforcement a hit that costs less gives its permits
@@ -305,7 +293,5 @@ func TestStrictHoldsWithRefunds(t *testing.T) {
 		w.mend()
 		w.conserved()
 	}
-	if refunded < passed/10 {
-		t.Errorf("%d hits passed, only %d of them were given back", passed, refunded)
-	}
+	expect(t, refunded >= passed/10, "%d hits passed, only %d of them were given back", passed, refunded)
 }

@@ -17,9 +17,8 @@ import (
 func (w *world) admit(p place, shape window.Shape, limit, cost int64) {
 	w.t.Helper()
 	h := recall(w.truth, p)
-	if left := shape.Remaining(h.counts(shape, w.now), limit, w.now); cost > left {
-		w.fail("%d hits of %v pass with %d left of %d", cost, p, left, limit)
-	}
+	left := shape.Remaining(h.counts(shape, w.now), limit, w.now)
+	w.require(cost <= left, "%d hits of %v pass with %d left of %d", cost, p, left, limit)
 	(*h)[shape.Bucket(w.now)] += cost
 	w.admitted += cost
 }
@@ -103,9 +102,8 @@ func (w *world) askStrictly(skewed, kills bool) {
 	}
 }
 
-// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a
-// clock that is late spends permits of a bucket that is over. Hellos take differently long each
-// way, so that clocks stay wrong.
+// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a clock that is late
+// spends permits of a bucket that is over. Hellos take differently long each way, so that clocks stay wrong.
 func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 	for seed := range seeds(4, 120) {
 		w := newWorld(t, options{
@@ -125,9 +123,7 @@ func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 				w.pass(2 * time.Millisecond)
 			}
 		}
-		if w.admitted < 8*15 {
-			w.fail("%d hits passed: too tame", w.admitted)
-		}
+		w.require(w.admitted >= 8*15, "%d hits passed: too tame", w.admitted)
 	}
 }
 
@@ -153,9 +149,8 @@ func TestStrictHoldsWhenTheStoreLosesEverything(t *testing.T) {
 	}
 }
 
-// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is
-// denied comes again after 5 ms, four times, which is what Acquire is like: at least 98 % of the
-// limit is used.
+// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is denied comes again
+// after 5 ms, four times, which is what Acquire is like: at least 98 % of the limit is used.
 func TestStrictUsesItsLimit(t *testing.T) {
 	fleets, length := []int{4}, 2*time.Second
 	if !testing.Short() {
@@ -175,9 +170,8 @@ func TestStrictUsesItsLimit(t *testing.T) {
 			w.offer("r", 1500, length)
 			used := float64(w.admitted-before) / (1000 * length.Seconds())
 			t.Logf("%+v, %d checkers: %.1f %% used", shape, checkers, 100*used)
-			if used < 0.98 || used > 1 && !shape.Fixed && shape.Buckets > 1 {
-				t.Errorf("%+v, %d checkers: %.1f %% of the limit used, want 98 to 100", shape, checkers, 100*used)
-			}
+			expect(t, used >= 0.98 && (used <= 1 || shape.Fixed || shape.Buckets == 1),
+				"%+v, %d checkers: %.1f %% of the limit used, want 98 to 100", shape, checkers, 100*used)
 		}
 	}
 }

@@ -17,6 +17,29 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
+// expect reports what was found unless it is as expected.
+func expect(t *testing.T, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Errorf(found, args...)
+	}
+}
+
+// require is expect for what the rest of a test needs.
+func require(t *testing.T, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Fatalf(found, args...)
+	}
+}
+
+func must(t *testing.T, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+
 // world is a fleet in virtual time: the checker and aggregator code of production, stepped by hand
 // over an in-memory bus. Beside it runs the truth, which knows of every hit at once.
 type world struct {
@@ -130,9 +153,8 @@ func newWorld(t *testing.T, o options) *world {
 	if w.rules, err = rules.NewSet(o.rules...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.Join(context.Background(), o.shards); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.store.Join(context.Background(), o.shards)
+	must(t, err)
 	for range o.workers {
 		w.workers = append(w.workers, w.newWorker())
 	}
@@ -150,9 +172,7 @@ func (w *world) newWorker() *worker {
 	}
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	k.link.Attach(version.serve(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		k.Receive(w.now, kind, payload, reply)
 		k.next = min(k.next, w.now+int64(2*time.Millisecond))
@@ -271,29 +291,24 @@ func (w *world) hit(c *checker, rule, key string, cost int64) {
 	p := place{counterOf(rule, shape), key}
 	known, all := c.knows.counts(p, shape, at), recall(w.truth, p).counts(shape, at)
 	for i := range known {
-		if known[i] > all[i] {
-			w.fail("%s was told of %d hits of %v, there were %d", c.name, known[i], p, all[i])
-		}
+		w.require(known[i] <= all[i], "%s was told of %d hits of %v, there were %d", c.name, known[i], p, all[i])
 	}
 	left := shape.Remaining(known, limit, at)
 	if w.rand.IntN(2) == 0 { // look first: a cost above the limit takes nothing and tells what is left
-		if d := l.CheckAt(w.now, key, limit+1); d.Remaining != left {
-			w.fail("%s sees %d left of %v, knows of %d", c.name, d.Remaining, p, left)
-		}
+		d := l.CheckAt(w.now, key, limit+1)
+		w.require(d.Remaining == left, "%s sees %d left of %v, knows of %d", c.name, d.Remaining, p, left)
 	}
 	d := l.CheckAt(w.now, key, cost)
 	if !d.Allowed {
-		if w.plain && (d.Remaining != left || cost <= left) || d.Remaining > left {
-			w.fail("%s denies a cost of %d with %d left of %v: %+v", c.name, cost, left, p, d)
-		}
+		w.require((!w.plain || d.Remaining == left && cost > left) && d.Remaining <= left,
+			"%s denies a cost of %d with %d left of %v: %+v", c.name, cost, left, p, d)
 		return
 	}
 	// An allowance was computed earlier in the bucket, when no more was left than now.
 	begin := shape.End(shape.Bucket(at) - 1)
 	least := shape.Remaining(known, limit, begin)
-	if d.Remaining+cost > left || w.plain && d.Remaining+cost < least {
-		w.fail("%s allows a cost of %d of %v with %d (%d) left: %+v", c.name, cost, p, left, least, d)
-	}
+	w.require(d.Remaining+cost <= left && (!w.plain || d.Remaining+cost >= least),
+		"%s allows a cost of %d of %v with %d (%d) left: %+v", c.name, cost, p, left, least, d)
 	(*recall(c.own, p))[shape.Bucket(at)] += cost
 	(*recall(w.truth, p))[shape.Bucket(at)] += cost
 	w.admitted += cost
@@ -310,6 +325,14 @@ func recall(m map[place]*history, p place) *history {
 func (w *world) left(c *checker, rule, key string) int64 {
 	l, _ := c.Limiter(rule)
 	return l.CheckAt(w.now, key, l.Rule().Capacity()+1).Remaining
+}
+
+// require fails the test unless it is ok.
+func (w *world) require(ok bool, format string, args ...any) {
+	if !ok {
+		w.t.Helper()
+		w.fail(format, args...)
+	}
 }
 
 func (w *world) fail(format string, args ...any) {
@@ -348,32 +371,26 @@ func (w *world) outlast() {
 func (w *world) ledger() aggregate.Ledger {
 	w.t.Helper()
 	l, err := w.store.Ledger(context.Background())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return l
 }
 
-// conserved holds the ledger against what was admitted, and against what was charged to each
-// counter.
+// conserved holds the ledger against what was admitted, and against what was charged to each counter.
 func (w *world) conserved() {
 	w.t.Helper()
-	if charged := w.conservedByName(); charged != w.admitted {
-		w.fail("%d hits charged, %d admitted", charged, w.admitted)
-	}
+	charged := w.conservedByName()
+	w.require(charged == w.admitted, "%d hits charged, %d admitted", charged, w.admitted)
 }
 
-// conservedByName holds each counter of the ledger against what was charged to it, and returns the
-// sum.
+// conservedByName holds each counter of the ledger against what was charged to it, and returns the sum.
 func (w *world) conservedByName() (charged int64) {
 	w.t.Helper()
 	byName, delivered, stored := make(map[string]int64), int64(0), int64(0)
 	removed := false
 	for _, c := range w.checkers {
 		s := c.Stats()
-		if n := s.Unreported(); n != 0 {
-			w.fail("%s still has %d hits: %+v", c.name, n, s)
-		}
+		n := s.Unreported()
+		w.require(n == 0, "%s still has %d hits: %+v", c.name, n, s)
 		removed = removed || s.Removed.Charged > 0
 		for _, r := range append(s.Rules, s.Removed) {
 			charged += r.Charged
@@ -388,8 +405,6 @@ func (w *world) conservedByName() (charged int64) {
 			w.fail("%s: %d hits charged, the ledger has %+v", name, byName[name], r)
 		}
 	}
-	if stored != delivered {
-		w.fail("%d hits charged, the ledger has %d: %+v", delivered, stored, ledger)
-	}
+	w.require(stored == delivered, "%d hits charged, the ledger has %d: %+v", delivered, stored, ledger)
 	return charged
 }

@@ -16,17 +16,14 @@ func TestAcquireWaitsForAGrant(t *testing.T) {
 	inStrictBubble(t, 10, func(t *testing.T, f *fleet, l *Limiter) {
 		one := acquire(t.Context(), l, 3)
 		wantOutcome(t, one, "waits", "without a permit")
-		if want, n := f.settled(), f.Stats().Waiting; want != 3 || n != 1 {
-			t.Errorf("%d permits asked for, %d wait, want 3 and 1", want, n)
-		}
+		want, n := f.settled(), f.Stats().Waiting
+		expect(t, want == 3 && n == 1, "%d permits asked for, %d wait, want 3 and 1", want, n)
 		f.grants(ownTime(), 0, 4, 4, 0)
-		if d := wantOutcome(t, one, "passes", "with four permits"); d.Remaining != 1 {
-			t.Errorf("%d permits left, want 1", d.Remaining)
-		}
+		d := wantOutcome(t, one, "passes", "with four permits")
+		expect(t, d.Remaining == 1, "%d permits left, want 1", d.Remaining)
 		wantOutcome(t, acquire(t.Context(), l, 1), "passes", "with one left")
-		if s := f.Stats().Rules[0]; s.Denied != 0 {
-			t.Errorf("%d denials counted, want none of hits that wait", s.Denied)
-		}
+		s := f.Stats().Rules[0]
+		expect(t, s.Denied == 0, "%d denials counted, want none of hits that wait", s.Denied)
 	})
 }
 
@@ -50,9 +47,7 @@ func TestAcquireServesInOrder(t *testing.T) {
 			for _, w := range waiting {
 				passed += int64(len(w))
 			}
-			if passed != step.passed {
-				t.Fatalf("%d granted: %d pass, want %d", granted, passed, step.passed)
-			}
+			require(t, passed == step.passed, "%d granted: %d pass, want %d", granted, passed, step.passed)
 			f.settled()
 		}
 		for i, w := range waiting {
@@ -73,19 +68,15 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		five := acquire(ctx, l, 5)
 		wantHit(t, l, ownTime(), 1, false, "one of three")
-		if want := f.settled(); want < 2 {
-			t.Errorf("%d more asked for, want 2 at least", want)
-		}
-		if o := <-five; o.d.Allowed || !errors.Is(o.err, context.DeadlineExceeded) || o.d.RetryAfter <= 0 {
-			t.Errorf("five of three: %+v", o)
-		}
-		if s := f.Stats(); s.Waiting != 0 || s.Rules[0].Denied != 2 {
-			t.Errorf("%d still wait, %d denied; want none, and 2", s.Waiting, s.Rules[0].Denied)
-		}
+		want := f.settled()
+		expect(t, want >= 2, "%d more asked for, want 2 at least", want)
+		o := <-five
+		expect(t, !o.d.Allowed && errors.Is(o.err, context.DeadlineExceeded) && o.d.RetryAfter > 0, "five of three: %+v", o)
+		s := f.Stats()
+		expect(t, s.Waiting == 0 && s.Rules[0].Denied == 2, "%d still wait, %d denied", s.Waiting, s.Rules[0].Denied)
 		p := f.cells.load(l, "k").permits()
-		if len(p.waiters) != 0 || p.waiting != 0 || p.reserved != 0 {
-			t.Errorf("%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
-		}
+		expect(t, len(p.waiters) == 0 && p.waiting == 0 && p.reserved == 0,
+			"%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
 		wantHit(t, l, ownTime(), 3, true, "the three")
 		f.grants(ownTime(), 0, 6, 6, 0)
 		wantHit(t, l, ownTime(), 2, true, "the two that came later")
@@ -98,15 +89,13 @@ func TestAcquireDeniesWhenThereIsNoRoom(t *testing.T) {
 		one := acquire(t.Context(), l, 1)
 		f.settled()
 		f.grants(ownTime(), 0, 0, 0, 30*time.Second)
-		if d := wantOutcome(t, one, "denied", "there is no room"); d.RetryAfter != 30*time.Second {
-			t.Errorf("%+v", d)
-		}
+		d := wantOutcome(t, one, "denied", "there is no room")
+		expect(t, d.RetryAfter == 30*time.Second, "%+v", d)
 		for _, cost := range []int64{1, 2, 11} {
 			wantOutcome(t, acquire(t.Context(), l, cost), "denied", "it is known that there is no room")
 		}
-		if s := f.Stats().Rules[0]; s.Denied != 4 {
-			t.Errorf("%d denials counted, want 4", s.Denied)
-		}
+		s := f.Stats().Rules[0]
+		expect(t, s.Denied == 4, "%d denials counted, want 4", s.Denied)
 	})
 }
 
@@ -149,16 +138,15 @@ func TestAcquireBySeveralRules(t *testing.T) {
 		wantOutcome(t, first, "passes", "with three permits")
 		wantOutcome(t, acquire(), "passes", "with two permits")
 		wantOutcome(t, acquire(), "denied", "another rule's limit is reached")
-		if s := f.Stats().Rules[0]; s.Rule != "async" || s.Charged != 2+2 {
-			t.Errorf("%+v: want 2 charged to each key", s)
-		}
+		s := f.Stats().Rules[0]
+		expect(t, s.Rule == "async" && s.Charged == 2+2, "%+v: want 2 charged to each key", s)
 		for _, name := range []string{"a", "b"} {
 			c := f.cells.load(limiter(t, f.Checker, name), "u")
 			c.mu.Lock()
 			c.settle(0)
-			if p := c.permits(); p.spent != 2 || p.reserved != 0 || len(p.waiters) != 0 {
-				t.Errorf("rule %s: %d spent, %d kept, %d wait; want 2, and no more", name, p.spent, p.reserved, len(p.waiters))
-			}
+			p := c.permits()
+			expect(t, p.spent == 2 && p.reserved == 0 && len(p.waiters) == 0,
+				"rule %s: %d spent, %d kept, %d wait; want 2, and no more", name, p.spent, p.reserved, len(p.waiters))
 			c.mu.Unlock()
 		}
 	})
@@ -188,9 +176,7 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 			rest, stop := context.WithCancel(t.Context())
 			l := limiter(t, f.Checker, "r")
 			two, three, four := acquire(rest, l, 1), acquire(rest, l, 2), acquire(rest, l, 1)
-			if n := f.Stats().Waiting; n != 4 {
-				t.Errorf("%d wait, want 4", n)
-			}
+			equal(t, f.Stats().Waiting, 4, "callers that wait")
 			test.end(f, cancel)
 			wantOutcome(t, one, test.want, "the first")
 			wantOutcome(t, two, "passes", "the second, by one of two permits")
@@ -206,8 +192,7 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 	}
 }
 
-// TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at
-// once.
+// TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at once.
 func TestAcquireIsDeniedAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, stop, done := runFleet(t, Options{DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))
@@ -246,14 +231,10 @@ func TestAcquireUnderNewRules(t *testing.T) {
 				reload(t, f.Checker, ownTime(), test.then...)
 				o := ended(done)
 				if test.want != nil {
-					if o == nil || o.err != nil || !test.want(&o.d) {
-						t.Errorf("%+v", o)
-					}
+					expect(t, o != nil && o.err == nil && test.want(&o.d), "%+v", o)
 					return
 				}
-				if o != nil {
-					t.Errorf("it does not wait: %+v", o)
-				}
+				expect(t, o == nil, "it does not wait: %+v", o)
 				for i := 0; i < 2 && o == nil; i++ { // the first answer may be to the request of before
 					f.settled()
 					f.grants(ownTime(), 0, 5, 5, 0)

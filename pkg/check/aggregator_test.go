@@ -84,11 +84,7 @@ type storeKey struct {
 // newStore is a checker in a fleet of four, on a store.
 func newStore(t testing.TB, o Options, list ...rules.Rule) (*store, *Checker) {
 	t.Helper()
-	set, err := rules.NewSet(list...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newStoreOf(t, o, set)
+	return newStoreOf(t, o, setOf(t, list...))
 }
 
 func newStoreOf(t testing.TB, o Options, set *rules.Set) (*store, *Checker) {
@@ -96,9 +92,7 @@ func newStoreOf(t testing.TB, o Options, set *rules.Set) (*store, *Checker) {
 	s := &store{totals: make(map[storeKey]uint64)}
 	o.Link, o.HelloEvery, o.Rules = s, time.Hour, set
 	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Step(noon)
 	c.Receive(noon, events.KindWelcome, encode(t, &events.Welcome{Epoch: c.Epoch(), Sent: noon, Shards: 1, Time: noon, Checkers: 4}))
 	return s, c
@@ -169,18 +163,14 @@ func (s *store) answers(t testing.TB) (payloads [][]byte) {
 // elsewhere lets other checkers admit and deny hits, and announces it by an alarm.
 func (s *store) elsewhere(t testing.TB, l *Limiter, key string, now int64, admitted, denied uint64) {
 	s.mu.Lock()
-	table := new(events.Table)
-	for i, hits := range [...]uint64{denied, admitted} {
-		rule := l.wire(now)
-		rule.Denied = i == 0
-		k := storeKey{rule.Name, key, rule.Newest, rule.Denied}
-		s.totals[k] += hits
-		table.Rules = append(table.Rules, rule)
-		table.AddKey(uint32(i), key)
-		table.AddCell(0, s.totals[k])
-	}
+	rule := l.wire(now)
+	let, not := storeKey{rule.Name, key, rule.Newest, false}, storeKey{rule.Name, key, rule.Newest, true}
+	s.totals[let] += admitted
+	s.totals[not] += denied
 	s.alarm++
-	payload := encode(t, &events.Alarm{Generation: 1, Version: s.alarm, Totals: table, Made: now})
+	a := alarmOf(l, now, 1, key, keyTotal{ofDenied, s.totals[not]}, keyTotal{ofAdmitted, s.totals[let]})
+	a.Version, a.Made = s.alarm, now
+	payload := encode(t, a)
 	s.mu.Unlock() // what the checker sends at once would wait for it
 	l.checker.Receive(now, events.KindAlarm, payload)
 }

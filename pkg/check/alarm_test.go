@@ -67,7 +67,6 @@ func TestAlarmsBringReportsForwardWithoutAForecast(t *testing.T) {
 	}
 }
 
-// TestAlarmsThatDoNotFitAreIgnored.
 func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	for name, change := range map[string]func(*events.Alarm){
@@ -77,7 +76,7 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 		"another rule":      func(a *events.Alarm) { a.Totals.Rules[0].Name = "other" },
 		"no such shard":     func(a *events.Alarm) { a.Shard = 7 },
 	} {
-		a := alarmOf(l, noon, 1, "k", 100)
+		a := alarmOf(l, noon, 1, "k", admitted(100))
 		change(a)
 		f.receive(noon, events.KindAlarm, a)
 		equal(t, left(l, noon, "k"), 100, "%s: left", name)
@@ -86,8 +85,7 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 
 // TestNewHitsAreWhatWasNotKnown: over all buckets, and never negative.
 func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, 10*time.Second, 2))
-	l := limiter(t, f.Checker, "r")
+	_, l := fleetAndLimiter(t, Options{}, rule("r", 1000, 10*time.Second, 2))
 	l.CheckAt(noon, "k", 5)
 	c := l.holds([]byte("k"))
 	c.settle(noon)

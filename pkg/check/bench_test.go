@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/alloctest"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -34,8 +35,7 @@ func BenchmarkCheck(b *testing.B) {
 
 // BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it needs and without.
 func BenchmarkCheckStrict(b *testing.B) {
-	f := newFleet(b, Options{}, strictRule("r", 1e12, 24*time.Hour, 1))
-	l := limiter(b, f.Checker, "r")
+	f, l := fleetAndLimiter(b, Options{}, strictRule("r", 1e12, 24*time.Hour, 1))
 	l.CheckAt(noon, "kristie", 1e9)
 	f.Step(noon + ms)
 	f.grants(noon+2*ms, 0, 1e12, 1e12, 0)
@@ -51,8 +51,7 @@ func BenchmarkCheckStrict(b *testing.B) {
 // report and merging the answer.
 func BenchmarkFlush(b *testing.B) {
 	link := new(echo)
-	c := newChecker(b, Options{Link: link}, rule("r", 1e15, time.Minute, 1))
-	l := limiter(b, c, "r")
+	c, l := checkerAndLimiter(b, Options{Link: link}, rule("r", 1e15, time.Minute, 1))
 	keys := make([]string, 1000)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("user:%06d", rand.IntN(1e6))
@@ -79,11 +78,7 @@ func manyRules(b *testing.B, n int, first, others int64) *rules.Set {
 		list[i].Match = []rules.Condition{{Name: "api", Value: fmt.Sprint("api", i)}}
 	}
 	list[0].Limit = first
-	set, err := rules.NewSet(list...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return set
+	return setOf(b, list...)
 }
 
 // BenchmarkSetRules measures a change of rules.
@@ -101,19 +96,14 @@ func BenchmarkSetRules(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			sets := [...]*rules.Set{manyRules(b, bench.rules, 5, 1e9), manyRules(b, bench.rules, bench.first, bench.others)}
-			c, err := New(Options{Rules: sets[0]})
-			if err != nil {
-				b.Fatal(err)
-			}
+			c := checkerOf(b, Options{}, sets[0])
 			for i := range bench.keys {
 				limiter(b, c, fmt.Sprintf("rule-%d", i%bench.rules)).CheckAt(noon, fmt.Sprint("key", i), 1)
 			}
 			i := 0
 			for b.Loop() {
 				i++
-				if err := c.SetRulesAt(noon, sets[i%2], uint64(i)); err != nil {
-					b.Fatal(err)
-				}
+				must(b, c.SetRulesAt(noon, sets[i%2], uint64(i)))
 			}
 		})
 	}
@@ -122,11 +112,39 @@ func BenchmarkSetRules(b *testing.B) {
 // BenchmarkCheckAmongRules measures a check by attributes among few rules and among many.
 func BenchmarkCheckAmongRules(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
-		c, err := New(Options{Rules: manyRules(b, n, 1e9, 1e9)})
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := checkerOf(b, Options{}, manyRules(b, n, 1e9, 1e9))
 		attrs := request(fmt.Sprintf("api=api%d user=k", n-1))
 		benchmark(b, fmt.Sprint(n), func() { c.CheckAt(noon, attrs, 1) })
+	}
+}
+
+// TestChecksDoNotAllocate in the common case.
+func TestChecksDoNotAllocate(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 1e9, time.Minute, 1), rule("tight", 1, time.Hour, 60))
+	l, tight, k := limiter(t, c, "r"), limiter(t, c, "tight"), user("k")
+	tight.CheckAt(noon, "k", 1)
+	clauses := ofYAML(t, Options{}, everything)
+	stretch, analytics := limiter(t, clauses, "stretch"), request("user=a class=analytics tokens=3")
+	blocks := newChecker(t, Options{}, rule("r", 1e9, time.Hour, 1))
+	blocks.SetBlocks([]Block{{"r", "bad", time.Unix(0, noon+second)}})
+	blocked, good, bad := limiter(t, blocks, "r"), user("good"), user("bad")
+	hashed, byHash := checkerAndLimiter(t, Options{KeyHash: hasher(t, keySecret)}, rule("r", 1e9, time.Hour, 1))
+	for name, f := range map[string]func(){
+		"by rule and key":         func() { l.CheckAt(noon, "k", 1) },
+		"cost above 1":            func() { l.CheckAt(noon, "k", 7) },
+		"denied":                  func() { tight.CheckAt(noon, "k", 1) },
+		"by attributes":           func() { c.CheckAt(noon, k, 1) },
+		"a peek":                  func() { c.PeekAt(noon, k, 1) },
+		"by rules with clauses":   func() { clauses.CheckAt(noon, analytics, 1) },
+		"by one of them":          func() { stretch.CheckAt(noon, "k", 1) },
+		"a record":                func() { clauses.RecordAt(noon, analytics, 1) },
+		"a blocked key":           func() { blocked.CheckAt(noon, "bad", 1) },
+		"another key":             func() { blocked.CheckAt(noon, "good", 1) },
+		"a blocked key's request": func() { blocks.CheckAt(noon, bad, 1) },
+		"another request":         func() { blocks.CheckAt(noon, good, 1) },
+		"a hashed key":            func() { byHash.CheckAt(noon, "k", 1) },
+		"a hashed key's request":  func() { hashed.CheckAt(noon, k, 1) },
+	} {
+		alloctest.AtMost(t, 0, name, f)
 	}
 }

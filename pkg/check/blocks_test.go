@@ -44,8 +44,7 @@ func block(c *Checker, rule, key string) {
 	c.SetBlocks([]Block{{Rule: rule, Key: key, Until: time.Now().Add(time.Hour)}})
 }
 
-// TestBlockedKeyIsDeniedEverywhere: by whatever rule and call; other keys are not, nor is that key by
-// another rule.
+// TestBlockedKeyIsDeniedEverywhere: by whatever rule and call; other keys are not, nor is that key by another rule.
 func TestBlockedKeyIsDeniedEverywhere(t *testing.T) {
 	clause := func(change func(*rules.Rule)) []rules.Rule {
 		r := rule("r", 1_000_000, time.Hour, 1)
@@ -100,8 +99,7 @@ func TestBlockedKeyIsDeniedEverywhere(t *testing.T) {
 
 // TestBlockEndsAtItsTimeAndChargesNothing, but denials are counted.
 func TestBlockEndsAtItsTimeAndChargesNothing(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 5, time.Hour, 1))
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, Options{}, rule("r", 5, time.Hour, 1))
 	c.SetBlocks([]Block{
 		{"r", "k", time.Unix(0, noon+second)},
 		{"r", "k", time.Unix(0, noon+3*second)}, // the later end holds
@@ -145,16 +143,14 @@ func TestBlocksNameKeysByTextOrHash(t *testing.T) {
 	until := time.Unix(0, noon+second)
 	c.SetBlocks([]Block{{"dark", "text", until}, {"r", h.Hash("hash"), until}})
 	byText, byHash := c.CheckAt(noon, user("text"), 1), c.CheckAt(noon, user("hash"), 1)
-	expect(t, byText.Allowed && byText.Shadow == "dark" && !byHash.Allowed,
-		"by attributes: %+v, %+v", byText, byHash)
+	expect(t, byText.Allowed && byText.Shadow == "dark" && !byHash.Allowed, "by attributes: %+v, %+v", byText, byHash)
 	byText, byHash = limiter(t, c, "dark").CheckAt(noon, "text", 1), limiter(t, c, "r").CheckAt(noon, "hash", 1)
 	expect(t, byText.Allowed && byText.Shadow == "dark" && !byHash.Allowed, "by key: %+v, %+v", byText, byHash)
 }
 
 // TestBlocksTakeEffectAtOnce while other goroutines check.
 func TestBlocksTakeEffectAtOnce(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 1_000_000_000, time.Hour, 1), rule("s", 1_000_000_000, time.Hour, 1))
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, Options{}, rule("r", 1_000_000_000, time.Hour, 1), rule("s", 1_000_000_000, time.Hour, 1))
 	var stop atomic.Bool
 	var checking sync.WaitGroup
 	for range 2 {
@@ -174,8 +170,7 @@ func TestBlocksTakeEffectAtOnce(t *testing.T) {
 			c.SetBlocks(blocks)
 			one, all := l.CheckAt(noon, "bad", 1), c.CheckAt(noon, user("bad"), 1)
 			blocked := blocks != nil
-			require(t, one.Allowed != blocked && all.Allowed != blocked,
-				"round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
+			require(t, one.Allowed != blocked && all.Allowed != blocked, "round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
 		}
 	}
 	stop.Store(true)

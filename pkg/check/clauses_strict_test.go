@@ -33,22 +33,19 @@ func TestStrictPriority(t *testing.T) {
 	check := func(class string, cost int64, allowed bool) Decision {
 		t.Helper()
 		d := f.CheckAt(now, classed(class), cost)
-		if d.Allowed != allowed {
-			t.Errorf("cost %d of class %s: %+v", cost, class, d)
-		}
+		expect(t, d.Allowed == allowed, "cost %d of class %s: %+v", cost, class, d)
 		return d
 	}
 	check("low", 30, true)
-	if d := check("low", 1, false); d.Remaining != 0 || d.RetryAfter < 50*time.Second {
-		t.Errorf("%+v: its share is used up until these hits leave the window", d)
-	}
+	d := check("low", 1, false)
+	expect(t, d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
+		"%+v: its share is used up until these hits leave the window", d)
 	for range 40 { // by allowances, too
 		check("high", 1, true)
 	}
 	check("low", 1, false)
-	if d, lacks, _ := waitsFor(f, classed("low"), now); d.Allowed || lacks {
-		t.Errorf("%+v: to wait would be in vain", d)
-	}
+	d, lacks, _ := waitsFor(f, classed("low"), now)
+	expect(t, !d.Allowed && !lacks, "%+v: to wait would be in vain", d)
 	check("high", 20, true)
 }
 
@@ -79,9 +76,7 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), shadow)
 	limiter(t, f.Checker, "s").RecordAt(noon, "k", 5)
 	d, lacks, of := waitsFor(f, classed(""), noon)
-	if d.Allowed || d.Shadow != "s" || !lacks || !slices.Equal(of, []string{"r"}) {
-		t.Errorf("%+v, waits %v for %v", d, lacks, of)
-	}
+	expect(t, !d.Allowed && d.Shadow == "s" && lacks && slices.Equal(of, []string{"r"}), "%+v, waits %v for %v", d, lacks, of)
 }
 
 // TestStrictElastic: permits reach up to the most, but are spent beyond the limit only with room.
@@ -102,19 +97,16 @@ func TestStrictShadow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that it would be a denial if it waited
 	for i, want := range []string{"", "", "r"} {
-		if d := f.CheckAt(noon+3*ms, classed(""), 1); !d.Allowed || d.Shadow != want {
-			t.Errorf("hit %d: %+v", i, d)
-		}
+		d := f.CheckAt(noon+3*ms, classed(""), 1)
+		expect(t, d.Allowed && d.Shadow == want, "hit %d: %+v", i, d)
 	}
-	if d, err := f.Acquire(ctx, classed(""), 1); !d.Allowed || d.Shadow != "r" || err != nil {
-		t.Errorf("%+v, %v", d, err)
-	}
+	d, err := f.Acquire(ctx, classed(""), 1)
+	expect(t, d.Allowed && d.Shadow == "r" && err == nil, "%+v, %v", d, err)
 	if s := f.Stats().Rules[0]; s.Charged != 2 || s.Denied != 3 { // one when there were none yet
 		t.Errorf("%+v", s)
 	}
-	if d := l.CheckAt(noon+3*ms, "k", 1); !d.Allowed || d.Shadow != "r" || d.Rule != "r" || d.Limit != 100 || d.Status != 0 {
-		t.Errorf("asked alone: %+v", d)
-	}
+	d = l.CheckAt(noon+3*ms, "k", 1)
+	expect(t, d.Allowed && d.Shadow == "r" && d.Rule == "r" && d.Limit == 100 && d.Status == 0, "asked alone: %+v", d)
 }
 
 // TestStrictPeek: a peek spends no permit, and asks for none.
@@ -125,26 +117,20 @@ func TestStrictPeek(t *testing.T) {
 	f.Step(now)
 	_, before := f.asked()
 	for range 3 {
-		if d := l.PeekAt(now, "k", 10); !d.Allowed || d.Remaining != 10 {
-			t.Errorf("%+v", d)
-		}
-		if d := l.PeekAt(now, "k", 11); d.Allowed || d.Status != 429 || d.Remaining != 10 || d.RetryAfter <= 0 {
-			t.Errorf("%+v", d)
-		}
-		if d := l.PeekAt(now, "other", 1); d.Allowed {
-			t.Errorf("%+v", d)
-		}
+		d := l.PeekAt(now, "k", 10)
+		expect(t, d.Allowed && d.Remaining == 10, "%+v", d)
+		d = l.PeekAt(now, "k", 11)
+		expect(t, !d.Allowed && d.Status == 429 && d.Remaining == 10 && d.RetryAfter > 0, "%+v", d)
+		d = l.PeekAt(now, "other", 1)
+		expect(t, !d.Allowed, "%+v", d)
 	}
 	if f.cells.load(l, "other") != nil || f.behind.leases.asks.head.Load() != nil {
 		t.Error("a peek has made a cell, or asked")
 	}
 	f.Step(now + ms)
-	if _, after := f.asked(); after != before {
-		t.Errorf("%d requests", after-before)
-	}
-	if n := passes(l, now+ms, 20); n != 10 {
-		t.Errorf("%d of 10 permits can be spent", n)
-	}
+	_, after := f.asked()
+	expect(t, after == before, "%d requests", after-before)
+	equal(t, passes(l, now+ms, 20), 10, "spent of 10 permits")
 }
 
 // TestStrictRecord: recorded hits spend the permits at hand, and those that come.
@@ -152,15 +138,88 @@ func TestStrictRecord(t *testing.T) {
 	f, l := grantedOf(t, func(*rules.Rule) {}, 10)
 	now := noon + 3*ms
 	l.RecordAt(now, "k", 14)
-	if n := passes(l, now, 5); n != 0 {
-		t.Errorf("%d pass", n)
-	}
+	equal(t, passes(l, now, 5), 0, "hits that pass")
 	f.Step(now + ms)
 	f.grants(now+2*ms, 0, 16, 16, 0)
-	if n := passes(l, now+3*ms, 10); n != 2 {
-		t.Errorf("%d of 16 - 14 permits can be spent", n)
+	equal(t, passes(l, now+3*ms, 10), 2, "spent of 16 - 14 permits")
+	s := f.Stats().Rules[0]
+	expect(t, s.Charged == 16, "%+v", s)
+}
+
+// TestStrictLimitLowered: permits granted within the higher limit are given back, at hand or still
+// on their way, and no more is spent than is granted within the lower one.
+func TestStrictLimitLowered(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.firstGrant(l, 8, 0)
+	f.pass(l, 3, 3, 3)
+	reload(t, f.Checker, noon+4*ms, strictRule("r", 5, time.Second, 1))
+	f.pass(l, 4, 3, 0) // by permits of the old limit
+	m := f.asks(5, leaseWish{want: 2, known: 8, returned: 5})
+	expect(t, m.Keys.Rules[0].Limit == 5 && m.Keys.Rules[0].Revision == 1, "asked by %v", m.Keys.Rules)
+	reload(t, f.Checker, noon+6*ms, strictRule("r", 4, time.Second, 1)) // before the answer
+	f.grants(noon+7*ms, 0, 10, 10, 900*time.Millisecond)
+	f.pass(l, 8, 3, 0)                          // by permits asked for within the old limit
+	f.wishes(leaseWish{known: 10, returned: 7}) // the 2 new ones, too
+	f.grants(noon+10*ms, 0, 11, 11, 900*time.Millisecond)
+	f.pass(l, 11, 3, 1) // granted by the new limit
+	f.Step(noon + 60*ms)
+	equal(t, hits(f.last())["k"], 4, "hits reported")
+}
+
+// TestStrictLimitRaised: a key without room asks again at once, with a check or without, even if
+// the answer that there is no room comes after the change.
+func TestStrictLimitRaised(t *testing.T) {
+	f, l := strictFleet(t, 2, time.Minute)
+	f.firstGrant(l, 2, 30*time.Second)
+	f.pass(l, 3, 2, 2)
+	d := wantHit(t, l, noon+4*ms, 1, false, "blocked")
+	require(t, d.RetryAfter >= 20*time.Second, "it is not blocked: %+v", d)
+	f.asksNothing(5, 6, 1)
+	reload(t, f.Checker, noon+6*ms, strictRule("r", 9, time.Minute, 1))
+	m := f.asks(6, leaseWish{want: 4, known: 2})
+	require(t, m.Keys.Rules[0].Limit == 9, "asked by %v", m.Keys.Rules)
+	d = wantHit(t, l, noon+6*ms, 1, false, "no answer yet")
+	expect(t, d.RetryAfter <= time.Second && d.Limit == 9, "blocked still: %+v", d)
+	reload(t, f.Checker, noon+7*ms, strictRule("r", 20, time.Minute, 1))
+	_, before := f.asked()
+	f.grants(noon+8*ms, 0, 2, 2, 30*time.Second)
+	m, n := f.asked()
+	expect(t, n == before+1 && m.Want[0] != 0 && m.Keys.Rules[0].Limit == 20, "%d requests more, the last %+v", n-before, m)
+}
+
+// TestStrictLimitUnchanged: the same limit in a new set leaves permits where they are.
+func TestStrictLimitUnchanged(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.firstGrant(l, 8, 0)
+	reload(t, f.Checker, noon+3*ms, strictRule("r", 10, time.Second, 1), rule("s", 1, time.Second, 1))
+	f.pass(l, 3, 10, 8)
+}
+
+// TestStrictRuleGoes: its permits are given back at once, and if it comes back after its limiter
+// has gone, no permit is spent a second time.
+func TestStrictRuleGoes(t *testing.T) {
+	without := rule("s", 10, time.Hour, 1)
+	f := newFleet(t, Options{}, strictRule("r", 10, time.Hour, 1), without)
+	f.firstGrant(limiter(t, f.Checker, "r"), 8, 0)
+	f.pass(limiter(t, f.Checker, "r"), 3, 2, 2)
+	reload(t, f.Checker, noon+4*ms, without)
+	f.asks(5, leaseWish{known: 8, returned: 6})
+	f.grants(noon+6*ms, 0, 8, 8, 0)
+	f.Step(noon + 60*ms)
+	f.answer(noon+61*ms, 2)
+	at := int64(100)
+	for ; len(f.behind.formers.retired) > 0; at += 1000 {
+		require(t, at <= 120_000, "it does not go: %+v", f.Stats())
+		f.Step(noon + at*ms)
 	}
-	if s := f.Stats().Rules[0]; s.Charged != 16 {
-		t.Errorf("%+v", s)
+	collected(t, f.Checker)
+	for range 3 { // nothing is forgotten before the bucket is over
+		reload(t, f.Checker, noon+at*ms, without)
 	}
+	reload(t, f.Checker, noon+at*ms, strictRule("r", 10, time.Hour, 1), without)
+	l := limiter(t, f.Checker, "r")
+	f.pass(l, at, 1, 0)
+	f.asks(at+1, leaseWish{}) // nothing before it knows what it had
+	f.grants(noon+(at+2)*ms, 0, 8, 8, 0)
+	f.pass(l, at+3, 5, 0)
 }

@@ -277,17 +277,15 @@ func TestSignalsMustBeGiven(t *testing.T) {
 		"elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}]"
 	const want = `rule "r": elastic: there is no signal "cpu"`
 	set := parse(t, text)
-	if _, err := New(Options{Rules: set}); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v", err)
-	}
+	_, err := New(Options{Rules: set})
+	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
 	c := newChecker(t, Options{}, rule("other", 1, time.Minute, 1))
-	err := c.SetRules(set, 1)
+	err = c.SetRules(set, 1)
 	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
 	limiter(t, c, "other")
 	expect(t, c.Revision() == 0, "the good set is not in force any more")
 	c = ofYAML(t, Options{Signals: map[string]func() float64{"cpu": math.NaN}}, text)
-	d := limiter(t, c, "r").CheckAt(noon, "k", 10)
-	expect(t, !d.Allowed, "a signal that is not a number makes no room: %+v", d)
+	decided(t, limiter(t, c, "r").CheckAt(noon, "k", 10), false, "a signal that is not a number makes no room")
 }
 
 func TestPartsOfLimits(t *testing.T) {
@@ -318,6 +316,5 @@ func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
 	x := l.holds([]byte("k"))
 	expect(t, x.ahead() != nil && x.ahead().denied == 0 && x.allowance.Load() == 0,
 		"%+v, allowance %x", x.ahead(), x.allowance.Load())
-	d := c.CheckAt(noon+30*ms, request("user=k"), 1)
-	expect(t, d.Allowed, "%+v", d)
+	decided(t, c.CheckAt(noon+30*ms, request("user=k"), 1), true, "a hit")
 }

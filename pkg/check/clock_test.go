@@ -24,17 +24,12 @@ func TestFirstWelcomeStepsTheClock(t *testing.T) {
 		f.Step(now)
 		fleet := now + int64(step)
 		f.timed(now, fleet)
-		if got := f.Stats().ClockOffset; got != step {
-			t.Fatalf("offset %v, want %v", got, step)
-		}
-		if got := left(l, now, "k"); got != 93 {
-			t.Errorf("step by %v: %d left, want 93", step, got)
-		}
+		equal(t, f.Stats().ClockOffset, step, "offset")
+		equal(t, left(l, now, "k"), 93, "step by %v: left", step)
 		f.Step(now)
 		r := f.last()
 		got, want := r.Hits.Rules[0].Newest-r.Hits.Age[0], l.Rule().Window.Bucket(fleet)
-		expect(t, got >= want-1 && got <= want+1,
-			"step by %v: reported in bucket %d, want %d give or take one", step, got, want)
+		expect(t, got >= want-1 && got <= want+1, "step by %v: reported in bucket %d, want %d give or take one", step, got, want)
 	}
 }
 
@@ -47,8 +42,7 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 	f.Step(now)
 	f.timed(now, now-25*60*second)
 	d := l.CheckAt(now, "k", 1)
-	expect(t, !d.Allowed && d.RetryAfter == 21*time.Minute,
-		"at 11:45 by the right clock, ten hits in this hour: %+v, want a retry at 12:06", d)
+	expect(t, !d.Allowed && d.RetryAfter == 21*time.Minute, "at 11:45 by the right clock, ten hits in this hour: %+v", d)
 	f.Step(now)
 	equal(t, f.last().Hits.Age[0], 0, "age of the reported bucket")
 }
@@ -167,4 +161,34 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		running.stop()
 		<-running.ended
 	})
+}
+
+func TestClockError(t *testing.T) {
+	var c clock
+	c.judge(noon)
+	expect(t, c.err.Load() == unknownError, "a clock that was never held against another has an error")
+	margin := int64(clockMargin)
+	steps := []struct {
+		why               string
+		sent, fleet, now  int64
+		want              int64
+		slewUntil, slewed int64 // and after slewing until then
+	}{
+		{"half of the first round trip", noon, noon + 10*ms, noon + 20*ms, 10*ms + margin, 0, 0},
+		{"a shorter one; the step of 1 ms is not slewed yet", noon + 2*second, noon + 2*second + 3*ms, noon + 2*second + 4*ms,
+			2*ms + ms + margin, noon + 2*second + 24*ms, 2*ms + margin + 20*ms/driftShare},
+		{"a longer one changes nothing but the age of the best", noon + 4*second, noon + 4*second + 31*ms, noon + 4*second + 60*ms,
+			2*ms + margin + (2*second+56*ms)/driftShare, 0, 0},
+		{"one that contradicts the best counts in full", noon + 6*second, noon + 6*second + 505*ms, noon + 6*second + 8*ms,
+			500*ms + 4*ms + margin + (4*second+4*ms)/driftShare, 0, 0},
+	}
+	for _, step := range steps {
+		c.observe(step.sent, step.fleet, step.now)
+		c.slewed = step.now
+		equal(t, c.err.Load(), step.want, "%s: ns", step.why)
+		if step.slewUntil != 0 {
+			c.slew(step.slewUntil)
+			equal(t, c.err.Load(), step.slewed, "%s: ns when slewed", step.why)
+		}
+	}
 }

@@ -47,9 +47,8 @@ func TestEveryHitIsInOnePlace(t *testing.T) {
 				}
 			}
 			for _, rule := range c.Stats().Rules {
-				if min(rule.Pending, rule.InFlight, rule.Answered) < 0 || rule.Answered+rule.InFlight+rule.Pending != rule.Charged {
-					t.Fatalf("seed %d: %+v", seed, rule)
-				}
+				sum := rule.Answered + rule.InFlight + rule.Pending
+				require(t, min(rule.Pending, rule.InFlight, rule.Answered) >= 0 && sum == rule.Charged, "seed %d: %+v", seed, rule)
 			}
 		}
 		s.settled(t, c, now)

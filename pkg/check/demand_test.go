@@ -10,16 +10,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Forecasts in a checker: which messages they learn from, and what they let checks do without the
-// lock.
+// Forecasts in a checker: which messages they learn from, and what they let checks do without the lock.
 
-// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of
-// an urgent key up to the last tick. An alarm of a tick in between tells nothing of checkers that
-// did not report.
+// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of an urgent key up to
+// the last tick. An alarm of a tick in between tells nothing of checkers that did not report.
 func TestUnheardHitsAreExpected(t *testing.T) {
-	if forecast.Census%(32*ms) != 0 || noon%forecast.Census != 0 {
-		t.Fatal("the moments of these tests are not those of rounds")
-	}
+	require(t, forecast.Census%(32*ms) == 0 && noon%forecast.Census == 0, "the moments of these tests are not those of rounds")
 	for _, test := range []struct {
 		why         string
 		start       int64 // of the total, of 100,000
@@ -37,13 +33,11 @@ func TestUnheardHitsAreExpected(t *testing.T) {
 		total += 100
 		f.alarmMade(noon+337*ms, noon+336*ms, l, "k", total)
 		o, room := outlookOf(l, noon+348*ms)
-		if room != 100_000-total {
-			t.Fatalf("%s: room for %d, want %d", test.why, room, 100_000-total)
-		}
+		require(t, room == 100_000-total, "%s: room for %d, want %d", test.why, room, 100_000-total)
 		const margin = 300 // to the limit, which the outlook keeps
-		if got := room - int64(o.Free) - margin; got < test.least || got > test.most {
-			t.Errorf("%s: %d hits are expected unheard, want %d to %d", test.why, got, test.least, test.most)
-		}
+		got := room - int64(o.Free) - margin
+		expect(t, got >= test.least && got <= test.most,
+			"%s: %d hits are expected unheard, want %d to %d", test.why, got, test.least, test.most)
 	}
 }
 
@@ -60,35 +54,14 @@ func outlookOf(l *Limiter, now int64) (forecast.Outlook, int64) {
 // wantDemand fails the test unless so many hits of key k are expected of all callers, per ms.
 func wantDemand(t testing.TB, l *Limiter, now int64, least, most float64) {
 	t.Helper()
-	if o, _ := outlookOf(l, now); o.Demand*1e6 < least || o.Demand*1e6 > most {
-		t.Errorf("%v hits per ms, want %v to %v", o.Demand*1e6, least, most)
-	}
+	o, _ := outlookOf(l, now)
+	expect(t, o.Demand*1e6 >= least && o.Demand*1e6 <= most, "%v hits per ms, want %v to %v", o.Demand*1e6, least, most)
 }
 
 // alarmBoth is an alarm of admitted and denied hits.
 func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied uint64) {
 	f.t.Helper()
 	f.alarmRows(now, l, key, keyTotal{ofAdmitted, admitted}, keyTotal{ofDenied, denied})
-}
-
-// keyTotal is a total of one kind of hits of a key.
-type keyTotal struct {
-	kind  int
-	total uint64
-}
-
-// alarmRows is an alarm of a key, of the bucket of now, in this order.
-func (f *fleet) alarmRows(now int64, l *Limiter, key string, rows ...keyTotal) {
-	f.t.Helper()
-	t := new(events.Table)
-	for i, r := range rows {
-		rule := l.wire(now)
-		rule.Denied, rule.Refunded = r.kind == ofDenied, r.kind == ofRefunded
-		t.Rules = append(t.Rules, rule)
-		t.AddKey(uint32(i), key)
-		t.AddCell(0, r.total)
-	}
-	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: t, Made: now})
 }
 
 // TestDeniedHitsAreDemand: denied hits make one demand with admitted ones, and take no room.
@@ -146,12 +119,9 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 		}
 		c := l.holds([]byte("k"))
 		hits, until := c.allowance.Load(), float64(c.until.Load()-now)/1e6
-		if hits < test.least || hits > test.most {
-			t.Errorf("%s: an allowance of %d, want %d to %d", test.why, hits, test.least, test.most)
-		}
-		if test.until >= 1 && (until <= 1 || until > test.until) {
-			t.Errorf("%s: until %v ms later", test.why, until)
-		}
+		expect(t, hits >= test.least && hits <= test.most,
+			"%s: an allowance of %d, want %d to %d", test.why, hits, test.least, test.most)
+		expect(t, test.until < 1 || until > 1 && until <= test.until, "%s: until %v ms later", test.why, until)
 	}
 }
 
@@ -159,9 +129,9 @@ func TestAllowancesEndWithTheirBucket(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Second)
 	f.alarm(noon+990*ms, 1, l, "k", 50_000)
 	l.CheckAt(noon+990*ms, "k", 1)
-	if c := l.holds([]byte("k")); c.allowance.Load() == 0 || c.until.Load() != noon+second {
-		t.Errorf("an allowance of %d until %d ms after noon", c.allowance.Load(), (c.until.Load()-noon)/ms)
-	}
+	c := l.holds([]byte("k"))
+	expect(t, c.allowance.Load() != 0 && c.until.Load() == noon+second,
+		"an allowance of %d until %d ms after noon", c.allowance.Load(), (c.until.Load()-noon)/ms)
 }
 
 // TestRunsOfDenialsAreShort: the room may grow meanwhile; and they end with the bucket.
@@ -173,21 +143,20 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 		d := l.CheckAt(now, "k", 1)
 		c := l.holds([]byte("k"))
 		until := float64(c.until.Load()-noon) / 1e6
-		if d.Allowed || c.allowance.Load() != blocked|leftMask || until < test.least || until > test.most {
-			t.Errorf("at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
-		}
-		if d := l.CheckAt(now+ms/2, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 4*time.Millisecond {
-			t.Errorf("at %v ms, within the run: %+v", test.at, d)
-		}
+		expect(t, !d.Allowed && c.allowance.Load() == blocked|leftMask && until >= test.least && until <= test.most,
+			"at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
+		d = l.CheckAt(now+ms/2, "k", 1)
+		expect(t, !d.Allowed && d.RetryAfter > 0 && d.RetryAfter <= 4*time.Millisecond,
+			"at %v ms, within the run: %+v", test.at, d)
 	}
 	// No run is longer than as many as would be denied.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
 	f.alarm(noon, 1, l, "k", 98_900)
 	passed := passes(l, noon+ms, 1000)
 	// The part falls from about a half, since the hits that pass take room.
-	if part := l.ahead("k").part; float64(passed) < 1000*part || passed > 550 || part < 0.1 {
-		t.Errorf("%d of 1000 hits passed, of which in the end a part of %v may", passed, part)
-	}
+	part := l.ahead("k").part
+	expect(t, float64(passed) >= 1000*part && passed <= 550 && part >= 0.1,
+		"%d of 1000 hits passed, of which in the end a part of %v may", passed, part)
 }
 
 // TestAlarmRenewsTheForecast, though no hit comes here.
@@ -199,13 +168,12 @@ func TestAlarmRenewsTheForecast(t *testing.T) {
 	a := l.ahead("k")
 	hits, span := a.Ease()
 	outlookOf(l, noon+80*ms)
-	if again, more := a.Ease(); again != hits || more != span {
-		t.Errorf("just after the word %d hits in %d ns, after a look %d in %d", hits, span, again, more)
-	}
+	again, more := a.Ease()
+	expect(t, again == hits && more == span,
+		"just after the word %d hits in %d ns, after a look %d in %d", hits, span, again, more)
 }
 
-// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is
-// one everywhere.
+// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is one everywhere.
 func TestShareIsLearntFromReports(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1e6, time.Minute)
 	total, now := int64(300_000), noon
@@ -250,9 +218,8 @@ func TestOthersRate(t *testing.T) {
 			o.own += s.own
 			o.hear(at, s.news)
 		}
-		if got := o.rate() * 1e6; got < test.want-0.001 || got > test.want+0.001 {
-			t.Errorf("%s: %v hits a ms, want %v", test.why, got, test.want)
-		}
+		got := o.rate() * 1e6
+		expect(t, got >= test.want-0.001 && got <= test.want+0.001, "%s: %v hits a ms, want %v", test.why, got, test.want)
 	}
 }
 
@@ -270,23 +237,16 @@ func TestStretch(t *testing.T) {
 		{"at most half of the window", 100 * time.Millisecond, 100, 50},
 		{"an eighth, as denied hits are told so seldom", time.Minute, 100, 12},
 	} {
-		if got := stretch(window.Shape{Length: test.length, Buckets: test.buckets}); got != test.want {
-			t.Errorf("%s: %d of %d buckets of %v, want %d", test.why, got, test.buckets, test.length, test.want)
-		}
+		got := stretch(window.Shape{Length: test.length, Buckets: test.buckets})
+		expect(t, got == test.want, "%s: %d of %d buckets of %v, want %d", test.why, got, test.buckets, test.length, test.want)
 	}
 }
 
 func TestTotalsOfStretches(t *testing.T) {
 	news := totals{newest: 27, age: []int64{0, 2, 7, 8, 17, 18}, value: []uint64{1, 2, 4, 8, 16, 32}}
-	if got, want := news.of(2, 10), (forecast.Totals{7, 24}); got != want { // 20 to 27, 10 to 19
-		t.Errorf("stretch 2 and the one before: %v, want %v", got, want)
-	}
-	if got, want := news.of(27, 1), (forecast.Totals{1, 0}); got != want {
-		t.Errorf("single buckets: %v, want %v", got, want)
-	}
-	if got := news.from(20); got != 7 {
-		t.Errorf("from bucket 20: %d, want 7", got)
-	}
+	equal(t, news.of(2, 10), forecast.Totals{7, 24}, "stretch 2 and the one before") // 20 to 27, 10 to 19
+	equal(t, news.of(27, 1), forecast.Totals{1, 0}, "single buckets")
+	equal(t, news.from(20), 7, "from bucket 20")
 }
 
 // TestForecastsHearWhatLeaves: a forecast that saw no room finds some when hits have left at once.
@@ -313,18 +273,16 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 		cell.totals()[test.oldest] = 400
 		cell.ahead().Look(noon, forecast.Window{Limit: 1000}, fleet)
 		cell.foreseeLeaving(test.by)
-		if hits, _ := cell.ahead().Ease(); (hits > 0) != test.leaves {
-			t.Errorf("%+v, of 400 hits: %d hits at ease", test, hits)
-		}
+		hits, _ := cell.ahead().Ease()
+		expect(t, (hits > 0) == test.leaves, "%+v, of 400 hits: %d hits at ease", test, hits)
 	}
 }
 
 // TestTimesSaturate: no number of checkers in a message makes many hits few.
 func TestTimesSaturate(t *testing.T) {
 	for _, factor := range []int64{1, 8, 1<<32 - 1} {
-		if got := times([]int64{1, events.MaxCount}, factor); got[0] != factor || got[1] <= events.MaxCount/2 {
-			t.Errorf("times %d: %d", factor, got)
-		}
+		got := times([]int64{1, events.MaxCount}, factor)
+		expect(t, got[0] == factor && got[1] > events.MaxCount/2, "times %d: %d", factor, got)
 	}
 }
 

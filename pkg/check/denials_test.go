@@ -20,9 +20,8 @@ func TestDenialsAreCounted(t *testing.T) {
 	check := func(n int) {
 		t.Helper()
 		for range n {
-			if d := l.CheckAt(now, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.Remaining != 0 || d.Rule != "r" {
-				t.Fatalf("%+v", d)
-			}
+			d := l.CheckAt(now, "k", 1)
+			require(t, !d.Allowed && d.RetryAfter > 0 && d.Remaining == 0 && d.Rule == "r", "%+v", d)
 			denied++
 		}
 	}
@@ -30,18 +29,16 @@ func TestDenialsAreCounted(t *testing.T) {
 		t.Helper()
 		f.Step(now)
 		got, n := rows(f.last(), true)
-		if got["k"] != want || n != 1 || f.last().Hits.Rules[0].Denied != true {
-			t.Errorf("reported %v denied in %d rows, want %d", got, n, want)
-		}
-		if s := f.Stats().Rules[0]; s.Denied != int64(denied) || s.Allowed != 0 || s.Charged != 0 || unreported(s) != 0 {
-			t.Errorf("stats %+v, want %d denied", s, denied)
-		}
+		expect(t, got["k"] == want && n == 1 && f.last().Hits.Rules[0].Denied == true,
+			"reported %v denied in %d rows, want %d", got, n, want)
+		s := f.Stats().Rules[0]
+		expect(t, s.Denied == int64(denied) && s.Allowed == 0 && s.Charged == 0 && unreported(s) == 0,
+			"stats %+v, want %d denied", s, denied)
 		f.answerRows(now, uint64(denied), 100)
 	}
 	check(50)
-	if word := l.holds([]byte("k")).allowance.Load(); word&blocked == 0 || word&leftMask == 0 {
-		t.Errorf("word %x: turned away with the lock", word)
-	}
+	word := l.holds([]byte("k")).allowance.Load()
+	expect(t, word&blocked != 0 && word&leftMask != 0, "word %x: turned away with the lock", word)
 	now = noon + 50*ms
 	report(50)
 	check(1)
@@ -56,13 +53,10 @@ func TestDenialsAreCounted(t *testing.T) {
 	now = noon + 150*ms
 	before := len(f.tape.reports)
 	f.Step(now)
-	if len(f.tape.reports) != before {
-		t.Error("reported, though nothing had come")
-	}
+	expect(t, len(f.tape.reports) == before, "reported, though nothing had come")
 }
 
-// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that
-// one they do.
+// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that one they do.
 func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 	for _, test := range []struct {
 		window    time.Duration
@@ -79,9 +73,8 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 				asked++
 			}
 		}
-		if asked > test.most || asked < test.few {
-			t.Errorf("window %v: %d of 200 censuses are asked for, want %d to %d", test.window, asked, test.few, test.most)
-		}
+		expect(t, asked <= test.most && asked >= test.few,
+			"window %v: %d of 200 censuses are asked for, want %d to %d", test.window, asked, test.few, test.most)
 	}
 }
 
@@ -94,21 +87,18 @@ func TestDenialsOfOthersAreAskedFor(t *testing.T) {
 	f.alarm(noon, 1, l, "k", 60)
 	l.CheckAt(noon, "k", 1)
 	f.Step(noon + 50*ms)
-	if _, n := rows(f.last(), true); n != 0 {
-		t.Errorf("asked for denied hits, though nobody has any")
-	}
+	_, n := rows(f.last(), true)
+	expect(t, n == 0, "asked for denied hits, though nobody has any")
 	f.answerRows(noon+51*ms, 61)
 	l.CheckAt(noon+52*ms, "k", 1)
 	f.alarmBoth(noon+53*ms, l, "k", 61, 7)
 	f.Step(noon + 100*ms)
-	if got, n := rows(f.last(), true); n != 1 || got["k"] != 0 || len(f.last().Hits.Age) != 1 {
-		t.Errorf("asked in %d rows, with %v denied", n, got)
-	}
+	got, n := rows(f.last(), true)
+	expect(t, n == 1 && got["k"] == 0 && len(f.last().Hits.Age) == 1, "asked in %d rows, with %v denied", n, got)
 	wantLeft(t, l, noon+100*ms, 38, "denied hits limit nothing")
 	f.answerRows(noon+101*ms, 7, 62)
-	if s := f.Stats().Rules[0]; s.Answered != 2 || unreported(s) != 0 {
-		t.Errorf("stats: %+v", s)
-	}
+	s := f.Stats().Rules[0]
+	expect(t, s.Answered == 2 && unreported(s) == 0, "stats: %+v", s)
 }
 
 // TestAnotherRulesDenialCostsNothing: nor does it save up, however many there are.
@@ -127,23 +117,20 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	charged++
 	before := f.Stats().Rules[0]
 	for range 1000 {
-		if d := f.CheckAt(now, attrs, 1); d.Allowed {
-			t.Fatalf("%+v", d)
-		}
+		d := f.CheckAt(now, attrs, 1)
+		require(t, !d.Allowed, "%+v", d)
 	}
 	denied := f.Stats().Rules[0]
 	passed := passes(l, now, 100)
 	part := l.ahead("k").part
-	if want := 100 * part; part < 0.1 || part > 0.9 || float64(passed) < want-3 || float64(passed) > want+3 {
-		t.Errorf("%d of 100 hits passed, of which a part of %v may", passed, part)
-	}
+	want := 100 * part
+	expect(t, part >= 0.1 && part <= 0.9 && float64(passed) >= want-3 && float64(passed) <= want+3,
+		"%d of 100 hits passed, of which a part of %v may", passed, part)
 	// Once a hit passes here, all do until one is charged.
-	if n := denied.Denied - before.Denied; n > 10 {
-		t.Errorf("%d of 1000 hits were denied here too", n)
-	}
-	if denied.Charged != before.Charged || left(l, now, "k") != 1e6-990_000-charged-int64(passed) {
-		t.Errorf("charged before %+v, after %+v; %d left", before, denied, left(l, now, "k"))
-	}
+	n := denied.Denied - before.Denied
+	expect(t, n <= 10, "%d of 1000 hits were denied here too", n)
+	expect(t, denied.Charged == before.Charged && left(l, now, "k") == 1e6-990_000-charged-int64(passed),
+		"charged before %+v, after %+v; %d left", before, denied, left(l, now, "k"))
 }
 
 // TestOnlyWhoDeniesCountsIt: a rule that would have let the hit pass has not decided.
@@ -153,9 +140,8 @@ func TestOnlyWhoDeniesCountsIt(t *testing.T) {
 		c.CheckAt(noon, user("k"), 1)
 	}
 	c.behind.step(noon, true)
-	if s := c.Stats().Rules; s[0].Allowed != 1 || s[0].Denied != 0 || s[1].Allowed != 1 || s[1].Denied != 4 {
-		t.Errorf("%+v", s)
-	}
+	s := c.Stats().Rules
+	expect(t, s[0].Allowed == 1 && s[0].Denied == 0 && s[1].Allowed == 1 && s[1].Denied == 4, "%+v", s)
 }
 
 // TestDeniedWithoutACell: there is no room for the wide rule's key, and the narrow rule denies.
@@ -178,12 +164,10 @@ func TestDeniedWithoutACell(t *testing.T) {
 	} {
 		d, s := c.CheckAt(noon+step.at*60*second, step.attrs, step.cost), c.Stats().Rules
 		charged, overflow := [2]int64{s[0].Charged, s[1].Charged}, [2]int64{s[0].Overflow, s[1].Overflow}
-		if d.Allowed != step.allowed || !d.Allowed && d.Rule != "narrow" || charged != step.charged || overflow != step.overflow {
-			t.Errorf("hit %d: %+v, charged %v, overflow %v", i, d, charged, overflow)
-		}
-		if step.cost > 1 && d.RetryAfter != Never {
-			t.Errorf("above the limit: %+v", d)
-		}
+		decider := d.Allowed || d.Rule == "narrow"
+		expect(t, d.Allowed == step.allowed && decider && charged == step.charged && overflow == step.overflow,
+			"hit %d: %+v, charged %v, overflow %v", i, d, charged, overflow)
+		expect(t, step.cost <= 1 || d.RetryAfter == Never, "above the limit: %+v", d)
 	}
 }
 
@@ -204,22 +188,17 @@ func TestDearHitsAreNoDemand(t *testing.T) {
 			at := noon + i*ms
 			for range 10 {
 				d := wantHit(t, l, at, tt.cost, false, why)
-				if tt.cost > 1000 && d.RetryAfter != Never {
-					t.Fatalf("%s: %+v", why, d)
-				}
+				require(t, tt.cost <= 1000 || d.RetryAfter == Never, "%s: %+v", why, d)
 			}
 			wantHit(t, l, at, 1, true, why)
 		}
 		f.Step(noon + second)
-		if got, _ := rows(f.last(), true); got["k"] != 0 {
-			t.Errorf("%s: %d denied hits are reported", why, got["k"])
-		}
+		got, _ := rows(f.last(), true)
+		expect(t, got["k"] == 0, "%s: %d denied hits are reported", why, got["k"])
 		f.answerRows(noon+second, uint64(tt.known+tt.cheap))
 		l.CheckAt(noon+second, "k", tt.cost)
 		f.Step(noon + 2*second)
-		if n := len(f.tape.reports); n != 1 {
-			t.Errorf("%s: %d reports, one of nothing", why, n)
-		}
+		equal(t, len(f.tape.reports), 1, "%s: reports, one of nothing", why)
 	}
 }
 
@@ -272,8 +251,6 @@ func TestOnDenied(t *testing.T) {
 				t.Errorf("%s: rule %s: %d counted, heard of %v", test.why, s.Rule, s.Denied, heard)
 			}
 		}
-		if denied == 0 {
-			t.Errorf("%s: nothing was denied", test.why)
-		}
+		expect(t, denied != 0, "%s: nothing was denied", test.why)
 	}
 }

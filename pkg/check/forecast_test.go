@@ -37,9 +37,8 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 			"%s: a forecast: %v, after %d hits, want about %d", test.why, has, passed, quarter/n)
 		f.alarm(noon, 1, l, "far", quarter-n-1)
 		f.alarm(noon, 1, l, "near", quarter+1)
-		if far, near := l.ahead("far") != nil, l.ahead("near") != nil; far || near != test.has {
-			t.Errorf("%s: by an alarm near the limit: %v, far from it: %v", test.why, near, far)
-		}
+		far, near := l.ahead("far") != nil, l.ahead("near") != nil
+		expect(t, !far && near == test.has, "%s: by an alarm near the limit: %v, far from it: %v", test.why, near, far)
 	}
 }
 
@@ -51,8 +50,7 @@ func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	for _, cost := range []int64{1, 900} {
 		l.CheckAt(noon, "k", cost)
 		word := l.holds([]byte("k")).allowance.Load()
-		expect(t, word&leftMask <= 25 && word&leftMask >= 20,
-			"after a hit of %d an allowance of %d, want the 250 less 152, by four", cost, word&leftMask)
+		expect(t, word&leftMask <= 25 && word&leftMask >= 20, "after a hit of %d an allowance of %d", cost, word&leftMask)
 	}
 }
 
@@ -101,16 +99,14 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	f.Step(noon + 100*ms)
 	f.idle.cache.Wait()
 	old := l.recall("k")
-	require(t, had && old != nil && l.holds([]byte("k")) == nil,
-		"the key had a forecast: %v; remembered: %v", had, old != nil)
+	require(t, had && old != nil && l.holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old != nil)
 	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
 }
 
 // TestWindowOfACell is what a forecast learns of it.
 func TestWindowOfACell(t *testing.T) {
-	f := newFleet(t, Options{Epoch: 1}, rule("r", 1000, 10*time.Second, 2))
+	f, l := fleetAndLimiter(t, Options{Epoch: 1}, rule("r", 1000, 10*time.Second, 2))
 	f.join(noon, 2, 0)
-	l := limiter(t, f.Checker, "r")
 	hit(l, noon, "k", 300)
 	hit(l, noon+5*second, "k", 20)
 	now := noon + 11*second
@@ -131,9 +127,9 @@ func TestWindowOfACell(t *testing.T) {
 	f.Step(now)
 	hit(l, now, "k", 4)
 	want("in flight, but for 4", now, 27+0.8*300, 27+0.8*300)
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: f.Epoch(), Sequence: 1, Generation: 1, KeyCells: []uint32{3}, Age: []int64{0, 1, 2}, Total: []uint64{3, 20, 300},
-	})
+	m := f.refresh(3, 20, 300)
+	m.KeyCells, m.Age = []uint32{3}, []int64{0, 1, 2}
+	f.receive(now, events.KindRefresh, m)
 	want("answered, but for the 4", now, 27+0.8*300, 4)
 	f.Step(now + second)
 	want("these in flight", now+second, 27+0.6*300, 4)

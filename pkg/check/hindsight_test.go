@@ -58,8 +58,7 @@ func TestFalseDenialsAreFound(t *testing.T) {
 		j := judge{shape: tt.shape}
 		j.doubt(tt.at, tt.cost, 10)
 		equal(t, j.learnPoint(100, tt.before, true)+j.learnPoint(132, tt.after, true), 0, "%s: judged too early", tt.why)
-		got := j.learnPoint(164, point{0, 2000, 0, 2000}, true)
-		expect(t, got == tt.falsely, "%s: %d false denials, want %d", tt.why, got, tt.falsely)
+		equal(t, j.learnPoint(164, point{0, 2000, 0, 2000}, true), tt.falsely, "%s: false denials", tt.why)
 	}
 }
 
@@ -96,10 +95,8 @@ func TestLateTotalsCompleteARound(t *testing.T) {
 	j.learn(108, 900)
 	j.learnPoint(108, point{count: 1000}, false)
 	j.learnPoint(116, point{count: 900}, false)
-	expect(t, j.last.at == noon+108*ms && j.last.count == 1000,
-		"the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
-	got := j.learn(132, 900)
-	expect(t, got == 0, "%d false denials", got)
+	expect(t, j.last.at == noon+108*ms && j.last.count == 1000, "the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
+	equal(t, j.learn(132, 900), 0, "false denials")
 }
 
 // TestHindsightAcrossBuckets: what leaves at once has left from the edge on, and not before.

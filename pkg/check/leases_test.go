@@ -14,9 +14,9 @@ func TestLostGrant(t *testing.T) {
 	first := f.asks(900, leaseWish{want: 1})
 	f.asksNothing(910, 911, 1)
 	m := f.asks(1050, leaseWish{want: 1, age: 1}) // in the next bucket
-	if got := f.Stats().LeasesRepeated; got != 1 || m.Sequence <= first.Sequence {
-		t.Errorf("%d repeats, want 1; sequence %d after %d", got, m.Sequence, first.Sequence)
-	}
+	got := f.Stats().LeasesRepeated
+	expect(t, got == 1 && m.Sequence > first.Sequence,
+		"%d repeats, want 1; sequence %d after %d", got, m.Sequence, first.Sequence)
 	// The answer to the first comes now, too late.
 	f.receive(noon+1051*ms, events.KindGrant, &events.Grant{
 		Epoch: first.Epoch, Sequence: first.Sequence, Generation: 1, Version: 1,
@@ -35,9 +35,9 @@ func TestLeaseRefused(t *testing.T) {
 	hellos := len(f.tape.hellos)
 	f.receive(noon+2*ms, events.KindGrant, &events.Grant{Epoch: m.Epoch, Sequence: m.Sequence, Error: "no"})
 	f.asksNothing(3, 11, 7)
-	if s := f.Stats(); s.LeasesRefused != 1 || s.Problem == "" || len(f.tape.hellos) != hellos+1 {
-		t.Errorf("%+v, %d more hellos; want a refusal, and a hello", s, len(f.tape.hellos)-hellos)
-	}
+	s := f.Stats()
+	expect(t, s.LeasesRefused == 1 && s.Problem != "" && len(f.tape.hellos) == hellos+1,
+		"%+v, %d more hellos; want a refusal, and a hello", s, len(f.tape.hellos)-hellos)
 	f.asks(100, leaseWish{want: 1})
 }
 
@@ -53,9 +53,7 @@ func TestBlockedStrictKeyCostsNothing(t *testing.T) {
 	f.asksNothing(160, 900, 10)
 	f.pass(l, 900, 1, 0)
 	f.asks(901, leaseWish{want: 5})
-	if got := f.Stats().Rules[0].Denied; got != 2+148*5 {
-		t.Errorf("%d denials counted, want %d", got, 2+148*5)
-	}
+	equal(t, f.Stats().Rules[0].Denied, 2+148*5, "denials counted")
 }
 
 // TestBlocksEndWithTheNextAnswer: in a long block a key asks now and then for the hits that come, and
@@ -69,13 +67,11 @@ func TestBlocksEndWithTheNextAnswer(t *testing.T) {
 		passes(l, now, 1)
 		f.Step(now)
 	}
-	if _, n := f.asked(); n != before+1 {
-		t.Fatalf("%d requests in the block, want one", n-before)
-	}
+	_, n := f.asked()
+	require(t, n == before+1, "%d requests in the block, want one", n-before)
 	f.grants(now, 0, 0, 0, 0)
-	if d := wantHit(t, l, now, 1, false, "nothing is granted"); d.RetryAfter > time.Second {
-		t.Errorf("blocked still: %+v", d)
-	}
+	d := wantHit(t, l, now, 1, false, "nothing is granted")
+	expect(t, d.RetryAfter <= time.Second, "blocked still: %+v", d)
 }
 
 // TestHotKeyIsRenewedInTime: at a steady rate a key whose answers take 4 ms is denied while it is
@@ -105,10 +101,8 @@ func TestHotKeyIsRenewedInTime(t *testing.T) {
 			asks(at)
 		}
 	}
-	if denied > 60 || late > 0 || requests > 250 || granted > 2000+200 {
-		t.Errorf("%d of 2000 hits are denied, %d of them later than 100 ms after the first; %d requests, for %d permits",
-			denied, late, requests, granted)
-	}
+	expect(t, denied <= 60 && late <= 0 && requests <= 250 && granted <= 2000+200,
+		"of 2000 hits %d are denied, %d of them after the first 100 ms; %d requests for %d permits", denied, late, requests, granted)
 }
 
 // TestOldRefusalsAreNoDemand: a refusal of long ago is no reason to ask.
@@ -130,15 +124,11 @@ func TestPermitsAskedForAreAFairShare(t *testing.T) {
 	d := demand{measured: noon, asked: 5000}
 	wanted := func(waiting, want int64, why string) {
 		t.Helper()
-		if got := d.wanted(waiting); got != want {
-			t.Errorf("%d wanted, want %s, %d", got, why, want)
-		}
+		equal(t, d.wanted(waiting), want, "wanted, %s", why)
 	}
 	d.measure(noon+10*ms, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
 	wanted(0, 60, "the share")
-	if d.low >= 60 {
-		t.Errorf("more is asked for from %d left", d.low)
-	}
+	expect(t, d.low < 60, "more is asked for from %d left", d.low)
 	wanted(70, 70, "what waiters need")
 	d.refused, d.refusal = 80, noon+10*ms
 	wanted(70, 80, "what was refused")
@@ -163,9 +153,8 @@ func TestForgottenSpendings(t *testing.T) {
 		f.Step(at)
 	}
 	f.pass(l, 30_000, 1, 0)
-	if m := f.asks(30_000, leaseWish{}); string(m.Keys.KeyText) != "k" {
-		t.Fatalf("want a question without a wish: %+v", m)
-	}
+	m := f.asks(30_000, leaseWish{})
+	require(t, string(m.Keys.KeyText) == "k", "want a question without a wish: %+v", m)
 	f.grants(noon+30_002*ms, 0, 1, 1, 0)
 	f.pass(l, 30_002, 1, 0)
 	f.asks(30_004, leaseWish{want: 1, known: 1})
@@ -181,9 +170,7 @@ func TestPermitsKeepTheirCell(t *testing.T) {
 	for i, at := 0, noon+60*ms; at < noon+20*second; i, at = i+1, at+10*ms {
 		l.CheckAt(at, string(rune('a'+i%6)), 20)
 		f.Step(at)
-		if f.cells.load(l, "k") != first {
-			t.Fatal("it has left with permits that it owes")
-		}
+		require(t, f.cells.load(l, "k") == first, "it has left with permits that it owes")
 	}
 }
 
@@ -198,7 +185,5 @@ func TestUnansweredCellLeaves(t *testing.T) {
 		Epoch: m.Epoch, Sequence: m.Sequence, Age: []int64{0}, Granted: []uint64{0}, Spoken: []uint64{0}, WaitMs: []uint64{0},
 	})
 	f.steps(1000, 70_000, 500)
-	if n := f.Stats().LiveKeys; n != 0 {
-		t.Errorf("%d keys stay", n)
-	}
+	equal(t, f.Stats().LiveKeys, 0, "keys that stay")
 }

@@ -39,12 +39,10 @@ func TestLocalTokenBucket(t *testing.T) {
 		{60_000, 1, false, 0, 1100 * time.Millisecond, "none left"},
 	} {
 		d := l.CheckAt(noon+step.at*ms, "k", step.cost)
-		if d.Allowed != step.allowed || d.Remaining != step.left || d.RetryAfter != step.retry {
-			t.Errorf("at %d ms, cost %d (%s): got %+v", step.at, step.cost, step.why, d)
-		}
-		if want := 4100 * time.Millisecond; d.Reset != want {
-			t.Errorf("at %d ms: reset in %v, want %v, which the largest level takes", step.at, d.Reset, want)
-		}
+		expect(t, d.Allowed == step.allowed && d.Remaining == step.left && d.RetryAfter == step.retry,
+			"at %d ms, cost %d (%s): got %+v", step.at, step.cost, step.why, d)
+		want := 4100 * time.Millisecond
+		expect(t, d.Reset == want, "at %d ms: reset in %v, want %v, which the largest level takes", step.at, d.Reset, want)
 	}
 }
 
@@ -56,20 +54,16 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 		for at := int64(0); at < 3*second; at += 5 * ms {
 			d := l.CheckAt(noon+at, "k", 1)
 			turn := at%(50*ms) == 0
-			if d.Allowed != turn || d.Remaining != 0 {
-				t.Fatalf("%d buckets, at %v: %+v", buckets, time.Duration(at), d)
-			}
-			if wait := time.Duration(50*ms - at%(50*ms)); !turn && d.RetryAfter != wait {
-				t.Fatalf("%d buckets, at %v: wait %v, want %v", buckets, time.Duration(at), d.RetryAfter, wait)
-			}
+			require(t, d.Allowed == turn && d.Remaining == 0, "%d buckets, at %v: %+v", buckets, time.Duration(at), d)
+			wait := time.Duration(50*ms - at%(50*ms))
+			require(t, turn || d.RetryAfter == wait,
+				"%d buckets, at %v: wait %v, want %v", buckets, time.Duration(at), d.RetryAfter, wait)
 		}
 		wantHit(t, l, noon+10*second, 5, true, "five at once")
-		if d := wantHit(t, l, noon+10*second, 1, false, "five turns are taken"); d.RetryAfter != 250*time.Millisecond {
-			t.Errorf("%+v", d)
-		}
-		if d := l.CheckAt(noon+20*second, "k", 6); d.Allowed || d.RetryAfter != Never {
-			t.Errorf("more than the queue holds: %+v", d)
-		}
+		d := wantHit(t, l, noon+10*second, 1, false, "five turns are taken")
+		expect(t, d.RetryAfter == 250*time.Millisecond, "%+v", d)
+		d = l.CheckAt(noon+20*second, "k", 6)
+		expect(t, !d.Allowed && d.RetryAfter == Never, "more than the queue holds: %+v", d)
 	}
 }
 
@@ -89,15 +83,13 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 		now, all, tokens := noon, map[int64]int64{}, []open(nil)
 		first := d.Shape.Bucket(now) - 1
 		for range rapid.IntRange(1, 80).Draw(t, "hits") {
-			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, longest), rapid.Just(int64(0))).Draw(t, "wait")
+			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, longest), rapid.Just(int64(0))).Draw(t, "callers that wait")
 			if len(tokens) > 0 && settles && rapid.Bool().Draw(t, "settles") {
 				i := rapid.IntRange(0, len(tokens)-1).Draw(t, "token")
 				o := tokens[i]
 				tokens = slices.Delete(tokens, i, i+1)
 				cost := rapid.Int64Range(0, 8).Draw(t, "true cost")
-				if err := c.SettleAt(now, o.token, cost); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.SettleAt(now, o.token, cost))
 				if d.Shape.Bucket(now)-o.bucket < int64(l.live) {
 					all[o.bucket] += cost - o.estimate
 				}
@@ -114,9 +106,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			} else { // may spend an allowance
 				got = l.CheckAt(now, "k", cost)
 			}
-			if got.Allowed != want {
-				t.Fatalf("after %v: %+v, want %v", time.Duration(now-noon), got, want)
-			}
+			require(t, got.Allowed == want, "after %v: %+v, want %v", time.Duration(now-noon), got, want)
 			if want {
 				all[d.Shape.Bucket(now)] += cost
 				tokens = append(tokens, open{text, d.Shape.Bucket(now), cost})
@@ -130,27 +120,21 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	t.Run("settled", rapid.MakeCheck(func(t *rapid.T) { property(t, true, 100*ms) }))
 }
 
-// levelMessage brings the level and total of key k, in an alarm, or in the answer to the last
-// report.
+// levelMessage brings the level and total of key k, in an alarm, or in the answer to the last report.
 func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, parts uint64, total uint64) {
 	f.t.Helper()
 	if !inAlarm {
-		r := f.last()
-		f.receive(now, events.KindRefresh, &events.Refresh{
-			Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence,
-			KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{total}, LevelAge: []int64{age}, Level: []uint64{parts},
-		})
+		m := f.refresh(total)
+		m.LevelAge, m.Level = []int64{age}, []uint64{parts}
+		f.receive(now, events.KindRefresh, m)
 		return
 	}
-	table := &events.Table{Rules: []*events.Rule{l.wire(now)}}
-	table.AddKey(0, "k")
-	table.AddCell(0, total)
-	table.SetLevel(age, parts)
-	f.receive(now, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: table})
+	a := alarmOf(l, now, 1, "k", keyTotal{ofAdmitted, total})
+	a.Totals.SetLevel(age, parts)
+	f.receive(now, events.KindAlarm, a)
 }
 
-// TestSettledLevelsOfMessages: the settled level of a message replaces the cell's, unless it is
-// older.
+// TestSettledLevelsOfMessages: the settled level of a message replaces the cell's, unless it is older.
 func TestSettledLevelsOfMessages(t *testing.T) {
 	for _, tt := range []struct {
 		why   string
@@ -193,8 +177,7 @@ func TestLevelOfALostGeneration(t *testing.T) {
 	wantLeft(t, l, now, 99, "with 1 hit since")
 }
 
-// TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on
-// with the level.
+// TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on with the level.
 func TestLevelsAreRemembered(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 1000, time.Second, 10))
 	l.CheckAt(noon, "k", 1000)
@@ -212,19 +195,15 @@ func TestLevelsAreRemembered(t *testing.T) {
 	fresh := newCell(l, "k", noon)
 	fresh.learn(old)
 	old.mu.Unlock()
-	if got, _ := fresh.room(l.terms.Load(), now); got != want {
-		t.Errorf("a cell that learnt of it has %d left, want %d", got, want)
-	}
+	got, _ := fresh.room(l.terms.Load(), now)
+	expect(t, got == want, "a cell that learnt of it has %d left, want %d", got, want)
 	for i := range int64(30) {
 		c.Step(now + i*10*second)
 	}
-	if l.holds([]byte("k")) != nil {
-		t.Error("the cell stays when all has drained")
-	}
+	expect(t, l.holds([]byte("k")) == nil, "the cell stays when all has drained")
 }
 
-// TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the
-// rate and of the room.
+// TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the rate and of the room.
 func TestLocalShareOfWhatDrains(t *testing.T) {
 	for _, tt := range []struct {
 		rule rules.Rule
@@ -248,9 +227,8 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 				passes[at/second]++
 			}
 		}
-		if passes[0]+passes[1] > tt.all || passes[2] != 10 {
-			t.Errorf("%v: %d in three seconds, want 10 in the last and %d before", tt.rule.Algorithm, passes, tt.all)
-		}
+		expect(t, passes[0]+passes[1] <= tt.all && passes[2] == 10,
+			"%v: %d in three seconds, want 10 in the last and %d before", tt.rule.Algorithm, passes, tt.all)
 	}
 }
 
@@ -260,7 +238,5 @@ func TestResetOfSoftBuckets(t *testing.T) {
 	r.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 1}
 	_, l := checkerAndLimiter(t, Options{}, r)
 	full, over := wantHit(t, l, noon, 100, true, "the limit"), wantHit(t, l, noon, 100, false, "beyond it")
-	if full.Reset < 10*time.Second || over.Reset < over.RetryAfter {
-		t.Errorf("%+v, then %+v", full, over)
-	}
+	expect(t, full.Reset >= 10*time.Second && over.Reset >= over.RetryAfter, "%+v, then %+v", full, over)
 }

@@ -2,7 +2,10 @@ package check
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,8 +64,7 @@ func flood(t *testing.T, keys, bound int, down bool) {
 	// Live and idle keys of about 200 bytes; as much again for tables and queues.
 	expect(t, most <= 2*bound*200*2, "the heap grew by %d bytes", most)
 	r := s.Rules[1]
-	expect(t, r.Charged == r.Answered+r.InFlight+r.Pending+r.Overflow+r.Lost && r.Charged >= int64(keys-bound),
-		"counts: %+v", r)
+	expect(t, r.Charged == r.Answered+r.InFlight+r.Pending+r.Overflow+r.Lost && r.Charged >= int64(keys-bound), "counts: %+v", r)
 	if down {
 		expect(t, r.Overflow >= int64(keys-2*bound), "%d of %d hits overflowed", r.Overflow, keys)
 	} else {
@@ -175,9 +177,8 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 	}
 	d := l.PeekAt(now, "k", 4)
 	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
-	if _, all := c.ExplainAt(now, user("k"), 1); all[0].Count != 7 {
-		t.Errorf("%+v", all[0])
-	}
+	_, all := c.ExplainAt(now, user("k"), 1)
+	expect(t, all[0].Count == 7, "%+v", all[0])
 	require(t, c.cells.load(l, "k") == nil, "the key is live, or live again")
 	d = l.CheckAt(now, "k", 1)
 	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
@@ -185,9 +186,8 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 
 // TestAlarmsCountWithoutRoom for a cell.
 func TestAlarmsCountWithoutRoom(t *testing.T) {
-	f := newFleet(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
+	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
 	openIdle(t, f.Checker, 10)
-	l := limiter(t, f.Checker, "r")
 	l.CheckAt(noon, "a", 1)
 	l.CheckAt(noon, "b", 1)
 	f.alarm(noon, 1, l, "blocked", 100)
@@ -196,4 +196,80 @@ func TestAlarmsCountWithoutRoom(t *testing.T) {
 	expect(t, !d.Allowed, "passed: %+v", d)
 	d = l.CheckAt(noon, "unknown", 101)
 	expect(t, !d.Allowed && d.RetryAfter == Never, "a cost above the limit: %+v", d)
+}
+
+// TestCellsAreAMap does the same random things to a cells and to a Go map.
+func TestCellsAreAMap(t *testing.T) {
+	operations := 200_000
+	if testing.Short() {
+		operations = 20_000
+	}
+	c := newChecker(t, Options{}, rule("a", 1, time.Second, 1), rule("b", 1, time.Second, 1))
+	m, want := &c.cells, make(map[string]*cell)
+	r := rand.New(rand.NewPCG(1, 1))
+	for range operations {
+		l := c.program.Load().entries[r.IntN(2)].limiter
+		key := strings.Repeat("k", r.IntN(40)) + fmt.Sprint(r.IntN(500))
+		name := l.Rule().Name + key
+		switch got := m.load(l, key); {
+		case got != want[name] || got != nil && got.key() != key:
+			t.Fatalf("key %q: found %p, want %p", key, got, want[name])
+		case got != nil && r.IntN(2) == 0:
+			m.remove(got)
+			delete(want, name)
+		case got == nil:
+			got, loaded := m.loadOrMake(l, key, func() *cell { return newCell(l, key, noon) })
+			require(t, !loaded && got != nil, "key %q: loaded %v, %p", key, loaded, got)
+			want[name] = got
+		}
+	}
+	equal(t, m.count(), len(want), "cells")
+}
+
+func (m *cells) count() (n int) {
+	m.each(func(*cell) { n++ })
+	return n
+}
+
+// TestConcurrentChecksFindOneCell per key, whichever goroutine makes it.
+func TestConcurrentChecksFindOneCell(t *testing.T) {
+	c, l := checkerAndLimiter(t, Options{}, rule("a", 1, time.Second, 1))
+	const goroutines, keys = 8, 2000
+	found := [goroutines][keys]*cell{}
+	var running sync.WaitGroup
+	for g := range goroutines {
+		running.Go(func() {
+			for i := range keys {
+				found[g][i] = l.find(noon, fmt.Sprint(i))
+			}
+		})
+	}
+	running.Wait()
+	for i := range keys {
+		for g := range goroutines {
+			require(t, found[g][i] == found[0][i] && found[g][i] != nil, "key %d: %p and %p", i, found[g][i], found[0][i])
+		}
+	}
+	equal(t, c.liveKeys.Load(), keys, "live keys")
+}
+
+func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {
+	var q queue[int]
+	var want []int
+	r := rand.New(rand.NewPCG(2, 2))
+	for i := range 100_000 {
+		if r.IntN(100) < 50+i/10_000%2*5 || len(want) == 0 {
+			q.push(i)
+			want = append(want, i)
+			continue
+		}
+		require(t, q.len() == len(want) && q.peek() == want[0] && q.pop() == want[0],
+			"out of order, or of length %d, want %d", q.len(), len(want))
+		want = want[1:]
+	}
+	room := 0
+	for p := q.first; p != nil; p = p.next {
+		room += cap(p.items)
+	}
+	expect(t, room <= len(want)+2*mostItems, "room for %d items, holds %d", room, len(want))
 }

@@ -49,13 +49,10 @@ func TestWireRule(t *testing.T) {
 		}
 		_, l := fleetAndLimiter(t, Options{}, r, rule("whole", 100, time.Second, 1))
 		w := l.wire(noon)
-		if w.Algorithm != test.algorithm || w.Limit != test.limit || w.Burst != test.burst || w.GetLoose() != test.loose {
-			t.Errorf("%s: %v, want limit %d, burst %d, loose %v", test.why, w, test.limit, test.burst, test.loose)
-		}
+		expect(t, w.Algorithm == test.algorithm && w.Limit == test.limit && w.Burst == test.burst && w.GetLoose() == test.loose,
+			"%s: %v, want limit %d, burst %d, loose %v", test.why, w, test.limit, test.burst, test.loose)
 	}
-	if !isOwn("own x") || isOwn("x") {
-		t.Error("own limits have names of their own")
-	}
+	expect(t, isOwn("own x") && !isOwn("x"), "own limits have names of their own")
 }
 
 const keySecret = "a secret of enough bytes"
@@ -63,14 +60,11 @@ const keySecret = "a secret of enough bytes"
 func hasher(t testing.TB, secret string) *identity.Hasher {
 	t.Helper()
 	h, err := identity.NewHasher([]byte(secret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
-// TestKeysAreHashed: with a secret no message holds a key, in whichever way it was checked, and yet
-// it is one key.
+// TestKeysAreHashed: with a secret no message holds a key, in whichever way it was checked, and yet it is one key.
 func TestKeysAreHashed(t *testing.T) {
 	h := hasher(t, keySecret)
 	all := rule("all", 1000, time.Minute, 1)
@@ -81,46 +75,27 @@ func TestKeysAreHashed(t *testing.T) {
 		l.CheckAt(noon, text, 1)
 		l.CheckAt(noon, text, 2)
 		f.CheckAt(noon, user(key), 1) // denied by the strict one, and asked for
-		if d := l.CheckAt(noon, text, 8); d.Allowed || d.Remaining != 7 {
-			t.Errorf("%+v, want 7 left of 10", d)
-		}
+		d := l.CheckAt(noon, text, 8)
+		expect(t, !d.Allowed && d.Remaining == 7, "%+v, want 7 left of 10", d)
 	}
 	limiter(t, f.Checker, "all").CheckAt(noon, "", 1)
 	f.Step(noon + 60*ms)
 	asked, _ := f.asked()
 	for _, text := range []string{string(asked.Keys.KeyText), string(f.last().Hits.KeyText)} {
-		if strings.Contains(text, "kris") || !strings.Contains(text, h.Hash("kristie")) {
-			t.Errorf("a message holds %q", text)
-		}
+		expect(t, !strings.Contains(text, "kris") && strings.Contains(text, h.Hash("kristie")), "a message holds %q", text)
 	}
-	if got := hits(f.last()); got[h.Hash("kristie")] != 3 || got[""] != 1 {
-		t.Errorf("reported %v", got)
-	}
+	got := hits(f.last())
+	expect(t, got[h.Hash("kristie")] == 3 && got[""] == 1, "reported %v", got)
 }
 
-// TestLongKeysAreOne: a key beyond the bound is the same by rule and key as by attributes, hashed
-// or not.
+// TestLongKeysAreOne: a key beyond the bound is the same by rule and key as by attributes, hashed or not.
 func TestLongKeysAreOne(t *testing.T) {
 	for _, h := range []*identity.Hasher{nil, hasher(t, keySecret)} {
 		c, l := checkerAndLimiter(t, Options{KeyHash: h}, rule("r", 10, time.Minute, 1))
 		long := strings.Repeat("x", identity.MaxKey+1)
 		c.CheckAt(noon, user(long), 3)
-		if d := l.CheckAt(noon, long, 1); d.Remaining != 6 {
-			t.Errorf("%v: %+v, want 6 left of 10", h, d)
-		}
-	}
-}
-
-// TestHashingAllocatesNothing, neither by rule and key nor by attributes.
-func TestHashingAllocatesNothing(t *testing.T) {
-	c, l := checkerAndLimiter(t, Options{KeyHash: hasher(t, keySecret)}, rule("r", 1e9, time.Hour, 1))
-	attrs := user("kristie")
-	n := testing.AllocsPerRun(100, func() {
-		l.CheckAt(noon, "kristie", 1)
-		c.CheckAt(noon, attrs, 1)
-	})
-	if n != 0 && !raceDetector { // which allocates
-		t.Errorf("%v allocations", n)
+		d := l.CheckAt(noon, long, 1)
+		expect(t, d.Remaining == 6, "%v: %+v, want 6 left of 10", h, d)
 	}
 }
 
@@ -144,16 +119,14 @@ func TestTraceFollowsReports(t *testing.T) {
 		l.CheckAt(now, "kristie", 1)
 		before := len(f.tape.reports)
 		f.Step(now + 60*ms)
-		if len(f.tape.reports) != before+1 || f.last().Trace != trace {
-			t.Fatalf("%d reports, the last carries %q, want %q", len(f.tape.reports)-before, f.last().Trace, trace)
-		}
+		require(t, len(f.tape.reports) == before+1 && f.last().Trace == trace,
+			"%d reports, the last carries %q, want %q", len(f.tape.reports)-before, f.last().Trace, trace)
 	}
 	now := noon
 	flush(now, "parent of 1")
 	f.Step(now + second) // it has waited for too long
-	if n := len(f.tape.bytes); n != 2 || f.tape.bytes[0] != f.tape.bytes[1] {
-		t.Errorf("%d reports, or other bytes", n)
-	}
+	n := len(f.tape.bytes)
+	expect(t, n == 2 && f.tape.bytes[0] == f.tape.bytes[1], "%d reports, or other bytes", n)
 	f.answer(now+second, 1)
 	now += 2 * second
 	flush(now, "")
@@ -168,7 +141,5 @@ func TestTraceFollowsReports(t *testing.T) {
 		"1: shard 0, 1 keys", "1: repeated", "1: answered", "1: merged",
 		"3: shard 0, 1 keys", "3: refused", "3: refused", "3: refused", "3: given up",
 	}
-	if !slices.Equal(lines, want) {
-		t.Errorf("got  %q\nwant %q", lines, want)
-	}
+	expect(t, slices.Equal(lines, want), "got  %q\nwant %q", lines, want)
 }

@@ -13,9 +13,7 @@ func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshn
 	t.Helper()
 	for range n {
 		d := l.CheckAt(now, key, 1)
-		if d.Freshness != want || !d.Allowed && d.RetryAfter <= 0 {
-			t.Fatalf("want it %v, and a denial with a time: %+v", want, d)
-		}
+		require(t, d.Freshness == want && (d.Allowed || d.RetryAfter > 0), "want it %v, and a denial with a time: %+v", want, d)
 		if d.Allowed {
 			passed++
 		}
@@ -90,9 +88,8 @@ func TestLocalShareOfAWindow(t *testing.T) {
 func TestLocalSharesAddUp(t *testing.T) {
 	sum := 0
 	for i := range uint64(8) {
-		f := newFleet(t, Options{HelloEvery: time.Second, Epoch: i + 1}, rule("r", 1000, time.Hour, 1))
+		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second, Epoch: i + 1}, rule("r", 1000, time.Hour, 1))
 		f.welcomeOf(noon, 8)
-		l := limiter(t, f.Checker, "r")
 		f.alarm(noon, 1, l, "k", 880)
 		f.Step(noon + 15*second)
 		sum += letPass(t, l, noon+15*second, "k", 200, LocalShare)
@@ -147,9 +144,8 @@ func TestSilenceEndsAllowances(t *testing.T) {
 			o.HelloEvery = time.Second
 			r := rule("r", limit, time.Hour, 1)
 			r.OnOutage = rules.Closed
-			f := newFleet(t, o, r)
+			f, l := fleetAndLimiter(t, o, r)
 			f.welcomeOf(noon, 8)
-			l := limiter(t, f.Checker, "r")
 			l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
 			f.Step(noon + 100*ms)
 			l.CheckAt(noon+200*ms, "k", 1)
@@ -166,9 +162,8 @@ func TestSilenceEndsAllowances(t *testing.T) {
 
 // TestOutageGoesByOnOutage, for a key that was used up too; nobody knows what is beyond the limit then.
 func TestOutageGoesByOnOutage(t *testing.T) {
-	f := newFleet(t, Options{HelloEvery: time.Second}, rule("r", 40, time.Hour, 1))
+	f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, rule("r", 40, time.Hour, 1))
 	f.welcomeOf(noon, 8)
-	l := limiter(t, f.Checker, "r")
 	letPass(t, l, noon, "k", 50, Fresh)
 	f.Step(noon + 302*second)
 	equal(t, letPass(t, l, noon+302*second, "k", 50, Outage), 50, "passed in an outage that opens")

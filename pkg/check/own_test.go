@@ -22,18 +22,14 @@ func ownLimit(name string, limit int64) Own {
 func checkOwn(t testing.TB, c *Checker, now int64, o Own, key string, cost int64) Decision {
 	t.Helper()
 	d, err := c.CheckOwnAt(now, o, key, cost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
 // TestOwnLimits: hits of one name and key share a count, whatever limit each brings along.
 func TestOwnLimits(t *testing.T) {
 	c := newChecker(t, Options{}, rule("a", 1, time.Minute, 1))
-	if d := limiter(t, c, "a").CheckAt(noon, "k", 1); !d.Allowed { // a rule of the same name is another
-		t.Fatalf("%+v", d)
-	}
+	decided(t, limiter(t, c, "a").CheckAt(noon, "k", 1), true, "a rule of the same name, which is another")
 	for i, step := range []struct {
 		why       string
 		name, key string
@@ -57,30 +53,23 @@ func TestOwnLimits(t *testing.T) {
 		o := ownLimit(step.name, step.limit)
 		peek, err := c.PeekOwnAt(noon, o, step.key, step.cost)
 		d := checkOwn(t, c, noon, o, step.key, step.cost)
-		if d.Allowed != step.allowed || d.Remaining != step.remaining || d.Limit != step.limit || d.Rule != "own "+step.name {
-			t.Errorf("step %d, %s: %+v", i, step.why, d)
-		}
+		expect(t, d.Allowed == step.allowed && d.Remaining == step.remaining && d.Limit == step.limit && d.Rule == "own "+step.name,
+			"step %d, %s: %+v", i, step.why, d)
 		before := step.remaining // which a peek does not change
 		if step.allowed {
 			before += step.cost
 		}
-		if err != nil || peek.Allowed != d.Allowed || peek.Limit != d.Limit || peek.Remaining != before {
-			t.Errorf("step %d, %s: peeked %+v, %v", i, step.why, peek, err)
-		}
-		if !d.Allowed && d.Status != 429 {
-			t.Errorf("step %d, %s: status %d", i, step.why, d.Status)
-		}
+		expect(t, err == nil && peek.Allowed == d.Allowed && peek.Limit == d.Limit && peek.Remaining == before,
+			"step %d, %s: peeked %+v, %v", i, step.why, peek, err)
+		expect(t, d.Allowed || d.Status == 429, "step %d, %s: status %d", i, step.why, d.Status)
 	}
-	if d := checkOwn(t, c, noon+60*second, ownLimit("a", 3), "k", 1); !d.Allowed || d.Remaining != 2 {
-		t.Errorf("in the next window: %+v", d)
-	}
-	if d, ok := c.Limiter("own a"); ok {
-		t.Errorf("it passes for a rule: %+v", d)
-	}
+	d := checkOwn(t, c, noon+60*second, ownLimit("a", 3), "k", 1)
+	expect(t, d.Allowed && d.Remaining == 2, "in the next window: %+v", d)
+	_, ok := c.Limiter("own a")
+	expect(t, !ok, "it passes for a rule")
 }
 
-// TestOwnLimitsAreReported: counts of own limits outlive a change of rules, are reported, and hear
-// alarms.
+// TestOwnLimitsAreReported: counts of own limits outlive a change of rules, are reported, and hear alarms.
 func TestOwnLimitsAreReported(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1))
 	o := ownLimit("a", 10)
@@ -88,27 +77,21 @@ func TestOwnLimitsAreReported(t *testing.T) {
 	checkOwn(t, f.Checker, noon, o, "k", 1) // the lowest limit is reported
 	checkOwn(t, f.Checker, noon, ownLimit("a", 80), "k", 1)
 	reload(t, f.Checker, noon, rule("s", 10, time.Minute, 1))
-	if d := checkOwn(t, f.Checker, noon, o, "k", 1); d.Remaining != 6 {
-		t.Errorf("after a change of rules: %+v", d)
-	}
+	d := checkOwn(t, f.Checker, noon, o, "k", 1)
+	expect(t, d.Remaining == 6, "after a change of rules: %+v", d)
 	f.Step(noon + 60*ms)
 	r := f.last()
-	if got := hits(r); got["k"] != 4 || r.Hits.Rules[0].Name != "own a" || r.Hits.Rules[0].Limit != 10 {
-		t.Errorf("reported %v of %v", got, r.Hits.Rules)
-	}
+	got := hits(r)
+	expect(t, got["k"] == 4 && r.Hits.Rules[0].Name == "own a" && r.Hits.Rules[0].Limit == 10,
+		"reported %v of %v", got, r.Hits.Rules)
 	f.answer(noon+70*ms, 9) // others have had 5
-	if d := checkOwn(t, f.Checker, noon+70*ms, o, "k", 1); !d.Allowed || d.Remaining != 0 {
-		t.Errorf("after the answer: %+v", d)
-	}
+	d = checkOwn(t, f.Checker, noon+70*ms, o, "k", 1)
+	expect(t, d.Allowed && d.Remaining == 0, "after the answer: %+v", d)
 	f.alarm(noon+80*ms, 1, f.own.find("own a"), "unseen", 10)
-	if d := checkOwn(t, f.Checker, noon+80*ms, o, "unseen", 1); d.Allowed {
-		t.Errorf("after an alarm: %+v", d)
-	}
+	decided(t, checkOwn(t, f.Checker, noon+80*ms, o, "unseen", 1), false, "after an alarm")
 	stats := f.Stats().Rules
 	i := slices.IndexFunc(stats, func(s RuleStats) bool { return s.Rule == "own a" })
-	if i < 0 || stats[i].Charged != 5 || stats[i].Answered != 4 || stats[i].Denied != 1 {
-		t.Errorf("stats: %+v", stats)
-	}
+	expect(t, i >= 0 && stats[i].Charged == 5 && stats[i].Answered == 4 && stats[i].Denied == 1, "stats: %+v", stats)
 }
 
 func TestOwnLimitsRefused(t *testing.T) {
@@ -134,36 +117,29 @@ func TestOwnLimitsRefused(t *testing.T) {
 		{"another window of a known name", shaped("taken", window.Shape{Length: time.Hour, Buckets: 1, Fixed: true}), "earlier hits 1m0s"},
 	} {
 		d, err := c.CheckOwnAt(noon, test.own, "k", 1)
-		if err == nil || !strings.Contains(err.Error(), test.want) || d != (Decision{}) {
-			t.Errorf("%s: %+v, %v; want %q", test.why, d, err, test.want)
-		}
-		if _, err := c.PeekOwnAt(noon, test.own, "k", 1); err == nil {
-			t.Errorf("%s: a peek is not refused", test.why)
-		}
+		expect(t, err != nil && strings.Contains(err.Error(), test.want) && d == (Decision{}),
+			"%s: %+v, %v; want %q", test.why, d, err, test.want)
+		_, err = c.PeekOwnAt(noon, test.own, "k", 1)
+		expect(t, err != nil, "%s: a peek is not refused", test.why)
 	}
 }
 
-// TestOwnLimitsAreBounded: names are bounded, and known ones go on; any number of limits may come
-// of one.
+// TestOwnLimitsAreBounded: names are bounded, and known ones go on; any number of limits may come of one.
 func TestOwnLimitsAreBounded(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
 	for i := range MaxOwn {
 		checkOwn(t, c, noon, ownLimit(fmt.Sprint(i), 2), "k", 1)
 	}
-	if _, err := c.CheckOwnAt(noon, ownLimit("one more", 2), "k", 1); !errors.Is(err, ErrManyOwn) {
-		t.Errorf("one more: %v", err)
-	}
-	if d := checkOwn(t, c, noon, ownLimit("0", 2), "k", 1); !d.Allowed || d.Remaining != 0 {
-		t.Errorf("a known one: %+v", d)
-	}
+	_, err := c.CheckOwnAt(noon, ownLimit("one more", 2), "k", 1)
+	expect(t, errors.Is(err, ErrManyOwn), "one more: %v", err)
+	known := checkOwn(t, c, noon, ownLimit("0", 2), "k", 1)
+	expect(t, known.Allowed && known.Remaining == 0, "a known one: %+v", known)
 	for limit := range int64(3 * mostOwnLimits) {
-		if d := checkOwn(t, c, noon, ownLimit("1", limit+1), "k", 1); d.Allowed != (limit > 0) {
-			t.Fatalf("limit %d: %+v", limit+1, d)
-		}
+		d := checkOwn(t, c, noon, ownLimit("1", limit+1), "k", 1)
+		require(t, d.Allowed == (limit > 0), "limit %d: %+v", limit+1, d)
 	}
-	if n := len(c.own.named("1").terms); n > mostOwnLimits {
-		t.Errorf("%d limits are remembered", n)
-	}
+	n := len(c.own.named("1").terms)
+	expect(t, n <= mostOwnLimits, "%d limits are remembered", n)
 }
 
 // TestOwnLimitsAreExact: however limits change from hit to hit, each hit is decided by its own.
@@ -175,9 +151,8 @@ func TestOwnLimitsAreExact(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "hits") {
 			limit, cost := rapid.SampledFrom(limits).Draw(t, "limit"), rapid.Int64Range(1, 3).Draw(t, "cost")
 			d, err := c.CheckOwnAt(noon, ownLimit("a", limit), "k", cost)
-			if err != nil || d.Allowed != (charged+cost <= limit) {
-				t.Fatalf("%d charged, limit %d, cost %d: %+v, %v", charged, limit, cost, d, err)
-			}
+			require(t, err == nil && d.Allowed == (charged+cost <= limit),
+				"%d charged, limit %d, cost %d: %+v, %v", charged, limit, cost, d, err)
 			if d.Allowed {
 				charged += cost
 			}
@@ -194,22 +169,18 @@ func TestOwnLimitsAtOnce(t *testing.T) {
 			for j := range 200 {
 				limit := int64(500 + (i+j)%2) // of the one or the other
 				d, err := c.CheckOwnAt(noon, ownLimit(fmt.Sprint(j%10), limit), "k", 1)
-				if err != nil || !d.Allowed || d.Limit != limit {
-					t.Errorf("%+v, %v", d, err)
-				}
+				expect(t, err == nil && d.Allowed && d.Limit == limit, "%+v, %v", d, err)
 			}
 		})
 	}
 	all.Wait()
 	for j := range 10 {
-		if d, _ := c.PeekOwnAt(noon, ownLimit(fmt.Sprint(j), 500), "k", 1); d.Remaining != 500-8*20 {
-			t.Errorf("%d left", d.Remaining)
-		}
+		d, _ := c.PeekOwnAt(noon, ownLimit(fmt.Sprint(j), 500), "k", 1)
+		expect(t, d.Remaining == 500-8*20, "%d left", d.Remaining)
 	}
 }
 
-// TestOwnLimitsOutnumberStamps: an allowance is never spent under another limit, however many
-// limits have come since.
+// TestOwnLimitsOutnumberStamps: an allowance is never spent under another limit, however many limits have come since.
 func TestOwnLimitsOutnumberStamps(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
 	checkOwn(t, c, noon, ownLimit("a", 1_000_000), "k", 1) // leaves one behind
@@ -217,24 +188,16 @@ func TestOwnLimitsOutnumberStamps(t *testing.T) {
 	stamps := make(map[uint64]bool)
 	for i := range int64(1 << 16) {
 		_, terms, err := c.own.limiter(c, ownLimit("a", 2+i))
-		if err != nil || terms.limit != 2+i {
-			t.Fatalf("limit %d: %+v, %v", 2+i, terms, err)
-		}
-		if v, _, _ := cell.take(terms.stamp, noon); v == allowed {
-			t.Fatalf("limit %d: spends what one of 1,000,000 has left behind", 2+i)
-		}
-		if !terms.restless && stamps[terms.stamp] {
-			t.Fatalf("limit %d: has the stamp of another", 2+i)
-		}
+		require(t, err == nil && terms.limit == 2+i, "limit %d: %+v, %v", 2+i, terms, err)
+		v, _, _ := cell.take(terms.stamp, noon)
+		require(t, v != allowed, "limit %d: spends what one of 1,000,000 has left behind", 2+i)
+		require(t, terms.restless || !stamps[terms.stamp], "limit %d: has the stamp of another", 2+i)
 		stamps[terms.stamp] = true
 	}
 	last := ownLimit("a", 5_000_000) // for which there is no stamp any more
 	for i := range int64(4) {
-		if d := checkOwn(t, c, noon, last, "l", 1); !d.Allowed || d.Remaining != last.Limit-1-i {
-			t.Errorf("hit %d: %+v", i, d)
-		}
-		if d := checkOwn(t, c, noon, ownLimit("a", 1), "l", 1); d.Allowed {
-			t.Errorf("%+v", d)
-		}
+		d := checkOwn(t, c, noon, last, "l", 1)
+		expect(t, d.Allowed && d.Remaining == last.Limit-1-i, "hit %d: %+v", i, d)
+		decided(t, checkOwn(t, c, noon, ownLimit("a", 1), "l", 1), false, "a hit")
 	}
 }

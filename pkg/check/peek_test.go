@@ -107,12 +107,9 @@ func TestPeekChangesNothing(t *testing.T) {
 				denied++
 			}
 		}
-		if a, b := fmt.Sprint(bare.Stats().Rules), fmt.Sprint(looked.Stats().Rules); a != b {
-			r.Fatalf("\nwithout peeks %s\nwith peeks    %s", a, b)
-		}
-		if bare.store.sequence != looked.store.sequence || bare.store.own != looked.store.own {
-			r.Fatal("other reports")
-		}
+		a, b := fmt.Sprint(bare.Stats().Rules), fmt.Sprint(looked.Stats().Rules)
+		require(r, a == b, "\nwithout peeks %s\nwith peeks    %s", a, b)
+		require(r, bare.store.sequence == looked.store.sequence && bare.store.own == looked.store.own, "other reports")
 	})
 	expect(t, peeks != 0 && denied != 0, "not enough happened: %d peeks, %d denied", peeks, denied)
 }
@@ -139,15 +136,12 @@ func TestPeekForetellsAndAllAreCharged(t *testing.T) {
 					charged[x.counter] += x.cost
 				}
 			}
-			if got.Allowed != want.Allowed || got.Exceeded != want.Exceeded || !got.Allowed && got != want {
-				r.Fatalf("event %d %+v:\npeek  %+v\ncheck %+v", i, o, want, got)
-			}
+			require(r, got.Allowed == want.Allowed && got.Exceeded == want.Exceeded && (got.Allowed || got == want),
+				"event %d %+v:\npeek  %+v\ncheck %+v", i, o, want, got)
 		}
 		s.store.settled(t, s.Checker, s.now)
 		for _, got := range s.Stats().Rules {
-			if got.Charged != charged[got.Rule] {
-				r.Fatalf("%s: %d charged, want %d", got.Rule, got.Charged, charged[got.Rule])
-			}
+			require(r, got.Charged == charged[got.Rule], "%s: %d charged, want %d", got.Rule, got.Charged, charged[got.Rule])
 		}
 	})
 }
@@ -178,9 +172,7 @@ func TestShadowChangesNothing(t *testing.T) {
 		with := dark.Stats().Rules
 		for _, want := range bare.Stats().Rules {
 			i := slices.IndexFunc(with, func(r RuleStats) bool { return r.Rule == want.Rule })
-			if with[i] != want {
-				r.Fatalf("without %+v, with %+v", want, with[i])
-			}
+			require(r, with[i] == want, "without %+v, with %+v", want, with[i])
 		}
 	})
 	expect(t, shadowed != 0, "not enough happened")
@@ -205,9 +197,8 @@ rules:
 				continue
 			}
 			passed[class]++
-			if float64(shares[class]) < known+float64(o.cost)-1e-6 {
-				r.Fatalf("event %d %+v: passed with %v of %d known", i, o, known, shares[class])
-			}
+			require(r, float64(shares[class]) >= known+float64(o.cost)-1e-6,
+				"event %d %+v: passed with %v of %d known", i, o, known, shares[class])
 			if used > known && shares[class] < 200 {
 				if foreseen++; float64(shares[class]) < used+float64(o.cost)-1e-6 {
 					r.Fatalf("event %d %+v: passed with %v of %d expected", i, o, used, shares[class])

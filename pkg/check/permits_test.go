@@ -6,59 +6,48 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/alloctest"
 )
 
 func TestStrictSpendsWhatIsGranted(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	d := wantHit(t, l, noon, 2, false, "without a permit")
-	if d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Freshness != Fresh {
-		t.Errorf("without a permit: %+v", d)
-	}
-	if m := f.asks(1, leaseWish{want: 2}); string(m.Keys.KeyText) != "k" || m.Keys.Rules[0].Limit != 10 {
-		t.Errorf("asked %+v", m)
-	}
+	expect(t, d.RetryAfter > 0 && d.RetryAfter <= 100*time.Millisecond && d.Freshness == Fresh, "without a permit: %+v", d)
+	m := f.asks(1, leaseWish{want: 2})
+	expect(t, string(m.Keys.KeyText) == "k" && m.Keys.Rules[0].Limit == 10, "asked %+v", m)
 	f.grants(noon+3*ms, 0, 5, 5, 200*time.Millisecond)
-	if d := wantHit(t, l, noon+3*ms, 2, true, "with five permits"); d.Remaining != 3 {
-		t.Errorf("with five permits: %+v", d)
-	}
+	d = wantHit(t, l, noon+3*ms, 2, true, "with five permits")
+	expect(t, d.Remaining == 3, "with five permits: %+v", d)
 	f.pass(l, 4, 10, 3)
-	if d := wantHit(t, l, noon+4*ms, 1, false, "all are spent"); d.RetryAfter != 199*time.Millisecond {
-		t.Errorf("retry after %v, want the moment when the grant says that a permit can be free", d.RetryAfter)
-	}
-	if d := wantHit(t, l, noon+4*ms, 11, false, "a cost above the limit"); d.RetryAfter != Never {
-		t.Errorf("a cost above the limit: %+v", d)
-	}
+	d = wantHit(t, l, noon+4*ms, 1, false, "all are spent")
+	expect(t, d.RetryAfter == 199*time.Millisecond, "retry after %v", d.RetryAfter)
+	d = wantHit(t, l, noon+4*ms, 11, false, "a cost above the limit")
+	expect(t, d.RetryAfter == Never, "a cost above the limit: %+v", d)
 	f.Step(noon + 50*ms)
-	if got := hits(f.last())["k"]; got != 5 {
-		t.Errorf("%d hits are reported, want the 5 that passed", got)
-	}
+	equal(t, hits(f.last())["k"], 5, "hits reported")
 }
 
 func TestStrictWithoutAFleet(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{Link: new(tape)}, strictRule("r", 10, time.Second, 1))
 	for at := noon; at < noon+2*second; at += 100 * ms {
-		if d := l.CheckAt(at, "k", 1); d.Allowed || d.Freshness != Local {
-			t.Fatalf("before the first welcome: %+v", d)
-		}
+		d := l.CheckAt(at, "k", 1)
+		require(t, !d.Allowed && d.Freshness == Local, "before the first welcome: %+v", d)
 		c.Step(at)
 	}
 	_, l = checkerAndLimiter(t, Options{}, strictRule("r", 10, time.Second, 1))
-	if n := passes(l, noon, 20); n != 10 {
-		t.Errorf("a local limiter lets %d hits pass, want 10: it knows everything", n)
-	}
+	equal(t, passes(l, noon, 20), 10, "hits that a local limiter lets pass, since it knows everything")
 }
 
-// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is
-// left is given back.
+// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is left is given back.
 func TestPermitsEndWithTheirBucket(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 8, 0)
 	f.welcome(noon+990*ms, 1) // keeps the error small
 	f.pass(l, 995, 1, 1)
 	f.pass(l, 999, 3, 0) // within the clock's error of the end
-	if d := wantHit(t, l, noon+999*ms, 1, false, "at the end"); d.RetryAfter < time.Millisecond {
-		t.Errorf("retry after %v, before the next bucket", d.RetryAfter)
-	}
+	d := wantHit(t, l, noon+999*ms, 1, false, "at the end")
+	expect(t, d.RetryAfter >= time.Millisecond, "retry after %v, before the next bucket", d.RetryAfter)
 	f.pass(l, 1000, 3, 0) // in the next bucket
 	f.asks(1001, leaseWish{want: 1, returned: 7, of: 1})
 }
@@ -74,20 +63,17 @@ func TestIdlePermitsAreGivenBack(t *testing.T) {
 	f.grants(noon+310*ms, 0, 4, 4, 0)
 	f.Step(noon + 320*ms)
 	f.wishes(leaseWish{want: 2, known: 4}) // for those denied just now, and returns nothing again
-	if _, n := f.asked(); n != before+1 {
-		t.Errorf("%d requests, want one", n-before)
-	}
+	_, n := f.asked()
+	expect(t, n == before+1, "%d requests, want one", n-before)
 }
 
-// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these
-// permits.
+// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these permits.
 func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.behind.shards[0].generation = 2
 	f.firstGrant(l, 3, 0) // of generation 1
-	if m, _ := f.asked(); m.Generation != 2 {
-		t.Errorf("the request says generation %d, want the highest seen", m.Generation)
-	}
+	m, _ := f.asked()
+	expect(t, m.Generation == 2, "the request says generation %d, want the highest seen", m.Generation)
 	f.pass(l, 3, 3, 0)
 }
 
@@ -101,29 +87,20 @@ func TestSeveralRulesSpendTogether(t *testing.T) {
 		c.settle(0)
 		return c.permits().lot(c.newest)
 	}
-	if d := f.CheckAt(noon, user("u"), 1); d.Allowed {
-		t.Errorf("without permits: %+v", d)
-	}
-	if m := f.asks(1, leaseWish{want: 1}); m.Keys.Keys() != 2 {
-		t.Fatalf("want one request of both keys: %+v", m)
-	}
+	decided(t, f.CheckAt(noon, user("u"), 1), false, "without permits")
+	m := f.asks(1, leaseWish{want: 1})
+	require(t, m.Keys.Keys() == 2, "want one request of both keys: %+v", m)
 	f.grantOne(noon+2*ms, "a", 3, 500*time.Millisecond)
-	if d := f.CheckAt(noon+3*ms, user("u"), 1); d.Allowed || d.Rule != "b" || lot("a").spent != 0 {
-		t.Errorf("with permits of one rule only: %+v, %d permits spent", d, lot("a").spent)
-	}
-	if got := left(limiter(t, f.Checker, "c"), noon+3*ms, "u"); got != 100 {
-		t.Errorf("%d left of the rule that is not strict", got)
-	}
+	d := f.CheckAt(noon+3*ms, user("u"), 1)
+	expect(t, !d.Allowed && d.Rule == "b" && lot("a").spent == 0, "with permits of one rule only: %+v", d)
+	equal(t, left(limiter(t, f.Checker, "c"), noon+3*ms, "u"), 100, "left by the rule that is not strict")
 	b := f.cells.load(limiter(t, f.Checker, "b"), "u")
 	b.permits().learn(b.newest, 2)
 	for i, want := range []bool{true, true, false} {
-		if d := f.CheckAt(noon+4*ms, user("u"), 1); d.Allowed != want {
-			t.Errorf("request %d: %+v", i+1, d)
-		}
+		d := f.CheckAt(noon+4*ms, user("u"), 1)
+		expect(t, d.Allowed == want, "request %d: %+v", i+1, d)
 	}
-	if lot("a").spent != 2 || lot("b").spent != 2 {
-		t.Errorf("spent: %+v, %+v; want 2 of each", lot("a"), lot("b"))
-	}
+	expect(t, lot("a").spent == 2 && lot("b").spent == 2, "spent: %+v, %+v; want 2 of each", lot("a"), lot("b"))
 }
 
 // TestStrictAllocatesNothing while it has permits, or is blocked.
@@ -139,9 +116,7 @@ func TestStrictAllocatesNothing(t *testing.T) {
 		"denied":  func() { wantHit(t, shut, noon+6*ms, 1, false, "denied") },
 		"cost 2":  func() { wantHit(t, l, noon+6*ms, 2, true, "cost 2") },
 	} {
-		if n := testing.AllocsPerRun(1000, check); n != 0 && !raceDetector {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+		alloctest.AtMost(t, 0, name, check)
 	}
 }
 
@@ -183,11 +158,9 @@ func TestStopGivesPermitsBack(t *testing.T) {
 		if err := f.ends(done, answer); err != nil {
 			t.Error(err)
 		}
-		if len(granted) != keys || !maps.Equal(granted, returned) {
-			t.Errorf("of %d keys %d asked for permits, %d gave some back", keys, len(granted), len(returned))
-		}
-		if d := l.Check("key0", 1); d.Allowed {
-			t.Error("a permit is left after Run")
-		}
+		expect(t, len(granted) == keys && maps.Equal(granted, returned),
+			"of %d keys %d asked for permits, %d gave some back", keys, len(granted), len(returned))
+		d := l.Check("key0", 1)
+		expect(t, !d.Allowed, "a permit is left after Run")
 	})
 }

@@ -9,13 +9,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestRefundsStayWithTheirBuckets in a cell, which counts 30, 20 and 10 hits, of which 3, 2 and 11
-// are refunded.
+// TestRefundsStayWithTheirBuckets in a cell, which counts 30, 20 and 10 hits, of which 3, 2 and 11 are refunded.
 func TestRefundsStayWithTheirBuckets(t *testing.T) {
 	merge := func(c *cell, news bool, age []int64, value ...uint64) {
-		if (totals{newest: c.newest, age: age, value: value}).mergeRefunds(c) != news {
-			t.Errorf("%v of %v: want news: %v", value, age, news)
-		}
+		expect(t, (totals{newest: c.newest, age: age, value: value}).mergeRefunds(c) == news,
+			"%v of %v: want news: %v", value, age, news)
 	}
 	for why, step := range map[string]struct {
 		do   func(c *cell)
@@ -47,8 +45,7 @@ func TestRefundsStayWithTheirBuckets(t *testing.T) {
 	}
 }
 
-// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a
-// refund, in whatever order.
+// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a refund, in whatever order.
 func TestRefundsFreeCallers(t *testing.T) {
 	admitted, refunded := keyTotal{ofAdmitted, 50}, keyTotal{ofRefunded, 45}
 	for why, alarms := range map[string][][]keyTotal{
@@ -82,20 +79,17 @@ func TestRefundsAreAskedForOnAHint(t *testing.T) {
 	limiter(t, f.Checker, "s").CheckAt(noon, "x", 1)
 	now := noon + 50*ms
 	f.Step(now)
-	m := f.last()
 	place := uint32(0)
-	if m.Hits.Rules[0].Name != "r" {
+	if f.last().Hits.Rules[0].Name != "r" {
 		place = 1
 	}
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 1, Version: 1, Refunding: []uint32{place, 77},
-		KeyCells: []uint32{1, 1}, Age: []int64{0, 0}, Total: []uint64{50, 50},
-	})
+	m := f.refresh(50, 50)
+	m.Refunding = []uint32{place, 77}
+	f.receive(now, events.KindRefresh, m)
 	wantHit(t, l, now, 1, false, "50 of 20")
 	f.Step(now + 50*ms)
-	if got := kindsOf(f.last()); got != "refunded k, k" {
-		t.Fatalf("then it asks: %q", got)
-	}
+	got := kindsOf(f.last())
+	require(t, got == "refunded k, k", "then it asks: %q", got)
 	f.answerAll(now+50*ms, 0, 45, 50)
 	wantLeft(t, l, now+50*ms, 15, "in the end")
 }
@@ -108,9 +102,7 @@ func TestRefundsLeaveWithTheirBuckets(t *testing.T) {
 	f.Step(now)
 	f.answerAll(now, 0, 15, 20)
 	for _, row := range []struct{ seconds, left int64 }{{0, 15}, {9, 15}, {55, 15}, {62, 16}, {66, 18}, {70, 20}} {
-		if got := left(l, noon+row.seconds*second, "k"); got != row.left {
-			t.Errorf("after %d s: %d left, want %d", row.seconds, got, row.left)
-		}
+		equal(t, left(l, noon+row.seconds*second, "k"), row.left, "after %d s: left", row.seconds)
 	}
 	l.CheckAt(noon+100*second, "k", 4)
 	f.Step(noon + 100*second)
@@ -119,10 +111,9 @@ func TestRefundsLeaveWithTheirBuckets(t *testing.T) {
 	l.CheckAt(noon+100*second, "k", 1)
 	f.Step(noon + 101*second)
 	f.answerIn(noon+101*second, 2, 1) // too few rows: nothing
-	m := f.last()
-	f.receive(noon+101*second, events.KindRefresh, &events.Refresh{
-		Epoch: m.Epoch, Sequence: m.Sequence, Generation: 2, Version: 1, KeyCells: []uint32{0, 1}, Age: []int64{0}, Total: []uint64{1},
-	})
+	m := f.refresh(1)
+	m.Generation, m.KeyCells = 2, []uint32{0, 1}
+	f.receive(noon+101*second, events.KindRefresh, m)
 	wantLeft(t, l, noon+101*second, 19, "after a loss")
 }
 
@@ -154,24 +145,21 @@ func TestSettleQueue(t *testing.T) {
 		text := token(t, l, came, "k", tt.estimate)
 		mustSettle(t, c, came+tt.at*ms, text, tt.cost)
 		r, d := l.ReserveAt(came+tt.at*ms, "k", 1)
-		if turn := tt.at + r.Delay.Milliseconds(); turn < tt.least || turn > tt.most {
-			t.Errorf("%+v: the turn is after %d ms: %+v", tt, turn, d)
-		}
+		turn := tt.at + r.Delay.Milliseconds()
+		expect(t, turn >= tt.least && turn <= tt.most, "%+v: the turn is after %d ms: %+v", tt, turn, d)
 	}
 }
 
-// answerLevel answers the last report of a key: its hits in noon's bucket, refunded and admitted,
-// and the level before.
+// answerLevel answers the last report of a key: its hits in noon's bucket, refunded and admitted, and the level before.
 func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64, parts uint64) {
 	f.t.Helper()
 	r := f.last()
 	rule := r.Hits.Rules[0]
 	age := rule.Newest - noon/int64(rule.WindowMs)*int64(rule.Buckets)/ms
-	f.receive(now, events.KindRefresh, &events.Refresh{
-		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence,
-		Settlements: uint32(len(r.Settlements)), KeyCells: []uint32{1, 1}, Age: []int64{age, age},
-		Total: []uint64{refunded, admitted}, LevelAge: []int64{0, levelAge}, Level: []uint64{0, parts},
-	})
+	m := f.refresh(refunded, admitted)
+	m.Settlements, m.Age = uint32(len(r.Settlements)), []int64{age, age}
+	m.LevelAge, m.Level = []int64{0, levelAge}, []uint64{0, parts}
+	f.receive(now, events.KindRefresh, m)
 }
 
 // TestSettleBucketInAFleet: what came back stays when the settled bucket leaves for the level.
@@ -189,14 +177,11 @@ func TestSettleBucketInAFleet(t *testing.T) {
 	f.settlements("refunded k, k", -80)
 	f.answerLevel(now, 80, 100, 61, 0)
 	for _, step := range []struct{ seconds, left int64 }{{0, 80}, {11, 90}, {61, 100}, {70, 100}} {
-		if got := left(l, noon+step.seconds*second, "k"); got != step.left {
-			t.Errorf("after %d s: %d left, want %d", step.seconds, got, step.left)
-		}
+		equal(t, left(l, noon+step.seconds*second, "k"), step.left, "after %d s: left", step.seconds)
 	}
 }
 
-// TestOldLevelsAreNetOfRefunds: an answer of a bucket that the cell has let go is brought forward
-// without its refunds.
+// TestOldLevelsAreNetOfRefunds: an answer of a bucket that the cell has let go is brought forward without its refunds.
 func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(1000))
 	token(t, l, noon, "k", 1)
@@ -218,12 +203,10 @@ func TestSettleQueueInAFleet(t *testing.T) {
 	now += 40 * ms
 	f.alarmRows(noon, l, "k", keyTotal{ofRefunded, 18})
 	d := l.CheckAt(now, "k", 1)
-	if wait := 10 * time.Millisecond; d.Allowed || d.RetryAfter < wait || d.RetryAfter > wait+20*time.Millisecond {
-		t.Errorf("2 hits take 100 ms: %+v", d)
-	}
-	if r, d := l.ReserveAt(now, "k", 18); !d.Allowed || !r.CancelAt(now) {
-		t.Errorf("there is room for 18 in the queue: %+v", d)
-	}
+	wait := 10 * time.Millisecond
+	expect(t, !d.Allowed && d.RetryAfter >= wait && d.RetryAfter <= wait+20*time.Millisecond, "2 hits take 100 ms: %+v", d)
+	r, d := l.ReserveAt(now, "k", 18)
+	expect(t, d.Allowed && r.CancelAt(now), "there is room for 18 in the queue: %+v", d)
 }
 
 // TestRefundsEndStrictBlocks: a key without room asks again when it hears of a refund.

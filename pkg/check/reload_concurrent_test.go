@@ -56,9 +56,7 @@ func TestDecisionsAreOfOneSet(t *testing.T) {
 	third := parse(t, "rules: [{name: b, match: {api: x}, key: [user], limit: 1/hour}, "+
 		"{name: a, match: {api: y}, key: [user], limit: 1000000/hour}]")
 	c, err := New(Options{Rules: first})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	attrs := request("api=x user=k")
 	require(t, c.CheckAt(noon, attrs, 1).Allowed, "not even the first hit passes")
 	var mixed, asked atomic.Int64
@@ -77,9 +75,7 @@ func TestDecisionsAreOfOneLimit(t *testing.T) {
 	high := parse(t, "rules: [{name: r, key: [user], limit: 1000000000/hour}]")
 	low := parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]")
 	c, err := New(Options{Rules: high})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := limiter(t, c, "r")
 	hit(l, noon, "k", 10)
 	var mixed, passed, denied atomic.Int64
@@ -117,9 +113,7 @@ func TestReloadDuringRun(t *testing.T) {
 		sets = append(sets, parse(t, "rules: ["+list+"]"))
 	}
 	c, err := New(Options{Rules: sets[0], Link: new(tape), DrainTimeout: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := run(t, c)
 	old := limiter(t, c, "a")
 	var passed, calls atomic.Int64

@@ -14,13 +14,7 @@ import (
 // reload puts rules in force, as the next revision.
 func reload(t testing.TB, c *Checker, now int64, list ...rules.Rule) {
 	t.Helper()
-	set, err := rules.NewSet(list...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.SetRulesAt(now, set, c.Revision()+1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.SetRulesAt(now, setOf(t, list...), c.Revision()+1))
 }
 
 // TestLimitChangesAtOnce under a key that has an allowance, or a block; what has passed counts.
@@ -130,8 +124,7 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 				equal(t, left(l, noon, "k"), r.Limit-4, "left")
 				return
 			}
-			expect(t, r.Enforcement != rules.Async || left(l, noon, "k") == r.Limit,
-				"%d left of %d", left(l, noon, "k"), r.Limit)
+			expect(t, r.Enforcement != rules.Async || left(l, noon, "k") == r.Limit, "%d left of %d", left(l, noon, "k"), r.Limit)
 			// The old limiter still decides for its holders, and its hits are reported.
 			d := old.CheckAt(noon, "k", 1)
 			expect(t, d.Allowed && d.Remaining == 5, "the old one says %+v", d)
@@ -163,13 +156,11 @@ func TestOrderOfRules(t *testing.T) {
 
 // TestRuleComesBack with its counts, when it is put in force again.
 func TestRuleComesBack(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1), rule("s", 10, time.Minute, 1))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 10, time.Minute, 1), rule("s", 10, time.Minute, 1))
 	l.CheckAt(noon, "k", 4)
 	reload(t, f.Checker, noon, rule("s", 10, time.Minute, 1))
-	if _, ok := f.Limiter("r"); ok {
-		t.Error("there is a limiter of a rule that has gone")
-	}
+	_, ok := f.Limiter("r")
+	expect(t, !ok, "there is a limiter of a rule that has gone")
 	equal(t, f.CheckAt(noon, user("k"), 5).Rule, "s", "deciding rule")
 	reload(t, f.Checker, noon, rule("r", 8, time.Minute, 1), rule("s", 10, time.Minute, 1))
 	expect(t, limiter(t, f.Checker, "r") == l && left(l, noon, "k") == 4,
@@ -194,8 +185,7 @@ func TestBadSetsAreRefused(t *testing.T) {
 
 // TestEqualRulesChangeNothing: allowances outlive an equal set, and one that changes another rule.
 func TestEqualRulesChangeNothing(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	l.CheckAt(noon, "k", 1)
 	word := func() uint64 { return l.holds([]byte("k")).allowance.Load() }
 	before := word()
@@ -272,9 +262,8 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	expect(t, len(s.Rules) == 2 && r.Rule == "r" && r.Charged == 10 && r.Answered == 10 && r.Denied == 2,
 		"it is used again, and %+v", s.Rules)
 	pass(time.Minute)
-	if s := c.Stats(); len(s.Rules) != 1 || s.Removed.Charged != 12 || s.Removed.Answered != 12 {
-		t.Errorf("it has not been let go again: %+v", s)
-	}
+	s = c.Stats()
+	expect(t, len(s.Rules) == 1 && s.Removed.Charged == 12 && s.Removed.Answered == 12, "it has not been let go again: %+v", s)
 	reload(t, c, now, rule("r", 5, time.Second, 1))
 	expect(t, limiter(t, c, "r") == l && !l.away.Load() && left(l, now, "k") == 5, "it has not come back")
 	pass(time.Minute)

@@ -107,8 +107,7 @@ func TestLargeReportsAreSplit(t *testing.T) {
 // TestReportsAndAnswersAreBounded: with many buckets per window fewer keys go into a report, since its answer has all
 // their buckets.
 func TestReportsAndAnswersAreBounded(t *testing.T) {
-	f := newFleet(t, Options{}, rule("day", 1e6, 24*time.Hour, 1440))
-	l := limiter(t, f.Checker, "day")
+	f, l := fleetAndLimiter(t, Options{}, rule("day", 1e6, 24*time.Hour, 1440))
 	now := noon
 	for range 120 { // an outage of as many minutes
 		for i := range 100 {
@@ -125,8 +124,7 @@ func TestReportsAndAnswersAreBounded(t *testing.T) {
 
 // TestBucketsOfAReport are those of the hits' times.
 func TestBucketsOfAReport(t *testing.T) {
-	f := newFleet(t, Options{}, rule("r", 1000, time.Minute, 60))
-	l := limiter(t, f.Checker, "r")
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 1000, time.Minute, 60))
 	for s := range int64(3) {
 		l.CheckAt(noon+s*second, "k", s+1)
 	}
@@ -140,7 +138,6 @@ func TestBucketsOfAReport(t *testing.T) {
 	}
 }
 
-// TestHitsThatHaveLeftTheWindowAreReportedLate.
 func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Second)
 	l.CheckAt(noon, "k", 3)
@@ -150,15 +147,12 @@ func TestHitsThatHaveLeftTheWindowAreReportedLate(t *testing.T) {
 	l.CheckAt(noon+4*second, "k", 5)
 	f.tape.err = nil
 	f.Step(noon + 4*second + 50*ms)
-	if got := hits(f.last())["k"]; got != 3 {
-		t.Fatalf("the report in flight holds %d hits, want 3", got)
-	}
+	equal(t, hits(f.last())["k"], 3, "hits of the report in flight")
 	f.answer(noon+4*second+60*ms, 3)
 	f.Step(noon + 4*second + 110*ms)
 	r := f.last()
 	got := hits(r)["k"]
-	expect(t, got == 5 && len(r.Late) == 1 && r.Late[0] == 4,
-		"the next one holds %d hits and %v late, want 5 and 4", got, r.Late)
+	expect(t, got == 5 && len(r.Late) == 1 && r.Late[0] == 4, "the next one holds %d hits and %v late, want 5 and 4", got, r.Late)
 	f.answer(noon+4*second+120*ms, 5)
 	s := f.Stats().Rules[0]
 	expect(t, s.Charged == 12 && s.Answered == 12, "stats: %+v", s)
@@ -216,8 +210,7 @@ func TestReportsGoToTheirShards(t *testing.T) {
 	f.welcome(noon+2210*ms, 2)
 	f.Step(noon + 2300*ms)
 	s = f.Stats()
-	expect(t, s.Rules[0].Lost == 6 && s.Rules[0].InFlight == 2 && s.Shards == 2,
-		"after another number of shards: %+v", s)
+	expect(t, s.Rules[0].Lost == 6 && s.Rules[0].InFlight == 2 && s.Shards == 2, "after another number of shards: %+v", s)
 }
 
 // refuse answers a report as an aggregator that does not count it.
@@ -275,8 +268,7 @@ func TestRefusedReportIsRepeated(t *testing.T) {
 	}
 	f.answer(now, 3)
 	s := f.Stats()
-	expect(t, s.Rules[0].Lost == 0 && s.Rules[0].Answered == 3 && s.ReportsGivenUp == 0 && s.Problem == "",
-		"%+v", s)
+	expect(t, s.Rules[0].Lost == 0 && s.Rules[0].Answered == 3 && s.ReportsGivenUp == 0 && s.Problem == "", "%+v", s)
 }
 
 // TestSequencesNeverStartAgain: marks outlive a change of the number of shards and back.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // reportOf steps every 10 ms, and returns how long after from a report of the key is made.
@@ -24,8 +22,7 @@ func (f *fleet) reportOf(key string, from, until int64) time.Duration {
 	return 0
 }
 
-// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what
-// QuietFor says.
+// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what QuietFor says.
 func TestQuietKeysWait(t *testing.T) {
 	for _, tt := range []struct {
 		window, quietFor time.Duration
@@ -42,9 +39,9 @@ func TestQuietKeysWait(t *testing.T) {
 	} {
 		f, l := newFleetOf(t, 4, Options{QuietFor: tt.quietFor}, tt.limit, tt.window)
 		l.CheckAt(noon, "k", 1)
-		if at := f.reportOf("k", noon, noon+20*second); at < tt.least || at > tt.most {
-			t.Errorf("%d in %v, QuietFor %v: reported after %v, want %v to %v", tt.limit, tt.window, tt.quietFor, at, tt.least, tt.most)
-		}
+		at := f.reportOf("k", noon, noon+20*second)
+		expect(t, at >= tt.least && at <= tt.most,
+			"%d in %v, QuietFor %v: reported after %v, want %v to %v", tt.limit, tt.window, tt.quietFor, at, tt.least, tt.most)
 	}
 }
 
@@ -54,68 +51,28 @@ func TestQuietNoMore(t *testing.T) {
 		"alarm far from the limit": func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 100) },
 		"alarm near the limit":     func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 600) },
 		"many hits": func(f *fleet, l *Limiter, now int64) {
-			for range 70 {
-				l.CheckAt(now, "k", 1)
-			}
+			hit(l, now, "k", 70)
 		},
 	} {
 		f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
 		l.CheckAt(noon, "k", 1)
-		for now := noon; now < noon+second; now += 10 * ms {
-			f.Step(now)
-		}
-		if len(f.tape.reports) > 0 {
-			t.Fatalf("%s: reported before", name)
-		}
+		f.steps(0, 1000, 10)
+		require(t, len(f.tape.reports) == 0, "%s: reported before", name)
 		end(f, l, noon+second)
-		if at := f.reportOf("k", noon+second, noon+2*second); at > 40*time.Millisecond {
-			t.Errorf("%s: reported after %v", name, at)
-		}
+		at := f.reportOf("k", noon+second, noon+2*second)
+		expect(t, at <= 40*time.Millisecond, "%s: reported after %v", name, at)
 	}
 }
 
-// TestQuietHitsAreReportedOnce: waits that end early, late or twice lose and double nothing.
-func TestQuietHitsAreReportedOnce(t *testing.T) {
-	s, c := newStore(t, Options{QuietFor: 500 * time.Millisecond}, rule("r", 1000, time.Minute, 60))
-	f, l := &fleet{Checker: c, t: t}, limiter(t, c, "r")
-	now, charged := noon, uint64(0)
-	for i := range int64(2000) {
-		now += 10 * ms
-		if i%7 == 0 && l.CheckAt(now, string(rune('a'+i%3)), 1).Allowed {
-			charged++
-		}
-		if i%50 == 0 {
-			f.alarm(now, 1, l, string(rune('a'+i/50%3)), 10)
-		}
-		c.Step(now)
-		for _, a := range s.answers(t) {
-			c.Receive(now, events.KindRefresh, a)
-		}
-	}
-	for until := now + 10*second; now < until; now += 10 * ms {
-		c.Step(now)
-		for _, a := range s.answers(t) {
-			c.Receive(now, events.KindRefresh, a)
-		}
-	}
-	if r := c.Stats().Rules[0]; s.own+s.late != charged || charged == 0 || unreported(r) != 0 {
-		t.Errorf("%d charged, %d counted: %+v", charged, s.own+s.late, r)
-	}
-}
-
-// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the
-// next tick.
+// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next tick.
 func TestQuietKeysHoldUpNobody(t *testing.T) {
 	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
 		l.CheckAt(noon, fmt.Sprint(i), 1)
 	}
-	for range 600 {
-		l.CheckAt(noon, "hot", 1)
-	}
-	if at := f.reportOf("hot", noon+ms, noon+second); at > 50*time.Millisecond {
-		t.Errorf("reported after %v", at)
-	}
+	hit(l, noon, "hot", 600)
+	at := f.reportOf("hot", noon+ms, noon+second)
+	expect(t, at <= 50*time.Millisecond, "reported after %v", at)
 }
 
 // TestACellWaitsOnceToLeave, however often it is reported.
@@ -126,9 +83,7 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 		f.Step(noon + (i+1)*50*ms)
 		f.answer(noon+(i+1)*50*ms, i+1)
 	}
-	if n := f.behind.ageing.fresh.len() + f.behind.ageing.known.len(); n != 1 {
-		t.Errorf("one cell waits %d times to leave", n)
-	}
+	equal(t, f.behind.ageing.fresh.len()+f.behind.ageing.known.len(), 1, "times that one cell waits to leave")
 }
 
 // TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when all
@@ -138,15 +93,12 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 		sent := func(want int64, why string) {
 			t.Helper()
-			if n := f.Stats().ReportsSent; n != want {
-				t.Errorf("missed %v: %d reports %s, want %d", missed, n, why, want)
-			}
+			equal(t, f.Stats().ReportsSent, want, "missed %v: reports %s", missed, why)
 		}
 		step := func(at, next int64) {
 			t.Helper()
-			if got := f.Step(noon + at*ms); got != noon+next*ms {
-				t.Errorf("the next step is due %v ms after noon, want %d", float64(got-noon)/1e6, next)
-			}
+			got := f.Step(noon + at*ms)
+			expect(t, got == noon+next*ms, "the next step is due %v ms after noon, want %d", float64(got-noon)/1e6, next)
 		}
 		f.rounds.trip = ms // so far they came soon
 		l.CheckAt(noon+2*ms, "k", 1)
@@ -168,9 +120,8 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		sent(1, "after it")
 		step(9, 12) // the next tick
 		f.Step(noon + 12*ms)
-		if got, _ := rows(f.last(), false); got["k"] != 1 {
-			t.Errorf("the last report has %v", got)
-		}
+		got, _ := rows(f.last(), false)
+		expect(t, got["k"] == 1, "the last report has %v", got)
 		l.CheckAt(noon+13*ms, "k", 1)
 		f.Step(noon + 62*ms)
 		f.answer(noon+63*ms, 2)

@@ -12,8 +12,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// queueing is a leaky bucket of 10 a second with room for 5, tokening a token bucket of the same,
-// in buckets of 10 ms.
+// queueing is a leaky bucket of 10 a second with room for 5, tokening a token bucket of the same, in buckets of 10 ms.
 func queueing() rules.Rule { return draining("r", rules.LeakyBucket, 10, 5, time.Second, 100) }
 func tokening() rules.Rule { return draining("r", rules.TokenBucket, 10, 5, time.Second, 100) }
 
@@ -37,12 +36,10 @@ func TestReserve(t *testing.T) {
 		for i, cost := range tt.costs {
 			r, d := l.ReserveAt(noon, "k", cost)
 			want := tt.waits[i]
-			if d.Allowed != (want >= 0) || d.Allowed && (r.Delay < want || r.Delay > want+tt.off) {
-				t.Errorf("%s: hit %d: %+v, wait %v; want %v", tt.why, i, d, r.Delay, want)
-			}
-			if d.Allowed && d.RetryAfter != 0 || !d.Allowed && (d.RetryAfter <= 0 || r.Delay != 0 || r.CancelAt(noon)) {
-				t.Errorf("%s: hit %d: %+v, wait %v", tt.why, i, d, r.Delay)
-			}
+			expect(t, d.Allowed == (want >= 0) && (!d.Allowed || r.Delay >= want && r.Delay <= want+tt.off),
+				"%s: hit %d: %+v, wait %v; want %v", tt.why, i, d, r.Delay, want)
+			expect(t, (!d.Allowed || d.RetryAfter == 0) && (d.Allowed || d.RetryAfter > 0 && r.Delay == 0 && !r.CancelAt(noon)),
+				"%s: hit %d: %+v, wait %v", tt.why, i, d, r.Delay)
 		}
 	}
 }
@@ -51,9 +48,9 @@ func TestReserve(t *testing.T) {
 func TestReservedTurnsAreExact(t *testing.T) {
 	_, l := checkerAndLimiter(t, Options{}, queueing())
 	for i, step := range []struct{ at, wait int64 }{{103, 0}, {104, 99}, {205, 98}, {1007, 0}, {1008, 99}, {1009, 198}} {
-		if r, d := l.ReserveAt(noon+step.at*ms, "k", 1); !d.Allowed || r.Delay != time.Duration(step.wait*ms) {
-			t.Errorf("hit %d, after %d ms: %+v, a wait of %v, want %d ms", i, step.at, d, r.Delay, step.wait)
-		}
+		r, d := l.ReserveAt(noon+step.at*ms, "k", 1)
+		expect(t, d.Allowed && r.Delay == time.Duration(step.wait*ms),
+			"hit %d, after %d ms: %+v, a wait of %v, want %d ms", i, step.at, d, r.Delay, step.wait)
 	}
 }
 
@@ -63,9 +60,8 @@ func TestReserveWithinLocalShare(t *testing.T) {
 	c := newChecker(t, Options{Link: new(tape), ExpectCheckers: 8}, draining("r", rules.TokenBucket, 10, 80, time.Second, 50))
 	c.Step(noon)
 	l := limiter(t, c, "r")
-	if _, d := l.ReserveAt(noon, "dear", 11); d.Allowed || d.Freshness != LocalShare {
-		t.Errorf("more than the share ever holds: %+v", d)
-	}
+	_, d := l.ReserveAt(noon, "dear", 11)
+	expect(t, !d.Allowed && d.Freshness == LocalShare, "more than the share ever holds: %+v", d)
 	var delays []time.Duration
 	for {
 		r, d := l.ReserveAt(noon, "k", 1)
@@ -74,14 +70,10 @@ func TestReserveWithinLocalShare(t *testing.T) {
 		}
 		delays = append(delays, r.Delay)
 	}
-	if len(delays) != 20 { // a full share, and as many that are owed
-		t.Fatalf("%d hits: %v", len(delays), delays)
-	}
+	require(t, len(delays) == 20, "%v, want a full share, and as many that are owed", delays)
 	for i, delay := range delays {
 		want := max(time.Duration(i-9), 0) * 800 * time.Millisecond // an eighth of the rate
-		if delay < want || delay > want+20*time.Millisecond {
-			t.Errorf("hit %d waits for %v, want %v", i, delay, want)
-		}
+		expect(t, delay >= want && delay <= want+20*time.Millisecond, "hit %d waits for %v, want %v", i, delay, want)
 	}
 }
 
@@ -93,36 +85,25 @@ func TestCancel(t *testing.T) {
 		l.ReserveAt(noon, "k", 5)
 		at := noon + 300*ms // two are left, or more
 		one, d := l.ReserveAt(at, "k", 1)
-		if !d.Allowed || one.Delay == 0 && r.Algorithm == rules.LeakyBucket {
-			t.Fatalf("%+v, %v", d, one.Delay)
-		}
+		require(t, d.Allowed && (one.Delay != 0 || r.Algorithm != rules.LeakyBucket), "%+v, %v", d, one.Delay)
 		if one.Delay == 0 { // a token was there: its turn is now
 			one, _ = l.ReserveAt(at, "k", 4)
 		}
 		before := one.Delay
-		if !one.CancelAt(at) || one.CancelAt(at) {
-			t.Error("not cancelled once")
-		}
+		expect(t, one.CancelAt(at) && !one.CancelAt(at), "not cancelled once")
 		again, d := l.ReserveAt(at, "k", 1)
-		if !d.Allowed || again.Delay > before {
-			t.Errorf("after it was cancelled: %+v, a wait of %v, was %v", d, again.Delay, before)
-		}
+		expect(t, d.Allowed && again.Delay <= before, "after it was cancelled: %+v, a wait of %v, was %v", d, again.Delay, before)
 		late, _ := l.ReserveAt(at, "k", 1)
-		if late.CancelAt(at + int64(late.Delay)) {
-			t.Error("cancelled when its turn had come")
-		}
+		expect(t, !late.CancelAt(at+int64(late.Delay)), "cancelled when its turn had come")
 		reported, _ := l.ReserveAt(at, "k", 1)
 		f.Step(at)
-		if reported.CancelAt(at) {
-			t.Error("cancelled after it had been reported")
-		}
+		expect(t, !reported.CancelAt(at), "cancelled after it had been reported")
 		s := f.Stats().Rules[0]
 		if s.Cancelled < 1 || s.Charged != s.Answered+s.InFlight+s.Pending+s.Overflow+s.Lost+s.Cancelled || s.Pending != 0 {
 			t.Errorf("%+v", s)
 		}
-		if got := int64(hits(f.last())["k"]); got != s.Charged-s.Cancelled {
-			t.Errorf("%d hits reported of %+v", got, s)
-		}
+		got := int64(hits(f.last())["k"])
+		expect(t, got == s.Charged-s.Cancelled, "%d hits reported of %+v", got, s)
 	}
 }
 
@@ -175,12 +156,9 @@ func TestReserveByAllRules(t *testing.T) {
 		if d.Allowed != s.want || delay != s.delay || d.Rule != s.by || d.Allowed && (d.Status != 0 || d.Queue || d.RetryAfter != 0) {
 			t.Errorf("step %d (%s): %v, %+v", i, s.why, r.Delay, d)
 		}
-		if (s.cancel || r.Delay == 0) && r.CancelAt(now) != s.cancel {
-			t.Errorf("step %d (%s): cancelled %v", i, s.why, !s.cancel)
-		}
-		if after := c.PeekAt(now, attrs, 1); (s.cancel || !s.want) && after != before {
-			t.Errorf("step %d (%s): before %+v, after %+v", i, s.why, before, after)
-		}
+		expect(t, !s.cancel && r.Delay != 0 || r.CancelAt(now) == s.cancel, "step %d (%s): cancelled %v", i, s.why, !s.cancel)
+		after := c.PeekAt(now, attrs, 1)
+		expect(t, !s.cancel && s.want || after == before, "step %d (%s): before %+v, after %+v", i, s.why, before, after)
 	}
 	for _, s := range c.Stats().Rules {
 		if s.Rule == "turns" && s.Denied != 0 { // it has had a turn for everybody
@@ -189,8 +167,7 @@ func TestReserveByAllRules(t *testing.T) {
 	}
 }
 
-// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no
-// decision.
+// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no decision.
 func TestCancelledReservationsLeaveNothing(t *testing.T) {
 	given := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -203,9 +180,7 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 			cost := rapid.Int64Range(1, 4).Draw(rt, "cost")
 			if rapid.Bool().Draw(rt, "cancelled") {
 				if r, d := busy.ReserveAt(now, attrs, cost); d.Allowed && r.Delay > 0 {
-					if !r.CancelAt(now) || r.CancelAt(now) {
-						rt.Fatalf("%v: not cancelled once: %+v", attrs, d)
-					}
+					require(rt, r.CancelAt(now) && !r.CancelAt(now), "%v: not cancelled once: %+v", attrs, d)
 					given++
 				} else if d.Allowed { // it has had its turn
 					bare.ReserveAt(now, attrs, cost)
@@ -213,23 +188,17 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 			}
 			r, want := bare.ReserveAt(now, attrs, cost)
 			s, got := busy.ReserveAt(now, attrs, cost)
-			if got != want || r.Delay != s.Delay {
-				rt.Fatalf("%v: %v %+v, without cancelled ones %v %+v", attrs, s.Delay, got, r.Delay, want)
-			}
+			require(rt, got == want && r.Delay == s.Delay,
+				"%v: %v %+v, without cancelled ones %v %+v", attrs, s.Delay, got, r.Delay, want)
 		}
 		for _, s := range busy.Stats().Rules {
-			if s.Pending != 0 || s.Charged != s.Answered+s.Cancelled {
-				rt.Fatalf("%+v", s)
-			}
+			require(rt, s.Pending == 0 && s.Charged == s.Answered+s.Cancelled, "%+v", s)
 		}
 	})
-	if given == 0 {
-		t.Error("too tame")
-	}
+	expect(t, given != 0, "too tame")
 }
 
-// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported
-// count.
+// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported count.
 func TestReservationsAreGivenBackTogether(t *testing.T) {
 	var list []rules.Rule // the other way round: hits of the first are far from its limit, and wait for their report
 	for _, r := range slices.Backward(parse(t, reservable).Rules()) {
@@ -256,16 +225,12 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 	first, _ := f.ReserveAt(now, attrs, 2)
 	cancel(first, true, "before its turn")
 	second, d := f.ReserveAt(now, attrs, 2)
-	if !d.Allowed || second.Delay != 220*time.Millisecond {
-		t.Fatalf("%v, %+v", second.Delay, d)
-	}
+	require(t, d.Allowed && second.Delay == 220*time.Millisecond, "%v, %+v", second.Delay, d)
 	now += 60 * ms
 	f.Step(now)
 	cancel(second, false, "reported")
 	third, d := f.ReserveAt(now, attrs, 1)
-	if len(third.places) != 2 {
-		t.Fatalf("%+v, %+v", third, d)
-	}
+	require(t, len(third.places) == 2, "%+v, %+v", third, d)
 	last := third.places[1].cell
 	last.settle(now)
 	clear(last.pending()) // only this one has been reported
@@ -280,19 +245,14 @@ func TestCancelGivesPermitsBack(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 100, time.Minute, 1), turns)
 	f.firstGrant(l, 5, 0)
 	now := noon + 3*ms
-	if _, d := f.ReserveAt(now, user("k"), 1); !d.Allowed {
-		t.Fatalf("%+v", d)
-	}
+	_, d := f.ReserveAt(now, user("k"), 1)
+	require(t, d.Allowed, "%+v", d)
 	before := l.PeekAt(now, "k", 1).Remaining
 	for range 9 { // more often than there are permits
 		r, d := f.ReserveAt(now, user("k"), 1)
-		if !d.Allowed || r.Delay == 0 || !r.CancelAt(now) {
-			t.Fatalf("%v, %+v", r.Delay, d)
-		}
+		require(t, d.Allowed && r.Delay != 0 && r.CancelAt(now), "%v, %+v", r.Delay, d)
 	}
-	if after := l.PeekAt(now, "k", 1).Remaining; after != before {
-		t.Errorf("%d permits left, of %d", after, before)
-	}
+	equal(t, l.PeekAt(now, "k", 1).Remaining, before, "permits left")
 }
 
 // TestCancelAtOnce: of two callers who cancel a reservation at the same time, while others reserve
@@ -312,9 +272,8 @@ func TestCancelAtOnce(t *testing.T) {
 	for _, s := range c.Stats().Rules {
 		charged, cancelled = charged+s.Charged, cancelled+s.Cancelled
 	}
-	if cancelled != given.Load() || charged-cancelled != 3 || cancelled == 0 {
-		t.Errorf("%d charged, %d cancelled, %d given back", charged, cancelled, given.Load())
-	}
+	expect(t, cancelled == given.Load() && charged-cancelled == 3 && cancelled != 0,
+		"%d charged, %d cancelled, %d given back", charged, cancelled, given.Load())
 }
 
 // TestReserveToken: a caller that has reserved and is not served settles at 0, at any time, and a
@@ -324,22 +283,14 @@ func TestReserveToken(t *testing.T) {
 	l := limiter(t, c, "day")
 	for _, user := range []string{"a", "b"} {
 		r, d, token := c.ReserveToken(request("user="+user), 6)
-		if d.Allowed || r.Delay != 0 || token != "" {
-			t.Errorf("denied: %v, %+v, %q", r.Delay, d, token)
-		}
+		expect(t, !d.Allowed && r.Delay == 0 && token == "", "denied: %v, %+v, %q", r.Delay, d, token)
 		r, d, token = c.ReserveToken(request("user="+user), 5)
-		if !d.Allowed || r.Delay != 0 || token == "" {
-			t.Fatalf("%v, %+v, %q", r.Delay, d, token)
-		}
-		if err := c.Settle(token, 0); err != nil || l.Peek(user, 1).Remaining != 20 {
-			t.Errorf("%v, %d left of 20", err, l.Peek(user, 1).Remaining)
-		}
+		require(t, d.Allowed && r.Delay == 0 && token != "", "%v, %+v, %q", r.Delay, d, token)
+		err := c.Settle(token, 0)
+		expect(t, err == nil && l.Peek(user, 1).Remaining == 20, "%v, %d left of 20", err, l.Peek(user, 1).Remaining)
 	}
 	_, d, token := limiter(t, c, "turns").ReserveToken("", 1)
-	if !d.Allowed || token == "" {
-		t.Errorf("by key: %+v, %q", d, token)
-	}
-	if d, _, token := c.ReserveToken(nil, 1); d.Delay != 0 || token == "" {
-		t.Errorf("no rule: %q", token)
-	}
+	expect(t, d.Allowed && token != "", "by key: %+v, %q", d, token)
+	r, _, token := c.ReserveToken(nil, 1)
+	expect(t, r.Delay == 0 && token != "", "no rule: %q", token)
 }

@@ -202,9 +202,8 @@ func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 // TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon not repeated any more.
 func TestSlowerAnswersStopRepeats(t *testing.T) {
 	for _, later := range []int64{30, 60, 300} {
-		f := newFleet(t, Options{NoForecast: true}, rule("r", 1e6, time.Second, 1))
+		f, l := fleetAndLimiter(t, Options{NoForecast: true}, rule("r", 1e6, time.Second, 1))
 		f.welcomeOf(noon, 8)
-		l := limiter(t, f.Checker, "r")
 		trip, seen, due, repeats := 5*ms, 0, int64(0), int64(0)
 		for now := noon; now < noon+40*second; now += ms {
 			switch now {

@@ -94,8 +94,7 @@ func TestRunReportsAndDrains(t *testing.T) {
 		l.Check("k", 7)
 		r.end(nil)
 		s = c.Stats()
-		expect(t, s.Rules[0].Charged == 108 && s.Rules[0].Answered == 108 && s.Unreported() == 0,
-			"after the end: %+v", s)
+		expect(t, s.Rules[0].Charged == 108 && s.Rules[0].Answered == 108 && s.Unreported() == 0, "after the end: %+v", s)
 		d := l.Check("k", 1)
 		expect(t, d.Allowed && d.Remaining == 891, "a check after the end: %+v", d)
 	})
@@ -130,12 +129,10 @@ func TestRunEndsWithoutANetwork(t *testing.T) {
 			limiter(t, c, "r").Check("k", 1)
 		}
 		equal(t, r.end(ErrUnreported), 5*time.Second, "time to drain")
-		got := c.Stats().Unreported()
-		expect(t, got == 3, "%d hits unreported, want 3", got)
+		equal(t, c.Stats().Unreported(), 3, "hits unreported")
 	})
 }
 
-// TestRunWithoutHitsEndsAtOnce.
 func TestRunWithoutHitsEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, o := range []Options{{}, {Link: new(tape), MaxIdleKeys: -1}} {
@@ -156,15 +153,13 @@ func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
 	c := newChecker(t, Options{Link: new(deafLink), MaxIdleKeys: -1}, rule("r", 1000, time.Hour, 1))
 	err := c.Run(context.Background())
 	expect(t, errors.Is(err, errDeaf), "got %v", err)
-	d := limiter(t, c, "r").Check("k", 1)
-	expect(t, d.Allowed, "a check all the same: %+v", d)
+	decided(t, limiter(t, c, "r").Check("k", 1), true, "a check all the same")
 }
 
 // TestRunWithoutALink keeps the clock, and lets empty cells go.
 func TestRunWithoutALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChecker(t, Options{}, rule("r", 2, time.Second, 1))
-		l := limiter(t, c, "r")
+		c, l := checkerAndLimiter(t, Options{}, rule("r", 2, time.Second, 1))
 		r := run(t, c)
 		time.Sleep(time.Millisecond)
 		for i, want := range []bool{true, true, false} {
@@ -182,8 +177,7 @@ func TestRunWithoutALink(t *testing.T) {
 // TestIdleCacheGoesDuringChecks that use it.
 func TestIdleCacheGoesDuringChecks(t *testing.T) {
 	o := Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}
-	c := newChecker(t, o, rule("r", 10, time.Hour, 1))
-	l := limiter(t, c, "r")
+	c, l := checkerAndLimiter(t, o, rule("r", 10, time.Hour, 1))
 	var stop atomic.Bool
 	var checking sync.WaitGroup
 	for g := range 2 {
@@ -215,7 +209,25 @@ func TestDrainWaitsForLateHits(t *testing.T) {
 	}
 	r := f.last()
 	require(t, len(r.Late) == 1 && r.Late[0] == 3 && r.Hits.Keys() == 0, "reported %v", r)
-	f.receive(now, events.KindRefresh, &events.Refresh{Epoch: r.Epoch, Sequence: r.Sequence, Generation: 1})
+	f.answerRows(now)
 	s := f.Stats()
 	expect(t, d.done(now) && s.Unreported() == 0, "not done: %+v", s)
+}
+
+func TestBadOptionsAreRefused(t *testing.T) {
+	set := parse(t, "rules: [{name: r, key: [user], limit: 1/second}]")
+	for _, o := range []Options{
+		{FlushEvery: time.Microsecond}, {FlushFloor: time.Microsecond}, {HelloEvery: time.Millisecond},
+		{FlushEvery: 10 * time.Millisecond, FlushFloor: 11 * time.Millisecond},
+		{MaxLiveKeys: -1}, {ReportKeys: -1}, {ReportKeys: 1 << 20}, {ReportTimeout: 1}, {DrainTimeout: -1},
+		{StaleAfter: -1}, {StaleAfter: 11}, {ShareAfter: 2}, {ShareAfter: 301}, {OutageAfter: 9}, {ExpectCheckers: -1}, {QuietFor: -1},
+	} {
+		o.Rules = set
+		_, err := New(o)
+		expect(t, err != nil, "accepted: %+v", o)
+	}
+	_, err := New(Options{})
+	expect(t, err != nil, "accepted: no rules")
+	_, ok := ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 1/second}]").Limiter("other")
+	expect(t, !ok, "found a limiter for a rule that is not there")
 }

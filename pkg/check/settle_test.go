@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -22,9 +23,8 @@ func TestSettleLocally(t *testing.T) {
 		wantHit(t, l, noon, 1, false, "over the limit, leaves a block")
 		mustSettle(t, c, noon, first, 2)
 		wantHit(t, l, noon, 1, true, "10 are given back")
-		if err := c.SettleAt(noon, first, 1); !errors.Is(err, ErrSettled) {
-			t.Errorf("again: %v", err)
-		}
+		err := c.SettleAt(noon, first, 1)
+		expect(t, errors.Is(err, ErrSettled), "again: %v", err)
 		wantLeft(t, l, noon, 9, "10 given back and 1 taken")
 		mustSettle(t, c, noon+second, second_, 30) // more than the limit
 		wantLeft(t, l, noon+second, 0, "far over the limit")
@@ -54,9 +54,7 @@ func TestSettleErrors(t *testing.T) {
 		{"again", good, 0, 1, ErrSettled},
 	} {
 		err := c.SettleAt(noon+row.at, row.token, row.cost)
-		if !errors.Is(err, row.want) || (err == nil) != (row.want == nil) {
-			t.Errorf("%s: %v, want %v", row.why, err, row.want)
-		}
+		expect(t, errors.Is(err, row.want) && (err == nil) == (row.want == nil), "%s: %v, want %v", row.why, err, row.want)
 	}
 	settlementStats(t, c, 1, 1, 0)
 }
@@ -72,9 +70,7 @@ func TestSettleWhileTheRuleIsAway(t *testing.T) {
 			reload(t, c, noon, between)
 			mustSettle(t, c, noon, text, cost)
 			reload(t, c, noon, was)
-			if got := left(limiter(t, c, "r"), noon, "k"); got != 20-cost {
-				t.Errorf("%s, settled at %d: %d left of 20", why, cost, got)
-			}
+			equal(t, left(limiter(t, c, "r"), noon, "k"), 20-cost, "%s, settled at %d: left of 20", why, cost)
 		}
 	}
 }
@@ -99,9 +95,8 @@ func TestSettleOnceAtTheSameTime(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 1000, time.Hour, 1))
 	for range 50 {
 		text := token(t, l, noon, "k", 10)
-		if n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil }); n != 1 {
-			t.Fatalf("settled %d times", n)
-		}
+		n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil })
+		require(t, n == 1, "settled %d times", n)
 		wantLeft(t, l, noon, 1000, "settled once")
 	}
 }
@@ -121,18 +116,11 @@ func kindsOf(r *events.Report) string {
 	return strings.Join(all, ", ")
 }
 
-// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and
-// of its settlements.
+// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and of its settlements.
 func (f *fleet) answerAll(now int64, settlements int, totals ...uint64) {
 	f.t.Helper()
-	r := f.last()
-	m := &events.Refresh{
-		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence, Settlements: uint32(settlements),
-	}
-	totals = append(totals, make([]uint64, len(r.Hits.KeyLength)-len(totals))...)
-	for _, n := range totals {
-		m.KeyCells, m.Age, m.Total = append(m.KeyCells, 1), append(m.Age, 0), append(m.Total, n)
-	}
+	m := f.refresh(append(totals, make([]uint64, f.last().Hits.Keys()-len(totals))...)...)
+	m.Settlements = uint32(settlements)
 	f.receive(now, events.KindRefresh, m)
 }
 
@@ -144,19 +132,17 @@ func (f *fleet) settlements(rows string, want ...int64) []*events.Settlement {
 	for _, s := range m.Settlements {
 		got = append(got, s.Hits)
 	}
-	if kindsOf(m) != rows || !slices.Equal(got, want) {
-		f.t.Fatalf("reported %s, settled %v; want %s, %v", kindsOf(m), got, rows, want)
-	}
+	require(f.t, kindsOf(m) == rows && slices.Equal(got, want),
+		"reported %s, settled %v; want %s, %v", kindsOf(m), got, rows, want)
 	return m.Settlements
 }
 
 // settlementStats fails the test unless Stats counts as many settlements.
 func settlementStats(t testing.TB, c *Checker, taken, answered, lost int64) {
 	t.Helper()
-	if s := c.Stats(); s.SettlementsTaken != taken || s.SettlementsAnswered != answered || s.SettlementsLost != lost {
-		t.Errorf("%d settlements taken, %d answered, %d lost; want %d, %d, %d",
-			s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost, taken, answered, lost)
-	}
+	s := c.Stats()
+	got := [...]int64{s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost}
+	equal(t, got, [...]int64{taken, answered, lost}, "settlements taken, answered, lost")
 }
 
 func TestSettlementsAreReported(t *testing.T) {
@@ -173,24 +159,20 @@ func TestSettlementsAreReported(t *testing.T) {
 	wantHit(t, l, now, 1, false, "before the store has heard of it")
 	now += 50 * ms
 	f.Step(now)
-	if s := f.settlements("refunded k, k", -10, 1); s[0].Number == s[1].Number || s[0].Epoch != f.Epoch() {
-		t.Errorf("%v", s)
-	}
+	s := f.settlements("refunded k, k", -10, 1)
+	expect(t, s[0].Number != s[1].Number && s[0].Epoch == f.Epoch(), "%v", s)
 	f.answerAll(now, 2, 10, 21)
-	if d := l.CheckAt(now, "k", 1); !d.Allowed || d.Remaining != 8 {
-		t.Errorf("21 less 10, and one more: %+v", d)
-	}
+	d := l.CheckAt(now, "k", 1)
+	expect(t, d.Allowed && d.Remaining == 8, "21 less 10, and one more: %+v", d)
 	settlementStats(t, f.Checker, 2, 2, 0)
 	reports := len(f.tape.reports)
 	f.Step(now + 50*ms) // the hit
 	f.Step(now + 100*ms)
-	if got := f.tape.reports[reports:]; len(got) != 1 || len(got[0].Settlements) != 0 {
-		t.Errorf("then: %v", got)
-	}
+	got := f.tape.reports[reports:]
+	expect(t, len(got) == 1 && len(got[0].Settlements) == 0, "then: %v", got)
 }
 
-// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore
-// them.
+// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore them.
 func TestSettlementsAreSentAgain(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	text := token(t, l, noon, "k", 12)
@@ -201,9 +183,8 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	for range 3 {
 		now += 50 * ms
 		f.Step(now)
-		if s := f.last().Settlements; len(s) != 1 || s[0].Hits != -10 {
-			t.Fatalf("%v", s)
-		}
+		s := f.last().Settlements
+		require(t, len(s) == 1 && s[0].Hits == -10, "%v", s)
 		f.answerAll(now, 0)
 	}
 	now += 50 * ms
@@ -213,9 +194,8 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	}
 	now += 50 * ms
 	f.Step(now)
-	if m := f.last(); len(m.Settlements) != 1 || m.Shards != 3 || m.Shard != events.Shard("r", "k", 3) {
-		t.Fatalf("with other shards: %v", m)
-	}
+	m := f.last()
+	require(t, len(m.Settlements) == 1 && m.Shards == 3 && m.Shard == events.Shard("r", "k", 3), "with other shards: %v", m)
 	f.answerAll(now, 1)
 	settlementStats(t, f.Checker, 1, 1, 0)
 }
@@ -233,18 +213,14 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 		f.refuse(now, f.last().Sequence)
 	}
 	settlementStats(t, f.Checker, 1, 0, 1)
-	if n := f.Stats().ReportsGivenUp; n != 1 {
-		t.Errorf("%d reports given up", n)
-	}
+	equal(t, f.Stats().ReportsGivenUp, 1, "reports given up")
 	mustSettle(t, f.Checker, now, old, 1)
 	f.Step(now + 50*ms)
 	f.answerAll(now+50*ms, 0) // not taken
 	reports := len(f.tape.reports)
 	f.Step(now + 21*int64(time.Hour))
 	for _, m := range f.tape.reports[reports:] {
-		if len(m.Settlements) > 0 {
-			t.Errorf("too old: %v", m.Settlements)
-		}
+		expect(t, len(m.Settlements) == 0, "too old: %v", m.Settlements)
 	}
 	settlementStats(t, f.Checker, 2, 0, 2)
 }
@@ -254,24 +230,20 @@ func TestSettlementsAreBounded(t *testing.T) {
 	one, two, three := token(t, l, noon, "k", 1), token(t, l, noon, "k", 1), token(t, l, noon, "k", 1)
 	mustSettle(t, f.Checker, noon, one, 0)
 	mustSettle(t, f.Checker, noon, two, 0)
-	if err := f.SettleAt(noon, three, 0); !errors.Is(err, ErrSettling) {
-		t.Errorf("a third: %v", err)
-	}
+	err := f.SettleAt(noon, three, 0)
+	expect(t, errors.Is(err, ErrSettling), "a third: %v", err)
 	f.Step(noon + 50*ms)
 	f.answerAll(noon+50*ms, 2, 2, 3)
 	mustSettle(t, f.Checker, noon+50*ms, three, 0) // it was not used up
 }
 
-// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their
-// settlement does.
+// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their settlement does.
 func TestSettlementsEndQuietWaits(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
 	f.welcomeOf(noon, 3)
 	text := token(t, l, noon, "k", 5)
 	f.steps(50, 101, 50)
-	if len(f.tape.reports) != 0 {
-		t.Fatalf("a quiet key is reported: %v", f.tape.reports)
-	}
+	require(t, len(f.tape.reports) == 0, "a quiet key is reported: %v", f.tape.reports)
 	mustSettle(t, f.Checker, noon+100*ms, text, 1)
 	f.Step(noon + 150*ms)
 	f.settlements("refunded k, k 5", -4)
@@ -287,14 +259,12 @@ func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
 		}
 		f.rounds.wanted.Store(0)
 		mustSettle(t, f.Checker, noon, text, 1)
-		if hurry := len(f.Wake()) > 0; hurry != (cost == 20) {
-			t.Errorf("%d of 20: in a hurry: %v", cost, hurry)
-		}
+		hurry := len(f.Wake()) > 0
+		expect(t, hurry == (cost == 20), "%d of 20: in a hurry: %v", cost, hurry)
 	}
 }
 
-// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports
-// failure.
+// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports failure.
 func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -317,9 +287,8 @@ func TestStopDeliversSettlements(t *testing.T) {
 					}
 				}
 			})
-			if answers && (err != nil || settled != 1) || !answers && !errors.Is(err, ErrUnreported) {
-				t.Errorf("answers: %v; %d settled: %v", answers, settled, err)
-			}
+			expect(t, (!answers || err == nil && settled == 1) && (answers || errors.Is(err, ErrUnreported)),
+				"answers: %v; %d settled: %v", answers, settled, err)
 		})
 	}
 }
@@ -330,8 +299,87 @@ func BenchmarkToken(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, text := l.CheckTokenAt(noon, "user:123456", 100)
-		if err := c.SettleAt(noon, text, 30); err != nil {
-			b.Fatal(err)
+		must(b, c.SettleAt(noon, text, 30))
+	}
+}
+
+// token checks a hit that has to pass, and returns its token.
+func token(t testing.TB, l *Limiter, now int64, key string, cost int64) string {
+	t.Helper()
+	d, text := l.CheckTokenAt(now, key, cost)
+	require(t, d.Allowed && text != "", "a cost of %d of %q: %+v, token %q", cost, key, d, text)
+	return text
+}
+
+func mustSettle(t testing.TB, c *Checker, now int64, text string, cost int64) {
+	t.Helper()
+	must(t, c.SettleAt(now, text, cost))
+}
+
+// TestTokens: a token names what was charged, by every rule, and in which bucket.
+func TestTokens(t *testing.T) {
+	list := []rules.Rule{rule("requests", 3, time.Minute, 60), rule("spent", 100, time.Minute, 1)}
+	f := newFleet(t, Options{Epoch: 9}, list...)
+	now := noon + 90*second
+	f.Step(now)
+	d, text := f.CheckTokenAt(now, user("kristie"), 2)
+	m, err := events.DecodeToken(text)
+	require(t, err == nil && d.Allowed && m.Epoch == 9 && m.Number == 1 && m.Made == now && len(m.Charges) == 2,
+		"%+v, %v, %v", d, m, err)
+	for i, want := range []string{"requests", "spent"} {
+		c := m.Charges[i]
+		if c.Rule.Name != want || string(c.Key) != "kristie" || c.Cost != 2 || c.Permits || c.Rule.Newest != list[i].Window.Bucket(now) {
+			t.Errorf("%v", c)
 		}
 	}
+	d, text = f.CheckTokenAt(now, user("kristie"), 2)
+	expect(t, !d.Allowed && text == "", "one rule denies: %+v, %q", d, text)
+	equal(t, left(limiter(t, f.Checker, "spent"), now, "kristie"), 98, "left by the rule that did not deny")
+	d, text = f.CheckTokenAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
+	m, err = events.DecodeToken(text)
+	expect(t, err == nil && d.Allowed && len(m.Charges) == 0 && m.Number == 3, "no rule matches: %+v, %v, %v", d, m, err)
+	mustSettle(t, f.Checker, now, text, 7) // nothing to do
+	err = f.SettleAt(now, text, 7)
+	expect(t, errors.Is(err, ErrSettled), "twice: %v", err)
+}
+
+// TestTokensOfRulesWithACost: a token is about the rules that have a cost of their own, also for
+// callers of an override; the others stay as they are.
+func TestTokensOfRulesWithACost(t *testing.T) {
+	requests, cost := rule("requests", 100, time.Minute, 1), rule("tokens", 1000, time.Minute, 1)
+	cost.Cost = "tokens"
+	cost.Overrides = []rules.Override{{Match: []rules.Condition{{Name: "tier", Value: "gold"}}, Factor: 10}}
+	for _, list := range [][]rules.Rule{{requests, cost}, {cost, requests}} {
+		c := newChecker(t, Options{}, list...)
+		for tier, name := range map[string]string{"none": cost.Name, "gold": cost.WireName(0)} {
+			_, text := c.CheckTokenAt(noon, request("user="+tier+" tier="+tier+" tokens=400"), 1)
+			m, err := events.DecodeToken(text)
+			require(t, err == nil && len(m.Charges) == 1 && m.Charges[0].Rule.Name == name && m.Charges[0].Cost == 400,
+				"%s: %v, %v", tier, m, err)
+			mustSettle(t, c, noon, text, 301)
+			equal(t, left(limiter(t, c, "requests"), noon, tier), 99, "%s: requests left", tier)
+			l := c.program.Load().byName[name]
+			equal(t, left(l, noon, tier), l.Rule().Limit-301, "%s: left", tier)
+		}
+	}
+}
+
+// TestUsedTokensAreRemembered: the last ones at least, in bounded memory.
+func TestUsedTokensAreRemembered(t *testing.T) {
+	var u used
+	const (
+		least  = usedChunk * usedChunks
+		stride = 37 // meets every place of a chunk, and every chunk
+	)
+	for n := uint64(1); n < 3*least; n += stride {
+		require(t, !u.has(7, n), "%d before it was settled", n)
+		u.add(7, n)
+		require(t, !u.has(7, n+1), "%d is taken for its neighbour", n)
+		for _, back := range []uint64{0, 1, 13, 14, 27, least/stride - 1} {
+			require(t, back*stride >= n || u.has(7, n-back*stride), "at %d: %d is forgotten", n, n-back*stride)
+		}
+	}
+	n := len(u.young) + len(u.old)
+	expect(t, n <= 2*usedChunks, "%d chunks in memory", n)
+	expect(t, !u.has(8, 1) && !u.has(7, 1), "it remembers what it should not")
 }

@@ -50,14 +50,11 @@ func (f *fleet) firstGrant(l *Limiter, permits int64, wait time.Duration) {
 func (f *fleet) asked() (m *events.LeaseRequest, n int) {
 	f.t.Helper()
 	n = len(f.tape.leases)
-	if n == 0 {
-		f.t.Fatal("no permits were asked for")
-	}
+	require(f.t, n != 0, "no permits were asked for")
 	return f.tape.leases[n-1], n
 }
 
-// grants answers the first key of the last request, in the bucket that it named, or newer buckets
-// later.
+// grants answers the first key of the last request, in the bucket that it named, or newer buckets later.
 func (f *fleet) grants(now int64, newer, granted, spoken int64, wait time.Duration) {
 	f.t.Helper()
 	m, _ := f.asked()
@@ -68,8 +65,7 @@ func (f *fleet) grants(now int64, newer, granted, spoken int64, wait time.Durati
 	})
 }
 
-// grant answers each key of the last request with the permits granted so far, and when more can be
-// free.
+// grant answers each key of the last request with the permits granted so far, and when more can be free.
 func (f *fleet) grant(now int64, m *events.LeaseRequest, permits func(i int) (granted uint64, wait time.Duration)) {
 	f.t.Helper()
 	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence, Age: m.Age}
@@ -94,21 +90,12 @@ func (f *fleet) grantOne(now int64, rule string, more uint64, wait time.Duration
 }
 
 // passes returns how many of n hits of cost 1 pass.
-func passes(l *Limiter, now int64, n int) (passed int) {
-	for range n {
-		if l.CheckAt(now, "k", 1).Allowed {
-			passed++
-		}
-	}
-	return passed
-}
+func passes(l *Limiter, now int64, n int) int { return hit(l, now, "k", n) }
 
 // pass fails the test unless as many of the hits, of cost 1, pass at ms after noon.
 func (f *fleet) pass(l *Limiter, at int64, hits, want int) {
 	f.t.Helper()
-	if n := passes(l, noon+at*ms, hits); n != want {
-		f.t.Errorf("%d ms after noon %d of %d hits pass, want %d", at, n, hits, want)
-	}
+	equal(f.t, passes(l, noon+at*ms, hits), want, "%d ms after noon, hits of %d that pass", at, hits)
 }
 
 // leaseWish is what a lease request says of its first key.
@@ -124,9 +111,8 @@ func (f *fleet) asks(at int64, want leaseWish) *events.LeaseRequest {
 	f.t.Helper()
 	before := len(f.tape.leases)
 	f.Step(noon + at*ms)
-	if n := len(f.tape.leases) - before; n != 1 {
-		f.t.Fatalf("%d ms after noon %d requests, want one, %+v", at, n, want)
-	}
+	n := len(f.tape.leases) - before
+	require(f.t, n == 1, "%d ms after noon %d requests, want one, %+v", at, n, want)
 	return f.wishes(want)
 }
 
@@ -138,9 +124,7 @@ func (f *fleet) wishes(want leaseWish) *events.LeaseRequest {
 	if len(m.Keys.Value) > 0 {
 		got.returned, got.of = m.Keys.Value[0], m.Keys.Age[0]
 	}
-	if got != want {
-		f.t.Fatalf("request %d: %+v, want %+v", n, got, want)
-	}
+	require(f.t, got == want, "request %d: %+v, want %+v", n, got, want)
 	return m
 }
 
@@ -151,8 +135,7 @@ func (f *fleet) steps(from, until, every int64) {
 	}
 }
 
-// asksNothing fails the test if a step between these times, in ms after noon, sends a lease
-// request.
+// asksNothing fails the test if a step between these times, in ms after noon, sends a lease request.
 func (f *fleet) asksNothing(from, until, every int64) {
 	f.t.Helper()
 	before := len(f.tape.leases)
@@ -162,23 +145,26 @@ func (f *fleet) asksNothing(from, until, every int64) {
 	}
 }
 
-// wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns
-// the decision.
+// wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns the decision.
 func wantHit(t testing.TB, l *Limiter, now, cost int64, allowed bool, why string) Decision {
 	t.Helper()
 	d := l.CheckAt(now, "k", cost)
-	if d.Allowed != allowed {
+	if d.Allowed != allowed { // without an allocation otherwise
 		t.Errorf("%s: %+v", why, d)
 	}
 	return d
 }
 
+// decided fails the test unless a hit was allowed or denied as wanted.
+func decided(t tester, d Decision, allowed bool, why string) {
+	t.Helper()
+	expect(t, d.Allowed == allowed, "%s: %+v", why, d)
+}
+
 // wantLeft fails the test unless so much is left of key k.
 func wantLeft(t testing.TB, l *Limiter, now, want int64, why string) {
 	t.Helper()
-	if got := left(l, now, "k"); got != want {
-		t.Errorf("%s: %d left, want %d", why, got, want)
-	}
+	equal(t, left(l, now, "k"), want, "%s: left", why)
 }
 
 // runFleet begins to run a fleet's checker in a bubble of virtual time, which is the fleet's too.
@@ -186,20 +172,16 @@ func runFleet(t *testing.T, o Options, list ...rules.Rule) (f *fleet, stop func(
 	f = &fleet{t: t, tape: new(tape)}
 	o.Link, o.MaxIdleKeys = f.tape, -1
 	f.Checker = newChecker(t, o, list...)
-	ctx, stop := context.WithCancel(t.Context())
-	done = make(chan error, 1)
-	go func() { done <- f.Run(ctx) }()
+	r := run(t, f.Checker)
 	synctest.Wait()
 	f.welcome(ownTime(), 1)
-	return f, stop, done
+	return f, r.stop, r.ended
 }
 
 // ends has what was sent answered every 2 ms, and returns what Run does.
 func (f *fleet) ends(done chan error, answer func()) error {
 	for i := 0; len(done) == 0; i++ {
-		if i == 3000 {
-			f.t.Fatal("Run does not end")
-		}
+		require(f.t, i != 3000, "Run does not end")
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		answer()
@@ -217,9 +199,7 @@ func inBubble(t *testing.T, o Options, list []rules.Rule, f func(t *testing.T, f
 		if err := <-done; err != nil && !errors.Is(err, ErrUnreported) {
 			t.Error(err)
 		}
-		if n := x.Stats().Waiting; n != 0 {
-			t.Errorf("%d callers still wait", n)
-		}
+		equal(t, x.Stats().Waiting, 0, "callers still wait")
 	})
 }
 
@@ -265,9 +245,7 @@ func wantOutcome(t testing.TB, c <-chan outcome, want, why string) (d Decision) 
 	default:
 		d, got = o.d, "denied"
 	}
-	if got != want {
-		t.Errorf("%s: it %s, want %s: %+v", why, got, want, d)
-	}
+	expect(t, got == want, "%s: it %s, want %s: %+v", why, got, want, d)
 	return d
 }
 

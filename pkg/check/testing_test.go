@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,35 +30,35 @@ func rule(name string, limit int64, length time.Duration, buckets int) rules.Rul
 
 func newChecker(t testing.TB, o Options, list ...rules.Rule) *Checker {
 	t.Helper()
-	var err error
-	if o.Rules, err = rules.NewSet(list...); err != nil {
-		t.Fatal(err)
-	}
+	return checkerOf(t, o, setOf(t, list...))
+}
+
+func checkerOf(t testing.TB, o Options, set *rules.Set) *Checker {
+	t.Helper()
+	o.Rules = set
 	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
+}
+
+func setOf(t testing.TB, list ...rules.Rule) *rules.Set {
+	t.Helper()
+	set, err := rules.NewSet(list...)
+	must(t, err)
+	return set
 }
 
 func parse(t testing.TB, text string) *rules.Set {
 	t.Helper()
 	set, err := rules.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return set
 }
 
 // ofYAML makes a checker of rules as a file has them.
 func ofYAML(t testing.TB, o Options, text string) *Checker {
 	t.Helper()
-	o.Rules = parse(t, text)
-	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return checkerOf(t, o, parse(t, text))
 }
 
 // request reads attributes: "user=kristie tier=gold".
@@ -83,22 +84,25 @@ func encode(t testing.TB, m events.Message) []byte {
 func limiter(t testing.TB, c *Checker, name string) *Limiter {
 	t.Helper()
 	l, ok := c.Limiter(name)
-	if !ok {
-		t.Fatalf("no rule %q", name)
-	}
+	require(t, ok, "no rule %q", name)
 	return l
 }
 
+// tester is a testing.TB, or what checks properties.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // equal reports what differs from what is wanted.
-func equal[T comparable](t testing.TB, got, want T, what string, args ...any) {
-	if got != want {
-		t.Helper()
-		t.Errorf(what+": got %v, want %v", append(args, got, want)...)
-	}
+func equal[T comparable](t tester, got, want T, what string, args ...any) {
+	t.Helper()
+	expect(t, got == want, what+": got %v, want %v", append(args, got, want)...)
 }
 
 // expect reports what was found unless it is as expected.
-func expect(t testing.TB, ok bool, found string, args ...any) {
+func expect(t tester, ok bool, found string, args ...any) {
 	if !ok {
 		t.Helper()
 		t.Errorf(found, args...)
@@ -106,10 +110,17 @@ func expect(t testing.TB, ok bool, found string, args ...any) {
 }
 
 // require is expect for what the rest of a test needs.
-func require(t testing.TB, ok bool, found string, args ...any) {
+func require(t tester, ok bool, found string, args ...any) {
 	if !ok {
 		t.Helper()
 		t.Fatalf(found, args...)
+	}
+}
+
+func must(t tester, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatalf("%v", err)
 	}
 }
 
@@ -224,9 +235,7 @@ func (f *fleet) receive(now int64, kind events.Kind, m events.Message) {
 // last returns the report sent last.
 func (f *fleet) last() *events.Report {
 	f.t.Helper()
-	if len(f.tape.reports) == 0 {
-		f.t.Fatal("nothing was reported")
-	}
+	require(f.t, len(f.tape.reports) != 0, "nothing was reported")
 	return f.tape.reports[len(f.tape.reports)-1]
 }
 
@@ -235,43 +244,66 @@ func (f *fleet) answer(now, total int64) { f.t.Helper(); f.answerIn(now, 1, tota
 
 func (f *fleet) answerIn(now int64, generation uint64, total int64) {
 	f.t.Helper()
-	f.answerTotals(now, generation, uint64(total))
+	m := f.refresh(uint64(total))
+	m.Generation = generation
+	f.receive(now, events.KindRefresh, m)
 }
 
 // answerRows answers the last report, by the totals of its rows for the newest bucket.
 func (f *fleet) answerRows(now int64, totals ...uint64) {
 	f.t.Helper()
-	f.answerTotals(now, 1, totals...)
+	f.receive(now, events.KindRefresh, f.refresh(totals...))
 }
 
-func (f *fleet) answerTotals(now int64, generation uint64, totals ...uint64) {
+// refresh is the answer of answerRows.
+func (f *fleet) refresh(totals ...uint64) *events.Refresh {
 	f.t.Helper()
 	r := f.last()
-	m := &events.Refresh{Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: generation, Version: r.Sequence, Total: totals}
-	for range totals {
-		m.KeyCells, m.Age = append(m.KeyCells, 1), append(m.Age, 0)
+	return &events.Refresh{
+		Epoch: r.Epoch, Shard: r.Shard, Sequence: r.Sequence, Generation: 1, Version: r.Sequence,
+		KeyCells: slices.Repeat([]uint32{1}, len(totals)), Age: make([]int64, len(totals)), Total: totals,
 	}
-	f.receive(now, events.KindRefresh, m)
 }
 
 // alarm announces one key's total in the bucket of now.
 func (f *fleet) alarm(now int64, generation uint64, l *Limiter, key string, total int64) {
 	f.t.Helper()
-	f.receive(now, events.KindAlarm, alarmOf(l, now, generation, key, total))
+	f.receive(now, events.KindAlarm, alarmOf(l, now, generation, key, admitted(total)))
 }
 
 // alarmMade is an alarm that says when its newest report was made.
 func (f *fleet) alarmMade(now, made int64, l *Limiter, key string, total int64) {
 	f.t.Helper()
-	a := alarmOf(l, now, 1, key, total)
+	a := alarmOf(l, now, 1, key, admitted(total))
 	a.Made = made
 	f.receive(now, events.KindAlarm, a)
 }
 
-func alarmOf(l *Limiter, now int64, generation uint64, key string, total int64) *events.Alarm {
-	t := &events.Table{Rules: []*events.Rule{l.wire(now)}}
-	t.AddKey(0, key)
-	t.AddCell(0, uint64(total))
+// alarmRows is an alarm of a key, of the bucket of now, in this order.
+func (f *fleet) alarmRows(now int64, l *Limiter, key string, rows ...keyTotal) {
+	f.t.Helper()
+	a := alarmOf(l, now, 1, key, rows...)
+	a.Made = now
+	f.receive(now, events.KindAlarm, a)
+}
+
+// keyTotal is a total of one kind of hits of a key.
+type keyTotal struct {
+	kind  int
+	total uint64
+}
+
+func admitted(total int64) keyTotal { return keyTotal{ofAdmitted, uint64(total)} }
+
+func alarmOf(l *Limiter, now int64, generation uint64, key string, rows ...keyTotal) *events.Alarm {
+	t := new(events.Table)
+	for i, r := range rows {
+		rule := l.wire(now)
+		rule.Denied, rule.Refunded = r.kind == ofDenied, r.kind == ofRefunded
+		t.Rules = append(t.Rules, rule)
+		t.AddKey(uint32(i), key)
+		t.AddCell(0, r.total)
+	}
 	return &events.Alarm{Generation: generation, Version: 1, Totals: t}
 }
 
@@ -331,8 +363,6 @@ func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
 // openIdle gives a checker that does not Run its idle cache, until the test ends.
 func openIdle(t testing.TB, c *Checker, keys int) {
 	t.Helper()
-	if err := c.idle.open(keys); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.idle.open(keys))
 	t.Cleanup(c.idle.close)
 }

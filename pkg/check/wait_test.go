@@ -13,19 +13,12 @@ import (
 func inRun(t *testing.T, o Options, f func(t *testing.T, c *Checker, l *Limiter), list ...rules.Rule) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := checkerAndLimiter(t, o, list...)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- c.Run(ctx) }()
+		r := run(t, c)
 		time.Sleep(time.Millisecond) // to the nearest of Run's looks at the clock
 		f(t, c, l)
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		r.end(nil)
 		synctest.Wait()
-		if n := c.Stats().Waiting; n != 0 {
-			t.Errorf("%d wait still", n)
-		}
+		equal(t, c.Stats().Waiting, 0, "callers that still wait")
 	})
 }
 
@@ -46,28 +39,23 @@ func TestWaitersPassAtTheRate(t *testing.T) {
 			passed := make(chan time.Duration, 20)
 			for range 20 {
 				go func() {
-					if d, err := l.Wait(t.Context(), "k", 1); !d.Allowed || err != nil {
-						t.Errorf("%v: %+v, %v", r.Algorithm, d, err)
-					}
+					d, err := l.Wait(t.Context(), "k", 1)
+					expect(t, d.Allowed && err == nil, "%v: %+v, %v", r.Algorithm, d, err)
 					passed <- time.Since(begun)
 				}()
 			}
 			at, last := time.Duration(0), time.Duration(0)
 			for i := range 20 {
 				last, at = at, <-passed
-				if r.Algorithm == rules.LeakyBucket && i > 0 && at-last < 90*time.Millisecond {
-					t.Errorf("%v after %v", at, last)
-				}
+				expect(t, r.Algorithm != rules.LeakyBucket || i <= 0 || at-last >= 90*time.Millisecond, "%v after %v", at, last)
 			}
-			if at < 900*time.Millisecond || at > 2100*time.Millisecond || len(l.queues.byKey) != 0 {
-				t.Errorf("%v: the last of 20 passed after %v; waiting: %v", r.Algorithm, at, l.queues.byKey)
-			}
+			expect(t, at >= 900*time.Millisecond && at <= 2100*time.Millisecond && len(l.queues.byKey) == 0,
+				"%v: the last of 20 passed after %v; waiting: %v", r.Algorithm, at, l.queues.byKey)
 		}, r)
 	}
 }
 
-// TestWaitEndsWithItsContext: the hit is given back, and no wait begins that the context cannot
-// last.
+// TestWaitEndsWithItsContext: the hit is given back, and no wait begins that the context cannot last.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		l.Check("k", 5)
@@ -75,15 +63,13 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := beginWait(ctx, l, "k", 1)
 		cancel()
-		if d := wantOutcome(t, waiting, "fails", "cancelled"); d.RetryAfter <= 0 || c.Stats().Rules[0].Cancelled != 1 {
-			t.Errorf("%+v, %+v", d, c.Stats().Rules[0])
-		}
+		d := wantOutcome(t, waiting, "fails", "cancelled")
+		expect(t, d.RetryAfter > 0 && c.Stats().Rules[0].Cancelled == 1, "%+v, %+v", d, c.Stats().Rules[0])
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		wantOutcome(t, beginWait(ctx, l, "k", 1), "denied", "a context too short")
-		if d := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "never fits"); d.RetryAfter != Never {
-			t.Errorf("%+v", d)
-		}
+		d = wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "never fits")
+		expect(t, d.RetryAfter == Never, "%+v", d)
 	}, tokening())
 }
 
@@ -112,8 +98,7 @@ func TestWaitersInLineAreBounded(t *testing.T) {
 	}, r)
 }
 
-// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer
-// than it says.
+// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer than it says.
 func TestWaitByAllRules(t *testing.T) {
 	quick := rule("quick", 1, 100*time.Millisecond, 1)
 	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
@@ -125,16 +110,14 @@ func TestWaitByAllRules(t *testing.T) {
 		for range 2 {
 			begun, first := time.Now(), waitBy(t.Context(), "kristie")
 			wantOutcome(t, first, "waits", "the first in line")
-			if d := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "the second"); d.Rule != "quick" || !d.Queue {
-				t.Errorf("the second in line: %+v", d)
-			}
-			if o := <-first; !o.d.Allowed || o.err != nil || time.Since(begun) > 250*time.Millisecond {
-				t.Errorf("the first in line: %+v after %v", o, time.Since(begun))
-			}
+			second := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "the second")
+			expect(t, second.Rule == "quick" && second.Queue, "the second in line: %+v", second)
+			o := <-first
+			expect(t, o.d.Allowed && o.err == nil && time.Since(begun) <= 250*time.Millisecond,
+				"the first in line: %+v after %v", o, time.Since(begun))
 		}
-		if d := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "a rule without a queue"); d.Rule != "slow" {
-			t.Errorf("a rule without a queue: %+v", d)
-		}
+		d := wantOutcome(t, waitBy(t.Context(), "kristie"), "denied", "a rule without a queue")
+		expect(t, d.Rule == "slow", "a rule without a queue: %+v", d)
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		c.Check(user("other"), 1)
@@ -169,22 +152,19 @@ func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		counts := func(charged, denied int64) {
 			t.Helper()
-			if s := c.Stats().Rules[0]; s.Charged != charged || s.Denied != denied {
-				t.Errorf("charged %d, denied %d, want %d and %d", s.Charged, s.Denied, charged, denied)
-			}
+			s := c.Stats().Rules[0]
+			expect(t, s.Charged == charged && s.Denied == denied,
+				"charged %d, denied %d, want %d and %d", s.Charged, s.Denied, charged, denied)
 		}
 		l.Check("k", 5)
-		if o := <-beginWait(t.Context(), l, "k", 1); !o.d.Allowed || o.err != nil {
-			t.Errorf("there would be room in time: %+v", o)
-		}
+		o := <-beginWait(t.Context(), l, "k", 1)
+		expect(t, o.d.Allowed && o.err == nil, "there would be room in time: %+v", o)
 		counts(6, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		d := wantOutcome(t, beginWait(ctx, l, "k", 5), "denied", "no time")
 		never := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
-		if d.RetryAfter <= 0 || never.RetryAfter != Never {
-			t.Errorf("%+v, %+v", d, never)
-		}
+		expect(t, d.RetryAfter > 0 && never.RetryAfter == Never, "%+v, %+v", d, never)
 		counts(6+5+6, 2)
 	}, r)
 }
@@ -196,8 +176,7 @@ func TestWaitHearsOfNewRules(t *testing.T) {
 		begun := time.Now()
 		time.AfterFunc(time.Second, func() { reload(t, c, ownTime(), rule("r", 100, time.Hour, 1)) })
 		d, err := l.Wait(t.Context(), "k", 1)
-		if waited := time.Since(begun); !d.Allowed || err != nil || waited != time.Second {
-			t.Errorf("%+v, %v after %v", d, err, waited)
-		}
+		waited := time.Since(begun)
+		expect(t, d.Allowed && err == nil && waited == time.Second, "%+v, %v after %v", d, err, waited)
 	}, rule("r", 1, time.Hour, 1))
 }
