@@ -26,8 +26,8 @@ func scenarioOf(t testing.TB, name string, s scenario.Settings) *scenario.Scenar
 	return &list[0]
 }
 
-// live runs a scenario on the real clock until all its figures are there: a machine that stands still for as long as the
-// measured part has nothing to measure. No hit may ever be lost or counted twice.
+// live runs a scenario on the real clock. No hit may ever be lost or counted twice, and all figures are there; if one is
+// missing it runs once more, twice as long, since a machine that stands still for the whole measured part has nothing to measure.
 func live(t testing.TB, sc *scenario.Scenario, o Options) (r result.Run) {
 	t.Helper()
 	o.Hammer, o.MeetingTimeout = 20*time.Millisecond, time.Minute
@@ -35,7 +35,7 @@ func live(t testing.TB, sc *scenario.Scenario, o Options) (r result.Run) {
 		o.idleKeys = 1000 // a cache for a million is dear under the race detector
 	}
 	missing := ""
-	for range 20 {
+	for range 4 {
 		var err error
 		if r, err = Run(t.Context(), sc, o); err != nil {
 			t.Fatal(err)
@@ -44,6 +44,8 @@ func live(t testing.TB, sc *scenario.Scenario, o Options) (r result.Run) {
 		if missing = missingOf(r); missing == "" {
 			return r
 		}
+		t.Logf("once more: %v have no %s", sc.Duration, missing)
+		sc.Duration *= 2
 	}
 	t.Errorf("there is no %s: %+v", missing, r)
 	return r
@@ -146,12 +148,17 @@ func TestStoreMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
 	}
-	r := live(t, scenarioOf(t, "zipf", scenario.Settings{Duration: new(2 * time.Second)}), Options{Redis: Embedded})
+	sc := scenarioOf(t, "zipf", scenario.Settings{Duration: new(2 * time.Second)})
+	r := live(t, sc, Options{Redis: Embedded})
 	if r.Params.Store != "redis" {
 		t.Errorf("store %s", r.Params.Store)
 	}
-	if m := r.Memory.StoreBytes; m != nil && (*m < 10 || *m > 1000) { // nil if the machine had no time for so many keys
-		t.Errorf("Redis takes %v bytes per key", *m)
+	for try := 0; r.Memory.StoreBytes == nil && try < 3; try++ { // the machine had no time for as many keys
+		sc.Duration *= 2
+		r = live(t, sc, Options{Redis: Embedded})
+	}
+	if m := r.Memory.StoreBytes; m == nil || *m < 10 || *m > 1000 {
+		t.Errorf("Redis takes %v bytes per key", m)
 	}
 }
 
@@ -186,11 +193,11 @@ func TestRedisDies(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(5 * time.Second)})
+	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(10 * time.Second)}) // longer than a machine stands still
 	r, err := Run(t.Context(), sc, Options{
 		Redis: server.URL(), Hammer: time.Millisecond, Progress: func(time.Duration, time.Duration) { once.Do(kill) },
 	})
-	if err == nil || !strings.Contains(err.Error(), "unreported") || r.Hits+r.MissedHits == 0 || r.Conservation.Holds {
+	if err == nil || !strings.Contains(err.Error(), "unreported") || r.Hits == 0 || r.Admitted == 0 || r.Conservation.Holds {
 		t.Errorf("error %v; %d hits, %d admitted; %+v", err, r.Hits, r.Admitted, r.Conservation)
 	}
 }

@@ -69,7 +69,7 @@ func TestLimitPasses(t *testing.T) {
 		{rules.FixedWindow, "steady", 1000, 0.0044, 0.0002, 0.15}, // a stretch may have parts of two windows
 		{rules.LeakyBucket, "steady", 1000, 0, 0.0066, 0.012},
 		{rules.LeakyBucket, "steady", 100, 0, 0.0048, 0.12},
-		{rules.LeakyBucket, "hop", 1000, 0, 0.27, 0},
+		{rules.LeakyBucket, "hop", 1000, 0, 0.18, 0},
 	} {
 		t.Run(fmt.Sprint(test.algorithm, test.scenario, test.limit), func(t *testing.T) {
 			t.Parallel()

@@ -184,13 +184,14 @@ func bothErrors(r result.Run) []float64 {
 	return []float64{r.OverWorstWindow, r.WrongAllowShare, r.FalseDenialShare}
 }
 
-// isLong says which simulations are left out: in the quick suite all but bursts at 8 checkers, and always most of 1,000
-// checkers, which take half a minute each.
+// isLong says which simulations are left out: in the quick suite all but bursts at 8 checkers, and always those of 1,000
+// checkers that take longest, half a minute each; docs/accuracy.md names them.
 func isLong(text string) bool {
 	if testing.Short() {
 		return text != "burst --checkers 8 --load 50"
 	}
-	return strings.Contains(text, "--checkers 1000 ") && !strings.HasPrefix(text, "burst ")
+	held := func(scenario string) bool { return strings.HasPrefix(text, scenario+" ") }
+	return strings.Contains(text, "--checkers 1000 ") && !held("burst") && !held("steady") && !held("hop")
 }
 
 // TestAccuracy holds docs/accuracy.md: how far the count goes beyond the limit in the worst window, and which share of
