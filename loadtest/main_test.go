@@ -295,7 +295,7 @@ func TestInterrupt(t *testing.T) {
 				}
 			})
 		}}
-		err, out, errs := list(ctx, interrupted, append(steady, surge...)...)
+		out, errs, err := list(ctx, interrupted, append(steady, surge...)...)
 		if status(err, "run", errs) != 130 || !strings.Contains(errs.String(), "interrupted") {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -307,14 +307,14 @@ func TestInterrupt(t *testing.T) {
 }
 
 // list runs scenarios by a plan, without sweeps and pages, and returns the figures as JSON.
-func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (err error, stdout string, stderr *screen) {
+func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (stdout string, stderr *screen, err error) {
 	var out bytes.Buffer
 	stderr = new(screen)
 	o := defaultSettings()
 	o.add(newFlags("run", ""))
 	o.json, o.html, o.noSweep = "-", "", true
 	err = runList(ctx, call{nil, nil, &out, stderr}, &o, scenarios, p)
-	return err, out.String(), stderr
+	return out.String(), stderr, err
 }
 
 // TestLostHits: if a hit is lost or counted twice the command says so and fails.
@@ -325,7 +325,7 @@ func TestLostHits(t *testing.T) {
 		r.Conservation.Check()
 		return r, nil
 	}
-	err, out, errs := list(t.Context(), plan{run: lossy}, steady...)
+	out, errs, err := list(t.Context(), plan{run: lossy}, steady...)
 	if status(err, "run", errs) != 1 || !strings.Contains(errs.String(), "charged ≠") || read(t, []byte(out)).Runs[0].Conservation.Holds {
 		t.Errorf("error %v, printed %q and %q", err, out, errs)
 	}
