@@ -38,6 +38,7 @@ func TestWaitsAtTheEdges(t *testing.T) {
 	minute := Shape{Length: time.Minute, Buckets: 1}
 	fixed := Shape{Length: time.Minute, Buckets: 1, Fixed: true}
 	fine := Shape{Length: time.Minute, Buckets: 6}
+	log := Shape{Length: time.Minute, Buckets: 6, Kind: Log}
 	const never = -1
 	for _, tt := range []struct {
 		why              string
@@ -52,6 +53,7 @@ func TestWaitsAtTheEdges(t *testing.T) {
 		{"the previous minute must melt by one of two", minute, []int64{2, 2}, 4, 1, 70 * sec, 20 * time.Second, 110 * time.Second},
 		{"rounded up to a whole nanosecond", minute, []int64{0, 7}, 7, 1, 60 * sec, 8_571_428_572, 60 * time.Second},
 		{"six buckets: the third must leave, the second by half", fine, []int64{1, 2, 4, 0, 0, 0, 0}, 4, 2, 5 * sec, 50 * time.Second, 65 * time.Second},
+		{"a log: the second of six buckets must leave altogether", log, []int64{1, 2, 4, 0, 0, 0, 0}, 4, 2, 5 * sec, 55 * time.Second, 65 * time.Second},
 		{"fixed: the next minute", fixed, []int64{3}, 3, 1, 20 * sec, 40 * time.Second, 40 * time.Second},
 		{"counts beyond the bound neither wrap nor panic", minute, []int64{math.MaxInt64, math.MaxInt64}, 1, 1, 0, 120 * time.Second, 120 * time.Second},
 		{"missing counts are 0", minute, []int64{3}, 3, 1, 20 * sec, 60 * time.Second, 100 * time.Second},
