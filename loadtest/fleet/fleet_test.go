@@ -26,8 +26,9 @@ func scenarioOf(t testing.TB, name string, s scenario.Settings) *scenario.Scenar
 	return &list[0]
 }
 
-// live runs a scenario on the real clock. No hit may ever be lost or counted twice, and all figures are there; if one is
-// missing it runs once more, twice as long, since a machine that stands still for the whole measured part has nothing to measure.
+// live runs a scenario on the real clock. No hit may ever be lost or counted twice, and all figures
+// are there; if one is missing it runs once more, twice as long, since a machine that stands still
+// for the whole measured part has nothing to measure.
 func live(t testing.TB, sc *scenario.Scenario, o Options) (r result.Run) {
 	t.Helper()
 	o.Hammer, o.MeetingTimeout = 20*time.Millisecond, time.Minute
@@ -83,8 +84,8 @@ func missingOf(r result.Run) string {
 	return ""
 }
 
-// TestAlignedStart: a run begins at the phase of the window, by the fleet's time, that the seed or the
-// scenario says; and soon.
+// TestAlignedStart: a run begins at the phase of the window, by the fleet's time, that the seed or
+// the scenario says; and soon.
 func TestAlignedStart(t *testing.T) {
 	sc := scenarioOf(t, "steady", scenario.Settings{Window: new(2 * time.Second)})
 	now := time.Date(2026, 11, 20, 12, 0, 1, 234, time.UTC).UnixNano()
@@ -109,7 +110,8 @@ func TestAlignedStart(t *testing.T) {
 	}
 }
 
-// TestMergedHistograms: percentiles are of all drivers' decisions together, not of their percentiles.
+// TestMergedHistograms: percentiles are of all drivers' decisions together, not of their
+// percentiles.
 func TestMergedHistograms(t *testing.T) {
 	slow, quick := newDriver(nil, &plan{hits: make([][]scenario.Hit, 1)}, 0, 0, 0, 0), newDriver(nil, &plan{hits: make([][]scenario.Hit, 1)}, 0, 0, 0, 0)
 	for range 99 {
@@ -126,7 +128,8 @@ func TestMergedHistograms(t *testing.T) {
 // quick are settings of 5,000 hits a second over some windows.
 var quick = scenario.Settings{Window: new(100 * time.Millisecond), Limit: new(int64(100)), Duration: new(400 * time.Millisecond)}
 
-// TestLive: every hit is accounted for, by a fleet with servers of its own and by one with somebody else's.
+// TestLive: every hit is accounted for, by a fleet with servers of its own and by one with somebody
+// else's.
 func TestLive(t *testing.T) {
 	if r := live(t, scenarioOf(t, "steady", quick), Options{}); r.Params.Store != "memory" || r.RedisCallsPer1000 != nil {
 		t.Errorf("store %s, %v calls", r.Params.Store, r.RedisCallsPer1000)
@@ -181,7 +184,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestRedisDies: the decisions go on, and are reported; that their hits are not accounted for is an error.
+// TestRedisDies: the decisions go on, and are reported; that their hits are not accounted for is an
+// error.
 func TestRedisDies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

@@ -18,15 +18,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Tests of this file are about how exact a live fleet is. On a real clock that depends on the machine, so
-// the fleet, with its goroutines, timers and drivers, runs in a bubble's virtual time, on a network in memory.
+// Tests of this file are about how exact a live fleet is. On a real clock that depends on the
+// machine, so the fleet, with its goroutines, timers and drivers, runs in a bubble's virtual time,
+// on a network in memory.
 
 func sleeper() pace.Pauser { return pace.Sleeper{} }
 
 // oneWay is what a message takes on it.
 const oneWay = 200 * time.Microsecond
 
-// virtually is what Run does, but for the servers, and for asking at full speed, which ends by the clock.
+// virtually is what Run does, but for the servers, and for asking at full speed, which ends by the
+// clock.
 func virtually(t *testing.T, sc *scenario.Scenario, o Options) (r result.Run) {
 	t.Helper()
 	o.Hammer, o.newPause, o.idleKeys = -1, sleeper, -1
@@ -80,7 +82,8 @@ func seeds() uint64 {
 	return 5
 }
 
-// agree holds that a figure is no further from what is wanted than so much: 1.5 times the most of 5 seeds.
+// agree holds that a figure is no further from what is wanted than so much: 1.5 times the most of 5
+// seeds.
 func agree(t *testing.T, what string, got, want, within float64) {
 	t.Helper()
 	if math.Abs(got-want) > within {
@@ -88,7 +91,8 @@ func agree(t *testing.T, what string, got, want, within float64) {
 	}
 }
 
-// TestAgreesWithTheSimulation: the same hits in a live fleet and in the simulation come to the same figures.
+// TestAgreesWithTheSimulation: the same hits in a live fleet and in the simulation come to the same
+// figures.
 func TestAgreesWithTheSimulation(t *testing.T) {
 	for _, name := range []string{"steady", "surge"} {
 		if testing.Short() && name == "surge" {
@@ -112,9 +116,9 @@ func TestAgreesWithTheSimulation(t *testing.T) {
 	}
 }
 
-// TestOneChecker: a checker that knows all there is to know decides as the exact limiter does, but for how coarse its clock
-// is. Hits are counted by the store's time, so that is what they are judged by: by this machine's, a fixed window
-// would seem to begin 400 ms late.
+// TestOneChecker: a checker that knows all there is to know decides as the exact limiter does, but
+// for how coarse its clock is. Hits are counted by the store's time, so that is what they are
+// judged by: by this machine's, a fixed window would seem to begin 400 ms late.
 func TestOneChecker(t *testing.T) {
 	for _, fixed := range []bool{true, false} {
 		if testing.Short() && !fixed {
@@ -145,8 +149,8 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestStrictWaits: bursts meet a cold key again and again. All hits that wait for permits pass, those that only ask
-// do not.
+// TestStrictWaits: bursts meet a cold key again and again. All hits that wait for permits pass,
+// those that only ask do not.
 func TestStrictWaits(t *testing.T) {
 	sc := scenarioOf(t, "burst", scenario.Settings{
 		Checkers: new(4), Duration: new(time.Second), Load: new(1.5), Enforcement: new(rules.Strict),

@@ -9,10 +9,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestBound holds the bound of docs/architecture.md: the count goes beyond the limit by no more than 2 % of it and
-// what can be asked for before everybody knows. That takes a tick, the way there and back, the 2 ms that
-// an aggregator gathers for, and the 4 ms between two alarms. It is a promise for any traffic, several times what these
-// simulations come to; TestAccuracy holds the figures themselves.
+// TestBound holds the bound of docs/architecture.md: the count goes beyond the limit by no more
+// than 2 % of it and what can be asked for before everybody knows. That takes a tick, the way there
+// and back, the 2 ms that an aggregator gathers for, and the 4 ms between two alarms. It is a
+// promise for any traffic, several times what these simulations come to; TestAccuracy holds the
+// figures themselves.
 func TestBound(t *testing.T) {
 	const gathers, alarms = 2 * time.Millisecond, 4 * time.Millisecond
 	fleets := []int{2, 32, 200}
@@ -49,9 +50,9 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestLimitPasses: by every algorithm what passes in all is the limit (or a little less: the judge's own for a leaky
-// bucket is 0.6 at random), and no stretch of a window's length has more than it may. Bounds are 1.5 times what is beyond
-// or below 1, at the worst, in seeds 1 to 5.
+// TestLimitPasses: by every algorithm what passes in all is the limit (or a little less: the
+// judge's own for a leaky bucket is 0.6 at random), and no stretch of a window's length has more
+// than it may. Bounds are 1.5 times what is beyond or below 1, at the worst, in seeds 1 to 5.
 func TestLimitPasses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

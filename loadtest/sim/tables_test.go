@@ -20,10 +20,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// The tables of the documentation are the bounds: tests of this file read them, and simulate what each cell says.
+// The tables of the documentation are the bounds: tests of this file read them, and simulate what
+// each cell says.
 
-// tableAfter returns the rows of the first table after a text in a document, without the lines of its header,
-// and those of the header.
+// tableAfter returns the rows of the first table after a text in a document, without the lines of
+// its header, and those of the header.
 func tableAfter(t *testing.T, document, text string) (header []string, rows [][]string) {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/" + document)
@@ -95,8 +96,8 @@ func add[T any](f *flag.FlagSet, name string, to **T, parse func(string) (T, err
 
 var simulated sync.Map // commands to functions that return their results: several tables have the same
 
-// command simulates what `go run ./loadtest sim` would with these arguments, and 2 ms each way if they say nothing of
-// that.
+// command simulates what `go run ./loadtest sim` would with these arguments, and 2 ms each way if
+// they say nothing of that.
 func command(t *testing.T, text string) result.Run {
 	t.Helper()
 	text = ordered(text)
@@ -133,8 +134,8 @@ func command(t *testing.T, text string) result.Run {
 	return once.(func() result.Run)()
 }
 
-// agrees says whether a share is what a cell says of it in per cent, rounded: "+0.73 %", "0" (below 0.005 %), or
-// "below" (0 or less).
+// agrees says whether a share is what a cell says of it in per cent, rounded: "+0.73 %", "0" (below
+// 0.005 %), or "below" (0 or less).
 func agrees(cell string, got float64) bool {
 	text := strings.NewReplacer("%", "", " ", "", "+", "", "−", "-").Replace(cell)
 	if text == "below" {
@@ -156,7 +157,8 @@ func agrees(cell string, got float64) bool {
 	return math.Abs(100*got-want) <= slack
 }
 
-// holds simulates a command as a test of its own, beside others, and holds figures of it against a cell's.
+// holds simulates a command as a test of its own, beside others, and holds figures of it against a
+// cell's.
 func holds(t *testing.T, text, cell string, of func(result.Run) []float64) {
 	if isLong(ordered(text)) {
 		return
@@ -184,8 +186,9 @@ func bothErrors(r result.Run) []float64 {
 	return []float64{r.OverWorstWindow, r.WrongAllowShare, r.FalseDenialShare}
 }
 
-// isLong says which simulations are left out: in the quick suite all but bursts at 8 checkers, and always those of 1,000
-// checkers that take longest, half a minute each; docs/accuracy.md names them.
+// isLong says which simulations are left out: in the quick suite all but bursts at 8 checkers, and
+// always those of 1,000 checkers that take longest, half a minute each; docs/accuracy.md names
+// them.
 func isLong(text string) bool {
 	if testing.Short() {
 		return text != "burst --checkers 8 --load 50"
@@ -194,8 +197,8 @@ func isLong(text string) bool {
 	return strings.Contains(text, "--checkers 1000 ") && !held("burst") && !held("steady") && !held("hop")
 }
 
-// TestAccuracy holds docs/accuracy.md: how far the count goes beyond the limit in the worst window, and which share of
-// the decisions is wrong by more than 2 % of the limit, either way.
+// TestAccuracy holds docs/accuracy.md: how far the count goes beyond the limit in the worst window,
+// and which share of the decisions is wrong by more than 2 % of the limit, either way.
 func TestAccuracy(t *testing.T) {
 	header, rows := tableAfter(t, "accuracy.md", "Worst window / wrong:")
 	for _, row := range rows {
@@ -211,7 +214,8 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-// TestMainScenarios: both errors, in a few seconds of every kind of traffic. Bounds are 1.5 times the most of seeds 1 to 5.
+// TestMainScenarios: both errors, in a few seconds of every kind of traffic. Bounds are 1.5 times
+// the most of seeds 1 to 5.
 func TestMainScenarios(t *testing.T) {
 	for _, test := range []struct {
 		scenario            string
@@ -240,7 +244,8 @@ func TestMainScenarios(t *testing.T) {
 	}
 }
 
-// TestAccuracyOfAlgorithms holds the figures of all algorithms: over, wrongly allowed, falsely denied.
+// TestAccuracyOfAlgorithms holds the figures of all algorithms: over, wrongly allowed, falsely
+// denied.
 func TestAccuracyOfAlgorithms(t *testing.T) {
 	header, rows := tableAfter(t, "accuracy.md", "### The other algorithms")
 	for _, row := range rows {
@@ -254,7 +259,8 @@ func TestAccuracyOfAlgorithms(t *testing.T) {
 	}
 }
 
-// TestAccuracyOfSeeds holds mean and worst of seeds 1 to 7, with a forecast and without: the other figures are of seed 1.
+// TestAccuracyOfSeeds holds mean and worst of seeds 1 to 7, with a forecast and without: the other
+// figures are of seed 1.
 func TestAccuracyOfSeeds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -290,7 +296,8 @@ func TestAccuracyOfSeeds(t *testing.T) {
 	}
 }
 
-// TestAccuracyOnBadNetworks holds the figures with clocks that are off, jitter, loss, and long ways.
+// TestAccuracyOnBadNetworks holds the figures with clocks that are off, jitter, loss, and long
+// ways.
 func TestAccuracyOnBadNetworks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -310,8 +317,8 @@ func TestAccuracyOnBadNetworks(t *testing.T) {
 	}
 }
 
-// TestEstimates holds what checkers and aggregators reckon of themselves against what the judge knows, who sees every
-// hit: docs/operations.md has both.
+// TestEstimates holds what checkers and aggregators reckon of themselves against what the judge
+// knows, who sees every hit: docs/operations.md has both.
 func TestEstimates(t *testing.T) {
 	_, rows := tableAfter(t, "operations.md", "How far off these are")
 	for _, row := range rows {

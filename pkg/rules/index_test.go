@@ -15,8 +15,8 @@ import (
 
 var second = window.Shape{Length: time.Second, Buckets: 1}
 
-// families are ways in which rules come to be many. Each has rules that apply to all, and a request for each n that
-// the rule at n applies to.
+// families are ways in which rules come to be many. Each has rules that apply to all, and a request
+// for each n that the rule at n applies to.
 var families = []struct {
 	name  string
 	match func(n int) []Condition
@@ -120,7 +120,8 @@ func lookedAt(s *Set, attrs identity.Attributes) int {
 	return find.looked
 }
 
-// Nor does it with how many rules one of them replaces: what is for nobody but the own network, say, may replace all others.
+// Nor does it with how many rules one of them replaces: what is for nobody but the own network,
+// say, may replace all others.
 func TestOneRuleReplacesThousands(t *testing.T) {
 	of := func(n int) *Set {
 		internal := Rule{Name: "internal", Match: []Condition{{Name: "network", Value: "own"}}, Unlimited: true}
@@ -200,7 +201,8 @@ func randomAttribute(t *rapid.T) identity.Attribute {
 	return identity.Attribute{Name: name, Value: randomValue(t, name, 0)}
 }
 
-// randomValue is, of an address, several ways to write one, which keys have as the same, and beginnings of these.
+// randomValue is, of an address, several ways to write one, which keys have as the same, and
+// beginnings of these.
 func randomValue(t *rapid.T, name string, shortest int) string {
 	if name != "ip" {
 		return randomText(t, shortest)
@@ -249,7 +251,8 @@ func TestOverrideIsTheFirstOne(t *testing.T) {
 	})
 }
 
-// However an address is written, rules and overrides are for the caller that keys say it is: with few of them and with many.
+// However an address is written, rules and overrides are for the caller that keys say it is: with
+// few of them and with many.
 func TestAddressesAreCallersToRulesToo(t *testing.T) {
 	for _, others := range []int{0, 100} {
 		list := []Rule{{Name: "bob", Match: []Condition{{Name: "ip", Value: "203.0.113.7"}}, Limit: 1, Window: second},
@@ -289,7 +292,8 @@ func BenchmarkFind(b *testing.B) {
 		for _, n := range []int{10, 100, 10_000} {
 			b.Run(fmt.Sprintf("%s/rules=%d", strings.ReplaceAll(family.name, " ", "-"), n), func(b *testing.B) {
 				set, found := manyRules(b, n, family.match), make([]*Rule, 0, 8)
-				// As many requests whatever the rules, and for rules far apart, so that memory is as far for all.
+				// As many requests whatever the rules, and for rules far apart, so that memory is
+				// as far for all.
 				requests := make([]identity.Attributes, 1000)
 				for i := range requests {
 					requests[i] = family.attrs(i * (n - 2) / len(requests))
@@ -334,7 +338,8 @@ func TestLongestPrefix(t *testing.T) {
 	})
 }
 
-// With rules on many attributes the request's are looked up, of which the first of a name counts, and finds once.
+// With rules on many attributes the request's are looked up, of which the first of a name counts,
+// and finds once.
 func TestFindTakesTheFirstOfTwo(t *testing.T) {
 	set := manyRules(t, 100, families[4].match)
 	for _, tt := range []struct{ first, second, want string }{{"a7", "a7", "r7"}, {"a7", "a8", "r7 r8"}} {

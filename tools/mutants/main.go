@@ -121,7 +121,8 @@ func (c *campaign) run(ctx context.Context, mutants []mutant, jobs int) error {
 	return errors.Join(all...)
 }
 
-// checkUnchanged runs the tests without a change: where they fail already, they would seem to notice every mutant.
+// checkUnchanged runs the tests without a change: where they fail already, they would seem to
+// notice every mutant.
 func (c *campaign) checkUnchanged(ctx context.Context, mutants []mutant) error {
 	seen := map[string]bool{}
 	for _, m := range mutants {
@@ -163,7 +164,8 @@ func (c *campaign) one(ctx context.Context, m mutant) error {
 	return err
 }
 
-// test compiles and runs a package's tests, with the overlay if there is one. What does not compile is an error.
+// test compiles and runs a package's tests, with the overlay if there is one. What does not compile
+// is an error.
 func (c *campaign) test(ctx context.Context, pkg, overlay string) (got verdict, output string, err error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {

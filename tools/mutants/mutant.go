@@ -69,7 +69,8 @@ func (p place) change(text []byte) []byte {
 	return append(append(append([]byte(nil), text[:p.from]...), p.with...), text[p.to:]...)
 }
 
-// turned is what each comparison and operator becomes: its neighbour, which is what people mistake it for.
+// turned is what each comparison and operator becomes: its neighbour, which is what people mistake
+// it for.
 var turned = map[token.Token]token.Token{
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
 	token.EQL: token.NEQ, token.NEQ: token.EQL,

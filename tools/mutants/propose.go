@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 )
 
-// proposeList draws mutants evenly from the files named on standard input: one of each file in turn, each kind as often as
-// the file has it. What does not compile is left out, so that every line of the list can be run.
+// proposeList draws mutants evenly from the files named on standard input: one of each file in
+// turn, each kind as often as the file has it. What does not compile is left out, so that every
+// line of the list can be run.
 func proposeList(ctx context.Context, root string, in io.Reader, out io.Writer, want int, seed uint64) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var files [][]place
@@ -49,8 +50,9 @@ func proposeList(ctx context.Context, root string, in io.Reader, out io.Writer, 
 	return names.Err()
 }
 
-// compiles tells whether the package still compiles with the change, and to something else: the compiler drops what has no
-// effect only at link time, so equal text is the one thing that is looked at here.
+// compiles tells whether the package still compiles with the change, and to something else: the
+// compiler drops what has no effect only at link time, so equal text is the one thing that is
+// looked at here.
 func compiles(ctx context.Context, root string, m mutant) bool {
 	changed, err := m.apply(root)
 	if err != nil {

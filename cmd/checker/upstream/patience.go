@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// patient serves requests of any length, and cuts off clients that make no progress: each read of a body and each write
-// of an answer has so long. A server's own timeouts are for the whole of a request, which a stream may exceed.
+// patient serves requests of any length, and cuts off clients that make no progress: each read of a
+// body and each write of an answer has so long. A server's own timeouts are for the whole of a
+// request, which a stream may exceed.
 func patient(patience time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
@@ -22,17 +23,19 @@ func patient(patience time.Duration, next http.Handler) http.Handler {
 			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body)) // a copy: the request is the server's
 			r.Body = body
 		} else {
-			// The server's own deadline, if it has one: on HTTP/1 it would end the request while it is being answered.
+			// The server's own deadline, if it has one: on HTTP/1 it would end the request while it
+			// is being answered.
 			_ = rc.SetReadDeadline(time.Time{})
 		}
-		// The server has still to write the end of the answer, or all of a short one, once it has read what is left of the body.
+		// The server has still to write the end of the answer, or all of a short one, once it has
+		// read what is left of the body.
 		defer func() { _ = rc.SetWriteDeadline(time.Now().Add(2 * patience)) }()
 		next.ServeHTTP(&patientWriter{w, rc, patience}, r)
 	})
 }
 
-// patientBody is a request's body. The transport may go on reading it for a moment when the request has been answered, and
-// the connection belongs to the next one.
+// patientBody is a request's body. The transport may go on reading it for a moment when the request
+// has been answered, and the connection belongs to the next one.
 type patientBody struct {
 	body     io.ReadCloser
 	patience time.Duration
@@ -43,8 +46,8 @@ type patientBody struct {
 	err   error // why it broke off
 }
 
-// bodyKey is where a request's context has its body. An error of it is not what the transport to the service returns: on
-// HTTP/1 the context has ended by then.
+// bodyKey is where a request's context has its body. An error of it is not what the transport to
+// the service returns: on HTTP/1 the context has ended by then.
 type bodyKey struct{}
 
 // bodyError says why a request's body broke off, nil if it has not.
@@ -56,13 +59,15 @@ func bodyError(r *http.Request) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil && !b.ended && r.Context().Err() != nil {
-		// The read that has ended the context is about to say so. A client that has left gets no answer, so this one was slow.
+		// The read that has ended the context is about to say so. A client that has left gets no
+		// answer, so this one was slow.
 		return os.ErrDeadlineExceeded
 	}
 	return b.err
 }
 
-// within gives the next read its time, 0 for no bound. A connection that has no deadlines has been taken over, and is no longer ours.
+// within gives the next read its time, 0 for no bound. A connection that has no deadlines has been
+// taken over, and is no longer ours.
 func (b *patientBody) within(patience time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,8 +98,9 @@ func (b *patientBody) leave() {
 	b.rc = nil
 }
 
-// Read reads within the time. Once the body has ended it only says so again: http.Transport looks for more after a body of known
-// length, while the server closes the body as soon as the answer begins, and would give up the service's answer for that error.
+// Read reads within the time. Once the body has ended it only says so again: http.Transport looks
+// for more after a body of known length, while the server closes the body as soon as the answer
+// begins, and would give up the service's answer for that error.
 func (b *patientBody) Read(p []byte) (int, error) {
 	if b.hasEnded() {
 		return 0, io.EOF
@@ -117,8 +123,9 @@ func (b *patientBody) Read(p []byte) (int, error) {
 // Close closes the body.
 func (b *patientBody) Close() error { return b.body.Close() }
 
-// patientWriter gives each piece of an answer its time. When the piece is flushed, as httputil.ReverseProxy does with each, there is no
-// deadline until the next: HTTP/2 ends streams whose deadline passes even if there is nothing to write.
+// patientWriter gives each piece of an answer its time. When the piece is flushed, as
+// httputil.ReverseProxy does with each, there is no deadline until the next: HTTP/2 ends streams
+// whose deadline passes even if there is nothing to write.
 type patientWriter struct {
 	http.ResponseWriter
 	rc       *http.ResponseController

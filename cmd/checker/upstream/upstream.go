@@ -30,25 +30,29 @@ import (
 type Options struct {
 	// Target is the service, as ParseTarget returns it.
 	Target *url.URL
-	// Limit decides: it calls the handler it is given if the request may pass, and else answers itself.
+	// Limit decides: it calls the handler it is given if the request may pass, and else answers
+	// itself.
 	Limit func(http.Handler) http.Handler
 	// Identity knows the trusted proxies, and which header they write, Forwarding.
 	Identity   *httpidentity.Builder
 	Forwarding httpidentity.Forwarding
-	// Answer is how long the service may take until it begins to answer, once it has the whole request.
+	// Answer is how long the service may take until it begins to answer, once it has the whole
+	// request.
 	Answer time.Duration
-	// Patience is how long one read or write may take while a client sends or is sent to, or the service is sent to.
+	// Patience is how long one read or write may take while a client sends or is sent to, or the
+	// service is sent to.
 	Patience time.Duration
 	Log      *slog.Logger
-	// TLS, if it is set, says how to check a service with https://, and what to show it; nil is by the system's authorities. It is
-	// asked for each request; when it returns another one, further connections go by that.
+	// TLS, if it is set, says how to check a service with https://, and what to show it; nil is by
+	// the system's authorities. It is asked for each request; when it returns another one, further
+	// connections go by that.
 	TLS func() *tls.Config
 
 	dial func(ctx context.Context, network, address string) (net.Conn, error) // in tests, in place of the network
 }
 
-// ParseTarget reads the URL of a service: http://, https:// (HTTP/2 if the service has it), or h2c:// for HTTP/2 without TLS. A path is
-// put before that of each request.
+// ParseTarget reads the URL of a service: http://, https:// (HTTP/2 if the service has it), or
+// h2c:// for HTTP/2 without TLS. A path is put before that of each request.
 func ParseTarget(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -69,7 +73,8 @@ func ParseTarget(text string) (*url.URL, error) {
 // maxHeader is the most bytes of a request's header: more than most services take.
 const maxHeader = 64 << 10
 
-// Tune makes a server fit for the proxy: HTTP/1.1 and HTTP/2, with or without TLS, and no bound on the length of a stream.
+// Tune makes a server fit for the proxy: HTTP/1.1 and HTTP/2, with or without TLS, and no bound on
+// the length of a stream.
 func Tune(s *http.Server) {
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)

@@ -27,15 +27,17 @@ const (
 
 // RedisOptions says what to start. The zero value starts the redis-server found in PATH.
 type RedisOptions struct {
-	// Binary is the path or name of the server, "redis-server" if empty; a Valkey server does as well.
+	// Binary is the path or name of the server, "redis-server" if empty; a Valkey server does as
+	// well.
 	Binary string
-	// Args are further arguments, as redis-server takes them: "--maxmemory", "100mb". They may not ask for a password,
-	// TLS or another port, since the server must be reachable to know that it is ready.
+	// Args are further arguments, as redis-server takes them: "--maxmemory", "100mb". They may not
+	// ask for a password, TLS or another port, since the server must be reachable to know that it
+	// is ready.
 	Args []string
 }
 
-// Redis is a private redis-server that keeps its data in memory only. Its methods may be called from any goroutine;
-// those that start or end the process take turns.
+// Redis is a private redis-server that keeps its data in memory only. Its methods may be called
+// from any goroutine; those that start or end the process take turns.
 type Redis struct {
 	binary string
 	args   []string
@@ -46,9 +48,10 @@ type Redis struct {
 	proc *process // nil while not running, unless it ended by itself
 }
 
-// StartRedis starts a redis-server on a free port of 127.0.0.1 and returns once it answers. The context bounds the
-// start, not the server's life. The error names the package to install if there is no redis-server, and ends with the
-// last of the server's log if there is one that does not start.
+// StartRedis starts a redis-server on a free port of 127.0.0.1 and returns once it answers. The
+// context bounds the start, not the server's life. The error names the package to install if there
+// is no redis-server, and ends with the last of the server's log if there is one that does not
+// start.
 func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
 	binary, err := findRedis(options.Binary)
 	if err != nil {
@@ -108,9 +111,9 @@ func (r *Redis) PID() int {
 	return r.proc.pid()
 }
 
-// Stop ends the server, by force if it has not ended after 5 s, and removes its directory. To stop a stopped server is
-// no error. A later Restart starts with nothing; a cluster node does not find its cluster again after it, so stop those
-// with Kill if they are to come back.
+// Stop ends the server, by force if it has not ended after 5 s, and removes its directory. To stop
+// a stopped server is no error. A later Restart starts with nothing; a cluster node does not find
+// its cluster again after it, so stop those with Kill if they are to come back.
 func (r *Redis) Stop() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,20 +133,20 @@ func (r *Redis) Kill() error {
 	return nil
 }
 
-// Restart kills the server, if it runs, and starts it on the same port with no data. A cluster node keeps its place in
-// the cluster. It returns once the server answers; the context bounds that.
+// Restart kills the server, if it runs, and starts it on the same port with no data. A cluster node
+// keeps its place in the cluster. It returns once the server answers; the context bounds that.
 func (r *Redis) Restart(ctx context.Context) error {
 	return r.restart(ctx, (*process).kill, r.forgetSnapshot)
 }
 
-// RestartFrom does what Restart does, but with the data of a snapshot that SaveTo has written: Redis as it comes back
-// after it has lost its newest writes.
+// RestartFrom does what Restart does, but with the data of a snapshot that SaveTo has written:
+// Redis as it comes back after it has lost its newest writes.
 func (r *Redis) RestartFrom(ctx context.Context, path string) error {
 	return r.restart(ctx, (*process).kill, func() error { return copyFile(r.snapshot(), path) })
 }
 
-// RestartInOrder ends the server, which has to run, as an operator does: it writes down what it holds first. It starts it on the same
-// port with all of that.
+// RestartInOrder ends the server, which has to run, as an operator does: it writes down what it
+// holds first. It starts it on the same port with all of that.
 func (r *Redis) RestartInOrder(ctx context.Context) error {
 	client := adminClient(r.Addr())
 	defer client.Close()
@@ -170,9 +173,9 @@ func (r *Redis) restart(ctx context.Context, by func(*process) error, prepare fu
 	return nil
 }
 
-// Pause freezes the server: its connections stay open, nothing is answered, new connections are accepted by the kernel
-// only. Kill, Stop and Restart work on a paused server. On a system without such signals the error is
-// errors.ErrUnsupported.
+// Pause freezes the server: its connections stay open, nothing is answered, new connections are
+// accepted by the kernel only. Kill, Stop and Restart work on a paused server. On a system without
+// such signals the error is errors.ErrUnsupported.
 func (r *Redis) Pause() error { return r.signal((*process).pause) }
 
 // Resume ends a Pause; the server then answers what came in meanwhile.
@@ -225,8 +228,8 @@ func (r *Redis) removeDir() error {
 	return nil
 }
 
-// start launches the process with whatever is in its directory, and waits until it answers. No process is running; the
-// caller holds r.mu, or is the only one to know r.
+// start launches the process with whatever is in its directory, and waits until it answers. No
+// process is running; the caller holds r.mu, or is the only one to know r.
 func (r *Redis) start(ctx context.Context) error {
 	args := append([]string{
 		"--bind", host, "--port", strconv.Itoa(r.port), "--dir", r.dir,

@@ -12,8 +12,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers"
 )
 
-// Redis starts a private redis-server, with further arguments for it if given ("--maxmemory", "100mb"), and stops it
-// when the test is over.
+// Redis starts a private redis-server, with further arguments for it if given ("--maxmemory",
+// "100mb"), and stops it when the test is over.
 func Redis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
 	r, err := servers.StartRedis(t.Context(), servers.RedisOptions{Args: args})
@@ -24,8 +24,8 @@ func Redis(t testing.TB, args ...string) *servers.Redis {
 	return r
 }
 
-// RedisCluster starts a private Redis Cluster of three masters and stops it when the test is over. The start takes 2 s;
-// share one between subtests.
+// RedisCluster starts a private Redis Cluster of three masters and stops it when the test is over.
+// The start takes 2 s; share one between subtests.
 func RedisCluster(t testing.TB) *servers.RedisCluster {
 	t.Helper()
 	c, err := servers.StartRedisCluster(t.Context(), 3)
@@ -39,12 +39,14 @@ func RedisCluster(t testing.TB) *servers.RedisCluster {
 // NATS starts a private nats-server without JetStream and stops it when the test is over.
 func NATS(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{}) }
 
-// JetStream starts a private nats-server with JetStream, whose files are in a temporary directory, and stops it when the test is over.
+// JetStream starts a private nats-server with JetStream, whose files are in a temporary directory,
+// and stops it when the test is over.
 func JetStream(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{JetStream: true}) }
 
-// DropBucket deletes a key-value bucket of the server at url, so that it can be made again at once. A server with no other stream could
-// refuse that: when its last stream is gone nats-server removes, in the background, the directory that the next one is about to use
-// ("error creating store for stream"). So another stream is there first.
+// DropBucket deletes a key-value bucket of the server at url, so that it can be made again at once.
+// A server with no other stream could refuse that: when its last stream is gone nats-server
+// removes, in the background, the directory that the next one is about to use ("error creating
+// store for stream"). So another stream is there first.
 func DropBucket(t testing.TB, url, name string) {
 	t.Helper()
 	conn, err := nats.Connect(url)
@@ -80,7 +82,8 @@ func startNATS(t testing.TB, options servers.NATSOptions) *servers.NATS {
 	return n
 }
 
-// NATSCluster starts a private cluster of three nats-servers without JetStream and stops it when the test is over.
+// NATSCluster starts a private cluster of three nats-servers without JetStream and stops it when
+// the test is over.
 func NATSCluster(t testing.TB) []*servers.NATS {
 	t.Helper()
 	cluster, err := servers.StartNATSCluster(3)
@@ -93,7 +96,8 @@ func NATSCluster(t testing.TB) []*servers.NATS {
 	return cluster
 }
 
-// Program starts a foreign server, such as a proxy, on a free port, and stops it when the test is over.
+// Program starts a foreign server, such as a proxy, on a free port, and stops it when the test is
+// over.
 func Program(t testing.TB, options servers.ProgramOptions) *servers.Program {
 	t.Helper()
 	p, err := servers.StartProgram(t.Context(), options)

@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers"
 )
 
-// Main runs the tests of a package with one nats-server for all of them that do not stop theirs. The server is at *shared
-// while they run.
+// Main runs the tests of a package with one nats-server for all of them that do not stop theirs.
+// The server is at *shared while they run.
 func Main(m *testing.M, options servers.NATSOptions, shared **servers.NATS) {
 	n, err := servers.StartNATS(options)
 	if err != nil {
@@ -31,7 +31,8 @@ var (
 	tests      atomic.Int64
 )
 
-// Namespace is one for a test in a server that it shares: always the same one, and another when the test is run again.
+// Namespace is one for a test in a server that it shares: always the same one, and another when the
+// test is run again.
 func Namespace(t testing.TB) string {
 	name, known := namespaces.Load(t)
 	if !known {
