@@ -12,7 +12,8 @@
 // gathered for a shorter time, since callers wait for them, and need no marks.
 //
 // A request whose fold fails is dropped without an answer: its checker sends it again, and the marks
-// make that safe, whatever became of the first attempt.
+// make that safe, whatever became of the first attempt. A fold that fails for what is in it is split until the
+// request is found that the store cannot take, which is answered by an error and holds up nobody.
 //
 // Times are Unix nanoseconds. A worker's own time is its own clock's; the fleet's time, by which
 // buckets are judged, is the store's.
@@ -30,6 +31,10 @@ import (
 // ErrShards is wrapped by the error of [Store.Join] when the store has another number of shards on
 // record than the one asked for.
 var ErrShards = errors.New("another number of shards is on record")
+
+// ErrFold is wrapped by errors of [Store.Apply] and [Store.Lease] that come of what is in the fold, or that say
+// that the store's answer makes no sense: the same fold would fail again, and another one need not.
+var ErrFold = errors.New("the store cannot take this fold")
 
 // MaxShards is the largest number of shards.
 const MaxShards = events.MaxShards
@@ -57,7 +62,8 @@ type Store interface {
 	Join(ctx context.Context, shards int) (Fleet, error)
 	// Apply adds the fold in one atomic step and returns the totals, or changes nothing and returns
 	// which of its marks are not new, or returns an error, after which the fold may or may not have
-	// been added. It keeps nothing of the fold. A store may want to be joined first.
+	// been added: one that wraps [ErrFold] if that is for what is in the fold. It keeps nothing of the fold. A store may
+	// want to be joined first.
 	Apply(ctx context.Context, fold *Fold) (Applied, error)
 	// Lease takes in what the fold returns, and then grants permits, in one atomic step: to each ask what
 	// [Ask.Wants] says, as far as there is [Room], by [Divide] where there is not, and nothing at all
@@ -178,7 +184,7 @@ type Applied struct {
 	Totals [][]Cell
 	// Levels are, for each of the fold's keys, the level of one whose rule drains, at the end of the bucket before
 	// the first that is live at the fold's Now; all counts up to that are in it, less what was refunded of each bucket, and
-	// none of them in Totals. nil if no rule of the fold drains.
+	// none of them in Totals. May be nil if no key of the fold is of a rule that drains.
 	Levels []window.Level
 }
 

@@ -257,8 +257,8 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 		d := newFixture(t, s)
 		d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
 		d.step(start + ms)
-		if got := d.worker.Stats(); got.LeaseErrors != 1 || len(d.grants) != 0 {
-			t.Errorf("a store that leaves something out: %+v", got)
+		if got := d.worker.Stats(); got.LeaseErrors != 1 || got.LeasesRefused != 1 || d.grants[0].GetError() == "" {
+			t.Errorf("a store that leaves something out: %+v, answers %v", got, d.grants)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -30,18 +31,39 @@ func (w *Worker) stepLeases(ctx context.Context, s *shard, h *leaseHand, clock f
 			return due
 		}
 		h.requests = s.leases.take(h.requests[:0])
-		w.lease(ctx, s, h, clock)
+		w.lease(ctx, s, h, h.requests, clock)
 		s.leases.done(h.requests)
 		clear(h.requests)
 	}
 }
 
-// lease folds the requests in hand, has the store carry the fold out, and answers.
-func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, clock func() int64) {
-	if len(h.requests) == 0 {
+// lease carries requests out. As with reports, a fold that the store cannot take for what is in it is
+// split in halves, until the one request is found that holds up the others.
+func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, requests []*leaseRequest, clock func() int64) {
+	if len(requests) == 0 {
 		return
 	}
-	fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
+	err := w.grant(ctx, s, h, requests, clock)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrFold) && len(requests) > 1:
+		half := len(requests) / 2
+		w.lease(ctx, s, h, requests[:half], clock)
+		w.lease(ctx, s, h, requests[half:], clock)
+	case errors.Is(err, ErrFold) && w.probeShard(ctx, s):
+		r := requests[0]
+		w.o.Log.Warn("a lease request that the store cannot take is given up",
+			slog.Int("shard", int(s.number)), slog.String("checker", strconv.FormatUint(r.epoch, 16)), slog.Any("error", err))
+		w.counters.leasesRefused.Add(1)
+		w.sendGrant(r.reply, &events.Grant{Epoch: r.epoch, Shard: s.number, Sequence: r.sequence, Error: err.Error()})
+	default:
+		w.counters.leasesDropped.Add(int64(len(requests)))
+	}
+}
+
+// grant folds requests, has the store carry the fold out, and answers.
+func (w *Worker) grant(ctx context.Context, s *shard, h *leaseHand, requests []*leaseRequest, clock func() int64) error {
+	fold := h.folder.make(s.number, requests, s.seen(), w.clock.fleet(clock()))
 	w.revisions.apply(fold.Rules, fold.Now)
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
@@ -51,8 +73,7 @@ func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, clock func()
 	}
 	w.noteLease(s, err)
 	if err != nil {
-		w.counters.leasesDropped.Add(int64(len(h.requests)))
-		return
+		return err
 	}
 	s.saw(leased.State)
 	w.counters.leaseFolds.Add(1)
@@ -61,31 +82,36 @@ func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, clock func()
 		w.counters.permitsReturned.Add(leased.Keys[i].Returned)
 	}
 	h.reckonWaits(fold, &leased)
-	for _, r := range h.requests {
+	for _, r := range requests {
 		w.counters.leasesAnswered.Add(1)
 		w.sendGrant(r.reply, h.grantOf(r, &leased))
 	}
+	return nil
 }
 
 // checkLeased is whether a store has answered what it was asked.
 func checkLeased(fold *LeaseFold, leased *Leased) error {
 	if len(leased.Keys) != len(fold.Keys) {
-		return fmt.Errorf("the store has leases of %d keys for %d", len(leased.Keys), len(fold.Keys))
+		return fmt.Errorf("%w: leases of %d keys for %d", ErrFold, len(leased.Keys), len(fold.Keys))
 	}
 	for i := range leased.Keys {
 		if len(leased.Keys[i].Asks) != len(fold.Keys[i].Asks) {
-			return errors.New("the store has not answered every ask")
+			return fmt.Errorf("%w: not every ask is answered", ErrFold)
 		}
 	}
 	return nil
 }
 
-// noteLease logs when a shard begins to refuse lease folds and when it takes them again.
+// noteLease logs when a shard begins to refuse lease folds and when it takes them again. What fails for its
+// content says nothing of the shard.
 func (w *Worker) noteLease(s *shard, err error) {
-	was := s.refused.Swap(err != nil)
 	if err != nil {
 		w.counters.leaseErrors.Add(1)
 	}
+	if errors.Is(err, ErrFold) {
+		return
+	}
+	was := s.refused.Swap(err != nil)
 	switch {
 	case err != nil && !was:
 		w.o.Log.Warn("the store grants no permits", slog.Int("shard", int(s.number)), slog.Any("error", err))

@@ -111,18 +111,24 @@ func (w *Worker) probe(ctx context.Context) {
 		slots <- struct{}{}
 		probes.Go(func() {
 			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
-			defer cancel()
-			applied, err := w.o.Store.Apply(ctx, &Fold{Shard: s.number, Now: w.clock.fleet(w.now()), Seen: s.seen()})
-			if err == nil {
-				s.saw(applied.State)
-			}
-			if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // not: told to stop
-				w.noteApply(s, err, w.now())
-			}
+			w.probeShard(ctx, s)
 		})
 	}
 	probes.Wait()
+}
+
+// probeShard applies a fold of nothing to a shard, and returns whether the store took it.
+func (w *Worker) probeShard(ctx context.Context, s *shard) bool {
+	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
+	defer cancel()
+	applied, err := w.o.Store.Apply(ctx, &Fold{Shard: s.number, Now: w.clock.fleet(w.latest()), Seen: s.seen()})
+	if err == nil {
+		s.saw(applied.State)
+	}
+	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // not: told to stop
+		w.noteApply(s, err, w.latest())
+	}
+	return err == nil
 }
 
 // workShard is the life of one of a shard's hands.

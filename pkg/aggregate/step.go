@@ -2,9 +2,14 @@ package aggregate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // maxRefolds is how often reports are folded again because some turned out to be repeats. Each time
@@ -48,41 +53,91 @@ func (w *Worker) stepShard(ctx context.Context, s *shard, h *hand, clock func() 
 			return min(due, s.alarms.due())
 		}
 		h.requests = s.gather.take(h.requests[:0])
-		w.process(ctx, s, h, clock)
+		w.process(ctx, s, h, h.requests, clock)
 		s.gather.done(h.requests)
 		clear(h.requests)
 	}
 }
 
-// process folds, applies and answers the requests in hand.
-func (w *Worker) process(ctx context.Context, s *shard, h *hand, clock func() int64) {
-	if len(h.requests) == 0 {
+// process folds, applies and answers requests. A fold that the store cannot take for what is in it is
+// split in halves, until the one request is found that holds up the others.
+func (w *Worker) process(ctx context.Context, s *shard, h *hand, requests []*request, clock func() int64) {
+	if len(requests) == 0 {
 		return
 	}
+	fold, err := w.count(ctx, s, h, requests, clock)
+	switch {
+	case err == nil:
+	case !errors.Is(err, ErrFold):
+		w.drop(requests)
+	case len(requests) > 1:
+		half := len(requests) / 2
+		w.process(ctx, s, h, requests[:half], clock)
+		w.process(ctx, s, h, requests[half:], clock)
+	default:
+		w.giveUp(ctx, s, h, requests[0], fold, err)
+	}
+}
+
+// count folds and applies requests, again without those that turn out to have been counted before, and
+// answers them.
+func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*request, clock func() int64) (*Fold, error) {
 	clear(h.folder.spent)
 	for range maxRefolds {
-		fold := h.folder.make(s.number, h.requests, s.seen(), w.clock.fleet(clock()))
+		fold := h.folder.make(s.number, requests, s.seen(), w.clock.fleet(clock()))
 		w.revisions.apply(fold.Rules, fold.Now)
-		tellAll(h.requests, TraceEvent{Kind: TraceApply, Keys: len(fold.Keys), Reports: len(h.requests)})
+		tellAll(requests, TraceEvent{Kind: TraceApply, Keys: len(fold.Keys), Reports: len(requests)})
 		applied, err := w.apply(ctx, s, fold, clock)
-		tellAll(h.requests, TraceEvent{Kind: TraceApplied, Err: err})
+		tellAll(requests, TraceEvent{Kind: TraceApplied, Err: err})
 		if err != nil {
-			break
+			return fold, err
 		}
 		if applied.isNew() {
-			w.tell(s, h, fold, &applied)
-			return
+			w.tell(s, h, requests, fold, &applied)
+			return fold, nil
 		}
 		w.counters.refolds.Add(1)
 		for _, i := range applied.Repeated {
-			h.requests[h.folder.marked[i]].repeated = true
+			requests[h.folder.marked[i]].repeated = true
 		}
 		for _, i := range applied.Spent {
 			h.folder.spent[fold.Settled[i]] = struct{}{}
 		}
 	}
-	tellAll(h.requests, TraceEvent{Kind: TraceDropped})
-	w.counters.dropped.Add(int64(len(h.requests)))
+	return nil, errRepeats
+}
+
+// errRepeats is for a fold that always holds something that was counted meanwhile.
+var errRepeats = errors.New("folded too often")
+
+// drop leaves requests without an answer: their checkers send them again.
+func (w *Worker) drop(requests []*request) {
+	tellAll(requests, TraceEvent{Kind: TraceDropped})
+	w.counters.dropped.Add(int64(len(requests)))
+}
+
+// giveUp answers the one request of a fold that the store cannot take for what is in it: with an error if
+// it was not counted, so that its checker sends it no more, and without totals if it was. Unless the store takes
+// nothing at all in this shard, which is no fault of the request.
+func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold *Fold, reason error) {
+	if !w.probeShard(ctx, s) {
+		w.drop([]*request{r})
+		return
+	}
+	w.o.Log.Warn("a report that the store cannot take is given up",
+		slog.Int("shard", int(s.number)), slog.String("checker", strconv.FormatUint(r.epoch, 16)),
+		slog.Bool("counted", r.repeated), slog.Any("error", reason))
+	w.counters.refused.Add(1)
+	if !r.repeated {
+		err := refuse(r.reply, r.epoch, s.number, r.sequence, reason)
+		w.noteReply(r, err)
+		return
+	}
+	unknown := Applied{State: s.seen(), Totals: make([][]Cell, len(fold.Keys)), Levels: make([]window.Level, len(fold.Keys))}
+	for i := range unknown.Levels {
+		unknown.Levels[i] = Untold
+	}
+	w.noteReply(r, h.answerer.answer(r, fold, &unknown, &s.refund))
 }
 
 // isNew says whether the fold was applied, since all in it was new.
@@ -112,17 +167,17 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 // checkApplied is whether a store has answered what it was asked.
 func checkApplied(fold *Fold, applied *Applied) error {
 	if len(applied.Totals) != len(fold.Keys) {
-		return fmt.Errorf("the store has %d totals for %d keys", len(applied.Totals), len(fold.Keys))
+		return fmt.Errorf("%w: %d totals for %d keys", ErrFold, len(applied.Totals), len(fold.Keys))
 	}
-	for i := range fold.Rules {
-		if fold.Rules[i].Drains() && len(applied.Levels) != len(fold.Keys) {
-			return fmt.Errorf("the store has %d levels for %d keys", len(applied.Levels), len(fold.Keys))
-		}
+	drains := func(key Key) bool { return fold.Rules[key.Rule].Drains() }
+	if len(applied.Levels) != len(fold.Keys) && slices.ContainsFunc(fold.Keys, drains) {
+		return fmt.Errorf("%w: %d levels for %d keys", ErrFold, len(applied.Levels), len(fold.Keys))
 	}
 	return nil
 }
 
-// noteApply logs when a shard begins to fail and when it works again.
+// noteApply logs when a shard begins to fail and when it works again. What fails for its content says
+// nothing of the shard.
 func (w *Worker) noteApply(s *shard, err error, now int64) {
 	if err == nil {
 		s.lastOK.Store(now)
@@ -132,13 +187,16 @@ func (w *Worker) noteApply(s *shard, err error, now int64) {
 		return
 	}
 	w.counters.applyErrors.Add(1)
+	if errors.Is(err, ErrFold) {
+		return
+	}
 	if s.trouble.Swap(&trouble{err, now}) == nil {
 		w.o.Log.Warn("the store takes no reports", slog.Int("shard", int(s.number)), slog.Any("error", err))
 	}
 }
 
 // tell answers the requests of an applied fold, and takes note of keys near their limit.
-func (w *Worker) tell(s *shard, h *hand, fold *Fold, applied *Applied) {
+func (w *Worker) tell(s *shard, h *hand, requests []*request, fold *Fold, applied *Applied) {
 	s.saw(applied.State)
 	s.refund.learn(fold, applied)
 	w.counters.folds.Add(1)
@@ -151,18 +209,22 @@ func (w *Worker) tell(s *shard, h *hand, fold *Fold, applied *Applied) {
 		w.counters.hitsSettled.Add(fold.Ledger[i].Settled)
 	}
 	w.counters.settlementsApplied.Add(int64(len(fold.Settled)))
-	for _, r := range h.requests {
+	for _, r := range requests {
 		w.counters.answered.Add(1)
 		if r.repeated {
 			w.counters.repeated.Add(1)
 		}
-		err := h.answerer.answer(r, fold, applied, &s.refund)
-		r.tell(TraceEvent{Kind: TraceAnswered, Err: err})
-		if err != nil {
-			w.counters.replyErrors.Add(1) // the checker asks again
-		}
+		w.noteReply(r, h.answerer.answer(r, fold, applied, &s.refund))
 	}
 	h.counts = s.alarms.note(fold, applied, h.counts)
+}
+
+// noteReply takes note of how answering went.
+func (w *Worker) noteReply(r *request, err error) {
+	r.tell(TraceEvent{Kind: TraceAnswered, Err: err})
+	if err != nil {
+		w.counters.replyErrors.Add(1) // the checker asks again
+	}
 }
 
 // sendAlarms sends what the shard has to tell everybody, if it is time. An alarm that cannot be sent

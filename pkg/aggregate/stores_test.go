@@ -16,6 +16,8 @@ type faulty struct {
 	aggregate.Store
 	// hook, if it is set, is called for each fold with what applies it.
 	hook func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error)
+	// lease, if it is set, is what becomes of a lease fold.
+	lease func(*aggregate.LeaseFold) error
 
 	mu sync.Mutex
 	faults
@@ -57,7 +59,14 @@ func (s *faulty) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.App
 }
 
 func (s *faulty) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
-	return attempt(s.now(), func() (aggregate.Leased, error) { return s.Store.Lease(ctx, fold) })
+	return attempt(s.now(), func() (aggregate.Leased, error) {
+		if s.lease != nil {
+			if err := s.lease(fold); err != nil {
+				return aggregate.Leased{}, err
+			}
+		}
+		return s.Store.Lease(ctx, fold)
+	})
 }
 
 func attempt[T any](f faults, do func() (T, error)) (T, error) {
@@ -72,10 +81,18 @@ func attempt[T any](f faults, do func() (T, error)) (T, error) {
 	return done, err
 }
 
-// short is a store that leaves out keys, or asks.
+// short is a store that leaves out totals, or leases' keys, or asks.
 type short struct {
 	aggregate.Store
-	keys, asks bool
+	totals, keys, asks bool
+}
+
+func (s short) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	applied, err := s.Store.Apply(ctx, fold)
+	if s.totals {
+		applied.Totals = nil
+	}
+	return applied, err
 }
 
 func (s short) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {

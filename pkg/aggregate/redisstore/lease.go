@@ -21,11 +21,11 @@ func (s *Store) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate
 	c.build(s.namespace, fold)
 	reply, err := s.eval(ctx, &c.frame, leaseScript, leaseSource)
 	if err != nil {
-		return aggregate.Leased{}, fmt.Errorf("lease: %w", err)
+		return aggregate.Leased{}, fmt.Errorf("lease: %w", ofFold(err))
 	}
 	leased, err := readLeased(reply, fold)
 	if err != nil {
-		return aggregate.Leased{}, fmt.Errorf("lease: %w", err)
+		return aggregate.Leased{}, fmt.Errorf("lease: %w", ofFold(err))
 	}
 	return leased, nil
 }

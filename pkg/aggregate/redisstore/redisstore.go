@@ -207,7 +207,7 @@ func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Appl
 		applied, _, err = s.apply(ctx, onlyReading(fold), amnesia)
 	}
 	if err != nil {
-		return aggregate.Applied{}, fmt.Errorf("apply: %w", err)
+		return aggregate.Applied{}, fmt.Errorf("apply: %w", ofFold(err))
 	}
 	return applied, nil
 }
@@ -230,6 +230,16 @@ func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall)
 		return aggregate.Applied{}, false, err
 	}
 	return c.read(reply)
+}
+
+// ofFold makes an error wrap [aggregate.ErrFold] if it is for what is in a fold: the script itself failed, or its
+// reply makes no sense. All else that a server refuses (it is full, loading, read-only, ...) comes under names of its own.
+func ofFold(err error) error {
+	failed := redis.HasErrorPrefix(err, "ERR") || redis.HasErrorPrefix(err, "WRONGTYPE")
+	if failed && strings.Contains(err.Error(), "user_script") || errors.Is(err, errReply) {
+		return fmt.Errorf("%w: %w", aggregate.ErrFold, err)
+	}
+	return err
 }
 
 // amnesia remembers nothing.

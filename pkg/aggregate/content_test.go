@@ -1,0 +1,149 @@
+package aggregate_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// A rule that drains may come with late hits only, and then there is no key that has a level.
+func TestOnlyLateHitsOfWhatDrains(t *testing.T) {
+	for name, rule := range map[string]*events.Rule{"token bucket": tokens(start), "leaky bucket": queue(start)} {
+		t.Run(name, func(t *testing.T) {
+			store := &faulty{Store: memstore.New(), hook: withoutLevels}
+			d := newFixture(t, store)
+			m := report(1, 1, perSecond(start), own{"a", 0, 3})
+			m.Hits.Rules = append(m.Hits.Rules, rule)
+			m.Late = []uint64{0, 7}
+			d.wantTotals("with another rule's key", d.exchange(start, m), "0:3")
+			if err := d.worker.Ready(); err != nil {
+				t.Error(err)
+			}
+			wantLedger(t, "late", store.Store.(*memstore.Store), rule.GetName(), aggregate.RuleLedger{Late: 7})
+		})
+	}
+}
+
+// withoutLevels leaves out levels where no key has one, as a store may.
+func withoutLevels(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+	applied, err := do()
+	if !slices.ContainsFunc(fold.Keys, func(k aggregate.Key) bool { return fold.Rules[k.Rule].Drains() }) {
+		applied.Levels = nil
+	}
+	return applied, err
+}
+
+// errPoison is what a store says of a fold with the key "poison".
+var errPoison = fmt.Errorf("%w: poison", aggregate.ErrFold)
+
+func isPoison(k aggregate.Key) bool { return k.Text == "poison" }
+
+// A report that the store cannot take is given up, and no other waits for it; whether the store fails before
+// it has counted or when it answers, in which case all has been counted and nobody is told otherwise.
+func TestOneReportThatTheStoreCannotTake(t *testing.T) {
+	for name, counted := range map[string]bool{"before it is counted": false, "after it is counted": true} {
+		t.Run(name, func(t *testing.T) {
+			store := memstore.New()
+			poisoned := func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+				if !slices.ContainsFunc(fold.Keys, isPoison) {
+					return do()
+				}
+				if counted {
+					if applied, err := do(); err != nil || len(applied.Repeated) > 0 {
+						return applied, err
+					}
+				}
+				return aggregate.Applied{}, errPoison
+			}
+			d := newFixture(t, &faulty{Store: store, hook: poisoned})
+			for epoch := range uint64(7) {
+				key := "good"
+				if epoch == 4 {
+					key = "poison"
+				}
+				d.send(start, report(epoch+1, 1, perSecond(start), own{key, 0, 1}))
+			}
+			d.step(start + 2*ms)
+			answers := d.take()
+			if len(answers) != 7 {
+				t.Fatalf("%d of 7 answered", len(answers))
+			}
+			for _, m := range answers {
+				switch {
+				case m.GetEpoch() != 5 && (m.GetError() != "" || m.GetRepeated() != counted):
+					t.Errorf("a good report is answered by %v", m)
+				case m.GetEpoch() == 5 && counted:
+					d.wantTotals("counted", m, " (repeated)")
+				case m.GetEpoch() == 5 && m.GetError() == "":
+					t.Errorf("what cannot be counted is answered by %v", m)
+				}
+			}
+			want := aggregate.RuleLedger{Counted: 6}
+			if counted {
+				want.Counted = 7
+			}
+			wantLedger(t, "all", store, "per-second", want)
+			if s := d.worker.Stats(); d.worker.Ready() != nil || s.Refused != 1 || s.Dropped != 0 {
+				t.Errorf("ready: %v; %d refused, %d dropped", d.worker.Ready(), s.Refused, s.Dropped)
+			}
+		})
+	}
+}
+
+// Where a shard's every fold fails that is nobody's fault, and reports wait.
+func TestAStoreThatTakesNoFold(t *testing.T) {
+	store := &faulty{Store: memstore.New()}
+	d := newFixture(t, store)
+	store.have(faults{before: errPoison})
+	m := report(1, 1, perSecond(start), own{"a", 0, 1})
+	d.send(start, m)
+	d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 1}))
+	d.step(start + 2*ms)
+	if s := d.worker.Stats(); len(d.answers)+len(d.grants) > 0 || s.Dropped != 1 || s.LeasesDropped != 1 {
+		t.Errorf("answers %v, %v; %d and %d dropped", d.answers, d.grants, s.Dropped, s.LeasesDropped)
+	}
+	store.have(faults{})
+	d.wantTotals("once it does", d.exchange(start+second, m), "0:1")
+}
+
+func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
+	poisoned := func(fold *aggregate.LeaseFold) error {
+		if slices.ContainsFunc(fold.Keys, func(k aggregate.LeaseKey) bool { return k.Text == "poison" }) {
+			return errPoison
+		}
+		return nil
+	}
+	d := newFixture(t, &faulty{Store: memstore.New(), lease: poisoned})
+	for epoch, key := range []string{"a", "poison", "b"} {
+		d.sendLease(start, leaseRequest(uint64(epoch)+1, 1, perSecond(start), wish{key: key, want: 1}))
+	}
+	d.step(start + 2*ms)
+	if len(d.grants) != 3 {
+		t.Fatalf("%d of 3 answered", len(d.grants))
+	}
+	for _, g := range d.grants {
+		if (g.GetError() != "") != (g.GetEpoch() == 2) {
+			t.Errorf("answered by %v", g)
+		}
+	}
+	if s := d.worker.Stats(); s.LeasesRefused != 1 || s.LeasesDropped != 0 {
+		t.Errorf("%d refused, %d dropped", s.LeasesRefused, s.LeasesDropped)
+	}
+}
+
+func TestErrFoldIsTold(t *testing.T) {
+	var told []error
+	d := newFixture(t, short{Store: memstore.New(), totals: true}, func(o *aggregate.Options) {
+		o.OnApply = func(info aggregate.ApplyInfo) { told = append(told, info.Err) }
+	})
+	d.send(start, report(1, 1, perSecond(start), own{"a", 0, 1}))
+	d.step(start + 2*ms)
+	if len(told) == 0 || !errors.Is(told[0], aggregate.ErrFold) {
+		t.Errorf("a store that leaves out totals: %v", told)
+	}
+}
