@@ -26,6 +26,8 @@ type noBus struct{}
 
 func (noBus) Serve(context.Context, func(events.Kind, []byte, func([]byte) error)) error { return nil }
 func (noBus) Alarm(uint32, []byte) error                                                 { return nil }
+func (noBus) Attend([]bool) error                                                        { return nil }
+func (noBus) ID() uint64                                                                 { return 0 }
 
 var quiet = slog.New(slog.DiscardHandler)
 

@@ -173,13 +173,13 @@ func (l *lifeline) each(ctx context.Context, f func(context.Context, *strand) er
 }
 
 // Report is the present connection's, as are Lease and Hello: what cannot be sent now is sent again by who asks.
-func (l *lifeline) Report(shard uint32, report []byte) error {
-	return l.sent(l.at.Load().link.Report(shard, report))
+func (l *lifeline) Report(shard uint32, aggregator uint64, report []byte) error {
+	return l.sent(l.at.Load().link.Report(shard, aggregator, report))
 }
 
 // Lease sends a request for permits.
-func (l *lifeline) Lease(shard uint32, request []byte) error {
-	return l.sent(l.at.Load().link.Lease(shard, request))
+func (l *lifeline) Lease(shard uint32, aggregator uint64, request []byte) error {
+	return l.sent(l.at.Load().link.Lease(shard, aggregator, request))
 }
 
 // Hello sends a hello.

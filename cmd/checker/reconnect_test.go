@@ -117,11 +117,11 @@ func TestLongerMessages(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.part().Run(ctx) }()
 	long := make([]byte, 100)
-	if err := l.Report(1, long); !errors.Is(err, nats.ErrMaxPayload) {
+	if err := l.Report(1, 0, long); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("%v", err)
 	}
 	take(1000)
-	eventually(t, "it is sent", func() bool { return l.Report(1, long) == nil })
+	eventually(t, "it is sent", func() bool { return l.Report(1, 0, long) == nil })
 	stop()
 	must(t, <-ended)
 	l.close()

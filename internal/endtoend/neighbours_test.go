@@ -82,12 +82,12 @@ type olderChecker struct {
 	older older
 }
 
-func (c olderChecker) Report(shard uint32, report []byte) error {
-	return c.Checker.Report(shard, c.older.of(events.KindReport, report))
+func (c olderChecker) Report(shard uint32, aggregator uint64, report []byte) error {
+	return c.Checker.Report(shard, aggregator, c.older.of(events.KindReport, report))
 }
 
-func (c olderChecker) Lease(shard uint32, request []byte) error {
-	return c.Checker.Lease(shard, c.older.of(events.KindLease, request))
+func (c olderChecker) Lease(shard uint32, aggregator uint64, request []byte) error {
+	return c.Checker.Lease(shard, aggregator, c.older.of(events.KindLease, request))
 }
 
 func (c olderChecker) Hello(hello []byte) error {

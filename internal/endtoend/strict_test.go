@@ -63,7 +63,7 @@ func (w *world) askByAll(i int, key string, cost int64) {
 // checkers and aggregators: no rule's own count of all admitted hits ever exceeds its limit.
 func TestStrictNeverExceedsTheLimit(t *testing.T) {
 	happened := seen{}
-	for seed := range seeds(26, 500) {
+	for seed := range seeds(60, 500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOfAll(seed), rules: strictly(testRules...), prompt: true})
 		w.askStrictly(seed%2 == 0, seed%3 == 0)
 		happened.add(w)

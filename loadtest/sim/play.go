@@ -27,6 +27,11 @@ func (w *world) schedule(s *score.Score) {
 			action{from + int64(p.From), func() { w.cut(p, true) }},
 			action{from + int64(p.From+p.For), func() { w.cut(p, false) }})
 	}
+	for _, f := range w.o.Failures {
+		w.plan = append(w.plan,
+			action{from + int64(f.From), func() { w.fail(f, true) }},
+			action{from + int64(f.From+f.For), func() { w.fail(f, false) }})
+	}
 	slices.SortStableFunc(w.plan, func(a, b action) int { return int(min(max(a.at-b.at, -1), 1)) })
 }
 
@@ -39,6 +44,18 @@ func (w *world) cut(p Partition, off bool) {
 			w.checkers[i].cuts--
 		}
 		w.bus.Cut("c"+strconv.Itoa(i), w.checkers[i].cuts > 0)
+	}
+}
+
+// fail takes aggregators out of action, or puts them back.
+func (w *world) fail(f Failure, out bool) {
+	for i, k := range w.workers[:min(f.Aggregators, len(w.workers))] {
+		if f.Frozen {
+			k.frozen = out
+		} else {
+			k.away = out
+		}
+		w.due.set(len(w.checkers)+i, w.now)
 	}
 }
 
@@ -149,6 +166,10 @@ func (w *world) advance(until int64) {
 func (w *world) step(i int) {
 	if i >= len(w.checkers) {
 		k := w.workers[i-len(w.checkers)]
+		if k.frozen {
+			w.due.set(i, never)
+			return
+		}
 		w.due.set(i, max(k.Step(context.Background(), w.now), w.now+1))
 		return
 	}
@@ -179,6 +200,9 @@ func (w *world) act() {
 
 // settle mends the network and lets the fleet come to rest, for at most mostSettling.
 func (w *world) settle() {
+	for _, a := range w.plan { // what has not ended
+		a.do()
+	}
 	w.plan = nil
 	w.bus.SetFaults(membus.Faults{})
 	for i := range w.checkers {

@@ -7,6 +7,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -34,6 +35,8 @@ type Options struct {
 	Loss, Repeat float64
 	// Partitions cut checkers off.
 	Partitions []Partition
+	// Failures take aggregators out of action.
+	Failures []Failure
 	// NoForecast lets checkers decide by what they are told alone.
 	NoForecast bool
 	// QuietFor is how long hits of quiet keys wait at the most; 0 for the checkers' own default.
@@ -51,6 +54,24 @@ type Partition struct {
 	Checkers int
 	// From is counted from the beginning of the measured part.
 	From, For time.Duration
+}
+
+// Failure takes the first so many aggregators out of action.
+type Failure struct {
+	Aggregators int
+	// Frozen aggregators take messages and do nothing. Others are told that the store is away.
+	Frozen bool
+	// From is counted from the beginning of the measured part.
+	From, For time.Duration
+}
+
+// String describes the failure.
+func (f Failure) String() string {
+	how := "without store"
+	if f.Frozen {
+		how = "frozen"
+	}
+	return fmt.Sprintf("%d %s@%v+%v", f.Aggregators, how, f.From, f.For)
 }
 
 // String describes the partition as the command line does.
@@ -93,6 +114,34 @@ type world struct {
 
 type worker struct {
 	*aggregate.Worker
+	aggregate.Store      // its way to the store
+	away, frozen    bool // the store, or the worker itself
+}
+
+var errAway = errors.New("the store is away")
+
+// Join fails while the store is away, as do Apply and Lease.
+func (k *worker) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+	if k.away {
+		return aggregate.Fleet{}, errAway
+	}
+	return k.Store.Join(ctx, shards)
+}
+
+// Apply applies a fold.
+func (k *worker) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+	if k.away {
+		return aggregate.Applied{}, errAway
+	}
+	return k.Store.Apply(ctx, fold)
+}
+
+// Lease carries out a lease fold.
+func (k *worker) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+	if k.away {
+		return aggregate.Leased{}, errAway
+	}
+	return k.Store.Lease(ctx, fold)
 }
 
 type checker struct {
@@ -160,6 +209,9 @@ func (o Options) faults() string {
 	}
 	for _, p := range o.Partitions {
 		add("partition", p.String())
+	}
+	for _, f := range o.Failures {
+		add("failure", f.String())
 	}
 	if o.Skew > 0 {
 		add("skew", o.Skew.String())
@@ -250,15 +302,18 @@ func (w *world) heed(i int, c *checker) {
 
 func (w *world) addWorker(number int) error {
 	end := w.bus.Worker()
-	k := &worker{}
+	k := &worker{Store: w.store}
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{
-		Store: w.store, Bus: end, Gather: gather, GatherLeases: gatherLeases, OnApply: w.excess.note,
+		Store: k, Bus: end, Gather: gather, GatherLeases: gatherLeases, OnApply: w.excess.note,
 	})
 	if err != nil {
 		return err
 	}
 	end.Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
+		if k.frozen {
+			return
+		}
 		k.Receive(w.now, kind, payload, reply)
 		after := gather
 		if kind == events.KindLease {

@@ -54,20 +54,20 @@ func NewLink(link check.Link, now func() int64, trace *Trace) *Link {
 }
 
 // Report sends a report on.
-func (l *Link) Report(shard uint32, report []byte) error {
+func (l *Link) Report(shard uint32, aggregator uint64, report []byte) error {
 	l.reports.Add(1)
 	l.reportBytes.Add(int64(len(report)))
 	if l.trace != nil {
 		l.trace.sent(l.now(), report)
 	}
-	return l.Link.Report(shard, report)
+	return l.Link.Report(shard, aggregator, report)
 }
 
 // Lease sends a lease request on.
-func (l *Link) Lease(shard uint32, request []byte) error {
+func (l *Link) Lease(shard uint32, aggregator uint64, request []byte) error {
 	l.leases.Add(1)
 	l.leaseBytes.Add(int64(len(request)))
-	return l.Link.Lease(shard, request)
+	return l.Link.Lease(shard, aggregator, request)
 }
 
 // Listen listens, and in.

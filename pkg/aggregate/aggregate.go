@@ -42,6 +42,11 @@ const MaxShards = events.MaxShards
 // Bus carries messages between this worker and the checkers. Packages natsbus and membus hold
 // implementations.
 type Bus interface {
+	// ID is what checkers can call this worker by; 0 if they cannot.
+	ID() uint64
+	// Attend says of each shard whether its reports and lease requests are to come to this worker, from now on; until it is
+	// called none do. While none is attended hellos come with a nil reply only. It does not wait.
+	Attend(shards []bool) error
 	// Serve calls h for each report, lease request and hello until ctx is done, and then returns nil. h may be called
 	// from several goroutines at once; it returns quickly and keeps nothing of the payload. reply
 	// answers that message and may be called later, from any goroutine; it is nil for a hello that

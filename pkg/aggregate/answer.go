@@ -9,6 +9,7 @@ import (
 
 // answerer makes refreshes, and keeps its memory for the next. One goroutine uses it at a time.
 type answerer struct {
+	id      uint64 // of the worker
 	refresh events.Refresh
 }
 
@@ -18,8 +19,8 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 	a.refresh = events.Refresh{
 		Epoch: m.GetEpoch(), Shard: m.GetShard(), Sequence: m.GetSequence(),
 		Generation: applied.State.Generation, Version: applied.State.Version,
-		Repeated:    r.repeated,
-		Settlements: uint32(r.settlements), Refunding: refund.hints(a.refresh.Refunding, fold, r.rules),
+		Repeated:   r.repeated,
+		Aggregator: a.id, Settlements: uint32(r.settlements), Refunding: refund.hints(a.refresh.Refunding, fold, r.rules),
 		KeyCells: a.refresh.KeyCells[:0], Age: a.refresh.Age[:0], Total: a.refresh.Total[:0],
 		LevelAge: a.refresh.LevelAge[:0], Level: a.refresh.Level[:0],
 	}

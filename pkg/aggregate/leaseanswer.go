@@ -24,7 +24,7 @@ func (h *leaseHand) grantOf(r *leaseRequest, leased *Leased) *events.Grant {
 	*g = events.Grant{
 		Epoch: r.epoch, Shard: r.m.GetShard(), Sequence: r.sequence,
 		Generation: leased.State.Generation, Version: leased.State.Version,
-		Age: g.Age[:0], Granted: g.Granted[:0], Spoken: g.Spoken[:0], WaitMs: g.WaitMs[:0],
+		Aggregator: h.id, Age: g.Age[:0], Granted: g.Granted[:0], Spoken: g.Spoken[:0], WaitMs: g.WaitMs[:0],
 	}
 	for i, at := range r.places {
 		key := &leased.Keys[at.key]

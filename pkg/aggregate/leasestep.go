@@ -12,6 +12,7 @@ import (
 
 // leaseHand is what one goroutine works with.
 type leaseHand struct {
+	id       uint64 // of the worker
 	folder   leaseFolder
 	requests []*leaseRequest
 	grant    events.Grant
@@ -20,7 +21,7 @@ type leaseHand struct {
 }
 
 func (w *Worker) newLeaseHand() *leaseHand {
-	return &leaseHand{folder: newLeaseFolder(int64(w.o.Tolerance))}
+	return &leaseHand{id: w.o.Bus.ID(), folder: newLeaseFolder(int64(w.o.Tolerance))}
 }
 
 // stepLeases carries out the lease requests of one shard that are due, or, to drain it, all there are. It
@@ -50,7 +51,7 @@ func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, requests []*
 		half := len(requests) / 2
 		w.lease(ctx, s, h, requests[:half], clock)
 		w.lease(ctx, s, h, requests[half:], clock)
-	case errors.Is(err, ErrFold) && w.probeShard(ctx, s):
+	case errors.Is(err, ErrFold) && w.probeShard(ctx, s, w.latest()):
 		r := requests[0]
 		w.o.Log.Warn("a lease request that the store cannot take is given up",
 			slog.Int("shard", int(s.number)), slog.String("checker", strconv.FormatUint(r.epoch, 16)), slog.Any("error", err))

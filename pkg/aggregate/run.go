@@ -111,17 +111,17 @@ func (w *Worker) probe(ctx context.Context) {
 		slots <- struct{}{}
 		probes.Go(func() {
 			defer func() { <-slots }()
-			w.probeShard(ctx, s)
+			w.probeShard(ctx, s, w.now())
 		})
 	}
 	probes.Wait()
 }
 
-// probeShard applies a fold of nothing to a shard, and returns whether the store took it.
-func (w *Worker) probeShard(ctx context.Context, s *shard) bool {
+// probeShard applies a fold of nothing to a shard at own time now, and returns whether the store took it.
+func (w *Worker) probeShard(ctx context.Context, s *shard, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
-	applied, err := w.o.Store.Apply(ctx, &Fold{Shard: s.number, Now: w.clock.fleet(w.latest()), Seen: s.seen()})
+	applied, err := w.o.Store.Apply(ctx, &Fold{Shard: s.number, Now: w.clock.fleet(now), Seen: s.seen()})
 	if err == nil {
 		s.saw(applied.State)
 	}

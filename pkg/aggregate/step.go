@@ -24,7 +24,9 @@ type hand struct {
 	counts   []int64
 }
 
-func (w *Worker) newHand() *hand { return &hand{folder: newFolder(int64(w.o.Tolerance))} }
+func (w *Worker) newHand() *hand {
+	return &hand{folder: newFolder(int64(w.o.Tolerance)), answerer: answerer{id: w.o.Bus.ID()}}
+}
 
 // Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the time
 // every 2 s, folds, applies and answers the requests that have waited long enough, sends alarms. It
@@ -48,9 +50,10 @@ func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 // returns when something is due next, which may be never.
 func (w *Worker) stepShard(ctx context.Context, s *shard, h *hand, clock func() int64, drain bool) int64 {
 	for {
+		w.retry(ctx, s, clock())
 		w.sendAlarms(s, clock(), drain)
 		if due := s.gather.due(); due == never || due > clock() && !drain {
-			return min(due, s.alarms.due())
+			return min(due, s.alarms.due(), s.retryAt.Load())
 		}
 		h.requests = s.gather.take(h.requests[:0])
 		w.process(ctx, s, h, h.requests, clock)
@@ -120,7 +123,7 @@ func (w *Worker) drop(requests []*request) {
 // it was not counted, so that its checker sends it no more, and without totals if it was. Unless the store takes
 // nothing at all in this shard, which is no fault of the request.
 func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold *Fold, reason error) {
-	if !w.probeShard(ctx, s) {
+	if !w.probeShard(ctx, s, w.latest()) {
 		w.drop([]*request{r})
 		return
 	}
@@ -147,6 +150,9 @@ func (a *Applied) isNew() bool { return len(a.Repeated) == 0 && len(a.Spent) == 
 func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() int64) (Applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
+	if w.running.Load() { // or else the time is not this machine's
+		defer time.AfterFunc(unanswered, func() { w.attend(s, false) }).Stop()
+	}
 	begin := clock()
 	applied, err := w.o.Store.Apply(ctx, fold)
 	end := clock()
@@ -176,11 +182,27 @@ func checkApplied(fold *Fold, applied *Applied) error {
 	return nil
 }
 
-// noteApply logs when a shard begins to fail and when it works again. What fails for its content says
-// nothing of the shard.
+// A shard that the store has not taken a fold of for so long is left to other aggregators, and tried again so often.
+const (
+	unanswered = 250 * time.Millisecond
+	retryEvery = 250 * time.Millisecond
+)
+
+// retry looks whether the store takes folds of a shard again, when that is due.
+func (w *Worker) retry(ctx context.Context, s *shard, now int64) {
+	if at := s.retryAt.Load(); at <= now && s.retryAt.CompareAndSwap(at, now+int64(w.o.Timeout)) {
+		w.probeShard(ctx, s, now)
+	}
+}
+
+// noteApply takes note of whether the store takes folds of a shard. One that it does not take is not attended to any more, so
+// that its reports go to an aggregator that can count them; the log says so. What fails for its content says nothing of
+// the shard.
 func (w *Worker) noteApply(s *shard, err error, now int64) {
 	if err == nil {
 		s.lastOK.Store(now)
+		s.retryAt.Store(never)
+		w.attend(s, true)
 		if s.trouble.Swap(nil) != nil {
 			w.o.Log.Info("the store takes reports again", slog.Int("shard", int(s.number)))
 		}
@@ -190,6 +212,8 @@ func (w *Worker) noteApply(s *shard, err error, now int64) {
 	if errors.Is(err, ErrFold) {
 		return
 	}
+	s.retryAt.Store(now + int64(retryEvery))
+	w.attend(s, false)
 	if s.trouble.Swap(&trouble{err, now}) == nil {
 		w.o.Log.Warn("the store takes no reports", slog.Int("shard", int(s.number)), slog.Any("error", err))
 	}

@@ -22,8 +22,18 @@ const (
 
 // silent is a bus that brings nothing and keeps the alarms.
 type silent struct {
-	mu     sync.Mutex
-	alarms []*events.Alarm
+	mu       sync.Mutex
+	alarms   []*events.Alarm
+	attended []bool
+}
+
+func (b *silent) ID() uint64 { return 4711 }
+
+func (b *silent) Attend(shards []bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.attended = shards
+	return nil
 }
 
 func (b *silent) Serve(ctx context.Context, _ func(events.Kind, []byte, func([]byte) error)) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,11 @@ type Worker struct {
 	running atomic.Bool
 	lastNow atomic.Int64 // own time of the last Step
 
+	attending struct {
+		sync.Mutex
+		shards []bool
+	}
+
 	nextJoin int64 // own time; used by the one goroutine that joins
 	backoff  time.Duration
 	stepper  *hand // of Step
@@ -47,6 +53,7 @@ type shard struct {
 		seen State
 	}
 	trouble atomic.Pointer[trouble]
+	retryAt atomic.Int64 // own time at which a shard in trouble is looked at again
 	refused atomic.Bool  // the last lease fold failed
 	lastOK  atomic.Int64 // own time of the last fold that the store took
 }
@@ -141,9 +148,28 @@ func (w *Worker) divide(shards int) {
 			leases: newGather[*leaseRequest](int64(w.o.GatherLeases), min(w.o.FoldKeys, maxLeaseFold)),
 			alarms: newAlarms(),
 		}
+		all[i].retryAt.Store(never)
 	}
 	w.fleet.Store(&all)
+	w.attending.shards = slices.Repeat([]bool{true}, shards)
+	w.tellBus()
 	w.o.Log.Info("joined the store", slog.Int("shards", shards))
+}
+
+// attend has the bus bring a shard's reports, or leave them to others.
+func (w *Worker) attend(s *shard, yes bool) {
+	w.attending.Lock()
+	defer w.attending.Unlock()
+	if w.attending.shards[s.number] != yes {
+		w.attending.shards[s.number] = yes
+		w.tellBus()
+	}
+}
+
+func (w *Worker) tellBus() {
+	if err := w.o.Bus.Attend(slices.Clone(w.attending.shards)); err != nil {
+		w.o.Log.Warn("cannot say which shards are attended to", slog.Any("error", err))
+	}
 }
 
 const (

@@ -22,7 +22,7 @@ type echoed struct {
 	payload []byte
 }
 
-func (e *echo) Report(_ uint32, report []byte) error {
+func (e *echo) Report(_ uint32, _ uint64, report []byte) error {
 	m, err := events.DecodeReport(report)
 	if err != nil || e.down {
 		return err
@@ -33,7 +33,7 @@ func (e *echo) Report(_ uint32, report []byte) error {
 	})
 }
 
-func (e *echo) Lease(uint32, []byte) error { return nil }
+func (e *echo) Lease(uint32, uint64, []byte) error { return nil }
 
 func (e *echo) Hello(hello []byte) error {
 	m, err := events.DecodeHello(hello)
@@ -98,7 +98,7 @@ func newStoreOf(t testing.TB, o Options, set *rules.Set) (*store, *Checker) {
 	return s, c
 }
 
-func (s *store) Report(_ uint32, report []byte) error {
+func (s *store) Report(_ uint32, _ uint64, report []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := events.DecodeReport(report)

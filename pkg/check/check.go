@@ -61,16 +61,16 @@ import (
 // Link carries a checker's messages to the aggregators and theirs back. Packages natsbus and membus
 // have one each.
 type Link interface {
-	// Report sends an encoded report to any aggregator, without waiting and without keeping the
-	// slice. An error means that it was certainly not sent. It must not hand over a message before
+	// Report sends an encoded report to the aggregator of this ID, or to any if that is 0, without waiting and
+	// without keeping the slice. An error means that it was certainly not sent. It must not hand over a message before
 	// it returns.
-	Report(shard uint32, report []byte) error
-	// Lease sends an encoded lease request to any aggregator, likewise.
-	Lease(shard uint32, request []byte) error
+	Report(shard uint32, aggregator uint64, report []byte) error
+	// Lease sends an encoded lease request, likewise.
+	Lease(shard uint32, aggregator uint64, request []byte) error
 	// Hello sends a hello to the aggregators, likewise.
 	Hello(hello []byte) error
-	// Listen hands every message for this checker to h, until ctx is done. Once it has returned it
-	// does not call h any more.
+	// Listen hands every message for this checker to h, until ctx is done, and [events.KindUnheard] where it knows that
+	// a report or lease request has reached nobody. Once it has returned it does not call h any more.
 	Listen(ctx context.Context, h func(kind events.Kind, payload []byte)) error
 }
 

@@ -26,6 +26,7 @@ type behind struct {
 	lastFlush int64
 	nextHello int64
 	heard     int64 // own time of the last word from an aggregator
+	welcomes  uint64
 	draining  bool
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats
@@ -46,8 +47,10 @@ type shard struct {
 	version     uint64
 	state       uint8 // stands for the generation; cells compare it with theirs
 	flight      *flight
-	missed      bool    // a round came while it was not answered
-	spare       *flight // the last one, for its memory
+	// aggregator is the ID of the one that has answered last, which is asked first; 0 for any.
+	aggregator uint64
+	missed     bool    // a round came while it was not answered
+	spare      *flight // the last one, for its memory
 }
 
 // owed is what behind keeps of a limiter, under its lock.

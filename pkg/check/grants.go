@@ -20,11 +20,12 @@ func (b *behind) granted(m *events.Grant, now int64) error {
 		return nil
 	}
 	if m.Error != "" {
-		return b.leaseRefused(x, m.Error, now)
+		return b.leaseRefused(x, m, now)
 	}
 	if len(m.Age) != len(f.cells) {
 		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.cells))
 	}
+	b.shards[m.Shard].aggregator = m.Aggregator
 	b.leases.stats.answered++
 	b.leases.noteTrip(now - f.sent)
 	x.flight, x.wait = nil, 0
@@ -45,12 +46,13 @@ const longestWait = 2 * events.MaxWindow
 
 // leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
 // changed, so it asks for that; the request is made anew after the usual time.
-func (b *behind) leaseRefused(x *line, reason string, now int64) error {
+func (b *behind) leaseRefused(x *line, m *events.Grant, now int64) error {
 	b.leases.stats.refused++
 	x.notBefore = x.flight.retryAt
+	b.shards[m.Shard].aggregator = 0
 	x.again()
 	b.nextHello = now
-	return fmt.Errorf("grant: lease request refused: %s", reason)
+	return fmt.Errorf("grant: lease request refused: %s", m.Error)
 }
 
 func (l *leases) noteTrip(took int64) {

@@ -91,6 +91,7 @@ func (b *behind) stepLeases(now int64) (next int64) {
 		x := &b.leases.lines[i]
 		if x.flight != nil && now >= x.flight.retryAt {
 			b.leases.stats.repeated++
+			b.shards[i].aggregator = 0
 			x.again()
 		}
 		if x.flight == nil && x.queue.len() > 0 && now >= x.notBefore {
@@ -171,7 +172,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 	f.retryAt = now + int64(x.wait)
 	x.wait = min(2*x.wait, most)
 	b.leases.stats.sent++
-	if err := b.checker.o.Link.Lease(number, payload); err != nil {
+	if err := b.checker.o.Link.Lease(number, s.aggregator, payload); err != nil {
 		b.problem = err.Error()
 	}
 }

@@ -45,6 +45,9 @@ func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
 		}
 		b.welcome(m, now)
 		return nil
+	case events.KindUnheard:
+		b.unheard(now)
+		return nil
 	case events.KindGrant:
 		m, err := events.DecodeGrant(payload)
 		if err != nil {
@@ -59,6 +62,25 @@ func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
 func (b *behind) hear(now int64) {
 	b.heard = now
 	b.judgeFreshness(now)
+}
+
+// unheard takes in that something that was sent to one aggregator has not reached it: any will do now. It is not known what it
+// was, so all is sent again that may be; where any was asked before there is none, and what is sent waits for its time.
+func (b *behind) unheard(now int64) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		if s.aggregator == 0 {
+			continue
+		}
+		s.aggregator = 0
+		if s.flight != nil {
+			s.flight.retryAt = now
+		}
+		if x := &b.leases.lines[i]; x.flight != nil {
+			x.flight.retryAt = now
+		}
+	}
+	b.checker.wakeUp()
 }
 
 // refresh takes in the answer to the report in flight. Answers to anything else are late or repeated
@@ -80,6 +102,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	if len(m.KeyCells) != len(f.rows) {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
 	}
+	s.aggregator = m.Aggregator
 	f.tell(TraceAnswered)
 	if f.repeated {
 		b.checker.rounds.repeated(now - f.born)
@@ -117,6 +140,7 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 		f.refused = now
 	}
 	f.refusals++
+	s.aggregator = 0
 	f.tell(TraceRefused)
 	b.nextHello = now
 	f.wait = b.checker.o.ReportTimeout

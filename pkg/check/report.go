@@ -18,6 +18,9 @@ const (
 	reportCells = 16_000
 	// mostWaits bounds the back-off of repeats, in report timeouts.
 	mostWaits = 8
+	// soonTries are how often a report is sent before there is any back-off: it may have gone to an aggregator that is no
+	// more, and the next time goes to any.
+	soonTries = 4
 )
 
 // flight is a report that has been sent and not been answered. It does not change.
@@ -29,6 +32,7 @@ type flight struct {
 	born     int64     // own time
 	retryAt  int64
 	wait     time.Duration
+	tries    int
 	refusals int
 	refused  int64 // own time of the first refusal
 	repeated bool
@@ -82,7 +86,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
 	f.repeated = false
-	f.born, f.wait, f.refusals = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0
+	f.born, f.wait, f.refusals, f.tries = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0, 0
 	s.flight = f
 	b.stats.sent++
 	b.send(number, f, now)
@@ -244,8 +248,10 @@ func (l *Limiter) algorithm() events.Algorithm {
 // send puts a report on its way and notes when to do so again.
 func (b *behind) send(number uint32, f *flight, now int64) {
 	f.retryAt = now + int64(f.wait)
-	f.wait = min(2*f.wait, mostWaits*b.checker.o.ReportTimeout)
-	if err := b.checker.o.Link.Report(number, f.report); err != nil {
+	if f.tries++; f.tries > soonTries {
+		f.wait = min(2*f.wait, mostWaits*b.checker.o.ReportTimeout)
+	}
+	if err := b.checker.o.Link.Report(number, b.shards[number].aggregator, f.report); err != nil {
 		b.problem = err.Error()
 		b.stats.unsent++
 	}
@@ -262,6 +268,7 @@ func (b *behind) repeat(now int64) {
 		default:
 			b.stats.repeated++
 			f.repeated = true
+			s.aggregator = 0
 			f.tell(TraceRepeated)
 			b.send(uint32(i), f, now)
 		}

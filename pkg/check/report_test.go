@@ -40,7 +40,7 @@ func TestHitsMoveFromPendingToBase(t *testing.T) {
 	expect(t, s.Charged == 7 && s.Answered == 7 && s.InFlight == 0 && s.Pending == 0, "stats: %+v", s)
 }
 
-// TestReportIsRepeatedUnchanged for hours: it backs off up to 8 × 100 ms, and what is admitted meanwhile goes together
+// TestReportIsRepeatedUnchanged for hours: it tries soon, then backs off up to 8 × 100 ms, and what is admitted meanwhile goes together
 // into the next.
 func TestReportIsRepeatedUnchanged(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{ReportTimeout: 100 * time.Millisecond}, 1000, time.Minute)
@@ -53,7 +53,7 @@ func TestReportIsRepeatedUnchanged(t *testing.T) {
 			at = append(at, (now-noon)/ms)
 		}
 	}
-	want := []int64{50, 150, 350, 750, 1550, 2350, 3150, 3950}
+	want := []int64{50, 150, 250, 350, 450, 550, 750, 1150, 1950, 2750, 3550}
 	require(t, slices.Equal(at, want), "sent at %v ms, want %v", at, want)
 	for i := range 40 * 60 { // an hour
 		l.CheckAt(now, "k", 1)

@@ -133,7 +133,7 @@ type tape struct {
 	err     error // of every send
 }
 
-func (l *tape) Report(_ uint32, report []byte) error {
+func (l *tape) Report(_ uint32, _ uint64, report []byte) error {
 	if l.err != nil {
 		return l.err
 	}
@@ -145,7 +145,7 @@ func (l *tape) Report(_ uint32, report []byte) error {
 	return nil
 }
 
-func (l *tape) Lease(_ uint32, request []byte) error {
+func (l *tape) Lease(_ uint32, _ uint64, request []byte) error {
 	m, err := events.DecodeLeaseRequest(request)
 	if err != nil {
 		return err

@@ -17,6 +17,11 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 	}
 	b.hear(now)
 	b.checker.fleet.Store(int64(m.Checkers))
+	if b.welcomes++; (b.welcomes+b.checker.o.Epoch)%chooseEvery == 0 {
+		for i := range b.shards {
+			b.shards[i].aggregator = 0
+		}
+	}
 	if step := b.checker.clock.observe(m.Sent, m.Time, now); step != 0 {
 		b.rebucket(step, b.checker.clock.fleet(now))
 	}
@@ -115,6 +120,10 @@ func (b *behind) hello(now int64, leaving bool) {
 		b.problem = err.Error()
 	}
 }
+
+// chooseEvery is after how many welcomes reports go to any aggregator again, so that those that have joined the fleet
+// get their share.
+const chooseEvery = 16
 
 // firstHelloEvery is the time between hellos until the first is answered.
 const firstHelloEvery = 250 * time.Millisecond

@@ -76,6 +76,8 @@ const (
 	KindWelcome
 	KindLease
 	KindGrant
+	// KindUnheard is no message: the carrier says that a report or lease request has reached nobody.
+	KindUnheard
 )
 
 // String returns the kind's name, as used in subjects.
@@ -95,6 +97,8 @@ func (k Kind) String() string {
 		return "lease"
 	case KindGrant:
 		return "grant"
+	case KindUnheard:
+		return "unheard"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

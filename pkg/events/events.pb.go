@@ -721,7 +721,9 @@ type Refresh struct {
 	Settlements uint32 `protobuf:"varint,15,opt,name=settlements,proto3" json:"settlements,omitempty"`
 	// Hits of some of the report's rules have been refunded lately, so its checker should ask for refunded totals. The
 	// rules are given by their index in the report.
-	Refunding     []uint32 `protobuf:"varint,16,rep,packed,name=refunding,proto3" json:"refunding,omitempty"`
+	Refunding []uint32 `protobuf:"varint,16,rep,packed,name=refunding,proto3" json:"refunding,omitempty"`
+	// Which aggregator says so: a random number, by which it can be asked again. 0: one that cannot be asked by its number.
+	Aggregator    uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -852,6 +854,13 @@ func (x *Refresh) GetRefunding() []uint32 {
 		return x.Refunding
 	}
 	return nil
+}
+
+func (x *Refresh) GetAggregator() uint64 {
+	if x != nil {
+		return x.Aggregator
+	}
+	return 0
 }
 
 // Alarm tells every checker the totals of keys that are near their limit.
@@ -1225,7 +1234,9 @@ type Grant struct {
 	// given back.
 	Spoken []uint64 `protobuf:"varint,9,rep,packed,name=spoken,proto3" json:"spoken,omitempty"`
 	// In how many milliseconds at least one permit can be free, if none is given back; 0 if one is now.
-	WaitMs        []uint64 `protobuf:"varint,10,rep,packed,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitMs []uint64 `protobuf:"varint,10,rep,packed,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// Which aggregator says so, as in Refresh.
+	Aggregator    uint64 `protobuf:"fixed64,11,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1330,6 +1341,13 @@ func (x *Grant) GetWaitMs() []uint64 {
 	return nil
 }
 
+func (x *Grant) GetAggregator() uint64 {
+	if x != nil {
+		return x.Aggregator
+	}
+	return 0
+}
+
 var File_pkg_events_events_proto protoreflect.FileDescriptor
 
 const file_pkg_events_events_proto_rawDesc = "" +
@@ -1389,7 +1407,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
 	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
-	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xf5\x02\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\x95\x03\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1407,7 +1425,10 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\tlevel_age\x18\v \x03(\x12R\blevelAge\x12\x14\n" +
 	"\x05level\x18\f \x03(\x04R\x05level\x12 \n" +
 	"\vsettlements\x18\x0f \x01(\rR\vsettlements\x12\x1c\n" +
-	"\trefunding\x18\x10 \x03(\rR\trefunding\"\x96\x01\n" +
+	"\trefunding\x18\x10 \x03(\rR\trefunding\x12\x1e\n" +
+	"\n" +
+	"aggregator\x18\x11 \x01(\x06R\n" +
+	"aggregator\"\x96\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
@@ -1439,7 +1460,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x03age\x18\b \x03(\x12R\x03age\x12\x14\n" +
 	"\x05known\x18\t \x03(\x04R\x05known\x12\x12\n" +
 	"\x04want\x18\n" +
-	" \x03(\x04R\x04want\"\xfc\x01\n" +
+	" \x03(\x04R\x04want\"\x9c\x02\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1453,7 +1474,10 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\agranted\x18\b \x03(\x04R\agranted\x12\x16\n" +
 	"\x06spoken\x18\t \x03(\x04R\x06spoken\x12\x17\n" +
 	"\await_ms\x18\n" +
-	" \x03(\x04R\x06waitMs*f\n" +
+	" \x03(\x04R\x06waitMs\x12\x1e\n" +
+	"\n" +
+	"aggregator\x18\v \x01(\x06R\n" +
+	"aggregator*f\n" +
 	"\tAlgorithm\x12\x12\n" +
 	"\x0eSLIDING_WINDOW\x10\x00\x12\x10\n" +
 	"\fFIXED_WINDOW\x10\x01\x12\x0f\n" +

@@ -103,5 +103,5 @@ func TestTooManySettlements(t *testing.T) {
 // nobody is a link to no aggregator.
 type nobody struct{ check.Link }
 
-func (nobody) Report(uint32, []byte) error { return nil }
-func (nobody) Hello([]byte) error          { return nil }
+func (nobody) Report(uint32, uint64, []byte) error { return nil }
+func (nobody) Hello([]byte) error                  { return nil }

@@ -4,6 +4,7 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -24,18 +25,28 @@ type Carrier interface {
 func Run(t *testing.T, start func(t *testing.T) Carrier) {
 	for name, test := range map[string]func(*testing.T, Carrier){
 		"reports go to one worker, answers to their checker": func(t *testing.T, c Carrier) {
-			testRequests(t, c, events.KindReport, events.KindRefresh, check.Link.Report)
+			testRequests(t, c, events.KindReport, events.KindRefresh, report)
 		},
 		"lease requests likewise": func(t *testing.T, c Carrier) {
-			testRequests(t, c, events.KindLease, events.KindGrant, check.Link.Lease)
+			testRequests(t, c, events.KindLease, events.KindGrant, lease)
 		},
 		"hellos go to all workers, one answers": testHellos,
 		"alarms go to all checkers":             testAlarms,
 		"a stopped worker gets nothing":         testStop,
+		"a worker gets what is meant for it":    testAddressed,
+		"a worker gets what it attends to":      testAttend,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, start(t)) })
 	}
 }
+
+func report(link check.Link, shard uint32, payload []byte) error {
+	return link.Report(shard, 0, payload)
+}
+func lease(link check.Link, shard uint32, payload []byte) error { return link.Lease(shard, 0, payload) }
+
+// all are as many shards as the tests use.
+var all = []bool{true, true, true}
 
 func testRequests(t *testing.T, c Carrier, request, answer events.Kind, send func(check.Link, uint32, []byte) error) {
 	workers := []*worker{newWorker(t, c), newWorker(t, c)}
@@ -103,13 +114,95 @@ func testAlarms(t *testing.T, c Carrier) {
 	}
 }
 
+// testAddressed: requests with a worker's ID go there, whichever others there are, and nowhere if it is gone.
+func testAddressed(t *testing.T, c Carrier) {
+	workers := []*worker{newWorker(t, c), newWorker(t, c)}
+	alpha := newChecker(t, c, "alpha")
+	send := func(to *worker, text string) {
+		t.Helper()
+		payload := []byte(text)
+		if err := errors.Join(alpha.link.Report(1, to.bus.ID(), payload), alpha.link.Lease(1, to.bus.ID(), payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, w := range workers {
+		text := fmt.Sprint("for ", i)
+		for range 20 {
+			send(w, text)
+		}
+		for _, kind := range []events.Kind{events.KindReport, events.KindLease} {
+			wait(t, text, func() bool { return w.times(kind, text) == 20 })
+			if n := workers[1-i].times(kind, text); n != 0 {
+				t.Errorf("worker %d got %d of worker %d", 1-i, n, i)
+			}
+		}
+	}
+	workers[0].stop()
+	send(workers[0], "for the one that is gone")
+	send(workers[1], "last")
+	wait(t, "last", func() bool { return workers[1].times(events.KindReport, "last") == 1 })
+	wait(t, "that nobody was there is known", func() bool { return alpha.count(events.KindUnheard) == 2 })
+	if n := workers[1].times(events.KindReport, "for the one that is gone"); n != 0 {
+		t.Error("another worker got it")
+	}
+}
+
+// testAttend: who does not attend to a shard gets none of its requests, nor hellos to answer if it attends to none.
+func testAttend(t *testing.T, c Carrier) {
+	one, other := newWorker(t, c), newWorker(t, c)
+	alpha := newChecker(t, c, "alpha")
+	sent := 0
+	isOthers := func(shard uint32) func() bool { // a bus takes its time
+		return func() bool {
+			sent++
+			text, before := fmt.Sprint("report ", sent), one.count(events.KindReport)
+			for range 20 {
+				if err := report(alpha.link, shard, []byte(text)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wait(t, text, func() bool { return one.times(events.KindReport, text)+other.times(events.KindReport, text) == 20 })
+			return one.count(events.KindReport) == before
+		}
+	}
+	for _, step := range []struct {
+		why    string
+		attend []bool
+		others []uint32 // shards
+		ours   []uint32
+	}{
+		{"it leaves a shard", []bool{true, false, true}, []uint32{1}, []uint32{0, 2}},
+		{"it leaves all", []bool{false, false, false}, []uint32{0, 1, 2}, nil},
+		{"it comes back", all, nil, []uint32{0, 1, 2}},
+	} {
+		if err := one.bus.Attend(step.attend); err != nil {
+			t.Fatal(err)
+		}
+		for _, shard := range step.others {
+			wait(t, step.why, isOthers(shard))
+		}
+		for _, shard := range step.ours {
+			wait(t, step.why, func() bool { return !isOthers(shard)() })
+		}
+		hello := step.why
+		if err := alpha.link.Hello([]byte(hello)); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, "a hello is answered", func() bool { return alpha.times(events.KindWelcome, "re: "+hello) == 1 })
+		wait(t, "and heard", func() bool { return one.times(events.KindHello, hello) > 0 })
+		if n := one.times(events.KindHello, hello); len(step.ours) == 0 && n > 1 {
+			t.Errorf("%s: a hello to answer", step.why)
+		}
+	}
+}
+
 func testStop(t *testing.T, c Carrier) {
 	first, second := newWorker(t, c), newWorker(t, c)
 	alpha := newChecker(t, c, "alpha")
 	first.stop()
 	before := first.count(events.KindReport)
 	for i := range 50 {
-		if err := alpha.link.Report(0, fmt.Append(nil, i)); err != nil {
+		if err := report(alpha.link, 0, fmt.Append(nil, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,6 +274,9 @@ type worker struct {
 
 func newWorker(t *testing.T, c Carrier) *worker {
 	w := &worker{bus: c.Worker(t)}
+	if err := w.bus.Attend(all); err != nil {
+		t.Fatal(err)
+	}
 	w.stop = serve(t, func(ctx context.Context) error {
 		return w.bus.Serve(ctx, func(kind events.Kind, payload []byte, reply func([]byte) error) {
 			w.note(kind, payload)

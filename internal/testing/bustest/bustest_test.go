@@ -68,7 +68,7 @@ func TestEndsWaitForTheServer(t *testing.T) {
 	n := nats{server.URL()}
 	server.Stop()
 	link := n.Checker(t, "alpha")
-	if err := link.Report(0, []byte("lost")); err == nil {
+	if err := link.Report(0, 0, []byte("lost")); err == nil {
 		t.Error("a report was taken while nobody was there: it would arrive after its repeats")
 	}
 	bus := n.Worker(t)
@@ -110,7 +110,7 @@ func TestMembusEndsComeAndGo(t *testing.T) {
 	k, w := bus.Checker("c"), bus.Worker()
 	stopSending := serve(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			if err := errors.Join(w.Alarm(0, []byte("x")), k.Report(0, []byte("x")), k.Hello([]byte("x"))); err != nil {
+			if err := errors.Join(w.Alarm(0, []byte("x")), k.Report(0, 0, []byte("x")), k.Hello([]byte("x"))); err != nil {
 				return err
 			}
 		}

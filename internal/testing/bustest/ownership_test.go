@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -49,11 +52,17 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		{"not answered", report, "", mineSays, 0},
 		{"answered by what answers something else", report, "test.welcome.v1." + me, mineSays, 0},
 		{"three tokens", report + ".x", refresh + ".x", mineSays, 0},
+		{"to this aggregator", "test.to.v1.HERE.report.2." + me, refresh, mineSays, 1},
+		{"to this aggregator, with another's epoch", "test.to.v1.HERE.report.2." + me, refresh, yoursSays, 0},
+		{"to this aggregator, answered by a write", "test.to.v1.HERE.lease.2." + me, "$KV.test-rules.rules", mineSays, 0},
 		{"no shard", "test.report.v1.0", "test.refresh.v1.0", mineSays, 0},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			var got heard
 			worker, conn := n.Worker(t), n.connect(t, "publisher")
+			if err := worker.Attend(slices.Repeat([]bool{true}, 4)); err != nil {
+				t.Fatal(err)
+			}
 			stop := serve(t, func(ctx context.Context) error {
 				return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { got.note(kind, data) })
 			})
@@ -64,7 +73,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 				return got.times(events.KindReport, "ready") > 0 && got.times(events.KindLease, "ready") > 0 &&
 					got.times(events.KindHello, "ready") > 1
 			})
-			publish(t, conn, tt.subject, tt.reply, tt.body)
+			publish(t, conn, strings.Replace(tt.subject, "HERE", strconv.FormatUint(worker.ID(), 16), 1), tt.reply, tt.body)
 			stop() // which takes what is already on its way
 			n := got.count(events.KindReport) + got.count(events.KindLease) + got.count(events.KindHello)
 			for _, kind := range []events.Kind{events.KindReport, events.KindLease, events.KindHello} {

@@ -2,6 +2,7 @@ package membus
 
 import (
 	"context"
+	"slices"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -26,15 +27,15 @@ func (b *Bus) Checker(name string) *Checker {
 	return c
 }
 
-// Report sends a report to one of the workers. It never blocks and keeps no hold of report.
-func (c *Checker) Report(_ uint32, report []byte) error {
-	c.bus.send(message{kind: events.KindReport, checker: c.name, payload: report})
+// Report sends a report to the worker of this ID, or with 0 to any. It never blocks and keeps no hold of report.
+func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
+	c.bus.send(message{kind: events.KindReport, checker: c.name, shard: shard, worker: aggregator, payload: report})
 	return nil
 }
 
-// Lease sends a lease request to one of the workers, likewise.
-func (c *Checker) Lease(_ uint32, request []byte) error {
-	c.bus.send(message{kind: events.KindLease, checker: c.name, payload: request})
+// Lease sends a lease request, likewise.
+func (c *Checker) Lease(shard uint32, aggregator uint64, request []byte) error {
+	c.bus.send(message{kind: events.KindLease, checker: c.name, shard: shard, worker: aggregator, payload: request})
 	return nil
 }
 
@@ -63,17 +64,41 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 
 // Worker is one aggregator's end of the bus.
 type Worker struct {
-	bus    *Bus
-	handle func(events.Kind, []byte, func([]byte) error)
+	bus      *Bus
+	id       uint64
+	attended []bool // shards
+	handle   func(events.Kind, []byte, func([]byte) error)
 }
 
 // Worker returns the end of one more worker.
 func (b *Bus) Worker() *Worker {
-	w := &Worker{bus: b}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	w := &Worker{bus: b, id: uint64(len(b.workers)) + 1}
 	b.workers = append(b.workers, w)
 	return w
+}
+
+// ID is the number by which checkers can send to this worker.
+func (w *Worker) ID() uint64 { return w.id }
+
+// Attend says of each shard whether its reports and lease requests are to come here.
+func (w *Worker) Attend(shards []bool) error {
+	w.bus.mu.Lock()
+	defer w.bus.mu.Unlock()
+	w.attended = slices.Clone(shards)
+	return nil
+}
+
+// attends says whether a message may come here, as far as its shard is concerned: any may, until Attend is called.
+func (w *Worker) attends(m *message) bool {
+	if w.attended == nil {
+		return true
+	}
+	if m.kind == events.KindHello {
+		return slices.Contains(w.attended, true)
+	}
+	return int(m.shard) < len(w.attended) && w.attended[m.shard]
 }
 
 // Alarm sends an alarm to every checker.
@@ -104,6 +129,8 @@ func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]b
 type message struct {
 	kind    events.Kind
 	checker string
+	shard   uint32
+	worker  uint64 // whom it is for; 0 for any
 	payload []byte
 	due     int64
 	order   uint64

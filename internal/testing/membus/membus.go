@@ -235,23 +235,30 @@ var answers = map[events.Kind]events.Kind{
 }
 
 func (b *Bus) workerCall(m message, answer events.Kind) func() {
-	var workers []func(events.Kind, []byte, func([]byte) error)
+	var all, group []func(events.Kind, []byte, func([]byte) error)
 	for _, w := range b.workers {
-		if w.handle != nil {
-			workers = append(workers, w.handle)
+		if w.handle == nil {
+			continue
+		}
+		all = append(all, w.handle)
+		if w.attends(&m) && (m.worker == 0 || m.worker == w.id) {
+			group = append(group, w.handle)
 		}
 	}
-	if len(workers) == 0 {
-		return nil
+	if len(group) == 0 && m.kind != events.KindHello {
+		return func() { b.send(message{kind: events.KindUnheard, checker: m.checker}) }
 	}
-	chosen := workers[b.rand.IntN(len(workers))]
+	chosen := func(events.Kind, []byte, func([]byte) error) {}
+	if len(group) > 0 {
+		chosen = group[b.rand.IntN(len(group))]
+	}
 	reply := func(payload []byte) error {
 		b.send(message{kind: answer, checker: m.checker, payload: payload})
 		return nil
 	}
 	return func() {
 		if m.kind == events.KindHello {
-			for _, handle := range workers {
+			for _, handle := range all {
 				handle(m.kind, m.payload, nil)
 			}
 		}

@@ -53,6 +53,10 @@ if generation == 0 or generation < a[1] or generation == a[1] and version < a[2]
   end
 end
 
+if #KEYS == 2 then -- it asks whether this node can write: these are no news
+  call('HSET', KEYS[1], 'generation', text(generation))
+end
+
 -- From the marks on nothing may fail: a script that stops half-way is not undone. Out of memory,
 -- read-only and the like make the first write fail, which is one of the above or the next. If there
 -- is a mark already its expiry is set apart, so that a user who may not set any fails here too.

@@ -65,6 +65,8 @@ func encode(tb testing.TB, m *events.Report) []byte {
 }
 
 func (c *crowd) Alarm(uint32, []byte) error { return nil }
+func (c *crowd) Attend([]bool) error        { return nil }
+func (c *crowd) ID() uint64                 { return 0 }
 
 func (c *crowd) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	for {

@@ -120,6 +120,8 @@ func (nowhere) Serve(ctx context.Context, _ func(events.Kind, []byte, func([]byt
 }
 
 func (nowhere) Alarm(uint32, []byte) error { return nil }
+func (nowhere) Attend([]bool) error        { return nil }
+func (nowhere) ID() uint64                 { return 0 }
 
 // randomReport has up to six rows of rules, some of them without keys.
 func randomReport(random *rand.Rand, now int64) *events.Report {

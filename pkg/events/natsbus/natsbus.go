@@ -3,13 +3,14 @@
 // Subjects, below a namespace (so that fleets share a server), with the format's version inside, so
 // that no older part is handed what it cannot read:
 //
-//	<ns>.report.v1.<shard>.<checker>   a report, to one aggregator (queue group)
+//	<ns>.report.v1.<shard>.<checker>   a report, to one aggregator (queue group) of those that attend to the shard
 //	<ns>.refresh.v1.<checker>          its answer
 //	<ns>.hello.v1.<checker>            a hello, to every aggregator; one of them answers
 //	<ns>.welcome.v1.<checker>          its answer
 //	<ns>.alarm.v1.<shard>              an alarm, to every checker
-//	<ns>.lease.v1.<shard>.<checker>    a lease request, to one aggregator (queue group)
+//	<ns>.lease.v1.<shard>.<checker>    a lease request, to one aggregator (queue group), likewise
 //	<ns>.grant.v1.<checker>            its answer
+//	<ns>.to.v1.<aggregator>.report.<shard>.<checker>, and .lease.: the same, to the aggregator of this ID
 //
 // A subject names its sender, so a server's accounts can hold each checker to its own. <checker> may be two tokens,
 // <owner>.<epoch> (see [Owned]): then accounts can be written down before anybody knows the epoch, and for several checkers
@@ -22,9 +23,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -93,6 +97,15 @@ type Checker struct {
 	helloTopic string
 }
 
+// subject is where a request of some kind goes: to one aggregator, by its ID, or with 0 to any.
+func (c *Checker) subject(kind events.Kind, shard uint32, aggregator uint64) string {
+	rest := strconv.FormatUint(uint64(shard), 10) + "." + c.name
+	if aggregator == 0 {
+		return c.ns + "." + kind.String() + ".v1." + rest
+	}
+	return c.ns + ".to.v1." + strconv.FormatUint(aggregator, 16) + "." + kind.String() + "." + rest
+}
+
 // NewChecker returns the end of the checker of this name, which must be unique in the namespace.
 // The connection stays the caller's to close. After some complaints of a server the library closes it by itself, and does not open
 // it again (see [nats.ClosedHandler]): then nothing is sent or heard any more.
@@ -111,20 +124,18 @@ func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 	}, nil
 }
 
-// Report sends a report to one of the aggregators. It does not wait for the server; the error says
-// that the report certainly was not sent.
-func (c *Checker) Report(shard uint32, report []byte) error {
-	subject := c.ns + ".report.v1." + strconv.FormatUint(uint64(shard), 10) + "." + c.name
-	if err := c.conn.PublishRequest(subject, c.refreshes, report); err != nil {
+// Report sends a report to an aggregator. It does not wait for the server; the error says that the report certainly was
+// not sent.
+func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
+	if err := c.conn.PublishRequest(c.subject(events.KindReport, shard, aggregator), c.refreshes, report); err != nil {
 		return fmt.Errorf("publish report: %w", err)
 	}
 	return nil
 }
 
-// Lease sends a lease request to one of the aggregators, likewise.
-func (c *Checker) Lease(shard uint32, request []byte) error {
-	subject := c.ns + ".lease.v1." + strconv.FormatUint(uint64(shard), 10) + "." + c.name
-	if err := c.conn.PublishRequest(subject, c.grants, request); err != nil {
+// Lease sends a lease request to an aggregator, likewise.
+func (c *Checker) Lease(shard uint32, aggregator uint64, request []byte) error {
+	if err := c.conn.PublishRequest(c.subject(events.KindLease, shard, aggregator), c.grants, request); err != nil {
 		return fmt.Errorf("publish lease request: %w", err)
 	}
 	return nil
@@ -138,6 +149,9 @@ func (c *Checker) Hello(hello []byte) error {
 	return nil
 }
 
+// noResponders is the status of the server's answer to a request that nobody serves.
+const noResponders = "503"
+
 // Listen hands every refresh, grant, welcome and alarm to h, possibly several at a time, until ctx is done.
 // Once it has returned, h is not called any more.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
@@ -150,10 +164,12 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 		c.ns + ".alarm.v1.*": events.KindAlarm,
 	} {
 		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) {
-			// No message of ours is empty. The server answers a request with an empty one when
-			// nobody serves it; then there is no aggregator, and the next repeat may find one.
-			if len(m.Data) > 0 {
+			// No message of ours is empty. The server answers a request with an empty one when nobody serves it.
+			switch {
+			case len(m.Data) > 0:
 				g.pass(func() { h(kind, m.Data) })
+			case m.Header.Get("Status") == noResponders && kind != events.KindWelcome:
+				g.pass(func() { h(events.KindUnheard, nil) })
 			}
 		})
 		if err != nil {
@@ -169,6 +185,13 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 type Worker struct {
 	conn *nats.Conn
 	ns   string
+	id   uint64
+
+	mu       sync.Mutex
+	attended []bool                            // shards
+	shards   [][]*nats.Subscription            // by shard, while serving
+	hellos   *nats.Subscription                // of the queue group
+	handle   func(events.Kind) nats.MsgHandler // nil unless it serves
 }
 
 // NewWorker returns the end of one aggregator. The connection stays the caller's to close.
@@ -176,8 +199,11 @@ func NewWorker(conn *nats.Conn, namespace string) (*Worker, error) {
 	if err := CheckName(namespace); err != nil {
 		return nil, err
 	}
-	return &Worker{conn: conn, ns: namespace}, nil
+	return &Worker{conn: conn, ns: namespace, id: rand.Uint64() | 1}, nil
 }
+
+// ID is the number by which checkers can send to this aggregator.
+func (w *Worker) ID() uint64 { return w.id }
 
 // Alarm sends an alarm to every checker.
 func (w *Worker) Alarm(shard uint32, alarm []byte) error {
@@ -187,42 +213,106 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 	return nil
 }
 
+// Attend says of each shard whether its reports and lease requests are to come here. It does not wait for the server.
+func (w *Worker) Attend(shards []bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.attended = slices.Clone(shards)
+	return w.subscribe()
+}
+
 // Serve hands this aggregator's share of reports, lease requests and hellos to h, possibly several at a
 // time, until ctx is done, and then what is already on its way here. A hello that is another aggregator's
 // to answer comes with a nil reply. Once Serve has returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	var g gate
 	defer g.shut()
-	hellos := w.ns + ".hello.v1.>"
-	var subs []*nats.Subscription
-	for subject, kind := range map[string]events.Kind{
-		w.ns + ".report.v1.*.>": events.KindReport,
-		w.ns + ".lease.v1.*.>":  events.KindLease,
-		hellos:                  events.KindHello,
-	} {
-		sub, err := w.conn.QueueSubscribe(subject, queueGroup, func(m *nats.Msg) {
-			if w.genuine(kind, m) {
-				g.pass(func() { h(kind, m.Data, m.Respond) })
-			}
-		})
-		if err != nil {
-			return fmt.Errorf("subscribe to %s: %w", subject, err)
-		}
-		defer unsubscribe(sub)
-		subs = append(subs, sub)
-	}
-	noteSub, err := w.conn.Subscribe(hellos, func(m *nats.Msg) {
+	all := w.ns + ".hello.v1.>"
+	heard, err := w.conn.Subscribe(all, func(m *nats.Msg) {
 		if w.genuine(events.KindHello, m) {
 			g.pass(func() { h(events.KindHello, m.Data, nil) })
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("subscribe to %s: %w", hellos, err)
+		return fmt.Errorf("subscribe to %s: %w", all, err)
 	}
-	defer unsubscribe(noteSub)
-	<-ctx.Done()
-	drain(append(subs, noteSub)...)
-	return nil
+	w.mu.Lock()
+	w.handle = func(kind events.Kind) nats.MsgHandler {
+		return func(m *nats.Msg) {
+			if w.genuine(kind, m) {
+				g.pass(func() { h(kind, m.Data, m.Respond) })
+			}
+		}
+	}
+	err = w.subscribe()
+	w.mu.Unlock()
+	if err == nil {
+		<-ctx.Done()
+	}
+	drain(append(w.forget(), heard)...)
+	return err
+}
+
+// subscribe brings subscriptions in line with what is attended to. The lock is held.
+func (w *Worker) subscribe() (err error) {
+	if w.handle == nil {
+		return nil
+	}
+	w.shards = append(w.shards, make([][]*nats.Subscription, max(len(w.attended)-len(w.shards), 0))...)
+	for i := range w.shards {
+		attended := i < len(w.attended) && w.attended[i]
+		switch {
+		case attended && w.shards[i] == nil:
+			w.shards[i], err = w.subscribeTo(i)
+		case !attended:
+			unsubscribe(w.shards[i]...)
+			w.shards[i] = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch answers := slices.Contains(w.attended, true); {
+	case answers && w.hellos == nil:
+		w.hellos, err = w.conn.QueueSubscribe(w.ns+".hello.v1.>", queueGroup, w.handle(events.KindHello))
+	case !answers && w.hellos != nil:
+		unsubscribe(w.hellos)
+		w.hellos = nil
+	}
+	return err
+}
+
+// subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one.
+func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
+	for _, kind := range []events.Kind{events.KindReport, events.KindLease} {
+		any, here := fmt.Sprintf("%s.%v.v1.%d.>", w.ns, kind, shard), fmt.Sprintf("%s%v.%d.>", w.here(), kind, shard)
+		sub, err := w.conn.QueueSubscribe(any, queueGroup, w.handle(kind))
+		if err == nil {
+			subs = append(subs, sub)
+			sub, err = w.conn.Subscribe(here, w.handle(kind))
+		}
+		if err != nil {
+			unsubscribe(subs...)
+			return nil, fmt.Errorf("subscribe to %s and %s: %w", any, here, err)
+		}
+		subs = append(subs, sub)
+	}
+	return subs, nil
+}
+
+// here is what subjects to this aggregator begin with.
+func (w *Worker) here() string { return w.ns + ".to.v1." + strconv.FormatUint(w.id, 16) + "." }
+
+// forget ends serving, and returns what there is to drain.
+func (w *Worker) forget() (subs []*nats.Subscription) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	subs = slices.Concat(w.shards...)
+	if w.hellos != nil {
+		subs = append(subs, w.hellos)
+	}
+	w.shards, w.hellos, w.handle = nil, nil, nil
+	return subs
 }
 
 // drainTimeout is how long the server may take to end a subscription.
@@ -249,5 +339,9 @@ func drain(subs ...*nats.Subscription) {
 	}
 }
 
-// unsubscribe fails only when the connection or the subscription is closed already.
-func unsubscribe(s *nats.Subscription) { _ = s.Unsubscribe() }
+// unsubscribe fails only when the connection or a subscription is closed already.
+func unsubscribe(subs ...*nats.Subscription) {
+	for _, s := range subs {
+		_ = s.Unsubscribe()
+	}
+}
