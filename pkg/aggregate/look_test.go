@@ -9,7 +9,6 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -133,19 +132,12 @@ func TestResetsAtOnce(t *testing.T) {
 func TestResetOfPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, memstore.New())
-		<-r.line.ready
-		time.Sleep(time.Millisecond)
 		now := time.Now().UnixNano()
-		grants := make(chan *events.Grant, 1)
 		ask := func(sequence, known uint64) uint64 {
 			t.Helper()
-			m := leaseRequest(1, sequence, perMinute(now), wish{key: "k", known: known, want: 100})
-			r.line.handle(events.KindLease, encode(t, m), func(data []byte) error {
-				g, err := events.DecodeGrant(data)
-				grants <- g
-				return err
-			})
-			return (<-grants).Granted[0]
+			r.send(leaseRequest(1, sequence, perMinute(now), wish{key: "k", known: known, want: 100}))
+			time.Sleep(10 * time.Millisecond)
+			return r.grants.only().Granted[0]
 		}
 		granted := ask(1, 0)
 		r.send(report(1, 1, perMinute(now), own{"k", 0, granted}))

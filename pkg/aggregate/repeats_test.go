@@ -22,23 +22,23 @@ func TestReportsAreCountedOnceIfTheStoreFails(t *testing.T) {
 	dying.have(faults{after: errors.New("connection lost")})
 	first.send(start, m)
 	first.step(start + 2*ms)
-	if got := first.take(); len(got) != 0 || first.worker.Ready() == nil {
+	if got := first.refreshes.take(); len(got) != 0 || first.worker.Ready() == nil {
 		t.Errorf("answers without knowing: %v; ready: %v", got, first.worker.Ready())
 	}
-	second.wantTotals("from another worker", second.exchange(start+10*ms, m), "0:3 | 0:1 (repeated)")
+	second.want("from another worker", totals(second.exchange(start+10*ms, m)), "0:3 | 0:1 (repeated)")
 
 	dying.have(faults{before: errors.New("connection refused")})
 	m = report(1, 2, perSecond(start), own{"a", 0, 5})
 	first.send(start+20*ms, m)
 	first.step(start + 30*ms)
-	if got := first.take(); len(got) != 0 {
+	if got := first.refreshes.take(); len(got) != 0 {
 		t.Errorf("answers without a store: %v", got)
 	}
 	if got := first.worker.Stats(); got.ApplyErrors != 2 || got.Dropped != 2 {
 		t.Errorf("%+v", got)
 	}
 	dying.have(faults{})
-	first.wantTotals("again", first.exchange(start+40*ms, m), "0:8")
+	first.want("again", totals(first.exchange(start+40*ms, m)), "0:8")
 	if err := first.worker.Ready(); err != nil {
 		t.Errorf("not ready: %v", err)
 	}
@@ -59,7 +59,7 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 			second.send(start, m)
 		}
 		second.step(start + 2*ms)
-		answers := second.take()
+		answers := second.refreshes.take()
 		if len(answers) != 4 {
 			t.Fatalf("mix %b: %d answers", mix, len(answers))
 		}
@@ -68,7 +68,7 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 			if mix>>i&1 == 1 {
 				want += " (repeated)"
 			}
-			second.wantTotals(fmt.Sprintf("mix %b, report %d", mix, i), m, want)
+			second.want(fmt.Sprintf("mix %b, report %d", mix, i), totals(m), want)
 		}
 		wantLedger(t, fmt.Sprintf("mix %b", mix), store, "per-second", aggregate.RuleLedger{Counted: 4 + 15})
 	}
@@ -96,12 +96,12 @@ func TestRepeatsDuringAFold(t *testing.T) {
 		d.send(start, m)
 	}
 	d.step(start + 2*ms)
-	for i, m := range d.take() {
+	for i, m := range d.refreshes.take() {
 		want := fmt.Sprintf("0:%d", 1<<i)
 		if i == 1 || i == 3 {
 			want += " (repeated)"
 		}
-		d.wantTotals(fmt.Sprint("report ", i), m, want)
+		d.want(fmt.Sprint("report ", i), totals(m), want)
 	}
 	if got := d.worker.Stats(); got.Answered != 5 || got.Refolds != 2 || got.Repeated != 2 || got.HitsCounted != 1+4+16 {
 		t.Errorf("%+v", got)
@@ -150,7 +150,7 @@ func TestStoreThatLostDataStartsAGeneration(t *testing.T) {
 	store.Lose()
 	m := report(1, 2, perSecond(start), own{"a", 0, 1})
 	after := d.exchange(start, m) // the checker says nothing; the worker remembers
-	d.wantTotals("after a loss", after, "0:1")
+	d.want("after a loss", totals(after), "0:1")
 	if after.GetGeneration() <= before.GetGeneration() {
 		t.Errorf("generation %d after %d", after.GetGeneration(), before.GetGeneration())
 	}

@@ -97,7 +97,7 @@ func (s *schedule) run() {
 			s.workers[0].send(s.now, c.report)
 			s.now += 2 * ms
 			s.workers[0].step(s.now)
-			for _, m := range s.workers[0].take() { // there may be others that had waited
+			for _, m := range s.workers[0].refreshes.take() { // there may be others that had waited
 				s.hear(m)
 			}
 		}
@@ -170,7 +170,7 @@ func (s *schedule) work() {
 		if s.random.IntN(3) > 0 {
 			w.step(s.now)
 		}
-		for _, m := range w.take() {
+		for _, m := range w.refreshes.take() {
 			s.post(func() { s.hear(m) })
 		}
 	}
