@@ -134,14 +134,15 @@ func TestAlarmsThatCannotBeSent(t *testing.T) {
 // Of two folds of a key that end in another order than they were applied in, the later one is told.
 func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: memstore.New(), takes: time.Millisecond, after: 200 * time.Millisecond}
+		store := &slow{Store: memstore.New(), takes: time.Millisecond}
+		store.after.Store(int64(200 * time.Millisecond))
 		r := run(t, store, func(o *aggregate.Options) { o.AlarmEvery = time.Second })
 		now := time.Now().UnixNano()
 		r.send(report(1, 1, perMinute(now), own{"a", 0, 99})) // the first alarm, at once
 		time.Sleep(500 * time.Millisecond)
 		r.send(report(1, 2, perMinute(now), own{"a", 0, 1})) // applied first, its answer comes last
 		time.Sleep(10 * time.Millisecond)
-		store.hurry()
+		store.after.Store(0)
 		r.send(report(2, 1, perMinute(now), own{"a", 0, 1}))
 		time.Sleep(3 * time.Second)
 		r.end()

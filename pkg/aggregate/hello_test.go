@@ -1,7 +1,6 @@
 package aggregate_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -133,9 +132,8 @@ func TestWelcomeWithoutTheRecord(t *testing.T) {
 }
 
 func TestTheFleetsTimeIsTheStores(t *testing.T) {
-	store := ahead{memstore.New(), time.Hour}
-	d := newFixture(t, store)
 	hour := int64(time.Hour)
+	d := newFixture(t, &faulty{Store: memstore.New(), clock: start + hour})
 	if got := d.greet(start+ms, &events.Hello{Epoch: 1}).GetTime(); got != start+hour+ms {
 		t.Errorf("welcome an hour ahead: %d", got-start)
 	}
@@ -144,16 +142,4 @@ func TestTheFleetsTimeIsTheStores(t *testing.T) {
 	if got := totals(d.exchange(start, m)); got != "-3600:2" {
 		t.Errorf("totals: %s", got)
 	}
-}
-
-// ahead is a store whose clock is ahead of the test's.
-type ahead struct {
-	aggregate.Store
-	by time.Duration
-}
-
-func (s ahead) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
-	fleet, err := s.Store.Join(ctx, shards)
-	fleet.Time = time.Unix(0, start).Add(s.by)
-	return fleet, err
 }

@@ -217,35 +217,16 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 	if s := d.worker.Stats(); s.LeasesDropped != 4 || s.LeaseErrors != 4 || s.LeasesAnswered != 2 {
 		t.Errorf("stats: %+v", s)
 	}
-	for _, s := range []short{{Store: memstore.New(), keys: true}, {Store: memstore.New(), asks: true}} {
-		d := newFixture(t, s)
+	for _, cut := range []func(*aggregate.Leased){
+		func(l *aggregate.Leased) { l.Keys = l.Keys[1:] },
+		func(l *aggregate.Leased) { l.Keys[0].Asks = nil },
+	} {
+		d := newFixture(t, &faulty{Store: memstore.New(), cut: cut})
 		d.send(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
 		d.step(start + ms)
 		if got := d.worker.Stats(); got.LeaseErrors != 1 || len(d.grants.take()) != 0 {
 			t.Errorf("a store that leaves something out: %+v", got)
 		}
-	}
-}
-
-// After a loss of data that anybody remembers, the checker or the worker, there are no permits
-// until the old ones have left the window.
-func TestLeasesAfterALoss(t *testing.T) {
-	for _, who := range []string{"checker", "worker"} {
-		store := memstore.New()
-		d := newFixture(t, store)
-		before := d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
-		store.Lose()
-		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
-		if who == "checker" {
-			d = newFixture(t, store)
-			ask.Generation, ask.Version = before.GetGeneration(), before.GetVersion()
-		}
-		after := d.lease(start+300*ms, ask)
-		if d.want(who, permits(after), "0:0/0 1699"); after.GetGeneration() <= before.GetGeneration() {
-			t.Errorf("%s: generation %d after %d", who, after.GetGeneration(), before.GetGeneration())
-		}
-		d.want(who+", just before", permits(d.lease(start+1998*ms, ask)), "-1:0/0 1")
-		d.want(who+", then", permits(d.lease(start+1999*ms, ask)), "-2:10/0 1100")
 	}
 }
 

@@ -83,7 +83,8 @@ func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 func TestAlgorithmsCountApart(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	for i, algorithm := range []events.Algorithm{
-		events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET, events.Algorithm_SLIDING_WINDOW,
+		events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET,
+		events.Algorithm_SLIDING_WINDOW,
 	} {
 		r := tokens(start)
 		r.Algorithm = algorithm

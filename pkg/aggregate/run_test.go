@@ -54,7 +54,8 @@ func run(t *testing.T, store aggregate.Store, change ...func(*aggregate.Options)
 	t.Helper()
 	l := &line{ready: make(chan struct{}), hangUp: make(chan error)}
 	r := &running{answers: newAnswers(t), t: t, line: l, ended: make(chan error, 1), log: new(bytes.Buffer)}
-	r.worker = newWorker(t, aggregate.Options{Store: store, Bus: l, Log: slog.New(slog.NewTextHandler(r.log, nil))}, change)
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	r.worker = newWorker(t, aggregate.Options{Store: store, Bus: l, Log: log}, change)
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(t.Context())
 	go func() { r.ended <- r.worker.Run(ctx) }()

@@ -236,27 +236,28 @@ func TestSettledIsWhatTheStoreSays(t *testing.T) {
 // A key that was near its limit until it got hits back raises an alarm; one that was not does not.
 func TestRefundsRaiseAlarms(t *testing.T) {
 	d := newFixture(t, memstore.New())
-	now := start
-	exchange := func(m *events.Report) {
-		now += 10 * ms // longer than from alarm to alarm
-		d.exchange(now, m)
-		now += 10 * ms
-		d.step(now)
+	for i, step := range []struct {
+		why         string
+		hits        uint64
+		settlements []*events.Settlement
+		want        []string
+	}{
+		{"over the limit", 100, nil, []string{"per-minute a 0:100, per-minute a"}},
+		{"refunded", 0, []*events.Settlement{settle(start, 1, 90, -80)}, []string{"per-minute a 0:100, per-minute a 0:80"}},
+		{"far below the limit: 21 count", 1, nil, nil},
+		{"and 16", 0, []*events.Settlement{settle(start, 2, 90, -5)}, nil},
+		{"46 count", 30, nil, nil},
+		{"50 count", 4, nil, []string{"per-minute a 0:135, per-minute a 0:85"}},
+	} {
+		now := start + int64(i+1)*20*ms // longer than from alarm to alarm
+		d.exchange(now, asks(uint64(i)+1, start, step.hits, step.settlements...))
+		d.step(now + 10*ms)
+		for _, alarm := range d.wantAlarms(step.why, step.want...) {
+			if rules := alarm.GetTotals().GetRules(); rules[0].GetRefunded() || !rules[1].GetRefunded() {
+				t.Errorf("%s: rules: %v", step.why, rules)
+			}
+		}
 	}
-	exchange(asks(1, start, 100))
-	d.wantAlarms("over the limit", "per-minute a 0:100, per-minute a")
-	exchange(asks(2, start, 0, settle(start, 1, 90, -80)))
-	alarms := d.wantAlarms("refunded", "per-minute a 0:100, per-minute a 0:80")
-	if rules := alarms[0].GetTotals().GetRules(); rules[0].GetRefunded() || !rules[1].GetRefunded() {
-		t.Errorf("rules: %v", rules)
-	}
-	exchange(asks(3, start, 1)) // 21 count
-	exchange(asks(4, start, 0, settle(start, 2, 90, -5)))
-	d.wantAlarms("far below the limit")
-	exchange(asks(5, start, 30))
-	d.wantAlarms("46 count")
-	exchange(asks(6, start, 4))
-	d.wantAlarms("50 count", "per-minute a 0:135, per-minute a 0:85")
 }
 
 // A bucket that has room again raises an alarm, with its level.
