@@ -160,9 +160,7 @@ func TestDeniedHitsAreCountedApart(t *testing.T) {
 	denied := perMinute(start)
 	denied.Denied = true
 	m := report(1, 1, perMinute(start), own{"a", 0, 90})
-	m.Hits.Rules = append(m.Hits.Rules, denied)
-	m.Hits.AddKey(1, "a")
-	m.Hits.AddCell(0, 7000)
+	addHits(m, denied, own{"a", 0, 7000})
 	m.Late = []uint64{0, 5}
 	m.Made = start - ms
 	d.want("answer", totals(d.exchange(start, m)), "0:90 | 0:7000")

@@ -92,43 +92,39 @@ func TestWelcomeWithoutTheRecord(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store, func(o *aggregate.Options) { o.Shards = 3 })
 	now, sequence := d.next, uint64(0)
-	count := func(shard uint32) {
-		t.Helper()
-		sequence++
-		now += 10 * ms
-		m := report(1, sequence, perSecond(now), own{"a", 0, 1})
-		m.Shard, m.Shards = shard, 3
-		d.send(now, m)
-		now += 10 * ms
-		d.step(now)
-	}
-	want := func(why string, answered bool) {
-		t.Helper()
-		if got := d.greet(now, &events.Hello{Epoch: 1}); (got != nil) != answered {
-			t.Errorf("%s: %v", why, got)
+	away, both := faults{join: errors.New("away")}, faults{join: errors.New("away"), before: errors.New("away, too")}
+	for _, step := range []struct {
+		why      string
+		have     faults
+		wait     int64
+		count    []uint32 // shards
+		answered bool
+	}{
+		{"at first", faults{}, 0, []uint32{0, 1, 2}, true},
+		{"what was counted before tells nothing", away, 2 * second, nil, false},
+		{"one shard of three", away, 0, []uint32{0}, false},
+		{"two shards of three", away, 0, []uint32{1}, true},
+		{"one of them has gone", both, 0, []uint32{1}, false},
+		{"it is back", away, 0, []uint32{1}, true},
+		{"the record is still away", away, 2 * second, nil, true},
+	} {
+		store.have(step.have)
+		if step.wait > 0 {
+			now += step.wait
+			d.step(now)
+		}
+		for _, shard := range step.count {
+			sequence++
+			m := report(1, sequence, perSecond(now+10*ms), own{"a", 0, 1})
+			m.Shard, m.Shards = shard, 3
+			d.send(now+10*ms, m)
+			now += 20 * ms
+			d.step(now)
+		}
+		if got := d.greet(now, &events.Hello{Epoch: 1}); (got != nil) != step.answered {
+			t.Errorf("%s: %v", step.why, got)
 		}
 	}
-	for shard := range uint32(3) {
-		count(shard)
-	}
-	want("at first", true)
-	store.have(faults{join: errors.New("away")})
-	now += 2 * second
-	d.step(now)
-	want("what was counted before tells nothing", false)
-	count(0)
-	want("one shard of three", false)
-	count(1)
-	want("two shards of three", true)
-	store.have(faults{join: errors.New("away"), before: errors.New("away, too")})
-	count(1)
-	want("one of them has gone", false)
-	store.have(faults{join: errors.New("away")})
-	count(1)
-	want("it is back", true)
-	now += 2 * second
-	d.step(now)
-	want("the record is still away", true)
 }
 
 func TestTheFleetsTimeIsTheStores(t *testing.T) {

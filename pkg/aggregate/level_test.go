@@ -67,12 +67,9 @@ func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 	now := start + 61*second
 	denied := tokens(now)
 	denied.Denied = true
-	m := report(1, 2, perSecond(now))
-	m.Hits.Rules = append(m.Hits.Rules, tokens(now), denied)
-	for rule := range uint32(3) {
-		m.Hits.AddKey(rule, "a")
-		m.Hits.AddCell(0, 1)
-	}
+	m := report(1, 2, perSecond(now), own{"a", 0, 1})
+	addHits(m, tokens(now), own{"a", 0, 1})
+	addHits(m, denied, own{"a", 0, 1})
 	got := d.exchange(now, m)
 	d.want("three rules", totals(got), "0:1 | 0:1 | 0:1")
 	d.want("levels", levels(got), "0:0 61:5400 0:0")

@@ -50,9 +50,8 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 func TestOneReportOfManyRules(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
-	m := &events.Report{Epoch: 1, Shards: 1, Sequence: 1, Hits: &events.Table{
-		Rules: []*events.Rule{perSecond(start), perMinute(start), perSecond(start + second)},
-	}}
+	m := report(1, 1, perSecond(start))
+	m.Hits.Rules = append(m.Hits.Rules, perMinute(start), perSecond(start+second))
 	for _, h := range []struct {
 		rule uint32
 		key  string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -153,15 +154,12 @@ func (s *schedule) post(arrive func()) {
 // work delivers what is due, and lets the workers take steps.
 func (s *schedule) work() {
 	var due []delivery
-	late := s.way[:0]
-	for _, m := range s.way {
+	s.way = slices.DeleteFunc(s.way, func(m delivery) bool {
 		if m.due <= s.now {
 			due = append(due, m)
-		} else {
-			late = append(late, m)
 		}
-	}
-	s.way = late
+		return m.due <= s.now
+	})
 	s.random.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 	for _, m := range due {
 		m.arrive()

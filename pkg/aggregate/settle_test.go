@@ -295,9 +295,7 @@ func TestAnswersNameRulesWithRefunds(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	plain := func(sequence uint64, now int64) *events.Refresh {
 		m := report(2, sequence, perSecond(now), own{"x", 0, 1})
-		m.Hits.Rules = append(m.Hits.Rules, perMinute(now))
-		m.Hits.AddKey(1, "b")
-		m.Hits.AddCell(0, 1)
+		addHits(m, perMinute(now), own{"b", 0, 1})
 		return d.exchange(now, m)
 	}
 	want := func(why string, m *events.Refresh, rules int) {

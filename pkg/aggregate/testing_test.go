@@ -204,14 +204,21 @@ type own struct {
 
 // report makes a report of one rule for a fleet of one shard.
 func report(epoch, sequence uint64, rule *events.Rule, hits ...own) *events.Report {
-	m := &events.Report{Epoch: epoch, Shards: 1, Sequence: sequence, Hits: &events.Table{Rules: []*events.Rule{rule}}}
+	m := &events.Report{Epoch: epoch, Shards: 1, Sequence: sequence, Hits: new(events.Table)}
+	addHits(m, rule, hits...)
+	return m
+}
+
+// addHits adds one more rule and its hits to a report.
+func addHits(m *events.Report, rule *events.Rule, hits ...own) {
+	number := uint32(len(m.Hits.Rules))
+	m.Hits.Rules = append(m.Hits.Rules, rule)
 	for i, h := range hits {
 		if i == 0 || hits[i-1].key != h.key {
-			m.Hits.AddKey(0, h.key)
+			m.Hits.AddKey(number, h.key)
 		}
 		m.Hits.AddCell(h.age, h.count)
 	}
-	return m
 }
 
 // totals are what a refresh says of its keys, one after the other: age:total.
