@@ -53,7 +53,7 @@ func TestAlarmsAreRare(t *testing.T) {
 	} {
 		d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.AlarmEvery = tt.set })
 		for i := range tt.checkers {
-			d.worker.Receive(start, events.KindHello, hello(t, uint64(i)+1, 0), nil)
+			d.send(start, &events.Hello{Epoch: uint64(i) + 1})
 		}
 		now, alarms := start, int64(0)
 		for i := range uint64(200) { // a report every ms
@@ -123,29 +123,26 @@ func TestAlarmsOfALostGeneration(t *testing.T) {
 }
 
 func TestAlarmsThatCannotBeSent(t *testing.T) {
-	d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.Bus = &deaf{} })
-	d.wantTotals("answer", d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 9})), "0:9")
+	d := newFixture(t, memstore.New())
+	d.bus.fails = errors.New("no connection")
+	d.want("answer", totals(d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 9}))), "0:9")
 	if s := d.worker.Stats(); s.AlarmErrors != 1 || s.Alarms != 0 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// deaf is a bus whose connection is down.
-type deaf struct{ silent }
-
-func (*deaf) Alarm(uint32, []byte) error { return errors.New("no connection") }
-
 // Of two folds of a key that end in another order than they were applied in, the later one is told.
 func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: memstore.New(), takes: time.Millisecond, after: 200 * time.Millisecond}
+		store := &slow{Store: memstore.New(), takes: time.Millisecond}
+		store.after.Store(int64(200 * time.Millisecond))
 		r := run(t, store, func(o *aggregate.Options) { o.AlarmEvery = time.Second })
 		now := time.Now().UnixNano()
 		r.send(report(1, 1, perMinute(now), own{"a", 0, 99})) // the first alarm, at once
 		time.Sleep(500 * time.Millisecond)
 		r.send(report(1, 2, perMinute(now), own{"a", 0, 1})) // applied first, its answer comes last
 		time.Sleep(10 * time.Millisecond)
-		store.hurry()
+		store.after.Store(0)
 		r.send(report(2, 1, perMinute(now), own{"a", 0, 1}))
 		time.Sleep(3 * time.Second)
 		r.end()
@@ -163,12 +160,10 @@ func TestDeniedHitsAreCountedApart(t *testing.T) {
 	denied := perMinute(start)
 	denied.Denied = true
 	m := report(1, 1, perMinute(start), own{"a", 0, 90})
-	m.Hits.Rules = append(m.Hits.Rules, denied)
-	m.Hits.AddKey(1, "a")
-	m.Hits.AddCell(0, 7000)
+	addHits(m, denied, own{"a", 0, 7000})
 	m.Late = []uint64{0, 5}
 	m.Made = start - ms
-	d.wantTotals("answer", d.exchange(start, m), "0:90 | 0:7000")
+	d.want("answer", totals(d.exchange(start, m)), "0:90 | 0:7000")
 	wantLedger(t, "denied", store, "per-minute", aggregate.RuleLedger{Counted: 90})
 	alarm := d.wantAlarms("both", "per-minute a 0:90, per-minute a 0:7000")[0]
 	if rules := alarm.GetTotals().GetRules(); len(rules) != 2 || rules[0].GetDenied() || !rules[1].GetDenied() {

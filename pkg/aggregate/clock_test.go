@@ -1,6 +1,9 @@
 package aggregate
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestFleetClock(t *testing.T) {
 	const s = 1_000_000_000
@@ -14,7 +17,7 @@ func TestFleetClock(t *testing.T) {
 		{"half a round trip", []look{{0, 10, 105}}, 100},
 		{"the shortest round trip counts", []look{{0, 1000, 700}, {2 * s, 2*s + 10, 2*s + 105}, {4 * s, 4*s + 2000, 4*s + 500}}, 100},
 		{"of equals the newest", []look{{0, 10, 105}, {s, s + 10, s + 107}}, 102},
-		{"the old ones are forgotten", append([]look{{0, 0, 100}}, many(look{0, 10, 205}, 8)...), 200},
+		{"the old ones are forgotten", append([]look{{0, 0, 100}}, slices.Repeat([]look{{0, 10, 205}}, 8)...), 200},
 		{"a clock that was set ahead", []look{{0, 10, 105}, {s, s + 100, 3600*s + 50}}, 3599 * s},
 		{"and back", []look{{0, 10, 3600 * s}, {s, s + 100, s + 50}}, 0},
 		{"a slow answer proves nothing", []look{{0, 10, 105}, {s, 3 * s, 5 * s / 2}}, 100},
@@ -47,12 +50,4 @@ func TestFleetClockSlews(t *testing.T) {
 			t.Errorf("step %d: in the end the fleet's time is %d, want %d", step, got, 4000*s+step)
 		}
 	}
-}
-
-func many[T any](v T, n int) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = v
-	}
-	return all
 }

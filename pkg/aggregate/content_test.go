@@ -18,9 +18,9 @@ func TestOnlyLateHitsOfWhatDrains(t *testing.T) {
 			store := &faulty{Store: memstore.New(), hook: withoutLevels}
 			d := newFixture(t, store)
 			m := report(1, 1, perSecond(start), own{"a", 0, 3})
-			m.Hits.Rules = append(m.Hits.Rules, rule)
+			addHits(m, rule)
 			m.Late = []uint64{0, 7}
-			d.wantTotals("with another rule's key", d.exchange(start, m), "0:3")
+			d.want("with another rule's key", totals(d.exchange(start, m)), "0:3")
 			if err := d.worker.Ready(); err != nil {
 				t.Error(err)
 			}
@@ -69,7 +69,7 @@ func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 				d.send(start, report(epoch+1, 1, perSecond(start), own{key, 0, 1}))
 			}
 			d.step(start + 2*ms)
-			answers := d.take()
+			answers := d.refreshes.take()
 			if len(answers) != 7 {
 				t.Fatalf("%d of 7 answered", len(answers))
 			}
@@ -78,7 +78,7 @@ func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 				case m.GetEpoch() != 5 && (m.GetError() != "" || m.GetRepeated() != counted):
 					t.Errorf("a good report is answered by %v", m)
 				case m.GetEpoch() == 5 && counted:
-					d.wantTotals("counted", m, " (repeated)")
+					d.want("counted", totals(m), " (repeated)")
 				case m.GetEpoch() == 5 && m.GetError() == "":
 					t.Errorf("what cannot be counted is answered by %v", m)
 				}
@@ -102,13 +102,13 @@ func TestAStoreThatTakesNoFold(t *testing.T) {
 	store.have(faults{before: errPoison})
 	m := report(1, 1, perSecond(start), own{"a", 0, 1})
 	d.send(start, m)
-	d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 1}))
+	d.send(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 1}))
 	d.step(start + 2*ms)
-	if s := d.worker.Stats(); len(d.answers)+len(d.grants) > 0 || s.Dropped != 1 || s.LeasesDropped != 1 {
-		t.Errorf("answers %v, %v; %d and %d dropped", d.answers, d.grants, s.Dropped, s.LeasesDropped)
+	if s := d.worker.Stats(); len(d.refreshes.list)+len(d.grants.list) > 0 || s.Dropped != 1 || s.LeasesDropped != 1 {
+		t.Errorf("answers %v, %v; %d and %d dropped", d.refreshes.list, d.grants.list, s.Dropped, s.LeasesDropped)
 	}
 	store.have(faults{})
-	d.wantTotals("once it does", d.exchange(start+second, m), "0:1")
+	d.want("once it does", totals(d.exchange(start+second, m)), "0:1")
 }
 
 func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
@@ -120,13 +120,14 @@ func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
 	}
 	d := newFixture(t, &faulty{Store: memstore.New(), lease: poisoned})
 	for epoch, key := range []string{"a", "poison", "b"} {
-		d.sendLease(start, leaseRequest(uint64(epoch)+1, 1, perSecond(start), wish{key: key, want: 1}))
+		d.send(start, leaseRequest(uint64(epoch)+1, 1, perSecond(start), wish{key: key, want: 1}))
 	}
 	d.step(start + 2*ms)
-	if len(d.grants) != 3 {
-		t.Fatalf("%d of 3 answered", len(d.grants))
+	grants := d.grants.take()
+	if len(grants) != 3 {
+		t.Fatalf("%d of 3 answered", len(grants))
 	}
-	for _, g := range d.grants {
+	for _, g := range grants {
 		if (g.GetError() != "") != (g.GetEpoch() == 2) {
 			t.Errorf("answered by %v", g)
 		}
@@ -138,7 +139,12 @@ func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
 
 func TestErrFoldIsTold(t *testing.T) {
 	var told []error
-	d := newFixture(t, short{Store: memstore.New(), totals: true}, func(o *aggregate.Options) {
+	withoutTotals := func(_ *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+		applied, err := do()
+		applied.Totals = nil
+		return applied, err
+	}
+	d := newFixture(t, &faulty{Store: memstore.New(), hook: withoutTotals}, func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) { told = append(told, info.Err) }
 	})
 	d.send(start, report(1, 1, perSecond(start), own{"a", 0, 1}))

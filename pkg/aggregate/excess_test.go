@@ -2,7 +2,6 @@ package aggregate_test
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -10,20 +9,32 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// What folds are told to have taken beyond the limit of 10 per second: hits beyond limit and band
-// (1), and the largest count.
-func TestExcessOfFolds(t *testing.T) {
-	var got string
-	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
+// noteExcess notes what the last fold took beyond limits, by rule: hits beyond limit and band, and
+// the largest count.
+func noteExcess(last *string) func(*aggregate.Options) {
+	return func(o *aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) {
-			got = ""
+			*last = ""
 			for _, e := range info.Excess {
-				got += fmt.Sprintf("%s %.2f %.2f ", info.Fold.Rules[e.Rule].Name, e.Hits, e.Most)
+				*last += fmt.Sprintf("%s %.2f %.2f ", info.Fold.Rules[e.Rule].Name, e.Hits, e.Most)
 			}
 		}
-	})
+	}
+}
+
+// The limit is 10 per second, and what goes beyond by more than 1 is excess; of a token bucket, what
+// goes beyond its burst of 40.
+func TestExcessOfFolds(t *testing.T) {
+	var got string
+	d := newFixture(t, memstore.New(), noteExcess(&got))
 	loose := func(now int64) *events.Rule { r := perSecond(now); r.Name, r.Loose = "loose", true; return r }
 	denied := func(now int64) *events.Rule { r := perSecond(now); r.Denied = true; return r }
+	bucket := func(now int64) *events.Rule {
+		return &events.Rule{
+			Name: "tokens", Revision: 1, WindowMs: 1000, Buckets: 10, Limit: 10, Burst: 40,
+			Algorithm: events.Algorithm_TOKEN_BUCKET, Newest: now / (100 * ms),
+		}
+	}
 	for i, step := range []struct {
 		why  string
 		at   int64 // ms after start
@@ -44,6 +55,8 @@ func TestExcessOfFolds(t *testing.T) {
 			[]own{{"a", 1, 0}, {"a", 0, 6}}, "per-second 2.00 0.30 "},
 		{"late news of what was over then: 14 × 0.8 and 6, and 5 more", 1695, 1200, perSecond,
 			[]own{{"a", 0, 5}}, "per-second 5.00 1.22 "},
+		{"a full token bucket", 1700, 0, bucket, []own{{"a", 0, 40}}, ""},
+		{"60 of 40 tokens", 1702, 0, bucket, []own{{"a", 0, 20}}, "tokens 19.00 0.50 "},
 	} {
 		now := start + step.at*ms
 		m := report(1, uint64(i+1), step.rule(now), step.hits...)
@@ -51,49 +64,16 @@ func TestExcessOfFolds(t *testing.T) {
 			m.Made = start + step.made*ms
 		}
 		d.exchange(now, m)
-		if got != step.want {
-			t.Errorf("%s: %q, want %q", step.why, got, step.want)
-		}
-	}
-}
-
-// Of a token bucket, the excess is what goes beyond its burst.
-func TestExcessOfBuckets(t *testing.T) {
-	var most float64
-	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
-		o.OnApply = func(info aggregate.ApplyInfo) {
-			most = 0
-			for _, e := range info.Excess {
-				most = e.Most
-			}
-		}
-	})
-	bucket := &events.Rule{
-		Name: "tokens", Revision: 1, WindowMs: 1000, Buckets: 10, Limit: 10, Burst: 40,
-		Algorithm: events.Algorithm_TOKEN_BUCKET, Newest: start / (100 * ms),
-	}
-	d.exchange(start, report(1, 1, bucket, own{"a", 0, 40}))
-	if most != 0 {
-		t.Errorf("a full bucket is no excess: %v", most)
-	}
-	d.exchange(start+2*ms, report(1, 2, bucket, own{"a", 0, 20}))
-	if math.Abs(most-0.5) > 0.01 {
-		t.Errorf("60 of 40 tokens: %v over, want 0.5", most)
+		d.want(step.why, got, step.want)
 	}
 }
 
 // What was given back is in no excess.
 func TestExcessOfRefunds(t *testing.T) {
-	var got []aggregate.Excess
-	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
-		o.OnApply = func(info aggregate.ApplyInfo) { got = info.Excess }
-	})
+	var got string
+	d := newFixture(t, memstore.New(), noteExcess(&got))
 	d.exchange(start, asks(1, start, 110))
-	if len(got) != 1 || math.Abs(got[0].Most-0.1) > 1e-9 {
-		t.Errorf("110 of 100: %+v", got)
-	}
+	d.want("110 of 100", got, "per-minute 8.00 0.10 ")
 	d.exchange(start, asks(2, start, 0, settlement(start, 1, charge(perMinute(start), 0, 50), -20)))
-	if len(got) != 0 {
-		t.Errorf("110 of 100, of which 20 are given back: %+v", got)
-	}
+	d.want("of which 20 are given back", got, "")
 }

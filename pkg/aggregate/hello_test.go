@@ -1,7 +1,6 @@
 package aggregate_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -11,68 +10,79 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// greet sends a hello to be answered, and returns the answer.
-func (d *fixture) greet(now int64, payload []byte) *events.Welcome {
+// greet sends a hello, and returns the answer.
+func (d *fixture) greet(now int64, m *events.Hello) *events.Welcome {
 	d.t.Helper()
-	var welcome *events.Welcome
-	d.worker.Receive(now, events.KindHello, payload, func(data []byte) error {
-		var err error
-		welcome, err = events.DecodeWelcome(data)
-		return err
-	})
-	return welcome
+	d.send(now, m)
+	for _, welcome := range d.welcomes.take() {
+		return welcome
+	}
+	return nil
 }
 
 func TestHello(t *testing.T) {
-	d := coldFixture(t, memstore.New(), func(o *aggregate.Options) { o.Shards = 6 })
-	if got := d.greet(start, hello(t, 1, 5)); got != nil {
-		t.Errorf("an answer before the store was reached: %v", got)
-	}
-	d.step(start)
-	got := d.greet(start+ms, hello(t, 1, 5))
-	if got.GetEpoch() != 1 || got.GetSent() != 5 || got.GetShards() != 6 || got.GetTime() != start+ms || got.GetCheckers() != 1 {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.Shards = 6 })
+	got := d.greet(start+ms, &events.Hello{Epoch: 1, Sent: 5})
+	if got.GetEpoch() != 1 || got.GetSent() != 5 || got.GetShards() != 6 || got.GetTime() != start+ms {
 		t.Errorf("welcome: %v", got)
 	}
-	d.worker.Receive(start+ms, events.KindHello, hello(t, 2, 0), nil) // another worker answers this one
-	if got := d.greet(start+2*ms, hello(t, 1, 5)).GetCheckers(); got != 2 {
-		t.Errorf("%d checkers, want 2", got)
+	checkers := func(why string, after int64, epoch uint64, want uint32) {
+		t.Helper()
+		if got := d.greet(start+after, &events.Hello{Epoch: epoch}).GetCheckers(); got != want {
+			t.Errorf("%s: %d checkers, want %d", why, got, want)
+		}
 	}
-	leaving, err := events.Append(nil, &events.Hello{Epoch: 2, Leaving: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := d.greet(start+3*ms, leaving); got != nil {
+	checkers("the same again", 2*ms, 1, 1)
+	d.worker.Receive(start+2*ms, events.KindHello, encode(t, &events.Hello{Epoch: 2}), nil)
+	checkers("another, whom another worker answers", 2*ms, 1, 2)
+	if got := d.greet(start+3*ms, &events.Hello{Epoch: 2, Leaving: true}); got != nil {
 		t.Errorf("an answer to a farewell: %v", got)
 	}
-	if got := d.greet(start+4*ms, hello(t, 3, 0)).GetCheckers(); got != 2 {
-		t.Errorf("%d checkers after one came and one left, want 2", got)
-	}
-	if got := d.greet(start+17*second, hello(t, 1, 0)).GetCheckers(); got != 1 {
-		t.Errorf("%d checkers after 17 s, want 1", got)
-	}
-	d.worker.Receive(start, events.KindHello, []byte("nonsense"), d.reply)
-	if got := d.worker.Stats(); got.Hellos != 8 {
+	checkers("one has left, one has come", 4*ms, 3, 2)
+	checkers("the other was not heard for 17 s", 17*second, 1, 1)
+	d.worker.Receive(start, events.KindHello, []byte("nonsense"), d.welcomes.reply)
+	if got := d.worker.Stats(); got.Hellos != 8 || len(d.welcomes.take()) != 0 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// While the store is away nobody is told that all is well, and when it is back they are.
-func TestNoWelcomeWithoutTheStore(t *testing.T) {
+// Before the store has been reached nothing is answered. While it is away no checker is told that
+// all is well; when it is back they are.
+func TestAnswersWithoutTheStore(t *testing.T) {
+	down := errors.New("connection refused")
 	store := &faulty{Store: memstore.New()}
-	d := newFixture(t, store)
-	next := d.next
-	if d.greet(next, hello(t, 1, 0)) == nil {
-		t.Fatal("no answer")
+	d := coldFixture(t, store)
+	now := start
+	for i, step := range []struct {
+		why                       string
+		down                      error
+		welcomes, reports, leases int // answers
+	}{
+		{"not reached yet", down, 0, 0, 0},
+		{"reached", nil, 1, 1, 1},
+		{"away: the number of shards is known", down, 0, 1, 1},
+		{"back", nil, 1, 1, 1},
+	} {
+		store.have(faults{join: step.down})
+		next := d.step(now)
+		if next <= now || next > now+2*second || step.down != nil && next > now+second {
+			t.Errorf("%s: the next try comes at +%d", step.why, next-now)
+		}
+		if err := d.worker.Ready(); !errors.Is(err, step.down) {
+			t.Errorf("%s: ready: %v", step.why, err)
+		}
+		d.send(now, &events.Hello{Epoch: 1})
+		d.send(now, report(1, uint64(i)+1, perSecond(now), own{"a", 0, 1}))
+		d.send(now, leaseRequest(1, uint64(i)+1, perSecond(now), wish{key: "a", want: 1}))
+		d.step(now + 2*ms)
+		welcomes, reports, leases := len(d.welcomes.take()), len(d.refreshes.take()), len(d.grants.take())
+		if welcomes != step.welcomes || reports != step.reports || leases != step.leases {
+			t.Errorf("%s: %d welcomes, %d reports and %d leases answered", step.why, welcomes, reports, leases)
+		}
+		now = next
 	}
-	store.have(faults{join: errors.New("away")})
-	next = d.step(next)
-	if got := d.greet(next, hello(t, 1, 0)); got != nil {
-		t.Errorf("without the store: %v", got)
-	}
-	store.have(faults{})
-	next = d.step(next)
-	if got := d.greet(next, hello(t, 1, 0)); got.GetCheckers() != 1 {
-		t.Errorf("with the store again: %v", got)
+	if s := d.worker.Stats(); s.LeasesDropped != 1 {
+		t.Errorf("before the store is there: %+v", s)
 	}
 }
 
@@ -82,50 +92,45 @@ func TestWelcomeWithoutTheRecord(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store, func(o *aggregate.Options) { o.Shards = 3 })
 	now, sequence := d.next, uint64(0)
-	count := func(shard uint32) {
-		t.Helper()
-		sequence++
-		now += 10 * ms
-		m := report(1, sequence, perSecond(now), own{"a", 0, 1})
-		m.Shard, m.Shards = shard, 3
-		d.send(now, m)
-		now += 10 * ms
-		d.step(now)
-	}
-	want := func(why string, answered bool) {
-		t.Helper()
-		if got := d.greet(now, hello(t, 1, 0)); (got != nil) != answered {
-			t.Errorf("%s: %v", why, got)
+	away, both := faults{join: errors.New("away")}, faults{join: errors.New("away"), before: errors.New("away, too")}
+	for _, step := range []struct {
+		why      string
+		have     faults
+		wait     int64
+		count    []uint32 // shards
+		answered bool
+	}{
+		{"at first", faults{}, 0, []uint32{0, 1, 2}, true},
+		{"what was counted before tells nothing", away, 2 * second, nil, false},
+		{"one shard of three", away, 0, []uint32{0}, false},
+		{"two shards of three", away, 0, []uint32{1}, true},
+		{"one of them has gone", both, 0, []uint32{1}, false},
+		{"it is back", away, 0, []uint32{1}, true},
+		{"the record is still away", away, 2 * second, nil, true},
+	} {
+		store.have(step.have)
+		if step.wait > 0 {
+			now += step.wait
+			d.step(now)
+		}
+		for _, shard := range step.count {
+			sequence++
+			m := report(1, sequence, perSecond(now+10*ms), own{"a", 0, 1})
+			m.Shard, m.Shards = shard, 3
+			d.send(now+10*ms, m)
+			now += 20 * ms
+			d.step(now)
+		}
+		if got := d.greet(now, &events.Hello{Epoch: 1}); (got != nil) != step.answered {
+			t.Errorf("%s: %v", step.why, got)
 		}
 	}
-	for shard := range uint32(3) {
-		count(shard)
-	}
-	want("at first", true)
-	store.have(faults{join: errors.New("away")})
-	now += 2 * second
-	d.step(now)
-	want("what was counted before tells nothing", false)
-	count(0)
-	want("one shard of three", false)
-	count(1)
-	want("two shards of three", true)
-	store.have(faults{join: errors.New("away"), before: errors.New("away, too")})
-	count(1)
-	want("one of them has gone", false)
-	store.have(faults{join: errors.New("away")})
-	count(1)
-	want("it is back", true)
-	now += 2 * second
-	d.step(now)
-	want("the record is still away", true)
 }
 
 func TestTheFleetsTimeIsTheStores(t *testing.T) {
-	store := ahead{memstore.New(), time.Hour}
-	d := newFixture(t, store)
 	hour := int64(time.Hour)
-	if got := d.greet(start+ms, hello(t, 1, 0)).GetTime(); got != start+hour+ms {
+	d := newFixture(t, &faulty{Store: memstore.New(), clock: start + hour})
+	if got := d.greet(start+ms, &events.Hello{Epoch: 1}).GetTime(); got != start+hour+ms {
 		t.Errorf("welcome an hour ahead: %d", got-start)
 	}
 	// Buckets are judged by it, too.
@@ -133,16 +138,4 @@ func TestTheFleetsTimeIsTheStores(t *testing.T) {
 	if got := totals(d.exchange(start, m)); got != "-3600:2" {
 		t.Errorf("totals: %s", got)
 	}
-}
-
-// ahead is a store whose clock is ahead of the test's.
-type ahead struct {
-	aggregate.Store
-	by time.Duration
-}
-
-func (s ahead) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
-	fleet, err := s.Store.Join(ctx, shards)
-	fleet.Time = time.Unix(0, start).Add(s.by)
-	return fleet, err
 }

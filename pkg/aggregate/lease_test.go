@@ -14,37 +14,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-func (d *fixture) replyGrant(data []byte) error {
-	m, err := events.DecodeGrant(data)
-	if err != nil {
-		d.t.Errorf("answer: %v", err)
-	}
-	d.grants = append(d.grants, m)
-	return nil
-}
-
-func (d *fixture) sendLease(now int64, m *events.LeaseRequest) {
-	d.t.Helper()
-	d.worker.Receive(now, events.KindLease, encode(d.t, m), d.replyGrant)
-}
-
-func (d *fixture) takeGrants() []*events.Grant {
-	grants := d.grants
-	d.grants = nil
-	return grants
-}
-
 // lease sends one request, lets it be carried out, and returns its answer.
 func (d *fixture) lease(now int64, m *events.LeaseRequest) *events.Grant {
 	d.t.Helper()
-	d.takeGrants()
-	d.sendLease(now, m)
+	d.grants.take()
+	d.send(now, m)
 	d.step(now + ms)
-	grants := d.takeGrants()
-	if len(grants) != 1 {
-		d.t.Fatalf("%d answers to one lease request", len(grants))
-	}
-	return grants[0]
+	return d.grants.only()
 }
 
 // wish is what a request asks of one key: returned, if not 0, of the bucket that it speaks of.
@@ -78,13 +54,6 @@ func permits(m *events.Grant) string {
 	return strings.Join(keys, " | ")
 }
 
-func (d *fixture) wantPermits(why string, m *events.Grant, want string) {
-	d.t.Helper()
-	if got := permits(m); got != want {
-		d.t.Errorf("%s: permits %q, want %q", why, got, want)
-	}
-}
-
 func TestLeasesAreAnswered(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	for i, step := range []struct {
@@ -106,7 +75,7 @@ func TestLeasesAreAnswered(t *testing.T) {
 	} {
 		now := start + step.after
 		m := d.lease(start+step.after, leaseRequest(step.epoch, uint64(i)+1, perSecond(now), step.wishes...))
-		d.wantPermits(step.why, m, step.want)
+		d.want(step.why, permits(m), step.want)
 	}
 	s := d.worker.Stats()
 	if s.LeaseRequests != 9 || s.LeasesAnswered != 9 || s.LeaseFolds != 9 || s.PermitsGranted != 32 || s.PermitsReturned != 2 {
@@ -117,19 +86,19 @@ func TestLeasesAreAnswered(t *testing.T) {
 func TestLeasesAreGathered(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	for epoch := range uint64(4) {
-		d.sendLease(start+int64(epoch)*ms/10, leaseRequest(epoch+1, 1, perSecond(start), wish{key: "a", want: 10}))
+		d.send(start+int64(epoch)*ms/10, leaseRequest(epoch+1, 1, perSecond(start), wish{key: "a", want: 10}))
 	}
-	if next := d.step(start + ms/2); next != start+ms || len(d.grants) != 0 {
-		t.Errorf("too early: next step at +%d, %d answers", next-start, len(d.grants))
+	if next := d.step(start + ms/2); next != start+ms || len(d.grants.take()) != 0 {
+		t.Errorf("too early: answers, or next step at +%d", next-start)
 	}
 	// A later request of the same checker takes the place of the first, an earlier one does not; it
 	// is not due later for that.
-	d.sendLease(start+ms/2, leaseRequest(2, 3, perSecond(start), wish{key: "b", want: 3}))
-	d.sendLease(start+ms/2, leaseRequest(2, 2, perSecond(start), wish{key: "c", want: 3}))
+	d.send(start+ms/2, leaseRequest(2, 3, perSecond(start), wish{key: "b", want: 3}))
+	d.send(start+ms/2, leaseRequest(2, 2, perSecond(start), wish{key: "c", want: 3}))
 	d.step(start + ms)
 	all := make(map[uint64]string)
 	sum := uint64(0)
-	for _, g := range d.takeGrants() {
+	for _, g := range d.grants.take() {
 		all[g.GetEpoch()] = permits(g)
 		if g.GetEpoch() != 2 {
 			sum += g.Granted[0]
@@ -151,13 +120,13 @@ func TestWaitsOfLeasesAreRoundedUp(t *testing.T) {
 	rule := perSecond(start)
 	rule.Limit = 7
 	first := d.lease(start, leaseRequest(1, 1, rule, wish{key: "a", want: 7}))
-	d.wantPermits("after 1141.86 ms", first, "0:7/7 1142")
+	d.want("after 1141.86 ms", permits(first), "0:7/7 1142")
 	for _, step := range []struct {
 		after int64
 		want  string
 	}{{1142, "-1:0/7 1"}, {1143, "-1:1/7 143"}} {
 		m := leaseRequest(1, 2, rule, wish{key: "a", known: 7, want: 7})
-		d.wantPermits(fmt.Sprint("after ms ", step.after), d.lease(start+(step.after-1)*ms, m), step.want)
+		d.want(fmt.Sprint("after ms ", step.after), permits(d.lease(start+(step.after-1)*ms, m)), step.want)
 	}
 }
 
@@ -172,10 +141,10 @@ func TestScarcePermitsGoToAllInTurn(t *testing.T) {
 		rule := perSecond(now)
 		rule.Limit = 1
 		for epoch := range uint64(4) {
-			d.sendLease(now, leaseRequest(epoch+1, 1, rule, wish{key: "a", want: 1}))
+			d.send(now, leaseRequest(epoch+1, 1, rule, wish{key: "a", want: 1}))
 		}
 		d.step(now + ms)
-		for _, g := range d.takeGrants() {
+		for _, g := range d.grants.take() {
 			got[g.GetEpoch()] += g.Granted[0]
 		}
 	}
@@ -187,7 +156,7 @@ func TestScarcePermitsGoToAllInTurn(t *testing.T) {
 }
 
 func TestLeasesThatAreRefused(t *testing.T) {
-	d := coldFixture(t, memstore.New())
+	d := newFixture(t, memstore.New())
 	rule := perSecond(start)
 	change := func(f func(m *events.LeaseRequest)) *events.LeaseRequest {
 		m := leaseRequest(1, 1, rule, wish{key: "a", want: 1})
@@ -195,11 +164,6 @@ func TestLeasesThatAreRefused(t *testing.T) {
 		f(m)
 		return m
 	}
-	d.sendLease(start, change(func(*events.LeaseRequest) {}))
-	if s := d.worker.Stats(); s.LeasesDropped != 1 {
-		t.Errorf("before the store is there: %+v", s)
-	}
-	d.step(start)
 	for _, test := range []struct {
 		m    *events.LeaseRequest
 		want string
@@ -217,18 +181,18 @@ func TestLeasesThatAreRefused(t *testing.T) {
 		}), "1001 keys"},
 		{change(func(m *events.LeaseRequest) { m.Want = nil }), "0 wanted"},
 	} {
-		d.sendLease(start, test.m)
-		got := d.takeGrants()
+		d.send(start, test.m)
+		got := d.grants.take()
 		if len(got) != 1 || !strings.Contains(got[0].GetError(), test.want) || len(got[0].Granted) > 0 {
 			t.Errorf("got %v, want %q", got, test.want)
 		}
 	}
-	d.worker.Receive(start, events.KindLease, []byte{0xff}, d.replyGrant) // from nobody knows whom
-	if s := d.worker.Stats(); s.LeasesRefused != 9 || len(d.grants) != 0 {
+	d.worker.Receive(start, events.KindLease, []byte{0xff}, d.grants.reply) // from nobody knows whom
+	if s := d.worker.Stats(); s.LeasesRefused != 9 || len(d.grants.take()) != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 	most := change(func(m *events.LeaseRequest) { m.Want[0], m.Age[0] = 1e15, -5 })
-	d.wantPermits("more than the limit, of a bucket just ahead", d.lease(start, most), "0:10/0 1099")
+	d.want("more than the limit, of a bucket just ahead", permits(d.lease(start, most)), "0:10/0 1099")
 }
 
 // A store that fails leaves requests without an answer. The checker asks again, whatever the store
@@ -240,48 +204,29 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 	for i, f := range []faults{{before: away}, {after: away}} {
 		store.have(f)
 		for range 2 {
-			d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4}))
+			d.send(start, leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4}))
 			d.step(start + ms)
 		}
-		if len(d.grants) != 0 {
-			t.Errorf("%d answers", len(d.grants))
+		if got := d.grants.take(); len(got) != 0 {
+			t.Errorf("answers: %v", got)
 		}
 		store.have(faults{})
 		again := leaseRequest(1, 1, perSecond(start), wish{key: fmt.Sprint(i), want: 4})
-		d.wantPermits("then", d.lease(start, again), "0:4/4 0")
+		d.want("then", permits(d.lease(start, again)), "0:4/4 0")
 	}
 	if s := d.worker.Stats(); s.LeasesDropped != 4 || s.LeaseErrors != 4 || s.LeasesAnswered != 2 {
 		t.Errorf("stats: %+v", s)
 	}
-	for _, s := range []short{{Store: memstore.New(), keys: true}, {Store: memstore.New(), asks: true}} {
-		d := newFixture(t, s)
-		d.sendLease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
+	for _, cut := range []func(*aggregate.Leased){
+		func(l *aggregate.Leased) { l.Keys = l.Keys[1:] },
+		func(l *aggregate.Leased) { l.Keys[0].Asks = nil },
+	} {
+		d := newFixture(t, &faulty{Store: memstore.New(), cut: cut})
+		d.send(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
 		d.step(start + ms)
-		if got := d.worker.Stats(); got.LeaseErrors != 1 || got.LeasesRefused != 1 || d.grants[0].GetError() == "" {
-			t.Errorf("a store that leaves something out: %+v, answers %v", got, d.grants)
+		if got := d.worker.Stats(); got.LeaseErrors != 1 || got.LeasesRefused != 1 || d.grants.take()[0].GetError() == "" {
+			t.Errorf("a store that leaves something out: %+v", got)
 		}
-	}
-}
-
-// After a loss of data that anybody remembers, the checker or the worker, there are no permits
-// until the old ones have left the window.
-func TestLeasesAfterALoss(t *testing.T) {
-	for _, who := range []string{"checker", "worker"} {
-		store := memstore.New()
-		d := newFixture(t, store)
-		before := d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
-		store.Lose()
-		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
-		if who == "checker" {
-			d = newFixture(t, store)
-			ask.Generation, ask.Version = before.GetGeneration(), before.GetVersion()
-		}
-		after := d.lease(start+300*ms, ask)
-		if d.wantPermits(who, after, "0:0/0 1699"); after.GetGeneration() <= before.GetGeneration() {
-			t.Errorf("%s: generation %d after %d", who, after.GetGeneration(), before.GetGeneration())
-		}
-		d.wantPermits(who+", just before", d.lease(start+1998*ms, ask), "-1:0/0 1")
-		d.wantPermits(who+", then", d.lease(start+1999*ms, ask), "-2:10/0 1100")
 	}
 }
 
@@ -293,27 +238,20 @@ func TestLeasesDoNotWaitForReports(t *testing.T) {
 			r.send(report(epoch+1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
 			time.Sleep(3 * time.Millisecond)
 		}
-		var got []uint64
 		ask := func(epoch uint64) {
-			m := leaseRequest(epoch, 1, perSecond(time.Now().UnixNano()), wish{key: "a", want: 1})
-			r.line.handle(events.KindLease, encode(t, m), func(data []byte) error {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				m, err := events.DecodeGrant(data)
-				got = append(got, m.GetEpoch())
-				return err
-			})
+			t.Helper()
+			r.send(leaseRequest(epoch, 1, perSecond(time.Now().UnixNano()), wish{key: "a", want: 1}))
 		}
 		ask(1)
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		if len(got) != 1 || len(r.take()) != 0 {
-			t.Errorf("grants for %v while reports wait", got)
+		if got := r.grants.only(); got.GetEpoch() != 1 || len(r.refreshes.take()) != 0 {
+			t.Errorf("a grant for %d while reports wait", got.GetEpoch())
 		}
 		ask(2)
 		r.end()
-		if !slices.Equal(got, []uint64{1, 2}) {
-			t.Errorf("in the end, grants for %v", got)
+		if got := r.grants.only(); got.GetEpoch() != 2 {
+			t.Errorf("in the end, a grant for %d", got.GetEpoch())
 		}
 	})
 }

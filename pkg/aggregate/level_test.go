@@ -48,17 +48,14 @@ func TestAnswersAndAlarmsCarryLevels(t *testing.T) {
 		now += step.after * second
 		m := d.exchange(now, report(1, uint64(i)+1, step.rule(now), step.hits...))
 		d.step(now + 100*ms)
-		d.wantTotals(step.why, m, step.totals)
-		if got := levels(m); got != step.levels {
-			t.Errorf("%s: levels %q, want %q", step.why, got, step.levels)
-		}
+		d.want(step.why, totals(m), step.totals)
+		d.want(step.why, levels(m), step.levels)
 		alarm := "none"
 		for _, m := range d.bus.alarms {
 			alarm = levels(m.GetTotals())
 		}
-		if d.bus.alarms = nil; alarm != step.alarm {
-			t.Errorf("%s: alarm of levels %q, want %q", step.why, alarm, step.alarm)
-		}
+		d.bus.alarms = nil
+		d.want(step.why+", alarm", alarm, step.alarm)
 	}
 }
 
@@ -70,41 +67,28 @@ func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 	now := start + 61*second
 	denied := tokens(now)
 	denied.Denied = true
-	m := report(1, 2, perSecond(now))
-	m.Hits.Rules = append(m.Hits.Rules, tokens(now), denied)
-	for rule := range uint32(3) {
-		m.Hits.AddKey(rule, "a")
-		m.Hits.AddCell(0, 1)
-	}
+	m := report(1, 2, perSecond(now), own{"a", 0, 1})
+	addHits(m, tokens(now), own{"a", 0, 1})
+	addHits(m, denied, own{"a", 0, 1})
 	got := d.exchange(now, m)
-	d.wantTotals("three rules", got, "0:1 | 0:1 | 0:1")
-	if text := levels(got); text != "0:0 61:5400 0:0" {
-		t.Errorf("levels %s", text)
-	}
+	d.want("three rules", totals(got), "0:1 | 0:1 | 0:1")
+	d.want("levels", levels(got), "0:0 61:5400 0:0")
 }
 
-var notWindows = []events.Algorithm{
-	events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET,
-}
-
-// A change of algorithm starts clean, though the arithmetic is the same.
+// A change of algorithm starts clean, though the arithmetic is the same. Permits are of windows
+// only.
 func TestAlgorithmsCountApart(t *testing.T) {
 	d := newFixture(t, memstore.New())
-	for i, algorithm := range append(notWindows, 0) {
+	for i, algorithm := range []events.Algorithm{
+		events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET,
+		events.Algorithm_SLIDING_WINDOW,
+	} {
 		r := tokens(start)
 		r.Algorithm = algorithm
 		got := d.exchange(start, report(1, uint64(i)+1, r, own{"a", 0, uint64(i) + 1}))
-		d.wantTotals(algorithm.String(), got, fmt.Sprintf("0:%d", i+1))
-	}
-}
-
-func TestPermitsAreOfWindowsOnly(t *testing.T) {
-	d := newFixture(t, memstore.New())
-	for i, algorithm := range notWindows {
-		r := tokens(start)
-		r.Algorithm = algorithm
+		d.want(algorithm.String(), totals(got), fmt.Sprintf("0:%d", i+1))
 		g := d.lease(start, leaseRequest(1, uint64(i)+1, r, wish{key: "a", want: 1}))
-		if g.GetError() == "" {
+		if granted := g.GetError() == ""; granted != (algorithm == events.Algorithm_SLIDING_WINDOW) {
 			t.Errorf("%v: granted %v", algorithm, g.GetGranted())
 		}
 	}

@@ -9,20 +9,18 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Look says what checkers have reported, and Reset gives all of it back; of that key only.
 func TestLookAndReset(t *testing.T) {
-	minute := window.Shape{Length: time.Minute, Buckets: 1}
-	many, fixed, log, tokens, leaky := minute, minute, minute, minute, minute
-	many.Buckets, fixed.Fixed = 60, true
-	log.Kind, log.Buckets = window.Log, 100
-	tokens.Kind, tokens.Buckets = window.Token, 60
-	leaky.Kind, leaky.Buckets = window.Leaky, 60
 	for name, shape := range map[string]window.Shape{
-		"sliding": minute, "in 60 buckets": many, "fixed": fixed, "log": log, "token bucket": tokens, "leaky bucket": leaky,
+		"sliding":       {Length: time.Minute, Buckets: 1},
+		"in 60 buckets": {Length: time.Minute, Buckets: 60},
+		"fixed":         {Length: time.Minute, Buckets: 1, Fixed: true},
+		"log":           {Length: time.Minute, Buckets: 100, Kind: window.Log},
+		"token bucket":  {Length: time.Minute, Buckets: 60, Kind: window.Token},
+		"leaky bucket":  {Length: time.Minute, Buckets: 60, Kind: window.Leaky},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -37,9 +35,7 @@ func TestLookAndReset(t *testing.T) {
 				denied := aggregate.WireRule(&rule, shape.Bucket(now))
 				denied.Denied = true
 				m := report(1, 1, wire, own{"k", 0, 100}, own{"other", 0, 7})
-				m.Hits.Rules = append(m.Hits.Rules, denied)
-				m.Hits.AddKey(1, "k")
-				m.Hits.AddCell(0, 5)
+				addHits(m, denied, own{"k", 0, 5})
 				r.send(m)
 				time.Sleep(10 * time.Millisecond)
 				look := func(key string) aggregate.KeyState {
@@ -133,19 +129,12 @@ func TestResetsAtOnce(t *testing.T) {
 func TestResetOfPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, memstore.New())
-		<-r.line.ready
-		time.Sleep(time.Millisecond)
 		now := time.Now().UnixNano()
-		grants := make(chan *events.Grant, 1)
 		ask := func(sequence, known uint64) uint64 {
 			t.Helper()
-			m := leaseRequest(1, sequence, perMinute(now), wish{key: "k", known: known, want: 100})
-			r.line.handle(events.KindLease, encode(t, m), func(data []byte) error {
-				g, err := events.DecodeGrant(data)
-				grants <- g
-				return err
-			})
-			return (<-grants).Granted[0]
+			r.send(leaseRequest(1, sequence, perMinute(now), wish{key: "k", known: known, want: 100}))
+			time.Sleep(10 * time.Millisecond)
+			return r.grants.only().Granted[0]
 		}
 		granted := ask(1, 0)
 		r.send(report(1, 1, perMinute(now), own{"k", 0, granted}))

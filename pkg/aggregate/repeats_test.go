@@ -12,37 +12,43 @@ import (
 )
 
 // A worker that applies and dies before it answers, or whose store says no but did it: the report
-// comes again, to it or to another worker, and is counted once.
+// comes again, to it or to another worker, and is counted once. OnApply sees each fold.
 func TestReportsAreCountedOnceIfTheStoreFails(t *testing.T) {
 	store := memstore.New()
 	dying := &faulty{Store: store}
-	first, second := newFixture(t, dying), newFixture(t, store)
+	var told []string
+	tell := func(o *aggregate.Options) {
+		o.OnApply = func(i aggregate.ApplyInfo) {
+			told = append(told, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Fold.Marks), i.Repeated, i.Err))
+		}
+	}
+	first, second := newFixture(t, dying, tell), newFixture(t, store, tell)
+	fails := func(after int64, m *events.Report, f faults) {
+		t.Helper()
+		dying.have(f)
+		first.send(start+after, m)
+		first.step(start + after + 2*ms)
+		if got := first.refreshes.take(); len(got) != 0 || first.worker.Ready() == nil {
+			t.Errorf("answers without knowing: %v; ready: %v", got, first.worker.Ready())
+		}
+	}
 	m := report(1, 1, perSecond(start), own{"a", 0, 3}, own{"b", 0, 1})
+	fails(0, m, faults{after: errors.New("lost")})
+	second.want("from another worker", totals(second.exchange(start+10*ms, m)), "0:3 | 0:1 (repeated)")
 
-	dying.have(faults{after: errors.New("connection lost")})
-	first.send(start, m)
-	first.step(start + 2*ms)
-	if got := first.take(); len(got) != 0 || first.worker.Ready() == nil {
-		t.Errorf("answers without knowing: %v; ready: %v", got, first.worker.Ready())
-	}
-	second.wantTotals("from another worker", second.exchange(start+10*ms, m), "0:3 | 0:1 (repeated)")
-
-	dying.have(faults{before: errors.New("connection refused")})
 	m = report(1, 2, perSecond(start), own{"a", 0, 5})
-	first.send(start+20*ms, m)
-	first.step(start + 30*ms)
-	if got := first.take(); len(got) != 0 {
-		t.Errorf("answers without a store: %v", got)
-	}
+	fails(20*ms, m, faults{before: errors.New("refused")})
 	if got := first.worker.Stats(); got.ApplyErrors != 2 || got.Dropped != 2 {
 		t.Errorf("%+v", got)
 	}
 	dying.have(faults{})
-	first.wantTotals("again", first.exchange(start+40*ms, m), "0:8")
+	first.want("again", totals(first.exchange(start+40*ms, m)), "0:8")
 	if err := first.worker.Ready(); err != nil {
 		t.Errorf("not ready: %v", err)
 	}
 	wantLedger(t, "in the end", store, "per-second", aggregate.RuleLedger{Counted: 9})
+	first.want("OnApply", strings.Join(told, "; "), "1 marks, 0 repeated, lost; 1 marks, 1 repeated, <nil>; "+
+		"0 marks, 0 repeated, <nil>; 1 marks, 0 repeated, refused; 1 marks, 0 repeated, <nil>")
 }
 
 // Folds in which some reports are repeats, in every mix: two workers, and what one has counted is
@@ -59,7 +65,7 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 			second.send(start, m)
 		}
 		second.step(start + 2*ms)
-		answers := second.take()
+		answers := second.refreshes.take()
 		if len(answers) != 4 {
 			t.Fatalf("mix %b: %d answers", mix, len(answers))
 		}
@@ -68,7 +74,7 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 			if mix>>i&1 == 1 {
 				want += " (repeated)"
 			}
-			second.wantTotals(fmt.Sprintf("mix %b, report %d", mix, i), m, want)
+			second.want(fmt.Sprintf("mix %b, report %d", mix, i), totals(m), want)
 		}
 		wantLedger(t, fmt.Sprintf("mix %b", mix), store, "per-second", aggregate.RuleLedger{Counted: 4 + 15})
 	}
@@ -96,35 +102,15 @@ func TestRepeatsDuringAFold(t *testing.T) {
 		d.send(start, m)
 	}
 	d.step(start + 2*ms)
-	for i, m := range d.take() {
+	for i, m := range d.refreshes.take() {
 		want := fmt.Sprintf("0:%d", 1<<i)
 		if i == 1 || i == 3 {
 			want += " (repeated)"
 		}
-		d.wantTotals(fmt.Sprint("report ", i), m, want)
+		d.want(fmt.Sprint("report ", i), totals(m), want)
 	}
 	if got := d.worker.Stats(); got.Answered != 5 || got.Refolds != 2 || got.Repeated != 2 || got.HitsCounted != 1+4+16 {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestOnApplySeesEachFold(t *testing.T) {
-	store := &faulty{Store: memstore.New()}
-	var told []string
-	d := newFixture(t, store, func(o *aggregate.Options) {
-		o.OnApply = func(i aggregate.ApplyInfo) {
-			told = append(told, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Fold.Marks), i.Repeated, i.Err))
-		}
-	})
-	m := report(1, 1, perSecond(start), own{"a", 0, 1})
-	store.have(faults{after: errors.New("lost")})
-	d.send(start, m)
-	d.step(start + 2*ms)
-	store.have(faults{})
-	d.exchange(start+10*ms, m)
-	want := "1 marks, 0 repeated, lost; 1 marks, 1 repeated, <nil>; 0 marks, 0 repeated, <nil>"
-	if got := strings.Join(told, "; "); got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -143,24 +129,40 @@ func TestEndlessRepeatsAreGivenUp(t *testing.T) {
 	}
 }
 
+// A store that has lost its data starts a new generation if anybody remembers the old one, the
+// checker or the worker, and grants no permits until the old ones have left the window.
 func TestStoreThatLostDataStartsAGeneration(t *testing.T) {
-	store := memstore.New()
-	d := newFixture(t, store)
-	before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 5}))
-	store.Lose()
-	m := report(1, 2, perSecond(start), own{"a", 0, 1})
-	after := d.exchange(start, m) // the checker says nothing; the worker remembers
-	d.wantTotals("after a loss", after, "0:1")
-	if after.GetGeneration() <= before.GetGeneration() {
-		t.Errorf("generation %d after %d", after.GetGeneration(), before.GetGeneration())
-	}
-	store.Lose()
-	other := newFixture(t, store) // a worker that remembers nothing, and a checker that does
-	other.step(start + 3*second)
-	m = report(1, 3, perSecond(start+3*second), own{"a", 0, 1})
-	m.Generation, m.Version = after.GetGeneration(), after.GetVersion()+1000
-	last := other.exchange(start+3*second, m)
-	if last.GetGeneration() <= after.GetGeneration() || last.GetVersion() != 1 {
-		t.Errorf("generation %d after %d", last.GetGeneration(), after.GetGeneration())
+	for _, who := range []string{"checker", "worker"} {
+		store := memstore.New()
+		d := newFixture(t, store)
+		before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 5}))
+		store.Lose()
+		m := report(1, 2, perSecond(start), own{"a", 0, 1})
+		if who == "checker" {
+			d = newFixture(t, store)
+			m.Generation, m.Version = before.GetGeneration(), before.GetVersion()+1000
+		}
+		after := d.exchange(start, m)
+		d.want(who, totals(after), "0:1")
+		if after.GetGeneration() <= before.GetGeneration() || after.GetVersion() != 1 {
+			t.Errorf("%s: generation %d after %d", who, after.GetGeneration(), before.GetGeneration())
+		}
+
+		store = memstore.New()
+		d = newFixture(t, store)
+		held := d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
+		store.Lose()
+		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
+		if who == "checker" {
+			d = newFixture(t, store)
+			ask.Generation, ask.Version = held.GetGeneration(), held.GetVersion()
+		}
+		none := d.lease(start+300*ms, ask)
+		d.want(who, permits(none), "0:0/0 1699")
+		if none.GetGeneration() <= held.GetGeneration() {
+			t.Errorf("%s: generation %d after %d", who, none.GetGeneration(), held.GetGeneration())
+		}
+		d.want(who+", just before", permits(d.lease(start+1998*ms, ask)), "-1:0/0 1")
+		d.want(who+", then", permits(d.lease(start+1999*ms, ask)), "-2:10/0 1100")
 	}
 }

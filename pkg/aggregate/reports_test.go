@@ -1,7 +1,6 @@
 package aggregate_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -33,7 +32,7 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 	} {
 		now := start + step.after
 		m := d.exchange(now, report(step.epoch, step.seq, perSecond(now), step.hits...))
-		d.wantTotals(step.why, m, step.want)
+		d.want(step.why, totals(m), step.want)
 	}
 	wantLedger(t, "all", store, "per-second", aggregate.RuleLedger{Counted: 11, Late: 4, Refused: 7})
 
@@ -42,7 +41,7 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 	m := report(1, 1, perSecond(start))
 	m.Late = []uint64{9} // by the checker's own judgement
 	d.exchange(start, m)
-	d.wantTotals("a repeat", d.exchange(start, m), " (repeated)")
+	d.want("a repeat", totals(d.exchange(start, m)), " (repeated)")
 	wantLedger(t, "late hits", store, "per-second", aggregate.RuleLedger{Late: 9})
 }
 
@@ -51,9 +50,8 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 func TestOneReportOfManyRules(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
-	m := &events.Report{Epoch: 1, Shards: 1, Sequence: 1, Hits: &events.Table{
-		Rules: []*events.Rule{perSecond(start), perMinute(start), perSecond(start + second)},
-	}}
+	m := report(1, 1, perSecond(start))
+	m.Hits.Rules = append(m.Hits.Rules, perMinute(start), perSecond(start+second))
 	for _, h := range []struct {
 		rule uint32
 		key  string
@@ -63,7 +61,7 @@ func TestOneReportOfManyRules(t *testing.T) {
 		m.Hits.AddKey(h.rule, h.key)
 		m.Hits.AddCell(h.age, h.n)
 	}
-	d.wantTotals("five keys", d.exchange(start, m), "0:8 | 0:10 | 0:8 | 59:4 | 1:8")
+	d.want("five keys", totals(d.exchange(start, m)), "0:8 | 0:10 | 0:8 | 59:4 | 1:8")
 	wantLedger(t, "one rule", store, "per-second", aggregate.RuleLedger{Counted: 8})
 	wantLedger(t, "another", store, "per-minute", aggregate.RuleLedger{Counted: 14})
 }
@@ -92,7 +90,7 @@ func TestReportsAreGathered(t *testing.T) {
 		t.Errorf("too early: next step at +%d, %d folds", next-start, store.folds)
 	}
 	d.step(start + 2*ms)
-	if got := d.take(); len(got) != 5 || store.folds != 1 || totals(got[0]) != "0:5" {
+	if got := d.refreshes.take(); len(got) != 5 || store.folds != 1 || totals(got[0]) != "0:5" {
 		t.Errorf("%d answers by %d folds: %v", len(got), store.folds, got)
 	}
 
@@ -103,11 +101,11 @@ func TestReportsAreGathered(t *testing.T) {
 		d.send(start+second, report(uint64(epoch)+1, 2, perSecond(start+second), hitsOf(epoch, keys)...))
 	}
 	d.step(start + second)
-	if got := d.take(); len(got) != 3 || store.folds != 3 || store.largest != 250 {
+	if got := d.refreshes.take(); len(got) != 3 || store.folds != 3 || store.largest != 250 {
 		t.Errorf("at once: %d answers by %d folds of at most %d keys", len(got), store.folds, store.largest)
 	}
 	d.step(start + second + 2*ms)
-	if got := d.take(); len(got) != 2 || store.folds != 4 {
+	if got := d.refreshes.take(); len(got) != 2 || store.folds != 4 {
 		t.Errorf("then %d answers, %d folds", len(got), store.folds)
 	}
 
@@ -145,7 +143,7 @@ func TestOneRequestPerChecker(t *testing.T) {
 	d.send(start, report(1, 2, perSecond(start), own{"a", 0, 10})) // so 1 has had its answer
 	d.send(start, first)                                           // a late copy
 	d.step(start + 2*ms)
-	answers := d.take()
+	answers := d.refreshes.take()
 	if len(answers) != 1 || answers[0].GetSequence() != 2 || totals(answers[0]) != "0:10" {
 		t.Errorf("answers: %v", answers)
 	}
@@ -174,7 +172,7 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 		m := good()
 		tt.change(m)
 		d.send(start, m)
-		answers := d.take() // at once
+		answers := d.refreshes.take() // at once
 		if len(answers) != 1 || !strings.Contains(answers[0].GetError(), tt.want) ||
 			answers[0].GetEpoch() != 7 || answers[0].GetSequence() != m.GetSequence() || answers[0].GetShard() != m.GetShard() {
 			t.Errorf("%s: answers %v", tt.why, answers)
@@ -184,34 +182,12 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 		}
 	}
 	d := newFixture(t, memstore.New())
-	d.worker.Receive(start, events.KindReport, []byte("\xff nonsense"), d.reply)
+	d.worker.Receive(start, events.KindReport, []byte("\xff nonsense"), d.refreshes.reply)
 	beyond := good()
 	beyond.Sequence = 1 << 60 // no answer could name it
 	d.send(start, beyond)
-	if got := d.worker.Stats(); len(d.take()) != 0 || got.Malformed != 2 || got.Refused != 0 {
+	if got := d.worker.Stats(); len(d.refreshes.take()) != 0 || got.Malformed != 2 || got.Refused != 0 {
 		t.Errorf("nonsense: %+v", got)
-	}
-}
-
-func TestNothingIsAnsweredBeforeTheStoreIsThere(t *testing.T) {
-	down := errors.New("connection refused")
-	store := &faulty{Store: memstore.New(), faults: faults{join: down}}
-	d := newFixture(t, store)
-	if d.next <= start || d.next > start+second {
-		t.Errorf("the next try comes at +%d", d.next-start)
-	}
-	d.send(start, report(1, 1, perSecond(start), own{"a", 0, 1}))
-	d.worker.Receive(start, events.KindHello, hello(t, 1, start), d.reply)
-	if got := d.take(); len(got) != 0 {
-		t.Errorf("answers: %v", got)
-	}
-	if err := d.worker.Ready(); !errors.Is(err, down) {
-		t.Errorf("ready: %v", err)
-	}
-	store.have(faults{})
-	d.step(d.next)
-	if err := d.worker.Ready(); err != nil {
-		t.Errorf("not ready: %v", err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,8 +26,6 @@ type line struct {
 	stopped atomic.Bool
 }
 
-func newLine() *line { return &line{ready: make(chan struct{}), hangUp: make(chan error)} }
-
 func (l *line) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	l.handle = h
 	close(l.ready)
@@ -43,6 +40,7 @@ func (l *line) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byt
 
 // running is a worker that Run works.
 type running struct {
+	*answers
 	t      *testing.T
 	worker *aggregate.Worker
 	line   *line
@@ -50,22 +48,14 @@ type running struct {
 	ended  chan error
 	asked  bool // whether the test has seen how Run ended
 	log    *bytes.Buffer
-
-	mu      sync.Mutex
-	answers []*events.Refresh
 }
 
 func run(t *testing.T, store aggregate.Store, change ...func(*aggregate.Options)) *running {
 	t.Helper()
-	r := &running{t: t, line: newLine(), ended: make(chan error, 1), log: new(bytes.Buffer)}
-	o := aggregate.Options{Store: store, Bus: r.line, Log: slog.New(slog.NewTextHandler(r.log, nil))}
-	for _, c := range change {
-		c(&o)
-	}
-	var err error
-	if r.worker, err = aggregate.New(o); err != nil {
-		t.Fatal(err)
-	}
+	l := &line{ready: make(chan struct{}), hangUp: make(chan error)}
+	r := &running{answers: newAnswers(t), t: t, line: l, ended: make(chan error, 1), log: new(bytes.Buffer)}
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	r.worker = newWorker(t, aggregate.Options{Store: store, Bus: l, Log: log}, change)
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(t.Context())
 	go func() { r.ended <- r.worker.Run(ctx) }()
@@ -73,24 +63,10 @@ func run(t *testing.T, store aggregate.Store, change ...func(*aggregate.Options)
 	return r
 }
 
-func (r *running) send(m *events.Report) {
+func (r *running) send(m events.Message) {
 	r.t.Helper()
 	<-r.line.ready
-	r.line.handle(events.KindReport, encode(r.t, m), func(data []byte) error {
-		m, err := events.DecodeRefresh(data)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.answers = append(r.answers, m)
-		return err
-	})
-}
-
-func (r *running) take() []*events.Refresh {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	answers := r.answers
-	r.answers = nil
-	return answers
+	r.line.handle(kindOf(m), encode(r.t, m), r.reply(kindOf(m)))
 }
 
 // result waits until Run ends, and returns its error.
@@ -117,7 +93,7 @@ func TestRunAnswersWithinTheGatherTime(t *testing.T) {
 			r.send(report(1, i+1, perSecond(now), own{"a", 0, 1}))
 			time.Sleep(2 * time.Millisecond)
 			synctest.Wait()
-			if got := r.take(); len(got) != 1 || got[0].GetSequence() != i+1 {
+			if got := r.refreshes.take(); len(got) != 1 || got[0].GetSequence() != i+1 {
 				t.Fatalf("report %d: answers %v", i+1, got)
 			}
 			time.Sleep(time.Duration(i) * time.Second)
@@ -128,40 +104,10 @@ func TestRunAnswersWithinTheGatherTime(t *testing.T) {
 	})
 }
 
-func TestRunWaitsForTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("connection refused")}}
-		r := run(t, store)
-		ready := func(why string, after time.Duration, want bool) {
-			t.Helper()
-			time.Sleep(after)
-			synctest.Wait()
-			if err := r.worker.Ready(); (err == nil) != want {
-				t.Errorf("%s: ready: %v", why, err)
-			}
-		}
-		ready("without a store", time.Minute, false)
-		store.have(faults{})
-		ready("with it", 3*time.Second, true)
-		store.have(faults{join: errors.New("connection reset")})
-		ready("without it again", time.Minute, false)
-		r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1})) // shards are known: carry on
-		time.Sleep(2 * time.Millisecond)
-		synctest.Wait()
-		if len(r.take()) != 1 {
-			t.Error("no answer")
-		}
-		r.end() // though it waits
-		if n := strings.Count(r.log.String(), "waiting for the store"); n != 2 {
-			t.Errorf("logged %d times:\n%s", n, r.log)
-		}
-	})
-}
-
 // The log says why the store is away: again when there is another reason, which is what the
 // operator has to mend then; not at every try, though each names another port, and not often when
 // reasons take turns.
-func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
+func TestRunWaitsForTheStoreAndSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		port := 0
 		refused := func(why string) faults {
@@ -170,29 +116,51 @@ func TestTheLogSaysWhyTheStoreIsAway(t *testing.T) {
 		}
 		store := &faulty{Store: memstore.New(), faults: refused("connection reset")}
 		r := run(t, store)
-		logged := func() int {
+		said := 0
+		logged := func(why string, least, most int) {
+			t.Helper()
 			synctest.Wait()
-			return strings.Count(r.log.String(), "waiting for the store")
+			before := said
+			said = strings.Count(r.log.String(), "waiting for the store")
+			if n := said - before; n < least || n > most {
+				t.Errorf("%s: logged %d times:\n%s", why, n, r.log)
+			}
+		}
+		ready := func(want bool) {
+			t.Helper()
+			if err := r.worker.Ready(); (err == nil) != want {
+				t.Errorf("ready: %v", err)
+			}
 		}
 		for range 60 {
 			time.Sleep(time.Second)
 			store.have(refused("connection reset"))
 		}
-		if n := logged(); n != 1 {
-			t.Errorf("one reason was logged %d times:\n%s", n, r.log)
-		}
+		logged("one reason", 1, 1)
+		ready(false)
 		store.have(refused("unknown certificate authority"))
 		time.Sleep(3 * time.Second)
-		if n := logged(); n != 2 || !strings.Contains(r.log.String(), "unknown certificate authority") {
-			t.Errorf("two reasons were logged %d times:\n%s", n, r.log)
+		if logged("another", 1, 1); !strings.Contains(r.log.String(), "unknown certificate authority") {
+			t.Errorf("another reason is not logged:\n%s", r.log)
 		}
 		for i := range 60 {
 			time.Sleep(time.Second)
 			store.have(refused([]string{"connection reset", "no route"}[i/2%2]))
 		}
-		if n := logged(); n < 4 || n > 2+6 {
-			t.Errorf("reasons that took turns for a minute were logged %d times:\n%s", n-2, r.log)
-		}
+		logged("reasons that take turns for a minute", 2, 6)
+		store.have(faults{})
+		time.Sleep(3 * time.Second)
+		logged("the store is there", 0, 0)
+		ready(true)
+		store.have(refused("connection reset"))
+		time.Sleep(time.Minute)
+		logged("it is away again", 1, 1)
+		ready(false)
+		r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1})) // shards are known: carry on
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		r.refreshes.only()
+		r.end() // though it waits
 	})
 }
 
@@ -232,41 +200,30 @@ func TestRunEndsWithItsBus(t *testing.T) {
 	})
 }
 
-// A worker that is told to stop answers what it has taken, and what is in a fold.
+// A worker that is told to stop answers what it has taken, and what is in a fold, unless the store
+// is dead.
 func TestStopAnswersWhatWasReceived(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: memstore.New(), takes: time.Second}
-		r := run(t, store)
-		now := time.Now().UnixNano()
-		r.send(report(1, 1, perSecond(now), own{"a", 0, 9}))
-		time.Sleep(10 * time.Millisecond) // in a fold by now
-		r.send(report(2, 1, perSecond(now), own{"a", 0, 1}))
-		r.send(report(3, 1, perSecond(now), own{"a", 0, 1}))
-		r.end()
-		if !r.line.stopped.Load() {
-			t.Error("still serving")
-		}
-		if got := r.take(); len(got) != 3 {
-			t.Errorf("%d answers, want 3", len(got))
-		}
-		if took := time.Duration(time.Now().UnixNano() - now); took > 3*time.Second || len(r.line.alarms) == 0 {
-			t.Errorf("it took %v, and sent %d alarms", took, len(r.line.alarms))
-		}
-	})
-}
-
-func TestStopDoesNotWaitForADeadStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: memstore.New(), takes: time.Hour}
-		r := run(t, store, func(o *aggregate.Options) { o.Timeout = time.Minute })
-		r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 9}))
-		time.Sleep(10 * time.Millisecond)
-		from := time.Now()
-		r.end()
-		if took := time.Since(from); took > 6*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	})
+	for takes, want := range map[time.Duration]struct {
+		answers int
+		within  time.Duration
+	}{time.Second: {3, 3 * time.Second}, time.Hour: {0, 6 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &slow{Store: memstore.New(), takes: takes}
+			r := run(t, store, func(o *aggregate.Options) { o.Timeout = time.Minute })
+			from := time.Now()
+			now := from.UnixNano()
+			r.send(report(1, 1, perSecond(now), own{"a", 0, 9}))
+			time.Sleep(10 * time.Millisecond) // in a fold by now
+			r.send(report(2, 1, perSecond(now), own{"a", 0, 1}))
+			r.send(report(3, 1, perSecond(now), own{"a", 0, 1}))
+			r.end()
+			got, alarms, took := len(r.refreshes.take()), len(r.line.alarms), time.Since(from)
+			if got != want.answers || (alarms > 0) != (got > 0) || took > want.within || !r.line.stopped.Load() {
+				t.Errorf("a store that takes %v: stopped: %v after %v, %d answers, %d alarms",
+					takes, r.line.stopped.Load(), took, got, alarms)
+			}
+		})
+	}
 }
 
 // Two folds of a shard may be under way at once, of different checkers, and a shard whose store
@@ -292,12 +249,12 @@ func TestTwoFoldsOfAShardAtOnce(t *testing.T) {
 		send(3, 1, 0) // third fold, when the first is done
 		time.Sleep(95 * time.Millisecond)
 		synctest.Wait()
-		if got, most := len(r.take()), store.most(); got != 2 || most != 2 {
+		if got, most := len(r.refreshes.take()), store.most(); got != 2 || most != 2 {
 			t.Errorf("after 115 ms: %d answers, %d folds at once", got, most)
 		}
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
-		got := r.take()
+		got := r.refreshes.take()
 		if len(got) != 2 || !got[0].GetRepeated() && !got[1].GetRepeated() {
 			t.Errorf("after 315 ms: %v", got)
 		}

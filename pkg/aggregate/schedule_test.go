@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -97,7 +98,7 @@ func (s *schedule) run() {
 			s.workers[0].send(s.now, c.report)
 			s.now += 2 * ms
 			s.workers[0].step(s.now)
-			for _, m := range s.workers[0].take() { // there may be others that had waited
+			for _, m := range s.workers[0].refreshes.take() { // there may be others that had waited
 				s.hear(m)
 			}
 		}
@@ -153,15 +154,12 @@ func (s *schedule) post(arrive func()) {
 // work delivers what is due, and lets the workers take steps.
 func (s *schedule) work() {
 	var due []delivery
-	late := s.way[:0]
-	for _, m := range s.way {
+	s.way = slices.DeleteFunc(s.way, func(m delivery) bool {
 		if m.due <= s.now {
 			due = append(due, m)
-		} else {
-			late = append(late, m)
 		}
-	}
-	s.way = late
+		return m.due <= s.now
+	})
 	s.random.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 	for _, m := range due {
 		m.arrive()
@@ -170,7 +168,7 @@ func (s *schedule) work() {
 		if s.random.IntN(3) > 0 {
 			w.step(s.now)
 		}
-		for _, m := range w.take() {
+		for _, m := range w.refreshes.take() {
 			s.post(func() { s.hear(m) })
 		}
 	}

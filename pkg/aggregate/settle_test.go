@@ -45,7 +45,7 @@ func asksOf(rule func(int64) *events.Rule, sequence uint64, now int64, hits uint
 func TestSettlementsAreCountedOnce(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
-	d.wantTotals("before", d.exchange(start, asks(1, start, 100)), " | 0:100")
+	d.want("before", totals(d.exchange(start, asks(1, start, 100))), " | 0:100")
 	of := func(n uint64, age int64, hits int64) *events.Settlement {
 		return settlement(start, n, charge(perMinute(start), age, 10), hits)
 	}
@@ -73,7 +73,7 @@ func TestSettlementsAreCountedOnce(t *testing.T) {
 		want := aggregate.RuleLedger{Counted: r.counted, Late: r.late, Refused: r.refused, Settled: r.settled, Refunded: r.refunds}
 		for _, again := range []string{"", " (repeated)"} { // as it is sent if the answer is lost
 			answer := d.exchange(start, m)
-			d.wantTotals(r.why, answer, r.answer+again)
+			d.want(r.why, totals(answer), r.answer+again)
 			wantLedger(t, r.why+again, store, "per-minute", want)
 			if got := answer.GetSettlements(); int(got) != len(r.settles) {
 				t.Errorf("%s: %d settlements dealt with", r.why, got)
@@ -85,7 +85,7 @@ func TestSettlementsAreCountedOnce(t *testing.T) {
 		t.Errorf("stats: %+v", s)
 	}
 	later := start + 21*int64(time.Hour)
-	d.wantTotals("a day later", d.exchange(later, asks(99, later, 1)), " | 0:1")
+	d.want("a day later", totals(d.exchange(later, asks(99, later, 1))), " | 0:1")
 }
 
 // What is given back of a bucket that drains is told beside its hits, and in time both are in the
@@ -116,10 +116,8 @@ func TestSettlementsOfLevels(t *testing.T) {
 		}
 		for _, again := range []string{"", " (repeated)"} {
 			got := d.exchange(now, m)
-			d.wantTotals(step.why, got, step.answer+again)
-			if text := levels(got); text != step.levels {
-				t.Errorf("%s: levels %q, want %q", step.why, text, step.levels)
-			}
+			d.want(step.why, totals(got), step.answer+again)
+			d.want(step.why, levels(got), step.levels)
 		}
 		wantLedger(t, step.why, store, "tokens", aggregate.RuleLedger{Counted: step.counted, Refunded: step.refunds})
 	}
@@ -132,9 +130,8 @@ func TestRefundsAlone(t *testing.T) {
 	r := tokens(start)
 	r.Refunded = true
 	got := d.exchange(start, report(2, 1, r, own{"a", 0, 5}))
-	if d.wantTotals("refunds", got, "0:2"); levels(got) != "" {
-		t.Errorf("levels %s", levels(got))
-	}
+	d.want("refunds", totals(got), "0:2")
+	d.want("levels", levels(got), "")
 }
 
 // What makes no sense is left out; the report's hits count.
@@ -161,7 +158,7 @@ func TestInvalidSettlementsAreLeftOut(t *testing.T) {
 		bad := ok()
 		change(bad)
 		answer := d.exchange(start, asks(1, start, 5, bad))
-		if d.wantTotals(why, answer, " | 0:5"); answer.GetSettlements() != 1 || d.worker.Stats().SettlementsRefused != 1 {
+		if d.want(why, totals(answer), " | 0:5"); answer.GetSettlements() != 1 || d.worker.Stats().SettlementsRefused != 1 {
 			t.Errorf("%s: %+v", why, d.worker.Stats())
 		}
 		wantLedger(t, why, store, "per-minute", aggregate.RuleLedger{Counted: 5})
@@ -185,7 +182,7 @@ func TestInvalidSettlementsAreLeftOut(t *testing.T) {
 	d = newFixture(t, store)
 	m = asks(1, start, 50) // and hits that it calls refunded
 	m.Hits.Value, m.Hits.Age, m.Hits.KeyCells = []uint64{30, 50}, []int64{0, 0}, []uint32{1, 1}
-	d.wantTotals("only settlements refund", d.exchange(start, m), " | 0:50")
+	d.want("only settlements refund", totals(d.exchange(start, m)), " | 0:50")
 	wantLedger(t, "only settlements refund", store, "per-minute", aggregate.RuleLedger{Counted: 50})
 }
 
@@ -213,7 +210,7 @@ func TestOneTokenAtTwoWorkers(t *testing.T) {
 	a.exchange(start, asks(2, start, 0, settle(start, 1, 40, -30)))
 	m := asks(1, start, 3, settle(start, 1, 40, -20), settle(start, 2, 40, +2))
 	m.Epoch = 2
-	b.wantTotals("the second", b.exchange(start, m), "0:30 | 0:55")
+	b.want("the second", totals(b.exchange(start, m)), "0:30 | 0:55")
 	wantLedger(t, "both", store, "per-minute", aggregate.RuleLedger{Counted: 55, Refunded: 30, Settled: 2})
 	if s := b.worker.Stats(); s.Refolds != 1 || s.Repeated != 0 {
 		t.Errorf("stats: %+v", s)
@@ -239,27 +236,28 @@ func TestSettledIsWhatTheStoreSays(t *testing.T) {
 // A key that was near its limit until it got hits back raises an alarm; one that was not does not.
 func TestRefundsRaiseAlarms(t *testing.T) {
 	d := newFixture(t, memstore.New())
-	now := start
-	exchange := func(m *events.Report) {
-		now += 10 * ms // longer than from alarm to alarm
-		d.exchange(now, m)
-		now += 10 * ms
-		d.step(now)
+	for i, step := range []struct {
+		why         string
+		hits        uint64
+		settlements []*events.Settlement
+		want        []string
+	}{
+		{"over the limit", 100, nil, []string{"per-minute a 0:100, per-minute a"}},
+		{"refunded", 0, []*events.Settlement{settle(start, 1, 90, -80)}, []string{"per-minute a 0:100, per-minute a 0:80"}},
+		{"far below the limit: 21 count", 1, nil, nil},
+		{"and 16", 0, []*events.Settlement{settle(start, 2, 90, -5)}, nil},
+		{"46 count", 30, nil, nil},
+		{"50 count", 4, nil, []string{"per-minute a 0:135, per-minute a 0:85"}},
+	} {
+		now := start + int64(i+1)*20*ms // longer than from alarm to alarm
+		d.exchange(now, asks(uint64(i)+1, start, step.hits, step.settlements...))
+		d.step(now + 10*ms)
+		for _, alarm := range d.wantAlarms(step.why, step.want...) {
+			if rules := alarm.GetTotals().GetRules(); rules[0].GetRefunded() || !rules[1].GetRefunded() {
+				t.Errorf("%s: rules: %v", step.why, rules)
+			}
+		}
 	}
-	exchange(asks(1, start, 100))
-	d.wantAlarms("over the limit", "per-minute a 0:100, per-minute a")
-	exchange(asks(2, start, 0, settle(start, 1, 90, -80)))
-	alarms := d.wantAlarms("refunded", "per-minute a 0:100, per-minute a 0:80")
-	if rules := alarms[0].GetTotals().GetRules(); rules[0].GetRefunded() || !rules[1].GetRefunded() {
-		t.Errorf("rules: %v", rules)
-	}
-	exchange(asks(3, start, 1)) // 21 count
-	exchange(asks(4, start, 0, settle(start, 2, 90, -5)))
-	d.wantAlarms("far below the limit")
-	exchange(asks(5, start, 30))
-	d.wantAlarms("46 count")
-	exchange(asks(6, start, 4))
-	d.wantAlarms("50 count", "per-minute a 0:135, per-minute a 0:85")
 }
 
 // A bucket that has room again raises an alarm, with its level.
@@ -275,9 +273,7 @@ func TestRefundsOfLevelsRaiseAlarms(t *testing.T) {
 	d.exchange(now, asksOf(tokens, 3, now, 0, settlement(now, 1, charge(tokens(now), 0, 15), -15)))
 	d.step(now + 10*ms)
 	alarms := d.wantAlarms("room again", "tokens a 0:20, tokens a 0:15")
-	if got := levels(alarms[0].GetTotals()); got != "61:6000 0:0" {
-		t.Errorf("levels %s", got)
-	}
+	d.want("levels", levels(alarms[0].GetTotals()), "61:6000 0:0")
 }
 
 // Who was told that there are no permits hears that there are, even if nobody has reported the hits
@@ -299,9 +295,7 @@ func TestAnswersNameRulesWithRefunds(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	plain := func(sequence uint64, now int64) *events.Refresh {
 		m := report(2, sequence, perSecond(now), own{"x", 0, 1})
-		m.Hits.Rules = append(m.Hits.Rules, perMinute(now))
-		m.Hits.AddKey(1, "b")
-		m.Hits.AddCell(0, 1)
+		addHits(m, perMinute(now), own{"b", 0, 1})
 		return d.exchange(now, m)
 	}
 	want := func(why string, m *events.Refresh, rules int) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -11,9 +12,11 @@ import (
 
 // The stores of this file misbehave, each in one way, on top of another.
 
-// faulty is a store that fails before or after it has done what it was asked to.
+// faulty is a store that fails before or after it has done what it was asked to, or answers badly.
 type faulty struct {
 	aggregate.Store
+	clock int64                   // what Join says, if it is set
+	cut   func(*aggregate.Leased) // if it is set, leaves something out of each answer
 	// hook, if it is set, is called for each fold with what applies it.
 	hook func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error)
 	// lease, if it is set, is what becomes of a lease fold.
@@ -42,7 +45,11 @@ func (s *faulty) Join(ctx context.Context, shards int) (aggregate.Fleet, error) 
 	if err := s.now().join; err != nil {
 		return aggregate.Fleet{}, err
 	}
-	return s.Store.Join(ctx, shards)
+	fleet, err := s.Store.Join(ctx, shards)
+	if s.clock != 0 {
+		fleet.Time = time.Unix(0, s.clock)
+	}
+	return fleet, err
 }
 
 func (s *faulty) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
@@ -65,7 +72,11 @@ func (s *faulty) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregat
 				return aggregate.Leased{}, err
 			}
 		}
-		return s.Store.Lease(ctx, fold)
+		leased, err := s.Store.Lease(ctx, fold)
+		if s.cut != nil {
+			s.cut(&leased)
+		}
+		return leased, err
 	})
 }
 
@@ -81,41 +92,16 @@ func attempt[T any](f faults, do func() (T, error)) (T, error) {
 	return done, err
 }
 
-// short is a store that leaves out totals, or leases' keys, or asks.
-type short struct {
-	aggregate.Store
-	totals, keys, asks bool
-}
-
-func (s short) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	applied, err := s.Store.Apply(ctx, fold)
-	if s.totals {
-		applied.Totals = nil
-	}
-	return applied, err
-}
-
-func (s short) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
-	leased, err := s.Store.Lease(ctx, fold)
-	if s.keys {
-		leased.Keys = leased.Keys[1:]
-	}
-	if s.asks {
-		leased.Keys[0].Asks = nil
-	}
-	return leased, err
-}
-
 // slow is a store that takes its time, and for one shard never answers.
 type slow struct {
 	aggregate.Store
 	takes time.Duration // before it applies
+	after atomic.Int64  // nanoseconds from applying to answering
 	hangs uint32        // 0: none
 
 	mu      sync.Mutex
-	after   time.Duration // from applying to answering
-	current map[uint64]bool
-	now     int
+	current map[uint64]bool // the checkers whose reports are in folds
+	now     int             // how many folds are under way
 	atOnce  int
 }
 
@@ -132,19 +118,10 @@ func (s *slow) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Appli
 	case <-ctx.Done():
 		return aggregate.Applied{}, ctx.Err()
 	}
-	s.mu.Lock()
-	after := s.after
-	s.mu.Unlock()
+	after := time.Duration(s.after.Load())
 	applied, err := s.Store.Apply(ctx, fold)
 	time.Sleep(after)
 	return applied, err
-}
-
-// hurry makes further answers come at once.
-func (s *slow) hurry() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.after = 0
 }
 
 func (s *slow) enter(fold *aggregate.Fold) {

@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,8 +21,10 @@ const (
 	start  = 1_800_000_000 * second
 )
 
-// silent is a bus that brings nothing and keeps the alarms.
+// silent is a bus that brings nothing and keeps the alarms, unless it fails to send them.
 type silent struct {
+	fails error
+
 	mu       sync.Mutex
 	alarms   []*events.Alarm
 	attended []bool
@@ -43,8 +46,8 @@ func (b *silent) Serve(ctx context.Context, _ func(events.Kind, []byte, func([]b
 
 func (b *silent) Alarm(shard uint32, data []byte) error {
 	m, err := events.DecodeAlarm(data)
-	if err != nil {
-		return err
+	if err != nil || b.fails != nil {
+		return errors.Join(err, b.fails)
 	}
 	if m.GetShard() != shard {
 		return fmt.Errorf("alarm of shard %d sent to %d", m.GetShard(), shard)
@@ -55,14 +58,89 @@ func (b *silent) Alarm(shard uint32, data []byte) error {
 	return nil
 }
 
+// inbox keeps answers of one kind.
+type inbox[M any] struct {
+	t      testing.TB
+	decode func([]byte) (M, error)
+
+	mu   sync.Mutex
+	list []M
+}
+
+func (b *inbox[M]) reply(data []byte) error {
+	m, err := b.decode(data)
+	if err != nil {
+		b.t.Errorf("answer: %v", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.list = append(b.list, m)
+	return err
+}
+
+// take returns the answers since the last time.
+func (b *inbox[M]) take() []M {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.list
+	b.list = nil
+	return list
+}
+
+// only returns the only answer since the last time.
+func (b *inbox[M]) only() M {
+	b.t.Helper()
+	list := b.take()
+	if len(list) != 1 {
+		b.t.Fatalf("%d answers to one message", len(list))
+	}
+	return list[0]
+}
+
+// answers are all that a worker answered.
+type answers struct {
+	refreshes inbox[*events.Refresh]
+	grants    inbox[*events.Grant]
+	welcomes  inbox[*events.Welcome]
+}
+
+func newAnswers(t testing.TB) *answers {
+	return &answers{
+		refreshes: inbox[*events.Refresh]{t: t, decode: events.DecodeRefresh},
+		grants:    inbox[*events.Grant]{t: t, decode: events.DecodeGrant},
+		welcomes:  inbox[*events.Welcome]{t: t, decode: events.DecodeWelcome},
+	}
+}
+
+// reply is what answers to a message of a kind go to.
+func (a *answers) reply(kind events.Kind) func([]byte) error {
+	switch kind {
+	case events.KindHello:
+		return a.welcomes.reply
+	case events.KindLease:
+		return a.grants.reply
+	}
+	return a.refreshes.reply
+}
+
+// kindOf is the kind of a message to a worker.
+func kindOf(m events.Message) events.Kind {
+	switch m.(type) {
+	case *events.Hello:
+		return events.KindHello
+	case *events.LeaseRequest:
+		return events.KindLease
+	}
+	return events.KindReport
+}
+
 // fixture is a worker under test, with what it answered.
 type fixture struct {
-	t       testing.TB
-	worker  *aggregate.Worker
-	bus     *silent
-	next    int64 // what the first step returned
-	answers []*events.Refresh
-	grants  []*events.Grant
+	*answers
+	t      testing.TB
+	worker *aggregate.Worker
+	bus    *silent
+	next   int64 // what the first step returned
 }
 
 // newFixture makes a worker, and lets it join the store at start.
@@ -77,7 +155,12 @@ func newFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.O
 func coldFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *fixture {
 	t.Helper()
 	bus := &silent{}
-	o := aggregate.Options{Store: store, Bus: bus}
+	worker := newWorker(t, aggregate.Options{Store: store, Bus: bus}, change)
+	return &fixture{answers: newAnswers(t), t: t, worker: worker, bus: bus}
+}
+
+func newWorker(t testing.TB, o aggregate.Options, change []func(*aggregate.Options)) *aggregate.Worker {
+	t.Helper()
 	for _, c := range change {
 		c(&o)
 	}
@@ -85,43 +168,23 @@ func coldFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{t: t, worker: w, bus: bus}
+	return w
 }
 
 func (d *fixture) step(now int64) int64 { return d.worker.Step(d.t.Context(), now) }
 
-func (d *fixture) reply(data []byte) error {
-	m, err := events.DecodeRefresh(data)
-	if err != nil {
-		d.t.Errorf("answer: %v", err)
-	}
-	d.answers = append(d.answers, m)
-	return nil
-}
-
-func (d *fixture) send(now int64, m *events.Report) {
+func (d *fixture) send(now int64, m events.Message) {
 	d.t.Helper()
-	d.worker.Receive(now, events.KindReport, encode(d.t, m), d.reply)
-}
-
-// take returns the answers since the last time.
-func (d *fixture) take() []*events.Refresh {
-	answers := d.answers
-	d.answers = nil
-	return answers
+	d.worker.Receive(now, kindOf(m), encode(d.t, m), d.reply(kindOf(m)))
 }
 
 // exchange sends one report, lets it be folded, and returns its answer.
 func (d *fixture) exchange(now int64, m *events.Report) *events.Refresh {
 	d.t.Helper()
-	d.take()
+	d.refreshes.take()
 	d.send(now, m)
 	d.step(now + 2*ms)
-	answers := d.take()
-	if len(answers) != 1 {
-		d.t.Fatalf("%d answers to one report", len(answers))
-	}
-	return answers[0]
+	return d.refreshes.only()
 }
 
 func encode(t testing.TB, m events.Message) []byte {
@@ -151,14 +214,21 @@ type own struct {
 
 // report makes a report of one rule for a fleet of one shard.
 func report(epoch, sequence uint64, rule *events.Rule, hits ...own) *events.Report {
-	m := &events.Report{Epoch: epoch, Shards: 1, Sequence: sequence, Hits: &events.Table{Rules: []*events.Rule{rule}}}
+	m := &events.Report{Epoch: epoch, Shards: 1, Sequence: sequence, Hits: new(events.Table)}
+	addHits(m, rule, hits...)
+	return m
+}
+
+// addHits adds one more rule and its hits to a report.
+func addHits(m *events.Report, rule *events.Rule, hits ...own) {
+	number := uint32(len(m.Hits.Rules))
+	m.Hits.Rules = append(m.Hits.Rules, rule)
 	for i, h := range hits {
 		if i == 0 || hits[i-1].key != h.key {
-			m.Hits.AddKey(0, h.key)
+			m.Hits.AddKey(number, h.key)
 		}
 		m.Hits.AddCell(h.age, h.count)
 	}
-	return m
 }
 
 // totals are what a refresh says of its keys, one after the other: age:total.
@@ -185,10 +255,11 @@ func totals(m *events.Refresh) string {
 	return text
 }
 
-func (d *fixture) wantTotals(why string, m *events.Refresh, want string) {
+// want compares what a message says, as text.
+func (d *fixture) want(why, got, want string) {
 	d.t.Helper()
-	if got := totals(m); got != want {
-		d.t.Errorf("%s: totals %q, want %q", why, got, want)
+	if got != want {
+		d.t.Errorf("%s: got %q, want %q", why, got, want)
 	}
 }
 
@@ -245,9 +316,4 @@ func wantLedger(t testing.TB, why string, s *memstore.Store, rule string, want a
 	if got := l[rule]; got != want {
 		t.Errorf("%s: ledger %+v, want %+v", why, got, want)
 	}
-}
-
-func hello(t testing.TB, epoch uint64, sent int64) []byte {
-	t.Helper()
-	return encode(t, &events.Hello{Epoch: epoch, Sent: sent})
 }

@@ -99,13 +99,16 @@ func put(t *testing.T, b *entries.Bucket, e entries.Entry) {
 	}
 }
 
-func TestPutListDelete(t *testing.T) {
+func TestPutListSweepDelete(t *testing.T) {
 	b := open(t, shared, entries.Options{})
 	if list, err := b.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("before there is a bucket: %v, %v", list, err)
 	}
 	if err := b.Delete(t.Context(), "r", "a"); !errors.Is(err, entries.ErrNoEntry) {
 		t.Errorf("before there is a bucket: %v", err)
+	}
+	if n, err := b.Sweep(t.Context(), time.Now()); n != 0 || err != nil {
+		t.Errorf("before there is a bucket: %d, %v", n, err)
 	}
 	odd := "<script>\xff\x00 *.>"
 	put(t, b, block("b", 2*time.Hour))
@@ -116,10 +119,17 @@ func TestPutListDelete(t *testing.T) {
 		list[1].Until.Before(time.Now().Add(2*time.Hour)) {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if err := b.Delete(t.Context(), "r", odd); err != nil {
+	put(t, b, block("c", 4*time.Hour))
+	if err := b.Delete(t.Context(), "r", "c"); err != nil {
 		t.Error(err)
 	}
-	for _, missing := range [][2]string{{"r", odd}, {"r", "never"}, {"s", "b"}} {
+	if n, err := b.Sweep(t.Context(), time.Now().Add(90*time.Minute)); n != 1 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if list, err := b.List(t.Context()); err != nil || len(list) != 1 || list[0].Key != "b" {
+		t.Errorf("%v, %v", list, err)
+	}
+	for _, missing := range [][2]string{{"r", odd}, {"r", "c"}, {"r", "never"}, {"s", "b"}} {
 		if err := b.Delete(t.Context(), missing[0], missing[1]); !errors.Is(err, entries.ErrNoEntry) {
 			t.Errorf("%q: %v", missing, err)
 		}
@@ -179,21 +189,6 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	serverstest.DropBucket(t, server.URL(), entries.Name(serverstest.Namespace(t)))
 	put(t, b, block("c", time.Hour))
 	w.await("[c]")
-}
-
-func TestSweep(t *testing.T) {
-	b := open(t, shared, entries.Options{})
-	if n, err := b.Sweep(t.Context(), time.Now()); n != 0 || err != nil {
-		t.Errorf("without a bucket: %d, %v", n, err)
-	}
-	put(t, b, block("a", time.Hour))
-	put(t, b, block("b", 2*time.Hour))
-	if n, err := b.Sweep(t.Context(), time.Now().Add(90*time.Minute)); n != 1 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	if list, err := b.List(t.Context()); err != nil || len(list) != 1 || list[0].Key != "b" {
-		t.Errorf("%v, %v", list, err)
-	}
 }
 
 // What was taken out leaves a mark for an hour, so that no watch misses it. Marks and entries that have ended take no room:

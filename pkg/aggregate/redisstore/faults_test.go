@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,16 +37,6 @@ func TestErrorsDoNotShowThePassword(t *testing.T) {
 	mustJoin(t, open(t, Options{URL: "redis://joe:right@" + server.Addr()}), 1)
 }
 
-func TestScriptsAreLoadedAgain(t *testing.T) {
-	s, admin := newStore(t, 1)
-	mustApply(t, s, oneHit(0, 1))
-	if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	mustApply(t, s, oneHit(0, 2))
-	wantCounted(t, s, 2)
-}
-
 // A Redis that hangs carries out what it has when it goes on, though the worker has given up long
 // ago: a fold that is sent again is a repeat, and who asks again for permits is told of them.
 func TestRedisHangs(t *testing.T) {
@@ -57,27 +46,33 @@ func TestRedisHangs(t *testing.T) {
 	mustLease(t, s, oneLease(now, 0, 1))
 	impatient := openImpatient(t, Options{})
 	joinAgain(t, impatient, 1)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { _ = server.Resume() })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := s.Apply(ctx, oneHit(0, 2)); err == nil { // ends with its context
-		t.Error("Apply: no error")
+	repeated, granted := false, false
+	// Where this process stands still, it may give up before it has sent anything: then the next try.
+	for n := int64(2); n <= 10 && !(repeated && granted); n++ {
+		if err := server.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if _, err := s.Apply(ctx, oneHit(0, uint64(n))); err == nil { // ends with its context
+			t.Error("Apply: no error")
+		}
+		cancel()
+		if _, err := impatient.Lease(t.Context(), oneLease(now, n-1, 1)); err == nil { // ends by itself
+			t.Error("Lease: no error")
+		}
+		if err := server.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		repeated = len(mustApply(t, s, oneHit(0, uint64(n))).Repeated) > 0 || repeated
+		wantCounted(t, s, n)
+		got := mustLease(t, s, oneLease(now, n-1, 1)).Keys[0]
+		if granted = got.New == 0 || granted; got.Asks[0].Current != n {
+			t.Errorf("asked again: %+v, want %d permits", got, n)
+		}
 	}
-	if _, err := impatient.Lease(t.Context(), oneLease(now, 1, 4)); err == nil { // ends by itself
-		t.Error("Lease: no error")
-	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	if got := mustApply(t, s, oneHit(0, 2)).Repeated; !slices.Equal(got, []int{0}) {
-		t.Errorf("repeated: %v", got)
-	}
-	wantCounted(t, s, 2)
-	if got := mustLease(t, s, oneLease(now, 1, 4)).Keys[0]; got.Asks[0].Current != 5 || got.New != 0 {
-		t.Errorf("asked again: %+v", got)
+	if !repeated || !granted {
+		t.Errorf("what came while Redis hung: the fold was carried out: %v, the lease: %v", repeated, granted)
 	}
 }
 

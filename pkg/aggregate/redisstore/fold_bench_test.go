@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // BenchmarkFold is what one fold takes of Redis' CPU, by how many keys are in it, one after the
@@ -17,21 +16,17 @@ func BenchmarkFold(b *testing.B) {
 	for _, keys := range []int{1, 10, 100, 1000} {
 		b.Run(strconv.Itoa(keys), func(b *testing.B) {
 			store, admin := newStore(b, 1)
-			rule := aggregate.Rule{Name: "per-user", Shape: window.Shape{Length: time.Hour, Buckets: 1}, Limit: 1e9}
 			now := time.Now().UnixNano()
 			var used busyTime
 			used.add(b, admin, -1)
 			b.ResetTimer()
 			for i := range b.N {
-				fold := &aggregate.Fold{
-					Now: now, Made: now, Rules: []aggregate.Rule{rule}, Ledger: []aggregate.Tally{{Counted: int64(keys)}},
-					Marks: []aggregate.Mark{{Epoch: 1, Sequence: uint64(i + 1)}},
-				}
+				fold := hitAt(now, 0, uint64(i+1), 0)
+				cells := fold.Keys[0].Cells
+				fold.Keys, fold.Ledger[0].Counted = nil, int64(keys)
 				for k := range keys {
-					fold.Keys = append(fold.Keys, aggregate.Key{
-						Text:  fmt.Sprintf("user:%06d", (i*keys+k)*7919%100_000),
-						Cells: []aggregate.Cell{{Bucket: rule.Shape.Bucket(now), Count: 1}},
-					})
+					text := fmt.Sprintf("user:%06d", (i*keys+k)*7919%100_000)
+					fold.Keys = append(fold.Keys, aggregate.Key{Text: text, Cells: cells})
 				}
 				mustApply(b, store, fold)
 			}

@@ -134,30 +134,12 @@ func TestExpiredPermitsAreDropped(t *testing.T) {
 	}
 }
 
-// A key of many buckets sheds those that have expired.
+// A key of many buckets sheds those that have expired; one that drains also what was refunded, even
+// if nothing else was counted.
 func TestExpiredBucketsAreDropped(t *testing.T) {
-	s, admin := newStore(t, 8)
-	now, most := time.Now().UnixNano(), int64(0)
-	for i := range uint64(2*mostBuckets(minute) + 10) {
-		mustApply(t, s, foldOf(now, i+1, 1, minute))
-		keys := keysOf(t, admin, "offpath:{7}:n:*")
-		if len(keys) != 1 {
-			t.Fatal(keys)
-		}
-		most = max(most, admin.HLen(t.Context(), keys[0]).Val())
-		now += int64(time.Minute)
-	}
-	if got := int64(mostBuckets(minute)); most != got {
-		t.Errorf("up to %d buckets in a hash, want %d", most, got)
-	}
-}
-
-// A key that drains sheds what was refunded with what was counted, also if nothing was.
-func TestExpiredRefundsAreDropped(t *testing.T) {
-	s, admin := newStore(t, 8)
-	now, most := time.Now().UnixNano(), map[string]int64{}
-	for i := range uint64(3*mostBuckets(tokens) + 10) {
-		f := foldOf(now, i+1, 2, tokens)
+	plain := func(now int64, sequence uint64) *aggregate.Fold { return foldOf(now, sequence, 1, minute) }
+	refunds := func(now int64, sequence uint64) *aggregate.Fold {
+		f := foldOf(now, sequence, 2, tokens)
 		f.Rules[0].Limit, f.Rules[0].Burst = 1, 1
 		back := f.Rules[0]
 		back.Kind = aggregate.Refunded
@@ -167,19 +149,34 @@ func TestExpiredRefundsAreDropped(t *testing.T) {
 			cells := []aggregate.Cell{{Bucket: tokens.Bucket(now), Count: 1}}
 			f.Keys = append(f.Keys, aggregate.Key{Rule: 1, Text: key.Text, Cells: cells})
 		}
-		mustApply(t, s, f)
-		keys := keysOf(t, admin, "offpath:{7}:n:*")
-		if len(keys) != 2 {
-			t.Fatal(keys)
-		}
-		for _, key := range keys {
-			most[key] = max(most[key], admin.HLen(t.Context(), key).Val())
-		}
-		now += int64(time.Minute)
+		return f
 	}
-	for key, fields := range most {
-		if bound := int64(2*mostBuckets(tokens)) + 5; fields > bound { // the level, and what comes before it is looked
-			t.Errorf("up to %d fields in %q, want %d at most", fields, key, bound)
+	kept := int64(mostBuckets(minute))
+	for _, tt := range []struct {
+		why           string
+		fold          func(now int64, sequence uint64) *aggregate.Fold
+		keys          int
+		fewest, bound int64 // fields of each key, when it has the most
+	}{
+		{"counts", plain, 1, kept, kept},
+		{"refunds", refunds, 2, kept, 2*kept + 5}, // the level, and what comes before it is looked
+	} {
+		s, admin := newStore(t, 8)
+		now, most := time.Now().UnixNano(), map[string]int64{}
+		for i := range uint64(3*kept + 10) {
+			mustApply(t, s, tt.fold(now, i+1))
+			for _, key := range keysOf(t, admin, "offpath:{7}:n:*") {
+				most[key] = max(most[key], admin.HLen(t.Context(), key).Val())
+			}
+			now += int64(time.Minute)
+		}
+		if len(most) != tt.keys {
+			t.Errorf("%s: %d keys, want %d", tt.why, len(most), tt.keys)
+		}
+		for key, fields := range most {
+			if fields < tt.fewest || fields > tt.bound {
+				t.Errorf("%s: up to %d fields in %q, want %d to %d", tt.why, fields, key, tt.fewest, tt.bound)
+			}
 		}
 	}
 }

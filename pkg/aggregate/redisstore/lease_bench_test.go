@@ -29,11 +29,7 @@ func BenchmarkLease(b *testing.B) {
 				for i := range fold.Keys {
 					fold.Keys[i].Asks[0] = aggregate.Ask{Epoch: 1, Bucket: shape.Bucket(now), Known: known, Want: 1}
 				}
-				leased, err := s.Lease(b.Context(), fold)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if got := leased.Keys[0].New; got != 1 {
+				if got := mustLease(b, s, fold).Keys[0].New; got != 1 {
 					b.Fatalf("%d permits granted", got)
 				}
 			}

@@ -23,21 +23,16 @@ func TestMemoryPerKey(t *testing.T) {
 		t.Skip("long: runs in make test-all")
 	}
 	store, admin := newStore(t, 0)
-	shape, now := hourly, time.Now().UnixNano()
+	now := time.Now().UnixNano()
 	before := usedMemory(t, admin)
 	for age := range int64(2) {
 		for from := 0; from < keys; from += 2000 {
-			fold := &aggregate.Fold{
-				Now:    now,
-				Marks:  []aggregate.Mark{{Epoch: 1, Sequence: uint64(from) + uint64(age) + 1}},
-				Rules:  []aggregate.Rule{{Name: "per-user", Shape: shape, Limit: 100}},
-				Ledger: make([]aggregate.Tally, 1),
-			}
-			fold.Marks[0].Epoch += uint64(age)
-			for i := range 2000 {
-				n := from + i
-				cells := []aggregate.Cell{{Bucket: shape.Bucket(now) - age, Count: int64(1 + n%100)}}
-				fold.Keys = append(fold.Keys, aggregate.Key{Text: fmt.Sprintf("user:%06d", n), Cells: cells})
+			fold := hitAt(now, 0, uint64(age)*keys+uint64(from)+1, age)
+			cell := fold.Keys[0].Cells[0]
+			fold.Keys = nil
+			for n := from; n < from+2000; n++ {
+				cell.Count = int64(1 + n%100)
+				fold.Keys = append(fold.Keys, aggregate.Key{Text: fmt.Sprintf("user:%06d", n), Cells: []aggregate.Cell{cell}})
 			}
 			if applied := mustApply(t, store, fold); len(applied.Repeated) > 0 {
 				t.Fatal(applied.Repeated)
