@@ -45,9 +45,10 @@ func writeFile(t *testing.T, text string) string {
 // anywhere has a daemon listen on free ports, and remember few keys: most of a start is memory for the default's million.
 var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000"}
 
+// startChecker starts one that has as much time for its clients as the test has for it.
 func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 	t.Helper()
-	return daemontest.Start(t, run, append(args, anywhere...)...)
+	return daemontest.Start(t, options{clientTime: daemontest.Patience}.run, append(args, anywhere...)...)
 }
 
 // refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.
