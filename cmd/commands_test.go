@@ -5,6 +5,7 @@ package cmd_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +38,13 @@ var built = sync.OnceValue(func() error {
 	return nil
 })
 
+// TestMain runs nothing under -short.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("long: runs in make test-all")
+		return
+	}
 	status := m.Run()
 	_ = os.RemoveAll(builtIn)
 	os.Exit(status)
@@ -120,9 +127,7 @@ func (f *fleet) refused(words string, args ...string) {
 func (f *fleet) stop() {
 	f.Helper()
 	for _, d := range append(f.checkers, f.aggregators...) {
-		if status := d.Stop(); status != 0 {
-			f.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-		}
+		d.MustStop()
 	}
 }
 

@@ -31,11 +31,7 @@ type load struct {
 func (l *load) awaitMore(t *testing.T) {
 	t.Helper()
 	want := l.allowed.Load() + 200
-	for end := time.Now().Add(daemontest.Patience); l.allowed.Load() < want; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("only %d of %d hits get through; %d failed", l.allowed.Load(), want, l.failed.Load())
-		}
-	}
+	daemontest.Eventually(t, "200 hits more get through", func() bool { return l.allowed.Load() >= want })
 }
 
 // note counts what became of a request.

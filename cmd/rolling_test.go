@@ -35,9 +35,6 @@ const (
 // fleet under load, one at a time, by a signal. No request fails; and what was admitted is in the
 // ledger, each hit once.
 func TestRollingRestarts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	r := newRolling(t)
 	for range 2 {
 		r.startAggregator()
@@ -60,10 +57,7 @@ func TestRollingRestarts(t *testing.T) {
 		t.Logf("%s restarted in %v", what, time.Since(begin).Round(time.Millisecond))
 	}
 	replace := func(all *[]*daemontest.Daemon, start func()) {
-		oldest := (*all)[0]
-		if status := oldest.Stop(); status != 0 {
-			t.Errorf("status %d; stderr:\n%s", status, oldest.Stderr())
-		}
+		(*all)[0].MustStop()
 		*all = (*all)[1:]
 		start()
 	}
@@ -75,7 +69,7 @@ func TestRollingRestarts(t *testing.T) {
 	}
 	connected := func(metric string, all ...*daemontest.Daemon) {
 		for _, d := range all {
-			d.Await(metric, func() bool { return d.Metric(metric) == "1" })
+			d.AwaitMetric(metric, "1")
 		}
 	}
 	for _, n := range r.cluster {

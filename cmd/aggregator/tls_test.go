@@ -186,7 +186,7 @@ func TestSecureFleet(t *testing.T) {
 	f.charge(t, 4)
 	leave()
 	f.awaitLedger(t, 3+10+20+4)
-	equal(t, "status", f.Stop(), 0)
+	f.MustStop()
 	if text := f.Stdout() + f.Stderr(); strings.Contains(text, canary) {
 		t.Errorf("it tells a secret:\n%s", text)
 	}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -84,33 +83,8 @@ func asks(t *testing.T, d *daemontest.Daemon, body string, want int) door.Answer
 	return a
 }
 
-func stops(t *testing.T, d *daemontest.Daemon) {
-	t.Helper()
-	if status := d.Stop(); status != 0 {
-		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-	}
-}
-
-func logs(d *daemontest.Daemon, words string) {
-	d.Await("it logs "+words, func() bool { return strings.Contains(d.Stderr(), words) })
-}
-
-func hasMetric(d *daemontest.Daemon, name, value string) {
-	d.Await(name+" "+value, func() bool { return d.Metric(name) == value })
-}
-
-func awaitFresh(d *daemontest.Daemon) { hasMetric(d, `offpath_freshness{state="fresh"}`, "1") }
+func awaitFresh(d *daemontest.Daemon) { d.AwaitMetric(`offpath_freshness{state="fresh"}`, "1") }
 
 func awaitAnswered(d *daemontest.Daemon, rule string, hits int) {
-	hasMetric(d, `offpath_hits_total{outcome="answered",rule="`+rule+`"}`, fmt.Sprint(hits))
-}
-
-// eventually is Await without a daemon.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(daemontest.Patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited too long until: " + what)
-		}
-	}
+	d.AwaitMetric(`offpath_hits_total{outcome="answered",rule="`+rule+`"}`, fmt.Sprint(hits))
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -76,7 +77,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 		}
 	}
 
-	eventually(t, "it serves", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
+	daemontest.Eventually(t, "it serves", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
 	readyz(`{"ready":true,"nats":`)
 	if asksToGo() {
 		t.Error("it sends clients away unasked")

@@ -82,7 +82,7 @@ func TestForwardAuth(t *testing.T) {
 func TestForwardAuthOfStrangers(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, doorRules), "--trusted-proxies", "none")
 	get(t, 400, "GET", authOf(d), "X-Forwarded-For: 192.0.2.1")
-	logs(d, "proxy=127.0.0.1:")
+	d.AwaitLog("proxy=127.0.0.1:")
 }
 
 func TestForwardAuthReadsWhatItIsTold(t *testing.T) {
@@ -123,7 +123,7 @@ func TestProxy(t *testing.T) {
 	}
 	equal(t, "requests that the service served", served.Load(), 3)
 	get(t, 429, "POST", proxyOf(d)+"/v1/check") // what asks a checker is no business of the service's clients
-	stops(t, d)
+	d.MustStop()
 }
 
 // TestProxyBehindAnother: clients are those that a trusted proxy tells of; and only what failed is charged, and then not even

@@ -58,7 +58,7 @@ func connect(t *testing.T, url string) *nats.Conn {
 
 // loads waits until so many sets have come into force.
 func loads(d *daemontest.Daemon, n int) {
-	hasMetric(d, `offpath_rules_loads_total{outcome="loaded"}`, fmt.Sprint(n))
+	d.AwaitMetric(`offpath_rules_loads_total{outcome="loaded"}`, fmt.Sprint(n))
 }
 
 func readyz(t *testing.T, d *daemontest.Daemon, status int, words string) {
@@ -123,14 +123,14 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 				return strings.Contains(body, "refused: line 3, column 5: unknown field")
 			})
 			readyz(t, d, 200, `"ready":true`)
-			hasMetric(d, "offpath_rules_refused", "1")
-			logs(d, "rules refused: the one before stays in force")
+			d.AwaitMetric("offpath_rules_refused", "1")
+			d.AwaitLog("rules refused: the one before stays in force")
 			answers(429, 12)
 			asks(t, d, `{"attributes":{"user":"someone else"}}`, 200)
 
 			change(daily(1000))
 			loads(d, had+3)
-			hasMetric(d, "offpath_rules_refused", "0")
+			d.AwaitMetric("offpath_rules_refused", "0")
 			answers(200, 1000)
 		})
 	}
@@ -181,7 +181,7 @@ func TestRulesAreWaitedFor(t *testing.T) {
 	change(theirs)
 	loads(d, 1)
 	readyz(t, d, 200, `"rules":"revision 2"`)
-	eventually(t, "it is healthy", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
+	daemontest.Eventually(t, "it is healthy", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
 	if answer, err := envoy(1); err != nil || answer.Statuses[0].LimitRemaining != 4 {
 		t.Errorf("with rules: %v, %v", answer, err)
 	}
@@ -197,7 +197,7 @@ func TestRulesAreWaitedFor(t *testing.T) {
 // TestStopWithoutRules: a checker that never had any stops as any other.
 func TestStopWithoutRules(t *testing.T) {
 	t.Parallel()
-	stops(t, startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()))
+	startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()).MustStop()
 }
 
 // TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force, with a lower revision.
@@ -205,7 +205,7 @@ func TestTheFileGoes(t *testing.T) {
 	path := writeFile(t, daily(5))
 	d := startChecker(t, "--rules", path)
 	must(t, os.Remove(path))
-	hasMetric(d, "offpath_rules_source_up", "0")
+	d.AwaitMetric("offpath_rules_source_up", "0")
 	readyz(t, d, 200, "no such file")
 	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 5)
 	older := writeFile(t, daily(6))

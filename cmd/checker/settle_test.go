@@ -26,7 +26,7 @@ func TestOneTokenAtTwoDaemons(t *testing.T) {
 		equal(t, body, status, 204)
 	}
 	for _, d := range []*daemontest.Daemon{first, second} {
-		hasMetric(d, `offpath_checker_settlements_total{outcome="answered"}`, "1")
+		d.AwaitMetric(`offpath_checker_settlements_total{outcome="answered"}`, "1")
 	}
 	awaitAnswered(first, "per-user", 5)
 	ledger, err := store.Ledger(t.Context())

@@ -108,7 +108,7 @@ func TestDecisionLog(t *testing.T) {
 		if tt.logged != strings.Contains(body, dropped) || tt.logged != strings.Contains(body, "decision_log") {
 			t.Errorf("%v: metrics:\n%s", tt.args, body)
 		}
-		stops(t, d)
+		d.MustStop()
 		stream := entriesIn(t, stored(t, server.URL()))
 		for where, list := range map[string][]decisionlog.Entry{"log": entriesIn(t, d.Stderr()), "stream": stream[streamed:]} {
 			got := map[string]int64{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/entries"
@@ -73,16 +74,6 @@ func blocks(t *testing.T, c *Console, want int) []entries.Entry {
 	return list
 }
 
-// await waits until a condition holds; what it says otherwise is why it does not.
-func await(t *testing.T, holds func() bool, why func() any) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(why())
-		}
-	}
-}
-
 // ask asks the handler for a path, with a body and a token if there are any.
 func ask(t *testing.T, h http.Handler, method, path, body, authorization, contentType string) *httptest.ResponseRecorder {
 	t.Helper()
@@ -120,6 +111,10 @@ func TestAPI(t *testing.T) {
 		{"GET", "/api/key?rule=s&key=k", "", "", 404, "there is r"},
 		{"GET", "/api/block", "", bearer, http.StatusTeapot, ""}, // not by GET
 		{"POST", "/api/block", `{"rule":"r","key":"k"}`, "", 401, "token"},
+		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, "", 401, "token"},
+		{"POST", "/api/reset", `{"rule":"r","key":"k"}`, "", 401, "token"},
+		{"POST", "/api/token", "", "", 401, "token"},
+		{"POST", "/api/token", "", "Bearer wrong", 401, "nobody has this token"},
 		{"POST", "/api/block", `{"rule":"r","key":"k"}`, good, 401, "token"}, // no Bearer
 		{"POST", "/api/block", `{`, bearer, 400, "unexpected end"},
 		{"POST", "/api/block", `{"rule":"r","key":5}`, bearer, 400, "key"},
@@ -225,7 +220,7 @@ func TestBlocksThatAreThereCanBeRead(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks) }()
 	defer func() { stop(); <-ended }()
-	await(t, func() bool { return c.View().BlocksWhy == "" }, func() any { return c.View().BlocksWhy })
+	daemontest.Until(t, "they can be read", func() string { return c.View().BlocksWhy })
 }
 
 // A set in the bucket that is refused is still refused after the connection was away: nobody is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
@@ -42,9 +43,9 @@ func TestDiaryCatchesUp(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	await := func(wanted ...string) {
 		t.Helper()
-		await(t, func() bool {
+		daemontest.Eventually(t, fmt.Sprintf("it shows %q", wanted), func() bool {
 			return slices.EqualFunc(d.latest(), wanted, func(r Record, what string) bool { return r.What == what })
-		}, func() any { return fmt.Sprintf("%+v, want %q", d.latest(), wanted) })
+		})
 	}
 	if d.catchUp(t.Context()); len(d.latest()) != 0 {
 		t.Fatal("it has connected")
