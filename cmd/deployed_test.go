@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 // deployedRules has everything that goes over a subject, or into a script, of its own.
@@ -191,9 +191,7 @@ func TestDeployedOperator(t *testing.T) {
 // messagesIn reads a stream, as "nats stream view" does.
 func messagesIn(t *testing.T, url, name string) (all []string) {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	must(t, err)
-	defer conn.Close()
+	conn := serverstest.Connect(t, url)
 	js, err := jetstream.New(conn)
 	must(t, err)
 	stream, err := js.Stream(t.Context(), name)

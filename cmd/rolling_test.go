@@ -45,8 +45,8 @@ func TestRollingRestarts(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for i := range 4 {
-		clients.Go(func() { r.askOverHTTP(ctx, i) })
-		clients.Go(func() { r.askOverGRPC(ctx, i) })
+		clients.Go(func() { r.askOverHTTP(ctx, t, i) })
+		clients.Go(func() { r.askOverGRPC(ctx, t, i) })
 	}
 	round := func(what string, restart func()) {
 		t.Helper()

@@ -12,7 +12,6 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
@@ -34,10 +33,7 @@ descriptors:
 
 func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(d.Find(`gRPC door +([^ ,]+),`), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return daemontest.DialGRPC(t, d.Find(`gRPC door +([^ ,]+),`))
 }
 
 // letter asks for letters to somebody, with a limit of their own if that is above 0.

@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -58,9 +56,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx, quietLog, parts...) }()
 
-	conn, err := grpc.NewClient(at[1].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	defer conn.Close()
+	conn := daemontest.DialGRPC(t, at[1].Addr().String())
 	client := &http.Client{Transport: new(http.Transport)}
 	asksToGo := func() bool {
 		response, err := client.Post(daemon.URL(at[0])+"/v1/check", "application/json", strings.NewReader(kristie))

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,25 +30,16 @@ rules:
     replaces: [per-ip]
 `
 
-// get makes one request with headers of the form "Name: value", and fails the test if it is answered with another status.
+// get makes one request with headers of the form "Name: value", and fails the test if it is answered
+// with another status.
 func get(t *testing.T, want int, method, url string, headers ...string) (header http.Header, body string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	must(t, err)
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Add(name, value)
-	}
-	r.Close = true
-	response, err := http.DefaultClient.Do(r)
-	must(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	response, body, err := daemontest.Fetch(t, http.DefaultClient, method, url, "", append(headers, "Connection: close")...)
 	must(t, err)
 	if response.StatusCode != want {
 		t.Errorf("%s %s %.60q: status %d, want %d; %v", method, url, headers, response.StatusCode, want, response.Header)
 	}
-	return response.Header, string(text)
+	return response.Header, body
 }
 
 func authOf(d *daemontest.Daemon) string {

@@ -97,7 +97,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 // makeBlocks makes the bucket of blocks.
 func makeBlocks(t *testing.T, url string) *entries.Bucket {
 	t.Helper()
-	bucket, err := entries.New(connect(t, url), defaultNamespace, entries.Options{})
+	bucket, err := entries.New(serverstest.Connect(t, url), defaultNamespace, entries.Options{})
 	must(t, err)
 	must(t, bucket.Make(t.Context()))
 	return bucket
@@ -149,7 +149,7 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	go func() {
 		ended <- l.Listen(ctx, func(_ events.Kind, payload []byte) { heard <- string(payload) })
 	}()
-	other := connect(t, bus.URL())
+	other := serverstest.Connect(t, bus.URL())
 	arrives := func(text string) {
 		t.Helper()
 		daemontest.Eventually(t, text+" is heard", func() bool {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/nats-io/nats.go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -36,7 +35,7 @@ func inFile(t *testing.T, path string) changes {
 // inBucket writes the bucket of the NATS at url, whatever it holds.
 func inBucket(t *testing.T, url string) changes {
 	t.Helper()
-	bucket, err := natssource.New(connect(t, url), defaultNamespace, natssource.Options{})
+	bucket, err := natssource.New(serverstest.Connect(t, url), defaultNamespace, natssource.Options{})
 	must(t, err)
 	return func(text string) {
 		t.Helper()
@@ -45,15 +44,6 @@ func inBucket(t *testing.T, url string) changes {
 			t.Fatal(err)
 		}
 	}
-}
-
-// connect returns a connection that the test's end closes.
-func connect(t *testing.T, url string) *nats.Conn {
-	t.Helper()
-	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-	must(t, err)
-	t.Cleanup(conn.Close)
-	return conn
 }
 
 // loads waits until so many sets have come into force.
@@ -242,7 +232,7 @@ func reportedRevision(t *testing.T, s source, err error) uint64 {
 // revision, by which aggregators go; both ways, and however often the bucket has been written.
 func TestMovingBetweenFileAndBucket(t *testing.T) {
 	server := serverstest.JetStream(t)
-	conn := connect(t, server.URL())
+	conn := serverstest.Connect(t, server.URL())
 	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn)), nil) }
 	path := writeFile(t, daily(1))
 	ofFile := func(modified time.Time) uint64 {

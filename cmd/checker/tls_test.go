@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -90,20 +89,13 @@ func checkHealth(t *testing.T, conn *grpc.ClientConn) error {
 }
 
 // fetch makes one request. An answer that is not 200 is an error too.
-func fetch(client *http.Client, method, url, body string) (response *http.Response, text string, err error) {
-	r, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		return nil, "", err
-	}
-	if response, err = client.Do(r); err != nil {
-		return nil, "", err
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
+func fetch(t *testing.T, client *http.Client, method, url, body string) (*http.Response, string, error) {
+	t.Helper()
+	response, text, err := daemontest.Fetch(t, client, method, url, body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %d %s", method, url, response.StatusCode, data)
+		err = fmt.Errorf("%s %s: %d %s", method, url, response.StatusCode, text)
 	}
-	return response, string(data), err
+	return response, text, err
 }
 
 // TestDoorsOverTLS: all doors speak TLS, HTTP/2 too, and nothing else; the admin door answers only those it knows.
@@ -121,19 +113,19 @@ func TestDoorsOverTLS(t *testing.T) {
 		{"admin", known, "GET", s.Admin() + "/metrics", "", `offpath_files_refused{files="listen"} 0`},
 		{"expiry", known, "GET", s.Admin() + "/metrics", "", `offpath_files_expiry_timestamp_seconds{files="admin"}`},
 	} {
-		response, text, err := fetch(test.client, test.method, test.url, test.body)
+		response, text, err := fetch(t, test.client, test.method, test.url, test.body)
 		if err != nil || !strings.Contains(text, test.answer) || response.ProtoMajor != 2 {
 			t.Errorf("%s: %v; %.200s", test.what, err, text)
 			continue
 		}
 		equal(t, test.what+": whose certificate", response.TLS.PeerCertificates[0].Subject.CommonName, "first")
 	}
-	if _, _, err := fetch(stranger, "GET", s.Admin()+"/metrics", ""); err == nil { // in TLS 1.3 a client may hear why, or not
+	if _, _, err := fetch(t, stranger, "GET", s.Admin()+"/metrics", ""); err == nil { // in TLS 1.3 a client may hear why, or not
 		t.Error("admin answers a stranger")
 	}
 	for _, url := range []string{doorOf(s.Daemon), s.proxyURL(), s.Admin() + "/healthz"} {
 		plain := "http" + strings.TrimPrefix(url, "https")
-		response, _, err := fetch(http.DefaultClient, "GET", plain, "")
+		response, _, err := fetch(t, http.DefaultClient, "GET", plain, "")
 		if err == nil || response != nil && response.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s without TLS: %v", url, err)
 		}
@@ -154,13 +146,13 @@ func TestRotationUnderLoad(t *testing.T) {
 	admin := s.client(t, true, s.ca.Pair("prometheus"))
 	load := []func() error{
 		func() error { return s.askHealth(t, &tls.Config{RootCAs: s.ca.Pool()}) },
-		func() error { _, _, err := fetch(admin, "GET", s.Admin()+"/readyz", ""); return err },
+		func() error { _, _, err := fetch(t, admin, "GET", s.Admin()+"/readyz", ""); return err },
 	}
 	for _, fresh := range []bool{true, false} {
 		client := s.client(t, fresh)
 		load = append(load,
-			func() error { _, _, err := fetch(client, "POST", doorOf(s.Daemon), kristie); return err },
-			func() error { _, _, err := fetch(client, "GET", s.proxyURL(), ""); return err },
+			func() error { _, _, err := fetch(t, client, "POST", doorOf(s.Daemon), kristie); return err },
+			func() error { _, _, err := fetch(t, client, "GET", s.proxyURL(), ""); return err },
 		)
 	}
 	var done atomic.Bool
@@ -184,7 +176,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	everywhere := func(line string) {
 		t.Helper()
 		s.Await(line, func() bool {
-			_, text, _ := fetch(admin, "GET", s.Admin()+"/metrics", "")
+			_, text, _ := fetch(t, admin, "GET", s.Admin()+"/metrics", "")
 			return !slices.ContainsFunc(allDoors, func(door string) bool { return !strings.Contains(text, fmt.Sprintf(line, door)) })
 		})
 	}
@@ -194,7 +186,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		s.ca.Renew(s.files, name)
 		everywhere("offpath_files_refused{files=%q} 0\n")
 		s.Await(name+" is shown", func() bool {
-			response, _, err := fetch(s.client(t, false), "POST", doorOf(s.Daemon), kristie)
+			response, _, err := fetch(t, s.client(t, false), "POST", doorOf(s.Daemon), kristie)
 			return err == nil && response.ProtoMajor == 2 && response.TLS.PeerCertificates[0].Subject.CommonName == name
 		})
 		for i := range counts {
@@ -254,7 +246,7 @@ func TestAuthorityTakenBack(t *testing.T) {
 	must(t, err)
 	defer conn.Close()
 	doors := map[string]func() error{
-		"HTTP": func() error { _, _, err := fetch(web, "POST", doorOf(s.Daemon), kristie); return err },
+		"HTTP": func() error { _, _, err := fetch(t, web, "POST", doorOf(s.Daemon), kristie); return err },
 		"gRPC": func() error { return checkHealth(t, conn) },
 	}
 	for name, ask := range doors {

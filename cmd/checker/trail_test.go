@@ -22,7 +22,7 @@ import (
 // startWorker runs an aggregator that counts in memory, until the test is over.
 func startWorker(t *testing.T, url string, o aggregate.Options) {
 	t.Helper()
-	bus, err := natsbus.NewWorker(connect(t, url), defaultNamespace)
+	bus, err := natsbus.NewWorker(serverstest.Connect(t, url), defaultNamespace)
 	must(t, err)
 	o.Bus = bus
 	if o.Store == nil {
@@ -55,7 +55,7 @@ func entriesIn(t *testing.T, text string) (entries []decisionlog.Entry) {
 // stored returns all that is in the decision log's stream, "" if there is none.
 func stored(t *testing.T, url string) string {
 	t.Helper()
-	js, err := jetstream.New(connect(t, url))
+	js, err := jetstream.New(serverstest.Connect(t, url))
 	must(t, err)
 	stream, err := js.Stream(t.Context(), "offpath-denied")
 	if err != nil {

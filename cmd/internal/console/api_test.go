@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -40,9 +38,7 @@ func (w *deskWorker) Now() time.Time         { return time.Now().Add(w.ahead) }
 // newDesk returns a console that has heard of the rule "r", and its worker.
 func newDesk(t *testing.T) (*Console, *deskWorker) {
 	t.Helper()
-	conn, err := nats.Connect(serverstest.JetStream(t).URL())
-	must(t, err)
-	t.Cleanup(conn.Close)
+	conn := serverstest.Connect(t, serverstest.JetStream(t).URL())
 	tokens, err := OpenTokens(nil, "", "kristie:"+good)
 	must(t, err)
 	w := &deskWorker{}

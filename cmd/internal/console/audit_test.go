@@ -21,9 +21,7 @@ func TestDiaryCatchesUp(t *testing.T) {
 	server := serverstest.JetStream(t)
 	write := func(what string) {
 		t.Helper()
-		conn, err := nats.Connect(server.URL())
-		must(t, err)
-		defer conn.Close()
+		conn := serverstest.Connect(t, server.URL())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		// In a zone of its own, as records of another machine are.

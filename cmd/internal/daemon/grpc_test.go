@@ -8,9 +8,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // slow is a service that answers when it is told to.
@@ -37,9 +38,7 @@ func startSlow(t *testing.T, grace time.Duration, leaving func()) (s *slow, stop
 	s = &slow{asked: make(chan struct{}), release: make(chan struct{})}
 	server := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(server, s)
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+	client := grpc_health_v1.NewHealthClient(daemontest.DialGRPC(t, listener.Addr().String()))
 	ctx, stop := context.WithCancel(t.Context())
 	finished, answered = make(chan bool, 1), make(chan error, 1)
 	go func() {
@@ -50,7 +49,7 @@ func startSlow(t *testing.T, grace time.Duration, leaving func()) (s *slow, stop
 		finished <- done
 	}()
 	go func() {
-		_, err := grpc_health_v1.NewHealthClient(conn).Check(context.WithoutCancel(t.Context()), new(grpc_health_v1.HealthCheckRequest))
+		_, err := client.Check(context.WithoutCancel(t.Context()), new(grpc_health_v1.HealthCheckRequest))
 		answered <- err
 	}()
 	<-s.asked

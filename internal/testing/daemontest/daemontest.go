@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Command is a command's run function.
@@ -183,7 +186,19 @@ func (d *Daemon) Metric(name string) string {
 }
 
 // Do makes one HTTP request on a connection of its own, with headers of the form "Name: value".
+// Status 0 is no answer.
 func Do(t testing.TB, method, url, body string, headers ...string) (status int, answer string) {
+	t.Helper()
+	response, text, err := Fetch(t, http.DefaultClient, method, url, body, append(headers, "Connection: close")...)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, text
+}
+
+// Fetch makes one HTTP request by this client, with headers of the form "Name: value", and reads the
+// whole answer.
+func Fetch(t testing.TB, c *http.Client, method, url, body string, headers ...string) (*http.Response, string, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -193,17 +208,32 @@ func Do(t testing.TB, method, url, body string, headers ...string) (status int, 
 		name, value, _ := strings.Cut(h, ": ")
 		request.Header.Add(name, value)
 	}
-	request.Close = true
-	response, err := http.DefaultClient.Do(request)
+	response, err := c.Do(request)
 	if err != nil {
-		return 0, err.Error()
+		return nil, "", err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
+	return response, string(text), err
+}
+
+// DialGRPC returns a connection without TLS, which is closed when the test is over.
+func DialGRPC(t testing.TB, target string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return 0, err.Error()
+		t.Fatal(err)
 	}
-	return response.StatusCode, string(text)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// HasNoSecret fails the test if a text that a command has printed holds the secret.
+func HasNoSecret(t testing.TB, text, secret string) {
+	t.Helper()
+	if at := strings.Index(text, secret); at >= 0 {
+		t.Errorf("a secret is told: …%s…", text[max(0, at-200):min(len(text), at+100)])
+	}
 }
 
 // Run runs a command that ends by itself.
