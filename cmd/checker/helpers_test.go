@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--a
 // startChecker starts one that has as much time for its clients as the test has for it.
 func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 	t.Helper()
-	return daemontest.Start(t, options{clientTime: daemontest.Patience}.run, append(args, anywhere...)...)
+	return daemontest.Start(t, options{clientTime: daemontest.Patience}.run, slices.Concat(anywhere, args)...)
 }
 
 // refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.

@@ -21,16 +21,22 @@ import (
 // quietLog is for what nobody reads.
 var quietLog = slog.New(slog.DiscardHandler)
 
-// livingWith is a checker that reports to nobody, and its doors.
-func livingWith(t *testing.T, text string) *living {
+// emptyLiving is a checker that reports to nobody, and its doors, before there are rules.
+func emptyLiving(t *testing.T) *living {
 	t.Helper()
 	c, _, err := readConfig(nil, func(string) string { return "" }, nil)
 	must(t, err)
-	l := newLiving(quietLog,
+	return newLiving(quietLog,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
 			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
 		},
 		func(checker *check.Checker) (doors, error) { return newDoors(c, checker, nil, quietLog) })
+}
+
+// livingWith is one with these rules.
+func livingWith(t *testing.T, text string) *living {
+	t.Helper()
+	l := emptyLiving(t)
 	must(t, l.offer(1, 1, []byte(text)))
 	return l
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -16,8 +14,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
@@ -210,21 +206,11 @@ func TestTheFileGoes(t *testing.T) {
 func reportedRevision(t *testing.T, s source, err error) uint64 {
 	t.Helper()
 	must(t, err)
-	l := newLiving(quietLog,
-		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
-		},
-		func(*check.Checker) (doors, error) { return doors{door: http.NotFoundHandler()}, nil })
+	l := emptyLiving(t)
 	w, err := s.start(t.Context(), l)
 	must(t, err)
 	defer w.close()
-	ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
-	defer cancel()
-	select {
-	case <-l.made:
-	case <-ctx.Done():
-		t.Fatal("no rules come")
-	}
+	daemontest.Eventually(t, "rules come", func() bool { return l.at.Load() != nil })
 	return l.at.Load().checker.Revision()
 }
 

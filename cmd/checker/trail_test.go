@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
-	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -88,8 +87,7 @@ func TestDecisionLog(t *testing.T) {
 		{[]string{"--decision-log", "log,nats", "--key-hash", secret}, true, hasher.Hash},
 	} {
 		hashed := len(tt.args) > 2
-		d := daemontest.Start(t, run, append(tt.args, "--nats", server.URL(), "--rules", writeFile(t, daily(3)),
-			"--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000")...)
+		d := startChecker(t, append(tt.args, "--nats", server.URL(), "--rules", writeFile(t, daily(3)), "--grpc", "none")...)
 		if strings.Contains(d.Stdout(), "gRPC") {
 			t.Errorf("there is no gRPC door: %s", d.Stdout())
 		}
