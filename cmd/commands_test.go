@@ -142,7 +142,8 @@ func (f *fleet) stop() {
 // ledger is what the store has counted, as JSON.
 func (f *fleet) ledger() string {
 	f.Helper()
-	status, stdout, stderr := daemontest.Run(f.T, process(f.path("aggregator"), os.Kill), nil, "ledger", "--redis", f.redis, "--json")
+	command := process(f.path("aggregator"), os.Kill)
+	status, stdout, stderr := daemontest.Run(f.T, command, nil, "ledger", "--redis", f.redis, "--json")
 	if status != 0 {
 		f.Fatalf("ledger: status %d\n%s", status, stderr)
 	}

@@ -34,7 +34,8 @@ rules:
 // with another status.
 func get(t *testing.T, want int, method, url string, headers ...string) (header http.Header, body string) {
 	t.Helper()
-	response, body, err := daemontest.Fetch(t, http.DefaultClient, method, url, "", append(headers, "Connection: close")...)
+	headers = append(headers, "Connection: close")
+	response, body, err := daemontest.Fetch(t, http.DefaultClient, method, url, "", headers...)
 	must(t, err)
 	if response.StatusCode != want {
 		t.Errorf("%s %s %.60q: status %d, want %d; %v", method, url, headers, response.StatusCode, want, response.Header)

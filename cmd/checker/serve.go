@@ -124,7 +124,8 @@ func serveOn(
 	parts = append(parts,
 		daemon.Part{Name: "files", Run: files.Run},
 		lifeline.part(),
-		daemon.HTTP("admin", at.admin, withConsole(board, admin.Handler(registry, readiness(living, lifeline, leaving))), log, c.wait),
+		daemon.HTTP("admin", at.admin,
+			withConsole(board, admin.Handler(registry, readiness(living, lifeline, leaving))), log, c.wait),
 	)
 	if denials != nil {
 		registry.MustRegister(logMetrics{denials})

@@ -120,7 +120,8 @@ func TestDoorsOverTLS(t *testing.T) {
 		}
 		equal(t, test.what+": whose certificate", response.TLS.PeerCertificates[0].Subject.CommonName, "first")
 	}
-	if _, _, err := fetch(t, stranger, "GET", s.Admin()+"/metrics", ""); err == nil { // in TLS 1.3 a client may hear why, or not
+	// In TLS 1.3 a client may hear why, or not.
+	if _, _, err := fetch(t, stranger, "GET", s.Admin()+"/metrics", ""); err == nil {
 		t.Error("admin answers a stranger")
 	}
 	for _, url := range []string{doorOf(s.Daemon), s.proxyURL(), s.Admin() + "/healthz"} {
@@ -177,7 +178,8 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Helper()
 		s.Await(line, func() bool {
 			_, text, _ := fetch(t, admin, "GET", s.Admin()+"/metrics", "")
-			return !slices.ContainsFunc(allDoors, func(door string) bool { return !strings.Contains(text, fmt.Sprintf(line, door)) })
+			isMissing := func(door string) bool { return !strings.Contains(text, fmt.Sprintf(line, door)) }
+			return !slices.ContainsFunc(allDoors, isMissing)
 		})
 	}
 	for _, name := range []string{"second", "third", "fourth"} {
