@@ -5,6 +5,7 @@ package cmd_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +38,13 @@ var built = sync.OnceValue(func() error {
 	return nil
 })
 
+// TestMain runs nothing under -short.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("long: runs in make test-all")
+		return
+	}
 	status := m.Run()
 	_ = os.RemoveAll(builtIn)
 	os.Exit(status)
@@ -46,9 +53,7 @@ func TestMain(m *testing.M) {
 // binary returns the path of a built command.
 func binary(t *testing.T, command string) string {
 	t.Helper()
-	if err := built(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, built())
 	return filepath.Join(builtIn, command)
 }
 
@@ -73,12 +78,22 @@ func process(path string, signal os.Signal) daemontest.Command {
 type fleet struct {
 	*testing.T
 	nats, redis           string // URLs; nats may be that of the operator
+	version               string // the directory of the commands; "" is where built has put them
 	aggregators, checkers []*daemontest.Daemon
+}
+
+// path is that of a command of the fleet's version.
+func (f *fleet) path(command string) string {
+	f.Helper()
+	if f.version != "" {
+		return filepath.Join(f.version, command)
+	}
+	return binary(f.T, command)
 }
 
 func (f *fleet) startAggregator(flags ...string) *daemontest.Daemon {
 	f.Helper()
-	d := daemontest.Start(f.T, process(binary(f.T, "aggregator"), syscall.SIGTERM),
+	d := daemontest.Start(f.T, process(f.path("aggregator"), syscall.SIGTERM),
 		append([]string{"--nats", f.nats, "--redis", f.redis, "--admin", anyPort}, flags...)...)
 	f.aggregators = append(f.aggregators, d)
 	return d
@@ -86,7 +101,7 @@ func (f *fleet) startAggregator(flags ...string) *daemontest.Daemon {
 
 func (f *fleet) startChecker(flags ...string) *daemontest.Daemon {
 	f.Helper()
-	d := daemontest.Start(f.T, process(binary(f.T, "checker"), os.Interrupt),
+	d := daemontest.Start(f.T, process(f.path("checker"), os.Interrupt),
 		append([]string{"--nats", f.nats, "--listen", anyPort, "--grpc", anyPort, "--admin", anyPort}, flags...)...)
 	f.checkers = append(f.checkers, d)
 	return d
@@ -95,7 +110,7 @@ func (f *fleet) startChecker(flags ...string) *daemontest.Daemon {
 // command runs one of the aggregator's commands that talk to NATS.
 func (f *fleet) command(args ...string) (status int, stdout, stderr string) {
 	f.Helper()
-	return daemontest.Run(f.T, process(binary(f.T, "aggregator"), os.Kill), nil, append(args, "--nats", f.nats)...)
+	return daemontest.Run(f.T, process(f.path("aggregator"), os.Kill), nil, append(args, "--nats", f.nats)...)
 }
 
 // do runs a command that has to succeed.
@@ -120,16 +135,14 @@ func (f *fleet) refused(words string, args ...string) {
 func (f *fleet) stop() {
 	f.Helper()
 	for _, d := range append(f.checkers, f.aggregators...) {
-		if status := d.Stop(); status != 0 {
-			f.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-		}
+		d.MustStop()
 	}
 }
 
 // ledger is what the store has counted, as JSON.
 func (f *fleet) ledger() string {
 	f.Helper()
-	command := process(binary(f.T, "aggregator"), os.Kill)
+	command := process(f.path("aggregator"), os.Kill)
 	status, stdout, stderr := daemontest.Run(f.T, command, nil, "ledger", "--redis", f.redis, "--json")
 	if status != 0 {
 		f.Fatalf("ledger: status %d\n%s", status, stderr)

@@ -3,8 +3,6 @@ package cmd_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -41,7 +39,7 @@ func startWatchedFleet(t *testing.T, rules string) *watchedFleet {
 func (f *watchedFleet) startChecker() *daemontest.Daemon {
 	f.Helper()
 	d := f.fleet.startChecker("--rules", f.rules)
-	d.Await("it has heard of the fleet", func() bool { return d.Metric(`offpath_freshness{state="fresh"}`) == "1" })
+	d.AwaitMetric(`offpath_freshness{state="fresh"}`, "1")
 	return d
 }
 
@@ -51,36 +49,6 @@ func (f *watchedFleet) read(value any, args ...string) {
 	text := f.do(append(args, "--json")...)
 	if err := json.Unmarshal([]byte(text), value); err != nil {
 		f.Fatalf("%q: %v\n%s", args, err, text)
-	}
-}
-
-// post asks a console to change something.
-func post(t *testing.T, d *daemontest.Daemon, path, token, body string) (status int, answer string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), "POST", d.Admin()+path, strings.NewReader(body))
-	must(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must(t, err)
-	return response.StatusCode, string(text)
-}
-
-// until tries again and again until there is nothing wrong.
-func until(t *testing.T, what string, wrong func() string) {
-	t.Helper()
-	for end := time.Now().Add(daemontest.Patience); ; time.Sleep(50 * time.Millisecond) {
-		switch trouble := wrong(); {
-		case trouble == "":
-			return
-		case time.Now().After(end):
-			t.Fatalf("%s: %s", what, trouble)
-		}
 	}
 }
 
@@ -133,9 +101,6 @@ func (o topOutput) decisions() string {
 // TestConsoleNumbers: what "top" and the consoles of both aggregators say is the sum of the
 // checkers' /metrics.
 func TestConsoleNumbers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	f := startWatchedFleet(t, "rules: [{name: small, key: [user], limit: 7/day}, {name: large, key: [api], limit: 1000/day}]\n")
 	for i := range 60 {
 		ask(t, f.checkers[i%2], fmt.Sprintf(`{"user":"user%d","api":"<script>alert(1)</script>"}`, i%4))
@@ -145,7 +110,7 @@ func TestConsoleNumbers(t *testing.T) {
 	}
 	agrees := func(what string, read func(*topOutput)) {
 		t.Helper()
-		until(t, what, func() string {
+		daemontest.Until(t, what, func() string {
 			var got topOutput
 			read(&got)
 			want := f.decisions()
@@ -188,9 +153,6 @@ func (f *watchedFleet) awaitDenials(what, user string, denied bool) {
 // one that starts afterwards, until the block is lifted or ends; then resets another key's count.
 // All of it is in the audit log.
 func TestBlocksReachTheFleet(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	f := startWatchedFleet(t, "rules: [{name: per-user, key: [user], limit: 100000/day}, {name: few, key: [few], limit: 10/day}]\n")
 	const user = "<script>"
 	f.do("block", user, "--rule", "per-user", "--for", "1h")
@@ -198,7 +160,7 @@ func TestBlocksReachTheFleet(t *testing.T) {
 	if ask(t, f.startChecker(), asUser(user)) { // as after a restart: the bucket knows
 		t.Error("a checker that has just started lets a blocked key pass")
 	}
-	until(t, "the block is shown", func() string { // the aggregator that answers hears of it by itself
+	daemontest.Until(t, "the block is shown", func() string { // the aggregator that answers hears of it by itself
 		var found []struct {
 			Key   string
 			Block *struct{ By string }
@@ -217,7 +179,8 @@ func TestBlocksReachTheFleet(t *testing.T) {
 	console := f.aggregators[1]
 	at := func(path, body string, status int) (answer string) {
 		t.Helper()
-		got, answer := post(t, console, path, operatorToken, body)
+		got, answer := daemontest.Do(t, "POST", console.Admin()+path, body,
+			"Content-Type: application/json", "Authorization: Bearer "+operatorToken)
 		if got != status {
 			t.Errorf("%s: %d %s, want %d", path, got, answer, status)
 		}
@@ -235,7 +198,7 @@ func TestBlocksReachTheFleet(t *testing.T) {
 	for _, d := range f.checkers {
 		d.Await("the limit is used up", func() bool { return !ask(t, d, `{"few":"greedy"}`) })
 	}
-	until(t, "the count is back", func() string {
+	daemontest.Until(t, "the count is back", func() string {
 		var after struct{ Count float64 }
 		must(t, json.Unmarshal([]byte(at("/api/reset", `{"rule":"few","key":"greedy"}`, 200)), &after))
 		for _, d := range f.checkers {
@@ -264,7 +227,7 @@ func TestBlocksReachTheFleet(t *testing.T) {
 func auditHas(t *testing.T, console *daemontest.Daemon, wanted ...string) {
 	t.Helper()
 	for _, what := range wanted {
-		until(t, "audit", func() string {
+		daemontest.Until(t, "audit", func() string {
 			_, view := console.Get("/api/view")
 			var v struct {
 				Audit []struct {

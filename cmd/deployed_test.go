@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 // deployedRules has everything that goes over a subject, or into a script, of its own.
@@ -76,9 +76,6 @@ func (f *deployed) everywhere(what, user string, status int) {
 // one checker denies at those that have never seen the caller, and no hit is admitted beyond it;
 // rules change; and the ledger has every hit once.
 func TestDeployed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	f := newDeployed(t)
 	apply := func(limit int) {
 		t.Helper()
@@ -91,7 +88,7 @@ func TestDeployed(t *testing.T) {
 		f.startChecker(name, "--acquire", "5s")
 	}
 	for _, d := range f.checkers {
-		d.Await("it knows of the fleet", func() bool { return d.Metric("offpath_fleet_checkers") == "3" })
+		d.AwaitMetric("offpath_fleet_checkers", "3")
 	}
 	const caller = `{"user":"kristie","team":"red"}`
 	useUp := func(d *daemontest.Daemon, hits int) {
@@ -140,9 +137,6 @@ func TestDeployed(t *testing.T) {
 // the commands do, also while there is no aggregator; and the decision log works without any
 // preparation: an aggregator makes the stream, since a checker may not.
 func TestDeployedOperator(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	f := newDeployed(t)
 	rules := func(limit int) string {
 		return writeFile(t, "rules.yaml", fmt.Sprintf("rules: [{name: per-user, key: [user], limit: %d/day}]\n", limit))
@@ -155,13 +149,12 @@ func TestDeployedOperator(t *testing.T) {
 		f.do(append([]string{"rules"}, strings.Fields(args)...)...)
 	}
 	a, c := f.startAggregator(), f.startChecker("checker-1", "--decision-log", "nats")
-	c.Await("it knows of the fleet", func() bool { return c.Metric("offpath_fleet_checkers") == "1" })
+	c.AwaitMetric("offpath_fleet_checkers", "1")
 	const asked = 10
 	for range asked {
 		ask(t, c, asUser("kristie"))
 	}
-	written := `offpath_decision_log_denials_total{outcome="written",to="nats"}`
-	c.Await("its denials are written", func() bool { return c.Metric(written) == strconv.Itoa(asked-3) })
+	c.AwaitMetric(`offpath_decision_log_denials_total{outcome="written",to="nats"}`, strconv.Itoa(asked-3))
 	denied := int64(0)
 	for _, m := range messagesIn(t, f.nats, "offpath-denied") {
 		for line := range strings.Lines(m) {
@@ -180,14 +173,11 @@ func TestDeployedOperator(t *testing.T) {
 		f.do(strings.Fields(args)...)
 	}
 	a.Stop()
-	blocked := func(keys string) func() bool {
-		return func() bool { return c.Metric("offpath_blocked_keys") == keys }
-	}
-	c.Await("nothing is blocked", blocked("0"))
+	c.AwaitMetric("offpath_blocked_keys", "0")
 	f.do("block", "mallory", "--rule", "per-user", "--for", "1h")
-	c.Await("it blocks without an aggregator", blocked("1"))
+	c.AwaitMetric("offpath_blocked_keys", "1") // without an aggregator
 	f.do("unblock", "mallory", "--rule", "per-user")
-	c.Await("it blocks no more", blocked("0"))
+	c.AwaitMetric("offpath_blocked_keys", "0")
 	if got := messagesIn(t, f.nats, "offpath-audit"); len(got) != 5 {
 		t.Errorf("the log of changes has %d records, want 5: %s", len(got), got)
 	}
@@ -201,9 +191,7 @@ func TestDeployedOperator(t *testing.T) {
 // messagesIn reads a stream, as "nats stream view" does.
 func messagesIn(t *testing.T, url, name string) (all []string) {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	must(t, err)
-	defer conn.Close()
+	conn := serverstest.Connect(t, url)
 	js, err := jetstream.New(conn)
 	must(t, err)
 	stream, err := js.Stream(t.Context(), name)

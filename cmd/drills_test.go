@@ -26,9 +26,6 @@ import (
 // with a Prometheus that has deploy's alerts: those that the page names fire and then end, no
 // request fails, and counting goes on.
 func TestDrills(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	f := startDrilled(t)
 	f.await("nothing")
 
@@ -98,7 +95,7 @@ func startDrilled(t *testing.T) *drilled {
 	targets := slices.Clone(f.at)
 	for range 2 {
 		d := f.startChecker("--rules", f.rules, "--stale-after", "2", "--share-after", "4")
-		d.Await("it knows of the fleet", func() bool { return d.Metric("offpath_freshness{state=\"fresh\"}") == "1" })
+		d.AwaitMetric(`offpath_freshness{state="fresh"}`, "1")
 		targets = append(targets, hostOf(d))
 	}
 	f.prometheus = startPrometheus(t, targets)

@@ -3,17 +3,13 @@ package cmd_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	ratelimitcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
@@ -31,11 +27,7 @@ type load struct {
 func (l *load) awaitMore(t *testing.T) {
 	t.Helper()
 	want := l.allowed.Load() + 200
-	for end := time.Now().Add(daemontest.Patience); l.allowed.Load() < want; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("only %d of %d hits get through; %d failed", l.allowed.Load(), want, l.failed.Load())
-		}
-	}
+	daemontest.Eventually(t, "200 hits more get through", func() bool { return l.allowed.Load() >= want })
 }
 
 // note counts what became of a request.
@@ -65,7 +57,7 @@ const pace = 2 * time.Millisecond
 
 // askOverHTTP asks by POST, which no client repeats by itself, on connections that stay open; every
 // tenth one on one of its own.
-func (l *load) askOverHTTP(ctx context.Context, client int) {
+func (l *load) askOverHTTP(ctx context.Context, t *testing.T, client int) {
 	kept, alone := &http.Transport{}, &http.Transport{DisableKeepAlives: true}
 	defer kept.CloseIdleConnections()
 	for n := 0; ctx.Err() == nil; n++ {
@@ -73,36 +65,28 @@ func (l *load) askOverHTTP(ctx context.Context, client int) {
 		if n%10 == 0 {
 			transport = alone
 		}
-		l.note(l.post(transport, client, n))
+		l.note(l.post(t, transport, client, n))
 		time.Sleep(pace)
 	}
 }
 
-func (l *load) post(transport *http.Transport, client, n int) (allowed bool, err error) {
+func (l *load) post(t *testing.T, transport *http.Transport, client, n int) (allowed bool, err error) {
 	to, user := attributesOf(client, n)
 	body := fmt.Sprintf(`{"attributes":{"to":%q,"user":%q}}`, to, user)
 	c := &http.Client{Transport: transport, Timeout: daemontest.Patience}
-	response, err := c.Post("http://"+l.http.listener.Addr().String()+"/v1/check", "application/json", strings.NewReader(body))
-	if err != nil {
+	response, text, err := daemontest.Fetch(t, c, "POST", "http://"+l.http.listener.Addr().String()+"/v1/check", body)
+	switch {
+	case err != nil:
 		return false, err
+	case response.StatusCode != 200 && response.StatusCode != 429:
+		return false, fmt.Errorf("%d %s", response.StatusCode, text)
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != 200 && response.StatusCode != 429 {
-		err = fmt.Errorf("%d %s", response.StatusCode, text)
-	}
-	return response.StatusCode == 200, err
+	return response.StatusCode == 200, nil
 }
 
 // askOverGRPC asks as Envoy does.
-func (l *load) askOverGRPC(ctx context.Context, client int) {
-	conn, err := grpc.NewClient(l.grpc.listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		l.note(false, err)
-		return
-	}
-	defer conn.Close()
-	service := ratelimitv3.NewRateLimitServiceClient(conn)
+func (l *load) askOverGRPC(ctx context.Context, t *testing.T, client int) {
+	service := ratelimitv3.NewRateLimitServiceClient(daemontest.DialGRPC(t, l.grpc.listener.Addr().String()))
 	for n := 0; ctx.Err() == nil; n++ {
 		to, user := attributesOf(client, n)
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), daemontest.Patience)

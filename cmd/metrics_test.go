@@ -18,9 +18,6 @@ import (
 // docs/operations.md lists are the same; and every metric and label value that an alert or the
 // dashboard uses is among them.
 func TestMetricsAreDocumented(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	const user = "someone-private"
 	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
 	aggregator := f.startAggregator()

@@ -68,9 +68,6 @@ http {
 // TestProxies has each proxy, as it is configured in deploy/proxies, ask a checker about requests
 // to a service.
 func TestProxies(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	for _, p := range proxies {
 		t.Run(p.program, func(t *testing.T) {
 			d := daemontest.Start(t, process(binary(t, "checker"), syscall.SIGTERM),

@@ -18,9 +18,6 @@ import (
 // interrupted again. Without that it would take a minute, and end with status 1 since it cannot
 // deliver its hit.
 func TestSecondSignalEndsAStop(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	nats := serverstest.NATS(t)
 	must(t, nats.Stop())
 	pid, path := make(chan int, 1), binary(t, "checker")

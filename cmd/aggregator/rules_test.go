@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
@@ -200,10 +198,7 @@ func TestBadRulesAreRefused(t *testing.T) {
 // TestABadSetInTheBucket, which another tool has put there, can be seen and replaced.
 func TestABadSetInTheBucket(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
-	conn, err := nats.Connect(s.nats)
-	must(t, err)
-	defer conn.Close()
-	bucket, err := natssource.New(conn, "offpath", natssource.Options{})
+	bucket, err := natssource.New(serverstest.Connect(t, s.nats), "offpath", natssource.Options{})
 	must(t, err)
 	if _, err := bucket.Put(t.Context(), []byte("rules: none"), 0); err != nil {
 		t.Fatal(err)

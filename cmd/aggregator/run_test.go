@@ -130,11 +130,8 @@ func TestFleet(t *testing.T) {
 			t.Errorf("%s: %v", metric, n)
 		}
 	}
-	for _, d := range []*daemontest.Daemon{first, second} {
-		if status := d.Stop(); status != 0 {
-			t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-		}
-	}
+	first.MustStop()
+	second.MustStop()
 }
 
 // value returns a metric's value, 0 if it is not there.
@@ -208,9 +205,7 @@ func TestNothingIsUpYet(t *testing.T) {
 			t.Errorf("it never said %q:\n%s", said, d.Stderr())
 		}
 	}
-	if status := d.Stop(); status != 0 {
-		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-	}
+	d.MustStop()
 }
 
 // TestAnotherNumberOfShards is refused; none in particular takes what is on record.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
@@ -15,9 +14,7 @@ import (
 
 // TestNotReadyOnceItLeaves, although it could work.
 func TestNotReadyOnceItLeaves(t *testing.T) {
-	conn, err := nats.Connect(serverstest.NATS(t).URL())
-	must(t, err)
-	defer conn.Close()
+	conn := serverstest.Connect(t, serverstest.NATS(t).URL())
 	worker := newTestWorker(t)
 	worker.Step(t.Context(), time.Now().UnixNano())
 	leaving := daemon.NewLeaving(0)

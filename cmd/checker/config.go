@@ -57,6 +57,8 @@ type config struct {
 	answer   time.Duration
 	chargeOn string // statuses with commas between; "" for none
 
+	options
+
 	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
 	trail
 

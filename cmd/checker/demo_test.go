@@ -29,7 +29,7 @@ func TestDemo(t *testing.T) {
 	if status, page := d.Get("/"); status != 200 || !strings.Contains(page, "<title>offpath</title>") {
 		t.Errorf("%d %s", status, page)
 	}
-	stops(t, d)
+	d.MustStop()
 	if strings.Contains(d.Stderr(), "level=WARN") {
 		t.Errorf("stderr:\n%s", d.Stderr())
 	}

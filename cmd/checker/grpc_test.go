@@ -12,7 +12,6 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
@@ -34,10 +33,7 @@ descriptors:
 
 func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(d.Find(`gRPC door +([^ ,]+),`), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return daemontest.DialGRPC(t, d.Find(`gRPC door +([^ ,]+),`))
 }
 
 // letter asks for letters to somebody, with a limit of their own if that is above 0.
@@ -92,7 +88,7 @@ func TestGRPCDoor(t *testing.T) {
 	if got := reflected(t, conn); !strings.Contains(got, `"`+envoylimit.Name+`"`) {
 		t.Errorf("reflection: %s", got)
 	}
-	stops(t, d)
+	d.MustStop()
 	if strings.Contains(d.Stderr(), "level=WARN") {
 		t.Errorf("complaints about nothing:\n%s", d.Stderr())
 	}
@@ -118,7 +114,7 @@ func TestOwnLimitOverTheFleet(t *testing.T) {
 	first := startChecker(t, "--rules", rules)
 	second := startChecker(t, "--rules", rules, "--nats", first.Find(`NATS +(nats://\S+)`))
 	for _, d := range []*daemontest.Daemon{first, second} {
-		hasMetric(d, "offpath_fleet_checkers", "2")
+		d.AwaitMetric("offpath_fleet_checkers", "2")
 	}
 	const ok, over = ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT
 	answers := func(d *daemontest.Daemon, want ratelimitv3.RateLimitResponse_Code, to string, hits, limit uint32) {
@@ -129,11 +125,11 @@ func TestOwnLimitOverTheFleet(t *testing.T) {
 	}
 	answers(second, ok, "bob", 1, 9)
 	answers(first, ok, "ann", 9, 9)
-	hasMetric(second, "offpath_live_keys", "2") // the alarm tells it of ann, whom it has never seen
+	second.AwaitMetric("offpath_live_keys", "2") // the alarm tells it of ann, whom it has never seen
 	answers(second, over, "ann", 1, 9)
 	answers(second, ok, "ann", 1, 10)
 	awaitAnswered(first, "own mail|kind|to|day", 9)
-	stops(t, second) // with two hits that it has to deliver
+	second.MustStop() // with two hits that it has to deliver
 }
 
 // TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when the checker stops it ends the

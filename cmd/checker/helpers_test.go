@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -45,9 +45,10 @@ func writeFile(t *testing.T, text string) string {
 // anywhere has a daemon listen on free ports, and remember few keys: most of a start is memory for the default's million.
 var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000"}
 
+// startChecker starts one that has as much time for its clients as the test has for it.
 func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 	t.Helper()
-	return daemontest.Start(t, run, append(args, anywhere...)...)
+	return daemontest.Start(t, options{clientTime: daemontest.Patience}.run, slices.Concat(anywhere, args)...)
 }
 
 // refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.
@@ -83,33 +84,8 @@ func asks(t *testing.T, d *daemontest.Daemon, body string, want int) door.Answer
 	return a
 }
 
-func stops(t *testing.T, d *daemontest.Daemon) {
-	t.Helper()
-	if status := d.Stop(); status != 0 {
-		t.Errorf("status %d; stderr:\n%s", status, d.Stderr())
-	}
-}
-
-func logs(d *daemontest.Daemon, words string) {
-	d.Await("it logs "+words, func() bool { return strings.Contains(d.Stderr(), words) })
-}
-
-func hasMetric(d *daemontest.Daemon, name, value string) {
-	d.Await(name+" "+value, func() bool { return d.Metric(name) == value })
-}
-
-func awaitFresh(d *daemontest.Daemon) { hasMetric(d, `offpath_freshness{state="fresh"}`, "1") }
+func awaitFresh(d *daemontest.Daemon) { d.AwaitMetric(`offpath_freshness{state="fresh"}`, "1") }
 
 func awaitAnswered(d *daemontest.Daemon, rule string, hits int) {
-	hasMetric(d, `offpath_hits_total{outcome="answered",rule="`+rule+`"}`, fmt.Sprint(hits))
-}
-
-// eventually is Await without a daemon.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(daemontest.Patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited too long until: " + what)
-		}
-	}
+	d.AwaitMetric(`offpath_hits_total{outcome="answered",rule="`+rule+`"}`, fmt.Sprint(hits))
 }

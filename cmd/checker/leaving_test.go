@@ -11,10 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -22,16 +21,22 @@ import (
 // quietLog is for what nobody reads.
 var quietLog = slog.New(slog.DiscardHandler)
 
-// livingWith is a checker that reports to nobody, and its doors.
-func livingWith(t *testing.T, text string) *living {
+// emptyLiving is a checker that reports to nobody, and its doors, before there are rules.
+func emptyLiving(t *testing.T) *living {
 	t.Helper()
 	c, _, err := readConfig(nil, func(string) string { return "" }, nil)
 	must(t, err)
-	l := newLiving(quietLog,
+	return newLiving(quietLog,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
 			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
 		},
 		func(checker *check.Checker) (doors, error) { return newDoors(c, checker, nil, quietLog) })
+}
+
+// livingWith is one with these rules.
+func livingWith(t *testing.T, text string) *living {
+	t.Helper()
+	l := emptyLiving(t)
 	must(t, l.offer(1, 1, []byte(text)))
 	return l
 }
@@ -57,9 +62,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx, quietLog, parts...) }()
 
-	conn, err := grpc.NewClient(at[1].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	defer conn.Close()
+	conn := daemontest.DialGRPC(t, at[1].Addr().String())
 	client := &http.Client{Transport: new(http.Transport)}
 	asksToGo := func() bool {
 		response, err := client.Post(daemon.URL(at[0])+"/v1/check", "application/json", strings.NewReader(kristie))
@@ -76,7 +79,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 		}
 	}
 
-	eventually(t, "it serves", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
+	daemontest.Eventually(t, "it serves", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
 	readyz(`{"ready":true,"nats":`)
 	if asksToGo() {
 		t.Error("it sends clients away unasked")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/offpath-io/offpath/internal/flags"
 )
@@ -27,7 +28,19 @@ func main() {
 // run is the command. It returns its exit status: 0 when it has done what was asked, 2 when the
 // arguments or the environment make no sense, 1 when anything else went wrong.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	err := start(ctx, args, getenv, stdout, stderr)
+	return options{}.run(ctx, args, getenv, stdout, stderr)
+}
+
+// options are what no flag sets.
+type options struct {
+	// clientTime is how long servers wait for a client that is slow with its handshake, its request
+	// or reading the answer. 0 means the time-outs of package daemon and of the proxy. Tests wait
+	// longer: on a machine that stands still for seconds no client of theirs may be cut off.
+	clientTime time.Duration
+}
+
+func (o options) run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	err := o.start(ctx, args, getenv, stdout, stderr)
 	if err == nil {
 		return 0
 	}
@@ -39,11 +52,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return 1
 }
 
-func start(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+func (o options) start(
+	ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer,
+) error {
 	c, done, err := readConfig(args, getenv, stdout)
 	if err != nil || done {
 		return err
 	}
+	c.options = o
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.logLevel}))
 	return serve(ctx, c, stdout, stderr, log)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -173,7 +174,7 @@ func newProxy(c config, checker *check.Checker, service func() *tls.Config, log 
 		log.Warn("rules need attributes that a proxied request does not have: take header:NAME or cookie:NAME instead", "attributes", unknown)
 	}
 	return upstream.New(upstream.Options{
-		Target: to, Limit: limited, Identity: builder, Forwarding: c.forwarding, Answer: c.answer, Patience: patience, Log: log,
-		TLS: service,
+		Target: to, Limit: limited, Identity: builder, Forwarding: c.forwarding, Answer: c.answer,
+		Patience: cmp.Or(c.clientTime, patience), Log: log, TLS: service,
 	}), nil
 }

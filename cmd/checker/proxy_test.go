@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,25 +30,17 @@ rules:
     replaces: [per-ip]
 `
 
-// get makes one request with headers of the form "Name: value", and fails the test if it is answered with another status.
+// get makes one request with headers of the form "Name: value", and fails the test if it is answered
+// with another status.
 func get(t *testing.T, want int, method, url string, headers ...string) (header http.Header, body string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	must(t, err)
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Add(name, value)
-	}
-	r.Close = true
-	response, err := http.DefaultClient.Do(r)
-	must(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	headers = append(headers, "Connection: close")
+	response, body, err := daemontest.Fetch(t, http.DefaultClient, method, url, "", headers...)
 	must(t, err)
 	if response.StatusCode != want {
 		t.Errorf("%s %s %.60q: status %d, want %d; %v", method, url, headers, response.StatusCode, want, response.Header)
 	}
-	return response.Header, string(text)
+	return response.Header, body
 }
 
 func authOf(d *daemontest.Daemon) string {
@@ -82,7 +73,7 @@ func TestForwardAuth(t *testing.T) {
 func TestForwardAuthOfStrangers(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, doorRules), "--trusted-proxies", "none")
 	get(t, 400, "GET", authOf(d), "X-Forwarded-For: 192.0.2.1")
-	logs(d, "proxy=127.0.0.1:")
+	d.AwaitLog("proxy=127.0.0.1:")
 }
 
 func TestForwardAuthReadsWhatItIsTold(t *testing.T) {
@@ -123,7 +114,7 @@ func TestProxy(t *testing.T) {
 	}
 	equal(t, "requests that the service served", served.Load(), 3)
 	get(t, 429, "POST", proxyOf(d)+"/v1/check") // what asks a checker is no business of the service's clients
-	stops(t, d)
+	d.MustStop()
 }
 
 // TestProxyBehindAnother: clients are those that a trusted proxy tells of; and only what failed is charged, and then not even

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -42,7 +43,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 	change(daily(1000))
 	d := startChecker(t, "--rules", "nats", "--nats", bus.URL(), "--decision-log", "nats")
 	loads(d, 1)
-	hasMetric(d, "offpath_blocks_source_up", "1")
+	d.AwaitMetric("offpath_blocks_source_up", "1")
 	asked := 0
 	pass := func(n int) {
 		t.Helper()
@@ -75,7 +76,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 	d.Await("all is counted", isCounted)
 	change(daily(999))
 	loads(d, 2)
-	hasMetric(d, "offpath_blocks_source_up", "1")
+	d.AwaitMetric("offpath_blocks_source_up", "1")
 	block := entries.Entry{Rule: "per-user", Key: "kristie", At: time.Now(), Until: time.Now().Add(time.Hour)}
 	must(t, blocks.Put(t.Context(), block))
 	d.Await("the block is there", func() bool {
@@ -83,7 +84,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 		asked += 1 - status/429 // it may pass until then
 		return status == 429
 	})
-	stops(t, d)
+	d.MustStop()
 	if !isCounted() {
 		ledger, err := store.Ledger(t.Context())
 		t.Errorf("%d hits, the ledger has %+v, %v", asked, ledger, err)
@@ -96,7 +97,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 // makeBlocks makes the bucket of blocks.
 func makeBlocks(t *testing.T, url string) *entries.Bucket {
 	t.Helper()
-	bucket, err := entries.New(connect(t, url), defaultNamespace, entries.Options{})
+	bucket, err := entries.New(serverstest.Connect(t, url), defaultNamespace, entries.Options{})
 	must(t, err)
 	must(t, bucket.Make(t.Context()))
 	return bucket
@@ -121,7 +122,7 @@ func TestLongerMessages(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	take(1000)
-	eventually(t, "it is sent", func() bool { return l.Report(1, 0, long) == nil })
+	daemontest.Eventually(t, "it is sent", func() bool { return l.Report(1, 0, long) == nil })
 	stop()
 	must(t, <-ended)
 	l.close()
@@ -148,10 +149,10 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	go func() {
 		ended <- l.Listen(ctx, func(_ events.Kind, payload []byte) { heard <- string(payload) })
 	}()
-	other := connect(t, bus.URL())
+	other := serverstest.Connect(t, bus.URL())
 	arrives := func(text string) {
 		t.Helper()
-		eventually(t, text+" is heard", func() bool {
+		daemontest.Eventually(t, text+" is heard", func() bool {
 			must(t, other.Publish(defaultNamespace+".refresh.v1.c", []byte(text)))
 			select {
 			case got := <-heard:

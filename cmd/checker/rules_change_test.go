@@ -1,24 +1,19 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/nats-io/nats.go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
@@ -36,7 +31,7 @@ func inFile(t *testing.T, path string) changes {
 // inBucket writes the bucket of the NATS at url, whatever it holds.
 func inBucket(t *testing.T, url string) changes {
 	t.Helper()
-	bucket, err := natssource.New(connect(t, url), defaultNamespace, natssource.Options{})
+	bucket, err := natssource.New(serverstest.Connect(t, url), defaultNamespace, natssource.Options{})
 	must(t, err)
 	return func(text string) {
 		t.Helper()
@@ -47,18 +42,9 @@ func inBucket(t *testing.T, url string) changes {
 	}
 }
 
-// connect returns a connection that the test's end closes.
-func connect(t *testing.T, url string) *nats.Conn {
-	t.Helper()
-	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-	must(t, err)
-	t.Cleanup(conn.Close)
-	return conn
-}
-
 // loads waits until so many sets have come into force.
 func loads(d *daemontest.Daemon, n int) {
-	hasMetric(d, `offpath_rules_loads_total{outcome="loaded"}`, fmt.Sprint(n))
+	d.AwaitMetric(`offpath_rules_loads_total{outcome="loaded"}`, fmt.Sprint(n))
 }
 
 func readyz(t *testing.T, d *daemontest.Daemon, status int, words string) {
@@ -123,14 +109,14 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 				return strings.Contains(body, "refused: line 3, column 5: unknown field")
 			})
 			readyz(t, d, 200, `"ready":true`)
-			hasMetric(d, "offpath_rules_refused", "1")
-			logs(d, "rules refused: the one before stays in force")
+			d.AwaitMetric("offpath_rules_refused", "1")
+			d.AwaitLog("rules refused: the one before stays in force")
 			answers(429, 12)
 			asks(t, d, `{"attributes":{"user":"someone else"}}`, 200)
 
 			change(daily(1000))
 			loads(d, had+3)
-			hasMetric(d, "offpath_rules_refused", "0")
+			d.AwaitMetric("offpath_rules_refused", "0")
 			answers(200, 1000)
 		})
 	}
@@ -181,7 +167,7 @@ func TestRulesAreWaitedFor(t *testing.T) {
 	change(theirs)
 	loads(d, 1)
 	readyz(t, d, 200, `"rules":"revision 2"`)
-	eventually(t, "it is healthy", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
+	daemontest.Eventually(t, "it is healthy", func() bool { return healthOf(t.Context(), conn, "") == "SERVING" })
 	if answer, err := envoy(1); err != nil || answer.Statuses[0].LimitRemaining != 4 {
 		t.Errorf("with rules: %v, %v", answer, err)
 	}
@@ -197,7 +183,7 @@ func TestRulesAreWaitedFor(t *testing.T) {
 // TestStopWithoutRules: a checker that never had any stops as any other.
 func TestStopWithoutRules(t *testing.T) {
 	t.Parallel()
-	stops(t, startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()))
+	startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()).MustStop()
 }
 
 // TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force, with a lower revision.
@@ -205,7 +191,7 @@ func TestTheFileGoes(t *testing.T) {
 	path := writeFile(t, daily(5))
 	d := startChecker(t, "--rules", path)
 	must(t, os.Remove(path))
-	hasMetric(d, "offpath_rules_source_up", "0")
+	d.AwaitMetric("offpath_rules_source_up", "0")
 	readyz(t, d, 200, "no such file")
 	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 5)
 	older := writeFile(t, daily(6))
@@ -220,21 +206,11 @@ func TestTheFileGoes(t *testing.T) {
 func reportedRevision(t *testing.T, s source, err error) uint64 {
 	t.Helper()
 	must(t, err)
-	l := newLiving(quietLog,
-		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
-		},
-		func(*check.Checker) (doors, error) { return doors{door: http.NotFoundHandler()}, nil })
+	l := emptyLiving(t)
 	w, err := s.start(t.Context(), l)
 	must(t, err)
 	defer w.close()
-	ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
-	defer cancel()
-	select {
-	case <-l.made:
-	case <-ctx.Done():
-		t.Fatal("no rules come")
-	}
+	daemontest.Eventually(t, "rules come", func() bool { return l.at.Load() != nil })
 	return l.at.Load().checker.Revision()
 }
 
@@ -242,7 +218,7 @@ func reportedRevision(t *testing.T, s source, err error) uint64 {
 // revision, by which aggregators go; both ways, and however often the bucket has been written.
 func TestMovingBetweenFileAndBucket(t *testing.T) {
 	server := serverstest.JetStream(t)
-	conn := connect(t, server.URL())
+	conn := serverstest.Connect(t, server.URL())
 	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn)), nil) }
 	path := writeFile(t, daily(1))
 	ofFile := func(modified time.Time) uint64 {

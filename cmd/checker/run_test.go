@@ -49,7 +49,7 @@ func TestEverythingInOneProcess(t *testing.T) {
 
 	asks(t, d, `{"attributes":{"user":"at the last moment"}}`, 200)
 	url := doorOf(d)
-	stops(t, d)
+	d.MustStop()
 	if status, _ := daemontest.Do(t, "POST", url, kristie); status != 0 {
 		t.Errorf("the door still answers: %d", status)
 	}
@@ -113,11 +113,11 @@ func TestWithoutNATS(t *testing.T) {
 	if status, _ := d.Get("/"); status != 404 || strings.Contains(d.Stdout(), "console") {
 		t.Errorf("the aggregators have the console, not a member of a fleet: %d; %s", status, d.Stdout())
 	}
-	logs(d, "waiting for NATS")
+	d.AwaitLog("waiting for NATS")
 
 	must(t, nats.Restart())
-	logs(d, "connected to NATS")
-	hasMetric(d, "offpath_nats_connected", "1")
+	d.AwaitLog("connected to NATS")
+	d.AwaitMetric("offpath_nats_connected", "1")
 	equal(t, "how often it says what it waits for", strings.Count(d.Stderr(), "waiting for NATS"), 1)
 	must(t, nats.Stop())
 	d.Await("it says that NATS has gone", func() bool { return strings.Count(d.Stderr(), "waiting for NATS") == 2 })

@@ -124,7 +124,8 @@ func serveOn(
 	parts = append(parts,
 		daemon.Part{Name: "files", Run: files.Run},
 		lifeline.part(),
-		daemon.HTTP("admin", at.admin, withConsole(board, admin.Handler(registry, readiness(living, lifeline, leaving))), log),
+		daemon.HTTP("admin", at.admin,
+			withConsole(board, admin.Handler(registry, readiness(living, lifeline, leaving))), log, c.wait),
 	)
 	if denials != nil {
 		registry.MustRegister(logMetrics{denials})
@@ -137,18 +138,25 @@ func serveOn(
 		speaker.run(lifeline),
 		living.reporter(),
 		watching.part(),
-		leaving.HTTP("HTTP door", at.door, living, log, func(s *http.Server) { s.MaxHeaderBytes = maxDoorHeader }),
+		leaving.HTTP("HTTP door", at.door, living, log, c.wait, func(s *http.Server) { s.MaxHeaderBytes = maxDoorHeader }),
 	)
 	if at.grpc != nil {
 		parts = append(parts, grpcDoor(c, at.grpc, living, registry, leaving, log)...)
 	}
 	if at.proxy != nil {
-		parts = append(parts, leaving.HTTP("proxy", at.proxy, http.HandlerFunc(living.proxy), log, upstream.Tune))
+		parts = append(parts, leaving.HTTP("proxy", at.proxy, http.HandlerFunc(living.proxy), log, c.wait, upstream.Tune))
 	}
 	if board != nil { // it is stopped first, since its pages keep the admin door open
 		parts = append(parts, daemon.Part{Name: "console", Run: board.Run})
 	}
 	return daemon.Run(ctx, log, append(parts, leaving.Part(log))...)
+}
+
+// wait has a server wait for its clients as long as the options say.
+func (o options) wait(s *http.Server) {
+	if o.clientTime > 0 {
+		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = o.clientTime, o.clientTime, o.clientTime
+	}
 }
 
 // withConsole is the admin door, with the console if there is one.

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
-	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -22,7 +21,7 @@ import (
 // startWorker runs an aggregator that counts in memory, until the test is over.
 func startWorker(t *testing.T, url string, o aggregate.Options) {
 	t.Helper()
-	bus, err := natsbus.NewWorker(connect(t, url), defaultNamespace)
+	bus, err := natsbus.NewWorker(serverstest.Connect(t, url), defaultNamespace)
 	must(t, err)
 	o.Bus = bus
 	if o.Store == nil {
@@ -55,7 +54,7 @@ func entriesIn(t *testing.T, text string) (entries []decisionlog.Entry) {
 // stored returns all that is in the decision log's stream, "" if there is none.
 func stored(t *testing.T, url string) string {
 	t.Helper()
-	js, err := jetstream.New(connect(t, url))
+	js, err := jetstream.New(serverstest.Connect(t, url))
 	must(t, err)
 	stream, err := js.Stream(t.Context(), "offpath-denied")
 	if err != nil {
@@ -88,8 +87,7 @@ func TestDecisionLog(t *testing.T) {
 		{[]string{"--decision-log", "log,nats", "--key-hash", secret}, true, hasher.Hash},
 	} {
 		hashed := len(tt.args) > 2
-		d := daemontest.Start(t, run, append(tt.args, "--nats", server.URL(), "--rules", writeFile(t, daily(3)),
-			"--listen", "127.0.0.1:0", "--grpc", "none", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000")...)
+		d := startChecker(t, append(tt.args, "--nats", server.URL(), "--rules", writeFile(t, daily(3)), "--grpc", "none")...)
 		if strings.Contains(d.Stdout(), "gRPC") {
 			t.Errorf("there is no gRPC door: %s", d.Stdout())
 		}
@@ -108,7 +106,7 @@ func TestDecisionLog(t *testing.T) {
 		if tt.logged != strings.Contains(body, dropped) || tt.logged != strings.Contains(body, "decision_log") {
 			t.Errorf("%v: metrics:\n%s", tt.args, body)
 		}
-		stops(t, d)
+		d.MustStop()
 		stream := entriesIn(t, stored(t, server.URL()))
 		for where, list := range map[string][]decisionlog.Entry{"log": entriesIn(t, d.Stderr()), "stream": stream[streamed:]} {
 			got := map[string]int64{}

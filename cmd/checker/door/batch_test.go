@@ -182,18 +182,6 @@ func TestSettleBatch(t *testing.T) {
 	asked := batchOf(t, door, `{"attributes":{"user":"a"},"cost":3,"settle":true}`, `{"attributes":{"user":"b"},"cost":3,"settle":true}`)
 	a, b := asked[0].Token, asked[1].Token
 	one := func(token string, cost int) string { return fmt.Sprintf(`{"token":%q,"cost":%d}`, token, cost) }
-	for _, row := range []struct {
-		body, want string
-		status     int
-	}{
-		{`{"settlements":[` + one(a, 1) + `,{"token":"x"}]}`, `"settlements"[1]: "token" and "cost": want both`, 400},
-		{`{"settlements":[` + one(a, 1) + `],"cost":1}`, `"settlements" and something else`, 400},
-		{`{"settlements":[]}`, `"settlements": want 1 to 1000`, 400},
-		{`{"settlements":[7]}`, `"settlements"[0]: settlement: want an object`, 400},
-		{`{"settlements":[` + one(a, 1) + `,{"token":"x","cost":1,"key":""}]}`, `"settlements"[1]: unknown field "key"`, 400},
-	} {
-		says(t, settle(door, row.body), row.status, row.want)
-	}
 	w := settle(door, `{"settlements":[`+one(a, 1)+`,`+one("nonsense", 1)+`,`+one(a, 1)+`,`+one(b, 0)+`]}`)
 	var got Settled
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Answers) != 4 {

@@ -58,6 +58,7 @@ func TestSettleRefusals(t *testing.T) {
 	token := tokenOf(t, post(door, `{"attributes":{"user":"a"},"settle":true}`))
 	old, err := events.EncodeToken(&events.Token{Epoch: 1, Number: 1, Made: time.Now().Add(-21 * time.Hour).UnixNano()})
 	must(t, err)
+	good := fmt.Sprintf(`{"token":%q,"cost":1}`, token)
 	for _, row := range []struct {
 		body   string
 		status int
@@ -76,6 +77,11 @@ func TestSettleRefusals(t *testing.T) {
 		{fmt.Sprintf(`{"token":%q,"cost":1}`, token[1:]), 400, "not a token"},
 		{"{\"token\":\"\xff\",\"cost\":1}", 400, "UTF-8"},
 		{fmt.Sprintf(`{"token":%q,"cost":1}`, old), 410, "too old"},
+		{`{"settlements":[` + good + `,{"token":"x"}]}`, 400, `"settlements"[1]: "token" and "cost": want both`},
+		{`{"settlements":[` + good + `],"cost":1}`, 400, `"settlements" and something else`},
+		{`{"settlements":[]}`, 400, `"settlements": want 1 to 1000`},
+		{`{"settlements":[7]}`, 400, `"settlements"[0]: settlement: want an object`},
+		{`{"settlements":[` + good + `,{"token":"x","cost":1,"key":""}]}`, 400, `"settlements"[1]: unknown field "key"`},
 		{`{"token":"` + strings.Repeat("A", MaxBody) + `"}`, 413, "longer"},
 		{fmt.Sprintf(`{"token":%q,"cost":0}`, token), 204, ""}, // none of these has used it up
 	} {

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/entries"
@@ -39,9 +38,7 @@ func (w *deskWorker) Now() time.Time         { return time.Now().Add(w.ahead) }
 // newDesk returns a console that has heard of the rule "r", and its worker.
 func newDesk(t *testing.T) (*Console, *deskWorker) {
 	t.Helper()
-	conn, err := nats.Connect(serverstest.JetStream(t).URL())
-	must(t, err)
-	t.Cleanup(conn.Close)
+	conn := serverstest.Connect(t, serverstest.JetStream(t).URL())
 	tokens, err := OpenTokens(nil, "", "kristie:"+good)
 	must(t, err)
 	w := &deskWorker{}
@@ -71,16 +68,6 @@ func blocks(t *testing.T, c *Console, want int) []entries.Entry {
 		t.Fatalf("%+v, %v; want %d", list, err, want)
 	}
 	return list
-}
-
-// await waits until a condition holds; what it says otherwise is why it does not.
-func await(t *testing.T, holds func() bool, why func() any) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(why())
-		}
-	}
 }
 
 // ask asks the handler for a path, with a body and a token if there are any.
@@ -120,6 +107,10 @@ func TestAPI(t *testing.T) {
 		{"GET", "/api/key?rule=s&key=k", "", "", 404, "there is r"},
 		{"GET", "/api/block", "", bearer, http.StatusTeapot, ""}, // not by GET
 		{"POST", "/api/block", `{"rule":"r","key":"k"}`, "", 401, "token"},
+		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, "", 401, "token"},
+		{"POST", "/api/reset", `{"rule":"r","key":"k"}`, "", 401, "token"},
+		{"POST", "/api/token", "", "", 401, "token"},
+		{"POST", "/api/token", "", "Bearer wrong", 401, "nobody has this token"},
 		{"POST", "/api/block", `{"rule":"r","key":"k"}`, good, 401, "token"}, // no Bearer
 		{"POST", "/api/block", `{`, bearer, 400, "unexpected end"},
 		{"POST", "/api/block", `{"rule":"r","key":5}`, bearer, 400, "key"},
@@ -225,7 +216,7 @@ func TestBlocksThatAreThereCanBeRead(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks) }()
 	defer func() { stop(); <-ended }()
-	await(t, func() bool { return c.View().BlocksWhy == "" }, func() any { return c.View().BlocksWhy })
+	daemontest.Until(t, "they can be read", func() string { return c.View().BlocksWhy })
 }
 
 // A set in the bucket that is refused is still refused after the connection was away: nobody is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
@@ -20,9 +21,7 @@ func TestDiaryCatchesUp(t *testing.T) {
 	server := serverstest.JetStream(t)
 	write := func(what string) {
 		t.Helper()
-		conn, err := nats.Connect(server.URL())
-		must(t, err)
-		defer conn.Close()
+		conn := serverstest.Connect(t, server.URL())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		// In a zone of its own, as records of another machine are.
@@ -42,9 +41,9 @@ func TestDiaryCatchesUp(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	await := func(wanted ...string) {
 		t.Helper()
-		await(t, func() bool {
+		daemontest.Eventually(t, fmt.Sprintf("it shows %q", wanted), func() bool {
 			return slices.EqualFunc(d.latest(), wanted, func(r Record, what string) bool { return r.What == what })
-		}, func() any { return fmt.Sprintf("%+v, want %q", d.latest(), wanted) })
+		})
 	}
 	if d.catchUp(t.Context()); len(d.latest()) != 0 {
 		t.Fatal("it has connected")

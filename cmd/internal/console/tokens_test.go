@@ -2,13 +2,13 @@ package console
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
@@ -47,7 +47,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		{"all are locked out but the one of the environment", "# nobody\n", func(t Tokens) bool { return len(t) == 1 && t.has(good) }},
 	} {
 		write(step.text)
-		await(t, func() bool { return step.holds(current()) }, func() any { return fmt.Sprint(step.why, len(current()), files.States()) })
+		daemontest.Eventually(t, step.why, func() bool { return step.holds(current()) })
 	}
 }
 

@@ -20,9 +20,7 @@ func must(t *testing.T, err error) {
 
 func newStream(t *testing.T, url, checker string, maxBytes int64, maxAge time.Duration) (*Stream, *nats.Conn) {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	must(t, err)
-	t.Cleanup(conn.Close)
+	conn := serverstest.Connect(t, url)
 	o := StreamOptions{Namespace: "f", Checker: checker, MaxBytes: maxBytes, MaxAge: maxAge}
 	return NewStream(func() *nats.Conn { return conn }, o), conn
 }

@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Command is a command's run function.
@@ -68,6 +71,14 @@ func (d *Daemon) Stop() int {
 	return d.Wait()
 }
 
+// MustStop is Stop for a command that has to end with status 0.
+func (d *Daemon) MustStop() {
+	d.t.Helper()
+	if status := d.Stop(); status != 0 {
+		d.t.Errorf("it ended with status %d; stderr:\n%s", status, d.Stderr())
+	}
+}
+
 // Wait waits for the command to end by itself and returns its exit status.
 func (d *Daemon) Wait() int {
 	d.t.Helper()
@@ -96,6 +107,42 @@ func (d *Daemon) Await(what string, holds func() bool) {
 		case <-deadline:
 			d.t.Fatalf("waited too long until: %s; stderr:\n%s", what, d.Stderr())
 		case <-poll.C:
+		}
+	}
+}
+
+// AwaitMetric waits until a metric has a value, as Metric returns it.
+func (d *Daemon) AwaitMetric(name, value string) {
+	d.t.Helper()
+	d.Await(name+" "+value, func() bool { return d.Metric(name) == value })
+}
+
+// AwaitLog waits until there are words in what is logged.
+func (d *Daemon) AwaitLog(words string) {
+	d.t.Helper()
+	d.Await("it logs "+words, func() bool { return strings.Contains(d.Stderr(), words) })
+}
+
+// Eventually waits until the condition holds, and fails the test if that takes too long.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	Until(t, what, func() string {
+		if holds() {
+			return ""
+		}
+		return "it does not hold"
+	})
+}
+
+// Until is Eventually for a condition that says what is wrong, "" when it holds.
+func Until(t testing.TB, what string, wrong func() string) {
+	t.Helper()
+	for end := time.Now().Add(Patience); ; time.Sleep(5 * time.Millisecond) {
+		switch trouble := wrong(); {
+		case trouble == "":
+			return
+		case time.Now().After(end):
+			t.Fatalf("waited too long until: %s: %s", what, trouble)
 		}
 	}
 }
@@ -138,24 +185,55 @@ func (d *Daemon) Metric(name string) string {
 	return ""
 }
 
-// Do makes one HTTP request on a connection of its own.
-func Do(t testing.TB, method, url, body string) (status int, answer string) {
+// Do makes one HTTP request on a connection of its own, with headers of the form "Name: value".
+// Status 0 is no answer.
+func Do(t testing.TB, method, url, body string, headers ...string) (status int, answer string) {
+	t.Helper()
+	response, text, err := Fetch(t, http.DefaultClient, method, url, body, append(headers, "Connection: close")...)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, text
+}
+
+// Fetch makes one HTTP request by this client, with headers of the form "Name: value", and reads the
+// whole answer.
+func Fetch(t testing.TB, c *http.Client, method, url, body string, headers ...string) (*http.Response, string, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Close = true
-	response, err := http.DefaultClient.Do(request)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Add(name, value)
+	}
+	response, err := c.Do(request)
 	if err != nil {
-		return 0, err.Error()
+		return nil, "", err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
+	return response, string(text), err
+}
+
+// DialGRPC returns a connection without TLS, which is closed when the test is over.
+func DialGRPC(t testing.TB, target string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return 0, err.Error()
+		t.Fatal(err)
 	}
-	return response.StatusCode, string(text)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// HasNoSecret fails the test if a text that a command has printed holds the secret.
+func HasNoSecret(t testing.TB, text, secret string) {
+	t.Helper()
+	if at := strings.Index(text, secret); at >= 0 {
+		t.Errorf("a secret is told: …%s…", text[max(0, at-200):min(len(text), at+100)])
+	}
 }
 
 // Run runs a command that ends by itself.

@@ -5,6 +5,7 @@ package serverstest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,18 +44,25 @@ func NATS(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{
 // and stops it when the test is over.
 func JetStream(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{JetStream: true}) }
 
+// Connect returns a connection to the server at url, which comes back soon after the server does. It
+// is closed when the test is over.
+func Connect(t testing.TB, url string) *nats.Conn {
+	t.Helper()
+	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
 // DropBucket deletes a key-value bucket of the server at url, so that it can be made again at once.
 // A server with no other stream could refuse that: when its last stream is gone nats-server
 // removes, in the background, the directory that the next one is about to use ("error creating
 // store for stream"). So another stream is there first.
 func DropBucket(t testing.TB, url, name string) {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(Connect(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}
