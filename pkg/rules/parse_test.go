@@ -23,9 +23,7 @@ var demo = []Rule{
 
 func TestTheExampleFile(t *testing.T) {
 	set, err := Load("../../deploy/rules.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	expect(t, set, demo...)
 }
 
@@ -93,9 +91,7 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	if _, err := Load(write("right.yaml", one())); err != nil {
@@ -123,9 +119,7 @@ func TestLoad(t *testing.T) {
 // accepted again.
 func FuzzParse(f *testing.F) {
 	example, err := os.ReadFile("../../deploy/rules.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	for _, seed := range []string{string(example), allFields, one(), one("match: {a: b}", "buckets: 10", "algorithm: sliding_window"),
 		one("algorithm: fixed_window", "on_outage: closed", "on_missing: deny"), "rules: &r [*r]\n", one("<<: {a: b}"), laughs(),
 		one() + "---\n" + one(), "\ufeff" + one(), "rules:\r\n- name: 'a\r\n", "? [a]\n: {b: - c}\n", "a: |2\n   b\n #c\n", "%TAG ! a\n---\n!b\n"} {
