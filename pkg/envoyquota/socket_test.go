@@ -48,11 +48,6 @@ func open(t testing.TB, conn *grpc.ClientConn) clientStream {
 	return stream
 }
 
-func send(t testing.TB, stream clientStream, m *quotapb.RateLimitQuotaUsageReports) {
-	t.Helper()
-	must(t, stream.Send(m))
-}
-
 func receive(t testing.TB, stream clientStream) []*quotapb.RateLimitQuotaResponse_BucketAction {
 	t.Helper()
 	m, err := stream.Recv()
@@ -88,19 +83,19 @@ func TestReconnects(t *testing.T) {
 	conn := grpctest.Dial(t, address)
 
 	stream := open(t, conn)
-	send(t, stream, reportOf(10, 0, 0, "user", "kristie"))
+	must(t, stream.Send(reportOf(10, 0, 0, "user", "kristie")))
 	only(t, receive(t, stream), "bucket")
 	end(t, stream)
 
 	ctx, cancel := context.WithCancel(context.Background()) // it breaks
 	broken, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
 	must(t, err)
-	send(t, broken, reportOf(20, 0, 0, "user", "kristie"))
+	must(t, broken.Send(reportOf(20, 0, 0, "user", "kristie")))
 	receive(t, broken)
 	cancel()
 
 	stream = open(t, conn)
-	send(t, stream, reportOf(30, 5, 5*time.Second, "user", "kristie"))
+	must(t, stream.Send(reportOf(30, 5, 5*time.Second, "user", "kristie")))
 	receive(t, stream)
 	stop() // the server restarts
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
@@ -108,7 +103,7 @@ func TestReconnects(t *testing.T) {
 	}
 	serve(t, c, Options{}, address)
 	stream = open(t, conn)
-	send(t, stream, reportOf(40, 0, 5*time.Second, "user", "kristie"))
+	must(t, stream.Send(reportOf(40, 0, 5*time.Second, "user", "kristie")))
 	receive(t, stream)
 	if got := charged(c); got != 100 {
 		t.Errorf("10, 20, 30 and 40 requests were reported, and %d hits charged", got)
@@ -121,7 +116,7 @@ func TestAReconnectKeepsItsShare(t *testing.T) {
 	conn := grpctest.Dial(t, address)
 	for range 2 {
 		stream := open(t, conn)
-		send(t, stream, reportOf(100, 0, time.Second, "user", "kristie"))
+		must(t, stream.Send(reportOf(100, 0, time.Second, "user", "kristie")))
 		if got := rateOf(only(t, receive(t, stream), "bucket")); got != 100 {
 			t.Errorf("%v per second of 100", got)
 		}
@@ -134,12 +129,12 @@ func TestWhatServersTake(t *testing.T) {
 	checker := newChecker(t, perHour)
 	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")
 	stream := open(t, grpctest.Dial(t, address))
-	send(t, stream, &quotapb.RateLimitQuotaUsageReports{Domain: "shop"})
+	must(t, stream.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "shop"}))
 	bare := reportOf(1, 0, 0, "user", "kristie")
 	bare.Domain, bare.BucketQuotaUsages[0].TimeElapsed = "", nil
-	send(t, stream, bare)
+	must(t, stream.Send(bare))
 	only(t, receive(t, stream), "bucket")
-	send(t, stream, reportOf(2, 0, 365*24*time.Hour, "user", "mia"))
+	must(t, stream.Send(reportOf(2, 0, 365*24*time.Hour, "user", "mia")))
 	receive(t, stream)
 	if got := charged(checker); got != 3 {
 		t.Errorf("charged %d of 3", got)
@@ -173,7 +168,7 @@ func TestTenThousandBuckets(t *testing.T) {
 	if testing.Short() {
 		n = 1000
 	}
-	send(t, stream, manyBuckets(n))
+	must(t, stream.Send(manyBuckets(n)))
 	told := make(map[string]bool)
 	for len(told) < n {
 		for _, a := range receive(t, stream) {
