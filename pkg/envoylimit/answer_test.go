@@ -135,13 +135,15 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A limit replaces another one that another descriptor of the request meets, unless it is in shadow: that never denies.
+// A limit replaces another one that another descriptor of the request meets, unless it is in
+// shadow: that never denies.
 func TestReplacedByAnotherDescriptor(t *testing.T) {
 	inShadow := strings.Replace(shop, "- key: gold", "- key: gold\n    shadow_mode: true", 1)
 	for text, replaced := range map[string]bool{shop: true, inShadow: false} {
 		c := client(t, New(newChecker(t, text), Options{}))
 		plan, gold := descriptor("plan=a"), descriptor("gold=a")
-		one, other := ask(t, c, request("shop", 1, plan, gold)).Statuses, ask(t, c, request("shop", 1, gold, plan)).Statuses
+		one := ask(t, c, request("shop", 1, plan, gold)).Statuses
+		other := ask(t, c, request("shop", 1, gold, plan)).Statuses
 		if (one[0].CurrentLimit == nil) != replaced || (other[1].CurrentLimit == nil) != replaced {
 			t.Errorf("replaced %v: %v and %v", replaced, one, other)
 		}

@@ -155,7 +155,8 @@ func poisson(r *rand.Rand, mean float64) (n int) {
 	return n
 }
 
-// TestSimulatedEnvoys measures both errors once shares have settled, and holds docs/doors.md to them.
+// TestSimulatedEnvoys measures both errors once shares have settled, and holds docs/doors.md to
+// them.
 func TestSimulatedEnvoys(t *testing.T) {
 	for refills, after := range map[bool]string{false: "one second of ten.", true: "Envoys before 1.33"} {
 		header, rows := table(t, after)
@@ -179,9 +180,9 @@ func TestSimulatedEnvoys(t *testing.T) {
 	}
 }
 
-// Two daemons know of each other only by what is counted. The bounds are at most 1.5 times the worst of five seeds,
-// or half a per cent: how far the limit is exceeded, how much less is admitted than an exact limiter would, and how
-// many requests are turned away although they fit.
+// Two daemons know of each other only by what is counted. The bounds are at most 1.5 times the
+// worst of five seeds, or half a per cent: how far the limit is exceeded, how much less is admitted
+// than an exact limiter would, and how many requests are turned away although they fit.
 func TestSimulatedDaemons(t *testing.T) {
 	slow := hopping(1.5, 4, time.Minute)
 	for _, c := range []struct {

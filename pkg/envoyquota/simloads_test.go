@@ -75,7 +75,8 @@ func table(t *testing.T, after string) (header []string, rows [][]string) {
 }
 
 // hold fails the test unless a cell, such as "+7.7 %, 2.4 %, 101.5 %", is what was measured. Where
-// floating point rounds otherwise than on amd64, other requests are denied: figures may be off by half.
+// floating point rounds otherwise than on amd64, other requests are denied, and figures may be off
+// by half.
 func (r simResult) hold(t *testing.T, what, cell string) {
 	t.Helper()
 	t.Logf("%s: %v", what, r)

@@ -28,7 +28,8 @@ func chargeOn(t testing.TB, l *grpclimit.Limit, on ...codes.Code) *grpclimit.Out
 	return o
 }
 
-// A real client is charged for the calls that end with the code, and for no others, and its streams are denied too.
+// A real client is charged for the calls that end with the code, and for no others, and its
+// streams are denied too.
 func TestOutcomesOfARealClient(t *testing.T) {
 	c := checker(t, "rules: [{name: failures, match: {api: login}, key: [user], limit: 2/day}]")
 	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})

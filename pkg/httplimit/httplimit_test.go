@@ -27,8 +27,8 @@ var (
 
 func byHeader(r *http.Request) string { return r.Header.Get("X-User") }
 
-// A request is read as the rules need, and no further: who the user is, is asked once and only if a rule wants to
-// know. It may take a look at a token.
+// A request is read as the rules need, and no further: who the user is, is asked once and only if a
+// rule wants to know. It may take a look at a token.
 func TestReadsWhatTheRulesAskFor(t *testing.T) {
 	trusted, err := httpidentity.ParseProxies("192.0.2.0/24")
 	must(t, err)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Serve serves at an address until stop is called, or the test ends. The address in use is returned.
+// Serve serves at an address until stop is called, or the test ends. It returns the address in use.
 func Serve(t testing.TB, server *grpc.Server, address string) (at string, stop func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)

@@ -76,7 +76,8 @@ func eachForwarding(t *testing.T, property func(t *rapid.T, b *Builder, f Forwar
 	}
 }
 
-// Whatever headers a client adds, behind trusted proxies that append, or behind none, it is found by the address it has.
+// Whatever headers a client adds, it is found by the address it has, behind trusted proxies that
+// append and behind none.
 func TestClientsCannotChangeTheirAddress(t *testing.T) {
 	eachForwarding(t, func(t *rapid.T, b *Builder, f Forwarding) {
 		lines, other := evil(t), evil(t)
