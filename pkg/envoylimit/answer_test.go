@@ -2,6 +2,7 @@ package envoylimit
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,40 +135,30 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A limit replaces another one that another descriptor of the request meets.
+// A limit replaces another one that another descriptor of the request meets, unless it is in
+// shadow: that never denies.
 func TestReplacedByAnotherDescriptor(t *testing.T) {
-	c := client(t, New(newChecker(t, shop), Options{}))
-	for _, r := range []*ratelimitv3.RateLimitRequest{
-		request("shop", 1, descriptor("plan=a"), descriptor("gold=a")), request("shop", 1, descriptor("gold=a"), descriptor("plan=a")),
-	} {
-		answer := ask(t, c, r)
-		for i, s := range answer.Statuses {
-			gold := r.Descriptors[i].Entries[0].Key == "gold"
-			if (s.CurrentLimit != nil) != gold {
-				t.Errorf("%v: %v", r, answer)
-			}
+	inShadow := strings.Replace(shop, "- key: gold", "- key: gold\n    shadow_mode: true", 1)
+	for text, replaced := range map[string]bool{shop: true, inShadow: false} {
+		c := client(t, New(newChecker(t, text), Options{}))
+		plan, gold := descriptor("plan=a"), descriptor("gold=a")
+		one := ask(t, c, request("shop", 1, plan, gold)).Statuses
+		other := ask(t, c, request("shop", 1, gold, plan)).Statuses
+		if (one[0].CurrentLimit == nil) != replaced || (other[1].CurrentLimit == nil) != replaced {
+			t.Errorf("replaced %v: %v and %v", replaced, one, other)
 		}
-	}
-	if s := ask(t, c, request("shop", 1, descriptor("plan=a"))).Statuses[0]; s.LimitRemaining != 6 {
-		t.Errorf("it was charged all the same: %v", s)
-	}
-}
-
-// A limit in shadow mode never denies, so it takes no other limit's place.
-func TestShadowReplacesNothing(t *testing.T) {
-	c := client(t, New(newChecker(t, `
-domain: shop
-descriptors:
-  - key: plan
-    rate_limit: {unit: month, requests_per_unit: 1, name: plan}
-  - key: gold
-    shadow_mode: true
-    rate_limit: {unit: week, requests_per_unit: 9, replaces: [{name: plan}]}
-`), Options{}))
-	both := request("shop", 1, descriptor("plan=a"), descriptor("gold=a"))
-	for i, want := range []ratelimitv3.RateLimitResponse_Code{ok, over} {
-		if answer := ask(t, c, both); answer.OverallCode != want || answer.Statuses[0].CurrentLimit == nil {
-			t.Errorf("request %d: %v, want %v", i, answer, want)
+		if replaced && (one[1].CurrentLimit == nil || other[0].CurrentLimit == nil) {
+			t.Errorf("it does not hold itself: %v and %v", one, other)
+		}
+		if full := ask(t, c, request("shop", 6, plan, gold)); (full.OverallCode == ok) != replaced {
+			t.Errorf("replaced %v: %v", replaced, full)
+		}
+		left := uint32(4) // of 7, charged with two hits and one now
+		if replaced {
+			left = 6
+		}
+		if s := ask(t, c, request("shop", 1, plan)).Statuses[0]; s.LimitRemaining != left {
+			t.Errorf("replaced %v: %v, want %d left", replaced, s, left)
 		}
 	}
 }

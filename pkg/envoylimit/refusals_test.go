@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -123,7 +124,7 @@ func askRaw(t testing.TB, conn *grpc.ClientConn, request []byte) error {
 
 // Bytes that are no message are the caller's mistake, not the server's.
 func TestNoMessage(t *testing.T) {
-	conn := dial(t, serve(t, New(newChecker(t, shop), Options{}), ServerOptions()...))
+	conn := grpctest.Dial(t, serve(t, New(newChecker(t, shop), Options{}), ServerOptions()...))
 	text := func(field protowire.Number, value string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, field, protowire.BytesType), value)
 	}
@@ -151,7 +152,7 @@ func TestNoMessage(t *testing.T) {
 func TestCompressed(t *testing.T) {
 	checker := newChecker(t, shop)
 	slow := patience{request: time.Hour, silence: time.Hour} // to compress may take the client longer than a request may
-	c := ratelimitv3.NewRateLimitServiceClient(dial(t, serve(t, New(checker, Options{}), slow.options()...)))
+	c := ratelimitv3.NewRateLimitServiceClient(grpctest.Dial(t, serve(t, New(checker, Options{}), slow.options()...)))
 	for value, want := range map[string]codes.Code{"ann": codes.OK, strings.Repeat("a", MaxMessage): codes.ResourceExhausted, strings.Repeat("a", 8<<20): codes.ResourceExhausted} {
 		_, err := c.ShouldRateLimit(t.Context(), request("shop", 1, descriptor("user="+value)), grpc.UseCompressor(gzip.Name))
 		if status.Code(err) != want {

@@ -15,13 +15,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 )
 
 // Half a request, and then silence, from a client that is alive: the request has a deadline all the same, whatever the
 // client says of its own.
 func TestHalfARequest(t *testing.T) {
 	p := patience{request: 50 * time.Millisecond, silence: time.Minute}
-	conn := dial(t, serve(t, New(newChecker(t, shop), Options{}), p.options()...))
+	conn := grpctest.Dial(t, serve(t, New(newChecker(t, shop), Options{}), p.options()...))
 	for _, own := range []time.Duration{10 * time.Millisecond, 0, time.Minute} {
 		ctx := t.Context()
 		if own > 0 {
@@ -54,7 +56,7 @@ func TestSilence(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Error(err)
 			}
 			if _, err := io.WriteString(conn, opening); err != nil {

@@ -1,19 +1,18 @@
 package envoylimit
 
 import (
-	"net"
 	"strings"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
-	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
 // Who can be asked.
@@ -42,45 +41,21 @@ func must(t testing.TB, err error) {
 }
 
 // newChecker decides by rules in either format.
-func newChecker(t testing.TB, text string) *check.Checker {
-	t.Helper()
-	set, err := envoyrules.Read([]byte(text))
-	must(t, err)
-	c, err := check.New(check.Options{Rules: set})
-	must(t, err)
-	return c
-}
+var newChecker = rulestest.Checker
 
 // serve runs a service on a port of its own, and returns its address.
 func serve(t testing.TB, service ratelimitv3.RateLimitServiceServer, options ...grpc.ServerOption) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	server := grpc.NewServer(options...)
 	Register(server, service)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
-}
-
-func dial(t testing.TB, address string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	address, _ := grpctest.Serve(t, server, "127.0.0.1:0")
+	return address
 }
 
 // client asks a service over a socket.
 func client(t testing.TB, service *Service) ratelimitv3.RateLimitServiceClient {
 	t.Helper()
-	return ratelimitv3.NewRateLimitServiceClient(dial(t, serve(t, service, ServerOptions()...)))
+	return ratelimitv3.NewRateLimitServiceClient(grpctest.Dial(t, serve(t, service, ServerOptions()...)))
 }
 
 // descriptor is one of entries, written key=value.

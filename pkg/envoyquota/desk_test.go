@@ -57,12 +57,8 @@ func TestUsageOfShortWindowsIsSpread(t *testing.T) {
 	}
 	s.report(a, 40, 0)
 	s.desk.leave(s.now, a) // and what was still to come is counted when the stream ends
-	charged := int64(0)
-	for _, r := range s.checker.Stats().Rules {
-		charged += r.Charged
-	}
-	if charged != 441 {
-		t.Errorf("charged %d of 441", charged)
+	if got := charged(s.checker); got != 441 {
+		t.Errorf("charged %d of 441", got)
 	}
 }
 

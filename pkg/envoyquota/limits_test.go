@@ -74,12 +74,7 @@ func TestCostAttributesAreLeftOut(t *testing.T) {
 }
 
 // deaf is one of so many checkers that hear of nobody.
-type deaf struct {
-	*check.Checker
-	checkers int
-}
-
-func (d deaf) Stats() check.Stats { return check.Stats{Checkers: d.checkers} }
+type deaf struct{ fleetOf }
 
 func (d deaf) StandingAt(now int64, attrs identity.Attributes) ([]check.Explanation, check.Freshness) {
 	all, _ := d.Checker.StandingAt(now, attrs)
@@ -88,7 +83,7 @@ func (d deaf) StandingAt(now int64, attrs identity.Attributes) ([]check.Explanat
 
 func TestADeafCheckerKeepsToItsShare(t *testing.T) {
 	s := newScript(t, perSecond)
-	s.desk.checker = deaf{s.checker, 4}
+	s.desk.checker = deaf{fleetOf{s.checker, 4}}
 	if got := rateOf(s.first(1, "user", "kristie")); got != 25 {
 		t.Errorf("one of four gives %v of 100", got)
 	}

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 )
 
 // rawCodec sends bytes as they are.
@@ -40,7 +42,7 @@ func notUTF8(m []byte, word string) []byte {
 func TestWhatServersRefuse(t *testing.T) {
 	checker := newChecker(t, perHour)
 	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")
-	conn := dial(t, address)
+	conn := grpctest.Dial(t, address)
 	in := func(domain string) []byte { return one(t, domain, bucketID("user", "kristie"), nil) }
 	of := func(id *quotapb.BucketId) []byte { return one(t, "shop", id, nil) }
 	after := func(s int64, ns int32) []byte {

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // script is a desk in virtual time, and Envoys at it.
@@ -29,19 +29,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func parse(t testing.TB, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Parse([]byte(text))
-	must(t, err)
-	return set
-}
-
-func newChecker(t testing.TB, text string) *check.Checker {
-	t.Helper()
-	c, err := check.New(check.Options{Rules: parse(t, text)})
-	must(t, err)
-	return c
-}
+var parse, newChecker = rulestest.Parse, rulestest.Checker
 
 func newScript(t *testing.T, text string) *script {
 	c := newChecker(t, text)

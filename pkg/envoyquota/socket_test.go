@@ -2,49 +2,35 @@ package envoyquota
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"io"
-	"net"
+	"net/http"
 	"testing"
 	"time"
 
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// serve serves on a socket until the test ends, or stop is called.
+// serve serves until the test ends, or stop is called: then streams end first.
 func serve(t testing.TB, c *check.Checker, o Options, address string) (at string, stop func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", address)
-	must(t, err)
 	g, s := grpc.NewServer(), New(c, o)
 	s.Register(g)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := g.Serve(l); err != nil {
-			t.Error(err)
-		}
-	}()
+	at, end := grpctest.Serve(t, g, address)
 	stop = func() {
 		s.Close()
 		g.GracefulStop()
-		<-done
+		end()
 	}
 	t.Cleanup(stop)
-	return l.Addr().String(), stop
-}
-
-func dial(t testing.TB, address string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return conn
+	return at, stop
 }
 
 type clientStream = grpc.BidiStreamingClient[quotapb.RateLimitQuotaUsageReports, quotapb.RateLimitQuotaResponse]
@@ -60,11 +46,6 @@ func open(t testing.TB, conn *grpc.ClientConn) clientStream {
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx, grpc.WaitForReady(true))
 	must(t, err)
 	return stream
-}
-
-func send(t testing.TB, stream clientStream, m *quotapb.RateLimitQuotaUsageReports) {
-	t.Helper()
-	must(t, stream.Send(m))
 }
 
 func receive(t testing.TB, stream clientStream) []*quotapb.RateLimitQuotaResponse_BucketAction {
@@ -99,22 +80,22 @@ const perHour = "rules: [{name: r, key: [user], limit: 1000/hour}]"
 func TestReconnects(t *testing.T) {
 	c := newChecker(t, perHour)
 	address, stop := serve(t, c, Options{}, "127.0.0.1:0")
-	conn := dial(t, address)
+	conn := grpctest.Dial(t, address)
 
 	stream := open(t, conn)
-	send(t, stream, reportOf(10, 0, 0, "user", "kristie"))
+	must(t, stream.Send(reportOf(10, 0, 0, "user", "kristie")))
 	only(t, receive(t, stream), "bucket")
 	end(t, stream)
 
 	ctx, cancel := context.WithCancel(context.Background()) // it breaks
 	broken, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
 	must(t, err)
-	send(t, broken, reportOf(20, 0, 0, "user", "kristie"))
+	must(t, broken.Send(reportOf(20, 0, 0, "user", "kristie")))
 	receive(t, broken)
 	cancel()
 
 	stream = open(t, conn)
-	send(t, stream, reportOf(30, 5, 5*time.Second, "user", "kristie"))
+	must(t, stream.Send(reportOf(30, 5, 5*time.Second, "user", "kristie")))
 	receive(t, stream)
 	stop() // the server restarts
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
@@ -122,7 +103,7 @@ func TestReconnects(t *testing.T) {
 	}
 	serve(t, c, Options{}, address)
 	stream = open(t, conn)
-	send(t, stream, reportOf(40, 0, 5*time.Second, "user", "kristie"))
+	must(t, stream.Send(reportOf(40, 0, 5*time.Second, "user", "kristie")))
 	receive(t, stream)
 	if got := charged(c); got != 100 {
 		t.Errorf("10, 20, 30 and 40 requests were reported, and %d hits charged", got)
@@ -132,10 +113,10 @@ func TestReconnects(t *testing.T) {
 // Whoever connects again from the same host has the share that it had: all, here.
 func TestAReconnectKeepsItsShare(t *testing.T) {
 	address, _ := serve(t, newChecker(t, perSecond), Options{}, "127.0.0.1:0")
-	conn := dial(t, address)
+	conn := grpctest.Dial(t, address)
 	for range 2 {
 		stream := open(t, conn)
-		send(t, stream, reportOf(100, 0, time.Second, "user", "kristie"))
+		must(t, stream.Send(reportOf(100, 0, time.Second, "user", "kristie")))
 		if got := rateOf(only(t, receive(t, stream), "bucket")); got != 100 {
 			t.Errorf("%v per second of 100", got)
 		}
@@ -147,28 +128,47 @@ func TestAReconnectKeepsItsShare(t *testing.T) {
 func TestWhatServersTake(t *testing.T) {
 	checker := newChecker(t, perHour)
 	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")
-	stream := open(t, dial(t, address))
-	send(t, stream, &quotapb.RateLimitQuotaUsageReports{Domain: "shop"})
+	stream := open(t, grpctest.Dial(t, address))
+	must(t, stream.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "shop"}))
 	bare := reportOf(1, 0, 0, "user", "kristie")
 	bare.Domain, bare.BucketQuotaUsages[0].TimeElapsed = "", nil
-	send(t, stream, bare)
+	must(t, stream.Send(bare))
 	only(t, receive(t, stream), "bucket")
-	send(t, stream, reportOf(2, 0, 365*24*time.Hour, "user", "mia"))
+	must(t, stream.Send(reportOf(2, 0, 365*24*time.Hour, "user", "mia")))
 	receive(t, stream)
 	if got := charged(checker); got != 3 {
 		t.Errorf("charged %d of 3", got)
 	}
 }
 
+// A message that stops half-way is silence: its stream ends, and nothing of it is counted.
+func TestHalfAMessageThenSilence(t *testing.T) {
+	checker := newChecker(t, perHour)
+	address, _ := serve(t, checker, Options{SilenceAfter: 50 * time.Millisecond}, "127.0.0.1:0")
+	whole := bytesOf(t, reportOf(1, 0, 0, "user", "kristie"))
+	half := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(whole))), whole[:len(whole)/2]...)
+	body, pen := io.Pipe()
+	t.Cleanup(func() { _ = pen.Close() })
+	go func() { _, _ = pen.Write(half) }()
+	method := quotapb.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName
+	got, err := grpctest.Post(t, address, method, http.Header{}, body)
+	if want := fmt.Sprint(int(codes.DeadlineExceeded)); got != want || err != nil {
+		t.Errorf("ended with %q, %v, want %s", got, err, want)
+	}
+	if got := charged(checker); got != 0 {
+		t.Errorf("charged %d", got)
+	}
+}
+
 func TestTenThousandBuckets(t *testing.T) {
 	checker := newChecker(t, "rules: [{name: user, key: [user], limit: 1000/hour}, {name: all, key: [], limit: 100000/second}]")
 	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")
-	stream := open(t, dial(t, address))
+	stream := open(t, grpctest.Dial(t, address))
 	n := 10_000
 	if testing.Short() {
 		n = 1000
 	}
-	send(t, stream, manyBuckets(n))
+	must(t, stream.Send(manyBuckets(n)))
 	told := make(map[string]bool)
 	for len(told) < n {
 		for _, a := range receive(t, stream) {

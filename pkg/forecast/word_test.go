@@ -28,6 +28,10 @@ func (k *Key) unheard(at float64) float64 {
 
 // 10 hits per ms are expected, of others too, since nothing is known of the share.
 func TestAnchor(t *testing.T) {
+	late := func(made float64) Word { return Word{Now: fromNoon(8), Made: fromNoon(made), Round: tick, News: 100} }
+	calm := func(made, news float64) Word { // a round of 32 ms, and words in ticks between
+		return Word{Now: fromNoon(made + 3), Made: fromNoon(made), Round: 8 * tick, News: news}
+	}
 	doubt := doubtful * math.Sqrt(40) // of the 40 hits that are expected in 4 ms
 	for _, test := range []struct {
 		why   string
@@ -58,37 +62,19 @@ func TestAnchor(t *testing.T) {
 		{"a second word that was made late in its round",
 			[]Word{word(4, 20), {Now: fromNoon(8), Made: fromNoon(6), Round: tick, News: 10}}, 8, 50 - doubt, 0.1},
 		{"an older round's word sets nothing back", []Word{word(8, 80), word(4, 10)}, 12, 30, 1e-6},
+		{"a report comes a little after the moment of its round", []Word{late(5.9)}, 8, 21, 1e-6},
+		{"up to half of a tick", []Word{late(6)}, 8, 20, 1e-6},
+		{"later it is of somebody who missed the round: others' hits are in it", []Word{late(6.1)}, 8, 0, 0},
+		{"at the end of the tick too", []Word{late(7.9)}, 8, 0, 0},
+		{"between calm rounds a word tells of some of the hits since",
+			[]Word{calm(32, 320), calm(36, 10)}, 40, 70, 1e-6},
+		{"the next calm round", []Word{calm(32, 320), calm(36, 10), calm(64, 310)}, 68, 40, 0.1},
 		{"what one round misses may come with the next", []Word{word(4, 0), word(8, 77)}, 12, 40, 1e-6},
 		{"half of what is missing may be no delay at all", []Word{word(4, 0), word(8, 40)}, 11, 42, 6},
 	} {
 		k := hearing(newKey(10), test.words...)
 		k.share.own = 0 // else a few censuses would teach it
 		near(t, test.why, k.unheard(test.at), test.want, test.give)
-	}
-}
-
-// A key in calm rounds is complete only up to these; a word made in a tick between
-// them tells of some of the hits since.
-func TestWordsOfLongerRounds(t *testing.T) {
-	calm := func(at, news float64) Word {
-		w := word(at, news)
-		w.Round = 8 * tick
-		return w
-	}
-	k := hearing(newKey(10), calm(32, 320), calm(36, 10))
-	near(t, "between calm rounds", k.unheard(40), 70, 1e-6)
-	near(t, "the next calm round", hearing(k, calm(64, 310)).unheard(68), 40, 0.1)
-}
-
-// Reports come a little after the moment of their round. What is made after half of a tick is
-// somebody's who has missed it, and the others' hits since may be missing.
-func TestLateInItsRound(t *testing.T) {
-	for _, test := range []struct{ late, want float64 }{{0, 40}, {1.9, 21}, {2, 20}, {2.1, 70}, {3.9, 70}} {
-		w := word(4, 10)
-		w.Made = fromNoon(4 + test.late)
-		k := hearing(newKey(10), w)
-		k.carry = 0
-		near(t, "unheard", k.unheard(8), test.want, 1e-6)
 	}
 }
 

@@ -12,26 +12,14 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
 )
 
-// raw is a client of HTTP/2 that sends what gRPC's would not, as a user. It returns what a server's answer has in grpc-status.
+// raw sends bytes as a user, and returns what the answer has in grpc-status.
 func raw(t *testing.T, address string, body io.Reader, user string) string {
-	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+unaryMethod, body)
-	if err != nil {
-		return err.Error()
-	}
-	r.Header = http.Header{"X-User": {user}, "Content-Type": {"application/grpc"}, "Te": {"trailers"}}
-	transport := &http.Transport{Protocols: new(http.Protocols)}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	defer transport.CloseIdleConnections()
-	res, err := transport.RoundTrip(r)
-	if err != nil {
-		return err.Error()
-	}
-	defer res.Body.Close()
-	_, err = io.Copy(io.Discard, res.Body)
-	return fmt.Sprint(res.Header.Get("Grpc-Status"), res.Trailer.Get("Grpc-Status"), " ", err) // one of both is there
+	status, err := grpctest.Post(t, address, unaryMethod, http.Header{"X-User": {user}}, body)
+	return fmt.Sprint(status, " ", err)
 }
 
 const (

@@ -8,15 +8,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 const (
@@ -31,19 +30,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func parse(t testing.TB, yaml string) *rules.Set {
-	t.Helper()
-	set, err := rules.Parse([]byte(yaml))
-	must(t, err)
-	return set
-}
-
-func checker(t testing.TB, yaml string) *check.Checker {
-	t.Helper()
-	c, err := check.New(check.Options{Rules: parse(t, yaml)})
-	must(t, err)
-	return c
-}
+var parse, checker = rulestest.Parse, rulestest.Checker
 
 func newLimit(t testing.TB, c grpclimit.Checker, o grpclimit.Options) *grpclimit.Limit {
 	t.Helper()
@@ -104,28 +91,16 @@ func (*service) FullDuplexCall(both grpc.BidiStreamingServer[grpc_testing.Stream
 // serve has a server on a socket, until the test ends, and returns its address.
 func serve(t testing.TB, o ...grpc.ServerOption) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	server := grpc.NewServer(o...)
 	grpc_testing.RegisterTestServiceServer(server, new(service))
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
+	address, _ := grpctest.Serve(t, server, "127.0.0.1:0")
+	return address
 }
 
 // dial is a real client of that server.
 func dial(t testing.TB, address string) grpc_testing.TestServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return grpc_testing.NewTestServiceClient(conn)
+	return grpc_testing.NewTestServiceClient(grpctest.Dial(t, address))
 }
 
 // behind is a client of a server behind the interceptors of a Limit.

@@ -52,19 +52,3 @@ rules:
 		}
 	})
 }
-
-// FuzzParseHeaders: what is accepted is a setting that New accepts, and its text is read again.
-func FuzzParseHeaders(f *testing.F) {
-	for _, text := range []string{"11", "none", "x-ratelimit", "+7", "07", "0x8", ""} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		h, err := httplimit.ParseHeaders(text)
-		if err != nil {
-			return
-		}
-		if again, err := httplimit.ParseHeaders(h.String()); err != nil || again != h {
-			t.Errorf("%q: %v, and again %v, %v", text, h, again, err)
-		}
-	})
-}

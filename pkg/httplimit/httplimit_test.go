@@ -27,7 +27,8 @@ var (
 
 func byHeader(r *http.Request) string { return r.Header.Get("X-User") }
 
-// A request is read as the rules need, and no further.
+// A request is read as the rules need, and no further: who the user is, is asked once and only if a
+// rule wants to know. It may take a look at a token.
 func TestReadsWhatTheRulesAskFor(t *testing.T) {
 	trusted, err := httpidentity.ParseProxies("192.0.2.0/24")
 	must(t, err)
@@ -47,29 +48,22 @@ func TestReadsWhatTheRulesAskFor(t *testing.T) {
 		{"the proxy, if it is not trusted", []string{"ip"}, httplimit.Options{}, identity.Attributes{{Name: "ip", Value: "192.0.2.1"}}},
 		{"a source", []string{"plan", "path"}, httplimit.Options{Identity: from}, identity.Attributes{{Name: "path", Value: "/a/b"}, {Name: "plan", Value: "gold"}}},
 	} {
+		asked, want := 0, 0
+		if user := tt.o.User; user != nil {
+			tt.o.User = func(r *http.Request) string { asked++; return user(r) }
+			want = strings.Count(strings.Join(tt.keys, " "), "user")
+		}
 		c := checktest.Allow().For(tt.keys...)
 		if w := answer(newLimit(t, c, tt.o).Handler(hello), r); w.Code != 200 || w.Body.String() != "hello" {
 			t.Errorf("%s: %d %s", tt.why, w.Code, w.Body)
 		}
-		want := []checktest.Asked{{Method: "Check", Attributes: tt.want, Cost: 1, Decision: checktest.Allowed(99)}}
-		if got := c.Asked(); !slices.EqualFunc(got, want, func(a, b checktest.Asked) bool {
-			return a.Method == b.Method && a.Cost == b.Cost && a.Decision == b.Decision && slices.Equal(a.Attributes, b.Attributes)
-		}) {
-			t.Errorf("%s: asked %+v, want %+v", tt.why, got, want)
+		if asked != want {
+			t.Errorf("%s: asked who the user is %d times, want %d", tt.why, asked, want)
 		}
-	}
-}
-
-// Who the user is, is asked once and only if a rule wants to know: it may take a look at a token.
-func TestUserIsAskedOnlyIfNeeded(t *testing.T) {
-	for _, tt := range []struct {
-		key  string
-		want int
-	}{{"user", 1}, {"ip", 0}} {
-		asked := 0
-		limit := newLimit(t, checktest.Allow().For(tt.key), httplimit.Options{User: func(*http.Request) string { asked++; return "kristie" }})
-		if answer(limit.Handler(hello), request("GET", "/")); asked != tt.want {
-			t.Errorf("key %s: asked %d times, want %d", tt.key, asked, tt.want)
+		got := c.Asked()
+		if len(got) != 1 || got[0].Method != "Check" || got[0].Cost != 1 || got[0].Decision != checktest.Allowed(99) ||
+			!slices.Equal(got[0].Attributes, tt.want) {
+			t.Errorf("%s: asked %+v, want %+v", tt.why, got, tt.want)
 		}
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // hello is a handler that is reached.
@@ -21,19 +20,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func parse(t testing.TB, yaml string) *rules.Set {
-	t.Helper()
-	set, err := rules.Parse([]byte(yaml))
-	must(t, err)
-	return set
-}
-
-func checker(t testing.TB, yaml string) *check.Checker {
-	t.Helper()
-	c, err := check.New(check.Options{Rules: parse(t, yaml)})
-	must(t, err)
-	return c
-}
+var parse, checker = rulestest.Parse, rulestest.Checker
 
 func newLimit(t testing.TB, c httplimit.Checker, o httplimit.Options) *httplimit.Limit {
 	t.Helper()

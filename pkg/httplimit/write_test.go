@@ -180,7 +180,8 @@ func TestParseHeaders(t *testing.T) {
 		text string
 		want httplimit.Headers
 	}{
-		{"4", 4}, {"7", 7}, {"11", httplimit.NewestDraft}, {"none", httplimit.NoHeaders}, {"ratelimit", httplimit.Triple}, {"x-ratelimit", httplimit.XTriple},
+		{"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8}, {"9", 9}, {"10", 10}, {"11", httplimit.NewestDraft},
+		{"none", httplimit.NoHeaders}, {"ratelimit", httplimit.Triple}, {"x-ratelimit", httplimit.XTriple},
 	} {
 		got, err := httplimit.ParseHeaders(tt.text)
 		if err != nil || got != tt.want || got.String() != tt.text {

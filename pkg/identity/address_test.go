@@ -174,23 +174,3 @@ func FuzzParseAddr(f *testing.F) {
 		}
 	})
 }
-
-var sink string // so that what is made is kept, as callers keep it
-
-func BenchmarkAddress(b *testing.B) {
-	for name, text := range map[string]string{"v4": "203.0.113.9:4711", "v6": "[2001:db8:1:2:3:4:5:6]:4711"} {
-		b.Run("parse/"+name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				ParseAddr(text)
-			}
-		})
-		b.Run("group/"+name, func(b *testing.B) {
-			addr, _ := ParseAddr(text)
-			b.ReportAllocs()
-			for b.Loop() {
-				sink = Group(addr, 0, 0)
-			}
-		})
-	}
-}

@@ -197,24 +197,3 @@ func TestAppendKeyDoesNotAllocate(t *testing.T) {
 		t.Errorf("Bound of a short key: %v allocations", n)
 	}
 }
-
-func BenchmarkAppendKey(b *testing.B) {
-	attrs := Attributes{{"user", "kristie"}, {"ip", "203.0.113.9"}, {"api", "createURL"}}
-	for _, bm := range []struct {
-		name  string
-		names []string
-		attrs Attributes
-	}{
-		{"one", []string{"user"}, attrs},
-		{"two", []string{"user", "api"}, attrs},
-		{"hashed", []string{"user"}, Attributes{{"user", strings.Repeat("x", MaxKey+1)}}},
-	} {
-		b.Run(bm.name, func(b *testing.B) {
-			dst := make([]byte, 0, 2*MaxKey)
-			b.ReportAllocs()
-			for b.Loop() {
-				dst = AppendKey(dst[:0], bm.names, bm.attrs)
-			}
-		})
-	}
-}

@@ -50,21 +50,3 @@ func TestAlgorithmAndWindowAgree(t *testing.T) {
 		}
 	}
 }
-
-// An override's own window is of the rule's algorithm.
-func TestOverrideWindowsAreOfTheRulesKind(t *testing.T) {
-	r := the(t, "algorithm: token_bucket", "overrides: [{match: {user: a}, limit: 100/minute}, {match: {user: b}, limit: 7/second}]")
-	for i, want := range []Terms{
-		{Limit: 100, Burst: 100, Window: window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}},
-		{Limit: 7, Burst: 7, Window: window.Shape{Length: time.Second, Buckets: 50, Kind: window.Token}},
-	} {
-		if got := r.Terms(i); got != want {
-			t.Errorf("override %d: got %+v, want %+v", i, got, want)
-		}
-	}
-}
-
-// Classes divide what there is room for at once, which may be more than the limit.
-func TestSharesAreOfBursts(t *testing.T) {
-	the(t, "algorithm: token_bucket", "burst: 100", "priority: {by: class, shares: {default: 10%}}")
-}

@@ -21,12 +21,22 @@ func the(t *testing.T, fields ...string) *Rule {
 	return parse(t, one(fields...)).Rules()[0]
 }
 
-func parse(t testing.TB, text string) *Set {
+type tester interface { // also rapid's
+	Helper()
+	Fatal(...any)
+}
+
+func must(t tester, err error) {
 	t.Helper()
-	set, err := Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func parse(t testing.TB, text string) *Set {
+	t.Helper()
+	set, err := Parse([]byte(text))
+	must(t, err)
 	return set
 }
 

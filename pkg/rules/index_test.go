@@ -63,11 +63,10 @@ func manyRules(tb testing.TB, n int, match func(n int) []Condition) *Set {
 	return newSet(tb, list...)
 }
 
-func newSet(t interface{ Fatal(...any) }, list ...Rule) *Set {
+func newSet(t tester, list ...Rule) *Set {
+	t.Helper()
 	set, err := NewSet(list...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return set
 }
 

@@ -15,9 +15,7 @@ func TestMarshalAndParse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := randomSet(t)
 		text, err := set.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		again, err := Parse(text)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, text)
@@ -200,9 +198,7 @@ func TestDiffFindsTheField(t *testing.T) {
 func BenchmarkParse(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		text, err := manyRules(b, n, families[0].match).Marshal()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Run(fmt.Sprint("rules=", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -211,14 +207,5 @@ func BenchmarkParse(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-func BenchmarkDiff(b *testing.B) {
-	old, new := manyRules(b, 10_000, families[0].match), manyRules(b, 9_999, families[0].match)
-	for b.Loop() {
-		if changes := Diff(old, new); len(changes) != 1 {
-			b.Fatal(changes)
-		}
 	}
 }

@@ -119,6 +119,10 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		{func(r *Rule) { r.Priority = Priority{By: "a b", Shares: map[string]float64{"default": 1}} }, `priority: by: attribute "a b"`},
 		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": math.NaN()}} }, `class "default": NaN: want more than 0%`},
 		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": 1, "\xff": 1}} }, `is not UTF-8`},
+		{func(r *Rule) { // classes divide what there is room for at once, which may be more than the limit
+			r.Algorithm, r.Burst = TokenBucket, 100
+			r.Priority = Priority{By: "a", Shares: map[string]float64{"default": 0.1}}
+		}, ""},
 		{func(r *Rule) { r.Unlimited, r.Limit, r.Window = true, 0, window.Shape{} }, ""},
 	} {
 		first, r := right, right

@@ -63,22 +63,3 @@ func BenchmarkClientIP(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkAppend(b *testing.B) {
-	for _, names := range [][]string{{"ip"}, {"user"}, {"path"}, {"cookie:session"}, {"ip", "user", "method", "path"}} {
-		name := names[0]
-		if len(names) > 1 {
-			name = "four"
-		}
-		b.Run(name, func(b *testing.B) {
-			o := Options{TrustedProxies: proxies(b, trustedNets...), Sources: map[string]Source{"user": FromHeader("X-Tenant")}}
-			rd, r := reader(b, o, names...), request()
-			r.RemoteAddr, r.URL.Path = "10.0.0.1:4711", "/v1/users/kristie"
-			dst := make(identity.Attributes, 0, 8)
-			b.ReportAllocs()
-			for b.Loop() {
-				dst = rd.Append(dst[:0], r)
-			}
-		})
-	}
-}

@@ -7,21 +7,24 @@ import (
 	"testing"
 )
 
-func proxies(t testing.TB, list ...string) []netip.Prefix {
+func must(t testing.TB, err error) {
 	t.Helper()
-	prefixes, err := ParseProxies(list...)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func proxies(t testing.TB, list ...string) []netip.Prefix {
+	t.Helper()
+	prefixes, err := ParseProxies(list...)
+	must(t, err)
 	return prefixes
 }
 
 func builder(t testing.TB, o Options) *Builder {
 	t.Helper()
 	b, err := NewBuilder(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 

@@ -76,13 +76,14 @@ func eachForwarding(t *testing.T, property func(t *rapid.T, b *Builder, f Forwar
 	}
 }
 
-// Whatever headers a client adds, behind trusted proxies that append it is found by the address it has.
+// Whatever headers a client adds, it is found by the address it has, behind trusted proxies that
+// append and behind none.
 func TestClientsCannotChangeTheirAddress(t *testing.T) {
 	eachForwarding(t, func(t *rapid.T, b *Builder, f Forwarding) {
 		lines, other := evil(t), evil(t)
 		client := rapid.SampledFrom(strangers).Draw(t, "client")
 		sender := client
-		for range rapid.IntRange(1, 4).Draw(t, "proxies") {
+		for range rapid.IntRange(0, 4).Draw(t, "proxies") {
 			lines = pass(t, lines, element(t, f, sender))
 			sender = rapid.SampledFrom(trustedHops).Draw(t, "proxy")
 		}
@@ -90,17 +91,6 @@ func TestClientsCannotChangeTheirAddress(t *testing.T) {
 		peer := netip.AddrPortFrom(sender, 4711).String()
 		if addr, ok := b.ClientIP(peer, h); !ok || addr != client {
 			t.Fatalf("%v over %s with %q is taken for %v, %v", client, peer, h, addr, ok)
-		}
-	})
-}
-
-// Nothing that comes over a connection from a stranger changes the address that it comes from.
-func TestStrangersAreNotBelieved(t *testing.T) {
-	eachForwarding(t, func(t *rapid.T, b *Builder, f Forwarding) {
-		peer := rapid.SampledFrom(strangers).Draw(t, "peer")
-		h := http.Header{f.String(): evil(t), (1 - f).String(): evil(t)}
-		if addr, ok := b.ClientIP(netip.AddrPortFrom(peer, 4711).String(), h); !ok || addr != peer {
-			t.Fatalf("%v with %q is taken for %v, %v", peer, h, addr, ok)
 		}
 	})
 }

@@ -15,9 +15,7 @@ import (
 func reader(t testing.TB, o Options, names ...string) *Reader {
 	t.Helper()
 	rd, err := builder(t, o).Reader(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return rd
 }
 
@@ -151,9 +149,7 @@ func TestPathsAreClean(t *testing.T) {
 		"GET x:a": "/", "CONNECT example.com:80": "none", "OPTIONS *": "*",
 	} {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(line + " HTTP/1.1\r\nHost: a\r\n\r\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		requests[r] = want
 	}
 	rd := reader(t, Options{}, "path")

@@ -12,9 +12,7 @@ import (
 // They have each field, and the table of fields too.
 func TestEveryExampleInTheDocumentIsRead(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	if len(examples) < 20 {
 		t.Fatalf("found %d examples", len(examples))

@@ -17,9 +17,7 @@ func FuzzImport(f *testing.F) {
 	}
 	for _, path := range files {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(data)
 	}
 	for _, seed := range []string{with("key: a\n" + ok), with("key: a\nvalue: b*\nshare_threshold: on\n" + ok), laughs(),

@@ -13,12 +13,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-func load(t *testing.T, name string) *rules.Set {
+func must(t testing.TB, err error) {
 	t.Helper()
-	set, err := Load(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func load(t *testing.T, name string) *rules.Set {
+	t.Helper()
+	set, err := Load(filepath.Join("testdata", name))
+	must(t, err)
 	return set
 }
 
@@ -181,9 +186,7 @@ func TestReadKnowsTheFormat(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "theirs.yaml")
-	if err := os.WriteFile(path, []byte("domain: d\ndescriptors: {}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("domain: d\ndescriptors: {}\n"), 0o600))
 	if _, err := Load(path); err == nil || err.Error() != path+":2:14: descriptors: want a list, got a mapping" {
 		t.Errorf("got %v", err)
 	}

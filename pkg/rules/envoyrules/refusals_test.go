@@ -102,13 +102,9 @@ func TestAnchors(t *testing.T) {
 	long := "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: second, requests_per_unit: 1}}\n- {key: a, value: x, rate_limit: {unit: second, requests_per_unit: 1}}\n" +
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}\n- {key: c, rate_limit: {unit: second, requests_per_unit: 1}}\n"
 	a, err := Import([]byte(short))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b, err := Import([]byte(long))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if changes := rules.Diff(a, b); len(changes) > 0 {
 		t.Errorf("differ by %v", changes)
 	}

@@ -24,20 +24,23 @@ var shared *servers.NATS
 
 func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream: true}, &shared) }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // open opens the bucket of a test at a server.
 func open(t testing.TB, server *servers.NATS, o natssource.Options) *natssource.Bucket {
 	t.Helper()
 	conn, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 		nats.RetryOnFailedConnect(true),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // they come with servers that go
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	b, err := natssource.New(conn, serverstest.Namespace(t), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -51,9 +54,7 @@ func limited(t testing.TB) context.Context {
 func put(t testing.TB, b *natssource.Bucket, data string, expected uint64) uint64 {
 	t.Helper()
 	at, err := b.Put(limited(t), []byte(data), expected)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return at
 }
 
@@ -82,9 +83,7 @@ func TestPutGetHistoryDelete(t *testing.T) {
 		t.Errorf("a revision that never was: %v", err)
 	}
 
-	if err := b.Delete(ctx, second); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Delete(ctx, second))
 	if _, err := b.Get(ctx); !errors.Is(err, natssource.ErrNoRules) || errors.Is(err, natssource.ErrNoBucket) {
 		t.Errorf("after a delete: %v", err)
 	}
@@ -96,9 +95,7 @@ func TestPutGetHistoryDelete(t *testing.T) {
 	}
 	last := put(t, b, "three", 0) // none is there
 	all, err := b.History(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := ""
 	for _, e := range all {
 		got += fmt.Sprintf("%d %s %v;", e.Revision, e.Data, e.Deleted)
@@ -154,9 +151,7 @@ func TestAnOldRevisionIsRefused(t *testing.T) {
 	refused("one to come is expected", err, second+5, second)
 	refused("an old one is to be deleted", ours.Delete(ctx, first), first, second)
 	refused("any one is to be deleted", ours.Delete(ctx, 0), 0, second)
-	if err := theirs.Delete(ctx, second); err != nil {
-		t.Fatal(err)
-	}
+	must(t, theirs.Delete(ctx, second))
 	_, err = ours.Put(ctx, []byte("ours"), second)
 	refused("it was deleted meanwhile", err, second, 0)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -81,9 +80,7 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	if seen := w.await("two"); len(seen) != 1 || seen[0].Revision != second || seen[0].Deleted {
 		t.Errorf("%+v", seen)
 	}
-	if err := b.Delete(limited(t), second); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Delete(limited(t), second))
 	w.awaitTrouble(natssource.ErrNoRules)
 	late := begin(t, shared, natssource.Options{})
 	late.awaitTrouble(natssource.ErrNoRules)
@@ -105,27 +102,21 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 // What is written meanwhile is seen, nothing is seen twice, and a server that is not there at first is waited for.
 func TestWatchOutlivesTheServer(t *testing.T) {
 	server := serverstest.JetStream(t)
-	do := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	do(server.Stop())
+	must(t, server.Stop())
 	b, w := open(t, server, natssource.Options{}), begin(t, server, fast)
 	if err := <-w.trouble; err == nil {
 		t.Error("no trouble is told of a server that is not there")
 	}
 	at := uint64(0)
 	for i := range 4 {
-		do(server.Restart())
+		must(t, server.Restart())
 		at = eventually(t, b, fmt.Sprint(i), at)
 		if seen := w.await(fmt.Sprint(i)); len(seen) != 1 || seen[0].Revision != at {
 			t.Errorf("round %d: %+v", i, seen)
 		}
 	}
-	do(server.Stop()) // and its files are gone
-	do(server.Restart())
+	must(t, server.Stop()) // and its files are gone
+	must(t, server.Restart())
 	w.awaitTrouble(natssource.ErrNoBucket)
 	if at := eventually(t, b, "new", 0); at != 1 { // it counts from 1 again
 		t.Fatalf("revision %d", at)
@@ -176,23 +167,5 @@ func TestWatchStops(t *testing.T) {
 	w.stop()
 	if len(w.changes) > 0 {
 		t.Error("told more than there is")
-	}
-}
-
-// BenchmarkChange measures from before a write of 100 kB until every one of 20 watchers has been called.
-func BenchmarkChange(b *testing.B) {
-	bucket := open(b, shared, natssource.Options{})
-	at := put(b, bucket, "start", 0)
-	watchers := make([]*watched, 20)
-	for i := range watchers {
-		watchers[i] = begin(b, shared, natssource.Options{})
-		watchers[i].await("start")
-	}
-	for i := 0; b.Loop(); i++ {
-		content := fmt.Sprintf("%d%s", i, strings.Repeat(" ", 100_000))
-		at = put(b, bucket, content, at)
-		for _, w := range watchers {
-			w.await(content)
-		}
 	}
 }
