@@ -47,6 +47,9 @@ func (s seen) passed(t *testing.T, oneIn int64) {
 func (s seen) add(w *world) {
 	s["asked"] += w.asked
 	s["admitted"] += w.admitted
+	if w.agreed > 0 {
+		s["agreed"] += w.agreed
+	}
 	for _, c := range w.checkers {
 		s["repeated"] += c.Stats().ReportsRepeated + c.Stats().LeasesRepeated
 	}
