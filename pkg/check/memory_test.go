@@ -231,26 +231,25 @@ func (m *cells) count() (n int) {
 	return n
 }
 
-// TestConcurrentChecksFindOneCell per key, whichever goroutine makes it.
+// TestConcurrentChecksFindOneCell per key, whichever goroutine makes it: of all first hits one passes.
 func TestConcurrentChecksFindOneCell(t *testing.T) {
-	c, l := checkerAndLimiter(t, Options{}, rule("a", 1, time.Second, 1))
 	const goroutines, keys = 8, 2000
-	found := [goroutines][keys]*cell{}
+	c, l := checkerAndLimiter(t, Options{}, rule("a", 1, time.Hour, 1))
+	passed := [goroutines]int{}
 	var running sync.WaitGroup
 	for g := range goroutines {
 		running.Go(func() {
 			for i := range keys {
-				found[g][i] = l.find(noon, fmt.Sprint(i))
+				passed[g] += hit(l, noon, fmt.Sprint(i), 1)
 			}
 		})
 	}
 	running.Wait()
-	for i := range keys {
-		for g := range goroutines {
-			require(t, found[g][i] == found[0][i] && found[g][i] != nil, "key %d: %p and %p", i, found[g][i], found[0][i])
-		}
+	sum := 0
+	for _, n := range passed {
+		sum += n
 	}
-	equal(t, c.liveKeys.Load(), keys, "live keys")
+	expect(t, sum == keys && c.Stats().LiveKeys == keys, "%d hits passed, %d live keys, want %d", sum, c.Stats().LiveKeys, keys)
 }
 
 func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {
