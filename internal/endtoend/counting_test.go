@@ -88,8 +88,9 @@ func (w *world) agreeOnHits(rule string, keys int, hit func(c *checker, rule, ke
 		func(key string) history { return *recall(w.truth, place{rule, key}) })
 }
 
-// agree lets one checker after the other report a hit of every key of a rule. By its answer each must know exactly what
-// the truth leaves. Nothing of it is late, since the rule's window is longer than any accident.
+// agree lets one checker after the other report a hit of every key of a rule. By its answer each
+// must know exactly what the truth leaves. Nothing of it is late, since the rule's window is longer
+// than any accident.
 func (w *world) agree(r *rules.Rule, keys int, hit func(c *checker, key string) bool, truth func(key string) history) {
 	w.t.Helper()
 	for i := range keys {

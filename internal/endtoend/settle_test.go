@@ -130,7 +130,8 @@ func TestEachTokenIsSettledOnce(t *testing.T) {
 	for seed := range seeds(12, 600) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), prompt: seed%2 == 0})
 		list := w.settleAtRandom(settlements{100, 3, 6, 7, rough})
-		w.end(func() { happened.billed(w, list) }, func() { list = w.agreeOnCosts(list, &testRules[len(testRules)-1], 3) })
+		longest := &testRules[len(testRules)-1]
+		w.end(func() { happened.billed(w, list) }, func() { list = w.agreeOnCosts(list, longest, 3) })
 		happened.billed(w, list)
 		happened.add(w)
 	}

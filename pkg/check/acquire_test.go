@@ -41,8 +41,9 @@ func TestAcquireServesInOrder(t *testing.T) {
 	})
 }
 
-// TestAcquireEndsWithItsContext: it waits for a grant, and no hit that waits is a denial; until its context ends permits
-// too few for the waiter are kept for it, and later others have them, and those that come.
+// TestAcquireEndsWithItsContext: it waits for a grant, and no hit that waits is a denial; until its
+// context ends permits too few for the waiter are kept for it, and later others have them, and
+// those that come.
 func TestAcquireEndsWithItsContext(t *testing.T) {
 	inStrictBubble(t, 100, func(t *testing.T, f *fleet, l *Limiter) {
 		one := acquire(t.Context(), l, 1)

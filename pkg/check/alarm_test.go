@@ -22,8 +22,8 @@ func TestAlarmsDenyStrangers(t *testing.T) {
 	equal(t, hits(f.last())["half"], 1, "reported hits")
 }
 
-// TestAlarmsBringReportsForward of keys without a forecast to the next tick that the floor allows, and wake the
-// goroutine that steps; keys with one are reported in the rounds that they need.
+// TestAlarmsBringReportsForward of keys without a forecast to the next tick that the floor allows,
+// and wake the goroutine that steps; keys with one are reported in the rounds that they need.
 func TestAlarmsBringReportsForward(t *testing.T) {
 	for _, test := range []struct {
 		why      string

@@ -185,7 +185,8 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=d class=analytics", want: yes(2), why: "nor from one for more"},
 		}},
 		{name: "priority of soft",
-			rules: one + ", throttle: soft, soft: {exceed: 100%}, priority: {by: class, shares: {default: 100%, low: 50%}}}",
+			rules: one + ", throttle: soft, soft: {exceed: 100%}, " +
+				"priority: {by: class, shares: {default: 100%, low: 50%}}}",
 			steps: []step{
 				{attrs: "user=a class=low", times: 10, want: yes(0).by("r", 10), why: "half of 20"},
 				{attrs: "user=a class=low", want: no(minute, 0).by("r", 10)},

@@ -202,7 +202,8 @@ func (m *cells) count() (n int) {
 	return n
 }
 
-// TestConcurrentChecksFindOneCell per key, whichever goroutine makes it: of all first hits one passes.
+// TestConcurrentChecksFindOneCell per key, whichever goroutine makes it: of all first hits one
+// passes.
 func TestConcurrentChecksFindOneCell(t *testing.T) {
 	const goroutines, keys = 8, 2000
 	c, l := checkerAndLimiter(t, Options{}, rule("a", 1, time.Hour, 1))
@@ -220,7 +221,8 @@ func TestConcurrentChecksFindOneCell(t *testing.T) {
 	for _, n := range passed {
 		sum += n
 	}
-	expect(t, sum == keys && c.Stats().LiveKeys == keys, "%d hits passed, %d live keys, want %d", sum, c.Stats().LiveKeys, keys)
+	live := c.Stats().LiveKeys
+	expect(t, sum == keys && live == keys, "%d hits passed, %d live keys, want %d", sum, live, keys)
 }
 
 func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {

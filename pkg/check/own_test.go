@@ -26,18 +26,19 @@ func checkOwn(t testing.TB, c *Checker, now int64, o Own, key string, cost int64
 	return d
 }
 
-// TestOwnLimits: hits of one name and key share a count, and each is decided by its own limit, however limits change
-// from hit to hit.
+// TestOwnLimits: hits of one name and key share a count, and each is decided by its own limit,
+// however limits change from hit to hit.
 func TestOwnLimits(t *testing.T) {
 	type counter struct{ name, key string }
 	rapid.Check(t, func(t *rapid.T) {
-		c := newChecker(&testing.T{}, Options{}, rule("a", 1, time.Minute, 1)) // which is another than the callers' own "a"
+		c := newChecker(&testing.T{}, Options{}, rule("a", 1, time.Minute, 1)) // not the callers' own "a"
 		decided(t, c.CheckAt(noon, user("k"), 1), true, "by the rule of the same name")
 		limits := rapid.SliceOfN(rapid.Int64Range(1, 30), 1, 4).Draw(t, "limits")
 		charged := map[counter]int64{}
 		for range rapid.IntRange(1, 60).Draw(t, "hits") {
 			of := rapid.SampledFrom([]counter{{"a", "k"}, {"a", "k"}, {"a", "l"}, {"b", "k"}}).Draw(t, "counter")
-			own, cost := ownLimit(of.name, rapid.SampledFrom(limits).Draw(t, "limit")), rapid.Int64Range(1, 3).Draw(t, "cost")
+			own := ownLimit(of.name, rapid.SampledFrom(limits).Draw(t, "limit"))
+			cost := rapid.Int64Range(1, 3).Draw(t, "cost")
 			fits, status := charged[of]+cost <= own.Limit, 0
 			if !fits {
 				status = 429

@@ -362,8 +362,8 @@ func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
 	return hits, n
 }
 
-// meanwhile calls f again and again from several goroutines, until the function that it returns is called, which waits
-// for them.
+// meanwhile calls f again and again from several goroutines, until the function that it returns is
+// called, which waits for them.
 func meanwhile(goroutines int, f func(g int)) (stop func()) {
 	var over atomic.Bool
 	var running sync.WaitGroup

@@ -37,8 +37,8 @@ func echo(t *testing.T, asker, answerer *nats.Conn) {
 	require(t, err == nil && string(answer.Data) == "hello", "request: %v, %v", answer, err)
 }
 
-// TestNATSComesBackOnItsPort, after a restart and after a stop, and its clients with it. It has no JetStream that nobody
-// has asked for.
+// TestNATSComesBackOnItsPort, after a restart and after a stop, and its clients with it. It has no
+// JetStream that nobody has asked for.
 func TestNATSComesBackOnItsPort(t *testing.T) {
 	n := serverstest.NATS(t)
 	before := n.URL()

@@ -36,7 +36,8 @@ func set(t *testing.T, r *servers.Redis, key, value string) {
 func want(t *testing.T, r *servers.Redis, key, value string) {
 	t.Helper()
 	got, err := connect(t, r.Addr()).Get(t.Context(), key).Result()
-	require(t, (err == nil || errors.Is(err, redis.Nil)) && got == value, "get %s: %q, %v, want %q", key, got, err, value)
+	require(t, (err == nil || errors.Is(err, redis.Nil)) && got == value,
+		"get %s: %q, %v, want %q", key, got, err, value)
 }
 
 // expect reports what was found unless it is as expected.
@@ -90,7 +91,8 @@ func TestRedisIsPrivate(t *testing.T) {
 	r, other := serverstest.Redis(t, "--maxmemory", "5mb"), serverstest.Redis(t)
 	options, err := redis.ParseURL(r.URL())
 	must(t, err)
-	expect(t, options.Addr == r.Addr() && r.PID() != 0, "URL leads to %s, want %s; PID %d", options.Addr, r.Addr(), r.PID())
+	expect(t, options.Addr == r.Addr() && r.PID() != 0,
+		"URL leads to %s, want %s; PID %d", options.Addr, r.Addr(), r.PID())
 	set(t, r, "a", "1")
 	want(t, r, "a", "1")
 	want(t, other, "a", "")
