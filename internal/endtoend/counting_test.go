@@ -1,6 +1,7 @@
 package endtoend
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // end against what was admitted, through random traffic, accidents and bad networks. In every second fleet limits
 // change, at each checker at another time: the next decision is by the new one.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
-	happened := seen{"late": 0, "reloaded": 0}
+	happened := seen{"late": 0, "reloaded": 0, "agreed": 0}
 	for seed := range seeds(30, 1600) {
 		w := newWorld(t, options{seed: seed / 2, faults: faultsOf(seed / 2)})
 		if w.rand.IntN(4) == 0 { // the network is down from the start
@@ -32,38 +33,13 @@ func TestDecisionsAndLedgerAreExact(t *testing.T) {
 		})
 		w.publish(testRules)
 		w.reloadAll()
-		w.end(w.agree)
+		w.end(func() { w.agreeOnHits("minute", 4, w.hit) })
 		happened.add(w)
 		for _, r := range w.ledger() {
 			happened["late"] += r.Late
 		}
 	}
 	happened.all(t)
-}
-
-// agree lets every checker report a hit of every key of the longest window, and then they must all
-// know exactly the same, which is the truth.
-func (w *world) agree() {
-	w.t.Helper()
-	rule := testRules[len(testRules)-1]
-	shape := rule.Window
-	for p := range w.truth {
-		if p.rule != rule.Name {
-			continue
-		}
-		for _, c := range w.checkers {
-			w.hit(c, p.rule, p.key, 1)
-		}
-		w.advance(time.Second + w.quietFor)
-		for _, c := range w.checkers {
-			if recall(c.own, p).counts(shape, w.now)[0] == 0 {
-				continue // it was denied, so it has reported nothing, and may have heard nothing
-			}
-			want := shape.Remaining(w.truth[p].counts(shape, w.now), rule.Limit, w.now)
-			got := w.left(c, p.rule, p.key)
-			w.require(got == want, "%s knows of %d left of %v, the truth is %d", c.name, got, p, want)
-		}
-	}
 }
 
 var algorithmRules = []rules.Rule{
@@ -76,7 +52,7 @@ var algorithmRules = []rules.Rule{
 // TestEveryAlgorithmCountsExactly: nothing is lost and nothing is counted twice by any algorithm,
 // and in the end all checkers know of each key what a limiter that saw every hit knows.
 func TestEveryAlgorithmCountsExactly(t *testing.T) {
-	happened := seen{}
+	happened := seen{"agreed": 0}
 	for seed := range seeds(16, 500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), rules: algorithmRules})
 		w.play(120, rough, func() {
@@ -85,7 +61,7 @@ func TestEveryAlgorithmCountsExactly(t *testing.T) {
 				w.request(w.anyone(), r, w.key(2), 1+w.rand.Int64N(3))
 			}
 		})
-		w.end(func() { w.agreeOn("log") }, func() { w.agreeOn("tokens") })
+		w.end(func() { w.agreeOnHits("log", 2, w.request) }, func() { w.agreeOnHits("tokens", 2, w.request) })
 		happened.add(w)
 	}
 	happened.all(t)
@@ -104,19 +80,31 @@ func (w *world) request(c *checker, rule, key string, cost int64) bool {
 	return true
 }
 
-// agreeOn lets one checker after the other report a hit of every key of a rule. By its answer each must know exactly
-// the truth. Nothing of it is late, since the rule's window is longer than any accident.
-func (w *world) agreeOn(rule string) {
+// agreeOnHits is agree by all hits that ever passed.
+func (w *world) agreeOnHits(rule string, keys int, hit func(c *checker, rule, key string, cost int64) bool) {
 	w.t.Helper()
-	for _, key := range []string{"k0", "k1"} {
+	r, _ := w.rules.Lookup(rule)
+	w.agree(r, keys, func(c *checker, key string) bool { return hit(c, rule, key, 1) },
+		func(key string) history { return *recall(w.truth, place{rule, key}) })
+}
+
+// agree lets one checker after the other report a hit of every key of a rule. By its answer each
+// must know exactly what the truth leaves. Nothing of it is late, since the rule's window is longer
+// than any accident.
+func (w *world) agree(r *rules.Rule, keys int, hit func(c *checker, key string) bool, truth func(key string) history) {
+	w.t.Helper()
+	for i := range keys {
+		key := fmt.Sprint("k", i)
 		w.advance(5 * time.Second) // so that some hits fit
 		for _, c := range w.checkers {
-			passed := w.request(c, rule, key, 1)
+			passed := hit(c, key)
 			w.advance(time.Second + w.quietFor)
-			l, _ := c.Limiter(rule)
-			want := w.leftOf(l.Rule(), *recall(w.truth, place{rule, key}))
-			got := w.left(c, rule, key)
-			w.require(!passed || got == want, "%s knows of %d left of %s of %s, the truth is %d", c.name, got, key, rule, want)
+			if !passed {
+				continue
+			}
+			w.agreed++
+			want, got := w.leftOf(r, truth(key)), w.left(c, r.Name, key)
+			w.require(got == want, "%s knows of %d left of %s of %s, the truth is %d", c.name, got, key, r.Name, want)
 		}
 	}
 }

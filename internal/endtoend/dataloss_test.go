@@ -11,55 +11,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// take sends n hits of the minute's rule that must all pass, and lets them be counted.
-func (w *world) take(c *checker, n int64) {
-	w.t.Helper()
-	l, _ := c.Limiter("minute")
-	d := l.CheckAt(w.now, "k", n)
-	w.require(d.Allowed, "%s denies %d hits: %+v", c.name, n, d)
-	w.advance(time.Second)
-}
-
-// wantLeft holds what a checker sees left of the minute's 60 against what it should.
-func (w *world) wantLeft(want int64, why string, checkers ...*checker) {
-	w.t.Helper()
-	for _, c := range checkers {
-		got := w.left(c, "minute", "k")
-		expect(w.t, got == want, "%s sees %d left, want %d: %s", c.name, got, want, why)
-	}
-}
-
-func TestCheckersFollowAStoreThatLostEverything(t *testing.T) {
-	w := newWorld(t, wellConnected(1, 3))
-	a, b, c := w.checkers[0], w.checkers[1], w.checkers[2]
-	w.advance(time.Second)
-	w.take(a, 25)
-	w.take(b, 20)
-	w.wantLeft(60-45, "all know of all hits, c by the alarm alone", a, b, c)
-
-	w.store.Lose()
-	w.take(a, 5)
-	w.wantLeft(60-5, "to a reporter the new totals replace the old", a)
-	w.wantLeft(60-45, "c has heard nothing new", c)
-	w.take(c, 1)
-	w.wantLeft(60-6, "it has, by its own report", c)
-	w.take(a, 30)
-	w.wantLeft(60-36, "an alarm brings all into the new generation", a, b, c)
-	w.counted(map[string]int64{"minute": 36})
-
-	snapshot := w.store.Snapshot()
-	w.take(b, 7)
-	w.store.mode = storeCutOff
-	w.take(a, 2) // counted, and not answered
-	w.store.Restore(snapshot)
-	w.store.mode = storeWorks
-	w.advance(3 * time.Second)
-	w.wantLeft(60-38, "what was not answered is counted again", a)
-	w.take(b, 1)
-	w.wantLeft(60-39, "the snapshot's, and what came since", b)
-	w.counted(map[string]int64{"minute": 39})
-}
-
 // TestNobodyForgetsMoreThanTheStoreLost: whatever is lost and when, no checker ends up believing that less was counted
 // than the store has; and if one worker lives through it all, and so knows the latest version, all checkers that still
 // report end up with exactly the store's totals. (A blocked key reports nothing, and stays blocked by the hits that

@@ -1,11 +1,14 @@
 package endtoend
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -65,6 +68,29 @@ func countsExactly(t *testing.T, redis *backend) {
 		}
 		n := f.admitted.Load() - before
 		expect(t, n == 120, "%d of 120 pass", n)
+	})
+	t.Run("never more to callers who wait at once", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var waiting sync.WaitGroup
+		var passed atomic.Int64
+		for i := range 24 {
+			waiting.Go(func() {
+				l, _ := f.checkers[i%3].Limiter("strict")
+				for range 5 {
+					if d, _ := l.Acquire(ctx, "waited for", 2); d.Allowed {
+						passed.Add(2)
+						f.admitted.Add(2)
+					}
+				}
+			})
+		}
+		waiting.Wait()
+		n := passed.Load()
+		expect(t, n > 0 && n <= 120, "%d of 120 pass", n)
+		for i, c := range f.checkers {
+			expect(t, c.Stats().Waiting == 0, "%d still wait at checker %d", c.Stats().Waiting, i)
+		}
 	})
 	t.Run("a true cost makes room at all checkers, once", func(t *testing.T) {
 		l, _ := f.checkers[0].Limiter("tokens")

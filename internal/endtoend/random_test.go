@@ -37,6 +37,13 @@ func (s seen) note(what string, happened bool) {
 	}
 }
 
+// sum adds what only some tests are for.
+func (s seen) sum(what string, n int64) {
+	if n > 0 {
+		s[what] += n
+	}
+}
+
 // passed fails the test if less than one in so many requests passed.
 func (s seen) passed(t *testing.T, oneIn int64) {
 	t.Helper()
@@ -47,8 +54,10 @@ func (s seen) passed(t *testing.T, oneIn int64) {
 func (s seen) add(w *world) {
 	s["asked"] += w.asked
 	s["admitted"] += w.admitted
+	s.sum("agreed", w.agreed)
 	for _, c := range w.checkers {
-		s["repeated"] += c.Stats().ReportsRepeated + c.Stats().LeasesRepeated
+		s["repeated reports"] += c.Stats().ReportsRepeated
+		s.sum("repeated leases", c.Stats().LeasesRepeated)
 	}
 }
 

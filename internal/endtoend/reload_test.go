@@ -98,7 +98,7 @@ func (w *world) otherLimits() []rules.Rule {
 // time: no hit passes that does not fit the highest limit by which any checker decides, whatever was
 // granted before. So once all have taken over a lower one, no hit passes beyond that.
 func TestStrictHoldsTheNewLimits(t *testing.T) {
-	happened := seen{}
+	happened := seen{"repeated leases": 0}
 	for seed := range seeds(10, 400) {
 		faults, workers := faultsOfAll(seed), 0
 		if seed%2 == 0 { // messages are lost and late, but in order
@@ -137,7 +137,7 @@ func TestStrictHoldsTheNewLimits(t *testing.T) {
 // checker at another time, while some go on with limiters of rules that have gone: the ledger is exact, and no strict
 // rule's own count of hits exceeds its limit, in however many lives the rule had its permits granted.
 func TestRulesComeAndGo(t *testing.T) {
-	happened := seen{"passed by a limiter of a rule that had gone": 0}
+	happened := seen{"passed by a limiter of a rule that had gone": 0, "repeated leases": 0}
 	for seed := range seeds(6, 250) {
 		w := newWorld(t, options{seed: seed, faults: faultsOfAll(seed), prompt: true})
 		held := make([][]*check.Limiter, len(w.checkers)) // limiters that somebody has, of whatever rules

@@ -126,35 +126,29 @@ func (s seen) billed(w *world, list []*bill) {
 // TestEachTokenIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators. In the end each
 // token has counted once, the ledger knows of every hit, and all checkers know what is left.
 func TestEachTokenIsSettledOnce(t *testing.T) {
-	happened := seen{"late": 0, "settled at several checkers": 0}
+	happened := seen{"late": 0, "settled at several checkers": 0, "agreed": 0}
 	for seed := range seeds(12, 600) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), prompt: seed%2 == 0})
 		list := w.settleAtRandom(settlements{100, 3, 6, 7, rough})
-		w.end(func() { happened.billed(w, list) }, func() { w.agreeOnCosts(list) })
+		longest := &testRules[len(testRules)-1]
+		w.end(func() { happened.billed(w, list) }, func() { list = w.agreeOnCosts(list, longest, 3) })
 		happened.billed(w, list)
 		happened.add(w)
 	}
 	happened.all(t)
 }
 
-// agreeOnCosts has one checker after the other report a hit, and then know what is left by the
-// longest window: what all hits truly cost.
-func (w *world) agreeOnCosts(list []*bill) {
+// agreeOnCosts is agree by what all hits truly cost; the hits that it adds join them.
+func (w *world) agreeOnCosts(list []*bill, r *rules.Rule, keys int) []*bill {
 	w.t.Helper()
-	rule := &testRules[len(testRules)-1]
-	for _, key := range []string{"k0", "k1", "k2"} {
-		for _, c := range w.checkers {
-			b := w.chargeWithoutToken(c, rule, key)
-			if b == nil {
-				continue
-			}
+	w.agree(r, keys, func(c *checker, key string) bool {
+		b := w.chargeWithoutToken(c, r, key)
+		if b != nil {
 			list = append(list, b)
-			w.advance(time.Second + w.quietFor)
-			want := rule.Window.Remaining(costs(list, rule.Name, key).counts(rule.Window, w.now), rule.Limit, w.now)
-			got := w.left(c, rule.Name, key)
-			w.require(got == want, "%s knows of %d left of %s, the truth is %d", c.name, got, key, want)
 		}
-	}
+		return b != nil
+	}, func(key string) history { return costs(list, r.Name, key) })
+	return list
 }
 
 // costs is what a key's hits have truly cost, by bucket.
@@ -171,7 +165,7 @@ func costs(list []*bill, rule, key string) history {
 // TestSettlementsChangeTheLevel is the same of token and leaky buckets: in the end every checker knows the level that
 // the true costs come to. In windows of a minute no settlement comes when its bucket is gone.
 func TestSettlementsChangeTheLevel(t *testing.T) {
-	happened := seen{"settled at several checkers": 0}
+	happened := seen{"settled at several checkers": 0, "agreed": 0}
 	for seed := range seeds(10, 300) {
 		rule := bucket("tokens", rules.TokenBucket, 30, 90, time.Minute)
 		if seed%2 == 1 {
@@ -185,8 +179,11 @@ func TestSettlementsChangeTheLevel(t *testing.T) {
 		w.end(func() { happened.billed(w, list) }, func() {
 			if rule.Algorithm == rules.LeakyBucket {
 				list = w.agreeOnTurns(list)
-			} else {
-				w.agreeOnLevels(list)
+				return
+			}
+			for _, wait := range []time.Duration{0, 65 * time.Second} { // the second time all is in the level
+				w.advance(wait)
+				list = w.agreeOnCosts(list, w.rules.Rules()[0], 2)
 			}
 		})
 		happened.billed(w, list)
@@ -194,24 +191,6 @@ func TestSettlementsChangeTheLevel(t *testing.T) {
 		happened.add(w)
 	}
 	happened.all(t)
-}
-
-// agreeOnLevels has one checker after the other report a hit, and then know what the true costs of
-// all hits come to: now, and when the buckets of all of them have gone into the level.
-func (w *world) agreeOnLevels(list []*bill) {
-	w.t.Helper()
-	for _, wait := range []time.Duration{5 * time.Second, 70 * time.Second} {
-		w.advance(wait)
-		for _, key := range []string{"k0", "k1"} {
-			for _, c := range w.checkers {
-				if b := w.chargeWithoutToken(c, w.rules.Rules()[0], key); b != nil {
-					list = append(list, b)
-					w.advance(time.Second + w.quietFor)
-					w.knowsLevel(c, key, list)
-				}
-			}
-		}
-	}
 }
 
 // agreeOnTurns has one checker after the other charge a hit to an empty queue, and another one
@@ -229,24 +208,18 @@ func (w *world) agreeOnTurns(list []*bill) []*bill {
 		w.pay(b, w.rand.IntN(len(w.checkers)))
 		w.advance(time.Second + w.quietFor)
 		for _, c := range w.checkers {
-			w.knowsLevel(c, "k0", list)
+			w.knowsTurn(c, "k0", list)
 		}
 	}
 	return list
 }
 
-// knowsLevel holds what a checker says is left, or when the next one's turn is, against the bills.
-func (w *world) knowsLevel(c *checker, key string, list []*bill) {
+// knowsTurn holds when a checker says that the next one's turn is against the bills.
+func (w *world) knowsTurn(c *checker, key string, list []*bill) {
 	w.t.Helper()
 	rule := w.rules.Rules()[0]
-	level := window.Level{Bucket: rule.Window.Bucket(start) - 1}
+	level, drain := window.Level{Bucket: rule.Window.Bucket(start) - 1}, rule.Drain()
 	counts := costs(list, rule.Name, key).since(start, rule.Window, w.now)
-	drain := rule.Drain()
-	if rule.Algorithm == rules.TokenBucket {
-		got, want := w.left(c, rule.Name, key), drain.Remaining(level, counts, w.now)
-		w.require(got == want, "%s knows of %d left of %s, the truth is %d", c.name, got, key, want)
-		return
-	}
 	least, most := drain.Turn(level, counts, w.now), drain.Reset(level, counts, w.now)
 	l, _ := c.Limiter(rule.Name)
 	d := l.PeekAt(w.now, key, 1)

@@ -62,7 +62,7 @@ func (w *world) askByAll(i int, key string, cost int64) {
 // networks that delay, lose and repeat everything, with clocks that are wrong, and with killed
 // checkers and aggregators: no rule's own count of all admitted hits ever exceeds its limit.
 func TestStrictNeverExceedsTheLimit(t *testing.T) {
-	happened := seen{}
+	happened := seen{"repeated leases": 0}
 	for seed := range seeds(60, 500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOfAll(seed), rules: strictly(testRules...), prompt: true})
 		w.askStrictly(seed%2 == 0, seed%3 == 0)

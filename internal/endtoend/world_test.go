@@ -57,6 +57,7 @@ type world struct {
 	truth     map[place]*history
 	admitted  int64   // hits
 	asked     int64   // requests
+	agreed    int64   // how often a checker knew the truth in the end
 	skew      []int64 // how far each checker's own clock is ahead; nil: none
 	immortal  bool    // no worker dies
 	reorders  bool    // a message can overtake one of before a change of the rules
@@ -283,7 +284,7 @@ func (w *world) pass(d time.Duration) { w.advance(time.Duration(w.rand.Int64N(in
 // hit sends one request to a checker by one rule, and holds the answer against what this checker
 // can know: all its own hits, and those of others in the messages that it got, no more and no less.
 // If it also forecasts others' hits, it may deny more than that, but not allow more.
-func (w *world) hit(c *checker, rule, key string, cost int64) {
+func (w *world) hit(c *checker, rule, key string, cost int64) bool {
 	w.t.Helper()
 	l, _ := c.Limiter(rule)
 	at := w.now + int64(c.Stats().ClockOffset)
@@ -302,7 +303,7 @@ func (w *world) hit(c *checker, rule, key string, cost int64) {
 	if !d.Allowed {
 		w.require((!w.plain || d.Remaining == left && cost > left) && d.Remaining <= left,
 			"%s denies a cost of %d with %d left of %v: %+v", c.name, cost, left, p, d)
-		return
+		return false
 	}
 	// An allowance was computed earlier in the bucket, when no more was left than now.
 	begin := shape.End(shape.Bucket(at) - 1)
@@ -312,6 +313,7 @@ func (w *world) hit(c *checker, rule, key string, cost int64) {
 	(*recall(c.own, p))[shape.Bucket(at)] += cost
 	(*recall(w.truth, p))[shape.Bucket(at)] += cost
 	w.admitted += cost
+	return true
 }
 
 func recall(m map[place]*history, p place) *history {

@@ -12,21 +12,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-func TestAcquireWaitsForAGrant(t *testing.T) {
-	inStrictBubble(t, 10, func(t *testing.T, f *fleet, l *Limiter) {
-		one := acquire(t.Context(), l, 3)
-		wantOutcome(t, one, "waits", "without a permit")
-		want, n := f.settled(), f.Stats().Waiting
-		expect(t, want == 3 && n == 1, "%d permits asked for, %d wait, want 3 and 1", want, n)
-		f.grants(ownTime(), 0, 4, 4, 0)
-		d := wantOutcome(t, one, "passes", "with four permits")
-		expect(t, d.Remaining == 1, "%d permits left, want 1", d.Remaining)
-		wantOutcome(t, acquire(t.Context(), l, 1), "passes", "with one left")
-		s := f.Stats().Rules[0]
-		expect(t, s.Denied == 0, "%d denials counted, want none of hits that wait", s.Denied)
-	})
-}
-
 // TestAcquireServesInOrder: no hit overtakes, neither a cheaper one nor a Check when permits come.
 func TestAcquireServesInOrder(t *testing.T) {
 	inStrictBubble(t, 100, func(t *testing.T, f *fleet, l *Limiter) {
@@ -56,14 +41,18 @@ func TestAcquireServesInOrder(t *testing.T) {
 	})
 }
 
-// TestAcquireEndsWithItsContext: until then permits too few for the waiter are kept for it, and
-// later others have them, and those that come.
+// TestAcquireEndsWithItsContext: it waits for a grant, and no hit that waits is a denial; until its
+// context ends permits too few for the waiter are kept for it, and later others have them, and
+// those that come.
 func TestAcquireEndsWithItsContext(t *testing.T) {
 	inStrictBubble(t, 100, func(t *testing.T, f *fleet, l *Limiter) {
 		one := acquire(t.Context(), l, 1)
-		f.settled()
+		wantOutcome(t, one, "waits", "without a permit")
+		asked, waiting := f.settled(), f.Stats().Waiting
+		expect(t, asked == 1 && waiting == 1, "%d permits asked for, %d wait, want 1 and 1", asked, waiting)
 		f.grants(ownTime(), 0, 4, 4, 0)
-		wantOutcome(t, one, "passes", "with four permits")
+		d := wantOutcome(t, one, "passes", "with four permits")
+		expect(t, d.Remaining == 3, "%d permits left, want 3", d.Remaining)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		five := acquire(ctx, l, 5)
@@ -77,7 +66,8 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 		p := f.cells.load(l, "k").permits()
 		expect(t, len(p.waiters) == 0 && p.waiting == 0 && p.reserved == 0,
 			"%d places are left behind, %d permits wanted, %d kept", len(p.waiters), p.waiting, p.reserved)
-		wantHit(t, l, ownTime(), 3, true, "the three")
+		wantHit(t, l, ownTime(), 2, true, "two of the three")
+		wantOutcome(t, acquire(t.Context(), l, 1), "passes", "with one left")
 		f.grants(ownTime(), 0, 6, 6, 0)
 		wantHit(t, l, ownTime(), 2, true, "the two that came later")
 	})

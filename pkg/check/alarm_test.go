@@ -22,48 +22,38 @@ func TestAlarmsDenyStrangers(t *testing.T) {
 	equal(t, hits(f.last())["half"], 1, "reported hits")
 }
 
-// TestAlarmsBringTheFlushForward to the next tick that the floor allows, and wake the goroutine that steps.
-func TestAlarmsBringTheFlushForward(t *testing.T) {
-	for floor, due := range map[time.Duration]time.Duration{ // after the last flush
-		0:                     4 * time.Millisecond,
-		5 * time.Millisecond:  8 * time.Millisecond,
-		20 * time.Millisecond: 32 * time.Millisecond,
-		50 * time.Millisecond: 50 * time.Millisecond, // the timer's: never early
-	} {
-		f, l := newFleetOf(t, 1, Options{FlushFloor: floor}, 100, time.Second)
-		l.CheckAt(noon, "k", 1)
-		f.woken()
-		f.alarm(noon+ms, 1, l, "k", 60)
-		woken := f.woken()
-		expect(t, woken == (floor < 50*time.Millisecond), "floor %v: woken: %v", floor, woken)
-		at := noon + int64(due)
-		equal(t, f.Step(noon+ms), at, "floor %v: next step", floor)
-		f.Step(at - 1)
-		before := len(f.tape.reports)
-		f.Step(at)
-		after := len(f.tape.reports)
-		expect(t, before == 0 && after == 1, "floor %v: %d reports before %v, %d then", floor, before, due, after)
-	}
-}
-
-// TestAlarmsBringReportsForwardWithoutAForecast; keys with one are reported in the rounds that they need.
-func TestAlarmsBringReportsForwardWithoutAForecast(t *testing.T) {
+// TestAlarmsBringReportsForward of keys without a forecast to the next tick that the floor allows,
+// and wake the goroutine that steps; keys with one are reported in the rounds that they need.
+func TestAlarmsBringReportsForward(t *testing.T) {
 	for _, test := range []struct {
 		why      string
 		checkers uint32
+		floor    time.Duration
 		hits     int
 		due      int64 // ms after noon
+		woken    bool  // by the second alarm
 	}{
-		{"no forecast, hits pending", 1, 1, 8},
-		{"no forecast, none pending", 1, 0, 50},
-		{"a forecast, hits pending", 2, 1, 32},
-		{"a forecast, none pending", 2, 0, 50},
+		{"no forecast, hits pending", 1, 0, 1, 4, true},
+		{"no forecast, none pending", 1, 0, 0, 50, false},
+		{"a forecast, hits pending", 2, 0, 1, 32, false},
+		{"a forecast, none pending", 2, 0, 0, 50, false},
+		{"a floor of more than a tick", 1, 5 * time.Millisecond, 1, 8, true},
+		{"a floor of many", 1, 20 * time.Millisecond, 1, 32, true},
+		{"the timer's floor: never early", 1, 50 * time.Millisecond, 1, 50, false},
 	} {
-		f, l := newFleetOf(t, test.checkers, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+		f, l := newFleetOf(t, test.checkers, Options{FlushFloor: test.floor, HelloEvery: time.Hour}, 1000, time.Minute)
 		f.alarm(noon, 1, l, "k", 500)
-		hit(l, noon+ms, "k", test.hits)
-		f.alarm(noon+5*ms, 1, l, "k", 501)
-		equal(t, f.Step(noon+5*ms), noon+test.due*ms, "%s: next step", test.why)
+		hit(l, noon, "k", test.hits)
+		f.woken()
+		f.alarm(noon+ms, 1, l, "k", 501)
+		equal(t, f.woken(), test.woken, "%s: woken", test.why)
+		due := noon + test.due*ms
+		equal(t, f.Step(noon+ms), due, "%s: next step", test.why)
+		f.Step(due - 1)
+		before := len(f.tape.reports)
+		f.Step(due)
+		after := len(f.tape.reports)
+		expect(t, before == 0 && after == test.hits, "%s: %d reports before, %d when due", test.why, before, after)
 	}
 }
 

@@ -129,7 +129,16 @@ func TestChecksDoNotAllocate(t *testing.T) {
 	blocks.SetBlocks([]Block{{"r", "bad", time.Unix(0, noon+second)}})
 	blocked, good, bad := limiter(t, blocks, "r"), user("good"), user("bad")
 	hashed, byHash := checkerAndLimiter(t, Options{KeyHash: hasher(t, keySecret)}, rule("r", 1e9, time.Hour, 1))
+	f, strict := fleetAndLimiter(t, Options{}, strictRule("r", 1e9, time.Hour, 1), strictRule("shut", 1, time.Hour, 1))
+	strictShut := limiter(t, f.Checker, "shut")
+	f.firstGrant(strict, 1e8, 0)
+	strictShut.CheckAt(noon+3*ms, "k", 1)
+	f.Step(noon + 4*ms)
+	f.grants(noon+5*ms, 0, 0, 0, time.Hour)
 	for name, f := range map[string]func(){
+		"by a permit":             func() { wantHit(t, strict, noon+6*ms, 1, true, "a permit") },
+		"by permits":              func() { wantHit(t, strict, noon+6*ms, 2, true, "permits") },
+		"without permits":         func() { wantHit(t, strictShut, noon+6*ms, 1, false, "no permit") },
 		"by rule and key":         func() { l.CheckAt(noon, "k", 1) },
 		"cost above 1":            func() { l.CheckAt(noon, "k", 7) },
 		"denied":                  func() { tight.CheckAt(noon, "k", 1) },

@@ -2,8 +2,6 @@ package check
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,20 +149,13 @@ func TestBlocksNameKeysByTextOrHash(t *testing.T) {
 // TestBlocksTakeEffectAtOnce while other goroutines check.
 func TestBlocksTakeEffectAtOnce(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 1_000_000_000, time.Hour, 1), rule("s", 1_000_000_000, time.Hour, 1))
-	var stop atomic.Bool
-	var checking sync.WaitGroup
-	for range 2 {
-		checking.Go(func() {
-			for !stop.Load() {
-				if d := l.CheckAt(noon, "good", 1); !d.Allowed {
-					t.Errorf("%+v", d)
-					return
-				}
-				l.CheckAt(noon, "bad", 1)
-				c.CheckAt(noon, user("bad"), 1)
-			}
-		})
-	}
+	stop := meanwhile(2, func(int) {
+		d := l.CheckAt(noon, "good", 1)
+		expect(t, d.Allowed, "%+v", d)
+		l.CheckAt(noon, "bad", 1)
+		c.CheckAt(noon, user("bad"), 1)
+	})
+	defer stop()
 	for i := range 300 {
 		for _, blocks := range [][]Block{{{"r", "bad", time.Unix(0, noon+second)}}, nil} {
 			c.SetBlocks(blocks)
@@ -173,8 +164,6 @@ func TestBlocksTakeEffectAtOnce(t *testing.T) {
 			require(t, one.Allowed != blocked && all.Allowed != blocked, "round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
 		}
 	}
-	stop.Store(true)
-	checking.Wait()
 }
 
 // TestBlockedKeyNeedsNoPermits of a strict rule.

@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -26,46 +25,24 @@ func classed(class string) identity.Attributes {
 
 // TestStrictPriority: permits at hand are not for callers whose share is used up.
 func TestStrictPriority(t *testing.T) {
-	f, _ := grantedOf(t, func(r *rules.Rule) {
-		r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
-	}, 90)
-	now := noon + 3*ms
-	check := func(class string, cost int64, allowed bool) Decision {
-		t.Helper()
-		d := f.CheckAt(now, classed(class), cost)
-		expect(t, d.Allowed == allowed, "cost %d of class %s: %+v", cost, class, d)
-		return d
-	}
-	check("low", 30, true)
-	d := check("low", 1, false)
-	expect(t, d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
-		"%+v: its share is used up until these hits leave the window", d)
-	for range 40 { // by allowances, too
-		check("high", 1, true)
-	}
-	check("low", 1, false)
-	d, lacks, _ := waitsFor(f, classed("low"), now)
-	expect(t, !d.Allowed && !lacks, "%+v: to wait would be in vain", d)
-	check("high", 20, true)
-}
-
-// waitsFor decides as Acquire does: whether permits are all that is missing, and of which rules.
-func waitsFor(f *fleet, attrs identity.Attributes, now int64) (d Decision, lacks bool, of []string) {
-	a := new(asking)
-	a.match(f.program.Load(), attrs, now, 1, charging)
-	a.lock(now)
-	a.ask(&d, now)
-	if lacks = a.lacksPermits(); lacks {
-		w := f.behind.leases.newWaiter(1)
-		a.join(w)
-		for _, s := range w.spots {
-			of = append(of, s.cell.limiter.name)
+	r := strictRule("r", 100, time.Minute, 1)
+	r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
+	inBubble(t, Options{}, []rules.Rule{r}, func(t *testing.T, f *fleet) {
+		limiter(t, f.Checker, "r").Check("k", 1)
+		f.settled()
+		f.grants(ownTime(), 0, 90, 90, 0)
+		decided(t, f.Check(classed("low"), 30), true, "its share")
+		d := f.Check(classed("low"), 1)
+		expect(t, !d.Allowed && d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
+			"%+v: its share is used up until these hits leave the window", d)
+		for range 40 { // by allowances, too
+			decided(t, f.Check(classed("high"), 1), true, "of another class")
 		}
-		w.leave()
-	}
-	a.conclude(false, false, now)
-	a.unlock()
-	return d, lacks, of
+		decided(t, f.Check(classed("low"), 1), false, "its share is used up")
+		acquired := begin(func() (Decision, error) { return f.Acquire(t.Context(), classed("low"), 1) })
+		wantOutcome(t, acquired, "denied", "to wait would be in vain")
+		decided(t, f.Check(classed("high"), 20), true, "the rest")
+	})
 }
 
 // TestShadowRulesNeedNoPermits: a shadow rule that would deny is no reason not to wait for permits
@@ -73,10 +50,16 @@ func waitsFor(f *fleet, attrs identity.Attributes, now int64) (d Decision, lacks
 func TestShadowRulesNeedNoPermits(t *testing.T) {
 	shadow := rule("s", 1, time.Minute, 1)
 	shadow.Shadow = true
-	f := newFleet(t, Options{}, strictRule("r", 100, time.Minute, 1), shadow)
-	limiter(t, f.Checker, "s").RecordAt(noon, "k", 5)
-	d, lacks, of := waitsFor(f, classed(""), noon)
-	expect(t, !d.Allowed && d.Shadow == "s" && lacks && slices.Equal(of, []string{"r"}), "%+v, waits %v for %v", d, lacks, of)
+	list := []rules.Rule{strictRule("r", 100, time.Minute, 1), shadow}
+	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
+		limiter(t, f.Checker, "s").RecordAt(ownTime(), "k", 5)
+		waiting := begin(func() (Decision, error) { return f.Acquire(t.Context(), classed(""), 1) })
+		wantOutcome(t, waiting, "waits", "without a permit")
+		f.settled()
+		f.grants(ownTime(), 0, 1, 1, 0)
+		d := wantOutcome(t, waiting, "passes", "with one permit, of the other rule")
+		expect(t, d.Shadow == "s", "%+v", d)
+	})
 }
 
 // TestStrictElastic: permits reach up to the most, but are spent beyond the limit only with room.
@@ -151,11 +134,12 @@ func TestStrictRecord(t *testing.T) {
 func TestStrictLimitLowered(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 8, 0)
-	f.pass(l, 3, 3, 3)
+	reload(t, f.Checker, noon+3*ms, strictRule("r", 10, time.Second, 1), rule("s", 1, time.Second, 1))
+	f.pass(l, 3, 3, 3) // by the same limit in a new set
 	reload(t, f.Checker, noon+4*ms, strictRule("r", 5, time.Second, 1))
 	f.pass(l, 4, 3, 0) // by permits of the old limit
 	m := f.asks(5, leaseWish{want: 2, known: 8, returned: 5})
-	expect(t, m.Keys.Rules[0].Limit == 5 && m.Keys.Rules[0].Revision == 1, "asked by %v", m.Keys.Rules)
+	expect(t, m.Keys.Rules[0].Limit == 5 && m.Keys.Rules[0].Revision == 2, "asked by %v", m.Keys.Rules)
 	reload(t, f.Checker, noon+6*ms, strictRule("r", 4, time.Second, 1)) // before the answer
 	f.grants(noon+7*ms, 0, 10, 10, 900*time.Millisecond)
 	f.pass(l, 8, 3, 0)                          // by permits asked for within the old limit
@@ -185,14 +169,6 @@ func TestStrictLimitRaised(t *testing.T) {
 	f.grants(noon+8*ms, 0, 2, 2, 30*time.Second)
 	m, n := f.asked()
 	expect(t, n == before+1 && m.Want[0] != 0 && m.Keys.Rules[0].Limit == 20, "%d requests more, the last %+v", n-before, m)
-}
-
-// TestStrictLimitUnchanged: the same limit in a new set leaves permits where they are.
-func TestStrictLimitUnchanged(t *testing.T) {
-	f, l := strictFleet(t, 10, time.Second)
-	f.firstGrant(l, 8, 0)
-	reload(t, f.Checker, noon+3*ms, strictRule("r", 10, time.Second, 1), rule("s", 1, time.Second, 1))
-	f.pass(l, 3, 10, 8)
 }
 
 // TestStrictRuleGoes: its permits are given back at once, and if it comes back after its limiter

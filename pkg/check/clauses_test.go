@@ -59,9 +59,19 @@ func (d Decision) exceeded() Decision                   { d.Exceeded = true; ret
 func (d Decision) shadowed(by string) Decision          { d.Shadow = by; return d }
 func (d Decision) status(s int) Decision                { d.Status = s; return d }
 
+// readings are the signal cpu, which has one of these values after the other.
+func readings(values ...float64) map[string]func() float64 {
+	return map[string]func() float64{"cpu": func() float64 {
+		v := values[0]
+		values = values[1:]
+		return v
+	}}
+}
+
 // TestClauses plays a script per clause of a rule, most with windows of fixed minutes.
 func TestClauses(t *testing.T) {
 	const one = "rules:\n  - {name: r, key: [user], limit: 10/minute, algorithm: fixed_window"
+	const sliding = "rules:\n  - {name: r, key: [user], limit: 4/second"
 	for _, test := range []struct {
 		name, rules string
 		signals     map[string]func() float64
@@ -143,17 +153,20 @@ func TestClauses(t *testing.T) {
 			{at: 60, attrs: "user=b", cost: 20, want: yes(0).exceeded()},
 		}},
 		{name: "elastic by a signal", rules: one + ", throttle: elastic, elastic: {up_to: 150%, while: {signal: cpu, below: 50%}}}",
-			signals: map[string]func() float64{"cpu": func() func() float64 {
-				calls := 0
-				return func() float64 { calls++; return []float64{0.4, 0.5, 0.5, 0.4, 0.4, 0.4}[calls-1] }
-			}()},
-			steps: []step{
-				{attrs: "user=a", cost: 11, want: yes(4).exceeded()},
-				{attrs: "user=a", cost: 2, want: no(minute, 0)},
+			signals: readings(0.4, 0.5, 0.5, 0.4, 0.4, 0.4), steps: []step{
+				{attrs: "user=a", cost: 11, want: yes(4).exceeded().by("r", 15)},
+				{attrs: "user=a", cost: 2, want: no(minute, 0).by("r", 10)},
 				{attrs: "user=a", want: no(minute, 0)},
 				{attrs: "user=a", want: yes(3).exceeded(), why: "no block is left behind"},
 				{attrs: "user=a", cost: 3, want: yes(0).exceeded()},
 				{attrs: "user=a", cost: 16, want: no(Never, 0)},
+			}},
+		{name: "elastic in a sliding window",
+			rules:   sliding + ", throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}",
+			signals: readings(0, 0, 1), steps: []step{
+				{attrs: "user=a", cost: 8, want: yes(0).exceeded().by("r", 8)},
+				{attrs: "user=a", want: no(1125*time.Millisecond, 0), why: "with room 1/8 of the 8 has to leave"},
+				{attrs: "user=a", want: no(1625*time.Millisecond, 0).by("r", 4), why: "without, 5/8 of them"},
 			}},
 		{name: "priority", rules: one + ", priority: {by: class, shares: {critical: 100%, default: 90%, analytics: 50%}}}", steps: []step{
 			{attrs: "user=a class=analytics", times: 5, want: yes(0).by("r", 5)},
@@ -171,6 +184,13 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=d class=critical", want: yes(8), why: "not from an allowance for less"},
 			{attrs: "user=d class=analytics", want: yes(2), why: "nor from one for more"},
 		}},
+		{name: "priority of soft",
+			rules: one + ", throttle: soft, soft: {exceed: 100%}, " +
+				"priority: {by: class, shares: {default: 100%, low: 50%}}}",
+			steps: []step{
+				{attrs: "user=a class=low", times: 10, want: yes(0).by("r", 10), why: "half of 20"},
+				{attrs: "user=a class=low", want: no(minute, 0).by("r", 10)},
+			}},
 		{name: "shadow", rules: "rules:\n  - {name: s, key: [user], limit: 2/minute, algorithm: fixed_window, shadow: true}\n" +
 			"  - {name: s2, key: [user], limit: 1/minute, algorithm: fixed_window, shadow: true}\n" + strings.TrimPrefix(one, "rules:\n") + "}", steps: []step{
 			{attrs: "user=a", want: yes(9).by("r", 10)},
@@ -191,6 +211,11 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=a", times: 9, want: yes(1)},
 			{attrs: "user=a", cost: 5, want: no(minute, 1), why: "and it counts"},
 			{attrs: "user=a", want: no(minute, 0)},
+		}},
+		{name: "count all in a sliding window", rules: sliding + ", count: all}", steps: []step{
+			{attrs: "user=a", cost: 4, want: yes(0)},
+			{attrs: "user=a", want: no(1400*time.Millisecond, 0), why: "of 5, with the denied one, 2/5 have to leave"},
+			{at: 1.4, attrs: "user=a", want: yes(0)},
 		}},
 		{name: "unlimited", rules: "rules: [{name: r, key: [user], unlimited: true}]", steps: []step{
 			{attrs: "user=a", cost: 1e15, want: free},

@@ -47,29 +47,6 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 	equal(t, f.last().Hits.Age[0], 0, "age of the reported bucket")
 }
 
-func TestPullBack(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 100, time.Minute, 3))
-	cell := newCell(limiter(t, c, "r"), "k", noon)
-	type counts [4]int64
-	for _, row := range []struct {
-		by                   int64
-		totals, wantTotals   counts
-		pending, wantPending counts
-	}{
-		{1, counts{1, 2, 3, 4}, counts{3, 3, 4, 0}, counts{1, 0, 3, 0}, counts{1, 3, 0, 0}},
-		{3, counts{1, 2, 3, 4}, counts{10, 0, 0, 0}, counts{0, 0, 0, 4}, counts{4, 0, 0, 0}},
-		{9, counts{1, 2, 3, 4}, counts{10, 0, 0, 0}, counts{1, 0, 0, 0}, counts{1, 0, 0, 0}},
-	} {
-		newest := cell.newest
-		copy(cell.totals(), row.totals[:])
-		copy(cell.pending(), row.pending[:])
-		cell.pullBack(row.by)
-		totals, pending := counts(cell.totals()), counts(cell.pending())
-		expect(t, totals == row.wantTotals && pending == row.wantPending && cell.newest == newest-row.by,
-			"by %d: totals %v, want %v; pending %v, want %v", row.by, totals, row.wantTotals, pending, row.wantPending)
-	}
-}
-
 func TestLaterWelcomesSlewTheClock(t *testing.T) {
 	f := newFleet(t, Options{HelloEvery: time.Second}, rule("r", 100, time.Second, 1))
 	now, ahead := noon, 100*ms

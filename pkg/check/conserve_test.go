@@ -91,16 +91,13 @@ func whileReporting(t *testing.T, s *store, c *Checker, tries int, step func(i u
 	const steps = 400
 	var clock, taken atomic.Int64
 	clock.Store(noon)
-	var checking, reporting sync.WaitGroup
-	var done atomic.Bool
-	reporting.Go(func() {
-		for i := uint64(0); !done.Load(); i++ {
-			now := clock.Add(ms / 2)
-			c.Step(now)
-			s.deliver(t, c, now)
-			step(i, now)
-			taken.Add(1)
-		}
+	var checking sync.WaitGroup
+	stop := meanwhile(1, func(int) {
+		now := clock.Add(ms / 2)
+		c.Step(now)
+		s.deliver(t, c, now)
+		step(uint64(taken.Load()), now)
+		taken.Add(1)
 	})
 	for g := range 4 {
 		checking.Go(func() {
@@ -110,8 +107,7 @@ func whileReporting(t *testing.T, s *store, c *Checker, tries int, step func(i u
 		})
 	}
 	checking.Wait()
-	done.Store(true)
-	reporting.Wait()
+	stop()
 	s.settled(t, c, clock.Load())
 }
 
@@ -188,12 +184,11 @@ func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
 	const limit, keys, tries = 1000, 3, 700
 	c := newChecker(t, Options{}, rule("r", limit, time.Hour, 1), rule("second", limit/2, time.Hour, 60))
 	var admitted [keys]atomic.Int64
-	var checking, stepping sync.WaitGroup
-	var done atomic.Bool
-	stepping.Go(func() {
-		for now := noon; !done.Load(); now = min(now+ms, noon+60*second) {
-			c.behind.step(now, true)
-		}
+	var checking sync.WaitGroup
+	now := noon
+	stop := meanwhile(1, func(int) {
+		c.behind.step(now, true)
+		now = min(now+ms, noon+60*second)
 	})
 	names := [keys]string{"a", "b", "c"}
 	for g := range 8 {
@@ -214,8 +209,7 @@ func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
 		})
 	}
 	checking.Wait()
-	done.Store(true)
-	stepping.Wait()
+	stop()
 	for k, want := range [keys]int64{limit / 2, limit, limit} {
 		got := admitted[k].Load()
 		expect(t, got <= want && got >= want-2, "key %s: %d hits passed, the limit is %d", names[k], got, want)

@@ -9,61 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDecisionLimit: a decision names as its limit what is allowed at the moment.
-func TestDecisionLimit(t *testing.T) {
-	const (
-		one     = `rules: [{name: r, key: [user], limit: 10/minute, `
-		elastic = "throttle: elastic, elastic: {up_to: 150%, while: {signal: cpu, below: 50%}}"
-		classes = "priority: {by: class, shares: {default: 100%, low: 50%}}"
-	)
-	for _, test := range []struct {
-		why, rule, attrs string
-		use              float64
-		want             int64
-	}{
-		{"a token bucket", "algorithm: token_bucket, burst: 30", "user=a", 0, 30},
-		{"a leaky bucket", "algorithm: leaky_bucket, burst: 4", "user=a", 0, 4},
-		{"a soft bucket", "algorithm: token_bucket, burst: 30, throttle: soft, soft: {exceed: 10%}", "user=a", 0, 33},
-		{"a class of soft", "throttle: soft, soft: {exceed: 100%}, " + classes, "user=a class=low", 0, 10},
-		{"elastic with room", elastic, "user=a", 0, 15},
-		{"elastic without", elastic, "user=a", 0.9, 10},
-	} {
-		signals := map[string]func() float64{"cpu": func() float64 { return test.use }}
-		c := ofYAML(t, Options{Signals: signals}, one+test.rule+"}]")
-		for i := range test.want + 2 {
-			d := c.CheckAt(noon, request(test.attrs), 1)
-			expect(t, d.Limit == test.want && d.Remaining <= test.want,
-				"%s, hit %d: %+v, want limit %d", test.why, i, d, test.want)
-		}
-		d := c.PeekAt(noon, request(test.attrs), 1)
-		expect(t, d.Limit == test.want, "%s: peeked %+v, want limit %d", test.why, d, test.want)
-	}
-}
-
-// TestRetryAfterWithoutRoom: a hit denied beside an elastic limit's room waits less than one denied without room.
-func TestRetryAfterWithoutRoom(t *testing.T) {
-	use := 0.0
-	c := ofYAML(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}},
-		`rules: [{name: r, key: [user], limit: 4/second, throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}]`)
-	l := limiter(t, c, "r")
-	l.CheckAt(noon, "k", 8)
-	d := wantHit(t, l, noon, 1, false, "with room")
-	expect(t, d.RetryAfter == 1125*time.Millisecond, "with room: %+v, want 1/8 of the 8 to have left", d)
-	use = 1
-	d = wantHit(t, l, noon, 1, false, "without")
-	expect(t, d.RetryAfter == 1625*time.Millisecond, "without: %+v, want 5/8 of them to have left", d)
-}
-
-// TestRetryAfterCountsTheDenied: where denied hits count, the denied one has to leave, too.
-func TestRetryAfterCountsTheDenied(t *testing.T) {
-	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 4/second, count: all}]`)
-	l := limiter(t, c, "r")
-	l.CheckAt(noon, "k", 4)
-	d := wantHit(t, l, noon, 1, false, "the fifth")
-	expect(t, d.RetryAfter == 1400*time.Millisecond, "%+v, want 2/5 of 5 to have left", d)
-	wantHit(t, l, noon+int64(d.RetryAfter), 1, true, "after RetryAfter")
-}
-
 // TestRetryAfterIsLongEnough: whatever the rules, a request that has been denied passes when
 // RetryAfter is over, if no other comes; and Remaining is within the limit.
 func TestRetryAfterIsLongEnough(t *testing.T) {

@@ -39,7 +39,7 @@ func TestLocalTokenBucket(t *testing.T) {
 		{60_000, 1, false, 0, 1100 * time.Millisecond, "none left"},
 	} {
 		d := l.CheckAt(noon+step.at*ms, "k", step.cost)
-		expect(t, d.Allowed == step.allowed && d.Remaining == step.left && d.RetryAfter == step.retry,
+		expect(t, d.Allowed == step.allowed && d.Remaining == step.left && d.RetryAfter == step.retry && d.Limit == 4,
 			"at %d ms, cost %d (%s): got %+v", step.at, step.cost, step.why, d)
 		want := 4100 * time.Millisecond
 		expect(t, d.Reset == want, "at %d ms: reset in %v, want %v, which the largest level takes", step.at, d.Reset, want)
@@ -54,7 +54,8 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 		for at := int64(0); at < 3*second; at += 5 * ms {
 			d := l.CheckAt(noon+at, "k", 1)
 			turn := at%(50*ms) == 0
-			require(t, d.Allowed == turn && d.Remaining == 0, "%d buckets, at %v: %+v", buckets, time.Duration(at), d)
+			require(t, d.Allowed == turn && d.Remaining == 0 && d.Limit == 5,
+				"%d buckets, at %v: %+v", buckets, time.Duration(at), d)
 			wait := time.Duration(50*ms - at%(50*ms))
 			require(t, turn || d.RetryAfter == wait,
 				"%d buckets, at %v: wait %v, want %v", buckets, time.Duration(at), d.RetryAfter, wait)
@@ -238,5 +239,6 @@ func TestResetOfSoftBuckets(t *testing.T) {
 	r.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 1}
 	_, l := checkerAndLimiter(t, Options{}, r)
 	full, over := wantHit(t, l, noon, 100, true, "the limit"), wantHit(t, l, noon, 100, false, "beyond it")
-	expect(t, full.Reset >= 10*time.Second && over.Reset >= over.RetryAfter, "%+v, then %+v", full, over)
+	expect(t, full.Reset >= 10*time.Second && over.Reset >= over.RetryAfter && full.Limit == 100 && over.Limit == 100,
+		"%+v, then %+v", full, over)
 }

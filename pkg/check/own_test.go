@@ -26,47 +26,41 @@ func checkOwn(t testing.TB, c *Checker, now int64, o Own, key string, cost int64
 	return d
 }
 
-// TestOwnLimits: hits of one name and key share a count, whatever limit each brings along.
+// TestOwnLimits: hits of one name and key share a count, and each is decided by its own limit,
+// however limits change from hit to hit.
 func TestOwnLimits(t *testing.T) {
-	c := newChecker(t, Options{}, rule("a", 1, time.Minute, 1))
-	decided(t, limiter(t, c, "a").CheckAt(noon, "k", 1), true, "a rule of the same name, which is another")
-	for i, step := range []struct {
-		why       string
-		name, key string
-		limit     int64
-		cost      int64
-		allowed   bool
-		remaining int64
-	}{
-		{"the first hit", "a", "k", 3, 1, true, 2},
-		{"two more", "a", "k", 3, 2, true, 0},
-		{"the limit is reached", "a", "k", 3, 1, false, 0},
-		{"a higher limit has room at once", "a", "k", 5, 1, true, 1},
-		{"the lower one has none, whatever the higher left behind", "a", "k", 3, 1, false, 0},
-		{"nor a lower one still", "a", "k", 1, 1, false, 0},
-		{"the higher one has what is left", "a", "k", 5, 1, true, 0},
-		{"and no more", "a", "k", 5, 1, false, 0},
-		{"another key", "a", "other", 3, 1, true, 2},
-		{"another name", "b", "k", 3, 1, true, 2},
-		{"more than the limit never fits", "b", "k", 3, 4, false, 2},
-	} {
-		o := ownLimit(step.name, step.limit)
-		peek, err := c.PeekOwnAt(noon, o, step.key, step.cost)
-		d := checkOwn(t, c, noon, o, step.key, step.cost)
-		expect(t, d.Allowed == step.allowed && d.Remaining == step.remaining && d.Limit == step.limit && d.Rule == "own "+step.name,
-			"step %d, %s: %+v", i, step.why, d)
-		before := step.remaining // which a peek does not change
-		if step.allowed {
-			before += step.cost
+	type counter struct{ name, key string }
+	rapid.Check(t, func(t *rapid.T) {
+		c := newChecker(&testing.T{}, Options{}, rule("a", 1, time.Minute, 1)) // not the callers' own "a"
+		decided(t, c.CheckAt(noon, user("k"), 1), true, "by the rule of the same name")
+		limits := rapid.SliceOfN(rapid.Int64Range(1, 30), 1, 4).Draw(t, "limits")
+		charged := map[counter]int64{}
+		for range rapid.IntRange(1, 60).Draw(t, "hits") {
+			of := rapid.SampledFrom([]counter{{"a", "k"}, {"a", "k"}, {"a", "l"}, {"b", "k"}}).Draw(t, "counter")
+			own := ownLimit(of.name, rapid.SampledFrom(limits).Draw(t, "limit"))
+			cost := rapid.Int64Range(1, 3).Draw(t, "cost")
+			fits, status := charged[of]+cost <= own.Limit, 0
+			if !fits {
+				status = 429
+			}
+			holds := func(what string, d Decision, err error) {
+				require(t, err == nil && d.Allowed == fits && d.Remaining == max(own.Limit-charged[of], 0) &&
+					d.Limit == own.Limit && d.Rule == "own "+of.name && d.Status == status,
+					"%s: %d charged to %v, limit %d, cost %d: %+v, %v", what, charged[of], of, own.Limit, cost, d, err)
+			}
+			d, err := c.PeekOwnAt(noon, own, of.key, cost)
+			holds("peeked", d, err)
+			d, err = c.CheckOwnAt(noon, own, of.key, cost)
+			if fits {
+				charged[of] += cost
+			}
+			holds("decided", d, err)
 		}
-		expect(t, err == nil && peek.Allowed == d.Allowed && peek.Limit == d.Limit && peek.Remaining == before,
-			"step %d, %s: peeked %+v, %v", i, step.why, peek, err)
-		expect(t, d.Allowed || d.Status == 429, "step %d, %s: status %d", i, step.why, d.Status)
-	}
-	d := checkOwn(t, c, noon+60*second, ownLimit("a", 3), "k", 1)
-	expect(t, d.Allowed && d.Remaining == 2, "in the next window: %+v", d)
-	_, ok := c.Limiter("own a")
-	expect(t, !ok, "it passes for a rule")
+		d, err := c.CheckOwnAt(noon+60*second, ownLimit("a", 30), "k", 1)
+		require(t, err == nil && d.Remaining == 29, "in the next window: %+v, %v", d, err)
+		_, ok := c.Limiter("own a")
+		require(t, !ok, "it passes for a rule")
+	})
 }
 
 // TestOwnLimitsAreReported: counts of own limits outlive a change of rules, are reported, and hear alarms.
@@ -140,24 +134,6 @@ func TestOwnLimitsAreBounded(t *testing.T) {
 	}
 	n := len(c.own.named("1").terms)
 	expect(t, n <= mostOwnLimits, "%d limits are remembered", n)
-}
-
-// TestOwnLimitsAreExact: however limits change from hit to hit, each hit is decided by its own.
-func TestOwnLimitsAreExact(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := newChecker(&testing.T{}, Options{}, rule("r", 1, time.Minute, 1))
-		limits := rapid.SliceOfN(rapid.Int64Range(1, 30), 1, 4).Draw(t, "limits")
-		var charged int64
-		for range rapid.IntRange(1, 60).Draw(t, "hits") {
-			limit, cost := rapid.SampledFrom(limits).Draw(t, "limit"), rapid.Int64Range(1, 3).Draw(t, "cost")
-			d, err := c.CheckOwnAt(noon, ownLimit("a", limit), "k", cost)
-			require(t, err == nil && d.Allowed == (charged+cost <= limit),
-				"%d charged, limit %d, cost %d: %+v, %v", charged, limit, cost, d, err)
-			if d.Allowed {
-				charged += cost
-			}
-		}
-	})
 }
 
 // TestOwnLimitsAtOnce: many callers make one limiter of a name, and no hit is lost.

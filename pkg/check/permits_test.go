@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/offpath-io/offpath/internal/testing/alloctest"
 )
 
 func TestStrictSpendsWhatIsGranted(t *testing.T) {
@@ -101,23 +99,6 @@ func TestSeveralRulesSpendTogether(t *testing.T) {
 		expect(t, d.Allowed == want, "request %d: %+v", i+1, d)
 	}
 	expect(t, lot("a").spent == 2 && lot("b").spent == 2, "spent: %+v, %+v; want 2 of each", lot("a"), lot("b"))
-}
-
-// TestStrictAllocatesNothing while it has permits, or is blocked.
-func TestStrictAllocatesNothing(t *testing.T) {
-	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 1e9, time.Hour, 1), strictRule("shut", 1, time.Hour, 1))
-	shut := limiter(t, f.Checker, "shut")
-	f.firstGrant(l, 1e8, 0)
-	shut.CheckAt(noon+3*ms, "k", 1)
-	f.Step(noon + 4*ms)
-	f.grants(noon+5*ms, 0, 0, 0, time.Hour)
-	for name, check := range map[string]func(){
-		"allowed": func() { wantHit(t, l, noon+6*ms, 1, true, "allowed") },
-		"denied":  func() { wantHit(t, shut, noon+6*ms, 1, false, "denied") },
-		"cost 2":  func() { wantHit(t, l, noon+6*ms, 2, true, "cost 2") },
-	} {
-		alloctest.AtMost(t, 0, name, check)
-	}
 }
 
 // TestStopGivesPermitsBack: when Run returns, every permit that was not spent has been given back,

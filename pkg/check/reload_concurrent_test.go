@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,15 +14,7 @@ import (
 // whileReloading calls f again and again from several goroutines, while the sets take turns, until that is enough.
 func whileReloading(t *testing.T, c *Checker, now func() int64, swaps int, enough func() bool, f func(), sets ...*rules.Set) {
 	t.Helper()
-	var over atomic.Bool
-	var asking sync.WaitGroup
-	for range 4 {
-		asking.Go(func() {
-			for !over.Load() {
-				f()
-			}
-		})
-	}
+	stop := meanwhile(4, func(int) { f() })
 	for i := 0; i < swaps || !enough(); i++ {
 		if err := c.SetRulesAt(now(), sets[i%len(sets)], uint64(i)); err != nil {
 			t.Error(err)
@@ -32,8 +23,7 @@ func whileReloading(t *testing.T, c *Checker, now func() int64, swaps int, enoug
 			runtime.Gosched()
 		}
 	}
-	over.Store(true)
-	asking.Wait()
+	stop()
 }
 
 func atNoon() int64 { return noon }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -105,17 +104,13 @@ func TestRunEndsUnderTraffic(t *testing.T) {
 	onBus(t, 2*time.Millisecond, func(c *Checker, l *Limiter) {
 		r := run(t, c)
 		time.Sleep(time.Second)
-		var ended atomic.Bool
-		var traffic sync.WaitGroup
-		traffic.Go(func() {
-			for ; !ended.Load(); time.Sleep(time.Millisecond) {
-				l.Check("k", 1)
-			}
+		stop := meanwhile(1, func(int) {
+			l.Check("k", 1)
+			time.Sleep(time.Millisecond)
 		})
 		took := r.end(nil)
 		expect(t, took <= time.Second, "took %v", took)
-		ended.Store(true)
-		traffic.Wait()
+		stop()
 	})
 }
 
@@ -178,15 +173,8 @@ func TestRunWithoutALink(t *testing.T) {
 func TestIdleCacheGoesDuringChecks(t *testing.T) {
 	o := Options{Link: new(tape), MaxLiveKeys: 4, MaxIdleKeys: 100, DrainTimeout: time.Millisecond}
 	c, l := checkerAndLimiter(t, o, rule("r", 10, time.Hour, 1))
-	var stop atomic.Bool
-	var checking sync.WaitGroup
-	for g := range 2 {
-		checking.Go(func() {
-			for i := 0; !stop.Load(); i++ {
-				l.Check(fmt.Sprint(g, i%100), 1)
-			}
-		})
-	}
+	var checks atomic.Int64
+	stop := meanwhile(2, func(g int) { l.Check(fmt.Sprint(g, checks.Add(1)%100), 1) })
 	for range 20 {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -194,8 +182,7 @@ func TestIdleCacheGoesDuringChecks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	stop.Store(true)
-	checking.Wait()
+	stop()
 }
 
 // TestDrainWaitsForLateHits, whose report holds no keys.

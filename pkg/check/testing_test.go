@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -358,6 +360,21 @@ func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
 		}
 	})
 	return hits, n
+}
+
+// meanwhile calls f again and again from several goroutines, until the function that it returns is
+// called, which waits for them.
+func meanwhile(goroutines int, f func(g int)) (stop func()) {
+	var over atomic.Bool
+	var running sync.WaitGroup
+	for g := range goroutines {
+		running.Go(func() {
+			for !over.Load() {
+				f(g)
+			}
+		})
+	}
+	return func() { over.Store(true); running.Wait() }
 }
 
 // openIdle gives a checker that does not Run its idle cache, until the test ends.

@@ -3,8 +3,8 @@ package servers_test
 import (
 	"bytes"
 	"log/slog"
+	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,32 +34,28 @@ func echo(t *testing.T, asker, answerer *nats.Conn) {
 	defer sub.Unsubscribe()
 	must(t, answerer.FlushTimeout(time.Minute))
 	answer, err := asker.Request("echo", []byte("hello"), time.Minute)
-	if err != nil || string(answer.Data) != "hello" {
-		t.Fatalf("request: %v, %v", answer, err)
-	}
+	require(t, err == nil && string(answer.Data) == "hello", "request: %v, %v", answer, err)
 }
 
-func TestNATSAnswers(t *testing.T) {
-	n := serverstest.NATS(t)
-	echo(t, dial(t, n.URL()), dial(t, n.URL()))
-	js, err := dial(t, n.URL()).JetStream()
-	must(t, err)
-	if _, err := js.AccountInfo(); err == nil {
-		t.Error("JetStream is on, and nobody has asked for it")
-	}
-}
-
-func TestNATSRestartKeepsThePort(t *testing.T) {
+// TestNATSComesBackOnItsPort, after a restart and after a stop, and its clients with it. It has no
+// JetStream that nobody has asked for.
+func TestNATSComesBackOnItsPort(t *testing.T) {
 	n := serverstest.NATS(t)
 	before := n.URL()
 	back := make(chan struct{}, 2)
 	onReturn := nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} })
 	asker, answerer := dial(t, before, onReturn), dial(t, before, onReturn)
-	for range 3 {
-		must(t, n.Restart())
-		if n.URL() != before {
-			t.Fatalf("moved from %s to %s", before, n.URL())
+	js, err := asker.JetStream()
+	must(t, err)
+	_, err = js.AccountInfo()
+	expect(t, err != nil, "JetStream is on")
+	for stops := range 3 { // to stop what is stopped is no error
+		for range stops {
+			must(t, n.Stop())
+			require(t, refuses(host(t, n)), "still listening after Stop")
 		}
+		must(t, n.Restart())
+		require(t, n.URL() == before, "moved from %s to %s", before, n.URL())
 		for range 2 {
 			select {
 			case <-back:
@@ -71,18 +67,12 @@ func TestNATSRestartKeepsThePort(t *testing.T) {
 	}
 }
 
-func TestNATSStoppedAndStartedAgain(t *testing.T) {
-	n := serverstest.NATS(t)
+// host is where a server listens.
+func host(t *testing.T, n *servers.NATS) string {
+	t.Helper()
 	parsed, err := url.Parse(n.URL())
 	must(t, err)
-	for range 2 { // to stop what is stopped is no error
-		must(t, n.Stop())
-		if !refuses(parsed.Host) {
-			t.Fatal("still listening after Stop")
-		}
-	}
-	must(t, n.Restart())
-	echo(t, dial(t, n.URL()), dial(t, n.URL()))
+	return parsed.Host
 }
 
 func TestNATSJetStreamKeepsItsDataOverARestart(t *testing.T) {
@@ -94,37 +84,31 @@ func TestNATSJetStreamKeepsItsDataOverARestart(t *testing.T) {
 	must(t, err)
 	bucket, err := js.CreateKeyValue(&nats.KeyValueConfig{Bucket: "rules"})
 	must(t, err)
-	if _, err := bucket.PutString("a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = bucket.PutString("a", "1")
+	must(t, err)
 	must(t, n.Restart())
 	js, err = dial(t, n.URL()).JetStream()
 	must(t, err)
 	bucket, err = js.KeyValue("rules")
 	must(t, err)
-	if got, err := bucket.Get("a"); err != nil || string(got.Value()) != "1" {
-		t.Errorf("after a restart: %v, %v", got, err)
-	}
+	got, err := bucket.Get("a")
+	expect(t, err == nil && string(got.Value()) == "1", "after a restart: %v, %v", got, err)
 	must(t, n.Stop())
-	if left := entries(t, os.TempDir()); len(left) != 0 {
-		t.Errorf("Stop left %v", left)
-	}
+	nothingLeft(t)
 }
 
 func TestNATSSaysThatThePortIsTaken(t *testing.T) {
 	n := serverstest.NATS(t)
-	parsed, err := url.Parse(n.URL())
+	_, text, err := net.SplitHostPort(host(t, n))
 	must(t, err)
-	port, err := strconv.Atoi(parsed.Port())
+	port, err := strconv.Atoi(text)
 	must(t, err)
 	second, err := servers.StartNATS(servers.NATSOptions{Port: port})
 	if err == nil {
 		second.Stop()
 		t.Fatal("two servers on one port")
 	}
-	if !strings.Contains(err.Error(), "port taken") {
-		t.Errorf("error %q does not say that the port is taken", err)
-	}
+	expect(t, strings.Contains(err.Error(), "port taken"), "error %q does not say that the port is taken", err)
 }
 
 func TestNATSLogsToTheLoggerIfGiven(t *testing.T) {
@@ -132,7 +116,5 @@ func TestNATSLogsToTheLoggerIfGiven(t *testing.T) {
 	n, err := servers.StartNATS(servers.NATSOptions{Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	must(t, err)
 	must(t, n.Stop())
-	if !strings.Contains(out.String(), "Listening for client connections") {
-		t.Errorf("the log is %q", out.String())
-	}
+	expect(t, strings.Contains(out.String(), "Listening for client connections"), "the log is %q", out.String())
 }

@@ -42,16 +42,12 @@ func TestRedisDiesWithItsParent(t *testing.T) {
 	must(t, holder.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	addr := strings.TrimSpace(line)
-	if err != nil || refuses(addr) {
-		t.Fatalf("the holder of redis says %q, %v", line, err)
-	}
+	require(t, err == nil && !refuses(addr), "the holder of redis says %q, %v", line, err)
 	must(t, holder.Process.Kill())
 	_ = holder.Wait() // killed, as asked
 
 	for end := time.Now().Add(time.Minute); !refuses(addr); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("redis-server outlives the process that started it")
-		}
+		require(t, !time.Now().After(end), "redis-server outlives the process that started it")
 	}
 }
 
@@ -78,8 +74,6 @@ func TestRedisOutlivesTheGoroutineThatStartedIt(t *testing.T) {
 	<-started // the goroutine has returned; its thread ends
 	for range 100 {
 		runtime.Gosched()
-		if refuses(r.Addr()) {
-			t.Fatal("redis-server died with a thread")
-		}
+		require(t, !refuses(r.Addr()), "redis-server died with a thread")
 	}
 }

@@ -23,14 +23,10 @@ func TestRedisCluster(t *testing.T) {
 	for i := range 3 {
 		size, err := connect(t, c.Node(i).Addr()).DBSize(t.Context()).Result()
 		must(t, err)
-		if size < keys/6 {
-			t.Errorf("node %d holds %d of %d keys: the slots are not spread evenly", i, size, keys)
-		}
+		expect(t, size >= keys/6, "node %d holds %d of %d keys: the slots are not spread evenly", i, size, keys)
 		sum += size
 	}
-	if sum != keys {
-		t.Errorf("the nodes hold %d keys, want %d", sum, keys)
-	}
+	expect(t, sum == keys, "the nodes hold %d keys, want %d", sum, keys)
 
 	// A node comes back empty, with its old place in the cluster.
 	must(t, c.Node(1).Kill())

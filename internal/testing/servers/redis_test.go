@@ -29,26 +29,36 @@ func connect(t *testing.T, addr string) *redis.Client {
 
 func set(t *testing.T, r *servers.Redis, key, value string) {
 	t.Helper()
-	if err := connect(t, r.Addr()).Set(t.Context(), key, value, 0).Err(); err != nil {
-		t.Fatalf("set %s: %v", key, err)
-	}
+	must(t, connect(t, r.Addr()).Set(t.Context(), key, value, 0).Err())
 }
 
 // want fails unless the key holds the value; "" stands for no key.
 func want(t *testing.T, r *servers.Redis, key, value string) {
 	t.Helper()
 	got, err := connect(t, r.Addr()).Get(t.Context(), key).Result()
-	if err != nil && !errors.Is(err, redis.Nil) || got != value {
-		t.Fatalf("get %s: %q, %v, want %q", key, got, err, value)
+	require(t, (err == nil || errors.Is(err, redis.Nil)) && got == value,
+		"get %s: %q, %v, want %q", key, got, err, value)
+}
+
+// expect reports what was found unless it is as expected.
+func expect(t *testing.T, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Errorf(found, args...)
 	}
 }
 
-// must fails if there is an error.
+// require is expect for what the rest of a test needs.
+func require(t *testing.T, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Fatalf(found, args...)
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require(t, err == nil, "%v", err)
 }
 
 // refuses reports whether nobody listens at the address.
@@ -70,37 +80,36 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
+// nothingLeft fails if there is something in the temporary directory.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	left := entries(t, os.TempDir())
+	expect(t, len(left) == 0, "left: %v", left)
+}
+
 func TestRedisIsPrivate(t *testing.T) {
 	r, other := serverstest.Redis(t, "--maxmemory", "5mb"), serverstest.Redis(t)
 	options, err := redis.ParseURL(r.URL())
 	must(t, err)
-	if options.Addr != r.Addr() || r.PID() == 0 {
-		t.Errorf("URL leads to %s, want %s; PID %d", options.Addr, r.Addr(), r.PID())
-	}
+	expect(t, options.Addr == r.Addr() && r.PID() != 0,
+		"URL leads to %s, want %s; PID %d", options.Addr, r.Addr(), r.PID())
 	set(t, r, "a", "1")
 	want(t, r, "a", "1")
 	want(t, other, "a", "")
 	got, err := connect(t, r.Addr()).ConfigGet(t.Context(), "maxmemory").Result()
-	if err != nil || got["maxmemory"] != "5242880" {
-		t.Errorf("maxmemory is %v (%v), want 5242880", got, err)
-	}
+	expect(t, err == nil && got["maxmemory"] == "5242880", "maxmemory is %v (%v), want 5242880", got, err)
 }
 
 func TestRedisStopEndsEverything(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	r := serverstest.Redis(t)
-	if left := entries(t, os.TempDir()); len(left) != 1 {
-		t.Fatalf("while it runs the temporary directory holds %v, want one directory", left)
-	}
+	left := entries(t, os.TempDir())
+	require(t, len(left) == 1, "while it runs the temporary directory holds %v, want one directory", left)
 	for range 2 { // to stop what is stopped is no error
 		must(t, r.Stop())
-		if !refuses(r.Addr()) || r.PID() != 0 {
-			t.Fatal("still running after Stop")
-		}
+		require(t, refuses(r.Addr()) && r.PID() == 0, "still running after Stop")
 	}
-	if left := entries(t, os.TempDir()); len(left) != 0 {
-		t.Errorf("Stop left %v", left)
-	}
+	nothingLeft(t)
 	must(t, r.Restart(t.Context()))
 	want(t, r, "a", "")
 }
@@ -110,14 +119,10 @@ func TestRedisKilledAndRestartedIsEmpty(t *testing.T) {
 	addr := r.Addr()
 	set(t, r, "a", "1")
 	must(t, r.Kill())
-	if !refuses(addr) || r.PID() != 0 {
-		t.Fatal("still running after Kill")
-	}
+	require(t, refuses(addr) && r.PID() == 0, "still running after Kill")
 	for _, how := range []string{"after Kill", "while it runs"} {
 		must(t, r.Restart(t.Context()))
-		if r.Addr() != addr {
-			t.Fatalf("restart %s: moved from %s to %s", how, addr, r.Addr())
-		}
+		require(t, r.Addr() == addr, "restart %s: moved from %s to %s", how, addr, r.Addr())
 		want(t, r, "a", "")
 		set(t, r, "a", "2")
 	}
@@ -147,9 +152,7 @@ func TestRedisRestartedInOrderKeepsAll(t *testing.T) {
 		want(t, r, "a", value)
 	}
 	must(t, r.Stop())
-	if err := r.RestartInOrder(t.Context()); err == nil {
-		t.Error("it takes a stopped server for one that has kept all")
-	}
+	expect(t, r.RestartInOrder(t.Context()) != nil, "it takes a stopped server for one that has kept all")
 }
 
 func TestRedisPausedDoesNotAnswer(t *testing.T) {
@@ -159,9 +162,7 @@ func TestRedisPausedDoesNotAnswer(t *testing.T) {
 	must(t, r.Pause())
 	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := client.Get(soon, "a").Err(); err == nil {
-		t.Error("a paused server answers")
-	}
+	expect(t, client.Get(soon, "a").Err() != nil, "a paused server answers")
 	must(t, r.Resume())
 	want(t, r, "a", "1")
 }
@@ -186,12 +187,8 @@ func TestRedisStartErrors(t *testing.T) {
 				r.Stop()
 				t.Fatal("no error")
 			}
-			if !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %q does not say %q", err, test.want)
-			}
-			if left := entries(t, os.TempDir()); len(left) != 0 {
-				t.Errorf("the failed start left %v", left)
-			}
+			expect(t, strings.Contains(err.Error(), test.want), "error %q does not say %q", err, test.want)
+			nothingLeft(t)
 		})
 	}
 }
@@ -202,7 +199,6 @@ func TestRedisRestartSaysThatThePortIsTaken(t *testing.T) {
 	intruder, err := net.Listen("tcp", r.Addr())
 	must(t, err)
 	defer intruder.Close()
-	if err := r.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "port taken") {
-		t.Errorf("restart on a taken port: %v, want an error that says so", err)
-	}
+	err = r.Restart(t.Context())
+	expect(t, err != nil && strings.Contains(err.Error(), "port taken"), "restart on a taken port: %v", err)
 }
