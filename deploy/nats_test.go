@@ -92,13 +92,9 @@ func TestNATSAccounts(t *testing.T) {
 func isAllowed(t *testing.T, url string, do func(*nats.Conn) error) bool {
 	t.Helper()
 	conn, err := nats.Connect(url, nats.ErrorHandler(quiet))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
-	if err := errors.Join(do(conn), conn.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(do(conn), conn.Flush()))
 	return !errors.Is(conn.LastError(), nats.ErrPermissionViolation)
 }
 
@@ -112,23 +108,17 @@ func TestRulesOverNATS(t *testing.T) {
 	defer cancel()
 	bucket := func(user string) *natssource.Bucket {
 		conn, err := nats.Connect(n.URL(t, user), nats.CustomInboxPrefix("_INBOX."+user), nats.ErrorHandler(quiet))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(conn.Close)
 		b, err := natssource.New(conn, "offpath", natssource.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return b
 	}
 	operator, checker := bucket("operator"), bucket("checker-1")
 	put := func(text string, over uint64) uint64 {
 		t.Helper()
 		revision, err := operator.Put(ctx, []byte(text), over)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return revision
 	}
 	first := put("one", 0)

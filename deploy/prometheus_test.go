@@ -19,13 +19,9 @@ type alert struct {
 func readAlerts(t *testing.T) (all []alert) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("prometheus", "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var file struct{ Groups []struct{ Rules []alert } }
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &file))
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
 	}
@@ -36,13 +32,9 @@ func readAlerts(t *testing.T) (all []alert) {
 // docs/operations.md; and no section or test is of an alert that is gone.
 func TestAlertsAreTestedAndExplained(t *testing.T) {
 	tests, err := os.ReadFile(filepath.Join("prometheus", "alerts_test.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	doc, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := make(map[string]bool)
 	for _, a := range readAlerts(t) {
 		known[a.Alert] = true
@@ -80,9 +72,7 @@ func TestRatesLeaveOutRemovedRules(t *testing.T) {
 	var text strings.Builder
 	for _, file := range []string{"prometheus/alerts.yaml", "grafana/dashboard.json"} {
 		part, err := os.ReadFile(filepath.FromSlash(file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text.WriteString(strings.ReplaceAll(string(part), `\"`, `"`))
 	}
 	found := regexp.MustCompile(`(?:rate|increase)\(offpath_(?:decisions|false_denials|bad_costs|hits)_total[^[]*`).FindAllString(text.String(), -1)

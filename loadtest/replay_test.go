@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,10 +46,8 @@ func TestReplay(t *testing.T) {
 
 // TestReplayFits: live, a log is squeezed into a minute, with the window or without.
 func TestReplayFits(t *testing.T) {
-	log, err := readLog(sample, new(screen))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log, err := readLog(sample, io.Discard)
+	must(t, err)
 	for _, test := range []struct {
 		fit        time.Duration
 		realWindow bool
@@ -114,9 +113,7 @@ func TestReplayGroups(t *testing.T) {
 	} {
 		fmt.Fprintf(&text, "%s - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n", client)
 	}
-	if err := os.WriteFile(log, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(log, []byte(text.String()), 0o600))
 	for flags, want := range map[string]int64{ // how many clients: one hit each passes
 		"": 5, "--ipv6-prefix 128": 7, "--ipv6-prefix 48": 4, "--ipv4-prefix 24": 4, "--ipv4-prefix 24 --ipv6-prefix 32": 3,
 	} {

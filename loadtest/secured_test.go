@@ -76,17 +76,11 @@ func TestSecuredDoors(t *testing.T) {
 func serveEnvoy(t *testing.T, rule string, options ...grpc.ServerOption) (address string) {
 	t.Helper()
 	set, err := rules.Parse([]byte("rules: [" + rule + "]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checker, err := check.New(check.Options{Rules: set})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	door := grpc.NewServer(options...)
 	envoylimit.Register(door, envoylimit.New(checker, envoylimit.Options{}))
 	go func() { _ = door.Serve(listener) }()
@@ -136,15 +130,11 @@ func secureRedis(t *testing.T, f tlsfilestest.Files) (url string) {
 		{"ACL", "SETUSER", "fleet", "on", ">" + canary, "~*", "&*", "+@all"},
 		{"ACL", "SETUSER", "default", "off"},
 	} {
-		if err := do(command...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, do(command...))
 	}
 	for range 20 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		port := listener.Addr().(*net.TCPAddr).Port
 		_ = listener.Close()
 		if err = do("CONFIG", "SET", "tls-port", port); err == nil { // else somebody was faster

@@ -17,9 +17,7 @@ import (
 func secrets(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "sh", "../secrets.sh").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	values := map[string]bool{}
 	for _, line := range lines {
@@ -38,9 +36,7 @@ func secrets(t *testing.T) []string {
 func load(t *testing.T, env []string) (*types.Project, error) {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithEnv(env), cli.WithDefaultProfiles())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return options.LoadProject(t.Context())
 }
 
@@ -48,9 +44,7 @@ func load(t *testing.T, env []string) (*types.Project, error) {
 func TestCompose(t *testing.T) {
 	env := secrets(t)
 	project, err := load(t, env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := "aggregator-1 aggregator-2 checker-1 checker-2 grafana nats prometheus redis rules"
 	if got := strings.Join(project.ServiceNames(), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -115,9 +109,7 @@ func TestTheServerThatIsTested(t *testing.T) {
 // TestPrometheusScrapesThemAll: its targets are the services with an admin port, and no others.
 func TestPrometheusScrapesThemAll(t *testing.T) {
 	project, err := load(t, secrets(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := file(t, "../prometheus/prometheus.yml")
 	n := 0
 	for name, s := range project.Services {
@@ -136,8 +128,6 @@ func TestPrometheusScrapesThemAll(t *testing.T) {
 func file(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.FromSlash(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }

@@ -14,18 +14,12 @@ import (
 // healthy, aggregators' user and people's get in, and nobody else does.
 func TestComposeRedis(t *testing.T) {
 	project, err := load(t, secrets(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := project.Services["redis"]
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, listener.Close())
 	here := strings.NewReplacer("/etc/offpath/", "../", "/tmp/", t.TempDir()+"/", "/data", t.TempDir(), "exec redis-server /etc/offpath/redis.conf", "exec redis-server ../redis.conf --bind 127.0.0.1 --port "+port,
 		"redis-cli ", "redis-cli -p "+port+" ")
 	shell := func(env map[string]string, script string) *exec.Cmd {
@@ -46,9 +40,7 @@ func TestComposeRedis(t *testing.T) {
 	redis := shell(own, s.Command[0])
 	var out bytes.Buffer
 	redis.Stdout, redis.Stderr = &out, &out
-	if err := redis.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, redis.Start())
 	defer func() {
 		_ = redis.Process.Kill()
 		_ = redis.Wait()

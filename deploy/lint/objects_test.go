@@ -51,9 +51,7 @@ func read(t *testing.T, document []byte) (o object) {
 		APIVersion string
 		Metadata   struct{ Name string }
 	}
-	if err := yaml.Unmarshal(document, &what); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(document, &what))
 	into := func(target any) {
 		t.Helper()
 		if err := yaml.UnmarshalStrict(document, target); err != nil {
@@ -213,9 +211,7 @@ var helmPath = sync.OnceValues(func() (string, error) {
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	path, err := helmPath()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := exec.CommandContext(t.Context(), path, args...)
 	home := t.TempDir()
 	c.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
@@ -231,8 +227,6 @@ func helm(t *testing.T, args ...string) (string, error) {
 func write(t *testing.T, name, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

@@ -16,9 +16,7 @@ import (
 // TestAlerts: Prometheus' own tool reads its configuration and the alerts, and runs their unit tests.
 func TestAlerts(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../prometheus")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(dir, os.DirFS("../prometheus")))
 	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
 	promtool(t, "check", "rules", filepath.Join(dir, "alerts.yaml"))
 	promtool(t, "test", "rules", filepath.Join(dir, "alerts_test.yaml"))
@@ -28,9 +26,7 @@ func TestAlerts(t *testing.T) {
 // metrics is tested in package cmd.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("../grafana/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var dashboard struct {
 		Title, UID string
 		Panels     []struct {
@@ -40,9 +36,7 @@ func TestDashboard(t *testing.T) {
 			Targets                  []struct{ RefID, Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &dashboard))
 	type record struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
@@ -72,9 +66,7 @@ func TestDashboard(t *testing.T) {
 		t.Errorf("dashboard %q with %d questions", dashboard.UID, len(records))
 	}
 	rules, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": records}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	promtool(t, "check", "rules", write(t, "panels.yaml", string(rules)))
 }
 
@@ -90,9 +82,7 @@ var promtoolPath = sync.OnceValues(func() (string, error) {
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path, err := promtoolPath()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %v: %v\n%s", args, err, out)
 	}

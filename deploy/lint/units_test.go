@@ -17,9 +17,7 @@ const mostExposed = 2.0
 // TestUnits: systemd finds nothing wrong with the units, and the commands nothing with the arguments.
 func TestUnits(t *testing.T) {
 	binaries, err := commands()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, command := range []string{"checker", "aggregator"} {
 		installed := "/usr/local/bin/offpath-" + command
 		text := file(t, "../systemd/offpath-"+command+".service")
@@ -61,9 +59,7 @@ func TestUnits(t *testing.T) {
 // TestGrafanaFindsItsFiles: what provisioning names is where compose.yaml mounts it.
 func TestGrafanaFindsItsFiles(t *testing.T) {
 	project, err := load(t, secrets(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mounted := ""
 	for _, v := range project.Services["grafana"].Volumes {
 		mounted += fmt.Sprintln(filepath.Base(v.Source), v.Target)

@@ -23,18 +23,14 @@ func logAt(seconds ...int64) Log {
 func plan(t testing.TB, log Log, o PlanOptions) Plan {
 	t.Helper()
 	p, err := log.Plan(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
 func sampleLog(t *testing.T) Log {
 	t.Helper()
 	log, err := Read(bytes.NewReader(sample(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return log
 }
 

@@ -21,9 +21,7 @@ import (
 func serveGRPC(t *testing.T, service ratelimitv3.RateLimitServiceServer, options ...grpc.ServerOption) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := grpc.NewServer(options...)
 	ratelimitv3.RegisterRateLimitServiceServer(s, service)
 	go func() { _ = s.Serve(listener) }()
@@ -80,9 +78,7 @@ func TestEveryRequestIsSentOnceOverGRPC(t *testing.T) {
 		Timeout: time.Minute,
 	}
 	r, err := Run(t.Context(), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := map[string]int{"shop user=u0,path=/,": 1} // the probe
 	s := newSchedule(r.Options)
 	for i := range s.total {
@@ -115,9 +111,7 @@ func TestCountsOverGRPC(t *testing.T) {
 		return nil, status.Error(codes.Unavailable, "going away")
 	}})
 	r, err := Run(t.Context(), Options{GRPC: address, Rate: 1000, Duration: 100 * time.Millisecond, Connections: 1, Timeout: time.Hour}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Sent != 100 || r.OK200 != 20 || r.Limited429 != 20 || r.Errors != 20 || len(r.Other) != 2 || r.Other[400] != 20 || r.Other[500] != 20 {
 		t.Errorf("%+v", r)
 	}
@@ -154,9 +148,7 @@ func TestTimeoutOverGRPC(t *testing.T) {
 
 func TestNoServiceOverGRPC(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	closed := listener.Addr().String()
 	listener.Close()
 	for address, want := range map[string]string{

@@ -56,14 +56,10 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 		}
 		last, total = d, n
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o = o.withDefaults()
 	bodies, err := o.bodies()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := map[string]int{string(bodies[0]): 1} // the probe
 	s := newSchedule(o)
 	for i := range s.total {
@@ -103,9 +99,7 @@ func TestCounts(t *testing.T) {
 	})
 	o := Options{URL: url, Rate: 1000, Duration: 100 * time.Millisecond, Connections: 1, Timeout: time.Hour}
 	r, err := Run(t.Context(), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if requests.Load() != 101 {
 		t.Errorf("the server had %d requests, want 100 and the probe", requests.Load())
 	}
@@ -124,14 +118,10 @@ func TestCounts(t *testing.T) {
 // The checker's own door understands what is sent, by rule and by attributes, and limits each key.
 func TestDoor(t *testing.T) {
 	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, o := range []Options{{Rule: "per-user"}, {Attributes: map[string]string{"user": "<{key}>", "api": "x"}}, {}} {
 		checker, err := check.New(check.Options{Rules: set})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		url, _ := serve(t, door.New(checker, 0).ServeHTTP)
 		o.URL, o.Rate, o.Duration, o.Keys, o.Timeout = url, 1000, 100*time.Millisecond, 2, time.Minute
 		r, err := Run(t.Context(), o, nil)

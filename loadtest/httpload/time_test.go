@@ -57,9 +57,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func asked(t *testing.T, o Options, transport http.RoundTripper) server {
 	t.Helper()
 	s, err := openHTTP(o, transport)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -71,9 +69,7 @@ func measure(t *testing.T, o Options, transport http.RoundTripper, newPause func
 ) {
 	t.Helper()
 	l, err := prepare(t.Context(), o, asked(t, o, transport))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	records := l.work(t.Context(), newPause, nil)
 	_, latency, service = merge(records)
 	return l.result(records, time.Since(l.start)), latency, service
@@ -244,9 +240,7 @@ func TestInterrupt(t *testing.T) {
 				began := time.Now()
 				o := options(Options{Rate: 100, Warmup: time.Second, Duration: time.Hour, Timeout: time.Hour, Connections: 3})
 				r, err := run(ctx, o, asked(t, o, replies(test.server)), newSleeper, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if !r.Interrupted || r.Sent != test.sent || r.OK200 != test.sent || r.Unanswered != test.unanswered {
 					t.Errorf("%+v", r)
 				}
@@ -282,4 +276,11 @@ func TestProgress(t *testing.T) {
 			t.Errorf("progress %v", told)
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

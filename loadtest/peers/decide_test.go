@@ -84,9 +84,7 @@ func TestLimitersLimit(t *testing.T) {
 				continue // nobody asks the others
 			}
 			s, err := begin(tight)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			admitted, err := limits(s)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

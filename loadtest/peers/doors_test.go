@@ -47,24 +47,16 @@ func BenchmarkDoors(b *testing.B) {
 	for _, d := range doors {
 		b.Run("door="+d.name, func(b *testing.B) {
 			bare, err := newSide(d.name+"/bare", d.load)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			ours, err := newSide(d.name+"/offpath", d.load)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			defer debug.SetGCPercent(debug.SetGCPercent(1000)) // the client's collections are in neither's time
 			for range b.N {
-				if err := round(b, bare, ours); err != nil {
-					b.Fatal(err)
-				}
+				must(b, round(b, bare, ours))
 			}
 			bareTook, err1 := bare.child.stop()
 			oursTook, err2 := ours.child.stop()
-			if err := errors.Join(err1, err2); err != nil {
-				b.Fatal(err)
-			}
+			must(b, errors.Join(err1, err2))
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(bare.rates), "bare-req/s")
 			b.ReportMetric(median(ours.rates), "offpath-req/s")
@@ -146,9 +138,7 @@ func TestBareServersAnswerAlike(t *testing.T) {
 	for _, d := range doors {
 		for _, kind := range []string{"/bare", "/offpath"} {
 			c, err := start(d.name + kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			o := d.load(c.address)
 			o.Rate, o.Duration, o.Keys = 1000, 100*time.Millisecond, 10
 			r, err := httpload.Run(t.Context(), o, nil)

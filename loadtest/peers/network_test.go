@@ -98,3 +98,10 @@ func until(what string, holds func() bool) error {
 	}
 	return fmt.Errorf("waited %v in vain: %s", patience, what)
 }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

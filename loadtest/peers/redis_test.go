@@ -81,9 +81,7 @@ func TestCommandsAreThoseThatClientsSend(t *testing.T) {
 	for _, l := range networkLimiters {
 		t.Run(l.name, func(t *testing.T) {
 			s, err := l.make(l.far)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p := &repeat{subject: s}
 			defer func() {
 				if err := p.end(); err != nil {
@@ -108,17 +106,13 @@ func hit(t *testing.T, p *repeat, times int) {
 	for range times {
 		all.count(p.subject.decide("a"))
 	}
-	if err := p.took(all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.took(all))
 }
 
 func commandsOf(t *testing.T, r *redisServer) int64 {
 	t.Helper()
 	n, err := r.commands()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -126,9 +120,7 @@ func commandsOf(t *testing.T, r *redisServer) int64 {
 func monitor(t *testing.T, addr string) *bufio.Reader {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	log := bufio.NewReader(conn)
 	err = conn.SetDeadline(time.Now().Add(patience))
@@ -138,9 +130,7 @@ func monitor(t *testing.T, addr string) *bufio.Reader {
 	if err == nil {
 		_, err = log.ReadString('\n') // that it will
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return log
 }
 
@@ -150,9 +140,7 @@ func sentBetweenInfos(t *testing.T, log *bufio.Reader) (n int64) {
 	t.Helper()
 	for infos := 0; infos < 2; {
 		line, err := log.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, command, _ := strings.Cut(line, "] ")
 		command, _, _ = strings.Cut(strings.ToLower(command), " ")
 		switch {

@@ -63,9 +63,7 @@ func (r row) run(b *testing.B) {
 		if current == nil || b.N == 1 || current.procs != runtime.GOMAXPROCS(0) {
 			last := current
 			current = nil
-			if err := last.end(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, last.end())
 			var err error
 			if current, err = r.begin(); err != nil {
 				b.Fatal(err)
@@ -153,9 +151,7 @@ func (p *repeat) measure(b *testing.B) {
 	reportsBefore, commandsBefore := p.subject.reports.read(b), commands.read(b)
 	t := p.row.load.time(b, p.row.traffic.hits, p.subject.decide)
 	reports := p.subject.reports.read(b) - reportsBefore
-	if err := p.took(t); err != nil {
-		b.Fatal(err)
-	}
+	must(b, p.took(t))
 	sent := commands.read(b) - commandsBefore
 
 	if p.subject.reports != nil {
@@ -181,9 +177,7 @@ func (c counter) read(b *testing.B) int64 {
 		return 0
 	}
 	n, err := c()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return n
 }
 

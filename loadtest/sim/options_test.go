@@ -18,9 +18,7 @@ const ms = time.Millisecond
 func worldOf(t *testing.T, sc *scenario.Scenario, o Options) *world {
 	t.Helper()
 	w, err := newWorld(sc, o, score.NewTraces(sc, scenario.New(sc, o.Seed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w
 }
 

@@ -28,9 +28,7 @@ import (
 func tableAfter(t *testing.T, document, text string) (header []string, rows [][]string) {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/" + document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, found := strings.Cut(string(data), text)
 	if !found {
 		t.Fatalf("%s has no %q", document, text)
@@ -251,9 +249,7 @@ func targets(t *testing.T, cell, checkers string) [2]string {
 func isMet(t *testing.T, figure, target string) bool {
 	t.Helper()
 	most, err := strconv.ParseFloat(plain(target), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := strconv.ParseFloat(plain(figure), 64)
 	return plain(figure) == "below" || err == nil && got <= most
 }
