@@ -22,12 +22,11 @@ type redisServer struct {
 	admin *redis.Client
 }
 
-func startRedis() (*redisServer, error) {
+func startRedis(t testing.TB) *redisServer {
+	t.Helper()
 	r, err := servers.StartRedis(context.Background(), servers.RedisOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return &redisServer{r, redis.NewClient(&redis.Options{Addr: r.Addr(), PoolSize: 1})}, nil
+	must(t, err)
+	return &redisServer{r, redis.NewClient(&redis.Options{Addr: r.Addr(), PoolSize: 1})}
 }
 
 func (r *redisServer) close() error { return errors.Join(r.admin.Close(), r.Stop()) }
@@ -57,11 +56,9 @@ func scriptCalls(info string) (all int64) {
 
 // newRedisRate is redis_rate by the example of its authors, with go-redis' defaults. A connection for
 // each caller, instead of 10 for each core, made no difference.
-func newRedisRate(q quota) (*subject, error) {
-	server, err := startRedis()
-	if err != nil {
-		return nil, err
-	}
+func newRedisRate(t testing.TB, q quota) *subject {
+	t.Helper()
+	server := startRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	limiter := redis_rate.NewLimiter(client)
 	limit := redis_rate.Limit{Rate: int(q.limit), Burst: int(q.limit), Period: q.window}
@@ -73,15 +70,14 @@ func newRedisRate(q quota) (*subject, error) {
 		},
 		redis: server,
 		close: func(int64) error { return errors.Join(client.Close(), server.close()) },
-	}, nil
+	}
 }
 
 // Redis itself tells, by MONITOR, who runs which command.
 func TestCommandsAreThoseThatClientsSend(t *testing.T) {
 	for _, l := range networkLimiters {
 		t.Run(l.name, func(t *testing.T) {
-			s, err := l.make(l.far)
-			must(t, err)
+			s := l.make(t, l.far)
 			p := &repeat{subject: s}
 			defer func() {
 				if err := p.end(); err != nil {
@@ -122,14 +118,11 @@ func monitor(t *testing.T, addr string) *bufio.Reader {
 	conn, err := net.Dial("tcp", addr)
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
+	must(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = conn.Write([]byte("MONITOR\r\n"))
+	must(t, err)
 	log := bufio.NewReader(conn)
-	err = conn.SetDeadline(time.Now().Add(patience))
-	if err == nil {
-		_, err = conn.Write([]byte("MONITOR\r\n"))
-	}
-	if err == nil {
-		_, err = log.ReadString('\n') // that it will
-	}
+	_, err = log.ReadString('\n') // that it will
 	must(t, err)
 	return log
 }
