@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -30,9 +29,7 @@ func TestACLAllowsWhatScriptsCall(t *testing.T) {
 		t.Fatalf("%v, %v", scripts, err)
 	}
 	for _, script := range scripts {
-		text, err := os.ReadFile(script)
-		must(t, err)
-		for _, call := range regexp.MustCompile(`(?:call|try)[(, ]+'([A-Z]+)'`).FindAllStringSubmatch(string(text), -1) {
+		for _, call := range regexp.MustCompile(`(?:call|try)[(, ]+'([A-Z]+)'`).FindAllStringSubmatch(deploytest.Read(t, script), -1) {
 			needed[strings.ToLower(call[1])] = true
 		}
 	}

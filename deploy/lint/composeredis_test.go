@@ -13,9 +13,7 @@ import (
 // TestComposeRedis runs what compose.yaml has its Redis start, on another port and in another directory: its health check finds it
 // healthy, aggregators' user and people's get in, and nobody else does.
 func TestComposeRedis(t *testing.T) {
-	project, err := load(t, secrets(t))
-	must(t, err)
-	s := project.Services["redis"]
+	s := project(t).Services["redis"]
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
@@ -33,10 +31,7 @@ func TestComposeRedis(t *testing.T) {
 	if got := strings.Join(s.Entrypoint, " "); got != "sh -euc" || len(s.Command) != 1 || s.HealthCheck.Test[0] != "CMD-SHELL" || s.User != "redis" {
 		t.Fatalf("%q %q as %q", got, s.HealthCheck.Test, s.User)
 	}
-	own := map[string]string{}
-	for name, value := range s.Environment {
-		own[name] = *value
-	}
+	own := environment(s)
 	redis := shell(own, s.Command[0])
 	var out bytes.Buffer
 	redis.Stdout, redis.Stderr = &out, &out

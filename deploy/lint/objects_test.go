@@ -202,11 +202,17 @@ func checkContainer(t *testing.T, c core.Container) {
 	parses(t, filepath.Base(c.Command[0]), c.Args, env)
 }
 
-// helmPath builds Helm, once.
-var helmPath = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "tool", "-n", "helm").Output()
-	return strings.TrimSpace(string(out)), err
-})
+// tool builds one of this module's tools, once, without Prometheus' discovery of targets in clouds, and says where it is.
+func tool(name string) func() (path string, err error) {
+	return sync.OnceValues(func() (string, error) {
+		c := exec.Command("go", "tool", "-n", name)
+		c.Env = append(os.Environ(), "GOFLAGS=-tags=remove_all_sd")
+		out, err := c.Output()
+		return strings.TrimSpace(string(out)), err
+	})
+}
+
+var helmPath = tool("helm")
 
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -25,8 +24,6 @@ func TestAlerts(t *testing.T) {
 // TestDashboard: Grafana can read it as far as we can tell without one, and Prometheus understands what it asks. That there are such
 // metrics is tested in package cmd.
 func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile("../grafana/dashboard.json")
-	must(t, err)
 	var dashboard struct {
 		Title, UID string
 		Panels     []struct {
@@ -36,7 +33,7 @@ func TestDashboard(t *testing.T) {
 			Targets                  []struct{ RefID, Expr string }
 		}
 	}
-	must(t, json.Unmarshal(text, &dashboard))
+	must(t, json.Unmarshal([]byte(file(t, "../grafana/dashboard.json")), &dashboard))
 	type record struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
@@ -70,13 +67,7 @@ func TestDashboard(t *testing.T) {
 	promtool(t, "check", "rules", write(t, "panels.yaml", string(rules)))
 }
 
-// promtoolPath builds promtool, once, without what discovers targets in clouds.
-var promtoolPath = sync.OnceValues(func() (string, error) {
-	c := exec.Command("go", "tool", "-n", "promtool")
-	c.Env = append(os.Environ(), "GOFLAGS=-tags=remove_all_sd")
-	out, err := c.Output()
-	return strings.TrimSpace(string(out)), err
-})
+var promtoolPath = tool("promtool")
 
 // promtool fails the test unless the tool finds nothing wrong.
 func promtool(t *testing.T, args ...string) {

@@ -77,7 +77,7 @@ const anEntry = `192.0.2.1 - - [20/May/2015:21:05:02 +0000] "GET / HTTP/1.1" 200
 
 func TestReadingFails(t *testing.T) {
 	broken := errors.New("disk on fire")
-	tests := []struct {
+	for _, test := range []struct {
 		name    string
 		r       io.Reader
 		want    string // in the error
@@ -93,8 +93,7 @@ func TestReadingFails(t *testing.T) {
 			"line 2: disk on fire", 1},
 		{"bad gzip", strings.NewReader("\x1f\x8bnot"), "gzip", 0},
 		{"gzip cut off", bytes.NewReader(zip(t, []byte(anEntry))[:40]), "unexpected EOF", 0},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			log, err := Read(test.r)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "read log: ") {

@@ -147,7 +147,7 @@ func TestNoChecker(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		io.WriteString(w, "half")
 	})
-	tests := []struct{ url, want string }{
+	for _, test := range []struct{ url, want string }{
 		{closed.URL, "connection refused"},
 		{answer(404, "404 page not found\n"), `answered 404 Not Found: "404 page not found"`},
 		{answer(400, `{"error":"there is no such rule"}`), "there is no such rule"},
@@ -155,8 +155,7 @@ func TestNoChecker(t *testing.T) {
 		{answer(204, ""), "answered 204"},
 		{answer(500, strings.Repeat("x", 100_000)), "answered 500"},
 		{broken, "unexpected EOF"},
-	}
-	for _, test := range tests {
+	} {
 		called := false
 		_, err := Run(t.Context(), Options{URL: test.url, Rate: 1000}, func(int64, int64) { called = true })
 		if err == nil || !strings.Contains(err.Error(), test.want) ||

@@ -220,7 +220,7 @@ func TestInterrupt(t *testing.T) {
 			return good(n)
 		}
 	}
-	tests := []struct {
+	for _, test := range []struct {
 		name             string
 		after            time.Duration // the start
 		server           func(n int) reply
@@ -231,8 +231,7 @@ func TestInterrupt(t *testing.T) {
 		{"a server that hangs", 2495 * time.Millisecond, hangs(201), 100, 50},
 		{"in the probe", -lead / 2, hangs(0), 0, 0},
 		{"before it begins", -lead, good, 0, 0},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), lead+test.after)
