@@ -117,6 +117,16 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// figures runs scenarios without sweeps and pages, and returns what is measured.
+func figures(t *testing.T, args ...string) (f result.File, stderr string) {
+	t.Helper()
+	status, stdout, stderr := invoke(t.Context(), append(args, "--json=-", "--html=", "--no-sweep")...)
+	if status != 0 {
+		t.Fatalf("%q: status %d: %s", args, status, stderr)
+	}
+	return read(t, []byte(stdout)), stderr
+}
+
 func read(t *testing.T, text []byte) (f result.File) {
 	t.Helper()
 	if err := json.Unmarshal(text, &f); err != nil || len(f.Runs) == 0 {
