@@ -110,17 +110,7 @@ func TestCountsOverGRPC(t *testing.T) {
 		}
 		return nil, status.Error(codes.Unavailable, "going away")
 	}})
-	r, err := Run(t.Context(), Options{GRPC: address, Rate: 1000, Duration: 100 * time.Millisecond, Connections: 1, Timeout: time.Hour}, nil)
-	must(t, err)
-	if r.Sent != 100 || r.OK200 != 20 || r.Limited429 != 20 || r.Errors != 20 || len(r.Other) != 2 || r.Other[400] != 20 || r.Other[500] != 20 {
-		t.Errorf("%+v", r)
-	}
-	if want := `answered 400 Bad Request: "InvalidArgument: no domain"`; r.FirstError != want {
-		t.Errorf("first error %s, want %s", r.FirstError, want)
-	}
-	if r.Latency.P90 < 59*time.Minute {
-		t.Errorf("a fifth of the requests counts as an hour: %+v", r.Latency)
-	}
+	isCounted(t, Options{GRPC: address}, [2]int{400, 500}, `answered 400 Bad Request: "InvalidArgument: no domain"`)
 }
 
 // A server that holds on to requests is given up on.

@@ -97,18 +97,24 @@ func TestCounts(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	o := Options{URL: url, Rate: 1000, Duration: 100 * time.Millisecond, Connections: 1, Timeout: time.Hour}
-	r, err := Run(t.Context(), o, nil)
-	must(t, err)
+	isCounted(t, Options{URL: url}, [2]int{503, 302}, `answered 503 Service Unavailable: "come back later"`)
 	if requests.Load() != 101 {
 		t.Errorf("the server had %d requests, want 100 and the probe", requests.Load())
 	}
+}
+
+// isCounted loads a server that allows, limits, gives two other answers and gives none, a fifth of the time each.
+func isCounted(t *testing.T, o Options, others [2]int, firstError string) {
+	t.Helper()
+	o.Rate, o.Duration, o.Connections, o.Timeout = 1000, 100*time.Millisecond, 1, time.Hour
+	r, err := Run(t.Context(), o, nil)
+	must(t, err)
 	if r.Sent != 100 || r.OK200 != 20 || r.Limited429 != 20 || r.Errors != 20 ||
-		len(r.Other) != 2 || r.Other[503] != 20 || r.Other[302] != 20 {
+		len(r.Other) != 2 || r.Other[others[0]] != 20 || r.Other[others[1]] != 20 {
 		t.Errorf("%+v", r)
 	}
-	if want := `answered 503 Service Unavailable: "come back later"`; r.FirstError != want {
-		t.Errorf("first error %s, want %s", r.FirstError, want)
+	if r.FirstError != firstError {
+		t.Errorf("first error %s, want %s", r.FirstError, firstError)
 	}
 	if r.Latency.P75 >= time.Hour || r.Latency.P90 < 59*time.Minute || r.Service.P90 < 59*time.Minute {
 		t.Errorf("a fifth of the requests counts as an hour: %+v, %+v", r.Latency, r.Service)
