@@ -2,8 +2,8 @@ package httpload
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -79,16 +79,7 @@ func TestEveryRequestIsSentOnceOverGRPC(t *testing.T) {
 	}
 	r, err := Run(t.Context(), o, nil)
 	must(t, err)
-	want := map[string]int{"shop user=u0,path=/,": 1} // the probe
-	s := newSchedule(r.Options)
-	for i := range s.total {
-		want[strings.ReplaceAll("shop user=u{key},path=/,", KeyMark, strconv.Itoa(s.key(i)))]++
-	}
-	for text, n := range want {
-		if got[text] != n {
-			t.Errorf("%d requests with %s, want %d", got[text], text, n)
-		}
-	}
+	isSentOnce(t, got, r.Options, func(key int) string { return fmt.Sprintf("shop user=u%d,path=/,", key) })
 	if len(got) != 20 || r.Sent != 300 || r.OK200 != 300 || opened.n.Load() != 3 {
 		t.Errorf("%d kinds, %d connections, %+v", len(got), opened.n.Load(), r)
 	}

@@ -2,6 +2,7 @@ package httpload
 
 import (
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -60,16 +61,7 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 	o = o.withDefaults()
 	bodies, err := o.bodies()
 	must(t, err)
-	want := map[string]int{string(bodies[0]): 1} // the probe
-	s := newSchedule(o)
-	for i := range s.total {
-		want[string(bodies[s.key(i)])]++
-	}
-	for body, n := range want {
-		if got[body] != n {
-			t.Errorf("%d requests with %s, want %d", got[body], body, n)
-		}
-	}
+	isSentOnce(t, got, o, func(key int) string { return string(bodies[key]) })
 	if len(got) != o.Keys || r.Sent != 300 || r.OK200 != 300 || last != 400 || total != 400 || r.Interrupted || r.Unanswered != 0 {
 		t.Errorf("progress %d of %d, result %+v", last, total, r)
 	}
@@ -78,6 +70,19 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 	}
 	if r.Achieved <= 0 || r.Achieved > o.Rate || r.Latency.P50 < r.Service.P50 || r.Service.P50 <= 0 {
 		t.Errorf("result %+v", r)
+	}
+}
+
+// isSentOnce holds that a server got the probe and what the schedule says.
+func isSentOnce(t *testing.T, got map[string]int, o Options, text func(key int) string) {
+	t.Helper()
+	want := map[string]int{text(0): 1} // the probe
+	s := newSchedule(o)
+	for i := range s.total {
+		want[text(s.key(i))]++
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("requests by what they say: %v, want %v", got, want)
 	}
 }
 
