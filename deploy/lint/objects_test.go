@@ -202,7 +202,8 @@ func checkContainer(t *testing.T, c core.Container) {
 	parses(t, filepath.Base(c.Command[0]), c.Args, env)
 }
 
-// tool builds one of this module's tools, once, without Prometheus' discovery of targets in clouds, and says where it is.
+// tool builds one of this module's tools, once, and says where it is. Prometheus' discovery of
+// targets in clouds is left out.
 func tool(name string) func() (path string, err error) {
 	return sync.OnceValues(func() (string, error) {
 		c := exec.Command("go", "tool", "-n", name)

@@ -152,9 +152,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestGetsInAndStaysIn: whoever is refused at first goes on trying, and gets in once the files are those that the server
-// wants; and so does whoever has them from the start. When the server changes its mind, the connection says so, waits,
-// survives a file of nonsense, and is back when the files are right again.
+// TestGetsInAndStaysIn: whoever is refused at first goes on trying, and gets in once the files are
+// those that the server wants; and so does whoever has them from the start. When the server changes
+// its mind, the connection says so, waits, survives a file of nonsense, and is back when the files
+// are right again.
 func TestGetsInAndStaysIn(t *testing.T) {
 	for _, k := range kinds(t) {
 		t.Run(k.name, func(t *testing.T) {

@@ -56,8 +56,9 @@ func shown(t *testing.T, b *tab) map[string][2]int64 {
 	return all
 }
 
-// The console shows what the checkers' metrics say, a nasty key as text, on all screens; and all of it can be used by
-// keyboard: to look a key up, to block it at every checker, to let it go, and to reset its count.
+// The console shows what the checkers' metrics say, a nasty key as text, on all screens; and all of
+// it can be used by keyboard: to look a key up, to block it at every checker, to let it go, and to
+// reset its count.
 func TestConsole(t *testing.T) {
 	f := startFleet(t, consoleRules)
 	b := openSite(t, startBrowser(t), f.consoles[0], screens[0])
@@ -171,8 +172,8 @@ func (b *tab) useByKeyboard(t *testing.T, f *fleet) {
 	}
 }
 
-// blocks presses the button: the page says so, every checker denies the key, and the page lists it. How long the
-// checkers took is a line of the log, since it depends on the machine.
+// blocks presses the button: the page says so, every checker denies the key, and the page lists it.
+// How long the checkers took is a line of the log, since it depends on the machine.
 func (b *tab) blocks(t *testing.T, f *fleet, key string) {
 	t.Helper()
 	b.pressOn(t, "#found [data-what=block]")

@@ -29,8 +29,8 @@ type step struct {
 	why     string
 }
 
-// TestJudge: the judge goes by each algorithm's own arithmetic, on all hits. Of windows it is TestJudgeAgainstDefinitions
-// that says so.
+// TestJudge: the judge goes by each algorithm's own arithmetic, on all hits. For fixed and sliding
+// windows, TestJudgeAgainstDefinitions says so.
 func TestJudge(t *testing.T) {
 	of := func(kind window.Kind, limit, burst int64) rules.Rule {
 		return rules.Rule{Name: "r", Key: []string{"k"}, Limit: limit, Burst: burst, Window: window.Shape{

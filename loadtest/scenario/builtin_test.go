@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// golden is what each built-in scenario is to be: a line for the run, and one for each of its rules and
-// streams, unless they are those of the run before. A stream's are its keys, its route, and its phases: how long each is and how many hits per
-// second come in it, for all keys together.
+// golden is what each built-in scenario is to be: a line for the run, and one for each of its rules
+// and streams, unless they are those of the run before. A stream's are its keys, its route, and its
+// phases: how long each is and how many hits per second come in it, for all keys together.
 const golden = `
 steady:                          warm-up 2s, 20s long, 8 checkers, 2 aggregators, flush 50ms, load 5
     rule steady                  1000 per 1s, sliding, 1 bucket
