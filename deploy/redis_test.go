@@ -29,7 +29,8 @@ func TestACLAllowsWhatScriptsCall(t *testing.T) {
 		t.Fatalf("%v, %v", scripts, err)
 	}
 	for _, script := range scripts {
-		for _, call := range regexp.MustCompile(`(?:call|try)[(, ]+'([A-Z]+)'`).FindAllStringSubmatch(deploytest.Read(t, script), -1) {
+		calls := regexp.MustCompile(`(?:call|try)[(, ]+'([A-Z]+)'`)
+		for _, call := range calls.FindAllStringSubmatch(deploytest.Read(t, script), -1) {
 			needed[strings.ToLower(call[1])] = true
 		}
 	}

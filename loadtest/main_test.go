@@ -291,7 +291,9 @@ func TestInterrupt(t *testing.T) {
 }
 
 // list runs scenarios by a plan, without sweeps and pages, and returns the figures as JSON.
-func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (stdout string, stderr *daemontest.Buffer, err error) {
+func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (
+	stdout string, stderr *daemontest.Buffer, err error,
+) {
 	var out bytes.Buffer
 	stderr = new(daemontest.Buffer)
 	o := defaultSettings()

@@ -113,7 +113,8 @@ func TestReplayGroups(t *testing.T) {
 	for flags, want := range map[string]int64{ // how many clients: one hit each passes
 		"": 5, "--ipv6-prefix 128": 7, "--ipv6-prefix 48": 4, "--ipv4-prefix 24": 4, "--ipv4-prefix 24 --ipv6-prefix 32": 3,
 	} {
-		f, _ := figures(t, append([]string{"sim", "replay", log, "--checkers", "1", "--limit", "1"}, strings.Fields(flags)...)...)
+		args := append([]string{"sim", "replay", log, "--checkers", "1", "--limit", "1"}, strings.Fields(flags)...)
+		f, _ := figures(t, args...)
 		if r := f.Runs[0]; int64(r.Admitted) != want || int64(r.OracleAdmitted) != want || r.Hits != 9 {
 			t.Errorf("%q: %d of %d hits pass, by the oracle %d; want %d", flags, r.Admitted, r.Hits, r.OracleAdmitted, want)
 		}

@@ -130,7 +130,7 @@ func TestRefusals(t *testing.T) {
 			if _, ok := errors.AsType[*UsageError](err); !ok || done {
 				t.Errorf("%s %s: done %v, error %v: want a UsageError", args, test.env, done, err)
 			} else if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "heim") || stdout.Len() > 0 {
-				t.Errorf("%s %s: error %q does not say %q, or a password, or it printed %q", args, test.env, err, test.want, &stdout)
+				t.Errorf("%s %s: error %q, want %q and no password; printed %q", args, test.env, err, test.want, &stdout)
 			}
 		}
 	}

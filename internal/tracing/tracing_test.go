@@ -52,7 +52,9 @@ func flush(t *testing.T, tracers ...*Tracer) {
 }
 
 // whole is one report's way, in the order of Traces.
-var whole = []string{" > checker/report", "aggregate > aggregator/apply", "report > aggregator/aggregate", "report > checker/refresh"}
+var whole = []string{
+	" > checker/report", "aggregate > aggregator/apply", "report > aggregator/aggregate", "report > checker/refresh",
+}
 
 // TestTroubleShows: what goes wrong on the way is in the spans.
 func TestTroubleShows(t *testing.T) {

@@ -108,7 +108,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// isCounted loads a server that allows, limits, gives two other answers and gives none, a fifth of the time each.
+// isCounted loads a server that allows, limits, gives two other answers and gives none, a fifth of
+// the time each.
 func isCounted(t *testing.T, o Options, others [2]int, firstError string) {
 	t.Helper()
 	o.Rate, o.Duration, o.Connections, o.Timeout = 1000, 100*time.Millisecond, 1, time.Hour

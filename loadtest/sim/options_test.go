@@ -144,19 +144,20 @@ func TestOptionsShow(t *testing.T) {
 	over := func(r result.Run) float64 { return r.OverWorstWindow }
 	admitted := func(r result.Run) float64 { return float64(r.Admitted) }
 	cut := func(n int) []Partition { return []Partition{{Checkers: n, From: 500 * ms, For: 2500 * ms}} }
+	type figures = []func(result.Run) float64
 	for _, test := range []struct {
 		name         string
 		little, much Options
-		rising       []func(result.Run) float64
+		rising       figures
 	}{
-		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, []func(result.Run) float64{lag, over}},
-		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, []func(result.Run) float64{lag, over}},
+		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, figures{lag, over}},
+		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, figures{lag, over}},
 		// A lost report or answer is waited for in vain, and longer each time: late hits come of that.
-		{"loss", Options{Loss: 0.25}, Options{Loss: 0.45}, []func(result.Run) float64{late, over}},
+		{"loss", Options{Loss: 0.25}, Options{Loss: 0.45}, figures{late, over}},
 		// A report that comes twice is folded and answered twice, if counted once.
-		{"repeat", Options{Repeat: 0.1}, Options{Repeat: 0.4}, []func(result.Run) float64{heard, commands}},
+		{"repeat", Options{Repeat: 0.1}, Options{Repeat: 0.4}, figures{heard, commands}},
 		// Checkers that are cut off decide by what they know and reckon, and deliver afterwards.
-		{"partition", Options{Partitions: cut(2)}, Options{Partitions: cut(5)}, []func(result.Run) float64{late, admitted, over}},
+		{"partition", Options{Partitions: cut(2)}, Options{Partitions: cut(5)}, figures{late, admitted, over}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -171,7 +172,7 @@ func TestOptionsShow(t *testing.T) {
 				}
 				for i, of := range test.rising {
 					if !(of(none) < of(little) && of(little) < of(much)) {
-						t.Errorf("seed %d: figure %d is %v without, %v with a little and %v with much", seed+1, i, of(none), of(little), of(much))
+						t.Errorf("seed %d: figure %d is %v, with a little %v, with much %v", seed+1, i, of(none), of(little), of(much))
 					}
 				}
 				if lag, least := *much.RefreshLagMS.P50, 2*float64(test.much.Delay/ms); lag < least {
