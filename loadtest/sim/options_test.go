@@ -159,6 +159,9 @@ func TestOptionsShow(t *testing.T) {
 		// Checkers that are cut off decide by what they know and reckon, and deliver afterwards.
 		{"partition", Options{Partitions: cut(2)}, Options{Partitions: cut(5)}, figures{late, admitted, over}},
 	} {
+		if testing.Short() && test.name != "loss" && test.name != "partition" {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(4 * time.Second)})
