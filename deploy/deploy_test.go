@@ -16,9 +16,7 @@ import (
 func TestExamples(t *testing.T) {
 	now := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	files, err := filepath.Glob("rules/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	untested := make(map[string]bool)
 	for _, file := range files {
 		untested[file] = true
@@ -88,4 +86,11 @@ func inWords(r *rules.Rule, attrs identity.Attributes, now time.Time) string {
 		text += fmt.Sprint(" to ", share)
 	}
 	return text
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

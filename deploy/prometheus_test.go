@@ -1,13 +1,13 @@
 package deploy_test
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
 // alert is what the tests look at of an alert.
@@ -18,14 +18,8 @@ type alert struct {
 
 func readAlerts(t *testing.T) (all []alert) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("prometheus", "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var file struct{ Groups []struct{ Rules []alert } }
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(deploytest.Read(t, "prometheus/alerts.yaml")), &file))
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
 	}
@@ -35,19 +29,12 @@ func readAlerts(t *testing.T) (all []alert) {
 // TestAlertsAreTestedAndExplained: each alert has a unit test in which it fires and one in which it does not, and a section in
 // docs/operations.md; and no section or test is of an alert that is gone.
 func TestAlertsAreTestedAndExplained(t *testing.T) {
-	tests, err := os.ReadFile(filepath.Join("prometheus", "alerts_test.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests, doc := deploytest.Read(t, "prometheus/alerts_test.yaml"), deploytest.Read(t, "../docs/operations.md")
 	known := make(map[string]bool)
 	for _, a := range readAlerts(t) {
 		known[a.Alert] = true
 		var fires, quiet bool
-		for test := range strings.SplitSeq(string(tests), "\n  - name: ") {
+		for test := range strings.SplitSeq(tests, "\n  - name: ") {
 			if !strings.HasPrefix(test, "'"+a.Alert+":") {
 				continue
 			}
@@ -57,7 +44,7 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 		if !fires || !quiet {
 			t.Errorf("%s: there is a test in which it fires: %v, in which it does not: %v", a.Alert, fires, quiet)
 		}
-		if !strings.Contains(string(doc), "\n### "+a.Alert+"\n") {
+		if !strings.Contains(doc, "\n### "+a.Alert+"\n") {
 			t.Errorf("docs/operations.md has no section %s", a.Alert)
 		}
 		if want := "docs/operations.md#" + strings.ToLower(a.Alert); a.Annotations["runbook"] != want {
@@ -67,7 +54,7 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 			t.Errorf("%s: severity %q", a.Alert, s)
 		}
 	}
-	for _, name := range regexp.MustCompile(`\bOffpath[A-Z]\w+`).FindAllString(string(doc)+string(tests), -1) {
+	for _, name := range regexp.MustCompile(`\bOffpath[A-Z]\w+`).FindAllString(doc+tests, -1) {
 		if !known[name] {
 			t.Errorf("there is no alert %s", name)
 		}
@@ -77,15 +64,10 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 // TestRatesLeaveOutRemovedRules: what a removed rule had counted at a checker comes to the label `removed` in one step, which is no traffic. (An
 // aggregator, which tells what was counted and refused, has no such label.)
 func TestRatesLeaveOutRemovedRules(t *testing.T) {
-	var text strings.Builder
-	for _, file := range []string{"prometheus/alerts.yaml", "grafana/dashboard.json"} {
-		part, err := os.ReadFile(filepath.FromSlash(file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		text.WriteString(strings.ReplaceAll(string(part), `\"`, `"`))
-	}
-	found := regexp.MustCompile(`(?:rate|increase)\(offpath_(?:decisions|false_denials|bad_costs|hits)_total[^[]*`).FindAllString(text.String(), -1)
+	text := deploytest.Read(t, "prometheus/alerts.yaml") + deploytest.Read(t, "grafana/dashboard.json")
+	text = strings.ReplaceAll(text, `\"`, `"`)
+	rates := regexp.MustCompile(`(?:rate|increase)\(offpath_(?:decisions|false_denials|bad_costs|hits)_total[^[]*`)
+	found := rates.FindAllString(text, -1)
 	if len(found) < 10 {
 		t.Errorf("only %q", found)
 	}

@@ -31,9 +31,7 @@ func TestTraefik(t *testing.T) {
 	}
 	d := yaml.NewDecoder(strings.NewReader(deploytest.Read(t, "proxies/traefik.yaml")))
 	d.KnownFields(true)
-	if err := d.Decode(&config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Decode(&config))
 	for name, r := range config.HTTP.Routers {
 		s, ok := config.HTTP.Services[r.Service]
 		if !ok || len(s.LoadBalancer.Servers) == 0 || s.LoadBalancer.Servers[0].URL == "" || r.Rule == "" || len(r.Middlewares) != 1 {

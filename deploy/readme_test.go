@@ -23,9 +23,7 @@ func TestReadmesListEverything(t *testing.T) {
 			}
 		}
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range entries {
 			name := e.Name()
 			isOurs := strings.HasSuffix(name, ".go") || strings.HasPrefix(name, ".") || slices.Contains(ignored, name)

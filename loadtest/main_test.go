@@ -9,32 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 )
-
-// screen is a stderr that can be looked at while it is written.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 func invoke(ctx context.Context, args ...string) (status int, stdout, stderr string) {
 	return invokeIn(ctx, nil, args...)
@@ -43,7 +25,7 @@ func invoke(ctx context.Context, args ...string) (status int, stdout, stderr str
 // invokeIn runs the command in an environment.
 func invokeIn(ctx context.Context, environment map[string]string, args ...string) (status int, stdout, stderr string) {
 	var out bytes.Buffer
-	var errs screen
+	var errs daemontest.Buffer
 	status = run(ctx, args, func(name string) string { return environment[name] }, &out, &errs)
 	return status, out.String(), errs.String()
 }
@@ -135,6 +117,16 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// figures runs scenarios without sweeps and pages, and returns what is measured.
+func figures(t *testing.T, args ...string) (f result.File, stderr string) {
+	t.Helper()
+	status, stdout, stderr := invoke(t.Context(), append(args, "--json=-", "--html=", "--no-sweep")...)
+	if status != 0 {
+		t.Fatalf("%q: status %d: %s", args, status, stderr)
+	}
+	return read(t, []byte(stdout)), stderr
+}
+
 func read(t *testing.T, text []byte) (f result.File) {
 	t.Helper()
 	if err := json.Unmarshal(text, &f); err != nil || len(f.Runs) == 0 {
@@ -197,9 +189,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("the table is:\n%s", stdout)
 		}
 		text, err := os.ReadFile(figures)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		holdsFields(t, text)
 		f := read(t, text)
 		if r := f.Runs[1]; len(f.Runs) != 2 || r.Scenario != "steady" || r.Params.Seed != 4 || r.Params.Limit != 100 ||
@@ -236,18 +226,14 @@ func TestSimulationIsReproducible(t *testing.T) {
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(file, []byte("old and long"), 0o600), os.Symlink(file, link)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(file, []byte("old and long"), 0o600), os.Symlink(file, link)))
 	say := func(text string) func(io.Writer) error {
 		return func(w io.Writer) error {
 			_, err := io.WriteString(w, text)
 			return err
 		}
 	}
-	if err := errors.Join(checkFile(link), toFile(link, say("new"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(checkFile(link), toFile(link, say("new"))))
 	if text, err := os.ReadFile(file); err != nil || string(text) != "new" {
 		t.Errorf("behind the link is %q, error %v", text, err)
 	}
@@ -255,9 +241,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("the link has become %v, error %v", info.Mode(), err)
 	}
 	pipe := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(pipe, 0o600))
 	read := make(chan string)
 	go func() {
 		text, _ := os.ReadFile(pipe)
@@ -284,7 +268,7 @@ func TestInterrupt(t *testing.T) {
 	steady, _ := scenario.Builtin("steady", settings)
 	surge, _ := scenario.Builtin("surge", settings)
 	o := defaultSettings()
-	live, simulated := (&liveServers{}).run(call{stderr: new(screen)}, &o), (&network{}).run(&o)
+	live, simulated := (&liveServers{}).run(call{stderr: new(daemontest.Buffer)}, &o), (&network{}).run(&o)
 	for name, p := range map[string]plan{"live": live, "simulated": simulated} {
 		ctx, cancel := context.WithCancel(t.Context())
 		interrupted := plan{run: func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
@@ -307,9 +291,11 @@ func TestInterrupt(t *testing.T) {
 }
 
 // list runs scenarios by a plan, without sweeps and pages, and returns the figures as JSON.
-func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (stdout string, stderr *screen, err error) {
+func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (
+	stdout string, stderr *daemontest.Buffer, err error,
+) {
 	var out bytes.Buffer
-	stderr = new(screen)
+	stderr = new(daemontest.Buffer)
 	o := defaultSettings()
 	o.add(newFlags("run", ""))
 	o.json, o.html, o.noSweep = "-", "", true
@@ -328,5 +314,12 @@ func TestLostHits(t *testing.T) {
 	out, errs, err := list(t.Context(), plan{run: lossy}, steady...)
 	if status(err, "run", errs) != 1 || !strings.Contains(errs.String(), "charged ≠") || read(t, []byte(out)).Runs[0].Conservation.Holds {
 		t.Errorf("error %v, printed %q and %q", err, out, errs)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

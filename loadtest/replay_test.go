@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,11 +16,10 @@ const sample = "accesslog/testdata/sample.log"
 
 // TestReplay: the same log simulated at its own speed and live at a higher one.
 func TestReplay(t *testing.T) {
-	status, stdout, stderr := invoke(t.Context(), "sim", "replay", sample, "--json=-", "--html=", "--no-sweep", "--checkers", "2", "--route", "hash")
-	if status != 0 || !strings.Contains(stderr, "lines are no entries") {
-		t.Fatalf("status %d: %s", status, stderr)
+	f, stderr := figures(t, "sim", "replay", sample, "--checkers", "2", "--route", "hash")
+	if !strings.Contains(stderr, "lines are no entries") {
+		t.Error(stderr)
 	}
-	f := read(t, []byte(stdout))
 	if len(f.Runs) != 2 || f.Runs[0].Params.Limit != 10 || f.Runs[1].Params.Limit != 30 || f.Runs[0].Params.WindowMS != 60_000 || f.Runs[0].Params.Speed != 1 {
 		t.Fatalf("%d runs: %+v", len(f.Runs), f.Runs[0].Params)
 	}
@@ -33,11 +33,8 @@ func TestReplay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
 	}
-	status, stdout, stderr = invoke(t.Context(), "replay", sample, "--json=-", "--html=", "--no-sweep", "--limit", "3", "--max-gap", "1s", "--speed", "100")
-	if status != 0 {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
-	r := read(t, []byte(stdout)).Runs[0]
+	f, _ = figures(t, "replay", sample, "--limit", "3", "--max-gap", "1s", "--speed", "100")
+	r := f.Runs[0]
 	if r.Hits+r.MissedHits != hits || r.Params.Limit != 3 || r.Params.WindowMS != 600 || r.Params.Speed != 100 || r.Mode != result.Live {
 		t.Errorf("%d hits of %d; %+v", r.Hits, hits, r.Params)
 	}
@@ -45,10 +42,8 @@ func TestReplay(t *testing.T) {
 
 // TestReplayFits: live, a log is squeezed into a minute, with the window or without.
 func TestReplayFits(t *testing.T) {
-	log, err := readLog(sample, new(screen))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log, err := readLog(sample, io.Discard)
+	must(t, err)
 	for _, test := range []struct {
 		fit        time.Duration
 		realWindow bool
@@ -114,18 +109,13 @@ func TestReplayGroups(t *testing.T) {
 	} {
 		fmt.Fprintf(&text, "%s - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n", client)
 	}
-	if err := os.WriteFile(log, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(log, []byte(text.String()), 0o600))
 	for flags, want := range map[string]int64{ // how many clients: one hit each passes
 		"": 5, "--ipv6-prefix 128": 7, "--ipv6-prefix 48": 4, "--ipv4-prefix 24": 4, "--ipv4-prefix 24 --ipv6-prefix 32": 3,
 	} {
-		args := append([]string{"sim", "replay", log, "--json=-", "--html=", "--no-sweep", "--checkers", "1", "--limit", "1"}, strings.Fields(flags)...)
-		status, stdout, stderr := invoke(t.Context(), args...)
-		if status != 0 {
-			t.Fatalf("%s: status %d: %s", flags, status, stderr)
-		}
-		if r := read(t, []byte(stdout)).Runs[0]; int64(r.Admitted) != want || int64(r.OracleAdmitted) != want || r.Hits != 9 {
+		args := append([]string{"sim", "replay", log, "--checkers", "1", "--limit", "1"}, strings.Fields(flags)...)
+		f, _ := figures(t, args...)
+		if r := f.Runs[0]; int64(r.Admitted) != want || int64(r.OracleAdmitted) != want || r.Hits != 9 {
 			t.Errorf("%q: %d of %d hits pass, by the oracle %d; want %d", flags, r.Admitted, r.Hits, r.OracleAdmitted, want)
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -21,7 +20,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
-	"github.com/offpath-io/offpath/loadtest/httpload"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -57,17 +55,13 @@ func TestSecuredDoors(t *testing.T) {
 		{"gRPC, the system's authorities", []string{"--grpc", "tls://" + address}, "unknown authority"},
 		{"gRPC, without TLS", []string{"--grpc", address}, "no checker answers"},
 	} {
-		args := append([]string{"http", "--rate", "200", "--duration", "100ms", "--warmup", "0s", "--timeout", "1m", "--json", "-"}, test.args...)
-		status, stdout, stderr := invoke(t.Context(), args...)
-		if test.want != "" {
-			if status != 1 || !strings.Contains(stderr, test.want) {
-				t.Errorf("%s: status %d, want %q: %s", test.name, status, test.want, stderr)
+		args := append(strings.Fields("http --rate 200 --duration 100ms --warmup 0s --timeout 1m"), test.args...)
+		if test.want == "" {
+			if r := load(t, args...); r.OK200 != 20 {
+				t.Errorf("%s: %d answers", test.name, r.OK200)
 			}
-			continue
-		}
-		var r httpload.Result
-		if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 || r.OK200 != 20 {
-			t.Errorf("%s: status %d, %d answers: %s", test.name, status, r.OK200, stderr)
+		} else if status, _, stderr := invoke(t.Context(), args...); status != 1 || !strings.Contains(stderr, test.want) {
+			t.Errorf("%s: status %d, want %q: %s", test.name, status, test.want, stderr)
 		}
 	}
 }
@@ -76,17 +70,11 @@ func TestSecuredDoors(t *testing.T) {
 func serveEnvoy(t *testing.T, rule string, options ...grpc.ServerOption) (address string) {
 	t.Helper()
 	set, err := rules.Parse([]byte("rules: [" + rule + "]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checker, err := check.New(check.Options{Rules: set})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	door := grpc.NewServer(options...)
 	envoylimit.Register(door, envoylimit.New(checker, envoylimit.Options{}))
 	go func() { _ = door.Serve(listener) }()
@@ -136,15 +124,11 @@ func secureRedis(t *testing.T, f tlsfilestest.Files) (url string) {
 		{"ACL", "SETUSER", "fleet", "on", ">" + canary, "~*", "&*", "+@all"},
 		{"ACL", "SETUSER", "default", "off"},
 	} {
-		if err := do(command...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, do(command...))
 	}
 	for range 20 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		port := listener.Addr().(*net.TCPAddr).Port
 		_ = listener.Close()
 		if err = do("CONFIG", "SET", "tls-port", port); err == nil { // else somebody was faster

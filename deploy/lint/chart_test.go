@@ -185,9 +185,7 @@ func TestChartRefuses(t *testing.T) {
 // TestSidecar has another chart put a checker into its pod.
 func TestSidecar(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "charts", "offpath"), os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(filepath.Join(dir, "charts", "offpath"), os.DirFS(chart)))
 	for name, text := range map[string]string{
 		"Chart.yaml":  "{apiVersion: v2, name: shop, version: 0.1.0, dependencies: [{name: offpath, version: 0.1.0}]}",
 		"values.yaml": "{offpath: {checker: {kind: Sidecar, name: shop, keyHash: {secret: hash}}}}",
@@ -209,12 +207,8 @@ spec:
         {{- include "offpath.sidecarVolumes" .Subcharts.offpath | nindent 8 }}
 `,
 	} {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	var pods int
 	for _, o := range render(t, dir) {

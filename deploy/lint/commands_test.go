@@ -47,13 +47,9 @@ func parses(t *testing.T, command string, args []string, env map[string]string) 
 		return
 	}
 	dir, err := commands()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	help, err := exec.CommandContext(t.Context(), filepath.Join(dir, command), "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := append([]string{}, args...)
 	for name, value := range env {
 		if flag, ours := strings.CutPrefix(name, "OFFPATH_"); ours && !strings.Contains(string(help), "\n  "+name+"\n") {
@@ -69,12 +65,17 @@ func parses(t *testing.T, command string, args []string, env map[string]string) 
 // TestParsesRefuses what it should.
 func TestParsesRefuses(t *testing.T) {
 	dir, err := commands()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, args := range [][]string{{"--nosuch", "--help"}, {"--listen=nowhere", "--help"}, {"word", "--nosuch=1", "--help"}} {
 		if out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "checker"), args...).CombinedOutput(); err == nil {
 			t.Errorf("%q: %s", args, out)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

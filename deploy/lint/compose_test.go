@@ -17,9 +17,7 @@ import (
 func secrets(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "sh", "../secrets.sh").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	values := map[string]bool{}
 	for _, line := range lines {
@@ -35,12 +33,18 @@ func secrets(t *testing.T) []string {
 	return lines
 }
 
+// project is compose.yaml with new secrets.
+func project(t *testing.T) *types.Project {
+	t.Helper()
+	p, err := load(t, secrets(t))
+	must(t, err)
+	return p
+}
+
 func load(t *testing.T, env []string) (*types.Project, error) {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithEnv(env), cli.WithDefaultProfiles())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return options.LoadProject(t.Context())
 }
 
@@ -48,9 +52,7 @@ func load(t *testing.T, env []string) (*types.Project, error) {
 func TestCompose(t *testing.T) {
 	env := secrets(t)
 	project, err := load(t, env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := "aggregator-1 aggregator-2 checker-1 checker-2 grafana nats prometheus redis rules"
 	if got := strings.Join(project.ServiceNames(), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -91,11 +93,15 @@ func checkOurs(t *testing.T, s types.ServiceConfig) {
 	if s.User != "" || !s.ReadOnly || len(s.CapDrop) != 1 || s.CapDrop[0] != "ALL" {
 		t.Errorf("%s may do too much", s.Name)
 	}
+	parses(t, s.Command[0], s.Command[1:], environment(s))
+}
+
+func environment(s types.ServiceConfig) map[string]string {
 	env := map[string]string{}
 	for name, value := range s.Environment {
 		env[name] = *value
 	}
-	parses(t, s.Command[0], s.Command[1:], env)
+	return env
 }
 
 // TestTheServerThatIsTested is the one that is deployed.
@@ -114,13 +120,9 @@ func TestTheServerThatIsTested(t *testing.T) {
 
 // TestPrometheusScrapesThemAll: its targets are the services with an admin port, and no others.
 func TestPrometheusScrapesThemAll(t *testing.T) {
-	project, err := load(t, secrets(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := file(t, "../prometheus/prometheus.yml")
 	n := 0
-	for name, s := range project.Services {
+	for name, s := range project(t).Services {
 		if at := regexp.MustCompile(`--admin 0\.0\.0\.0(:\d+)`).FindStringSubmatch(strings.Join(s.Command, " ")); at != nil {
 			n++
 			if !strings.Contains(config, `"`+name+at[1]+`"`) {
@@ -136,8 +138,6 @@ func TestPrometheusScrapesThemAll(t *testing.T) {
 func file(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.FromSlash(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }

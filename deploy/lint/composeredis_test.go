@@ -13,19 +13,11 @@ import (
 // TestComposeRedis runs what compose.yaml has its Redis start, on another port and in another directory: its health check finds it
 // healthy, aggregators' user and people's get in, and nobody else does.
 func TestComposeRedis(t *testing.T) {
-	project, err := load(t, secrets(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := project.Services["redis"]
+	s := project(t).Services["redis"]
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, listener.Close())
 	here := strings.NewReplacer("/etc/offpath/", "../", "/tmp/", t.TempDir()+"/", "/data", t.TempDir(), "exec redis-server /etc/offpath/redis.conf", "exec redis-server ../redis.conf --bind 127.0.0.1 --port "+port,
 		"redis-cli ", "redis-cli -p "+port+" ")
 	shell := func(env map[string]string, script string) *exec.Cmd {
@@ -39,16 +31,11 @@ func TestComposeRedis(t *testing.T) {
 	if got := strings.Join(s.Entrypoint, " "); got != "sh -euc" || len(s.Command) != 1 || s.HealthCheck.Test[0] != "CMD-SHELL" || s.User != "redis" {
 		t.Fatalf("%q %q as %q", got, s.HealthCheck.Test, s.User)
 	}
-	own := map[string]string{}
-	for name, value := range s.Environment {
-		own[name] = *value
-	}
+	own := environment(s)
 	redis := shell(own, s.Command[0])
 	var out bytes.Buffer
 	redis.Stdout, redis.Stderr = &out, &out
-	if err := redis.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, redis.Start())
 	defer func() {
 		_ = redis.Process.Kill()
 		_ = redis.Wait()

@@ -38,9 +38,7 @@ func TestDockerfile(t *testing.T) {
 	source := llb.NewSourceMap(nil, "Dockerfile", "Dockerfile", text)
 	source.Definition = new(llb.Definition)
 	results, err := dockerfile2llb.DockerfileLint(t.Context(), text, dockerfile2llb.ConvertOpt{SourceMap: source, MetaResolver: anyImage{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if results.Error != nil {
 		t.Errorf("%+v", results.Error)
 	}
@@ -53,9 +51,7 @@ func TestDockerfile(t *testing.T) {
 func stages(t *testing.T) []instructions.Stage {
 	t.Helper()
 	tree, err := parser.Parse(strings.NewReader(file(t, "../Dockerfile")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all, _, err := instructions.Parse(tree.AST, nil)
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d stages, %v", len(all), err)
@@ -122,9 +118,7 @@ func TestBuild(t *testing.T) {
 func isStatic(t *testing.T, path string) {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
@@ -140,13 +134,9 @@ func isStatic(t *testing.T, path string) {
 func sources(t *testing.T) (dir string) {
 	t.Helper()
 	patterns, err := ignorefile.ReadAll(strings.NewReader(file(t, "../Dockerfile.dockerignore")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ignored, err := patternmatcher.New(patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir = t.TempDir()
 	root := filepath.Join("..", "..")
 	copied := 0

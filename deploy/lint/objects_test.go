@@ -51,9 +51,7 @@ func read(t *testing.T, document []byte) (o object) {
 		APIVersion string
 		Metadata   struct{ Name string }
 	}
-	if err := yaml.Unmarshal(document, &what); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(document, &what))
 	into := func(target any) {
 		t.Helper()
 		if err := yaml.UnmarshalStrict(document, target); err != nil {
@@ -204,18 +202,23 @@ func checkContainer(t *testing.T, c core.Container) {
 	parses(t, filepath.Base(c.Command[0]), c.Args, env)
 }
 
-// helmPath builds Helm, once.
-var helmPath = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "tool", "-n", "helm").Output()
-	return strings.TrimSpace(string(out)), err
-})
+// tool builds one of this module's tools, once, and says where it is. Prometheus' discovery of
+// targets in clouds is left out.
+func tool(name string) func() (path string, err error) {
+	return sync.OnceValues(func() (string, error) {
+		c := exec.Command("go", "tool", "-n", name)
+		c.Env = append(os.Environ(), "GOFLAGS=-tags=remove_all_sd")
+		out, err := c.Output()
+		return strings.TrimSpace(string(out)), err
+	})
+}
+
+var helmPath = tool("helm")
 
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	path, err := helmPath()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := exec.CommandContext(t.Context(), path, args...)
 	home := t.TempDir()
 	c.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
@@ -231,8 +234,6 @@ func helm(t *testing.T, args ...string) (string, error) {
 func write(t *testing.T, name, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

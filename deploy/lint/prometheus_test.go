@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -16,9 +15,7 @@ import (
 // TestAlerts: Prometheus' own tool reads its configuration and the alerts, and runs their unit tests.
 func TestAlerts(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../prometheus")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(dir, os.DirFS("../prometheus")))
 	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
 	promtool(t, "check", "rules", filepath.Join(dir, "alerts.yaml"))
 	promtool(t, "test", "rules", filepath.Join(dir, "alerts_test.yaml"))
@@ -27,10 +24,6 @@ func TestAlerts(t *testing.T) {
 // TestDashboard: Grafana can read it as far as we can tell without one, and Prometheus understands what it asks. That there are such
 // metrics is tested in package cmd.
 func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile("../grafana/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var dashboard struct {
 		Title, UID string
 		Panels     []struct {
@@ -40,9 +33,7 @@ func TestDashboard(t *testing.T) {
 			Targets                  []struct{ RefID, Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(file(t, "../grafana/dashboard.json")), &dashboard))
 	type record struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
@@ -72,27 +63,17 @@ func TestDashboard(t *testing.T) {
 		t.Errorf("dashboard %q with %d questions", dashboard.UID, len(records))
 	}
 	rules, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": records}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	promtool(t, "check", "rules", write(t, "panels.yaml", string(rules)))
 }
 
-// promtoolPath builds promtool, once, without what discovers targets in clouds.
-var promtoolPath = sync.OnceValues(func() (string, error) {
-	c := exec.Command("go", "tool", "-n", "promtool")
-	c.Env = append(os.Environ(), "GOFLAGS=-tags=remove_all_sd")
-	out, err := c.Output()
-	return strings.TrimSpace(string(out)), err
-})
+var promtoolPath = tool("promtool")
 
 // promtool fails the test unless the tool finds nothing wrong.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path, err := promtoolPath()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %v: %v\n%s", args, err, out)
 	}

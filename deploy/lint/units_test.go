@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -17,9 +16,7 @@ const mostExposed = 2.0
 // TestUnits: systemd finds nothing wrong with the units, and the commands nothing with the arguments.
 func TestUnits(t *testing.T) {
 	binaries, err := commands()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, command := range []string{"checker", "aggregator"} {
 		installed := "/usr/local/bin/offpath-" + command
 		text := file(t, "../systemd/offpath-"+command+".service")
@@ -39,10 +36,7 @@ func TestUnits(t *testing.T) {
 			}
 		}
 		// systemd looks whether the program is there.
-		unit := filepath.Join(t.TempDir(), "offpath-"+command+".service")
-		if err := os.WriteFile(unit, []byte(strings.ReplaceAll(text, installed, filepath.Join(binaries, command))), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		unit := write(t, "offpath-"+command+".service", strings.ReplaceAll(text, installed, filepath.Join(binaries, command)))
 		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
 		if err != nil || len(out) > 0 { // unknown settings are warnings, with status 0
 			t.Errorf("%s: %v\n%s", command, err, out)
@@ -60,12 +54,8 @@ func TestUnits(t *testing.T) {
 
 // TestGrafanaFindsItsFiles: what provisioning names is where compose.yaml mounts it.
 func TestGrafanaFindsItsFiles(t *testing.T) {
-	project, err := load(t, secrets(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	mounted := ""
-	for _, v := range project.Services["grafana"].Volumes {
+	for _, v := range project(t).Services["grafana"].Volumes {
 		mounted += fmt.Sprintln(filepath.Base(v.Source), v.Target)
 	}
 	provider := file(t, "../grafana/provisioning/dashboards/offpath.yaml")

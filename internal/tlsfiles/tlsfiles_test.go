@@ -1,7 +1,6 @@
 package tlsfiles
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -10,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/internal/filewatch"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
@@ -25,24 +24,7 @@ const patience = time.Minute
 type world struct {
 	t     *testing.T
 	files *Files
-	log   logs
-}
-
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log   daemontest.Buffer
 }
 
 func must(t testing.TB, err error) {

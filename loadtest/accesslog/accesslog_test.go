@@ -14,9 +14,7 @@ import (
 func sample(t testing.TB) []byte {
 	t.Helper()
 	data, err := os.ReadFile("testdata/sample.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
@@ -29,9 +27,7 @@ const (
 
 func checkSample(t *testing.T, log Log, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(log.Entries) != sampleEntries || log.RefusedLines != sampleLines-sampleEntries || log.Lines != sampleLines {
 		t.Errorf("%d entries, %d refused of %d lines: %v", len(log.Entries), log.RefusedLines, log.Lines, log.Refused)
 	}
@@ -73,9 +69,7 @@ func zip(t testing.TB, data []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
 	_, err := w.Write(data)
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, w.Close()))
 	return out.Bytes()
 }
 
@@ -83,7 +77,7 @@ const anEntry = `192.0.2.1 - - [20/May/2015:21:05:02 +0000] "GET / HTTP/1.1" 200
 
 func TestReadingFails(t *testing.T) {
 	broken := errors.New("disk on fire")
-	tests := []struct {
+	for _, test := range []struct {
 		name    string
 		r       io.Reader
 		want    string // in the error
@@ -99,8 +93,7 @@ func TestReadingFails(t *testing.T) {
 			"line 2: disk on fire", 1},
 		{"bad gzip", strings.NewReader("\x1f\x8bnot"), "gzip", 0},
 		{"gzip cut off", bytes.NewReader(zip(t, []byte(anEntry))[:40]), "unexpected EOF", 0},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			log, err := Read(test.r)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "read log: ") {
@@ -122,9 +115,7 @@ func TestLongLines(t *testing.T) {
 	padded := func(length int) string { return entry + " " + strings.Repeat("x", length-len(entry)-1) + "\n" }
 	for _, end := range []string{"", anEntry} {
 		log, err := Read(strings.NewReader(padded(MaxLine) + padded(MaxLine+1) + padded(5*MaxLine) + end))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		lines := 3 + strings.Count(end, "\n")
 		if len(log.Entries) != lines-2 || log.RefusedLines != 2 || log.Lines != lines {
 			t.Errorf("%d entries, %d refused of %d lines", len(log.Entries), log.RefusedLines, log.Lines)
@@ -141,9 +132,7 @@ func TestLongLines(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	bad := "\x1b[2J" + strings.Repeat("y", 200) + "\n"
 	log, err := Read(strings.NewReader(strings.Repeat(bad, 100) + anEntry))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if log.RefusedLines != 100 || len(log.Refused) != MaxRefusals || log.Refused[19].Line != 20 {
 		t.Errorf("refused %d, kept %d", log.RefusedLines, len(log.Refused))
 	}
@@ -151,5 +140,12 @@ func TestRefusals(t *testing.T) {
 	if !strings.HasPrefix(text, `line 1: no time in brackets: "\x1b[2Jyyy`) ||
 		strings.ContainsAny(text, "\n\x1b") || len(text) > 200 {
 		t.Errorf("printed as %s", text)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

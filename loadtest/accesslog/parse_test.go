@@ -16,7 +16,7 @@ const (
 )
 
 func TestParseRequests(t *testing.T) {
-	tests := []struct{ request, method, path string }{
+	for _, test := range []struct{ request, method, path string }{
 		{`GET /a?b=c%20d HTTP/1.1`, "GET", "/a?b=c%20d"},
 		{`CONNECT example.com:443 HTTP/1.1`, "CONNECT", "example.com:443"},
 		{`GET http://example.com/ HTTP/1.1`, "GET", "http://example.com/"},
@@ -31,8 +31,7 @@ func TestParseRequests(t *testing.T) {
 		{`\x16\x03 /a HTTP/1.1`, "", ""},
 		{`HELP me`, "", ""},
 		{"\x00\xff /a HTTP/1.1", "", ""},
-	}
-	for _, test := range tests {
+	} {
 		entry, err := parse(who + when + `"` + test.request + `" ` + how + agent)
 		if err != nil {
 			t.Errorf("%s: %v", test.request, err)
@@ -79,7 +78,7 @@ func TestParseTimesAndStatuses(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	tests := []struct{ line, reason string }{
+	for _, test := range []struct{ line, reason string }{
 		{`x`, "no time in brackets"},
 		{`[20/May/2015:21:05:02 +0000] ` + what + how, "no time in brackets"},
 		{`192.0.2.1 - ` + when + what + how, "want client, identity and user"},
@@ -109,8 +108,7 @@ func TestParseRefuses(t *testing.T) {
 		{who + when + what + `200 "-"`, `size "\"-\""`},
 		{who + when + what + `200 `, `size ""`},
 		{who + when + what + `200 -17`, `size "-17"`},
-	}
-	for _, test := range tests {
+	} {
 		if entry, err := parse(test.line); err == nil || !strings.Contains(err.Error(), test.reason) {
 			t.Errorf("%.60q: %v, want %q; %+v", test.line, err, test.reason, entry)
 		}

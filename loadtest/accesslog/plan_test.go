@@ -23,18 +23,14 @@ func logAt(seconds ...int64) Log {
 func plan(t testing.TB, log Log, o PlanOptions) Plan {
 	t.Helper()
 	p, err := log.Plan(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
 func sampleLog(t *testing.T) Log {
 	t.Helper()
 	log, err := Read(bytes.NewReader(sample(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return log
 }
 
@@ -193,7 +189,7 @@ func TestPlanOfExtremes(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		log     Log
 		options PlanOptions
 		want    string
@@ -206,8 +202,7 @@ func TestPlanRefuses(t *testing.T) {
 		{Log{}, PlanOptions{Speed: 1}, "no entries"},
 		{logAt(0, math.MaxInt64/int64(time.Second)), PlanOptions{Speed: 1}, "line 1 and line 2 are more than 292 years apart"},
 		{logAt(0, 1e9), PlanOptions{Speed: 0.1}, "more than 292 years"},
-	}
-	for _, test := range tests {
+	} {
 		p, err := test.log.Plan(test.options)
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "plan replay: ") ||
 			p.Hits != nil {

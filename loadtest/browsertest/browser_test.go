@@ -96,9 +96,7 @@ func newTab(t *testing.T, browser context.Context, address, origin string) *tab 
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	b := &tab{ctx: ctx, address: address, origin: origin}
-	if err := chromedp.Listen(ctx, b.watch); err != nil {
-		t.Fatal(err)
-	}
+	must(t, chromedp.Listen(ctx, b.watch))
 	call(t, ctx, network.Enable, network.EnableParams{})
 	return b
 }
@@ -193,9 +191,7 @@ type drawing struct {
 func (b *tab) look(t *testing.T) sight {
 	t.Helper()
 	s, err := chromedp.Run(b.ctx, chromedp.Evaluate[sight](probe))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -256,24 +252,25 @@ func (b *tab) screenshot(t *testing.T, name string) {
 	}
 	const lossless = 100
 	picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(lossless))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644)))
 }
 
 func do(t *testing.T, ctx context.Context, steps ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
-	if err := chromedp.Do(ctx, steps...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, chromedp.Do(ctx, steps...))
 }
 
 func call[P, R any](t *testing.T, ctx context.Context, command cdp.Command[P, R], params P) {
 	t.Helper()
 	if _, err := chromedp.Call(ctx, command, params); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }

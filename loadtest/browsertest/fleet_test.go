@@ -1,7 +1,6 @@
 package browsertest
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -29,9 +27,7 @@ func startFleet(t *testing.T, rules string) *fleet {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"rules.yaml": rules, "tokens": "kristie:" + fleetToken} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./cmd/aggregator", "./cmd/checker")
 	build.Dir = filepath.Join("..", "..")
@@ -57,24 +53,15 @@ func startFleet(t *testing.T, rules string) *fleet {
 // A program is at work until the test ends.
 type program struct {
 	t   *testing.T
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (p *program) Write(data []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(data)
+	out daemontest.Buffer
 }
 
 func startProgram(t *testing.T, path string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t}
 	command := exec.Command(path, args...)
-	command.Stdout, command.Stderr = p, p
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	command.Stdout, command.Stderr = &p.out, &p.out
+	must(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
 		if err := command.Wait(); err != nil {
@@ -88,13 +75,11 @@ func startProgram(t *testing.T, path string, args ...string) *program {
 func (p *program) find(pattern string) (group string) {
 	p.t.Helper()
 	until(p.t, func() string {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		found := regexp.MustCompile(pattern).FindSubmatch(p.out.Bytes())
+		found := regexp.MustCompile(pattern).FindStringSubmatch(p.out.String())
 		if found == nil {
 			return "no " + pattern + " in:\n" + p.out.String()
 		}
-		group = string(found[1])
+		group = found[1]
 		return ""
 	})
 	return group
@@ -104,9 +89,7 @@ func (p *program) find(pattern string) (group string) {
 func (f *fleet) ask(t *testing.T, door int, user string) bool {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"attributes": map[string]string{"user": user}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	status, answer := daemontest.Do(t, http.MethodPost, f.doors[door], string(body))
 	if status != 200 && status != 429 {
 		t.Fatalf("status %d: %s", status, answer)
@@ -127,9 +110,7 @@ func (f *fleet) decisions(t *testing.T) map[string][2]int64 {
 		}
 		for _, m := range decisionLine.FindAllStringSubmatch(text, -1) {
 			n, err := strconv.ParseFloat(m[3], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			sum := sums[m[2]]
 			sum[slices.Index([]string{"allowed", "denied"}, m[1])] += int64(n)
 			sums[m[2]] = sum

@@ -62,18 +62,14 @@ func pageToOpen(t *testing.T) (file string, charts int) {
 func samplePage(t *testing.T) string {
 	t.Helper()
 	var page bytes.Buffer
-	if err := report.HTML(&page, reporttest.Sample()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, report.HTML(&page, reporttest.Sample()))
 	return writePage(t, page.Bytes())
 }
 
 func writePage(t *testing.T, text []byte) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, text, 0o644))
 	return file
 }
 

@@ -175,9 +175,7 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conserved(t, r)
 	if !r.Interrupted || r.MeasuredSeconds <= 0 || r.MeasuredSeconds >= 300 || r.DecisionsPerSecond != nil {
 		t.Errorf("interrupted %v after %v s", r.Interrupted, r.MeasuredSeconds)
@@ -225,5 +223,12 @@ func TestFleetsThatDoNotComeTogether(t *testing.T) {
 	many := scenarioOf(t, "steady", scenario.Settings{Limit: new(int64(10_000_000))})
 	if _, err := Run(context.Background(), many, Options{}); err == nil || !strings.Contains(err.Error(), "too many for a live run") {
 		t.Errorf("a billion hits: error %v", err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

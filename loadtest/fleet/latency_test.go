@@ -23,9 +23,7 @@ func lone(t *testing.T, limit int64) *checker {
 		list = append(list, rules.Rule{Name: name, Key: []string{"key"}, Limit: limit, Window: window.Shape{Length: time.Hour, Buckets: 1}})
 	}
 	set, err := rules.NewSet(list...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &checker{}
 	if c.Checker, err = check.New(check.Options{Rules: set, MaxIdleKeys: -1}); err != nil {
 		t.Fatal(err)

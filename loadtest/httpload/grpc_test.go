@@ -2,8 +2,8 @@ package httpload
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,9 +21,7 @@ import (
 func serveGRPC(t *testing.T, service ratelimitv3.RateLimitServiceServer, options ...grpc.ServerOption) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := grpc.NewServer(options...)
 	ratelimitv3.RegisterRateLimitServiceServer(s, service)
 	go func() { _ = s.Serve(listener) }()
@@ -80,19 +78,8 @@ func TestEveryRequestIsSentOnceOverGRPC(t *testing.T) {
 		Timeout: time.Minute,
 	}
 	r, err := Run(t.Context(), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]int{"shop user=u0,path=/,": 1} // the probe
-	s := newSchedule(r.Options)
-	for i := range s.total {
-		want[strings.ReplaceAll("shop user=u{key},path=/,", KeyMark, strconv.Itoa(s.key(i)))]++
-	}
-	for text, n := range want {
-		if got[text] != n {
-			t.Errorf("%d requests with %s, want %d", got[text], text, n)
-		}
-	}
+	must(t, err)
+	isSentOnce(t, got, r.Options, func(key int) string { return fmt.Sprintf("shop user=u%d,path=/,", key) })
 	if len(got) != 20 || r.Sent != 300 || r.OK200 != 300 || opened.n.Load() != 3 {
 		t.Errorf("%d kinds, %d connections, %+v", len(got), opened.n.Load(), r)
 	}
@@ -114,19 +101,7 @@ func TestCountsOverGRPC(t *testing.T) {
 		}
 		return nil, status.Error(codes.Unavailable, "going away")
 	}})
-	r, err := Run(t.Context(), Options{GRPC: address, Rate: 1000, Duration: 100 * time.Millisecond, Connections: 1, Timeout: time.Hour}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Sent != 100 || r.OK200 != 20 || r.Limited429 != 20 || r.Errors != 20 || len(r.Other) != 2 || r.Other[400] != 20 || r.Other[500] != 20 {
-		t.Errorf("%+v", r)
-	}
-	if want := `answered 400 Bad Request: "InvalidArgument: no domain"`; r.FirstError != want {
-		t.Errorf("first error %s, want %s", r.FirstError, want)
-	}
-	if r.Latency.P90 < 59*time.Minute {
-		t.Errorf("a fifth of the requests counts as an hour: %+v", r.Latency)
-	}
+	isCounted(t, Options{GRPC: address}, [2]int{400, 500}, `answered 400 Bad Request: "InvalidArgument: no domain"`)
 }
 
 // A server that holds on to requests is given up on.
@@ -154,9 +129,7 @@ func TestTimeoutOverGRPC(t *testing.T) {
 
 func TestNoServiceOverGRPC(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	closed := listener.Addr().String()
 	listener.Close()
 	for address, want := range map[string]string{

@@ -16,7 +16,7 @@ func TestRefusals(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	server.URL = strings.Replace(server.URL, "://", "://me:geheim@", 1)
-	tests := []struct {
+	for _, test := range []struct {
 		change func(*Options)
 		want   string
 	}{
@@ -51,8 +51,7 @@ func TestRefusals(t *testing.T) {
 		{func(o *Options) { overGRPC(o); o.Descriptor, o.Keys = []Entry{{"a", "b"}}, 2 }, "no attribute's value has {key}"},
 		{func(o *Options) { o.Domain = "x" }, "are for grpc"},
 		{func(o *Options) { o.Channels = 1 }, "are for grpc"},
-	}
-	for _, test := range tests {
+	} {
 		o := Options{URL: "http://127.0.0.1:1/v1/check", Rate: 10}
 		test.change(&o)
 		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "heim") {
@@ -62,7 +61,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestBodies(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		options Options
 		want    []string
 	}{
@@ -72,8 +71,7 @@ func TestBodies(t *testing.T) {
 		{Options{Keys: 2, Attributes: map[string]string{"user": "{key}", "api": "new", "path": "/{key}/{key}"}}, []string{
 			`{"attributes":{"api":"new","path":"/0/0","user":"0"}}`, `{"attributes":{"api":"new","path":"/1/1","user":"1"}}`,
 		}},
-	}
-	for _, test := range tests {
+	} {
 		bodies, err := options(test.options).bodies()
 		if err != nil || fmt.Sprintf("%s", bodies) != fmt.Sprint(test.want) {
 			t.Errorf("%+v: bodies %s, %v; want %s", test.options, bodies, err, test.want)
@@ -82,7 +80,7 @@ func TestBodies(t *testing.T) {
 }
 
 func TestSchedule(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		rate             float64
 		warmup, duration time.Duration
 		warm, total      int64
@@ -93,8 +91,7 @@ func TestSchedule(t *testing.T) {
 		{0.001, time.Second, time.Second, 1, 2}, // at least one is measured
 		{1000.0 / 3, 0, 3 * time.Second, 0, 1000},
 		{9.8, 0, 45 * time.Second, 0, 441}, // 441.00000000000006 in float64
-	}
-	for _, test := range tests {
+	} {
 		s := newSchedule(options(Options{Rate: test.rate, Warmup: test.warmup, Duration: test.duration}))
 		if s.warm != test.warm || s.total != test.total {
 			t.Errorf("%v per second: %d, %d; want %d, %d", test.rate, s.warm, s.total, test.warm, test.total)

@@ -2,6 +2,7 @@ package httpload
 
 import (
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -56,24 +57,11 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 		}
 		last, total = d, n
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o = o.withDefaults()
 	bodies, err := o.bodies()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]int{string(bodies[0]): 1} // the probe
-	s := newSchedule(o)
-	for i := range s.total {
-		want[string(bodies[s.key(i)])]++
-	}
-	for body, n := range want {
-		if got[body] != n {
-			t.Errorf("%d requests with %s, want %d", got[body], body, n)
-		}
-	}
+	must(t, err)
+	isSentOnce(t, got, o, func(key int) string { return string(bodies[key]) })
 	if len(got) != o.Keys || r.Sent != 300 || r.OK200 != 300 || last != 400 || total != 400 || r.Interrupted || r.Unanswered != 0 {
 		t.Errorf("progress %d of %d, result %+v", last, total, r)
 	}
@@ -82,6 +70,19 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 	}
 	if r.Achieved <= 0 || r.Achieved > o.Rate || r.Latency.P50 < r.Service.P50 || r.Service.P50 <= 0 {
 		t.Errorf("result %+v", r)
+	}
+}
+
+// isSentOnce holds that a server got the probe and what the schedule says.
+func isSentOnce(t *testing.T, got map[string]int, o Options, text func(key int) string) {
+	t.Helper()
+	want := map[string]int{text(0): 1} // the probe
+	s := newSchedule(o)
+	for i := range s.total {
+		want[text(s.key(i))]++
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("requests by what they say: %v, want %v", got, want)
 	}
 }
 
@@ -101,20 +102,25 @@ func TestCounts(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	o := Options{URL: url, Rate: 1000, Duration: 100 * time.Millisecond, Connections: 1, Timeout: time.Hour}
-	r, err := Run(t.Context(), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	isCounted(t, Options{URL: url}, [2]int{503, 302}, `answered 503 Service Unavailable: "come back later"`)
 	if requests.Load() != 101 {
 		t.Errorf("the server had %d requests, want 100 and the probe", requests.Load())
 	}
+}
+
+// isCounted loads a server that allows, limits, gives two other answers and gives none, a fifth of
+// the time each.
+func isCounted(t *testing.T, o Options, others [2]int, firstError string) {
+	t.Helper()
+	o.Rate, o.Duration, o.Connections, o.Timeout = 1000, 100*time.Millisecond, 1, time.Hour
+	r, err := Run(t.Context(), o, nil)
+	must(t, err)
 	if r.Sent != 100 || r.OK200 != 20 || r.Limited429 != 20 || r.Errors != 20 ||
-		len(r.Other) != 2 || r.Other[503] != 20 || r.Other[302] != 20 {
+		len(r.Other) != 2 || r.Other[others[0]] != 20 || r.Other[others[1]] != 20 {
 		t.Errorf("%+v", r)
 	}
-	if want := `answered 503 Service Unavailable: "come back later"`; r.FirstError != want {
-		t.Errorf("first error %s, want %s", r.FirstError, want)
+	if r.FirstError != firstError {
+		t.Errorf("first error %s, want %s", r.FirstError, firstError)
 	}
 	if r.Latency.P75 >= time.Hour || r.Latency.P90 < 59*time.Minute || r.Service.P90 < 59*time.Minute {
 		t.Errorf("a fifth of the requests counts as an hour: %+v, %+v", r.Latency, r.Service)
@@ -124,14 +130,10 @@ func TestCounts(t *testing.T) {
 // The checker's own door understands what is sent, by rule and by attributes, and limits each key.
 func TestDoor(t *testing.T) {
 	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, o := range []Options{{Rule: "per-user"}, {Attributes: map[string]string{"user": "<{key}>", "api": "x"}}, {}} {
 		checker, err := check.New(check.Options{Rules: set})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		url, _ := serve(t, door.New(checker, 0).ServeHTTP)
 		o.URL, o.Rate, o.Duration, o.Keys, o.Timeout = url, 1000, 100*time.Millisecond, 2, time.Minute
 		r, err := Run(t.Context(), o, nil)
@@ -157,7 +159,7 @@ func TestNoChecker(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		io.WriteString(w, "half")
 	})
-	tests := []struct{ url, want string }{
+	for _, test := range []struct{ url, want string }{
 		{closed.URL, "connection refused"},
 		{answer(404, "404 page not found\n"), `answered 404 Not Found: "404 page not found"`},
 		{answer(400, `{"error":"there is no such rule"}`), "there is no such rule"},
@@ -165,8 +167,7 @@ func TestNoChecker(t *testing.T) {
 		{answer(204, ""), "answered 204"},
 		{answer(500, strings.Repeat("x", 100_000)), "answered 500"},
 		{broken, "unexpected EOF"},
-	}
-	for _, test := range tests {
+	} {
 		called := false
 		_, err := Run(t.Context(), Options{URL: test.url, Rate: 1000}, func(int64, int64) { called = true })
 		if err == nil || !strings.Contains(err.Error(), test.want) ||

@@ -57,9 +57,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func asked(t *testing.T, o Options, transport http.RoundTripper) server {
 	t.Helper()
 	s, err := openHTTP(o, transport)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -71,9 +69,7 @@ func measure(t *testing.T, o Options, transport http.RoundTripper, newPause func
 ) {
 	t.Helper()
 	l, err := prepare(t.Context(), o, asked(t, o, transport))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	records := l.work(t.Context(), newPause, nil)
 	_, latency, service = merge(records)
 	return l.result(records, time.Since(l.start)), latency, service
@@ -224,7 +220,7 @@ func TestInterrupt(t *testing.T) {
 			return good(n)
 		}
 	}
-	tests := []struct {
+	for _, test := range []struct {
 		name             string
 		after            time.Duration // the start
 		server           func(n int) reply
@@ -235,8 +231,7 @@ func TestInterrupt(t *testing.T) {
 		{"a server that hangs", 2495 * time.Millisecond, hangs(201), 100, 50},
 		{"in the probe", -lead / 2, hangs(0), 0, 0},
 		{"before it begins", -lead, good, 0, 0},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), lead+test.after)
@@ -244,9 +239,7 @@ func TestInterrupt(t *testing.T) {
 				began := time.Now()
 				o := options(Options{Rate: 100, Warmup: time.Second, Duration: time.Hour, Timeout: time.Hour, Connections: 3})
 				r, err := run(ctx, o, asked(t, o, replies(test.server)), newSleeper, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if !r.Interrupted || r.Sent != test.sent || r.OK200 != test.sent || r.Unanswered != test.unanswered {
 					t.Errorf("%+v", r)
 				}
@@ -282,4 +275,11 @@ func TestProgress(t *testing.T) {
 			t.Errorf("progress %v", told)
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -29,52 +29,22 @@ type step struct {
 	why     string
 }
 
-// TestJudge: the judge goes by each algorithm's own arithmetic, on all hits.
+// TestJudge: the judge goes by each algorithm's own arithmetic, on all hits. For fixed and sliding
+// windows, TestJudgeAgainstDefinitions says so.
 func TestJudge(t *testing.T) {
-	shape := func(kind window.Kind) window.Shape {
-		return window.Shape{Length: time.Second, Buckets: 10, Kind: kind}
+	of := func(kind window.Kind, limit, burst int64) rules.Rule {
+		return rules.Rule{Name: "r", Key: []string{"k"}, Limit: limit, Burst: burst, Window: window.Shape{
+			Length: time.Second, Buckets: 10, Kind: kind,
+		}}
 	}
-	second := time.Second
-	tests := []struct {
+	for _, test := range []struct {
 		name  string
 		rule  rules.Rule
-		from  time.Duration
 		steps []step
 		want  Verdict
 	}{
 		{
-			"a fixed window, let through without end", rule(2, second, 1, true), 0,
-			[]step{
-				{0, 2, true, 2, "these fit"},
-				{100 * time.Millisecond, 1, true, 3, "wrong, but only by 1, which is the band"},
-				{200 * time.Millisecond, 1, true, 4, "wrong"},
-				{second, 1, true, 1, "a new window"},
-			},
-			Verdict{
-				Hits: 5, Admitted: 5, OracleAdmitted: 3, Keys: 1, Worst: 1, OracleWorst: 0,
-				RollingWorst: 1, // 4 from 0 to 0.2; the one at 1 s is 1 s after the first two
-				WrongAllow:   1, WrongAllowExact: 2,
-			},
-		},
-		{
-			"denied for no reason", rule(100, second, 1, false), 0,
-			[]step{
-				{0, 97, true, 97, "these fit"},
-				{10 * time.Millisecond, 1, false, 97, "98 are within the band of 2 below 100"},
-				{20 * time.Millisecond, 1, true, 98, "fits"},
-				{30 * time.Millisecond, 1, false, 98, "99 fits, but is in the band"},
-				{40 * time.Millisecond, 2, true, 100, "these fit"},
-				{50 * time.Millisecond, 5, false, 100, "right"},
-				// 0.51 of the next second: 100 × 0.49 = 49 are left of the first.
-				{1510 * time.Millisecond, 3, false, 49, "wrong: half is free"},
-			},
-			Verdict{
-				Hits: 110, Admitted: 100, OracleAdmitted: 103, Keys: 1, Worst: 0, OracleWorst: 0,
-				RollingWorst: 0, OracleRollingWorst: 0, FalseDenial: 4, FalseDenialExact: 5,
-			},
-		},
-		{
-			"a log keeps all of a bucket that touches the window", rules.Rule{Name: "r", Key: []string{"k"}, Limit: 10, Window: shape(window.Log)}, 0,
+			"a log keeps all of a bucket that touches the window", of(window.Log, 10, 0),
 			[]step{
 				{50 * time.Millisecond, 10, true, 10, "these fit"},
 				{1090 * time.Millisecond, 1, false, 10, "right, though all have left by their own times"},
@@ -83,7 +53,7 @@ func TestJudge(t *testing.T) {
 			Verdict{Hits: 12, Admitted: 11, OracleAdmitted: 11, Keys: 1, RollingWorst: 0, OracleRollingWorst: 0},
 		},
 		{
-			"a token bucket", rules.Rule{Name: "r", Key: []string{"k"}, Limit: 10, Burst: 100, Window: shape(window.Token)}, 0,
+			"a token bucket", of(window.Token, 10, 100),
 			[]step{
 				{0, 100, true, 100, "all its tokens"},
 				{50 * time.Millisecond, 1, true, 101, "wrong, but within the band of 2"},
@@ -97,7 +67,7 @@ func TestJudge(t *testing.T) {
 			},
 		},
 		{
-			"a leaky bucket is exact", rules.Rule{Name: "r", Key: []string{"k"}, Limit: 20, Burst: 5, Window: shape(window.Leaky)}, 0,
+			"a leaky bucket is exact", of(window.Leaky, 20, 5),
 			[]step{
 				{0, 1, true, 1, "the first"},
 				{20 * time.Millisecond, 1, false, 0.6, "right: its turn is at 50 ms"},
@@ -110,10 +80,9 @@ func TestJudge(t *testing.T) {
 				WrongAllow: 0, WrongAllowExact: 3, FalseDenialExact: 1, FalseDenial: 0,
 			},
 		},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
-			j := New(Options{Rules: []rules.Rule{test.rule}, From: noon + int64(test.from), To: noon + int64(time.Hour)})
+			j := New(Options{Rules: []rules.Rule{test.rule}, From: noon, To: noon + int64(time.Hour)})
 			for _, s := range test.steps {
 				var count float64
 				for range s.hits {
@@ -173,7 +142,9 @@ func TestJudgeAgainstDefinitions(t *testing.T) {
 			if now >= from {
 				keys[key] = true
 			}
-			j.Hit(now, 0, key, allowed)
+			if got, count := j.Hit(now, 0, key, allowed), d.count(d.ours, now, key); math.Abs(got-count) > 1e-6 {
+				t.Fatalf("seed %d: the count is %v, want %v", seed, got, count)
+			}
 		}
 		want.Keys = int64(len(keys))
 		t.Run(fmt.Sprint(seed, one.Window), func(t *testing.T) { same(t, j.Verdict(now), want) })

@@ -14,7 +14,7 @@ var far = quota{limit: 1_000_000_000, window: time.Second}
 // reaches.
 var inProcessLimiters = []struct {
 	name string
-	make func(quota) (*subject, error)
+	make func(testing.TB, quota) *subject
 	far  quota
 }{
 	{"offpath", newOffpath, far},
@@ -37,7 +37,7 @@ func BenchmarkDecide(b *testing.B) {
 			row{
 				name:       "limiter=" + l.name + "/keys=" + keys,
 				traffic:    inProcess.traffic(keys),
-				make:       func() (*subject, error) { return l.make(l.far) },
+				make:       func(t testing.TB) *subject { return l.make(t, l.far) },
 				showKeys:   true,
 				clockEvery: 16,
 			}.run(b)
@@ -71,7 +71,7 @@ func limits(s *subject) (all int64, err error) {
 // A limiter that does not limit would be no rival. What offpath has counted, in its ledger too, is held against what was
 // admitted.
 func TestLimitersLimit(t *testing.T) {
-	limiters := map[string]func(quota) (*subject, error){}
+	limiters := map[string]func(testing.TB, quota) *subject{}
 	for _, l := range inProcessLimiters {
 		limiters[l.name] = l.make
 	}
@@ -83,10 +83,7 @@ func TestLimitersLimit(t *testing.T) {
 			if missed > 0 && !strings.HasPrefix(name, "offpath") {
 				continue // nobody asks the others
 			}
-			s, err := begin(tight)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := begin(t, tight)
 			admitted, err := limits(s)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -1,8 +1,6 @@
 package peers
 
 import (
-	"errors"
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"testing"
@@ -46,25 +44,12 @@ var doors = []struct {
 func BenchmarkDoors(b *testing.B) {
 	for _, d := range doors {
 		b.Run("door="+d.name, func(b *testing.B) {
-			bare, err := newSide(d.name+"/bare", d.load)
-			if err != nil {
-				b.Fatal(err)
-			}
-			ours, err := newSide(d.name+"/offpath", d.load)
-			if err != nil {
-				b.Fatal(err)
-			}
+			bare, ours := newSide(b, d.name+"/bare", d.load), newSide(b, d.name+"/offpath", d.load)
 			defer debug.SetGCPercent(debug.SetGCPercent(1000)) // the client's collections are in neither's time
 			for range b.N {
-				if err := round(b, bare, ours); err != nil {
-					b.Fatal(err)
-				}
+				round(b, bare, ours)
 			}
-			bareTook, err1 := bare.child.stop()
-			oursTook, err2 := ours.child.stop()
-			if err := errors.Join(err1, err2); err != nil {
-				b.Fatal(err)
-			}
+			bareTook, oursTook := bare.child.stop(b), ours.child.stop(b)
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(bare.rates), "bare-req/s")
 			b.ReportMetric(median(ours.rates), "offpath-req/s")
@@ -78,17 +63,14 @@ func BenchmarkDoors(b *testing.B) {
 }
 
 // round measures each side in turn.
-func round(b *testing.B, bare, ours *side) error {
-	if err := errors.Join(bare.full(b), ours.full(b)); err != nil {
-		return err
-	}
+func round(b *testing.B, bare, ours *side) {
+	bare.full(b)
+	ours.full(b)
 	rate := median(bare.rates) / 2
 	for range halves {
-		if err := errors.Join(bare.half(b, rate), ours.half(b, rate)); err != nil {
-			return err
-		}
+		bare.half(b, rate)
+		ours.half(b, rate)
 	}
-	return nil
 }
 
 // A side is one of the two servers, and what was measured of it.
@@ -100,39 +82,36 @@ type side struct {
 }
 
 // newSide starts a server and warms it up.
-func newSide(server string, load func(address string) httpload.Options) (*side, error) {
-	c, err := start(server)
-	if err != nil {
-		return nil, err
-	}
+func newSide(b *testing.B, server string, load func(address string) httpload.Options) *side {
+	b.Helper()
+	c := start(b, server)
 	s := &side{child: c, load: load(c.address)}
 	s.load.Connections, s.load.Keys, s.load.Seed = inFlight, 1000, 1
-	return s, nil
+	return s
 }
 
 // full asks as fast as answers come: all requests are due at once.
-func (s *side) full(b *testing.B) error {
+func (s *side) full(b *testing.B) {
 	const rate = 1e9
-	r, err := s.ask(b, rate, 0, burst*time.Second/rate)
-	s.rates = append(s.rates, r.Achieved)
-	return err
+	s.rates = append(s.rates, s.ask(b, rate, 0, burst*time.Second/rate).Achieved)
 }
 
 // half asks at a rate.
-func (s *side) half(b *testing.B, rate float64) error {
-	r, err := s.ask(b, rate, warming, halfFor)
-	s.p99s = append(s.p99s, float64(r.Latency.P99)/float64(time.Microsecond))
-	return err
+func (s *side) half(b *testing.B, rate float64) {
+	p99 := s.ask(b, rate, warming, halfFor).Latency.P99
+	s.p99s = append(s.p99s, float64(p99)/float64(time.Microsecond))
 }
 
-func (s *side) ask(b *testing.B, rate float64, warming, length time.Duration) (httpload.Result, error) {
+func (s *side) ask(b *testing.B, rate float64, warming, length time.Duration) httpload.Result {
+	b.Helper()
 	o := s.load
 	o.Rate, o.Warmup, o.Duration = rate, unlessOnce(warming), unlessOnce(length)
 	r, err := httpload.Run(b.Context(), o, nil)
-	if err == nil && r.OK200 != r.Sent {
-		err = fmt.Errorf("not every request was allowed: %s %+v", r.FirstError, r)
+	must(b, err)
+	if r.OK200 != r.Sent {
+		b.Fatalf("not every request was allowed: %s %+v", r.FirstError, r)
 	}
-	return r, err
+	return r
 }
 
 func median(values []float64) float64 {
@@ -145,19 +124,14 @@ func median(values []float64) float64 {
 func TestBareServersAnswerAlike(t *testing.T) {
 	for _, d := range doors {
 		for _, kind := range []string{"/bare", "/offpath"} {
-			c, err := start(d.name + kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := start(t, d.name+kind)
 			o := d.load(c.address)
 			o.Rate, o.Duration, o.Keys = 1000, 100*time.Millisecond, 10
 			r, err := httpload.Run(t.Context(), o, nil)
 			if err != nil || r.OK200 != 100 {
 				t.Errorf("%s%s: %+v, %v", d.name, kind, r, err)
 			}
-			if _, err := c.stop(); err != nil {
-				t.Error(err)
-			}
+			c.stop(t)
 		}
 	}
 }

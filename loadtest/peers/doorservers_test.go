@@ -141,30 +141,26 @@ type child struct {
 	address string
 }
 
-func start(name string) (*child, error) {
+func start(t testing.TB, name string) *child {
+	t.Helper()
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), serveAs+"="+name)
 	c.Stderr = os.Stderr
 	input, err := c.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	output, err := c.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Start(); err != nil {
-		return nil, err
-	}
+	must(t, err)
+	must(t, c.Start())
 	address, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), input.Close(), c.Wait())
+		t.Fatal(name, errors.Join(err, input.Close(), c.Wait()))
 	}
-	return &child{c, input, strings.TrimSpace(address)}, nil
+	return &child{c, input, strings.TrimSpace(address)}
 }
 
 // stop ends it, and says how much processor time it has taken in its life.
-func (c *child) stop() (time.Duration, error) {
-	err := errors.Join(c.input.Close(), c.process.Wait())
-	return c.process.ProcessState.UserTime() + c.process.ProcessState.SystemTime(), err
+func (c *child) stop(t testing.TB) time.Duration {
+	t.Helper()
+	must(t, errors.Join(c.input.Close(), c.process.Wait()))
+	return c.process.ProcessState.UserTime() + c.process.ProcessState.SystemTime()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -25,80 +26,42 @@ type fleet struct {
 	stopChecker func() error
 }
 
-func newFleet(q quota) (_ *subject, err error) {
-	f := &fleet{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.close())
-		}
-	}()
-	for _, start := range []func() error{f.startServers, f.startAggregator, func() error { return f.startChecker(q) }} {
-		if err := start(); err != nil {
-			return nil, err
-		}
-	}
-	s := checkerSubject(f.checker)
-	s.redis = f.redis
-	s.settle = f.settle
-	s.close = f.end
-	return s, nil
-}
-
-func (f *fleet) startServers() (err error) {
-	if f.redis, err = startRedis(); err != nil {
-		return err
-	}
+func newFleet(t testing.TB, q quota) *subject {
+	t.Helper()
+	f := &fleet{redis: startRedis(t)}
 	f.add(f.redis.close)
-	if f.nats, err = servers.StartNATS(servers.NATSOptions{}); err != nil {
-		return err
-	}
+	var err error
+	f.nats, err = servers.StartNATS(servers.NATSOptions{})
+	must(t, err)
 	f.add(f.nats.Stop)
-	return nil
-}
-
-func (f *fleet) startAggregator() (err error) {
-	if f.store, err = redisstore.Open(redisstore.Options{URL: f.redis.URL(), Namespace: namespace}); err != nil {
-		return err
-	}
+	f.store, err = redisstore.Open(redisstore.Options{URL: f.redis.URL(), Namespace: namespace})
+	must(t, err)
 	f.add(f.store.Close)
-	conn, err := natsbus.Connect(f.nats.URL(), "aggregator")
-	if err != nil {
-		return err
-	}
-	f.add(func() error { conn.Close(); return nil })
-	bus, err := natsbus.NewWorker(conn, namespace)
-	if err != nil {
-		return err
-	}
+	atAggregator, err := natsbus.Connect(f.nats.URL(), "aggregator")
+	must(t, err)
+	f.add(func() error { atAggregator.Close(); return nil })
+	bus, err := natsbus.NewWorker(atAggregator, namespace)
+	must(t, err)
 	worker, err := aggregate.New(aggregate.Options{Store: f.store, Bus: bus})
-	if err != nil {
-		return err
-	}
+	must(t, err)
 	f.add(background(worker.Run))
-	return nil
-}
 
-// startChecker returns when the checker has heard of the aggregator: before, it would report nothing.
-func (f *fleet) startChecker(q quota) error {
 	set, err := q.rules()
-	if err != nil {
-		return err
-	}
-	conn, err := natsbus.Connect(f.nats.URL(), "checker")
-	if err != nil {
-		return err
-	}
-	f.add(func() error { conn.Close(); return nil })
-	link, err := natsbus.NewChecker(conn, namespace, "bench")
-	if err != nil {
-		return err
-	}
-	if f.checker, err = check.New(check.Options{Rules: set, Link: link, DrainTimeout: patience}); err != nil {
-		return err
-	}
+	must(t, err)
+	atChecker, err := natsbus.Connect(f.nats.URL(), "checker")
+	must(t, err)
+	f.add(func() error { atChecker.Close(); return nil })
+	link, err := natsbus.NewChecker(atChecker, namespace, "bench")
+	must(t, err)
+	f.checker, err = check.New(check.Options{Rules: set, Link: link, DrainTimeout: patience})
+	must(t, err)
 	f.stopChecker = background(f.checker.Run)
 	f.add(f.stopChecker)
-	return until("the checker is welcomed", func() bool { return f.checker.Stats().Freshness == check.Fresh })
+	// Before the checker has heard of the aggregator, it would report nothing.
+	must(t, until("the checker is welcomed", func() bool { return f.checker.Stats().Freshness == check.Fresh }))
+	s := checkerSubject(f.checker)
+	s.redis, s.settle, s.close = f.redis, f.settle, f.end
+	return s
 }
 
 // settle returns when an aggregator has answered for every hit that was admitted.

@@ -12,7 +12,7 @@ import (
 // 10^12 times in a minute.
 var networkLimiters = []struct {
 	name string
-	make func(quota) (*subject, error)
+	make func(testing.TB, quota) *subject
 	far  quota
 	// clockEvery is 1 where the clock is no part worth speaking of.
 	clockEvery int
@@ -59,7 +59,7 @@ func BenchmarkNetwork(b *testing.B) {
 					name:       "limiter=" + lim.name + "/load=" + l.name + "/keys=" + keys,
 					traffic:    overNetwork.traffic(keys),
 					load:       l.load,
-					make:       func() (*subject, error) { return lim.make(lim.far) },
+					make:       func(t testing.TB) *subject { return lim.make(t, lim.far) },
 					showKeys:   lim.name == "offpath", // redis_rate's are forgotten after a second
 					heat:       250 * time.Millisecond,
 					clockEvery: clockEvery,
@@ -97,4 +97,11 @@ func until(what string, holds func() bool) error {
 		}
 	}
 	return fmt.Errorf("waited %v in vain: %s", patience, what)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -26,14 +27,13 @@ func (q quota) rules() (*rules.Set, error) {
 }
 
 // newOffpath is a checker with its reporter at work, and nobody real behind it.
-func newOffpath(q quota) (*subject, error) {
+func newOffpath(t testing.TB, q quota) *subject {
+	t.Helper()
 	c, stop, err := newReporting(q)
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	s := checkerSubject(c)
 	s.close = func(admitted int64) error { return errors.Join(stop(), charged(c, admitted)) }
-	return s, nil
+	return s
 }
 
 // newReporting is newOffpath's checker. It does not deliver what is pending in the end, which with a million keys would take

@@ -22,12 +22,11 @@ type redisServer struct {
 	admin *redis.Client
 }
 
-func startRedis() (*redisServer, error) {
+func startRedis(t testing.TB) *redisServer {
+	t.Helper()
 	r, err := servers.StartRedis(context.Background(), servers.RedisOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return &redisServer{r, redis.NewClient(&redis.Options{Addr: r.Addr(), PoolSize: 1})}, nil
+	must(t, err)
+	return &redisServer{r, redis.NewClient(&redis.Options{Addr: r.Addr(), PoolSize: 1})}
 }
 
 func (r *redisServer) close() error { return errors.Join(r.admin.Close(), r.Stop()) }
@@ -57,11 +56,9 @@ func scriptCalls(info string) (all int64) {
 
 // newRedisRate is redis_rate by the example of its authors, with go-redis' defaults. A connection for
 // each caller, instead of 10 for each core, made no difference.
-func newRedisRate(q quota) (*subject, error) {
-	server, err := startRedis()
-	if err != nil {
-		return nil, err
-	}
+func newRedisRate(t testing.TB, q quota) *subject {
+	t.Helper()
+	server := startRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	limiter := redis_rate.NewLimiter(client)
 	limit := redis_rate.Limit{Rate: int(q.limit), Burst: int(q.limit), Period: q.window}
@@ -73,17 +70,14 @@ func newRedisRate(q quota) (*subject, error) {
 		},
 		redis: server,
 		close: func(int64) error { return errors.Join(client.Close(), server.close()) },
-	}, nil
+	}
 }
 
 // Redis itself tells, by MONITOR, who runs which command.
 func TestCommandsAreThoseThatClientsSend(t *testing.T) {
 	for _, l := range networkLimiters {
 		t.Run(l.name, func(t *testing.T) {
-			s, err := l.make(l.far)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := l.make(t, l.far)
 			p := &repeat{subject: s}
 			defer func() {
 				if err := p.end(); err != nil {
@@ -108,17 +102,13 @@ func hit(t *testing.T, p *repeat, times int) {
 	for range times {
 		all.count(p.subject.decide("a"))
 	}
-	if err := p.took(all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.took(all))
 }
 
 func commandsOf(t *testing.T, r *redisServer) int64 {
 	t.Helper()
 	n, err := r.commands()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -126,21 +116,14 @@ func commandsOf(t *testing.T, r *redisServer) int64 {
 func monitor(t *testing.T, addr string) *bufio.Reader {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
+	must(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = conn.Write([]byte("MONITOR\r\n"))
+	must(t, err)
 	log := bufio.NewReader(conn)
-	err = conn.SetDeadline(time.Now().Add(patience))
-	if err == nil {
-		_, err = conn.Write([]byte("MONITOR\r\n"))
-	}
-	if err == nil {
-		_, err = log.ReadString('\n') // that it will
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, err = log.ReadString('\n') // that it will
+	must(t, err)
 	return log
 }
 
@@ -150,9 +133,7 @@ func sentBetweenInfos(t *testing.T, log *bufio.Reader) (n int64) {
 	t.Helper()
 	for infos := 0; infos < 2; {
 		line, err := log.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, command, _ := strings.Cut(line, "] ")
 		command, _, _ = strings.Cut(strings.ToLower(command), " ")
 		switch {

@@ -3,7 +3,6 @@ package peers
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -36,7 +35,7 @@ type row struct {
 	name    string
 	traffic *traffic
 	load    load
-	make    func() (*subject, error)
+	make    func(testing.TB) *subject
 	// showKeys shows the subject every key before anything is measured.
 	showKeys bool
 	// heat, if it is not 0, is how long the subject then works as hard as it can, which opens the
@@ -63,13 +62,8 @@ func (r row) run(b *testing.B) {
 		if current == nil || b.N == 1 || current.procs != runtime.GOMAXPROCS(0) {
 			last := current
 			current = nil
-			if err := last.end(); err != nil {
-				b.Fatal(err)
-			}
-			var err error
-			if current, err = r.begin(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, last.end())
+			current = r.begin(b)
 		}
 		current.measure(b)
 	})
@@ -79,16 +73,13 @@ func (r row) run(b *testing.B) {
 }
 
 // begin makes a subject, and finds out the distribution of its latencies.
-func (r *row) begin() (*repeat, error) {
-	s, err := r.make()
-	if err != nil {
-		return nil, fmt.Errorf("set up: %w", err)
-	}
-	p := &repeat{row: r, subject: s, procs: runtime.GOMAXPROCS(0)}
+func (r *row) begin(b *testing.B) *repeat {
+	b.Helper()
+	p := &repeat{row: r, subject: r.make(b), procs: runtime.GOMAXPROCS(0)}
 	if err := errors.Join(p.warmUp(), p.sample()); err != nil {
-		return nil, errors.Join(err, p.end())
+		b.Fatal(errors.Join(err, p.end()))
 	}
-	return p, nil
+	return p
 }
 
 func (p *repeat) warmUp() error {
@@ -106,10 +97,7 @@ func (p *repeat) warmUp() error {
 		t.add(u)
 	}
 	runtime.GC() // what setting up has left is nobody's to clear in the measured part
-	if err := p.took(t); err != nil {
-		return fmt.Errorf("warm up: %w", err)
-	}
-	return nil
+	return p.took(t)
 }
 
 // sampleFor is how long latencies are sampled. It is a time, because decisions take from 20 ns to 1 ms.
@@ -129,10 +117,7 @@ func unlessOnce(length time.Duration) time.Duration {
 func (p *repeat) sample() error {
 	var t tally
 	p.latency, t = p.row.load.sample(p.row.traffic.hits, p.subject.decide, p.row.clockEvery, unlessOnce(sampleFor))
-	if err := p.took(t); err != nil {
-		return fmt.Errorf("sample latencies: %w", err)
-	}
-	return nil
+	return p.took(t)
 }
 
 // took is told of the hits that the subject took, and waits until it has counted them.
@@ -153,9 +138,7 @@ func (p *repeat) measure(b *testing.B) {
 	reportsBefore, commandsBefore := p.subject.reports.read(b), commands.read(b)
 	t := p.row.load.time(b, p.row.traffic.hits, p.subject.decide)
 	reports := p.subject.reports.read(b) - reportsBefore
-	if err := p.took(t); err != nil {
-		b.Fatal(err)
-	}
+	must(b, p.took(t))
 	sent := commands.read(b) - commandsBefore
 
 	if p.subject.reports != nil {
@@ -181,9 +164,7 @@ func (c counter) read(b *testing.B) int64 {
 		return 0
 	}
 	n, err := c()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return n
 }
 

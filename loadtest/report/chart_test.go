@@ -11,7 +11,7 @@ import (
 
 // A fixed window's count starts at 0 with every window: a step of the chart is a window then. Too many steps are joined too.
 func TestTimelineJoinsSteps(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		name      string
 		steps     int
 		algorithm string
@@ -23,8 +23,7 @@ func TestTimelineJoinsSteps(t *testing.T) {
 		{"minutes", 1800, "sliding_window", 8},
 		{"fixed windows", 200, "fixed_window", 10},
 		{"too few fixed windows", 99, "fixed_window", 1},
-	}
-	for _, test := range tests {
+	} {
 		r := result.Run{Timeline: result.Timeline{StepMS: 100, Ours: make([]float64, test.steps)}}
 		r.Params.Rules = []result.Rule{{WindowMS: 1000, Algorithm: test.algorithm}}
 		if got := together(r); got != test.want {
@@ -39,15 +38,14 @@ func TestTimelineJoinsSteps(t *testing.T) {
 }
 
 func TestAxisAroundLimit(t *testing.T) {
-	tests := []struct{ from, to, min, max float64 }{
+	for _, test := range []struct{ from, to, min, max float64 }{
 		{98.5, 103, 98, 104},                 // close to the limit: a few per cent are to be seen
 		{100, 100, 98, 102},                  //
 		{0, 99, 0, 110},                      // the limit is above, and seen
 		{50, 118, 0, 120},                    // from 0 where that costs little
 		{80, 240, 70, 250},                   //
 		{math.Inf(1), math.Inf(-1), 98, 102}, // no values at all
-	}
-	for _, test := range tests {
+	} {
 		if a := aroundLimit(test.from, test.to); a.Min != test.min || a.Max != test.max {
 			t.Errorf("%v to %v: axis from %v to %v, want %v to %v", test.from, test.to, a.Min, a.Max, test.min, test.max)
 		}
@@ -55,7 +53,7 @@ func TestAxisAroundLimit(t *testing.T) {
 }
 
 func TestDecades(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		from, to float64 // nanoseconds
 		want     []string
 	}{
@@ -64,8 +62,7 @@ func TestDecades(t *testing.T) {
 		{70, 70, []string{"50 ns", "100 ns"}},
 		{40, 2e6, []string{"10 ns", "100 ns", "1 µs", "10 µs", "100 µs", "1 ms", "10 ms"}},
 		{1, 1, []string{"1 ns", "2 ns"}},
-	}
-	for _, test := range tests {
+	} {
 		a := decades(math.Log10(test.from), math.Log10(test.to))
 		var got []string
 		for _, tick := range a.Ticks {

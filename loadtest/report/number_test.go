@@ -6,7 +6,7 @@ import (
 )
 
 func TestNumbers(t *testing.T) {
-	tests := []struct{ got, want string }{
+	for _, test := range []struct{ got, want string }{
 		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "−1,234,567"},
 
 		{quantity(0), "0"}, {quantity(7.418), "7.42"}, {quantity(31.25), "31.2"}, {quantity(12345.6), "12,346"},
@@ -21,8 +21,7 @@ func TestNumbers(t *testing.T) {
 		{scaled(2.5e9, nanoseconds), "2.5 s"}, {scaled(90e3, milliseconds), "1.5 min"}, {scaled(50, milliseconds), "50 ms"},
 		{scaled(0.06, milliseconds), "0.06 ms"}, {scaled(2871, bytes), "2.87 kB"}, {scaled(21.4e6, perSecond), "21.4 M/s"},
 		{scaled(math.NaN(), bytes), none}, {ifAny(nil, bytes), none}, {ifAny(new(312.0), bytes), "312 B"},
-	}
-	for _, test := range tests {
+	} {
 		if test.got != test.want {
 			t.Errorf("got %q, want %q", test.got, test.want)
 		}

@@ -74,7 +74,7 @@ func TestLoad(t *testing.T) {
 
 // TestRefusals: each change to a good file is refused, at the line where it is.
 func TestRefusals(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		from, to string
 		line     int
 		reason   string
@@ -124,8 +124,7 @@ func TestRefusals(t *testing.T) {
 		{evening, "", 1, "there is no scenario"},
 		{evening, evening + "---\nmore: 1\n", 25, "nothing after it"},
 		{evening, evening + "---\na: [\n", 0, "nothing after it"},
-	}
-	for _, test := range tests {
+	} {
 		if strings.Count(evening, test.from) != 1 {
 			t.Fatalf("%q is there %d times", test.from, strings.Count(evening, test.from))
 		}

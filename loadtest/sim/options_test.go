@@ -18,9 +18,7 @@ const ms = time.Millisecond
 func worldOf(t *testing.T, sc *scenario.Scenario, o Options) *world {
 	t.Helper()
 	w, err := newWorld(sc, o, score.NewTraces(sc, scenario.New(sc, o.Seed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w
 }
 
@@ -133,6 +131,74 @@ func TestPartition(t *testing.T) {
 		}
 		if !slices.Equal(edges, want) {
 			t.Errorf("checker %d is cut off at %v hundredths of a second, want %v", i, edges, want)
+		}
+	}
+}
+
+// TestOptionsShow: each option raises the figures that it should, and more of it raises them more.
+func TestOptionsShow(t *testing.T) {
+	late := func(r result.Run) float64 { return float64(r.Conservation.Late) }
+	lag := func(r result.Run) float64 { return *r.RefreshLagMS.P99 }
+	heard := func(r result.Run) float64 { return r.RefreshBytes }
+	commands := func(r result.Run) float64 { return r.StoreCommandsPer1000 }
+	over := func(r result.Run) float64 { return r.OverWorstWindow }
+	admitted := func(r result.Run) float64 { return float64(r.Admitted) }
+	cut := func(n int) []Partition { return []Partition{{Checkers: n, From: 500 * ms, For: 2500 * ms}} }
+	type figures = []func(result.Run) float64
+	for _, test := range []struct {
+		name         string
+		little, much Options
+		rising       figures
+	}{
+		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, figures{lag, over}},
+		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, figures{lag, over}},
+		// A lost report or answer is waited for in vain, and longer each time: late hits come of that.
+		{"loss", Options{Loss: 0.25}, Options{Loss: 0.45}, figures{late, over}},
+		// A report that comes twice is folded and answered twice, if counted once.
+		{"repeat", Options{Repeat: 0.1}, Options{Repeat: 0.4}, figures{heard, commands}},
+		// Checkers that are cut off decide by what they know and reckon, and deliver afterwards.
+		{"partition", Options{Partitions: cut(2)}, Options{Partitions: cut(5)}, figures{late, admitted, over}},
+	} {
+		if testing.Short() && test.name != "loss" && test.name != "partition" {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(4 * time.Second)})
+			sc.Warmup = 500 * ms
+			for seed := range seeds() {
+				test.little.Seed, test.much.Seed = seed+1, seed+1
+				none := simulate(t, sc, Options{Seed: seed + 1})
+				little, much := simulate(t, sc, test.little), simulate(t, sc, test.much)
+				if lag := *none.RefreshLagMS.P50; late(none) != 0 || lag < 2 || lag > 30 {
+					t.Errorf("seed %d, without: %v hits are late, a lag of %v ms", seed+1, late(none), lag)
+				}
+				for i, of := range test.rising {
+					if !(of(none) < of(little) && of(little) < of(much)) {
+						t.Errorf("seed %d: figure %d is %v, with a little %v, with much %v", seed+1, i, of(none), of(little), of(much))
+					}
+				}
+				if lag, least := *much.RefreshLagMS.P50, 2*float64(test.much.Delay/ms); lag < least {
+					t.Errorf("seed %d: half of the hits are known elsewhere within %v ms, of a way of %v", seed+1, lag, least)
+				}
+			}
+		})
+	}
+}
+
+// TestEarlyFlushes: near the limit checkers report more often than by the timer alone.
+func TestEarlyFlushes(t *testing.T) {
+	for seed := range seeds() {
+		var reports [2]float64
+		for i, timerOnly := range []bool{false, true} {
+			sc := scenarioOf(t, "steady", scenario.Settings{TimerOnly: &timerOnly, Duration: new(2 * time.Second)})
+			r := simulate(t, sc, Options{Seed: seed + 1})
+			if reports[i] = r.ReportsPer1000; r.Params.EarlyFlush == timerOnly {
+				t.Errorf("by the timer only: %v; on record is %+v", timerOnly, r.Params)
+			}
+		}
+		if reports[0] <= reports[1] {
+			t.Errorf("seed %d: %v reports per 1,000 hits with early flushes, %v without", seed+1, reports[0], reports[1])
 		}
 	}
 }

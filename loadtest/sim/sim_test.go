@@ -19,18 +19,14 @@ func scenarioOf(t testing.TB, name string, s scenario.Settings) *scenario.Scenar
 	if !ok {
 		t.Fatalf("no scenario %q", name)
 	}
-	if err := list[0].Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, list[0].Validate())
 	return &list[0]
 }
 
 func simulate(t testing.TB, sc *scenario.Scenario, o Options) result.Run {
 	t.Helper()
 	r, err := Run(context.Background(), sc, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Interrupted || r.Hits == 0 || r.Hits != r.Admitted+r.Denied {
 		t.Errorf("%s: %d hits, %d admitted, %d denied, interrupted %v", sc.Name, r.Hits, r.Admitted, r.Denied, r.Interrupted)
 	}
@@ -43,9 +39,7 @@ func simulate(t testing.TB, sc *scenario.Scenario, o Options) result.Run {
 func asJSON(t testing.TB, r result.Run) string {
 	t.Helper()
 	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -212,5 +206,12 @@ func TestStrictHitsWait(t *testing.T) {
 	}
 	if none.Admitted > all.Hits*9/10 || all.Admitted != all.Hits {
 		t.Errorf("of %d hits, %d pass at once and %d when they wait; want all of them then", all.Hits, none.Admitted, all.Admitted)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -120,7 +120,7 @@ func TestLag(t *testing.T) {
 	hit := func(at int64, checker int, holders ...int) Hit {
 		return Hit{At: at, Bucket: 5, Key: 7, Checker: checker, Holders: holders}
 	}
-	tests := []struct {
+	for _, test := range []struct {
 		name   string
 		hit    Hit
 		until  int64
@@ -136,8 +136,7 @@ func TestLag(t *testing.T) {
 		{"never reported, so nobody can know", hit(90_000, 0, 1), 100_000, 0, 1},
 		{"reported as late, in no bucket", Hit{At: 10_000, Bucket: 4, Key: 7, Holders: []int{1}}, 100_000, 0, 1},
 		{"not told by the end, and it mattered still: unknown", hit(60_500, 1, 0), 100_001, 0, 0},
-	}
-	for _, test := range tests {
+	} {
 		until := func(Hit) int64 { return test.until }
 		got := FindLag(s.traces, []Hit{test.hit}, 100_000, until)
 		n, lag := got.Nanoseconds.TotalCount(), got.Nanoseconds.Max()

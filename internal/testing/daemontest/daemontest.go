@@ -29,7 +29,7 @@ type Daemon struct {
 	stop           context.CancelFunc
 	ended          chan struct{}
 	status         int
-	stdout, stderr buffer
+	stdout, stderr Buffer
 }
 
 // Start starts the command and returns once it has printed where its admin door is. It is stopped
@@ -239,7 +239,7 @@ func HasNoSecret(t testing.TB, text, secret string) {
 // Run runs a command that ends by itself.
 func Run(t testing.TB, command Command, env map[string]string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	var out, errs buffer
+	var out, errs Buffer
 	// Should it start what it ought to refuse, it is told to stop.
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
@@ -250,19 +250,20 @@ func Run(t testing.TB, command Command, env map[string]string, args ...string) (
 	return status, out.String(), errs.String()
 }
 
-// buffer is a bytes.Buffer for several goroutines.
-type buffer struct {
+// Buffer is a bytes.Buffer for several goroutines: a program writes to it while a test reads.
+type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
+func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
 
-func (b *buffer) String() string {
+// String returns what has been written so far.
+func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
