@@ -27,7 +27,7 @@ type Decision struct {
 	// at this moment, at least: a check that takes no lock knows what was left, and whether elastic had room, when the last one did. It
 	// is never above Limit.
 	//
-	// If no rule matched but those with `shadow: true`, Limit, Remaining and Reset are those of Observed.
+	// If only rules with `shadow: true` matched, Limit, Remaining and Reset are those of Observed.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came, and signals stayed as they are. It is 0 if the
 	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is as the last
@@ -39,7 +39,8 @@ type Decision struct {
 	MaxWait time.Duration
 	// Shadow is the name of the first rule with `shadow: true` that would have denied the hit; "" if there is none.
 	Shadow string
-	// Observed is the name of the rule that would have decided, if all that matched have `shadow: true`; else "".
+	// Observed is the name of the rule that would have decided, if all that matched have
+	// `shadow: true`; else "".
 	Observed string
 }
 

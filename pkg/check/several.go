@@ -236,7 +236,8 @@ func (a *asking) ask(d *Decision, now int64) {
 	// The worst one so far is in one place and the next goes into the other: a decision that is copied just when it
 	// has been made waits for the stores of its parts.
 	worst, next := d, &a.answer
-	// The places of its rule, of those that can deny, and of the rest; of equal ones the first decides.
+	// The places of its rule, of those that can deny, and of the rest; of equal ones the first
+	// decides.
 	by, observed := -1, -1
 	exceeded, shadow := false, -1
 	for i := range a.asked {

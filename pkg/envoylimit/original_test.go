@@ -23,7 +23,8 @@ type original struct {
 	Cases       []struct{ Name, Configuration, Requests string }
 }
 
-// What envoyproxy/ratelimit has answered is answered here, but for the differences that the documents tell of.
+// What envoyproxy/ratelimit has answered is answered here, but for the differences that the
+// documents tell of.
 func TestAnswersOfTheOriginal(t *testing.T) {
 	text, err := os.ReadFile("testdata/original.yaml")
 	must(t, err)
@@ -54,7 +55,8 @@ func TestAnswersOfTheOriginal(t *testing.T) {
 	}
 }
 
-// replay sends the requests again, each at its time, and returns the differences that their answers are said to show.
+// replay sends the requests again, each at its time, and returns the differences that their
+// answers are said to show.
 func replay(t *testing.T, configuration string, lines []string) (differences []string) {
 	t.Helper()
 	service, start := New(newChecker(t, configuration), Options{Headers: RateLimitHeaders}), time.Now()
@@ -119,7 +121,8 @@ func parseRequest(t *testing.T, line string) (at time.Duration, r *ratelimitv3.R
 	return time.Duration(s * float64(time.Second)), r
 }
 
-// textOf writes an answer, but for what is never the same: the names of limits, and Retry-After, which the original does not send.
+// textOf writes an answer, but for what is never the same: the names of limits, codes of errors, and
+// Retry-After, which the original does not send.
 func textOf(answer *ratelimitv3.RateLimitResponse, err error) string {
 	if err != nil {
 		return "error: " + status.Convert(err).Message()

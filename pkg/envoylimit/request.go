@@ -109,8 +109,8 @@ func (q *question) readHits(i int, d *ratelimit.RateLimitDescriptor) error {
 
 func (a *asking) attributes(q *question) identity.Attributes { return a.attrs[q.from:q.to] }
 
-// spareReplaced spares the descriptors that only such rules limit as a rule which applies to another descriptor replaces.
-// Within one descriptor the rule set has seen to that.
+// spareReplaced spares the descriptors that only such rules limit as a rule which applies to another
+// descriptor replaces. Within one descriptor the rule set has seen to that.
 func (a *asking) spareReplaced() {
 	if !a.prepared.replaces || len(a.asked) < 2 {
 		return

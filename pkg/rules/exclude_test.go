@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A rule applies to no request that has what it excludes, however many that are, and as it is read back.
+// A rule applies to no request that has what it excludes, however many that are, and as it is read
+// back.
 func TestExclude(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []Rule

@@ -25,8 +25,8 @@ type Rule struct {
 	// Match is what a request must have, all of it, for the rule to apply. Empty
 	// matches every request. At most 64, no name twice.
 	Match []Condition
-	// Exclude is what a request must not have, none of it, for the rule to apply. In a Set it is sorted, and none
-	// occurs twice.
+	// Exclude is what a request must not have, none of it, for the rule to apply. In a Set it is
+	// sorted, and none occurs twice.
 	Exclude []Condition
 	// Exact lets the rule apply only to requests without attributes beside those of Match
 	// and Key.
@@ -102,8 +102,8 @@ func (r *Rule) Matches(attrs identity.Attributes) bool {
 	return match(r.Match, attrs) && (!r.Exact || r.knows(attrs)) && !r.Excludes(attrs)
 }
 
-// Excludes reports whether the attributes meet a condition of Exclude. It does not allocate. In a Set, what it takes
-// hardly depends on how many there are.
+// Excludes reports whether the attributes meet a condition of Exclude. It does not allocate. In a
+// Set, what it takes hardly depends on how many there are.
 func (r *Rule) Excludes(attrs identity.Attributes) bool {
 	if r.in != nil && r.in.rule == r && r.in.excluded != nil {
 		find := search{attrs: attrs, first: len(r.Exclude)}

@@ -128,7 +128,8 @@ func (b *build) add(w way, d *descriptor) error {
 	return nil
 }
 
-// replace turns names of limits, of which several may have one, into those of rules. Names that no limit has are left out.
+// replace turns names of limits, of which several may have one, into those of rules. Names that no
+// limit has are left out.
 func (b *build) replace() error {
 	named := make(map[string][]int)
 	for i, l := range b.limits {
