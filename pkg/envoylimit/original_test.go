@@ -2,6 +2,7 @@ package envoylimit
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -150,4 +151,21 @@ func textOf(answer *ratelimitv3.RateLimitResponse, err error) string {
 		}
 	}
 	return text
+}
+
+// A descriptor that a replaced rule limits, and another one does not, may pass.
+func TestReplacedBesideUnlimited(t *testing.T) {
+	service := New(newChecker(t, `
+rules:
+  - {name: free, match: {plan: "*"}, unlimited: true}
+  - {name: plan, match: {plan: "*"}, key: [plan], limit: 1/day}
+  - {name: coupon, match: {coupon: "*"}, key: [coupon], limit: 9/day, replaces: [plan]}
+`), Options{})
+	for range 3 {
+		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, descriptor("plan=a"), descriptor("coupon=b")))
+		must(t, err)
+		if answer.OverallCode != ok || answer.Statuses[0].LimitRemaining != math.MaxUint32 {
+			t.Errorf("%v", answer)
+		}
+	}
 }

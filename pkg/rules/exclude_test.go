@@ -2,32 +2,36 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// A rule applies to no request that has what it excludes, however many that are, and as it is read
-// back.
+// A rule applies to no request that has what it excludes, however many that are, in whatever order,
+// and as it is read back.
 func TestExclude(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var list []Rule
+		var list, again []Rule
 		for i := range rapid.IntRange(1, 6).Draw(t, "rules") {
 			r := Rule{Name: fmt.Sprint("r", i), Limit: 1, Window: second}
 			for range rapid.IntRange(0, 8).Draw(t, "exclude") {
 				r.Exclude = append(r.Exclude, randomMatch(t)...)
 			}
 			list = append(list, r)
+			r.Exclude = append(slices.Clone(r.Exclude), r.Exclude...)
+			slices.Reverse(r.Exclude)
+			again = append(again, r)
 		}
 		set := newSet(t, list...)
-		text, err := set.Marshal()
+		text, err := newSet(t, again...).Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Parse(text)
-		if err != nil || len(Diff(set, again)) > 0 {
-			t.Fatalf("%v, %v in\n%s", err, Diff(set, again), text)
+		read, err := Parse(text)
+		if err != nil || len(Diff(set, read)) > 0 {
+			t.Fatalf("%v, %v in\n%s", err, Diff(set, read), text)
 		}
 		attrs := rapid.SliceOfN(rapid.Custom(randomAttribute), 0, 4).Draw(t, "attrs")
 		want := ""
@@ -35,6 +39,9 @@ func TestExclude(t *testing.T) {
 			excluded := false
 			for _, c := range r.Exclude {
 				excluded = excluded || c.Matches(attrs)
+				if !slices.Contains(set.Attributes(), c.Name) {
+					t.Fatalf("%s is not asked for", c.Name)
+				}
 			}
 			if !excluded {
 				want += " " + r.Name
