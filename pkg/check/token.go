@@ -55,7 +55,7 @@ func (l *Limiter) checkToken(now int64, key string, cost int64) (d Decision, tok
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), now, key, max(cost, 1), charging)
 	d, token = a.checkToken(l.checker, nil, now)
-	a.ownShadow(&d, now)
+	d.ownShadow()
 	return d, token
 }
 
@@ -85,7 +85,7 @@ func (l *Limiter) AcquireToken(ctx context.Context, key string, cost int64) (d D
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), l.now(), key, max(cost, 1), charging)
 	d, token, err = a.acquireToken(ctx, l.checker, nil, max(cost, 1))
-	a.ownShadow(&d, l.now())
+	d.ownShadow()
 	return d, token, err
 }
 
