@@ -83,6 +83,29 @@ func (n *NATSServer) URL(t testing.TB, user string) string {
 	return u.String()
 }
 
+// StreamState is what of a stream tells that nothing has been written to it or taken out of it: it
+// only appends, and numbers what it appends.
+type StreamState struct {
+	Messages, Last uint64
+	Consumers      int
+}
+
+// Streams returns what JetStream holds, of all accounts, by the stream's name.
+func (n *NATSServer) Streams(t testing.TB) map[string]StreamState {
+	t.Helper()
+	info, err := n.server.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]StreamState)
+	for _, account := range info.AccountDetails {
+		for _, stream := range account.Streams {
+			all[stream.Name] = StreamState{Messages: stream.State.Msgs, Last: stream.State.LastSeq, Consumers: stream.State.Consumers}
+		}
+	}
+	return all
+}
+
 // Redis starts redis-server with redis.conf and users.acl, until the test is over. Admin is the URL
 // of a user who may do everything, and who is there for the test alone.
 func Redis(t testing.TB) (url, admin string) {
