@@ -125,11 +125,13 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		bodies[name] = body
-		if checkers[name], err = natsbus.NewChecker(connectAs(t, n, name), "offpath", natsbus.Owned(name, epoch)); err != nil {
+		c, err := natsbus.NewChecker(connectAs(t, n, name), "offpath", natsbus.Owned(name, epoch))
+		if err != nil {
 			t.Fatal(err)
 		}
+		checkers[name] = c
 		serve(func(ctx context.Context) error {
-			return checkers[name].Listen(ctx, func(kind events.Kind, data []byte) { news <- kind.String() + string(data) })
+			return c.Listen(ctx, func(kind events.Kind, data []byte) { news <- kind.String() + string(data) })
 		})
 	}
 	for name, c := range checkers {
