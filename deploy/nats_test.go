@@ -236,6 +236,35 @@ func TestJetStreamAnswersWhatEachMayAsk(t *testing.T) {
 	}
 }
 
+// TestAnotherCheckerIsLetIn by a copy of an account and two reloads, the first of which makes the
+// account, and the second starts its imports; who is connected stays so, and is served.
+func TestAnotherCheckerIsLetIn(t *testing.T) {
+	n := deploytest.NATS(t)
+	fill(t, n)
+	there := connectAs(t, n, "checker-1")
+	there.SetDisconnectErrHandler(func(*nats.Conn, error) { t.Error("a checker that was there is disconnected") })
+	defer there.SetDisconnectErrHandler(nil) // of the end of the server it is told, too
+	text := deploytest.Read(t, "nats.conf")
+	from, to := strings.Index(text, "  CHECKER_1 {"), strings.Index(text, "  CHECKER_2 {")
+	another := strings.NewReplacer("CHECKER_1", "CHECKER_3", "checker-1", "checker-3").Replace(text[from:to])
+	for range 2 {
+		n.Reload(t, text[:from]+another+text[from:])
+	}
+	for _, conn := range []*nats.Conn{there, connectAs(t, n, "checker-3")} {
+		if _, err := conn.Request("$JS.API.DIRECT.GET.KV_offpath-rules", []byte(`{"seq":1}`), time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	aggregator := connectAs(t, n, "aggregator")
+	heard, err := aggregator.SubscribeSync("offpath.report.v1.*.checker-3.*")
+	if err := errors.Join(err, aggregator.Flush(), connectAs(t, n, "checker-3").Publish("offpath.report.v1.0.checker-3.ab", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := heard.NextMsg(time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
 // quiet ignores violations, which are expected.
 func quiet(*nats.Conn, *nats.Subscription, error) {}
 

@@ -5,6 +5,7 @@ package deploytest
 import (
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -35,6 +36,9 @@ func Read(t testing.TB, name string) string {
 type NATSServer struct {
 	server *server.Server
 	users  map[string]string
+	path   string // of the configuration
+	port   int
+	store  string
 }
 
 var passwords = regexp.MustCompile(`user: ([\w-]+), password: \$(\w+)`)
@@ -42,22 +46,9 @@ var passwords = regexp.MustCompile(`user: ([\w-]+), password: \$(\w+)`)
 // NATS starts nats-server with nats.conf, in this process, until the test is over.
 func NATS(t testing.TB) *NATSServer {
 	t.Helper()
-	n := &NATSServer{users: map[string]string{}}
-	text := Read(t, "nats.conf")
-	for _, user := range passwords.FindAllStringSubmatch(text, -1) {
-		n.users[user[1]] = "of-" + user[1]
-		text = strings.Replace(text, "$"+user[2], n.users[user[1]], 1) // which nats-server takes from the environment
-	}
-	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	options, err := server.ProcessConfigFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.Host, options.Port, options.HTTPPort = "127.0.0.1", server.RANDOM_PORT, 0
-	options.StoreDir, options.NoSigs, options.NoLog = t.TempDir(), true, true
+	n := &NATSServer{users: map[string]string{}, path: filepath.Join(t.TempDir(), "nats.conf"), port: server.RANDOM_PORT, store: t.TempDir()}
+	options := n.configure(t, Read(t, "nats.conf"))
+	var err error
 	if n.server, err = server.NewServer(options); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +57,35 @@ func NATS(t testing.TB) *NATSServer {
 	if !n.server.ReadyForConnections(time.Minute) {
 		t.Fatal("nats-server is not ready for connections")
 	}
+	n.port = n.server.Addr().(*net.TCPAddr).Port
 	return n
+}
+
+// configure makes options of a text of nats.conf.
+func (n *NATSServer) configure(t testing.TB, text string) *server.Options {
+	t.Helper()
+	for _, user := range passwords.FindAllStringSubmatch(text, -1) {
+		n.users[user[1]] = "of-" + user[1]
+		text = strings.Replace(text, "$"+user[2], n.users[user[1]], 1) // which nats-server takes from the environment
+	}
+	if err := os.WriteFile(n.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := server.ProcessConfigFile(n.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Host, options.Port, options.HTTPPort = "127.0.0.1", n.port, 0
+	options.StoreDir, options.NoSigs, options.NoLog = n.store, true, true
+	return options
+}
+
+// Reload does what "nats-server --signal reload" does when nats.conf has this text.
+func (n *NATSServer) Reload(t testing.TB, text string) {
+	t.Helper()
+	if err := n.server.ReloadOptions(n.configure(t, text)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // URL is the server's for a user of nats.conf, "" for nobody.

@@ -41,7 +41,8 @@ type Watch struct {
 
 // Handler is told of what happens, by the goroutine that runs the watch.
 type Handler struct {
-	// Begin says that a watch has begun, and that all that there is will be told. Other: the bucket is not the one of before.
+	// Begin says that a watch has begun, and that all that there is will be told; of one key only what has not been told yet. Other: the
+	// bucket is not the one of before.
 	Begin func(other bool)
 	// Take takes an entry, or nil when all that was there has been told.
 	Take func(jetstream.KeyValueEntry)
@@ -171,11 +172,14 @@ func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 		return false, asked(asking, err)
 	}
 	other := !info.Created.Equal(r.made)
-	r.made, r.seen = info.Created, 0
+	if other {
+		r.made, r.seen = info.Created, 0
+	}
 	r.h.Begin(other)
-	if r.Key == "" {
+	switch {
+	case r.Key == "":
 		err = each(ctx, r.Conn, r.Bucket, r.take)
-	} else {
+	case info.State.LastSeq > r.seen: // else it is as it was, and may be large
 		err = newest(ctx, r.Conn, r.Bucket, r.Key, r.take)
 	}
 	if err != nil {
