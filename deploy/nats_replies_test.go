@@ -22,9 +22,9 @@ var theStreams = []string{"KV_offpath-rules", "KV_offpath-entries", "offpath-den
 
 // TestNoReplyReachesWhatItsSenderMayNot: the server answers a request on the reply subject that the
 // request names, and a consumer delivers to the subject that its maker names; neither is a
-// permission to publish there. With a checker's credential, and with the aggregators', every request
-// that JetStream has is sent with every reply subject that would be worth something: no stream has
-// another message, or one less, and nobody hears anything.
+// permission to publish there. With a checker's credential, and with the aggregators', every
+// request that JetStream has is sent with every reply subject that would be worth something: no
+// stream has another message, or one less, and nobody hears anything.
 func TestNoReplyReachesWhatItsSenderMayNot(t *testing.T) {
 	for user, attack := range map[string]struct {
 		writes, listens string // reply subjects
@@ -86,7 +86,8 @@ func TestNoReplyReachesWhatItsSenderMayNot(t *testing.T) {
 				state.Messages += added * uint64(len(replies))
 				state.Last += added * uint64(len(replies))
 				before[stream] = state
-				for deadline := time.Now().Add(time.Minute); n.Streams(t)[stream].Last < state.Last && time.Now().Before(deadline); {
+				deadline := time.Now().Add(time.Minute)
+				for n.Streams(t)[stream].Last < state.Last && time.Now().Before(deadline) {
 					ask(t, conn)
 				}
 			}
@@ -119,8 +120,8 @@ func requests(number int, at string, send func(subject, data string)) {
 		send("$JS.API.CONSUMER.MSG.NEXT."+stream+".pulled", "1")
 		for i, headersOnly := range []bool{false, true} { // JetStream takes a message without a body for a request
 			name := fmt.Sprintf("pushed%d-%d", i, number)
-			config := fmt.Sprintf(`{"stream_name":%q,"config":{"name":%q,"ack_policy":"none","deliver_policy":"all","deliver_subject":%q,"headers_only":%v}}`,
-				stream, name, at, headersOnly)
+			config := fmt.Sprintf(`{"stream_name":%q,"config":{"name":%q,"ack_policy":"none","deliver_policy":"all",
+				"deliver_subject":%q,"headers_only":%v}}`, stream, name, at, headersOnly)
 			send("$JS.API.CONSUMER.CREATE."+stream+"."+name, config)
 			send("$JS.API.CONSUMER.CREATE."+stream, config)
 		}
@@ -145,12 +146,12 @@ func fill(t *testing.T, n *deploytest.NATSServer) {
 	do(rules.Put(ctx, []byte("rules: []"), 0))
 	blocks, err := entries.New(connectAs(t, n, "aggregator"), "offpath", entries.Options{})
 	do(nil, err)
-	do(nil, blocks.Put(ctx, entries.Entry{Rule: "per-user", Key: "mallory", At: time.Now(), Until: time.Now().Add(time.Hour)}))
+	now := time.Now()
+	do(nil, blocks.Put(ctx, entries.Entry{Rule: "per-user", Key: "mallory", At: now, Until: now.Add(time.Hour)}))
 	js, err := jetstream.New(connectAs(t, n, "aggregator"))
 	do(nil, err)
-	for name, subject := range map[string]string{"offpath-denied": "offpath.denied.v1.>", "offpath-audit": "offpath.audit.v1"} {
-		do(js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{subject}}))
-	}
+	do(js.CreateStream(ctx, jetstream.StreamConfig{Name: "offpath-denied", Subjects: []string{"offpath.denied.v1.>"}}))
+	do(js.CreateStream(ctx, jetstream.StreamConfig{Name: "offpath-audit", Subjects: []string{"offpath.audit.v1"}}))
 	do(js.Publish(ctx, "offpath.audit.v1", []byte("{}")))
 	js, err = jetstream.New(connectAs(t, n, "checker-1"))
 	do(nil, err)

@@ -62,7 +62,9 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Bucket{conn: conn, js: js, name: Name(namespace), changes: namespace + ".stored.v1.entries", options: o, most: Most}, nil
+	b := &Bucket{conn: conn, js: js, name: Name(namespace), options: o, most: Most}
+	b.changes = namespace + ".stored.v1.entries"
+	return b, nil
 }
 
 // Name is the name of a namespace's bucket.
@@ -78,7 +80,7 @@ func (b *Bucket) Make(ctx context.Context) error {
 func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err == nil {
-		err = kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
+		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
 	}
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, err
@@ -127,7 +129,9 @@ func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 		return err
 	}
 	all, _, err := b.read(ctx)
-	maps.DeleteFunc(all, func(_ string, got jetstream.KeyValueEntry) bool { return got.Operation() != jetstream.KeyValuePut })
+	maps.DeleteFunc(all, func(_ string, got jetstream.KeyValueEntry) bool {
+		return got.Operation() != jetstream.KeyValuePut
+	})
 	if err == nil && len(all) >= b.most {
 		err = ErrFull
 	}
@@ -168,7 +172,8 @@ func (b *Bucket) List(ctx context.Context) ([]Entry, error) {
 	return sorted(entries, now), nil
 }
 
-// read returns all that is in the bucket, by name, with marks of what was taken out; kv is nil if there is no bucket.
+// read returns all that is in the bucket, by name, with marks of what was taken out; kv is nil if
+// there is no bucket.
 func (b *Bucket) read(ctx context.Context) (all map[string]jetstream.KeyValueEntry, kv jetstream.KeyValue, err error) {
 	kv, err = b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {

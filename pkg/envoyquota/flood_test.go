@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAMessageTakesNoMemoryBeforeItIsChecked: the largest message there can be, of whatever takes the
-// least bytes of it and the most memory of ours, and with something wrong at its end.
+// TestAMessageTakesNoMemoryBeforeItIsChecked: the largest message there can be, of whatever takes
+// the least bytes of it and the most memory of ours, and with something wrong at its end.
 func TestAMessageTakesNoMemoryBeforeItIsChecked(t *testing.T) {
 	domain := []byte("\x0a\x04shop")
 	entry := "\x0a\x02\x0a\x00" // of a bucket id, with an empty name

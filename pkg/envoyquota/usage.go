@@ -34,8 +34,8 @@ type usage struct {
 	elapsed         time.Duration
 }
 
-// wrong says what is wrong with a usage, if no Envoy that works would report it. What requests have made of a bucket is never wrong: whoever
-// sends one would then end the stream.
+// wrong says what is wrong with a usage, if no Envoy that works would report it. What requests have
+// made of a bucket is never wrong: whoever sends one would then end the stream.
 func (w *wireUsage) wrong() string {
 	if len(w.entries) == 0 {
 		return "bucket_id is empty"

@@ -14,8 +14,8 @@ import (
 // makes bucket ids of request headers, which may hold such bytes, and reports every bucket again and again: one such request would
 // end the stream, and each one after it.
 
-// One usage is read at a time, into the same place, so that a message takes no memory but its own: a usage takes two bytes in it, if it is
-// empty, and some fifty times as many here.
+// One usage is read at a time, into the same place, so that a message takes no memory but its own:
+// a usage takes two bytes in it, if it is empty, and some fifty times as many here.
 
 // wireUsage is a BucketQuotaUsage. Its texts are part of the message.
 type wireUsage struct {
@@ -29,7 +29,8 @@ type wireEntry struct{ name, value []byte }
 
 var errWire = errors.New("not the bytes of a message")
 
-// parseReports reads a RateLimitQuotaUsageReports. It calls each for every usage, in turn; what it is given holds until it returns.
+// parseReports reads a RateLimitQuotaUsageReports. It calls each for every usage, in turn; what it
+// is given holds until it returns.
 func parseReports(data []byte, each func(*wireUsage)) (domain []byte, err error) {
 	var u wireUsage
 	err = eachField(data, func(number protowire.Number, text []byte, _ uint64) error {

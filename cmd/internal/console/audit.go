@@ -63,7 +63,8 @@ func (r Record) attributes() []any {
 func streamName(namespace string) string   { return namespace + "-audit" }
 func auditSubject(namespace string) string { return namespace + ".audit.v1" }
 
-// storedSubject is where the stream tells of what it has stored: who publishes records may be in another account than who listens.
+// storedSubject is where the stream tells of what it has stored: who publishes records may be in
+// another account than who listens.
 func storedSubject(namespace string) string { return namespace + ".stored.v1.audit" }
 
 // WriteRecord writes to the audit log, which it makes if there is none.

@@ -46,7 +46,8 @@ var passwords = regexp.MustCompile(`user: ([\w-]+), password: \$(\w+)`)
 // NATS starts nats-server with nats.conf, in this process, until the test is over.
 func NATS(t testing.TB) *NATSServer {
 	t.Helper()
-	n := &NATSServer{users: map[string]string{}, path: filepath.Join(t.TempDir(), "nats.conf"), port: server.RANDOM_PORT, store: t.TempDir()}
+	n := &NATSServer{users: map[string]string{}, port: server.RANDOM_PORT, store: t.TempDir()}
+	n.path = filepath.Join(t.TempDir(), "nats.conf")
 	options := n.configure(t, Read(t, "nats.conf"))
 	var err error
 	if n.server, err = server.NewServer(options); err != nil {
@@ -119,7 +120,8 @@ func (n *NATSServer) Streams(t testing.TB) map[string]StreamState {
 	all := make(map[string]StreamState)
 	for _, account := range info.AccountDetails {
 		for _, stream := range account.Streams {
-			all[stream.Name] = StreamState{Messages: stream.State.Msgs, Last: stream.State.LastSeq, Consumers: stream.State.Consumers}
+			s := stream.State
+			all[stream.Name] = StreamState{Messages: s.Msgs, Last: s.LastSeq, Consumers: s.Consumers}
 		}
 	}
 	return all

@@ -16,15 +16,17 @@ var answers = map[events.Kind]events.Kind{
 	events.KindHello:  events.KindWelcome,
 }
 
-// otherAccount is what a server's own reply subjects begin with, by which an answer goes to another account.
+// otherAccount is what a server's own reply subjects begin with, by which an answer goes to another
+// account.
 const otherAccount = "_R_."
 
 // genuine reports whether a message is from whom its subject names. The server's accounts see to the subject; nobody but
 // the worker looks at the rest, so it
 //
-//   - answers to the sender alone. A sender writes into its message where the answer is to go, and a worker may publish where
-//     the sender may not. Where a sender has an account of its own, the server has put a reply subject of its own in place of
-//     that, which leads back into the sender's account; no client may name one;
+//   - answers to the sender alone. A sender writes into its message where the answer is to go, and a
+//     worker may publish where the sender may not. Where a sender has an account of its own, the
+//     server has put a reply subject of its own in place of that, which leads back into the sender's
+//     account; no client may name one;
 //   - takes nothing in the name of an epoch that is not the sender's: its numbers would make the true one's reports look like
 //     repeats.
 //

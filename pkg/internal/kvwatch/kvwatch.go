@@ -1,7 +1,8 @@
-// Package kvwatch reads and watches a NATS JetStream key-value bucket, for as long as it takes. The library does it by consumers, which
-// a reader would have to be allowed to make: and who may make one has the server deliver what is in the bucket to any subject. So this
-// reads by direct gets, and hears of changes by what the bucket republishes. It looks now and then whether it has heard everything, and
-// whether the bucket is still the one that it was.
+// Package kvwatch reads and watches a NATS JetStream key-value bucket, for as long as it takes. The
+// library does it by consumers, which a reader would have to be allowed to make: and who may make
+// one has the server deliver what is in the bucket to any subject. So this reads by direct gets,
+// and hears of changes by what the bucket republishes. It looks now and then whether it has heard
+// everything, and whether the bucket is still the one that it was.
 package kvwatch
 
 import (
@@ -41,8 +42,8 @@ type Watch struct {
 
 // Handler is told of what happens, by the goroutine that runs the watch.
 type Handler struct {
-	// Begin says that a watch has begun, and that all that there is will be told; of one key only what has not been told yet. Other: the
-	// bucket is not the one of before.
+	// Begin says that a watch has begun, and that all that there is will be told; of one key only
+	// what has not been told yet. Other: the bucket is not the one of before.
 	Begin func(other bool)
 	// Take takes an entry, or nil when all that was there has been told.
 	Take func(jetstream.KeyValueEntry)
@@ -163,7 +164,8 @@ func (r *run) reset(due *time.Timer) {
 	}
 }
 
-// begin tells of all that there is, and returns whether the bucket republishes what is written from then on.
+// begin tells of all that there is, and returns whether the bucket republishes what is written from
+// then on.
 func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -13,31 +13,38 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// RePublish is how the bucket has to be made: what has been written to a key is told at subject.key, in the order of revisions.
+// RePublish is how the bucket has to be made: what has been written to a key is told at
+// subject.key, in the order of revisions.
 func RePublish(bucket, subject string) *jetstream.RePublish {
 	return &jetstream.RePublish{Source: "$KV." + bucket + ".>", Destination: subject + ".>"}
 }
 
-// Upgrade has a bucket republish that an older version has made; others are left as they are.
-func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string) error {
+// Upgrade has a bucket republish that an older version has made; others are left as they are. Where
+// the server does not let it, watches find changes by looking.
+func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	stream, err := js.Stream(ctx, "KV_"+bucket)
 	if err != nil || stream.CachedInfo().Config.RePublish != nil {
-		return err
+		return
 	}
 	config := stream.CachedInfo().Config
 	config.RePublish = RePublish(bucket, subject)
-	_, err = js.UpdateStream(ctx, config)
-	return err
+	_, _ = js.UpdateStream(ctx, config)
 }
 
-// All returns all that the bucket holds, oldest first: all revisions that it remembers, with marks of what was deleted.
+// All returns all that the bucket holds, oldest first: all revisions that it remembers, with marks
+// of what was deleted.
 func All(ctx context.Context, conn *nats.Conn, bucket string) (all []jetstream.KeyValueEntry, err error) {
 	err = each(ctx, conn, bucket, func(e *entry) { all = append(all, e) })
 	return all, err
 }
 
-// page is how many entries are asked for at once.
-const page = 256
+// page and pageBytes bound what is asked for at once: a server hangs up on who has too much to read.
+const (
+	page      = 256
+	pageBytes = 4 << 20
+)
 
 var errLost = errors.New("part of the answer was lost")
 
@@ -45,7 +52,7 @@ var errLost = errors.New("part of the answer was lost")
 func each(ctx context.Context, conn *nats.Conn, bucket string, take func(*entry)) error {
 	for next, more := uint64(1), true; more; {
 		var err error
-		more, err = get(ctx, conn, bucket, jetstreamRequest{Seq: next, Batch: page}, func(e *entry) {
+		more, err = get(ctx, conn, bucket, request{Seq: next, Batch: page, MaxBytes: pageBytes}, func(e *entry) {
 			next = e.revision + 1
 			take(e)
 		})
@@ -58,19 +65,21 @@ func each(ctx context.Context, conn *nats.Conn, bucket string, take func(*entry)
 
 // newest takes what was written to a key last, if anything was.
 func newest(ctx context.Context, conn *nats.Conn, bucket, key string, take func(*entry)) error {
-	_, err := get(ctx, conn, bucket, jetstreamRequest{Last: "$KV." + bucket + "." + key}, take)
+	_, err := get(ctx, conn, bucket, request{Last: "$KV." + bucket + "." + key}, take)
 	return err
 }
 
-// jetstreamRequest is JetStream's request of a direct get: of up to so many messages from a sequence on, or of the last one of a subject.
-type jetstreamRequest struct {
-	Seq   uint64 `json:"seq,omitempty"`
-	Batch int    `json:"batch,omitempty"`
-	Last  string `json:"last_by_subj,omitempty"`
+// request is JetStream's request of a direct get: of up to so many messages from a sequence on, or
+// of the last one of a subject.
+type request struct {
+	Seq      uint64 `json:"seq,omitempty"`
+	Batch    int    `json:"batch,omitempty"`
+	MaxBytes int    `json:"max_bytes,omitempty"`
+	Last     string `json:"last_by_subj,omitempty"`
 }
 
 // get takes the entries that a request is answered with, and returns whether there are more.
-func get(ctx context.Context, conn *nats.Conn, bucket string, r jetstreamRequest, take func(*entry)) (more bool, err error) {
+func get(ctx context.Context, conn *nats.Conn, bucket string, r request, take func(*entry)) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	data, err := json.Marshal(r)
@@ -117,7 +126,7 @@ func ended(m *nats.Msg, last uint64) (more bool, err error) {
 		if final(m.Header, jetstream.LastSequenceHeader) != strconv.FormatUint(last, 10) {
 			return false, errLost
 		}
-		return final(m.Header, "Nats-Num-Pending") != "0", nil
+		return last > 0 && final(m.Header, "Nats-Num-Pending") != "0", nil
 	case "404":
 		return false, nil
 	case "503":

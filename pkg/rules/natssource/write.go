@@ -70,7 +70,7 @@ func (b *Bucket) Delete(ctx context.Context, expected uint64) error {
 func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err == nil {
-		err = kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
+		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
 	}
 	if err == nil || !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, translate(err)
