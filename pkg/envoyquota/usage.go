@@ -36,19 +36,19 @@ type usage struct {
 
 // wrong says what is wrong with a usage, if no Envoy that works would report it. What requests have
 // made of a bucket is never wrong: whoever sends one would then end the stream.
-func (w *wireUsage) wrong() string {
-	if len(w.entries) == 0 {
+func (u *wireUsage) wrong() string {
+	if len(u.entries) == 0 {
 		return "bucket_id is empty"
 	}
-	if w.allowed > maxReported || w.denied > maxReported {
+	if u.allowed > maxReported || u.denied > maxReported {
 		return "more than 10^12 requests in one report"
 	}
-	if w.timed {
-		if err := w.elapsed.CheckValid(); err != nil {
+	if u.timed {
+		if err := u.elapsed.CheckValid(); err != nil {
 			return "time_elapsed is no duration"
 		}
 		// Of 0 is what Envoy reports a new bucket with.
-		if elapsed := w.elapsed.AsDuration(); elapsed < 0 || elapsed > window.MaxLength {
+		if elapsed := u.elapsed.AsDuration(); elapsed < 0 || elapsed > window.MaxLength {
 			return "time_elapsed: want 0 to 366 days"
 		}
 	}
