@@ -25,7 +25,7 @@ var (
 	errOther = errors.New("it is another one than before")
 )
 
-// Watch says what to watch, and how often to ask. All but Resume is required.
+// Watch says what to watch, and how often to ask. All but Resume and History is required.
 type Watch struct {
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
@@ -34,6 +34,8 @@ type Watch struct {
 	Keys string
 	// Resume leaves out, when it begins anew with the same bucket, what it has told of already.
 	Resume bool
+	// History tells, when it begins anew, of all revisions that the bucket remembers, oldest first, not of the newest alone.
+	History bool
 	// Check is about the time between two looks whether anything was missed. Retry is about the time after which it is tried
 	// again while there is nothing to watch, at first; it doubles, up to MostRetry.
 	Check, Retry, MostRetry time.Duration
@@ -163,6 +165,9 @@ func (r *run) begin(ctx context.Context, cancel context.CancelFunc) (jetstream.K
 	anew := !r.Resume || r.seen == 0 || !info.Created.Equal(r.made)
 	if anew {
 		r.made, r.seen = info.Created, 0
+		if r.History {
+			options = append(options, jetstream.IncludeHistory())
+		}
 	} else {
 		options = append(options, jetstream.ResumeFromRevision(r.seen+1))
 	}
