@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +51,8 @@ func parses(t *testing.T, command string, args []string, env map[string]string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	help, err := exec.CommandContext(t.Context(), filepath.Join(dir, command), "--help").Output()
+	// Which variables there are depends on the command that the arguments begin with.
+	help, err := exec.CommandContext(t.Context(), filepath.Join(dir, command), append(slices.Clone(args), "--help")...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
