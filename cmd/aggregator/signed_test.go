@@ -98,6 +98,22 @@ func TestSignedRulesFromFirstToLast(t *testing.T) {
 	}
 }
 
+// TestAnAggregatorSaysWhatIsUnsigned, once, as long as it has no public keys.
+func TestAnAggregatorSaysWhatIsUnsigned(t *testing.T) {
+	url := serverstest.JetStream(t).URL()
+	key, public := keygen(t)
+	for want, keys := range map[string][]string{
+		"UNSIGNED rules and blocks": nil, "UNSIGNED rules are": {"--entries-signing-key-file", key},
+		"": {"--entries-signing-key-file", key, "--rules-public-keys", public},
+	} {
+		d := daemontest.StartIn(t, run, nil, append(keys, "--nats", url, "--redis", "redis://127.0.0.1:1", "--admin", "127.0.0.1:0")...)
+		d.Stop()
+		if n := strings.Count(d.Stderr(), "UNSIGNED"); !strings.Contains(d.Stderr(), want) || n != min(len(want), 1) {
+			t.Errorf("%q: %d times in\n%s", want, n, d.Stderr())
+		}
+	}
+}
+
 // TestSignedBlocks: a command with the key blocks and unblocks where no aggregator is there to ask, and one without cannot where there
 // are keys.
 func TestSignedBlocks(t *testing.T) {

@@ -173,3 +173,20 @@ func TestKeysAreOfTheirOwnKind(t *testing.T) {
 		t.Errorf("%q, %v", keys, err)
 	}
 }
+
+// The bytes are a promise to other versions: what this key has signed is signed so for ever.
+func TestGoldenSignature(t *testing.T) {
+	// A key of this test alone.
+	const seed = "SAAIVXR46CQTCC3K4OV3EGKCTHFGDEONO5VPVK5G5KFWRRRKQUZQORU72Y"
+	const golden = "1.put.7.1795176000000.ABJXRST6BB2LV76V3VNUAVGYTARQ7IWEMQAD4JIZ5MBF65UBFNYKIGBV.WRF52OI0hzcFSsDXbITU1WrOutmlOp_arD2dcvcsbj07ZVYnQ9ZHGY3FGHCWse3DCYxadNnbEwsXPkzPsasxAw"
+	key, err := signature.ParseKey([]byte(seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := sign(t, key, claims, "value"); got != golden {
+		t.Errorf("signed %s", got)
+	}
+	if _, err := verifier(t, key).Verify("b", "k", golden, []byte("value"), noon); err != nil {
+		t.Error(err)
+	}
+}
