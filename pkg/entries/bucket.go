@@ -154,7 +154,7 @@ func (b *Bucket) find(ctx context.Context, kv jetstream.KeyValue, name string) (
 		return there, nil
 	}
 	data, signed := split(got.Value())
-	s, err := v.Verify(b.name, name, signed, data, now)
+	s, err := v.Verify(signature.Found{Bucket: b.name, Key: name, Value: data, Text: signed}, now)
 	switch {
 	case err != nil:
 		there.refused = true
@@ -247,7 +247,7 @@ func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 func (b *Bucket) verify(name string, value []byte, now time.Time) (data []byte, s signature.Signature, err error) {
 	data, signed := split(value)
 	if b.options.Verifier != nil {
-		s, err = b.options.Verifier.Verify(b.name, name, signed, data, now)
+		s, err = b.options.Verifier.Verify(signature.Found{Bucket: b.name, Key: name, Value: data, Text: signed}, now)
 	}
 	return data, s, err
 }

@@ -106,13 +106,16 @@ func (w *watch) take(got jetstream.KeyValueEntry) {
 func (w *watch) takeSigned(got jetstream.KeyValueEntry) error {
 	now := w.now()
 	if got.Operation() != jetstream.KeyValuePut {
-		if held, ok := w.verifier.Held(w.bucket, got.Key(), now); ok && now.Before(held.Expires) { // else it was swept
-			return signature.ErrDeleted
+		held, ok := w.verifier.Held(w.bucket, got.Key(), now)
+		if swept := !ok || !now.Before(held.Expires) || got.Created().Before(held.Written); swept {
+			return nil
 		}
-		return nil
+		return signature.ErrDeleted
 	}
 	data, signed := split(got.Value())
-	s, err := w.verifier.Take(w.bucket, got.Key(), signed, data, got.Value(), now)
+	s, err := w.verifier.Take(signature.Found{
+		Bucket: w.bucket, Key: got.Key(), Value: data, Text: signed, Raw: got.Value(), Written: got.Created(),
+	}, now)
 	if err == nil {
 		w.put(got.Key(), s.Operation, data)
 	}

@@ -24,9 +24,9 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = verifier.Verify("offpath-rules", "rules", text, value, now)
+	_, err = verifier.Verify(signature.Found{Bucket: "offpath-rules", Key: "rules", Value: value, Text: text}, now)
 	fmt.Println(err)
-	_, err = verifier.Verify("offpath-rules", "other", text, value, now)
+	_, err = verifier.Verify(signature.Found{Bucket: "offpath-rules", Key: "other", Value: value, Text: text}, now)
 	fmt.Println(err)
 	// Output:
 	// <nil>

@@ -54,6 +54,8 @@ var ErrRefused = errors.New("refused")
 var (
 	// ErrExpired says that a value was good once.
 	ErrExpired = fmt.Errorf("%w: it has expired", ErrRefused)
+	// ErrOutrun says that a newer value, which came into the bucket later, has been taken already.
+	ErrOutrun = fmt.Errorf("%w: there is a newer one", ErrRefused)
 	// ErrDeleted says that there is a mark of a deletion, which nobody can sign.
 	ErrDeleted = fmt.Errorf("%w: a deletion is not signed", ErrRefused)
 

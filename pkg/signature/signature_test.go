@@ -49,6 +49,11 @@ func sign(t testing.TB, k *signature.Key, c signature.Claims, value string) stri
 	return text
 }
 
+// found is a value that came under b, k at a second.
+func found(value, text string, second int) signature.Found {
+	return signature.Found{Bucket: "b", Key: "k", Value: []byte(value), Text: text, Raw: []byte(value + text), Written: noon.Add(time.Duration(second) * time.Second)}
+}
+
 // A signature is of one value, in one place, by one key, and says itself when it is over.
 func TestOnlyWhatWasSignedCounts(t *testing.T) {
 	key, next, stranger := newKey(t), newKey(t), newKey(t)
@@ -75,13 +80,13 @@ func TestOnlyWhatWasSignedCounts(t *testing.T) {
 		{"cut off", "b", "k", good[:len(good)-6], "value", "something else"},
 		{"endless", "b", "k", good + strings.Repeat("A", 300), "value", "cannot be read"},
 	} {
-		_, err := v.Verify(test.bucket, test.key, test.text, []byte(test.value), noon)
+		_, err := v.Verify(signature.Found{Bucket: test.bucket, Key: test.key, Value: []byte(test.value), Text: test.text}, noon)
 		if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, signature.ErrRefused) || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", test.why, err, test.want)
 		}
 	}
 	for after, want := range map[time.Duration]error{signature.ClockTolerance: nil, signature.ClockTolerance + time.Millisecond: signature.ErrExpired} {
-		if _, err := v.Verify("b", "k", good, []byte("value"), noon.Add(after)); !errors.Is(err, want) {
+		if _, err := v.Verify(found("value", good, 0), noon.Add(after)); !errors.Is(err, want) {
 			t.Errorf("%v after its end: %v", after, err)
 		}
 	}
@@ -92,20 +97,22 @@ func TestOnlyWhatWasSignedCounts(t *testing.T) {
 func TestVersionsOnlyRise(t *testing.T) {
 	key := newKey(t)
 	v := verifier(t, key)
-	take := func(version uint64, value string, now time.Time) error {
-		c := claims
-		c.Version = version
-		text := sign(t, key, c, value)
-		_, err := v.Take("b", "k", text, []byte(value), []byte(value+text), now)
-		return err
-	}
 	for i, step := range []struct {
 		version uint64
 		value   string
 		good    bool
 	}{{7, "a", true}, {9, "b", true}, {9, "b", true}, {8, "c", false}, {9, "c", false}, {7, "a", false}, {10, "a", true}, {9, "b", false}} {
-		if err := take(step.version, step.value, noon); (err == nil) != step.good {
+		c := claims
+		c.Version = step.version
+		f := found(step.value, sign(t, key, c, step.value), 10+i)
+		if _, err := v.Take(f, noon); (err == nil) != step.good || errors.Is(err, signature.ErrOutrun) {
 			t.Errorf("step %d: %v", i, err)
+		}
+		if f.Written = noon; !step.good { // it was there before what is in force: another reader was quicker, and nobody has forged anything
+			_, err := v.Take(f, noon)
+			if v.Refuse("b", "k", err); !errors.Is(err, signature.ErrOutrun) || v.Refusals() != 0 {
+				t.Errorf("step %d, of the past: %v", i, err)
+			}
 		}
 	}
 	if held, ok := v.Held("b", "k", noon); !ok || held.Version != 10 || len(v.All("b", noon)) != 1 || len(v.All("c", noon)) != 0 {
@@ -119,6 +126,29 @@ func TestVersionsOnlyRise(t *testing.T) {
 	}
 	if got, want := signature.NextVersion(5, noon), uint64(noon.UnixMilli()); got != want {
 		t.Errorf("version %d, want %d", got, want)
+	}
+}
+
+// Readers that are told of the same value at the same time all take it.
+func TestManyReadersTakeTheSameValue(t *testing.T) {
+	key := newKey(t)
+	v := verifier(t, key)
+	for version := range uint64(20) {
+		c := claims
+		c.Version = version + 1
+		text := sign(t, key, c, "value")
+		errs := make(chan error)
+		for range 8 {
+			go func() {
+				_, err := v.Take(found("value", text, 0), noon)
+				errs <- err
+			}()
+		}
+		for range 8 {
+			if err := <-errs; err != nil {
+				t.Errorf("version %d: %v", c.Version, err)
+			}
+		}
 	}
 }
 
@@ -186,7 +216,7 @@ func TestGoldenSignature(t *testing.T) {
 	if got := sign(t, key, claims, "value"); got != golden {
 		t.Errorf("signed %s", got)
 	}
-	if _, err := verifier(t, key).Verify("b", "k", golden, []byte("value"), noon); err != nil {
+	if _, err := verifier(t, key).Verify(found("value", golden, 0), noon); err != nil {
 		t.Error(err)
 	}
 }

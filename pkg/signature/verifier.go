@@ -44,7 +44,7 @@ type Verifier struct {
 	log   *slog.Logger
 
 	mu       sync.Mutex
-	held     map[place]Value
+	held     map[place]Held
 	pruneAt  int // entries of held
 	refusals int64
 	unsaid   int64 // refusals since the log was last told
@@ -53,11 +53,23 @@ type Verifier struct {
 
 type place struct{ bucket, key string }
 
-// Value is one that was taken.
-type Value struct {
+// Found is a value as it was found in a bucket.
+type Found struct {
+	Bucket, Key string
+	// Value is what was signed, and Text its signature's, "" if there is none.
+	Value []byte
+	Text  string
+	// Raw is the bucket's whole value, signature included, and Written when it came there. [Verifier.Take] alone wants them. It keeps
+	// Raw, which must not be changed.
+	Raw     []byte
+	Written time.Time
+}
+
+// Held is a value that was taken, as it was found.
+type Held struct {
 	Signature
-	// Raw is the bucket's whole value, signature included. It must not be changed.
-	Raw []byte
+	Raw     []byte
+	Written time.Time
 }
 
 // NewVerifier returns one that trusts these public keys. The log is told of refusals, once in a while; nil is none.
@@ -68,7 +80,7 @@ func NewVerifier(log *slog.Logger, publicKeys ...string) (*Verifier, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	v := &Verifier{pairs: make(map[string]nkeys.KeyPair), log: log, held: make(map[place]Value), pruneAt: firstPrune}
+	v := &Verifier{pairs: make(map[string]nkeys.KeyPair), log: log, held: make(map[place]Held), pruneAt: firstPrune}
 	for _, public := range publicKeys {
 		pair, err := nkeys.FromPublicKey(public)
 		if err != nil || !nkeys.IsValidPublicAccountKey(public) {
@@ -82,9 +94,9 @@ func NewVerifier(log *slog.Logger, publicKeys ...string) (*Verifier, error) {
 // Trusts says whether what this public key's owner signs is taken.
 func (v *Verifier) Trusts(public string) bool { return v.pairs[public] != nil }
 
-// Verify checks the signature of a value that was read in this place, and remembers nothing. The error is an ErrRefused.
-func (v *Verifier) Verify(bucket, key, text string, value []byte, now time.Time) (Signature, error) {
-	s, err := Parse(bucket, key, text)
+// Verify checks the signature of a value, and remembers nothing. The error is an ErrRefused.
+func (v *Verifier) Verify(f Found, now time.Time) (Signature, error) {
+	s, err := Parse(f.Bucket, f.Key, f.Text)
 	if err != nil {
 		return Signature{}, err
 	}
@@ -92,7 +104,7 @@ func (v *Verifier) Verify(bucket, key, text string, value []byte, now time.Time)
 	switch {
 	case pair == nil:
 		return Signature{}, errStranger
-	case pair.Verify(s.signed(value), s.bytes) != nil:
+	case pair.Verify(s.signed(f.Value), s.bytes) != nil:
 		return Signature{}, errForged
 	case s.past(now):
 		return Signature{}, ErrExpired
@@ -105,26 +117,33 @@ func (c Claims) past(now time.Time) bool {
 	return !c.Expires.IsZero() && now.After(c.Expires.Add(ClockTolerance))
 }
 
-// Take is Verify of a value that is to be in force: it also refuses what is older than what was taken before. Raw is what
-// [Verifier.Held] is to give back. A value may be taken again and again. Refusals are the caller's to tell [Verifier.Refuse] of.
-func (v *Verifier) Take(bucket, key, text string, value, raw []byte, now time.Time) (Signature, error) {
-	at := place{bucket, key}
+// Take is Verify of a value that is to be in force: it also refuses what is older than what was taken before. The error is ErrOutrun
+// if that is no wonder, since another reader was quicker. A value may be taken again and again. Refusals are the caller's to tell
+// [Verifier.Refuse] of.
+func (v *Verifier) Take(f Found, now time.Time) (Signature, error) {
+	at := place{f.Bucket, f.Key}
 	v.mu.Lock()
 	before, ok := v.held[at]
 	v.mu.Unlock()
-	if ok && bytes.Equal(raw, before.Raw) { // it was verified
+	if ok && bytes.Equal(f.Raw, before.Raw) { // it was verified
 		return before.Signature, nil
 	}
-	s, err := v.Verify(bucket, key, text, value, now)
+	s, err := v.Verify(f, now)
 	if err != nil {
 		return Signature{}, err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if before, ok := v.held[at]; ok && s.Version <= before.Version {
+		switch {
+		case bytes.Equal(f.Raw, before.Raw): // another reader was quicker
+			return s, nil
+		case f.Written.Before(before.Written):
+			return Signature{}, ErrOutrun
+		}
 		return Signature{}, errOlder
 	}
-	v.held[at] = Value{s, raw}
+	v.held[at] = Held{s, f.Raw, f.Written}
 	if len(v.held) >= v.pruneAt {
 		v.pruneLocked(now)
 	}
@@ -136,12 +155,12 @@ const firstPrune = 1024
 
 // pruneLocked forgets what would be refused for its age anyway.
 func (v *Verifier) pruneLocked(now time.Time) {
-	maps.DeleteFunc(v.held, func(_ place, of Value) bool { return of.past(now) })
+	maps.DeleteFunc(v.held, func(_ place, of Held) bool { return of.past(now) })
 	v.pruneAt = max(firstPrune, 2*len(v.held))
 }
 
 // Held returns the newest value of a bucket's key, if one was taken and counts still.
-func (v *Verifier) Held(bucket, key string, now time.Time) (Value, bool) {
+func (v *Verifier) Held(bucket, key string, now time.Time) (Held, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	held, ok := v.held[place{bucket, key}]
@@ -149,18 +168,21 @@ func (v *Verifier) Held(bucket, key string, now time.Time) (Value, bool) {
 }
 
 // All returns the newest values of a bucket that count still, in no order.
-func (v *Verifier) All(bucket string, now time.Time) []Value {
+func (v *Verifier) All(bucket string, now time.Time) []Held {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.pruneLocked(now)
-	return slices.DeleteFunc(slices.Collect(maps.Values(v.held)), func(of Value) bool { return of.Bucket != bucket })
+	return slices.DeleteFunc(slices.Collect(maps.Values(v.held)), func(of Held) bool { return of.Bucket != bucket })
 }
 
 // sayEvery bounds what the log is told of refusals: who can write into a bucket can do so without end.
 const sayEvery = 10 * time.Second
 
-// Refuse counts that something which was read in this place did not count, and logs it unless that was done just now.
+// Refuse counts that something which was found in this place did not count, unless it was ErrOutrun, and logs it if that was not done just now.
 func (v *Verifier) Refuse(bucket, key string, why error) {
+	if errors.Is(why, ErrOutrun) {
+		return
+	}
 	v.mu.Lock()
 	v.refusals++
 	v.unsaid++

@@ -234,7 +234,7 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 		e.Version, e.SignedBy = s.Version, s.By
 	}
 	if v != nil {
-		_, e.Refused = v.Verify(b.name, Key, signed, text, time.Now())
+		_, e.Refused = v.Verify(signature.Found{Bucket: b.name, Key: Key, Value: text, Text: signed}, time.Now())
 	}
 	return e
 }

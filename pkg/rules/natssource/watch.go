@@ -87,7 +87,9 @@ func (w *watch) read(got jetstream.KeyValueEntry) {
 	w.refused = entry.Refused
 	if w.refused == nil {
 		_, signed := split(got.Value())
-		_, w.refused = w.verifier.Take(w.bucket.name, Key, signed, entry.Data, got.Value(), time.Now())
+		_, w.refused = w.verifier.Take(signature.Found{
+			Bucket: w.bucket.name, Key: Key, Value: entry.Data, Text: signed, Raw: got.Value(), Written: got.Created(),
+		}, time.Now())
 	}
 	if w.refused == nil && entry.Version > w.told {
 		w.newest, w.told = entry, entry.Version
