@@ -11,10 +11,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-const keygenSummary = `Makes a key that signs rules or blocks. With FILE it writes the key there, for nobody else to read, and prints the
-public key, which checkers and aggregators get; there must be no such file yet. Without FILE it prints two lines, the key and the
-public key. Make one pair for rules, for operators, and another for blocks (entries), for operators and aggregators. The two are nkeys
-of an account, so "nsc generate nkey --account" makes them, too.`
+const keygenSummary = `Makes a key that signs rules or blocks. With FILE it writes the key there, for nobody else to
+read, and prints the public key, which checkers and aggregators get; there must be no such file yet. Without FILE it
+prints two lines, the key and the public key. Make one pair for rules, for operators, and another for blocks (entries),
+for operators and aggregators. They are nkeys of an account, so "nsc generate nkey --account" makes them, too.`
 
 // generateKey is the command "aggregator keygen".
 func generateKey(_ context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
@@ -57,7 +57,8 @@ func generateKey(_ context.Context, args []string, getenv func(string) string, s
 	return printText(stdout, made.Key+made.Public+"\n")
 }
 
-// writeNew writes a secret to a file that is not there yet: a key that is lost cannot be made again.
+// writeNew writes a secret to a file that is not there yet: a key that is lost cannot be made
+// again.
 func writeNew(path, secret string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -1,7 +1,8 @@
 // Command aggregator adds what the checkers of a fleet report to Redis, each report once, and tells
-// them the totals. Any number of them share the work. "aggregator ledger" prints what became of every
-// hit, "aggregator rules" reads and writes the rules in the fleet's bucket, "aggregator keygen" makes the keys that sign them. The others do what its console does: top, get, block, unblock,
-// reset and fleet.
+// them the totals. Any number of them share the work. "aggregator ledger" prints what became of
+// every hit, "aggregator rules" reads and writes the rules in the fleet's bucket, "aggregator
+// keygen" makes the keys that sign them. The others do what its console does: top, get, block,
+// unblock, reset and fleet.
 package main
 
 import (
@@ -79,7 +80,8 @@ var isName = regexp.MustCompile(`^[a-z]+$`)
 func noCommand(name string) command {
 	return func(context.Context, []string, func(string) string, io.Writer, io.Writer) error {
 		names := slices.Sorted(maps.Keys(operateCommands))
-		return flags.Usagef("argument %q: there is no such command; want rules, ledger, keygen, %s, or flags only", name, strings.Join(names, ", "))
+		return flags.Usagef("argument %q: there is no such command; want rules, ledger, keygen, %s, or flags only",
+			name, strings.Join(names, ", "))
 	}
 }
 

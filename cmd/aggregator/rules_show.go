@@ -24,7 +24,8 @@ type revisionInfo struct {
 	Size     int       `json:"size"` // in bytes
 	Digest   string    `json:"digest,omitempty"`
 	Deleted  bool      `json:"deleted,omitempty"`
-	// SignedBy is a public key; that it is so has been checked if there are public keys to check it by, and Refused is empty.
+	// SignedBy is a public key; that it is so has been checked if there are public keys to check it
+	// by, and Refused is empty.
 	SignedBy string `json:"signed_by,omitempty"`
 	Refused  string `json:"refused,omitempty"`
 }

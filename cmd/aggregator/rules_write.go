@@ -127,7 +127,8 @@ func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBu
 	if there.entry.Version > 0 && f.public == "" {
 		return errSigned
 	}
-	same := there.rules != nil && string(there.rules.text) == string(rules.text) && (f.public == "" || f.public == there.entry.SignedBy)
+	same := there.rules != nil && string(there.rules.text) == string(rules.text) &&
+		(f.public == "" || f.public == there.entry.SignedBy)
 	if !same && !f.dryRun {
 		at, err := b.Put(ctx, rules.text, there.entry.Revision)
 		if err != nil {

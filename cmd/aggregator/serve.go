@@ -86,7 +86,8 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	denials := newDenials(conn, c.namespace, log)
 	board, err := console.New(console.Options{
 		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Hosts: strings.Split(c.consoleHosts, ","),
-		RulesVerifier: rules.Verifier, EntriesVerifier: blocks.Verifier, EntriesKey: blocks.Key, Heard: denials.heard, Log: log,
+		RulesVerifier: rules.Verifier, EntriesVerifier: blocks.Verifier, EntriesKey: blocks.Key,
+		Heard: denials.heard, Log: log,
 	})
 	if err != nil {
 		return err
@@ -95,7 +96,8 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	ledger := newLedgerGauge(store.Ledger, log)
 	registry := admin.NewRegistry(version.Get())
 	applies.register(registry)
-	registry.MustRegister(ledger, &metrics{worker, conn.IsConnected}, admin.FileMetrics(files.States), signing.Metrics{Rules: rules.Verifier, Entries: blocks.Verifier})
+	registry.MustRegister(ledger, &metrics{worker, conn.IsConnected}, admin.FileMetrics(files.States),
+		signing.Metrics{Rules: rules.Verifier, Entries: blocks.Verifier})
 	if err := printBanner(stdout, c, daemon.URL(listener)); err != nil {
 		return fmt.Errorf("print what is running: %w", err)
 	}

@@ -23,7 +23,8 @@ func keygen(t *testing.T) (path, public string) {
 	return path, strings.TrimSpace(stdout)
 }
 
-// TestKeygen: a key's file is for its owner alone, and is never written over; what is printed is what is in it.
+// TestKeygen: a key's file is for its owner alone, and is never written over; what is printed is
+// what is in it.
 func TestKeygen(t *testing.T) {
 	path, public := keygen(t)
 	info, err := os.Stat(path)
@@ -62,7 +63,7 @@ func TestSignedRulesFromFirstToLast(t *testing.T) {
 	s.do(signed("apply", "-f", first)...) // whatever was there before was not signed
 	s.refused("signed: --rules-signing-key-file FILE is needed", "apply", "-f", second)
 	s.refused("signed: --rules-signing-key-file FILE is needed", "delete", "create")
-	s.refused("not among --rules-public-keys", signed("apply", "-f", second, "--rules-public-keys", nextPublic)...)
+	s.refused("is not among --rules-public-keys", signed("apply", "-f", second, "--rules-public-keys", nextPublic)...)
 	s.prints("revision 2 is already this set\nno rule changes\n", signed("apply", "-f", first)...)
 	s.prints(twoRules, "get")
 	s.prints(twoRules, "get", "--rules-public-keys", public)
@@ -114,8 +115,8 @@ func TestAnAggregatorSaysWhatIsUnsigned(t *testing.T) {
 	}
 }
 
-// TestSignedBlocks: a command with the key blocks and unblocks where no aggregator is there to ask, and one without cannot where there
-// are keys.
+// TestSignedBlocks: a command with the key blocks and unblocks where no aggregator is there to ask,
+// and one without cannot where there are keys.
 func TestSignedBlocks(t *testing.T) {
 	url := serverstest.JetStream(t).URL()
 	key, public := keygen(t)

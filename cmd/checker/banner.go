@@ -104,7 +104,8 @@ func (b banner) source() string {
 // writeChange says how to change the rules of a bucket; how to change a file everybody knows.
 func (b banner) writeChange(w io.Writer) {
 	if b.config.rulesFromBucket() {
-		fmt.Fprintf(w, "Change the rules while it runs:\n  aggregator rules apply -f FILE --nats %s%s%s\n\n", flags.Redact(b.nats), b.namespaceFlag(), b.keyFlag())
+		fmt.Fprintf(w, "Change the rules while it runs:\n  aggregator rules apply -f FILE --nats %s%s%s\n\n",
+			flags.Redact(b.nats), b.namespaceFlag(), b.keyFlag())
 	}
 }
 

@@ -53,7 +53,8 @@ func (b *blocking) start(ctx context.Context) *watching {
 // watch follows the bucket, by one connection after the other.
 func (b *blocking) watch(ctx context.Context) {
 	err := b.at.each(ctx, func(ctx context.Context, s *strand) error {
-		bucket, err := entries.New(s.conn, b.at.namespace, entries.Options{Now: b.living.fleetNow, Verifier: b.verifier})
+		o := entries.Options{Now: b.living.fleetNow, Verifier: b.verifier}
+		bucket, err := entries.New(s.conn, b.at.namespace, o)
 		if err == nil {
 			bucket.Watch(ctx, b.use, b.trouble)
 		}

@@ -136,7 +136,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has, or --rules nats for those in its bucket")
 	}
 	if err == nil && !done && c.nats == "" && (s.Given("rules-public-keys") || s.Given("entries-public-keys")) {
-		err = flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: without one, keys are made up at the start")
+		err = flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: " +
+			"without one, keys are made up at the start")
 	}
 	if err == nil && !done && (c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter) {
 		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)

@@ -73,7 +73,8 @@ func (e *embedded) trust() signing.Metrics {
 	return signing.Metrics{Rules: e.rules.Verifier, Entries: e.entries.Verifier}
 }
 
-// seed puts the demo's rules into the bucket, and the key that signs others beside the server's files, for who wants to change them.
+// seed puts the demo's rules into the bucket, and the key that signs others beside the server's
+// files, for who wants to change them.
 func (e *embedded) seed(namespace string) error {
 	secret, err := e.rules.Key().Seed()
 	if err != nil {

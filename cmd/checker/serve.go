@@ -63,8 +63,8 @@ func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Lo
 
 // serveOn runs the checker and its doors on the NATS at url, and the parts that have to end after them.
 func serveOn(
-	ctx context.Context, c config, url string, trust signing.Metrics, from source, at listeners, files *tlsfiles.Files, parts []daemon.Part,
-	board *console.Console, stdout, stderr io.Writer, log *slog.Logger,
+	ctx context.Context, c config, url string, trust signing.Metrics, from source, at listeners, files *tlsfiles.Files,
+	parts []daemon.Part, board *console.Console, stdout, stderr io.Writer, log *slog.Logger,
 ) error {
 	hasher, err := c.hasher(log)
 	if err != nil {
@@ -116,7 +116,8 @@ func serveOn(
 
 	leaving := daemon.NewLeaving(c.stopDelay)
 	registry, metrics := admin.NewRegistry(version.Get()), newMetrics(living.stats, func() bool { return lifeline.conn().IsConnected() }, c.maxLiveKeys)
-	registry.MustRegister(append(blocking.metrics(), metrics, rulesMetrics{living.keeper.State}, trust, admin.FileMetrics(files.States))...)
+	registry.MustRegister(append(blocking.metrics(),
+		metrics, rulesMetrics{living.keeper.State}, trust, admin.FileMetrics(files.States))...)
 	speaker := newSpeaker(c, name, living, metrics, denied, func() int { return int(blocking.count.Load()) })
 	err = printBanner(stdout, banner{
 		config: c, rules: living.first(), nats: url, version: version.Get(),

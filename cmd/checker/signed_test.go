@@ -21,8 +21,9 @@ func newKey(t *testing.T) *signature.Key {
 	return key
 }
 
-// TestAStolenCredentialLiftsNoBlockAndChangesNoRules: at a checker with public keys, whatever somebody writes who has none, by replies or
-// at all; and the checker says so. Without public keys it says at the start that anybody may.
+// TestAStolenCredentialLiftsNoBlockAndChangesNoRules: at a checker with public keys, whatever
+// somebody writes who has none, by replies or at all; and the checker says so. Without public keys
+// it says at the start that anybody may.
 func TestAStolenCredentialLiftsNoBlockAndChangesNoRules(t *testing.T) {
 	url := serverstest.JetStream(t).URL()
 	startWorker(t, url, aggregate.Options{})

@@ -93,7 +93,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// checkSigningKeys sees that each signing key is where it is needed and nowhere else, and that everybody knows what to trust.
+// checkSigningKeys sees that each signing key is where it is needed and nowhere else, and that
+// everybody knows what to trust.
 func checkSigningKeys(t *testing.T, project *types.Project) {
 	t.Helper()
 	for name, s := range project.Services {

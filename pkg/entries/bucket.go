@@ -35,10 +35,11 @@ type Options struct {
 	Retry time.Duration
 	// Now is the time by which entries end: the fleet's, for those who know it. Default time.Now.
 	Now func() time.Time
-	// Verifier holds the public keys of those who may block: what nobody of them has signed does not count. Nil: everything counts that is
-	// in the bucket.
+	// Verifier holds the public keys of those who may block: what nobody of them has signed does
+	// not count. Nil: everything counts that is in the bucket.
 	Verifier *signature.Verifier
-	// Key gives the key that signs what is written; its public key has to be one that Verifier trusts. Nil: nothing is signed.
+	// Key gives the key that signs what is written; its public key has to be one that Verifier
+	// trusts. Nil: nothing is signed.
 	Key func() *signature.Key
 }
 
@@ -101,8 +102,9 @@ func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// Put writes an entry, in place of one with the same rule and key. It makes the bucket if there is none. The error is ErrEntry, ErrFull,
-// ErrNoKey, or NATS'; after one of these the entry may have been written.
+// Put writes an entry, in place of one with the same rule and key. It makes the bucket if there is
+// none. The error is ErrEntry, ErrFull, ErrNoKey, or NATS'; after one of these the entry may have
+// been written.
 func (b *Bucket) Put(ctx context.Context, e Entry) error {
 	data, err := encode(e)
 	if err != nil {
@@ -126,10 +128,12 @@ func (b *Bucket) Put(ctx context.Context, e Entry) error {
 
 // record is what is there under a name.
 type record struct {
-	revision uint64              // 0 if nothing is
-	blocks   bool                // it is an entry that counts, which may have ended
-	refused  bool                // there is something, and it does not count
-	newest   signature.Signature // of the newest that counts, which somebody without a key may have taken out; zero if there is none
+	revision uint64 // 0 if nothing is
+	blocks   bool   // it is an entry that counts, which may have ended
+	refused  bool   // there is something, and it does not count
+	// newest is of the newest that counts, which somebody without a key may have taken out; zero if
+	// there is none.
+	newest signature.Signature
 }
 
 // find returns what is there.
@@ -164,8 +168,8 @@ func (b *Bucket) find(ctx context.Context, kv jetstream.KeyValue, name string) (
 	return there, nil
 }
 
-// sign makes the bucket's value of an entry that takes the place of what is there. It expires no earlier than that: else it would come back
-// when this one has expired.
+// sign makes the bucket's value of an entry that takes the place of what is there. It expires no
+// earlier than that: else it would come back when this one has expired.
 func (b *Bucket) sign(name string, there record, o signature.Operation, until time.Time, data []byte) ([]byte, error) {
 	switch {
 	case b.options.Verifier == nil:
@@ -177,7 +181,8 @@ func (b *Bucket) sign(name string, there record, o signature.Operation, until ti
 		until = there.newest.Expires
 	}
 	signed, err := b.options.Key().Sign(signature.Claims{
-		Bucket: b.name, Key: name, Operation: o, Expires: until, Version: signature.NextVersion(there.newest.Version, b.options.Now()),
+		Bucket: b.name, Key: name, Operation: o, Expires: until,
+		Version: signature.NextVersion(there.newest.Version, b.options.Now()),
 	}, data)
 	if err != nil {
 		return nil, err
@@ -188,8 +193,11 @@ func (b *Bucket) sign(name string, there record, o signature.Operation, until ti
 // mostWrites is how often a write is tried again when somebody else was quicker.
 const mostWrites = 5
 
-// write writes what change makes of what is there, unless somebody has written meanwhile; then it tries again.
-func (b *Bucket) write(ctx context.Context, kv jetstream.KeyValue, name string, change func(record) ([]byte, error)) error {
+// write writes what change makes of what is there, unless somebody has written meanwhile; then it
+// tries again.
+func (b *Bucket) write(
+	ctx context.Context, kv jetstream.KeyValue, name string, change func(record) ([]byte, error),
+) error {
 	for try := 1; ; try++ {
 		there, err := b.find(ctx, kv, name)
 		if err != nil {
@@ -200,10 +208,15 @@ func (b *Bucket) write(ctx context.Context, kv jetstream.KeyValue, name string, 
 			return err
 		}
 		err = replace(ctx, kv, name, data, there.revision)
-		if !errors.Is(err, jetstream.ErrKeyExists) && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) || try == mostWrites {
+		if !outrun(err) || try == mostWrites {
 			return err
 		}
 	}
+}
+
+// outrun says whether a write failed since somebody else was quicker.
+func outrun(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
 
 // replace writes a value in place of that of the revision, 0 for none.
@@ -216,8 +229,8 @@ func replace(ctx context.Context, kv jetstream.KeyValue, name string, data []byt
 	return err
 }
 
-// checkRoom returns ErrFull if there is none, also when those that have ended are gone. Marks of what was taken out lately take none, nor
-// do entries that lift a block or do not count.
+// checkRoom returns ErrFull if there is none, also when those that have ended are gone. Marks of
+// what was taken out lately take none, nor do entries that lift a block or do not count.
 func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 	status, err := kv.Status(ctx)
 	if err != nil || status.Values() < uint64(b.most) {
@@ -243,7 +256,8 @@ func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 	return nil
 }
 
-// verify takes a value of the bucket apart, and checks its signature if there is anything to check it by.
+// verify takes a value of the bucket apart, and checks its signature if there is anything to check
+// it by.
 func (b *Bucket) verify(name string, value []byte, now time.Time) (data []byte, s signature.Signature, err error) {
 	data, signed := split(value)
 	if b.options.Verifier != nil {
@@ -252,7 +266,8 @@ func (b *Bucket) verify(name string, value []byte, now time.Time) (data []byte, 
 	return data, s, err
 }
 
-// Delete ends an entry; the error may be ErrNoEntry or ErrNoKey. Where entries are signed, it puts one in its place that lifts it.
+// Delete ends an entry; the error may be ErrNoEntry or ErrNoKey. Where entries are signed, it puts
+// one in its place that lifts it.
 func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -342,9 +357,10 @@ func (b *Bucket) read(ctx context.Context) (map[string]jetstream.KeyValueEntry, 
 	}
 }
 
-// Sweep takes out what has ended, and what is left of what was taken out an hour ago; n is how many entries it took. Where entries are
-// signed, it also puts back what the verifier holds and somebody without a key has written over or taken out, so that who starts to watch
-// learns of it. Any number of sweeps may go on at once: none takes out an entry that somebody has just renewed.
+// Sweep takes out what has ended, and what is left of what was taken out an hour ago; n is how many
+// entries it took. Where entries are signed, it also puts back what the verifier holds and somebody
+// without a key has written over or taken out, so that who starts to watch learns of it. Any number
+// of sweeps may go on at once: none takes out an entry that somebody has just renewed.
 func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	all, kv, err := b.read(ctx)
 	if err != nil || kv == nil {
@@ -365,8 +381,8 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	return n, b.wrap("sweep", err)
 }
 
-// ended says whether a value is of no use any more: an entry that has ended and, where entries are signed, takes the place of none that
-// has not. What does not count is none of our business.
+// ended says whether a value is of no use any more: an entry that has ended and, where entries are
+// signed, takes the place of none that has not. What does not count is none of our business.
 func (b *Bucket) ended(name string, value []byte, now time.Time) bool {
 	data, s, err := b.verify(name, value, now)
 	if err != nil {
@@ -380,7 +396,9 @@ func (b *Bucket) ended(name string, value []byte, now time.Time) bool {
 }
 
 // restore puts back what is not there any more.
-func (b *Bucket) restore(ctx context.Context, kv jetstream.KeyValue, all map[string]jetstream.KeyValueEntry, now time.Time) error {
+func (b *Bucket) restore(
+	ctx context.Context, kv jetstream.KeyValue, all map[string]jetstream.KeyValueEntry, now time.Time,
+) error {
 	var errs []error
 	for _, held := range b.options.Verifier.All(b.name, now) {
 		if !now.Before(held.Expires) {
@@ -394,8 +412,7 @@ func (b *Bucket) restore(ctx context.Context, kv jetstream.KeyValue, all map[str
 			}
 			revision = got.Revision()
 		}
-		err := replace(ctx, kv, held.Key, held.Raw, revision)
-		if !errors.Is(err, jetstream.ErrKeyExists) && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) { // else somebody was quicker
+		if err := replace(ctx, kv, held.Key, held.Raw, revision); !outrun(err) {
 			errs = append(errs, err)
 		}
 	}

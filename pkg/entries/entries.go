@@ -1,12 +1,14 @@
-// Package entries keeps what operators decide about single keys, for a time, in a NATS JetStream key-value bucket, and watches it
-// there: at present blocks, which keep a key out until they end.
+// Package entries keeps what operators decide about single keys, for a time, in a NATS JetStream
+// key-value bucket, and watches it there: at present blocks, which keep a key out until they end.
 //
-// The bucket is called NAMESPACE-entries, and is the truth: a checker that starts learns of all blocks, and a change reaches every
-// checker within milliseconds. Each entry is a value of its own, under a hash of its rule and key. Entries that have ended stay
-// until a [Bucket.Sweep]; nobody minds them.
+// The bucket is called NAMESPACE-entries, and is the truth: a checker that starts learns of all
+// blocks, and a change reaches every checker within milliseconds. Each entry is a value of its own,
+// under a hash of its rule and key. Entries that have ended stay until a [Bucket.Sweep]; nobody
+// minds them.
 //
-// Entries can be signed (package signature). A reader with public keys takes what is signed, and keeps it until it ends or a signed entry
-// of a higher version takes its place: so a block is lifted by an entry that says so, and not by a deletion.
+// Entries can be signed (package signature). A reader with public keys takes what is signed, and
+// keeps it until it ends or a signed entry of a higher version takes its place: so a block is
+// lifted by an entry that says so, and not by a deletion.
 package entries
 
 import (
@@ -68,8 +70,8 @@ func (e Entry) Check() error {
 // Ended says whether the entry holds no longer.
 func (e Entry) Ended(now time.Time) bool { return !now.Before(e.Until) }
 
-// Actions of entries. Who does not know one passes over the entry, so that to a version from before there were signatures, too, a key is
-// not blocked whose block has been lifted.
+// Actions of entries. Who does not know one passes over the entry, so that to a version from before
+// there were signatures, too, a key is not blocked whose block has been lifted.
 const (
 	block   = "block"
 	unblock = "unblock"

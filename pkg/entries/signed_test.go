@@ -23,7 +23,8 @@ func newKey(t *testing.T) *signature.Key {
 	return key
 }
 
-// trusting are the options of a reader that trusts these keys, and of a writer with the first of them.
+// trusting are the options of a reader that trusts these keys, and of a writer with the first of
+// them.
 func trusting(t *testing.T, writes bool, keys ...*signature.Key) entries.Options {
 	t.Helper()
 	var public []string
@@ -104,8 +105,9 @@ func refused(t *testing.T, v *signature.Verifier, n int64) {
 	}
 }
 
-// Who may write into the bucket and has no key lifts no block, as a stolen checker's credential did by naming the bucket's subject for a
-// reply. What was written over is there again after a sweep, for those who start.
+// Who may write into the bucket and has no key lifts no block, as a stolen checker's credential did
+// by naming the bucket's subject for a reply. What was written over is there again after a sweep,
+// for those who start.
 func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 	key := newKey(t)
 	writing, reading := trusting(t, true, key), trusting(t, false, key)
@@ -207,8 +209,8 @@ func quiet(w *watcher) (last string) {
 	}
 }
 
-// A block that is lifted is lifted everywhere, for those who watch, for those who start later, and for those of a version that knows no
-// signatures; what was there before does not come back.
+// A block that is lifted is lifted everywhere, for those who watch, for those who start later, and
+// for those of a version that knows no signatures; what was there before does not come back.
 func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 	key := newKey(t)
 	operator := open(t, shared, trusting(t, true, key))
@@ -242,7 +244,8 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 	}
 	late := trusting(t, false, key)
 	watch(t, open(t, shared, late)).await("[b]")
-	// A block that took the place of a longer one ends when it says, and the longer one stays away; and then the key can be blocked again.
+	// A block that took the place of a longer one ends when it says, and the longer one stays away;
+	// and then the key can be blocked again.
 	begin := block("b", 500*time.Millisecond)
 	put(t, operator, begin)
 	watchers[0].await("[]")
@@ -260,7 +263,8 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 	}
 }
 
-// While keys are changed, readers take what either has signed; when the old one goes, what it has signed goes for those who start.
+// While keys are changed, readers take what either has signed; when the old one goes, what it has
+// signed goes for those who start.
 func TestBlocksWhileKeysAreChanged(t *testing.T) {
 	before, after := newKey(t), newKey(t)
 	both := trusting(t, false, before, after)

@@ -13,17 +13,21 @@ import (
 // mostRetries is how many times Retry the time between two tries becomes.
 const mostRetries = 10
 
-// Watch calls changed with all entries that hold, and again within milliseconds when they are others, also when one has ended; until ctx is done.
-// Changes that come at once are told at once; of very many entries less often, so that telling takes a tenth of the time at most. It calls
-// trouble with the reason when there is nothing to watch, and with nil when there is again: the connection is away, there is no
-// JetStream, or nobody has made the bucket (ErrNoBucket). It waits for all of these; what was told last is all that is known then.
-// Both are called by this goroutine, one at a time. The list must not be changed.
+// Watch calls changed with all entries that hold, and again within milliseconds when they are
+// others, also when one has ended; until ctx is done. Changes that come at once are told at once;
+// of very many entries less often, so that telling takes a tenth of the time at most. It calls
+// trouble with the reason when there is nothing to watch, and with nil when there is again: the
+// connection is away, there is no JetStream, or nobody has made the bucket (ErrNoBucket). It waits
+// for all of these; what was told last is all that is known then. Both are called by this
+// goroutine, one at a time. The list must not be changed.
 //
-// After the connection was away it begins anew, and it looks now and then whether it was told everything. Where entries are signed, what
-// does not count changes nothing, and is told to the verifier.
+// After the connection was away it begins anew, and it looks now and then whether it was told
+// everything. Where entries are signed, what does not count changes nothing, and is told to the
+// verifier.
 func (b *Bucket) Watch(ctx context.Context, changed func([]Entry), trouble func(error)) {
 	w := &watch{
-		bucket: b.name, verifier: b.options.Verifier, changed: changed, trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause,
+		bucket: b.name, verifier: b.options.Verifier, changed: changed,
+		trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause,
 	}
 	kvwatch.Watch{
 		Conn: b.conn, JS: b.js, Bucket: b.name, Keys: jetstream.AllKeys,

@@ -1,12 +1,15 @@
-// Package signature tells values of NATS buckets that count from those that somebody else has put there.
+// Package signature tells values of NATS buckets that count from those that somebody else has put
+// there.
 //
-// Who can write into a bucket is for the server's accounts to say; who may decide what is in force is for signatures. A writer has a
-// [Key], and signs with each value its bucket, its key, the operation, a version and when it expires. A reader has a [Verifier], which
-// holds public keys only: it takes what one of them has signed, and of two values of a key the one with the higher version. A value
-// that is not signed, a deletion or an older version changes nothing.
+// Who can write into a bucket is for the server's accounts to say; who may decide what is in force
+// is for signatures. A writer has a [Key], and signs with each value its bucket, its key, the
+// operation, a version and when it expires. A reader has a [Verifier], which holds public keys
+// only: it takes what one of them has signed, and of two values of a key the one with the higher
+// version. A value that is not signed, a deletion or an older version changes nothing.
 //
-// Keys are Ed25519, written as NATS writes the keys of accounts: a private one is a seed that begins with SA, a public one begins with A. No
-// user of NATS can log in with such a key, so none is asked to sign a server's challenge with it.
+// Keys are Ed25519, written as NATS writes the keys of accounts: a private one is a seed that
+// begins with SA, a public one begins with A. No user of NATS can log in with such a key, so none
+// is asked to sign a server's challenge with it.
 package signature
 
 import (
@@ -42,7 +45,8 @@ type Claims struct {
 	Expires time.Time
 }
 
-// NextVersion is a version after that of the value before, 0 if there is none: the time in Unix milliseconds, or more.
+// NextVersion is a version after that of the value before, 0 if there is none: the time in Unix
+// milliseconds, or more.
 func NextVersion(before uint64, now time.Time) uint64 {
 	return max(before+1, uint64(max(now.UnixMilli(), 1)))
 }
@@ -66,9 +70,12 @@ var (
 	errOlder    = fmt.Errorf("%w: it is not newer than what is in force", ErrRefused)
 )
 
-// signed is what a signature is of. No field but the value can have a line's end in it, so no two differ and read the same.
+// signed is what a signature is of. No field but the value can have a line's end in it, so no two
+// differ and read the same.
 func (c Claims) signed(value []byte) []byte {
-	return append(fmt.Appendf(nil, "offpath-signature-1\n%s\n%s\n%s\n%d\n%d\n", c.Bucket, c.Key, c.Operation, c.Version, c.expires()), value...)
+	claims := fmt.Appendf(nil, "offpath-signature-1\n%s\n%s\n%s\n%d\n%d\n",
+		c.Bucket, c.Key, c.Operation, c.Version, c.expires())
+	return append(claims, value...)
 }
 
 // expires is Expires in Unix milliseconds, 0 for never.
@@ -79,13 +86,15 @@ func (c Claims) expires() int64 {
 	return c.Expires.UnixMilli()
 }
 
-// format is the first part of each signature's text: the form of those that this version makes and knows.
+// format is the first part of each signature's text: the form of those that this version makes and
+// knows.
 const format = "1"
 
-// text is a signature as it goes with a value: claims, who has signed, and the signature proper. Bucket and key are not in it: the reader
-// knows where it has read.
+// text is a signature as it goes with a value: claims, who has signed, and the signature proper.
+// Bucket and key are not in it: the reader knows where it has read.
 func (c Claims) text(public string, signature []byte) string {
-	return fmt.Sprintf("%s.%s.%d.%d.%s.%s", format, c.Operation, c.Version, c.expires(), public, base64.RawURLEncoding.EncodeToString(signature))
+	return fmt.Sprintf("%s.%s.%d.%d.%s.%s", format, c.Operation, c.Version, c.expires(), public,
+		base64.RawURLEncoding.EncodeToString(signature))
 }
 
 // mostText is the most bytes of a signature's text.
@@ -99,7 +108,8 @@ type Signature struct {
 	bytes []byte
 }
 
-// Parse reads the text of a signature of a value in this place. It checks nothing but its form; the error is an ErrRefused.
+// Parse reads the text of a signature of a value in this place. It checks nothing but its form; the
+// error is an ErrRefused.
 func Parse(bucket, key, text string) (Signature, error) {
 	parts := strings.Split(text, ".")
 	switch {
@@ -115,7 +125,8 @@ func Parse(bucket, key, text string) (Signature, error) {
 	if expires > 0 {
 		s.Expires = time.UnixMilli(expires)
 	}
-	if errors.Join(errVersion, errExpires, errBytes) != nil || s.Operation != Put && s.Operation != Lift || s.text(s.By, bytes) != text {
+	known := s.Operation == Put || s.Operation == Lift
+	if errors.Join(errVersion, errExpires, errBytes) != nil || !known || s.text(s.By, bytes) != text {
 		return Signature{}, errText
 	}
 	return s, nil

@@ -92,8 +92,8 @@ func TestOnlyWhatWasSignedCounts(t *testing.T) {
 	}
 }
 
-// Whatever came before, an older value does not count, nor another one of the same version; what is in force may be told again and again.
-// When it could not come back any more, it is forgotten.
+// Whatever came before, an older value does not count, nor another one of the same version; what is
+// in force may be told again and again. When it could not come back any more, it is forgotten.
 func TestVersionsOnlyRise(t *testing.T) {
 	key := newKey(t)
 	v := verifier(t, key)

@@ -14,7 +14,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// MostPublicKeys is how many public keys a Verifier has: the one in use, and while keys are changed the next one.
+// MostPublicKeys is how many public keys a Verifier has: the one in use, and while keys are changed
+// the next one.
 const MostPublicKeys = 2
 
 // ParsePublicKeys reads public keys with commas between.
@@ -33,12 +34,13 @@ func ParsePublicKeys(text string) ([]string, error) {
 	return keys, nil
 }
 
-// ClockTolerance is how long after its end a value is still taken: clocks are wrong at times, and corrected. What ends at a certain moment
-// says so in the value itself.
+// ClockTolerance is how long after its end a value is still taken: clocks are wrong at times, and
+// corrected. What ends at a certain moment says so in the value itself.
 const ClockTolerance = 24 * time.Hour
 
-// Verifier takes values that count, by public keys of one kind, and remembers the newest of each bucket's key, so that no older one counts
-// again as long as the process lives. All readers of a process share one. It is safe for concurrent use.
+// Verifier takes values that count, by public keys of one kind, and remembers the newest of each
+// bucket's key, so that no older one counts again as long as the process lives. All readers of a
+// process share one. It is safe for concurrent use.
 type Verifier struct {
 	pairs map[string]nkeys.KeyPair
 	log   *slog.Logger
@@ -59,8 +61,8 @@ type Found struct {
 	// Value is what was signed, and Text its signature's, "" if there is none.
 	Value []byte
 	Text  string
-	// Raw is the bucket's whole value, signature included, and Written when it came there. [Verifier.Take] alone wants them. It keeps
-	// Raw, which must not be changed.
+	// Raw is the bucket's whole value, signature included, and Written when it came there.
+	// [Verifier.Take] alone wants them. It keeps Raw, which must not be changed.
 	Raw     []byte
 	Written time.Time
 }
@@ -72,7 +74,8 @@ type Held struct {
 	Written time.Time
 }
 
-// NewVerifier returns one that trusts these public keys. The log is told of refusals, once in a while; nil is none.
+// NewVerifier returns one that trusts these public keys. The log is told of refusals, once in a
+// while; nil is none.
 func NewVerifier(log *slog.Logger, publicKeys ...string) (*Verifier, error) {
 	if len(publicKeys) == 0 || len(publicKeys) > MostPublicKeys {
 		return nil, fmt.Errorf("%d public keys: want 1 to %d", len(publicKeys), MostPublicKeys)
@@ -117,9 +120,9 @@ func (c Claims) past(now time.Time) bool {
 	return !c.Expires.IsZero() && now.After(c.Expires.Add(ClockTolerance))
 }
 
-// Take is Verify of a value that is to be in force: it also refuses what is older than what was taken before. The error is ErrOutrun
-// if that is no wonder, since another reader was quicker. A value may be taken again and again. Refusals are the caller's to tell
-// [Verifier.Refuse] of.
+// Take is Verify of a value that is to be in force: it also refuses what is older than what was
+// taken before. The error is ErrOutrun if that is no wonder, since another reader was quicker. A
+// value may be taken again and again. Refusals are the caller's to tell [Verifier.Refuse] of.
 func (v *Verifier) Take(f Found, now time.Time) (Signature, error) {
 	at := place{f.Bucket, f.Key}
 	v.mu.Lock()
@@ -175,10 +178,12 @@ func (v *Verifier) All(bucket string, now time.Time) []Held {
 	return slices.DeleteFunc(slices.Collect(maps.Values(v.held)), func(of Held) bool { return of.Bucket != bucket })
 }
 
-// sayEvery bounds what the log is told of refusals: who can write into a bucket can do so without end.
+// sayEvery bounds what the log is told of refusals: who can write into a bucket can do so without
+// end.
 const sayEvery = 10 * time.Second
 
-// Refuse counts that something which was found in this place did not count, unless it was ErrOutrun, and logs it if that was not done just now.
+// Refuse counts that something which was found in this place did not count, unless it was
+// ErrOutrun, and logs it if that was not done just now.
 func (v *Verifier) Refuse(bucket, key string, why error) {
 	if errors.Is(why, ErrOutrun) {
 		return
@@ -193,7 +198,8 @@ func (v *Verifier) Refuse(bucket, key string, why error) {
 	}
 	v.mu.Unlock()
 	if say {
-		v.log.Error("a value in a NATS bucket does not count, and what is in force stays: somebody without the signing key has written",
+		v.log.Error("a value in a NATS bucket does not count, and what is in force stays: "+
+			"somebody without the signing key has written",
 			"bucket", bucket, "key", key, "error", why, "since_last", count)
 	}
 }

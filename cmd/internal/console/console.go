@@ -47,8 +47,9 @@ type Options struct {
 	Tokens func() Tokens
 	// Hosts are the names by which it may be asked for, where it is on loopback.
 	Hosts Hosts
-	// RulesVerifier and EntriesVerifier say which rules and blocks count; nil: all that are in the buckets. EntriesKey gives the key
-	// that signs blocks; it needs the verifier, which needs it for anything to be blocked.
+	// RulesVerifier and EntriesVerifier say which rules and blocks count; nil: all that are in the
+	// buckets. EntriesKey gives the key that signs blocks; it needs the verifier, which needs it
+	// for anything to be blocked.
 	RulesVerifier, EntriesVerifier *signature.Verifier
 	EntriesKey                     func() *signature.Key
 	// Heard is told of each checker's status, by one goroutine, and must not wait. Nil: nobody is.
@@ -84,7 +85,9 @@ func New(o Options) (*Console, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	bucket, err := entries.New(o.Conn, o.Namespace, entries.Options{Now: o.Worker.Now, Verifier: o.EntriesVerifier, Key: o.EntriesKey})
+	bucket, err := entries.New(o.Conn, o.Namespace, entries.Options{
+		Now: o.Worker.Now, Verifier: o.EntriesVerifier, Key: o.EntriesKey,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +109,9 @@ const rulesRetry = 2 * time.Second
 // Run watches the fleet, and answers commands, until ctx is done.
 func (c *Console) Run(ctx context.Context) error {
 	defer close(c.stopping)
-	rules, err := natssource.New(c.o.Conn, c.o.Namespace, natssource.Options{Retry: rulesRetry, Verifier: c.o.RulesVerifier})
+	rules, err := natssource.New(c.o.Conn, c.o.Namespace, natssource.Options{
+		Retry: rulesRetry, Verifier: c.o.RulesVerifier,
+	})
 	if err != nil {
 		return err
 	}
@@ -177,7 +182,8 @@ func (c *Console) block(rule, key string) (entries.Entry, bool) {
 const (
 	// sweepEvery is how often what has ended is taken out of the bucket.
 	sweepEvery = 10 * time.Minute
-	// makeAgain is how often either is tried again that has failed, such as the bucket's making while there is no JetStream.
+	// makeAgain is how often either is tried again that has failed, such as the bucket's making
+	// while there is no JetStream.
 	makeAgain = 10 * time.Second
 	// bucketTimeout is how long either may take.
 	bucketTimeout = 5 * time.Second
@@ -221,8 +227,8 @@ func (c *Console) keepBucket(ctx context.Context) error {
 	}
 }
 
-// pause waits, but not after somebody without a key has written into the bucket: what counts is put back at once, or as soon as there is a
-// connection. It returns false when ctx is done.
+// pause waits, but not after somebody without a key has written into the bucket: what counts is put
+// back at once, or as soon as there is a connection. It returns false when ctx is done.
 func (c *Console) pause(ctx context.Context, wait time.Duration) bool {
 	v, end := c.o.EntriesVerifier, time.Now().Add(wait)
 	for ctx.Err() == nil && time.Now().Before(end) {

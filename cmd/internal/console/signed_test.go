@@ -33,7 +33,8 @@ func deskThatSigns(t *testing.T) (*Console, jetstream.KeyValue) {
 	return signs, kv
 }
 
-// What somebody without the key has written over or purged, the console puts back soon, as it was signed; and its own word lifts it.
+// What somebody without the key has written over or purged, the console puts back soon, as it was
+// signed; and its own word lifts it.
 func TestBlocksAreRestored(t *testing.T) {
 	c, kv := deskThatSigns(t)
 	ctx := t.Context()
@@ -59,7 +60,8 @@ func TestBlocksAreRestored(t *testing.T) {
 	await(t, func() bool { _, blocked := c.block("r", "k"); return !blocked }, func() any { return c.View().Blocks })
 }
 
-// Who may read blocks can have NATS deliver them elsewhere: a block's own value is no command to lift it, which the console would sign.
+// Who may read blocks can have NATS deliver them elsewhere: a block's own value is no command to
+// lift it, which the console would sign.
 func TestABlockThatIsDeliveredAsACommandIsNone(t *testing.T) {
 	c, kv := deskThatSigns(t)
 	ctx := t.Context()

@@ -1,4 +1,5 @@
-// Package signing is the flags by which commands sign what they write into the fleet's buckets, and trust what others have written.
+// Package signing is the flags by which commands sign what they write into the fleet's buckets, and
+// trust what others have written.
 package signing
 
 import (
@@ -40,17 +41,19 @@ type Keys struct {
 
 // AddPublic adds the flag of who reads.
 func (k *Keys) AddPublic(s *flags.Set, kind Kind) {
-	flags.Add(s, &k.public, string(kind)+"-public-keys", "KEYS", fmt.Sprintf("take only %s in the bucket that are signed by one of these keys, as \"aggregator keygen\" prints them: "+
-		"one, or with a comma two while they are changed; without any, whoever can write there decides", kind.what()), func(text string) (string, error) {
+	const usage = "take only %s in the bucket that are signed by one of these keys, as \"aggregator keygen\" prints them: " +
+		"one, or with a comma two while they are changed; without any, whoever can write there decides"
+	check := func(text string) (string, error) {
 		_, err := signature.ParsePublicKeys(text)
 		return text, err
-	})
+	}
+	flags.Add(s, &k.public, string(kind)+"-public-keys", "KEYS", fmt.Sprintf(usage, kind.what()), check)
 }
 
 // AddSigning adds the flags of who writes.
 func (k *Keys) AddSigning(s *flags.Set, kind Kind) {
-	flags.Add(s, &k.file, string(kind)+"-signing-key-file", "FILE", fmt.Sprintf("sign %s with this key, as \"aggregator keygen\" makes them; only who writes %s should be able to read it", kind.what(), kind.what()),
-		flags.Text)
+	const usage = "sign %s with this key, as \"aggregator keygen\" makes them; only who writes these should be able to read it"
+	flags.Add(s, &k.file, string(kind)+"-signing-key-file", "FILE", fmt.Sprintf(usage, kind.what()), flags.Text)
 	s.AddSecret(&k.seed, string(kind)+"-signing-key", "such a key itself, if it is in no file")
 }
 
@@ -62,7 +65,8 @@ type Opened struct {
 	Key func() *signature.Key
 }
 
-// Open reads the key's file, which files watches. A signing key without public keys trusts itself alone.
+// Open reads the key's file, which files watches. A signing key without public keys trusts itself
+// alone.
 func (k *Keys) Open(kind Kind, files *tlsfiles.Files, log *slog.Logger) (o Opened, err error) {
 	if k.file != "" && k.seed != "" {
 		return o, flags.Usagef("--%s-signing-key-file, and a key in the environment: want one of them", kind)
@@ -82,7 +86,7 @@ func (k *Keys) Open(kind Kind, files *tlsfiles.Files, log *slog.Logger) (o Opene
 			public = []string{key.Public()}
 		}
 		if !slices.Contains(public, key.Public()) {
-			return time.Time{}, fmt.Errorf("the public key of it is %s, which is not among --%s-public-keys", key.Public(), kind)
+			return time.Time{}, fmt.Errorf("its public key, %s, is not among --%s-public-keys", key.Public(), kind)
 		}
 		return time.Time{}, nil
 	}
@@ -135,13 +139,15 @@ func Warn(log *slog.Logger, rules, entries *signature.Verifier, readsRules bool)
 		open = append(open, "blocks")
 	}
 	if len(open) > 0 {
-		log.Warn("UNSIGNED "+strings.Join(open, " and ")+" are taken from NATS: whoever can write there decides who is limited and who is kept out",
+		log.Warn("UNSIGNED "+strings.Join(open, " and ")+" are taken from NATS: "+
+			"whoever can write there decides who is limited and who is kept out",
 			"see", "--rules-public-keys, --entries-public-keys, and SECURITY.md")
 	}
 }
 
 var refusalsDesc = prometheus.NewDesc("offpath_signature_refusals_total",
-	"Values in the NATS buckets of rules and of blocks (entries) that changed nothing, since nobody with a trusted key has signed them.", []string{"bucket"}, nil)
+	"Values in the NATS buckets of rules and of blocks (entries) that changed nothing, since no trusted key has signed them.",
+	[]string{"bucket"}, nil)
 
 // Metrics tells Prometheus of refusals; verifiers may be nil.
 type Metrics struct{ Rules, Entries *signature.Verifier }

@@ -22,7 +22,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestASigningKeyIsChangedWhileItRuns, for one whose public key is trusted here, and for no other: nobody could take what that signs.
+// TestASigningKeyIsChangedWhileItRuns, for one whose public key is trusted here, and for no other:
+// nobody could take what that signs.
 func TestASigningKeyIsChangedWhileItRuns(t *testing.T) {
 	var seeds, public []string
 	for range 3 {
@@ -69,7 +70,8 @@ func TestASigningKeyIsChangedWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestASigningKeyAloneTrustsItself: who signs takes what is signed by that key, and by no other; who has no keys takes everything.
+// TestASigningKeyAloneTrustsItself: who signs takes what is signed by that key, and by no other;
+// who has no keys takes everything.
 func TestASigningKeyAloneTrustsItself(t *testing.T) {
 	key, err := signature.NewKey()
 	must(t, err)

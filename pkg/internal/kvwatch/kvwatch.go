@@ -34,7 +34,8 @@ type Watch struct {
 	Keys string
 	// Resume leaves out, when it begins anew with the same bucket, what it has told of already.
 	Resume bool
-	// History tells, when it begins anew, of all revisions that the bucket remembers, oldest first, not of the newest alone.
+	// History tells, when it begins anew, of all revisions that the bucket remembers, oldest first,
+	// not of the newest alone.
 	History bool
 	// Check is about the time between two looks whether anything was missed. Retry is about the time after which it is tried
 	// again while there is nothing to watch, at first; it doubles, up to MostRetry.

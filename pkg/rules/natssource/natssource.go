@@ -1,11 +1,14 @@
-// Package natssource keeps a fleet's rules in a NATS JetStream key-value bucket, and watches them there.
+// Package natssource keeps a fleet's rules in a NATS JetStream key-value bucket, and watches them
+// there.
 //
-// The bucket is called NAMESPACE-rules; the set's text is the value of its one key, "rules". The bucket numbers what is
-// written: a *revision*. It remembers the last 64. Who writes says which revision was read before, and is refused if somebody
-// else has written meanwhile. The bucket is made by the first write.
+// The bucket is called NAMESPACE-rules; the set's text is the value of its one key, "rules". The
+// bucket numbers what is written: a *revision*. It remembers the last 64. Who writes says which
+// revision was read before, and is refused if somebody else has written meanwhile. The bucket is
+// made by the first write.
 //
-// Sets can be signed (package signature): the signature is a comment, the text's last line. A reader with public keys takes the signed set
-// of the highest version, whatever else has been written, deleted or purged since.
+// Sets can be signed (package signature): the signature is a comment, the text's last line. A
+// reader with public keys takes the signed set of the highest version, whatever else has been
+// written, deleted or purged since.
 package natssource
 
 import (
@@ -75,16 +78,18 @@ type Entry struct {
 	Data []byte
 	// Deleted says that with this revision the set was taken away.
 	Deleted bool
-	// Version is what the set was signed with, and SignedBy the public key; 0 and "" if it is not signed. Nobody has checked them
-	// without Options.Verifier.
+	// Version is what the set was signed with, and SignedBy the public key; 0 and "" if it is not
+	// signed. Nobody has checked them without Options.Verifier.
 	Version  uint64
 	SignedBy string
-	// Refused is why it does not count, an error that is signature.ErrRefused; nil if it does, or without Options.Verifier.
+	// Refused is why it does not count, an error that is signature.ErrRefused; nil if it does, or
+	// without Options.Verifier.
 	Refused error
 }
 
-// Order says which of two sets is the newer one, wherever they are from: when the entry was signed or, if it was not, written, in Unix
-// milliseconds, as filesource.File.Revision is of a file. Revisions tell that of one bucket only, and as long as it is not lost.
+// Order says which of two sets is the newer one, wherever they are from: when the entry was signed
+// or, if it was not, written, in Unix milliseconds, as filesource.File.Revision is of a file.
+// Revisions tell that of one bucket only, and as long as it is not lost.
 func (e Entry) Order() uint64 {
 	if e.Version > 0 {
 		return e.Version
@@ -101,8 +106,8 @@ type Options struct {
 	// Retry is about the time after which a watch is tried again, while there is no bucket and while it fails.
 	// Default 250 ms.
 	Retry time.Duration
-	// Verifier holds the public keys of those who may write rules: what nobody of them has signed does not count. Nil: everything
-	// counts that is in the bucket.
+	// Verifier holds the public keys of those who may write rules: what nobody of them has signed
+	// does not count. Nil: everything counts that is in the bucket.
 	Verifier *signature.Verifier
 	// Key signs what is written. Nil: nothing is signed.
 	Key *signature.Key
@@ -152,7 +157,8 @@ func (b *Bucket) Get(ctx context.Context) (Entry, error) {
 	return Entry{}, b.wrap("get rules from", translate(err))
 }
 
-// newest returns the set that counts, or ErrNoRules, and the revision that was written last, 0 if none was: whether it counts or not.
+// newest returns the set that counts, or ErrNoRules, and the revision that was written last, 0 if
+// none was: whether it counts or not.
 func (b *Bucket) newest(ctx context.Context, kv jetstream.KeyValue) (entry Entry, last uint64, err error) {
 	if b.options.Verifier == nil {
 		got, err := kv.Get(ctx, Key)
@@ -176,8 +182,9 @@ func (b *Bucket) newest(ctx context.Context, kv jetstream.KeyValue) (entry Entry
 	return entry, last, err
 }
 
-// At returns the set of a revision that the bucket still has. If that is none, or one with which the set was deleted, the error is
-// ErrNoRules; if it does not count, one that is signature.ErrRefused.
+// At returns the set of a revision that the bucket still has. If that is none, or one with which
+// the set was deleted, the error is ErrNoRules; if it does not count, one that is
+// signature.ErrRefused.
 func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	var got jetstream.KeyValueEntry
@@ -194,7 +201,8 @@ func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 	return Entry{}, b.wrap(fmt.Sprintf("get revision %d from", revision), translate(err))
 }
 
-// History returns the revisions that the bucket still has, oldest first, also those that do not count; none is an error that is ErrNoRules.
+// History returns the revisions that the bucket still has, oldest first, also those that do not
+// count; none is an error that is ErrNoRules.
 func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	var all []Entry
@@ -239,7 +247,8 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 	return e
 }
 
-// mark is what comes between a set's text and the signature's. The line's end that it begins with is not the text's.
+// mark is what comes between a set's text and the signature's. The line's end that it begins with
+// is not the text's.
 const mark = "\n# offpath-signature: "
 
 // join makes the bucket's value of a set's text and its signature's.

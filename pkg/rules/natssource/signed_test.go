@@ -23,7 +23,8 @@ func newKey(t *testing.T) *signature.Key {
 	return key
 }
 
-// trusting are the options of a reader that trusts these keys, and of a writer with the first of them.
+// trusting are the options of a reader that trusts these keys, and of a writer with the first of
+// them.
 func trusting(t *testing.T, writes bool, keys ...*signature.Key) natssource.Options {
 	t.Helper()
 	var public []string
@@ -52,8 +53,9 @@ func refused(t *testing.T, v *signature.Verifier, n int64) {
 	}
 }
 
-// Who may write into the bucket and has no key changes no rules, as a stolen checker's credential did by naming the bucket's subject for a
-// reply: neither at those who watch, nor, as long as the bucket remembers a set that counts, at those who start.
+// Who may write into the bucket and has no key changes no rules, as a stolen checker's credential
+// did by naming the bucket's subject for a reply: neither at those who watch, nor, as long as the
+// bucket remembers a set that counts, at those who start.
 func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 	key, stranger := newKey(t), newKey(t)
 	operator, ctx := open(t, shared, trusting(t, true, key)), limited(t)
@@ -133,7 +135,8 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 	}
 }
 
-// A set is handed out as it was written, whatever it ends with, and a version that knows no signatures finds it good.
+// A set is handed out as it was written, whatever it ends with, and a version that knows no
+// signatures finds it good.
 func TestASignedSetReadsAsItWasWritten(t *testing.T) {
 	key := newKey(t)
 	operator, old := open(t, shared, trusting(t, true, key)), open(t, shared, natssource.Options{})
@@ -160,7 +163,8 @@ func TestASignedSetReadsAsItWasWritten(t *testing.T) {
 	}
 }
 
-// While keys are changed, readers take what either has signed; a writer with the new key goes on where the old one was.
+// While keys are changed, readers take what either has signed; a writer with the new key goes on
+// where the old one was.
 func TestRulesWhileKeysAreChanged(t *testing.T) {
 	before, after := newKey(t), newKey(t)
 	both := trusting(t, false, before, after)
@@ -175,7 +179,8 @@ func TestRulesWhileKeysAreChanged(t *testing.T) {
 	}
 }
 
-// Rules go on through a bucket that is lost and made again, and through one that somebody else makes.
+// Rules go on through a bucket that is lost and made again, and through one that somebody else
+// makes.
 func TestVersionsOutliveTheBucket(t *testing.T) {
 	key := newKey(t)
 	operator, reading := open(t, shared, trusting(t, true, key)), trusting(t, false, key)

@@ -11,15 +11,16 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// Watch calls changed with the newest revision that counts, and again whenever there is a newer one, until ctx is done. It calls
-// trouble with the reason when there is nothing to watch, and with nil when there is again: the connection is away, the
-// bucket does not exist yet (an error that is ErrNoBucket), or the set was deleted (ErrNoRules). It waits for all of these. Both are called by this
-// goroutine, one at a time. What does not count changes nothing, and is told to the verifier; only if there is nothing else, it is trouble
-// (ErrNoRules).
+// Watch calls changed with the newest revision that counts, and again whenever there is a newer
+// one, until ctx is done. It calls trouble with the reason when there is nothing to watch, and with
+// nil when there is again: the connection is away, the bucket does not exist yet (an error that is
+// ErrNoBucket), or the set was deleted (ErrNoRules). It waits for all of these. Both are called by
+// this goroutine, one at a time. What does not count changes nothing, and is told to the verifier;
+// only if there is nothing else, it is trouble (ErrNoRules).
 //
-// After the connection was away it begins anew at once, and it looks now and then whether it was told everything, so
-// that no revision that stays the newest is missed. A bucket that was lost and made again is noticed, and its
-// revisions begin again; versions of signed sets do not.
+// After the connection was away it begins anew at once, and it looks now and then whether it was
+// told everything, so that no revision that stays the newest is missed. A bucket that was lost and
+// made again is noticed, and its revisions begin again; versions of signed sets do not.
 func (b *Bucket) Watch(ctx context.Context, changed func(Entry), trouble func(error)) {
 	w := &watch{bucket: b, verifier: b.options.Verifier, changed: changed, trouble: kvwatch.Changes{Tell: trouble}}
 	kvwatch.Watch{
@@ -96,7 +97,8 @@ func (w *watch) read(got jetstream.KeyValueEntry) {
 	}
 }
 
-// tell tells of what has come. Which refusals there were on the way to what counts is not worth a word.
+// tell tells of what has come. Which refusals there were on the way to what counts is not worth a
+// word.
 func (w *watch) tell() {
 	if w.verifier != nil {
 		if w.refused != nil {

@@ -11,9 +11,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// Put writes a set if the bucket holds the expected revision, 0 for none, and returns its revision. Otherwise it
-// returns a *ConflictError, and has changed nothing. It makes the bucket if there is none. The set is signed if there is a key, and refused
-// with ErrNoKey if there is a verifier alone.
+// Put writes a set if the bucket holds the expected revision, 0 for none, and returns its revision.
+// Otherwise it returns a *ConflictError, and has changed nothing. It makes the bucket if there is
+// none. The set is signed if there is a key, and refused with ErrNoKey if there is a verifier
+// alone.
 //
 // After another error, such as the end of ctx, the set may have been written or not; Get tells.
 func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64, error) {
@@ -48,7 +49,8 @@ func (b *Bucket) put(ctx context.Context, kv jetstream.KeyValue, data []byte, ex
 		over = last
 		text, _ := split(data) // it was read with the signature that it had
 		signed, err := b.options.Key.Sign(signature.Claims{
-			Bucket: b.name, Key: Key, Operation: signature.Put, Version: signature.NextVersion(entry.Version, time.Now()),
+			Bucket: b.name, Key: Key, Operation: signature.Put,
+			Version: signature.NextVersion(entry.Version, time.Now()),
 		}, text)
 		if err != nil {
 			return 0, err
