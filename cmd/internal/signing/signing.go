@@ -5,6 +5,7 @@ package signing
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -123,9 +124,10 @@ func Generate(log *slog.Logger) (Opened, error) {
 	return Opened{v, func() *signature.Key { return key }}, err
 }
 
-// Once is Open for a command that is soon over, and logs nothing.
+// Once is Open for a command that is soon over. On standard error it warns of a key that every user
+// of the machine can read.
 func (k *Keys) Once(kind Kind) (Opened, error) {
-	log := slog.New(slog.DiscardHandler)
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	return k.Open(kind, tlsfiles.New(log), log)
 }
 
