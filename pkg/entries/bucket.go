@@ -381,6 +381,10 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	return n, b.wrap("sweep", err)
 }
 
+// sweepAfter is how long after its end a signed entry is swept: a reader whose clock is behind would
+// take that for somebody else's deletion.
+const sweepAfter = time.Minute
+
 // ended says whether a value is of no use any more: an entry that has ended and, where entries are
 // signed, takes the place of none that has not. What does not count is none of our business.
 func (b *Bucket) ended(name string, value []byte, now time.Time) bool {
@@ -389,7 +393,7 @@ func (b *Bucket) ended(name string, value []byte, now time.Time) bool {
 		return errors.Is(err, signature.ErrExpired)
 	}
 	if b.options.Verifier != nil {
-		return !now.Before(s.Expires)
+		return !now.Before(s.Expires.Add(sweepAfter))
 	}
 	e, err := decode(data)
 	return err == nil && e.Ended(now)

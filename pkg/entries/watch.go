@@ -111,7 +111,11 @@ func (w *watch) takeSigned(got jetstream.KeyValueEntry) error {
 	now := w.now()
 	if got.Operation() != jetstream.KeyValuePut {
 		held, ok := w.verifier.Held(w.bucket, got.Key(), now)
-		if swept := !ok || !now.Before(held.Expires) || got.Created().Before(held.Written); swept {
+		switch {
+		case !ok || !now.Before(held.Expires): // it was swept
+			delete(w.all, got.Key())
+			return nil
+		case got.Created().Before(held.Written): // another reader was quicker
 			return nil
 		}
 		return signature.ErrDeleted
