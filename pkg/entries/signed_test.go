@@ -161,6 +161,8 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 		func() { th.put(name, old) },
 		func() { th.put(name, other) },
 		func() { th.put(name, strange) },
+		func() { th.put(name, signedLift(t, key, th.kv.Bucket(), name, time.Now().Add(-48*time.Hour))) },
+		func() { th.put(name, signedLift(t, key, "other-entries", name, time.Now().Add(time.Hour))) },
 		func() {
 			if err := th.kv.Delete(t.Context(), name); err != nil {
 				t.Fatal(err)
@@ -196,6 +198,20 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 	if err := open(t, shared, reading).Put(t.Context(), block("c", time.Hour)); !errors.Is(err, entries.ErrNoKey) {
 		t.Errorf("a block without a key: %v", err)
 	}
+}
+
+// signedLift lifts the block of a, of a version to come.
+func signedLift(t *testing.T, key *signature.Key, bucket, name string, expires time.Time) []byte {
+	t.Helper()
+	const data = `{"action":"unblock","rule":"r","key":"a"`
+	text, err := key.Sign(signature.Claims{
+		Bucket: bucket, Key: name, Operation: signature.Lift, Expires: expires,
+		Version: signature.NextVersion(0, time.Now().Add(time.Hour)),
+	}, []byte(data+"}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(data + `,"signature":"` + text + `"}`)
 }
 
 // quiet returns what a watcher was told last since it was asked, "" if nothing.

@@ -53,6 +53,20 @@ func refused(t *testing.T, v *signature.Verifier, n int64) {
 	}
 }
 
+// signed is a set of a version to come.
+func signed(t *testing.T, key *signature.Key, bucket string, expires time.Time) []byte {
+	t.Helper()
+	const text = "rules: [{name: a, limit: 1/s}]\n"
+	signed, err := key.Sign(signature.Claims{
+		Bucket: bucket, Key: natssource.Key, Operation: signature.Put, Expires: expires,
+		Version: signature.NextVersion(0, time.Now().Add(time.Hour)),
+	}, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(text + "\n# offpath-signature: " + signed + "\n")
+}
+
 // Who may write into the bucket and has no key changes no rules, as a stolen checker's credential
 // did by naming the bucket's subject for a reply: neither at those who watch, nor, as long as the
 // bucket remembers a set that counts, at those who start.
@@ -99,6 +113,8 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 		func() { do(kv.Put(ctx, natssource.Key, []byte("rules: []"))) },
 		func() { do(kv.Put(ctx, natssource.Key, old)) },
 		func() { do(kv.Put(ctx, natssource.Key, signedByStranger)) },
+		func() { do(kv.Put(ctx, natssource.Key, signed(t, key, operator.Name(), time.Now().Add(-48*time.Hour)))) },
+		func() { do(kv.Put(ctx, natssource.Key, signed(t, key, "other-rules", time.Time{}))) },
 		func() { do(0, kv.Delete(ctx, natssource.Key)) },
 	} {
 		attack()
@@ -115,9 +131,9 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 		t.Errorf("a set without a key: %v", err)
 	}
 	do(0, kv.Purge(ctx, natssource.Key)) // and with it what the bucket remembers
-	refused(t, reading.Verifier, before+6)
+	refused(t, reading.Verifier, before+8)
 	do(kv.Put(ctx, natssource.Key, old))
-	refused(t, reading.Verifier, before+7)
+	refused(t, reading.Verifier, before+9)
 	if len(w.changes) > 0 || len(late.changes) > 0 {
 		t.Error("the rules are others now")
 	}
