@@ -113,7 +113,9 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 		func() { do(kv.Put(ctx, natssource.Key, []byte("rules: []"))) },
 		func() { do(kv.Put(ctx, natssource.Key, old)) },
 		func() { do(kv.Put(ctx, natssource.Key, signedByStranger)) },
-		func() { do(kv.Put(ctx, natssource.Key, signed(t, key, operator.Name(), time.Now().Add(-48*time.Hour)))) },
+		func() {
+			do(kv.Put(ctx, natssource.Key, signed(t, key, operator.Name(), time.Now().Add(-48*time.Hour))))
+		},
 		func() { do(kv.Put(ctx, natssource.Key, signed(t, key, "other-rules", time.Time{}))) },
 		func() { do(0, kv.Delete(ctx, natssource.Key)) },
 	} {
