@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
@@ -118,6 +119,7 @@ type Bucket struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	name    string
+	changes string // the subject at which the bucket tells of what is written
 	options Options
 }
 
@@ -136,7 +138,7 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Bucket{conn: conn, js: js, name: Name(namespace), options: o}, nil
+	return &Bucket{conn: conn, js: js, name: Name(namespace), changes: namespace + ".stored.v1.rules", options: o}, nil
 }
 
 // Name is the name of a namespace's bucket.
@@ -168,7 +170,7 @@ func (b *Bucket) newest(ctx context.Context, kv jetstream.KeyValue) (entry Entry
 		entry = b.makeEntry(got)
 		return entry, entry.Revision, nil
 	}
-	all, err := b.history(ctx, kv)
+	all, err := b.history(ctx)
 	err = translate(err)
 	for _, e := range all {
 		last = e.Revision
@@ -204,10 +206,10 @@ func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 // History returns the revisions that the bucket still has, oldest first, also those that do not
 // count; none is an error that is ErrNoRules.
 func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
+	_, err := b.js.KeyValue(ctx, b.name)
 	var all []Entry
 	if err == nil {
-		all, err = b.history(ctx, kv)
+		all, err = b.history(ctx)
 	}
 	if err != nil {
 		return nil, b.wrap("list revisions of", translate(err))
@@ -215,16 +217,18 @@ func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
 	return all, nil
 }
 
-func (b *Bucket) history(ctx context.Context, kv jetstream.KeyValue) ([]Entry, error) {
-	all, err := kv.History(ctx, Key)
-	if err != nil {
-		return nil, err
+func (b *Bucket) history(ctx context.Context) ([]Entry, error) {
+	all, err := kvwatch.All(ctx, b.conn, b.name)
+	var entries []Entry
+	for _, one := range all {
+		if one.Key() == Key {
+			entries = append(entries, b.makeEntry(one))
+		}
 	}
-	entries := make([]Entry, len(all))
-	for i, one := range all {
-		entries[i] = b.makeEntry(one)
+	if err == nil && len(entries) == 0 {
+		err = jetstream.ErrKeyNotFound
 	}
-	return entries, ctx.Err() // the library ends the list early, and says nothing
+	return entries, err
 }
 
 func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {

@@ -24,7 +24,7 @@ import (
 func (b *Bucket) Watch(ctx context.Context, changed func(Entry), trouble func(error)) {
 	w := &watch{bucket: b, verifier: b.options.Verifier, changed: changed, trouble: kvwatch.Changes{Tell: trouble}}
 	kvwatch.Watch{
-		Conn: b.conn, JS: b.js, Bucket: b.name, Keys: Key, Resume: true, History: w.verifier != nil,
+		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>", Key: Key, History: w.verifier != nil,
 		Check: b.options.Check, Retry: b.options.Retry, MostRetry: b.options.Retry,
 	}.Run(ctx, kvwatch.Handler{
 		Begin: w.begin, Take: w.take, Fail: func(err error) { w.trouble.Note(b.wrap("watch", translate(err))) },
@@ -46,9 +46,9 @@ type watch struct {
 	refused error  // why the newest revision does not count
 }
 
-func (w *watch) begin(anew bool) {
+func (w *watch) begin(other bool) {
 	w.whole = false
-	if anew {
+	if other {
 		w.seen = 0
 	}
 }

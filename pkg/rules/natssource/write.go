@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
@@ -89,6 +90,9 @@ func (b *Bucket) CheckSize(data []byte) error {
 // open opens the bucket, and makes it for a first set.
 func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
+	if err == nil {
+		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
+	}
 	if err == nil || !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, translate(err)
 	}
@@ -100,6 +104,7 @@ func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue,
 		Description: "rules of an offpath fleet",
 		History:     Remembered,
 		Replicas:    b.options.Replicas,
+		RePublish:   kvwatch.RePublish(b.name, b.changes),
 	})
 	if errors.Is(err, jetstream.ErrBucketExists) { // another first writer, who wants other replicas
 		kv, err = b.js.KeyValue(ctx, b.name)
