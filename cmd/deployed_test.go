@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,27 +29,56 @@ rules:
 `
 
 // deployed is a fleet on a NATS and a Redis that are as deploy has them, with its accounts and
-// users.
+// users, and with keys that sign rules and blocks.
 type deployed struct {
 	fleet
-	server *deploytest.NATSServer
+	server         *deploytest.NATSServer
+	rules, entries keyPair
 }
+
+// keyPair is a file with a signing key, and the public key.
+type keyPair struct{ file, public string }
 
 func newDeployed(t *testing.T) *deployed {
 	t.Helper()
 	server := deploytest.NATS(t)
 	redis, _ := deploytest.Redis(t)
-	return &deployed{fleet{T: t, nats: server.URL(t, "operator"), redis: redis}, server}
+	f := &deployed{fleet: fleet{T: t, nats: server.URL(t, "operator"), redis: redis}, server: server}
+	for _, pair := range []*keyPair{&f.rules, &f.entries} {
+		pair.file = filepath.Join(t.TempDir(), "key")
+		status, stdout, stderr := daemontest.Run(t, process(binary(t, "aggregator"), os.Kill), nil, "keygen", pair.file)
+		if status != 0 {
+			t.Fatal(stderr)
+		}
+		pair.public = strings.TrimSpace(stdout)
+	}
+	return f
+}
+
+// do is a command as an operator gives it, who has the keys.
+func (f *deployed) do(args ...string) string {
+	f.Helper()
+	switch args[0] {
+	case "rules":
+		args = append(args, "--rules-public-keys", f.rules.public)
+		if args[1] == "apply" {
+			args = append(args, "--rules-signing-key-file", f.rules.file)
+		}
+	case "block", "unblock":
+		args = append(args, "--entries-signing-key-file", f.entries.file)
+	}
+	return f.fleet.do(args...)
 }
 
 func (f *deployed) startAggregator() *daemontest.Daemon {
 	f.Helper()
-	return f.fleet.startAggregator("--nats", f.server.URL(f.T, "aggregator"))
+	return f.fleet.startAggregator("--nats", f.server.URL(f.T, "aggregator"), "--rules-public-keys", f.rules.public, "--entries-signing-key-file", f.entries.file)
 }
 
 func (f *deployed) startChecker(name string, flags ...string) *daemontest.Daemon {
 	f.Helper()
-	return f.fleet.startChecker(append(flags, "--name", name, "--nats", f.server.URL(f.T, name), "--rules", "nats")...)
+	return f.fleet.startChecker(append(flags, "--name", name, "--nats", f.server.URL(f.T, name), "--rules", "nats",
+		"--rules-public-keys", f.rules.public, "--entries-public-keys", f.entries.public)...)
 }
 
 // stop also holds that nobody was refused anything, or complains of something else.

@@ -330,8 +330,4 @@ func TestRulesOverNATS(t *testing.T) {
 	if e, err := operator.Get(ctx); err != nil || string(e.Data) != "two" {
 		t.Errorf("there is %q, %v", e.Data, err)
 	}
-	stop()
-	if err := operator.Delete(ctx, second); err != nil {
-		t.Error(err)
-	}
 }

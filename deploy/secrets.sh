@@ -1,8 +1,14 @@
 #!/bin/sh
-# Prints passwords for compose.yaml: ./secrets.sh > .env
+# Prints passwords and signing keys for compose.yaml: ./secrets.sh > .env
 # Each begins with a letter: a nats.conf would read 12ab as a number. They have no character that a URL would need escaped.
 set -eu
 umask 077
+
+# The pairs of keys that sign rules and blocks come from "aggregator keygen": of the image, or of the command that AGGREGATOR names.
+rules=$(${AGGREGATOR:-docker run --rm --network none offpath:dev aggregator} keygen)
+entries=$(${AGGREGATOR:-docker run --rm --network none offpath:dev aggregator} keygen)
+# shellcheck disable=SC2086 # each is two words
+printf 'RULES_SIGNING_KEY=%s\nRULES_PUBLIC_KEYS=%s\nENTRIES_SIGNING_KEY=%s\nENTRIES_PUBLIC_KEYS=%s\n' $rules $entries
 
 for name in NATS_CHECKER_1_PASSWORD NATS_CHECKER_2_PASSWORD NATS_AGGREGATOR_PASSWORD NATS_OPERATOR_PASSWORD REDIS_PASSWORD REDIS_ADMIN_PASSWORD CONSOLE_TOKEN GRAFANA_PASSWORD; do
   printf '%s=p%s\n' "$name" "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redisconn"
@@ -18,7 +19,7 @@ const summary = `Adds what checkers report to Redis, each report once, and tells
 
 It starts whether or not NATS and Redis are up, and says what it is waiting for. Any number of
 aggregators share the work. "aggregator ledger --redis URL" prints what became of every hit; "aggregator rules
---help" lists the commands that read and write the fleet's rules. What the console at the admin port shows and does, so do
+--help" lists the commands that read and write the fleet's rules, and "aggregator keygen" makes keys that sign rules and blocks. What the console at the admin port shows and does, so do
 "aggregator top", "fleet", "get KEY", "block KEY", "unblock KEY" and "reset KEY"; each has --help.`
 
 // config is what the flags say.
@@ -37,6 +38,8 @@ type config struct {
 
 	tokenFile, tokens string // of those who may block and reset keys
 	consoleHosts      string
+
+	rulesKeys, entriesKeys signing.Keys
 }
 
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
@@ -50,6 +53,9 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	s.AddSecret(&c.tokens, "console-token", "such tokens themselves")
 	flags.Add(s, &c.consoleHosts, "console-host", "NAMES", "names by which a proxy on this machine asks for the console, with commas between; on loopback it knows localhost and addresses only",
 		flags.Text)
+	c.rulesKeys.AddPublic(s, signing.Rules)
+	c.entriesKeys.AddPublic(s, signing.Entries)
+	c.entriesKeys.AddSigning(s, signing.Entries)
 	addNamespace(s, &c.namespace)
 	flags.Add(s, &c.shards, "shards", "N", "number of shards, recorded in Redis at first use; 0 takes what is recorded, or what suits",
 		flags.Int(0, events.MaxShards))

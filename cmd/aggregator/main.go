@@ -1,7 +1,8 @@
 // Command aggregator adds what the checkers of a fleet report to Redis, each report once, and tells
-// them the totals. Any number of them share the work. "aggregator ledger" prints what became of every
-// hit, "aggregator rules" reads and writes the rules in the fleet's bucket. The others do what its console does: top, get, block, unblock,
-// reset and fleet.
+// them the totals. Any number of them share the work. "aggregator ledger" prints what became of
+// every hit, "aggregator rules" reads and writes the rules in the fleet's bucket, "aggregator
+// keygen" makes the keys that sign them. The others do what its console does: top, get, block,
+// unblock, reset and fleet.
 package main
 
 import (
@@ -52,6 +53,8 @@ func find(args []string) (run command, name string, rest []string) {
 		switch args[0] {
 		case "ledger":
 			return printLedger, "aggregator ledger", args[1:]
+		case "keygen":
+			return generateKey, "aggregator keygen", args[1:]
 		case "rules":
 			return findRulesCommand(args[1:])
 		}
@@ -77,7 +80,8 @@ var isName = regexp.MustCompile(`^[a-z]+$`)
 func noCommand(name string) command {
 	return func(context.Context, []string, func(string) string, io.Writer, io.Writer) error {
 		names := slices.Sorted(maps.Keys(operateCommands))
-		return flags.Usagef("argument %q: there is no such command; want rules, ledger, %s, or flags only", name, strings.Join(names, ", "))
+		return flags.Usagef("argument %q: there is no such command; want rules, ledger, keygen, %s, or flags only",
+			name, strings.Join(names, ", "))
 	}
 }
 

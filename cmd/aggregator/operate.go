@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
@@ -26,6 +27,7 @@ type operateFlags struct {
 	span            time.Duration
 	json            bool
 	arguments       []string
+	keys            signing.Keys // of blocks
 }
 
 func newOperateFlags(name, summary string) (*operateFlags, *flags.Set) {
@@ -42,6 +44,12 @@ func newOperateFlags(name, summary string) (*operateFlags, *flags.Set) {
 func (f *operateFlags) addKey(s *flags.Set, ruleUsage string) {
 	s.Arguments(&f.arguments, "KEY")
 	flags.Add(s, &f.rule, "rule", "NAME", ruleUsage, flags.Text)
+}
+
+// addKeys lets a command write blocks, which it does where no aggregator answers.
+func (f *operateFlags) addKeys(s *flags.Set) {
+	f.keys.AddPublic(s, signing.Entries)
+	f.keys.AddSigning(s, signing.Entries)
 }
 
 // parse reads the flags, and sees that there is one key if there should be.
@@ -155,6 +163,7 @@ JetStream, and works without an aggregator, too. It is written to the audit log.
 func blockKey(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	f, s := newOperateFlags("block", blockSummary)
 	f.addKey(s, "the rule that the key is of")
+	f.addKeys(s)
 	flags.Add(s, &f.span, "for", "DURATION", "how long, such as 10m or 24h", flags.Duration(time.Second, entries.MaxSpan))
 	if done, err := f.parse(s, args, getenv, stdout, 1, true); err != nil || done {
 		return err
@@ -186,6 +195,7 @@ const unblockSummary = `Ends a key's block. It is written to the audit log.`
 func unblockKey(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	f, s := newOperateFlags("unblock", unblockSummary)
 	f.addKey(s, "the rule that the key is of")
+	f.addKeys(s)
 	if done, err := f.parse(s, args, getenv, stdout, 1, true); err != nil || done {
 		return err
 	}
@@ -222,7 +232,11 @@ func (f *operateFlags) question(getenv func(string) string) console.Question {
 
 // operator does what no aggregator is there to do.
 func (f *operateFlags) operator(conn *nats.Conn) (*console.Operator, error) {
-	bucket, err := entries.New(conn, f.namespace, entries.Options{})
+	keys, err := f.keys.Once(signing.Entries)
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := entries.New(conn, f.namespace, entries.Options{Verifier: keys.Verifier, Key: keys.Key})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
@@ -77,6 +78,8 @@ type rulesFlags struct {
 	given           bool // revision is
 	dryRun, json    bool
 	replicas        int
+	keys            signing.Keys
+	public          string // of the signing key, "" if there is none
 }
 
 // newRulesFlags returns the flags of one command, which needs a connection if it is not local.
@@ -87,6 +90,7 @@ func newRulesFlags(name, summary string, local bool) (*rulesFlags, *flags.Set) {
 		flags.Add(s, &f.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
 		f.access.AddFlags(s)
 		addNamespace(s, &f.namespace)
+		f.keys.AddPublic(s, signing.Rules)
 	}
 	flags.Add(s, &f.json, "json", "", "print JSON", flags.Bool)
 	return f, s
@@ -106,6 +110,7 @@ func (f *rulesFlags) addRevision(s *flags.Set) {
 func (f *rulesFlags) addWrite(s *flags.Set) {
 	flags.Add(s, &f.revision, "revision", "N", "write only if this revision is the newest, 0 for none; without it, the one that is there when the command starts",
 		flags.Uint64)
+	f.keys.AddSigning(s, signing.Rules)
 	flags.Add(s, &f.dryRun, "dry-run", "", "print what would change, and change nothing", flags.Bool)
 }
 
@@ -133,6 +138,10 @@ func (f *rulesFlags) parse(s *flags.Set, args []string, getenv func(string) stri
 func (f *rulesFlags) withBucket(ctx context.Context, do func(ctx context.Context, b *natssource.Bucket) error) error {
 	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
 	defer cancel()
+	keys, err := f.keys.Once(signing.Rules)
+	if err != nil {
+		return err
+	}
 	options, err := f.access.Options()
 	if err != nil {
 		return err
@@ -142,7 +151,12 @@ func (f *rulesFlags) withBucket(ctx context.Context, do func(ctx context.Context
 		return fmt.Errorf("connect to %s: %w", flags.Redact(f.nats), err)
 	}
 	defer conn.Close()
-	bucket, err := natssource.New(conn, f.namespace, natssource.Options{Replicas: f.replicas})
+	o := natssource.Options{Replicas: f.replicas, Verifier: keys.Verifier}
+	if keys.Key != nil {
+		o.Key = keys.Key()
+		f.public = o.Key.Public()
+	}
+	bucket, err := natssource.New(conn, f.namespace, o)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -23,10 +24,18 @@ type revisionInfo struct {
 	Size     int       `json:"size"` // in bytes
 	Digest   string    `json:"digest,omitempty"`
 	Deleted  bool      `json:"deleted,omitempty"`
+	// SignedBy is a public key; that it is so has been checked if there are public keys to check it
+	// by, and Refused is empty.
+	SignedBy string `json:"signed_by,omitempty"`
+	Refused  string `json:"refused,omitempty"`
 }
 
 func infoOf(e natssource.Entry) revisionInfo {
 	info := revisionInfo{Revision: e.Revision, Created: e.Created.UTC(), Size: len(e.Data), Deleted: e.Deleted}
+	info.SignedBy = e.SignedBy
+	if e.Refused != nil {
+		info.Refused = e.Refused.Error()
+	}
 	if !e.Deleted {
 		info.Digest = keeper.Digest(e.Data)
 	}
@@ -107,7 +116,8 @@ func (s *ruleSet) printJSON(stdout io.Writer, e natssource.Entry) error {
 	}{infoOf(e), list})
 }
 
-const historySummary = `Prints the revisions that the bucket remembers, the last 64, oldest first: number, time, size in bytes, digest.`
+const historySummary = `Prints the revisions that the bucket remembers, the last 64, oldest first: number, time, size in bytes, digest; and, with
+--rules-public-keys, which of them were not signed as they should be, and so never counted.`
 
 // printHistory is the command "aggregator rules history".
 func printHistory(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
@@ -138,9 +148,9 @@ func printHistory(ctx context.Context, args []string, getenv func(string) string
 
 func (r revisionInfo) content() string {
 	if r.Deleted {
-		return "deleted\t"
+		return "deleted\t" + r.Refused
 	}
-	return fmt.Sprintf("%d\t%s", r.Size, r.Digest)
+	return strings.TrimSpace(fmt.Sprintf("%d\t%s %s", r.Size, r.Digest, r.Refused))
 }
 
 const validateSummary = `Says whether a file is a good set, and if not, where and why not. It needs no NATS.`

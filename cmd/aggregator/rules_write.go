@@ -14,7 +14,7 @@ import (
 )
 
 const applySummary = `Writes a set of rules into the fleet's bucket, in place of the one that is there. Every checker with --rules nats
-takes it over at once. Bad rules are refused, with line and reason, and nothing changes; so they are if somebody else
+takes it over at once, if it is signed where checkers want that. Bad rules are refused, with line and reason, and nothing changes; so they are if somebody else
 writes at the same time. The first set makes the bucket.`
 
 // applyRules is the command "aggregator rules apply".
@@ -101,6 +101,9 @@ func (f *rulesFlags) read(ctx context.Context, b *natssource.Bucket) (there inBu
 	return there, nil
 }
 
+// errSigned says that every checker that looks at signatures would refuse what is to be written.
+var errSigned = errors.New("the set that is there is signed: --rules-signing-key-file FILE is needed to write another")
+
 // written is what a command that writes has done.
 type written struct {
 	Revision uint64   `json:"revision"` // the newest afterwards
@@ -121,7 +124,11 @@ func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBu
 		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: keeper.Digest(rules.text), Rules: len(rules.Rules()),
 		DryRun: f.dryRun, Changes: plainChanges(changes),
 	}
-	same := there.rules != nil && string(there.rules.text) == string(rules.text)
+	if there.entry.Version > 0 && f.public == "" {
+		return errSigned
+	}
+	same := there.rules != nil && string(there.rules.text) == string(rules.text) &&
+		(f.public == "" || f.public == there.entry.SignedBy)
 	if !same && !f.dryRun {
 		at, err := b.Put(ctx, rules.text, there.entry.Revision)
 		if err != nil {

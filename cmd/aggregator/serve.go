@@ -14,6 +14,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
@@ -32,6 +33,15 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	if err != nil {
 		return fmt.Errorf("console: %w", err)
 	}
+	rules, err := c.rulesKeys.Open(signing.Rules, files, log)
+	if err != nil {
+		return err
+	}
+	blocks, err := c.entriesKeys.Open(signing.Entries, files, log)
+	if err != nil {
+		return err
+	}
+	signing.Warn(log, rules.Verifier, blocks.Verifier, true)
 	secure, err := c.adminTLS.Secure(files, "admin")
 	if err != nil {
 		return err
@@ -76,6 +86,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	denials := newDenials(conn, c.namespace, log)
 	board, err := console.New(console.Options{
 		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Hosts: strings.Split(c.consoleHosts, ","),
+		RulesVerifier: rules.Verifier, EntriesVerifier: blocks.Verifier, EntriesKey: blocks.Key,
 		Heard: denials.heard, Log: log,
 	})
 	if err != nil {
@@ -85,7 +96,8 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	ledger := newLedgerGauge(store.Ledger, log)
 	registry := admin.NewRegistry(version.Get())
 	applies.register(registry)
-	registry.MustRegister(ledger, &metrics{worker, conn.IsConnected}, admin.FileMetrics(files.States))
+	registry.MustRegister(ledger, &metrics{worker, conn.IsConnected}, admin.FileMetrics(files.States),
+		signing.Metrics{Rules: rules.Verifier, Entries: blocks.Verifier})
 	if err := printBanner(stdout, c, daemon.URL(listener)); err != nil {
 		return fmt.Errorf("print what is running: %w", err)
 	}

@@ -58,7 +58,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ledger --redis http://x", "", "--redis"},
 		{"ledger --redis redis://127.0.0.1:1 all", "", `argument "all"`},
 		{"ledger --redis redis://127.0.0.1:1 --namespace a.b", "", "--namespace"},
-		{"ledgers", "", `argument "ledgers": there is no such command; want rules, ledger, block, fleet, get, reset, top, unblock, or flags only`},
+		{"ledgers", "", `argument "ledgers": there is no such command; want rules, ledger, keygen, block, fleet, get, reset, top, unblock, or flags only`},
 		{"nats://u:geheim@127.0.0.1:1", "", `argument "nats://xxxxx@127.0.0.1:1": want flags only`},
 		{"top", "", "--nats URL is needed"},
 		{"fleet --nats nats://127.0.0.1:1 all", "", `argument "all"`},
@@ -87,6 +87,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--nats nats://u:" + canary + "@a --redis redis://a --nats-nkey n", "", "want one of them"},
 		{secure + "--admin-key k", "", "--admin-cert and --admin-key need each other"},
 		{secure + "--redis-password " + canary, "", "unknown flag --redis-password"},
+		{"rules delete x --nats a --rules-signing-key-file f", "OFFPATH_RULES_SIGNING_KEY=" + canary, "want one of them"},
+		{"keygen a b", "", "want one FILE at most"},
 		{"rules get --nats a --nats-cert c", "", "--nats-cert and --nats-key need each other"},
 	} {
 		name, value, _ := strings.Cut(test.env, "=")
@@ -99,7 +101,7 @@ func TestBadValues(t *testing.T) {
 	env := map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1", "OFFPATH_REDIS": "redis://127.0.0.1:1"}
 	for flag, values := range map[string]string{
 		"nats": "http://x", "redis": "http://x redis:// redis://x/db", "admin": "x", "namespace": "a.b", "shards": "-1 100000 few",
-		"log-level": "loud", "gather": "0s 2s 2",
+		"rules-public-keys": "x SAX", "entries-public-keys": ",", "log-level": "loud", "gather": "0s 2s 2",
 	} {
 		for value := range strings.FieldsSeq(values) {
 			ends(t, env, []string{"--" + flag, value}, 2, "--"+flag)
@@ -115,13 +117,15 @@ func TestFilesAndPorts(t *testing.T) {
 	defer listener.Close()
 	busy := listener.Addr().String()
 	for args, want := range map[string]string{
-		both + "--admin " + busy:                    busy,
-		both + "--redis-ca none":                    "--redis-ca, --redis-cert, --redis-key: open none",
-		both + "--redis-password-file none":         "--redis-password-file: open none",
-		both + "--nats-ca none":                     "--nats-ca, --nats-cert, --nats-key: open none",
-		both + "--admin-cert none --admin-key none": "open none",
-		"ledger --redis rediss://a --redis-ca none": "open none",
-		"rules list --nats a --nats-creds none":     "--nats-creds: open none",
+		both + "--admin " + busy:                                busy,
+		both + "--redis-ca none":                                "--redis-ca, --redis-cert, --redis-key: open none",
+		both + "--redis-password-file none":                     "--redis-password-file: open none",
+		both + "--nats-ca none":                                 "--nats-ca, --nats-cert, --nats-key: open none",
+		both + "--admin-cert none --admin-key none":             "open none",
+		"ledger --redis rediss://a --redis-ca none":             "open none",
+		"rules list --nats a --nats-creds none":                 "--nats-creds: open none",
+		both + "--entries-signing-key-file none":                "--entries-signing-key-file: open none",
+		"rules delete x --nats a --rules-signing-key-file none": "--rules-signing-key-file: open none",
 	} {
 		ends(t, nil, strings.Fields(args+" --namespace x"), 1, want)
 	}

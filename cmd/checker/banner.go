@@ -104,7 +104,8 @@ func (b banner) source() string {
 // writeChange says how to change the rules of a bucket; how to change a file everybody knows.
 func (b banner) writeChange(w io.Writer) {
 	if b.config.rulesFromBucket() {
-		fmt.Fprintf(w, "Change the rules while it runs:\n  aggregator rules apply -f FILE --nats %s%s\n\n", flags.Redact(b.nats), b.namespaceFlag())
+		fmt.Fprintf(w, "Change the rules while it runs:\n  aggregator rules apply -f FILE --nats %s%s%s\n\n",
+			flags.Redact(b.nats), b.namespaceFlag(), b.keyFlag())
 	}
 }
 
@@ -113,6 +114,14 @@ func (b banner) namespaceFlag() string {
 		return ""
 	}
 	return " --namespace " + b.config.namespace
+}
+
+// keyFlag names the demo's signing key. That of a fleet is where only operators have it.
+func (b banner) keyFlag() string {
+	if b.config.demoKey == "" {
+		return ""
+	}
+	return " --rules-signing-key-file " + b.config.demoKey
 }
 
 // inWords says what a rule does: 100 per 1h in 60 buckets, by user and api, if api is "createURL".

@@ -13,6 +13,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/entries"
+	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 // firstBlocks is how long a start waits for the blocks that are there, so that a checker does not let pass whom the others keep out.
@@ -20,9 +21,10 @@ const firstBlocks = time.Second
 
 // blocking brings the fleet's blocks to the checker.
 type blocking struct {
-	at     *lifeline
-	living *living
-	log    *slog.Logger
+	at       *lifeline
+	living   *living
+	verifier *signature.Verifier // nil: unsigned blocks count
+	log      *slog.Logger
 
 	once  sync.Once
 	told  chan struct{} // closed when it is known which blocks there are, or why not
@@ -31,8 +33,8 @@ type blocking struct {
 }
 
 // newBlocking returns one for the namespace's bucket, which need not be there.
-func newBlocking(at *lifeline, l *living, log *slog.Logger) *blocking {
-	return &blocking{at: at, living: l, log: log, told: make(chan struct{})}
+func newBlocking(at *lifeline, l *living, verifier *signature.Verifier, log *slog.Logger) *blocking {
+	return &blocking{at: at, living: l, verifier: verifier, log: log, told: make(chan struct{})}
 }
 
 // start begins to watch, and waits until the first blocks are in force, but not for long.
@@ -51,7 +53,8 @@ func (b *blocking) start(ctx context.Context) *watching {
 // watch follows the bucket, by one connection after the other.
 func (b *blocking) watch(ctx context.Context) {
 	err := b.at.each(ctx, func(ctx context.Context, s *strand) error {
-		bucket, err := entries.New(s.conn, b.at.namespace, entries.Options{Now: b.living.fleetNow})
+		o := entries.Options{Now: b.living.fleetNow, Verifier: b.verifier}
+		bucket, err := entries.New(s.conn, b.at.namespace, o)
 		if err == nil {
 			bucket.Watch(ctx, b.use, b.trouble)
 		}

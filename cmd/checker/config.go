@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
@@ -58,6 +59,10 @@ type config struct {
 	chargeOn string // statuses with commas between; "" for none
 
 	options
+
+	rulesKeys, entriesKeys signing.Keys // public ones only
+
+	demoKey string // a file with the demo's signing key of rules
 
 	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
 	trail
@@ -116,6 +121,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
 	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
+	c.rulesKeys.AddPublic(s, signing.Rules)
+	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.trail.addFlags(s)
 	c.addProxyFlags(s)
 	s.AddSecret(&c.consoleToken, "console-token", "tokens of those who may block and reset keys at the demo's console, NAME:TOKEN or TOKEN")
@@ -129,6 +136,10 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	}
 	if err == nil && !done && c.nats != "" && c.rulesFrom == "" {
 		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has, or --rules nats for those in its bucket")
+	}
+	if err == nil && !done && c.nats == "" && (s.Given("rules-public-keys") || s.Given("entries-public-keys")) {
+		err = flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: " +
+			"without one, keys are made up at the start")
 	}
 	if err == nil && !done && (c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter) {
 		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -28,6 +30,9 @@ type embedded struct {
 	conn   *nats.Conn // the worker's own
 	worker daemon.Part
 	board  *console.Console
+
+	rules, entries signing.Opened // keys of its own
+	keyFile        string         // the signing key of rules, "" without JetStream
 }
 
 // serverTimeout is how long the NATS server may take to start.
@@ -35,6 +40,9 @@ const serverTimeout = 10 * time.Second
 
 func startEmbedded(c config, log *slog.Logger) (*embedded, error) {
 	e := &embedded{}
+	if err := e.makeKeys(log); err != nil {
+		return nil, fmt.Errorf("make up signing keys: %w", err)
+	}
 	if err := e.startServer(c.rulesFromBucket(), log); err != nil {
 		e.close()
 		return nil, fmt.Errorf("start the embedded NATS server: %w", err)
@@ -44,12 +52,40 @@ func startEmbedded(c config, log *slog.Logger) (*embedded, error) {
 		return nil, fmt.Errorf("start the embedded aggregator: %w", err)
 	}
 	if c.rulesFromBucket() {
-		if err := seed(e.conn, c.namespace, deploy.Rules); err != nil {
+		if err := e.seed(c.namespace); err != nil {
 			e.close()
 			return nil, fmt.Errorf("start with the demo's rules: %w", err)
 		}
 	}
 	return e, nil
+}
+
+// makeKeys makes up keys that sign rules and blocks.
+func (e *embedded) makeKeys(log *slog.Logger) (err error) {
+	if e.rules, err = signing.Generate(log); err == nil {
+		e.entries, err = signing.Generate(log)
+	}
+	return err
+}
+
+// trust is what tells which rules and blocks count.
+func (e *embedded) trust() signing.Metrics {
+	return signing.Metrics{Rules: e.rules.Verifier, Entries: e.entries.Verifier}
+}
+
+// seed puts the demo's rules into the bucket, and the key that signs others beside the server's
+// files, for who wants to change them.
+func (e *embedded) seed(namespace string) error {
+	secret, err := e.rules.Key().Seed()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(e.dir, "rules.key")
+	if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
+		return err
+	}
+	e.keyFile = path
+	return seed(e.conn, namespace, e.rules, deploy.Rules)
 }
 
 // startServer starts the NATS server. JetStream, where the rules' bucket is, keeps its files in a directory
@@ -107,7 +143,10 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 		return err
 	}
 	e.worker = daemon.Part{Name: "embedded aggregator", Run: worker.Run}
-	e.board, err = console.New(console.Options{Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log})
+	e.board, err = console.New(console.Options{
+		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log,
+		RulesVerifier: e.rules.Verifier, EntriesVerifier: e.entries.Verifier, EntriesKey: e.entries.Key,
+	})
 	return err
 }
 

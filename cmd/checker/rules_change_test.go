@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
+	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 // changes is a way to change a running checker's rules.
@@ -29,9 +30,12 @@ func inFile(t *testing.T, path string) changes {
 }
 
 // inBucket writes the bucket of the NATS at url, whatever it holds.
-func inBucket(t *testing.T, url string) changes {
+func inBucket(t *testing.T, url string) changes { return inSignedBucket(t, url, nil) }
+
+// inSignedBucket is inBucket with a key that signs.
+func inSignedBucket(t *testing.T, url string, key *signature.Key) changes {
 	t.Helper()
-	bucket, err := natssource.New(serverstest.Connect(t, url), defaultNamespace, natssource.Options{})
+	bucket, err := natssource.New(serverstest.Connect(t, url), defaultNamespace, natssource.Options{Key: key})
 	must(t, err)
 	return func(text string) {
 		t.Helper()
@@ -68,10 +72,21 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 			change(daily(100))
 			return startChecker(t, "--rules", "nats", "--nats", url), change
 		},
+		"signed bucket": func(t *testing.T) (*daemontest.Daemon, changes) {
+			url, key := serverstest.JetStream(t).URL(), newKey(t)
+			startWorker(t, url, aggregate.Options{})
+			change := inSignedBucket(t, url, key)
+			change(daily(100))
+			return startChecker(t, "--rules", "nats", "--nats", url, "--rules-public-keys", key.Public()), change
+		},
 		"embedded": func(t *testing.T) (*daemontest.Daemon, changes) {
 			d := startChecker(t)
 			loads(d, 1) // a watch tells the newest alone, and this one tells the demo's first
-			change := inBucket(t, d.Find(`NATS +(nats://\S+)`))
+			seed, err := os.ReadFile(d.Find(`rules apply .* --rules-signing-key-file (\S+)`))
+			must(t, err)
+			key, err := signature.ParseKey(seed)
+			must(t, err)
+			change := inSignedBucket(t, d.Find(`NATS +(nats://\S+)`), key)
 			change(daily(100))
 			return d, change
 		},
@@ -219,7 +234,7 @@ func reportedRevision(t *testing.T, s source, err error) uint64 {
 func TestMovingBetweenFileAndBucket(t *testing.T) {
 	server := serverstest.JetStream(t)
 	conn := serverstest.Connect(t, server.URL())
-	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn)), nil) }
+	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn), nil), nil) }
 	path := writeFile(t, daily(1))
 	ofFile := func(modified time.Time) uint64 {
 		must(t, os.Chtimes(path, time.Time{}, modified))

@@ -12,6 +12,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/cmd/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
@@ -45,22 +46,25 @@ func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Lo
 	var parts []daemon.Part
 	var board *console.Console // of the embedded aggregator; others have their own
 	url := c.nats
+	var trust signing.Metrics
 	if url == "" {
 		all, err := startEmbedded(c, log)
 		if err != nil {
 			return err
 		}
 		defer all.close()
-		url = all.server.ClientURL()
-		parts, board = append(parts, all.worker), all.board
+		url, c.demoKey = all.server.ClientURL(), all.keyFile
+		parts, board, trust = append(parts, all.worker), all.board, all.trust()
+	} else if trust, err = c.trust(files, log); err != nil {
+		return err
 	}
-	return serveOn(ctx, c, url, from, at, files, parts, board, stdout, stderr, log)
+	return serveOn(ctx, c, url, trust, from, at, files, parts, board, stdout, stderr, log)
 }
 
 // serveOn runs the checker and its doors on the NATS at url, and the parts that have to end after them.
 func serveOn(
-	ctx context.Context, c config, url string, from source, at listeners, files *tlsfiles.Files, parts []daemon.Part,
-	board *console.Console, stdout, stderr io.Writer, log *slog.Logger,
+	ctx context.Context, c config, url string, trust signing.Metrics, from source, at listeners, files *tlsfiles.Files,
+	parts []daemon.Part, board *console.Console, stdout, stderr io.Writer, log *slog.Logger,
 ) error {
 	hasher, err := c.hasher(log)
 	if err != nil {
@@ -77,7 +81,7 @@ func serveOn(
 	}
 	defer lifeline.close()
 	if c.rulesFromBucket() {
-		from = fromBucket(lifeline)
+		from = fromBucket(lifeline, trust.Rules)
 	}
 	service, err := c.serviceTLS(files)
 	if err != nil {
@@ -105,14 +109,15 @@ func serveOn(
 		return err
 	}
 	defer watching.close()
-	blocking := newBlocking(lifeline, living, log)
+	blocking := newBlocking(lifeline, living, trust.Entries, log)
 	watchingBlocks := blocking.start(ctx)
 	defer watchingBlocks.close()
 	living.awaitFirst(ctx)
 
 	leaving := daemon.NewLeaving(c.stopDelay)
 	registry, metrics := admin.NewRegistry(version.Get()), newMetrics(living.stats, func() bool { return lifeline.conn().IsConnected() }, c.maxLiveKeys)
-	registry.MustRegister(append(blocking.metrics(), metrics, rulesMetrics{living.keeper.State}, admin.FileMetrics(files.States))...)
+	registry.MustRegister(append(blocking.metrics(),
+		metrics, rulesMetrics{living.keeper.State}, trust, admin.FileMetrics(files.States))...)
 	speaker := newSpeaker(c, name, living, metrics, denied, func() int { return int(blocking.count.Load()) })
 	err = printBanner(stdout, banner{
 		config: c, rules: living.first(), nats: url, version: version.Get(),
@@ -157,6 +162,17 @@ func (o options) wait(s *http.Server) {
 	if o.clientTime > 0 {
 		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = o.clientTime, o.clientTime, o.clientTime
 	}
+}
+
+// trust returns what tells which rules and blocks of the fleet count.
+func (c config) trust(files *tlsfiles.Files, log *slog.Logger) (trust signing.Metrics, err error) {
+	rules, err := c.rulesKeys.Open(signing.Rules, files, log)
+	if err != nil {
+		return trust, err
+	}
+	entries, err := c.entriesKeys.Open(signing.Entries, files, log)
+	signing.Warn(log, rules.Verifier, entries.Verifier, c.rulesFromBucket())
+	return signing.Metrics{Rules: rules.Verifier, Entries: entries.Verifier}, err
 }
 
 // withConsole is the admin door, with the console if there is one.

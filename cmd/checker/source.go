@@ -9,9 +9,11 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/filesource"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
+	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 // firstWait is how long a start waits for rules from a bucket before it says that there are none yet. They are
@@ -48,7 +50,7 @@ func openFile(path string) (source, error) {
 }
 
 // fromBucket is the namespace's bucket, which need not be there yet.
-func fromBucket(at *lifeline) source {
+func fromBucket(at *lifeline, verifier *signature.Verifier) source {
 	return source{
 		begin: func(*living) error { return nil },
 		watch: func(ctx context.Context, l *living) {
@@ -62,7 +64,7 @@ func fromBucket(at *lifeline) source {
 				_ = l.offer(revision, order, e.Data) // which logs the error
 			}
 			err := at.each(ctx, func(ctx context.Context, s *strand) error {
-				bucket, err := natssource.New(s.conn, at.namespace, natssource.Options{})
+				bucket, err := natssource.New(s.conn, at.namespace, natssource.Options{Verifier: verifier})
 				if err == nil {
 					bucket.Watch(ctx, offer, l.trouble)
 				}
@@ -76,8 +78,8 @@ func fromBucket(at *lifeline) source {
 }
 
 // seed puts rules into the bucket of an embedded server, in which there is none.
-func seed(conn *nats.Conn, namespace string, data []byte) error {
-	bucket, err := natssource.New(conn, namespace, natssource.Options{})
+func seed(conn *nats.Conn, namespace string, keys signing.Opened, data []byte) error {
+	bucket, err := natssource.New(conn, namespace, natssource.Options{Verifier: keys.Verifier, Key: keys.Key()})
 	if err != nil {
 		return err
 	}

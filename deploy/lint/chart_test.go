@@ -52,12 +52,13 @@ serviceMonitor: {enabled: true, labels: {release: prometheus}}
 	},
 	{
 		"TLS everywhere", `
+trust: {rulesPublicKeys: [ABUJOCVHJPWSBDNY33DKJIMATY4LNY5DCZZBK2TYP24CDEUBJK4AHVIR, ACLKSG5IUH5ERN6CLTBVSG4XKRZ75F3BU7CRZI5N5X6UMXMSOLLZ3EVS], entriesPublicKeys: [ABRWRZOOOQLSEC4XID7N7I6T7AU64FSIOEO3DLIR264UUOKNLNGH2Q6X]}
 nats:
   checker: {secret: nats-c, key: url, credsKey: user.creds}
   aggregator: {secret: nats-a, key: url, user: aggregator, passwordKey: password}
   tls: {secret: nats-tls, cert: tls.crt, key: tls.key}
 redis: {user: offpath, passwordKey: password, tls: {secret: redis-tls, cert: tls.crt, key: tls.key}}
-aggregator: {consoleTokens: {secret: console}, adminTLS: {secret: admin}}
+aggregator: {consoleTokens: {secret: console}, entriesSigningKey: {secret: signing}, adminTLS: {secret: admin}}
 checker:
   tls: {secret: doors, clientCA: ca.crt}
   adminTLS: {secret: admin}
@@ -108,19 +109,22 @@ func TestChartFiles(t *testing.T) {
 			values = tt.values
 		}
 	}
+	const trust = "--rules-public-keys=ABUJOCVHJPWSBDNY33DKJIMATY4LNY5DCZZBK2TYP24CDEUBJK4AHVIR,ACLKSG5IUH5ERN6CLTBVSG4XKRZ75F3BU7CRZI5N5X6UMXMSOLLZ3EVS " +
+		"--entries-public-keys=ABRWRZOOOQLSEC4XID7N7I6T7AU64FSIOEO3DLIR264UUOKNLNGH2Q6X "
 	want := map[string]struct{ args, secrets string }{
 		"x-offpath-aggregator": {
 			"--nats-ca=/etc/offpath/nats-tls/ca.crt --nats-cert=/etc/offpath/nats-tls/tls.crt --nats-key=/etc/offpath/nats-tls/tls.key " +
-				"--nats-user=aggregator --nats-password-file=/etc/offpath/nats/password " +
+				"--nats-user=aggregator --nats-password-file=/etc/offpath/nats/password " + trust +
 				"--admin-cert=/etc/offpath/admin-tls/tls.crt --admin-key=/etc/offpath/admin-tls/tls.key " +
 				"--redis-ca=/etc/offpath/redis-tls/ca.crt --redis-cert=/etc/offpath/redis-tls/tls.crt --redis-key=/etc/offpath/redis-tls/tls.key " +
-				"--redis-user=offpath --redis-password-file=/etc/offpath/redis/password --console-token-file=/etc/offpath/console/tokens",
-			"admin-tls=admin console=console nats=nats-a nats-tls=nats-tls redis=offpath-redis redis-tls=redis-tls",
+				"--redis-user=offpath --redis-password-file=/etc/offpath/redis/password --console-token-file=/etc/offpath/console/tokens " +
+				"--entries-signing-key-file=/etc/offpath/entries-key/key",
+			"admin-tls=admin console=console entries-key=signing nats=nats-a nats-tls=nats-tls redis=offpath-redis redis-tls=redis-tls",
 		},
 		"x-offpath-checker": {
 			"--stop-delay=5s --decision-log=log,nats --decision-log-sample=0.1 " +
 				"--nats-ca=/etc/offpath/nats-tls/ca.crt --nats-cert=/etc/offpath/nats-tls/tls.crt --nats-key=/etc/offpath/nats-tls/tls.key " +
-				"--nats-creds=/etc/offpath/nats/user.creds " +
+				"--nats-creds=/etc/offpath/nats/user.creds " + trust +
 				"--admin-cert=/etc/offpath/admin-tls/tls.crt --admin-key=/etc/offpath/admin-tls/tls.key " +
 				"--listen-cert=/etc/offpath/doors-tls/tls.crt --listen-key=/etc/offpath/doors-tls/tls.key --listen-client-ca=/etc/offpath/doors-tls/ca.crt " +
 				"--grpc-cert=/etc/offpath/doors-tls/tls.crt --grpc-key=/etc/offpath/doors-tls/tls.key --grpc-client-ca=/etc/offpath/doors-tls/ca.crt " +
@@ -158,18 +162,19 @@ func TestChartFiles(t *testing.T) {
 // TestChartRefuses values that make no sense, and names them.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"{chekcer: {}}":                                     "chekcer",
-		"{checker: {kind: Pod}}":                            "kind",
-		"{checker: {name: a.b}}":                            "name",
-		"{image: {tag: latest}}":                            "tag",
-		"{rules: {from: configMap}}":                        "name",
-		"{redis: {secret: ''}}":                             "secret",
-		"{redis: {password: x}}":                            "password",
-		"{nats: {port: 0}}":                                 "port",
-		"{aggregator: {replicas: 0}}":                       "replicas",
-		"{serviceMonitor: {interval: often}}":               "interval",
-		"{nats: {tls: {cert: tls.crt}}}":                    "key",
-		"{nats: {checker: {secret: x, key: url, user: a}}}": "password",
+		"{chekcer: {}}":                                                     "chekcer",
+		"{checker: {kind: Pod}}":                                            "kind",
+		"{checker: {name: a.b}}":                                            "name",
+		"{image: {tag: latest}}":                                            "tag",
+		"{rules: {from: configMap}}":                                        "name",
+		"{redis: {secret: ''}}":                                             "secret",
+		"{redis: {password: x}}":                                            "password",
+		"{trust: {rulesPublicKeys: [SAABC]}}":                               "rulesPublicKeys",
+		"{nats: {port: 0}}":                                                 "port",
+		"{aggregator: {replicas: 0}}":                                       "replicas",
+		"{serviceMonitor: {interval: often}}":                               "interval",
+		"{nats: {tls: {cert: tls.crt}}}":                                    "key",
+		"{nats: {checker: {secret: x, key: url, user: a}}}":                 "password",
 		"{nats: {checker: {secret: x, key: url, credsKey: a, nkeyKey: b}}}": "nats",
 		"{checker: {tls: {secret: x, cert: ''}}}":                           "cert",
 		"{checker: {decisionLog: {to: nowhere}}}":                           "decisionLog",

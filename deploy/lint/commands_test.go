@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,7 +49,8 @@ func parses(t *testing.T, command string, args []string, env map[string]string) 
 	}
 	dir, err := commands()
 	must(t, err)
-	help, err := exec.CommandContext(t.Context(), filepath.Join(dir, command), "--help").Output()
+	// Which variables there are depends on the command that the arguments begin with.
+	help, err := exec.CommandContext(t.Context(), filepath.Join(dir, command), append(slices.Clone(args), "--help")...).Output()
 	must(t, err)
 	all := append([]string{}, args...)
 	for name, value := range env {

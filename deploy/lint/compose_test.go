@@ -16,12 +16,16 @@ import (
 // secrets are what secrets.sh makes up.
 func secrets(t *testing.T) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "sh", "../secrets.sh").Output()
+	dir, err := commands()
+	must(t, err)
+	c := exec.CommandContext(t.Context(), "sh", "../secrets.sh")
+	c.Env = append(os.Environ(), "AGGREGATOR="+filepath.Join(dir, "aggregator"))
+	out, err := c.Output()
 	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	values := map[string]bool{}
 	for _, line := range lines {
-		if !regexp.MustCompile(`^[A-Z0-9_]+=p[0-9a-f]{32}$`).MatchString(line) {
+		if !regexp.MustCompile(`^[A-Z0-9_]+=(p[0-9a-f]{32}|SA[A-Z2-7]{56}|A[A-Z2-7]{55})$`).MatchString(line) {
 			t.Errorf("%q", line)
 		}
 		_, value, _ := strings.Cut(line, "=")
@@ -57,6 +61,7 @@ func TestCompose(t *testing.T) {
 	if got := strings.Join(project.ServiceNames(), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	checkSigningKeys(t, project)
 	for name, s := range project.Services {
 		if !regexp.MustCompile(`^[\w./-]+:(v?\d+\.\d+(\.\d+)?(-alpine)?|dev)$`).MatchString(s.Image) {
 			t.Errorf("%s: image %s has no version", name, s.Image)
@@ -84,6 +89,28 @@ func TestCompose(t *testing.T) {
 		without := append(append([]string{}, env[:i]...), env[i+1:]...)
 		if _, err := load(t, without); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "secrets.sh") {
 			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+// checkSigningKeys sees that each signing key is where it is needed and nowhere else, and that
+// everybody knows what to trust.
+func checkSigningKeys(t *testing.T, project *types.Project) {
+	t.Helper()
+	for name, s := range project.Services {
+		var got []string
+		for _, variable := range []string{"RULES_SIGNING_KEY", "ENTRIES_SIGNING_KEY", "RULES_PUBLIC_KEYS", "ENTRIES_PUBLIC_KEYS"} {
+			if s.Environment["OFFPATH_"+variable] != nil {
+				got = append(got, variable)
+			}
+		}
+		part, _, _ := strings.Cut(name, "-")
+		want := map[string]string{
+			"rules": "RULES_SIGNING_KEY RULES_PUBLIC_KEYS", "aggregator": "ENTRIES_SIGNING_KEY RULES_PUBLIC_KEYS ENTRIES_PUBLIC_KEYS",
+			"checker": "RULES_PUBLIC_KEYS ENTRIES_PUBLIC_KEYS",
+		}[part]
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s has %q, want %q", name, got, want)
 		}
 	}
 }

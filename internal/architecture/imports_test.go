@@ -46,9 +46,10 @@ var allowed = []struct {
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
 	{"pkg/rules/filesource", []string{"pkg/rules", "internal/filewatch"}},
 	{"pkg/internal/kvwatch", []string{natsgo}},
-	{"pkg/rules/natssource", []string{"pkg/internal/kvwatch", natsgo}},
+	{"pkg/signature", []string{nkeys}},
+	{"pkg/rules/natssource", []string{"pkg/internal/kvwatch", "pkg/signature", natsgo}},
 	{"pkg/rules/keeper", []string{"pkg/rules"}},
-	{"pkg/entries", []string{"pkg/internal/kvwatch", natsgo}},
+	{"pkg/entries", []string{"pkg/internal/kvwatch", "pkg/signature", natsgo}},
 	{"pkg/status", []string{natsgo}},
 
 	{"pkg/events", []string{protobuf}},

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
+	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 // Errors of Bucket, to be told apart by errors.Is.
@@ -21,6 +21,8 @@ var (
 	ErrNoEntry = errors.New("there is no such entry")
 	// ErrFull says that there are as many entries as a bucket takes.
 	ErrFull = fmt.Errorf("there are %d entries already", Most)
+	// ErrNoKey says that entries have to be signed, and that there is no key to do it with.
+	ErrNoKey = errors.New("entries have to be signed here, and there is no signing key")
 )
 
 // Options of a Bucket. The zero value suits.
@@ -34,6 +36,12 @@ type Options struct {
 	Retry time.Duration
 	// Now is the time by which entries end: the fleet's, for those who know it. Default time.Now.
 	Now func() time.Time
+	// Verifier holds the public keys of those who may block: what nobody of them has signed does
+	// not count. Nil: everything counts that is in the bucket.
+	Verifier *signature.Verifier
+	// Key gives the key that signs what is written; its public key has to be one that Verifier
+	// trusts. Nil: nothing is signed.
+	Key func() *signature.Key
 }
 
 // Bucket is the bucket of one fleet. It is safe for concurrent use.
@@ -57,6 +65,9 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Key != nil && o.Verifier == nil {
+		return nil, errors.New("a signing key without public keys to check what is there")
 	}
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -99,8 +110,9 @@ func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// Put writes an entry, in place of one with the same rule and key. It makes the bucket if there is none. The error is ErrEntry or
-// ErrFull, or NATS'; after one of these the entry may have been written.
+// Put writes an entry, in place of one with the same rule and key. It makes the bucket if there is
+// none. The error is ErrEntry, ErrFull, ErrNoKey, or NATS'; after one of these the entry may have
+// been written.
 func (b *Bucket) Put(ctx context.Context, e Entry) error {
 	data, err := encode(e)
 	if err != nil {
@@ -110,48 +122,195 @@ func (b *Bucket) Put(ctx context.Context, e Entry) error {
 	if err != nil {
 		return b.wrap("put an entry into", err)
 	}
-	if _, err := kv.Get(ctx, name(e.Rule, e.Key)); err != nil { // it is another one
-		if err := b.checkRoom(ctx, kv); err != nil {
-			return b.wrap("put an entry into", err)
+	name := name(e.Rule, e.Key)
+	err = b.write(ctx, kv, name, func(there record) ([]byte, error) {
+		if !there.blocks {
+			if err := b.checkRoom(ctx, kv); err != nil {
+				return nil, err
+			}
 		}
-	}
-	_, err = kv.Put(ctx, name(e.Rule, e.Key), data)
+		return b.sign(name, there, signature.Put, e.Until, data)
+	})
 	return b.wrap("put an entry into", err)
 }
 
-// checkRoom returns ErrFull if there is none, also when those that have ended are gone. Marks of what was taken out lately take none.
+// record is what is there under a name.
+type record struct {
+	revision uint64 // 0 if nothing is
+	blocks   bool   // it is an entry that counts, which may have ended
+	refused  bool   // there is something, and it does not count
+	// newest is of the newest that counts, which somebody without a key may have taken out; zero if
+	// there is none.
+	newest signature.Signature
+}
+
+// find returns what is there.
+func (b *Bucket) find(ctx context.Context, kv jetstream.KeyValue, name string) (record, error) {
+	var there record
+	v, now := b.options.Verifier, b.options.Now()
+	if v != nil {
+		if held, ok := v.Held(b.name, name, now); ok {
+			there.newest, there.blocks = held.Signature, held.Operation == signature.Put
+		}
+	}
+	got, err := kv.Get(ctx, name)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return there, nil
+	}
+	if err != nil {
+		return there, err
+	}
+	there.revision = got.Revision()
+	if v == nil {
+		there.blocks = true
+		return there, nil
+	}
+	data, signed := split(got.Value())
+	s, err := v.Verify(signature.Found{Bucket: b.name, Key: name, Value: data, Text: signed}, now)
+	switch {
+	case err != nil:
+		there.refused = true
+	case s.Version > there.newest.Version:
+		there.newest, there.blocks = s, s.Operation == signature.Put
+	}
+	return there, nil
+}
+
+// sign makes the bucket's value of an entry that takes the place of what is there. It expires no
+// earlier than that: else it would come back when this one has expired.
+func (b *Bucket) sign(name string, there record, o signature.Operation, until time.Time, data []byte) ([]byte, error) {
+	switch {
+	case b.options.Verifier == nil:
+		return data, nil
+	case b.options.Key == nil:
+		return nil, ErrNoKey
+	}
+	if there.newest.Expires.After(until) {
+		until = there.newest.Expires
+	}
+	signed, err := b.options.Key().Sign(signature.Claims{
+		Bucket: b.name, Key: name, Operation: o, Expires: until,
+		Version: signature.NextVersion(there.newest.Version, b.options.Now()),
+	}, data)
+	if err != nil {
+		return nil, err
+	}
+	return join(data, signed), nil
+}
+
+// mostWrites is how often a write is tried again when somebody else was quicker.
+const mostWrites = 5
+
+// write writes what change makes of what is there, unless somebody has written meanwhile; then it
+// tries again.
+func (b *Bucket) write(
+	ctx context.Context, kv jetstream.KeyValue, name string, change func(record) ([]byte, error),
+) error {
+	for try := 1; ; try++ {
+		there, err := b.find(ctx, kv, name)
+		if err != nil {
+			return err
+		}
+		data, err := change(there)
+		if err != nil {
+			return err
+		}
+		err = replace(ctx, kv, name, data, there.revision)
+		if !outrun(err) || try == mostWrites {
+			return err
+		}
+	}
+}
+
+// outrun says whether a write failed since somebody else was quicker.
+func outrun(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
+}
+
+// replace writes a value in place of that of the revision, 0 for none.
+func replace(ctx context.Context, kv jetstream.KeyValue, name string, data []byte, revision uint64) (err error) {
+	if revision == 0 {
+		_, err = kv.Create(ctx, name, data)
+	} else {
+		_, err = kv.Update(ctx, name, data, revision)
+	}
+	return err
+}
+
+// checkRoom returns ErrFull if there is none, also when those that have ended are gone. Marks of
+// what was taken out lately take none, nor do entries that lift a block or do not count.
 func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 	status, err := kv.Status(ctx)
 	if err != nil || status.Values() < uint64(b.most) {
 		return err
 	}
-	if _, err := b.Sweep(ctx, b.options.Now()); err != nil {
+	now := b.options.Now()
+	if _, err := b.Sweep(ctx, now); err != nil {
 		return err
 	}
 	all, _, err := b.read(ctx)
-	maps.DeleteFunc(all, func(_ string, got jetstream.KeyValueEntry) bool {
-		return got.Operation() != jetstream.KeyValuePut
-	})
-	if err == nil && len(all) >= b.most {
-		err = ErrFull
+	if err != nil {
+		return err
 	}
-	return err
+	blocks := 0
+	for name, got := range all {
+		if _, s, err := b.verify(name, got.Value(), now); err == nil && s.Operation != signature.Lift &&
+			got.Operation() == jetstream.KeyValuePut {
+			blocks++
+		}
+	}
+	if blocks >= b.most {
+		return ErrFull
+	}
+	return nil
 }
 
-// Delete ends an entry; the error may be ErrNoEntry.
+// verify takes a value of the bucket apart, and checks its signature if there is anything to check
+// it by.
+func (b *Bucket) verify(name string, value []byte, now time.Time) (data []byte, s signature.Signature, err error) {
+	data, signed := split(value)
+	if b.options.Verifier != nil {
+		s, err = b.options.Verifier.Verify(signature.Found{Bucket: b.name, Key: name, Value: data, Text: signed}, now)
+	}
+	return data, s, err
+}
+
+// Delete ends an entry; the error may be ErrNoEntry or ErrNoKey. Where entries are signed, it puts
+// one in its place that lifts it.
 func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return ErrNoEntry
 	}
-	if err == nil {
-		_, err = kv.Get(ctx, name(rule, key))
+	if err != nil {
+		return b.wrap("take an entry out of", err)
 	}
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	name := name(rule, key)
+	if b.options.Verifier == nil {
+		if _, err = kv.Get(ctx, name); err == nil {
+			err = kv.Purge(ctx, name)
+		}
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return ErrNoEntry
+		}
+		return b.wrap("take an entry out of", err)
+	}
+	err = b.write(ctx, kv, name, func(there record) ([]byte, error) {
+		if !there.blocks && !there.refused {
+			return nil, ErrNoEntry
+		}
+		until, now := there.newest.Expires, b.options.Now()
+		if until.IsZero() { // what it lifts has been written over, and may be in force all the same
+			until = now.Add(MaxSpan)
+		}
+		data, err := encodeLift(rule, key, now)
+		if err != nil {
+			return nil, err
+		}
+		return b.sign(name, there, signature.Lift, until, data)
+	})
+	if errors.Is(err, ErrNoEntry) {
 		return ErrNoEntry
-	}
-	if err == nil {
-		err = kv.Purge(ctx, name(rule, key))
 	}
 	return b.wrap("take an entry out of", err)
 }
@@ -165,7 +324,11 @@ func (b *Bucket) List(ctx context.Context) ([]Entry, error) {
 	now := b.options.Now()
 	entries := make(map[string]Entry, len(all))
 	for name, got := range all {
-		if e, err := decode(got.Value()); err == nil && got.Operation() == jetstream.KeyValuePut {
+		data, _, err := b.verify(name, got.Value(), now)
+		if err != nil || got.Operation() != jetstream.KeyValuePut {
+			continue
+		}
+		if e, err := decode(data); err == nil {
 			entries[name] = e
 		}
 	}
@@ -193,8 +356,10 @@ func (b *Bucket) read(ctx context.Context) (all map[string]jetstream.KeyValueEnt
 // markFor is how long a mark of what was taken out stays, for those who watch.
 const markFor = time.Hour
 
-// Sweep takes out what has ended, and what is left of what was taken out an hour ago; n is how many entries it took. Any number of
-// sweeps may go on at once: none takes out an entry that somebody has just renewed.
+// Sweep takes out what has ended, and what is left of what was taken out an hour ago; n is how many
+// entries it took. Where entries are signed, it also puts back what the verifier holds and somebody
+// without a key has written over or taken out, so that who starts to watch learns of it. Any number
+// of sweeps may go on at once: none takes out an entry that somebody has just renewed.
 func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	all, kv, err := b.read(ctx)
 	if err != nil || kv == nil {
@@ -213,16 +378,62 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 			if err := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.name+"."+name), before); err != nil {
 				return n, b.wrap("sweep", err)
 			}
+			delete(all, name)
 			continue
 		}
-		if e, err := decode(got.Value()); err != nil || !e.Ended(now) {
+		if !b.ended(name, got.Value(), now) {
 			continue
 		}
 		if kv.Purge(ctx, name, jetstream.LastRevision(got.Revision())) == nil { // else somebody was quicker
 			n++
 		}
 	}
-	return n, nil
+	if b.options.Verifier != nil {
+		err = b.restore(ctx, kv, all, now)
+	}
+	return n, b.wrap("sweep", err)
+}
+
+// sweepAfter is how long after its end a signed entry is swept: a reader whose clock is behind would
+// take that for somebody else's deletion.
+const sweepAfter = time.Minute
+
+// ended says whether a value is of no use any more: an entry that has ended and, where entries are
+// signed, takes the place of none that has not. What does not count is none of our business.
+func (b *Bucket) ended(name string, value []byte, now time.Time) bool {
+	data, s, err := b.verify(name, value, now)
+	if err != nil {
+		return errors.Is(err, signature.ErrExpired)
+	}
+	if b.options.Verifier != nil {
+		return !now.Before(s.Expires.Add(sweepAfter))
+	}
+	e, err := decode(data)
+	return err == nil && e.Ended(now)
+}
+
+// restore puts back what is not there any more.
+func (b *Bucket) restore(
+	ctx context.Context, kv jetstream.KeyValue, all map[string]jetstream.KeyValueEntry, now time.Time,
+) error {
+	var errs []error
+	for _, held := range b.options.Verifier.All(b.name, now) {
+		if !now.Before(held.Expires) {
+			continue
+		}
+		var revision uint64
+		if got := all[held.Key]; got != nil {
+			_, s, err := b.verify(held.Key, got.Value(), now)
+			if err == nil && s.Version >= held.Version {
+				continue
+			}
+			revision = got.Revision()
+		}
+		if err := replace(ctx, kv, held.Key, held.Raw, revision); !outrun(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // wrap says what was tried, in words of ours where that helps.

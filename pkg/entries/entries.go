@@ -1,12 +1,18 @@
-// Package entries keeps what operators decide about single keys, for a time, in a NATS JetStream key-value bucket, and watches it
-// there: at present blocks, which keep a key out until they end.
+// Package entries keeps what operators decide about single keys, for a time, in a NATS JetStream
+// key-value bucket, and watches it there: at present blocks, which keep a key out until they end.
 //
-// The bucket is called NAMESPACE-entries, and is the truth: a checker that starts learns of all blocks, and a change reaches every
-// checker within milliseconds. Each entry is a value of its own, under a hash of its rule and key. Entries that have ended stay
-// until a [Bucket.Sweep]; nobody minds them.
+// The bucket is called NAMESPACE-entries, and is the truth: a checker that starts learns of all
+// blocks, and a change reaches every checker within milliseconds. Each entry is a value of its own,
+// under a hash of its rule and key. Entries that have ended stay until a [Bucket.Sweep]; nobody
+// minds them.
+//
+// Entries can be signed (package signature). A reader with public keys takes what is signed, and
+// keeps it until it ends or a signed entry of a higher version takes its place: so a block is
+// lifted by an entry that says so, and not by a deletion.
 package entries
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
@@ -64,8 +70,12 @@ func (e Entry) Check() error {
 // Ended says whether the entry holds no longer.
 func (e Entry) Ended(now time.Time) bool { return !now.Before(e.Until) }
 
-// block is the one kind of entry. Others may come; who does not know them passes over them.
-const block = "block"
+// Actions of entries. Who does not know one passes over the entry, so that to a version from before
+// there were signatures, too, a key is not blocked whose block has been lifted.
+const (
+	block   = "block"
+	unblock = "unblock"
+)
 
 // wire is an entry as the bucket has it. A key that is not UTF-8 is in base64.
 type wire struct {
@@ -83,13 +93,26 @@ func encode(e Entry) ([]byte, error) {
 	if err := e.Check(); err != nil {
 		return nil, err
 	}
-	w := wire{Action: block, Rule: e.Rule, Until: e.Until.UTC(), By: strings.ToValidUTF8(cut(e.By, MaxBy), "?"), At: e.At.UTC()}
-	if utf8.ValidString(e.Key) {
-		w.Key = e.Key
-	} else {
-		w.Key64 = []byte(e.Key)
-	}
+	w := wireOf(block, e.Rule, e.Key)
+	w.Until, w.By, w.At = e.Until.UTC(), strings.ToValidUTF8(cut(e.By, MaxBy), "?"), e.At.UTC()
 	return json.Marshal(w)
+}
+
+// encodeLift makes the value of an entry that lifts the block of a key.
+func encodeLift(rule, key string, now time.Time) ([]byte, error) {
+	w := wireOf(unblock, rule, key)
+	w.At = now.UTC()
+	return json.Marshal(w)
+}
+
+func wireOf(action, rule, key string) wire {
+	w := wire{Action: action, Rule: rule}
+	if utf8.ValidString(key) {
+		w.Key = key
+	} else {
+		w.Key64 = []byte(key)
+	}
+	return w
 }
 
 // errUnknown is an entry of a kind that this version does not know.
@@ -109,6 +132,27 @@ func decode(data []byte) (Entry, error) {
 		e.Key = string(w.Key64)
 	}
 	return e, e.Check()
+}
+
+// mark is what comes between an entry's value without its last brace and its signature.
+const mark = `,"signature":"`
+
+// join makes the bucket's value of an entry's and its signature's, as a field of it.
+func join(data []byte, signed string) []byte {
+	return slices.Concat(bytes.TrimSuffix(data, []byte("}")), []byte(mark+signed+`"}`))
+}
+
+// split takes a bucket's value apart; the signature is "" if there is none.
+func split(value []byte) (data []byte, signed string) {
+	i := bytes.LastIndex(value, []byte(mark))
+	if i < 0 {
+		return value, ""
+	}
+	signed, found := strings.CutSuffix(string(value[i+len(mark):]), `"}`)
+	if !found {
+		return value, ""
+	}
+	return append(value[:i:i], '}'), signed
 }
 
 func cut(text string, most int) string {

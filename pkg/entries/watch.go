@@ -7,20 +7,28 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
+	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 // mostRetries is how many times Retry the time between two tries becomes.
 const mostRetries = 10
 
-// Watch calls changed with all entries that hold, and again within milliseconds when they are others, also when one has ended; until ctx is done.
-// Changes that come at once are told at once; of very many entries less often, so that telling takes a tenth of the time at most. It calls
-// trouble with the reason when there is nothing to watch, and with nil when there is again: the connection is away, there is no
-// JetStream, or nobody has made the bucket (ErrNoBucket). It waits for all of these; what was told last is all that is known then.
-// Both are called by this goroutine, one at a time. The list must not be changed.
+// Watch calls changed with all entries that hold, and again within milliseconds when they are
+// others, also when one has ended; until ctx is done. Changes that come at once are told at once;
+// of very many entries less often, so that telling takes a tenth of the time at most. It calls
+// trouble with the reason when there is nothing to watch, and with nil when there is again: the
+// connection is away, there is no JetStream, or nobody has made the bucket (ErrNoBucket). It waits
+// for all of these; what was told last is all that is known then. Both are called by this
+// goroutine, one at a time. The list must not be changed.
 //
-// After the connection was away it begins anew, and it looks now and then whether it was told everything.
+// After the connection was away it begins anew, and it looks now and then whether it was told
+// everything. Where entries are signed, what does not count changes nothing, and is told to the
+// verifier.
 func (b *Bucket) Watch(ctx context.Context, changed func([]Entry), trouble func(error)) {
-	w := &watch{changed: changed, trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause}
+	w := &watch{
+		bucket: b.name, verifier: b.options.Verifier, changed: changed,
+		trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause,
+	}
 	kvwatch.Watch{
 		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
 		Check: b.options.Check, Retry: b.options.Retry, MostRetry: mostRetries * b.options.Retry,
@@ -31,6 +39,9 @@ func (b *Bucket) Watch(ctx context.Context, changed func([]Entry), trouble func(
 
 // watch is one call of Watch.
 type watch struct {
+	bucket   string
+	verifier *signature.Verifier // nil: everything counts
+
 	changed func([]Entry)
 	trouble kvwatch.Changes
 	now     func() time.Time
@@ -52,25 +63,71 @@ const (
 	tick = time.Second
 )
 
-func (w *watch) begin(bool) { w.all, w.whole = make(map[string]Entry), false }
+func (w *watch) begin(bool) {
+	w.all, w.whole = make(map[string]Entry), false
+	if w.verifier == nil {
+		return
+	}
+	for _, held := range w.verifier.All(w.bucket, w.now()) { // what is not there any more counts all the same
+		data, _ := split(held.Raw)
+		w.put(held.Key, held.Operation, data)
+	}
+}
+
+// put puts what a value says in place of what was under the name.
+func (w *watch) put(name string, o signature.Operation, data []byte) {
+	delete(w.all, name)
+	if e, err := decode(data); err == nil && o != signature.Lift { // else it is not for us
+		w.all[name] = e
+	}
+}
 
 // take takes what the watcher tells: nil says that all that was there has been told.
 func (w *watch) take(got jetstream.KeyValueEntry) {
-	if got == nil {
+	switch {
+	case got == nil:
 		w.whole, w.told = true, -1
 		w.trouble.Note(nil)
 		w.offer()
 		return
-	}
-	delete(w.all, got.Key())
-	if got.Operation() == jetstream.KeyValuePut {
-		if e, err := decode(got.Value()); err == nil { // else it is not for us
-			w.all[got.Key()] = e
+	case w.verifier != nil:
+		if err := w.takeSigned(got); err != nil {
+			w.verifier.Refuse(w.bucket, got.Key(), err)
+			return
 		}
+	case got.Operation() == jetstream.KeyValuePut:
+		data, _ := split(got.Value())
+		w.put(got.Key(), signature.Put, data)
+	default:
+		delete(w.all, got.Key())
 	}
 	if w.since.IsZero() {
 		w.since = time.Now()
 	}
+}
+
+// takeSigned takes what counts; the error says why it does not.
+func (w *watch) takeSigned(got jetstream.KeyValueEntry) error {
+	now := w.now()
+	if got.Operation() != jetstream.KeyValuePut {
+		held, ok := w.verifier.Held(w.bucket, got.Key(), now)
+		switch {
+		case !ok || !now.Before(held.Expires): // it was swept
+			delete(w.all, got.Key())
+			return nil
+		case got.Created().Before(held.Written): // another reader was quicker
+			return nil
+		}
+		return signature.ErrDeleted
+	}
+	data, signed := split(got.Value())
+	s, err := w.verifier.Take(signature.Found{
+		Bucket: w.bucket, Key: got.Key(), Value: data, Text: signed, Raw: got.Value(), Written: got.Created(),
+	}, now)
+	if err == nil {
+		w.put(got.Key(), s.Operation, data)
+	}
+	return err
 }
 
 // due tells of what has changed, and of what has ended.

@@ -9,18 +9,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
+	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// update is an entry as the library hands it over.
+// update is an entry as the library hands it over; without data it was purged.
 type update struct {
 	jetstream.KeyValueEntry
 	key  string
 	data []byte
 }
 
-func (e update) Key() string                     { return e.key }
-func (e update) Value() []byte                   { return e.data }
-func (e update) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
+func (e update) Key() string        { return e.key }
+func (e update) Value() []byte      { return e.data }
+func (e update) Created() time.Time { return time.Now() }
+func (e update) Operation() jetstream.KeyValueOp {
+	if e.data == nil {
+		return jetstream.KeyValuePurge
+	}
+	return jetstream.KeyValuePut
+}
 
 // tell tells a watch of an entry.
 func (w *watch) tell(t *testing.T, key string, at, until time.Time) {
@@ -106,4 +113,40 @@ func TestChangesAreGathered(t *testing.T) {
 			t.Errorf("%d changes told of in %d times, at last %d", changes, tellings, last)
 		}
 	})
+}
+
+// A signed entry that is purged before its end holds; one that was swept after it takes no room.
+func TestSweptEntriesTakeNoRoom(t *testing.T) {
+	key, err := signature.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := signature.NewVerifier(nil, key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	w := watching(func() time.Time { return now }, func(int) {})
+	w.bucket, w.verifier = "b", v
+	w.begin(true)
+	b := &Bucket{name: "b", options: Options{Verifier: v, Key: func() *signature.Key { return key }, Now: time.Now}}
+	until := now.Add(time.Hour)
+	data, err := encode(Entry{Rule: "r", Key: "k", At: now, Until: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := b.sign("n", record{}, signature.Put, until, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.take(update{key: "n", data: value})
+	w.take(update{key: "n"})
+	if len(w.all) != 1 || v.Refusals() != 1 {
+		t.Errorf("%d entries, %d refusals", len(w.all), v.Refusals())
+	}
+	now = until
+	w.take(update{key: "n"})
+	if len(w.all) != 0 || v.Refusals() != 1 {
+		t.Errorf("swept: %d entries, %d refusals", len(w.all), v.Refusals())
+	}
 }

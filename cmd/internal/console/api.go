@@ -172,6 +172,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, aggregate.ErrKey), errors.Is(err, entries.ErrEntry):
 		return http.StatusBadRequest
+	case errors.Is(err, entries.ErrNoKey):
+		return http.StatusForbidden
 	case errors.Is(err, entries.ErrFull):
 		return http.StatusConflict
 	case errors.Is(err, ErrUnwritten):

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,7 +153,9 @@ func encodeAnswer(value any, failed error, most int) ([]byte, error) {
 
 func (c *Console) answerTo(ctx context.Context, what string, data []byte) (any, error) {
 	var q Question
-	if err := json.Unmarshal(data, &q); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields() // also since an entry of the bucket, delivered here, would be a command about its key
+	if err := d.Decode(&q); err != nil {
 		return nil, err
 	}
 	q.Who.Name = "command: " + cut(q.Who.Name) // it has shown no token

@@ -22,6 +22,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
+	"github.com/offpath-io/offpath/pkg/signature"
 	"github.com/offpath-io/offpath/pkg/status"
 )
 
@@ -35,7 +36,7 @@ type Worker interface {
 	Now() time.Time
 }
 
-// Options make a Console. All but Hosts, Heard and Log are required.
+// Options make a Console. All but Hosts, verifiers and key, Heard and Log are required.
 type Options struct {
 	Conn      *nats.Conn
 	Namespace string
@@ -46,6 +47,11 @@ type Options struct {
 	Tokens func() Tokens
 	// Hosts are the names by which it may be asked for, where it is on loopback.
 	Hosts Hosts
+	// RulesVerifier and EntriesVerifier say which rules and blocks count; nil: all that are in the
+	// buckets. EntriesKey gives the key that signs blocks; it needs the verifier, which needs it
+	// for anything to be blocked.
+	RulesVerifier, EntriesVerifier *signature.Verifier
+	EntriesKey                     func() *signature.Key
 	// Heard is told of each checker's status, by one goroutine, and must not wait. Nil: nobody is.
 	Heard func(status.Checker)
 	Log   *slog.Logger
@@ -65,6 +71,8 @@ type Console struct {
 	blocks []entries.Entry
 	why    string // blocks cannot be read, "" if they can
 
+	refusals int64 // of values that are not signed, when they were put right last; keepBucket's own
+
 	stopping chan struct{}
 	shown    shown
 }
@@ -77,7 +85,9 @@ func New(o Options) (*Console, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	bucket, err := entries.New(o.Conn, o.Namespace, entries.Options{Now: o.Worker.Now})
+	bucket, err := entries.New(o.Conn, o.Namespace, entries.Options{
+		Now: o.Worker.Now, Verifier: o.EntriesVerifier, Key: o.EntriesKey,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +109,9 @@ const rulesRetry = 2 * time.Second
 // Run watches the fleet, and answers commands, until ctx is done.
 func (c *Console) Run(ctx context.Context) error {
 	defer close(c.stopping)
-	rules, err := natssource.New(c.o.Conn, c.o.Namespace, natssource.Options{Retry: rulesRetry})
+	rules, err := natssource.New(c.o.Conn, c.o.Namespace, natssource.Options{
+		Retry: rulesRetry, Verifier: c.o.RulesVerifier,
+	})
 	if err != nil {
 		return err
 	}
@@ -170,7 +182,8 @@ func (c *Console) block(rule, key string) (entries.Entry, bool) {
 const (
 	// sweepEvery is how often what has ended is taken out of the bucket.
 	sweepEvery = 10 * time.Minute
-	// makeAgain is how often the bucket's making is tried while there is no JetStream.
+	// makeAgain is how often either is tried again that has failed, such as the bucket's making
+	// while there is no JetStream.
 	makeAgain = 10 * time.Second
 	// bucketTimeout is how long either may take.
 	bucketTimeout = 5 * time.Second
@@ -199,20 +212,39 @@ func (c *Console) keepBucket(ctx context.Context) error {
 			}
 			c.o.Log.Info(what, "error", err)
 		}
+		if err != nil {
+			wait = makeAgain
+		}
 		if !made {
 			wait = makeAgain
 			if !c.o.Conn.IsConnected() {
 				wait = time.Second
 			}
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !c.pause(ctx, wait) {
 			return nil
-		case <-timer.C:
 		}
 	}
+}
+
+// pause waits, but not after somebody without a key has written into the bucket: what counts is put
+// back at once, or as soon as there is a connection. It returns false when ctx is done.
+func (c *Console) pause(ctx context.Context, wait time.Duration) bool {
+	v, end := c.o.EntriesVerifier, time.Now().Add(wait)
+	for ctx.Err() == nil && time.Now().Before(end) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(tick, time.Until(end))):
+		}
+		if v == nil || !c.o.Conn.IsConnected() {
+			continue
+		}
+		if n := v.Refusals(); n != c.refusals {
+			c.refusals = n
+			break
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // own is what this console's aggregator says of itself.

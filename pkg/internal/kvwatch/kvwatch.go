@@ -26,7 +26,7 @@ var (
 	errOther = errors.New("it is another one than before")
 )
 
-// Watch says what to watch, and how often to ask. All but Key is required.
+// Watch says what to watch, and how often to ask. All but Key and History is required.
 type Watch struct {
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
@@ -35,6 +35,9 @@ type Watch struct {
 	Changes string
 	// Key is the only one to watch; without it, all are.
 	Key string
+	// History tells of all revisions of Key that have not been told yet, oldest first, not of the
+	// newest alone.
+	History bool
 	// Check is about the time between two looks whether anything was missed. Retry is about the time after which it is tried
 	// again while there is nothing to watch, at first; it doubles, up to MostRetry.
 	Check, Retry, MostRetry time.Duration
@@ -121,7 +124,7 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 			if err != nil || e.revision <= r.seen {
 				continue
 			}
-			if r.Key == "" && e.revision != r.seen+1 { // some were not heard
+			if (r.Key == "" || r.History) && e.revision != r.seen+1 { // some were not heard
 				return nil
 			}
 			r.take(e)
@@ -180,7 +183,9 @@ func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 	r.h.Begin(other)
 	switch {
 	case r.Key == "":
-		err = each(ctx, r.Conn, r.Bucket, r.take)
+		err = each(ctx, r.Conn, r.Bucket, 1, r.take)
+	case r.History:
+		err = each(ctx, r.Conn, r.Bucket, r.seen+1, r.take)
 	case info.State.LastSeq > r.seen: // else it is as it was, and may be large
 		err = newest(ctx, r.Conn, r.Bucket, r.Key, r.take)
 	}

@@ -36,7 +36,7 @@ func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string
 // All returns all that the bucket holds, oldest first: all revisions that it remembers, with marks
 // of what was deleted.
 func All(ctx context.Context, conn *nats.Conn, bucket string) (all []jetstream.KeyValueEntry, err error) {
-	err = each(ctx, conn, bucket, func(e *entry) { all = append(all, e) })
+	err = each(ctx, conn, bucket, 1, func(e *entry) { all = append(all, e) })
 	return all, err
 }
 
@@ -48,9 +48,9 @@ const (
 
 var errLost = errors.New("part of the answer was lost")
 
-// each is All, one by one.
-func each(ctx context.Context, conn *nats.Conn, bucket string, take func(*entry)) error {
-	for next, more := uint64(1), true; more; {
+// each is All from a revision on, one by one.
+func each(ctx context.Context, conn *nats.Conn, bucket string, next uint64, take func(*entry)) error {
+	for more := true; more; {
 		var err error
 		more, err = get(ctx, conn, bucket, request{Seq: next, Batch: page, MaxBytes: pageBytes}, func(e *entry) {
 			next = e.revision + 1

@@ -80,7 +80,7 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	if seen := w.await("two"); len(seen) != 1 || seen[0].Revision != second || seen[0].Deleted {
 		t.Errorf("%+v", seen)
 	}
-	must(t, b.Delete(limited(t), second))
+	remove(t, b)
 	w.awaitTrouble(natssource.ErrNoRules)
 	late := begin(t, shared, natssource.Options{})
 	late.awaitTrouble(natssource.ErrNoRules)

@@ -17,6 +17,7 @@ there too, and is read again without a restart. Each template takes (list . PART
 {{- if $.Values.redis.passwordKey }}{{- $_ := set $dirs "redis" $.Values.redis.secret }}{{- end }}
 {{- with $.Values.redis.tls.secret }}{{- $_ := set $dirs "redis-tls" . }}{{- end }}
 {{- with $p.consoleTokens.secret }}{{- $_ := set $dirs "console" . }}{{- end }}
+{{- with $p.entriesSigningKey.secret }}{{- $_ := set $dirs "entries-key" . }}{{- end }}
 {{- else }}
 {{- with $p.tls.secret }}{{- $_ := set $dirs "doors-tls" . }}{{- end }}
 {{- with $p.keyHash.secret }}{{- $_ := set $dirs "key-hash" . }}{{- end }}
@@ -37,7 +38,7 @@ there too, and is read again without a restart. Each template takes (list . PART
 {{- end }}
 {{- end -}}
 
-{{/* The flags that name these files. */}}
+{{/* The flags that name these files, and public keys. */}}
 {{- define "offpath.secretArgs" -}}
 {{- $ := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -56,6 +57,12 @@ there too, and is read again without a restart. Each template takes (list . PART
 {{- with $nats.passwordKey }}
 - --nats-password-file=/etc/offpath/nats/{{ . }}
 {{- end }}
+{{- with $.Values.trust.rulesPublicKeys }}
+- --rules-public-keys={{ join "," . }}
+{{- end }}
+{{- with $.Values.trust.entriesPublicKeys }}
+- --entries-public-keys={{ join "," . }}
+{{- end }}
 {{- with $p.adminTLS }}
 {{- if .secret }}
 - --admin-cert=/etc/offpath/admin-tls/{{ .cert }}
@@ -72,6 +79,9 @@ there too, and is read again without a restart. Each template takes (list . PART
 {{- end }}
 {{- if $p.consoleTokens.secret }}
 - --console-token-file=/etc/offpath/console/{{ $p.consoleTokens.key }}
+{{- end }}
+{{- if $p.entriesSigningKey.secret }}
+- --entries-signing-key-file=/etc/offpath/entries-key/{{ $p.entriesSigningKey.key }}
 {{- end }}
 {{- else }}
 {{- if $p.tls.secret }}

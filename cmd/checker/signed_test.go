@@ -1,0 +1,78 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/entries"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
+	"github.com/offpath-io/offpath/pkg/signature"
+)
+
+func newKey(t *testing.T) *signature.Key {
+	t.Helper()
+	key, err := signature.NewKey()
+	must(t, err)
+	return key
+}
+
+// TestAStolenCredentialLiftsNoBlockAndChangesNoRules: at a checker with public keys, whatever
+// somebody writes who has none, by replies or at all; and the checker says so. Without public keys
+// it says at the start that anybody may.
+func TestAStolenCredentialLiftsNoBlockAndChangesNoRules(t *testing.T) {
+	url := serverstest.JetStream(t).URL()
+	startWorker(t, url, aggregate.Options{})
+	ofRules, ofEntries := newKey(t), newKey(t)
+	inSignedBucket(t, url, ofRules)(daily(5))
+	v, err := signature.NewVerifier(nil, ofEntries.Public())
+	must(t, err)
+	conn := serverstest.Connect(t, url)
+	blocks, err := entries.New(conn, defaultNamespace, entries.Options{Verifier: v, Key: func() *signature.Key { return ofEntries }})
+	must(t, err)
+	now := time.Now()
+	must(t, blocks.Put(t.Context(), entries.Entry{Rule: "per-user", Key: "kristie", At: now, Until: now.Add(time.Hour)}))
+
+	d := startChecker(t, "--rules", "nats", "--nats", url, "--rules-public-keys", ofRules.Public()+","+newKey(t).Public(), "--entries-public-keys", ofEntries.Public())
+	loads(d, 1)
+	asks(t, d, kristie, 429)
+	js, err := jetstream.New(conn)
+	must(t, err)
+	kv, err := js.KeyValue(t.Context(), entries.Name(defaultNamespace))
+	must(t, err)
+	names, err := kv.Keys(t.Context())
+	must(t, err)
+	must(t, conn.PublishRequest("$JS.API.STREAM.INFO.KV_offpath-entries", "$KV.offpath-entries."+names[0], nil))
+	must(t, conn.PublishRequest("$JS.API.STREAM.INFO.KV_offpath-rules", "$KV.offpath-rules."+natssource.Key, nil))
+	isRefused := func(bucket, before string) (count string) {
+		t.Helper()
+		d.Await("it is refused in "+bucket, func() bool {
+			count = d.Metric(`offpath_signature_refusals_total{bucket="` + bucket + `"}`)
+			return count != before
+		})
+		return count
+	}
+	isRefused("entries", "0")
+	before := isRefused("rules", "0")
+	inBucket(t, url)(daily(1000))
+	isRefused("rules", before)
+	asks(t, d, kristie, 429)
+	equal(t, "limit", *asks(t, d, `{"attributes":{"user":"someone else"}}`, 200).Limit, int64(5))
+	readyz(t, d, 200, `"rules":"revision 1`)
+	d.AwaitLog("a value in a NATS bucket does not count")
+	d.MustStop()
+	if strings.Contains(d.Stderr(), "UNSIGNED") || strings.Contains(d.Stderr(), "level=WARN") {
+		t.Errorf("with public keys:\n%s", d.Stderr())
+	}
+
+	open := startChecker(t, "--rules", "nats", "--nats", url)
+	open.AwaitLog("UNSIGNED rules and blocks")
+	open.MustStop()
+	if n := strings.Count(open.Stderr(), "UNSIGNED"); n != 1 {
+		t.Errorf("it says so %d times", n)
+	}
+}

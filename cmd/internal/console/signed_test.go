@@ -1,0 +1,81 @@
+package console
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/offpath-io/offpath/cmd/internal/signing"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/pkg/entries"
+)
+
+// deskThatSigns is a desk with keys of its own, at work.
+func deskThatSigns(t *testing.T) (*Console, jetstream.KeyValue) {
+	t.Helper()
+	keys, err := signing.Generate(nil)
+	must(t, err)
+	c, _ := newDesk(t)
+	c.o.EntriesVerifier, c.o.EntriesKey = keys.Verifier, keys.Key
+	signs, err := New(c.o)
+	must(t, err)
+	signs.picture = c.picture
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- signs.Run(ctx) }()
+	t.Cleanup(func() { stop(); must(t, <-ended) })
+	js, err := jetstream.New(c.o.Conn)
+	must(t, err)
+	var kv jetstream.KeyValue
+	daemontest.Eventually(t, "the bucket is there", func() bool { kv, err = js.KeyValue(t.Context(), entries.Name("test")); return err == nil })
+	return signs, kv
+}
+
+// What somebody without the key has written over or purged, the console puts back soon, as it was
+// signed; and its own word lifts it.
+func TestBlocksAreRestored(t *testing.T) {
+	c, kv := deskThatSigns(t)
+	ctx := t.Context()
+	_, err := c.operator.Block(ctx, Who{"kristie", "here"}, "r", "k", time.Hour)
+	must(t, err)
+	daemontest.Eventually(t, "the block is seen", func() bool { _, blocked := c.block("r", "k"); return blocked })
+	names, err := kv.Keys(ctx)
+	must(t, err)
+	signed, err := kv.Get(ctx, names[0])
+	must(t, err)
+	for _, attack := range []func() error{
+		func() error { _, err := kv.Put(ctx, names[0], []byte("{}")); return err },
+		func() error { return kv.Purge(ctx, names[0]) },
+	} {
+		must(t, attack())
+		got, err := kv.Get(ctx, names[0])
+		daemontest.Eventually(t, "the block is put back", func() bool {
+			got, err = kv.Get(ctx, names[0])
+			return err == nil && string(got.Value()) == string(signed.Value())
+		})
+	}
+	must(t, c.operator.Unblock(ctx, Who{"kristie", "here"}, "r", "k"))
+	daemontest.Eventually(t, "the block is lifted", func() bool { _, blocked := c.block("r", "k"); return !blocked })
+}
+
+// Who may read blocks can have NATS deliver them elsewhere: a block's own value is no command to
+// lift it, which the console would sign.
+func TestABlockThatIsDeliveredAsACommandIsNone(t *testing.T) {
+	c, kv := deskThatSigns(t)
+	ctx := t.Context()
+	_, err := c.operator.Block(ctx, Who{"kristie", "here"}, "r", "k", time.Hour)
+	must(t, err)
+	names, err := kv.Keys(ctx)
+	must(t, err)
+	value, err := kv.Get(ctx, names[0])
+	must(t, err)
+	if _, err := c.answerTo(ctx, "unblock", value.Value()); err == nil || !strings.Contains(err.Error(), "unknown field") {
+		t.Errorf("a block's value lifts it: %v", err)
+	}
+	if list, err := c.bucket.List(ctx); err != nil || len(list) != 1 {
+		t.Errorf("blocked are %v, %v", list, err)
+	}
+}
