@@ -45,7 +45,8 @@ type Bus interface {
 	// ID is what checkers can call this worker by; 0 if they cannot.
 	ID() uint64
 	// Attend says of each shard whether its reports and lease requests are to come to this worker, from now on; until it is
-	// called none do. While none is attended hellos come with a nil reply only. It does not wait.
+	// called none do. While none is attended hellos come with a nil reply only. It does not wait; what is on its
+	// way when a shard is left may be lost, until it is repeated.
 	Attend(shards []bool) error
 	// Serve calls h for each report, lease request and hello until ctx is done, and then returns nil. h may be called
 	// from several goroutines at once; it returns quickly and keeps nothing of the payload. reply

@@ -42,7 +42,7 @@ func TestAShardInTroubleIsLeft(t *testing.T) {
 	d.step(start + second)
 	d.bus.wantAttended(t, "it works again", true, true)
 
-	store.have(faults{before: errPoison})
+	store.hook = failingWithKeys(errPoison)
 	m.Sequence++
 	d.send(start+2*second, m)
 	d.step(start + 2*second + 2*ms)
@@ -60,5 +60,18 @@ func TestAShardThatHangsIsLeft(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		r.line.wantAttended(t, "once it has answered", true)
+	})
+}
+
+// A call may end just when it has taken too long: the shard is not left after it has ended.
+func TestAShardIsNotLeftAfterAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, &slow{Store: memstore.New(), takes: 250 * time.Millisecond})
+		for i := range uint64(200) {
+			r.send(report(1, i+1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
+			time.Sleep(260 * time.Millisecond)
+			synctest.Wait()
+			r.line.wantAttended(t, "once it has answered", true)
+		}
 	})
 }

@@ -1,9 +1,12 @@
 package aggregate_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -95,7 +98,8 @@ func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 	}
 }
 
-// Where a shard's every fold fails that is nobody's fault, and reports wait.
+// Where a shard's every fold fails that is nobody's fault, and reports wait; the shard is left, and
+// Ready says so.
 func TestAStoreThatTakesNoFold(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store)
@@ -107,8 +111,13 @@ func TestAStoreThatTakesNoFold(t *testing.T) {
 	if s := d.worker.Stats(); len(d.refreshes.list)+len(d.grants.list) > 0 || s.Dropped != 1 || s.LeasesDropped != 1 {
 		t.Errorf("answers %v, %v; %d and %d dropped", d.refreshes.list, d.grants.list, s.Dropped, s.LeasesDropped)
 	}
+	if err := d.worker.Ready(); !errors.Is(err, errPoison) {
+		t.Errorf("ready: %v", err)
+	}
+	d.bus.wantAttended(t, "a shard that takes nothing", false)
 	store.have(faults{})
 	d.want("once it does", totals(d.exchange(start+second, m)), "0:1")
+	d.bus.wantAttended(t, "once it does", true)
 }
 
 func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
@@ -151,5 +160,44 @@ func TestErrFoldIsTold(t *testing.T) {
 	d.step(start + 2*ms)
 	if len(told) == 0 || !errors.Is(told[0], aggregate.ErrFold) {
 		t.Errorf("a store that leaves out totals: %v", told)
+	}
+}
+
+// failingWithKeys fails each fold of a report, and no probe.
+func failingWithKeys(err error) func(*aggregate.Fold, func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+	return func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+		if len(fold.Keys) == 0 {
+			return do()
+		}
+		return aggregate.Applied{}, err
+	}
+}
+
+// Neither requests that are refused again and again nor a shard that comes and goes fill the log.
+func TestTroubleIsToldNowAndThen(t *testing.T) {
+	var log bytes.Buffer
+	store := &faulty{Store: memstore.New()}
+	d := newFixture(t, store, func(o *aggregate.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	now := start
+	for _, c := range []struct {
+		err  error
+		text string
+	}{
+		{errPoison, "given up"},
+		{errors.New("denied"), "takes no reports"},
+		{errors.New("denied"), "takes reports again"},
+	} {
+		log.Reset()
+		store.hook = failingWithKeys(c.err)
+		for range 21 {
+			m := report(1, uint64(now/second), perSecond(start), own{"a", 0, 1})
+			now += second
+			d.send(now, m)
+			d.step(now + 2*ms)
+			d.step(now + 500*ms)
+		}
+		if n := strings.Count(log.String(), c.text); n < 2 || n > 3 {
+			t.Errorf("%d times %q in 21 s:\n%s", n, c.text, log.String())
+		}
 	}
 }

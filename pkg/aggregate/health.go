@@ -10,8 +10,9 @@ import (
 
 // trouble is a failure and when it came.
 type trouble struct {
-	err error
-	at  int64 // own time
+	err  error
+	at   int64 // own time
+	told bool  // the log has it
 }
 
 // health is what Ready knows of the store as a whole, and what has been logged of it.
@@ -27,7 +28,8 @@ type health struct {
 	toldAt int64  // own time
 }
 
-// tellAgain is how soon the log may give another reason why the store is away.
+// tellAgain is how soon the log may give another reason why the store is away, or tell of a shard's
+// trouble or refused requests again.
 const tellAgain = 10 * time.Second
 
 var errNotJoined = errors.New("the store has not been reached yet")

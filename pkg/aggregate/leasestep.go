@@ -53,8 +53,10 @@ func (w *Worker) lease(ctx context.Context, s *shard, h *leaseHand, requests []*
 		w.lease(ctx, s, h, requests[half:], clock)
 	case errors.Is(err, ErrFold) && w.probeShard(ctx, s, w.latest()):
 		r := requests[0]
-		w.o.Log.Warn("a lease request that the store cannot take is given up",
-			slog.Int("shard", int(s.number)), slog.String("checker", strconv.FormatUint(r.epoch, 16)), slog.Any("error", err))
+		if isTime(&s.toldRefusalAt, w.latest()) {
+			w.o.Log.Warn("a lease request that the store cannot take is given up",
+				slog.Int("shard", int(s.number)), slog.String("checker", strconv.FormatUint(r.epoch, 16)), slog.Any("error", err))
+		}
 		w.counters.leasesRefused.Add(1)
 		w.sendGrant(r.reply, &events.Grant{Epoch: r.epoch, Shard: s.number, Sequence: r.sequence, Error: err.Error()})
 	default:

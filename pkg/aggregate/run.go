@@ -117,7 +117,8 @@ func (w *Worker) probe(ctx context.Context) {
 	probes.Wait()
 }
 
-// probeShard applies a fold of nothing to a shard at own time now, and returns whether the store took it.
+// probeShard applies a fold of nothing to a shard at own time now, and returns whether the store took
+// it. An error is never for its content, as it has none.
 func (w *Worker) probeShard(ctx context.Context, s *shard, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
@@ -126,7 +127,7 @@ func (w *Worker) probeShard(ctx context.Context, s *shard, now int64) bool {
 		s.saw(applied.State)
 	}
 	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // not: told to stop
-		w.noteApply(s, err, w.latest())
+		w.noteShard(s, err, w.latest())
 	}
 	return err == nil
 }

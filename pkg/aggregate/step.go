@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/window"
@@ -127,9 +128,11 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 		w.drop([]*request{r})
 		return
 	}
-	w.o.Log.Warn("a report that the store cannot take is given up",
-		slog.Int("shard", int(s.number)), slog.String("checker", strconv.FormatUint(r.epoch, 16)),
-		slog.Bool("counted", r.repeated), slog.Any("error", reason))
+	if isTime(&s.toldRefusalAt, w.latest()) {
+		w.o.Log.Warn("a report that the store cannot take is given up",
+			slog.Int("shard", int(s.number)), slog.String("checker", strconv.FormatUint(r.epoch, 16)),
+			slog.Bool("counted", r.repeated), slog.Any("error", reason))
+	}
 	w.counters.refused.Add(1)
 	if !r.repeated {
 		err := refuse(r.reply, r.epoch, s.number, r.sequence, reason)
@@ -150,12 +153,11 @@ func (a *Applied) isNew() bool { return len(a.Repeated) == 0 && len(a.Spent) == 
 func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() int64) (Applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
-	if w.running.Load() { // or else the time is not this machine's
-		defer time.AfterFunc(unanswered, func() { w.attend(s, false) }).Stop()
-	}
+	stopTimer := w.leaveIfSlow(s)
 	begin := clock()
 	applied, err := w.o.Store.Apply(ctx, fold)
 	end := clock()
+	stopTimer()
 	if err == nil && applied.isNew() {
 		err = checkApplied(fold, &applied)
 	}
@@ -188,6 +190,27 @@ const (
 	retryEvery = 250 * time.Millisecond
 )
 
+// leaveIfSlow leaves a shard to other aggregators unless stop is called in time, and never after that:
+// then the call's outcome decides.
+func (w *Worker) leaveIfSlow(s *shard) (stop func()) {
+	if !w.running.Load() { // the time is not this machine's
+		return func() {}
+	}
+	var ended atomic.Bool
+	timer := time.AfterFunc(unanswered, func() {
+		w.attending.Lock()
+		defer w.attending.Unlock()
+		if !ended.Load() {
+			s.retryAt.CompareAndSwap(never, w.now()+int64(retryEvery))
+			w.attendLocked(s, false)
+		}
+	})
+	return func() {
+		ended.Store(true)
+		timer.Stop()
+	}
+}
+
 // retry looks whether the store takes folds of a shard again, when that is due.
 func (w *Worker) retry(ctx context.Context, s *shard, now int64) {
 	if at := s.retryAt.Load(); at <= now && s.retryAt.CompareAndSwap(at, now+int64(w.o.Timeout)) {
@@ -195,28 +218,46 @@ func (w *Worker) retry(ctx context.Context, s *shard, now int64) {
 	}
 }
 
-// noteApply takes note of whether the store takes folds of a shard. One that it does not take is not attended to any more, so
-// that its reports go to an aggregator that can count them; the log says so. What fails for its content says nothing of
-// the shard.
+// noteApply takes note of whether the store has taken a fold of requests. One that fails for its
+// content says nothing of the shard.
 func (w *Worker) noteApply(s *shard, err error, now int64) {
+	if errors.Is(err, ErrFold) {
+		w.counters.applyErrors.Add(1)
+		return
+	}
+	w.noteShard(s, err, now)
+}
+
+// noteShard takes note of whether the store takes folds of a shard. If not, the shard is not attended
+// to any more, so that its reports go to an aggregator that can count them; the log says so, unless it
+// has done so lately.
+func (w *Worker) noteShard(s *shard, err error, now int64) {
 	if err == nil {
 		s.lastOK.Store(now)
 		s.retryAt.Store(never)
 		w.attend(s, true)
-		if s.trouble.Swap(nil) != nil {
+		if t := s.trouble.Swap(nil); t != nil && t.told {
 			w.o.Log.Info("the store takes reports again", slog.Int("shard", int(s.number)))
 		}
 		return
 	}
 	w.counters.applyErrors.Add(1)
-	if errors.Is(err, ErrFold) {
-		return
-	}
 	s.retryAt.Store(now + int64(retryEvery))
 	w.attend(s, false)
-	if s.trouble.Swap(&trouble{err, now}) == nil {
+	before := s.trouble.Load()
+	t := &trouble{err: err, at: now, told: before != nil && before.told}
+	if !t.told && isTime(&s.toldAt, now) {
+		t.told = true
 		w.o.Log.Warn("the store takes no reports", slog.Int("shard", int(s.number)), slog.Any("error", err))
 	}
+	s.trouble.Store(t)
+}
+
+// isTime says whether a message that was last logged at own time at may be logged again now, and
+// notes that it is.
+func isTime(at *atomic.Int64, now int64) bool {
+	last := at.Load()
+	return now-last >= int64(tellAgain) && at.CompareAndSwap(last, now)
 }
 
 // tell answers the requests of an applied fold, and takes note of keys near their limit.

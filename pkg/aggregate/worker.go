@@ -56,6 +56,8 @@ type shard struct {
 	retryAt atomic.Int64 // own time at which a shard in trouble is looked at again
 	refused atomic.Bool  // the last lease fold failed
 	lastOK  atomic.Int64 // own time of the last fold that the store took
+	// toldAt and toldRefusalAt are the own times at which trouble and a refused request were last logged.
+	toldAt, toldRefusalAt atomic.Int64
 }
 
 // New returns a worker, and starts nothing. The error is for invalid options.
@@ -160,6 +162,10 @@ func (w *Worker) divide(shards int) {
 func (w *Worker) attend(s *shard, yes bool) {
 	w.attending.Lock()
 	defer w.attending.Unlock()
+	w.attendLocked(s, yes)
+}
+
+func (w *Worker) attendLocked(s *shard, yes bool) {
 	if w.attending.shards[s.number] != yes {
 		w.attending.shards[s.number] = yes
 		w.tellBus()

@@ -42,6 +42,7 @@ type leaseFlight struct {
 	newest   []int64 // per key, the bucket that ages count from
 	sent     int64   // own time
 	retryAt  int64
+	toAny    bool // as of a report's flight
 }
 
 const (
@@ -171,6 +172,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 	x.wait = min(max(x.wait, 4*b.leases.roundTrip(), leastLeaseWait), most)
 	f.retryAt = now + int64(x.wait)
 	x.wait = min(2*x.wait, most)
+	f.toAny = s.aggregator == 0
 	b.leases.stats.sent++
 	if err := b.checker.o.Link.Lease(number, s.aggregator, payload); err != nil {
 		b.problem = err.Error()

@@ -66,7 +66,18 @@ func (b *behind) hear(now int64) {
 
 // unheard takes in that something that was sent to one aggregator has not reached it: any will do now. It is not known what it
 // was, so all is sent again that may be; where any was asked before there is none, and what is sent waits for its time.
+// If something is on its way to any, it is taken to be that: a shard that nobody attends to says nothing of others.
 func (b *behind) unheard(now int64) {
+	for i := range b.shards {
+		if f := b.shards[i].flight; f != nil && f.toAny {
+			f.toAny = false
+			return
+		}
+		if f := b.leases.lines[i].flight; f != nil && f.toAny {
+			f.toAny = false
+			return
+		}
+	}
 	for i := range b.shards {
 		s := &b.shards[i]
 		if s.aggregator == 0 {

@@ -36,6 +36,7 @@ type flight struct {
 	refusals int
 	refused  int64 // own time of the first refusal
 	repeated bool
+	toAny    bool   // not to one aggregator, the last time, and nobody is known to be missing
 	after    uint64 // the shard's taken, before this report
 	message  events.Report
 	follow   func(TraceEvent) // nil: it is not traced
@@ -251,6 +252,7 @@ func (b *behind) send(number uint32, f *flight, now int64) {
 	if f.tries++; f.tries > soonTries {
 		f.wait = min(2*f.wait, mostWaits*b.checker.o.ReportTimeout)
 	}
+	f.toAny = b.shards[number].aggregator == 0
 	if err := b.checker.o.Link.Report(number, b.shards[number].aggregator, f.report); err != nil {
 		b.problem = err.Error()
 		b.stats.unsent++

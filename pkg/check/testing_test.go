@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -129,16 +130,18 @@ func must(t tester, err error) {
 // tape is a Link that writes down what is sent.
 type tape struct {
 	reports []*events.Report
+	to      []string // of reports, the shard and the aggregator
 	leases  []*events.LeaseRequest
 	bytes   []string
 	hellos  []*events.Hello
 	err     error // of every send
 }
 
-func (l *tape) Report(_ uint32, _ uint64, report []byte) error {
+func (l *tape) Report(shard uint32, aggregator uint64, report []byte) error {
 	if l.err != nil {
 		return l.err
 	}
+	l.to = append(l.to, fmt.Sprintf("%d to %d", shard, aggregator))
 	m, err := events.DecodeReport(report)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package bustest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -59,6 +60,36 @@ func (n nats) Worker(t *testing.T) aggregate.Bus {
 func TestNatsbusKeepsTheContract(t *testing.T) {
 	server := serverstest.NATS(t)
 	Run(t, func(*testing.T) Carrier { return nats{server.URL()} })
+}
+
+// TestAWorkerOfBefore subscribes to every shard's subject in the queue group. What is for another worker
+// goes to one of the two, so that no report is folded twice.
+func TestAWorkerOfBefore(t *testing.T) {
+	n := nats{serverstest.NATS(t).URL()}
+	w, alpha := newWorker(t, n), newChecker(t, n, "alpha")
+	var before atomic.Int64
+	old := n.connect(t, "old")
+	count := func(*natsgo.Msg) { before.Add(1) }
+	if _, err := old.QueueSubscribe("test.report.v1.*.>", "aggregators", count); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if err := alpha.link.Report(1, w.bus.ID(), []byte("report")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := func() int { return int(before.Load()) + w.times(events.KindReport, "report") }
+	wait(t, "all arrive", func() bool { return all() >= 50 })
+	if err := errors.Join(old.Flush(), alpha.link.Hello([]byte("last"))); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "what came before is there", func() bool { return w.count(events.KindHello) > 0 })
+	if n := all(); n != 50 {
+		t.Errorf("50 reports were handed over %d times", n)
+	}
 }
 
 // TestEndsWaitForTheServer: ends are made and listen before the server is there, sends fail at once

@@ -35,6 +35,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -235,11 +236,27 @@ func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall)
 // ofFold makes an error wrap [aggregate.ErrFold] if it is for what is in a fold: the script itself failed, or its
 // reply makes no sense. All else that a server refuses (it is full, loading, read-only, ...) comes under names of its own.
 func ofFold(err error) error {
-	failed := redis.HasErrorPrefix(err, "ERR") || redis.HasErrorPrefix(err, "WRONGTYPE")
-	if failed && strings.Contains(err.Error(), "user_script") || errors.Is(err, errReply) {
+	if errors.Is(err, errReply) || isOfScript(err) {
 		return fmt.Errorf("%w: %w", aggregate.ErrFold, err)
 	}
 	return err
+}
+
+// isOfScript reads the reply itself: [redis.HasErrorPrefix] takes an ERR off before it compares.
+func isOfScript(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) || !strings.Contains(reply.Error(), "user_script") {
+		return false
+	}
+	name, reason, _ := strings.Cut(reply.Error(), " ")
+	is := func(server string) bool { return strings.HasPrefix(reason, server) }
+	return name == "WRONGTYPE" || name == "ERR" && !slices.ContainsFunc(ofServer, is)
+}
+
+// ofServer are the errors of a script that are not its own, and that Redis 7.0 gives no name: a user
+// without a right, a cluster that has changed, SCRIPT KILL, a renamed command.
+var ofServer = []string{
+	"The user executing the script", "Script attempted", "Script killed", "Unknown Redis command",
 }
 
 // amnesia remembers nothing.

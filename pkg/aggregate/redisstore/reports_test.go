@@ -182,6 +182,13 @@ func TestWhoseFaultItIs(t *testing.T) {
 		t.Errorf("a script that fails: %v", err)
 	}
 	s, admin = newStore(t, 1)
+	if err := admin.Set(t.Context(), prefix(s.namespace, 0)+"mark:1", "no number", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), fold); !errors.Is(err, aggregate.ErrFold) {
+		t.Errorf("a script that compares what it cannot: %v", err)
+	}
+	s, admin = newStore(t, 1)
 	if err := admin.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}

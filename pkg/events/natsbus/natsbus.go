@@ -283,14 +283,15 @@ func (w *Worker) subscribe() (err error) {
 	return err
 }
 
-// subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one.
+// subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one. Both are of the
+// queue group, since aggregators of before IDs subscribe to either: one of all gets a message.
 func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
 	for _, kind := range []events.Kind{events.KindReport, events.KindLease} {
 		any, here := fmt.Sprintf("%s.%v.v1.%d.>", w.ns, kind, shard), fmt.Sprintf("%s.%v.v1.%d-%x.>", w.ns, kind, shard, w.id)
 		sub, err := w.conn.QueueSubscribe(any, queueGroup, w.handle(kind))
 		if err == nil {
 			subs = append(subs, sub)
-			sub, err = w.conn.Subscribe(here, w.handle(kind))
+			sub, err = w.conn.QueueSubscribe(here, queueGroup, w.handle(kind))
 		}
 		if err != nil {
 			unsubscribe(subs...)
