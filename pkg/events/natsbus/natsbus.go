@@ -266,7 +266,7 @@ func (w *Worker) subscribe() (err error) {
 		case attended && w.shards[i] == nil:
 			w.shards[i], err = w.subscribeTo(i)
 		case !attended:
-			leave(w.shards[i]...)
+			unsubscribe(w.shards[i]...)
 			w.shards[i] = nil
 		}
 		if err != nil {
@@ -277,7 +277,7 @@ func (w *Worker) subscribe() (err error) {
 	case answers && w.hellos == nil:
 		w.hellos, err = w.conn.QueueSubscribe(w.ns+".hello.v1.>", queueGroup, w.handle(events.KindHello))
 	case !answers && w.hellos != nil:
-		leave(w.hellos)
+		unsubscribe(w.hellos)
 		w.hellos = nil
 	}
 	return err
@@ -335,13 +335,6 @@ func drain(subs ...*nats.Subscription) {
 		case <-timeout:
 			return
 		}
-	}
-}
-
-// leave ends subscriptions, in the background, once what is already on its way here has been handed over.
-func leave(subs ...*nats.Subscription) {
-	for _, s := range subs {
-		_ = s.Drain() // it fails only when there is nothing to come
 	}
 }
 
