@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
@@ -59,7 +60,8 @@ type config struct {
 
 	options
 
-	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
+	origins      daemon.Origins // whose pages may ask the HTTP door and the admin door
+	consoleToken string         // of those who may block and reset keys at the embedded aggregator's console
 	trail
 
 	expectCheckers                      int
@@ -116,6 +118,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
 	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
+	c.origins.AddFlags(s, "the HTTP door, and for /metrics")
 	c.trail.addFlags(s)
 	c.addProxyFlags(s)
 	s.AddSecret(&c.consoleToken, "console-token", "tokens of those who may block and reset keys at the demo's console, NAME:TOKEN or TOKEN")

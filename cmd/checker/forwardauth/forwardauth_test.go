@@ -172,6 +172,7 @@ func TestDenied(t *testing.T) {
 		tells  string
 	}{
 		{Path, 429, 429, ""}, {Path, 503, 503, ""}, {Path, 0, 200, ""},
+		{Path, 400, 400, ""}, {Path + "?denied=403", 400, 403, "400"},
 		{Path + "?denied=403", 429, 403, "429"}, {Path + "?denied=403", 503, 403, "503"}, {Path + "?denied=401", 429, 401, "429"},
 		{Path + "?denied=403", 0, 200, ""}, {Path + "?a=b&%zz;&deny=403", 429, 429, ""}, {Path + "?%zz&denied=403", 429, 403, "429"},
 	} {

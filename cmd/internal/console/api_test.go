@@ -74,6 +74,9 @@ func blocks(t *testing.T, c *Console, want int) []entries.Entry {
 func ask(t *testing.T, h http.Handler, method, path, body, authorization, contentType string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	if r.Host == "example.com" { // which is httptest's
+		r.Host = "localhost"
+	}
 	r.Header.Set("Content-Type", contentType)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)

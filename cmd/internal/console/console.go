@@ -44,7 +44,7 @@ type Options struct {
 	Tally *Tally
 	// Tokens gives those of who may change something at present; without any nobody may.
 	Tokens func() Tokens
-	// Hosts are the names by which it may be asked for, where it is on loopback.
+	// Hosts are the names by which it may be asked for, beside localhost and addresses.
 	Hosts Hosts
 	// Heard is told of each checker's status, by one goroutine, and must not wait. Nil: nobody is.
 	Heard func(status.Checker)
