@@ -71,19 +71,18 @@ func (c *Condition) wrong() string {
 		return "is to be present, so there is no value to compare"
 	case c.Op == Prefix && c.Value == "":
 		return "any value begins with an empty prefix: want present"
-	case c.Name == identity.FoldedPath:
-		return c.wrongFold()
 	}
-	return ""
+	return c.wrongFold()
 }
 
-// wrongFold says what is wrong with a condition on a folded path that no folded path would meet, or "".
+// wrongFold says what is wrong with a condition on a folded path that no such path would meet, or "".
 func (c *Condition) wrongFold() string {
 	switch folded := identity.FoldPath(c.Value); {
+	case c.Name != identity.FoldedPath:
 	case c.Op == Equal && c.Value != folded:
-		return fmt.Sprintf("%.80q: is in lower case and ends in a slash: want %.80q", c.Value, folded)
+		return fmt.Sprintf("is in lower case and ends in a slash: want %.80q", folded)
 	case c.Op == Prefix && c.Value != strings.ToLower(c.Value):
-		return fmt.Sprintf("%.80q: is in lower case: want %.80q", c.Value, strings.ToLower(c.Value))
+		return fmt.Sprintf("is in lower case: want %.80q", strings.ToLower(c.Value))
 	}
 	return ""
 }

@@ -12,7 +12,7 @@ import (
 // Hosts are names, beside localhost and addresses, by which a console may be asked for.
 type Hosts []string
 
-var errHost = errors.New("this console was asked for by a name that it does not know: take an address or localhost, or see --console-host")
+var errHost = errors.New("this console was asked for by a name that it does not know: take an address or localhost, or see --console-host of the aggregator")
 
 // guard lets only requests through that come by a known name. A site can give its own name the address of the console, and so have the
 // reader's browser read there what the site may not (DNS rebinding): by then, its name is in the request. That holds wherever the console
