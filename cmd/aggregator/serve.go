@@ -104,7 +104,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	parts := []daemon.Part{
 		{Name: "files", Run: files.Run},
 		{Name: "NATS", Run: func(ctx context.Context) error { return natsconn.Run(ctx, conn) }},
-		daemon.HTTP("admin", listener, board.Handler(admin.Handler(registry, readiness(worker, conn, leaving))), log),
+		daemon.HTTP("admin", listener, board.Handler(c.origins.Guard(admin.Handler(registry, readiness(worker, conn, leaving)))), log),
 		{Name: "ledger", Run: ledger.poll},
 		{Name: "decision log", Run: denials.run},
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
@@ -63,6 +64,8 @@ type config struct {
 	rulesKeys, entriesKeys signing.Keys // public ones only
 
 	demoKey string // a file with the demo's signing key of rules
+
+	origins daemon.Origins // whose pages may ask the HTTP door and the admin door
 
 	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
 	trail
@@ -123,6 +126,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
+	c.origins.AddFlags(s, "the HTTP door, and for /metrics")
 	c.trail.addFlags(s)
 	c.addProxyFlags(s)
 	s.AddSecret(&c.consoleToken, "console-token", "tokens of those who may block and reset keys at the demo's console, NAME:TOKEN or TOKEN")

@@ -130,7 +130,7 @@ func serveOn(
 		daemon.Part{Name: "files", Run: files.Run},
 		lifeline.part(),
 		daemon.HTTP("admin", at.admin,
-			withConsole(board, admin.Handler(registry, readiness(living, lifeline, leaving))), log, c.wait),
+			withConsole(board, c.origins.Guard(admin.Handler(registry, readiness(living, lifeline, leaving)))), log, c.wait),
 	)
 	if denials != nil {
 		registry.MustRegister(logMetrics{denials})

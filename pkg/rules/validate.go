@@ -3,9 +3,11 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -79,6 +81,18 @@ func (c *Condition) wrong() string {
 		return "is to be present, so there is no value to compare"
 	case c.Op == Prefix && c.Value == "":
 		return "any value begins with an empty prefix: want present"
+	}
+	return c.wrongFold()
+}
+
+// wrongFold says what is wrong with a condition on a folded path that no such path would meet, or "".
+func (c *Condition) wrongFold() string {
+	switch folded := identity.FoldPath(c.Value); {
+	case c.Name != identity.FoldedPath:
+	case c.Op == Equal && c.Value != folded:
+		return fmt.Sprintf("is in lower case and ends in a slash: want %.80q", folded)
+	case c.Op == Prefix && c.Value != strings.ToLower(c.Value):
+		return fmt.Sprintf("is in lower case: want %.80q", strings.ToLower(c.Value))
 	}
 	return ""
 }
