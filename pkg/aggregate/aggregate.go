@@ -178,6 +178,8 @@ type Cell struct {
 type Applied struct {
 	// State is the shard's, after the fold.
 	State State
+	// Loss is what was found lost when the shard's generation began; zero if it began with nothing remembered.
+	Loss Loss
 	// Repeated are the indices of those of the fold's marks that are not new, in ascending order. If
 	// there are any, or any Spent, nothing was changed, and nothing else is known.
 	Repeated []int

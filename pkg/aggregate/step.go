@@ -221,7 +221,7 @@ func (w *Worker) noteApply(s *shard, err error, now int64) {
 
 // tell answers the requests of an applied fold, and takes note of keys near their limit.
 func (w *Worker) tell(s *shard, h *hand, requests []*request, fold *Fold, applied *Applied) {
-	s.saw(applied.State)
+	w.saw(s, fold.Seen, applied.State, applied.Loss)
 	s.refund.learn(fold, applied)
 	w.counters.folds.Add(1)
 	w.counters.keys.Add(int64(len(fold.Keys)))
@@ -275,12 +275,4 @@ func (s *shard) seen() State {
 	s.state.Lock()
 	defer s.state.Unlock()
 	return s.state.seen
-}
-
-func (s *shard) saw(state State) {
-	s.state.Lock()
-	defer s.state.Unlock()
-	if s.state.seen.Less(state) {
-		s.state.seen = state
-	}
 }

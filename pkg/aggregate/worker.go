@@ -39,6 +39,7 @@ type Worker struct {
 	stepper  *hand // of Step
 	leaser   *leaseHand
 	looks    looks
+	losses   losses
 }
 
 // shard is what a worker knows of one shard.

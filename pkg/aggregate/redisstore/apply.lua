@@ -16,7 +16,7 @@
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
 -- Expiries are in ms of fleet time.
 --
--- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, ...} and then
+-- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, what its loss was, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
 -- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included
 --
@@ -43,13 +43,16 @@ if #repeated > 1 then return cmsgpack.pack(repeated) end
 local function text(n) return string.format('%.0f', n) end
 
 local time = call('TIME')
-local meta = call('HMGET', KEYS[1], 'generation', 'version')
+local meta = call('HMGET', KEYS[1], 'generation', 'version', 'loss')
 local generation, version = tonumber(meta[1] or 0), tonumber(meta[2] or 0)
+-- A loss: the generation that it began, the state that somebody remembered, and the one that was found.
+local loss = meta[3] and cmsgpack.unpack(meta[3]) or {}
 if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
-  generation, version = math.max(time[1] * 1000000 + time[2], a[1] + 1), 0
+  loss = {math.max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
+  generation, version = loss[1], 0
   call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
   if a[1] > 0 then -- somebody remembers what this shard does not
-    call('HSET', KEYS[1], 'lost', text(time[1] * 1000 + math.floor(time[2] / 1000)))
+    call('HSET', KEYS[1], 'lost', text(time[1] * 1000 + math.floor(time[2] / 1000)), 'loss', cmsgpack.pack(loss))
   end
 end
 
@@ -78,7 +81,8 @@ local number = setmetatable({}, {__index = function(t, s)
   t[s] = n
   return n
 end})
-local r, n, k = {generation, version}, 2, 2 + nmarks + #bits
+if loss[1] ~= generation then loss = {} end -- an older build began it
+local r, n, k = {generation, version, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 6, 2 + nmarks + #bits
 
 -- add adds to a count; only one that is new in its hash can have made the hash.
 local function add(key, field, delta, expires)

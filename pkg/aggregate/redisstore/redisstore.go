@@ -6,7 +6,7 @@
 // All names begin with the namespace. The number of shards is in the hash <ns>:config. Everything
 // else belongs to a shard s, and is kept on one node by the hash tag {s}:
 //
-//	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost
+//	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits have been met;
