@@ -23,6 +23,7 @@ type applies struct {
 	hits  *prometheus.CounterVec
 	over  *prometheus.CounterVec
 	peaks *peaks
+	blind *prometheus.GaugeVec
 	now   func() time.Time
 
 	mu       sync.Mutex // held while a fold is counted
@@ -48,12 +49,16 @@ func newApplies(now func() time.Time) *applies {
 			Help: "Hits that were let pass although their key's count was beyond its limit, by more than max(1 hit, 2 %). An estimate: docs/operations.md.",
 		}, []string{"rule"}),
 		peaks: newPeaks(now),
+		blind: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "offpath_over_limit_unheard_ratio",
+			Help: "Which part of a window's hits may have passed, and nobody had heard of, when the rule's counts were last held against its limit.",
+		}, []string{"rule"}),
 	}
 }
 
 // register registers all of it.
 func (a *applies) register(registry *prometheus.Registry) {
-	registry.MustRegister(a.took, a.hits, a.over, a.peaks)
+	registry.MustRegister(a.took, a.hits, a.over, a.peaks, a.blind)
 }
 
 // observe is for aggregate.Options.OnApply. A fold that the store applied without saying so is not in
@@ -67,7 +72,10 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 	defer a.mu.Unlock()
 	for i, tally := range info.Fold.Ledger {
 		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 {
-			a.count(a.label(info.Fold.Rules[i].Name, sum), tally)
+			rule := &info.Fold.Rules[i]
+			label := a.label(rule.Name, sum)
+			a.count(label, tally)
+			a.blind.WithLabelValues(label).Set(info.Unheard.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
 		}
 	}
 	a.exceed(info)
@@ -100,6 +108,7 @@ func (a *applies) makeRoom(now time.Time) {
 		a.hits.DeletePartialMatch(prometheus.Labels{"rule": label})
 		a.over.DeletePartialMatch(prometheus.Labels{"rule": label})
 		a.peaks.forget(label)
+		a.blind.DeleteLabelValues(label)
 	}
 }
 

@@ -90,7 +90,7 @@ func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*reque
 		fold := h.folder.make(s.number, requests, s.seen(), w.clock.fleet(clock()))
 		w.revisions.apply(fold.Rules, fold.Now)
 		tellAll(requests, TraceEvent{Kind: TraceApply, Keys: len(fold.Keys), Reports: len(requests)})
-		applied, err := w.apply(ctx, s, fold, clock)
+		applied, err := w.apply(ctx, s, fold, s.ways.note(fold, requests), clock)
 		tellAll(requests, TraceEvent{Kind: TraceApplied, Err: err})
 		if err != nil {
 			return fold, err
@@ -146,8 +146,8 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 // isNew says whether the fold was applied, since all in it was new.
 func (a *Applied) isNew() bool { return len(a.Repeated) == 0 && len(a.Spent) == 0 }
 
-// apply calls the store, and takes note of how that went.
-func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() int64) (Applied, error) {
+// apply calls the store, and takes note of how that went. The newest report so far was made then.
+func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, newest int64, clock func() int64) (Applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
 	if w.running.Load() { // or else the time is not this machine's
@@ -162,7 +162,7 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 	if w.o.OnApply != nil {
 		info := ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated) + len(applied.Spent), Err: err}
 		if err == nil && applied.isNew() {
-			info.Excess = excessOf(fold, &applied)
+			info.Excess, info.Unheard = excessOf(fold, &applied, newest), s.ways.unheard()
 		}
 		w.o.OnApply(info)
 	}

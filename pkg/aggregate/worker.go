@@ -49,6 +49,7 @@ type shard struct {
 	leases *gather[*leaseRequest]
 	alarms *alarms
 	refund refunding
+	ways   hearsay
 	state  struct {
 		sync.Mutex
 		seen State
