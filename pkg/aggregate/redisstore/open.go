@@ -106,7 +106,15 @@ func parse(o Options) (*redis.UniversalOptions, error) {
 		c.Dialer = dialer(o.NewTLS)
 	}
 	c.CredentialsProvider = o.Credentials
-	if len(c.Addrs) > 1 && c.MasterName == "" && c.DB != 0 {
+	cluster := len(c.Addrs) > 1 && c.MasterName == ""
+	c.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+		info, err := conn.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		return checkInfo(info, cluster)
+	}
+	if cluster && c.DB != 0 {
 		return nil, fmt.Errorf("database %d: a Redis Cluster has only database 0", c.DB)
 	}
 	return c, nil

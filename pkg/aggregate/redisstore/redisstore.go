@@ -77,7 +77,6 @@ var (
 type Store struct {
 	client    redis.UniversalClient
 	namespace string
-	checked   atomic.Bool   // the servers' version is known to be good
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	recall    *recall
 	calls     sync.Pool // of *call
@@ -103,9 +102,6 @@ func (s *Store) Close() error {
 func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 	if shards < 0 || shards > aggregate.MaxShards {
 		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, aggregate.MaxShards)
-	}
-	if err := s.check(ctx); err != nil {
-		return aggregate.Fleet{}, fmt.Errorf("join: %w", err)
 	}
 	fleet, err := s.record(ctx, shards)
 	if err == nil && fleet.Shards == 0 {
@@ -153,28 +149,7 @@ func (s *Store) choose(ctx context.Context) (int, error) {
 	return int(min(4*masters.Load(), aggregate.MaxShards)), err
 }
 
-// check refuses servers that are too old, once.
-func (s *Store) check(ctx context.Context) error {
-	if s.checked.Load() {
-		return nil
-	}
-	info, err := s.client.Info(ctx).Result()
-	if err != nil {
-		return err
-	}
-	if err := checkInfo(info, s.isCluster()); err != nil {
-		return err
-	}
-	s.checked.Store(true)
-	return nil
-}
-
-func (s *Store) isCluster() bool {
-	_, ok := s.client.(*redis.ClusterClient)
-	return ok
-}
-
-// checkInfo judges a server by its INFO.
+// checkInfo judges a server by its INFO, whenever a connection is made: after a restart or a failover it is another one.
 func checkInfo(info string, cluster bool) error {
 	version := infoField(info, "redis_version")
 	major, _, _ := strings.Cut(version, ".")
