@@ -136,6 +136,8 @@ type Rule struct {
 	// Limit, Burst and Revision are the latest that the fold's reports know. Burst is for rules that drain.
 	Limit, Burst int64
 	Revision     uint64
+	// Past are the limits of before of one that drains, see [window.Drain].
+	Past []window.Rate
 	// Kind says which of the rule's hits these are: other counters each.
 	Kind Kind
 	// Loose says that more than the limit may pass by the rule's own will.

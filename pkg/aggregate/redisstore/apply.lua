@@ -11,7 +11,8 @@
 --   8 single counts: field, delta or false, expiry, ...
 --   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
 --     before it, {{bucket, delta, expiry, ...}, ...}, ...
---     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}, or true
+--     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms,
+--     then for each limit of before until when in eighths of a bucket, and the limit, ...}, or true
 --     for what was refunded of that: it is in the same hash, with an r before each bucket.
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
 -- Expiries are in ms of fleet time.
@@ -168,7 +169,7 @@ end
 -- settle makes one level of the counts before a bucket, as package window does: what drains in a bucket goes off
 -- it, and then its count comes to it, without what was refunded of that. The level is in whole hits and parts, of which as many make a hit as there are
 -- buckets in a window: so each number is a whole one, and exact.
-local function settle(key, have, keep, limit, buckets)
+local function settle(key, have, keep, drain)
   local counts, refunded, old, level = {}, {}, {}, {}
   for j = 1, #have, 2 do
     local bucket = number[have[j]]
@@ -188,12 +189,25 @@ local function settle(key, have, keep, limit, buckets)
   if #old == 0 then return end
   table.sort(old)
   local at, hits, parts = level.at or old[1] - 1, level.hits or 0, level.parts or 0
+  local buckets = drain[2]
+  local function ebb(limit, eighths)
+    local whole, part = math.floor(eighths / 8), math.floor(limit * (eighths % 8) / 8)
+    parts = parts - limit % buckets * whole - part % buckets
+    hits = hits - math.floor(limit / buckets) * whole - math.floor(part / buckets) + math.floor(parts / buckets)
+    parts = parts % buckets
+  end
   for i = 1, #old do
     local passed = old[i] - at
     if passed > 0 then -- or else it came too late, and is in no level
-      parts = parts - limit % buckets * passed
-      hits = hits - math.floor(limit / buckets) * passed + math.floor(parts / buckets)
-      parts = parts % buckets
+      local from, to = 8 * (at + 1), 8 * (old[i] + 1)
+      for p = 5, #drain, 2 do
+        local till = math.min(drain[p], to)
+        if till > from then
+          ebb(drain[p + 1], till - from)
+          from = till
+        end
+      end
+      ebb(drain[1], to - from)
       if hits < 0 then hits, parts = 0, 0 end
       hits, at = hits + math.min(math.max(counts[old[i]][2] - (refunded[old[i]] or 0), 0), 1e15), old[i]
       if hits >= 1e15 then hits, parts = 1e15, 0 end
@@ -227,7 +241,7 @@ for b = 1, #a[9], 4 do
     local full = #have > most and nmarks > 0
     if full and drain == true then -- when the admitted ones are settled, which they are taken off
     elseif full and drain then
-      settle(key, have, keep, drain[1], drain[2])
+      settle(key, have, keep, drain)
     elseif full then
       for j = 1, #have, 2 do
         if tonumber(have[j]) < keep then try('HDEL', key, have[j]) end

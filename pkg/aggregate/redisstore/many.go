@@ -50,10 +50,14 @@ func (c *call) packDrain(b []byte, rule int) []byte {
 	if !r.Drains() {
 		return packBool(b, r.BesideLevel())
 	}
-	b = packInt(packList(b, 4), r.Drain().Limit)
+	b = packInt(packList(b, 4+2*len(r.Past)), r.Drain().Limit)
 	b = packInt(b, int64(r.Shape.Buckets))
 	b = packInt(b, r.Shape.Length.Milliseconds())
-	return packInt(b, window.MaxLength.Milliseconds())
+	b = packInt(b, window.MaxLength.Milliseconds())
+	for _, past := range r.Past {
+		b = packInt(packInt(b, past.Until), past.Limit)
+	}
+	return b
 }
 
 // firstKept is the first bucket of a rule that has not expired.
