@@ -19,12 +19,13 @@ const (
 
 // applies measures each call of the store, and counts by rule what was applied.
 type applies struct {
-	took  prometheus.Histogram
-	hits  *prometheus.CounterVec
-	over  *prometheus.CounterVec
-	peaks *peaks
-	blind *prometheus.GaugeVec
-	now   func() time.Time
+	took   prometheus.Histogram
+	hits   *prometheus.CounterVec
+	over   *prometheus.CounterVec
+	peaks  *peaks
+	blind  *prometheus.GaugeVec
+	turned *prometheus.CounterVec
+	now    func() time.Time
 
 	mu       sync.Mutex // held while a fold is counted
 	labels   rulelabel.Labels
@@ -49,6 +50,10 @@ func newApplies(now func() time.Time) *applies {
 			Help: "Hits that were let pass although their key's count was beyond its limit, by more than max(1 hit, 2 %). An estimate: docs/operations.md.",
 		}, []string{"rule"}),
 		peaks: newPeaks(now),
+		turned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "offpath_overflow_keys_total",
+			Help: "How often a new key was not counted, since its rule has too many of them, or Redis no memory.",
+		}, []string{"rule"}),
 		blind: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "offpath_over_limit_unheard_ratio",
 			Help: "Which part of a window's hits may have passed, and nobody had heard of, when the rule's counts were last held against its limit.",
@@ -58,7 +63,7 @@ func newApplies(now func() time.Time) *applies {
 
 // register registers all of it.
 func (a *applies) register(registry *prometheus.Registry) {
-	registry.MustRegister(a.took, a.hits, a.over, a.peaks, a.blind)
+	registry.MustRegister(a.took, a.hits, a.over, a.peaks, a.blind, a.turned)
 }
 
 // observe is for aggregate.Options.OnApply. A fold that the store applied without saying so is not in
@@ -71,12 +76,21 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, tally := range info.Fold.Ledger {
-		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 {
+		for _, o := range info.Overflow {
+			if o.Rule == i {
+				tally.Counted -= o.Hits
+			}
+		}
+		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 || len(info.Overflow) > 0 {
 			rule := &info.Fold.Rules[i]
 			label := a.label(rule.Name, sum)
 			a.count(label, tally)
 			a.blind.WithLabelValues(label).Set(info.Unheard.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
 		}
+	}
+	for _, o := range info.Overflow {
+		label := a.labels.Of(info.Fold.Rules[o.Rule].Name)
+		a.turned.WithLabelValues(label).Add(float64(o.Keys))
 	}
 	a.exceed(info)
 }
@@ -109,6 +123,7 @@ func (a *applies) makeRoom(now time.Time) {
 		a.over.DeletePartialMatch(prometheus.Labels{"rule": label})
 		a.peaks.forget(label)
 		a.blind.DeleteLabelValues(label)
+		a.turned.DeleteLabelValues(label)
 	}
 }
 
@@ -117,6 +132,7 @@ func (a *applies) count(label string, t aggregate.Tally) {
 	a.hits.WithLabelValues(label, "late").Add(float64(t.Late))
 	a.hits.WithLabelValues(label, "refused").Add(float64(t.Refused))
 	a.over.WithLabelValues(label).Add(0)
+	a.turned.WithLabelValues(label).Add(0)
 	a.peaks.note(label, 0)
 }
 

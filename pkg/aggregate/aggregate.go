@@ -195,6 +195,16 @@ type Applied struct {
 	// the first that is live at the fold's Now; all counts up to that are in it, less what was refunded of each bucket, and
 	// none of them in Totals. May be nil if no key of the fold is of a rule that drains.
 	Levels []window.Level
+	// Overflow says of which rules there were hits of keys that the store has no room for: they are in the ledger as such, and in no
+	// count; what is told of such keys is nothing.
+	Overflow []Overflow
+}
+
+// Overflow is how many hits of a fold were of keys that are new, and for which there is no room.
+type Overflow struct {
+	// Rule is an index in the fold's rules.
+	Rule       int
+	Keys, Hits int64
 }
 
 // Ledger is what a store has on record for each rule, by name.
@@ -213,4 +223,6 @@ type RuleLedger struct {
 	Refunded int64 `json:"refunded"`
 	// Settled hits were added by settlements. They are among the counted, late and refused.
 	Settled int64 `json:"settled"`
+	// Overflow hits were of keys that the store had no room for.
+	Overflow int64 `json:"overflow"`
 }

@@ -162,6 +162,7 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, newest int64, 
 	if w.o.OnApply != nil {
 		info := ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated) + len(applied.Spent), Err: err}
 		if err == nil && applied.isNew() {
+			info.Overflow = applied.Overflow
 			info.Excess, info.Unheard = excessOf(fold, &applied, newest), s.ways.unheard()
 		}
 		w.o.OnApply(info)
@@ -231,6 +232,9 @@ func (w *Worker) tell(s *shard, h *hand, requests []*request, fold *Fold, applie
 		w.counters.hitsRefused.Add(fold.Ledger[i].Refused)
 		w.counters.hitsRefunded.Add(fold.Ledger[i].Refunded)
 		w.counters.hitsSettled.Add(fold.Ledger[i].Settled)
+	}
+	for _, o := range applied.Overflow {
+		w.counters.hitsCounted.Add(-o.Hits)
 	}
 	w.counters.settlementsApplied.Add(int64(len(fold.Settled)))
 	for _, r := range requests {

@@ -10,7 +10,8 @@
 --     is added to or false, expiry}, and has a key of its own.
 --   8 single counts: field, delta or false, expiry, ...
 --   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
---     before it, {{bucket, delta, expiry, ...}, ...}, ...
+--     before it, {{bucket, delta, expiry, ...}, ...}, {most new keys, expiry of their number, ledger's field or
+--     false}, ... The number of new keys has a key of its own, before the rule's.
 --     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms,
 --     then for each limit of before until when in eighths of a bucket, and the limit, ...}, or true
 --     for what was refunded of that: it is in the same hash, with an r before each bucket.
@@ -19,7 +20,8 @@
 --
 -- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, what its loss was, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
--- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included
+-- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included, and after a rule's
+-- keys how many are new, and how many keys and hits were one too many
 --
 -- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
@@ -217,12 +219,25 @@ local function settle(key, have, keep, drain)
   try('HSET', key, 'at', text(at), 'hits', text(hits), 'parts', text(parts))
 end
 
-for b = 1, #a[9], 4 do
-  local drain, keep, most, keys = a[9][b], a[9][b + 1], 2 * a[9][b + 2], a[9][b + 3]
+for b = 1, #a[9], 5 do
+  local drain, keep, most, keys, bound = a[9][b], a[9][b + 1], 2 * a[9][b + 2], a[9][b + 3], a[9][b + 4]
+  k = k + 1
+  local counter, fresh, turned, hits = KEYS[k], 0, 0, 0
+  local made = try('HGET', counter, 'keys')
+  made = type(made) == 'string' and tonumber(made) or 0
   for i = 1, #keys do
     local cells = keys[i]
     n, k = n + 1, k + 1
     local key = KEYS[k]
+    if #cells > 0 and try('PEXPIRETIME', key) == -2 then -- it is new
+      if made + fresh < bound[1] then
+        fresh = fresh + 1
+      else
+        turned = turned + 1
+        for j = 1, #cells, 3 do hits = hits + number[cells[j + 1]] end
+        cells = {}
+      end
+    end
     for j = 1, #cells, 3 do
       -- The bucket that expires last keeps the whole hash.
       local expires, old = cells[j + 2] + shift, try('PEXPIRETIME', key)
@@ -248,6 +263,15 @@ for b = 1, #a[9], 4 do
       end
     end
   end
+  if fresh > 0 and type(try('HINCRBY', counter, 'keys', fresh)) == 'number' then
+    try('PEXPIREAT', counter, text(bound[2] + shift))
+  end
+  if hits > 0 and bound[3] then
+    try('HINCRBY', KEYS[2], bound[3] .. 'counted', text(-hits))
+    try('HINCRBY', KEYS[2], bound[3] .. 'overflow', text(hits))
+  end
+  r[n + 1], r[n + 2], r[n + 3] = made + fresh, turned, hits
+  n = n + 3
 end
 
 for i = 1, #permits, 2 do

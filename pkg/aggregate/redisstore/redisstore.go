@@ -17,6 +17,7 @@
 //	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also
 //	                                   r<bucket> → hits refunded, and the level: at (the end of which bucket),
 //	                                   hits, parts (of a hit)
+//	<ns>:{s}:new:<rule>:<slice>        hash: how many keys of it are new in a slice of time as long as its window
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
 //	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //
@@ -56,6 +57,7 @@ const (
 	outcomeRefused  = "refused"
 	outcomeRefunded = "refunded"
 	outcomeSettled  = "settled"
+	outcomeOverflow = "overflow" // the script's
 )
 
 //go:embed apply.lua
@@ -79,6 +81,7 @@ type Store struct {
 	namespace string
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	recall    *recall
+	news      news
 	calls     sync.Pool // of *call
 	leases    sync.Pool // of *leaseCall
 }
@@ -117,6 +120,7 @@ func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 		return aggregate.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", aggregate.ErrShards, shards, fleet.Shards)
 	}
 	s.groups.Store(groupsOf(fleet.Shards))
+	s.look(ctx)
 	return fleet, nil
 }
 
@@ -179,7 +183,9 @@ func infoField(info, name string) string {
 func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
 	applied, stale, err := s.apply(ctx, fold, s.recall)
 	if err == nil && stale {
+		overflow := applied.Overflow
 		applied, _, err = s.apply(ctx, onlyReading(fold), amnesia)
+		applied.Overflow = overflow
 	}
 	if err != nil {
 		return aggregate.Applied{}, fmt.Errorf("apply: %w", ofFold(err))
@@ -198,7 +204,7 @@ func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall)
 		c = new(call)
 	}
 	defer s.calls.Put(c)
-	c.recall, c.groups = recall, groups
+	c.recall, c.groups, c.news = recall, groups, &s.news
 	c.build(s.namespace, fold)
 	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
 	if err != nil {
@@ -276,6 +282,8 @@ func addOutcome(sum aggregate.Ledger, field, value string) error {
 		l.Refused = aggregate.Sum(l.Refused, n)
 	case outcomeRefunded:
 		l.Refunded = aggregate.Sum(l.Refunded, n)
+	case outcomeOverflow:
+		l.Overflow = aggregate.Sum(l.Overflow, n)
 	case outcomeSettled:
 		l.Settled = aggregate.Sum(l.Settled, n)
 	}
