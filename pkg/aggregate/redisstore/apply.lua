@@ -4,14 +4,15 @@
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
---   7 rules of one bucket: fields, {expiry, column, ...}, watch, ...
+--   7 rules of one bucket: fields, {expiry, column, ...}, watch, bound, ...
 --     A column is a bucket: false to read it for every field, true to leave it out, or a list with,
---     for each field, a delta, false or true. A watch is false, or {current bucket, oldest bucket that
+--     for each field, a delta, false or true; or 0 to leave it out where there is nothing. A watch is false, or {current bucket, oldest bucket that
 --     is added to or false, expiry}, and has a key of its own.
 --   8 single counts: field, delta or false, expiry, ...
 --   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
---     before it, {{bucket, delta, expiry, ...}, ...}, {most new keys, expiry of their number, ledger's field or
---     false}, ... The number of new keys has a key of its own, before the rule's.
+--     before it, {{bucket, delta, expiry, ...}, ...}, bound, ...
+--     A bound is {most new keys, expiry of their number, ledger's field or false}. The number of new keys has a key of its
+--     own, before the rule's.
 --     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms,
 --     then for each limit of before until when in eighths of a bucket, and the limit, ...}, or true
 --     for what was refunded of that: it is in the same hash, with an r before each bucket.
@@ -20,8 +21,8 @@
 --
 -- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, what its loss was, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
--- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included, and after a rule's
--- keys how many are new, and how many keys and hits were one too many
+-- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included;
+-- and for each rule, after its columns or keys, how many keys are new, and how many keys and hits were too many
 --
 -- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
@@ -124,9 +125,31 @@ local function watch(key, current, oldest, expires)
   n = n + 2
 end
 
-for b = 1, #a[7], 3 do
+-- newKeys is how many new keys a rule has in this slice of time, and may have.
+local function newKeys(bound)
+  k = k + 1
+  local made = try('HGET', KEYS[k], 'keys')
+  return {counter = KEYS[k], bound = bound, made = type(made) == 'string' and tonumber(made) or 0, fresh = 0, turned = 0, hits = 0}
+end
+
+local function isFull(new) return new.made + new.fresh >= new.bound[1] end
+
+-- tellNew notes how many there are now. Hits that were too many go from the ledger's counted ones to its overflow.
+local function tellNew(new)
+  if new.fresh > 0 and type(try('HINCRBY', new.counter, 'keys', new.fresh)) == 'number' then
+    try('PEXPIREAT', new.counter, text(new.bound[2] + shift))
+  end
+  if new.hits > 0 and new.bound[3] then
+    try('HINCRBY', KEYS[2], new.bound[3] .. 'counted', text(-new.hits))
+    try('HINCRBY', KEYS[2], new.bound[3] .. 'overflow', text(new.hits))
+  end
+  r[n + 1], r[n + 2], r[n + 3] = new.made + new.fresh, new.turned, new.hits
+  n = n + 3
+end
+
+for b = 1, #a[7], 4 do
   local fields, columns, w = a[7][b], a[7][b + 1], a[7][b + 2]
-  local count = #fields
+  local count, new, known = #fields, newKeys(a[7][b + 3]), {}
   if w then
     k = k + 1
     watch(KEYS[k], w[1], w[2], w[3])
@@ -134,20 +157,30 @@ for b = 1, #a[7], 3 do
   for c = 1, #columns, 2 do
     local column = columns[c + 1]
     if column == false then
-      for i = 1, count do r[n + i] = get(KEYS[k + i], fields[i]) end
+      for i = 1, count do
+        local total = get(KEYS[k + i], fields[i])
+        r[n + i], known[i] = total, known[i] or total
+      end
       k = k + count
     elseif column == true then
-      for i = 1, count do r[n + i] = false end
+      for i = 1, count do r[n + i], known[i] = false, true end
     else
       local expires = text(columns[c] + shift)
       for i = 1, count do
         local delta, total = column[i], false
-        if delta ~= true then
+        if delta == true then
+          known[i] = true
+        elseif delta ~= 0 then
           k = k + 1
-          if delta then
-            total = add(KEYS[k], fields[i], delta, expires)
-          else
+          if not delta then
             total = get(KEYS[k], fields[i])
+            known[i] = known[i] or total
+          elseif known[i] or not isFull(new) or get(KEYS[k], fields[i]) then
+            total = add(KEYS[k], fields[i], delta, expires)
+            if not known[i] and total == number[delta] then new.fresh = new.fresh + 1 end
+            known[i] = true
+          else
+            new.turned, new.hits = new.turned + 1, new.hits + number[delta]
           end
         end
         r[n + i] = total
@@ -155,6 +188,7 @@ for b = 1, #a[7], 3 do
     end
     n = n + count
   end
+  tellNew(new)
 end
 
 for i = 1, #a[8], 3 do
@@ -220,22 +254,19 @@ local function settle(key, have, keep, drain)
 end
 
 for b = 1, #a[9], 5 do
-  local drain, keep, most, keys, bound = a[9][b], a[9][b + 1], 2 * a[9][b + 2], a[9][b + 3], a[9][b + 4]
-  k = k + 1
-  local counter, fresh, turned, hits = KEYS[k], 0, 0, 0
-  local made = try('HGET', counter, 'keys')
-  made = type(made) == 'string' and tonumber(made) or 0
+  local drain, keep, most, keys = a[9][b], a[9][b + 1], 2 * a[9][b + 2], a[9][b + 3]
+  local new = newKeys(a[9][b + 4])
   for i = 1, #keys do
     local cells = keys[i]
     n, k = n + 1, k + 1
     local key = KEYS[k]
     if #cells > 0 and try('PEXPIRETIME', key) == -2 then -- it is new
-      if made + fresh < bound[1] then
-        fresh = fresh + 1
-      else
-        turned = turned + 1
-        for j = 1, #cells, 3 do hits = hits + number[cells[j + 1]] end
+      if isFull(new) then
+        new.turned = new.turned + 1
+        for j = 1, #cells, 3 do new.hits = new.hits + number[cells[j + 1]] end
         cells = {}
+      else
+        new.fresh = new.fresh + 1
       end
     end
     for j = 1, #cells, 3 do
@@ -263,15 +294,7 @@ for b = 1, #a[9], 5 do
       end
     end
   end
-  if fresh > 0 and type(try('HINCRBY', counter, 'keys', fresh)) == 'number' then
-    try('PEXPIREAT', counter, text(bound[2] + shift))
-  end
-  if hits > 0 and bound[3] then
-    try('HINCRBY', KEYS[2], bound[3] .. 'counted', text(-hits))
-    try('HINCRBY', KEYS[2], bound[3] .. 'overflow', text(hits))
-  end
-  r[n + 1], r[n + 2], r[n + 3] = made + fresh, turned, hits
-  n = n + 3
+  tellNew(new)
 end
 
 for i = 1, #permits, 2 do

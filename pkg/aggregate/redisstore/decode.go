@@ -24,7 +24,7 @@ func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err er
 	applied.State = aggregate.State{Generation: uint64(generation), Version: uint64(u.count())}
 	applied.Loss = readLoss(&u)
 	applied.Totals = make([][]aggregate.Cell, len(c.fold.Keys))
-	stale = c.readBlocks(&u, applied.State.Generation, applied.Totals)
+	stale = c.readBlocks(&u, &applied)
 	c.readMany(&u, &applied)
 	return applied, stale, u.err
 }

@@ -31,8 +31,7 @@ func (c *call) packMany(b []byte) []byte {
 		b = c.packDrain(b, i)
 		b = packInt(b, c.firstKept(i))
 		b = packInt(b, c.mostFields(i))
-		slice := c.fold.Now / int64(c.fold.Rules[i].Shape.Length)
-		c.name("new:", c.rules[i], ":", strconv.FormatInt(slice, 10))
+		c.nameNew(i)
 		b = packList(b, len(c.byRule[i]))
 		for _, key := range c.byRule[i] {
 			kind := "n:"
@@ -42,20 +41,9 @@ func (c *call) packMany(b []byte) []byte {
 			c.name(kind, c.rules[i], ":", c.fields[key])
 			b = c.packCells(b, i, c.fold.Keys[key].Cells)
 		}
-		b = c.packBound(b, i, slice)
+		b = c.packBound(b, i)
 	}
 	return b
-}
-
-// packBound packs how many new keys a rule may have in a slice of time as long as its window.
-func (c *call) packBound(b []byte, rule int, slice int64) []byte {
-	r := &c.fold.Rules[rule]
-	b = packInt(packList(b, 3), c.news.most(watched{c.fold.Shard, c.rules[rule]}))
-	b = packInt(b, (slice+2)*r.Shape.Length.Milliseconds())
-	if r.Kind != aggregate.Admitted {
-		return packBool(b, false)
-	}
-	return packText(b, r.Name+"\x00")
 }
 
 // packDrain packs what the script must know of a rule that drains; true if it is refunds of such a rule.
@@ -151,11 +139,7 @@ func (c *call) readMany(u *unpacker, applied *aggregate.Applied) {
 			cells = sorted(cells)
 			applied.Totals[key] = slices.DeleteFunc(cells, func(c aggregate.Cell) bool { return c.Bucket < first })
 		}
-		length := int64(r.Shape.Length)
-		c.news.note(watched{c.fold.Shard, c.rules[i]}, c.fold.Now, (c.fold.Now/length+1)*length, u.count())
-		if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == aggregate.Admitted {
-			applied.Overflow = append(applied.Overflow, aggregate.Overflow{Rule: i, Keys: keys, Hits: hits})
-		}
+		c.readNew(u, i, applied)
 	}
 }
 

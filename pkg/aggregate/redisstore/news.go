@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
 // news bounds the new keys of rules, so that callers who make them up cannot fill the server: of each rule a number in a slice of
@@ -78,4 +80,32 @@ func isShort(info string) bool {
 	most, err := strconv.ParseInt(infoField(info, "maxmemory"), 10, 64)
 	used, err2 := strconv.ParseInt(infoField(info, "used_memory"), 10, 64)
 	return err == nil && err2 == nil && most > 0 && used > most/100*tight
+}
+
+// slice is the number of the slice of time that new keys of a rule are counted in.
+func (c *call) slice(rule int) int64 { return c.fold.Now / int64(c.fold.Rules[rule].Shape.Length) }
+
+// nameNew adds what a rule's new keys are counted in to the script's keys.
+func (c *call) nameNew(rule int) {
+	c.name("new:", c.rules[rule], ":", strconv.FormatInt(c.slice(rule), 10))
+}
+
+// packBound packs how many new keys a rule may have.
+func (c *call) packBound(b []byte, rule int) []byte {
+	r := &c.fold.Rules[rule]
+	b = packInt(packList(b, 3), c.news.most(watched{c.fold.Shard, c.rules[rule]}))
+	b = packInt(b, (c.slice(rule)+2)*r.Shape.Length.Milliseconds())
+	if r.Kind != aggregate.Admitted {
+		return packBool(b, false)
+	}
+	return packText(b, r.Name+"\x00")
+}
+
+// readNew reads the reply for a rule's new keys.
+func (c *call) readNew(u *unpacker, rule int, applied *aggregate.Applied) {
+	r := &c.fold.Rules[rule]
+	c.news.note(watched{c.fold.Shard, c.rules[rule]}, c.fold.Now, (c.slice(rule)+1)*int64(r.Shape.Length), u.count())
+	if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == aggregate.Admitted {
+		applied.Overflow = append(applied.Overflow, aggregate.Overflow{Rule: rule, Keys: keys, Hits: hits})
+	}
 }

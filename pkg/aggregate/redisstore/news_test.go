@@ -12,7 +12,10 @@ import (
 
 // newcomers is a fold of one hit each of n keys, from the one of this number on.
 func newcomers(now int64, sequence uint64, rule string, from, n int) *aggregate.Fold {
-	shape := window.Shape{Length: time.Hour, Buckets: 64}
+	return newcomersOf(window.Shape{Length: time.Hour, Buckets: 64}, now, sequence, rule, from, n)
+}
+
+func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, from, n int) *aggregate.Fold {
 	f := &aggregate.Fold{
 		Now: now, Marks: []aggregate.Mark{{Epoch: 1, Sequence: sequence}},
 		Rules: []aggregate.Rule{{Name: rule, Shape: shape, Limit: 10}}, Ledger: []aggregate.Tally{{Counted: int64(n)}},
@@ -40,17 +43,39 @@ func wantTold(t *testing.T, why string, applied aggregate.Applied, want, overflo
 
 // A rule's new keys are bounded in a window: beyond that they are in no count, but in the ledger; known keys, and other rules' keys, are counted.
 func TestNewKeysAreBounded(t *testing.T) {
-	empty(t)
-	s, now := open(t, Options{NewKeys: 100}), time.Now().Truncate(time.Hour).UnixNano()
-	mustJoin(t, s, 1)
-	wantTold(t, "within the bound", mustApply(t, s, newcomers(now, 1, "rule", 0, 60)), 60, 0)
-	wantTold(t, "beyond it", mustApply(t, s, newcomers(now, 2, "rule", 50, 100)), 50, 50)
-	wantTold(t, "known ones", mustApply(t, s, newcomers(now, 3, "rule", 0, 100)), 100, 0)
-	wantTold(t, "another rule's", mustApply(t, s, newcomers(now, 4, "other", 0, 100)), 100, 0)
-	wantTold(t, "a window later", mustApply(t, s, newcomers(now+int64(time.Hour), 5, "rule", 100, 50)), 50, 0)
-	l, err := s.Ledger(t.Context())
-	if want := (aggregate.RuleLedger{Counted: 260, Overflow: 50}); err != nil || l["rule"] != want {
-		t.Errorf("ledger %+v, %v; want %+v", l["rule"], err, want)
+	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute, "tokens": tokens} {
+		empty(t)
+		s, now := open(t, Options{NewKeys: 100}), time.Now().Truncate(time.Hour).UnixNano()
+		mustJoin(t, s, 1)
+		sequence := uint64(0)
+		want := func(why, rule string, at int64, from, n, counted int) {
+			t.Helper()
+			sequence++
+			got := mustApply(t, s, newcomersOf(shape, at, sequence, rule, from, n))
+			if shape.Drains() { // what is told of others is a level of nothing
+				for i := range got.Levels {
+					got.Levels[i] = window.Level{}
+				}
+			}
+			wantTold(t, name+": "+why, got, counted, n-counted)
+		}
+		want("within the bound", "rule", now, 0, 60, 60)
+		want("beyond it", "rule", now, 50, 100, 50)
+		want("known ones", "rule", now, 0, 100, 100)
+		want("another rule's", "other", now, 0, 100, 100)
+		later := now + int64(time.Hour)
+		if !shape.Fixed { // of which all keys are new in each window
+			want("a window later, known ones", "rule", later, 0, 100, 100)
+		}
+		want("a window later, new ones", "rule", later, 100, 150, 100)
+		want("a window later, known ones again", "rule", later, 100, 100, 100)
+		if !shape.Fixed {
+			want("those of before, first met when there is no room for others", "rule", later, 0, 100, 100)
+		}
+		l, err := s.Ledger(t.Context())
+		if l["rule"].Overflow != 100 || err != nil {
+			t.Errorf("%s: ledger %+v, %v", name, l["rule"], err)
+		}
 	}
 }
 

@@ -37,8 +37,9 @@ type Options struct {
 	// Recall is how many totals of previous buckets are remembered, so as not to read them in every
 	// fold, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
 	Recall int
-	// NewKeys is how many keys of one rule of several buckets, or of one that drains, may be new in a shard within one of its windows; default 1 M.
-	// Hits of others are in no count. While a server has less than a tenth of its memory left, there may be none of the rule that has most.
+	// NewKeys is how many keys of one rule may be new in a shard within one of its windows; default
+	// 1 M. Hits of others are in no count. While a server has less than a tenth of its memory left,
+	// there may be none of the rule that has most.
 	NewKeys int
 }
 
