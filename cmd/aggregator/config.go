@@ -34,6 +34,7 @@ type config struct {
 	shards    int // 0: as recorded
 	logLevel  slog.Level
 	gather    time.Duration
+	newKeys   int
 	traceTo   string // "" for nowhere
 
 	tokenFile, tokens string // of those who may block and reset keys
@@ -44,7 +45,7 @@ type config struct {
 }
 
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
-	c = config{admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond}
+	c = config{admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond, newKeys: 1_000_000}
 	s := flags.New("aggregator", summary, version.Get().Line("aggregator"))
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
 	addRedis(s, &c.redis, &c.redisIn)
@@ -62,6 +63,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.shards, "shards", "N", "number of shards, recorded in Redis at first use; 0 takes what is recorded, or what suits",
 		flags.Int(0, events.MaxShards))
 	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
+	flags.Add(s, &c.newKeys, "new-keys", "N", "how many keys of one rule may be new in a shard within its window; hits of others are in no count",
+		flags.Int(1, 1_000_000_000))
 	flags.Add(s, &c.gather, "gather", "DURATION", "how long a report waits for others to be applied with",
 		flags.Duration(10*time.Microsecond, time.Second))
 	c.access.AddFlags(s)

@@ -104,8 +104,8 @@ func TestFleet(t *testing.T) {
 	}
 
 	status, stdout, stderr := daemontest.Run(t, run, nil, "ledger", "--redis", redis.URL(), "--namespace", "fleet", "--json")
-	want := fmt.Sprintf(`{"rules":{"per-ip":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0},`+
-		`"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0}}}`+"\n", admitted["per-ip"], admitted["per-user"])
+	want := fmt.Sprintf(`{"rules":{"per-ip":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0,"overflow":0},`+
+		`"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0,"overflow":0}}}`+"\n", admitted["per-ip"], admitted["per-user"])
 	if status != 0 || stderr != "" || stdout != want {
 		t.Errorf("ledger: status %d, stderr %q\ngot  %swant %s", status, stderr, stdout, want)
 	}

@@ -52,7 +52,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	}
 	listener = secure(listener)
 	defer listener.Close() // again, if the server has
-	store, err := c.redisIn.Open(files, redisstore.Options{URL: c.redis, Namespace: c.namespace})
+	store, err := c.redisIn.Open(files, redisstore.Options{URL: c.redis, Namespace: c.namespace, NewKeys: c.newKeys})
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,10 @@ type ApplyInfo struct {
 	Repeated int
 	// Excess says which of the fold's rules have keys beyond their limit now, each once.
 	Excess []Excess
+	// Overflow is that of [Applied].
+	Overflow []Overflow
+	// Unheard is for about how long hits have lately been made before they were counted. Excess misses those.
+	Unheard time.Duration
 	// Err is the store's, nil if it answered.
 	Err error
 }

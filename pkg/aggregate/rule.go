@@ -92,7 +92,7 @@ func (r *Rule) BesideLevel() bool { return r.Shape.Drains() && r.Kind != Denied 
 
 // Drain is the arithmetic of a rule that drains.
 func (r *Rule) Drain() window.Drain {
-	return window.Drain{Shape: r.Shape, Limit: max(r.Limit, 1), Burst: max(r.Burst, 1)}
+	return window.Drain{Shape: r.Shape, Limit: max(r.Limit, 1), Burst: max(r.Burst, 1), Past: r.Past}
 }
 
 // Settle brings a key's level forward to the end of the bucket before the first that is live at now, and

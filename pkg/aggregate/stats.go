@@ -38,6 +38,10 @@ type Stats struct {
 	Alarms, AlarmKeys, AlarmErrors int64
 	// ReplyErrors are answers and welcomes that could not be sent.
 	ReplyErrors int64
+	// Losses are how often the store was found to have lost a shard's data, LostFolds how many folds that were known to it are
+	// lost, and LastLoss the last one.
+	Losses, LostFolds int64
+	LastLoss          ShardLoss
 	// Hellos received, malformed ones included.
 	Hellos int64
 	// Checkers is how many have said hello lately.
@@ -60,6 +64,7 @@ type counters struct {
 	leaseFolds, leaseErrors                               atomic.Int64
 	permitsGranted, permitsReturned                       atomic.Int64
 	replyErrors, hellos                                   atomic.Int64
+	losses, lostFolds                                     atomic.Int64
 }
 
 // Stats returns the worker's counters. It is safe for concurrent use.
@@ -81,6 +86,7 @@ func (w *Worker) Stats() Stats {
 		LeasesAnswered: c.leasesAnswered.Load(), LeaseFolds: c.leaseFolds.Load(), LeaseErrors: c.leaseErrors.Load(),
 		PermitsGranted: c.permitsGranted.Load(), PermitsReturned: c.permitsReturned.Load(),
 		ReplyErrors: c.replyErrors.Load(), Hellos: c.hellos.Load(),
+		Losses: c.losses.Load(), LostFolds: c.lostFolds.Load(), LastLoss: w.losses.latest(),
 		Checkers: w.checkers.live(w.latest()),
 	}
 	for _, shard := range w.shards() {

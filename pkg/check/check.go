@@ -269,7 +269,7 @@ func New(o Options) (*Checker, error) {
 	c.clock.judge(0)
 	c.behind.checker = c
 	c.behind.calm()
-	c.behind.install(c.compile(o.Rules, o.Revision, nil, c.behind.former), nil)
+	c.behind.install(c.compile(o.Rules, o.Revision, 0, nil, c.behind.former), nil)
 	return c, nil
 }
 

@@ -242,3 +242,30 @@ func TestResetOfSoftBuckets(t *testing.T) {
 	expect(t, full.Reset >= 10*time.Second && over.Reset >= over.RetryAfter && full.Limit == 100 && over.Limit == 100,
 		"%+v, then %+v", full, over)
 }
+
+// TestANewRateHoldsFromItsMomentOn: at five times the limit, what passes in the second after a change is what the new limit drains, no
+// more at once and no less.
+func TestANewRateHoldsFromItsMomentOn(t *testing.T) {
+	for _, limit := range []int64{500, 2000} {
+		r := draining("r", rules.TokenBucket, 1000, 1000, time.Second, 50)
+		c, l := checkerAndLimiter(t, Options{}, r)
+		now, passed := noon, int64(0)
+		spend := func(span int64) {
+			passed = 0
+			for end := now + span; now < end; now += second / 5000 {
+				if l.CheckAt(now, "k", 1).Allowed {
+					passed++
+				}
+			}
+		}
+		spend(4*second + 7*ms)
+		r.Limit = limit
+		reload(t, c, now, r)
+		spend(20 * ms)
+		expect(t, passed <= limit/50+limit/60+1000/60, "1000 → %d: %d pass in 20 ms", limit, passed)
+		at := passed
+		spend(second - 20*ms)
+		passed += at
+		expect(t, passed >= limit-limit/30-1 && passed <= limit+limit/30+1, "1000 → %d: %d pass in the second after", limit, passed)
+	}
+}

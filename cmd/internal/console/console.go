@@ -257,6 +257,9 @@ func (c *Console) own() status.Aggregator {
 	if err := c.o.Worker.Ready(); err != nil {
 		a.Ready, a.Problem = false, fmt.Sprintf("the store: %.500v", err)
 	}
+	if l := s.LastLoss; l.At > 0 {
+		a.Loss = &status.Loss{At: time.Unix(0, l.At), Shard: l.Shard, Size: l.String()}
+	}
 	c.o.Tally.fill(&a)
 	return a
 }

@@ -147,10 +147,28 @@ func (m *model) level(f *aggregate.Fold, key int) window.Level {
 			next = min(next, buckets[i+1])
 		}
 		for ; bucket < next && want.Parts > 0; bucket++ {
-			want.Parts = max(want.Parts-r.Limit, 0)
+			want.Parts = max(want.Parts-drainIn(r, bucket+1), 0)
 		}
 	}
 	return want
+}
+
+// drainIn is how much drains in a bucket: what each limit drains in as many eighths of it as it is in force.
+func drainIn(r *aggregate.Rule, bucket int64) (parts int64) {
+	n := make(map[int64]int64) // eighths by limit
+	for eighth := 8 * bucket; eighth < 8*(bucket+1); eighth++ {
+		limit := r.Limit
+		for _, past := range slices.Backward(r.Past) {
+			if eighth < past.Until {
+				limit = past.Limit
+			}
+		}
+		n[limit]++
+	}
+	for limit, eighths := range n {
+		parts += limit * eighths / 8
+	}
+	return parts
 }
 
 // draft is a fold in the making.
@@ -173,7 +191,7 @@ func kindOf(name string) (string, aggregate.Kind) {
 func (d *draft) rule(name string, shape window.Shape) int {
 	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
 	r.Name, r.Kind = kindOf(name)
-	i := slices.Index(d.Rules, r)
+	i := slices.IndexFunc(d.Rules, func(o aggregate.Rule) bool { return o.Name == r.Name && o.Shape == r.Shape && o.Kind == r.Kind })
 	if i < 0 {
 		i = len(d.Rules)
 		d.Rules = append(d.Rules, r)

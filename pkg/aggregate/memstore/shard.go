@@ -26,6 +26,7 @@ type shard struct {
 	rules  map[ruleID]*counters
 	leases map[ruleID]*leases
 	lost   int64 // when a generation last began because data had been lost, 0 for never
+	loss   aggregate.Loss
 	swept  int64 // the fleet's time
 }
 
@@ -82,7 +83,7 @@ func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 		}
 	}
 	s.sweep(fold.Now)
-	return aggregate.Applied{State: s.state, Totals: totals, Levels: levels}
+	return aggregate.Applied{State: s.state, Loss: s.loss, Totals: totals, Levels: levels}
 }
 
 // levelsFor makes room for the levels of the fold's keys, if there are any.
@@ -110,7 +111,7 @@ func (s *shard) advance(seen aggregate.State, now int64) {
 		return
 	}
 	if seen.Generation > 0 { // somebody remembers what this shard does not
-		s.lost = now
+		s.lost, s.loss = now, aggregate.Loss{Remembered: seen, Found: s.state}
 	}
 	s.state = aggregate.State{Generation: max(uint64(max(now/1000, 1)), seen.Generation+1)}
 }
@@ -177,7 +178,7 @@ func (s *shard) clone() *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := newShard()
-	c.state, c.swept, c.lost = s.state, s.swept, s.lost
+	c.state, c.swept, c.lost, c.loss = s.state, s.swept, s.lost, s.loss
 	maps.Copy(c.marks, s.marks)
 	for at, p := range s.spent {
 		c.spent[at] = new(*p)

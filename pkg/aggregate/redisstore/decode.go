@@ -22,10 +22,18 @@ func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err er
 		return applied, false, u.err
 	}
 	applied.State = aggregate.State{Generation: uint64(generation), Version: uint64(u.count())}
+	applied.Loss = readLoss(&u)
 	applied.Totals = make([][]aggregate.Cell, len(c.fold.Keys))
-	stale = c.readBlocks(&u, applied.State.Generation, applied.Totals)
+	stale = c.readBlocks(&u, &applied)
 	c.readMany(&u, &applied)
 	return applied, stale, u.err
+}
+
+func readLoss(u *unpacker) aggregate.Loss {
+	state := func() aggregate.State {
+		return aggregate.State{Generation: uint64(u.count()), Version: uint64(u.count())}
+	}
+	return aggregate.Loss{Remembered: state(), Found: state()}
 }
 
 // onlyReading is a fold that asks for the same totals, and adds nothing.

@@ -14,6 +14,7 @@ const markLife = 24 * time.Hour
 // understand the reply. It keeps its memory for the next call. One goroutine uses it at a time.
 type call struct {
 	recall *recall
+	news   *news
 	groups uint32
 	fold   *aggregate.Fold
 	frame
