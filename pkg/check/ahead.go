@@ -203,6 +203,10 @@ const refusalTime = int64(4e6)
 func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	a := c.ahead()
 	a.hindsight.others += news
+	if w.made == 0 { // totals of some time ago, told again
+		c.look(t, at)
+		return
+	}
 	f := b.checker.rounds.fleet(b.checker)
 	made := w.made
 	if made < 0 || made > at+int64(time.Second) { // nobody's clock is that wrong: what is to come would seem older for ever

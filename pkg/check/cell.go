@@ -84,6 +84,7 @@ const (
 	waiting                    // queued, but its key is quiet: its hits wait
 	waited                     // they may not wait any longer
 	viewed                     // a copy to look at, see view
+	informed                   // a message has said what others have admitted
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic

@@ -27,6 +27,8 @@ type behind struct {
 	nextHello int64
 	heard     int64 // own time of the last word from an aggregator
 	welcomes  uint64
+	asks      bool  // alarms may have been missed, which the next hello asks for
+	asked     int64 // own time of the last hello that did
 	draining  bool
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats

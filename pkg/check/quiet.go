@@ -5,7 +5,8 @@ import "time"
 // A key far below its limit is *quiet*: even if all checkers hold as many of its hits as this one it would not be
 // near. Its hits may wait for their report longer than others', so that more of them share one. They still count here
 // at once, and are reported exactly once; that they are not known elsewhere does no harm until the key comes near
-// its limit, and then an alarm, or the first check that finds it so, ends the wait.
+// its limit, and then an alarm, or the first check that finds it so, ends the wait. No key is quiet before an answer or an alarm
+// has told what others have admitted: a checker that has just started knows nothing of what is used up.
 
 const (
 	// quietPart is which part of its window a quiet key's hits may wait at the most.
@@ -26,7 +27,7 @@ func (l *Limiter) patience() int64 {
 func (b *behind) mayWait(c *cell, fleet int64) bool {
 	l := c.limiter
 	patience, t := l.patience(), l.terms.Load()
-	if c.is(waited) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
+	if c.is(waited) || !c.is(informed) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
 		c.state &^= waited
 		return false
 	}
