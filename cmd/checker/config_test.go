@@ -45,6 +45,7 @@ func TestEverySetting(t *testing.T) {
 		{"log-level", "error", func(c *config) { c.logLevel = slog.LevelError }},
 		{"acquire", "0", func(c *config) { c.acquire = 0 }},
 		{"flush", "5ms", func(c *config) { c.flush = 5 * time.Millisecond }},
+		{"quiet-for", "5s", func(c *config) { c.quietFor = 5 * time.Second }},
 		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
 		{"key-hash", "secret", func(c *config) { c.keyHash = "secret" }},
 		{"expect-checkers", "5", func(c *config) { c.expectCheckers = 5 }},

@@ -31,8 +31,8 @@ func TestQuietKeysWait(t *testing.T) {
 		least, most      time.Duration
 	}{
 		{time.Second, 0, 1000, false, 90 * time.Millisecond, 100 * time.Millisecond},
-		{time.Minute, 0, 1000, false, 5 * time.Second, 6 * time.Second},
-		{time.Hour, 0, 1000, false, 9 * time.Second, 10 * time.Second},
+		{time.Hour, 0, 1000, false, 900 * time.Millisecond, time.Second},
+		{time.Minute, time.Hour, 1000, false, 5 * time.Second, 6 * time.Second},
 		{time.Hour, 0, 1000, true, 0, 50 * time.Millisecond},
 		{time.Minute, 2 * time.Second, 1000, false, 1800 * time.Millisecond, 2 * time.Second},
 		{time.Minute, time.Millisecond, 1000, false, 0, 50 * time.Millisecond},

@@ -108,7 +108,7 @@ func (b *behind) reshard(shards int, now int64) {
 		}
 		for _, l := range old[i].late {
 			l.owed.queuedLate = false
-			b.anyLate.Store(true)
+			b.lates.add(l)
 		}
 	}
 	for _, c := range b.homeless {
