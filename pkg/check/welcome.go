@@ -121,18 +121,19 @@ func (b *behind) reshard(shards int, now int64) {
 
 // hello sends a heartbeat; leaving says that it is the last one.
 func (b *behind) hello(now int64, leaving bool) {
+	m := &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving}
 	wait := b.checker.o.HelloEvery
-	if len(b.shards) == 0 { // nothing can be reported before the first welcome
-		wait = min(wait, firstHelloEvery)
-	}
-	b.nextHello = now + int64(wait)
 	if Freshness(b.checker.freshness.Load()) != Fresh {
 		b.asks = true // it may have missed alarms
 	}
-	m := &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving}
 	if m.Asks = b.asks && len(b.shards) > 0 && !leaving; m.Asks {
 		b.asked = now
 	}
+	// Nothing can be reported before the first welcome, which may not know of all checkers yet.
+	if len(b.shards) == 0 || m.Asks {
+		wait = min(wait, firstHelloEvery)
+	}
+	b.nextHello = now + int64(wait)
 	payload, err := events.Append(nil, m)
 	if err == nil {
 		err = b.checker.o.Link.Hello(payload)
