@@ -23,8 +23,8 @@ func (w *world) restart(i int) {
 	w.checkers[i].next = w.now
 }
 
-// TestRollingRestartsReopenNoLimit: a checker that starts knows what is used up before it lets much pass. Four times in a
-// window all eight are restarted, one a second.
+// TestRollingRestartsReopenNoLimit: a checker that starts knows what is used up before it lets much pass. Four times within a
+// window all eight are restarted, one after the other.
 func TestRollingRestartsReopenNoLimit(t *testing.T) {
 	shape := window.Shape{Length: 10 * time.Minute, Buckets: 60}
 	for limit, loads := range map[int64][]float64{100: {45}, 1000: {0.02, 1.5, 12}} {
