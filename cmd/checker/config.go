@@ -40,6 +40,7 @@ type config struct {
 	namespace   string
 	logLevel    slog.Level
 	flush       time.Duration
+	quietFor    time.Duration
 	acquire     time.Duration // 0: never wait
 	maxLiveKeys int
 	maxIdleKeys int    // 0 is none
@@ -88,6 +89,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		admin:       "127.0.0.1:9090",
 		namespace:   defaultNamespace,
 		flush:       50 * time.Millisecond,
+		quietFor:    time.Second,
 		acquire:     20 * time.Millisecond,
 		maxLiveKeys: 1 << 20,
 		maxIdleKeys: 1 << 20,
@@ -112,6 +114,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
 	flags.Add(s, &c.flush, "flush", "DURATION", "how long hits wait at most until they are reported",
 		flags.Duration(time.Millisecond, time.Minute))
+	flags.Add(s, &c.quietFor, "quiet-for", "DURATION", "how long hits of keys far below their limit wait at most; one that is killed loses them",
+		flags.Duration(time.Millisecond, time.Hour))
 	flags.Add(s, &c.acquire, "acquire", "DURATION", "how long a request under strict enforcement waits for a permit at most; 0 for not at all",
 		flags.Duration(0, time.Minute))
 	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "N", "most keys with unreported hits, and blocked keys, about 200 bytes each",

@@ -206,7 +206,7 @@ func newChecker(c config, o check.Options) (*check.Checker, error) {
 	if o.MaxIdleKeys == 0 {
 		o.MaxIdleKeys = -1 // which is what check calls none
 	}
-	o.FlushEvery, o.MaxLiveKeys, o.ExpectCheckers = c.flush, c.maxLiveKeys, c.expectCheckers
+	o.FlushEvery, o.QuietFor, o.MaxLiveKeys, o.ExpectCheckers = c.flush, c.quietFor, c.maxLiveKeys, c.expectCheckers
 	o.StaleAfter, o.ShareAfter, o.OutageAfter = c.staleAfter, c.shareAfter, c.outageAfter
 	return check.New(o)
 }

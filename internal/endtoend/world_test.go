@@ -56,6 +56,7 @@ type world struct {
 	published [][]rules.Rule // by revision
 	truth     map[place]*history
 	admitted  int64   // hits
+	epochs    uint64  // of checkers that were restarted
 	asked     int64   // requests
 	agreed    int64   // how often a checker knew the truth in the end
 	skew      []int64 // how far each checker's own clock is ahead; nil: none

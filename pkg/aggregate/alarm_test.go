@@ -109,6 +109,63 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 	}
 }
 
+// A checker that has missed alarms asks for what they told lately. However many ask, and whatever was told, it costs no more than
+// two alarms now and then.
+func TestAlarmsAreToldAgain(t *testing.T) {
+	store := memstore.New()
+	d := newFixture(t, store)
+	ask := func(now int64) { d.send(now, &events.Hello{Epoch: 7, Asks: true}) }
+	d.exchange(start, report(1, 1, perMinute(start), own{"a", 0, 60}, own{"b", 0, 70}, own{"c", 0, 5}))
+	d.exchange(start+ms, report(1, 2, perSecond(start), own{"soon", 0, 9}))
+	d.exchange(start+20*ms, report(1, 3, perMinute(start), own{"b", 0, 1}))
+	now := start + 5*second
+	d.step(now)
+	d.bus.alarms = nil
+	both := "per-minute a 5:60, per-minute b 5:71"
+	for _, tt := range []struct {
+		why   string
+		after int64
+		asks  bool
+		want  []string
+	}{
+		{"what is still near its limit, by its latest totals", 0, true, []string{both}},
+		{"not at once again", 20 * ms, true, nil},
+		{"but a little later", 300 * ms, false, []string{both}},
+		{"nothing weighs any more", 70 * second, true, nil},
+	} {
+		if now += tt.after; tt.asks {
+			ask(now)
+		}
+		d.step(now)
+		for _, m := range d.wantAlarms(tt.why, tt.want...) {
+			if m.GetMade() != 0 {
+				t.Errorf("%s: made at %d", tt.why, m.GetMade())
+			}
+		}
+		d.bus.alarms = nil
+	}
+
+	var hits []own
+	for i := range 5000 {
+		hits = append(hits, own{fmt.Sprintf("key-%04d", i), 0, 90})
+	}
+	d.exchange(now, report(1, 4, perMinute(now), hits...))
+	d.step(now + 20*ms)
+	d.bus.alarms = nil
+	ask(now + second)
+	d.step(now + second)
+	if n := len(d.bus.alarms); n != 2 || d.bus.alarms[0].GetTotals().Keys() != 1000 {
+		t.Errorf("%d alarms are told again of 5000 keys", n)
+	}
+	store.Lose()
+	d.exchange(now+2*second, report(1, 5, perMinute(now), own{"new", 0, 90}))
+	d.step(now + 3*second)
+	d.bus.alarms = nil
+	ask(now + 4*second)
+	d.step(now + 4*second)
+	d.wantAlarms("of this generation", "per-minute new 4:90")
+}
+
 // What was to be told of an older generation is told to nobody.
 func TestAlarmsOfALostGeneration(t *testing.T) {
 	store := memstore.New()

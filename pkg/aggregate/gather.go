@@ -87,12 +87,17 @@ func (g *gather[R]) add(r R) fate {
 	before := g.weight
 	g.weight += h.weight
 	if h.arrived+g.every < g.armed || before < g.budget && g.weight >= g.budget {
-		select {
-		case g.wake <- struct{}{}:
-		default:
-		}
+		g.wakeUp()
 	}
 	return fateQueued
+}
+
+// wakeUp lets a hand look soon what is due.
+func (g *gather[R]) wakeUp() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
 }
 
 // replace puts r in the place of an older request of its checker; it is due when that was.

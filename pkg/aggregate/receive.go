@@ -28,6 +28,11 @@ func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func
 		if h, err := events.DecodeHello(payload); err == nil {
 			w.checkers.note(h, now)
 			w.welcome(now, h, reply)
+			if h.GetAsks() {
+				for _, s := range w.shards() {
+					s.tellAgain()
+				}
+			}
 		}
 	}
 }

@@ -91,7 +91,8 @@ type Options struct {
 	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
 	FlushFloor time.Duration
 	// QuietFor is how long hits of a key far below its limit may wait for their report, at most; never
-	// longer than a tenth of its window. Less than twice FlushEvery: no longer than others. Default 10 s.
+	// longer than a tenth of its window. A checker that is killed loses them. Longer is fewer updates of keys that come often
+	// and are far below their limit. Less than twice FlushEvery: no longer than others. Default 1 s.
 	QuietFor time.Duration
 	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
 	// admitted and not reported yet is then let pass once more.

@@ -2,7 +2,6 @@ package check
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -11,7 +10,7 @@ import (
 // the cells that may leave. One lock holds it all together; no check ever takes it.
 type behind struct {
 	checker *Checker
-	anyLate atomic.Bool // some limiter has late hits to report
+	lates   lates
 
 	mu        sync.Mutex
 	shards    []shard // none until the first welcome
@@ -27,10 +26,13 @@ type behind struct {
 	nextHello int64
 	heard     int64 // own time of the last word from an aggregator
 	welcomes  uint64
+	asks      bool  // alarms may have been missed, which the next hello asks for
+	asked     int64 // own time of the last hello that did
 	draining  bool
 	problem   string // why the last report was refused, until one is answered
 	stats     behindStats
 	leases    leases
+	waits     waits
 	formers   formers
 	installs  uint64 // how many programs there have been
 	swept     uint64 // the last one after which the weak pointers were looked through
@@ -169,10 +171,10 @@ func (b *behind) enqueue(c *cell) {
 
 // collectLate notes which limiters have late hits to report, each in its own shard.
 func (b *behind) collectLate() {
-	if len(b.shards) == 0 || !b.anyLate.Swap(false) {
+	if len(b.shards) == 0 {
 		return
 	}
-	for l := range b.limiters() {
+	for _, l := range b.lates.take() {
 		if l.late.Load() == 0 || l.owed.queuedLate {
 			continue
 		}
@@ -180,6 +182,31 @@ func (b *behind) collectLate() {
 		s := &b.shards[events.Shard(l.name, "", uint32(len(b.shards)))]
 		s.late = append(s.late, l)
 	}
+}
+
+// lates are the limiters that have got late hits to report, of which no flush has seen any yet. Any goroutine adds to them.
+type lates struct {
+	mu   sync.Mutex
+	list []*Limiter
+}
+
+func (s *lates) add(l *Limiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, l)
+}
+
+func (s *lates) take() (list []*Limiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, s.list = s.list, nil
+	return list
+}
+
+func (s *lates) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list) > 0
 }
 
 // settleLocally is the flush of a checker without a link: nothing is ever reported.
@@ -196,7 +223,7 @@ func (b *behind) settleLocally(fleet int64) {
 	}
 	clear(b.homeless)
 	b.homeless = b.homeless[:0]
-	for l := range b.limiters() {
+	for _, l := range b.lates.take() {
 		l.late.Store(0)
 	}
 }

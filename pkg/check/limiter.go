@@ -284,6 +284,7 @@ func (c *counters) admit(decisions, hits int64) {
 
 // addLate notes pending hits that have left every window: they are reported as late, by rule.
 func (l *Limiter) addLate(hits int64) {
-	l.late.Add(hits)
-	l.checker.behind.anyLate.Store(true)
+	if l.late.Add(hits) == hits { // or else it has been seen
+		l.checker.behind.lates.add(l)
+	}
 }

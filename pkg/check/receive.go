@@ -207,6 +207,7 @@ func (b *behind) merge(c *cell, w word) {
 	if len(w.admitted.age) == 0 && len(w.refunded.age) > 0 {
 		return // it says nothing of hits
 	}
+	c.state |= informed
 	t := c.limiter.terms.Load()
 	room, at := c.room(t, w.fleet)
 	if c.lookAhead(t, at, room) != nil {

@@ -195,7 +195,7 @@ func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
 	for _, l := range s.late {
 		n := min(l.late.Load(), events.MaxCount)
 		if l.late.Add(-n) > 0 { // more than one report may say
-			b.anyLate.Store(true)
+			b.lates.add(l)
 		}
 		l.owed.queuedLate = false
 		i := b.ruleIndex(f, l, fleet, ofAdmitted)

@@ -241,6 +241,7 @@ func TestSettlementsAreBounded(t *testing.T) {
 func TestSettlementsEndQuietWaits(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
 	f.welcomeOf(noon, 3)
+	inform(l, "k")
 	text := token(t, l, noon, "k", 5)
 	f.steps(50, 101, 50)
 	require(t, len(f.tape.reports) == 0, "a quiet key is reported: %v", f.tape.reports)

@@ -949,7 +949,10 @@ type Hello struct {
 	// The checker's own clock when it sent this; comes back in the answer.
 	Sent int64 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
 	// The checker is stopping: do not count it as live any more.
-	Leaving       bool `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// The checker has missed alarms, because it has just started or has not heard of anybody for a while: it asks for what
+	// they told lately, which all aggregators tell again, as alarms with made = 0. Those that do not know this field tell nothing.
+	Asks          bool `protobuf:"varint,8,opt,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1004,13 @@ func (x *Hello) GetSent() int64 {
 func (x *Hello) GetLeaving() bool {
 	if x != nil {
 		return x.Leaving
+	}
+	return false
+}
+
+func (x *Hello) GetAsks() bool {
+	if x != nil {
+		return x.Asks
 	}
 	return false
 }
@@ -1436,11 +1446,12 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12)\n" +
 	"\x06totals\x18\x04 \x01(\v2\x11.offpath.v1.TableR\x06totals\x12\x12\n" +
-	"\x04made\x18\x05 \x01(\x03R\x04made\"K\n" +
+	"\x04made\x18\x05 \x01(\x03R\x04made\"_\n" +
 	"\x05Hello\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x18\n" +
-	"\aleaving\x18\x03 \x01(\bR\aleaving\"{\n" +
+	"\aleaving\x18\x03 \x01(\bR\aleaving\x12\x12\n" +
+	"\x04asks\x18\b \x01(\bR\x04asks\"{\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x16\n" +
