@@ -115,7 +115,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
-	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
+	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, rules of on_outage open or closed decide by that", flags.Int(1, mostHellos))
 	c.trail.addFlags(s)
 	c.addProxyFlags(s)
 	s.AddSecret(&c.consoleToken, "console-token", "tokens of those who may block and reset keys at the demo's console, NAME:TOKEN or TOKEN")
