@@ -236,6 +236,7 @@ type Checker struct {
 
 	clock     clock
 	cells     cells
+	waits     atomic.Uint64 // calls of Wait
 	freshness atomic.Uint32 // Freshness of everything this checker knows
 	liveKeys  atomic.Int64  // cells in all limiters' live maps
 	idle      idleCells

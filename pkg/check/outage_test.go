@@ -44,7 +44,9 @@ func TestFreshnessFallsInSteps(t *testing.T) {
 	} {
 		now, key := noon+int64(step.silence), fmt.Sprint(step.silence)
 		f.Step(now)
-		passed := func(name string, want Freshness) int { return letPass(t, limiter(t, f.Checker, name), now, key, 1000, want) }
+		passed := func(name string, want Freshness) int {
+			return letPass(t, limiter(t, f.Checker, name), now, key, 1000, want)
+		}
 		equal(t, passed("share", min(step.freshness, LocalShare)), step.share, "%v of silence: passed by share", step.silence)
 		equal(t, passed("open", step.freshness), step.open, "%v of silence: passed by open", step.silence)
 		equal(t, passed("closed", step.freshness), step.closed, "%v of silence: passed by closed", step.silence)
