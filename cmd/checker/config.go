@@ -127,7 +127,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
-	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
+	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, rules of on_outage open or closed decide by that", flags.Int(1, mostHellos))
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.origins.AddFlags(s, "the HTTP door, and for /metrics")

@@ -100,8 +100,8 @@ type Options struct {
 	// HelloEvery is the time between heartbeats. Default 2 s.
 	HelloEvery time.Duration
 	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any aggregator
-	// knowledge is stale, this checker keeps to its share of every limit, and each rule's OnOutage
-	// decides; in this order. Default 3, 10 and 300, which is ten minutes.
+	// knowledge is stale, this checker keeps to its share of every limit, and rules whose OnOutage is rules.Open or
+	// rules.Closed decide by that; in this order. Default 3, 10 and 300, which is ten minutes.
 	StaleAfter, ShareAfter, OutageAfter int
 	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
 	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.
@@ -237,6 +237,7 @@ type Checker struct {
 
 	clock     clock
 	cells     cells
+	waits     atomic.Uint64 // calls of Wait
 	freshness atomic.Uint32 // Freshness of everything this checker knows
 	liveKeys  atomic.Int64  // cells in all limiters' live maps
 	idle      idleCells

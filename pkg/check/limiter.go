@@ -241,7 +241,7 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 // fill writes what every decision of this rule says. Field by field: a copy of a whole Decision waits
 // for the stores of its parts, and on the common path that took half of the time.
 func (l *Limiter) fill(d *Decision, t *terms, left int64) {
-	l.fillAt(d, t, left, Freshness(l.checker.freshness.Load()))
+	l.fillAt(d, t, left, l.freshness(t))
 }
 
 func (l *Limiter) fillAt(d *Decision, t *terms, left int64, f Freshness) {

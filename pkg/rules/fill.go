@@ -62,7 +62,7 @@ func (r *Rule) fill() {
 		r.Burst = r.Limit
 	}
 	if r.OnOutage == DefaultOnOutage {
-		r.OnOutage = Open
+		r.OnOutage = Share
 		if r.Enforcement == Strict {
 			r.OnOutage = Closed
 		}

@@ -123,7 +123,7 @@ func (r *Rule) validateWords() *fault {
 		return faultf("%d is not one of async, strict", r.Enforcement).in("enforcement")
 	}
 	if int(r.OnOutage) >= len(onOutageWords) {
-		return faultf("%d is not one of open, closed", r.OnOutage).in("on_outage")
+		return faultf("%d is not one of share, open, closed", r.OnOutage).in("on_outage")
 	}
 	if int(r.Count) >= len(countWords) {
 		return faultf("%d is not one of admitted, all", r.Count).in("count")
