@@ -47,6 +47,7 @@ func TestEverySetting(t *testing.T) {
 		{"flush", "5ms", func(c *config) { c.flush = 5 * time.Millisecond }},
 		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
 		{"key-hash", "secret", func(c *config) { c.keyHash = "secret" }},
+		{"receipt-key-file", "secret", func(c *config) { c.receiptKeyFile = "secret" }},
 		{"expect-checkers", "5", func(c *config) { c.expectCheckers = 5 }},
 		{"stale-after", "2", func(c *config) { c.staleAfter = 2 }},
 		{"share-after", "200", func(c *config) { c.shareAfter = 200 }},

@@ -181,6 +181,9 @@ func (w *world) newWorker() *worker {
 	return k
 }
 
+// worldKeys are those by which checkers of a world know each other's receipts.
+var worldKeys = events.NewReceiptKeys()
+
 // newChecker makes the checker of number i, which goes by the clock of this number.
 func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 	c := &checker{name: name, link: w.bus.Checker(name), own: make(map[place]*history)}
@@ -191,7 +194,7 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 	}
 	o := check.Options{
 		Rules: w.rules, Revision: w.revision, Link: observed{olderChecker{c.link, version}, &c.knows}, Epoch: epoch,
-		MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
+		MaxIdleKeys: -1, NoForecast: w.plain, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
 		Trace: func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "00-a-trace", nil },
 	}
 	if w.plain { // never: in the other worlds an outage makes them decide by their share

@@ -19,7 +19,7 @@ func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func
 	switch kind {
 	case events.KindReport:
 		w.counters.reports.Add(1)
-		w.receiveReport(now, payload, reply)
+		w.receiveReport(now, payload, reply, false)
 	case events.KindLease:
 		w.counters.leaseRequests.Add(1)
 		w.receiveLease(now, payload, reply)
@@ -32,7 +32,8 @@ func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func
 	}
 }
 
-func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) error) {
+// receiveReport takes in a report, which may be this worker's own: then it may give back what it has not reported.
+func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) error, own bool) {
 	if reply == nil { // nobody to answer: nobody who would send it again
 		w.counters.dropped.Add(1)
 		return
@@ -53,10 +54,9 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 		w.refuse(payload, reply, err)
 		return
 	}
-	settlements := len(report.Settlements)
-	w.counters.settlements.Add(int64(settlements))
+	w.counters.settlements.Add(int64(len(report.Settlements)))
 	w.acceptSettlements(report, len(shards), w.clock.fleet(now))
-	r := &request{report: report, settlements: settlements, waiting: waiting{
+	r := &request{report: report, own: own, waiting: waiting{
 		epoch: report.GetEpoch(), sequence: report.GetSequence(),
 		reply: reply, arrived: now, weight: weightOf(report.GetHits()) + 2*len(report.Settlements),
 	}}

@@ -41,7 +41,7 @@ type shard struct {
 	queue queue[*cell]
 	late  []*Limiter // with late hits to report here
 	// settlements to report here.
-	settlements queue[*events.Settlement]
+	settlements queue[settlement]
 	taken       uint64 // cells ever taken off the queue
 	generation  uint64
 	version     uint64
@@ -130,7 +130,7 @@ func (b *behind) flush(now int64) {
 	b.endWaits(fleet)
 	b.collect()
 	b.collectLate()
-	b.collectSettlements()
+	b.collectSettlements(fleet)
 	if b.checker.o.Link == nil {
 		b.settleLocally(fleet)
 	}

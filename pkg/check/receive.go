@@ -111,7 +111,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	}
 	b.mergeRefresh(s, f, m, b.checker.clock.fleet(now))
 	b.hint(f, m.Refunding)
-	b.landSettlements(f, m.Settlements > 0)
+	b.landSettlements(f, m.Settlements > 0, m.Uncovered, b.checker.clock.fleet(now))
 	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
 	f.tell(TraceMerged)
 	b.stats.answered++
@@ -146,8 +146,8 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	f.wait = b.checker.o.ReportTimeout
 	f.retryAt = now + int64(f.wait)
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
-		b.checker.settling.land(nil, 0, int64(len(f.message.Settlements))) // they may be why
-		f.message.Settlements = f.message.Settlements[:0]
+		b.checker.settling.land(nil, 0, int64(len(f.settlements))) // they may be why
+		f.settlements = f.settlements[:0]
 		b.giveUp(s, f, b.checker.clock.fleet(now))
 	}
 	return fmt.Errorf("refresh: report refused: %s", reason)

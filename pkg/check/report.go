@@ -38,7 +38,9 @@ type flight struct {
 	repeated bool
 	after    uint64 // the shard's taken, before this report
 	message  events.Report
-	follow   func(TraceEvent) // nil: it is not traced
+	// settlements are those of the message.
+	settlements []settlement
+	follow      func(TraceEvent) // nil: it is not traced
 }
 
 // row is one key of a report. The denied and refunded hits of a cell are rows of their own, before that of the admitted
@@ -105,6 +107,8 @@ func (b *behind) blank(s *shard) *flight {
 	f.message.Late = f.message.Late[:0]
 	clear(f.message.Settlements)
 	f.message.Settlements = f.message.Settlements[:0]
+	clear(f.settlements)
+	f.settlements = f.settlements[:0]
 	f.rows, f.hits = f.rows[:0], f.hits[:0]
 	return f
 }
@@ -168,6 +172,7 @@ func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
 func (b *behind) addRow(f *flight, c *cell, fleet int64, kind int) (rule int, newest int64) {
 	rule = b.ruleIndex(f, c.limiter, fleet, kind)
 	newest = f.message.Hits.Rules[rule].Newest
+	f.message.Hits.Rules[rule].Settles = c.limiter.settles.Load() // which may be newer than the row of an earlier cell
 	f.message.Hits.AddKey(uint32(rule), c.key())
 	f.rows = append(f.rows, row{c, newest, kind})
 	return rule, newest
@@ -221,6 +226,7 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 		Burst:     events.Count(t.rule.Burst),
 		Newest:    l.shape.Bucket(fleet),
 		Loose:     l.isLoose(t),
+		Settles:   l.settles.Load(),
 	}
 }
 
@@ -279,7 +285,7 @@ func (b *behind) repeat(now int64) {
 func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 	b.stats.givenUp++
 	f.tell(TraceGivenUp)
-	b.landSettlements(f, false)
+	b.landSettlements(f, false, nil, fleet)
 	for _, r := range f.rows {
 		r.cell.mu.Lock()
 		b.landed(r.cell, fleet)

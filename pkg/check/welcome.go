@@ -90,7 +90,7 @@ func (b *behind) reshard(shards int, now int64) {
 			b.enqueue(old[i].queue.pop())
 		}
 		for old[i].settlements.len() > 0 {
-			b.checker.settling.land([]*events.Settlement{old[i].settlements.pop()}, 0, 0)
+			b.checker.settling.land([]settlement{old[i].settlements.pop()}, 0, 0)
 		}
 		for _, l := range old[i].late {
 			l.owed.queuedLate = false

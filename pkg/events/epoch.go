@@ -29,6 +29,9 @@ func ownerMark(owner string) uint64 {
 	return uint64(h.Sum32() >> (32 - ownerBits))
 }
 
+// OwnerOf returns what stands for the owner of an epoch: the same for all epochs of one owner.
+func OwnerOf(epoch uint64) uint32 { return uint32(epoch >> randomBits) }
+
 // PeekEpoch returns the epoch of a report, a lease request or a hello without reading the rest; it is the first field of each.
 // The bytes need not be any of these; ok says that there is an epoch.
 func PeekEpoch(message []byte) (epoch uint64, ok bool) {

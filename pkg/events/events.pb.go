@@ -108,7 +108,9 @@ type Rule struct {
 	Refunded bool `protobuf:"varint,15,opt,name=refunded,proto3" json:"refunded,omitempty"`
 	// More hits than the limit may pass by the rule's own will: it only looks on, grows while there is room elsewhere, or counts
 	// denied hits too. What goes beyond the limit is no error of counting then.
-	Loose         bool `protobuf:"varint,16,opt,name=loose,proto3" json:"loose,omitempty"`
+	Loose bool `protobuf:"varint,16,opt,name=loose,proto3" json:"loose,omitempty"`
+	// Hits of this rule may be settled: what is given back of them is bounded by what checkers of the same credential report.
+	Settles       bool `protobuf:"varint,18,opt,name=settles,proto3" json:"settles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -216,6 +218,13 @@ func (x *Rule) GetRefunded() bool {
 func (x *Rule) GetLoose() bool {
 	if x != nil {
 		return x.Loose
+	}
+	return false
+}
+
+func (x *Rule) GetSettles() bool {
+	if x != nil {
+		return x.Settles
 	}
 	return false
 }
@@ -542,9 +551,9 @@ func (x *Charge) GetPermits() bool {
 	return false
 }
 
-// Token names what one hit was charged with, so that its true cost can be settled once. It travels as text, through
-// a client: see EncodeToken.
-type Token struct {
+// Receipt names what one hit was charged with, so that its true cost can be settled once. It travels as text, through
+// a client, with a code by which checkers know that one of them has made it: see ReceiptKeys.
+type Receipt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checker that has charged the hit, and a number that it gives once: that of the first charge. The others'
 	// follow it. Epoch and number are what makes a charge's settlement single-use.
@@ -556,20 +565,20 @@ type Token struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Token) Reset() {
-	*x = Token{}
+func (x *Receipt) Reset() {
+	*x = Receipt{}
 	mi := &file_pkg_events_events_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Token) String() string {
+func (x *Receipt) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Token) ProtoMessage() {}
+func (*Receipt) ProtoMessage() {}
 
-func (x *Token) ProtoReflect() protoreflect.Message {
+func (x *Receipt) ProtoReflect() protoreflect.Message {
 	mi := &file_pkg_events_events_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -581,46 +590,46 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Token.ProtoReflect.Descriptor instead.
-func (*Token) Descriptor() ([]byte, []int) {
+// Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
+func (*Receipt) Descriptor() ([]byte, []int) {
 	return file_pkg_events_events_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Token) GetEpoch() uint64 {
+func (x *Receipt) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *Token) GetNumber() uint64 {
+func (x *Receipt) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
 	}
 	return 0
 }
 
-func (x *Token) GetMade() int64 {
+func (x *Receipt) GetMade() int64 {
 	if x != nil {
 		return x.Made
 	}
 	return 0
 }
 
-func (x *Token) GetCharges() []*Charge {
+func (x *Receipt) GetCharges() []*Charge {
 	if x != nil {
 		return x.Charges
 	}
 	return nil
 }
 
-// Settlement corrects one charge of a token, once: one with the epoch and number of another that was counted
+// Settlement corrects one charge of a receipt, once: one with the epoch and number of another that was counted
 // before counts for nothing.
 type Settlement struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Epoch  uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	// When the token was made. Aggregators ignore a settlement of one that is too old, since they remember numbers for
+	// When the receipt was made. Aggregators ignore a settlement of one that is too old, since they remember numbers for
 	// a day.
 	Made   int64   `protobuf:"varint,3,opt,name=made,proto3" json:"made,omitempty"`
 	Charge *Charge `protobuf:"bytes,4,opt,name=charge,proto3" json:"charge,omitempty"`
@@ -723,7 +732,10 @@ type Refresh struct {
 	// rules are given by their index in the report.
 	Refunding []uint32 `protobuf:"varint,16,rep,packed,name=refunding,proto3" json:"refunding,omitempty"`
 	// Which aggregator says so: a random number, by which it can be asked again. 0: one that cannot be asked by its number.
-	Aggregator    uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
+	Aggregator uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
+	// Which of the report's settlements, by their index, have not been dealt with: they give back more than checkers of its
+	// credential have reported so far. They are to be sent again later, in another report.
+	Uncovered     []uint32 `protobuf:"varint,18,rep,packed,name=uncovered,proto3" json:"uncovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -861,6 +873,13 @@ func (x *Refresh) GetAggregator() uint64 {
 		return x.Aggregator
 	}
 	return 0
+}
+
+func (x *Refresh) GetUncovered() []uint32 {
+	if x != nil {
+		return x.Uncovered
+	}
+	return nil
 }
 
 // Alarm tells every checker the totals of keys that are near their limit.
@@ -1353,7 +1372,7 @@ var File_pkg_events_events_proto protoreflect.FileDescriptor
 const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"\x17pkg/events/events.proto\x12\n" +
-	"offpath.v1\"\xb0\x02\n" +
+	"offpath.v1\"\xca\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1b\n" +
@@ -1365,7 +1384,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06denied\x18\b \x01(\bR\x06denied\x12\x14\n" +
 	"\x05burst\x18\t \x01(\x04R\x05burst\x12\x1a\n" +
 	"\brefunded\x18\x0f \x01(\bR\brefunded\x12\x14\n" +
-	"\x05loose\x18\x10 \x01(\bR\x05loose\"\xfc\x01\n" +
+	"\x05loose\x18\x10 \x01(\bR\x05loose\x12\x18\n" +
+	"\asettles\x18\x12 \x01(\bR\asettles\"\xfc\x01\n" +
 	"\x05Table\x12&\n" +
 	"\x05rules\x18\x01 \x03(\v2\x10.offpath.v1.RuleR\x05rules\x12\x19\n" +
 	"\bkey_text\x18\x02 \x01(\fR\akeyText\x12\x1d\n" +
@@ -1395,8 +1415,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x04rule\x18\x01 \x01(\v2\x10.offpath.v1.RuleR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
 	"\x04cost\x18\x03 \x01(\x04R\x04cost\x12\x18\n" +
-	"\apermits\x18\x04 \x01(\bR\apermits\"w\n" +
-	"\x05Token\x12\x14\n" +
+	"\apermits\x18\x04 \x01(\bR\apermits\"y\n" +
+	"\aReceipt\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12,\n" +
@@ -1407,7 +1427,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
 	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
-	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\x95\x03\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xb3\x03\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1428,7 +1448,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\trefunding\x18\x10 \x03(\rR\trefunding\x12\x1e\n" +
 	"\n" +
 	"aggregator\x18\x11 \x01(\x06R\n" +
-	"aggregator\"\x96\x01\n" +
+	"aggregator\x12\x1c\n" +
+	"\tuncovered\x18\x12 \x03(\rR\tuncovered\"\x96\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
@@ -1505,7 +1526,7 @@ var file_pkg_events_events_proto_goTypes = []any{
 	(*Table)(nil),        // 2: offpath.v1.Table
 	(*Report)(nil),       // 3: offpath.v1.Report
 	(*Charge)(nil),       // 4: offpath.v1.Charge
-	(*Token)(nil),        // 5: offpath.v1.Token
+	(*Receipt)(nil),      // 5: offpath.v1.Receipt
 	(*Settlement)(nil),   // 6: offpath.v1.Settlement
 	(*Refresh)(nil),      // 7: offpath.v1.Refresh
 	(*Alarm)(nil),        // 8: offpath.v1.Alarm
@@ -1520,7 +1541,7 @@ var file_pkg_events_events_proto_depIdxs = []int32{
 	2, // 2: offpath.v1.Report.hits:type_name -> offpath.v1.Table
 	6, // 3: offpath.v1.Report.settlements:type_name -> offpath.v1.Settlement
 	1, // 4: offpath.v1.Charge.rule:type_name -> offpath.v1.Rule
-	4, // 5: offpath.v1.Token.charges:type_name -> offpath.v1.Charge
+	4, // 5: offpath.v1.Receipt.charges:type_name -> offpath.v1.Charge
 	4, // 6: offpath.v1.Settlement.charge:type_name -> offpath.v1.Charge
 	2, // 7: offpath.v1.Alarm.totals:type_name -> offpath.v1.Table
 	2, // 8: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table

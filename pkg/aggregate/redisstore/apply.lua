@@ -1,6 +1,6 @@
 -- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, ledger, one mark per report, one text of bits per settlement, then whatever the loops below use, in that order.
+-- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one text per credit, then whatever the loops below use, in that order.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
@@ -14,9 +14,11 @@
 --     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}, or true
 --     for what was refunded of that: it is in the same hash, with an r before each bucket.
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
+--  12 credits: to add, to take off, expiry, ...
 -- Expiries are in ms of fleet time.
 --
--- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, ...} and then
+-- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and, beyond these, of overdrawn
+-- credits, each with what is left of it...}, or {generation, version, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
 -- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included
 --
@@ -24,7 +26,7 @@
 
 local call, try, tonumber, type = redis.call, redis.pcall, tonumber, type
 local a = cmsgpack.unpack(ARGV[1])
-local now, marks, nmarks, bits, permits = a[3], a[5], #a[5], a[10], a[11]
+local now, marks, nmarks, bits, permits, credits = a[3], a[5], #a[5], a[10], a[11], a[12]
 
 local repeated = {0}
 for from = 1, nmarks, 1000 do
@@ -37,6 +39,14 @@ for from = 1, nmarks, 1000 do
 end
 for i = 1, #bits do
   if call('GETBIT', KEYS[2 + nmarks + i], bits[i]) == 1 then repeated[#repeated + 1] = nmarks + i - 1 end
+end
+local left, before = {}, 2 + nmarks + #bits -- of credits, and how many keys come before theirs
+for i = 1, #credits / 3 do
+  left[i] = tonumber(call('GET', KEYS[before + i]) or 0)
+  if credits[3 * i - 1] > left[i] + credits[3 * i - 2] then
+    repeated[#repeated + 1] = nmarks + #bits + i - 1
+    repeated[#repeated + 1] = left[i]
+  end
 end
 if #repeated > 1 then return cmsgpack.pack(repeated) end
 
@@ -78,7 +88,14 @@ local number = setmetatable({}, {__index = function(t, s)
   t[s] = n
   return n
 end})
-local r, n, k = {generation, version}, 2, 2 + nmarks + #bits
+for i = 1, #left do
+  local reported, returned = credits[3 * i - 2], credits[3 * i - 1]
+  if reported > 0 or returned > 0 then
+    local now_left = math.min(left[i] + reported - returned, 1e15)
+    try('SET', KEYS[before + i], text(now_left), 'PXAT', text(credits[3 * i] + shift))
+  end
+end
+local r, n, k = {generation, version}, 2, before + #left
 
 -- add adds to a count; only one that is new in its hash can have made the hash.
 local function add(key, field, delta, expires)
