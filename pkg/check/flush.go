@@ -39,7 +39,7 @@ type behind struct {
 // shard is one shard's queue and report.
 type shard struct {
 	queue queue[*cell]
-	late  []*Limiter // with late hits to report here
+	late  queue[*Limiter] // with late hits to report here
 	// settlements to report here.
 	settlements queue[settlement]
 	taken       uint64 // cells ever taken off the queue
@@ -178,7 +178,7 @@ func (b *behind) collectLate() {
 		}
 		l.owed.queuedLate = true
 		s := &b.shards[events.Shard(l.name, "", uint32(len(b.shards)))]
-		s.late = append(s.late, l)
+		s.late.push(l)
 	}
 }
 

@@ -11,11 +11,16 @@ import (
 // it is too old.
 
 const (
-	// reportText and reportCells bound a report and its answer, far below what NATS carries (1 MiB):
-	// the bytes of its keys, and the buckets that may have to be told of them. The latter also keeps
+	// reportText, lateText, settlementText and reportCells bound a report and its answer, far below what NATS carries
+	// (1 MiB), and each by itself, so that none keeps the others out: the bytes of its keys and of their rules, of rules
+	// with late hits alone, of settlements, and the buckets that may have to be told of its keys. The latter also keeps
 	// one report from holding up Redis: at 60 buckets it takes 15 µs per key.
-	reportText  = 256 << 10
-	reportCells = 16_000
+	reportText     = 256 << 10
+	lateText       = 128 << 10
+	settlementText = 256 << 10
+	reportCells    = 16_000
+	// rowText and ruleText are what a row and a rule of a report take at most beside the key and the name.
+	rowText, ruleText = 10, 80
 	// mostWaits bounds the back-off of repeats, in report timeouts.
 	mostWaits = 8
 	// soonTries are how often a report is sent before there is any back-off: it may have gone to an aggregator that is no
@@ -27,6 +32,7 @@ const (
 type flight struct {
 	report   []byte
 	sequence uint64
+	text     int       // bytes of keys and rules, with some to spare
 	rows     []row     // in the order of the report's keys
 	hits     []ownHits // per limiter
 	born     int64     // own time
@@ -63,10 +69,9 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	f := b.blank(s)
 	s.missed = false
 	fleet := b.checker.clock.fleet(now)
-	table := f.message.Hits
 	f.after = s.taken
 	for cells := 0; s.queue.len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
-		len(table.KeyText) < reportText && cells < reportCells; s.taken++ {
+		f.text < reportText && cells < reportCells; s.taken++ {
 		c, before := s.queue.pop(), len(f.rows)
 		b.freeze(f, c, fleet)
 		cells += c.limiter.live * (len(f.rows) - before) // none if it may wait
@@ -109,7 +114,7 @@ func (b *behind) blank(s *shard) *flight {
 	f.message.Settlements = f.message.Settlements[:0]
 	clear(f.settlements)
 	f.settlements = f.settlements[:0]
-	f.rows, f.hits = f.rows[:0], f.hits[:0]
+	f.rows, f.hits, f.text = f.rows[:0], f.hits[:0], 0
 	return f
 }
 
@@ -174,6 +179,7 @@ func (b *behind) addRow(f *flight, c *cell, fleet int64, kind int) (rule int, ne
 	newest = f.message.Hits.Rules[rule].Newest
 	f.message.Hits.Rules[rule].Settles = c.limiter.settles.Load() // which may be newer than the row of an earlier cell
 	f.message.Hits.AddKey(uint32(rule), c.key())
+	f.text += len(c.key()) + rowText
 	f.rows = append(f.rows, row{c, newest, kind})
 	return rule, newest
 }
@@ -190,13 +196,15 @@ func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
 		rule := l.wire(fleet)
 		rule.Denied, rule.Refunded = kind == ofDenied, kind == ofRefunded
 		f.message.Hits.Rules = append(f.message.Hits.Rules, rule)
+		f.text += len(rule.Name) + ruleText
 	}
 	return *index
 }
 
-// freezeLate moves the late hits that are to be reported to this shard into the report.
+// freezeLate moves the late hits that are to be reported to this shard into the report, as many as fit.
 func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
-	for _, l := range s.late {
+	for end := f.text + lateText; s.late.len() > 0 && f.text < end; {
+		l := s.late.pop()
 		n := min(l.late.Load(), events.MaxCount)
 		if l.late.Add(-n) > 0 { // more than one report may say
 			b.anyLate.Store(true)
@@ -210,7 +218,6 @@ func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
 		f.hits[i].hits += n
 		l.owed.inFlight += n
 	}
-	s.late = s.late[:0]
 }
 
 // wire is what a message says of this limiter's rule.

@@ -185,9 +185,6 @@ func (b *behind) collectSettlements(fleet int64) {
 	s.queue = kept
 }
 
-// settlementText bounds what settlements take of a report, in bytes.
-const settlementText = 256 << 10
-
 // freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those that no
 // aggregator would take any more are lost.
 func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
