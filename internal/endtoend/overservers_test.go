@@ -168,7 +168,7 @@ func (f *live) listen() func() string {
 				mu.Lock()
 				defer mu.Unlock()
 				seen = all.String()
-				return strings.Contains(seen, kind)
+				return strings.Contains(seen, f.namespace+kind)
 			})
 		}
 		return seen

@@ -22,7 +22,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), l.now(), key, max(cost, 1), charging)
 	d, err := a.acquire(ctx, l.checker, nil, max(cost, 1))
-	a.ownShadow(&d, l.now())
+	d.ownShadow()
 	return d, err
 }
 

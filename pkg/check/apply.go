@@ -124,18 +124,13 @@ func (l *Limiter) checkAlone(d *Decision, t *terms, now int64, key string, cost 
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), charging)
 	a.decideOne(d, nil, now)
-	a.ownShadow(d, now)
+	d.ownShadow()
 }
 
 // ownShadow names the limiter that was asked alone, although it can deny nothing.
-func (a *asking) ownShadow(d *Decision, now int64) {
-	if q := &a.asked[0]; q.isShadow() {
-		left := q.left
-		if q.passes && a.purpose == peeking { // nothing was charged
-			left += q.cost
-		}
-		q.limiter.fill(d, q.terms, left)
-		d.Reset = q.limiter.reset(q.terms, now)
+func (d *Decision) ownShadow() {
+	if d.Observed != "" {
+		d.Rule, d.Observed = d.Observed, ""
 	}
 }
 

@@ -125,6 +125,6 @@ func (l *Limiter) checkBlocked(d *Decision, t *terms, now int64, key string, cos
 		return false
 	}
 	a.decide(d, nil, now)
-	a.ownShadow(d, now)
+	d.ownShadow()
 	return true
 }

@@ -57,7 +57,11 @@ func no(retry time.Duration, left int64) Decision {
 func (d Decision) by(rule string, limit int64) Decision { d.Rule, d.Limit = rule, limit; return d }
 func (d Decision) exceeded() Decision                   { d.Exceeded = true; return d }
 func (d Decision) shadowed(by string) Decision          { d.Shadow = by; return d }
-func (d Decision) status(s int) Decision                { d.Status = s; return d }
+func (d Decision) observed(by string, limit int64) Decision {
+	d.Rule, d.Limit, d.Observed = nobody, limit, by
+	return d
+}
+func (d Decision) status(s int) Decision { d.Status = s; return d }
 
 // readings are the signal cpu, which has one of these values after the other.
 func readings(values ...float64) map[string]func() float64 {
@@ -201,11 +205,19 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=a", want: no(minute, 0).shadowed("s")},
 		}},
 		{name: "shadow alone", rules: one + ", shadow: true, deny: {user: [eve]}, on_missing: deny, overrides: [{match: {user: mal}, limit: blocked}]}", steps: []step{
-			{attrs: "user=a", times: 10, want: free},
-			{attrs: "user=a", want: free.shadowed("r")},
-			{attrs: "user=eve", want: free.shadowed("r")},
-			{attrs: "user=mal", want: free.shadowed("r")},
-			{attrs: "", want: free.shadowed("r")},
+			{attrs: "user=a", times: 7, want: yes(3).observed("r", 10)},
+			{attrs: "user=a", cost: 4, want: yes(3).observed("r", 10).shadowed("r"), why: "and it counts for nothing"},
+			{attrs: "user=a", times: 3, want: yes(0).observed("r", 10)},
+			{attrs: "user=a", want: yes(0).observed("r", 10).shadowed("r")},
+			{attrs: "user=eve", want: yes(0).observed("r", 10).shadowed("r")},
+			{attrs: "user=mal", want: yes(0).observed("r", 10).shadowed("r")},
+			{attrs: "", want: yes(0).observed("r", 10).shadowed("r")},
+		}},
+		{name: "two in shadow", rules: one + `, shadow: true}
+  - {name: near, key: [], limit: 3/minute, algorithm: fixed_window, shadow: true}`, steps: []step{
+			{attrs: "user=a", times: 3, want: yes(0).observed("near", 3)},
+			{attrs: "user=a", want: yes(0).observed("near", 3).shadowed("near")},
+			{attrs: "user=b", cost: 11, want: yes(0).observed("near", 3).shadowed("r"), why: "neither would ever let it pass"},
 		}},
 		{name: "count all", rules: one + ", count: all}", steps: []step{
 			{attrs: "user=a", times: 9, want: yes(1)},

@@ -26,6 +26,8 @@ type Decision struct {
 	// the burst; with what `throttle: soft` lets pass beyond it, or `elastic` at present; and of it, the share of the caller's class. Remaining is how many more hits would have passed
 	// at this moment, at least: a check that takes no lock knows what was left, and whether elastic had room, when the last one did. It
 	// is never above Limit.
+	//
+	// If only rules with `shadow: true` matched, Limit, Remaining and Reset are those of Observed.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came, and signals stayed as they are. It is 0 if the
 	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is as the last
@@ -37,6 +39,9 @@ type Decision struct {
 	MaxWait time.Duration
 	// Shadow is the name of the first rule with `shadow: true` that would have denied the hit; "" if there is none.
 	Shadow string
+	// Observed is the name of the rule that would have decided, if all that matched have
+	// `shadow: true`; else "".
+	Observed string
 }
 
 // deny writes what a denial by this rule says, beside its numbers.

@@ -101,7 +101,10 @@ func whyNoMatch(r *rules.Rule, attrs identity.Attributes) string {
 			return fmt.Sprintf("%s is %.60q: want %s", c.Name, value, valueOf(c))
 		}
 	}
-	if !r.Matches(attrs) {
+	switch {
+	case r.Excludes(attrs):
+		return "it excludes such requests"
+	case !r.Matches(attrs):
 		return "there are attributes beside those of its match and key"
 	}
 	return "another rule replaces it"

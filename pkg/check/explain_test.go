@@ -20,7 +20,7 @@ rules:
   - {name: per-user, key: [user], limit: 10/minute, algorithm: fixed_window, cost: tokens, overrides: [
      {match: {tier: gold}, limit: 2x}, {match: {user: free}, limit: unlimited}, {match: {user: mal}, limit: blocked}]}
   - {name: api, match: {api: create}, key: [user], limit: 3/minute, algorithm: fixed_window}
-  - {name: paths, match: {path: "/v1/*", host: "*"}, key: [], limit: 5/minute, shadow: true}
+  - {name: paths, match: {path: "/v1/*", host: "*"}, exclude: {path: [/v1/health]}, key: [], limit: 5/minute, shadow: true}
   - {name: lists, key: [user], limit: 100/minute, allow: {user: [root]}, deny: {user: [eve]}}
   - {name: keyed, key: [session], limit: 1/minute}
   - {name: must, match: {api: secret}, key: [session], limit: 1/minute, on_missing: deny}
@@ -58,6 +58,7 @@ rules:
 		{"user=kristie api=list", "api", unasked(`api is "list": want "create"`)},
 		{"user=kristie api=create ip=192.0.2.1", "api", unasked("another rule replaces it")},
 		{"path=/v2/x host=h", "paths", unasked(`path is "/v2/x": want one that begins with "/v1/"`)},
+		{"path=/v1/health host=h", "paths", unasked("it excludes such requests")},
 		{"path=/v1/x", "paths", unasked("there is no attribute host: want any")},
 		{"path=/v1/x host=h tokens=9", "paths", Explanation{Counter: "paths", Override: -1,
 			Limit: 5, Cost: 1, Room: 5, Shadow: true}},

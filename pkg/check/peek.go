@@ -50,7 +50,7 @@ func (l *Limiter) peekBy(t *terms, now int64, key string, cost int64) Decision {
 	a.askAlone(l, t, now, key, max(cost, 1), peeking)
 	a.lookForRoom(nil, now)
 	d := a.askViews(now)
-	a.ownShadow(&d, now)
+	d.ownShadow()
 	return d
 }
 

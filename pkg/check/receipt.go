@@ -55,7 +55,7 @@ func (l *Limiter) checkReceipt(now int64, key string, cost int64) (d Decision, r
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), now, key, max(cost, 1), charging)
 	d, receipt = a.checkReceipt(l.checker, nil, now)
-	a.ownShadow(&d, now)
+	d.ownShadow()
 	return d, receipt
 }
 
@@ -85,7 +85,7 @@ func (l *Limiter) AcquireReceipt(ctx context.Context, key string, cost int64) (d
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, l.terms.Load(), l.now(), key, max(cost, 1), charging)
 	d, receipt, err = a.acquireReceipt(ctx, l.checker, nil, max(cost, 1))
-	a.ownShadow(&d, l.now())
+	d.ownShadow()
 	return d, receipt, err
 }
 

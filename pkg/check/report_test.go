@@ -69,7 +69,7 @@ func TestReportIsRepeatedUnchanged(t *testing.T) {
 	for i, b := range f.tape.bytes {
 		require(t, b == f.tape.bytes[0], "sending %d differs from the first", i)
 	}
-	equal(t, len(f.tape.bytes), 8+40*60, "sendings, one at each step")
+	equal(t, len(f.tape.bytes), len(want)+40*60, "sendings, one at each step")
 	f.answer(now, 1)
 	r := f.last()
 	expect(t, r.Sequence == 2 && hits(r)["k"] != 0 && hits(r)["other"] != 0, "the next report has %v", hits(r))

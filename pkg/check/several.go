@@ -236,7 +236,9 @@ func (a *asking) ask(d *Decision, now int64) {
 	// The worst one so far is in one place and the next goes into the other: a decision that is copied just when it
 	// has been made waits for the stores of its parts.
 	worst, next := d, &a.answer
-	by := -1 // the place of its rule; of equal ones the first decides
+	// The places of its rule, of those that can deny, and of the rest; of equal ones the first
+	// decides.
+	by, observed := -1, -1
 	exceeded, shadow := false, -1
 	for i := range a.asked {
 		q := &a.asked[i]
@@ -246,19 +248,24 @@ func (a *asking) ask(d *Decision, now int64) {
 			q.line(next, now)
 		}
 		q.denies = !next.Allowed
-		if c := q.terms.clauses; c != nil && c.shadow {
+		place := &by
+		if q.isShadow() {
 			if q.denies && (shadow < 0 || q.place < a.asked[shadow].place) {
 				shadow = i
 			}
-			continue
+			if place = &observed; by >= 0 {
+				continue
+			}
+		} else {
+			exceeded = exceeded || q.exceeds
 		}
-		exceeded = exceeded || q.exceeds
-		if by < 0 || isWorse(next, worst) || q.place < by && !isWorse(worst, next) {
-			worst, next, by = next, worst, q.place
+		if *place < 0 || isWorse(next, worst) || q.place < *place && !isWorse(worst, next) {
+			worst, next, *place = next, worst, q.place
 		}
 	}
 	if by < 0 { // none that could deny
-		*worst = Decision{Allowed: true, Freshness: Freshness(a.asked[0].limiter.checker.freshness.Load())}
+		worst.allow()
+		worst.Rule, worst.Observed = "", worst.Rule
 	}
 	if worst != d {
 		*d = *worst

@@ -64,10 +64,7 @@ func (a *asking) charge(ctx context.Context) (over bool, err error) {
 func (a *asking) check(ctx context.Context, q *question, wait bool) error {
 	s := a.service
 	switch {
-	case q.spared:
-		q.decision = check.Decision{Allowed: true}
-	case q.own != nil && q.own.limit.Limit == 0:
-		q.decision = nothing
+	case q.isForegone():
 	case q.own != nil:
 		d, err := s.own.CheckOwn(q.own.limit, q.own.key, q.cost)
 		q.decision = d
@@ -101,10 +98,7 @@ func (s *Service) wait(ctx context.Context) time.Duration {
 func (a *asking) peek(q *question) error {
 	s := a.service
 	switch {
-	case q.spared:
-		q.decision = check.Decision{Allowed: true}
-	case q.own != nil && q.own.limit.Limit == 0:
-		q.decision = nothing
+	case q.isForegone():
 	case q.own != nil:
 		d, err := s.own.PeekOwn(q.own.limit, q.own.key, q.cost)
 		q.decision = d
@@ -115,8 +109,20 @@ func (a *asking) peek(q *question) error {
 	return nil
 }
 
-// nothing is what an own limit of 0 lets through.
-var nothing = check.Decision{Status: http.StatusTooManyRequests, RetryAfter: check.Never}
+// isForegone decides for a descriptor that no count matters to; false if one does.
+func (q *question) isForegone() bool {
+	switch {
+	case q.spared:
+		q.decision = check.Decision{Allowed: true}
+	case q.own != nil && q.own.limit.Limit == 0:
+		shape, now := q.own.limit.Window, time.Now().UnixNano()
+		reset := time.Duration(shape.End(shape.Bucket(now)) - now)
+		q.decision = check.Decision{Status: http.StatusTooManyRequests, RetryAfter: check.Never, Reset: reset}
+	default:
+		return false
+	}
+	return true
+}
 
 // ofOwn is the error of an own limit as gRPC has it. What a request can get wrong has been refused before: there are too
 // many names.

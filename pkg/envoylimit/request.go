@@ -1,6 +1,8 @@
 package envoylimit
 
 import (
+	"slices"
+
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -107,8 +109,8 @@ func (q *question) readHits(i int, d *ratelimit.RateLimitDescriptor) error {
 
 func (a *asking) attributes(q *question) identity.Attributes { return a.attrs[q.from:q.to] }
 
-// spareReplaced spares the descriptors to which only rules apply that a rule which applies to another descriptor replaces.
-// Within one descriptor the rule set has seen to that.
+// spareReplaced spares the descriptors that only such rules limit as a rule which applies to another
+// descriptor replaces. Within one descriptor the rule set has seen to that.
 func (a *asking) spareReplaced() {
 	if !a.prepared.replaces || len(a.asked) < 2 {
 		return
@@ -129,10 +131,9 @@ func (a *asking) spareReplaced() {
 		}
 	}
 	for i := range a.asked {
-		all := len(found[i]) > 0
-		for _, r := range found[i] {
-			all = all && replaced[r.Name]
+		limited := func(r *rules.Rule) bool { return !r.Unlimited && !replaced[r.Name] }
+		if len(found[i]) > 0 && !slices.ContainsFunc(found[i], limited) {
+			a.asked[i].spared = true
 		}
-		a.asked[i].spared = a.asked[i].spared || all
 	}
 }

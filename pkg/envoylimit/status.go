@@ -86,13 +86,13 @@ func (a *asking) limit(q *question) *ratelimitv3.RateLimitResponse_RateLimit {
 	case q.own != nil:
 		return q.own.shown
 	case name == "":
-		name = d.Shadow // which nobody is denied by
+		name = d.Observed // which nobody is denied by
 	}
 	shown := a.prepared.limits[name]
 	if shown == nil { // none, or one of rules that came into force just now
 		return a.newer(name, d)
 	}
-	if rule, ok := a.prepared.set.Lookup(name); ok && len(rule.Overrides) > 0 && name == d.Rule {
+	if rule, ok := a.prepared.set.Lookup(name); ok && len(rule.Overrides) > 0 {
 		return a.overridden(shown, rule, q)
 	}
 	return shown
@@ -123,7 +123,7 @@ func (a *asking) overridden(shown *ratelimitv3.RateLimitResponse_RateLimit, rule
 
 // isUnlimited says whether a descriptor that nothing has limited has a rule that says so.
 func (a *asking) isUnlimited(q *question) bool {
-	if !a.prepared.silent || q.spared {
+	if !a.prepared.silent {
 		return false
 	}
 	a.found = a.prepared.set.Find(a.found[:0], a.attributes(q))

@@ -25,6 +25,7 @@ var ruleFields = []struct {
 		r.Match, err = readMatch(at, what)
 		return err
 	}},
+	{"exclude", readExclude},
 	{"exact", truth(func(r *Rule) *bool { return &r.Exact })},
 	{"key", func(at *yaml.Node, what string, r *Rule) (err error) {
 		r.Key, err = readTexts(at, what)

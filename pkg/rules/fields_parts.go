@@ -184,6 +184,21 @@ func readLists(at *yaml.Node, what string) ([]List, error) {
 	return lists, nil
 }
 
+func readExclude(at *yaml.Node, what string, r *Rule) error {
+	lists, err := readLists(at, what)
+	for _, list := range lists {
+		if err == nil && len(list.Values) == 0 {
+			err = node.Errorf(at, "%s: %.40q: is empty: want the values that the rule does not apply to", what, list.Attribute)
+		}
+		for _, value := range list.Values {
+			c := Condition{Name: list.Attribute}
+			c.Op, c.Value = parsePattern(value)
+			r.Exclude = append(r.Exclude, c)
+		}
+	}
+	return err
+}
+
 func readPriority(at *yaml.Node, what string, r *Rule) error {
 	fields, err := node.Fields(at, what, []string{"by", "shares"}, "by", "shares")
 	if err != nil {

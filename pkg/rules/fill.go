@@ -16,7 +16,7 @@ var open = window.Shape{Length: time.Second, Buckets: 1}
 
 // own makes the rule's slices and maps its own, and empty ones nil.
 func (r *Rule) own() {
-	r.Match, r.Key, r.Replaces = cloned(r.Match), cloned(r.Key), cloned(r.Replaces)
+	r.Match, r.Exclude, r.Key, r.Replaces = cloned(r.Match), cloned(r.Exclude), cloned(r.Key), cloned(r.Replaces)
 	r.Overrides, r.Allow, r.Deny = cloned(r.Overrides), cloned(r.Allow), cloned(r.Deny)
 	for i := range r.Overrides {
 		r.Overrides[i].Match = cloned(r.Overrides[i].Match)
@@ -132,6 +132,10 @@ func (r *Rule) bucketsOf(s window.Shape) int {
 
 // sort brings what has no order into one, so that equal rules are equal, and can be searched.
 func (r *Rule) sort() {
+	slices.SortFunc(r.Exclude, func(a, b Condition) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Value, b.Value))
+	})
+	r.Exclude = slices.Compact(r.Exclude)
 	for _, lists := range [][]List{r.Allow, r.Deny} {
 		for i := range lists {
 			lists[i].sort()

@@ -27,6 +27,7 @@ type entry struct {
 	override *Override   // or nil
 	place    int         // of the rule in its set, or of the override in its rule
 	exact    bool        // Rule.Exact
+	excludes bool        // Rule.Exclude is not empty
 }
 
 // branch holds what stands under conditions on one attribute.
@@ -202,7 +203,7 @@ func (s *search) look(e *entry) {
 		if e.place < s.first && e.override.holds(s.now) {
 			s.first = e.place
 		}
-	case !e.exact || e.rule.knows(s.attrs):
+	case (!e.exact || e.rule.knows(s.attrs)) && (!e.excludes || !e.rule.Excludes(s.attrs)):
 		s.found = append(s.found, e.rule)
 		s.unsorted = s.unsorted || e.place < s.last
 		s.last = e.place

@@ -47,6 +47,7 @@ var ruleWriters = []struct {
 }{
 	{"name", func(r *Rule) *yaml.Node { return textNode(r.Name) }},
 	{"match", func(r *Rule) *yaml.Node { return writeMatch(r.Match) }},
+	{"exclude", writeExclude},
 	{"exact", func(r *Rule) *yaml.Node { return writeTruth(r.Exact) }},
 	{"key", func(r *Rule) *yaml.Node { return writeTexts(r.Key, !r.Unlimited) }},
 	{"on_missing", func(r *Rule) *yaml.Node { return writeWord(r.OnMissing, Skip) }},
@@ -173,6 +174,18 @@ func writeMatch(match []Condition) *yaml.Node {
 		n.Content = append(n.Content, textNode(c.Name), textNode(c.Pattern()))
 	}
 	return n
+}
+
+func writeExclude(r *Rule) *yaml.Node {
+	var lists []List
+	for i, c := range r.Exclude {
+		if i == 0 || r.Exclude[i-1].Name != c.Name {
+			lists = append(lists, List{Attribute: c.Name})
+		}
+		of := &lists[len(lists)-1]
+		of.Values = append(of.Values, c.Pattern())
+	}
+	return writeLists(lists)
 }
 
 func writeSoft(r *Rule) *yaml.Node {

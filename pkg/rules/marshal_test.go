@@ -41,6 +41,7 @@ const allFields = `rules:
     enforcement: strict
   - name: full
     match: {api: createURL, path: /v1/*, user: '*', glob: a\*}
+    exclude: {path: [/v1/health, /v1/static/*], plan: ['*']}
     exact: true
     key: [user, "12"]
     on_missing: deny

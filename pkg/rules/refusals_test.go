@@ -26,7 +26,7 @@ func TestRefusals(t *testing.T) {
 		{"a second one that is broken", one() + "---\n[", "6:1: not YAML: "},
 		{"a rule of nothing", "rules:\n- \n", "rule: want a mapping, got nothing"},
 		{"a rule that is a list", "rules:\n- [a]\n", "2:3: rule: want a mapping, got a list"},
-		{"a rule with an unknown field", one("limits: 2/s"), `5:3: unknown field "limits" (want name, match, exact, key, on_missing, limit, buckets, algorithm, burst, `},
+		{"a rule with an unknown field", one("limits: 2/s"), `5:3: unknown field "limits" (want name, match, exclude, exact, key, on_missing, limit, buckets, algorithm, burst, `},
 		{"a field twice", one("limit: 2/s"), `5:3: field "limit" occurs twice, first on line 4`},
 		{"rules twice", one() + "rules: []\n", `5:1: field "rules" occurs twice, first on line 1`},
 		{"a field name that is no string", one("1: a"), "5:3: rule: field name: want a string, got a number"},

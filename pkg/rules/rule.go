@@ -8,6 +8,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -23,6 +25,9 @@ type Rule struct {
 	// Match is what a request must have, all of it, for the rule to apply. Empty
 	// matches every request. At most 64, no name twice.
 	Match []Condition
+	// Exclude is what a request must not have, none of it, for the rule to apply. In a Set it is
+	// sorted, and none occurs twice.
+	Exclude []Condition
 	// Exact lets the rule apply only to requests without attributes beside those of Match
 	// and Key.
 	Exact bool
@@ -91,10 +96,33 @@ func (r *Rule) Drain() window.Drain {
 	return window.Drain{Shape: r.Window, Limit: r.Limit, Burst: r.Burst}
 }
 
-// Matches reports whether the rule applies, as far as Match and Exact say. A missing
+// Matches reports whether the rule applies, as far as Match, Exclude and Exact say. A missing
 // attribute does not equal an empty one. It does not allocate.
 func (r *Rule) Matches(attrs identity.Attributes) bool {
-	return match(r.Match, attrs) && (!r.Exact || r.knows(attrs))
+	return match(r.Match, attrs) && (!r.Exact || r.knows(attrs)) && !r.Excludes(attrs)
+}
+
+// Excludes reports whether the attributes meet a condition of Exclude. It does not allocate. In a
+// Set, what it takes hardly depends on how many there are.
+func (r *Rule) Excludes(attrs identity.Attributes) bool {
+	if r.in != nil && r.in.rule == r && r.in.excluded != nil {
+		find := search{attrs: attrs, first: len(r.Exclude)}
+		find.through(r.in.excluded)
+		return find.first < len(r.Exclude)
+	}
+	return slices.ContainsFunc(r.Exclude, func(c Condition) bool { return c.Matches(attrs) })
+}
+
+// indexExcluded makes an index of the conditions of Exclude, if it is worth it.
+func (r *Rule) indexExcluded() *index {
+	if len(r.Exclude) <= fewest {
+		return nil
+	}
+	entries := make([]entry, len(r.Exclude))
+	for i, c := range r.Exclude {
+		entries[i] = entry{left: []Condition{c}, override: &Override{}, place: i}
+	}
+	return newIndex(entries)
 }
 
 // knows reports whether all attributes are among those of Match and Key.

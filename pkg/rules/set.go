@@ -25,6 +25,7 @@ type member struct {
 	replaces []*Rule // Rule.Replaces, in the order of the set
 	while    []*Rule // Rule.Throttle.While, if any
 	index    *index  // of its overrides, if they are many
+	excluded *index  // of what it excludes, likewise
 	gone     *Rule   // stands for the rule where another one replaces it; nil if none does
 }
 
@@ -65,7 +66,7 @@ func (s *Set) add(r Rule) *fault {
 	if _, ok := s.byName[r.Name]; ok {
 		return faultf("%q is the name of an earlier rule", r.Name).in("name")
 	}
-	r.in = &member{rule: &r, place: len(s.rules), index: r.indexOverrides()}
+	r.in = &member{rule: &r, place: len(s.rules), index: r.indexOverrides(), excluded: r.indexExcluded()}
 	s.rules = append(s.rules, &r)
 	s.byName[r.Name] = &r
 	return nil
@@ -87,7 +88,7 @@ func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 func (s *Set) indexed() *index {
 	entries := make([]entry, len(s.rules))
 	for i, r := range s.rules {
-		entries[i] = entry{left: slices.Clone(r.Match), rule: r, place: i, exact: r.Exact}
+		entries[i] = entry{left: slices.Clone(r.Match), rule: r, place: i, exact: r.Exact, excludes: len(r.Exclude) > 0}
 	}
 	return newIndex(entries)
 }
@@ -98,6 +99,9 @@ func (s *Set) Attributes() []string {
 	names := make(map[string]bool)
 	for _, r := range s.rules {
 		for _, c := range r.Match {
+			names[c.Name] = true
+		}
+		for _, c := range r.Exclude {
 			names[c.Name] = true
 		}
 		for _, name := range r.Key {

@@ -21,6 +21,7 @@ func (r *Rule) validate() *fault {
 	}
 	return first(
 		validateMatch(r.Match).in("match"),
+		validateExclude(r.Exclude).in("exclude"),
 		r.validateKey().in("key"),
 		r.validateWords(),
 		r.validateUnlimited(),
@@ -50,6 +51,15 @@ func validateMatch(match []Condition) *fault {
 			if before.Name == c.Name {
 				return faultf("attribute %q occurs twice", c.Name).in(i)
 			}
+		}
+	}
+	return nil
+}
+
+func validateExclude(conditions []Condition) *fault {
+	for _, c := range conditions {
+		if why := c.wrong(); why != "" {
+			return faultf("attribute %.40q: %s", c.Name, why)
 		}
 	}
 	return nil

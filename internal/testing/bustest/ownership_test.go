@@ -52,9 +52,9 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		{"not answered", report, "", mineSays, 0},
 		{"answered by what answers something else", report, "test.welcome.v1." + me, mineSays, 0},
 		{"three tokens", report + ".x", refresh + ".x", mineSays, 0},
-		{"to this aggregator", "test.to.v1.HERE.report.2." + me, refresh, mineSays, 1},
-		{"to this aggregator, with another's epoch", "test.to.v1.HERE.report.2." + me, refresh, yoursSays, 0},
-		{"to this aggregator, answered by a write", "test.to.v1.HERE.lease.2." + me, "$KV.test-rules.rules", mineSays, 0},
+		{"to this aggregator", "test.report.v1.2-HERE." + me, refresh, mineSays, 1},
+		{"to this aggregator, with another's epoch", "test.report.v1.2-HERE." + me, refresh, yoursSays, 0},
+		{"to this aggregator, answered by a write", "test.lease.v1.2-HERE." + me, "$KV.test-rules.rules", mineSays, 0},
 		{"no shard", "test.report.v1.0", "test.refresh.v1.0", mineSays, 0},
 	} {
 		t.Run(tt.why, func(t *testing.T) {

@@ -10,7 +10,8 @@
 //	<ns>.alarm.v1.<shard>              an alarm, to every checker
 //	<ns>.lease.v1.<shard>.<checker>    a lease request, to one aggregator (queue group), likewise
 //	<ns>.grant.v1.<checker>            its answer
-//	<ns>.to.v1.<aggregator>.report.<shard>.<checker>, and .lease.: the same, to the aggregator of this ID
+//
+// A report or lease request for the aggregator of an ID has <shard>-<ID> in the place of the shard.
 //
 // A subject names its sender, so a server's accounts can hold each checker to its own. <checker> may be two tokens,
 // <owner>.<epoch> (see [Owned]): then accounts can be written down before anybody knows the epoch, and for several checkers
@@ -99,11 +100,11 @@ type Checker struct {
 
 // subject is where a request of some kind goes: to one aggregator, by its ID, or with 0 to any.
 func (c *Checker) subject(kind events.Kind, shard uint32, aggregator uint64) string {
-	rest := strconv.FormatUint(uint64(shard), 10) + "." + c.name
-	if aggregator == 0 {
-		return c.ns + "." + kind.String() + ".v1." + rest
+	to := strconv.FormatUint(uint64(shard), 10)
+	if aggregator != 0 {
+		to += "-" + strconv.FormatUint(aggregator, 16)
 	}
-	return c.ns + ".to.v1." + strconv.FormatUint(aggregator, 16) + "." + kind.String() + "." + rest
+	return c.ns + "." + kind.String() + ".v1." + to + "." + c.name
 }
 
 // NewChecker returns the end of the checker of this name, which must be unique in the namespace.
@@ -265,7 +266,7 @@ func (w *Worker) subscribe() (err error) {
 		case attended && w.shards[i] == nil:
 			w.shards[i], err = w.subscribeTo(i)
 		case !attended:
-			unsubscribe(w.shards[i]...)
+			leave(w.shards[i]...)
 			w.shards[i] = nil
 		}
 		if err != nil {
@@ -276,7 +277,7 @@ func (w *Worker) subscribe() (err error) {
 	case answers && w.hellos == nil:
 		w.hellos, err = w.conn.QueueSubscribe(w.ns+".hello.v1.>", queueGroup, w.handle(events.KindHello))
 	case !answers && w.hellos != nil:
-		unsubscribe(w.hellos)
+		leave(w.hellos)
 		w.hellos = nil
 	}
 	return err
@@ -285,7 +286,7 @@ func (w *Worker) subscribe() (err error) {
 // subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one.
 func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
 	for _, kind := range []events.Kind{events.KindReport, events.KindLease} {
-		any, here := fmt.Sprintf("%s.%v.v1.%d.>", w.ns, kind, shard), fmt.Sprintf("%s%v.%d.>", w.here(), kind, shard)
+		any, here := fmt.Sprintf("%s.%v.v1.%d.>", w.ns, kind, shard), fmt.Sprintf("%s.%v.v1.%d-%x.>", w.ns, kind, shard, w.id)
 		sub, err := w.conn.QueueSubscribe(any, queueGroup, w.handle(kind))
 		if err == nil {
 			subs = append(subs, sub)
@@ -299,9 +300,6 @@ func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
 	}
 	return subs, nil
 }
-
-// here is what subjects to this aggregator begin with.
-func (w *Worker) here() string { return w.ns + ".to.v1." + strconv.FormatUint(w.id, 16) + "." }
 
 // forget ends serving, and returns what there is to drain.
 func (w *Worker) forget() (subs []*nats.Subscription) {
@@ -336,6 +334,13 @@ func drain(subs ...*nats.Subscription) {
 		case <-timeout:
 			return
 		}
+	}
+}
+
+// leave ends subscriptions, in the background, once what is already on its way here has been handed over.
+func leave(subs ...*nats.Subscription) {
+	for _, s := range subs {
+		_ = s.Drain() // it fails only when there is nothing to come
 	}
 }
 

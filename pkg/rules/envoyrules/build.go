@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -23,15 +22,15 @@ type build struct {
 	list   []rules.Rule
 	places []*yaml.Node // of the rules' descriptors
 	limits []*limit
-	added  int // overrides and replacements
+	added  int // exclusions and replacements
 }
 
 // way is what leads to a descriptor.
 type way struct {
-	name   string
-	match  []rules.Condition
-	key    []string         // those that make counters
-	beside []rules.Override // requests that a more telling descriptor beside the way takes
+	name    string
+	match   []rules.Condition
+	key     []string          // those that make counters
+	exclude []rules.Condition // requests that a more telling descriptor beside the way takes
 }
 
 // rules are the rules of the file, and where each one's descriptor stands.
@@ -48,7 +47,7 @@ func (b *build) descend(from way, siblings []*descriptor) error {
 	for i, d := range siblings {
 		to := from.step(d)
 		for _, other := range d.above(i, siblings) {
-			to.beside = append(to.beside, rules.Override{Match: []rules.Condition{other.condition()}, Action: rules.Unlimited})
+			to.exclude = append(to.exclude, other.condition())
 		}
 		if d.limit != nil {
 			if err := b.add(to, d); err != nil {
@@ -73,7 +72,7 @@ func (w way) step(d *descriptor) way {
 	if c.Op != rules.Equal && !d.share {
 		w.key = append(w.key[:len(w.key):len(w.key)], d.key)
 	}
-	w.beside = w.beside[:len(w.beside):len(w.beside)]
+	w.exclude = w.exclude[:len(w.exclude):len(w.exclude)]
 	return w
 }
 
@@ -111,24 +110,26 @@ func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
 }
 
 func (b *build) add(w way, d *descriptor) error {
-	r := rules.Rule{Name: bounded(w.name), Match: w.match, Exact: true, Key: w.key, Shadow: d.shadow, Unlimited: d.limit.unlimited}
+	r := rules.Rule{
+		Name: bounded(w.name), Match: w.match, Exclude: w.exclude, Exact: true, Key: w.key,
+		Shadow: d.shadow, Unlimited: d.limit.unlimited,
+	}
 	if !r.Unlimited {
 		r.Limit, r.Window = max(d.limit.requests, 1), window.Shape{Length: d.limit.unit, Buckets: 1, Fixed: true}
-		r.Overrides = slices.Clone(w.beside)
 		if d.limit.requests == 0 {
-			r.Overrides = append(r.Overrides, rules.Override{Match: w.match[:1], Action: rules.Blocked})
+			r.Overrides = []rules.Override{{Match: w.match[:1], Action: rules.Blocked}}
 		}
 	}
-	if b.added += len(r.Overrides); b.added > maxAdded {
-		return node.Errorf(d.at, "descriptor: too many values stand beside the keys of this file: its rules would have more than %d overrides", maxAdded)
+	if b.added += len(r.Exclude); b.added > maxAdded {
+		return node.Errorf(d.at,
+			"descriptor: too many values stand beside the keys of this file: its rules would exclude more than %d", maxAdded)
 	}
 	b.list, b.places, b.limits = append(b.list, r), append(b.places, d.at), append(b.limits, d.limit)
 	return nil
 }
 
-// replace turns names of limits, of which several may have one, into those of rules. Names that no limit has are left out, and
-// so are rules that one descriptor of a request can meet as well: of these it goes to the more telling one, whoever
-// replaces whom.
+// replace turns names of limits, of which several may have one, into those of rules. Names that no
+// limit has are left out.
 func (b *build) replace() error {
 	named := make(map[string][]int)
 	for i, l := range b.limits {
@@ -147,31 +148,11 @@ func (b *build) replace() error {
 				return node.Errorf(b.places[i], "rate_limit: replaces: too many limits have the same names: want at most %d replacements in all", maxAdded)
 			}
 			for _, other := range named[name] {
-				if !meet(b.list[i].Match, b.list[other].Match) {
-					b.list[i].Replaces = append(b.list[i].Replaces, b.list[other].Name)
-				}
+				b.list[i].Replaces = append(b.list[i].Replaces, b.list[other].Name)
 			}
 		}
 	}
 	return nil
-}
-
-// meet reports whether the same attributes can meet both, and no others.
-func meet(one, other []rules.Condition) bool {
-	if len(one) != len(other) {
-		return false
-	}
-	for _, c := range one {
-		if !slices.ContainsFunc(other, func(d rules.Condition) bool { return c.Name == d.Name && (overlap(c, d) || overlap(d, c)) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// overlap reports whether c is met by values that d wants.
-func overlap(c, d rules.Condition) bool {
-	return c.Op == rules.Present || c == d || c.Op == rules.Prefix && strings.HasPrefix(d.Value, c.Value)
 }
 
 // escaped writes the bytes that a rule's name cannot have, or that stand between its parts, as %XX.

@@ -114,13 +114,11 @@ func TestImportedRuleAsYAML(t *testing.T) {
 		"addresses.yaml": `rules:
   - name: front|address
     match: {domain: front, address: '*'}
+    exclude: {address: [192.0.2.1, 192.0.2.66]}
     exact: true
     key: [address]
     limit: 20/second
     algorithm: fixed_window
-    overrides:
-      - {match: {address: 192.0.2.66}, limit: unlimited}
-      - {match: {address: 192.0.2.1}, limit: unlimited}
   - name: front|address=192.0.2.66
     match: {domain: front, address: 192.0.2.66}
     exact: true
