@@ -170,6 +170,7 @@ func (w *world) newWorker() *worker {
 	var version older
 	if len(w.workers) < w.oldWorkers {
 		version = w.older
+		k.link.Knows(events.FormatPlain)
 	}
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}})
@@ -205,6 +206,9 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 		w.t.Fatal(err)
 	}
 	c.link.Attach(func(kind events.Kind, payload []byte) {
+		if version.lacks != nil && kind == events.KindAlarm && events.PeekFormat(payload) > events.FormatPlain {
+			return // an older version has not subscribed to it
+		}
 		payload = version.of(kind, payload)
 		c.knows.learn(kind, payload)
 		c.Receive(w.own(i), kind, payload)

@@ -3,6 +3,7 @@ package aggregate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/offpath-io/offpath/pkg/events"
@@ -171,14 +172,35 @@ func (a *alarms) take(shard uint32, now, fleet, every int64) (messages [][]byte,
 	}
 	a.nextDue = now + every
 	defer a.clear()
-	for rest := a.keys; len(rest) > 0; {
-		var message *events.Alarm
-		message, rest = a.message(shard, rest, fleet)
-		data, err := events.Append(nil, message)
-		if err != nil {
-			return nil, 0, fmt.Errorf("make alarm: %w", err)
+	// What was refunded goes first, in messages of its own, that older checkers do not get: who hears the totals without it would be kept out.
+	isRefunded := func(k alarmed) bool { return a.rules[k.rule].Kind == Refunded }
+	var refunded, others []alarmed
+	if slices.ContainsFunc(a.keys, isRefunded) {
+		for _, k := range a.keys {
+			switch {
+			case !isRefunded(k):
+				others = append(others, k)
+			case len(k.totals) > 0: // or else it was only asked for
+				refunded = append(refunded, k)
+			}
 		}
-		messages = append(messages, data)
+	} else {
+		others = a.keys
+	}
+	for _, list := range []struct {
+		keys   []alarmed
+		format uint32
+	}{{refunded, events.FormatRefunds}, {others, 0}} {
+		for rest := list.keys; len(rest) > 0; {
+			var message *events.Alarm
+			message, rest = a.message(shard, rest, fleet)
+			message.Format = list.format
+			data, err := events.Append(nil, message)
+			if err != nil {
+				return nil, 0, fmt.Errorf("make alarm: %w", err)
+			}
+			messages = append(messages, data)
+		}
 	}
 	return messages, len(a.keys), nil
 }

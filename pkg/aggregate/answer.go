@@ -29,6 +29,10 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 	}
 	for i, key := range r.keys {
 		newest := table.Rules[table.KeyRule[i]].GetNewest()
+		if key == none {
+			a.refresh.KeyCells = append(a.refresh.KeyCells, 0)
+			continue
+		}
 		cells := applied.Totals[key]
 		for _, c := range cells {
 			a.refresh.Age = append(a.refresh.Age, newest-c.Bucket)
@@ -43,7 +47,9 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 // addLevels adds the settled levels of the request's keys, if any has one.
 func (a *answerer) addLevels(r *request, applied *Applied) {
 	table := r.report.GetHits()
-	drains := func(rule *events.Rule) bool { return shapeOf(rule).Drains() && hitsOf(rule) == Admitted }
+	drains := func(rule *events.Rule) bool {
+		return shapeOf(rule).Drains() && rule.GetKind() == events.RowKind_ADMITTED
+	}
 	if !slices.ContainsFunc(table.Rules, drains) {
 		return
 	}

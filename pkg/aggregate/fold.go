@@ -102,11 +102,19 @@ func (f *folder) reset(shard uint32, seen State, now int64, requests []*request)
 	clear(f.table)
 }
 
+// none is in the place of a rule or key whose kind of hits this build does not know: it is neither counted nor answered.
+const none = -1
+
 // addRules finds the report's rules among the fold's, and adds its late hits.
 func (f *folder) addRules(r *request) {
 	r.rules = r.rules[:0]
 	for i, wire := range r.report.GetHits().GetRules() {
-		rule := f.rule(wire, hitsOf(wire))
+		kind, known := hitsOf(wire)
+		if !known {
+			r.rules = append(r.rules, none)
+			continue
+		}
+		rule := f.rule(wire, kind)
 		r.rules = append(r.rules, rule)
 		if late := r.report.GetLate(); i < len(late) && !r.repeated {
 			t := f.tally(rule)
@@ -141,6 +149,12 @@ func (f *folder) addKeys(r *request, now int64) {
 	from := len(f.keys)
 	var at span
 	for i, length := range table.GetKeyLength() {
+		if r.rules[table.KeyRule[i]] == none {
+			f.keys = append(f.keys, none)
+			cells := table.KeyCells[i]
+			text, ages, values = text[length:], ages[cells:], values[cells:]
+			continue
+		}
 		if i == 0 || table.KeyRule[i] != table.KeyRule[i-1] {
 			at = f.spanOf(r.rules[table.KeyRule[i]], table.Rules[table.KeyRule[i]].GetNewest(), now)
 		}

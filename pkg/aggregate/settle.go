@@ -112,6 +112,9 @@ func (f *folder) credit(owner uint32, rule int32, bucket int64) (*Credit, credit
 func (f *folder) noteSettling(r *request) {
 	f.settles = append(f.settles, make([]bool, len(f.fold.Rules)-len(f.settles))...)
 	for i, wire := range r.report.GetHits().GetRules() {
+		if r.rules[i] == none {
+			continue
+		}
 		rule := &f.fold.Rules[r.rules[i]]
 		if rule.Kind == Refunded {
 			if twin, ok := f.rules[ruleID{rule.Name, rule.Shape, Admitted}]; ok {

@@ -13,27 +13,29 @@ type behind struct {
 	checker *Checker
 	anyLate atomic.Bool // some limiter has late hits to report
 
-	mu        sync.Mutex
-	shards    []shard // none until the first welcome
-	homeless  []*cell // dirty cells while the shards are not known
-	ageing    ageingCells
-	build     uint64 // numbers the reports built, to give rules their index
-	sequence  uint64 // of the last report, of whichever shard; it never starts again
-	states    uint8  // counts the generations that shards have entered
-	now       int64  // own time of the last step or message
-	other     int    // a number of shards that differs, and was heard once
-	nextFlush int64
-	lastFlush int64
-	nextHello int64
-	heard     int64 // own time of the last word from an aggregator
-	welcomes  uint64
-	draining  bool
-	problem   string // why the last report was refused, until one is answered
-	stats     behindStats
-	leases    leases
-	formers   formers
-	installs  uint64 // how many programs there have been
-	swept     uint64 // the last one after which the weak pointers were looked through
+	mu       sync.Mutex
+	shards   []shard // none until the first welcome
+	homeless []*cell // dirty cells while the shards are not known
+	ageing   ageingCells
+	build    uint64 // numbers the reports built, to give rules their index
+	sequence uint64 // of the last report, of whichever shard; it never starts again
+	// olderUntil is the fleet's time until which reports are made for aggregators that do not know of refunds.
+	olderUntil int64
+	states     uint8 // counts the generations that shards have entered
+	now        int64 // own time of the last step or message
+	other      int   // a number of shards that differs, and was heard once
+	nextFlush  int64
+	lastFlush  int64
+	nextHello  int64
+	heard      int64 // own time of the last word from an aggregator
+	welcomes   uint64
+	draining   bool
+	problem    string // why the last report was refused, until one is answered
+	stats      behindStats
+	leases     leases
+	formers    formers
+	installs   uint64 // how many programs there have been
+	swept      uint64 // the last one after which the weak pointers were looked through
 }
 
 // shard is one shard's queue and report.

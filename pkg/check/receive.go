@@ -70,6 +70,10 @@ func (b *behind) unheard(now int64) {
 	for i := range b.shards {
 		s := &b.shards[i]
 		if s.aggregator == 0 {
+			if s.flight != nil && s.flight.message.Format > events.FormatPlain { // none knows it
+				b.toOlder(s.flight, now)
+				s.flight.retryAt = now
+			}
 			continue
 		}
 		s.aggregator = 0
@@ -288,16 +292,8 @@ type word struct {
 	refunded    totals // the same
 }
 
-// kindOf is of which kind a message's hits of a rule are.
-func kindOf(r *events.Rule) int {
-	switch {
-	case r.Denied:
-		return ofDenied
-	case r.Refunded:
-		return ofRefunded
-	}
-	return ofAdmitted
-}
+// kindOf is of which kind a message's hits of a rule are; it may be one that this build does not know.
+func kindOf(r *events.Rule) int { return int(r.Kind) }
 
 // eachKey calls f for each key of a table that is of hits of a kind.
 func eachKey(t *events.Table, kind int, f func(rule uint32, key []byte, news totals)) {

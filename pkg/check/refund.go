@@ -6,7 +6,7 @@ package check
 // A limiter asks for refunds along with its reports from the time on when it is known that there may be some: a receipt
 // of its hits has been made here, or a message says so.
 
-// The kinds of hits that a message tells of.
+// The kinds of hits that a message tells of, as events.RowKind has them.
 const (
 	ofAdmitted = iota
 	ofDenied

@@ -88,10 +88,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), f.sequence
 	m.Generation, m.Version, m.Made = s.generation, s.version, fleet
 	f.trace(b.checker.o.Trace, number)
-	var err error
-	if f.report, err = events.Append(f.report[:0], m); err != nil {
-		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
-	}
+	f.encode()
 	f.repeated = false
 	f.born, f.wait, f.refusals, f.tries = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0, 0
 	s.flight = f
@@ -110,6 +107,7 @@ func (b *behind) blank(s *shard) *flight {
 	b.build++
 	f.message.Hits.Clear()
 	f.message.Late = f.message.Late[:0]
+	f.message.Format = 0
 	clear(f.message.Settlements)
 	f.message.Settlements = f.message.Settlements[:0]
 	clear(f.settlements)
@@ -128,13 +126,14 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 	if b.mayWait(c, fleet) {
 		return
 	}
-	asks := c.asksForRefunds()
+	older := fleet < b.olderUntil
+	asks := !older && c.asksForRefunds()
 	if !b.freezeDenied(f, c, fleet) && !c.hasPending() && !asks {
 		b.addAgeing(c, fleet)
 		return
 	}
 	l := c.limiter
-	if asks || l.refunds.Load() {
+	if !older && (asks || l.refunds.Load()) {
 		b.addRow(f, c, fleet, ofRefunded)
 	}
 	rule, newest := b.addRow(f, c, fleet, ofAdmitted)
@@ -194,7 +193,10 @@ func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
 		*index = len(f.hits)
 		f.hits = append(f.hits, ownHits{limiter: l})
 		rule := l.wire(fleet)
-		rule.Denied, rule.Refunded = kind == ofDenied, kind == ofRefunded
+		rule.Kind, rule.Denied = events.RowKind(kind), kind == ofDenied
+		if kind == ofRefunded {
+			f.message.Format = events.FormatRefunds
+		}
 		f.message.Hits.Rules = append(f.message.Hits.Rules, rule)
 		f.text += len(rule.Name) + ruleText
 	}
@@ -283,8 +285,63 @@ func (b *behind) repeat(now int64) {
 			f.repeated = true
 			s.aggregator = 0
 			f.tell(TraceRepeated)
+			if f.tries >= newerTries {
+				b.toOlder(f, now)
+			}
 			b.send(uint32(i), f, now)
 		}
+	}
+}
+
+const (
+	// newerTries are how often a report of a newer format is sent before it is made one that older aggregators know, and olderFor
+	// is how long others are then made so.
+	newerTries = 2
+	olderFor   = 10 * time.Second
+)
+
+// toOlder makes a report one for aggregators that do not know of refunds, since it seems that there are no others: without the rows that
+// ask for these. They hold no hits, so it counts for the same, and may have been counted already.
+func (b *behind) toOlder(f *flight, now int64) {
+	m := &f.message
+	if m.Format <= events.FormatPlain {
+		return
+	}
+	b.olderUntil = b.checker.clock.fleet(now) + int64(olderFor)
+	table := &events.Table{}
+	rows, hits, late := f.rows[:0:0], f.hits[:0:0], m.Late[:0:0]
+	index := make([]uint32, len(m.Hits.Rules))
+	for i, rule := range m.Hits.Rules {
+		if rule.Kind == events.RowKind_REFUNDED {
+			continue
+		}
+		index[i] = uint32(len(table.Rules))
+		table.Rules, hits = append(table.Rules, rule), append(hits, f.hits[i])
+		if i < len(m.Late) {
+			late = append(late, m.Late[i])
+		}
+	}
+	text, age, value := m.Hits.KeyText, m.Hits.Age, m.Hits.Value
+	for i, length := range m.Hits.KeyLength {
+		rule, cells := m.Hits.KeyRule[i], m.Hits.KeyCells[i]
+		if f.rows[i].kind != ofRefunded {
+			table.AddKey(index[rule], string(text[:length]))
+			for j := range cells {
+				table.AddCell(age[j], value[j])
+			}
+			rows = append(rows, f.rows[i])
+		}
+		text, age, value = text[length:], age[cells:], value[cells:]
+	}
+	f.rows, f.hits, m.Late, m.Hits, m.Format = rows, hits, late, table, 0
+	f.encode()
+}
+
+// encode makes the message's bytes.
+func (f *flight) encode() {
+	var err error
+	if f.report, err = events.Append(f.report[:0], &f.message); err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
 }
 

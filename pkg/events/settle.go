@@ -163,10 +163,14 @@ func (c *Charge) check() error {
 		return malformed("a key of %d bytes", len(c.Key))
 	case c.Cost == 0 || c.Cost > MaxCount:
 		return malformed("a cost of %d", c.Cost)
-	case c.Rule.GetDenied() || c.Rule.GetRefunded():
+	}
+	if err := c.Rule.check(); err != nil {
+		return err
+	}
+	if c.Rule.Kind != RowKind_ADMITTED {
 		return malformed("rule %q: not its admitted hits", c.Rule.GetName())
 	}
-	return c.Rule.check()
+	return nil
 }
 
 // Size is about how many bytes a settlement takes in a report.
