@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -150,6 +151,8 @@ func TestDeployedOperator(t *testing.T) {
 	}
 	a, c := f.startAggregator(), f.startChecker("checker-1", "--decision-log", "nats")
 	c.AwaitMetric("offpath_fleet_checkers", "1")
+	auditHeard := listen(t, f.server.URL(t, "aggregator"), "offpath.stored.v1.audit")
+	denialsHeard := listen(t, f.nats, "offpath.stored.v1.denied.>")
 	const asked = 10
 	for range asked {
 		ask(t, c, asUser("kristie"))
@@ -181,11 +184,27 @@ func TestDeployedOperator(t *testing.T) {
 	if got := messagesIn(t, f.nats, "offpath-audit"); len(got) != 5 {
 		t.Errorf("the log of changes has %d records, want 5: %s", len(got), got)
 	}
+	for what, sub := range map[string]*nats.Subscription{"a change": auditHeard, "a denial": denialsHeard} {
+		if _, err := sub.NextMsg(time.Minute); err != nil {
+			t.Errorf("%s is not heard of: %v", what, err)
+		}
+	}
 	for _, d := range append(f.aggregators, f.checkers...) {
 		if strings.Contains(strings.ToLower(d.Stderr()), "permission") {
 			t.Errorf("it complains:\n%s", d.Stderr())
 		}
 	}
+}
+
+// listen hears what is stored from now on.
+func listen(t *testing.T, url, subject string) *nats.Subscription {
+	t.Helper()
+	conn, err := nats.Connect(url)
+	must(t, err)
+	t.Cleanup(conn.Close)
+	sub, err := conn.SubscribeSync(subject)
+	must(t, errors.Join(err, conn.Flush()))
+	return sub
 }
 
 // messagesIn reads a stream, as "nats stream view" does.

@@ -3,6 +3,8 @@ package deploy_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,70 +13,74 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
-// TestNATSAccounts asks the server, user by user, what they may publish and hear: no checker can
-// speak as another or hear what another is told, none reads decision logs or writes rules, and
-// nobody deletes a log.
+// speaksAs matches what checkers and operators tell aggregators.
+var speaksAs = regexp.MustCompile(`^offpath\.(report|lease|hello|console|status\.v1\.checker)\.`)
+
+// TestNATSAccounts has every user say everything: a checker can neither speak as another nor hear
+// what another is told; nobody but aggregators hears checkers, and nobody else tells them anything;
+// an aggregator cannot speak as a checker or as an operator to the others.
 func TestNATSAccounts(t *testing.T) {
 	n := deploytest.NATS(t)
-	for user, may := range map[string]struct{ publish, hear, neither string }{
-		"checker-1": {
-			publish: `
-				offpath.report.v1.0.checker-1.ab offpath.lease.v1.12.checker-1.ab offpath.hello.v1.checker-1.ab
-				offpath.status.v1.checker.checker-1.ab offpath.denied.v1.checker-1.ab`,
-			hear: `
-				offpath.refresh.v1.checker-1.ab offpath.grant.v1.checker-1.ab offpath.welcome.v1.checker-1.ab
-				offpath.alarm.v1.0 offpath.alarm.v1.* _INBOX.checker-1.x.y`,
-			neither: `
-				$JS.API.STREAM.CREATE.offpath-denied $JS.API.CONSUMER.CREATE.offpath-denied.x offpath.denied.v1.>
-				offpath.console.v1.* offpath.status.v1.> $JS.API.STREAM.MSG.GET.KV_offpath-entries
-				$JS.API.STREAM.UPDATE.KV_offpath-rules $SYS.> offpath.denied.v1.checker-2.ab
-				offpath.console.v1.reset $KV.offpath-entries.x offpath.audit.v1 offpath.status.v1.aggregator.a
-				offpath.report.v1.0.checker-2.ab offpath.lease.v1.0.checker-2.ab offpath.hello.v1.checker-2.ab
-				offpath.status.v1.checker.checker-2.ab offpath.report.v1.0.ab offpath.report.v1.>
-				offpath.refresh.v1.checker-2.ab offpath.grant.v1.checker-2.* offpath.refresh.v1.> offpath.> >
-				_INBOX.> _INBOX.checker-2.x $KV.offpath-rules.rules $JS.API.STREAM.DELETE.KV_offpath-rules
-				$JS.API.STREAM.CREATE.mine $JS.API.STREAM.PURGE.KV_offpath-rules $JS.API.CONSUMER.CREATE.other.x`,
-		},
-		"checker-2": {
-			publish: `offpath.report.v1.0.checker-2.ab`,
-			hear:    `offpath.refresh.v1.checker-2.ab`,
-			neither: `offpath.report.v1.0.checker-1.ab`,
-		},
-		"aggregator": {
-			publish: `
-				offpath.refresh.v1.checker-1.ab offpath.grant.v1.checker-1.ab offpath.welcome.v1.checker-1.ab
-				offpath.alarm.v1.3 $KV.offpath-entries.x $JS.API.STREAM.CREATE.offpath-denied`,
-			hear: `
-				offpath.report.v1.0.checker-1.ab offpath.lease.v1.0.checker-1.ab offpath.hello.v1.checker-1.ab
-				offpath.status.v1.checker.checker-1.ab _INBOX.checker-1.x.y`,
-			neither: `
-				$KV.offpath-rules.rules $JS.API.STREAM.DELETE.KV_offpath-rules $JS.API.STREAM.UPDATE.offpath-denied
-				offpath.denied.v1.checker-1.ab $JS.API.STREAM.CREATE.mine $JS.API.STREAM.DELETE.offpath-audit`,
-		},
-		"operator": {
-			publish: `offpath.console.v1.reset $KV.offpath-rules.rules $KV.offpath-entries.x`,
-			hear:    `offpath.denied.v1.checker-1.ab`,
-			neither: `
-				$JS.API.STREAM.DELETE.offpath-denied $JS.API.STREAM.PURGE.offpath-audit
-				offpath.report.v1.0.checker-1.ab offpath.alarm.v1.0`,
-		},
-	} {
-		url := n.URL(t, user)
-		for subject := range strings.FieldsSeq(may.publish + " " + may.hear + " " + may.neither) {
-			canPublish, canHear := slices.Contains(strings.Fields(may.publish), subject), slices.Contains(strings.Fields(may.hear), subject)
-			if got := isAllowed(t, url, func(c *nats.Conn) error { _, err := c.SubscribeSync(subject); return err }); got != canHear {
-				t.Errorf("%s hears %s: %v", user, subject, got)
+	type said struct{ by, heardBy, subject string }
+	users := []string{"checker-1", "checker-2", "aggregator", "operator"}
+	conns, heard := map[string]*nats.Conn{}, make(chan said, 1000)
+	for _, user := range users {
+		conns[user] = connectAs(t, n, user)
+		_, err := conns[user].Subscribe(">", func(m *nats.Msg) {
+			// What checkers and operators tell themselves is nobody else's business; what
+			// aggregators do is.
+			by, own := string(m.Data), user == "aggregator" && speaksAs.MatchString(m.Subject)
+			if slices.Contains(users, by) && (by != user || own) {
+				heard <- said{by, user, m.Subject}
 			}
-			if strings.ContainsAny(subject, "*>") {
-				continue
-			}
-			if got := isAllowed(t, url, func(c *nats.Conn) error { return c.Publish(subject, []byte("{}")) }); got != canPublish {
-				t.Errorf("%s publishes %s: %v", user, subject, got)
+		})
+		if err := errors.Join(err, conns[user].Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[said]bool{}
+	subjects := strings.Fields(`
+		$KV.offpath-rules.rules $KV.offpath-entries.x $SYS.REQ.SERVER.PING offpath.audit.v1 offpath.report.v1.0.ab
+		offpath.console.v1.reset offpath.status.v1.aggregator.a offpath.alarm.v1.0
+		offpath.stored.v1.rules.rules offpath.stored.v1.entries.x offpath.stored.v1.audit
+		offpath.stored.v1.denied.checker-1.ab`)
+	for _, name := range []string{"checker-1", "checker-2"} {
+		for _, kind := range []string{"report.v1.0", "lease.v1.12", "hello.v1", "status.v1.checker"} {
+			want[said{name, "aggregator", "offpath." + kind + "." + name + ".ab"}] = true
+			subjects = append(subjects, "offpath."+kind+"."+name+".ab")
+		}
+		want[said{"aggregator", name, "offpath.alarm.v1.0"}] = true
+		for _, kind := range []string{"denied", "refresh", "grant", "welcome"} {
+			subjects = append(subjects, "offpath."+kind+".v1."+name+".ab", "_INBOX."+name+".ab")
+		}
+	}
+	want[said{"operator", "aggregator", "offpath.console.v1.reset"}] = true
+	for user, conn := range conns {
+		for _, subject := range subjects {
+			if err := conn.Publish(subject, []byte(user)); err != nil {
+				t.Fatal(err)
 			}
 		}
+	}
+	for _, conn := range conns { // first all that is said, then all that is heard
+		_ = conn.Flush()
+	}
+	for _, conn := range conns {
+		_ = conn.Flush()
+		conn.Close()
+	}
+	close(heard)
+	got := map[said]bool{}
+	for one := range heard {
+		got[one] = true
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("heard:\n%v\nwant:\n%v", got, want)
 	}
 	for _, url := range []string{n.URL(t, ""), strings.Replace(n.URL(t, "checker-1"), "of-checker-1", "guess", 1)} {
 		if conn, err := nats.Connect(url); !errors.Is(err, nats.ErrAuthorization) {
@@ -84,15 +90,191 @@ func TestNATSAccounts(t *testing.T) {
 	}
 }
 
-// isAllowed says whether the server lets a user do something: it reports a violation before it
-// answers a ping.
-func isAllowed(t *testing.T, url string, do func(*nats.Conn) error) bool {
+// TestAnswersComeBackBetweenAccounts: every message of a checker's reaches an aggregator, its
+// answer that checker alone, and an alarm all of them.
+func TestAnswersComeBackBetweenAccounts(t *testing.T) {
+	n := deploytest.NATS(t)
+	heard := map[string]chan string{"checker-1": make(chan string, 1000), "checker-2": make(chan string, 1000)}
+	checkers := map[string]*natsbus.Checker{}
+	worker, err := natsbus.NewWorker(connectAs(t, n, "aggregator"), "offpath")
+	if err := errors.Join(err, worker.Attend(slices.Repeat([]bool{true}, 8))); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(run func(context.Context) error) {
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		go func() { ended <- run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	serve(func(ctx context.Context) error {
+		return worker.Serve(ctx, func(_ events.Kind, data []byte, reply func([]byte) error) {
+			if reply != nil && reply(data) != nil {
+				t.Error("the answer is refused")
+			}
+		})
+	})
+	bodies := map[string][]byte{}
+	for name, news := range heard {
+		epoch := events.NewEpoch(name)
+		body, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies[name] = body
+		c, err := natsbus.NewChecker(connectAs(t, n, name), "offpath", natsbus.Owned(name, epoch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkers[name] = c
+		serve(func(ctx context.Context) error {
+			return c.Listen(ctx, func(kind events.Kind, data []byte) { news <- kind.String() + string(data) })
+		})
+	}
+	for name, c := range checkers {
+		body := bodies[name]
+		for _, aggregator := range []uint64{0, worker.ID()} { // any, and this one
+			for answer, say := range map[string]func() error{
+				"refresh": func() error { return c.Report(0, aggregator, body) },
+				"grant":   func() error { return c.Lease(7, aggregator, body) },
+				"welcome": func() error { return c.Hello(body) },
+				"alarm":   func() error { return worker.Alarm(0, body) },
+			} {
+				await(t, heard[name], answer+string(body), say)
+			}
+		}
+	}
+	for name, news := range heard {
+		for other, body := range bodies {
+			for len(news) > 0 {
+				if got := <-news; other != name && strings.HasSuffix(got, string(body)) && !strings.HasPrefix(got, "alarm") {
+					t.Errorf("%s hears what %s is answered: %q", name, other, got)
+				}
+			}
+		}
+	}
+}
+
+// await says something again and again until an answer is heard, since subscriptions take a while.
+func await(t *testing.T, heard <-chan string, answer string, say func() error) {
 	t.Helper()
-	conn, err := nats.Connect(url, nats.ErrorHandler(quiet))
-	must(t, err)
-	defer conn.Close()
-	must(t, errors.Join(do(conn), conn.Flush()))
-	return !errors.Is(conn.LastError(), nats.ErrPermissionViolation)
+	deadline := time.After(time.Minute)
+	for {
+		if err := say(); err != nil {
+			t.Fatal(err)
+		}
+		again := time.After(100 * time.Millisecond)
+		for waiting := true; waiting; {
+			select {
+			case got := <-heard:
+				if got == answer {
+					return
+				}
+			case <-again:
+				waiting = false
+			case <-deadline:
+				t.Fatalf("never heard %q", answer)
+			}
+		}
+	}
+}
+
+// TestJetStreamAnswersWhatEachMayAsk, and nothing else: checkers read rules and blocks, and make no
+// consumers; aggregators write blocks, and make the streams for them and for the logs; operators
+// write rules; nobody deletes a log, or makes a stream of another name.
+func TestJetStreamAnswersWhatEachMayAsk(t *testing.T) {
+	n := deploytest.NATS(t)
+	fill(t, n)
+	read := []string{
+		"$JS.API.INFO", "$JS.API.STREAM.INFO.KV_offpath-rules", "$JS.API.DIRECT.GET.KV_offpath-rules",
+		"$JS.API.STREAM.INFO.KV_offpath-entries", "$JS.API.DIRECT.GET.KV_offpath-entries",
+	}
+	write := append(slices.Clone(read), strings.Fields(`
+		$KV.offpath-entries.x offpath.audit.v1 $JS.API.DIRECT.GET.KV_offpath-entries.$KV.offpath-entries.x
+		$JS.API.STREAM.CREATE.KV_offpath-entries $JS.API.STREAM.PURGE.KV_offpath-entries
+		$JS.API.STREAM.CREATE.offpath-audit $JS.API.STREAM.INFO.offpath-audit $JS.API.STREAM.MSG.GET.offpath-audit
+		$JS.API.STREAM.INFO.offpath-denied`)...)
+	may := map[string][]string{
+		"checker-1":  append(slices.Clone(read), "offpath.denied.v1.checker-1.ab"),
+		"checker-2":  append(slices.Clone(read), "offpath.denied.v1.checker-2.ab"),
+		"aggregator": append(slices.Clone(write), "$JS.API.STREAM.CREATE.offpath-denied"),
+		"operator": append(slices.Clone(write), strings.Fields(`
+			$KV.offpath-rules.rules $JS.API.STREAM.CREATE.KV_offpath-rules $JS.API.STREAM.UPDATE.KV_offpath-rules
+			$JS.API.DIRECT.GET.KV_offpath-rules.$KV.offpath-rules.rules $JS.API.STREAM.UPDATE.KV_offpath-entries
+			$JS.API.STREAM.MSG.GET.offpath-denied $JS.API.CONSUMER.CREATE.offpath-denied.x
+			$JS.API.CONSUMER.INFO.offpath-denied.x $JS.API.CONSUMER.DELETE.offpath-denied.x
+			$JS.API.CONSUMER.CREATE.offpath-audit.x $JS.API.CONSUMER.INFO.offpath-audit.x
+			$JS.API.CONSUMER.DELETE.offpath-audit.x`)...),
+	}
+	all := []string{
+		"$JS.API.STREAM.CREATE.mine", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$KV.mine.x",
+		"offpath.denied.v1.checker-3.ab", "$JS.API.DIRECT.GET.KV_offpath-rules.$KV.offpath-rules.rules",
+		"$JS.FC.KV_offpath-rules.x",
+		"$JS.ACK.KV_offpath-rules.x",
+		"$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.STREAMS.CONNZ", "$SYS.REQ.ACCOUNT.RULES.JSZ",
+	}
+	for _, stream := range theStreams {
+		for what := range strings.FieldsSeq(`STREAM.INFO STREAM.CREATE STREAM.UPDATE STREAM.DELETE STREAM.PURGE
+			STREAM.MSG.GET STREAM.MSG.DELETE STREAM.SNAPSHOT STREAM.RESTORE DIRECT.GET CONSUMER.CREATE CONSUMER.LIST`) {
+			all = append(all, "$JS.API."+what+"."+stream)
+		}
+		for _, what := range []string{"CREATE", "DURABLE.CREATE", "INFO", "DELETE", "MSG.NEXT", "PAUSE", "RESET"} {
+			all = append(all, "$JS.API.CONSUMER."+what+"."+stream+".x")
+		}
+	}
+	for _, subjects := range may {
+		all = append(all, subjects...)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	for user, subjects := range may {
+		conn := connectAs(t, n, user)
+		for _, subject := range all {
+			_, err := conn.Request(subject, []byte("{}"), time.Minute)
+			if err != nil && !errors.Is(err, nats.ErrNoResponders) {
+				t.Fatalf("%s asks %s: %v", user, subject, err)
+			}
+			if answered := err == nil; answered != slices.Contains(subjects, subject) {
+				t.Errorf("%s is answered on %s: %v", user, subject, answered)
+			}
+		}
+	}
+}
+
+// TestAnotherCheckerIsLetIn by a copy of an account and two reloads, the first of which makes the
+// account, and the second starts its imports; who is connected stays so, and is served.
+func TestAnotherCheckerIsLetIn(t *testing.T) {
+	n := deploytest.NATS(t)
+	fill(t, n)
+	there := connectAs(t, n, "checker-1")
+	there.SetDisconnectErrHandler(func(*nats.Conn, error) { t.Error("a checker that was there is disconnected") })
+	defer there.SetDisconnectErrHandler(nil) // of the end of the server it is told, too
+	text := deploytest.Read(t, "nats.conf")
+	from, to := strings.Index(text, "  CHECKER_1 {"), strings.Index(text, "  CHECKER_2 {")
+	another := strings.NewReplacer("CHECKER_1", "CHECKER_3", "checker-1", "checker-3").Replace(text[from:to])
+	for range 2 {
+		n.Reload(t, text[:from]+another+text[from:])
+	}
+	for _, conn := range []*nats.Conn{there, connectAs(t, n, "checker-3")} {
+		if _, err := conn.Request("$JS.API.DIRECT.GET.KV_offpath-rules", []byte(`{"seq":1}`), time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	aggregator := connectAs(t, n, "aggregator")
+	heard, err := aggregator.SubscribeSync("offpath.report.v1.*.checker-3.*")
+	if err := errors.Join(err, aggregator.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if err := connectAs(t, n, "checker-3").Publish("offpath.report.v1.0.checker-3.ab", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := heard.NextMsg(time.Minute); err != nil {
+		t.Error(err)
+	}
 }
 
 // quiet ignores violations, which are expected.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 )
 
 // Errors of Bucket, to be told apart by errors.Is.
@@ -38,6 +41,7 @@ type Bucket struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	name    string
+	changes string // the subject at which the bucket tells of what is written
 	options Options
 	most    int // entries
 }
@@ -58,7 +62,9 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Bucket{conn: conn, js: js, name: Name(namespace), options: o, most: Most}, nil
+	b := &Bucket{conn: conn, js: js, name: Name(namespace), options: o, most: Most}
+	b.changes = namespace + ".stored.v1.entries"
+	return b, nil
 }
 
 // Name is the name of a namespace's bucket.
@@ -73,6 +79,9 @@ func (b *Bucket) Make(ctx context.Context) error {
 // open opens the bucket, and makes it if it is not there.
 func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
+	if err == nil {
+		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
+	}
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, err
 	}
@@ -82,6 +91,7 @@ func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 		MaxValueSize: 16 << 10,
 		History:      1,
 		Replicas:     b.options.Replicas,
+		RePublish:    kvwatch.RePublish(b.name, b.changes),
 	})
 	if errors.Is(err, jetstream.ErrBucketExists) { // somebody else, who wants other replicas
 		return b.js.KeyValue(ctx, b.name)
@@ -119,6 +129,9 @@ func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 		return err
 	}
 	all, _, err := b.read(ctx)
+	maps.DeleteFunc(all, func(_ string, got jetstream.KeyValueEntry) bool {
+		return got.Operation() != jetstream.KeyValuePut
+	})
 	if err == nil && len(all) >= b.most {
 		err = ErrFull
 	}
@@ -152,43 +165,33 @@ func (b *Bucket) List(ctx context.Context) ([]Entry, error) {
 	now := b.options.Now()
 	entries := make(map[string]Entry, len(all))
 	for name, got := range all {
-		if e, err := decode(got.Value()); err == nil {
+		if e, err := decode(got.Value()); err == nil && got.Operation() == jetstream.KeyValuePut {
 			entries[name] = e
 		}
 	}
 	return sorted(entries, now), nil
 }
 
-// read returns all that is in the bucket, by name.
-func (b *Bucket) read(ctx context.Context) (map[string]jetstream.KeyValueEntry, jetstream.KeyValue, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
+// read returns all that is in the bucket, by name, with marks of what was taken out; kv is nil if
+// there is no bucket.
+func (b *Bucket) read(ctx context.Context) (all map[string]jetstream.KeyValueEntry, kv jetstream.KeyValue, err error) {
+	kv, err = b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	watcher, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
-	if err != nil {
-		return nil, nil, err
+	list, err := kvwatch.All(ctx, b.conn, b.name)
+	all = make(map[string]jetstream.KeyValueEntry)
+	for _, got := range list {
+		all[got.Key()] = got
 	}
-	defer func() { _ = watcher.Stop() }() // it ends with the connection at the latest
-	all := make(map[string]jetstream.KeyValueEntry)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, nil, ctx.Err()
-		case got, ok := <-watcher.Updates():
-			switch {
-			case !ok:
-				return nil, nil, errors.New("the subscription has ended")
-			case got == nil: // that was all
-				return all, kv, nil
-			}
-			all[got.Key()] = got
-		}
-	}
+	return all, kv, err
 }
+
+// markFor is how long a mark of what was taken out stays, for those who watch.
+const markFor = time.Hour
 
 // Sweep takes out what has ended, and what is left of what was taken out an hour ago; n is how many entries it took. Any number of
 // sweeps may go on at once: none takes out an entry that somebody has just renewed.
@@ -197,7 +200,21 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	if err != nil || kv == nil {
 		return 0, b.wrap("sweep", err)
 	}
+	stream, err := b.js.Stream(ctx, "KV_"+b.name)
+	if err != nil {
+		return 0, b.wrap("sweep", err)
+	}
 	for name, got := range all {
+		if got.Operation() != jetstream.KeyValuePut {
+			if time.Since(got.Created()) < markFor {
+				continue
+			}
+			before := jetstream.WithPurgeSequence(got.Revision() + 1)
+			if err := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.name+"."+name), before); err != nil {
+				return n, b.wrap("sweep", err)
+			}
+			continue
+		}
 		if e, err := decode(got.Value()); err != nil || !e.Ended(now) {
 			continue
 		}
@@ -205,7 +222,7 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 			n++
 		}
 	}
-	return n, b.wrap("sweep", kv.PurgeDeletes(ctx, jetstream.DeleteMarkersOlderThan(time.Hour)))
+	return n, nil
 }
 
 // wrap says what was tried, in words of ours where that helps.

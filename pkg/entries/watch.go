@@ -22,7 +22,7 @@ const mostRetries = 10
 func (b *Bucket) Watch(ctx context.Context, changed func([]Entry), trouble func(error)) {
 	w := &watch{changed: changed, trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause}
 	kvwatch.Watch{
-		Conn: b.conn, JS: b.js, Bucket: b.name, Keys: jetstream.AllKeys,
+		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
 		Check: b.options.Check, Retry: b.options.Retry, MostRetry: mostRetries * b.options.Retry,
 	}.Run(ctx, kvwatch.Handler{
 		Begin: w.begin, Take: w.take, Fail: func(err error) { w.trouble.Note(b.wrap("watch", err)) }, Next: w.next, Due: w.due,

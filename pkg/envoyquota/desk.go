@@ -1,6 +1,7 @@
 package envoyquota
 
 import (
+	"fmt"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -119,22 +120,28 @@ func (d *desk) sweep(now int64) {
 //
 // Of a message with an error, which says what is wrong with it, nothing is taken.
 func (d *desk) report(now int64, c *client, message []byte) error {
-	m, err := parseReports(message)
+	wrong, n := "", 0
+	domain, err := parseReports(message, func(w *wireUsage) {
+		if wrong == "" {
+			if what := w.wrong(); what != "" {
+				wrong = fmt.Sprintf("bucket_quota_usages[%d]: %s", n, what)
+			}
+		}
+		n++
+	})
 	if err != nil {
 		return err
 	}
-	if err := c.inDomain(m.domain); err != nil {
+	if err := c.inDomain(string(domain)); err != nil {
 		return err
 	}
-	usages := make([]usage, len(m.usages))
-	for i := range m.usages {
-		if wrong := usages[i].read(&m.usages[i]); wrong != "" {
-			return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d]: %s", i, wrong)
-		}
+	if wrong != "" {
+		return status.Error(codes.InvalidArgument, wrong)
 	}
 	d.follow(now, c)
-	for i := range usages {
-		d.take(now, c, &usages[i])
+	_, err = parseReports(message, func(w *wireUsage) { d.take(now, c, readUsage(w)) })
+	if err != nil {
+		return err
 	}
 	c.signal()
 	return nil

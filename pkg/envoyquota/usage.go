@@ -34,27 +34,35 @@ type usage struct {
 	elapsed         time.Duration
 }
 
-// read takes over what was reported of a bucket, and says what is wrong with it, if no Envoy that works would report it. What requests have made of a
-// bucket is never wrong: whoever sends one would then end the stream.
-func (u *usage) read(w *wireUsage) (wrong string) {
-	if len(w.entries) == 0 {
+// wrong says what is wrong with a usage, if no Envoy that works would report it. What requests have
+// made of a bucket is never wrong: whoever sends one would then end the stream.
+func (u *wireUsage) wrong() string {
+	if len(u.entries) == 0 {
 		return "bucket_id is empty"
 	}
-	if w.allowed > maxReported || w.denied > maxReported {
+	if u.allowed > maxReported || u.denied > maxReported {
 		return "more than 10^12 requests in one report"
 	}
-	if w.elapsed != nil {
-		if err := w.elapsed.CheckValid(); err != nil {
+	if u.timed {
+		if err := u.elapsed.CheckValid(); err != nil {
 			return "time_elapsed is no duration"
 		}
 		// Of 0 is what Envoy reports a new bucket with.
-		if u.elapsed = w.elapsed.AsDuration(); u.elapsed < 0 || u.elapsed > window.MaxLength {
+		if elapsed := u.elapsed.AsDuration(); elapsed < 0 || elapsed > window.MaxLength {
 			return "time_elapsed: want 0 to 366 days"
 		}
 	}
-	u.allowed, u.denied = int64(w.allowed), int64(w.denied)
-	u.readBucket(w.entries)
 	return ""
+}
+
+// readUsage takes over what was reported of a bucket, with which nothing is wrong.
+func readUsage(w *wireUsage) *usage {
+	u := &usage{allowed: int64(w.allowed), denied: int64(w.denied)}
+	if w.timed {
+		u.elapsed = w.elapsed.AsDuration()
+	}
+	u.readBucket(w.entries)
+	return u
 }
 
 func (u *usage) readBucket(entries []wireEntry) {

@@ -14,42 +14,45 @@ import (
 // makes bucket ids of request headers, which may hold such bytes, and reports every bucket again and again: one such request would
 // end the stream, and each one after it.
 
-// wireReports is a RateLimitQuotaUsageReports.
-type wireReports struct {
-	domain string
-	usages []wireUsage
-}
+// One usage is read at a time, into the same place, so that a message takes no memory but its own:
+// a usage takes two bytes in it, if it is empty, and some fifty times as many here.
 
 // wireUsage is a BucketQuotaUsage. Its texts are part of the message.
 type wireUsage struct {
-	entries         []wireEntry
+	entries         []wireEntry // maxEntries and one more, if there are more
 	allowed, denied uint64
-	elapsed         *durationpb.Duration
+	timed           bool // there is an elapsed
+	elapsed         durationpb.Duration
 }
 
 type wireEntry struct{ name, value []byte }
 
 var errWire = errors.New("not the bytes of a message")
 
-// parseReports reads a message.
-func parseReports(data []byte) (r wireReports, err error) {
+// parseReports reads a RateLimitQuotaUsageReports. It calls each for every usage, in turn; what it
+// is given holds until it returns.
+func parseReports(data []byte, each func(*wireUsage)) (domain []byte, err error) {
+	var u wireUsage
 	err = eachField(data, func(number protowire.Number, text []byte, _ uint64) error {
 		switch number {
 		case 1:
-			r.domain = string(text)
+			domain = text
 		case 2:
-			r.usages = append(r.usages, wireUsage{})
-			return r.usages[len(r.usages)-1].parse(text)
+			if err := u.parse(text); err != nil {
+				return err
+			}
+			each(&u)
 		}
 		return nil
 	})
 	if err != nil {
-		return wireReports{}, status.Errorf(codes.InvalidArgument, "a message is no RateLimitQuotaUsageReports: %v", err)
+		return nil, status.Errorf(codes.InvalidArgument, "a message is no RateLimitQuotaUsageReports: %v", err)
 	}
-	return r, nil
+	return domain, nil
 }
 
 func (u *wireUsage) parse(data []byte) error {
+	u.entries, u.allowed, u.denied, u.timed = u.entries[:0], 0, 0, false
 	return eachField(data, func(number protowire.Number, text []byte, n uint64) error {
 		switch number {
 		case 1:
@@ -58,12 +61,16 @@ func (u *wireUsage) parse(data []byte) error {
 					return nil
 				}
 				var e wireEntry
-				u.entries = append(u.entries, e)
-				return u.entries[len(u.entries)-1].parse(text)
+				if len(u.entries) <= maxEntries {
+					u.entries = append(u.entries, wireEntry{})
+				}
+				err := e.parse(text)
+				u.entries[len(u.entries)-1] = e
+				return err
 			})
 		case 2:
-			u.elapsed = new(durationpb.Duration)
-			return proto.Unmarshal(text, u.elapsed)
+			u.timed = true
+			return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, &u.elapsed)
 		case 3:
 			u.allowed = n
 		case 4:

@@ -63,6 +63,10 @@ func (r Record) attributes() []any {
 func streamName(namespace string) string   { return namespace + "-audit" }
 func auditSubject(namespace string) string { return namespace + ".audit.v1" }
 
+// storedSubject is where the stream tells of what it has stored: who publishes records may be in
+// another account than who listens.
+func storedSubject(namespace string) string { return namespace + ".stored.v1.audit" }
+
 // WriteRecord writes to the audit log, which it makes if there is none.
 func WriteRecord(ctx context.Context, conn *nats.Conn, namespace string, r Record) error {
 	data, err := json.Marshal(r)
@@ -78,6 +82,7 @@ func WriteRecord(ctx context.Context, conn *nats.Conn, namespace string, r Recor
 		_, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: streamName(namespace), Subjects: []string{auditSubject(namespace)}, Description: "who has changed what in an offpath fleet",
 			MaxMsgs: keptRecords, MaxBytes: keptBytes, MaxAge: keptFor, Discard: jetstream.DiscardOld,
+			RePublish: &jetstream.RePublish{Source: auditSubject(namespace), Destination: storedSubject(namespace)},
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // somebody else has made it
 			err = nil
@@ -109,9 +114,9 @@ const againEvery = 30 * time.Second
 // away, or was in the stream before there was one, it catches up with.
 func (d *diary) read(ctx context.Context) error {
 	messages := make(chan *nats.Msg, 256)
-	sub, err := d.conn.ChanSubscribe(auditSubject(d.namespace), messages)
+	sub, err := d.conn.ChanSubscribe(storedSubject(d.namespace), messages)
 	if err != nil {
-		return fmt.Errorf("subscribe to %s: %w", auditSubject(d.namespace), err)
+		return fmt.Errorf("subscribe to %s: %w", storedSubject(d.namespace), err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is closed
 	connected := d.conn.StatusChanged(nats.CONNECTED)

@@ -55,6 +55,8 @@ func configOf(namespace string, bytes int64, age time.Duration) jetstream.Stream
 		Name: namespace + "-denied", Description: "Who was turned away by offpath, as lines of JSON.",
 		Subjects: []string{subjects(namespace) + ">"}, Discard: jetstream.DiscardOld, MaxBytes: bytes, MaxAge: age,
 		Duplicates: min(2*time.Minute, age),
+		// For who listens as it happens, and may be in another account than the checkers.
+		RePublish: &jetstream.RePublish{Source: subjects(namespace) + ">", Destination: namespace + ".stored.v1.denied.>"},
 	}
 }
 

@@ -48,7 +48,7 @@ func TestOlderPartsHearNoNewerFormats(t *testing.T) {
 	}
 	wait(t, "parts of this build hear both", func() bool {
 		send(events.FormatRefunds)
-		return toWorker.count() >= 4 && toChecker.count() >= 2
+		return toWorker.count(events.KindReport) >= 4 && toChecker.count(events.KindAlarm) >= 2
 	})
 	must(conn.Flush())
 	if len(older) != 0 {

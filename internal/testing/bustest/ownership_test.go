@@ -49,6 +49,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		{"answered to another", report, "test.refresh.v1." + you, mineSays, 0},
 		{"answered to everybody", report, "test.alarm.v1.0", mineSays, 0},
 		{"answered with a write", "test.hello.v1." + me, "$KV.test-rules.rules", mineSays, 0},
+		{"answered as only the server may", report, "_R_.abc.def", mineSays, 0},
 		{"not answered", report, "", mineSays, 0},
 		{"answered by what answers something else", report, "test.welcome.v1." + me, mineSays, 0},
 		{"three tokens", report + ".x", refresh + ".x", mineSays, 0},

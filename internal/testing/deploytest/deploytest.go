@@ -5,6 +5,7 @@ package deploytest
 import (
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -35,6 +36,9 @@ func Read(t testing.TB, name string) string {
 type NATSServer struct {
 	server *server.Server
 	users  map[string]string
+	path   string // of the configuration
+	port   int
+	store  string
 }
 
 var passwords = regexp.MustCompile(`user: ([\w-]+), password: \$(\w+)`)
@@ -42,22 +46,10 @@ var passwords = regexp.MustCompile(`user: ([\w-]+), password: \$(\w+)`)
 // NATS starts nats-server with nats.conf, in this process, until the test is over.
 func NATS(t testing.TB) *NATSServer {
 	t.Helper()
-	n := &NATSServer{users: map[string]string{}}
-	text := Read(t, "nats.conf")
-	for _, user := range passwords.FindAllStringSubmatch(text, -1) {
-		n.users[user[1]] = "of-" + user[1]
-		text = strings.Replace(text, "$"+user[2], n.users[user[1]], 1) // which nats-server takes from the environment
-	}
-	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	options, err := server.ProcessConfigFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.Host, options.Port, options.HTTPPort = "127.0.0.1", server.RANDOM_PORT, 0
-	options.StoreDir, options.NoSigs, options.NoLog = t.TempDir(), true, true
+	n := &NATSServer{users: map[string]string{}, port: server.RANDOM_PORT, store: t.TempDir()}
+	n.path = filepath.Join(t.TempDir(), "nats.conf")
+	options := n.configure(t, Read(t, "nats.conf"))
+	var err error
 	if n.server, err = server.NewServer(options); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +58,35 @@ func NATS(t testing.TB) *NATSServer {
 	if !n.server.ReadyForConnections(time.Minute) {
 		t.Fatal("nats-server is not ready for connections")
 	}
+	n.port = n.server.Addr().(*net.TCPAddr).Port
 	return n
+}
+
+// configure makes options of a text of nats.conf.
+func (n *NATSServer) configure(t testing.TB, text string) *server.Options {
+	t.Helper()
+	for _, user := range passwords.FindAllStringSubmatch(text, -1) {
+		n.users[user[1]] = "of-" + user[1]
+		text = strings.Replace(text, "$"+user[2], n.users[user[1]], 1) // which nats-server takes from the environment
+	}
+	if err := os.WriteFile(n.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := server.ProcessConfigFile(n.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Host, options.Port, options.HTTPPort = "127.0.0.1", n.port, 0
+	options.StoreDir, options.NoSigs, options.NoLog = n.store, true, true
+	return options
+}
+
+// Reload does what "nats-server --signal reload" does when nats.conf has this text.
+func (n *NATSServer) Reload(t testing.TB, text string) {
+	t.Helper()
+	if err := n.server.ReloadOptions(n.configure(t, text)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // URL is the server's for a user of nats.conf, "" for nobody.
@@ -81,6 +101,30 @@ func (n *NATSServer) URL(t testing.TB, user string) string {
 		u.User = url.UserPassword(user, password)
 	}
 	return u.String()
+}
+
+// StreamState is what of a stream tells that nothing has been written to it or taken out of it: it
+// only appends, and numbers what it appends.
+type StreamState struct {
+	Messages, Last uint64
+	Consumers      int
+}
+
+// Streams returns what JetStream holds, of all accounts, by the stream's name.
+func (n *NATSServer) Streams(t testing.TB) map[string]StreamState {
+	t.Helper()
+	info, err := n.server.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]StreamState)
+	for _, account := range info.AccountDetails {
+		for _, stream := range account.Streams {
+			s := stream.State
+			all[stream.Name] = StreamState{Messages: s.Msgs, Last: s.LastSeq, Consumers: s.Consumers}
+		}
+	}
+	return all
 }
 
 // Redis starts redis-server with redis.conf and users.acl, until the test is over. Admin is the URL

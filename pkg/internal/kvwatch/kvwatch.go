@@ -1,5 +1,7 @@
-// Package kvwatch watches a NATS JetStream key-value bucket for as long as it takes. The library's own watch ends, or falls silent, with
-// the server, the connection or the bucket; this one waits for all of them, and begins anew. It looks now and then whether it was told
+// Package kvwatch reads and watches a NATS JetStream key-value bucket, for as long as it takes. The
+// library does it by consumers, which a reader would have to be allowed to make: and who may make
+// one has the server deliver what is in the bucket to any subject. So this reads by direct gets,
+// and hears of changes by what the bucket republishes. It looks now and then whether it has heard
 // everything, and whether the bucket is still the one that it was.
 package kvwatch
 
@@ -21,19 +23,18 @@ const askTimeout = 2 * time.Second
 var (
 	errAway  = errors.New("there is no connection to NATS")
 	errSlow  = fmt.Errorf("no answer within %v", askTimeout)
-	errEnded = errors.New("the subscription has ended")
 	errOther = errors.New("it is another one than before")
 )
 
-// Watch says what to watch, and how often to ask. All but Resume is required.
+// Watch says what to watch, and how often to ask. All but Key is required.
 type Watch struct {
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
 	Bucket string
-	// Keys to watch, as the library has it.
-	Keys string
-	// Resume leaves out, when it begins anew with the same bucket, what it has told of already.
-	Resume bool
+	// Changes is where the bucket republishes what is written: see [RePublish].
+	Changes string
+	// Key is the only one to watch; without it, all are.
+	Key string
 	// Check is about the time between two looks whether anything was missed. Retry is about the time after which it is tried
 	// again while there is nothing to watch, at first; it doubles, up to MostRetry.
 	Check, Retry, MostRetry time.Duration
@@ -41,8 +42,9 @@ type Watch struct {
 
 // Handler is told of what happens, by the goroutine that runs the watch.
 type Handler struct {
-	// Begin says that a watch has begun. Anew: of all that there is; else of what is newer than what was told before.
-	Begin func(anew bool)
+	// Begin says that a watch has begun, and that all that there is will be told; of one key only
+	// what has not been told yet. Other: the bucket is not the one of before.
+	Begin func(other bool)
 	// Take takes an entry, or nil when all that was there has been told.
 	Take func(jetstream.KeyValueEntry)
 	// Fail takes what is wrong, each time that something is. It may be an error of the library.
@@ -85,11 +87,21 @@ type run struct {
 	seen uint64    // its newest revision that was told
 }
 
+// mostWaiting is how many changes may wait to be taken; what is beyond it is read again.
+const mostWaiting = 4096
+
 // once watches until the watch has to begin anew; the error says why, nil that nothing is wrong.
 func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watcher, err := r.begin(ctx, cancel)
+	if !r.Conn.IsConnected() { // a question would wait for it
+		return errAway
+	}
+	changes := make(chan *nats.Msg, mostWaiting)
+	sub, err := r.Conn.ChanSubscribe(r.Changes, changes) // first: what is written from now on is heard
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is closed
+	republishes, err := r.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,21 +109,22 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 	defer check.Stop()
 	due := r.newDue()
 	defer due.Stop()
-	behind := false
+	behind := !republishes
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-connected:
 			return nil
-		case got, ok := <-watcher.Updates():
-			if !ok {
-				return errEnded
+		case m := <-changes:
+			e, err := entryOf(r.Bucket, m)
+			if err != nil || e.revision <= r.seen {
+				continue
 			}
-			if got != nil {
-				r.seen = max(r.seen, got.Revision())
+			if r.Key == "" && e.revision != r.seen+1 { // some were not heard
+				return nil
 			}
-			r.h.Take(got)
+			r.take(e)
 			r.reset(due)
 		case <-due.C:
 			r.h.Due()
@@ -124,9 +137,16 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 			case last > r.seen && behind: // twice: it was not on its way
 				return nil
 			}
-			behind = last > r.seen
+			behind = last > r.seen || !republishes
 			check.Reset(about(r.Check))
 		}
+	}
+}
+
+func (r *run) take(e *entry) {
+	r.seen = max(r.seen, e.revision)
+	if r.Key == "" || r.Key == e.key {
+		r.h.Take(e)
 	}
 }
 
@@ -144,37 +164,31 @@ func (r *run) reset(due *time.Timer) {
 	}
 }
 
-// begin subscribes.
-func (r *run) begin(ctx context.Context, cancel context.CancelFunc) (jetstream.KeyWatcher, error) {
-	if !r.Conn.IsConnected() { // a question would wait for it
-		return nil, errAway
-	}
-	tooLong := time.AfterFunc(askTimeout, cancel)
-	defer tooLong.Stop()
-	info, err := r.info(ctx)
+// begin tells of all that there is, and returns whether the bucket republishes what is written from
+// then on.
+func (r *run) begin(ctx context.Context) (republishes bool, err error) {
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	info, err := r.info(asking)
 	if err != nil {
-		return nil, asked(ctx, err)
+		return false, asked(asking, err)
 	}
-	kv, err := r.JS.KeyValue(ctx, r.Bucket)
-	if err != nil {
-		return nil, asked(ctx, err)
-	}
-	var options []jetstream.WatchOpt
-	anew := !r.Resume || r.seen == 0 || !info.Created.Equal(r.made)
-	if anew {
+	other := !info.Created.Equal(r.made)
+	if other {
 		r.made, r.seen = info.Created, 0
-	} else {
-		options = append(options, jetstream.ResumeFromRevision(r.seen+1))
 	}
-	watcher, err := kv.Watch(ctx, r.Keys, options...)
+	r.h.Begin(other)
+	switch {
+	case r.Key == "":
+		err = each(ctx, r.Conn, r.Bucket, r.take)
+	case info.State.LastSeq > r.seen: // else it is as it was, and may be large
+		err = newest(ctx, r.Conn, r.Bucket, r.Key, r.take)
+	}
 	if err != nil {
-		return nil, asked(ctx, err)
+		return false, err
 	}
-	if !tooLong.Stop() {
-		return nil, errSlow
-	}
-	r.h.Begin(anew)
-	return watcher, nil
+	r.h.Take(nil)
+	return info.Config.RePublish != nil, nil
 }
 
 // asked is the error of a question: its context's end means that nobody has answered.

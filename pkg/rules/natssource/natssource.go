@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 )
 
 const (
@@ -87,6 +89,7 @@ type Bucket struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	name    string
+	changes string // the subject at which the bucket tells of what is written
 	options Options
 }
 
@@ -105,7 +108,7 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Bucket{conn: conn, js: js, name: Name(namespace), options: o}, nil
+	return &Bucket{conn: conn, js: js, name: Name(namespace), changes: namespace + ".stored.v1.rules", options: o}, nil
 }
 
 // Name is the name of a namespace's bucket.
@@ -146,19 +149,24 @@ func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 
 // History returns the revisions that the bucket still has, oldest first; none is an error that is ErrNoRules.
 func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
+	_, err := b.js.KeyValue(ctx, b.name)
+	var all []jetstream.KeyValueEntry
+	if err == nil {
+		all, err = kvwatch.All(ctx, b.conn, b.name)
+	}
+	var entries []Entry
+	for _, one := range all {
+		if one.Key() == Key {
+			entries = append(entries, makeEntry(one))
+		}
+	}
+	if err == nil && len(entries) == 0 {
+		err = jetstream.ErrKeyNotFound
+	}
 	if err != nil {
 		return nil, b.wrap("list revisions of", translate(err))
 	}
-	all, err := kv.History(ctx, Key)
-	if err != nil {
-		return nil, b.wrap("list revisions of", translate(err))
-	}
-	entries := make([]Entry, len(all))
-	for i, one := range all {
-		entries[i] = makeEntry(one)
-	}
-	return entries, ctx.Err() // the library ends the list early, and says nothing
+	return entries, nil
 }
 
 // entryOf takes what the library returns for one entry. One that was deleted is an error to it.

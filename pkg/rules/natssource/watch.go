@@ -20,7 +20,8 @@ import (
 func (b *Bucket) Watch(ctx context.Context, changed func(Entry), trouble func(error)) {
 	w := &watch{bucket: b, changed: changed, trouble: kvwatch.Changes{Tell: trouble}}
 	kvwatch.Watch{
-		Conn: b.conn, JS: b.js, Bucket: b.name, Keys: Key, Resume: true, Check: b.options.Check, Retry: b.options.Retry, MostRetry: b.options.Retry,
+		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>", Key: Key,
+		Check: b.options.Check, Retry: b.options.Retry, MostRetry: b.options.Retry,
 	}.Run(ctx, kvwatch.Handler{
 		Begin: w.begin, Take: w.take, Fail: func(err error) { w.trouble.Note(b.wrap("watch", translate(err))) },
 	})
@@ -36,8 +37,8 @@ type watch struct {
 	deleted error  // that there is no set in the bucket
 }
 
-func (w *watch) begin(anew bool) {
-	if anew {
+func (w *watch) begin(other bool) {
+	if other {
 		w.seen = 0
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 )
 
 // Put writes a set if the bucket holds the expected revision, 0 for none, and returns its revision. Otherwise it
@@ -67,6 +69,9 @@ func (b *Bucket) Delete(ctx context.Context, expected uint64) error {
 // open opens the bucket, and makes it for a first set.
 func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
+	if err == nil {
+		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
+	}
 	if err == nil || !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, translate(err)
 	}
@@ -78,6 +83,7 @@ func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue,
 		Description: "rules of an offpath fleet",
 		History:     Remembered,
 		Replicas:    b.options.Replicas,
+		RePublish:   kvwatch.RePublish(b.name, b.changes),
 	})
 	if errors.Is(err, jetstream.ErrBucketExists) { // another first writer, who wants other replicas
 		kv, err = b.js.KeyValue(ctx, b.name)

@@ -1,0 +1,165 @@
+package kvwatch_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
+)
+
+var shared *servers.NATS
+
+func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream: true}, &shared) }
+
+// bucket is a test's own.
+type bucket struct {
+	*testing.T
+	ctx  context.Context
+	conn *nats.Conn
+	js   jetstream.JetStream
+	kv   jetstream.KeyValue
+	told chan jetstream.KeyValueEntry
+}
+
+func newBucket(t *testing.T, republish *jetstream.RePublish) *bucket {
+	t.Helper()
+	b := &bucket{T: t, told: make(chan jetstream.KeyValueEntry, 10_000)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	b.ctx = ctx
+	var err error
+	b.conn, err = nats.Connect(shared.URL())
+	b.must(err)
+	t.Cleanup(b.conn.Close)
+	b.js, err = jetstream.New(b.conn)
+	b.must(err)
+	b.kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: serverstest.Namespace(t), RePublish: republish})
+	b.must(err)
+	return b
+}
+
+func (b *bucket) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bucket) watch(check time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		kvwatch.Watch{
+			Conn: b.conn, JS: b.js, Bucket: b.kv.Bucket(), Changes: b.kv.Bucket() + ".>",
+			Check: check, Retry: time.Millisecond, MostRetry: time.Millisecond,
+		}.Run(b.ctx, kvwatch.Handler{
+			Begin: func(bool) {}, Fail: func(error) {}, Take: func(e jetstream.KeyValueEntry) { b.told <- e },
+		})
+	}()
+	b.Cleanup(func() { b.conn.Close(); <-ended })
+}
+
+// await waits until a key is told, which is nil's when it is "".
+func (b *bucket) await(key string) jetstream.KeyValueEntry {
+	b.Helper()
+	for {
+		select {
+		case e := <-b.told:
+			if e == nil && key == "" || e != nil && e.Key() == key {
+				return e
+			}
+		case <-b.ctx.Done():
+			b.Fatalf("%q is never told", key)
+		}
+	}
+}
+
+// TestAllIsReadInPages: of a thousand keys, and of some with 10 MB in all, none is missing, and none
+// comes twice.
+func TestAllIsReadInPages(t *testing.T) {
+	b := newBucket(t, nil)
+	for i := range 1020 {
+		_, err := b.kv.Put(b.ctx, fmt.Sprint("k", i), make([]byte, 1+i/1000*500_000))
+		b.must(err)
+	}
+	b.must(b.kv.Purge(b.ctx, "k500"))
+	all, err := kvwatch.All(b.ctx, b.conn, b.kv.Bucket())
+	b.must(err)
+	last := uint64(0)
+	for _, e := range all {
+		if e.Revision() <= last || (e.Key() == "k500") != (e.Operation() == jetstream.KeyValuePurge) {
+			t.Errorf("%s of revision %d, %v, after revision %d", e.Key(), e.Revision(), e.Operation(), last)
+		}
+		last = e.Revision()
+	}
+	if len(all) != 1020 || last != 1021 {
+		t.Errorf("%d entries, the last of revision %d", len(all), last)
+	}
+}
+
+// TestABucketOfAnOlderVersion tells nobody of changes: they are found by looking; once it is
+// upgraded, without.
+func TestABucketOfAnOlderVersion(t *testing.T) {
+	b := newBucket(t, nil)
+	b.watch(10 * time.Millisecond)
+	b.await("")
+	_, err := b.kv.Put(b.ctx, "a", nil)
+	b.must(err)
+	b.await("a")
+	for range 2 {
+		kvwatch.Upgrade(b.ctx, b.js, b.kv.Bucket(), b.kv.Bucket())
+	}
+	upgraded := &bucket{T: t, ctx: b.ctx, conn: b.conn, js: b.js, kv: b.kv, told: make(chan jetstream.KeyValueEntry, 100)}
+	upgraded.watch(time.Hour)
+	upgraded.await("")
+	_, err = b.kv.Put(b.ctx, "b", nil)
+	b.must(err)
+	upgraded.await("b")
+}
+
+// TestAWriterCannotMisleadReaders by the headers that the server tells of messages: a revision far
+// ahead would have all that comes later ignored, and a status would end the list.
+func TestAWriterCannotMisleadReaders(t *testing.T) {
+	bucketName := serverstest.Namespace(t)
+	b := newBucket(t, kvwatch.RePublish(bucketName, bucketName))
+	b.watch(time.Hour)
+	b.await("")
+	_, err := b.js.PublishMsg(b.ctx, &nats.Msg{Subject: "$KV." + bucketName + ".forged", Header: nats.Header{
+		"Nats-Sequence": {"999999999"}, "Nats-Last-Sequence": {"7"}, "Nats-Num-Pending": {"0"}, "Status": {"204"},
+		"Nats-Subject": {"$KV." + bucketName + ".other"}, "Nats-Time-Stamp": {"yesterday"},
+	}})
+	b.must(err)
+	if e := b.await("forged"); e.Revision() != 1 {
+		t.Errorf("revision %d", e.Revision())
+	}
+	_, err = b.kv.Put(b.ctx, "later", nil)
+	b.must(err)
+	b.await("later")
+	all, err := kvwatch.All(b.ctx, b.conn, bucketName)
+	b.must(err)
+	if len(all) != 2 || all[0].Key() != "forged" || all[1].Key() != "later" {
+		t.Errorf("%d entries: %+v", len(all), all)
+	}
+}
+
+// TestWhatIsNotHeardIsReadAgain: a reader who has missed a change finds it when he hears of the
+// next.
+func TestWhatIsNotHeardIsReadAgain(t *testing.T) {
+	name := serverstest.Namespace(t)
+	b := newBucket(t, &jetstream.RePublish{Source: "$KV." + name + ".heard", Destination: name + ".heard"})
+	b.watch(time.Hour)
+	b.await("")
+	for _, key := range []string{"missed", "heard"} {
+		_, err := b.kv.Put(b.ctx, key, nil)
+		b.must(err)
+	}
+	b.await("missed")
+	b.await("heard")
+}

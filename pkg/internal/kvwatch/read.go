@@ -1,0 +1,180 @@
+package kvwatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// RePublish is how the bucket has to be made: what has been written to a key is told at
+// subject.key, in the order of revisions.
+func RePublish(bucket, subject string) *jetstream.RePublish {
+	return &jetstream.RePublish{Source: "$KV." + bucket + ".>", Destination: subject + ".>"}
+}
+
+// Upgrade has a bucket republish that an older version has made; others are left as they are. Where
+// the server does not let it, watches find changes by looking.
+func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	stream, err := js.Stream(ctx, "KV_"+bucket)
+	if err != nil || stream.CachedInfo().Config.RePublish != nil {
+		return
+	}
+	config := stream.CachedInfo().Config
+	config.RePublish = RePublish(bucket, subject)
+	_, _ = js.UpdateStream(ctx, config)
+}
+
+// All returns all that the bucket holds, oldest first: all revisions that it remembers, with marks
+// of what was deleted.
+func All(ctx context.Context, conn *nats.Conn, bucket string) (all []jetstream.KeyValueEntry, err error) {
+	err = each(ctx, conn, bucket, func(e *entry) { all = append(all, e) })
+	return all, err
+}
+
+// page and pageBytes bound what is asked for at once: a server hangs up on who has too much to read.
+const (
+	page      = 256
+	pageBytes = 4 << 20
+)
+
+var errLost = errors.New("part of the answer was lost")
+
+// each is All, one by one.
+func each(ctx context.Context, conn *nats.Conn, bucket string, take func(*entry)) error {
+	for next, more := uint64(1), true; more; {
+		var err error
+		more, err = get(ctx, conn, bucket, request{Seq: next, Batch: page, MaxBytes: pageBytes}, func(e *entry) {
+			next = e.revision + 1
+			take(e)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newest takes what was written to a key last, if anything was.
+func newest(ctx context.Context, conn *nats.Conn, bucket, key string, take func(*entry)) error {
+	_, err := get(ctx, conn, bucket, request{Last: "$KV." + bucket + "." + key}, take)
+	return err
+}
+
+// request is JetStream's request of a direct get: of up to so many messages from a sequence on, or
+// of the last one of a subject.
+type request struct {
+	Seq      uint64 `json:"seq,omitempty"`
+	Batch    int    `json:"batch,omitempty"`
+	MaxBytes int    `json:"max_bytes,omitempty"`
+	Last     string `json:"last_by_subj,omitempty"`
+}
+
+// get takes the entries that a request is answered with, and returns whether there are more.
+func get(ctx context.Context, conn *nats.Conn, bucket string, r request, take func(*entry)) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	data, err := json.Marshal(r)
+	if err != nil {
+		return false, err
+	}
+	inbox := conn.NewInbox()
+	sub, err := conn.SubscribeSync(inbox)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is closed
+	if err := conn.PublishRequest("$JS.API.DIRECT.GET.KV_"+bucket, inbox, data); err != nil {
+		return false, err
+	}
+	for last := uint64(0); ; {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return false, asked(ctx, err)
+		}
+		if final(m.Header, jetstream.SequenceHeader) == "" { // of a message there is one
+			return ended(m, last)
+		}
+		e, err := entryOf(bucket, m)
+		if err != nil {
+			return false, err
+		}
+		if r.Batch == 0 {
+			take(e)
+			return false, nil
+		}
+		if final(m.Header, jetstream.LastSequenceHeader) != strconv.FormatUint(last, 10) {
+			return false, errLost
+		}
+		last = e.revision
+		take(e)
+	}
+}
+
+// ended reads the message after the last of a batch.
+func ended(m *nats.Msg, last uint64) (more bool, err error) {
+	switch status := m.Header.Get("Status"); status {
+	case "204":
+		if final(m.Header, jetstream.LastSequenceHeader) != strconv.FormatUint(last, 10) {
+			return false, errLost
+		}
+		return last > 0 && final(m.Header, "Nats-Num-Pending") != "0", nil
+	case "404":
+		return false, nil
+	case "503":
+		return false, nats.ErrNoResponders
+	default:
+		return false, fmt.Errorf("the server answers %s %s", status, m.Header.Get("Description"))
+	}
+}
+
+// entry is one revision of a key.
+type entry struct {
+	bucket, key string
+	value       []byte
+	revision    uint64
+	created     time.Time
+	op          jetstream.KeyValueOp
+}
+
+func (e *entry) Bucket() string                  { return e.bucket }
+func (e *entry) Key() string                     { return e.key }
+func (e *entry) Value() []byte                   { return e.value }
+func (e *entry) Revision() uint64                { return e.revision }
+func (e *entry) Created() time.Time              { return e.created }
+func (e *entry) Delta() uint64                   { return 0 }
+func (e *entry) Operation() jetstream.KeyValueOp { return e.op }
+
+// entryOf reads what the server tells of a message of the bucket's stream.
+func entryOf(bucket string, m *nats.Msg) (*entry, error) {
+	key, ok := strings.CutPrefix(final(m.Header, jetstream.SubjectHeader), "$KV."+bucket+".")
+	revision, err := strconv.ParseUint(final(m.Header, jetstream.SequenceHeader), 10, 64)
+	created, wrong := time.Parse(time.RFC3339Nano, final(m.Header, "Nats-Time-Stamp"))
+	if !ok || err != nil || wrong != nil {
+		return nil, errors.New("not a message of the bucket")
+	}
+	e := &entry{bucket: bucket, key: key, value: m.Data, revision: revision, created: created}
+	switch {
+	case m.Header.Get("KV-Operation") == "DEL", m.Header.Get(jetstream.MarkerReasonHeader) == "Remove":
+		e.op = jetstream.KeyValueDelete
+	case m.Header.Get("KV-Operation") == "PURGE", m.Header.Get(jetstream.MarkerReasonHeader) != "":
+		e.op = jetstream.KeyValuePurge
+	}
+	return e, nil
+}
+
+// final is the last value of a header: the server adds its own after those that a writer has given.
+func final(h nats.Header, name string) string {
+	if all := h.Values(name); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return ""
+}
