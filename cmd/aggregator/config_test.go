@@ -27,6 +27,8 @@ func TestEverySetting(t *testing.T) {
 		{"trace", "http://otel:4318", func(c *config) { c.traceTo = "http://otel:4318/v1/traces" }},
 		{"gather", "500us", func(c *config) { c.gather = 500 * time.Microsecond }},
 		{"gather", "2ms", func(*config) {}},
+		{"max-checkers", "300", func(c *config) { c.maxCheckers = 300 }},
+		{"max-window", "24h", func(c *config) { c.maxWindow = 24 * time.Hour }},
 	}
 	for _, test := range tests {
 		want := defaults

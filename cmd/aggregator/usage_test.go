@@ -99,7 +99,7 @@ func TestBadValues(t *testing.T) {
 	env := map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1", "OFFPATH_REDIS": "redis://127.0.0.1:1"}
 	for flag, values := range map[string]string{
 		"nats": "http://x", "redis": "http://x redis:// redis://x/db", "admin": "x", "namespace": "a.b", "shards": "-1 100000 few",
-		"log-level": "loud", "gather": "0s 2s 2",
+		"log-level": "loud", "gather": "0s 2s 2", "max-checkers": "0 65537 x", "max-window": "0s 9000h x",
 	} {
 		for value := range strings.FieldsSeq(values) {
 			ends(t, env, []string{"--" + flag, value}, 2, "--"+flag)

@@ -45,7 +45,7 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	}
 	report, err := events.DecodeReport(payload)
 	if err == nil {
-		err = checkFleet(report.GetShards(), report.GetHits().GetRules(), len(shards))
+		err = w.checkFleet(report.GetShards(), report.GetHits().GetRules(), len(shards))
 	}
 	if err == nil {
 		err = checkAge(report, w.clock.fleet(now))
@@ -99,13 +99,16 @@ func checkAge(m *events.Report, now int64) error {
 
 // checkFleet holds a message for a fleet of so many shards against this fleet, and its rules against what
 // can be answered.
-func checkFleet(shards uint32, rules []*events.Rule, ours int) error {
+func (w *Worker) checkFleet(shards uint32, rules []*events.Rule, ours int) error {
 	if int64(shards) != int64(ours) {
 		return fmt.Errorf("message for a fleet of %d shards; this one has %d", shards, ours)
 	}
 	for _, r := range rules {
 		if n := r.GetNewest(); n > maxNewest || n < -maxNewest {
 			return fmt.Errorf("%w: rule %q: bucket %d", events.ErrMalformed, r.GetName(), n)
+		}
+		if length := shapeOf(r).Length; length > w.o.MaxWindow {
+			return fmt.Errorf("rule %q: a window of %v; this aggregator takes %v at most", r.GetName(), length, w.o.MaxWindow)
 		}
 		if err := shapeOf(r).Validate(); err != nil {
 			return fmt.Errorf("%w: rule %q: %w", events.ErrMalformed, r.GetName(), err)

@@ -211,19 +211,19 @@ func (f *folder) settle(m *events.Settlement, r *request, now int64) bool {
 // are new; its hits count all the same.
 func (w *Worker) acceptSettlements(r *events.Report, shards int, now int64) {
 	for i, m := range r.GetSettlements() {
-		if err := checkSettlement(m, r.GetShard(), shards, now); err != nil {
+		if err := w.checkSettlement(m, r.GetShard(), shards, now); err != nil {
 			w.counters.settlementsRefused.Add(1)
 			r.Settlements[i] = nil
 		}
 	}
 }
 
-func checkSettlement(m *events.Settlement, shard uint32, shards int, now int64) error {
+func (w *Worker) checkSettlement(m *events.Settlement, shard uint32, shards int, now int64) error {
 	if err := m.Check(); err != nil {
 		return err
 	}
 	rule := m.GetCharge().GetRule()
-	if err := checkFleet(uint32(shards), []*events.Rule{rule}, shards); err != nil {
+	if err := w.checkFleet(uint32(shards), []*events.Rule{rule}, shards); err != nil {
 		return err
 	}
 	switch age := time.Duration(now - m.GetMade()); {

@@ -52,7 +52,7 @@ func (t *Table) Keys() int { return len(t.KeyLength) }
 
 // check holds the columns against each other and every value against its bounds.
 func (t *Table) check() error {
-	if len(t.Rules) > MaxKeys || t.Keys() > MaxKeys {
+	if len(t.Rules) > MaxRules || t.Keys() > MaxKeys {
 		return malformed("%d rules, %d keys", len(t.Rules), t.Keys())
 	}
 	if len(t.KeyRule) != t.Keys() || len(t.KeyCells) != t.Keys() {
