@@ -28,6 +28,8 @@ func TestEverySetting(t *testing.T) {
 		{"gather", "500us", func(c *config) { c.gather = 500 * time.Microsecond }},
 		{"new-keys", "500", func(c *config) { c.newKeys = 500 }},
 		{"gather", "2ms", func(*config) {}},
+		{"max-checkers", "300", func(c *config) { c.maxCheckers = 300 }},
+		{"max-window", "24h", func(c *config) { c.maxWindow = 24 * time.Hour }},
 	}
 	for _, test := range tests {
 		want := defaults

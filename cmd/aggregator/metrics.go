@@ -198,6 +198,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(settleDesc, s.Settlements, "received")
 	count(settleDesc, s.SettlementsApplied, "applied")
 	count(settleDesc, s.SettlementsRefused, "refused")
+	count(settleDesc, s.SettlementsUncovered, "uncovered")
 	count(permitsDesc, s.PermitsGranted, "granted")
 	count(permitsDesc, s.PermitsReturned, "returned")
 	count(refusalDesc, s.LeaseErrors)

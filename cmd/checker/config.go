@@ -46,6 +46,8 @@ type config struct {
 	maxIdleKeys int    // 0 is none
 	keyHash     string // a file with a secret; "" leaves keys as they are
 
+	receiptKeyFile, receiptKey string // both "": this checker draws a key of its own
+
 	envoyHeaders envoylimit.Headers
 
 	trustedProxies string // "" if nothing was said of them
@@ -123,6 +125,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "N", "most further keys to remember, about 200 bytes each; 0 for none",
 		flags.Int(0, maxKeys))
 	flags.Add(s, &c.keyHash, "key-hash", "FILE", "a secret, of 16 bytes or more, the same in all checkers: NATS and the store see keyed hashes of keys", flags.Text)
+	flags.Add(s, &c.receiptKeyFile, "receipt-key-file", "FILE", "the fleet's secret by which checkers know each other's receipts, of 32 bytes or more; a second line may hold the one before it. Without, a checker settles its own only, until it restarts", flags.Text)
+	s.AddSecret(&c.receiptKey, "receipt-key", "that secret, if it is in no file")
 	flags.Add(s, &c.expectCheckers, "expect-checkers", "N", "how many checkers the fleet has, to keep to a share of the limits until it is heard of; 0 to go by own hits",
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
@@ -148,6 +152,9 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	if err == nil && !done && c.nats == "" && (s.Given("rules-public-keys") || s.Given("entries-public-keys")) {
 		err = flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: " +
 			"without one, keys are made up at the start")
+	}
+	if err == nil && !done && c.receiptKeyFile != "" && c.receiptKey != "" {
+		err = flags.Usagef("--receipt-key-file, and a receipt key in the environment: want one of them")
 	}
 	if err == nil && !done && (c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter) {
 		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)

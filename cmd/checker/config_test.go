@@ -48,6 +48,7 @@ func TestEverySetting(t *testing.T) {
 		{"quiet-for", "5s", func(c *config) { c.quietFor = 5 * time.Second }},
 		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
 		{"key-hash", "secret", func(c *config) { c.keyHash = "secret" }},
+		{"receipt-key-file", "secret", func(c *config) { c.receiptKeyFile = "secret" }},
 		{"expect-checkers", "5", func(c *config) { c.expectCheckers = 5 }},
 		{"stale-after", "2", func(c *config) { c.staleAfter = 2 }},
 		{"share-after", "200", func(c *config) { c.shareAfter = 200 }},

@@ -70,6 +70,10 @@ func serveOn(
 	if err != nil {
 		return err
 	}
+	receiptKeys, err := c.receiptKeys(files)
+	if err != nil {
+		return err
+	}
 	epoch, name := c.identify()
 	open, err := c.access.Opener(files, url, "offpath-checker-"+name, log, c.natsOptions()...)
 	if err != nil {
@@ -96,7 +100,7 @@ func serveOn(
 	}
 	living = newLiving(log,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			o := check.Options{Rules: set, Revision: revision, Link: lifeline, Epoch: epoch, KeyHash: hasher}
+			o := check.Options{Rules: set, Revision: revision, Link: lifeline, Epoch: epoch, KeyHash: hasher, ReceiptKeys: receiptKeys}
 			o.OnDenied = tellBoth(denied.AddSome, denials)
 			if tracer != nil {
 				o.Trace = tracer.Report

@@ -111,6 +111,8 @@ type Fold struct {
 	Seen State
 	// Settled are the settlements in the fold, which have to be new too; no two are the same.
 	Settled []Settled
+	// Credits are what settlements may give back, each identity once. None may be overdrawn.
+	Credits []Credit
 	// Permits are what settlements change of the permits that are held.
 	Permits []Permits
 	// Marks are the reports in the fold that have to be new, at most one per epoch. Their keys may
@@ -184,10 +186,12 @@ type Applied struct {
 	// Loss is what was found lost when the shard's generation began; zero if it began with nothing remembered.
 	Loss Loss
 	// Repeated are the indices of those of the fold's marks that are not new, in ascending order. If
-	// there are any, or any Spent, nothing was changed, and nothing else is known.
+	// there are any, or any Spent or Overdrawn, nothing was changed, and nothing else is known.
 	Repeated []int
 	// Spent are the indices of those of the fold's settlements that are not new, in ascending order.
 	Spent []int
+	// Overdrawn are those of the fold's credits of which more would be returned than there is.
+	Overdrawn []Overdrawn
 	// Totals are, for each of the fold's keys, the totals after the fold of every bucket that is live
 	// at the fold's Now, and of every further one among the key's cells. Zeros may be left out, others
 	// (of buckets in the future) put in; the order is ascending. They are the caller's to keep.

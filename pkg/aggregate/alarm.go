@@ -3,6 +3,7 @@ package aggregate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/offpath-io/offpath/pkg/events"
@@ -202,18 +203,45 @@ func (a *alarms) envelope(shard uint32, made int64) func(*events.Table) *events.
 	}
 }
 
-// messages appends alarms of all keys, in such envelopes; fleet is the fleet's time.
+// messages appends alarms of all keys, in such envelopes; fleet is the fleet's time. What was refunded
+// goes first, in messages of its own, which older checkers do not get: who hears totals without it
+// would be kept out.
 func (t *table) messages(to [][]byte, envelope func(*events.Table) *events.Alarm, fleet int64) ([][]byte, error) {
-	for rest := t.keys; len(rest) > 0; {
-		var totals *events.Table
-		totals, rest = t.message(rest, fleet)
-		data, err := events.Append(nil, envelope(totals))
-		if err != nil {
-			return nil, fmt.Errorf("make alarm: %w", err)
+	refunded, others := t.parts()
+	for _, part := range []struct {
+		keys   []alarmed
+		format uint32
+	}{{refunded, events.FormatRefunds}, {others, 0}} {
+		for rest := part.keys; len(rest) > 0; {
+			var totals *events.Table
+			totals, rest = t.message(rest, fleet)
+			m := envelope(totals)
+			m.Format = part.format
+			data, err := events.Append(nil, m)
+			if err != nil {
+				return nil, fmt.Errorf("make alarm: %w", err)
+			}
+			to = append(to, data)
 		}
-		to = append(to, data)
 	}
 	return to, nil
+}
+
+// parts returns the keys of refunded hits, but for those that were only asked for, and the others.
+func (t *table) parts() (refunded, others []alarmed) {
+	isRefunded := func(k alarmed) bool { return t.rules[k.rule].Kind == Refunded }
+	if !slices.ContainsFunc(t.keys, isRefunded) {
+		return nil, t.keys
+	}
+	for _, k := range t.keys {
+		switch {
+		case !isRefunded(k):
+			others = append(others, k)
+		case len(k.totals) > 0:
+			refunded = append(refunded, k)
+		}
+	}
+	return refunded, others
 }
 
 // message returns as many keys as an alarm can hold, and the others.

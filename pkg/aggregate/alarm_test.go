@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +165,37 @@ func TestAlarmsAreToldAgain(t *testing.T) {
 	ask(now + 4*second)
 	d.step(now + 4*second)
 	d.wantAlarms("of this generation", "per-minute new 4:90")
+}
+
+// TestAlarmsOfTheLargestRulesFit a message of NATS, with the longest names and keys, and as many buckets as one alarm tells.
+func TestAlarmsOfTheLargestRulesFit(t *testing.T) {
+	d := newFixture(t, memstore.New())
+	sequence, keys := uint64(0), 0
+	for part := range 10 {
+		sequence++
+		m := report(1, sequence, perMinute(start))
+		for i := range 200 {
+			rule := perMinute(start)
+			rule.Name, rule.Revision, rule.Limit = fmt.Sprintf("%0*d", events.MaxRuleName, 200*part+i), 1<<63, events.MaxCount
+			var hits []own
+			for age := range int64(60) {
+				hits = append(hits, own{strings.Repeat("k", 300+i), age, events.MaxCount / 100})
+			}
+			addHits(m, rule, hits...)
+			keys++
+		}
+		d.exchange(start, m)
+	}
+	d.step(start + second)
+	for _, m := range d.bus.alarms {
+		if size := len(encode(t, m)); size > 900<<10 {
+			t.Errorf("an alarm of %d keys has %d bytes", m.GetTotals().Keys(), size)
+		}
+		keys -= m.GetTotals().Keys()
+	}
+	if keys != 0 || len(d.bus.alarms) < 2 {
+		t.Errorf("%d alarms; %d keys are not told", len(d.bus.alarms), keys)
+	}
 }
 
 // What was to be told of an older generation is told to nobody.

@@ -86,7 +86,7 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, requests []*req
 // count folds and applies requests, again without those that turn out to have been counted before, and
 // answers them.
 func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*request, clock func() int64) (*Fold, error) {
-	clear(h.folder.spent)
+	h.folder.forget()
 	for range maxRefolds {
 		fold := h.folder.make(s.number, requests, s.seen(), w.clock.fleet(clock()))
 		w.revisions.apply(fold.Rules, fold.Now)
@@ -107,6 +107,7 @@ func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*reque
 		for _, i := range applied.Spent {
 			h.folder.spent[fold.Settled[i]] = struct{}{}
 		}
+		h.folder.overdrawn(applied.Overdrawn)
 	}
 	return nil, errRepeats
 }
@@ -146,8 +147,10 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 	w.noteReply(r, h.answerer.answer(r, fold, &unknown, &s.refund))
 }
 
-// isNew says whether the fold was applied, since all in it was new.
-func (a *Applied) isNew() bool { return len(a.Repeated) == 0 && len(a.Spent) == 0 }
+// isNew says whether the fold was applied, since all in it was new and covered.
+func (a *Applied) isNew() bool {
+	return len(a.Repeated) == 0 && len(a.Spent) == 0 && len(a.Overdrawn) == 0
+}
 
 // apply calls the store, and takes note of how that went. The newest report so far was made then.
 func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, newest int64, clock func() int64) (Applied, error) {
@@ -280,6 +283,7 @@ func (w *Worker) tell(s *shard, h *hand, requests []*request, fold *Fold, applie
 	w.counters.settlementsApplied.Add(int64(len(fold.Settled)))
 	for _, r := range requests {
 		w.counters.answered.Add(1)
+		w.counters.settlementsUncovered.Add(int64(len(r.uncovered)))
 		if r.repeated {
 			w.counters.repeated.Add(1)
 		}

@@ -70,7 +70,7 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{
 		o:        o,
-		checkers: newRoll(int64(o.Forget)),
+		checkers: newRoll(int64(o.Forget), o.MaxCheckers),
 		health:   health{log: o.Log},
 		began:    time.Now(),
 		backoff:  joinSooner,

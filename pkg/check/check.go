@@ -26,8 +26,8 @@
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, reserveall.go, wait.go, waitall.go).
 //
-// A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), used.go (which
-// tokens that was done for), refund.go (what
+// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true cost), used.go (which
+// receipts that was done for), refund.go (what
 // was given back).
 //
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
@@ -48,7 +48,6 @@ package check
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,6 +138,10 @@ type Options struct {
 	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
 	// refuses. Default 65,536.
 	MaxSettling int
+	// ReceiptKeys returns the fleet's secrets, by which a checker knows the receipts that it, or another one, has made: at least one.
+	// Each receipt that is made or settled asks for them, so they can change. Nil: the checker draws one of its own, and nobody else
+	// settles its receipts, nor does it after a restart.
+	ReceiptKeys func() events.ReceiptKeys
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
 	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
@@ -179,7 +182,7 @@ func (o Options) withDefaults() Options {
 
 // NewEpoch draws a name for one life of one checker, for those who need it before New, such as a
 // carrier that puts it into its subjects.
-func NewEpoch() uint64 { return rand.Uint64()>>1 + 1 }
+func NewEpoch() uint64 { return events.NewEpoch("") }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -262,6 +265,10 @@ func New(o Options) (*Checker, error) {
 	}
 	if err := o.checkSignals(o.Rules); err != nil {
 		return nil, err
+	}
+	if o.ReceiptKeys == nil {
+		own := events.NewReceiptKeys()
+		o.ReceiptKeys = func() events.ReceiptKeys { return own }
 	}
 	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.o.Rules = nil // they are not in force for ever

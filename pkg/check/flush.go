@@ -12,38 +12,40 @@ type behind struct {
 	checker *Checker
 	lates   lates
 
-	mu        sync.Mutex
-	shards    []shard // none until the first welcome
-	homeless  []*cell // dirty cells while the shards are not known
-	ageing    ageingCells
-	build     uint64 // numbers the reports built, to give rules their index
-	sequence  uint64 // of the last report, of whichever shard; it never starts again
-	states    uint8  // counts the generations that shards have entered
-	now       int64  // own time of the last step or message
-	other     int    // a number of shards that differs, and was heard once
-	nextFlush int64
-	lastFlush int64
-	nextHello int64
-	heard     int64 // own time of the last word from an aggregator
-	welcomes  uint64
-	asks      bool  // alarms may have been missed, which the next hello asks for
-	asked     int64 // own time of the last hello that did
-	draining  bool
-	problem   string // why the last report was refused, until one is answered
-	stats     behindStats
-	leases    leases
-	waits     waits
-	formers   formers
-	installs  uint64 // how many programs there have been
-	swept     uint64 // the last one after which the weak pointers were looked through
+	mu       sync.Mutex
+	shards   []shard // none until the first welcome
+	homeless []*cell // dirty cells while the shards are not known
+	ageing   ageingCells
+	build    uint64 // numbers the reports built, to give rules their index
+	sequence uint64 // of the last report, of whichever shard; it never starts again
+	// olderUntil is the fleet's time until which reports are made for aggregators that do not know of refunds.
+	olderUntil int64
+	states     uint8 // counts the generations that shards have entered
+	now        int64 // own time of the last step or message
+	other      int   // a number of shards that differs, and was heard once
+	nextFlush  int64
+	lastFlush  int64
+	nextHello  int64
+	heard      int64 // own time of the last word from an aggregator
+	welcomes   uint64
+	asks       bool  // alarms may have been missed, which the next hello asks for
+	asked      int64 // own time of the last hello that did
+	draining   bool
+	problem    string // why the last report was refused, until one is answered
+	stats      behindStats
+	leases     leases
+	waits      waits
+	formers    formers
+	installs   uint64 // how many programs there have been
+	swept      uint64 // the last one after which the weak pointers were looked through
 }
 
 // shard is one shard's queue and report.
 type shard struct {
 	queue queue[*cell]
-	late  []*Limiter // with late hits to report here
+	late  queue[*Limiter] // with late hits to report here
 	// settlements to report here.
-	settlements queue[*events.Settlement]
+	settlements queue[settlement]
 	taken       uint64 // cells ever taken off the queue
 	generation  uint64
 	version     uint64
@@ -132,7 +134,7 @@ func (b *behind) flush(now int64) {
 	b.endWaits(fleet)
 	b.collect()
 	b.collectLate()
-	b.collectSettlements()
+	b.collectSettlements(fleet)
 	if b.checker.o.Link == nil {
 		b.settleLocally(fleet)
 	}
@@ -180,7 +182,7 @@ func (b *behind) collectLate() {
 		}
 		l.owed.queuedLate = true
 		s := &b.shards[events.Shard(l.name, "", uint32(len(b.shards)))]
-		s.late = append(s.late, l)
+		s.late.push(l)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 // decides as the arithmetic does by all true costs so far.
 func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	type open struct {
-		token            string
+		receipt          string
 		bucket, estimate int64
 	}
 	property := func(t *rapid.T, settles bool, longest int64) { // time between hits
@@ -81,16 +81,16 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			time.Duration(buckets)*10*time.Millisecond, buckets)
 		c, l := checkerAndLimiter(&testing.T{}, Options{}, r)
 		d := l.Rule().Drain()
-		now, all, tokens := noon, map[int64]int64{}, []open(nil)
+		now, all, receipts := noon, map[int64]int64{}, []open(nil)
 		first := d.Shape.Bucket(now) - 1
 		for range rapid.IntRange(1, 80).Draw(t, "hits") {
 			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, longest), rapid.Just(int64(0))).Draw(t, "callers that wait")
-			if len(tokens) > 0 && settles && rapid.Bool().Draw(t, "settles") {
-				i := rapid.IntRange(0, len(tokens)-1).Draw(t, "token")
-				o := tokens[i]
-				tokens = slices.Delete(tokens, i, i+1)
+			if len(receipts) > 0 && settles && rapid.Bool().Draw(t, "settles") {
+				i := rapid.IntRange(0, len(receipts)-1).Draw(t, "receipt")
+				o := receipts[i]
+				receipts = slices.Delete(receipts, i, i+1)
 				cost := rapid.Int64Range(0, 8).Draw(t, "true cost")
-				must(t, c.SettleAt(now, o.token, cost))
+				must(t, c.SettleAt(now, o.receipt, cost))
 				if d.Shape.Bucket(now)-o.bucket < int64(l.live) {
 					all[o.bucket] += cost - o.estimate
 				}
@@ -103,14 +103,14 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			want := d.Remaining(window.Level{Bucket: first}, counts, now) >= cost
 			got, text := Decision{}, ""
 			if settles {
-				got, text = l.CheckTokenAt(now, "k", cost)
+				got, text = l.CheckReceiptAt(now, "k", cost)
 			} else { // may spend an allowance
 				got = l.CheckAt(now, "k", cost)
 			}
 			require(t, got.Allowed == want, "after %v: %+v, want %v", time.Duration(now-noon), got, want)
 			if want {
 				all[d.Shape.Bucket(now)] += cost
-				tokens = append(tokens, open{text, d.Shape.Bucket(now), cost})
+				receipts = append(receipts, open{text, d.Shape.Bucket(now), cost})
 			}
 			if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
 				c.Step(now)

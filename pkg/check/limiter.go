@@ -31,6 +31,7 @@ type Limiter struct {
 	retired atomic.Bool  // its rule is not in force
 	away    atomic.Bool  // it has been let go, see former.go
 	refunds atomic.Bool  // there may be refunds to ask for
+	settles atomic.Bool  // a receipt of its hits may have been made here
 	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
 	installed, changed uint64
 

@@ -185,7 +185,7 @@ func (d *drain) done(now int64) bool {
 	}
 	for i := range d.goal {
 		s := &d.shards[i]
-		if s.taken < d.goal[i] || len(s.late) > 0 {
+		if s.taken < d.goal[i] || s.late.len() > 0 {
 			return false
 		}
 		// Late hits are of no cell, so their report need not come before the goal.

@@ -20,7 +20,7 @@ type Stats struct {
 	// many callers of Acquire and Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
-	// Settlements taken in, one for each rule that a token names; answered; given up, because they had become too old
+	// Settlements taken in, one for each rule that a receipt names; answered; given up, because they had become too old
 	// or were refused. The others wait.
 	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
 	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable

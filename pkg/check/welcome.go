@@ -104,9 +104,10 @@ func (b *behind) reshard(shards int, now int64) {
 			b.enqueue(old[i].queue.pop())
 		}
 		for old[i].settlements.len() > 0 {
-			b.checker.settling.land([]*events.Settlement{old[i].settlements.pop()}, 0, 0)
+			b.checker.settling.land([]settlement{old[i].settlements.pop()}, 0, 0)
 		}
-		for _, l := range old[i].late {
+		for old[i].late.len() > 0 {
+			l := old[i].late.pop()
 			l.owed.queuedLate = false
 			b.lates.add(l)
 		}

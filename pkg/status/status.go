@@ -221,7 +221,7 @@ func decode(data []byte, to any) error {
 func namesOf(rules []Rule) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range rules {
-			if !yield(rules[i].Name) || !yield(rules[i].Of) {
+			if !yield(rules[i].Name) || !yield(rules[i].Of) || !yield(rules[i].Algorithm) {
 				return
 			}
 		}
@@ -239,7 +239,7 @@ func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 	}
 	for name := range names {
 		if len(name) > maxRule || !printable(name) {
-			return fmt.Errorf("%w: a rule's name of %d bytes", ErrStatus, len(name))
+			return fmt.Errorf("%w: a rule's name or algorithm of %d bytes", ErrStatus, len(name))
 		}
 	}
 	for _, k := range keys.List {
@@ -254,10 +254,11 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
+// cut cuts texts that are too long. What is left is a copy, or it would keep the whole status in memory.
 func cut(texts ...*string) {
 	for _, t := range texts {
 		if len(*t) > MaxText {
-			*t = strings.ToValidUTF8((*t)[:MaxText], "")
+			*t = strings.Clone(strings.ToValidUTF8((*t)[:MaxText], ""))
 		}
 	}
 }

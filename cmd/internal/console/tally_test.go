@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/status"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -67,6 +68,21 @@ func TestTallyIsBounded(t *testing.T) {
 	tally.fill(&a)
 	if len(tally.rules) != maxRules || len(a.Rules) != rulesTold || a.Rules[0].Name != fmt.Sprint("rule", 3*maxRules-1) {
 		t.Errorf("%d rules, told of %d, first of %s", len(tally.rules), len(a.Rules), a.Rules[0].Name)
+	}
+}
+
+// BenchmarkTallyOfMadeUpRules is a fold with as many rules as a report may have, all new.
+func BenchmarkTallyOfMadeUpRules(b *testing.B) {
+	tally, name := NewTally(), 0
+	for b.Loop() {
+		info := applied("r", 1, 1, 0)
+		fold := info.Fold
+		fold.Rules, fold.Ledger, fold.Keys = nil, make([]aggregate.Tally, events.MaxRules), nil
+		for range events.MaxRules {
+			name++
+			fold.Rules = append(fold.Rules, aggregate.Rule{Name: fmt.Sprint(name), Shape: window.Shape{Length: time.Minute, Buckets: 1}})
+		}
+		tally.Observe(info)
 	}
 }
 

@@ -54,6 +54,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 		{"SettleRepeats", testSettleRepeats},
 		{"SettleExpiry", testSettleExpiry},
 		{"SettlePermits", testSettlePermits},
+		{"Credits", testCredits},
 		{"Random", testRandom},
 		{"Order", testOrder},
 		{"NewLimit", testNewLimit},

@@ -1,6 +1,6 @@
 -- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, ledger, one mark per report, one text of bits per settlement, then whatever the loops below use, in that order.
+-- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one text per credit, then whatever the loops below use, in that order.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
@@ -17,9 +17,11 @@
 --     then for each limit of before until when in eighths of a bucket, and the limit, ...}, or true
 --     for what was refunded of that: it is in the same hash, with an r before each bucket.
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
+--  12 credits: to add, to take off, expiry, ...
 -- Expiries are in ms of fleet time.
 --
--- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, what its loss was, ...} and then
+-- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and, beyond these, of overdrawn
+-- credits, each with what is left of it...}, or {generation, version, what its loss was, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
 -- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included;
 -- and for each rule, after its columns or keys, how many keys are new, and how many keys and hits were too many
@@ -28,7 +30,7 @@
 
 local call, try, tonumber, type = redis.call, redis.pcall, tonumber, type
 local a = cmsgpack.unpack(ARGV[1])
-local now, marks, nmarks, bits, permits = a[3], a[5], #a[5], a[10], a[11]
+local now, marks, nmarks, bits, permits, credits = a[3], a[5], #a[5], a[10], a[11], a[12]
 
 local repeated = {0}
 for from = 1, nmarks, 1000 do
@@ -41,6 +43,14 @@ for from = 1, nmarks, 1000 do
 end
 for i = 1, #bits do
   if call('GETBIT', KEYS[2 + nmarks + i], bits[i]) == 1 then repeated[#repeated + 1] = nmarks + i - 1 end
+end
+local left, before = {}, 2 + nmarks + #bits -- of credits, and how many keys come before theirs
+for i = 1, #credits / 3 do
+  left[i] = tonumber(call('GET', KEYS[before + i]) or 0)
+  if credits[3 * i - 1] > left[i] + credits[3 * i - 2] then
+    repeated[#repeated + 1] = nmarks + #bits + i - 1
+    repeated[#repeated + 1] = left[i]
+  end
 end
 if #repeated > 1 then return cmsgpack.pack(repeated) end
 
@@ -85,8 +95,15 @@ local number = setmetatable({}, {__index = function(t, s)
   t[s] = n
   return n
 end})
+for i = 1, #left do
+  local reported, returned = credits[3 * i - 2], credits[3 * i - 1]
+  if reported > 0 or returned > 0 then
+    local now_left = math.min(left[i] + reported - returned, 1e15)
+    try('SET', KEYS[before + i], text(now_left), 'PXAT', text(credits[3 * i] + shift))
+  end
+end
 if loss[1] ~= generation then loss = {} end -- an older build began it
-local r, n, k = {generation, version, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 6, 2 + nmarks + #bits
+local r, n, k = {generation, version, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 6, before + #left
 
 -- add adds to a count; only one that is new in its hash can have made the hash.
 local function add(key, field, delta, expires)

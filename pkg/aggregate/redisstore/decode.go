@@ -13,13 +13,10 @@ func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err er
 	n := u.list() - 1
 	generation := u.count()
 	if generation == 0 {
-		for range n {
-			readSpent(&applied, int(u.count()), len(c.fold.Marks))
-		}
 		if n < 1 {
 			u.fail()
 		}
-		return applied, false, u.err
+		return c.readRefusal(&u, n), false, u.err
 	}
 	applied.State = aggregate.State{Generation: uint64(generation), Version: uint64(u.count())}
 	applied.Loss = readLoss(&u)

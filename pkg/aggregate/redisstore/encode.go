@@ -40,7 +40,8 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 		c.name("mark:", strconv.FormatUint(m.Epoch, 16))
 	}
 	c.nameSettled()
-	b := packList(c.body[:0], 11)
+	c.nameCredits()
+	b := packList(c.body[:0], 12)
 	b = packInt(b, int64(fold.Seen.Generation))
 	b = packInt(b, int64(fold.Seen.Version))
 	b = packInt(b, fold.Now/int64(time.Millisecond))
@@ -55,6 +56,7 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 	b = c.packMany(b)
 	b = c.packSettled(b)
 	b = c.packPermits(b)
+	b = c.packCredits(b)
 	c.body = b
 	c.finish()
 }

@@ -11,6 +11,8 @@
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits have been met;
 //	                                   lives a day after the last
+//	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window, and not given back
+//	                                   by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
 //	                                   since have added to an earlier one (rules of one bucket)
