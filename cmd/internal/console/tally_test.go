@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestRuleThereAndBack(t *testing.T) {
 		if shape.Drains() {
 			r.Burst = 9
 		}
-		if got, ok := ruleOf(wireOf(&r)); !ok || got != r {
+		if got, ok := ruleOf(wireOf(&r)); !ok || !reflect.DeepEqual(got, r) {
 			t.Errorf("%+v became %+v", r, got)
 		}
 	}
