@@ -110,7 +110,7 @@ func TestFleet(t *testing.T) {
 		t.Errorf("ledger: status %d, stderr %q\ngot  %swant %s", status, stderr, stdout, want)
 	}
 	status, stdout, _ = daemontest.Run(t, run, map[string]string{"OFFPATH_NAMESPACE": "fleet"}, "ledger", "--redis", redis.URL())
-	row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +0 +0 +0 +0 +per-user$`, admitted["per-user"]))
+	row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +0 +0 +0 +0 +0 +per-user$`, admitted["per-user"]))
 	if status != 0 || !row.MatchString(stdout) {
 		t.Errorf("table: status %d\n%s", status, stdout)
 	}
