@@ -111,7 +111,7 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	attrs := request("user=k ip=192.0.2.1")
 	f.alarm(noon, 1, l, "k", 990_000)
 	now := noon + ms
-	charged := int64(passes(l, now, 20))    // then a demand is known, and only a part passes
+	charged := int64(passes(l, now, 400))   // then a demand is known, and only a part passes
 	for !f.CheckAt(now, attrs, 1).Allowed { // the narrow rule's only hit
 	}
 	charged++
