@@ -59,8 +59,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.tokenFile, "console-token-file", "FILE", "tokens of those who may block and reset keys at the console, one each line, NAME:TOKEN or TOKEN; without any it only shows",
 		flags.Text)
 	s.AddSecret(&c.tokens, "console-token", "such tokens themselves")
-	flags.Add(s, &c.consoleHosts, "console-host", "NAMES", "names by which browsers ask for the console, with commas between, beside localhost and addresses",
-		flags.Text)
+	flags.Add(s, &c.consoleHosts, "console-host", "NAMES",
+		"names by which browsers ask for the console, with commas between, beside localhost and addresses", flags.Text)
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.entriesKeys.AddSigning(s, signing.Entries)

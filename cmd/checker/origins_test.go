@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
-// TestPagesOfOtherSites: what a site has a browser on this machine ask is refused, and charged to nobody, unless the site is known. At
-// forward-auth the header is the original request's.
+// TestPagesOfOtherSites: what a site has a browser on this machine ask is refused, and charged to
+// nobody, unless the site is known. At forward-auth the header is the original request's.
 func TestPagesOfOtherSites(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, daily(2)), "--allow-origin", "https://ops.example:8443, https://b.example")
 	base := strings.TrimSuffix(doorOf(d), "/v1/check")

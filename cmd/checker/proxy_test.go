@@ -86,8 +86,8 @@ func TestForwardAuthReadsWhatItIsTold(t *testing.T) {
 	}
 }
 
-// TestSpellingsOfOneRequest: however a client writes a path or a host, it gets no further than by the plain one: neither to the service
-// behind the proxy, nor past a proxy that asks.
+// TestSpellingsOfOneRequest: however a client writes a path or a host, it gets no further than by
+// the plain one: neither to the service behind the proxy, nor past a proxy that asks.
 func TestSpellingsOfOneRequest(t *testing.T) {
 	const spelled = `
 rules:

@@ -162,8 +162,8 @@ func TestChartFiles(t *testing.T) {
 	}
 }
 
-// TestWhoGetsIn: callers reach the checkers' doors, where they may settle, and nothing else; Prometheus reaches admin ports, where the console is, and
-// nothing else; and nobody else anything.
+// TestWhoGetsIn: callers reach the checkers' doors, where they may settle, and nothing else;
+// Prometheus reaches admin ports, where the console is, and nothing else; and nobody else anything.
 func TestWhoGetsIn(t *testing.T) {
 	const chosen = `
 networkPolicy:

@@ -19,7 +19,8 @@ const ProblemType = "application/problem+json"
 
 // Problem is the body of a denial, as RFC 9457 has it.
 type Problem struct {
-	// Type is QuotaExceeded, TemporaryReducedCapacity if Status is 503, or about:blank if it is 400: a path that is ambiguous.
+	// Type is QuotaExceeded, TemporaryReducedCapacity if Status is 503, or about:blank if it is
+	// 400: a path that is ambiguous.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`

@@ -68,8 +68,8 @@ func TestReadsWhatTheRulesAskFor(t *testing.T) {
 	}
 }
 
-// What http.ServeMux takes for a path below /api/, and a rule for another one, does not reach the handler, by any way of asking. It
-// is refused where paths count, and nowhere else.
+// What http.ServeMux takes for a path below /api/, and a rule for another one, does not reach the
+// handler, by any way of asking. It is refused where paths count, and nowhere else.
 func TestAmbiguousPaths(t *testing.T) {
 	const byPath = "{name: api, match: {path: /api/*}, key: [], limit: 1/day}, {name: failed, match: {outcome: failed, path: /api/*}, key: [], limit: 1/day}"
 	for rule, want := range map[string]int{byPath: 400, "{name: per-ip, key: [ip], limit: 9/day}": 200} {

@@ -5,7 +5,7 @@ import "testing"
 func TestFoldHost(t *testing.T) {
 	for host, want := range map[string]string{
 		"a.example": "a.example", "A.Example": "a.example", "a.example.": "a.example", "a.example:80": "a.example", "a.example.:80": "a.example", "a.example:": "a.example",
-		"": "", ":80": "", "a1": "a1", "a:b": "a:b", "192.0.2.1:80": "192.0.2.1", "192.0.2.1": "192.0.2.1",
+		"": "", ":80": "", "a1": "a1", "a:b": "a:b", "a.:80.": "a", "192.0.2.1:80": "192.0.2.1", "192.0.2.1": "192.0.2.1",
 		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8::1]": "[2001:db8::1]", "::1": "::1", "a:1:2": "a:1:2",
 	} {
 		if got := FoldHost(host); got != want || FoldHost(got) != want {

@@ -89,7 +89,8 @@ func (r *Rule) fill() {
 	}
 }
 
-// foldHosts brings the hosts among the conditions into the form that requests' hosts are compared in.
+// foldHosts brings the hosts among the conditions into the form that requests' hosts are compared
+// in.
 func foldHosts(match []Condition) {
 	for i := range match {
 		c := &match[i]

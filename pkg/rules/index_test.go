@@ -353,7 +353,8 @@ func TestFindTakesTheFirstOfTwo(t *testing.T) {
 	}
 }
 
-// A host is found however it is written, in the request and in the rule: by conditions, overrides and lists.
+// A host is found however it is written, in the request and in the rule: by conditions, overrides
+// and lists.
 func TestHostsInAnyForm(t *testing.T) {
 	text := "rules:\n"
 	for i, host := range []string{"A.Example:80", "b.example.", "c.example", "d.example", "e.example", "Api.*"} { // enough for an index

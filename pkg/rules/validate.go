@@ -85,7 +85,8 @@ func (c *Condition) wrong() string {
 	return c.wrongFold()
 }
 
-// wrongFold says what is wrong with a condition on a folded path that no such path would meet, or "".
+// wrongFold says what is wrong with a condition on a folded path that no such path would meet, or
+// "".
 func (c *Condition) wrongFold() string {
 	switch folded := identity.FoldPath(c.Value); {
 	case c.Name != identity.FoldedPath:

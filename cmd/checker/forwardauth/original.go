@@ -61,8 +61,9 @@ func original(ctx context.Context, r *http.Request) (*http.Request, error) {
 	return asked, nil
 }
 
-// parse reads a URI, a path with or without a query, as the client asked for it. A fragment is refused: no browser sends one, some services
-// take it off, and others resolve what is in it, so that nobody can say which path "/x#/../login" is.
+// parse reads a URI, a path with or without a query, as the client asked for it. A fragment is
+// refused: no browser sends one, some services take it off, and others resolve what is in it, so
+// that nobody can say which path "/x#/../login" is.
 func parse(uri string) (*url.URL, error) {
 	switch {
 	case uri == "":

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	// Unlike encoding/json, it refuses fields that come twice or in another case, and can refuse those that nobody knows.
+	// Unlike encoding/json, it refuses fields that come twice or in another case, and can refuse
+	// those that nobody knows.
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )

@@ -11,14 +11,15 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 )
 
-// Origins are the sites whose pages may have a browser ask a daemon over HTTP, as browsers name them in the header Origin, with commas
-// between; "*" is all of them. The zero value is none: programs send no such header.
+// Origins are the sites whose pages may have a browser ask a daemon over HTTP, as browsers name
+// them in the header Origin, with commas between; "*" is all of them. The zero value is none:
+// programs send no such header.
 type Origins string
 
 // AddFlags adds the flag --allow-origin of a daemon with these doors.
 func (o *Origins) AddFlags(s *flags.Set, doors string) {
-	flags.Add(s, o, "allow-origin", "SITES", "sites whose pages may have a browser ask "+doors+", such as https://ops.example.com, with commas between, or * for all; without it, nobody's",
-		parseOrigins)
+	flags.Add(s, o, "allow-origin", "SITES", "sites whose pages may have a browser ask "+doors+
+		", such as https://ops.example.com, with commas between, or * for all; without it, nobody's", parseOrigins)
 }
 
 func parseOrigins(text string) (Origins, error) {
@@ -33,8 +34,9 @@ func parseOrigins(text string) (Origins, error) {
 	return Origins(strings.Join(sites, ",")), nil
 }
 
-// Guard answers with 403 what pages of other sites ask. It does not go by whether Host is the same: a site can give its own name the address of
-// this daemon (DNS rebinding), and these doors have no pages of their own.
+// Guard answers with 403 what pages of other sites ask. It does not go by whether Host is the same:
+// a site can give its own name the address of this daemon (DNS rebinding), and these doors have no
+// pages of their own.
 func (o Origins) Guard(h http.Handler) http.Handler {
 	known := strings.Split(string(o), ",")
 	foreign := func(site string) bool {
@@ -44,7 +46,8 @@ func (o Origins) Guard(h http.Handler) http.Handler {
 		if slices.ContainsFunc(r.Header["Origin"], foreign) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = io.WriteString(w, `{"error":"asked by a page of another site: see --allow-origin"}`+"\n") // an error means that the client has gone
+			// An error means that the client has gone.
+			_, _ = io.WriteString(w, `{"error":"asked by a page of another site: see --allow-origin"}`+"\n")
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -112,15 +112,16 @@ func (b *Builder) readsPath(name string) bool {
 	return !given && (name == pathName || name == identity.FoldedPath)
 }
 
-// Ambiguous reports whether servers differ on which path the request asks for, and the reader reads its path: to some
-// /api/../x is below /api, to others it is /x. Such a request is to be refused with status 400: by any reading, some service would
-// be asked for what no rule has seen. Clients resolve such paths before they ask. It does not allocate.
+// Ambiguous reports whether servers differ on which path the request asks for, and the reader reads
+// its path: to some /api/../x is below /api, to others it is /x. Such a request is to be refused
+// with status 400: by any reading, some service would be asked for what no rule has seen. Clients
+// resolve such paths before they ask. It does not allocate.
 func (rd *Reader) Ambiguous(r *http.Request) bool {
 	return rd.paths && r.URL != nil && hasDotSegment(r.URL.Path)
 }
 
-// hasDotSegment says whether an unescaped path has a segment . or .., as any server may see it: some take %2f for a slash, or \, and
-// some take off what follows a semicolon.
+// hasDotSegment says whether an unescaped path has a segment . or .., as any server may see it:
+// some take %2f for a slash, or \, and some take off what follows a semicolon.
 func hasDotSegment(path string) bool {
 	if strings.IndexByte(path, '.') < 0 {
 		return false
