@@ -212,7 +212,6 @@ func (c *cell) settle(now int64) {
 		return
 	}
 	c.add(-left)
-	c.date(c.limiter.terms.Load(), min(now, c.until.Load()))
 	if c.ahead() != nil {
 		c.ahead().note(c.within(now), taken, 0)
 	}
@@ -319,7 +318,6 @@ func shift(counts []int64, keep int64) {
 // room settles and rotates, and returns how many hits still fit under these terms. The lock is held.
 func (c *cell) room(t *terms, now int64) (room, at int64) {
 	c.settle(now)
-	c.date(t, now)
 	at = c.rotate(now)
 	if p := c.permits(); p != nil {
 		return c.permitted(p, at), at
@@ -362,7 +360,6 @@ func (c *cell) armUntil(t *terms, hits, room, until int64) {
 		return
 	}
 	hits = min(hits, mostLeft)
-	until = c.dated(t, until)
 	c.add(hits)
 	c.endAt(until)
 	beyond := uint32(min(room-hits, int64(raised-1)))
@@ -426,7 +423,7 @@ func (c *cell) forgetBase() {
 	copy(c.totals(), c.pending())
 	clear(c.refunded())
 	if d := c.drained(); d != nil {
-		d.level, d.rate = window.Level{Bucket: c.newest - int64(c.limiter.live)}, 0
+		d.level = window.Level{Bucket: c.newest - int64(c.limiter.live)}
 	}
 }
 

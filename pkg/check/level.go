@@ -22,54 +22,6 @@ type drained struct {
 	// bucket, own ones to the nanosecond.
 	turn   int64
 	others others
-	// Of a token bucket, turn is when all hits that are known will have drained, own ones as of when they came: what counts of
-	// buckets say is up to a bucket later. known is how many hits the counts held then, and rate the limit that it was reckoned
-	// by; 0 if it is to be reckoned from the counts.
-	known, rate int64
-}
-
-// date takes in, as of now, hits that a token bucket's counts hold since the last call. The lock is held, and no allowance
-// is in the counts.
-func (c *cell) date(t *terms, now int64) {
-	d := c.drained()
-	if d == nil || c.limiter.shape.Kind != window.Token {
-		return
-	}
-	var sum int64
-	for _, n := range c.totals() {
-		sum += n
-	}
-	news := sum - d.known
-	if d.known = sum; news == 0 && d.rate == t.drain.Limit {
-		return
-	}
-	reset := now + int64(t.drain.Reset(d.level, c.net(), now))
-	if d.rate == t.drain.Limit {
-		d.turn = max(d.turn, now) // what came before has drained, at the latest by then
-		if news > 0 {
-			d.turn += t.takes(news)
-		}
-		reset = min(reset, d.turn)
-	}
-	d.turn, d.rate = reset, t.drain.Limit
-}
-
-// takes is how long so many hits take to drain, in ns, rounded up.
-func (t *terms) takes(hits int64) int64 {
-	span := t.drain.Takes(hits)
-	if t.drain.In(span) < hits {
-		span++
-	}
-	return int64(span)
-}
-
-// dated is how long an allowance may last for its hits to be dated when it ends: as of then they are late by a tenth of what one
-// takes to drain, or by a tick of the clock. The cell's hits have been dated.
-func (c *cell) dated(t *terms, until int64) int64 {
-	if d := c.drained(); d != nil {
-		return min(until, d.turn+max(int64(t.drain.Takes(1))/10, int64(clockTick)))
-	}
-	return until
 }
 
 // spareTime is for how long beyond its live buckets a cell keeps counts, so that what it was told of as final is newer
@@ -102,11 +54,7 @@ func (c *cell) remaining(t *terms, at int64) int64 {
 	case d == nil:
 		return c.limiter.shape.Remaining(c.net(), t.limit, at)
 	case t.drain.Shape.Kind == window.Token:
-		room := t.drain.Remaining(d.level, c.net(), at)
-		if d.rate == t.drain.Limit {
-			room = max(room, t.capacity-t.drain.In(time.Duration(d.turn-at)))
-		}
-		return room
+		return t.drain.Remaining(d.level, c.net(), at)
 	case c.turn(t, at) > 0:
 		return 0
 	}
@@ -132,11 +80,7 @@ func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 	case d == nil:
 		return c.limiter.shape.RetryAfter(c.net(), t.limit, cost, at)
 	case t.drain.Shape.Kind == window.Token:
-		wait, ok := t.drain.RetryAfter(d.level, c.net(), cost, at)
-		if ok && d.rate == t.drain.Limit {
-			wait = min(wait, max(time.Duration(d.turn-at)-t.drain.Takes(t.capacity-cost), 0))
-		}
-		return wait, ok
+		return t.drain.RetryAfter(d.level, c.net(), cost, at)
 	}
 	return c.turn(t, at), cost <= t.capacity
 }
@@ -144,11 +88,7 @@ func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 // count is how much is in use by what is known. The lock is held, the cell settled and rotated.
 func (c *cell) count(t *terms, at int64) float64 {
 	if d := c.drained(); d != nil {
-		count := t.drain.Count(d.level, c.net(), at)
-		if d.rate == t.drain.Limit {
-			count = min(count, float64(max(d.turn-at, 0))/float64(t.drain.Shape.Length)*float64(d.rate))
-		}
-		return count
+		return t.drain.Count(d.level, c.net(), at)
 	}
 	return c.limiter.shape.Count(c.net(), at)
 }
@@ -205,7 +145,7 @@ func times(counts []int64, factor int64) []int64 {
 // held; its turn is after so long.
 func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 	d := c.drained()
-	if c.date(t, at); d == nil || t.drain.Shape.Kind != window.Leaky {
+	if d == nil || t.drain.Shape.Kind != window.Leaky {
 		return
 	}
 	gap := c.gap(t, cost)
@@ -231,9 +171,6 @@ func (c *cell) advance(by int64) {
 		return
 	}
 	l, totals := c.limiter, c.net()
-	for _, n := range c.totals()[max(int64(len(totals))-by, 0):] {
-		d.known -= n
-	}
 	drain, to := l.terms.Load().drain, c.newest+by-int64(len(totals))
 	d.level = drain.Settle(d.level, totals, c.newest, to)
 	if Freshness(l.checker.freshness.Load()) >= LocalShare {
@@ -247,7 +184,7 @@ func (c *cell) advance(by int64) {
 // have been settled at less than they were charged. The lock is held, the cell settled and rotated.
 func (c *cell) bringTurnForward(t *terms, at int64) {
 	d := c.drained()
-	if d == nil || c.limiter.shape.Kind != window.Leaky || c.limiter.freshness(t) == LocalShare { // where turns are farther apart than that
+	if d == nil || c.limiter.freshness(t) == LocalShare { // where turns are farther apart than that
 		return
 	}
 	d.turn = min(d.turn, at+int64(t.drain.Reset(d.level, c.net(), at)))
@@ -266,9 +203,6 @@ func (c *cell) hearLevel(w word) {
 		}
 		l = w.settle(drain, l, d.level.Bucket)
 		l.Parts = max(l.Parts, d.level.Parts)
-	}
-	if l.Parts > drain.Settle(d.level, c.net(), c.newest, l.Bucket).Parts {
-		d.rate = 0 // of hits that were in no count
 	}
 	d.level = l
 	c.holdLevel()

@@ -66,7 +66,7 @@ func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
 		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond
 		return min(t.drain.Remaining(d.level, c.net(), at), t.capacity-max(own, 0)) >= cost
 	}
-	return c.count(t, at)+float64(cost) <= 2*float64(t.capacity)
+	return t.drain.Count(d.level, c.net(), at)+float64(cost) <= 2*float64(t.capacity)
 }
 
 // Cancel gives all hits of a reservation back before its turn, and reports whether it has. It cannot any more when the turn has
@@ -134,12 +134,7 @@ func (p *place) giveBack() {
 	if permits := c.permits(); permits != nil {
 		permits.spend(p.bucket, -p.cost)
 	}
-	switch d := c.drained(); {
-	case d == nil:
-	case l.shape.Kind == window.Token:
-		d.known -= p.cost
-		d.turn -= p.gap
-	case d.turn == p.turn: // nobody has come after it
+	if d := c.drained(); d != nil && d.turn == p.turn { // nobody has come after it
 		d.turn -= p.gap
 	}
 	l.cancelled.Add(p.cost)

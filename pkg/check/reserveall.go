@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/identity"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Reserve is Check for one request by all rules that match its attributes, which may have its turn later: where a receipt or leaky
@@ -98,12 +97,7 @@ func (a *asking) reservation(c *Checker, now int64) *Reservation {
 		}
 		p := place{cell: q.cell, cost: q.charged, bucket: q.bucket}
 		if d := q.cell.drained(); d != nil {
-			switch p.turn = d.turn; {
-			case q.limiter.shape.Kind == window.Leaky:
-				p.gap = q.cell.gap(q.terms, q.charged)
-			case q.wait > 0: // until its turn there is more than it to drain
-				p.gap = q.terms.takes(q.charged)
-			}
+			p.turn, p.gap = d.turn, q.cell.gap(q.terms, q.charged)
 		}
 		r.places = append(r.places, p)
 	}

@@ -77,7 +77,7 @@ func (v *view) copy(c *cell, now int64) {
 	if p := c.permits(); p != nil {
 		v.copyPermits(p)
 	}
-	v.settleCopy(c.allowance.Load(), now, min(now, c.until.Load()))
+	v.settleCopy(c.allowance.Load(), now)
 }
 
 func (v *view) copyPermits(p *permits) {
@@ -90,7 +90,7 @@ func (v *view) copyPermits(p *permits) {
 }
 
 // settleCopy is settle for an allowance that stays where it is.
-func (v *view) settleCopy(word uint64, now, until int64) {
+func (v *view) settleCopy(word uint64, now int64) {
 	left, taken := int64(word&leftMask), int64(word/oneTaken&leftMask)
 	a := v.more.ahead
 	switch {
@@ -100,7 +100,6 @@ func (v *view) settleCopy(word uint64, now, until int64) {
 		a.note(now, 0, taken)
 	default:
 		v.add(-left)
-		v.date(v.limiter.terms.Load(), until)
 		if a != nil {
 			a.note(now, taken, 0)
 		}

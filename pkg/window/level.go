@@ -251,28 +251,6 @@ func (d Drain) until(l Level, counts []int64, parts, now int64) time.Duration {
 	return time.Duration(min(size-into+d.span(rest), longest))
 }
 
-// In is how many hits drain in so long, rounded up; 0 if that is not more than 0.
-func (d Drain) In(span time.Duration) int64 {
-	if span <= 0 {
-		return 0
-	}
-	hi, lo := bits.Mul64(uint64(span), uint64(d.Limit))
-	if hi >= uint64(d.Shape.Length) {
-		return 2 * MaxCount
-	}
-	return min(roundUp(bits.Div64(hi, lo, uint64(d.Shape.Length))), 2*MaxCount)
-}
-
-// Takes is how long so many hits take to drain, rounded down: in not a nanosecond more drain as many or fewer.
-func (d Drain) Takes(hits int64) time.Duration {
-	hi, lo := bits.Mul64(uint64(max(hits, 0)), uint64(d.Shape.Length))
-	if hi >= uint64(d.Limit) {
-		return time.Duration(longest)
-	}
-	span, _ := bits.Div64(hi, lo, uint64(d.Limit))
-	return time.Duration(min(span, uint64(longest)))
-}
-
 // longest keeps a wait, and a time after it, within an int64.
 const longest = int64(math.MaxInt64 / 4)
 
