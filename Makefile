@@ -74,6 +74,10 @@ lint: ## Check format, vet, staticcheck, generated code and go.mod
 	scripts/nested-modules.sh go mod tidy -diff
 	scripts/nested-modules.sh go vet ./...
 
+.PHONY: vuln
+vuln: ## Hold the code and its modules against Go's database of known vulnerabilities, at vuln.go.dev or $GOVULNDB
+	@scripts/vuln.sh
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s) each
 	scripts/fuzz.sh $(FUZZTIME)

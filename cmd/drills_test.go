@@ -48,12 +48,14 @@ func TestDrills(t *testing.T) {
 	must(t, f.server.Kill())
 	f.await("NoAggregator RefreshStale StoreDown")
 	must(t, f.server.Restart(t.Context())) // it has lost everything
+	f.await("StoreLostData")
 	f.await("nothing")
 	f.awaitCounting(f.aggregators...)
 
 	must(t, f.forget())
 	f.awaitCounting(f.aggregators...)
-	f.staysQuiet()
+	f.await("StoreLostData")
+	f.await("nothing")
 
 	must(t, f.natsServer.Stop())
 	f.await("NATSDown NoAggregator RefreshStale")

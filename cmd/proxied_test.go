@@ -274,4 +274,12 @@ func (x proxied) bypasses() {
 			x.t.Errorf("%s: then the proxy says %+v", why, a)
 		}
 	}
+	// Whatever the proxy and the service make of them, no rule is for the one and passed for the other.
+	for _, target := range []string{"/a/../search", "/a/%2e%2e/search", "/a/..%2fsearch"} {
+		reached := x.service.reached.Load()
+		_, _, response := x.raw("127.0.0.4", "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n")
+		if response.StatusCode != http.StatusBadRequest || x.service.reached.Load() != reached {
+			x.t.Errorf("%s: status %d, and the service was reached: %v", target, response.StatusCode, x.service.reached.Load() != reached)
+		}
+	}
 }

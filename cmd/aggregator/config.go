@@ -34,16 +34,24 @@ type config struct {
 	shards    int // 0: as recorded
 	logLevel  slog.Level
 	gather    time.Duration
+	newKeys   int
 	traceTo   string // "" for nowhere
+
+	maxCheckers int
+	maxWindow   time.Duration
 
 	tokenFile, tokens string // of those who may block and reset keys
 	consoleHosts      string
 
 	rulesKeys, entriesKeys signing.Keys
+	origins                daemon.Origins // whose pages may read the metrics
 }
 
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
-	c = config{admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond}
+	c = config{
+		admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond,
+		newKeys: 1_000_000, maxCheckers: 10_000, maxWindow: events.MaxWindow,
+	}
 	s := flags.New("aggregator", summary, version.Get().Line("aggregator"))
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
 	addRedis(s, &c.redis, &c.redisIn)
@@ -51,17 +59,23 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.tokenFile, "console-token-file", "FILE", "tokens of those who may block and reset keys at the console, one each line, NAME:TOKEN or TOKEN; without any it only shows",
 		flags.Text)
 	s.AddSecret(&c.tokens, "console-token", "such tokens themselves")
-	flags.Add(s, &c.consoleHosts, "console-host", "NAMES", "names by which a proxy on this machine asks for the console, with commas between; on loopback it knows localhost and addresses only",
+	flags.Add(s, &c.consoleHosts, "console-host", "NAMES", "names by which browsers ask for the console, with commas between, beside localhost and addresses",
 		flags.Text)
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.entriesKeys.AddSigning(s, signing.Entries)
+	c.origins.AddFlags(s, "for /metrics")
 	addNamespace(s, &c.namespace)
 	flags.Add(s, &c.shards, "shards", "N", "number of shards, recorded in Redis at first use; 0 takes what is recorded, or what suits",
 		flags.Int(0, events.MaxShards))
 	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
+	flags.Add(s, &c.newKeys, "new-keys", "N", "how many keys of one rule may be new in a shard within its window; hits of others are in no count",
+		flags.Int(1, 1_000_000_000))
 	flags.Add(s, &c.gather, "gather", "DURATION", "how long a report waits for others to be applied with",
 		flags.Duration(10*time.Microsecond, time.Second))
+	flags.Add(s, &c.maxCheckers, "max-checkers", "N", "most live checkers of one --name that are told apart; others make no fleet larger", flags.Int(1, 1<<16))
+	flags.Add(s, &c.maxWindow, "max-window", "DURATION", "longest window of a rule that is counted; reports with longer ones are refused",
+		flags.Duration(time.Millisecond, events.MaxWindow))
 	c.access.AddFlags(s)
 	c.adminTLS.AddFlags(s, "admin")
 	flags.Add(s, &c.traceTo, "trace", "URL", "where OpenTelemetry traces of reports go, by OTLP over HTTP: http://127.0.0.1:4318; none if it is not given. Checkers say which are traced",

@@ -11,7 +11,7 @@ import (
 func TestEverySetting(t *testing.T) {
 	defaults := config{
 		nats: "nats://n", redis: "redis://r", admin: "127.0.0.1:9091", namespace: "offpath",
-		logLevel: slog.LevelInfo, gather: 2 * time.Millisecond,
+		logLevel: slog.LevelInfo, gather: 2 * time.Millisecond, newKeys: 1_000_000,
 	}
 	tests := []struct {
 		flag, value string
@@ -26,7 +26,10 @@ func TestEverySetting(t *testing.T) {
 		{"log-level", "debug", func(c *config) { c.logLevel = slog.LevelDebug }},
 		{"trace", "http://otel:4318", func(c *config) { c.traceTo = "http://otel:4318/v1/traces" }},
 		{"gather", "500us", func(c *config) { c.gather = 500 * time.Microsecond }},
+		{"new-keys", "500", func(c *config) { c.newKeys = 500 }},
 		{"gather", "2ms", func(*config) {}},
+		{"max-checkers", "300", func(c *config) { c.maxCheckers = 300 }},
+		{"max-window", "24h", func(c *config) { c.maxWindow = 24 * time.Hour }},
 	}
 	for _, test := range tests {
 		want := defaults

@@ -23,7 +23,11 @@ func TestConsoleNeedsToken(t *testing.T) {
 			t.Errorf("%s with token %q: %d %s", path, token, got, text)
 		}
 	}
-	post(startAggregator(t, nats, redis), "/api/block", token, 403, "without a token")
+	readOnly := startAggregator(t, nats, redis)
+	post(readOnly, "/api/block", token, 403, "without a token")
+	if status, text := daemontest.Do(t, "GET", readOnly.Admin()+"/metrics", "", "Origin: https://evil.example"); status != 403 || !strings.Contains(text, "--allow-origin") {
+		t.Errorf("/metrics for a page of another site: %d %.100s", status, text)
+	}
 	d := daemontest.StartIn(t, run, map[string]string{"OFFPATH_CONSOLE_TOKEN": token},
 		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0")
 	for _, wrong := range []string{"", "wrong", token + "x", token[:16]} {

@@ -75,10 +75,10 @@ func writeJSON(w io.Writer, ledger aggregate.Ledger) error {
 
 func writeTable(w io.Writer, ledger aggregate.Ledger) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "counted\tlate\trefused\trefunded\tsettled\t  rule")
+	fmt.Fprintln(table, "counted\tlate\trefused\trefunded\tsettled\toverflow\t  rule")
 	for _, rule := range slices.Sorted(maps.Keys(ledger)) {
 		l := ledger[rule]
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t  %s\n", l.Counted, l.Late, l.Refused, l.Refunded, l.Settled, rule)
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", l.Counted, l.Late, l.Refused, l.Refunded, l.Settled, l.Overflow, rule)
 	}
 	return table.Flush()
 }

@@ -80,7 +80,7 @@ func (g *ledgerGauge) Collect(out chan<- prometheus.Metric) {
 	}
 	for label, l := range *sums {
 		for outcome, hits := range map[string]int64{
-			"counted": l.Counted, "late": l.Late, "refused": l.Refused, "refunded": l.Refunded, "settled": l.Settled,
+			"counted": l.Counted, "late": l.Late, "refused": l.Refused, "refunded": l.Refunded, "settled": l.Settled, "overflow": l.Overflow,
 		} {
 			out <- prometheus.MustNewConstMetric(ledgerDesc, prometheus.GaugeValue, float64(hits), label, outcome)
 		}
@@ -103,6 +103,7 @@ func (g *ledgerGauge) byLabel(ledger aggregate.Ledger) map[string]aggregate.Rule
 		sum.Refused += l.Refused
 		sum.Refunded += l.Refunded
 		sum.Settled += l.Settled
+		sum.Overflow += l.Overflow
 		sums[label] = sum
 	}
 	return sums

@@ -19,11 +19,13 @@ const (
 
 // applies measures each call of the store, and counts by rule what was applied.
 type applies struct {
-	took  prometheus.Histogram
-	hits  *prometheus.CounterVec
-	over  *prometheus.CounterVec
-	peaks *peaks
-	now   func() time.Time
+	took   prometheus.Histogram
+	hits   *prometheus.CounterVec
+	over   *prometheus.CounterVec
+	peaks  *peaks
+	blind  *prometheus.GaugeVec
+	turned *prometheus.CounterVec
+	now    func() time.Time
 
 	mu       sync.Mutex // held while a fold is counted
 	labels   rulelabel.Labels
@@ -48,12 +50,20 @@ func newApplies(now func() time.Time) *applies {
 			Help: "Hits that were let pass although their key's count was beyond its limit, by more than max(1 hit, 2 %). An estimate: docs/operations.md.",
 		}, []string{"rule"}),
 		peaks: newPeaks(now),
+		turned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "offpath_overflow_keys_total",
+			Help: "How often a new key was not counted, since its rule has too many of them, or Redis no memory.",
+		}, []string{"rule"}),
+		blind: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "offpath_over_limit_unheard_ratio",
+			Help: "Which part of a window's hits may have passed, and nobody had heard of, when the rule's counts were last held against its limit.",
+		}, []string{"rule"}),
 	}
 }
 
 // register registers all of it.
 func (a *applies) register(registry *prometheus.Registry) {
-	registry.MustRegister(a.took, a.hits, a.over, a.peaks)
+	registry.MustRegister(a.took, a.hits, a.over, a.peaks, a.blind, a.turned)
 }
 
 // observe is for aggregate.Options.OnApply. A fold that the store applied without saying so is not in
@@ -66,9 +76,21 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, tally := range info.Fold.Ledger {
-		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 {
-			a.count(a.label(info.Fold.Rules[i].Name, sum), tally)
+		for _, o := range info.Overflow {
+			if o.Rule == i {
+				tally.Counted -= o.Hits
+			}
 		}
+		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 || len(info.Overflow) > 0 {
+			rule := &info.Fold.Rules[i]
+			label := a.label(rule.Name, sum)
+			a.count(label, tally)
+			a.blind.WithLabelValues(label).Set(info.Unheard.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
+		}
+	}
+	for _, o := range info.Overflow {
+		label := a.labels.Of(info.Fold.Rules[o.Rule].Name)
+		a.turned.WithLabelValues(label).Add(float64(o.Keys))
 	}
 	a.exceed(info)
 }
@@ -100,6 +122,8 @@ func (a *applies) makeRoom(now time.Time) {
 		a.hits.DeletePartialMatch(prometheus.Labels{"rule": label})
 		a.over.DeletePartialMatch(prometheus.Labels{"rule": label})
 		a.peaks.forget(label)
+		a.blind.DeleteLabelValues(label)
+		a.turned.DeleteLabelValues(label)
 	}
 }
 
@@ -108,6 +132,7 @@ func (a *applies) count(label string, t aggregate.Tally) {
 	a.hits.WithLabelValues(label, "late").Add(float64(t.Late))
 	a.hits.WithLabelValues(label, "refused").Add(float64(t.Refused))
 	a.over.WithLabelValues(label).Add(0)
+	a.turned.WithLabelValues(label).Add(0)
 	a.peaks.note(label, 0)
 }
 
@@ -133,6 +158,8 @@ var (
 	refusalDesc = describe("lease_errors_total", "Lease folds that the store refused or did not answer.")
 	settleDesc  = describe("settlements_total", "Settlements of hits' true costs received, and what became of them.", "outcome")
 	alarmsDesc  = describe("alarms_total", "Alarms sent, of keys near their limit.")
+	lossesDesc  = describe("store_losses_total", "How often Redis was found to have lost a shard's data.")
+	foldsLost   = describe("store_lost_folds_total", "Folds that are known to be lost with them.")
 	natsDesc    = describe("nats_connected", "1 while connected to NATS, else 0.")
 	redisDesc   = describe("redis_connected", "1 while Redis answers, as the last calls went, else 0.")
 	liveDesc    = describe("live_checkers", "Checkers that have said hello lately.")
@@ -171,10 +198,13 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(settleDesc, s.Settlements, "received")
 	count(settleDesc, s.SettlementsApplied, "applied")
 	count(settleDesc, s.SettlementsRefused, "refused")
+	count(settleDesc, s.SettlementsUncovered, "uncovered")
 	count(permitsDesc, s.PermitsGranted, "granted")
 	count(permitsDesc, s.PermitsReturned, "returned")
 	count(refusalDesc, s.LeaseErrors)
 	count(alarmsDesc, s.Alarms)
+	count(lossesDesc, s.Losses)
+	count(foldsLost, s.LostFolds)
 	gauge(natsDesc, oneIf(m.connected()))
 	gauge(redisDesc, oneIf(m.worker.Ready() == nil))
 	gauge(liveDesc, float64(s.Checkers))

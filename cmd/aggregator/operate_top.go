@@ -138,7 +138,11 @@ func fleetText(v console.View) string {
 		if a.Behind >= 0 {
 			behind = fmt.Sprintf("%d ms", a.Behind)
 		}
-		aggregators = append(aggregators, row(a.Name, a.Host, a.Version, a.Ready, behind, a.Waiting, a.Reports, a.Errors, ago(a.Ago, a.Silent), a.Problem))
+		problem := a.Problem
+		if l := a.Loss; l != nil && problem == "" {
+			problem = fmt.Sprintf("Redis lost data at %s: %s of shard %d", l.At.Local().Format(time.RFC3339), printable(l.Size), l.Shard)
+		}
+		aggregators = append(aggregators, row(a.Name, a.Host, a.Version, a.Ready, behind, a.Waiting, a.Reports, a.Errors, ago(a.Ago, a.Silent), problem))
 	}
 	text := table(checkers...) + listed("checkers", len(v.Checkers), v.Heard.Checkers+v.Heard.Silent) + "\n" + table(aggregators...) + "\n"
 	if len(v.Blocks) > 0 {

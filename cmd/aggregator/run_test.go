@@ -104,13 +104,13 @@ func TestFleet(t *testing.T) {
 	}
 
 	status, stdout, stderr := daemontest.Run(t, run, nil, "ledger", "--redis", redis.URL(), "--namespace", "fleet", "--json")
-	want := fmt.Sprintf(`{"rules":{"per-ip":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0},`+
-		`"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0}}}`+"\n", admitted["per-ip"], admitted["per-user"])
+	want := fmt.Sprintf(`{"rules":{"per-ip":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0,"overflow":0},`+
+		`"per-user":{"counted":%d,"late":0,"refused":0,"refunded":0,"settled":0,"overflow":0}}}`+"\n", admitted["per-ip"], admitted["per-user"])
 	if status != 0 || stderr != "" || stdout != want {
 		t.Errorf("ledger: status %d, stderr %q\ngot  %swant %s", status, stderr, stdout, want)
 	}
 	status, stdout, _ = daemontest.Run(t, run, map[string]string{"OFFPATH_NAMESPACE": "fleet"}, "ledger", "--redis", redis.URL())
-	row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +0 +0 +0 +0 +per-user$`, admitted["per-user"]))
+	row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +0 +0 +0 +0 +0 +per-user$`, admitted["per-user"]))
 	if status != 0 || !row.MatchString(stdout) {
 		t.Errorf("table: status %d\n%s", status, stdout)
 	}

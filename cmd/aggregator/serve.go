@@ -52,7 +52,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	}
 	listener = secure(listener)
 	defer listener.Close() // again, if the server has
-	store, err := c.redisIn.Open(files, redisstore.Options{URL: c.redis, Namespace: c.namespace})
+	store, err := c.redisIn.Open(files, redisstore.Options{URL: c.redis, Namespace: c.namespace, NewKeys: c.newKeys})
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 
 	applies, tally := newApplies(time.Now), console.NewTally()
 	o := aggregate.Options{
-		Store: store, Bus: bus, Shards: c.shards, Gather: c.gather, Log: log,
+		Store: store, Bus: bus, Shards: c.shards, MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, Gather: c.gather, Log: log,
 		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
 	}
 	tracer, err := openTracer(ctx, c, log)
@@ -104,7 +104,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	parts := []daemon.Part{
 		{Name: "files", Run: files.Run},
 		{Name: "NATS", Run: func(ctx context.Context) error { return natsconn.Run(ctx, conn) }},
-		daemon.HTTP("admin", listener, board.Handler(admin.Handler(registry, readiness(worker, conn, leaving))), log),
+		daemon.HTTP("admin", listener, board.Handler(c.origins.Guard(admin.Handler(registry, readiness(worker, conn, leaving)))), log),
 		{Name: "ledger", Run: ledger.poll},
 		{Name: "decision log", Run: denials.run},
 	}

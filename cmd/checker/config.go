@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
@@ -39,10 +40,13 @@ type config struct {
 	namespace   string
 	logLevel    slog.Level
 	flush       time.Duration
+	quietFor    time.Duration
 	acquire     time.Duration // 0: never wait
 	maxLiveKeys int
 	maxIdleKeys int    // 0 is none
 	keyHash     string // a file with a secret; "" leaves keys as they are
+
+	receiptKeyFile, receiptKey string // both "": this checker draws a key of its own
 
 	envoyHeaders envoylimit.Headers
 
@@ -63,6 +67,8 @@ type config struct {
 	rulesKeys, entriesKeys signing.Keys // public ones only
 
 	demoKey string // a file with the demo's signing key of rules
+
+	origins daemon.Origins // whose pages may ask the HTTP door and the admin door
 
 	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
 	trail
@@ -85,6 +91,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		admin:       "127.0.0.1:9090",
 		namespace:   defaultNamespace,
 		flush:       50 * time.Millisecond,
+		quietFor:    time.Second,
 		acquire:     20 * time.Millisecond,
 		maxLiveKeys: 1 << 20,
 		maxIdleKeys: 1 << 20,
@@ -109,6 +116,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
 	flags.Add(s, &c.flush, "flush", "DURATION", "how long hits wait at most until they are reported",
 		flags.Duration(time.Millisecond, time.Minute))
+	flags.Add(s, &c.quietFor, "quiet-for", "DURATION", "how long hits of keys far below their limit wait at most; one that is killed loses them",
+		flags.Duration(time.Millisecond, time.Hour))
 	flags.Add(s, &c.acquire, "acquire", "DURATION", "how long a request under strict enforcement waits for a permit at most; 0 for not at all",
 		flags.Duration(0, time.Minute))
 	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "N", "most keys with unreported hits, and blocked keys, about 200 bytes each",
@@ -116,13 +125,16 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "N", "most further keys to remember, about 200 bytes each; 0 for none",
 		flags.Int(0, maxKeys))
 	flags.Add(s, &c.keyHash, "key-hash", "FILE", "a secret, of 16 bytes or more, the same in all checkers: NATS and the store see keyed hashes of keys", flags.Text)
+	flags.Add(s, &c.receiptKeyFile, "receipt-key-file", "FILE", "the fleet's secret by which checkers know each other's receipts, of 32 bytes or more; a second line may hold the one before it. Without, a checker settles its own only, until it restarts", flags.Text)
+	s.AddSecret(&c.receiptKey, "receipt-key", "that secret, if it is in no file")
 	flags.Add(s, &c.expectCheckers, "expect-checkers", "N", "how many checkers the fleet has, to keep to a share of the limits until it is heard of; 0 to go by own hits",
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
-	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, each rule's on_outage decides", flags.Int(1, mostHellos))
+	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, rules of on_outage open or closed decide by that", flags.Int(1, mostHellos))
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
+	c.origins.AddFlags(s, "the HTTP door, and for /metrics")
 	c.trail.addFlags(s)
 	c.addProxyFlags(s)
 	s.AddSecret(&c.consoleToken, "console-token", "tokens of those who may block and reset keys at the demo's console, NAME:TOKEN or TOKEN")
@@ -140,6 +152,9 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	if err == nil && !done && c.nats == "" && (s.Given("rules-public-keys") || s.Given("entries-public-keys")) {
 		err = flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: " +
 			"without one, keys are made up at the start")
+	}
+	if err == nil && !done && c.receiptKeyFile != "" && c.receiptKey != "" {
+		err = flags.Usagef("--receipt-key-file, and a receipt key in the environment: want one of them")
 	}
 	if err == nil && !done && (c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter) {
 		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)

@@ -20,7 +20,7 @@ func TestEverySetting(t *testing.T) {
 	}
 	want := config{
 		listen: "127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
-		flush: 50 * time.Millisecond, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
+		flush: 50 * time.Millisecond, quietFor: time.Second, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
 		staleAfter: 3, shareAfter: 10, outageAfter: 300,
 		ipv6Prefix: 64, rateHeaders: httplimit.NewestDraft, proxy: "127.0.0.1:8088", answer: 30 * time.Second,
 		trail: trail{logTo: "none", logSample: 1, logBytes: 256 << 20, logAge: 7 * 24 * time.Hour, traceSample: 0.01},
@@ -45,8 +45,10 @@ func TestEverySetting(t *testing.T) {
 		{"log-level", "error", func(c *config) { c.logLevel = slog.LevelError }},
 		{"acquire", "0", func(c *config) { c.acquire = 0 }},
 		{"flush", "5ms", func(c *config) { c.flush = 5 * time.Millisecond }},
+		{"quiet-for", "5s", func(c *config) { c.quietFor = 5 * time.Second }},
 		{"max-live-keys", "1", func(c *config) { c.maxLiveKeys = 1 }},
 		{"key-hash", "secret", func(c *config) { c.keyHash = "secret" }},
+		{"receipt-key-file", "secret", func(c *config) { c.receiptKeyFile = "secret" }},
 		{"expect-checkers", "5", func(c *config) { c.expectCheckers = 5 }},
 		{"stale-after", "2", func(c *config) { c.staleAfter = 2 }},
 		{"share-after", "200", func(c *config) { c.shareAfter = 200 }},

@@ -131,7 +131,7 @@ func newDoors(c config, checker *check.Checker, service func() *tls.Config, log 
 		return d, fmt.Errorf("forward-auth: %w", err)
 	}
 	auth := forwardauth.New(forwardauth.Options{Limit: limit.Handler, Trusts: builder.Trusts, Log: log})
-	ask := door.New(checker, c.acquire)
+	ask := c.origins.Guard(door.New(checker, c.acquire)) // forward-auth has the Origin of the request it is about
 	d.door = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == forwardauth.Path {
 			auth.ServeHTTP(w, r)

@@ -86,6 +86,74 @@ func TestForwardAuthReadsWhatItIsTold(t *testing.T) {
 	}
 }
 
+// TestSpellingsOfOneRequest: however a client writes a path or a host, it gets no further than by the plain one: neither to the service
+// behind the proxy, nor past a proxy that asks.
+func TestSpellingsOfOneRequest(t *testing.T) {
+	const spelled = `
+rules:
+  - {name: api, match: {path: "/api/*"}, key: [], limit: 1/day}
+  - {name: shop, match: {"header:Host": "Shop.example.com:8000"}, key: ["header:host"], limit: 1/day}
+  - {name: any-shop, match: {path: /, "header:Host": "*"}, key: ["header:Host"], limit: 2/day}
+  - {name: login, match: {folded_path: /login/}, key: [], limit: 1/day}
+`
+	type row struct {
+		path, host string
+		want       int
+	}
+	for _, rows := range [][]row{
+		{
+			{"/api/x", "a", 200},
+			{"/api/x", "b", 429},
+			{"/api/../x", "b", 400},
+			{"/api/%2e%2e/x", "b", 400},
+			{"/api/..%2fx", "b", 400},
+			{"/api%2f..%2fx", "b", 400},
+			{"/api/..%5cx", "b", 400},
+			{"/api/..;a=b/x", "b", 400}, // which some take for /x
+			{"/x/../api/x", "b", 400},
+			{"/api/./x", "b", 400},
+			{"/api/..", "b", 400},
+			{"//api//x", "b", 429},
+			{"/api/..x/.well-known/...", "b", 429}, // are names as others
+			{"/.hidden/x..", "b", 200},
+		},
+		{{"/", "shop.example.com", 200}, {"/", "SHOP.example.com", 429}, {"/", "shop.example.com.", 429}, {"/", "shop.example.com:80", 429}, {"/", "shop.example.com.:8000", 429}},
+		{{"/", "[2001:db8::1]:80", 200}, {"/", "[2001:DB8::1]", 200}, {"/", "[2001:db8::1]:443", 429}},
+		{{"/Login", "a", 200}, {"/login/", "b", 429}, {"/LOGIN", "b", 429}, {"/login/x", "b", 200}},
+	} {
+		d, served := startProxy(t, "--rules", writeFile(t, spelled))
+		reached := int64(0)
+		for _, r := range rows {
+			if got := rawGet(t, strings.TrimPrefix(proxyOf(d), "http://"), r.path, r.host); got != r.want {
+				t.Errorf("proxy: %s of %s: status %d, want %d", r.path, r.host, got, r.want)
+			}
+			if r.want == 200 {
+				reached++
+			}
+		}
+		equal(t, "requests that the service served", served.Load(), reached)
+
+		url := authOf(startChecker(t, "--rules", writeFile(t, spelled)))
+		for _, r := range rows {
+			get(t, r.want, "GET", url, "X-Forwarded-For: 192.0.2.1", "X-Forwarded-Uri: "+r.path, "X-Forwarded-Host: "+r.host)
+		}
+	}
+}
+
+// rawGet returns the status of the answer to a request whose target and host are sent as they are.
+func rawGet(t *testing.T, address, target, host string) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	must(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", target, host)
+	must(t, err)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	must(t, err)
+	must(t, response.Body.Close())
+	return response.StatusCode
+}
+
 // startProxy starts a service that says whom it is asked by, and a checker before it.
 func startProxy(t *testing.T, args ...string) (*daemontest.Daemon, *atomic.Int64) {
 	t.Helper()
@@ -98,7 +166,7 @@ func startProxy(t *testing.T, args ...string) (*daemontest.Daemon, *atomic.Int64
 		fmt.Fprint(w, r.Header.Get("X-Forwarded-For"))
 	}))
 	t.Cleanup(service.Close)
-	args = append(args, "--rules", writeFile(t, doorRules), "--upstream", service.URL, "--proxy", "127.0.0.1:0")
+	args = append([]string{"--rules", writeFile(t, doorRules), "--upstream", service.URL, "--proxy", "127.0.0.1:0"}, args...)
 	return startChecker(t, args...), &served
 }
 

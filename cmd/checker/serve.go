@@ -70,6 +70,10 @@ func serveOn(
 	if err != nil {
 		return err
 	}
+	receiptKeys, err := c.receiptKeys(files)
+	if err != nil {
+		return err
+	}
 	epoch, name := c.identify()
 	open, err := c.access.Opener(files, url, "offpath-checker-"+name, log, c.natsOptions()...)
 	if err != nil {
@@ -96,7 +100,7 @@ func serveOn(
 	}
 	living = newLiving(log,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			o := check.Options{Rules: set, Revision: revision, Link: lifeline, Epoch: epoch, KeyHash: hasher}
+			o := check.Options{Rules: set, Revision: revision, Link: lifeline, Epoch: epoch, KeyHash: hasher, ReceiptKeys: receiptKeys}
 			o.OnDenied = tellBoth(denied.AddSome, denials)
 			if tracer != nil {
 				o.Trace = tracer.Report
@@ -130,7 +134,7 @@ func serveOn(
 		daemon.Part{Name: "files", Run: files.Run},
 		lifeline.part(),
 		daemon.HTTP("admin", at.admin,
-			withConsole(board, admin.Handler(registry, readiness(living, lifeline, leaving))), log, c.wait),
+			withConsole(board, c.origins.Guard(admin.Handler(registry, readiness(living, lifeline, leaving)))), log, c.wait),
 	)
 	if denials != nil {
 		registry.MustRegister(logMetrics{denials})
@@ -206,7 +210,7 @@ func newChecker(c config, o check.Options) (*check.Checker, error) {
 	if o.MaxIdleKeys == 0 {
 		o.MaxIdleKeys = -1 // which is what check calls none
 	}
-	o.FlushEvery, o.MaxLiveKeys, o.ExpectCheckers = c.flush, c.maxLiveKeys, c.expectCheckers
+	o.FlushEvery, o.QuietFor, o.MaxLiveKeys, o.ExpectCheckers = c.flush, c.quietFor, c.maxLiveKeys, c.expectCheckers
 	o.StaleAfter, o.ShareAfter, o.OutageAfter = c.staleAfter, c.shareAfter, c.outageAfter
 	return check.New(o)
 }

@@ -28,6 +28,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--trusted-proxies: trusted proxy 1", "--trusted-proxies localhost"},
 		{"--trusted-proxies: trusted proxy 2", "--trusted-proxies 10.0.0.0/8,,::1"},
 		{"--forwarded-header", "--forwarded-header X-Real-IP"},
+		{"--allow-origin", "--allow-origin ops.example.com; --allow-origin https://a/b; --allow-origin https://a,,*"},
 		{"--ipv6-prefix", "--ipv6-prefix 0; --ipv6-prefix 129"},
 		{"--ratelimit-headers", "--ratelimit-headers 99"},
 		{"want them in this order", "--stale-after 11; --share-after 2; --share-after 301; --outage-after 9"},

@@ -64,17 +64,17 @@ checker:
   adminTLS: {secret: admin}
   keyHash: {secret: hash}
   decisionLog: {to: "log,nats", sample: 0.1}
-networkPolicy: {extraEgress: [{ports: [{port: 4318, protocol: TCP}]}]}
+networkPolicy: {monitoring: [{podSelector: {}}], extraEgress: [{ports: [{port: 4318, protocol: TCP}]}]}
 serviceMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}
 `,
 		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
 	},
 	{
-		"a checker on each node", "{checker: {kind: DaemonSet, grpc: false}, aggregator: {autoscaling: {enabled: false}}, serviceMonitor: {enabled: true}}",
+		"a checker on each node", "{checker: {kind: DaemonSet, grpc: false}, aggregator: {autoscaling: {enabled: false}}, serviceMonitor: {enabled: true}, networkPolicy: {monitoring: [{podSelector: {}}]}}",
 		"DaemonSet Deployment NetworkPolicy NetworkPolicy PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
 	},
 	{
-		"checkers elsewhere", "{checker: {kind: Sidecar}, serviceMonitor: {enabled: true}}",
+		"checkers elsewhere", "{checker: {kind: Sidecar}, serviceMonitor: {enabled: true}, networkPolicy: {monitoring: [{podSelector: {}}]}}",
 		"Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service ServiceMonitor",
 	},
 }
@@ -143,6 +143,9 @@ func TestChartFiles(t *testing.T) {
 		var secrets []string
 		for _, v := range o.pod.Volumes {
 			secrets = append(secrets, strings.TrimPrefix(v.Name, "offpath-")+"="+v.Secret.SecretName)
+			if mode := v.Secret.DefaultMode; mode == nil || *mode != 0o440 { // who else is in the pod need not read it
+				t.Errorf("%s: the files of %s have the mode %v", o.name, v.Name, mode)
+			}
 		}
 		if got := strings.Join(secrets, " "); got != want[o.name].secrets {
 			t.Errorf("%s\ngot  %s\nwant %s", o.name, got, want[o.name].secrets)
@@ -156,6 +159,33 @@ func TestChartFiles(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("missing: %v", want)
+	}
+}
+
+// TestWhoGetsIn: callers reach the checkers' doors, where they may settle, and nothing else; Prometheus reaches admin ports, where the console is, and
+// nothing else; and nobody else anything.
+func TestWhoGetsIn(t *testing.T) {
+	const chosen = `
+networkPolicy:
+  clientNamespaces: [shop, web]
+  clients: [{podSelector: {matchLabels: {app: gateway}}}]
+  monitoring: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}, podSelector: {matchLabels: {app: prometheus}}}]
+serviceMonitor: {enabled: true}
+`
+	const doors, admin = "checker:grpc checker:http", "aggregator:admin checker:admin"
+	for values, want := range map[string]map[visitor]string{
+		"{}": {{own, ""}: doors, {own, "prometheus"}: doors, {"shop", ""}: "", {"monitoring", "prometheus"}: ""},
+		chosen: {
+			{own, ""}: "", {own, "prometheus"}: "", {own, "gateway"}: doors, {"shop", ""}: doors, {"web", "gateway"}: doors, {"other", "gateway"}: "",
+			{"monitoring", "prometheus"}: admin, {"monitoring", ""}: "",
+		},
+	} {
+		all := render(t, chart, "-f", write(t, "values.yaml", values))
+		for from, want := range want {
+			if got := all.reachedBy(t, from); got != want {
+				t.Errorf("%s: %+v reaches %q, want %q", values, from, got, want)
+			}
+		}
 	}
 }
 
@@ -179,6 +209,8 @@ func TestChartRefuses(t *testing.T) {
 		"{checker: {tls: {secret: x, cert: ''}}}":                           "cert",
 		"{checker: {decisionLog: {to: nowhere}}}":                           "decisionLog",
 		"{checker: {decisionLog: {sample: 2}}}":                             "sample",
+		"{serviceMonitor: {enabled: true}}":                                 "networkPolicy.monitoring",
+		"{networkPolicy: {clientNamespaces: [Shop]}}":                       "clientNamespaces",
 	} {
 		out, err := helm(t, "template", "x", chart, "-f", write(t, "values.yaml", values))
 		if err == nil || !strings.Contains(out, want) {
@@ -204,6 +236,7 @@ spec:
     metadata: {labels: {app: shop}}
     spec:
       automountServiceAccountToken: false
+      securityContext: {fsGroup: 2000}
       initContainers:
         {{- include "offpath.sidecar" .Subcharts.offpath | nindent 8 }}
       containers:

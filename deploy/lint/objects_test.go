@@ -16,6 +16,8 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
 
@@ -25,6 +27,7 @@ type object struct {
 	selectors  []map[string]string
 	ports      []string // of its pods, by name, that it counts on
 	pod        *core.PodSpec
+	policy     *networking.NetworkPolicySpec
 }
 
 type objects []object
@@ -82,7 +85,7 @@ func read(t *testing.T, document []byte) (o object) {
 	case "networking.k8s.io/v1 NetworkPolicy":
 		var n networking.NetworkPolicy
 		into(&n)
-		o.selectors = []map[string]string{n.Spec.PodSelector.MatchLabels}
+		o.selectors, o.policy = []map[string]string{n.Spec.PodSelector.MatchLabels}, &n.Spec
 		for _, in := range n.Spec.Ingress {
 			for _, p := range in.Ports {
 				o.ports = append(o.ports, p.Port.StrVal)
@@ -236,4 +239,51 @@ func write(t *testing.T, name, text string) (path string) {
 	path = filepath.Join(t.TempDir(), name)
 	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
+}
+
+// own is the release's namespace.
+const own = "own"
+
+// visitor is a pod with the label app, in a namespace.
+type visitor struct{ namespace, app string }
+
+// reachedBy lists the ports that the policies let a pod in to, as "PART:PORT", sorted.
+func (all objects) reachedBy(t *testing.T, from visitor) string {
+	t.Helper()
+	var ports []string
+	for _, o := range all {
+		if o.policy == nil {
+			continue
+		}
+		if !slices.Contains(o.policy.PolicyTypes, networking.PolicyTypeIngress) {
+			t.Errorf("%s lets everybody in", o.name)
+		}
+		for _, rule := range o.policy.Ingress {
+			if len(rule.From) == 0 || len(rule.Ports) == 0 {
+				t.Errorf("%s lets everybody in, or at everything: %+v", o.name, rule)
+			}
+			if !slices.ContainsFunc(rule.From, func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, from) }) {
+				continue
+			}
+			for _, p := range rule.Ports {
+				ports = append(ports, o.name[strings.LastIndex(o.name, "-")+1:]+":"+p.Port.StrVal)
+			}
+		}
+	}
+	slices.Sort(ports)
+	return strings.Join(slices.Compact(ports), " ")
+}
+
+func isPeer(t *testing.T, p networking.NetworkPolicyPeer, from visitor) bool {
+	t.Helper()
+	chosen := func(by *meta.LabelSelector, of labels.Set) bool {
+		selector, err := meta.LabelSelectorAsSelector(by)
+		must(t, err)
+		return selector.Matches(of)
+	}
+	if p.NamespaceSelector == nil && from.namespace != own || p.IPBlock != nil {
+		return false
+	}
+	return (p.NamespaceSelector == nil || chosen(p.NamespaceSelector, labels.Set{"kubernetes.io/metadata.name": from.namespace})) &&
+		(p.PodSelector == nil || chosen(p.PodSelector, labels.Set{"app": from.app}))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -128,7 +129,7 @@ func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers 
 		aggregators.Go(func() { w.Run(ctx) })
 	}
 	for i := range uint64(3) {
-		c, err := check.New(check.Options{Rules: set, Link: bus.Checker(fmt.Sprint("c", i)), Epoch: i + 1, MaxIdleKeys: -1})
+		c, err := check.New(check.Options{Rules: set, Link: bus.Checker(fmt.Sprint("c", i)), Epoch: i + 1, MaxIdleKeys: -1, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }})
 		must(t, err)
 		checkers = append(checkers, c)
 		asking.Go(func() { c.Run(checking) })
@@ -148,23 +149,24 @@ func TestSettlementGivesPermitsBack(t *testing.T) {
 		checkers, stop := runAcquireFleet(t, 1, membus.Faults{Delay: time.Millisecond})
 		defer stop()
 		time.Sleep(3 * time.Second) // until clocks are right
-		acquire := func(i int, cost int64) (token string) {
+		acquire := func(i int, cost int64) (receipt string) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			d, token, _ := checkers[i].AcquireToken(ctx, attributes("user=a ip=b api=c"), cost)
-			expect(t, d.Allowed == (token != ""), "%+v, token %q", d, token)
-			return token
+			d, receipt, _ := checkers[i].AcquireReceipt(ctx, attributes("user=a ip=b api=c"), cost)
+			expect(t, d.Allowed == (receipt != ""), "%+v, receipt %q", d, receipt)
+			return receipt
 		}
 		begin := time.Now().Truncate(6 * time.Second).Add(6*time.Second + 10*time.Millisecond)
 		time.Sleep(time.Until(begin)) // of a bucket of every rule
-		token := acquire(0, 14)
-		require(t, token != "" && acquire(1, 1) == "", "14 of 14 should pass, and not one more")
-		must(t, checkers[2].Settle(token, 4))
+		receipt := acquire(0, 14)
+		require(t, receipt != "" && acquire(1, 1) == "", "14 of 14 should pass, and not one more")
+		time.Sleep(100 * time.Millisecond) // the store has heard of the hits, or else the settlement would come again later
+		must(t, checkers[2].Settle(receipt, 4))
 		time.Sleep(100 * time.Millisecond)
 		// Checkers that had to deny have asked at once, and share.
 		expect(t, acquire(1, 11) == "" && acquire(1, 5) != "", "5 of the 10 that were given back should pass, and 11 not")
 		l, _ := checkers[0].Limiter("user")
-		d, token, err := l.AcquireToken(t.Context(), "somebody", 3)
-		expect(t, d.Allowed && token != "" && err == nil, "by one rule: %+v, %q, %v", d, token, err)
+		d, receipt, err := l.AcquireReceipt(t.Context(), "somebody", 3)
+		expect(t, d.Allowed && receipt != "" && err == nil, "by one rule: %+v, %q, %v", d, receipt, err)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -153,7 +154,7 @@ func (f *live) addCheckers(n int, change ...func(*check.Options)) {
 		name := fmt.Sprint("c", len(f.checkers))
 		link, err := natsbus.NewChecker(f.connect(name), f.namespace, name)
 		f.must(err)
-		o := check.Options{Rules: f.rules, Link: link, DrainTimeout: time.Minute}
+		o := check.Options{Rules: f.rules, Link: link, DrainTimeout: time.Minute, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }}
 		for _, by := range change {
 			by(&o)
 		}

@@ -94,13 +94,13 @@ func countsExactly(t *testing.T, redis *backend) {
 	})
 	t.Run("a true cost makes room at all checkers, once", func(t *testing.T) {
 		l, _ := f.checkers[0].Limiter("tokens")
-		d, token := l.CheckToken("k", 90)
+		d, receipt := l.CheckReceipt("k", 90)
 		require(t, d.Allowed, "%+v", d)
 		f.admitted.Add(90)
 		leaves("tokens", 10)
-		f.must(f.checkers[1].Settle(token, 20))
+		f.must(f.checkers[1].Settle(receipt, 20))
 		leaves("tokens", 80)
-		f.must(f.checkers[2].Settle(token, 0)) // which does not know that it was
+		f.must(f.checkers[2].Settle(receipt, 0)) // which does not know that it was
 		f.pass(f.checkers[2], "tokens", 70)
 		leaves("tokens", 10)
 	})
@@ -181,10 +181,10 @@ func (f *live) askAndSettle(callers ...string) {
 	f.t.Helper()
 	for _, c := range f.checkers {
 		for _, caller := range callers {
-			_, token, err := c.AcquireToken(f.t.Context(), attributes(caller), 30) // waits for permits
+			_, receipt, err := c.AcquireReceipt(f.t.Context(), attributes(caller), 30) // waits for permits
 			f.must(err)
-			if token != "" {
-				f.must(c.Settle(token, 5))
+			if receipt != "" {
+				f.must(c.Settle(receipt, 5))
 			}
 			for range 100 { // until it is denied
 				c.Check(attributes(caller), 1)

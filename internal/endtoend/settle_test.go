@@ -7,14 +7,13 @@ import (
 
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // bill is a hit whose true cost is known later, and what became of it.
 type bill struct {
-	token     string
+	receipt   string
 	key       string
 	bucket    map[string]int64 // by rule
 	estimate  int64
@@ -30,20 +29,20 @@ func (b *bill) counts() int64 {
 	return b.estimate
 }
 
-// charge asks a checker for a hit by all rules, and keeps its token.
+// charge asks a checker for a hit by all rules, and keeps its receipt.
 func (w *world) charge(i int, key string, estimate, cost int64) *bill {
 	w.t.Helper()
 	w.asked++
 	c := w.checkers[i]
-	d, token := c.CheckTokenAt(w.own(i), attributes("user="+key), estimate)
-	w.require(d.Allowed == (token != ""), "%+v, token %q", d, token)
+	d, receipt := c.CheckReceiptAt(w.own(i), attributes("user="+key), estimate)
+	w.require(d.Allowed == (receipt != ""), "%+v, receipt %q", d, receipt)
 	w.wake(c)
 	if !d.Allowed {
 		return nil
 	}
-	m, err := events.DecodeToken(token)
-	w.require(err == nil && len(m.Charges) == len(w.rules.Rules()), "token %v: %v", m, err)
-	b := &bill{token, key, make(map[string]int64), estimate, cost, make(map[int]bool)}
+	m, err := worldKeys.Decode(receipt)
+	w.require(err == nil && len(m.Charges) == len(w.rules.Rules()), "receipt %v: %v", m, err)
+	b := &bill{receipt, key, make(map[string]int64), estimate, cost, make(map[int]bool)}
 	for _, charge := range m.Charges {
 		b.bucket[charge.Rule.Name] = charge.Rule.Newest
 		w.admitted += estimate
@@ -51,8 +50,8 @@ func (w *world) charge(i int, key string, estimate, cost int64) *bill {
 	return b
 }
 
-// chargeWithoutToken charges a hit that costs what it was charged, by one rule.
-func (w *world) chargeWithoutToken(c *checker, r *rules.Rule, key string) *bill {
+// chargeWithoutReceipt charges a hit that costs what it was charged, by one rule.
+func (w *world) chargeWithoutReceipt(c *checker, r *rules.Rule, key string) *bill {
 	l, _ := c.Limiter(r.Name)
 	if !l.CheckAt(w.now, key, 1).Allowed {
 		return nil
@@ -64,7 +63,7 @@ func (w *world) chargeWithoutToken(c *checker, r *rules.Rule, key string) *bill 
 // pay settles a bill at a checker.
 func (w *world) pay(b *bill, i int) {
 	w.t.Helper()
-	err := w.checkers[i].SettleAt(w.own(i), b.token, b.cost)
+	err := w.checkers[i].SettleAt(w.own(i), b.receipt, b.cost)
 	if b.settledAt[i] != errors.Is(err, check.ErrSettled) || err != nil && !b.settledAt[i] {
 		w.fail("%s settles, before: %v: %v", w.checkers[i].name, b.settledAt, err)
 	}
@@ -123,9 +122,9 @@ func (s seen) billed(w *world, list []*bill) {
 	s["settled for less"] += refunded
 }
 
-// TestEachTokenIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators. In the end each
-// token has counted once, the ledger knows of every hit, and all checkers know what is left.
-func TestEachTokenIsSettledOnce(t *testing.T) {
+// TestEachReceiptIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators. In the end each
+// receipt has counted once, the ledger knows of every hit, and all checkers know what is left.
+func TestEachReceiptIsSettledOnce(t *testing.T) {
 	happened := seen{"late": 0, "settled at several checkers": 0, "agreed": 0}
 	for seed := range seeds(12, 600) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), prompt: seed%2 == 0})
@@ -142,7 +141,7 @@ func TestEachTokenIsSettledOnce(t *testing.T) {
 func (w *world) agreeOnCosts(list []*bill, r *rules.Rule, keys int) []*bill {
 	w.t.Helper()
 	w.agree(r, keys, func(c *checker, key string) bool {
-		b := w.chargeWithoutToken(c, r, key)
+		b := w.chargeWithoutReceipt(c, r, key)
 		if b != nil {
 			list = append(list, b)
 		}

@@ -56,6 +56,7 @@ type world struct {
 	published [][]rules.Rule // by revision
 	truth     map[place]*history
 	admitted  int64   // hits
+	epochs    uint64  // of checkers that were restarted
 	asked     int64   // requests
 	agreed    int64   // how often a checker knew the truth in the end
 	skew      []int64 // how far each checker's own clock is ahead; nil: none
@@ -170,6 +171,7 @@ func (w *world) newWorker() *worker {
 	var version older
 	if len(w.workers) < w.oldWorkers {
 		version = w.older
+		k.link.Knows(events.FormatPlain)
 	}
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}})
@@ -181,6 +183,9 @@ func (w *world) newWorker() *worker {
 	return k
 }
 
+// worldKeys are those by which checkers of a world know each other's receipts.
+var worldKeys = events.NewReceiptKeys()
+
 // newChecker makes the checker of number i, which goes by the clock of this number.
 func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 	c := &checker{name: name, link: w.bus.Checker(name), own: make(map[place]*history)}
@@ -191,7 +196,7 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 	}
 	o := check.Options{
 		Rules: w.rules, Revision: w.revision, Link: observed{olderChecker{c.link, version}, &c.knows}, Epoch: epoch,
-		MaxIdleKeys: -1, NoForecast: w.plain, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
+		MaxIdleKeys: -1, NoForecast: w.plain, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
 		Trace: func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "00-a-trace", nil },
 	}
 	if w.plain { // never: in the other worlds an outage makes them decide by their share
@@ -202,6 +207,9 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 		w.t.Fatal(err)
 	}
 	c.link.Attach(func(kind events.Kind, payload []byte) {
+		if version.lacks != nil && kind == events.KindAlarm && events.PeekFormat(payload) > events.FormatPlain {
+			return // an older version has not subscribed to it
+		}
 		payload = version.of(kind, payload)
 		c.knows.learn(kind, payload)
 		c.Receive(w.own(i), kind, payload)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/score"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -86,5 +87,40 @@ func TestLimitPasses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExactlyTheLimitPasses, and every hit until then, when hits are so far apart that all reports are answered in between:
+// a checker keeps nothing in reserve for hits that nobody can have admitted.
+func TestExactlyTheLimitPasses(t *testing.T) {
+	for _, limit := range []int64{100, 300, 1000, 10_000} {
+		for checkers := 1; checkers <= 8; checkers++ {
+			if testing.Short() && (limit > 300 || checkers%3 > 0) {
+				continue
+			}
+			t.Run(fmt.Sprint(limit, " by ", checkers), func(t *testing.T) {
+				t.Parallel()
+				sc := scenarioOf(t, "steady", scenario.Settings{
+					Limit: &limit, Window: new(24 * time.Hour), Checkers: &checkers,
+				})
+				sc.Phase = new(time.Hour)
+				traffic := scenario.New(sc, 1)
+				w, err := newWorld(sc, Options{Seed: 1, Delay: 2 * time.Millisecond}, score.NewTraces(sc, traffic))
+				must(t, err)
+				w.advance(w.now + int64(meeting))
+				var passed, last int64
+				for n := int64(1); n <= limit+limit/10; n++ {
+					w.advance(w.now + int64(time.Second))
+					c := w.checkers[int(n)%checkers]
+					if c.limiters[0].CheckAt(w.now, "k", 1).Allowed {
+						passed, last = passed+1, n
+					}
+					w.heed(int(n)%checkers, c)
+				}
+				if passed != limit || last != limit {
+					t.Errorf("%d passed, the last of them as number %d", passed, last)
+				}
+			})
+		}
 	}
 }

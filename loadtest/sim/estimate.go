@@ -6,10 +6,13 @@ import (
 )
 
 // excess is what the workers find to be beyond a limit, as an aggregator's metrics tell it.
-type excess struct{ hits, most float64 }
+type excess struct{ hits, most, unheard float64 }
 
 // note is for aggregate.Options.OnApply.
 func (e *excess) note(info aggregate.ApplyInfo) {
+	for i := range info.Fold.Rules {
+		e.unheard = max(e.unheard, info.Unheard.Seconds()/info.Fold.Rules[i].Shape.Length.Seconds())
+	}
 	for _, x := range info.Excess {
 		e.hits += x.Hits
 		e.most = max(e.most, x.Most)
@@ -18,7 +21,7 @@ func (e *excess) note(info aggregate.ApplyInfo) {
 
 // reckon is what the fleet thinks of itself, in hits until now.
 func (w *world) reckon() result.Estimate {
-	e := result.Estimate{OverWorstWindow: w.excess.most, WrongAllowShare: w.excess.hits}
+	e := result.Estimate{OverWorstWindow: w.excess.most, WrongAllowShare: w.excess.hits, Unheard: w.excess.unheard}
 	for _, c := range w.checkers {
 		for _, r := range c.Stats().Rules {
 			e.FalseDenialShare += float64(r.FalseDenials)
@@ -33,6 +36,7 @@ func (w *world) estimate(hits int64) result.Estimate {
 	n := float64(max(hits, 1))
 	return result.Estimate{
 		OverWorstWindow:  to.OverWorstWindow,
+		Unheard:          to.Unheard,
 		WrongAllowShare:  (to.WrongAllowShare - from.WrongAllowShare) / n,
 		FalseDenialShare: (to.FalseDenialShare - from.FalseDenialShare) / n,
 	}

@@ -430,3 +430,17 @@ func TestEstimatesOfOtherTraffic(t *testing.T) {
 		})
 	}
 }
+
+// TestEstimatesSayHowSureTheyAre: by what lost reports bring late no limit seems to be exceeded, and what had not been heard of is no more than
+// they say.
+func TestEstimatesSayHowSureTheyAre(t *testing.T) {
+	for _, options := range []string{"", " --algorithm sliding_log", " --algorithm token_bucket"} {
+		t.Run("lossy"+options, func(t *testing.T) {
+			t.Parallel()
+			r := command(t, "steady --load 5 --checkers 64 --delay 20ms --loss 0.01 --duration 4s"+options)
+			if e := r.Estimate; e.OverWorstWindow > r.OverWorstWindow+0.01 || e.OverWorstWindow+e.Unheard < r.OverWorstWindow || e.Unheard > 0.1 {
+				t.Errorf("over by %+.3f and up to %.3f more, the truth is %+.3f", e.OverWorstWindow, e.Unheard, r.OverWorstWindow)
+			}
+		})
+	}
+}

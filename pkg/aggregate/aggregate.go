@@ -111,6 +111,8 @@ type Fold struct {
 	Seen State
 	// Settled are the settlements in the fold, which have to be new too; no two are the same.
 	Settled []Settled
+	// Credits are what settlements may give back, each identity once. None may be overdrawn.
+	Credits []Credit
 	// Permits are what settlements change of the permits that are held.
 	Permits []Permits
 	// Marks are the reports in the fold that have to be new, at most one per epoch. Their keys may
@@ -137,6 +139,8 @@ type Rule struct {
 	// Limit, Burst and Revision are the latest that the fold's reports know. Burst is for rules that drain.
 	Limit, Burst int64
 	Revision     uint64
+	// Past are the limits of before of one that drains, see [window.Drain].
+	Past []window.Rate
 	// Kind says which of the rule's hits these are: other counters each.
 	Kind Kind
 	// Loose says that more than the limit may pass by the rule's own will.
@@ -179,11 +183,15 @@ type Cell struct {
 type Applied struct {
 	// State is the shard's, after the fold.
 	State State
+	// Loss is what was found lost when the shard's generation began; zero if it began with nothing remembered.
+	Loss Loss
 	// Repeated are the indices of those of the fold's marks that are not new, in ascending order. If
-	// there are any, or any Spent, nothing was changed, and nothing else is known.
+	// there are any, or any Spent or Overdrawn, nothing was changed, and nothing else is known.
 	Repeated []int
 	// Spent are the indices of those of the fold's settlements that are not new, in ascending order.
 	Spent []int
+	// Overdrawn are those of the fold's credits of which more would be returned than there is.
+	Overdrawn []Overdrawn
 	// Totals are, for each of the fold's keys, the totals after the fold of every bucket that is live
 	// at the fold's Now, and of every further one among the key's cells. Zeros may be left out, others
 	// (of buckets in the future) put in; the order is ascending. They are the caller's to keep.
@@ -192,6 +200,16 @@ type Applied struct {
 	// the first that is live at the fold's Now; all counts up to that are in it, less what was refunded of each bucket, and
 	// none of them in Totals. May be nil if no key of the fold is of a rule that drains.
 	Levels []window.Level
+	// Overflow says of which rules there were hits of keys that the store has no room for: they are in the ledger as such, and in no
+	// count; what is told of such keys is nothing.
+	Overflow []Overflow
+}
+
+// Overflow is how many hits of a fold were of keys that are new, and for which there is no room.
+type Overflow struct {
+	// Rule is an index in the fold's rules.
+	Rule       int
+	Keys, Hits int64
 }
 
 // Ledger is what a store has on record for each rule, by name.
@@ -210,4 +228,6 @@ type RuleLedger struct {
 	Refunded int64 `json:"refunded"`
 	// Settled hits were added by settlements. They are among the counted, late and refused.
 	Settled int64 `json:"settled"`
+	// Overflow hits were of keys that the store had no room for.
+	Overflow int64 `json:"overflow"`
 }

@@ -3,6 +3,7 @@ package aggregate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/offpath-io/offpath/pkg/events"
@@ -22,12 +23,22 @@ type alarms struct {
 	mu      sync.Mutex
 	state   State
 	made    int64 // when the newest report in the totals was made, by the fleet's time
-	rules   []Rule
-	ruleAt  map[ruleID]int
-	keys    []alarmed // in the order they came, so that the same run gives the same messages
-	keyAt   map[alarmID]int
+	table         // what there is to tell
+	told    told
 	nextDue int64  // own time
 	net     []Cell // memory to work with
+}
+
+// table is totals of keys.
+type table struct {
+	rules  []Rule
+	ruleAt map[ruleID]int
+	keys   []alarmed // in the order they came, so that the same run gives the same messages
+	keyAt  map[alarmID]int
+}
+
+func newTable() table {
+	return table{ruleAt: make(map[ruleID]int), keyAt: make(map[alarmID]int)}
 }
 
 type alarmID struct {
@@ -43,7 +54,7 @@ type alarmed struct {
 }
 
 func newAlarms() *alarms {
-	return &alarms{ruleAt: make(map[ruleID]int), keyAt: make(map[alarmID]int)}
+	return &alarms{table: newTable(), told: newTold()}
 }
 
 // note keeps the totals of those keys of an applied fold that have reached half of their limit.
@@ -55,6 +66,7 @@ func (a *alarms) note(fold *Fold, applied *Applied, counts []int64) []int64 {
 	}
 	if applied.State.Generation > a.state.Generation {
 		a.clear()
+		a.told = newTold()
 		a.state = applied.State
 	}
 	a.state.Version = max(a.state.Version, applied.State.Version)
@@ -115,43 +127,44 @@ func isNear(r *Rule, known *alarmed, now int64, counts []int64) (bool, []int64) 
 	return r.Shape.Count(counts[:live], now)*2 >= float64(r.Limit), counts
 }
 
-func (a *alarms) put(r *Rule, text string, known alarmed) {
+func (t *table) put(r *Rule, text string, known alarmed) {
 	id := ruleID{r.Name, r.Shape, r.Kind}
-	rule, ok := a.ruleAt[id]
+	rule, ok := t.ruleAt[id]
 	if !ok {
-		rule = len(a.rules)
-		a.ruleAt[id] = rule
-		a.rules = append(a.rules, *r)
+		rule = len(t.rules)
+		t.ruleAt[id] = rule
+		t.rules = append(t.rules, *r)
 	}
-	a.rules[rule].learn(r.Limit, r.Burst, r.Revision)
+	t.rules[rule].learn(r.Limit, r.Burst, r.Revision)
 	known.alarmID = alarmID{rule, text}
-	at, ok := a.keyAt[known.alarmID]
+	at, ok := t.keyAt[known.alarmID]
 	if !ok {
-		at = len(a.keys)
-		a.keyAt[known.alarmID] = at
-		a.keys = append(a.keys, known)
+		at = len(t.keys)
+		t.keyAt[known.alarmID] = at
+		t.keys = append(t.keys, known)
 	}
-	if known.version >= a.keys[at].version { // folds of one shard may end in another order than they began
-		a.keys[at] = known
+	if known.version >= t.keys[at].version { // folds of one shard may end in another order than they began
+		t.keys[at] = known
 	}
 }
 
-func (a *alarms) clear() {
-	clear(a.rules)
-	clear(a.keys)
-	clear(a.ruleAt)
-	clear(a.keyAt)
-	a.rules, a.keys = a.rules[:0], a.keys[:0]
+func (t *table) clear() {
+	clear(t.rules)
+	clear(t.keys)
+	clear(t.ruleAt)
+	clear(t.keyAt)
+	t.rules, t.keys = t.rules[:0], t.keys[:0]
 }
 
 // due is when the next alarm should be sent, in own time; never if there is nothing to tell.
 func (a *alarms) due() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.keys) == 0 {
-		return never
+	due := a.told.due()
+	if len(a.keys) > 0 {
+		due = min(due, a.nextDue)
 	}
-	return a.nextDue
+	return due
 }
 
 // hurry makes what there is due at once.
@@ -166,50 +179,93 @@ func (a *alarms) hurry() {
 func (a *alarms) take(shard uint32, now, fleet, every int64) (messages [][]byte, keys int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if again := a.told.take(now, fleet, every); again != nil {
+		keys = len(again.keys)
+		if messages, err = again.messages(nil, a.envelope(shard, 0), fleet); err != nil {
+			return nil, 0, err
+		}
+	}
 	if len(a.keys) == 0 || now < a.nextDue {
-		return nil, 0, nil
+		return messages, keys, nil
 	}
 	a.nextDue = now + every
 	defer a.clear()
-	for rest := a.keys; len(rest) > 0; {
-		var message *events.Alarm
-		message, rest = a.message(shard, rest, fleet)
-		data, err := events.Append(nil, message)
-		if err != nil {
-			return nil, 0, fmt.Errorf("make alarm: %w", err)
-		}
-		messages = append(messages, data)
-	}
-	return messages, len(a.keys), nil
+	a.told.add(&a.table)
+	messages, err = a.table.messages(messages, a.envelope(shard, a.made), fleet)
+	return messages, keys + len(a.keys), err
 }
 
-// message makes an alarm of as many keys as it can hold, and returns the others.
-func (a *alarms) message(shard uint32, keys []alarmed, fleet int64) (*events.Alarm, []alarmed) {
-	t := &events.Table{}
+// envelope makes an alarm without totals.
+func (a *alarms) envelope(shard uint32, made int64) func(*events.Table) *events.Alarm {
+	state := a.state
+	return func(t *events.Table) *events.Alarm {
+		return &events.Alarm{Shard: shard, Generation: state.Generation, Version: state.Version, Totals: t, Made: made}
+	}
+}
+
+// messages appends alarms of all keys, in such envelopes; fleet is the fleet's time. What was refunded
+// goes first, in messages of its own, which older checkers do not get: who hears totals without it
+// would be kept out.
+func (t *table) messages(to [][]byte, envelope func(*events.Table) *events.Alarm, fleet int64) ([][]byte, error) {
+	refunded, others := t.parts()
+	for _, part := range []struct {
+		keys   []alarmed
+		format uint32
+	}{{refunded, events.FormatRefunds}, {others, 0}} {
+		for rest := part.keys; len(rest) > 0; {
+			var totals *events.Table
+			totals, rest = t.message(rest, fleet)
+			m := envelope(totals)
+			m.Format = part.format
+			data, err := events.Append(nil, m)
+			if err != nil {
+				return nil, fmt.Errorf("make alarm: %w", err)
+			}
+			to = append(to, data)
+		}
+	}
+	return to, nil
+}
+
+// parts returns the keys of refunded hits, but for those that were only asked for, and the others.
+func (t *table) parts() (refunded, others []alarmed) {
+	isRefunded := func(k alarmed) bool { return t.rules[k.rule].Kind == Refunded }
+	if !slices.ContainsFunc(t.keys, isRefunded) {
+		return nil, t.keys
+	}
+	for _, k := range t.keys {
+		switch {
+		case !isRefunded(k):
+			others = append(others, k)
+		case len(k.totals) > 0:
+			refunded = append(refunded, k)
+		}
+	}
+	return refunded, others
+}
+
+// message returns as many keys as an alarm can hold, and the others.
+func (t *table) message(keys []alarmed, fleet int64) (*events.Table, []alarmed) {
+	m := &events.Table{}
 	index := make(map[int]uint32, 1)
 	for i := range keys {
 		k := &keys[i]
-		if i > 0 && (i >= alarmKeys || len(t.Age)+len(k.totals) > alarmCells || len(t.KeyText)+len(k.text) > alarmText) {
-			keys = keys[i:]
-			return a.envelope(shard, t), keys
+		if i > 0 && (i >= alarmKeys || len(m.Age)+len(k.totals) > alarmCells || len(m.KeyText)+len(k.text) > alarmText) {
+			return m, keys[i:]
 		}
 		rule, ok := index[k.rule]
 		if !ok {
-			rule = uint32(len(t.Rules))
+			rule = uint32(len(m.Rules))
 			index[k.rule] = rule
-			t.Rules = append(t.Rules, wireRule(&a.rules[k.rule], a.rules[k.rule].Shape.Bucket(fleet)))
+			m.Rules = append(m.Rules, wireRule(&t.rules[k.rule], t.rules[k.rule].Shape.Bucket(fleet)))
 		}
-		t.AddKey(rule, k.text)
+		m.AddKey(rule, k.text)
 		for _, c := range k.totals {
-			t.AddCell(t.Rules[rule].GetNewest()-c.Bucket, events.Count(min(c.Count, events.MaxCount)))
+			m.AddCell(m.Rules[rule].GetNewest()-c.Bucket, events.Count(min(c.Count, events.MaxCount)))
 		}
-		if a.rules[k.rule].Drains() {
-			t.SetLevel(t.Rules[rule].GetNewest()-k.level.Bucket, events.Count(k.level.Parts))
+		if t.rules[k.rule].Drains() {
+			m.SetLevel(m.Rules[rule].GetNewest()-k.level.Bucket, events.Count(k.level.Parts))
 		}
 	}
-	return a.envelope(shard, t), nil
-}
-
-func (a *alarms) envelope(shard uint32, t *events.Table) *events.Alarm {
-	return &events.Alarm{Shard: shard, Generation: a.state.Generation, Version: a.state.Version, Totals: t, Made: a.made}
+	return m, nil
 }

@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,6 +107,94 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 	d.step(start + second + 20*ms)
 	if alarms = d.bus.alarms; len(alarms) != 2 || alarms[0].GetTotals().Keys() != 256<<10/1000 {
 		t.Errorf("%d alarms", len(alarms))
+	}
+}
+
+// A checker that has missed alarms asks for what they told lately. However many ask, and whatever was told, it costs no more than
+// two alarms now and then.
+func TestAlarmsAreToldAgain(t *testing.T) {
+	store := memstore.New()
+	d := newFixture(t, store)
+	ask := func(now int64) { d.send(now, &events.Hello{Epoch: 7, Asks: true}) }
+	d.exchange(start, report(1, 1, perMinute(start), own{"a", 0, 60}, own{"b", 0, 70}, own{"c", 0, 5}))
+	d.exchange(start+ms, report(1, 2, perSecond(start), own{"soon", 0, 9}))
+	d.exchange(start+20*ms, report(1, 3, perMinute(start), own{"b", 0, 1}))
+	now := start + 5*second
+	d.step(now)
+	d.bus.alarms = nil
+	both := "per-minute a 5:60, per-minute b 5:71"
+	for _, tt := range []struct {
+		why   string
+		after int64
+		asks  bool
+		want  []string
+	}{
+		{"what is still near its limit, by its latest totals", 0, true, []string{both}},
+		{"not at once again", 20 * ms, true, nil},
+		{"but a little later", 300 * ms, false, []string{both}},
+		{"nothing weighs any more", 70 * second, true, nil},
+	} {
+		if now += tt.after; tt.asks {
+			ask(now)
+		}
+		d.step(now)
+		for _, m := range d.wantAlarms(tt.why, tt.want...) {
+			if m.GetMade() != 0 {
+				t.Errorf("%s: made at %d", tt.why, m.GetMade())
+			}
+		}
+		d.bus.alarms = nil
+	}
+
+	var hits []own
+	for i := range 5000 {
+		hits = append(hits, own{fmt.Sprintf("key-%04d", i), 0, 90})
+	}
+	d.exchange(now, report(1, 4, perMinute(now), hits...))
+	d.step(now + 20*ms)
+	d.bus.alarms = nil
+	ask(now + second)
+	d.step(now + second)
+	if n := len(d.bus.alarms); n != 2 || d.bus.alarms[0].GetTotals().Keys() != 1000 {
+		t.Errorf("%d alarms are told again of 5000 keys", n)
+	}
+	store.Lose()
+	d.exchange(now+2*second, report(1, 5, perMinute(now), own{"new", 0, 90}))
+	d.step(now + 3*second)
+	d.bus.alarms = nil
+	ask(now + 4*second)
+	d.step(now + 4*second)
+	d.wantAlarms("of this generation", "per-minute new 4:90")
+}
+
+// TestAlarmsOfTheLargestRulesFit a message of NATS, with the longest names and keys, and as many buckets as one alarm tells.
+func TestAlarmsOfTheLargestRulesFit(t *testing.T) {
+	d := newFixture(t, memstore.New())
+	sequence, keys := uint64(0), 0
+	for part := range 10 {
+		sequence++
+		m := report(1, sequence, perMinute(start))
+		for i := range 200 {
+			rule := perMinute(start)
+			rule.Name, rule.Revision, rule.Limit = fmt.Sprintf("%0*d", events.MaxRuleName, 200*part+i), 1<<63, events.MaxCount
+			var hits []own
+			for age := range int64(60) {
+				hits = append(hits, own{strings.Repeat("k", 300+i), age, events.MaxCount / 100})
+			}
+			addHits(m, rule, hits...)
+			keys++
+		}
+		d.exchange(start, m)
+	}
+	d.step(start + second)
+	for _, m := range d.bus.alarms {
+		if size := len(encode(t, m)); size > 900<<10 {
+			t.Errorf("an alarm of %d keys has %d bytes", m.GetTotals().Keys(), size)
+		}
+		keys -= m.GetTotals().Keys()
+	}
+	if keys != 0 || len(d.bus.alarms) < 2 {
+		t.Errorf("%d alarms; %d keys are not told", len(d.bus.alarms), keys)
 	}
 }
 

@@ -20,12 +20,19 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 		Epoch: m.GetEpoch(), Shard: m.GetShard(), Sequence: m.GetSequence(),
 		Generation: applied.State.Generation, Version: applied.State.Version,
 		Repeated:   r.repeated,
-		Aggregator: a.id, Settlements: uint32(r.settlements), Refunding: refund.hints(a.refresh.Refunding, fold, r.rules),
+		Aggregator: a.id, Uncovered: r.uncovered, Refunding: refund.hints(a.refresh.Refunding, fold, r.rules),
 		KeyCells: a.refresh.KeyCells[:0], Age: a.refresh.Age[:0], Total: a.refresh.Total[:0],
 		LevelAge: a.refresh.LevelAge[:0], Level: a.refresh.Level[:0],
 	}
+	if !r.repeated { // or else nobody knows any more which were covered: they come again, and those that were counted make no difference
+		a.refresh.Settlements = uint32(len(m.GetSettlements()))
+	}
 	for i, key := range r.keys {
 		newest := table.Rules[table.KeyRule[i]].GetNewest()
+		if key == none {
+			a.refresh.KeyCells = append(a.refresh.KeyCells, 0)
+			continue
+		}
 		cells := applied.Totals[key]
 		for _, c := range cells {
 			a.refresh.Age = append(a.refresh.Age, newest-c.Bucket)
@@ -40,7 +47,9 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 // addLevels adds the settled levels of the request's keys, if any has one.
 func (a *answerer) addLevels(r *request, applied *Applied) {
 	table := r.report.GetHits()
-	drains := func(rule *events.Rule) bool { return shapeOf(rule).Drains() && hitsOf(rule) == Admitted }
+	drains := func(rule *events.Rule) bool {
+		return shapeOf(rule).Drains() && rule.GetKind() == events.RowKind_ADMITTED
+	}
 	if !slices.ContainsFunc(table.Rules, drains) {
 		return
 	}

@@ -2,6 +2,8 @@ package aggregate
 
 import (
 	"math"
+	"sync"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -17,14 +19,54 @@ type Excess struct {
 	Most float64
 }
 
+// hearsay knows how long a shard's reports take to be counted.
+type hearsay struct {
+	mu         sync.Mutex
+	newest     int64 // when the newest report so far was made
+	this, last ways  // of this span and the one before
+	began      int64
+}
+
+// ways are how long reports took, together, and how many there were.
+type ways struct{ took, reports time.Duration }
+
+// waysSpan is for how long reports are remembered, at least; twice as long at most.
+const waysSpan = int64(time.Minute)
+
+// note takes in the reports of a fold, and returns when the newest so far was made.
+func (h *hearsay) note(fold *Fold, requests []*request) (newest int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if fold.Now-h.began >= waysSpan {
+		h.this, h.last, h.began = ways{}, h.this, fold.Now
+	}
+	for _, r := range requests {
+		if made := r.report.GetMade(); made > 0 && !r.repeated {
+			h.this.took += time.Duration(max(fold.Now-made, 0))
+			h.this.reports++
+		}
+	}
+	h.newest = max(h.newest, fold.Made)
+	return h.newest
+}
+
+// unheard is for about how long hits are made before they are counted, at most: as a checker has one report in flight, they wait for its
+// way there and back, and then take a way themselves.
+func (h *hearsay) unheard() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return 3 * (h.this.took + h.last.took) / max(h.this.reports+h.last.reports, 1)
+}
+
 // Band is by how much a count may be beyond a limit before that is called wrong, in hits: at a limit that is used up, one
 // hit more or less is noise.
 func Band(limit int64) int64 { return max(1, int64(math.Round(0.02*float64(limit)))) }
 
 // excessOf looks for keys of an applied fold that are beyond their limit, and returns one Excess for each rule that has
-// some; nil, without any memory, if none has. Counts are read at the time at which the newest report was
-// made, since by now some of them have left the window.
-func excessOf(fold *Fold, applied *Applied) (all []Excess) {
+// some; nil, without any memory, if none has. Counts are read at the time at which the newest report so far was made,
+// since by now some of them have left the window. An older report, which was lost on its way and came again, does not turn
+// that back: what was made since is in the totals.
+func excessOf(fold *Fold, applied *Applied, newest int64) (all []Excess) {
 	refunds := refundsOf(fold)
 	var counts []int64
 	for i := range fold.Keys {
@@ -44,7 +86,7 @@ func excessOf(fold *Fold, applied *Applied) (all []Excess) {
 		if rule.Drains() {
 			level = applied.Levels[i]
 		}
-		at := max(fold.Made, rule.Shape.End(rule.Shape.Bucket(fold.Now)-1))
+		at := max(newest, rule.Shape.End(rule.Shape.Bucket(fold.Now)-1))
 		if len(counts) < rule.Shape.Live() {
 			counts = make([]int64, rule.Shape.Live())
 		}

@@ -53,8 +53,8 @@ func TestExcessOfFolds(t *testing.T) {
 		{"a rule that lets them", 170, 0, loose, []own{{"e", 0, 100}}, ""},
 		{"the old bucket counts for what is left of it: 14 × ½ and 6", 1498, 1500, perSecond,
 			[]own{{"a", 1, 0}, {"a", 0, 6}}, "per-second 2.00 0.30 "},
-		{"late news of what was over then: 14 × 0.8 and 6, and 5 more", 1695, 1200, perSecond,
-			[]own{{"a", 0, 5}}, "per-second 5.00 1.22 "},
+		{"late news is read as of the newest report, whose hits are among them: 14 × ½ and 6, and 5 more", 1695, 1200, perSecond,
+			[]own{{"a", 0, 5}}, "per-second 5.00 0.80 "},
 		{"a full token bucket", 1700, 0, bucket, []own{{"a", 0, 40}}, ""},
 		{"60 of 40 tokens", 1702, 0, bucket, []own{{"a", 0, 20}}, "tokens 19.00 0.50 "},
 	} {

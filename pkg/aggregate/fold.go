@@ -70,7 +70,10 @@ func (f *folder) make(shard uint32, requests []*request, seen State, now int64) 
 			f.marked = append(f.marked, i)
 		}
 		f.addRules(r)
+		f.noteSettling(r)
 		f.addKeys(r, now)
+	}
+	for _, r := range requests { // which give back what may have been reported by any of them
 		f.addSettlements(r, now)
 	}
 	f.placeCells()
@@ -84,13 +87,13 @@ func (f *folder) reset(shard uint32, seen State, now int64, requests []*request)
 	}
 	f.fold = Fold{
 		Shard: shard, Now: now, Seen: seen,
-		Settled: f.fold.Settled[:0], Permits: f.fold.Permits[:0],
+		Settled: f.fold.Settled[:0], Credits: f.fold.Credits[:0], Permits: f.fold.Permits[:0],
 		Marks: f.fold.Marks[:0], Rules: f.fold.Rules[:0], Ledger: f.fold.Ledger[:0], Keys: f.fold.Keys[:0],
 	}
 	f.marked, f.hits, f.hashes = f.marked[:0], f.hits[:0], f.hashes[:0]
 	f.keys = slices.Grow(f.keys[:0], keys)
 	clear(f.rules)
-	clear(f.folded)
+	f.settler.reset()
 	size := 64
 	for size < 2*keys {
 		size *= 2
@@ -99,11 +102,19 @@ func (f *folder) reset(shard uint32, seen State, now int64, requests []*request)
 	clear(f.table)
 }
 
+// none is in the place of a rule or key whose kind of hits this build does not know: it is neither counted nor answered.
+const none = -1
+
 // addRules finds the report's rules among the fold's, and adds its late hits.
 func (f *folder) addRules(r *request) {
 	r.rules = r.rules[:0]
 	for i, wire := range r.report.GetHits().GetRules() {
-		rule := f.rule(wire, hitsOf(wire))
+		kind, known := hitsOf(wire)
+		if !known {
+			r.rules = append(r.rules, none)
+			continue
+		}
+		rule := f.rule(wire, kind)
 		r.rules = append(r.rules, rule)
 		if late := r.report.GetLate(); i < len(late) && !r.repeated {
 			t := f.tally(rule)
@@ -138,6 +149,12 @@ func (f *folder) addKeys(r *request, now int64) {
 	from := len(f.keys)
 	var at span
 	for i, length := range table.GetKeyLength() {
+		if r.rules[table.KeyRule[i]] == none {
+			f.keys = append(f.keys, none)
+			cells := table.KeyCells[i]
+			text, ages, values = text[length:], ages[cells:], values[cells:]
+			continue
+		}
 		if i == 0 || table.KeyRule[i] != table.KeyRule[i-1] {
 			at = f.spanOf(r.rules[table.KeyRule[i]], table.Rules[table.KeyRule[i]].GetNewest(), now)
 		}
@@ -147,7 +164,11 @@ func (f *folder) addKeys(r *request, now int64) {
 
 		cells := table.KeyCells[i]
 		for j, age := range ages[:cells] {
-			f.addCell(key, &at, at.newest-age, int64(values[j]), r.repeated)
+			counts := f.addCell(key, &at, at.newest-age, int64(values[j]), r.repeated)
+			if counts && f.settles[at.rule] {
+				c, _ := f.credit(events.OwnerOf(r.epoch), at.rule, at.newest-age)
+				c.Reported = min(Sum(c.Reported, int64(values[j])), MaxCredit)
+			}
 		}
 		ages, values = ages[cells:], values[cells:]
 	}
@@ -171,9 +192,9 @@ func (f *folder) spanOf(rule int32, newest, now int64) span {
 	}
 }
 
-// addCell adds n hits of a bucket to where they belong. A repeated report's were added before; its
-// buckets are still asked for.
-func (f *folder) addCell(key int32, at *span, bucket, n int64, repeated bool) {
+// addCell adds n hits of a bucket to where they belong, and returns whether that is a count. A repeated report's were
+// added before; its buckets are still asked for.
+func (f *folder) addCell(key int32, at *span, bucket, n int64, repeated bool) (counts bool) {
 	ledger := f.tally(at.rule)
 	switch {
 	case bucket >= at.first && bucket <= at.last:
@@ -182,12 +203,14 @@ func (f *folder) addCell(key int32, at *span, bucket, n int64, repeated bool) {
 		}
 		ledger.Counted = Sum(ledger.Counted, n)
 		f.hits = append(f.hits, hit{key, Cell{bucket, n}})
+		return !repeated
 	case repeated:
 	case bucket < at.first:
 		ledger.Late = Sum(ledger.Late, n)
 	default:
 		ledger.Refused = Sum(ledger.Refused, n)
 	}
+	return false
 }
 
 // tally is where hits of a rule are put down: nowhere if they are not admitted ones.

@@ -19,15 +19,16 @@ func (h *waiting) head() *waiting { return h }
 // request is a report that waits for its answer.
 type request struct {
 	waiting
-	report *events.Report
-	// settlements is how many it came with, those included that were dropped.
-	settlements int
-	follow      func(TraceEvent) // nil: it is not traced
+	report *events.Report   // its settlements are nil where they made no sense
+	own    bool             // it is this worker's own
+	follow func(TraceEvent) // nil: it is not traced
 
 	// What a fold knows of it.
 	repeated bool // counted before: only its totals are asked for
 	rules    []int32
-	keys     []int32 // by key of the report, its index in the fold
+	// uncovered are the settlements, by their index in the report, that give back more than its checker may.
+	uncovered []uint32
+	keys      []int32 // by key of the report, its index in the fold
 }
 
 // gather holds the requests of one kind and shard until they are folded, at most one per checker: so
@@ -87,12 +88,17 @@ func (g *gather[R]) add(r R) fate {
 	before := g.weight
 	g.weight += h.weight
 	if h.arrived+g.every < g.armed || before < g.budget && g.weight >= g.budget {
-		select {
-		case g.wake <- struct{}{}:
-		default:
-		}
+		g.wakeUp()
 	}
 	return fateQueued
+}
+
+// wakeUp lets a hand look soon what is due.
+func (g *gather[R]) wakeUp() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
 }
 
 // replace puts r in the place of an older request of its checker; it is due when that was.

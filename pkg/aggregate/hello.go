@@ -12,43 +12,64 @@ const maxCheckers = 1 << 16
 // roll is the list of checkers that have said hello lately. Every worker hears every hello.
 type roll struct {
 	forget int64 // how long a checker counts after its last hello, in ns
+	most   int   // of one owner
 
 	mu     sync.Mutex
 	heard  map[uint64]int64 // by epoch, own time
+	owners map[uint32]int   // by owner, how many of these are its checkers
 	pruned int64            // own time
 }
 
-func newRoll(forget int64) *roll {
-	return &roll{forget: forget, heard: make(map[uint64]int64)}
+func newRoll(forget int64, most int) *roll {
+	return &roll{forget: forget, most: most, heard: make(map[uint64]int64), owners: make(map[uint32]int)}
 }
 
 // note takes note of a hello at own time now.
 func (r *roll) note(h *events.Hello, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, known := r.heard[h.GetEpoch()]
+	r.prune(now)
+	epoch, owner := h.GetEpoch(), events.OwnerOf(h.GetEpoch())
+	_, known := r.heard[epoch]
+	full := len(r.heard) >= maxCheckers || r.owners[owner] >= r.most
 	switch {
-	case h.GetLeaving():
-		delete(r.heard, h.GetEpoch())
-	case known || len(r.heard) < maxCheckers:
-		r.heard[h.GetEpoch()] = now
+	case known && h.GetLeaving():
+		r.drop(epoch)
+	case known:
+		r.heard[epoch] = now
+	case !full && !h.GetLeaving():
+		r.heard[epoch] = now
+		r.owners[owner]++
 	}
 }
 
-// live counts the checkers at own time now. It looks for those that have gone only now and then, so
-// that a thousand hellos do not each walk a thousand checkers.
+func (r *roll) drop(epoch uint64) {
+	delete(r.heard, epoch)
+	owner := events.OwnerOf(epoch)
+	if r.owners[owner]--; r.owners[owner] == 0 {
+		delete(r.owners, owner)
+	}
+}
+
+// live counts the checkers at own time now.
 func (r *roll) live(now int64) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.prune(now)
+	return len(r.heard)
+}
+
+// prune looks for checkers that have gone, only now and then, so that a thousand hellos do not each walk a thousand checkers.
+// The lock is held.
+func (r *roll) prune(now int64) {
 	if now-r.pruned >= r.forget/16 || now < r.pruned {
 		r.pruned = now
 		for epoch, at := range r.heard {
 			if now-at > r.forget {
-				delete(r.heard, epoch)
+				r.drop(epoch)
 			}
 		}
 	}
-	return len(r.heard)
 }
 
 // welcome answers a hello with the number of shards, the fleet's time and size. Until the store has been reached, and while it

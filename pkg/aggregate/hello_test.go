@@ -139,3 +139,40 @@ func TestTheFleetsTimeIsTheStores(t *testing.T) {
 		t.Errorf("totals: %s", got)
 	}
 }
+
+// TestOneCredentialIsSoManyCheckers: whoever has one can make others believe in so many checkers and no more; checkers that have gone give
+// their place back, and those of others always have theirs.
+func TestOneCredentialIsSoManyCheckers(t *testing.T) {
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.MaxCheckers = 100 })
+	greet := func(now int64, owner string, count int) (checkers uint32) {
+		for range count {
+			checkers = d.greet(now, &events.Hello{Epoch: events.NewEpoch(owner)}).GetCheckers()
+		}
+		return checkers
+	}
+	if got := greet(start, "mine", 65_000); got != 100 {
+		t.Errorf("65,000 hellos of one credential are %d checkers", got)
+	}
+	if got := greet(start+10*second, "yours", 3); got != 103 {
+		t.Errorf("with three of another: %d", got)
+	}
+	if got := greet(start+20*second, "mine", 7); got != 10 {
+		t.Errorf("when the hundred have gone, seven others and the three are %d", got)
+	}
+}
+
+// TestLongWindowsAreRefused: what is counted is kept for two windows, so made-up rules would fill the store for years.
+func TestLongWindowsAreRefused(t *testing.T) {
+	store := memstore.New()
+	d := newFixture(t, store, func(o *aggregate.Options) { o.MaxWindow = time.Hour })
+	long := perMinute(start)
+	long.Name, long.WindowMs = "made up", uint64((366 * 24 * time.Hour).Milliseconds())
+	d.want("a year", totals(d.exchange(start, report(1, 1, long, own{"a", 0, 5})))[:30], "error: rule \"made up\": a windo")
+	d.send(start, leaseRequest(1, 1, long, wish{key: "k", want: 1}))
+	settled := asks(2, start, 5, settlement(start, 1, charge(long, 0, 1), 1))
+	d.want("an hour at most", totals(d.exchange(start, settled)), " | 0:5")
+	ledger, err := store.Ledger(t.Context())
+	if s := d.worker.Stats(); err != nil || len(ledger) != 1 || s.Refused != 1 || s.LeasesRefused != 1 || s.SettlementsRefused != 1 {
+		t.Errorf("ledger %v, %v, stats %+v", ledger, err, s)
+	}
+}

@@ -52,6 +52,8 @@ type Leased struct {
 	// Lost is when the shard last began a generation because it had lost data, by the store's time; 0 if
 	// that never happened. See [QuietUntil].
 	Lost int64
+	// Loss is as that of [Applied].
+	Loss Loss
 	// Keys are the fold's, in its order. They are the caller's to keep.
 	Keys []LeasedKey
 }

@@ -15,7 +15,7 @@ func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) erro
 	}
 	m, err := events.DecodeLeaseRequest(payload)
 	if err == nil {
-		err = checkFleet(m.GetShards(), m.GetKeys().GetRules(), len(shards))
+		err = w.checkFleet(m.GetShards(), m.GetKeys().GetRules(), len(shards))
 	}
 	if err == nil {
 		err = checkLease(m, w.clock.fleet(now+int64(w.o.Tolerance)))

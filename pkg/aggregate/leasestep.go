@@ -78,7 +78,7 @@ func (w *Worker) grant(ctx context.Context, s *shard, h *leaseHand, requests []*
 	if err != nil {
 		return err
 	}
-	s.saw(leased.State)
+	w.saw(s, fold.Seen, leased.State, leased.Loss)
 	w.counters.leaseFolds.Add(1)
 	for i := range leased.Keys {
 		w.counters.permitsGranted.Add(leased.Keys[i].New)

@@ -93,3 +93,27 @@ func TestAlgorithmsCountApart(t *testing.T) {
 		}
 	}
 }
+
+// Two workers, of which one hears of a new limit later, tell the same final level: old hits have drained at the old rate until the rules were
+// written.
+func TestWorkersAgreeOnWhatANewLimitDrains(t *testing.T) {
+	store := memstore.New()
+	early, late := newFixture(t, store), newFixture(t, store)
+	rule := func(now int64, limit, revision uint64) *events.Rule {
+		return &events.Rule{
+			Name: "tokens", Revision: revision, WindowMs: 1000, Buckets: 10, Limit: events.Count(int64(limit)), Burst: 5000,
+			Algorithm: events.Algorithm_TOKEN_BUCKET, Newest: now / (100 * ms),
+		}
+	}
+	written := uint64(start/ms) + 330
+	for _, d := range []*fixture{early, late} {
+		d.exchange(start, report(1, 1, rule(start, 1000, written-5000), own{"a", 0, 2000}))
+	}
+	early.exchange(start+340*ms, report(2, 1, rule(start+340*ms, 500, written), own{"a", 0, 0}))
+	now := start + 1900*ms
+	for _, d := range []*fixture{early, late} {
+		// Of the 2000 at 100 ms, 100 each drain in 2 buckets, 2/8 × 100 + 6/8 × 50 in the next one, and 50 each in 5.
+		got := d.exchange(now, report(3, 1, rule(now, 500, written), own{"a", 0, 0}))
+		d.want("the level", levels(got), "11:14875")
+	}
+}

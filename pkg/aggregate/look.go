@@ -180,7 +180,8 @@ func (w *Worker) exchange(ctx context.Context, payload []byte, sequence uint64) 
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
 	for {
-		w.serve(events.KindReport, payload, reply)
+		w.counters.reports.Add(1)
+		w.receiveReport(w.now(), payload, reply, true)
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the store has not answered: %w", ctx.Err())

@@ -41,6 +41,12 @@ type Options struct {
 	Timeout time.Duration
 	// Forget is how long after its last hello a checker counts as live; default 15 s.
 	Forget time.Duration
+	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are told apart: whoever has stolen it can make
+	// everybody believe in so many, and keep to smaller shares. Expired ones give their place back. Default 10,000.
+	MaxCheckers int
+	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since the store keeps what is counted for
+	// two windows; others are refused whole. Default, and most, 366 days.
+	MaxWindow time.Duration
 	// OnApply, if not nil, is called after each call of Store.Apply, from several goroutines at once.
 	OnApply func(ApplyInfo)
 	// Trace, if not nil, is told of each report that is traced, and may follow it: see [Tracing].
@@ -60,6 +66,10 @@ type ApplyInfo struct {
 	Repeated int
 	// Excess says which of the fold's rules have keys beyond their limit now, each once.
 	Excess []Excess
+	// Overflow is that of [Applied].
+	Overflow []Overflow
+	// Unheard is for about how long hits have lately been made before they were counted. Excess misses those.
+	Unheard time.Duration
 	// Err is the store's, nil if it answered.
 	Err error
 }
@@ -86,6 +96,8 @@ func (o Options) withDefaults() (Options, error) {
 		Tolerance:    5 * time.Second,
 		Timeout:      3 * time.Second,
 		Forget:       15 * time.Second,
+		MaxCheckers:  10_000,
+		MaxWindow:    events.MaxWindow,
 		Log:          slog.New(slog.DiscardHandler),
 	}
 	orDefault(&o.Gather, defaults.Gather)
@@ -94,13 +106,15 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.Tolerance, defaults.Tolerance)
 	orDefault(&o.Timeout, defaults.Timeout)
 	orDefault(&o.Forget, defaults.Forget)
+	orDefault(&o.MaxCheckers, defaults.MaxCheckers)
+	orDefault(&o.MaxWindow, defaults.MaxWindow)
 	orDefault(&o.Log, defaults.Log)
 	switch {
 	case o.Store == nil || o.Bus == nil:
 		return o, errors.New("aggregate: a worker needs a store and a bus")
 	case o.Shards < 0 || o.Shards > events.MaxShards:
 		return o, fmt.Errorf("aggregate: %d shards: want 1 to %d, or 0", o.Shards, events.MaxShards)
-	case o.Gather < 0 || o.GatherLeases < 0 || o.FoldKeys < 0 || o.AlarmEvery < 0 || o.Tolerance < 0 || o.Timeout < 0 || o.Forget < 0:
+	case o.Gather < 0 || o.GatherLeases < 0 || o.FoldKeys < 0 || o.AlarmEvery < 0 || o.Tolerance < 0 || o.Timeout < 0 || o.Forget < 0 || o.MaxCheckers < 0 || o.MaxWindow < 0:
 		return o, errors.New("aggregate: a negative option")
 	}
 	return o, nil

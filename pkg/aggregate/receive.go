@@ -19,7 +19,7 @@ func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func
 	switch kind {
 	case events.KindReport:
 		w.counters.reports.Add(1)
-		w.receiveReport(now, payload, reply)
+		w.receiveReport(now, payload, reply, false)
 	case events.KindLease:
 		w.counters.leaseRequests.Add(1)
 		w.receiveLease(now, payload, reply)
@@ -28,11 +28,17 @@ func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func
 		if h, err := events.DecodeHello(payload); err == nil {
 			w.checkers.note(h, now)
 			w.welcome(now, h, reply)
+			if h.GetAsks() {
+				for _, s := range w.shards() {
+					s.tellAgain()
+				}
+			}
 		}
 	}
 }
 
-func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) error) {
+// receiveReport takes in a report, which may be this worker's own: then it may give back what it has not reported.
+func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) error, own bool) {
 	if reply == nil { // nobody to answer: nobody who would send it again
 		w.counters.dropped.Add(1)
 		return
@@ -44,7 +50,7 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	}
 	report, err := events.DecodeReport(payload)
 	if err == nil {
-		err = checkFleet(report.GetShards(), report.GetHits().GetRules(), len(shards))
+		err = w.checkFleet(report.GetShards(), report.GetHits().GetRules(), len(shards))
 	}
 	if err == nil {
 		err = checkAge(report, w.clock.fleet(now))
@@ -53,10 +59,9 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 		w.refuse(payload, reply, err)
 		return
 	}
-	settlements := len(report.Settlements)
-	w.counters.settlements.Add(int64(settlements))
+	w.counters.settlements.Add(int64(len(report.Settlements)))
 	w.acceptSettlements(report, len(shards), w.clock.fleet(now))
-	r := &request{report: report, settlements: settlements, waiting: waiting{
+	r := &request{report: report, own: own, waiting: waiting{
 		epoch: report.GetEpoch(), sequence: report.GetSequence(),
 		reply: reply, arrived: now, weight: weightOf(report.GetHits()) + 2*len(report.Settlements),
 	}}
@@ -99,13 +104,16 @@ func checkAge(m *events.Report, now int64) error {
 
 // checkFleet holds a message for a fleet of so many shards against this fleet, and its rules against what
 // can be answered.
-func checkFleet(shards uint32, rules []*events.Rule, ours int) error {
+func (w *Worker) checkFleet(shards uint32, rules []*events.Rule, ours int) error {
 	if int64(shards) != int64(ours) {
 		return fmt.Errorf("message for a fleet of %d shards; this one has %d", shards, ours)
 	}
 	for _, r := range rules {
 		if n := r.GetNewest(); n > maxNewest || n < -maxNewest {
 			return fmt.Errorf("%w: rule %q: bucket %d", events.ErrMalformed, r.GetName(), n)
+		}
+		if length := shapeOf(r).Length; length > w.o.MaxWindow {
+			return fmt.Errorf("rule %q: a window of %v; this aggregator takes %v at most", r.GetName(), length, w.o.MaxWindow)
 		}
 		if err := shapeOf(r).Validate(); err != nil {
 			return fmt.Errorf("%w: rule %q: %w", events.ErrMalformed, r.GetName(), err)

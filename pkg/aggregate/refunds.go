@@ -137,12 +137,18 @@ func (r *refunding) hints(dst []uint32, fold *Fold, rules []int32) []uint32 {
 		return dst
 	}
 	for i, rule := range rules {
+		if rule == none {
+			continue
+		}
 		is := &fold.Rules[rule]
 		at, ok := r.at[ruleID{is.Name, is.Shape, is.Kind}]
 		if !ok || fold.Now > at+2*int64(is.Shape.Length)+int64(time.Minute) {
 			continue
 		}
 		asks := slices.ContainsFunc(rules, func(other int32) bool {
+			if other == none {
+				return false
+			}
 			o := &fold.Rules[other]
 			return o.Kind == Refunded && o.Name == is.Name && o.Shape == is.Shape
 		})

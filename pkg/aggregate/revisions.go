@@ -4,6 +4,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // revisions are the limits of the highest revisions of rules that were heard of lately. When rules change, checkers
@@ -18,6 +20,7 @@ type revisions struct {
 // heard is what was said of a rule by those who have its highest revision.
 type heard struct {
 	limit, burst int64
+	past         []window.Rate // of what drains
 	revision     uint64
 	at           int64 // fleet time of the last time
 }
@@ -41,9 +44,16 @@ func (r *revisions) apply(rules []Rule, now int64) {
 		h, known := r.heard[id]
 		switch {
 		case known && now-h.at < int64(revisionFor) && h.revision > rule.Revision:
-			rule.Limit, rule.Burst, rule.Revision = h.limit, h.burst, h.revision
+			rule.Limit, rule.Burst, rule.Revision, rule.Past = h.limit, h.burst, h.revision, h.past
 		case rule.Revision > 0 && (known || r.hasRoom(now)):
-			r.heard[id] = heard{rule.Limit, rule.Burst, rule.Revision, now}
+			if known && rule.Shape.Drains() {
+				rule.Past = h.past
+				if rule.Revision != h.revision {
+					before := window.Drain{Shape: rule.Shape, Limit: max(h.limit, 1), Past: h.past}
+					rule.Past = before.After(max(rule.Limit, 1), window.InForce(rule.Revision, now))
+				}
+			}
+			r.heard[id] = heard{rule.Limit, rule.Burst, rule.Past, rule.Revision, now}
 		}
 	}
 }
@@ -55,7 +65,13 @@ func (r *revisions) hasRoom(now int64) bool {
 	}
 	if now-r.swept >= int64(revisionFor) {
 		r.swept = now
-		maps.DeleteFunc(r.heard, func(_ ruleID, h heard) bool { return now-h.at >= int64(revisionFor) })
+		maps.DeleteFunc(r.heard, func(id ruleID, h heard) bool {
+			settled := time.Duration(0) // what drains goes by the limits of before until then
+			if id.shape.Drains() {
+				settled = 2 * id.shape.Length
+			}
+			return now-h.at >= int64(max(revisionFor, settled))
+		})
 	}
 	return len(r.heard) < mostRevisions
 }

@@ -14,14 +14,24 @@ type ruleID struct {
 	kind  Kind
 }
 
-func hitsOf(r *events.Rule) Kind {
-	switch {
-	case r.GetDenied():
-		return Denied
-	case r.GetRefunded():
-		return Refunded
+// hitsOf is the kind of a message's rows of a rule; ok is false if this build does not know it.
+func hitsOf(r *events.Rule) (kind Kind, ok bool) {
+	switch r.GetKind() {
+	case events.RowKind_ADMITTED:
+		return Admitted, true
+	case events.RowKind_DENIED:
+		return Denied, true
+	case events.RowKind_REFUNDED:
+		return Refunded, true
 	}
-	return Admitted
+	return 0, false
+}
+
+// rowKindOf is the opposite of hitsOf.
+var rowKindOf = [...]events.RowKind{
+	Admitted: events.RowKind_ADMITTED,
+	Denied:   events.RowKind_DENIED,
+	Refunded: events.RowKind_REFUNDED,
 }
 
 // shapeOf is the shape of a rule that was decoded without an error, which makes it a valid one.
@@ -68,7 +78,7 @@ func wireRule(r *Rule, newest int64) *events.Rule {
 		Burst:     events.Count(r.Burst),
 		Newest:    newest,
 		Denied:    r.Kind == Denied,
-		Refunded:  r.Kind == Refunded,
+		Kind:      rowKindOf[r.Kind],
 	}
 }
 
@@ -92,7 +102,7 @@ func (r *Rule) BesideLevel() bool { return r.Shape.Drains() && r.Kind != Denied 
 
 // Drain is the arithmetic of a rule that drains.
 func (r *Rule) Drain() window.Drain {
-	return window.Drain{Shape: r.Shape, Limit: max(r.Limit, 1), Burst: max(r.Burst, 1)}
+	return window.Drain{Shape: r.Shape, Limit: max(r.Limit, 1), Burst: max(r.Burst, 1), Past: r.Past}
 }
 
 // Settle brings a key's level forward to the end of the bucket before the first that is live at now, and

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func TestLearnTakesTheHighestRevision(t *testing.T) {
 		for _, i := range order {
 			r.learn(say[i].Limit, say[i].Burst, say[i].Revision)
 		}
-		if want := (Rule{Limit: 8, Burst: 9, Revision: 2}); r != want {
+		if want := (Rule{Limit: 8, Burst: 9, Revision: 2}); !reflect.DeepEqual(r, want) {
 			t.Errorf("in the order %v: %+v, want %+v", order, r, want)
 		}
 	}

@@ -122,9 +122,10 @@ func (w *Worker) probe(ctx context.Context) {
 func (w *Worker) probeShard(ctx context.Context, s *shard, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
-	applied, err := w.o.Store.Apply(ctx, &Fold{Shard: s.number, Now: w.clock.fleet(now), Seen: s.seen()})
+	fold := Fold{Shard: s.number, Now: w.clock.fleet(now), Seen: s.seen()}
+	applied, err := w.o.Store.Apply(ctx, &fold)
 	if err == nil {
-		s.saw(applied.State)
+		w.saw(s, fold.Seen, applied.State, applied.Loss)
 	}
 	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // not: told to stop
 		w.noteShard(s, err, w.latest())

@@ -5,18 +5,46 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 var (
-	errOldToken   = errors.New("settlement: its token is too old")
-	errNewToken   = errors.New("settlement: its token is of the future")
+	errOldReceipt = errors.New("settlement: its receipt is too old")
+	errNewReceipt = errors.New("settlement: its receipt is of the future")
 	errOtherShard = errors.New("settlement: its key is of another shard")
 )
 
-// Settled is a settlement's number among those of the checker that made its token. A store remembers for a day which
-// it has met; by then every token with that number is too old to be settled.
+// Settled is a settlement's number among those of the checker that made its receipt. A store remembers for a day which
+// it has met; by then every receipt with that number is too old to be settled.
 type Settled struct {
 	Epoch, Number uint64
+}
+
+// Credit is what checkers of one credential have reported under one rule in one window, less what their settlements
+// have given back: nobody gives back hits that it has not reported. Only rules with settlements have credits.
+type Credit struct {
+	// Owner is that of the checkers' epochs, as [events.OwnerOf] says.
+	Owner uint32
+	// Rule is an index in the fold's rules, and Window counts windows since 1970, each of as many buckets as its rule has.
+	Rule   int
+	Window int64
+	// Reported is to be added, and Returned to be taken off: at most what there is then.
+	Reported, Returned int64
+}
+
+// Expires is the fleet's time, in Unix nanoseconds, from which a store may forget a credit of a rule of this shape.
+func (c *Credit) Expires(s window.Shape) int64 {
+	return ExpiryOf(s, (c.Window+1)*int64(s.Buckets)-1)
+}
+
+// MaxCredit is the most that a credit comes to; a store need not hold more.
+const MaxCredit = maxCount
+
+// Overdrawn says how much there is of a credit of which a fold would return more: Credit is its index there.
+type Overdrawn struct {
+	Credit int
+	// Left is without what the fold reports.
+	Left int64
 }
 
 // Permits are hits under strict enforcement that a settlement adds to what is held of a key's permits, or takes off
@@ -34,18 +62,101 @@ type Permits struct {
 type settler struct {
 	spent  map[Settled]struct{} // counted before, as far as is known
 	folded map[Settled]struct{} // in this fold
+
+	left    map[creditID]int64 // of credits that were overdrawn before, as far as is known
+	credits map[creditID]int   // their indices in this fold
+	settles []bool             // by rule of the fold
+}
+
+// creditID is what tells credits apart.
+type creditID struct {
+	owner  uint32
+	rule   ruleID
+	window int64
 }
 
 func newSettler() settler {
-	return settler{spent: make(map[Settled]struct{}), folded: make(map[Settled]struct{})}
+	return settler{
+		spent: make(map[Settled]struct{}), folded: make(map[Settled]struct{}),
+		left: make(map[creditID]int64), credits: make(map[creditID]int),
+	}
 }
 
-// addSettlements adds what a new report's settlements change. It comes after the report's rules and keys.
+// forget makes the next fold one of which nothing is known.
+func (s *settler) forget() {
+	clear(s.spent)
+	clear(s.left)
+}
+
+// reset makes room for another fold of the same requests.
+func (s *settler) reset() {
+	clear(s.folded)
+	clear(s.credits)
+	s.settles = s.settles[:0]
+}
+
+// credit finds the fold's credit of an owner for a rule's bucket; a new one is added.
+func (f *folder) credit(owner uint32, rule int32, bucket int64) (*Credit, creditID) {
+	r := &f.fold.Rules[rule]
+	id := creditID{owner, ruleID{r.Name, r.Shape, r.Kind}, bucket / int64(r.Shape.Buckets)}
+	i, ok := f.credits[id]
+	if !ok {
+		i = len(f.fold.Credits)
+		f.credits[id] = i
+		f.fold.Credits = append(f.fold.Credits, Credit{Owner: owner, Rule: int(rule), Window: id.window})
+	}
+	return &f.fold.Credits[i], id
+}
+
+// noteSettling finds out of which rules of a report hits may be settled. Checkers of before they said so ask for what was refunded.
+func (f *folder) noteSettling(r *request) {
+	f.settles = append(f.settles, make([]bool, len(f.fold.Rules)-len(f.settles))...)
+	for i, wire := range r.report.GetHits().GetRules() {
+		if r.rules[i] == none {
+			continue
+		}
+		rule := &f.fold.Rules[r.rules[i]]
+		if rule.Kind == Refunded {
+			if twin, ok := f.rules[ruleID{rule.Name, rule.Shape, Admitted}]; ok {
+				f.settles[twin] = true
+			}
+		} else if wire.GetSettles() && rule.Kind == Admitted {
+			f.settles[r.rules[i]] = true
+		}
+	}
+}
+
+// overdrawn takes in what a store has found of the fold's credits.
+func (f *folder) overdrawn(list []Overdrawn) {
+	for id, i := range f.credits {
+		for _, o := range list {
+			if o.Credit == i {
+				f.left[id] = o.Left
+			}
+		}
+	}
+}
+
+// cover takes what is to be given back of a bucket off its owner's credit, unless it is known that there is not so much.
+func (f *folder) cover(owner uint32, rule int32, bucket, hits int64) bool {
+	c, id := f.credit(owner, rule, bucket)
+	if left, ok := f.left[id]; ok && hits > Sum(left, c.Reported)-c.Returned {
+		return false
+	}
+	c.Returned = Sum(c.Returned, hits)
+	return true
+}
+
+// addSettlements adds what a new report's settlements change. It comes after the rules and keys of all reports.
 func (f *folder) addSettlements(r *request, now int64) {
-	if r.repeated {
+	r.uncovered = r.uncovered[:0]
+	if r.repeated { // its settlements come again in another report
 		return
 	}
-	for _, m := range r.report.GetSettlements() {
+	for i, m := range r.report.GetSettlements() {
+		if m == nil { // it made no sense
+			continue
+		}
 		id := Settled{m.GetEpoch(), m.GetNumber()}
 		if _, spent := f.spent[id]; spent {
 			continue
@@ -53,21 +164,27 @@ func (f *folder) addSettlements(r *request, now int64) {
 		if _, twice := f.folded[id]; twice {
 			continue
 		}
+		if !f.settle(m, r, now) {
+			r.uncovered = append(r.uncovered, uint32(i))
+			continue
+		}
 		f.folded[id] = struct{}{}
 		f.fold.Settled = append(f.fold.Settled, id)
-		f.settle(m, now)
 	}
 }
 
-// settle adds what one settlement changes.
-func (f *folder) settle(m *events.Settlement, now int64) {
+// settle adds what one settlement changes, unless its sender has not reported as much as it gives back.
+func (f *folder) settle(m *events.Settlement, r *request, now int64) bool {
 	wire, hits := m.GetCharge().GetRule(), m.GetHits()
 	if hits == 0 { // it only has to be remembered
-		return
+		return true
 	}
 	rule := f.rule(wire, Admitted)
 	at := f.spanOf(rule, wire.GetNewest(), now)
 	live := at.newest >= at.first && at.newest <= at.last
+	if live && hits < 0 && !r.own && !f.cover(events.OwnerOf(r.epoch), rule, at.newest, -hits) {
+		return false
+	}
 	text := string(m.GetCharge().GetKey())
 	ledger := f.tally(rule)
 	if hits > 0 {
@@ -87,42 +204,39 @@ func (f *folder) settle(m *events.Settlement, now int64) {
 	if live && m.GetCharge().GetPermits() {
 		f.fold.Permits = append(f.fold.Permits, Permits{Rule: int(rule), Text: text, Bucket: at.newest, Count: hits})
 	}
+	return true
 }
 
 // acceptSettlements drops those of a report's settlements that make no sense, or come too late to know whether they
 // are new; its hits count all the same.
 func (w *Worker) acceptSettlements(r *events.Report, shards int, now int64) {
-	kept := r.Settlements[:0]
-	for _, m := range r.GetSettlements() {
-		if err := checkSettlement(m, r.GetShard(), shards, now); err != nil {
+	for i, m := range r.GetSettlements() {
+		if err := w.checkSettlement(m, r.GetShard(), shards, now); err != nil {
 			w.counters.settlementsRefused.Add(1)
-			continue
+			r.Settlements[i] = nil
 		}
-		kept = append(kept, m)
 	}
-	clear(r.Settlements[len(kept):])
-	r.Settlements = kept
 }
 
-func checkSettlement(m *events.Settlement, shard uint32, shards int, now int64) error {
+func (w *Worker) checkSettlement(m *events.Settlement, shard uint32, shards int, now int64) error {
 	if err := m.Check(); err != nil {
 		return err
 	}
 	rule := m.GetCharge().GetRule()
-	if err := checkFleet(uint32(shards), []*events.Rule{rule}, shards); err != nil {
+	if err := w.checkFleet(uint32(shards), []*events.Rule{rule}, shards); err != nil {
 		return err
 	}
 	switch age := time.Duration(now - m.GetMade()); {
-	case age > events.MaxTokenAge:
-		return errOldToken
-	case age < -tokenAhead: // or it could be settled again when its number is forgotten
-		return errNewToken
+	case age > events.MaxReceiptAge:
+		return errOldReceipt
+	case age < -receiptAhead: // or it could be settled again when its number is forgotten
+		return errNewReceipt
 	case events.Shard(rule.GetName(), string(m.GetCharge().GetKey()), uint32(shards)) != shard:
 		return errOtherShard
 	}
 	return nil
 }
 
-// tokenAhead is how far in the future a token may have been made: less than numbers are remembered longer than tokens
+// receiptAhead is how far in the future a receipt may have been made: less than numbers are remembered longer than receipts
 // are good.
-const tokenAhead = time.Hour
+const receiptAhead = time.Hour

@@ -19,9 +19,10 @@ type Stats struct {
 	ApplyErrors int64
 	// Counted, Late and Refused hits, by this worker.
 	HitsCounted, HitsLate, HitsRefused int64
-	// Settlements received, of which: SettlementsRefused made no sense or were of tokens that are too old;
-	// SettlementsApplied were new when they were applied. The others had been counted before, or come again.
-	Settlements, SettlementsRefused, SettlementsApplied int64
+	// Settlements received, of which: SettlementsRefused made no sense or were of receipts that are too old;
+	// SettlementsApplied were new when they were applied; SettlementsUncovered would have given back more than checkers of their sender's
+	// credential had reported, and come again. The others had been counted before.
+	Settlements, SettlementsRefused, SettlementsApplied, SettlementsUncovered int64
 	// HitsRefunded and HitsSettled are hits that settlements gave back and added, by this worker.
 	HitsRefunded, HitsSettled int64
 	// LeaseRequests received, of which: LeasesRefused could not be read or were answered by an error;
@@ -38,6 +39,10 @@ type Stats struct {
 	Alarms, AlarmKeys, AlarmErrors int64
 	// ReplyErrors are answers and welcomes that could not be sent.
 	ReplyErrors int64
+	// Losses are how often the store was found to have lost a shard's data, LostFolds how many folds that were known to it are
+	// lost, and LastLoss the last one.
+	Losses, LostFolds int64
+	LastLoss          ShardLoss
 	// Hellos received, malformed ones included.
 	Hellos int64
 	// Checkers is how many have said hello lately.
@@ -54,12 +59,14 @@ type counters struct {
 	hitsCounted, hitsLate, hitsRefused                    atomic.Int64
 	hitsRefunded, hitsSettled                             atomic.Int64
 	settlements, settlementsRefused, settlementsApplied   atomic.Int64
+	settlementsUncovered                                  atomic.Int64
 	alarms, alarmKeys, alarmErrors                        atomic.Int64
 	leaseRequests, leasesRefused, leasesReplaced          atomic.Int64
 	leasesDropped, leasesAnswered                         atomic.Int64
 	leaseFolds, leaseErrors                               atomic.Int64
 	permitsGranted, permitsReturned                       atomic.Int64
 	replyErrors, hellos                                   atomic.Int64
+	losses, lostFolds                                     atomic.Int64
 }
 
 // Stats returns the worker's counters. It is safe for concurrent use.
@@ -74,13 +81,14 @@ func (w *Worker) Stats() Stats {
 		HitsCounted: c.hitsCounted.Load(), HitsLate: c.hitsLate.Load(), HitsRefused: c.hitsRefused.Load(),
 		HitsRefunded: c.hitsRefunded.Load(), HitsSettled: c.hitsSettled.Load(),
 		Settlements: c.settlements.Load(), SettlementsRefused: c.settlementsRefused.Load(),
-		SettlementsApplied: c.settlementsApplied.Load(),
-		Alarms:             c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
+		SettlementsApplied: c.settlementsApplied.Load(), SettlementsUncovered: c.settlementsUncovered.Load(),
+		Alarms: c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
 		LeaseRequests: c.leaseRequests.Load(), LeasesRefused: c.leasesRefused.Load(),
 		LeasesReplaced: c.leasesReplaced.Load(), LeasesDropped: c.leasesDropped.Load(),
 		LeasesAnswered: c.leasesAnswered.Load(), LeaseFolds: c.leaseFolds.Load(), LeaseErrors: c.leaseErrors.Load(),
 		PermitsGranted: c.permitsGranted.Load(), PermitsReturned: c.permitsReturned.Load(),
 		ReplyErrors: c.replyErrors.Load(), Hellos: c.hellos.Load(),
+		Losses: c.losses.Load(), LostFolds: c.lostFolds.Load(), LastLoss: w.losses.latest(),
 		Checkers: w.checkers.live(w.latest()),
 	}
 	for _, shard := range w.shards() {

@@ -86,12 +86,12 @@ func (w *Worker) process(ctx context.Context, s *shard, h *hand, requests []*req
 // count folds and applies requests, again without those that turn out to have been counted before, and
 // answers them.
 func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*request, clock func() int64) (*Fold, error) {
-	clear(h.folder.spent)
+	h.folder.forget()
 	for range maxRefolds {
 		fold := h.folder.make(s.number, requests, s.seen(), w.clock.fleet(clock()))
 		w.revisions.apply(fold.Rules, fold.Now)
 		tellAll(requests, TraceEvent{Kind: TraceApply, Keys: len(fold.Keys), Reports: len(requests)})
-		applied, err := w.apply(ctx, s, fold, clock)
+		applied, err := w.apply(ctx, s, fold, s.ways.note(fold, requests), clock)
 		tellAll(requests, TraceEvent{Kind: TraceApplied, Err: err})
 		if err != nil {
 			return fold, err
@@ -107,6 +107,7 @@ func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*reque
 		for _, i := range applied.Spent {
 			h.folder.spent[fold.Settled[i]] = struct{}{}
 		}
+		h.folder.overdrawn(applied.Overdrawn)
 	}
 	return nil, errRepeats
 }
@@ -146,11 +147,13 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 	w.noteReply(r, h.answerer.answer(r, fold, &unknown, &s.refund))
 }
 
-// isNew says whether the fold was applied, since all in it was new.
-func (a *Applied) isNew() bool { return len(a.Repeated) == 0 && len(a.Spent) == 0 }
+// isNew says whether the fold was applied, since all in it was new and covered.
+func (a *Applied) isNew() bool {
+	return len(a.Repeated) == 0 && len(a.Spent) == 0 && len(a.Overdrawn) == 0
+}
 
-// apply calls the store, and takes note of how that went.
-func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() int64) (Applied, error) {
+// apply calls the store, and takes note of how that went. The newest report so far was made then.
+func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, newest int64, clock func() int64) (Applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
 	stopTimer := w.leaveIfSlow(s)
@@ -164,7 +167,8 @@ func (w *Worker) apply(ctx context.Context, s *shard, fold *Fold, clock func() i
 	if w.o.OnApply != nil {
 		info := ApplyInfo{Fold: fold, Took: time.Duration(end - begin), Repeated: len(applied.Repeated) + len(applied.Spent), Err: err}
 		if err == nil && applied.isNew() {
-			info.Excess = excessOf(fold, &applied)
+			info.Overflow = applied.Overflow
+			info.Excess, info.Unheard = excessOf(fold, &applied, newest), s.ways.unheard()
 		}
 		w.o.OnApply(info)
 	}
@@ -262,7 +266,7 @@ func isTime(at *atomic.Int64, now int64) bool {
 
 // tell answers the requests of an applied fold, and takes note of keys near their limit.
 func (w *Worker) tell(s *shard, h *hand, requests []*request, fold *Fold, applied *Applied) {
-	s.saw(applied.State)
+	w.saw(s, fold.Seen, applied.State, applied.Loss)
 	s.refund.learn(fold, applied)
 	w.counters.folds.Add(1)
 	w.counters.keys.Add(int64(len(fold.Keys)))
@@ -273,9 +277,13 @@ func (w *Worker) tell(s *shard, h *hand, requests []*request, fold *Fold, applie
 		w.counters.hitsRefunded.Add(fold.Ledger[i].Refunded)
 		w.counters.hitsSettled.Add(fold.Ledger[i].Settled)
 	}
+	for _, o := range applied.Overflow {
+		w.counters.hitsCounted.Add(-o.Hits)
+	}
 	w.counters.settlementsApplied.Add(int64(len(fold.Settled)))
 	for _, r := range requests {
 		w.counters.answered.Add(1)
+		w.counters.settlementsUncovered.Add(int64(len(r.uncovered)))
 		if r.repeated {
 			w.counters.repeated.Add(1)
 		}
@@ -316,12 +324,4 @@ func (s *shard) seen() State {
 	s.state.Lock()
 	defer s.state.Unlock()
 	return s.state.seen
-}
-
-func (s *shard) saw(state State) {
-	s.state.Lock()
-	defer s.state.Unlock()
-	if s.state.seen.Less(state) {
-		s.state.seen = state
-	}
 }

@@ -39,6 +39,7 @@ type Worker struct {
 	stepper  *hand // of Step
 	leaser   *leaseHand
 	looks    looks
+	losses   losses
 }
 
 // shard is what a worker knows of one shard.
@@ -48,6 +49,7 @@ type shard struct {
 	leases *gather[*leaseRequest]
 	alarms *alarms
 	refund refunding
+	ways   hearsay
 	state  struct {
 		sync.Mutex
 		seen State
@@ -68,7 +70,7 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{
 		o:        o,
-		checkers: newRoll(int64(o.Forget)),
+		checkers: newRoll(int64(o.Forget), o.MaxCheckers),
 		health:   health{log: o.Log},
 		began:    time.Now(),
 		backoff:  joinSooner,

@@ -16,6 +16,7 @@ type ahead struct {
 	inFlight  []int64 // hits per bucket, as the cell's pending
 	denied    int64   // own hits denied, in no report yet
 	anyDenied bool    // by anybody, as far as is known
+	counted   uint32  // hits taken off the allowance that have been counted, see putDown
 
 	hindsight hindsight
 }
@@ -203,6 +204,10 @@ const refusalTime = int64(4e6)
 func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	a := c.ahead()
 	a.hindsight.others += news
+	if w.made == 0 { // totals of some time ago, told again
+		c.look(t, at)
+		return
+	}
 	f := b.checker.rounds.fleet(b.checker)
 	made := w.made
 	if made < 0 || made > at+int64(time.Second) { // nobody's clock is that wrong: what is to come would seem older for ever

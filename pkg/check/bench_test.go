@@ -157,3 +157,22 @@ func TestChecksDoNotAllocate(t *testing.T) {
 		alloctest.AtMost(t, 0, name, f)
 	}
 }
+
+// BenchmarkFlushBesideIdleRules is of one key's hit: rules that have nothing to do cost nothing, however many there are.
+func BenchmarkFlushBesideIdleRules(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		list := make([]rules.Rule, n)
+		for i := range list {
+			list[i] = rule(fmt.Sprint("r", i), 1000, time.Minute, 1)
+		}
+		link := new(echo)
+		c := newChecker(b, Options{Link: link, HelloEvery: time.Hour}, list...)
+		l, now := limiter(b, c, "r0"), noon
+		link.step(c, now)
+		benchmark(b, fmt.Sprint(n, " rules"), func() {
+			now += 50 * ms
+			l.CheckAt(now, "k", 1)
+			link.step(c, now)
+		})
+	}
+}

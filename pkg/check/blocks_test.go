@@ -24,17 +24,17 @@ var ways = map[string]func(c *Checker, l *Limiter, name string) Decision{
 		d, _ := l.Wait(ctx, name, 1)
 		return d
 	},
-	"Limiter.CheckToken":   func(_ *Checker, l *Limiter, name string) Decision { d, _ := l.CheckToken(name, 1); return d },
-	"Limiter.ReserveToken": func(_ *Checker, l *Limiter, name string) Decision { _, d, _ := l.ReserveToken(name, 1); return d },
-	"Check":                func(c *Checker, _ *Limiter, name string) Decision { return c.Check(user(name), 1) },
-	"Peek":                 func(c *Checker, _ *Limiter, name string) Decision { return c.Peek(user(name), 1) },
-	"Reserve":              func(c *Checker, _ *Limiter, name string) Decision { _, d := c.Reserve(user(name), 1); return d },
+	"Limiter.CheckReceipt":   func(_ *Checker, l *Limiter, name string) Decision { d, _ := l.CheckReceipt(name, 1); return d },
+	"Limiter.ReserveReceipt": func(_ *Checker, l *Limiter, name string) Decision { _, d, _ := l.ReserveReceipt(name, 1); return d },
+	"Check":                  func(c *Checker, _ *Limiter, name string) Decision { return c.Check(user(name), 1) },
+	"Peek":                   func(c *Checker, _ *Limiter, name string) Decision { return c.Peek(user(name), 1) },
+	"Reserve":                func(c *Checker, _ *Limiter, name string) Decision { _, d := c.Reserve(user(name), 1); return d },
 	"Acquire": func(c *Checker, _ *Limiter, name string) Decision {
 		d, _ := c.Acquire(context.Background(), user(name), 1)
 		return d
 	},
-	"CheckToken": func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.CheckToken(user(name), 1); return d },
-	"Explain":    func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.Explain(user(name), 1); return d },
+	"CheckReceipt": func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.CheckReceipt(user(name), 1); return d },
+	"Explain":      func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.Explain(user(name), 1); return d },
 }
 
 // block blocks a key for an hour of the bubble's time.

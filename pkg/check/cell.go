@@ -84,6 +84,7 @@ const (
 	waiting                    // queued, but its key is quiet: its hits wait
 	waited                     // they may not wait any longer
 	viewed                     // a copy to look at, see view
+	informed                   // a message has said what others have admitted
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
@@ -199,8 +200,11 @@ func (c *cell) settle(now int64) {
 	if left|taken == 0 { // nothing, or a block
 		return
 	}
+	c.record(word, taken)
+	if a := c.ahead(); a != nil {
+		a.counted = 0
+	}
 	if word&blocked != 0 { // only cells with a forecast turn hits away so
-		c.limiter.counters[c.stripe].denied.Add(taken)
 		c.limiter.noteDenied(c.key(), taken)
 		c.ahead().Denied(c.ahead().part, taken)
 		c.ahead().note(c.within(now), 0, taken)
@@ -208,12 +212,37 @@ func (c *cell) settle(now int64) {
 		return
 	}
 	c.add(-left)
-	c.limiter.counters[c.stripe].admit(taken, taken)
 	if c.ahead() != nil {
 		c.ahead().note(c.within(now), taken, 0)
 	}
 	if p := c.permits(); p != nil {
 		p.spend(c.newest, -left)
+	}
+}
+
+// putDown counts how many hits have been taken off the allowance, which stays where it is. The lock is held.
+func (c *cell) putDown() {
+	for {
+		word := c.allowance.Load()
+		taken := int64(word / oneTaken & leftMask)
+		// A forecast is to hear of all of them when the allowance ends, so it remembers how many have been counted.
+		if taken == 0 || c.ahead() != nil || c.allowance.CompareAndSwap(word, word&^(leftMask*oneTaken)) {
+			c.record(word, taken)
+			return
+		}
+	}
+}
+
+// record counts hits that were taken off an allowance, this word, but for those that have been. The lock is held.
+func (c *cell) record(word uint64, taken int64) {
+	if a := c.ahead(); a != nil {
+		taken, a.counted = taken-int64(a.counted), uint32(taken)
+	}
+	n := &c.limiter.counters[c.stripe]
+	if word&blocked != 0 {
+		n.denied.Add(taken)
+	} else {
+		n.admit(taken, taken)
 	}
 }
 

@@ -26,8 +26,8 @@
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, reserveall.go, wait.go, waitall.go).
 //
-// A hit's true cost can be settled afterwards: token.go (what was charged), settle.go (the true cost), used.go (which
-// tokens that was done for), refund.go (what
+// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true cost), used.go (which
+// receipts that was done for), refund.go (what
 // was given back).
 //
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
@@ -48,7 +48,6 @@ package check
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,7 +90,8 @@ type Options struct {
 	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
 	FlushFloor time.Duration
 	// QuietFor is how long hits of a key far below its limit may wait for their report, at most; never
-	// longer than a tenth of its window. Less than twice FlushEvery: no longer than others. Default 10 s.
+	// longer than a tenth of its window. A checker that is killed loses them. Longer is fewer updates of keys that come often
+	// and are far below their limit. Less than twice FlushEvery: no longer than others. Default 1 s.
 	QuietFor time.Duration
 	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
 	// admitted and not reported yet is then let pass once more.
@@ -99,8 +99,8 @@ type Options struct {
 	// HelloEvery is the time between heartbeats. Default 2 s.
 	HelloEvery time.Duration
 	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any aggregator
-	// knowledge is stale, this checker keeps to its share of every limit, and each rule's OnOutage
-	// decides; in this order. Default 3, 10 and 300, which is ten minutes.
+	// knowledge is stale, this checker keeps to its share of every limit, and rules whose OnOutage is rules.Open or
+	// rules.Closed decide by that; in this order. Default 3, 10 and 300, which is ten minutes.
 	StaleAfter, ShareAfter, OutageAfter int
 	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
 	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.
@@ -138,6 +138,10 @@ type Options struct {
 	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
 	// refuses. Default 65,536.
 	MaxSettling int
+	// ReceiptKeys returns the fleet's secrets, by which a checker knows the receipts that it, or another one, has made: at least one.
+	// Each receipt that is made or settled asks for them, so they can change. Nil: the checker draws one of its own, and nobody else
+	// settles its receipts, nor does it after a restart.
+	ReceiptKeys func() events.ReceiptKeys
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
 	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
@@ -178,7 +182,7 @@ func (o Options) withDefaults() Options {
 
 // NewEpoch draws a name for one life of one checker, for those who need it before New, such as a
 // carrier that puts it into its subjects.
-func NewEpoch() uint64 { return rand.Uint64()>>1 + 1 }
+func NewEpoch() uint64 { return events.NewEpoch("") }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -236,6 +240,7 @@ type Checker struct {
 
 	clock     clock
 	cells     cells
+	waits     atomic.Uint64 // calls of Wait
 	freshness atomic.Uint32 // Freshness of everything this checker knows
 	liveKeys  atomic.Int64  // cells in all limiters' live maps
 	idle      idleCells
@@ -261,6 +266,10 @@ func New(o Options) (*Checker, error) {
 	if err := o.checkSignals(o.Rules); err != nil {
 		return nil, err
 	}
+	if o.ReceiptKeys == nil {
+		own := events.NewReceiptKeys()
+		o.ReceiptKeys = func() events.ReceiptKeys { return own }
+	}
 	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.o.Rules = nil // they are not in force for ever
 	c.scratch.New = func() any { return new(asking) }
@@ -269,7 +278,7 @@ func New(o Options) (*Checker, error) {
 	c.clock.judge(0)
 	c.behind.checker = c
 	c.behind.calm()
-	c.behind.install(c.compile(o.Rules, o.Revision, nil, c.behind.former), nil)
+	c.behind.install(c.compile(o.Rules, o.Revision, 0, nil, c.behind.former), nil)
 	return c, nil
 }
 

@@ -268,19 +268,19 @@ func TestShadowIsNamedByEveryCall(t *testing.T) {
 	l := limiter(t, c, "r")
 	want := l.PeekAt(noon, "k", 9)
 	checked := l.CheckAt(noon, "k", 9)
-	token, _ := l.CheckTokenAt(noon, "k", 9)
-	expect(t, want.Rule == "r" && want.Shadow == "r" && want.Reset == 2*time.Minute && checked == want && token == want,
-		"peeked %+v\nchecked %+v\nfor a token %+v", want, checked, token)
+	receipt, _ := l.CheckReceiptAt(noon, "k", 9)
+	expect(t, want.Rule == "r" && want.Shadow == "r" && want.Reset == 2*time.Minute && checked == want && receipt == want,
+		"peeked %+v\nchecked %+v\nfor a receipt %+v", want, checked, receipt)
 	l.CheckAt(noon, "k", 2)
 	equal(t, l.PeekAt(noon, "k", 2).Remaining, 3, "remaining")
 	strict := strictRule("s", 5, time.Minute, 1)
 	strict.OnOutage, strict.Shadow = rules.Closed, true
 	l = limiter(t, newFleet(t, Options{}, strict).Checker, "s")
 	acquired, err := l.Acquire(t.Context(), "k", 9)
-	token, _, tokenErr := l.AcquireToken(t.Context(), "k", 9)
-	for _, d := range []Decision{acquired, token} {
-		expect(t, err == nil && tokenErr == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed,
-			"acquired %+v, %v, %v", d, err, tokenErr)
+	receipt, _, receiptErr := l.AcquireReceipt(t.Context(), "k", 9)
+	for _, d := range []Decision{acquired, receipt} {
+		expect(t, err == nil && receiptErr == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed,
+			"acquired %+v, %v, %v", d, err, receiptErr)
 	}
 }
 

@@ -200,9 +200,9 @@ func requestOf(t *rapid.T, c *Checker, now int64, attrs identity.Attributes, cos
 		c.RecordAt(now, attrs, cost)
 		return Decision{}
 	case 1:
-		d, token := c.CheckTokenAt(now, attrs, cost)
-		if token != "" {
-			must(t, c.SettleAt(now, token, bill))
+		d, receipt := c.CheckReceiptAt(now, attrs, cost)
+		if receipt != "" {
+			must(t, c.SettleAt(now, receipt, bill))
 		}
 		return d
 	}

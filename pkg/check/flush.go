@@ -2,7 +2,6 @@ package check
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -11,37 +10,42 @@ import (
 // the cells that may leave. One lock holds it all together; no check ever takes it.
 type behind struct {
 	checker *Checker
-	anyLate atomic.Bool // some limiter has late hits to report
+	lates   lates
 
-	mu        sync.Mutex
-	shards    []shard // none until the first welcome
-	homeless  []*cell // dirty cells while the shards are not known
-	ageing    ageingCells
-	build     uint64 // numbers the reports built, to give rules their index
-	sequence  uint64 // of the last report, of whichever shard; it never starts again
-	states    uint8  // counts the generations that shards have entered
-	now       int64  // own time of the last step or message
-	other     int    // a number of shards that differs, and was heard once
-	nextFlush int64
-	lastFlush int64
-	nextHello int64
-	heard     int64 // own time of the last word from an aggregator
-	welcomes  uint64
-	draining  bool
-	problem   string // why the last report was refused, until one is answered
-	stats     behindStats
-	leases    leases
-	formers   formers
-	installs  uint64 // how many programs there have been
-	swept     uint64 // the last one after which the weak pointers were looked through
+	mu       sync.Mutex
+	shards   []shard // none until the first welcome
+	homeless []*cell // dirty cells while the shards are not known
+	ageing   ageingCells
+	build    uint64 // numbers the reports built, to give rules their index
+	sequence uint64 // of the last report, of whichever shard; it never starts again
+	// olderUntil is the fleet's time until which reports are made for aggregators that do not know of refunds.
+	olderUntil int64
+	states     uint8 // counts the generations that shards have entered
+	now        int64 // own time of the last step or message
+	other      int   // a number of shards that differs, and was heard once
+	nextFlush  int64
+	lastFlush  int64
+	nextHello  int64
+	heard      int64 // own time of the last word from an aggregator
+	welcomes   uint64
+	asks       bool  // alarms may have been missed, which the next hello asks for
+	asked      int64 // own time of the last hello that did
+	draining   bool
+	problem    string // why the last report was refused, until one is answered
+	stats      behindStats
+	leases     leases
+	waits      waits
+	formers    formers
+	installs   uint64 // how many programs there have been
+	swept      uint64 // the last one after which the weak pointers were looked through
 }
 
 // shard is one shard's queue and report.
 type shard struct {
 	queue queue[*cell]
-	late  []*Limiter // with late hits to report here
+	late  queue[*Limiter] // with late hits to report here
 	// settlements to report here.
-	settlements queue[*events.Settlement]
+	settlements queue[settlement]
 	taken       uint64 // cells ever taken off the queue
 	generation  uint64
 	version     uint64
@@ -130,7 +134,7 @@ func (b *behind) flush(now int64) {
 	b.endWaits(fleet)
 	b.collect()
 	b.collectLate()
-	b.collectSettlements()
+	b.collectSettlements(fleet)
 	if b.checker.o.Link == nil {
 		b.settleLocally(fleet)
 	}
@@ -169,17 +173,42 @@ func (b *behind) enqueue(c *cell) {
 
 // collectLate notes which limiters have late hits to report, each in its own shard.
 func (b *behind) collectLate() {
-	if len(b.shards) == 0 || !b.anyLate.Swap(false) {
+	if len(b.shards) == 0 {
 		return
 	}
-	for l := range b.limiters() {
+	for _, l := range b.lates.take() {
 		if l.late.Load() == 0 || l.owed.queuedLate {
 			continue
 		}
 		l.owed.queuedLate = true
 		s := &b.shards[events.Shard(l.name, "", uint32(len(b.shards)))]
-		s.late = append(s.late, l)
+		s.late.push(l)
 	}
+}
+
+// lates are the limiters that have got late hits to report, of which no flush has seen any yet. Any goroutine adds to them.
+type lates struct {
+	mu   sync.Mutex
+	list []*Limiter
+}
+
+func (s *lates) add(l *Limiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, l)
+}
+
+func (s *lates) take() (list []*Limiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, s.list = s.list, nil
+	return list
+}
+
+func (s *lates) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list) > 0
 }
 
 // settleLocally is the flush of a checker without a link: nothing is ever reported.
@@ -196,7 +225,7 @@ func (b *behind) settleLocally(fleet int64) {
 	}
 	clear(b.homeless)
 	b.homeless = b.homeless[:0]
-	for l := range b.limiters() {
+	for _, l := range b.lates.take() {
 		l.late.Store(0)
 	}
 }

@@ -148,9 +148,11 @@ func TestRemaining(t *testing.T) {
 		}
 	}
 	f, l := newFleetOf(t, 2, Options{}, 1000, time.Minute)
-	f.alarm(noon, 1, l, "k", 500)
-	first := l.CheckAt(noon, "k", 2).Remaining
-	second := l.CheckAt(noon, "k", 3).Remaining
+	f.alarmMade(noon, noon, l, "k", 400)
+	now := noon + 100*ms
+	f.alarmMade(now, now, l, "k", 500)
+	first := l.CheckAt(now, "k", 2).Remaining
+	second := l.CheckAt(now, "k", 3).Remaining
 	expect(t, first <= 497 && first >= 490 && second == first-3,
 		"of 500 a hit of 2 leaves %d, want a little less than 498, and one of 3 more %d", first, second)
 }

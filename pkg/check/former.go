@@ -2,7 +2,6 @@ package check
 
 import (
 	"iter"
-	"slices"
 	"sync"
 	"weak"
 
@@ -16,7 +15,7 @@ import (
 
 // formers are the limiters whose rules are no longer in force. behind's lock guards them.
 type formers struct {
-	retired []*Limiter // in the order in which they have retired
+	retired []*Limiter // the one to look at next first
 	at      map[ruleID]*Limiter
 	gone    map[ruleID]gone
 	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
@@ -99,16 +98,23 @@ func (b *behind) comeBack(l *Limiter) {
 	delete(b.formers.gone, id)
 }
 
+// retiredAtOnce is how many retired limiters a flush looks at, in turn.
+const retiredAtOnce = 64
+
 // letLimitersGo lets retired limiters go that hold nothing any more, and takes those back that hold something again.
 func (b *behind) letLimitersGo(fleet int64) {
 	b.takeStrays()
 	f := &b.formers
-	f.retired = slices.DeleteFunc(f.retired, func(l *Limiter) bool {
+	for range min(len(f.retired), retiredAtOnce) {
+		l := f.retired[0]
+		f.retired[0] = nil
+		f.retired = f.retired[1:]
 		if !l.retired.Load() { // it has come back
-			return true
+			continue
 		}
 		if !l.leave() {
-			return false
+			f.retired = append(f.retired, l)
+			continue
 		}
 		b.settleAccounts(l)
 		delete(f.at, l.ruleID)
@@ -120,8 +126,7 @@ func (b *behind) letLimitersGo(fleet int64) {
 			g.forgotten = l.strict.forgotten.Load()
 		}
 		f.gone[l.ruleID] = g
-		return true
-	})
+	}
 	if b.installs > b.swept { // once per set is often enough
 		b.swept = b.installs
 		for id, g := range f.gone {
@@ -145,7 +150,6 @@ func (l *Limiter) leave() bool {
 		l.away.Store(false)
 		return false
 	}
-	l.owed.waiting = queue[aged]{}
 	return true
 }
 

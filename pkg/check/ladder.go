@@ -11,8 +11,9 @@ import (
 // When aggregators fall silent a checker goes down a ladder, a step after so many hellos without an answer. Fresh: it
 // decides by what it is told, and what it expects of others. Stale: the same, but nobody tells it anything; what it
 // expects fades, and what its own share of the traffic says of the others stays. Local share: its own hits may take
-// no more than the limit divided by the checkers that were last heard of. Outage: the rule's OnOutage decides. The
-// first word from any aggregator takes it up again, at once.
+// no more than the limit divided by the checkers that were last heard of. Outage: rules that say rules.Open or
+// rules.Closed on outage do so; all others stay at the local share, for ever. The first word from any aggregator
+// takes it up again, at once.
 
 const (
 	staleAfter, shareAfter, outageAfter = 3, 10, 300
@@ -37,6 +38,15 @@ func (b *behind) judgeFreshness(now int64) {
 	b.checker.freshness.Store(uint32(f))
 }
 
+// freshness is what decisions by these terms are based on.
+func (l *Limiter) freshness(t *terms) Freshness {
+	f := Freshness(l.checker.freshness.Load())
+	if f == Outage && t.rule.OnOutage == rules.Share {
+		return LocalShare
+	}
+	return f
+}
+
 // localRoom is how many more hits the cell's key may have here when each checker keeps to its share of the limit, if
 // there is otherwise room for so many. The lock is held, the cell settled and rotated.
 func (c *cell) localRoom(t *terms, at, room int64) int64 {
@@ -45,7 +55,8 @@ func (c *cell) localRoom(t *terms, at, room int64) int64 {
 		return room
 	}
 	own := int64(math.Ceil(c.ownCount(t, l.others(), at)))
-	return min(room, max(l.localShare(c.key(), room+own)-own, 0))
+	free := min(room+own, t.capacity) // a bucket's room counts as drained what own hits at the share's rate do not
+	return min(room, max(l.localShare(c.key(), free)-own, 0))
 }
 
 // others is how many checkers there are, this one included, as far as is known.
@@ -69,7 +80,7 @@ func (l *Limiter) localShare(key string, room int64) int64 {
 	return share
 }
 
-// inOutage decides for a hit when the rule's OnOutage does.
+// inOutage decides for a hit in an outage that opens or closes.
 func (q *question) inOutage(cost int64) bool {
 	limit := q.terms.capacity
 	q.passes = q.terms.rule.OnOutage == rules.Open && cost <= limit

@@ -153,7 +153,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 		Generation: s.generation, Version: s.version, Keys: new(events.Table),
 	}
 	for buckets := 0; x.queue.len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
-		len(m.Keys.KeyText) < reportText; {
+		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
 		// A cell has lots of its live buckets at the most, and of the near future.
 		if buckets += x.queue.peek().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
 			break

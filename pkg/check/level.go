@@ -66,7 +66,7 @@ func (c *cell) remaining(t *terms, at int64) int64 {
 func (c *cell) turn(t *terms, at int64) time.Duration {
 	d := c.drained()
 	wait := time.Duration(d.turn - at)
-	if Freshness(c.limiter.checker.freshness.Load()) != LocalShare { // where turns are far enough apart for all
+	if c.limiter.freshness(t) != LocalShare { // where turns are far enough apart for all
 		wait = max(wait, t.drain.Turn(d.level, c.net(), at))
 	}
 	return max(wait, 0)
@@ -121,7 +121,7 @@ func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
 // is held, the cell settled and rotated.
 func (c *cell) shareIn(t *terms, cost, at int64) (time.Duration, bool) {
 	l, d := c.limiter, c.drained()
-	if l.shape.Kind != window.Token || Freshness(l.checker.freshness.Load()) != LocalShare {
+	if l.shape.Kind != window.Token || l.freshness(t) != LocalShare {
 		return 0, true
 	}
 	n := l.others()
@@ -157,7 +157,7 @@ func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
 func (l *Limiter) spacing(t *terms, cost int64) int64 {
 	spacing := float64(cost) / float64(t.limit) * float64(l.shape.Length)
-	if Freshness(l.checker.freshness.Load()) == LocalShare {
+	if l.freshness(t) == LocalShare {
 		spacing *= float64(l.others())
 	}
 	return int64(math.Ceil(min(spacing, float64(window.MaxLength))))
@@ -184,7 +184,7 @@ func (c *cell) advance(by int64) {
 // have been settled at less than they were charged. The lock is held, the cell settled and rotated.
 func (c *cell) bringTurnForward(t *terms, at int64) {
 	d := c.drained()
-	if d == nil || Freshness(c.limiter.checker.freshness.Load()) == LocalShare { // where turns are farther apart than that
+	if d == nil || c.limiter.freshness(t) == LocalShare { // where turns are farther apart than that
 		return
 	}
 	d.turn = min(d.turn, at+int64(t.drain.Reset(d.level, c.net(), at)))

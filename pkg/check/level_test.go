@@ -72,7 +72,7 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 // decides as the arithmetic does by all true costs so far.
 func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	type open struct {
-		token            string
+		receipt          string
 		bucket, estimate int64
 	}
 	property := func(t *rapid.T, settles bool, longest int64) { // time between hits
@@ -81,16 +81,16 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			time.Duration(buckets)*10*time.Millisecond, buckets)
 		c, l := checkerAndLimiter(&testing.T{}, Options{}, r)
 		d := l.Rule().Drain()
-		now, all, tokens := noon, map[int64]int64{}, []open(nil)
+		now, all, receipts := noon, map[int64]int64{}, []open(nil)
 		first := d.Shape.Bucket(now) - 1
 		for range rapid.IntRange(1, 80).Draw(t, "hits") {
 			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, longest), rapid.Just(int64(0))).Draw(t, "callers that wait")
-			if len(tokens) > 0 && settles && rapid.Bool().Draw(t, "settles") {
-				i := rapid.IntRange(0, len(tokens)-1).Draw(t, "token")
-				o := tokens[i]
-				tokens = slices.Delete(tokens, i, i+1)
+			if len(receipts) > 0 && settles && rapid.Bool().Draw(t, "settles") {
+				i := rapid.IntRange(0, len(receipts)-1).Draw(t, "receipt")
+				o := receipts[i]
+				receipts = slices.Delete(receipts, i, i+1)
 				cost := rapid.Int64Range(0, 8).Draw(t, "true cost")
-				must(t, c.SettleAt(now, o.token, cost))
+				must(t, c.SettleAt(now, o.receipt, cost))
 				if d.Shape.Bucket(now)-o.bucket < int64(l.live) {
 					all[o.bucket] += cost - o.estimate
 				}
@@ -103,14 +103,14 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			want := d.Remaining(window.Level{Bucket: first}, counts, now) >= cost
 			got, text := Decision{}, ""
 			if settles {
-				got, text = l.CheckTokenAt(now, "k", cost)
+				got, text = l.CheckReceiptAt(now, "k", cost)
 			} else { // may spend an allowance
 				got = l.CheckAt(now, "k", cost)
 			}
 			require(t, got.Allowed == want, "after %v: %+v, want %v", time.Duration(now-noon), got, want)
 			if want {
 				all[d.Shape.Bucket(now)] += cost
-				tokens = append(tokens, open{text, d.Shape.Bucket(now), cost})
+				receipts = append(receipts, open{text, d.Shape.Bucket(now), cost})
 			}
 			if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
 				c.Step(now)
@@ -241,4 +241,31 @@ func TestResetOfSoftBuckets(t *testing.T) {
 	full, over := wantHit(t, l, noon, 100, true, "the limit"), wantHit(t, l, noon, 100, false, "beyond it")
 	expect(t, full.Reset >= 10*time.Second && over.Reset >= over.RetryAfter && full.Limit == 100 && over.Limit == 100,
 		"%+v, then %+v", full, over)
+}
+
+// TestANewRateHoldsFromItsMomentOn: at five times the limit, what passes in the second after a change is what the new limit drains, no
+// more at once and no less.
+func TestANewRateHoldsFromItsMomentOn(t *testing.T) {
+	for _, limit := range []int64{500, 2000} {
+		r := draining("r", rules.TokenBucket, 1000, 1000, time.Second, 50)
+		c, l := checkerAndLimiter(t, Options{}, r)
+		now, passed := noon, int64(0)
+		spend := func(span int64) {
+			passed = 0
+			for end := now + span; now < end; now += second / 5000 {
+				if l.CheckAt(now, "k", 1).Allowed {
+					passed++
+				}
+			}
+		}
+		spend(4*second + 7*ms)
+		r.Limit = limit
+		reload(t, c, now, r)
+		spend(20 * ms)
+		expect(t, passed <= limit/50+limit/60+1000/60, "1000 → %d: %d pass in 20 ms", limit, passed)
+		at := passed
+		spend(second - 20*ms)
+		passed += at
+		expect(t, passed >= limit-limit/30-1 && passed <= limit+limit/30+1, "1000 → %d: %d pass in the second after", limit, passed)
+	}
 }

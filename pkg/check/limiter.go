@@ -31,6 +31,7 @@ type Limiter struct {
 	retired atomic.Bool  // its rule is not in force
 	away    atomic.Bool  // it has been let go, see former.go
 	refunds atomic.Bool  // there may be refunds to ask for
+	settles atomic.Bool  // a receipt of its hits may have been made here
 	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
 	installed, changed uint64
 
@@ -241,7 +242,7 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 // fill writes what every decision of this rule says. Field by field: a copy of a whole Decision waits
 // for the stores of its parts, and on the common path that took half of the time.
 func (l *Limiter) fill(d *Decision, t *terms, left int64) {
-	l.fillAt(d, t, left, Freshness(l.checker.freshness.Load()))
+	l.fillAt(d, t, left, l.freshness(t))
 }
 
 func (l *Limiter) fillAt(d *Decision, t *terms, left int64, f Freshness) {
@@ -284,6 +285,7 @@ func (c *counters) admit(decisions, hits int64) {
 
 // addLate notes pending hits that have left every window: they are reported as late, by rule.
 func (l *Limiter) addLate(hits int64) {
-	l.late.Add(hits)
-	l.checker.behind.anyLate.Store(true)
+	if l.late.Add(hits) == hits { // or else it has been seen
+		l.checker.behind.lates.add(l)
+	}
 }

@@ -44,7 +44,7 @@ func (l *Limiter) make(now int64, key string) *cell {
 		}
 		// Every new cell passes through the dirty queue once: from there it gets into the
 		// queue of cells that may leave, even if all its checks are denied.
-		c.state, c.stripe = queued, uint8(k.stripe.Add(1)%stripes)
+		c.state, c.stripe = c.state|queued, uint8(k.stripe.Add(1)%stripes)
 		c.touch(now)
 		return c
 	})
@@ -60,7 +60,7 @@ func (l *Limiter) make(now int64, key string) *cell {
 
 // learn takes over the counts of a cell that has left the live map, and so does not change.
 func (c *cell) learn(old *cell) {
-	c.newest, c.generation = old.newest, old.generation
+	c.newest, c.generation, c.state = old.newest, old.generation, c.state|old.state&informed
 	copy(c.totals(), old.totals())
 	if r := old.refunded(); r != nil {
 		c.mayRefund()

@@ -25,34 +25,37 @@ func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshn
 func TestFreshnessFallsInSteps(t *testing.T) {
 	o := Options{HelloEvery: time.Second, StaleAfter: 2, ShareAfter: 5, OutageAfter: 20, NoForecast: true}
 	open, closed := rule("open", 100, time.Minute, 1), rule("closed", 100, time.Minute, 1)
-	closed.OnOutage = rules.Closed
-	f := newFleet(t, o, open, closed)
+	open.OnOutage, closed.OnOutage = rules.Open, rules.Closed
+	f := newFleet(t, o, rule("share", 100, time.Minute, 1), open, closed)
 	f.welcomeOf(noon, 4)
-	l, shut := limiter(t, f.Checker, "open"), limiter(t, f.Checker, "closed")
 	for _, step := range []struct {
-		silence      time.Duration
-		freshness    Freshness
-		open, closed int // of 1000 hits, how many pass
+		silence             time.Duration
+		freshness           Freshness
+		share, open, closed int // of 1000 hits, how many pass
 	}{
-		{0, Fresh, 100, 100},
-		{2 * time.Second, Fresh, 100, 100},
-		{2*time.Second + 1, Stale, 100, 100},
-		{5 * time.Second, Stale, 100, 100},
-		{5*time.Second + 1, LocalShare, 25, 25},
-		{20 * time.Second, LocalShare, 25, 25},
-		{20*time.Second + 1, Outage, 1000, 0},
+		{0, Fresh, 100, 100, 100},
+		{2 * time.Second, Fresh, 100, 100, 100},
+		{2*time.Second + 1, Stale, 100, 100, 100},
+		{5 * time.Second, Stale, 100, 100, 100},
+		{5*time.Second + 1, LocalShare, 25, 25, 25},
+		{20 * time.Second, LocalShare, 25, 25, 25},
+		{20*time.Second + 1, Outage, 25, 1000, 0},
+		{48 * time.Hour, Outage, 25, 1000, 0},
 	} {
 		now, key := noon+int64(step.silence), fmt.Sprint(step.silence)
 		f.Step(now)
-		one, two := letPass(t, l, now, key, 1000, step.freshness), letPass(t, shut, now, key, 1000, step.freshness)
-		expect(t, one == step.open && two == step.closed,
-			"%v of silence: %d and %d passed, want %d, and %d of the closed one", step.silence, one, two, step.open, step.closed)
+		passed := func(name string, want Freshness) int {
+			return letPass(t, limiter(t, f.Checker, name), now, key, 1000, want)
+		}
+		equal(t, passed("share", min(step.freshness, LocalShare)), step.share, "%v of silence: passed by share", step.silence)
+		equal(t, passed("open", step.freshness), step.open, "%v of silence: passed by open", step.silence)
+		equal(t, passed("closed", step.freshness), step.closed, "%v of silence: passed by closed", step.silence)
 	}
-	now := noon + 30*second
+	now := noon + 49*3600*second
 	f.welcomeOf(now, 4)
 	got := f.Stats().Heard
 	expect(t, got > 0 && got <= time.Second, "heard just now: %v ago, where 0 is never", got)
-	equal(t, letPass(t, l, now, "again", 1000, Fresh), 100, "passed after a message")
+	equal(t, letPass(t, limiter(t, f.Checker, "open"), now, "again", 1000, Fresh), 100, "passed after a message")
 
 	f = newFleet(t, Options{HelloEvery: time.Second}, open)
 	for i, at := range []time.Duration{3 * time.Second, 3*time.Second + 1, 9 * time.Second} {
@@ -160,16 +163,37 @@ func TestSilenceEndsAllowances(t *testing.T) {
 	}
 }
 
+// TestShareHoldsForEver, by every algorithm: from the eleventh minute of silence on, one checker of four lets a quarter of the
+// limit pass in each window, and no more of a burst.
+func TestShareHoldsForEver(t *testing.T) {
+	for _, a := range []rules.Algorithm{rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
+		r := rule("r", 40, 10*time.Second, 0)
+		r.Algorithm = a
+		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, r)
+		f.welcomeOf(noon, 4)
+		l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
+		f.Step(noon + 100*ms)
+		passed, start := 0, noon+660*second
+		for now := start; now < start+100*second; now += 100 * ms {
+			f.Step(now)
+			passed += letPass(t, l, now, "k", 2, LocalShare)
+		}
+		expect(t, passed >= 90 && passed <= 110, "%v: %d passed in 10 windows, want at most 10 each, and 10 more at first", a, passed)
+	}
+}
+
 // TestOutageGoesByOnOutage, for a key that was used up too; nobody knows what is beyond the limit then.
 func TestOutageGoesByOnOutage(t *testing.T) {
-	f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, rule("r", 40, time.Hour, 1))
+	r := rule("r", 40, time.Hour, 1)
+	r.OnOutage = rules.Open
+	f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, r)
 	f.welcomeOf(noon, 8)
 	letPass(t, l, noon, "k", 50, Fresh)
 	f.Step(noon + 302*second)
 	equal(t, letPass(t, l, noon+302*second, "k", 50, Outage), 50, "passed in an outage that opens")
 	c := ofYAML(t, Options{}, `
 rules:
-  - {name: r, key: [user], limit: 10/minute, throttle: soft, soft: {exceed: 10%}}
+  - {name: r, key: [user], limit: 10/minute, on_outage: open, throttle: soft, soft: {exceed: 10%}}
   - {name: dark, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
 `)
 	c.freshness.Store(uint32(Outage))

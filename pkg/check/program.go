@@ -27,8 +27,8 @@ type entry struct {
 }
 
 // compile makes a program of a set. old is the one in force, nil in the beginning; former finds limiters of earlier
-// ones. Nothing is changed.
-func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former func(missing []ruleID) []*Limiter) *program {
+// ones; it comes into force at a time of the fleet. Nothing is changed.
+func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *program, former func(missing []ruleID) []*Limiter) *program {
 	list, overrides := countedRules(set)
 	p := &program{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
 	p.rules = len(list) - len(overrides)
@@ -53,7 +53,7 @@ func (c *Checker) compile(set *rules.Set, revision uint64, old *program, former 
 			e.limiter = newLimiter(c, c.limiters, r)
 			e.terms = newTerms(r, revision)
 		} else {
-			e.terms = e.limiter.terms.Load().next(r, revision)
+			e.terms = e.limiter.terms.Load().next(r, revision, inForce)
 		}
 		e.rule, p.byName[r.Name] = r, e.limiter
 	}

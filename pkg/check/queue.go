@@ -49,5 +49,15 @@ func (q *queue[T]) pop() T {
 	return item
 }
 
+// each calls f with every item.
+func (q *queue[T]) each(f func(T)) {
+	from := q.from
+	for p := q.first; p != nil; p, from = p.next, 0 {
+		for _, item := range p.items[from:] {
+			f(item)
+		}
+	}
+}
+
 // peek returns the first item; the queue must not be empty.
 func (q *queue[T]) peek() T { return q.first.items[q.from] }

@@ -1,17 +1,21 @@
 package check
 
-import "time"
+import (
+	binary "container/heap"
+	"time"
+)
 
 // A key far below its limit is *quiet*: even if all checkers hold as many of its hits as this one it would not be
 // near. Its hits may wait for their report longer than others', so that more of them share one. They still count here
 // at once, and are reported exactly once; that they are not known elsewhere does no harm until the key comes near
-// its limit, and then an alarm, or the first check that finds it so, ends the wait.
+// its limit, and then an alarm, or the first check that finds it so, ends the wait. No key is quiet before an answer or an alarm
+// has told what others have admitted: a checker that has just started knows nothing of what is used up.
 
 const (
 	// quietPart is which part of its window a quiet key's hits may wait at the most.
 	quietPart = 10
 	// quietFor is how long they may wait by default.
-	quietFor = 10 * time.Second
+	quietFor = time.Second
 )
 
 // patience is how long hits of a quiet key may wait from the first flush that meets them; negative if
@@ -26,7 +30,7 @@ func (l *Limiter) patience() int64 {
 func (b *behind) mayWait(c *cell, fleet int64) bool {
 	l := c.limiter
 	patience, t := l.patience(), l.terms.Load()
-	if c.is(waited) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
+	if c.is(waited) || !c.is(informed) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
 		c.state &^= waited
 		return false
 	}
@@ -35,22 +39,59 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 	}
 	c.state |= queued | waiting
 	l.owed.waiting.push(aged{c, fleet + patience})
+	if l.owed.waiting.len() == 1 {
+		binary.Push(&b.waits, l)
+	}
 	return true
+}
+
+// waits are the limiters with quiet cells, a heap: first the one whose hits have waited long enough first. So a flush looks at no
+// limiter whose wait goes on.
+type waits []*Limiter
+
+// Len is how many limiters there are; it, Less, Swap, Push and Pop make it a heap.
+func (w waits) Len() int { return len(w) }
+
+// Less says whether a limiter's first wait ends before another's.
+func (w waits) Less(i, j int) bool {
+	return w[i].owed.waiting.peek().due < w[j].owed.waiting.peek().due
+}
+
+// Swap lets two limiters change places.
+func (w waits) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+
+// Push adds a limiter at the end.
+func (w *waits) Push(x any) { *w = append(*w, x.(*Limiter)) }
+
+// Pop removes the last one.
+func (w *waits) Pop() any {
+	last := len(*w) - 1
+	l := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	return l
 }
 
 // endWaits queues the cells whose hits have waited long enough; all of them if there is no time or no
 // room to wait.
 func (b *behind) endWaits(fleet int64) {
 	all := b.draining || b.crowded()
-	for l := range b.limiters() {
-		for q := &l.owed.waiting; q.len() > 0 && (all || q.peek().due <= fleet); {
-			c := q.pop().cell
-			c.mu.Lock()
-			if c.is(waiting) { // or else something has ended its wait
-				c.state = c.state&^waiting | waited
-				b.enqueue(c)
-			}
-			c.mu.Unlock()
+	for len(b.waits) > 0 {
+		q := &b.waits[0].owed.waiting
+		if !all && q.peek().due > fleet {
+			return
+		}
+		c := q.pop().cell
+		c.mu.Lock()
+		if c.is(waiting) { // or else something has ended its wait
+			c.state = c.state&^waiting | waited
+			b.enqueue(c)
+		}
+		c.mu.Unlock()
+		if q.len() > 0 {
+			binary.Fix(&b.waits, 0)
+		} else {
+			binary.Pop(&b.waits)
 		}
 	}
 }

@@ -81,6 +81,10 @@ func (b *behind) unheard(now int64) {
 	for i := range b.shards {
 		s := &b.shards[i]
 		if s.aggregator == 0 {
+			if s.flight != nil && s.flight.message.Format > events.FormatPlain { // none knows it
+				b.toOlder(s.flight, now)
+				s.flight.retryAt = now
+			}
 			continue
 		}
 		s.aggregator = 0
@@ -122,13 +126,13 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	}
 	b.mergeRefresh(s, f, m, b.checker.clock.fleet(now))
 	b.hint(f, m.Refunding)
-	b.landSettlements(f, m.Settlements > 0)
+	b.landSettlements(f, m.Settlements > 0, m.Uncovered, b.checker.clock.fleet(now))
 	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
 	f.tell(TraceMerged)
 	b.stats.answered++
 	b.problem = ""
 	switch {
-	case s.queue.len() == 0 && s.settlements.len() == 0:
+	case s.queue.len() == 0 && s.settlements.len() == 0 && s.late.len() == 0:
 	case s.missed && s.queue.len() < b.checker.o.ReportKeys: // the round has to be made up for in one
 		b.hurry()
 	default: // these have waited for their turn since the last flush
@@ -157,8 +161,8 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	f.wait = b.checker.o.ReportTimeout
 	f.retryAt = now + int64(f.wait)
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
-		b.checker.settling.land(nil, 0, int64(len(f.message.Settlements))) // they may be why
-		f.message.Settlements = f.message.Settlements[:0]
+		b.checker.settling.land(nil, 0, int64(len(f.settlements))) // they may be why
+		f.settlements = f.settlements[:0]
 		b.giveUp(s, f, b.checker.clock.fleet(now))
 	}
 	return fmt.Errorf("refresh: report refused: %s", reason)
@@ -207,6 +211,7 @@ func (b *behind) merge(c *cell, w word) {
 	if len(w.admitted.age) == 0 && len(w.refunded.age) > 0 {
 		return // it says nothing of hits
 	}
+	c.state |= informed
 	t := c.limiter.terms.Load()
 	room, at := c.room(t, w.fleet)
 	if c.lookAhead(t, at, room) != nil {
@@ -299,16 +304,8 @@ type word struct {
 	refunded    totals // the same
 }
 
-// kindOf is of which kind a message's hits of a rule are.
-func kindOf(r *events.Rule) int {
-	switch {
-	case r.Denied:
-		return ofDenied
-	case r.Refunded:
-		return ofRefunded
-	}
-	return ofAdmitted
-}
+// kindOf is of which kind a message's hits of a rule are; it may be one that this build does not know.
+func kindOf(r *events.Rule) int { return int(r.Kind) }
 
 // eachKey calls f for each key of a table that is of hits of a kind.
 func eachKey(t *events.Table, kind int, f func(rule uint32, key []byte, news totals)) {

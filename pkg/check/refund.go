@@ -3,10 +3,10 @@ package check
 // What settlements have given back of a key's hits is a second count per bucket beside its totals, which only grows
 // too, and comes with messages as they do: what counts is their difference. Most cells have none.
 //
-// A limiter asks for refunds along with its reports from the time on when it is known that there may be some: a token
+// A limiter asks for refunds along with its reports from the time on when it is known that there may be some: a receipt
 // of its hits has been made here, or a message says so.
 
-// The kinds of hits that a message tells of.
+// The kinds of hits that a message tells of, as events.RowKind has them.
 const (
 	ofAdmitted = iota
 	ofDenied

@@ -97,7 +97,7 @@ func TestRefundsAreAskedForOnAHint(t *testing.T) {
 // TestRefundsLeaveWithTheirBuckets, and a store that has lost its data has none.
 func TestRefundsLeaveWithTheirBuckets(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 6))
-	token(t, l, noon, "k", 20)
+	receipt(t, l, noon, "k", 20)
 	now := noon + 50*ms
 	f.Step(now)
 	f.answerAll(now, 0, 15, 20)
@@ -142,7 +142,7 @@ func TestSettleQueue(t *testing.T) {
 	} {
 		c, l := checkerAndLimiter(t, Options{}, secondQueue())
 		came := noon + 15*ms // within a bucket of 20 ms
-		text := token(t, l, came, "k", tt.estimate)
+		text := receipt(t, l, came, "k", tt.estimate)
 		mustSettle(t, c, came+tt.at*ms, text, tt.cost)
 		r, d := l.ReserveAt(came+tt.at*ms, "k", 1)
 		turn := tt.at + r.Delay.Milliseconds()
@@ -165,7 +165,7 @@ func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64
 // TestSettleBucketInAFleet: what came back stays when the settled bucket leaves for the level.
 func TestSettleBucketInAFleet(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(100))
-	text := token(t, l, noon, "k", 100)
+	text := receipt(t, l, noon, "k", 100)
 	wantHit(t, l, noon, 1, false, "the bucket is full")
 	now := noon + 50*ms
 	f.Step(now)
@@ -184,7 +184,7 @@ func TestSettleBucketInAFleet(t *testing.T) {
 // TestOldLevelsAreNetOfRefunds: an answer of a bucket that the cell has let go is brought forward without its refunds.
 func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(1000))
-	token(t, l, noon, "k", 1)
+	receipt(t, l, noon, "k", 1)
 	f.Step(noon + 50*ms)
 	later := noon + 63*second
 	l.CheckAt(later, "k", 1)
@@ -195,7 +195,7 @@ func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 // TestSettleQueueInAFleet: the next hit does not wait for hits that have been given back.
 func TestSettleQueueInAFleet(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, secondQueue())
-	text := token(t, l, noon, "k", 20)
+	text := receipt(t, l, noon, "k", 20)
 	now := noon + 50*ms
 	f.Step(now)
 	f.answerLevel(now, 0, 20, 51, 0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // errNoRules is a set that is not there.
@@ -43,7 +44,7 @@ func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
-	next := c.compile(set, revision, old, c.behind.former)
+	next := c.compile(set, revision, window.InForce(revision, c.clock.fleet(now)), old, c.behind.former)
 	if c.behind.install(next, old) {
 		c.adjust(c.clock.fleet(now))
 	}

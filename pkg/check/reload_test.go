@@ -76,6 +76,8 @@ func TestLoweredLimitIsReported(t *testing.T) {
 		f.welcomeOf(noon, 2)
 		f.Step(noon + 60*ms)
 		sent := len(f.tape.reports)
+		inform(limiter(t, f.Checker, "r"), "k")
+		inform(limiter(t, f.Checker, "other"), "k")
 		hit(limiter(t, f.Checker, "r"), noon+61*ms, "k", 20)
 		limiter(t, f.Checker, "other").CheckAt(noon+61*ms, "k", 1)
 		f.Step(noon + 120*ms) // quiet: they wait

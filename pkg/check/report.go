@@ -11,11 +11,16 @@ import (
 // it is too old.
 
 const (
-	// reportText and reportCells bound a report and its answer, far below what NATS carries (1 MiB):
-	// the bytes of its keys, and the buckets that may have to be told of them. The latter also keeps
+	// reportText, lateText, settlementText and reportCells bound a report and its answer, far below what NATS carries
+	// (1 MiB), and each by itself, so that none keeps the others out: the bytes of its keys and of their rules, of rules
+	// with late hits alone, of settlements, and the buckets that may have to be told of its keys. The latter also keeps
 	// one report from holding up Redis: at 60 buckets it takes 15 µs per key.
-	reportText  = 256 << 10
-	reportCells = 16_000
+	reportText     = 256 << 10
+	lateText       = 128 << 10
+	settlementText = 256 << 10
+	reportCells    = 16_000
+	// rowText and ruleText are what a row and a rule of a report take at most beside the key and the name.
+	rowText, ruleText = 10, 80
 	// mostWaits bounds the back-off of repeats, in report timeouts.
 	mostWaits = 8
 	// soonTries are how often a report is sent before there is any back-off: it may have gone to an aggregator that is no
@@ -27,6 +32,7 @@ const (
 type flight struct {
 	report   []byte
 	sequence uint64
+	text     int       // bytes of keys and rules, with some to spare
 	rows     []row     // in the order of the report's keys
 	hits     []ownHits // per limiter
 	born     int64     // own time
@@ -39,7 +45,9 @@ type flight struct {
 	toAny    bool   // not to one aggregator, the last time, and nobody is known to be missing
 	after    uint64 // the shard's taken, before this report
 	message  events.Report
-	follow   func(TraceEvent) // nil: it is not traced
+	// settlements are those of the message.
+	settlements []settlement
+	follow      func(TraceEvent) // nil: it is not traced
 }
 
 // row is one key of a report. The denied and refunded hits of a cell are rows of their own, before that of the admitted
@@ -62,10 +70,9 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	f := b.blank(s)
 	s.missed = false
 	fleet := b.checker.clock.fleet(now)
-	table := f.message.Hits
 	f.after = s.taken
 	for cells := 0; s.queue.len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
-		len(table.KeyText) < reportText && cells < reportCells; s.taken++ {
+		f.text < reportText && cells < reportCells; s.taken++ {
 		c, before := s.queue.pop(), len(f.rows)
 		b.freeze(f, c, fleet)
 		cells += c.limiter.live * (len(f.rows) - before) // none if it may wait
@@ -82,10 +89,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), f.sequence
 	m.Generation, m.Version, m.Made = s.generation, s.version, fleet
 	f.trace(b.checker.o.Trace, number)
-	var err error
-	if f.report, err = events.Append(f.report[:0], m); err != nil {
-		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
-	}
+	f.encode()
 	f.repeated = false
 	f.born, f.wait, f.refusals, f.tries = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0, 0
 	s.flight = f
@@ -104,9 +108,12 @@ func (b *behind) blank(s *shard) *flight {
 	b.build++
 	f.message.Hits.Clear()
 	f.message.Late = f.message.Late[:0]
+	f.message.Format = 0
 	clear(f.message.Settlements)
 	f.message.Settlements = f.message.Settlements[:0]
-	f.rows, f.hits = f.rows[:0], f.hits[:0]
+	clear(f.settlements)
+	f.settlements = f.settlements[:0]
+	f.rows, f.hits, f.text = f.rows[:0], f.hits[:0], 0
 	return f
 }
 
@@ -120,13 +127,14 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 	if b.mayWait(c, fleet) {
 		return
 	}
-	asks := c.asksForRefunds()
+	older := fleet < b.olderUntil
+	asks := !older && c.asksForRefunds()
 	if !b.freezeDenied(f, c, fleet) && !c.hasPending() && !asks {
 		b.addAgeing(c, fleet)
 		return
 	}
 	l := c.limiter
-	if asks || l.refunds.Load() {
+	if !older && (asks || l.refunds.Load()) {
 		b.addRow(f, c, fleet, ofRefunded)
 	}
 	rule, newest := b.addRow(f, c, fleet, ofAdmitted)
@@ -169,7 +177,9 @@ func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
 func (b *behind) addRow(f *flight, c *cell, fleet int64, kind int) (rule int, newest int64) {
 	rule = b.ruleIndex(f, c.limiter, fleet, kind)
 	newest = f.message.Hits.Rules[rule].Newest
+	f.message.Hits.Rules[rule].Settles = c.limiter.settles.Load() // which may be newer than the row of an earlier cell
 	f.message.Hits.AddKey(uint32(rule), c.key())
+	f.text += len(c.key()) + rowText
 	f.rows = append(f.rows, row{c, newest, kind})
 	return rule, newest
 }
@@ -184,18 +194,23 @@ func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
 		*index = len(f.hits)
 		f.hits = append(f.hits, ownHits{limiter: l})
 		rule := l.wire(fleet)
-		rule.Denied, rule.Refunded = kind == ofDenied, kind == ofRefunded
+		rule.Kind, rule.Denied = events.RowKind(kind), kind == ofDenied
+		if kind == ofRefunded {
+			f.message.Format = events.FormatRefunds
+		}
 		f.message.Hits.Rules = append(f.message.Hits.Rules, rule)
+		f.text += len(rule.Name) + ruleText
 	}
 	return *index
 }
 
-// freezeLate moves the late hits that are to be reported to this shard into the report.
+// freezeLate moves the late hits that are to be reported to this shard into the report, as many as fit.
 func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
-	for _, l := range s.late {
+	for end := f.text + lateText; s.late.len() > 0 && f.text < end; {
+		l := s.late.pop()
 		n := min(l.late.Load(), events.MaxCount)
 		if l.late.Add(-n) > 0 { // more than one report may say
-			b.anyLate.Store(true)
+			b.lates.add(l)
 		}
 		l.owed.queuedLate = false
 		i := b.ruleIndex(f, l, fleet, ofAdmitted)
@@ -206,7 +221,6 @@ func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
 		f.hits[i].hits += n
 		l.owed.inFlight += n
 	}
-	s.late = s.late[:0]
 }
 
 // wire is what a message says of this limiter's rule.
@@ -222,6 +236,7 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 		Burst:     events.Count(t.rule.Burst),
 		Newest:    l.shape.Bucket(fleet),
 		Loose:     l.isLoose(t),
+		Settles:   l.settles.Load(),
 	}
 }
 
@@ -272,8 +287,63 @@ func (b *behind) repeat(now int64) {
 			f.repeated = true
 			s.aggregator = 0
 			f.tell(TraceRepeated)
+			if f.tries >= newerTries {
+				b.toOlder(f, now)
+			}
 			b.send(uint32(i), f, now)
 		}
+	}
+}
+
+const (
+	// newerTries are how often a report of a newer format is sent before it is made one that older aggregators know, and olderFor
+	// is how long others are then made so.
+	newerTries = 2
+	olderFor   = 10 * time.Second
+)
+
+// toOlder makes a report one for aggregators that do not know of refunds, since it seems that there are no others: without the rows that
+// ask for these. They hold no hits, so it counts for the same, and may have been counted already.
+func (b *behind) toOlder(f *flight, now int64) {
+	m := &f.message
+	if m.Format <= events.FormatPlain {
+		return
+	}
+	b.olderUntil = b.checker.clock.fleet(now) + int64(olderFor)
+	table := &events.Table{}
+	rows, hits, late := f.rows[:0:0], f.hits[:0:0], m.Late[:0:0]
+	index := make([]uint32, len(m.Hits.Rules))
+	for i, rule := range m.Hits.Rules {
+		if rule.Kind == events.RowKind_REFUNDED {
+			continue
+		}
+		index[i] = uint32(len(table.Rules))
+		table.Rules, hits = append(table.Rules, rule), append(hits, f.hits[i])
+		if i < len(m.Late) {
+			late = append(late, m.Late[i])
+		}
+	}
+	text, age, value := m.Hits.KeyText, m.Hits.Age, m.Hits.Value
+	for i, length := range m.Hits.KeyLength {
+		rule, cells := m.Hits.KeyRule[i], m.Hits.KeyCells[i]
+		if f.rows[i].kind != ofRefunded {
+			table.AddKey(index[rule], string(text[:length]))
+			for j := range cells {
+				table.AddCell(age[j], value[j])
+			}
+			rows = append(rows, f.rows[i])
+		}
+		text, age, value = text[length:], age[cells:], value[cells:]
+	}
+	f.rows, f.hits, m.Late, m.Hits, m.Format = rows, hits, late, table, 0
+	f.encode()
+}
+
+// encode makes the message's bytes.
+func (f *flight) encode() {
+	var err error
+	if f.report, err = events.Append(f.report[:0], &f.message); err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
 }
 
@@ -281,7 +351,7 @@ func (b *behind) repeat(now int64) {
 func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 	b.stats.givenUp++
 	f.tell(TraceGivenUp)
-	b.landSettlements(f, false)
+	b.landSettlements(f, false, nil, fleet)
 	for _, r := range f.rows {
 		r.cell.mu.Lock()
 		b.landed(r.cell, fleet)

@@ -2,11 +2,14 @@ package check
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // TestHitsMoveFromPendingToBase, and are counted once at every step, whatever alarms come.
@@ -310,4 +313,48 @@ func FuzzReceive(f *testing.F) {
 		d := left(l, now, "k")
 		expect(t, d >= 0 && d <= 100, "%d left of 100", d)
 	})
+}
+
+// TestReportsOfTheLargestRulesFit: as many rules as there may be, with the longest names, keys and settlements, at the end of an outage
+// in which the hits of most have become late: each report fits a message of NATS with much to spare, and all is reported.
+func TestReportsOfTheLargestRulesFit(t *testing.T) {
+	const count, fits = 12_000, 900 << 10
+	list := make([]rules.Rule, count)
+	for i := range list {
+		list[i] = rule(fmt.Sprintf("%0*d", events.MaxRuleName, i), 1e15, time.Second, 1)
+	}
+	f := unwelcomed(t, Options{}, list...)
+	key := strings.Repeat("k", 512)
+	charge := func(now int64, each int) {
+		for i := 0; i < count; i += each {
+			l := limiter(t, f.Checker, list[i].Name)
+			mustSettle(t, f.Checker, now, receipt(t, l, now, key, 1), 2)
+		}
+	}
+	charge(noon, 1)
+	now := noon + 10*second
+	charge(now, 4)
+	f.Step(now)
+	f.welcome(now, 1)
+	late, counted, settled := uint64(0), uint64(0), 0
+	for end := now + 60*second; now < end; now += 50 * ms {
+		reports := len(f.tape.reports)
+		f.Step(now)
+		for ; reports < len(f.tape.reports); reports++ {
+			m := f.last()
+			if size := len(f.tape.bytes[len(f.tape.bytes)-1]); size > fits {
+				t.Fatalf("report %d has %d bytes: %d rules, %d keys, %d late counts, %d settlements",
+					m.Sequence, size, len(m.Hits.Rules), m.Hits.Keys(), len(m.Late), len(m.Settlements))
+			}
+			for _, n := range m.Late {
+				late += n
+			}
+			for _, n := range m.Hits.Value {
+				counted += n
+			}
+			settled += len(m.Settlements)
+			f.answerAll(now, len(m.Settlements))
+		}
+	}
+	expect(t, late+counted == count+count/4 && counted > 0 && settled == count+count/4, "late %d, counted %d, settled %d", late, counted, settled)
 }

@@ -27,17 +27,22 @@ func TestQuietKeysWait(t *testing.T) {
 	for _, tt := range []struct {
 		window, quietFor time.Duration
 		limit            int64
+		unheard          bool // nobody has told of the key yet
 		least, most      time.Duration
 	}{
-		{time.Second, 0, 1000, 90 * time.Millisecond, 100 * time.Millisecond},
-		{time.Minute, 0, 1000, 5 * time.Second, 6 * time.Second},
-		{time.Hour, 0, 1000, 9 * time.Second, 10 * time.Second},
-		{time.Minute, 2 * time.Second, 1000, 1800 * time.Millisecond, 2 * time.Second},
-		{time.Minute, time.Millisecond, 1000, 0, 50 * time.Millisecond},
-		{500 * time.Millisecond, 0, 1000, 0, 50 * time.Millisecond}, // a tenth of it is no longer than the timer
-		{time.Minute, 0, 10, 0, 50 * time.Millisecond},              // each hit counts
+		{time.Second, 0, 1000, false, 90 * time.Millisecond, 100 * time.Millisecond},
+		{time.Hour, 0, 1000, false, 900 * time.Millisecond, time.Second},
+		{time.Minute, time.Hour, 1000, false, 5 * time.Second, 6 * time.Second},
+		{time.Hour, 0, 1000, true, 0, 50 * time.Millisecond},
+		{time.Minute, 2 * time.Second, 1000, false, 1800 * time.Millisecond, 2 * time.Second},
+		{time.Minute, time.Millisecond, 1000, false, 0, 50 * time.Millisecond},
+		{500 * time.Millisecond, 0, 1000, false, 0, 50 * time.Millisecond}, // a tenth of it is no longer than the timer
+		{time.Minute, 0, 10, false, 0, 50 * time.Millisecond},              // each hit counts
 	} {
 		f, l := newFleetOf(t, 4, Options{QuietFor: tt.quietFor}, tt.limit, tt.window)
+		if !tt.unheard {
+			inform(l, "k")
+		}
 		l.CheckAt(noon, "k", 1)
 		at := f.reportOf("k", noon, noon+20*second)
 		expect(t, at >= tt.least && at <= tt.most,
@@ -54,7 +59,8 @@ func TestQuietNoMore(t *testing.T) {
 			hit(l, now, "k", 70)
 		},
 	} {
-		f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
+		f, l := newFleetOf(t, 4, Options{QuietFor: 10 * time.Second}, 1000, time.Minute)
+		inform(l, "k")
 		l.CheckAt(noon, "k", 1)
 		f.steps(0, 1000, 10)
 		require(t, len(f.tape.reports) == 0, "%s: reported before", name)
@@ -68,6 +74,7 @@ func TestQuietNoMore(t *testing.T) {
 func TestQuietKeysHoldUpNobody(t *testing.T) {
 	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
+		inform(l, fmt.Sprint(i))
 		l.CheckAt(noon, fmt.Sprint(i), 1)
 	}
 	hit(l, noon, "hot", 600)

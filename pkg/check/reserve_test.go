@@ -276,21 +276,21 @@ func TestCancelAtOnce(t *testing.T) {
 		"%d charged, %d cancelled, %d given back", charged, cancelled, given.Load())
 }
 
-// TestReserveToken: a caller that has reserved and is not served settles at 0, at any time, and a
+// TestReserveReceipt: a caller that has reserved and is not served settles at 0, at any time, and a
 // window gets all of it back.
-func TestReserveToken(t *testing.T) {
+func TestReserveReceipt(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	l := limiter(t, c, "day")
 	for _, user := range []string{"a", "b"} {
-		r, d, token := c.ReserveToken(request("user="+user), 6)
-		expect(t, !d.Allowed && r.Delay == 0 && token == "", "denied: %v, %+v, %q", r.Delay, d, token)
-		r, d, token = c.ReserveToken(request("user="+user), 5)
-		require(t, d.Allowed && r.Delay == 0 && token != "", "%v, %+v, %q", r.Delay, d, token)
-		err := c.Settle(token, 0)
+		r, d, receipt := c.ReserveReceipt(request("user="+user), 6)
+		expect(t, !d.Allowed && r.Delay == 0 && receipt == "", "denied: %v, %+v, %q", r.Delay, d, receipt)
+		r, d, receipt = c.ReserveReceipt(request("user="+user), 5)
+		require(t, d.Allowed && r.Delay == 0 && receipt != "", "%v, %+v, %q", r.Delay, d, receipt)
+		err := c.Settle(receipt, 0)
 		expect(t, err == nil && l.Peek(user, 1).Remaining == 20, "%v, %d left of 20", err, l.Peek(user, 1).Remaining)
 	}
-	_, d, token := limiter(t, c, "turns").ReserveToken("", 1)
-	expect(t, d.Allowed && token != "", "by key: %+v, %q", d, token)
-	r, _, token := c.ReserveToken(nil, 1)
-	expect(t, r.Delay == 0 && token != "", "no rule: %q", token)
+	_, d, receipt := limiter(t, c, "turns").ReserveReceipt("", 1)
+	expect(t, d.Allowed && receipt != "", "by key: %+v, %q", d, receipt)
+	r, _, receipt := c.ReserveReceipt(nil, 1)
+	expect(t, r.Delay == 0 && receipt != "", "no rule: %q", receipt)
 }

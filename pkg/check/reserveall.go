@@ -6,7 +6,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Reserve is Check for one request by all rules that match its attributes, which may have its turn later: where a token or leaky
+// Reserve is Check for one request by all rules that match its attributes, which may have its turn later: where a receipt or leaky
 // bucket does not let it pass now, and the rule lets callers wait (on_limit: queue), it is charged all the same if
 // [Limiter.Reserve] would charge it. All rules must let it pass, now or later, and it is charged to all or to none. The reservation's Delay is
 // that of the rule that makes it wait longest; to the others it is charged as if it passed when they let it. Cancel gives all
@@ -23,14 +23,14 @@ func (c *Checker) ReserveAt(now int64, attrs identity.Attributes, cost int64) (*
 	return r, d
 }
 
-// ReserveToken is Reserve for those who settle its cost by a token, as of [Checker.CheckToken], when it is served; or at 0
+// ReserveReceipt is Reserve for those who settle its cost by a receipt, as of [Checker.CheckReceipt], when it is served; or at 0
 // if it never is, also at another checker, and also when Cancel cannot any more. Use one of these, not both.
-func (c *Checker) ReserveToken(attrs identity.Attributes, cost int64) (r *Reservation, d Decision, token string) {
+func (c *Checker) ReserveReceipt(attrs identity.Attributes, cost int64) (r *Reservation, d Decision, receipt string) {
 	p := c.program.Load()
 	return c.reserve(p, c.now(p), attrs, max(cost, 1), true)
 }
 
-func (c *Checker) reserve(p *program, now int64, attrs identity.Attributes, cost int64, wantsToken bool) (r *Reservation, d Decision, token string) {
+func (c *Checker) reserve(p *program, now int64, attrs identity.Attributes, cost int64, wantsReceipt bool) (r *Reservation, d Decision, receipt string) {
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
 	switch {
@@ -40,30 +40,34 @@ func (c *Checker) reserve(p *program, now int64, attrs identity.Attributes, cost
 	case len(a.asked) == 0:
 		r, d.Allowed, d.Freshness = &Reservation{}, true, Freshness(c.freshness.Load())
 	default:
+		if wantsReceipt {
+			a.mayBeSettled()
+		}
 		r, d = a.reserve(c, attrs, now)
 	}
-	if wantsToken && d.Allowed {
-		token = a.token(c, now)
+	if wantsReceipt && d.Allowed {
+		receipt = a.receipt(c, now)
 	}
-	return r, d, token
+	return r, d, receipt
 }
 
-// ReserveToken is [Checker.ReserveToken] for a hit against key under this limiter's rule, as [Limiter.Reserve] decides.
-func (l *Limiter) ReserveToken(key string, cost int64) (r *Reservation, d Decision, token string) {
+// ReserveReceipt is [Checker.ReserveReceipt] for a hit against key under this limiter's rule, as [Limiter.Reserve] decides.
+func (l *Limiter) ReserveReceipt(key string, cost int64) (r *Reservation, d Decision, receipt string) {
 	t := l.terms.Load()
 	if !l.shape.Drains() || t.clauses != nil && t.clauses.shadow {
-		d, token = l.CheckToken(key, cost)
-		return &Reservation{}, d, token
+		d, receipt = l.CheckReceipt(key, cost)
+		return &Reservation{}, d, receipt
 	}
 	now := l.now()
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), reserving)
+	a.mayBeSettled()
 	r, d = a.reserve(l.checker, nil, now)
 	if d.Allowed {
-		token = a.token(l.checker, now)
+		receipt = a.receipt(l.checker, now)
 	}
-	return r, d, token
+	return r, d, receipt
 }
 
 // reserve decides for what is asked, and charges all or none.

@@ -109,11 +109,6 @@ func (c *Checker) drain() error {
 	d := drain{behind: &c.behind}
 	defer d.goodbye()
 	d.begin()
-	c.cells.each(func(x *cell) { // so that all hits until now are counted as charged
-		x.mu.Lock()
-		x.settle(c.clock.fleet(ownTime()))
-		x.mu.Unlock()
-	})
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)
 	defer cancel()
 	ticker := time.NewTicker(drainEvery)
@@ -185,12 +180,12 @@ func (d *drain) done(now int64) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.homeless) > 0 || d.anyLate.Load() {
+	if len(d.homeless) > 0 || d.lates.any() {
 		return false
 	}
 	for i := range d.goal {
 		s := &d.shards[i]
-		if s.taken < d.goal[i] || len(s.late) > 0 {
+		if s.taken < d.goal[i] || s.late.len() > 0 {
 			return false
 		}
 		// Late hits are of no cell, so their report need not come before the goal.

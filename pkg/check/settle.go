@@ -10,23 +10,23 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// The errors of Settle. A token that Settle refuses is not used up.
+// The errors of Settle. A receipt that Settle refuses is not used up.
 var (
-	// ErrToken is for a text that is no token, or not all of one.
-	ErrToken = errors.New("check: not a token")
-	// ErrTokenAge is for a token that was made more than 20 hours ago, after which the store may not remember whether
+	// ErrReceipt is for a text that is no receipt, or not all of one.
+	ErrReceipt = errors.New("check: not a receipt")
+	// ErrReceiptAge is for a receipt that was made more than 20 hours ago, after which the store may not remember whether
 	// it was settled, or in the future.
-	ErrTokenAge = errors.New("check: the token is too old to be settled")
-	// ErrSettled is for a token that was settled at this checker before. Of one that was settled elsewhere, the
+	ErrReceiptAge = errors.New("check: the receipt is too old to be settled")
+	// ErrSettled is for a receipt that was settled at this checker before. Of one that was settled elsewhere, the
 	// store takes the first settlement only, and nobody is told.
-	ErrSettled = errors.New("check: the token has been settled")
+	ErrSettled = errors.New("check: the receipt has been settled")
 	// ErrCost is for a true cost that is negative or above 10^15.
 	ErrCost = errors.New("check: a cost that is none")
 	// ErrSettling is for more settlements than may wait to be reported, as in an outage. Try again later.
 	ErrSettling = errors.New("check: too many settlements wait")
 )
 
-// Settle corrects what a hit was charged with to its true cost, which may be 0: once for each token, whichever checker of
+// Settle corrects what a hit was charged with to its true cost, which may be 0: once for each receipt, whichever checker of
 // the fleet is told, and whether it has the rules or not. It does not wait: the difference goes with the next report, and
 // counts in the bucket that the hit was charged to, everywhere, when that is answered; it is lost if this checker is
 // killed before. If the bucket has left its window by then, it goes to the ledger only.
@@ -36,21 +36,23 @@ var (
 // what it would be if the true cost had been charged: what has drained of the estimate does not come back, nor does
 // the level go below 0.
 //
-// A checker remembers at least the last million tokens that were settled there, and says ErrSettled at once.
-func (c *Checker) Settle(token string, cost int64) error { return c.SettleAt(ownTime(), token, cost) }
+// A checker remembers at least the last million receipts that were settled there, and says ErrSettled at once.
+func (c *Checker) Settle(receipt string, cost int64) error {
+	return c.SettleAt(ownTime(), receipt, cost)
+}
 
 // SettleAt is Settle at a given time of this checker's own clock, in Unix nanoseconds.
-func (c *Checker) SettleAt(now int64, token string, cost int64) error {
+func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 	if cost < 0 || cost > events.MaxCount {
 		return fmt.Errorf("%w: %d, want 0 to %d", ErrCost, cost, int64(events.MaxCount))
 	}
-	m, err := events.DecodeToken(token)
+	m, err := c.o.ReceiptKeys().Decode(receipt)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrToken, err)
+		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}
 	fleet := c.clock.fleet(now)
-	if age := time.Duration(fleet - m.GetMade()); age > events.MaxTokenAge || age < -tokenAhead {
-		return fmt.Errorf("%w: it was made %v ago", ErrTokenAge, age.Round(time.Second))
+	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
+		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
 	}
 	list := make([]*events.Settlement, len(m.Charges))
 	for i, charge := range m.Charges {
@@ -67,22 +69,38 @@ func (c *Checker) SettleAt(now int64, token string, cost int64) error {
 	return nil
 }
 
-// tokenAhead is how far in the future a token may have been made: clocks differ a little.
-const tokenAhead = 10 * time.Minute
+// receiptAhead is how far in the future a receipt may have been made: clocks differ a little.
+const receiptAhead = 10 * time.Minute
+
+// settlement is one that waits to be reported and answered.
+type settlement struct {
+	*events.Settlement
+	// uncovered is when the store first did not take it, since checkers of this one's credential had not reported as much, and due when
+	// it is to be sent again; both by the fleet's time, 0 if that has not happened.
+	uncovered, due int64
+}
+
+// A settlement that the store does not take, as hits that it gives back may be pending at another checker, waits so long at least and at
+// most, twice as long each time, and is given up after so long.
+const (
+	uncoveredLeast = 50 * time.Millisecond
+	uncoveredMost  = 5 * time.Second
+	uncoveredFor   = time.Minute
+)
 
 // settling is what a checker knows of settlements until they are answered.
 type settling struct {
-	numbers atomic.Uint64 // the last that a token of this checker's was given
+	numbers atomic.Uint64 // the last that a receipt of this checker's was given
 
 	mu    sync.Mutex
 	used  used
-	queue []*events.Settlement // in no report yet
+	queue []settlement // in no report yet
 	// Settlements taken in, answered, and given up, ever.
 	taken, answered, lost int64
 }
 
-// take uses a token up, and queues its settlements if they are to be reported.
-func (s *settling) take(m *events.Token, list []*events.Settlement, most int, reported bool) error {
+// take uses a receipt up, and queues its settlements if they are to be reported.
+func (s *settling) take(m *events.Receipt, list []*events.Settlement, most int, reported bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := s.taken - s.answered - s.lost
@@ -95,7 +113,9 @@ func (s *settling) take(m *events.Token, list []*events.Settlement, most int, re
 	s.used.add(m.Epoch, m.Number)
 	s.taken += int64(len(list))
 	if reported {
-		s.queue = append(s.queue, list...)
+		for _, m := range list {
+			s.queue = append(s.queue, settlement{Settlement: m})
+		}
 	} else {
 		s.answered += int64(len(list))
 	}
@@ -143,25 +163,27 @@ func (c *cell) correct(bucket, hits int64) {
 	}
 }
 
-// collectSettlements moves settlements to the shards of their keys.
-func (b *behind) collectSettlements() {
+// collectSettlements moves settlements that are due to the shards of their keys.
+func (b *behind) collectSettlements(fleet int64) {
 	if len(b.shards) == 0 {
 		return
 	}
 	s := &b.checker.settling
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	kept := s.queue[:0]
 	for _, m := range s.queue {
+		if m.due > fleet {
+			kept = append(kept, m)
+			continue
+		}
 		charge := m.GetCharge()
 		i := events.Shard(charge.GetRule().GetName(), string(charge.GetKey()), uint32(len(b.shards)))
 		b.shards[i].settlements.push(m)
 	}
-	clear(s.queue)
-	s.queue = s.queue[:0]
+	clear(s.queue[len(kept):])
+	s.queue = kept
 }
-
-// settlementText bounds what settlements take of a report, in bytes.
-const settlementText = 256 << 10
 
 // freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those that no
 // aggregator would take any more are lost.
@@ -169,27 +191,48 @@ func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
 	lost := int64(0)
 	for size := 0; s.settlements.len() > 0 && len(f.message.Settlements) < events.MaxSettlements && size < settlementText; {
 		m := s.settlements.pop()
-		if fleet-m.GetMade() > int64(events.MaxTokenAge) {
+		if fleet-m.GetMade() > int64(events.MaxReceiptAge) {
 			lost++
 			continue
 		}
 		size += m.Size()
-		f.message.Settlements = append(f.message.Settlements, m)
+		f.settlements = append(f.settlements, m)
+		f.message.Settlements = append(f.message.Settlements, m.Settlement)
 	}
 	b.checker.settling.land(nil, 0, lost)
 }
 
-// landSettlements takes in that a report has ended, and whether its settlements were dealt with. Others go into another
-// report: each counts once, however often it is sent.
-func (b *behind) landSettlements(f *flight, dealtWith bool) {
-	if list := f.message.Settlements; dealtWith {
-		b.checker.settling.land(nil, int64(len(list)), 0)
-	} else {
+// landSettlements takes in that a report has ended, and whether its settlements were dealt with, but for those that were not covered.
+// Others go into another report: each counts once, however often it is sent.
+func (b *behind) landSettlements(f *flight, dealtWith bool, uncovered []uint32, fleet int64) {
+	list := f.settlements
+	if !dealtWith {
 		b.checker.settling.land(list, 0, 0)
+		return
 	}
+	answered, lost, again := int64(len(list)), int64(0), []settlement(nil)
+	for _, i := range uncovered {
+		if int64(i) >= int64(len(list)) || list[i].Settlement == nil {
+			continue
+		}
+		m := list[i]
+		list[i] = settlement{} // it is named once
+		answered--
+		if m.uncovered == 0 {
+			m.uncovered = fleet
+		}
+		waited := fleet - m.uncovered
+		m.due = fleet + min(max(waited, int64(uncoveredLeast)), int64(uncoveredMost))
+		if waited > int64(uncoveredFor) {
+			lost++
+			continue
+		}
+		again = append(again, m)
+	}
+	b.checker.settling.land(again, answered, lost)
 }
 
-func (s *settling) land(again []*events.Settlement, answered, lost int64) {
+func (s *settling) land(again []settlement, answered, lost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, again...)

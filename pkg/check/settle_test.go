@@ -19,7 +19,7 @@ import (
 func TestSettleLocally(t *testing.T) {
 	for _, buckets := range []int{1, 60} {
 		c, l := checkerAndLimiter(t, Options{}, rule("r", 20, time.Minute, buckets))
-		first, second_ := token(t, l, noon, "k", 12), token(t, l, noon, "k", 8)
+		first, second_ := receipt(t, l, noon, "k", 12), receipt(t, l, noon, "k", 8)
 		wantHit(t, l, noon, 1, false, "over the limit, leaves a block")
 		mustSettle(t, c, noon, first, 2)
 		wantHit(t, l, noon, 1, true, "10 are given back")
@@ -28,7 +28,7 @@ func TestSettleLocally(t *testing.T) {
 		wantLeft(t, l, noon, 9, "10 given back and 1 taken")
 		mustSettle(t, c, noon+second, second_, 30) // more than the limit
 		wantLeft(t, l, noon+second, 0, "far over the limit")
-		late := token(t, l, noon+4*int64(time.Minute), "k", 20)
+		late := receipt(t, l, noon+4*int64(time.Minute), "k", 20)
 		mustSettle(t, c, noon+9*int64(time.Minute), late, 0)
 		wantLeft(t, l, noon+9*int64(time.Minute), 20, "a bucket that is gone")
 	}
@@ -36,27 +36,59 @@ func TestSettleLocally(t *testing.T) {
 
 func TestSettleErrors(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 20, time.Hour, 1))
-	good := token(t, l, noon, "k", 5)
+	good := receipt(t, l, noon, "k", 5)
 	const hours = int64(time.Hour)
 	for _, row := range []struct {
-		why, token string
-		at, cost   int64
-		want       error
+		why, receipt string
+		at, cost     int64
+		want         error
 	}{
 		{"a negative cost", good, 0, -1, ErrCost},
 		{"a huge cost", good, 0, events.MaxCount + 1, ErrCost},
-		{"no token", "", 0, 1, ErrToken},
-		{"not one", "kristie", 0, 1, ErrToken},
-		{"cut off", good[:len(good)-4], 0, 1, ErrToken},
-		{"too old", good, 20*hours + 1, 1, ErrTokenAge},
-		{"of the future", good, -hours, 1, ErrTokenAge},
+		{"no receipt", "", 0, 1, ErrReceipt},
+		{"not one", "kristie", 0, 1, ErrReceipt},
+		{"cut off", good[:len(good)-4], 0, 1, ErrReceipt},
+		{"too old", good, 20*hours + 1, 1, ErrReceiptAge},
+		{"of the future", good, -hours, 1, ErrReceiptAge},
 		{"the last moment, and the largest cost", good, 20 * hours, events.MaxCount, nil},
 		{"again", good, 0, 1, ErrSettled},
 	} {
-		err := c.SettleAt(noon+row.at, row.token, row.cost)
+		err := c.SettleAt(noon+row.at, row.receipt, row.cost)
 		expect(t, errors.Is(err, row.want) && (err == nil) == (row.want == nil), "%s: %v, want %v", row.why, err, row.want)
 	}
 	settlementStats(t, c, 1, 1, 0)
+}
+
+// TestForgedReceipts: what a client makes up, or another fleet's checker has made, settles nothing.
+func TestForgedReceipts(t *testing.T) {
+	keys := events.NewReceiptKeys()
+	of := func(keys events.ReceiptKeys) Options {
+		return Options{ReceiptKeys: func() events.ReceiptKeys { return keys }}
+	}
+	c, l := checkerAndLimiter(t, of(keys), rule("r", 5, time.Hour, 1))
+	m, err := keys.Decode(receipt(t, l, noon, "k", 5))
+	must(t, err)
+	elsewhere, other := checkerAndLimiter(t, Options{}, rule("r", 5, time.Hour, 1))
+	passed := 5
+	for range 40 {
+		m.Number++
+		forged, err := events.NewReceiptKeys().Encode(m)
+		must(t, err)
+		for _, text := range []string{forged, receipt(t, other, noon, "k", 1)} {
+			err := c.SettleAt(noon, text, 0)
+			expect(t, errors.Is(err, ErrReceipt), "%v", err)
+			_ = elsewhere.SettleAt(noon, text, 0) // it is its own, or refused too
+		}
+		if l.CheckAt(noon, "k", 1).Allowed {
+			passed++
+		}
+	}
+	equal(t, passed, 5, "passed under a limit of 5")
+	twin, _ := checkerAndLimiter(t, of(keys), rule("r", 5, time.Hour, 1))
+	m.Number++
+	genuine, err := keys.Encode(m)
+	must(t, err)
+	must(t, twin.SettleAt(noon, genuine, 0))
 }
 
 // TestSettleWhileTheRuleIsAway: a checker alone remembers what is settled of a rule that is not in
@@ -66,7 +98,7 @@ func TestSettleWhileTheRuleIsAway(t *testing.T) {
 	for why, between := range map[string]rules.Rule{"away": rule("s", 20, time.Hour, 1), "another": longer} {
 		for _, cost := range []int64{0, 1, 9} {
 			c, l := checkerAndLimiter(t, Options{}, was)
-			text := token(t, l, noon, "k", 5)
+			text := receipt(t, l, noon, "k", 5)
 			reload(t, c, noon, between)
 			mustSettle(t, c, noon, text, cost)
 			reload(t, c, noon, was)
@@ -90,11 +122,11 @@ func countOf(callers int, f func() bool) (n int64) {
 	return count.Load()
 }
 
-// TestSettleOnceAtTheSameTime: of many callers who settle one token at the same time, one does.
+// TestSettleOnceAtTheSameTime: of many callers who settle one receipt at the same time, one does.
 func TestSettleOnceAtTheSameTime(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 1000, time.Hour, 1))
 	for range 50 {
-		text := token(t, l, noon, "k", 10)
+		text := receipt(t, l, noon, "k", 10)
 		n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil })
 		require(t, n == 1, "settled %d times", n)
 		wantLeft(t, l, noon, 1000, "settled once")
@@ -148,11 +180,11 @@ func settlementStats(t testing.TB, c *Checker, taken, answered, lost int64) {
 func TestSettlementsAreReported(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	now := noon
-	text, other := token(t, l, now, "k", 12), token(t, l, now, "k", 8)
+	text, other := receipt(t, l, now, "k", 12), receipt(t, l, now, "k", 8)
 	l.CheckAt(now, "k", 1) // a block
 	now += 50 * ms
 	f.Step(now)
-	f.settlements("refunded k, k 20") // where there are tokens, refunds are asked for
+	f.settlements("refunded k, k 20") // where there are receipts, refunds are asked for
 	f.answerAll(now, 0, 0, 20)
 	mustSettle(t, f.Checker, now, text, 2)
 	mustSettle(t, f.Checker, now, other, 9)
@@ -175,7 +207,7 @@ func TestSettlementsAreReported(t *testing.T) {
 // TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore them.
 func TestSettlementsAreSentAgain(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
-	text := token(t, l, noon, "k", 12)
+	text := receipt(t, l, noon, "k", 12)
 	now := noon + 50*ms
 	f.Step(now)
 	f.answerAll(now, 0, 0, 12)
@@ -200,10 +232,52 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	settlementStats(t, f.Checker, 1, 1, 0)
 }
 
+// TestUncoveredSettlementsWait: what gives back hits that the store has not heard of is sent again, and in the end given up; others
+// of the same report are not.
+func TestUncoveredSettlementsWait(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Hour, 1))
+	texts := [...]string{receipt(t, l, noon, "k", 5), receipt(t, l, noon, "k", 6), receipt(t, l, noon, "k", 7)}
+	for _, text := range texts {
+		mustSettle(t, f.Checker, noon, text, 0)
+	}
+	now, sent := noon, 0
+	answer := func(uncovered ...uint32) {
+		t.Helper()
+		m := f.refresh(make([]uint64, f.last().Hits.Keys())...)
+		m.Settlements, m.Uncovered = uint32(len(f.last().Settlements)), uncovered
+		f.receive(now, events.KindRefresh, m)
+	}
+	next := func(wait int64) []*events.Settlement {
+		now += wait
+		reports := len(f.tape.reports)
+		f.Step(now)
+		if len(f.tape.reports) == reports {
+			return nil
+		}
+		return f.last().Settlements
+	}
+	require(t, len(next(50*ms)) == 3, "%v", f.last().Settlements)
+	require(t, f.last().Hits.Rules[1].Settles, "a rule with receipts does not say so: %v", f.last().Hits.Rules)
+	answer(1, 2, 2, 99)
+	settlementStats(t, f.Checker, 3, 1, 0)
+	require(t, len(next(int64(uncoveredLeast)-1)) == 0, "at once: %v", f.last().Settlements)
+	again := next(50 * ms)
+	require(t, len(again) == 2 && again[0].Hits == -6 && again[1].Hits == -7, "again: %v", again)
+	answer(1)
+	for deadline := now + int64(uncoveredFor+uncoveredMost) + second; now < deadline; {
+		if list := next(50 * ms); len(list) > 0 {
+			sent++
+			answer(0)
+		}
+	}
+	expect(t, sent > 10 && sent < 30, "sent again %d times", sent)
+	settlementStats(t, f.Checker, 3, 2, 1)
+}
+
 // TestSettlementsAreGivenUp: those that no aggregator takes do not keep others from being sent.
 func TestSettlementsAreGivenUp(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
-	refused, old := token(t, l, noon, "k", 2), token(t, l, noon, "k", 2)
+	refused, old := receipt(t, l, noon, "k", 2), receipt(t, l, noon, "k", 2)
 	mustSettle(t, f.Checker, noon, refused, 1)
 	now := noon + 50*ms
 	f.Step(now)
@@ -227,7 +301,7 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 
 func TestSettlementsAreBounded(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxSettling: 2}, rule("r", 20, time.Minute, 1))
-	one, two, three := token(t, l, noon, "k", 1), token(t, l, noon, "k", 1), token(t, l, noon, "k", 1)
+	one, two, three := receipt(t, l, noon, "k", 1), receipt(t, l, noon, "k", 1), receipt(t, l, noon, "k", 1)
 	mustSettle(t, f.Checker, noon, one, 0)
 	mustSettle(t, f.Checker, noon, two, 0)
 	err := f.SettleAt(noon, three, 0)
@@ -241,7 +315,8 @@ func TestSettlementsAreBounded(t *testing.T) {
 func TestSettlementsEndQuietWaits(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
 	f.welcomeOf(noon, 3)
-	text := token(t, l, noon, "k", 5)
+	inform(l, "k")
+	text := receipt(t, l, noon, "k", 5)
 	f.steps(50, 101, 50)
 	require(t, len(f.tape.reports) == 0, "a quiet key is reported: %v", f.tape.reports)
 	mustSettle(t, f.Checker, noon+100*ms, text, 1)
@@ -253,7 +328,7 @@ func TestSettlementsEndQuietWaits(t *testing.T) {
 func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
 	for _, cost := range []int64{5, 20} {
 		f := newFleet(t, Options{}, rule("r", 20, time.Hour, 1))
-		text := token(t, limiter(t, f.Checker, "r"), noon, "k", cost)
+		text := receipt(t, limiter(t, f.Checker, "r"), noon, "k", cost)
 		for len(f.Wake()) > 0 {
 			<-f.Wake()
 		}
@@ -269,7 +344,7 @@ func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f, stop, done := runFleet(t, Options{}, rule("r", 1000, time.Hour, 1))
-			text := token(t, limiter(t, f.Checker, "r"), ownTime(), "k", 5)
+			text := receipt(t, limiter(t, f.Checker, "r"), ownTime(), "k", 5)
 			mustSettle(t, f.Checker, ownTime(), text, 1)
 			stop()
 			settled, answered := 0, 0
@@ -293,21 +368,21 @@ func TestStopDeliversSettlements(t *testing.T) {
 	}
 }
 
-// BenchmarkToken checks a hit, and settles it.
-func BenchmarkToken(b *testing.B) {
+// BenchmarkReceipt checks a hit, and settles it.
+func BenchmarkReceipt(b *testing.B) {
 	c, l := checkerAndLimiter(b, Options{}, rule("r", 1e15, time.Hour, 1))
 	b.ReportAllocs()
 	for b.Loop() {
-		_, text := l.CheckTokenAt(noon, "user:123456", 100)
+		_, text := l.CheckReceiptAt(noon, "user:123456", 100)
 		must(b, c.SettleAt(noon, text, 30))
 	}
 }
 
-// token checks a hit that has to pass, and returns its token.
-func token(t testing.TB, l *Limiter, now int64, key string, cost int64) string {
+// receipt checks a hit that has to pass, and returns its receipt.
+func receipt(t testing.TB, l *Limiter, now int64, key string, cost int64) string {
 	t.Helper()
-	d, text := l.CheckTokenAt(now, key, cost)
-	require(t, d.Allowed && text != "", "a cost of %d of %q: %+v, token %q", cost, key, d, text)
+	d, text := l.CheckReceiptAt(now, key, cost)
+	require(t, d.Allowed && text != "", "a cost of %d of %q: %+v, receipt %q", cost, key, d, text)
 	return text
 }
 
@@ -316,14 +391,14 @@ func mustSettle(t testing.TB, c *Checker, now int64, text string, cost int64) {
 	must(t, c.SettleAt(now, text, cost))
 }
 
-// TestTokens: a token names what was charged, by every rule, and in which bucket.
-func TestTokens(t *testing.T) {
+// TestReceipts: a receipt names what was charged, by every rule, and in which bucket.
+func TestReceipts(t *testing.T) {
 	list := []rules.Rule{rule("requests", 3, time.Minute, 60), rule("spent", 100, time.Minute, 1)}
 	f := newFleet(t, Options{Epoch: 9}, list...)
 	now := noon + 90*second
 	f.Step(now)
-	d, text := f.CheckTokenAt(now, user("kristie"), 2)
-	m, err := events.DecodeToken(text)
+	d, text := f.CheckReceiptAt(now, user("kristie"), 2)
+	m, err := f.o.ReceiptKeys().Decode(text)
 	require(t, err == nil && d.Allowed && m.Epoch == 9 && m.Number == 1 && m.Made == now && len(m.Charges) == 2,
 		"%+v, %v, %v", d, m, err)
 	for i, want := range []string{"requests", "spent"} {
@@ -332,28 +407,28 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%v", c)
 		}
 	}
-	d, text = f.CheckTokenAt(now, user("kristie"), 2)
+	d, text = f.CheckReceiptAt(now, user("kristie"), 2)
 	expect(t, !d.Allowed && text == "", "one rule denies: %+v, %q", d, text)
 	equal(t, left(limiter(t, f.Checker, "spent"), now, "kristie"), 98, "left by the rule that did not deny")
-	d, text = f.CheckTokenAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
-	m, err = events.DecodeToken(text)
+	d, text = f.CheckReceiptAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
+	m, err = f.o.ReceiptKeys().Decode(text)
 	expect(t, err == nil && d.Allowed && len(m.Charges) == 0 && m.Number == 3, "no rule matches: %+v, %v, %v", d, m, err)
 	mustSettle(t, f.Checker, now, text, 7) // nothing to do
 	err = f.SettleAt(now, text, 7)
 	expect(t, errors.Is(err, ErrSettled), "twice: %v", err)
 }
 
-// TestTokensOfRulesWithACost: a token is about the rules that have a cost of their own, also for
+// TestReceiptsOfRulesWithACost: a receipt is about the rules that have a cost of their own, also for
 // callers of an override; the others stay as they are.
-func TestTokensOfRulesWithACost(t *testing.T) {
+func TestReceiptsOfRulesWithACost(t *testing.T) {
 	requests, cost := rule("requests", 100, time.Minute, 1), rule("tokens", 1000, time.Minute, 1)
 	cost.Cost = "tokens"
 	cost.Overrides = []rules.Override{{Match: []rules.Condition{{Name: "tier", Value: "gold"}}, Factor: 10}}
 	for _, list := range [][]rules.Rule{{requests, cost}, {cost, requests}} {
 		c := newChecker(t, Options{}, list...)
 		for tier, name := range map[string]string{"none": cost.Name, "gold": cost.WireName(0)} {
-			_, text := c.CheckTokenAt(noon, request("user="+tier+" tier="+tier+" tokens=400"), 1)
-			m, err := events.DecodeToken(text)
+			_, text := c.CheckReceiptAt(noon, request("user="+tier+" tier="+tier+" tokens=400"), 1)
+			m, err := c.o.ReceiptKeys().Decode(text)
 			require(t, err == nil && len(m.Charges) == 1 && m.Charges[0].Rule.Name == name && m.Charges[0].Cost == 400,
 				"%s: %v, %v", tier, m, err)
 			mustSettle(t, c, noon, text, 301)
@@ -364,8 +439,8 @@ func TestTokensOfRulesWithACost(t *testing.T) {
 	}
 }
 
-// TestUsedTokensAreRemembered: the last ones at least, in bounded memory.
-func TestUsedTokensAreRemembered(t *testing.T) {
+// TestUsedReceiptsAreRemembered: the last ones at least, in bounded memory.
+func TestUsedReceiptsAreRemembered(t *testing.T) {
 	var u used
 	const (
 		least  = usedChunk * usedChunks

@@ -328,7 +328,7 @@ func (q *question) consider(now int64) bool {
 		q.measure()
 	}
 	if l.strict == nil {
-		switch Freshness(l.checker.freshness.Load()) {
+		switch l.freshness(q.terms) {
 		case LocalShare:
 			q.room = c.localRoom(q.terms, q.at, q.room)
 		case Outage:

@@ -66,7 +66,7 @@ func (c *cell) hearOthers(at, news int64) {
 // probably let pass meanwhile. The lock is held.
 func (c *cell) gap(t *terms, cost int64) int64 {
 	spacing := c.limiter.spacing(t, cost)
-	if Freshness(c.limiter.checker.freshness.Load()) == LocalShare || !c.limiter.isShared() {
+	if c.limiter.freshness(t) == LocalShare || !c.limiter.isShared() {
 		return spacing
 	}
 	taken := c.drained().others.rate() * float64(c.limiter.spacing(t, 1))

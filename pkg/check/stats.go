@@ -2,9 +2,7 @@ package check
 
 import "time"
 
-// Stats is a snapshot of a checker's counters. Decisions and charged hits that passed by an
-// allowance are counted when it ends, which is at the key's next report, or after its bucket. So both
-// lag behind, by a flush as a rule; when Run has returned they are exact.
+// Stats is a snapshot of a checker's counters: every decision that was made before it was asked for is in them.
 type Stats struct {
 	// Rules in the order of the rule set in force, then those that are not in force any more but still have
 	// something to report, and in no order the limits that requests have brought along ([Own]). No name is there twice.
@@ -22,7 +20,7 @@ type Stats struct {
 	// many callers of Acquire and Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
-	// Settlements taken in, one for each rule that a token names; answered; given up, because they had become too old
+	// Settlements taken in, one for each rule that a receipt names; answered; given up, because they had become too old
 	// or were refused. The others wait.
 	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
 	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
@@ -81,11 +79,17 @@ type behindStats struct {
 	alarms, ignored, unreadable               int64
 }
 
-// Stats returns a snapshot of the counters. Its cost grows with the number of rules only.
+// Stats returns a snapshot of the counters. Its cost grows with the number of rules, and of keys with hits that are in no
+// report yet, those of QuietFor at most.
 func (c *Checker) Stats() Stats {
 	b := &c.behind
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.eachQueued(func(x *cell) {
+		x.mu.Lock()
+		x.putDown()
+		x.mu.Unlock()
+	})
 	s := Stats{
 		LiveKeys:        int(c.liveKeys.Load()),
 		IdleKeys:        c.idle.count(),
@@ -115,6 +119,25 @@ func (c *Checker) Stats() Stats {
 	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
 	return s
+}
+
+// eachQueued calls f with every queued cell, which are all that may hold an allowance. Some may come twice. behind's lock is held,
+// so that none leaves its queue.
+func (b *behind) eachQueued(f func(*cell)) {
+	for i := range b.checker.dirty {
+		for c := b.checker.dirty[i].head.Load(); c != nil; c = c.next {
+			f(c)
+		}
+	}
+	for _, c := range b.homeless {
+		f(c)
+	}
+	for i := range b.shards {
+		b.shards[i].queue.each(f)
+	}
+	for _, l := range b.waits {
+		l.owed.waiting.each(func(a aged) { f(a.cell) })
+	}
 }
 
 // ruleStats are the counters by the names of the rules: a rule that has started clean is one with what it was before.

@@ -75,9 +75,12 @@ func (t *terms) drainsIn(hits int64) time.Duration {
 	return time.Duration(min(span, float64(window.MaxLength))) + shape.BucketSize()
 }
 
-// next are the terms by which a limiter decides after these.
-func (t *terms) next(r *rules.Rule, revision uint64) *terms {
+// next are the terms by which a limiter decides after these, from a time of the fleet on.
+func (t *terms) next(r *rules.Rule, revision uint64, at int64) *terms {
 	n := newTerms(r, revision)
+	if r.Window.Drains() {
+		n.drain.Past = t.drain.After(r.Limit, at)
+	}
 	n.stamp = t.stamp
 	if t.rule != r && !t.rule.Equal(r) {
 		n.stamp = (t.stamp + oneStamp) & stampMask

@@ -312,6 +312,13 @@ func alarmOf(l *Limiter, now int64, generation uint64, key string, rows ...keyTo
 	return &events.Alarm{Generation: generation, Version: 1, Totals: t}
 }
 
+// inform lets keys be quiet, as an answer or an alarm that tells of them does.
+func inform(l *Limiter, keys ...string) {
+	for _, key := range keys {
+		l.find(noon, key).state |= informed
+	}
+}
+
 // left returns how much is left of a key, without taking any.
 func left(l *Limiter, now int64, key string) int64 {
 	return l.CheckAt(now, key, l.Rule().Capacity()+1).Remaining

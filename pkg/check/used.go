@@ -1,6 +1,6 @@
 package check
 
-// used remembers which tokens were settled: the last usedChunks times 512 numbers at least, if they are of a few
+// used remembers which receipts were settled: the last usedChunks times 512 numbers at least, if they are of a few
 // checkers, whose numbers follow one another. It forgets the older half of them at a time.
 type used struct {
 	young, old map[usedAt]*[usedChunk / 64]uint64

@@ -4,21 +4,26 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // Wait is Check, but a hit that does not fit waits until it does, and then passes: under a token or leaky bucket in
-// its turn, see [Limiter.Reserve]; under other algorithms it asks again when RetryAfter is over, or the rules change, in no
-// order with others who wait, and under strict enforcement by [Limiter.Acquire]. It denies at once what would have to
+// its turn, see [Limiter.Reserve]; under other algorithms who waits first at this checker for the key passes first: the first
+// one asks again when RetryAfter is over, or the rules change, and under strict enforcement by [Limiter.Acquire]. It denies at once what would have to
 // wait for longer than the rule's OnLimit.MaxWait, if that is given, or than ctx lasts, or what never fits; and if OnLimit.MaxDepth callers (by default
 // rules.DefaultDepth) of the key wait already, or Options.MaxWaiting in all. If ctx ends first the error is ctx's,
 // and the hit is given back if that can be (see [Reservation.Cancel]); when Run ends, it is denied.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, error) {
-	begun := time.Now()
+	w := l.checker.newCaller()
+	defer w.leave()
 	for {
 		swap := l.checker.swaps.next() // first, so that none goes unnoticed
-		r, d, err := l.attempt(ctx, key, cost)
+		r, d, err := &Reservation{}, Decision{}, error(nil)
+		others := w.turn == nil && !l.shape.Drains() && l.queues.cost(key) > 0
+		if others {
+			d = l.behindOthers(key, cost)
+		} else {
+			r, d, err = l.attempt(ctx, key, cost)
+		}
 		wait := r.Delay
 		if !d.Allowed {
 			wait = d.RetryAfter
@@ -28,23 +33,26 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, e
 		}
 		deny := func(err error) (Decision, error) {
 			r.Cancel()
-			if l.countsDenied() {
+			switch {
+			case l.countsDenied():
 				l.Check(key, cost) // now it counts, and if it would just fit, all the same
+			case others:
+				l.denyUnasked(key)
 			}
 			d.Allowed, d.RetryAfter = false, wait
 			return d, err
 		}
 		most := l.Rule().OnLimit.MaxWait
-		if most > 0 && time.Since(begun)+wait > most || !l.mayWait(ctx, wait) || !l.queues.enter(l, key) {
+		if most > 0 && time.Since(w.begun)+wait > most || !l.mayWait(ctx, wait) || !w.enter(l, key, cost) {
 			return deny(nil)
 		}
 		if d.Allowed { // it has its turn, which stays
-			swap = nil
+			err = l.pause(ctx, wait, nil)
+		} else {
+			err = w.pause(ctx, wait, most, swap)
 		}
-		err = l.pause(ctx, wait, swap)
-		l.queues.leave(l, key)
 		switch {
-		case err == errEnded:
+		case err == errEnded || err == errLate:
 			return deny(nil)
 		case err != nil:
 			return deny(err)
@@ -119,46 +127,5 @@ func (s *swaps) tell() {
 	if s.ch != nil {
 		close(s.ch)
 		s.ch = nil
-	}
-}
-
-// queues count who waits by Wait, by key.
-type queues struct {
-	mu    sync.Mutex
-	byKey map[string]int
-}
-
-// enter notes one more who waits, unless there are too many.
-func (q *queues) enter(l *Limiter, key string) bool {
-	waiting := &l.checker.behind.leases.waiting
-	most := l.Rule().OnLimit.MaxDepth
-	if most == 0 {
-		most = rules.DefaultDepth
-	}
-	if l.Rule().Algorithm == rules.LeakyBucket { // who has a place in the queue waits
-		most = l.checker.o.MaxWaiting
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.byKey[key] >= most {
-		return false
-	}
-	if waiting.Add(1) > int64(l.checker.o.MaxWaiting) {
-		waiting.Add(-1)
-		return false
-	}
-	if q.byKey == nil {
-		q.byKey = make(map[string]int)
-	}
-	q.byKey[key]++
-	return true
-}
-
-func (q *queues) leave(l *Limiter, key string) {
-	l.checker.behind.leases.waiting.Add(-1)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.byKey[key]--; q.byKey[key] == 0 {
-		delete(q.byKey, key)
 	}
 }

@@ -180,3 +180,60 @@ func TestWaitHearsOfNewRules(t *testing.T) {
 		expect(t, d.Allowed && err == nil && waited == time.Second, "%+v, %v after %v", d, err, waited)
 	}, rule("r", 1, time.Hour, 1))
 }
+
+// TestWaitersAreServedInOrder: who comes first passes first, by each algorithm of windows, by key and by attributes.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	const callers = 40
+	fixed, log := rule("r", 5, 100*time.Millisecond, 0), rule("r", 5, 100*time.Millisecond, 10)
+	fixed.Algorithm, log.Algorithm = rules.FixedWindow, rules.SlidingLog
+	for _, r := range []rules.Rule{rule("r", 5, 100*time.Millisecond, 1), rule("r", 5, 100*time.Millisecond, 10), fixed, log} {
+		r.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Minute}
+		inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+			passed := make(chan int, callers)
+			for i := range callers {
+				go func() {
+					wait := func() (Decision, error) { return l.Wait(t.Context(), "a", 1) }
+					if i%2 == 0 {
+						wait = func() (Decision, error) { return c.Wait(t.Context(), user("a"), 1) }
+					}
+					d, err := wait()
+					expect(t, d.Allowed && err == nil, "%v: caller %d: %+v, %v", r.Algorithm, i, d, err)
+					passed <- i
+				}()
+				time.Sleep(7 * time.Millisecond)
+			}
+			var order []int
+			out := 0
+			for range callers {
+				i := <-passed
+				for _, before := range order {
+					if before > i {
+						out++
+					}
+				}
+				order = append(order, i)
+			}
+			equal(t, out, 0, "%v in %d: pairs of %d out of order: %v", r.Algorithm, r.Window.Buckets, callers*(callers-1)/2, order)
+		}, r)
+	}
+}
+
+// TestLateTurnsAreDenied when MaxWait is over, and not passed before others.
+func TestLateTurnsAreDenied(t *testing.T) {
+	r := rule("r", 1, 100*time.Millisecond, 0)
+	r.Algorithm, r.OnLimit = rules.FixedWindow, rules.OnLimit{Queue: true, MaxWait: 250 * time.Millisecond}
+	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+		l.Check("a", 1)
+		var waiting []<-chan outcome
+		for range 2 {
+			waiting = append(waiting, beginWait(t.Context(), l, "a", 1),
+				begin(func() (Decision, error) { return c.Wait(t.Context(), user("a"), 1) }))
+		}
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		for i, want := range []string{"passes", "passes", "denied", "denied"} {
+			d := wantOutcome(t, waiting[i], want, "in line")
+			expect(t, d.Allowed || d.RetryAfter > 0, "%+v", d)
+		}
+	}, r)
+}

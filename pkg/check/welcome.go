@@ -37,6 +37,20 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 		b.other = n
 		b.nextHello = now
 	}
+	b.askAgain(m, now)
+}
+
+// askAgain asks for the totals that alarms have told lately, once they can be taken in, until a hello that asks is
+// answered.
+func (b *behind) askAgain(m *events.Welcome, now int64) {
+	switch {
+	case !b.asks || len(b.shards) == 0:
+	case m.Sent == b.asked:
+		b.asks = false
+	case now-b.asked >= int64(firstHelloEvery): // or else the answer is on its way
+		b.nextHello = now
+		b.checker.wakeUp()
+	}
 }
 
 // rebucket moves every cell to where the corrected clock says that its hits belong: to the nearest
@@ -90,11 +104,12 @@ func (b *behind) reshard(shards int, now int64) {
 			b.enqueue(old[i].queue.pop())
 		}
 		for old[i].settlements.len() > 0 {
-			b.checker.settling.land([]*events.Settlement{old[i].settlements.pop()}, 0, 0)
+			b.checker.settling.land([]settlement{old[i].settlements.pop()}, 0, 0)
 		}
-		for _, l := range old[i].late {
+		for old[i].late.len() > 0 {
+			l := old[i].late.pop()
 			l.owed.queuedLate = false
-			b.anyLate.Store(true)
+			b.lates.add(l)
 		}
 	}
 	for _, c := range b.homeless {
@@ -107,12 +122,20 @@ func (b *behind) reshard(shards int, now int64) {
 
 // hello sends a heartbeat; leaving says that it is the last one.
 func (b *behind) hello(now int64, leaving bool) {
+	m := &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving}
 	wait := b.checker.o.HelloEvery
-	if len(b.shards) == 0 { // nothing can be reported before the first welcome
+	if Freshness(b.checker.freshness.Load()) != Fresh {
+		b.asks = true // it may have missed alarms
+	}
+	if m.Asks = b.asks && len(b.shards) > 0 && !leaving; m.Asks {
+		b.asked = now
+	}
+	// Nothing can be reported before the first welcome, which may not know of all checkers yet.
+	if len(b.shards) == 0 || m.Asks {
 		wait = min(wait, firstHelloEvery)
 	}
 	b.nextHello = now + int64(wait)
-	payload, err := events.Append(nil, &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving})
+	payload, err := events.Append(nil, m)
 	if err == nil {
 		err = b.checker.o.Link.Hello(payload)
 	}

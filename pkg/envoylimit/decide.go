@@ -73,12 +73,12 @@ func (a *asking) check(ctx context.Context, q *question, wait bool) error {
 		ctx, cancel := context.WithTimeout(ctx, s.wait(ctx))
 		defer cancel()
 		if a.together {
-			q.decision, q.token, _ = s.settler.AcquireToken(ctx, a.attributes(q), q.cost)
+			q.decision, q.receipt, _ = s.settler.AcquireReceipt(ctx, a.attributes(q), q.cost)
 			return nil
 		}
 		q.decision, _ = s.acquirer.Acquire(ctx, a.attributes(q), q.cost) // an error is that time was up: a denial
 	case a.together:
-		q.decision, q.token = s.settler.CheckToken(a.attributes(q), q.cost)
+		q.decision, q.receipt = s.settler.CheckReceipt(a.attributes(q), q.cost)
 	default:
 		q.decision = s.checker.Check(a.attributes(q), q.cost)
 	}

@@ -34,7 +34,7 @@ type question struct {
 	look     bool   // nothing is to be charged
 	spared   bool   // nothing limits it, whatever the rules say
 	own      *own   // nil: the rules decide
-	token    string // by which what was charged is given back; "" if it is not
+	receipt  string // by which what was charged is given back; "" if it is not
 	decision check.Decision
 }
 

@@ -12,9 +12,9 @@ import (
 
 // settler is a Checker that takes back what it has charged.
 type settler interface {
-	CheckToken(attrs identity.Attributes, cost int64) (check.Decision, string)
-	AcquireToken(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, string, error)
-	Settle(token string, cost int64) error
+	CheckReceipt(attrs identity.Attributes, cost int64) (check.Decision, string)
+	AcquireReceipt(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, string, error)
+	Settle(receipt string, cost int64) error
 }
 
 // counter is a key under a rule: text[from:to] of what is asked.
@@ -67,8 +67,8 @@ func (a *asking) count(q *question) {
 // stays charged.
 func (a *asking) giveBack() {
 	for i := range a.asked {
-		if q := &a.asked[i]; q.token != "" {
-			_ = a.service.settler.Settle(q.token, 0)
+		if q := &a.asked[i]; q.receipt != "" {
+			_ = a.service.settler.Settle(q.receipt, 0)
 		}
 	}
 }

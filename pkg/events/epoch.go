@@ -2,6 +2,7 @@ package events
 
 import (
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -27,6 +28,45 @@ func ownerMark(owner string) uint64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(owner)) // never fails
 	return uint64(h.Sum32() >> (32 - ownerBits))
+}
+
+// OwnerOf returns what stands for the owner of an epoch: the same for all epochs of one owner.
+func OwnerOf(epoch uint64) uint32 { return uint32(epoch >> randomBits) }
+
+// The formats of reports and alarms. An older part has not subscribed to a newer one, so nothing gets to it that it would take for
+// something else.
+const (
+	// FormatPlain has rows of admitted and denied hits alone.
+	FormatPlain = 1
+	// FormatRefunds may have rows of refunded hits, too.
+	FormatRefunds = 2
+	// NewestFormat is the highest that this build knows.
+	NewestFormat = FormatRefunds
+)
+
+// PeekFormat returns the format of an encoded report or alarm without reading the rest; FormatPlain if the bytes say nothing of it.
+func PeekFormat(message []byte) uint32 {
+	const field = 20
+	format := uint64(FormatPlain)
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			break
+		}
+		message = message[n:]
+		value := uint64(0)
+		if number == field && kind == protowire.VarintType {
+			value, n = protowire.ConsumeVarint(message)
+		} else {
+			n = protowire.ConsumeFieldValue(number, kind, message)
+		}
+		if n < 0 {
+			break
+		}
+		format = max(format, value)
+		message = message[n:]
+	}
+	return uint32(min(format, math.MaxUint32))
 }
 
 // PeekEpoch returns the epoch of a report, a lease request or a hello without reading the rest; it is the first field of each.

@@ -24,6 +24,8 @@ const (
 	// MaxCount is the largest hit count, total or limit: exact as a float64, which is what a
 	// number is inside a Redis script, with room to add many of them.
 	MaxCount = 1e15
+	// MaxRules is the largest number of rules in one message.
+	MaxRules = 1 << 14
 	// MaxKeys is the largest number of keys in one message.
 	MaxKeys = 1 << 16
 	// MaxCells is the largest number of cells (key and bucket) in one message.

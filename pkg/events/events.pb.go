@@ -86,6 +86,59 @@ func (Algorithm) EnumDescriptor() ([]byte, []int) {
 	return file_pkg_events_events_proto_rawDescGZIP(), []int{0}
 }
 
+// RowKind says which hits of a rule the rows of a table are about: counters of their own each, which only grow. Rows of a kind that a part
+// does not know are neither counted nor answered by it; and by formats (below) they do not get to parts of before there was that kind.
+type RowKind int32
+
+const (
+	RowKind_ADMITTED RowKind = 0
+	// They limit nothing and are in no ledger, but tell everybody how many hits there are to divide the limit among.
+	RowKind_DENIED RowKind = 1
+	// What settlements have given back of the admitted ones: what counts in a window is admitted less refunded, per bucket, and at least 0.
+	RowKind_REFUNDED RowKind = 2
+)
+
+// Enum value maps for RowKind.
+var (
+	RowKind_name = map[int32]string{
+		0: "ADMITTED",
+		1: "DENIED",
+		2: "REFUNDED",
+	}
+	RowKind_value = map[string]int32{
+		"ADMITTED": 0,
+		"DENIED":   1,
+		"REFUNDED": 2,
+	}
+)
+
+func (x RowKind) Enum() *RowKind {
+	p := new(RowKind)
+	*p = x
+	return p
+}
+
+func (x RowKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RowKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_pkg_events_events_proto_enumTypes[1].Descriptor()
+}
+
+func (RowKind) Type() protoreflect.EnumType {
+	return &file_pkg_events_events_proto_enumTypes[1]
+}
+
+func (x RowKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RowKind.Descriptor instead.
+func (RowKind) EnumDescriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{1}
+}
+
 // Rule is what an aggregator must know of a rule: aggregators hold none themselves.
 type Rule struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -98,17 +151,18 @@ type Rule struct {
 	Limit     uint64    `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The newest bucket in the message for this rule; cells name theirs by how much older they are.
 	Newest int64 `protobuf:"varint,7,opt,name=newest,proto3" json:"newest,omitempty"`
-	// These are the rule's denied hits, a counter beside that of its admitted ones: it limits nothing and
-	// is in no ledger, but tells everybody how many hits there are to divide the limit among.
+	// The same as kind = DENIED, for parts that do not know of kinds: both are sent.
 	Denied bool `protobuf:"varint,8,opt,name=denied,proto3" json:"denied,omitempty"`
 	// Of a token bucket how many tokens it holds, of a leaky bucket how many may wait; else 0.
 	Burst uint64 `protobuf:"varint,9,opt,name=burst,proto3" json:"burst,omitempty"`
-	// These are what settlements have given back of the rule's admitted hits, a counter beside that of those: what
-	// counts in a window is admitted less refunded, per bucket, and at least 0. Not together with denied.
+	// The same as kind = REFUNDED, from parts of before there were kinds.
 	Refunded bool `protobuf:"varint,15,opt,name=refunded,proto3" json:"refunded,omitempty"`
 	// More hits than the limit may pass by the rule's own will: it only looks on, grows while there is room elsewhere, or counts
 	// denied hits too. What goes beyond the limit is no error of counting then.
-	Loose         bool `protobuf:"varint,16,opt,name=loose,proto3" json:"loose,omitempty"`
+	Loose bool    `protobuf:"varint,16,opt,name=loose,proto3" json:"loose,omitempty"`
+	Kind  RowKind `protobuf:"varint,17,opt,name=kind,proto3,enum=offpath.v1.RowKind" json:"kind,omitempty"`
+	// Hits of this rule may be settled: what is given back of them is bounded by what checkers of the same credential report.
+	Settles       bool `protobuf:"varint,18,opt,name=settles,proto3" json:"settles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -216,6 +270,20 @@ func (x *Rule) GetRefunded() bool {
 func (x *Rule) GetLoose() bool {
 	if x != nil {
 		return x.Loose
+	}
+	return false
+}
+
+func (x *Rule) GetKind() RowKind {
+	if x != nil {
+		return x.Kind
+	}
+	return RowKind_ADMITTED
+}
+
+func (x *Rule) GetSettles() bool {
+	if x != nil {
+		return x.Settles
 	}
 	return false
 }
@@ -358,7 +426,9 @@ type Report struct {
 	// What hits of before have really cost, at most 500. The keys are of this shard.
 	Settlements []*Settlement `protobuf:"bytes,15,rep,name=settlements,proto3" json:"settlements,omitempty"`
 	// If the report is traced, the W3C traceparent of its span at the checker; else empty. It is no part of what is counted.
-	Trace         string `protobuf:"bytes,16,opt,name=trace,proto3" json:"trace,omitempty"`
+	Trace string `protobuf:"bytes,16,opt,name=trace,proto3" json:"trace,omitempty"`
+	// Whom this is for, which carriers put into the subject: up to 1 for all that know reports; 2 for those who know refunded rows.
+	Format        uint32 `protobuf:"varint,20,opt,name=format,proto3" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,6 +540,13 @@ func (x *Report) GetTrace() string {
 	return ""
 }
 
+func (x *Report) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
 // Charge is what one hit was charged with under one rule.
 type Charge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -542,9 +619,9 @@ func (x *Charge) GetPermits() bool {
 	return false
 }
 
-// Token names what one hit was charged with, so that its true cost can be settled once. It travels as text, through
-// a client: see EncodeToken.
-type Token struct {
+// Receipt names what one hit was charged with, so that its true cost can be settled once. It travels as text, through
+// a client, with a code by which checkers know that one of them has made it: see ReceiptKeys.
+type Receipt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checker that has charged the hit, and a number that it gives once: that of the first charge. The others'
 	// follow it. Epoch and number are what makes a charge's settlement single-use.
@@ -556,20 +633,20 @@ type Token struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Token) Reset() {
-	*x = Token{}
+func (x *Receipt) Reset() {
+	*x = Receipt{}
 	mi := &file_pkg_events_events_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Token) String() string {
+func (x *Receipt) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Token) ProtoMessage() {}
+func (*Receipt) ProtoMessage() {}
 
-func (x *Token) ProtoReflect() protoreflect.Message {
+func (x *Receipt) ProtoReflect() protoreflect.Message {
 	mi := &file_pkg_events_events_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -581,46 +658,46 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Token.ProtoReflect.Descriptor instead.
-func (*Token) Descriptor() ([]byte, []int) {
+// Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
+func (*Receipt) Descriptor() ([]byte, []int) {
 	return file_pkg_events_events_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Token) GetEpoch() uint64 {
+func (x *Receipt) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *Token) GetNumber() uint64 {
+func (x *Receipt) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
 	}
 	return 0
 }
 
-func (x *Token) GetMade() int64 {
+func (x *Receipt) GetMade() int64 {
 	if x != nil {
 		return x.Made
 	}
 	return 0
 }
 
-func (x *Token) GetCharges() []*Charge {
+func (x *Receipt) GetCharges() []*Charge {
 	if x != nil {
 		return x.Charges
 	}
 	return nil
 }
 
-// Settlement corrects one charge of a token, once: one with the epoch and number of another that was counted
+// Settlement corrects one charge of a receipt, once: one with the epoch and number of another that was counted
 // before counts for nothing.
 type Settlement struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Epoch  uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	// When the token was made. Aggregators ignore a settlement of one that is too old, since they remember numbers for
+	// When the receipt was made. Aggregators ignore a settlement of one that is too old, since they remember numbers for
 	// a day.
 	Made   int64   `protobuf:"varint,3,opt,name=made,proto3" json:"made,omitempty"`
 	Charge *Charge `protobuf:"bytes,4,opt,name=charge,proto3" json:"charge,omitempty"`
@@ -723,7 +800,10 @@ type Refresh struct {
 	// rules are given by their index in the report.
 	Refunding []uint32 `protobuf:"varint,16,rep,packed,name=refunding,proto3" json:"refunding,omitempty"`
 	// Which aggregator says so: a random number, by which it can be asked again. 0: one that cannot be asked by its number.
-	Aggregator    uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
+	Aggregator uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
+	// Which of the report's settlements, by their index, have not been dealt with: they give back more than checkers of its
+	// credential have reported so far. They are to be sent again later, in another report.
+	Uncovered     []uint32 `protobuf:"varint,18,rep,packed,name=uncovered,proto3" json:"uncovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -863,6 +943,13 @@ func (x *Refresh) GetAggregator() uint64 {
 	return 0
 }
 
+func (x *Refresh) GetUncovered() []uint32 {
+	if x != nil {
+		return x.Uncovered
+	}
+	return nil
+}
+
 // Alarm tells every checker the totals of keys that are near their limit.
 type Alarm struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -872,7 +959,9 @@ type Alarm struct {
 	// A cell's value is the bucket's total.
 	Totals *Table `protobuf:"bytes,4,opt,name=totals,proto3" json:"totals,omitempty"`
 	// When the newest of the reports in these totals was made; 0 if that is not known.
-	Made          int64 `protobuf:"varint,5,opt,name=made,proto3" json:"made,omitempty"`
+	Made int64 `protobuf:"varint,5,opt,name=made,proto3" json:"made,omitempty"`
+	// Whom this is for, as in Report.
+	Format        uint32 `protobuf:"varint,20,opt,name=format,proto3" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -942,6 +1031,13 @@ func (x *Alarm) GetMade() int64 {
 	return 0
 }
 
+func (x *Alarm) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
 // Hello is a checker's heartbeat, its question for the number of shards, and its look at the clock.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -949,7 +1045,10 @@ type Hello struct {
 	// The checker's own clock when it sent this; comes back in the answer.
 	Sent int64 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
 	// The checker is stopping: do not count it as live any more.
-	Leaving       bool `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// The checker has missed alarms, because it has just started or has not heard of anybody for a while: it asks for what
+	// they told lately, which all aggregators tell again, as alarms with made = 0. Those that do not know this field tell nothing.
+	Asks          bool `protobuf:"varint,8,opt,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1100,13 @@ func (x *Hello) GetSent() int64 {
 func (x *Hello) GetLeaving() bool {
 	if x != nil {
 		return x.Leaving
+	}
+	return false
+}
+
+func (x *Hello) GetAsks() bool {
+	if x != nil {
+		return x.Asks
 	}
 	return false
 }
@@ -1353,7 +1459,7 @@ var File_pkg_events_events_proto protoreflect.FileDescriptor
 const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"\x17pkg/events/events.proto\x12\n" +
-	"offpath.v1\"\xb0\x02\n" +
+	"offpath.v1\"\xf3\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1b\n" +
@@ -1365,7 +1471,9 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06denied\x18\b \x01(\bR\x06denied\x12\x14\n" +
 	"\x05burst\x18\t \x01(\x04R\x05burst\x12\x1a\n" +
 	"\brefunded\x18\x0f \x01(\bR\brefunded\x12\x14\n" +
-	"\x05loose\x18\x10 \x01(\bR\x05loose\"\xfc\x01\n" +
+	"\x05loose\x18\x10 \x01(\bR\x05loose\x12'\n" +
+	"\x04kind\x18\x11 \x01(\x0e2\x13.offpath.v1.RowKindR\x04kind\x12\x18\n" +
+	"\asettles\x18\x12 \x01(\bR\asettles\"\xfc\x01\n" +
 	"\x05Table\x12&\n" +
 	"\x05rules\x18\x01 \x03(\v2\x10.offpath.v1.RuleR\x05rules\x12\x19\n" +
 	"\bkey_text\x18\x02 \x01(\fR\akeyText\x12\x1d\n" +
@@ -1376,7 +1484,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x03age\x18\x06 \x03(\x12R\x03age\x12\x14\n" +
 	"\x05value\x18\a \x03(\x04R\x05value\x12\x1b\n" +
 	"\tlevel_age\x18\b \x03(\x12R\blevelAge\x12\x14\n" +
-	"\x05level\x18\t \x03(\x04R\x05level\"\xc1\x02\n" +
+	"\x05level\x18\t \x03(\x04R\x05level\"\xd9\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -1390,13 +1498,14 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x04late\x18\b \x03(\x04R\x04late\x12\x12\n" +
 	"\x04made\x18\t \x01(\x03R\x04made\x128\n" +
 	"\vsettlements\x18\x0f \x03(\v2\x16.offpath.v1.SettlementR\vsettlements\x12\x14\n" +
-	"\x05trace\x18\x10 \x01(\tR\x05trace\"n\n" +
+	"\x05trace\x18\x10 \x01(\tR\x05trace\x12\x16\n" +
+	"\x06format\x18\x14 \x01(\rR\x06format\"n\n" +
 	"\x06Charge\x12$\n" +
 	"\x04rule\x18\x01 \x01(\v2\x10.offpath.v1.RuleR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
 	"\x04cost\x18\x03 \x01(\x04R\x04cost\x12\x18\n" +
-	"\apermits\x18\x04 \x01(\bR\apermits\"w\n" +
-	"\x05Token\x12\x14\n" +
+	"\apermits\x18\x04 \x01(\bR\apermits\"y\n" +
+	"\aReceipt\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12,\n" +
@@ -1407,7 +1516,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
 	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
-	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\x95\x03\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xb3\x03\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1428,7 +1537,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\trefunding\x18\x10 \x03(\rR\trefunding\x12\x1e\n" +
 	"\n" +
 	"aggregator\x18\x11 \x01(\x06R\n" +
-	"aggregator\"\x96\x01\n" +
+	"aggregator\x12\x1c\n" +
+	"\tuncovered\x18\x12 \x03(\rR\tuncovered\"\xae\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
@@ -1436,11 +1546,13 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12)\n" +
 	"\x06totals\x18\x04 \x01(\v2\x11.offpath.v1.TableR\x06totals\x12\x12\n" +
-	"\x04made\x18\x05 \x01(\x03R\x04made\"K\n" +
+	"\x04made\x18\x05 \x01(\x03R\x04made\x12\x16\n" +
+	"\x06format\x18\x14 \x01(\rR\x06format\"_\n" +
 	"\x05Hello\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x18\n" +
-	"\aleaving\x18\x03 \x01(\bR\aleaving\"{\n" +
+	"\aleaving\x18\x03 \x01(\bR\aleaving\x12\x12\n" +
+	"\x04asks\x18\b \x01(\bR\x04asks\"{\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x16\n" +
@@ -1483,7 +1595,12 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\fFIXED_WINDOW\x10\x01\x12\x0f\n" +
 	"\vSLIDING_LOG\x10\x02\x12\x10\n" +
 	"\fTOKEN_BUCKET\x10\x03\x12\x10\n" +
-	"\fLEAKY_BUCKET\x10\x04B1Z/github.com/offpath-io/offpath/pkg/events;eventsb\x06proto3"
+	"\fLEAKY_BUCKET\x10\x04*1\n" +
+	"\aRowKind\x12\f\n" +
+	"\bADMITTED\x10\x00\x12\n" +
+	"\n" +
+	"\x06DENIED\x10\x01\x12\f\n" +
+	"\bREFUNDED\x10\x02B1Z/github.com/offpath-io/offpath/pkg/events;eventsb\x06proto3"
 
 var (
 	file_pkg_events_events_proto_rawDescOnce sync.Once
@@ -1497,38 +1614,40 @@ func file_pkg_events_events_proto_rawDescGZIP() []byte {
 	return file_pkg_events_events_proto_rawDescData
 }
 
-var file_pkg_events_events_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_pkg_events_events_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_pkg_events_events_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_pkg_events_events_proto_goTypes = []any{
 	(Algorithm)(0),       // 0: offpath.v1.Algorithm
-	(*Rule)(nil),         // 1: offpath.v1.Rule
-	(*Table)(nil),        // 2: offpath.v1.Table
-	(*Report)(nil),       // 3: offpath.v1.Report
-	(*Charge)(nil),       // 4: offpath.v1.Charge
-	(*Token)(nil),        // 5: offpath.v1.Token
-	(*Settlement)(nil),   // 6: offpath.v1.Settlement
-	(*Refresh)(nil),      // 7: offpath.v1.Refresh
-	(*Alarm)(nil),        // 8: offpath.v1.Alarm
-	(*Hello)(nil),        // 9: offpath.v1.Hello
-	(*Welcome)(nil),      // 10: offpath.v1.Welcome
-	(*LeaseRequest)(nil), // 11: offpath.v1.LeaseRequest
-	(*Grant)(nil),        // 12: offpath.v1.Grant
+	(RowKind)(0),         // 1: offpath.v1.RowKind
+	(*Rule)(nil),         // 2: offpath.v1.Rule
+	(*Table)(nil),        // 3: offpath.v1.Table
+	(*Report)(nil),       // 4: offpath.v1.Report
+	(*Charge)(nil),       // 5: offpath.v1.Charge
+	(*Receipt)(nil),      // 6: offpath.v1.Receipt
+	(*Settlement)(nil),   // 7: offpath.v1.Settlement
+	(*Refresh)(nil),      // 8: offpath.v1.Refresh
+	(*Alarm)(nil),        // 9: offpath.v1.Alarm
+	(*Hello)(nil),        // 10: offpath.v1.Hello
+	(*Welcome)(nil),      // 11: offpath.v1.Welcome
+	(*LeaseRequest)(nil), // 12: offpath.v1.LeaseRequest
+	(*Grant)(nil),        // 13: offpath.v1.Grant
 }
 var file_pkg_events_events_proto_depIdxs = []int32{
-	0, // 0: offpath.v1.Rule.algorithm:type_name -> offpath.v1.Algorithm
-	1, // 1: offpath.v1.Table.rules:type_name -> offpath.v1.Rule
-	2, // 2: offpath.v1.Report.hits:type_name -> offpath.v1.Table
-	6, // 3: offpath.v1.Report.settlements:type_name -> offpath.v1.Settlement
-	1, // 4: offpath.v1.Charge.rule:type_name -> offpath.v1.Rule
-	4, // 5: offpath.v1.Token.charges:type_name -> offpath.v1.Charge
-	4, // 6: offpath.v1.Settlement.charge:type_name -> offpath.v1.Charge
-	2, // 7: offpath.v1.Alarm.totals:type_name -> offpath.v1.Table
-	2, // 8: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	0,  // 0: offpath.v1.Rule.algorithm:type_name -> offpath.v1.Algorithm
+	1,  // 1: offpath.v1.Rule.kind:type_name -> offpath.v1.RowKind
+	2,  // 2: offpath.v1.Table.rules:type_name -> offpath.v1.Rule
+	3,  // 3: offpath.v1.Report.hits:type_name -> offpath.v1.Table
+	7,  // 4: offpath.v1.Report.settlements:type_name -> offpath.v1.Settlement
+	2,  // 5: offpath.v1.Charge.rule:type_name -> offpath.v1.Rule
+	5,  // 6: offpath.v1.Receipt.charges:type_name -> offpath.v1.Charge
+	5,  // 7: offpath.v1.Settlement.charge:type_name -> offpath.v1.Charge
+	3,  // 8: offpath.v1.Alarm.totals:type_name -> offpath.v1.Table
+	3,  // 9: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_pkg_events_events_proto_init() }
@@ -1541,7 +1660,7 @@ func file_pkg_events_events_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_events_events_proto_rawDesc), len(file_pkg_events_events_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,

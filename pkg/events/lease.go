@@ -35,6 +35,11 @@ func (m *LeaseRequest) checkColumns() error {
 	if keys > MaxLeaseKeys || len(m.Keys.Age) > MaxReturns {
 		return malformed("%d keys, %d returns: want at most %d and %d", keys, len(m.Keys.Age), MaxLeaseKeys, MaxReturns)
 	}
+	for _, rule := range m.Keys.Rules {
+		if rule.Kind != RowKind_ADMITTED {
+			return malformed("rule %q: permits of hits of kind %v", rule.Name, rule.Kind)
+		}
+	}
 	buckets := 0
 	for _, rule := range m.Keys.KeyRule {
 		buckets += int(m.Keys.Rules[rule].Buckets) + 1

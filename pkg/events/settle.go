@@ -1,10 +1,12 @@
 package events
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -14,69 +16,118 @@ import (
 const (
 	// MaxSettlements is the largest number of settlements in one report.
 	MaxSettlements = 500
-	// MaxCharges is the largest number of charges in one token.
+	// MaxCharges is the largest number of charges in one receipt.
 	MaxCharges = 256
-	// MaxToken is the longest token, in bytes.
-	MaxToken = 48 << 10
-	// MaxTokenAge is when a token is too old to be settled: aggregators remember for a day which were.
-	MaxTokenAge = 20 * time.Hour
+	// MaxReceipt is the longest receipt, in bytes.
+	MaxReceipt = 48 << 10
+	// MaxReceiptAge is when a receipt is too old to be settled: aggregators remember for a day which were.
+	MaxReceiptAge = 20 * time.Hour
 )
 
-// tokenVersion comes first in a token. A token that older parts could not understand gets another one.
-const tokenVersion = 1
+// receiptVersion comes first in a receipt. A receipt that older parts could not understand gets another one: those of version 1 had
+// no code, and anybody could make one.
+const receiptVersion = 2
 
-var (
-	tokenText = base64.RawURLEncoding.Strict() // each token has one spelling
-	tokenSums = crc32.MakeTable(crc32.Castagnoli)
+var receiptText = base64.RawURLEncoding.Strict() // each receipt has one spelling
+
+// Bounds of keys for receipts.
+const (
+	// MinReceiptKey and MaxReceiptKey are the least and the most bytes of a key.
+	MinReceiptKey, MaxReceiptKey = 32, 1024
+	// MaxReceiptKeys is how many keys there may be at a time: a new one, and the one before it.
+	MaxReceiptKeys = 2
 )
 
-// EncodeToken returns a token's text, in letters, digits, - and _: by base64url, a byte for the version, the message,
-// and its CRC-32C, so that a token that has been cut off or mistyped is not taken for another. The checksum is no
-// signature.
-func EncodeToken(m *Token) (string, error) {
-	data, err := Append([]byte{tokenVersion}, m)
+// ReceiptKeys are the secrets of a fleet by which its checkers know the receipts that one of them has made. The first signs, and all
+// are accepted, so that a new key can be given to one checker after the other.
+type ReceiptKeys [][]byte
+
+// NewReceiptKeys returns a new key, which nobody else has.
+func NewReceiptKeys() ReceiptKeys {
+	key := make([]byte, MinReceiptKey)
+	_, _ = rand.Read(key) // never fails
+	return ReceiptKeys{key}
+}
+
+// ParseReceiptKeys reads keys from a file's content, one in each line that is not empty. The errors do not quote it.
+func ParseReceiptKeys(content []byte) (keys ReceiptKeys, err error) {
+	for line := range bytes.Lines(content) {
+		key := bytes.Clone(bytes.TrimSpace(line))
+		switch {
+		case len(key) == 0:
+			continue
+		case len(key) < MinReceiptKey || len(key) > MaxReceiptKey:
+			return nil, fmt.Errorf("a key of %d bytes: want %d to %d", len(key), MinReceiptKey, MaxReceiptKey)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 || len(keys) > MaxReceiptKeys {
+		return nil, fmt.Errorf("%d keys: want 1 to %d, one in each line", len(keys), MaxReceiptKeys)
+	}
+	return keys, nil
+}
+
+// Encode returns a receipt's text, in letters, digits, - and _: by base64url, a byte for the version, the message, and the
+// HMAC-SHA-256 of both by the first key.
+func (k ReceiptKeys) Encode(m *Receipt) (string, error) {
+	data, err := Append([]byte{receiptVersion}, m)
 	if err != nil {
 		return "", err
 	}
-	data = binary.LittleEndian.AppendUint32(data, crc32.Checksum(data, tokenSums))
-	return tokenText.EncodeToString(data), nil
+	return receiptText.EncodeToString(receiptCode(data, k[0], data)), nil
 }
 
-// DecodeToken reads a token's text.
-func DecodeToken(text string) (*Token, error) {
-	if len(text) > MaxToken {
-		return nil, malformed("token of %d bytes", len(text))
+// receiptCode appends the code of signed to dst.
+func receiptCode(dst, key, signed []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write(signed) // never fails
+	return mac.Sum(dst)
+}
+
+// Decode reads a receipt's text. It is malformed unless it was made with one of the keys.
+func (k ReceiptKeys) Decode(text string) (*Receipt, error) {
+	if len(text) > MaxReceipt {
+		return nil, malformed("receipt of %d bytes", len(text))
 	}
-	data, err := tokenText.DecodeString(text)
+	data, err := receiptText.DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: token: %w", ErrMalformed, err)
+		return nil, fmt.Errorf("%w: receipt: %w", ErrMalformed, err)
 	}
-	end := len(data) - crc32.Size
+	end := len(data) - sha256.Size
 	switch {
+	case len(data) > 0 && data[0] != receiptVersion:
+		return nil, malformed("receipt of version %d; this is for version %d", data[0], receiptVersion)
 	case end < 1:
-		return nil, malformed("token of %d characters", len(text))
-	case crc32.Checksum(data[:end], tokenSums) != binary.LittleEndian.Uint32(data[end:]):
-		return nil, malformed("token: it has been changed or cut off")
-	case data[0] != tokenVersion:
-		return nil, malformed("token of version %d; this is for version %d", data[0], tokenVersion)
+		return nil, malformed("receipt of %d characters", len(text))
+	case !k.signed(data[:end], data[end:]):
+		return nil, malformed("receipt: it has been changed or cut off, or made with another key")
 	}
-	m := new(Token)
+	m := new(Receipt)
 	if err := decode(data[1:end], m); err != nil {
-		return nil, fmt.Errorf("token: %w", err)
+		return nil, fmt.Errorf("receipt: %w", err)
 	}
 	return m, m.check()
 }
 
-func (m *Token) check() error {
+func (k ReceiptKeys) signed(data, code []byte) bool {
+	for _, key := range k {
+		if hmac.Equal(code, receiptCode(nil, key, data)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Receipt) check() error {
 	if len(m.Charges) > MaxCharges {
-		return malformed("token: %d charges", len(m.Charges))
+		return malformed("receipt: %d charges", len(m.Charges))
 	}
 	if err := checkSingleUse(m.Epoch, m.Number); err != nil {
-		return fmt.Errorf("token: %w", err)
+		return fmt.Errorf("receipt: %w", err)
 	}
 	for _, c := range m.Charges {
 		if err := c.check(); err != nil {
-			return fmt.Errorf("token: %w", err)
+			return fmt.Errorf("receipt: %w", err)
 		}
 	}
 	return nil
@@ -112,10 +163,14 @@ func (c *Charge) check() error {
 		return malformed("a key of %d bytes", len(c.Key))
 	case c.Cost == 0 || c.Cost > MaxCount:
 		return malformed("a cost of %d", c.Cost)
-	case c.Rule.GetDenied() || c.Rule.GetRefunded():
+	}
+	if err := c.Rule.check(); err != nil {
+		return err
+	}
+	if c.Rule.Kind != RowKind_ADMITTED {
 		return malformed("rule %q: not its admitted hits", c.Rule.GetName())
 	}
-	return c.Rule.check()
+	return nil
 }
 
 // Size is about how many bytes a settlement takes in a report.

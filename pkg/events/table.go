@@ -52,7 +52,7 @@ func (t *Table) Keys() int { return len(t.KeyLength) }
 
 // check holds the columns against each other and every value against its bounds.
 func (t *Table) check() error {
-	if len(t.Rules) > MaxKeys || t.Keys() > MaxKeys {
+	if len(t.Rules) > MaxRules || t.Keys() > MaxKeys {
 		return malformed("%d rules, %d keys", len(t.Rules), t.Keys())
 	}
 	if len(t.KeyRule) != t.Keys() || len(t.KeyCells) != t.Keys() {
@@ -98,7 +98,7 @@ func (r *Rule) check() error {
 		return malformed("rule %q: a fixed window of %d buckets", r.Name, r.Buckets)
 	case r.Limit > MaxCount:
 		return malformed("rule %q: limit %d", r.Name, r.Limit)
-	case r.Denied && r.Refunded:
+	case !r.settleKind():
 		return malformed("rule %q: both denied and refunded hits", r.Name)
 	case r.drains() && (r.Limit == 0 || r.Burst == 0 || r.Burst > MaxCount):
 		return malformed("rule %q: limit %d, burst %d", r.Name, r.Limit, r.Burst)
@@ -106,6 +106,19 @@ func (r *Rule) check() error {
 		return malformed("rule %q: bucket %d", r.Name, r.Newest)
 	}
 	return nil
+}
+
+// settleKind makes the kind what parts of before there were kinds say it is, and returns false if that contradicts itself.
+func (r *Rule) settleKind() bool {
+	switch {
+	case r.Denied && (r.Refunded || r.Kind == RowKind_REFUNDED) || r.Refunded && r.Kind == RowKind_DENIED:
+		return false
+	case r.Denied:
+		r.Kind = RowKind_DENIED
+	case r.Refunded:
+		r.Kind = RowKind_REFUNDED
+	}
+	return true
 }
 
 func (r *Rule) drains() bool {

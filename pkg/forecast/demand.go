@@ -43,6 +43,8 @@ const (
 	leastLately, mostLately = 3e6, 2.0 / 3
 	// fadeHits is how many admitted hits must be missed before a demand is believed in no more.
 	fadeHits = 6
+	// burstMemory is for how many ns something is kept in reserve for a burst after the last one.
+	burstMemory = 1e9
 )
 
 func newDemand(now, tick int64) demand {
@@ -80,6 +82,15 @@ func (d *demand) after(span float64) float64 {
 		return d.rate()
 	}
 	return d.rate() * math.Exp(-2*(span-believed)/believed)
+}
+
+// mayReturn is the rate that is reckoned with when a burst has ended: the next one may follow. It is any rate while no word
+// has told one.
+func (d *demand) mayReturn(now int64) float64 {
+	if !d.heard {
+		return math.Inf(1)
+	}
+	return d.rate() * math.Exp(-float64(max(now-d.asOf, 0))/burstMemory)
 }
 
 // Totals are of a bucket and of the one before it.

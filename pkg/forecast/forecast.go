@@ -13,7 +13,8 @@
 //
 // Near the limit hits do not pass until none may: a part of them does, such that the room shrinks
 // exponentially. Which hits these are is decided by error diffusion, so that a part of 0.2 is every fifth
-// hit and not a matter of chance.
+// hit and not a matter of chance. The range in which that is so, and what is kept in reserve for chance, are no larger
+// than the hits that can be unheard of: where hits are rare, all that fit pass.
 //
 // Everything here is a function of the time it is given. Times are nanoseconds of the fleet's clock,
 // rates are hits per nanosecond. A Key is not safe for concurrent use.
@@ -119,9 +120,10 @@ func (k *Key) Leave(at, hits int64) {
 func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	k.expect(now)
 	d := k.demandAt(now)
-	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit)
+	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that somebody may not have heard of
+	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit, fresh)
 	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
-	k.room, k.freed, k.band = o.Free, w.Freed, bandOf(w)
+	k.room, k.freed, k.band = o.Free, w.Freed, min(bandOf(w), fresh)
 	switch {
 	case d > 0:
 		o.Part = o.Free/k.band + w.Freed/d

@@ -32,6 +32,29 @@ func TestLookLetsAPartPassNearTheLimit(t *testing.T) {
 	}
 }
 
+// When no hit can be unheard of, because they are rare or have ended, the last one that fits passes.
+func TestReserveIsGivenBack(t *testing.T) {
+	for _, test := range []struct {
+		why           string
+		perMs, silent float64 // ms
+		all           bool
+	}{
+		{"1000/s", 1, 0, false},
+		{"1000/s until 500 ms ago, which may be a pause between bursts", 1, 500, false},
+		{"1000/s until 10 s ago", 1, 10_000, true},
+		{"10/s", 0.01, 0, false},
+		{"1/s", 0.001, 0, true},
+		{"2000 a day", 2000.0 / 86_400_000, 0, true},
+	} {
+		k := newKey(test.perMs)
+		k.demand.heard = true
+		o := k.Look(fromNoon(test.silent), wide(1), of(2))
+		if all := o.Part >= 1; all != test.all {
+			t.Errorf("%s: of the last hit that fits %v passes", test.why, o.Part)
+		}
+	}
+}
+
 // What is free is less what others took, and less a small margin, which grows with the fleet, not with what is free.
 func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
 	free := func(at, free, checkers float64) float64 {

@@ -19,7 +19,7 @@ const ProblemType = "application/problem+json"
 
 // Problem is the body of a denial, as RFC 9457 has it.
 type Problem struct {
-	// Type is QuotaExceeded, or TemporaryReducedCapacity if Status is 503.
+	// Type is QuotaExceeded, TemporaryReducedCapacity if Status is 503, or about:blank if it is 400: a path that is ambiguous.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -31,6 +31,12 @@ type Problem struct {
 
 // NewProblem says of a denial what is wrong.
 func NewProblem(d check.Decision) Problem {
+	if d.Rule == "" && d.Status == http.StatusBadRequest {
+		return Problem{
+			Type: "about:blank", Title: http.StatusText(d.Status), Status: d.Status,
+			Detail: "The path has a segment . or .., which servers read in different ways.",
+		}
+	}
 	p := Problem{Type: QuotaExceeded, Title: "Quota exceeded", Status: status(&d)}
 	if p.Status == http.StatusServiceUnavailable {
 		p.Type, p.Title = TemporaryReducedCapacity, "Temporary reduced capacity"

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/dunglas/httpsfv"
@@ -13,7 +15,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
-// FuzzHandler: whatever a request holds, it passes or is denied, and what the answer says can be read.
+// FuzzHandler: whatever a request holds, it passes, is denied, or is refused for its path alone, and what the answer says can be read.
 func FuzzHandler(f *testing.F) {
 	f.Add("GET", "/v1/users", "192.0.2.1:80", "kristie", "6.6.6.6, 192.0.2.9", "session=a", "gold")
 	f.Add("", "*", "@", "\xff\xfe", ",,,", ";=\x00", "-1")
@@ -33,6 +35,12 @@ rules:
 			Header: http.Header{"X-User": {user}, "X-Forwarded-For": {forwarded}, "Cookie": {cookie}, "X-Plan": {plan}},
 		}
 		w := answer(h, r)
+		if w.Code == 400 {
+			if segments := strings.FieldsFunc(path, func(c rune) bool { return strings.ContainsRune(`/\;`, c) }); !slices.Contains(segments, ".") && !slices.Contains(segments, "..") {
+				t.Errorf("%q is refused", path)
+			}
+			return
+		}
 		for _, name := range []string{"Ratelimit-Policy", "Ratelimit"} {
 			if list, err := httpsfv.UnmarshalList(w.Header()[name]); err != nil || len(list) != 1 {
 				t.Errorf("%s: %q: %v", name, w.Header()[name], err)

@@ -13,6 +13,9 @@
 // denial has the rule's status, 429 or 503, Retry-After, and a [Problem] as its body; [Options.Denied] writes another
 // one. Where a rule has on_limit: queue the request waits for its turn, and gives up when its client does.
 //
+// A request whose path has a segment . or .. is answered with 400 if the rules ask for paths, and is charged to nobody: servers
+// differ on what it asks for, see [httpidentity.Reader.Ambiguous].
+//
 // [Limit.ChargeOn] charges requests by how they were answered, such as logins that have failed.
 package httplimit
 
@@ -51,7 +54,8 @@ type Options struct {
 	User func(r *http.Request) string
 	// Headers that answers have, and denials beside Retry-After. Default: those of the newest draft.
 	Headers Headers
-	// Denied answers a request that may not pass. Status and body are its own; Retry-After and Headers have been set.
+	// Denied answers a request that may not pass. Status and body are its own; Retry-After and Headers have been set. The decision
+	// has no rule and the status 400 if the request's path is ambiguous.
 	// Default: [Deny].
 	Denied func(w http.ResponseWriter, r *http.Request, d check.Decision)
 	// Acquire is how long a request waits for permits under rules of strict enforcement, at most. Negative: not at all, and then
@@ -125,12 +129,18 @@ func (l *Limit) Write(header http.Header, d check.Decision) { l.write(header, &d
 func (l *Limit) Unknown() []string { return append([]string(nil), l.plans.InForce().unknown...) }
 
 func (l *Limit) decide(p *plan, r *http.Request) check.Decision {
+	if p.reader.Ambiguous(r) {
+		return refused
+	}
 	attrs := l.scratch.Get().(*identity.Attributes)
 	*attrs = p.attributes((*attrs)[:0], r)
 	d := p.ask(r.Context(), *attrs)
 	l.free(attrs)
 	return d
 }
+
+// refused is what a request gets that nobody can decide about, since servers differ on what it asks for.
+var refused = check.Decision{Status: http.StatusBadRequest, RetryAfter: check.Never}
 
 // free keeps the room, and nothing of the request.
 func (l *Limit) free(attrs *identity.Attributes) {

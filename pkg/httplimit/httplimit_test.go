@@ -68,6 +68,32 @@ func TestReadsWhatTheRulesAskFor(t *testing.T) {
 	}
 }
 
+// What http.ServeMux takes for a path below /api/, and a rule for another one, does not reach the handler, by any way of asking. It
+// is refused where paths count, and nowhere else.
+func TestAmbiguousPaths(t *testing.T) {
+	const byPath = "{name: api, match: {path: /api/*}, key: [], limit: 1/day}, {name: failed, match: {outcome: failed, path: /api/*}, key: [], limit: 1/day}"
+	for rule, want := range map[string]int{byPath: 400, "{name: per-ip, key: [ip], limit: 9/day}": 200} {
+		limit := newLimit(t, checker(t, "rules: ["+rule+"]"), httplimit.Options{})
+		charge, err := limit.ChargeOn(identity.Attribute{Name: "outcome", Value: "failed"}, 401)
+		must(t, err)
+		served := 0
+		mux := http.NewServeMux()
+		mux.HandleFunc("/api/", func(http.ResponseWriter, *http.Request) { served++ })
+		for _, h := range []http.Handler{limit.Handler(mux), charge(mux)} {
+			for _, path := range []string{"/api/..%2fx", "/api/a%2f%2e%2e%2f%2e%2e/x"} {
+				w := answer(h, request("GET", path))
+				if w.Code != want || want == 400 && (w.Header().Get("Retry-After") != "" || !strings.Contains(w.Body.String(), `"about:blank"`)) {
+					t.Errorf("%s: %s: %d %v %s, want %d", rule, path, w.Code, w.Header(), w.Body, want)
+				}
+			}
+		}
+		d := limit.Decide(request("GET", "/api/..%2fx"))
+		if d.Allowed != (want == 200) || served != map[int]int{400: 0, 200: 4}[want] {
+			t.Errorf("%s: %+v, and %d served", rule, d, served)
+		}
+	}
+}
+
 // The next request after a change of the rules is read as the new ones ask.
 func TestRulesChange(t *testing.T) {
 	c := checker(t, "rules: [{name: per-user, key: [user], limit: 1/hour}]")

@@ -71,6 +71,10 @@ func (c *charge) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 		next.ServeHTTP(w, r)
 		return
 	}
+	if p.reader.Ambiguous(r) {
+		l.deny(w, r, refused)
+		return
+	}
 	attrs := l.scratch.Get().(*identity.Attributes)
 	defer l.free(attrs)
 	*attrs = p.attributes(append((*attrs)[:0], c.attribute), r)

@@ -24,7 +24,7 @@ const (
 // joined by '|', with each '|' and '\' of the values escaped by a '\'. Values are
 // bytes: they need not be UTF-8, and nothing in them is changed or normalised, but for
 // the address of the attribute IP: that stands for its group, as [Group] has it by
-// default, unless it is a group already or no address.
+// default, unless it is a group already or no address; and for hosts, see [FoldHost].
 //
 // Besides long keys, one that looks like a hashed key is hashed too, so that nobody
 // can send the hash of another's long key and share its count.
@@ -39,6 +39,9 @@ func AppendKey(dst []byte, names []string, attrs Attributes) []byte {
 				dst = key
 				continue
 			}
+		}
+		if IsHost(name) {
+			value = FoldHost(value)
 		}
 		dst = appendValue(dst, value, i, len(names))
 	}

@@ -36,6 +36,9 @@ func onAny(lists []List, attrs identity.Attributes) bool {
 
 // has searches the sorted list.
 func (l *List) has(value string) bool {
+	if identity.IsHost(l.Attribute) {
+		value = identity.FoldHost(value)
+	}
 	if _, ok := slices.BinarySearch(l.Values, value); ok {
 		return true
 	}

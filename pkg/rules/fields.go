@@ -44,7 +44,7 @@ var ruleFields = []struct {
 	}},
 	{"unlimited", truth(func(r *Rule) *bool { return &r.Unlimited })},
 	{"enforcement", word(enforcementWords, 0, func(r *Rule) *Enforcement { return &r.Enforcement })},
-	{"on_outage", word(onOutageWords, Open, func(r *Rule) *OnOutage { return &r.OnOutage })},
+	{"on_outage", word(onOutageWords, Share, func(r *Rule) *OnOutage { return &r.OnOutage })},
 	{"throttle", word(throttleWords, 0, func(r *Rule) *ThrottleKind { return &r.Throttle.Kind })},
 	{"soft", readSoft},
 	{"elastic", readElastic},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -61,7 +62,7 @@ func (r *Rule) fill() {
 		r.Burst = r.Limit
 	}
 	if r.OnOutage == DefaultOnOutage {
-		r.OnOutage = Open
+		r.OnOutage = Share
 		if r.Enforcement == Strict {
 			r.OnOutage = Closed
 		}
@@ -72,8 +73,33 @@ func (r *Rule) fill() {
 	if r.OnLimit.Queue && r.OnLimit.MaxDepth == 0 && r.Algorithm != LeakyBucket {
 		r.OnLimit.MaxDepth = DefaultDepth
 	}
+	foldHosts(r.Match)
 	for i := range r.Overrides {
 		r.Overrides[i].fill(r)
+		foldHosts(r.Overrides[i].Match)
+	}
+	for _, lists := range [][]List{r.Allow, r.Deny} {
+		for _, list := range lists {
+			for i := range list.Values {
+				if identity.IsHost(list.Attribute) {
+					list.Values[i] = identity.FoldHost(list.Values[i])
+				}
+			}
+		}
+	}
+}
+
+// foldHosts brings the hosts among the conditions into the form that requests' hosts are compared in.
+func foldHosts(match []Condition) {
+	for i := range match {
+		c := &match[i]
+		if !identity.IsHost(c.Name) {
+			continue
+		}
+		dot := c.Op == Prefix && strings.HasSuffix(c.Value, ".")
+		if c.Value = identity.FoldHost(c.Value); dot { // "api.*" is not "api*"
+			c.Value += "."
+		}
 	}
 }
 

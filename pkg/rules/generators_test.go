@@ -19,7 +19,7 @@ func randomRule(t *rapid.T, name string, earlier []string) Rule {
 		Exact:     chance(t, "exact"),
 		Key:       rapid.SliceOfNDistinct(anyName, 0, 3, rapid.ID).Draw(t, "key"),
 		OnMissing: rapid.SampledFrom([]OnMissing{Skip, Deny, Empty}).Draw(t, "on_missing"),
-		OnOutage:  rapid.SampledFrom([]OnOutage{DefaultOnOutage, Open, Closed}).Draw(t, "on_outage"),
+		OnOutage:  rapid.SampledFrom([]OnOutage{DefaultOnOutage, Share, Open, Closed}).Draw(t, "on_outage"),
 		Status:    rapid.SampledFrom([]int{0, 429, 503}).Draw(t, "status"),
 		Shadow:    chance(t, "shadow"),
 		Allow:     anyLists(t), Deny: anyLists(t),

@@ -33,6 +33,7 @@ type entry struct {
 // branch holds what stands under conditions on one attribute.
 type branch struct {
 	name     string
+	host     bool // name is that of a host, see Condition.Matches
 	equal    map[string]*index
 	prefixes prefixes
 	present  *index
@@ -86,7 +87,7 @@ var telling = [...]int{Equal: 0, Prefix: 1, Present: 2}
 func (n *index) branch(name string) *branch {
 	b := n.by[name]
 	if b == nil {
-		b = &branch{name: name, equal: make(map[string]*index)}
+		b = &branch{name: name, host: identity.IsHost(name), equal: make(map[string]*index)}
 		n.by[name] = b
 		n.all = append(n.all, b)
 	}
@@ -149,6 +150,9 @@ func (s *search) through(n *index) {
 
 // along goes through what stands under conditions that the value meets, each once.
 func (s *search) along(b *branch, value string) {
+	if b.host {
+		value = identity.FoldHost(value)
+	}
 	if under := b.equal[value]; under != nil {
 		s.through(under)
 	}

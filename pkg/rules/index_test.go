@@ -352,3 +352,31 @@ func TestFindTakesTheFirstOfTwo(t *testing.T) {
 		t.Errorf("found %d", len(found))
 	}
 }
+
+// A host is found however it is written, in the request and in the rule: by conditions, overrides and lists.
+func TestHostsInAnyForm(t *testing.T) {
+	text := "rules:\n"
+	for i, host := range []string{"A.Example:80", "b.example.", "c.example", "d.example", "e.example", "Api.*"} { // enough for an index
+		text += fmt.Sprintf("- {name: rule%d, match: {'header:host': '%s'}, key: [], limit: 1/day, ", i, host) +
+			fmt.Sprintf("overrides: [{match: {'header:HOST': '%s'}, limit: 2/day}], allow: {'header:Host': ['%s']}}\n", host, host)
+	}
+	set, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]string{
+		"a.EXAMPLE": "rule0", "a.example.:443": "rule0", "B.example": "rule1", "API.x:1": "rule5", "apis.example": "", "a.example.com": "",
+	} {
+		attrs := identity.Attributes{{Name: "header:host", Value: host}, {Name: "header:Host", Value: host}, {Name: "header:HOST", Value: host}}
+		got := ""
+		for _, r := range set.Find(nil, attrs) {
+			got += r.Name
+			if allowed, _ := r.Listed(attrs); r.Override(attrs, time.Time{}) != 0 || allowed != (want != "rule5") { // lists have no stars
+				t.Errorf("%s: override %d, allowed %v", host, r.Override(attrs, time.Time{}), allowed)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", host, got, want)
+		}
+	}
+}

@@ -71,7 +71,7 @@ var ruleWriters = []struct {
 		if r.Enforcement == Strict {
 			return nil // it can only be closed
 		}
-		return writeWord(r.OnOutage, Open)
+		return writeWord(r.OnOutage, Share)
 	}},
 	{"throttle", func(r *Rule) *yaml.Node { return writeWord(r.Throttle.Kind, Hard) }},
 	{"soft", writeSoft},

@@ -33,7 +33,7 @@ func TestEveryField(t *testing.T) {
 	full := Rule{Name: "a/b:ü", Match: []Condition{{Name: "method", Value: "POST"}, {Name: "empty", Value: ""}},
 		Key: []string{"user", "header:X-Key"}, OnMissing: Empty, Enforcement: Strict, OnOutage: Closed, Status: 429, Limit: 3000, Algorithm: FixedWindow,
 		Window: window.Shape{Length: 10 * time.Minute, Buckets: 1, Fixed: true}}
-	plain := Rule{Name: "a", Key: []string{"u"}, OnOutage: Open, Status: 429, Limit: 1, Window: window.Shape{Length: time.Second, Buckets: 1}}
+	plain := Rule{Name: "a", Key: []string{"u"}, OnOutage: Share, Status: 429, Limit: 1, Window: window.Shape{Length: time.Second, Buckets: 1}}
 	with := func(change func(*Rule)) Rule { r := plain; change(&r); return r }
 	for _, tt := range []struct {
 		why, yaml string
@@ -42,11 +42,12 @@ func TestEveryField(t *testing.T) {
 		{"all at once", "rules:\n- name: a/b:ü\n  match: {method: POST, empty: ''}\n  key: [user, 'header:X-Key']\n  on_missing: empty\n" +
 			"  enforcement: strict\n  on_outage: closed\n  limit: 3000/10m\n  buckets: 1\n  algorithm: fixed_window\n", full},
 		{"defaults", one(), plain},
-		{"the defaults in words", one("match: {}", "on_missing: skip", "enforcement: async", "on_outage: open", "buckets: 1", "algorithm: sliding_window"), plain},
+		{"the defaults in words", one("match: {}", "on_missing: skip", "enforcement: async", "on_outage: share", "buckets: 1", "algorithm: sliding_window"), plain},
 		{"deny", one("on_missing: deny"), with(func(r *Rule) { r.OnMissing = Deny })},
 		{"buckets", one("buckets: 1000"), with(func(r *Rule) { r.Window.Buckets = 1000 })},
 		{"strict", one("enforcement: strict"), with(func(r *Rule) { r.Enforcement, r.OnOutage = Strict, Closed })},
 		{"strict in both words", one("on_outage: closed", "enforcement: strict"), with(func(r *Rule) { r.Enforcement, r.OnOutage = Strict, Closed })},
+		{"open", one("on_outage: open"), with(func(r *Rule) { r.OnOutage = Open })},
 		{"quoted", one(`"on_outage": "closed"`), with(func(r *Rule) { r.OnOutage = Closed })},
 		{"a number that is said to be a string", one("match: {v: !!str 2}"), with(func(r *Rule) { r.Match = []Condition{{Name: "v", Value: "2"}} })},
 		{"CRLF", strings.ReplaceAll(one("buckets: 2"), "\n", "\r\n"), with(func(r *Rule) { r.Window.Buckets = 2 })},

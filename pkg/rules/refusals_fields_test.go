@@ -9,6 +9,10 @@ import (
 func TestRefusalsOfFields(t *testing.T) {
 	for _, tt := range []struct{ why, yaml, want string }{
 		{"match: a name with a space", one("match: {a b: c}"), `5:11: match: attribute "a b": contains ' '`},
+		{"match: a folded path with capitals", one("match: {folded_path: /Login/}"), `attribute "folded_path": is in lower case and ends in a slash: want "/login/"`},
+		{"match: a folded path without a slash", one("match: {folded_path: /login}"), `is in lower case and ends in a slash: want "/login/"`},
+		{"match: what folded paths begin with", one("match: {folded_path: /API/*}"), `is in lower case: want "/api/"`},
+		{"a list of folded paths", one("deny: {folded_path: [/a/, /Login]}"), `deny: attribute "folded_path": "/Login" is in lower case and ends in a slash: want "/login/"`},
 		{"exact: a word", one("exact: yes"), `5:10: exact: "yes": want true or false`},
 		{"key missing without a limit", "rules:\n- name: a\n", "2:3: key: is missing (key: [] is one counter for all)"},
 

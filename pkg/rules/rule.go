@@ -49,8 +49,8 @@ type Rule struct {
 	Burst int64
 	// Enforcement is how strictly Limit holds.
 	Enforcement Enforcement
-	// OnOutage is what the rule says when offpath itself cannot know. In a Set it is Open or Closed;
-	// Open together with Strict is refused.
+	// OnOutage is what the rule says when offpath itself cannot know. In a Set it is Share, Open or
+	// Closed; under Strict only Closed.
 	OnOutage OnOutage
 	// Throttle is what may pass beyond Limit.
 	Throttle Throttle

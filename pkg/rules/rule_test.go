@@ -74,7 +74,7 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		{func(r *Rule) { r.Match = []Condition{pair("a"), pair("a")} }, `match: attribute "a" occurs twice`},
 		{func(r *Rule) { r.Key = nil }, ""},
 		{func(r *Rule) { r.OnMissing = 3 }, "on_missing: 3 is not one of"},
-		{func(r *Rule) { r.OnOutage = 3 }, "on_outage: 3 is not one of"},
+		{func(r *Rule) { r.OnOutage = 4 }, "on_outage: 4 is not one of"},
 		{func(r *Rule) { r.Enforcement = 2 }, "enforcement: 2 is not one of"},
 		{func(r *Rule) { r.Limit = -1 }, "limit: -1: want 1 to"},
 		{func(r *Rule) { r.Limit = window.MaxCount + 1 }, "want 1 to 1000000000000000"},
@@ -147,7 +147,7 @@ func TestWords(t *testing.T) {
 		want string
 	}{
 		{Skip, "skip"}, {Deny, "deny"}, {Empty, "empty"}, {OnMissing(3), "invalid"},
-		{Open, "open"}, {Closed, "closed"}, {DefaultOnOutage, "default"}, {OnOutage(3), "invalid"},
+		{Share, "share"}, {Open, "open"}, {Closed, "closed"}, {DefaultOnOutage, "default"}, {OnOutage(4), "invalid"},
 		{LeakyBucket, "leaky_bucket"}, {Algorithm(5), "invalid"}, {Elastic, "elastic"}, {ThrottleKind(3), "invalid"}, {All, "all"}, {Count(2), "invalid"},
 		{Limited, "limited"}, {Blocked, "blocked"}, {Action(3), "invalid"}, {Prefix, "prefix"}, {Op(3), "invalid"}, {Changed, "changed"},
 		{Async, "async"}, {Strict, "strict"}, {Enforcement(2), "invalid"},

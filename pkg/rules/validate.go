@@ -3,9 +3,11 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -80,6 +82,18 @@ func (c *Condition) wrong() string {
 	case c.Op == Prefix && c.Value == "":
 		return "any value begins with an empty prefix: want present"
 	}
+	return c.wrongFold()
+}
+
+// wrongFold says what is wrong with a condition on a folded path that no such path would meet, or "".
+func (c *Condition) wrongFold() string {
+	switch folded := identity.FoldPath(c.Value); {
+	case c.Name != identity.FoldedPath:
+	case c.Op == Equal && c.Value != folded:
+		return fmt.Sprintf("is in lower case and ends in a slash: want %.80q", folded)
+	case c.Op == Prefix && c.Value != strings.ToLower(c.Value):
+		return fmt.Sprintf("is in lower case: want %.80q", strings.ToLower(c.Value))
+	}
 	return ""
 }
 
@@ -109,7 +123,7 @@ func (r *Rule) validateWords() *fault {
 		return faultf("%d is not one of async, strict", r.Enforcement).in("enforcement")
 	}
 	if int(r.OnOutage) >= len(onOutageWords) {
-		return faultf("%d is not one of open, closed", r.OnOutage).in("on_outage")
+		return faultf("%d is not one of share, open, closed", r.OnOutage).in("on_outage")
 	}
 	if int(r.Count) >= len(countWords) {
 		return faultf("%d is not one of admitted, all", r.Count).in("count")

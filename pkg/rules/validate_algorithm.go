@@ -32,8 +32,8 @@ func (r *Rule) validateStrict() *fault {
 	}
 	const why = "strict enforcement grants permits per bucket beforehand, and "
 	switch {
-	case r.OnOutage == Open:
-		return faultf("open lets requests pass without a permit, and under strict enforcement none may: want closed").in("on_outage")
+	case r.OnOutage != Closed:
+		return faultf("%s lets requests pass without a permit, and under strict enforcement none may: want closed", r.OnOutage).in("on_outage")
 	case r.Algorithm == SlidingLog:
 		return faultf(why + "a sliding_log counts whole buckets that have partly left: want sliding_window or fixed_window").in("enforcement")
 	case r.Algorithm == TokenBucket:

@@ -105,6 +105,10 @@ func validateLists(lists []List) *fault {
 			} else {
 				_, _, why = readPrefix(list.Attribute, value)
 			}
+			if why == "" {
+				entry := Condition{Name: list.Attribute, Value: value}
+				why = entry.wrongFold()
+			}
 			if why != "" {
 				return faultf("attribute %q: %.60q %s", list.Attribute, value, why).in(i, j)
 			}

@@ -32,7 +32,8 @@ const (
 type OnOutage uint8
 
 const (
-	DefaultOnOutage OnOutage = iota // Open under Async, Closed under Strict
+	DefaultOnOutage OnOutage = iota // Share under Async, Closed under Strict
+	Share                           // each checker keeps to its share of the limit
 	Open                            // the request may pass
 	Closed                          // the request is denied
 )
@@ -67,7 +68,7 @@ const (
 var (
 	onMissingWords   = []string{Skip: "skip", Deny: "deny", Empty: "empty"}
 	algorithmWords   = []string{SlidingWindow: "sliding_window", FixedWindow: "fixed_window", SlidingLog: "sliding_log", TokenBucket: "token_bucket", LeakyBucket: "leaky_bucket"}
-	onOutageWords    = []string{DefaultOnOutage: "default", Open: "open", Closed: "closed"} // the first only here
+	onOutageWords    = []string{DefaultOnOutage: "default", Share: "share", Open: "open", Closed: "closed"} // the first only here
 	enforcementWords = []string{Async: "async", Strict: "strict"}
 	throttleWords    = []string{Hard: "hard", Soft: "soft", Elastic: "elastic"}
 	countWords       = []string{Admitted: "admitted", All: "all"}

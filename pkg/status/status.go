@@ -100,10 +100,20 @@ type Aggregator struct {
 	// Checkers is how many it hears, and Shards how many the fleet has.
 	Checkers int `json:"checkers"`
 	Shards   int `json:"shards"`
+	// Loss is the last loss of data by the store that it has found out; absent if there was none.
+	Loss *Loss `json:"loss,omitempty"`
 	// Rules are those of which it has lately had reports.
 	Rules []Rule `json:"rules"`
 	// Used are the keys of which it has applied most hits in about the last minute.
 	Used Keys `json:"used_keys"`
+}
+
+// Loss is a loss of a shard's data by the store.
+type Loss struct {
+	At    time.Time `json:"at"`
+	Shard uint32    `json:"shard"`
+	// Size says how much is lost, as far as it is known.
+	Size string `json:"size"`
 }
 
 // Rule is a rule as reports describe it.
@@ -190,6 +200,9 @@ func DecodeChecker(data []byte) (c Checker, err error) {
 func DecodeAggregator(data []byte) (a Aggregator, err error) {
 	if err = decode(data, &a); err == nil {
 		cut(&a.Host, &a.Version, &a.Problem)
+		if a.Loss != nil {
+			cut(&a.Loss.Size)
+		}
 		err = check(a.Part, len(a.Rules), namesOf(a.Rules), a.Used)
 	}
 	return a, err
@@ -208,7 +221,7 @@ func decode(data []byte, to any) error {
 func namesOf(rules []Rule) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range rules {
-			if !yield(rules[i].Name) || !yield(rules[i].Of) {
+			if !yield(rules[i].Name) || !yield(rules[i].Of) || !yield(rules[i].Algorithm) {
 				return
 			}
 		}
@@ -226,7 +239,7 @@ func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 	}
 	for name := range names {
 		if len(name) > maxRule || !printable(name) {
-			return fmt.Errorf("%w: a rule's name of %d bytes", ErrStatus, len(name))
+			return fmt.Errorf("%w: a rule's name or algorithm of %d bytes", ErrStatus, len(name))
 		}
 	}
 	for _, k := range keys.List {
@@ -241,10 +254,11 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
+// cut cuts texts that are too long. What is left is a copy, or it would keep the whole status in memory.
 func cut(texts ...*string) {
 	for _, t := range texts {
 		if len(*t) > MaxText {
-			*t = strings.ToValidUTF8((*t)[:MaxText], "")
+			*t = strings.Clone(strings.ToValidUTF8((*t)[:MaxText], ""))
 		}
 	}
 }

@@ -27,8 +27,8 @@ type Level struct {
 // That takes a bucket's hits as of its end. So it is never too low, and too high by what drains in one
 // bucket, at most. A token bucket never lets too many pass for that; a leaky bucket, which is to let pass as
 // many as drain, takes the level as lower by as much ([Drain.Turn]). What was before the counts is a
-// settled Level; it stays right whenever it was settled, as long as the limit is the same. A new limit
-// is the rate of all that is not settled.
+// settled Level; it stays right whenever it was settled, as long as all know of the same limits and when they
+// changed. A new limit is the rate from its own moment on: what has drained has drained.
 //
 // The methods take a settled level and counts, newest first: counts[0] is of Bucket(now). Counts of
 // the settled bucket and of those before it, and missing ones, are taken as 0.
@@ -38,6 +38,70 @@ type Drain struct {
 	Limit int64
 	// Burst is how many hits there is room for, 1 to MaxCount.
 	Burst int64
+	// Past are the limits of before, the oldest first, as far as something is not settled since; nil if there are none. It is not
+	// changed.
+	Past []Rate
+}
+
+// Rate is a limit of before.
+type Rate struct {
+	// Until is when another one came, in eighths of a bucket since the epoch. (Exact parts of a bucket, so that whoever
+	// reckons, and whenever, comes to the same whole number.)
+	Until int64
+	// Limit is as that of [Drain].
+	Limit int64
+}
+
+// eighths are how many there are to a bucket, see [Rate].
+const eighths = 8
+
+// mostPast is how many limits of before are remembered.
+const mostPast = 8
+
+// InForce is when a revision came into force that was first heard of now, both in Unix nanoseconds: when its rules were written, as revisions
+// usually are that time in milliseconds, so that all who hear of it agree; or now, if that was not within the last minute.
+func InForce(revision uint64, now int64) int64 {
+	const most = uint64(math.MaxInt64 / int64(time.Millisecond))
+	if at := int64(min(revision, most)) * int64(time.Millisecond); at <= now && now-at <= int64(time.Minute) {
+		return at
+	}
+	return now
+}
+
+// After are the limits of before, of a drain that comes after this one at a time in Unix nanoseconds: the same where the limit is. What
+// is older than two windows is settled.
+func (d Drain) After(limit, at int64) []Rate {
+	if limit == d.Limit {
+		return d.Past
+	}
+	until := eighths*d.Shape.Bucket(at) + eighths*elapsed(at, int64(d.Shape.BucketSize()))/int64(d.Shape.BucketSize())
+	if n := len(d.Past); n > 0 {
+		until = max(until, d.Past[n-1].Until)
+	}
+	var past []Rate
+	for _, r := range d.Past {
+		if r.Until > until-2*eighths*int64(d.Shape.Live()+d.Shape.Buckets) {
+			past = append(past, r)
+		}
+	}
+	past = append(past, Rate{until, d.Limit})
+	return past[max(len(past)-mostPast, 0):]
+}
+
+// gone is how much drains between two times in eighths of a bucket, if there is enough.
+func (d Drain) gone(from, to int64) (sum uint64) {
+	drain := func(limit, until int64) {
+		hi, lo := bits.Mul64(uint64(limit), uint64(max(until-from, 0)))
+		if sum += lo / eighths; hi > 0 || sum > math.MaxInt64 {
+			sum = math.MaxInt64
+		}
+		from = max(from, until)
+	}
+	for _, r := range d.Past {
+		drain(r.Limit, min(r.Until, to))
+	}
+	drain(d.Limit, to)
+	return sum
 }
 
 // Settle brings a level forward to the end of a bucket, or returns it as it is if it is there already.
@@ -48,7 +112,7 @@ func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 		if next = min(max(next, l.Bucket+1), bucket); next > newest {
 			next = bucket
 		}
-		l.Parts = d.drained(l.Parts, next-l.Bucket)
+		l.Parts = d.drained(l.Parts, l.Bucket, next)
 		if age := newest - next; age >= 0 && age < int64(len(counts)) {
 			l.Parts = min(l.Parts+d.parts(counts[age]), d.parts(MaxCount))
 		}
@@ -57,8 +121,12 @@ func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 	return l
 }
 
-// drained is what is left of a level after so many buckets, at least 1, without a hit.
-func (d Drain) drained(parts, buckets int64) int64 {
+// drained is what is left at the end of a bucket of a level at the end of an earlier one, without a hit.
+func (d Drain) drained(parts, from, to int64) int64 {
+	buckets := to - from
+	if n := len(d.Past); n > 0 && d.Past[n-1].Until > eighths*(from+1) {
+		return max(parts-int64(d.gone(eighths*(from+1), eighths*(to+1))), 0)
+	}
 	if hi, lo := bits.Mul64(uint64(d.Limit), uint64(buckets)); hi == 0 && lo < uint64(parts) {
 		return parts - int64(lo)
 	}
@@ -83,10 +151,24 @@ func (d Drain) at(l Level, counts []int64, now int64) (began, added int64) {
 // Level is the level at now, in parts of a hit, at most twice MaxCount hits.
 func (d Drain) Level(l Level, counts []int64, now int64) int64 {
 	began, added := d.at(l, counts, now)
+	return max(began-d.ebbed(now), 0) + added
+}
+
+// ebbed is how much has drained since the bucket of now began, if there was enough.
+func (d Drain) ebbed(now int64) int64 {
 	size := int64(d.Shape.BucketSize())
+	if d.changed(now) {
+		return int64(d.gone(eighths*d.Shape.Bucket(now), eighths*d.Shape.Bucket(now)+elapsed(now, size)*eighths/size))
+	}
 	hi, lo := bits.Mul64(uint64(d.Limit), uint64(elapsed(now, size)))
 	gone, _ := bits.Div64(hi, lo, uint64(size)) // less than Limit, as less than a bucket has passed
-	return max(began-int64(gone), 0) + added
+	return int64(gone)
+}
+
+// changed says whether the limit has changed in the bucket of now, or will.
+func (d Drain) changed(now int64) bool {
+	n := len(d.Past)
+	return n > 0 && d.Past[n-1].Until > eighths*d.Shape.Bucket(now)
 }
 
 // Count is how many hits have not drained at now, with its fraction: the level, or, of a leaky bucket,
@@ -151,6 +233,12 @@ func (d Drain) until(l Level, counts []int64, parts, now int64) time.Duration {
 	began, added := d.at(l, counts, now)
 	size := int64(d.Shape.BucketSize())
 	into := elapsed(now, size)
+	if d.changed(now) { // take what has drained as drained before at the rate of now
+		hi, lo := bits.Mul64(uint64(d.Limit), uint64(into))
+		gone, _ := bits.Div64(hi, lo, uint64(size))
+		began = max(began-d.ebbed(now), 0) + int64(gone)
+		d.Past = nil
+	}
 	if began+added <= parts {
 		return 0
 	}
@@ -159,7 +247,7 @@ func (d Drain) until(l Level, counts []int64, parts, now int64) time.Duration {
 			return time.Duration(max(wait-into, 0))
 		}
 	}
-	rest := d.drained(began, 1) + added - parts // more than 0, or the wait would have ended above
+	rest := d.drained(began, d.Shape.Bucket(now)-1, d.Shape.Bucket(now)) + added - parts // more than 0, or the wait would have ended above
 	return time.Duration(min(size-into+d.span(rest), longest))
 }
 

@@ -210,3 +210,38 @@ func TestDrainAtTheEdges(t *testing.T) {
 		t.Errorf("settled at %+v, want %+v and no more", got, full)
 	}
 }
+
+// A new limit is the rate from its own moment on, for who has settled up to then, and who has not.
+func TestANewLimitDrainsFromItsMomentOn(t *testing.T) {
+	const start = int64(1_800_000_000 * time.Second)
+	shape := Shape{Length: time.Second, Buckets: 10, Kind: Token}
+	for _, c := range []struct {
+		after time.Duration // the change
+		limit int64         // 1000 before
+		at    time.Duration
+		want  int64 // of 5000 hits in the bucket before the start
+	}{
+		{250 * time.Millisecond, 500, 200 * time.Millisecond, 4800},
+		{250 * time.Millisecond, 500, 250 * time.Millisecond, 4750},
+		{250 * time.Millisecond, 500, 450 * time.Millisecond, 4650},
+		{250 * time.Millisecond, 500, 1250 * time.Millisecond, 4250},
+		{250 * time.Millisecond, 2000, 1250 * time.Millisecond, 2750},
+		{time.Second, 2000, 3 * time.Second, 0},
+	} {
+		before := Drain{Shape: shape, Limit: 1000, Burst: 10_000}
+		d := before
+		d.Past, d.Limit = before.After(c.limit, start+int64(c.after)), c.limit
+		now, first := start+int64(c.at), shape.Bucket(start)-1
+		counts := make([]int64, shape.Bucket(now)-first+1)
+		counts[len(counts)-1] = 5000
+		all := d.Level(Level{Bucket: first - 1}, counts, now) / int64(shape.Buckets)
+		settled := before.Settle(Level{Bucket: first - 1}, []int64{5000}, first, first)
+		if got := d.Level(settled, nil, now) / int64(shape.Buckets); got != c.want || all != c.want {
+			t.Errorf("%+v: %d, and settled before %d", c, all, got)
+		}
+		wait, _ := d.RetryAfter(settled, nil, d.Burst-c.want/2, now)
+		if d.Level(settled, nil, now+int64(wait)) > c.want/2*int64(shape.Buckets) {
+			t.Errorf("%+v: there is no room after %v", c, wait)
+		}
+	}
+}

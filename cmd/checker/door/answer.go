@@ -31,8 +31,8 @@ type Answer struct {
 	Shadow string `json:"shadow,omitempty"`
 	// DelayMS is how long a request with "mode": "reserve" that may pass has to wait for its turn, rounded up; 0 for not at all.
 	DelayMS *int64 `json:"delay_ms,omitempty"`
-	// Token is for one POST to SettlePath, if the question asked for it and the request may pass.
-	Token string `json:"token,omitempty"`
+	// Receipt is for one POST to SettlePath, if the question asked for it and the request may pass.
+	Receipt string `json:"receipt,omitempty"`
 }
 
 // NewAnswer puts a decision into the words of the door.

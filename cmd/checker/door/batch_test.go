@@ -33,7 +33,7 @@ func TestBatch(t *testing.T) {
 		status    int
 		rule      string // "" is none
 		remaining int64
-		token     bool
+		receipt   bool
 	}{
 		{`{"attributes":{"user":"a"},"cost":2}`, 200, "per-user", 1, false},
 		{`{"rule":"per-user","key":"a","mode":"peek","cost":2}`, 429, "per-user", 1, false},
@@ -52,7 +52,7 @@ func TestBatch(t *testing.T) {
 	}
 	for i, a := range batchOf(t, door, questions...) {
 		want := rows[i]
-		if a.Status != want.status || (a.Rule != nil) != (want.rule != "") || (a.Token != "") != want.token {
+		if a.Status != want.status || (a.Rule != nil) != (want.rule != "") || (a.Receipt != "") != want.receipt {
 			t.Errorf("%d, %s: %+v", i, want.ask, a)
 		}
 		if a.Rule != nil && (*a.Rule != want.rule || *a.Remaining != want.remaining) {
@@ -180,8 +180,8 @@ func TestWaitsForPermits(t *testing.T) {
 func TestSettleBatch(t *testing.T) {
 	door := newDoor(t)
 	asked := batchOf(t, door, `{"attributes":{"user":"a"},"cost":3,"settle":true}`, `{"attributes":{"user":"b"},"cost":3,"settle":true}`)
-	a, b := asked[0].Token, asked[1].Token
-	one := func(token string, cost int) string { return fmt.Sprintf(`{"token":%q,"cost":%d}`, token, cost) }
+	a, b := asked[0].Receipt, asked[1].Receipt
+	one := func(receipt string, cost int) string { return fmt.Sprintf(`{"receipt":%q,"cost":%d}`, receipt, cost) }
 	w := settle(door, `{"settlements":[`+one(a, 1)+`,`+one("nonsense", 1)+`,`+one(a, 1)+`,`+one(b, 0)+`]}`)
 	var got Settled
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Answers) != 4 {

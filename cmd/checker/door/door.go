@@ -13,11 +13,11 @@
 // cost of 0, at any checker. With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
 // room for, always answers with 200, and says what a peek of cost 1 would say then. POST /v1/explain takes attributes and
 // cost, and answers with 200 and an [Explained], whatever would be decided; it charges nothing. With "settle": true the
-// answer has a token, by which the request's true cost can be settled when it is known, with
+// answer has a receipt, by which the request's true cost can be settled when it is known, with
 //
-//	{"token": "AQ…", "cost": 317}
+//	{"receipt": "AQ…", "cost": 317}
 //
-// to POST /v1/settle of any checker of the fleet, once: 204 if it is taken in, 409 if the token was settled here before
+// to POST /v1/settle of any checker of the fleet, once: 204 if it is taken in, 409 if the receipt was settled here before
 // (one that was settled elsewhere is taken in and changes nothing), 410 if it is more than 20 hours old, 503 if too
 // many wait to be reported, and 400 with the reason for everything else. Everything that is not understood
 // is refused, with {"error": "reason"}: a limit that silently does not apply is worse than an error.
@@ -127,7 +127,7 @@ func (h *handler) askOne(ctx context.Context, w http.ResponseWriter, q question)
 // decide does what a question's mode says, and puts it into the words of the door.
 func (h *handler) decide(ctx context.Context, t target, q question) (status int, a Answer) {
 	var d check.Decision
-	var token string
+	var receipt string
 	switch q.mode {
 	case modePeek:
 		d = t.Peek(q.cost)
@@ -141,10 +141,10 @@ func (h *handler) decide(ctx context.Context, t target, q question) (status int,
 	case modeReserve:
 		return reserve(t, q)
 	default:
-		d, token = h.check(ctx, t, q)
+		d, receipt = h.check(ctx, t, q)
 	}
 	a = NewAnswer(d)
-	a.Token = token
+	a.Receipt = receipt
 	return statusOf(d), a
 }
 
@@ -159,37 +159,37 @@ func statusOf(d check.Decision) int {
 }
 
 // check asks at once, or waits for permits if the door was told to. An error would be that time was up, and then the
-// decision says so. The token is "" unless the question wants one.
-func (h *handler) check(ctx context.Context, t target, q question) (d check.Decision, token string) {
+// decision says so. The receipt is "" unless the question wants one.
+func (h *handler) check(ctx context.Context, t target, q question) (d check.Decision, receipt string) {
 	switch {
 	case q.settle && !h.mayWait():
-		return t.CheckToken(q.cost)
+		return t.CheckReceipt(q.cost)
 	case !h.mayWait():
 		return t.Check(q.cost), ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.wait)
 	defer cancel()
 	if q.settle {
-		d, token, _ = t.AcquireToken(ctx, q.cost)
+		d, receipt, _ = t.AcquireReceipt(ctx, q.cost)
 	} else {
 		d, _ = t.Acquire(ctx, q.cost)
 	}
-	return d, token
+	return d, receipt
 }
 
 // reserve charges a request that may have its turn later, and says when that is.
 func reserve(t target, q question) (status int, a Answer) {
 	var r *check.Reservation
 	var d check.Decision
-	var token string
+	var receipt string
 	if q.settle {
-		r, d, token = t.ReserveToken(q.cost)
+		r, d, receipt = t.ReserveReceipt(q.cost)
 	} else {
 		r, d = t.Reserve(q.cost)
 	}
 	a = NewAnswer(d)
 	if d.Allowed {
-		a.Token, a.DelayMS = token, new(ceil(r.Delay, time.Millisecond))
+		a.Receipt, a.DelayMS = receipt, new(ceil(r.Delay, time.Millisecond))
 	}
 	return statusOf(d), a
 }

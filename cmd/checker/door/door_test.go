@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -42,12 +43,14 @@ func newDoor(t testing.TB) http.Handler { return doorOf(t, testRules) }
 // doorOf is a door with these rules, whose answers are held against their description.
 func doorOf(t testing.TB, text string) http.Handler { return described(t, plainDoor(t, text)) }
 
+var doorKeys = events.NewReceiptKeys()
+
 // plainDoor is one that nobody looks at.
 func plainDoor(t testing.TB, text string) http.Handler {
 	t.Helper()
 	set, err := rules.Parse([]byte(text))
 	must(t, err)
-	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000})
+	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000, ReceiptKeys: func() events.ReceiptKeys { return doorKeys }})
 	must(t, err)
 	return New(checker, time.Second)
 }

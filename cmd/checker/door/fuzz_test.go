@@ -114,16 +114,16 @@ func orOne(cost *int64) int64 {
 // FuzzSettleRequest does the same with settlements.
 func FuzzSettleRequest(f *testing.F) {
 	for _, seed := range []string{
-		`{"token":"AQ","cost":317}`,
-		`{"settlements":[{"token":"AQ","cost":0},{"cost":1,"token":""}]}`,
-		`{"settlements":[],"token":"A"}`,
-		`{"token":null,"cost":1}`,
+		`{"receipt":"AQ","cost":317}`,
+		`{"settlements":[{"receipt":"AQ","cost":0},{"cost":1,"receipt":""}]}`,
+		`{"settlements":[],"receipt":"A"}`,
+		`{"receipt":null,"cost":1}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	type one struct {
-		Token *string `json:"token"`
-		Cost  *int64  `json:"cost"`
+		Receipt *string `json:"receipt"`
+		Cost    *int64  `json:"cost"`
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		b, batch, err := decodeSettle(body)
@@ -142,7 +142,7 @@ func FuzzSettleRequest(f *testing.F) {
 			t.Fatalf("%q: %d settlements, want %d", body, len(batch), len(want.Settlements))
 		}
 		for i, b := range batch {
-			if w := want.Settlements[i]; b.token != *w.Token || b.cost != *w.Cost || b.cost < 0 || b.cost > window.MaxCount {
+			if w := want.Settlements[i]; b.receipt != *w.Receipt || b.cost != *w.Cost || b.cost < 0 || b.cost > window.MaxCount {
 				t.Errorf("%q: %+v", body, b)
 			}
 		}

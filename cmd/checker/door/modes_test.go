@@ -85,11 +85,11 @@ rules:
 				t.Errorf("step %d: %d %s", i, w.Code, w.Body)
 			case a.DelayMS != nil && *a.DelayMS != step.delay:
 				t.Errorf("step %d: %s, want %d ms", i, w.Body, step.delay)
-			case (a.Token != "") != strings.Contains(step.ask, "settle"):
+			case (a.Receipt != "") != strings.Contains(step.ask, "settle"):
 				t.Errorf("step %d: %s", i, w.Body)
 			}
 			if step.settleText != "" {
-				says(t, settle(door, `{"token":"`+a.Token+`"`+step.settleText), 204, "")
+				says(t, settle(door, `{"receipt":"`+a.Receipt+`"`+step.settleText), 204, "")
 			}
 			w = post(door, `{"rule":"day","key":"`+step.user+`","mode":"peek"}`)
 			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || *a.Remaining != step.remaining {

@@ -84,7 +84,7 @@ func (q *question) check() error {
 	return nil
 }
 
-var errUnsettled = errors.New(`"settle": only what is checked and charged has a token`)
+var errUnsettled = errors.New(`"settle": only what is checked and charged has a receipt`)
 
 // questionFields read the values of a question's fields, by their names.
 var questionFields = map[string]func(*reader, *question) error{

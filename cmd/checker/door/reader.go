@@ -67,7 +67,7 @@ func (r *reader) object(what string, read func(name string) error) error {
 var names = func() map[string]string {
 	m := make(map[string]string)
 	for _, name := range []string{
-		"attributes", "cost", "rule", "key", "mode", "settle", "checks", "token", "settlements",
+		"attributes", "cost", "rule", "key", "mode", "settle", "checks", "receipt", "settlements",
 		"user", "api_key", "ip", "method", "path", "route", "api", "domain",
 	} {
 		m[name] = name

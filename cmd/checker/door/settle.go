@@ -54,13 +54,13 @@ func (h *handler) settle(_ context.Context, w http.ResponseWriter, body []byte) 
 
 // pay settles one bill.
 func (h *handler) pay(b bill) SettledAnswer {
-	err := h.checker.Settle(b.token, b.cost)
+	err := h.checker.Settle(b.receipt, b.cost)
 	switch {
 	case err == nil:
 		return SettledAnswer{Status: http.StatusNoContent}
 	case errors.Is(err, check.ErrSettled):
 		return SettledAnswer{http.StatusConflict, err.Error()}
-	case errors.Is(err, check.ErrTokenAge):
+	case errors.Is(err, check.ErrReceiptAge):
 		return SettledAnswer{http.StatusGone, err.Error()}
 	case errors.Is(err, check.ErrSettling):
 		return SettledAnswer{http.StatusServiceUnavailable, err.Error()}
@@ -70,10 +70,10 @@ func (h *handler) pay(b bill) SettledAnswer {
 
 // bill is what a body settles, or one of a batch.
 type bill struct {
-	token string
-	cost  int64
+	receipt string
+	cost    int64
 
-	hasToken, hasCost bool
+	hasReceipt, hasCost bool
 }
 
 // decodeSettle reads a body that is one bill, or a batch of them, which is nil if it is none.
@@ -108,9 +108,9 @@ func decodeSettle(body []byte) (b bill, batch []bill, err error) {
 
 // billFields read the values of a bill's fields, by their names.
 var billFields = map[string]func(*reader, *bill) error{
-	"token": func(r *reader, b *bill) (err error) {
-		b.hasToken = true
-		b.token, err = r.string(`"token"`)
+	"receipt": func(r *reader, b *bill) (err error) {
+		b.hasReceipt = true
+		b.receipt, err = r.string(`"receipt"`)
 		return err
 	},
 	"cost": func(r *reader, b *bill) (err error) {
@@ -129,8 +129,8 @@ func (r *reader) bill(b *bill, name string) error {
 }
 
 func (b bill) check() error {
-	if !b.hasToken || !b.hasCost {
-		return errors.New(`"token" and "cost": want both`)
+	if !b.hasReceipt || !b.hasCost {
+		return errors.New(`"receipt" and "cost": want both`)
 	}
 	return nil
 }

@@ -20,12 +20,12 @@ func settle(door http.Handler, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// tokenOf is the token of an answer.
-func tokenOf(t *testing.T, w *httptest.ResponseRecorder) string {
+// receiptOf is the receipt of an answer.
+func receiptOf(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	var a Answer
 	must(t, json.Unmarshal(w.Body.Bytes(), &a))
-	return a.Token
+	return a.Receipt
 }
 
 func TestSettle(t *testing.T) {
@@ -35,30 +35,30 @@ func TestSettle(t *testing.T) {
 	} {
 		door := newDoor(t)
 		first := post(door, ask)
-		token := tokenOf(t, first)
-		if first.Code != 200 || token == "" {
+		receipt := receiptOf(t, first)
+		if first.Code != 200 || receipt == "" {
 			t.Fatalf("%s: %d %s", ask, first.Code, first.Body)
 		}
-		if w := post(door, ask); w.Code != 429 || tokenOf(t, w) != "" {
+		if w := post(door, ask); w.Code != 429 || receiptOf(t, w) != "" {
 			t.Errorf("over the limit: %d %s", w.Code, w.Body)
 		}
-		if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":1}`, token)); w.Code != 204 || w.Body.Len() != 0 {
+		if w := settle(door, fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)); w.Code != 204 || w.Body.Len() != 0 {
 			t.Errorf("settle: %d %s", w.Code, w.Body)
 		}
 		w := post(door, `{"attributes":{"user":"a"},"settle":false}`)
-		if w.Code != 200 || !strings.Contains(w.Body.String(), `"remaining":1`) || tokenOf(t, w) != "" {
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"remaining":1`) || receiptOf(t, w) != "" {
 			t.Errorf("then: %d %s", w.Code, w.Body)
 		}
-		says(t, settle(door, fmt.Sprintf(`{"token":%q,"cost":1}`, token)), 409, "has been settled")
+		says(t, settle(door, fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)), 409, "has been settled")
 	}
 }
 
 func TestSettleRefusals(t *testing.T) {
 	door := newDoor(t)
-	token := tokenOf(t, post(door, `{"attributes":{"user":"a"},"settle":true}`))
-	old, err := events.EncodeToken(&events.Token{Epoch: 1, Number: 1, Made: time.Now().Add(-21 * time.Hour).UnixNano()})
+	receipt := receiptOf(t, post(door, `{"attributes":{"user":"a"},"settle":true}`))
+	old, err := doorKeys.Encode(&events.Receipt{Epoch: 1, Number: 1, Made: time.Now().Add(-21 * time.Hour).UnixNano()})
 	must(t, err)
-	good := fmt.Sprintf(`{"token":%q,"cost":1}`, token)
+	good := fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)
 	for _, row := range []struct {
 		body   string
 		status int
@@ -66,24 +66,24 @@ func TestSettleRefusals(t *testing.T) {
 	}{
 		{``, 400, "not JSON: body ends early"},
 		{`[]`, 400, "want an object"},
-		{`{}`, 400, `"token" and "cost": want both`},
-		{fmt.Sprintf(`{"token":%q}`, token), 400, `want both`},
-		{fmt.Sprintf(`{"token":%q,"cost":-1}`, token), 400, `whole number from 0`},
-		{fmt.Sprintf(`{"token":%q,"cost":1,"cost":1}`, token), 400, `twice`},
-		{fmt.Sprintf(`{"token":%q,"cost":1,"rule":"x"}`, token), 400, `unknown field`},
-		{fmt.Sprintf(`{"token":%q,"cost":1} {}`, token), 400, `goes on`},
-		{`{"token":7,"cost":1}`, 400, "want a string"},
-		{`{"token":"kristie","cost":1}`, 400, "not a token"},
-		{fmt.Sprintf(`{"token":%q,"cost":1}`, token[1:]), 400, "not a token"},
-		{"{\"token\":\"\xff\",\"cost\":1}", 400, "UTF-8"},
-		{fmt.Sprintf(`{"token":%q,"cost":1}`, old), 410, "too old"},
-		{`{"settlements":[` + good + `,{"token":"x"}]}`, 400, `"settlements"[1]: "token" and "cost": want both`},
+		{`{}`, 400, `"receipt" and "cost": want both`},
+		{fmt.Sprintf(`{"receipt":%q}`, receipt), 400, `want both`},
+		{fmt.Sprintf(`{"receipt":%q,"cost":-1}`, receipt), 400, `whole number from 0`},
+		{fmt.Sprintf(`{"receipt":%q,"cost":1,"cost":1}`, receipt), 400, `twice`},
+		{fmt.Sprintf(`{"receipt":%q,"cost":1,"rule":"x"}`, receipt), 400, `unknown field`},
+		{fmt.Sprintf(`{"receipt":%q,"cost":1} {}`, receipt), 400, `goes on`},
+		{`{"receipt":7,"cost":1}`, 400, "want a string"},
+		{`{"receipt":"kristie","cost":1}`, 400, "not a receipt"},
+		{fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt[1:]), 400, "not a receipt"},
+		{"{\"receipt\":\"\xff\",\"cost\":1}", 400, "UTF-8"},
+		{fmt.Sprintf(`{"receipt":%q,"cost":1}`, old), 410, "too old"},
+		{`{"settlements":[` + good + `,{"receipt":"x"}]}`, 400, `"settlements"[1]: "receipt" and "cost": want both`},
 		{`{"settlements":[` + good + `],"cost":1}`, 400, `"settlements" and something else`},
 		{`{"settlements":[]}`, 400, `"settlements": want 1 to 1000`},
 		{`{"settlements":[7]}`, 400, `"settlements"[0]: settlement: want an object`},
-		{`{"settlements":[` + good + `,{"token":"x","cost":1,"key":""}]}`, 400, `"settlements"[1]: unknown field "key"`},
-		{`{"token":"` + strings.Repeat("A", MaxBody) + `"}`, 413, "longer"},
-		{fmt.Sprintf(`{"token":%q,"cost":0}`, token), 204, ""}, // none of these has used it up
+		{`{"settlements":[` + good + `,{"receipt":"x","cost":1,"key":""}]}`, 400, `"settlements"[1]: unknown field "key"`},
+		{`{"receipt":"` + strings.Repeat("A", MaxBody) + `"}`, 413, "longer"},
+		{fmt.Sprintf(`{"receipt":%q,"cost":0}`, receipt), 204, ""}, // none of these has used it up
 	} {
 		says(t, settle(door, row.body), row.status, row.reason)
 	}
@@ -99,9 +99,9 @@ func TestTooManySettlements(t *testing.T) {
 	must(t, err)
 	door := described(t, New(checker, 0))
 	ask := `{"attributes":{"user":"a"},"settle":true}`
-	first, second := tokenOf(t, post(door, ask)), tokenOf(t, post(door, ask))
-	says(t, settle(door, fmt.Sprintf(`{"token":%q,"cost":0}`, first)), 204, "")
-	if w := settle(door, fmt.Sprintf(`{"token":%q,"cost":0}`, second)); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+	first, second := receiptOf(t, post(door, ask)), receiptOf(t, post(door, ask))
+	says(t, settle(door, fmt.Sprintf(`{"receipt":%q,"cost":0}`, first)), 204, "")
+	if w := settle(door, fmt.Sprintf(`{"receipt":%q,"cost":0}`, second)); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

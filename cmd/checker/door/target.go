@@ -13,11 +13,11 @@ import (
 type target interface {
 	Check(cost int64) check.Decision
 	Acquire(ctx context.Context, cost int64) (check.Decision, error)
-	CheckToken(cost int64) (check.Decision, string)
-	AcquireToken(ctx context.Context, cost int64) (check.Decision, string, error)
+	CheckReceipt(cost int64) (check.Decision, string)
+	AcquireReceipt(ctx context.Context, cost int64) (check.Decision, string, error)
 	Wait(ctx context.Context, cost int64) (check.Decision, error)
 	Reserve(cost int64) (*check.Reservation, check.Decision)
-	ReserveToken(cost int64) (*check.Reservation, check.Decision, string)
+	ReserveReceipt(cost int64) (*check.Reservation, check.Decision, string)
 	Peek(cost int64) check.Decision
 	Record(cost int64)
 }
@@ -38,11 +38,11 @@ func (h *handler) target(q question) (target, error) {
 type asked[W any] interface {
 	Check(who W, cost int64) check.Decision
 	Acquire(ctx context.Context, who W, cost int64) (check.Decision, error)
-	CheckToken(who W, cost int64) (check.Decision, string)
-	AcquireToken(ctx context.Context, who W, cost int64) (check.Decision, string, error)
+	CheckReceipt(who W, cost int64) (check.Decision, string)
+	AcquireReceipt(ctx context.Context, who W, cost int64) (check.Decision, string, error)
 	Wait(ctx context.Context, who W, cost int64) (check.Decision, error)
 	Reserve(who W, cost int64) (*check.Reservation, check.Decision)
-	ReserveToken(who W, cost int64) (*check.Reservation, check.Decision, string)
+	ReserveReceipt(who W, cost int64) (*check.Reservation, check.Decision, string)
 	Peek(who W, cost int64) check.Decision
 	Record(who W, cost int64)
 }
@@ -61,12 +61,12 @@ func (t about[W]) Acquire(ctx context.Context, cost int64) (check.Decision, erro
 	return t.asked.Acquire(ctx, t.who, cost)
 }
 
-func (t about[W]) CheckToken(cost int64) (check.Decision, string) {
-	return t.asked.CheckToken(t.who, cost)
+func (t about[W]) CheckReceipt(cost int64) (check.Decision, string) {
+	return t.asked.CheckReceipt(t.who, cost)
 }
 
-func (t about[W]) AcquireToken(ctx context.Context, cost int64) (check.Decision, string, error) {
-	return t.asked.AcquireToken(ctx, t.who, cost)
+func (t about[W]) AcquireReceipt(ctx context.Context, cost int64) (check.Decision, string, error) {
+	return t.asked.AcquireReceipt(ctx, t.who, cost)
 }
 
 func (t about[W]) Wait(ctx context.Context, cost int64) (check.Decision, error) {
@@ -77,8 +77,8 @@ func (t about[W]) Reserve(cost int64) (*check.Reservation, check.Decision) {
 	return t.asked.Reserve(t.who, cost)
 }
 
-func (t about[W]) ReserveToken(cost int64) (*check.Reservation, check.Decision, string) {
-	return t.asked.ReserveToken(t.who, cost)
+func (t about[W]) ReserveReceipt(cost int64) (*check.Reservation, check.Decision, string) {
+	return t.asked.ReserveReceipt(t.who, cost)
 }
 
 func (t about[W]) Peek(cost int64) check.Decision {

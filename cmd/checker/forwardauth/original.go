@@ -61,17 +61,18 @@ func original(ctx context.Context, r *http.Request) (*http.Request, error) {
 	return asked, nil
 }
 
-// parse reads a URI, a path with or without a query, as the client asked for it. A fragment should not be there, and most services
-// take it off: otherwise "/login#a" would go round a limit of "/login".
+// parse reads a URI, a path with or without a query, as the client asked for it. A fragment is refused: no browser sends one, some services
+// take it off, and others resolve what is in it, so that nobody can say which path "/x#/../login" is.
 func parse(uri string) (*url.URL, error) {
 	switch {
 	case uri == "":
 		return new(url.URL), nil
 	case len(uri) > MaxURI:
 		return nil, fmt.Errorf("original URI: %d bytes, more than %d", len(uri), MaxURI)
+	case strings.Contains(uri, "#"):
+		return nil, fmt.Errorf("original URI %.80q: has a fragment", uri)
 	}
-	asked, _, _ := strings.Cut(uri, "#")
-	u, err := url.ParseRequestURI(asked)
+	u, err := url.ParseRequestURI(uri)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("original URI %.80q: %w", uri, reason(err))

@@ -127,7 +127,8 @@ func claims(name string) bool {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	switch name {
 	case "forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "client-ip", "x-cluster-client-ip",
-		"cf-connecting-ip", "cf-connecting-ipv6", "fastly-client-ip", "x-rewrite-url":
+		"cf-connecting-ip", "cf-connecting-ipv6", "fastly-client-ip", "fly-client-ip", "x-azure-clientip", "x-azure-socketip",
+		"x-envoy-external-address", "x-envoy-internal", "x-envoy-original-path", "x-rewrite-url":
 		return true
 	}
 	return strings.HasPrefix(name, "x-forwarded-") || strings.HasPrefix(name, "x-original-")

@@ -74,6 +74,9 @@ func blocks(t *testing.T, c *Console, want int) []entries.Entry {
 func ask(t *testing.T, h http.Handler, method, path, body, authorization, contentType string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	if r.Host == "example.com" { // which is httptest's
+		r.Host = "localhost"
+	}
 	r.Header.Set("Content-Type", contentType)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
@@ -112,10 +115,20 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/token", "", "", 401, "token"},
 		{"POST", "/api/token", "", "Bearer wrong", 401, "nobody has this token"},
 		{"POST", "/api/block", `{"rule":"r","key":"k"}`, good, 401, "token"}, // no Bearer
-		{"POST", "/api/block", `{`, bearer, 400, "unexpected end"},
+		{"POST", "/api/block", `{`, bearer, 400, "unexpected EOF"},
 		{"POST", "/api/block", `{"rule":"r","key":5}`, bearer, 400, "key"},
 		{"POST", "/api/block", `{"rule":"r","key_base64":"?"}`, bearer, 400, "base64"},
 		{"POST", "/api/block", `{"rule":"s","key":"k"}`, bearer, 404, "no such rule"},
+		// What is not understood would otherwise be a block for another time, or of another key.
+		{"POST", "/api/block", `{"rule":"r","key":"k","for_ms":60000}`, bearer, 400, `for_ms`},
+		{"POST", "/api/block", `{"rule":"r","key":"k","Seconds":60}`, bearer, 400, `Seconds`},
+		{"POST", "/api/block", `{"rule":"r","key":"k","seconds":60,"seconds":6000}`, bearer, 400, "seconds"},
+		{"POST", "/api/block", `{"rule":"r","key":"k","seconds":null}`, bearer, 400, "null"},
+		{"POST", "/api/block", `{"rule":"r","key":"k","seconds":60} {"seconds":6000}`, bearer, 400, "after"},
+		{"POST", "/api/block", `{"rule":"r","key":"k","key_base64":"aw=="}`, bearer, 400, "want one of key and key_base64"},
+		{"POST", "/api/block", `null`, bearer, 400, "null"},
+		{"POST", "/api/unblock", `{"rule":"r","keys":["k"]}`, bearer, 400, `keys`},
+		{"POST", "/api/reset", `{"rule":"r","key":"k","at":0}`, bearer, 400, `at`},
 		{"POST", "/api/reset", `{"rule":"r","key":"k"}`, "Bearer " + good + "x", 401, "nobody has this token"},
 		{"POST", "/api/block", `{"rule":"r","key":"k","seconds":-5}`, bearer, 400, "before it begins"},
 		{"POST", "/api/block", `{"rule":"r","key":"k","seconds":1e18}`, bearer, 400, "want at most"},

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -10,6 +9,10 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	// Unlike encoding/json, it refuses fields that come twice or in another case, and can refuse those that nobody knows.
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
@@ -119,9 +122,20 @@ func readOrder(w http.ResponseWriter, r *http.Request) (*order, error) {
 		return nil, err
 	}
 	o := new(order)
-	if err := json.Unmarshal(data, o); err != nil {
+	if err := json.Unmarshal(data, o, json.RejectUnknownMembers(true), json.WithUnmarshalers(noNull)); err != nil {
 		return nil, err
+	}
+	if o.Key != "" && o.KeyBase64 != "" {
+		return nil, errors.New("want one of key and key_base64")
 	}
 	o.key, err = keyOf(o.Key, o.KeyBase64)
 	return o, err
 }
+
+// noNull refuses null, which would stand for what is there if nothing is said.
+var noNull = json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ any) error {
+	if d.PeekKind() == 'n' {
+		return errors.New("null is no value here")
+	}
+	return errors.ErrUnsupported // as without this
+})

@@ -45,7 +45,7 @@ type Options struct {
 	Tally *Tally
 	// Tokens gives those of who may change something at present; without any nobody may.
 	Tokens func() Tokens
-	// Hosts are the names by which it may be asked for, where it is on loopback.
+	// Hosts are the names by which it may be asked for, beside localhost and addresses.
 	Hosts Hosts
 	// RulesVerifier and EntriesVerifier say which rules and blocks count; nil: all that are in the
 	// buckets. EntriesKey gives the key that signs blocks; it needs the verifier, which needs it
@@ -256,6 +256,9 @@ func (c *Console) own() status.Aggregator {
 	}
 	if err := c.o.Worker.Ready(); err != nil {
 		a.Ready, a.Problem = false, fmt.Sprintf("the store: %.500v", err)
+	}
+	if l := s.LastLoss; l.At > 0 {
+		a.Loss = &status.Loss{At: time.Unix(0, l.At), Shard: l.Shard, Size: l.String()}
 	}
 	c.o.Tally.fill(&a)
 	return a

@@ -9,26 +9,22 @@ import (
 	"strings"
 )
 
-// Hosts are names, beside localhost and addresses, by which a console on loopback may be asked for.
+// Hosts are names, beside localhost and addresses, by which a console may be asked for.
 type Hosts []string
 
-var errHost = errors.New("this console is on loopback, and was asked for by a name that it does not know; see --console-host")
+var errHost = errors.New("this console was asked for by a name that it does not know: take an address or localhost, or see --console-host of the aggregator")
 
-// guard lets only requests through that come by a known name, or from another machine. A site can give its own name the address of the
-// reader's machine, and so have the reader's browser read there what the site may not (DNS rebinding): by then, its name is in the request.
+// guard lets only requests through that come by a known name. A site can give its own name the address of the console, and so have the
+// reader's browser read there what the site may not (DNS rebinding): by then, its name is in the request. That holds wherever the console
+// listens: a published port, or an address that only the reader's network reaches, is as good as loopback for it.
 func (known Hosts) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if onLoopback(r) && !known.has(r.Host) {
+		if !known.has(r.Host) {
 			writeError(w, http.StatusForbidden, errHost)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-func onLoopback(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && local.IP.IsLoopback()
 }
 
 func (known Hosts) has(host string) bool {

@@ -72,12 +72,15 @@ func (p *picture) checker(s status.Checker) {
 	if s.Set == nil {
 		s.Set = h.Set
 	}
-	size := sizeOf(len(s.Rules), &s.Denied)
+	size := sizeOfPart(&s.Part) + len(s.Freshness) + len(s.RulesDigest) + sizeOfKeys(&s.Denied)
+	for i := range s.Rules {
+		size += decisionsSize + len(s.Rules[i].Rule)
+	}
 	if slices.Equal(s.Set, p.set) {
 		s.Set = p.set
 	} else {
 		p.set = s.Set
-		size += sizeOf(len(s.Set), nil)
+		size += sizeOfRules(s.Set)
 	}
 	if !p.hasRoom(len(p.checkers), p.checkers[s.Name] == nil, size-h.size) {
 		return
@@ -115,7 +118,7 @@ func (p *picture) aggregator(s status.Aggregator) {
 		p.dropAggregator(s.Name)
 		return
 	}
-	h, size := p.aggregators[s.Name], sizeOf(len(s.Rules), &s.Used)
+	h, size := p.aggregators[s.Name], sizeOfPart(&s.Part)+sizeOfRules(s.Rules)+sizeOfKeys(&s.Used)
 	before := 0
 	if h != nil {
 		before = h.size
@@ -131,14 +134,25 @@ func (p *picture) hasRoom(parts int, isNew bool, more int) bool {
 	return (!isNew || parts < maxParts) && (more <= 0 || p.held+more <= maxHeld)
 }
 
-// sizeOf is how many bytes so many rules and the keys take, and the part that tells of them, about.
-func sizeOf(rules int, keys *status.Keys) int {
-	const part, rule, key = 500, 120, 64
-	size := part + rules*rule
-	if keys != nil {
-		for _, k := range keys.List {
-			size += key + len(k.Rule) + len(k.Key)
-		}
+// What a part, a rule, a rule's decisions with their rates, and a key take beside their texts, in bytes. The slices that they are in may have
+// room for twice as many, and each text takes up to 16 bytes more than it has.
+const partSize, ruleSize, decisionsSize, keySize = 800, 300, 130, 112
+
+func sizeOfPart(p *status.Part) int {
+	return partSize + 2*len(p.Name) + len(p.Host) + len(p.Version) + len(p.Problem)
+}
+
+func sizeOfRules(rules []status.Rule) (size int) {
+	for i := range rules {
+		r := &rules[i]
+		size += ruleSize + len(r.Name) + len(r.Of) + len(r.Algorithm)
+	}
+	return size
+}
+
+func sizeOfKeys(keys *status.Keys) (size int) {
+	for i := range keys.List {
+		size += keySize + len(keys.List[i].Rule) + len(keys.List[i].Key)
 	}
 	return size
 }

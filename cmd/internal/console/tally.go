@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -17,8 +18,9 @@ import (
 )
 
 const (
-	// maxRules is how many rules a tally knows; the one that was not seen for longest makes room.
-	maxRules = 1000
+	// maxRules is how many rules a tally knows; those that were not seen for longest make room, so many at a time that to look for them costs
+	// little for each that comes.
+	maxRules, forgotten = 1000, maxRules / 4
 	// rulesTold is how many of them it tells others of, those seen last.
 	rulesTold = 300
 	// topTold is how many keys it tells others of.
@@ -96,15 +98,14 @@ func (t *Tally) see(rule *aggregate.Rule, counted int64) {
 	s.last, s.counted = t.number, aggregate.Sum(s.counted, counted)
 }
 
-// forget makes room for another rule.
+// forget makes room for other rules.
 func (t *Tally) forget() {
-	oldest := ""
-	for name, s := range t.rules {
-		if oldest == "" || s.last < t.rules[oldest].last {
-			oldest = name
-		}
+	all := slices.SortedFunc(maps.Values(t.rules), func(x, y *seen) int {
+		return cmp.Or(cmp.Compare(x.last, y.last), cmp.Compare(x.rule.Name, y.rule.Name))
+	})
+	for _, s := range all[:forgotten] {
+		delete(t.rules, s.rule.Name)
 	}
-	delete(t.rules, oldest)
 }
 
 // fill adds to a status what was counted.

@@ -3,10 +3,12 @@ package console
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/status"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -69,6 +71,21 @@ func TestTallyIsBounded(t *testing.T) {
 	}
 }
 
+// BenchmarkTallyOfMadeUpRules is a fold with as many rules as a report may have, all new.
+func BenchmarkTallyOfMadeUpRules(b *testing.B) {
+	tally, name := NewTally(), 0
+	for b.Loop() {
+		info := applied("r", 1, 1, 0)
+		fold := info.Fold
+		fold.Rules, fold.Ledger, fold.Keys = nil, make([]aggregate.Tally, events.MaxRules), nil
+		for range events.MaxRules {
+			name++
+			fold.Rules = append(fold.Rules, aggregate.Rule{Name: fmt.Sprint(name), Shape: window.Shape{Length: time.Minute, Buckets: 1}})
+		}
+		tally.Observe(info)
+	}
+}
+
 // A rule that is told of is the same when it is heard.
 func TestRuleThereAndBack(t *testing.T) {
 	for _, shape := range []window.Shape{
@@ -80,7 +97,7 @@ func TestRuleThereAndBack(t *testing.T) {
 		if shape.Drains() {
 			r.Burst = 9
 		}
-		if got, ok := ruleOf(wireOf(&r)); !ok || got != r {
+		if got, ok := ruleOf(wireOf(&r)); !ok || !reflect.DeepEqual(got, r) {
 			t.Errorf("%+v became %+v", r, got)
 		}
 	}

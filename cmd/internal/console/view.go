@@ -82,6 +82,8 @@ type AggregatorView struct {
 	Errors   int64 `json:"errors"`
 	Checkers int   `json:"checkers"`
 	Shards   int   `json:"shards"`
+	// Loss is the last loss of data by Redis that it has found out, null if there was none.
+	Loss *status.Loss `json:"loss"`
 }
 
 // RuleView is a rule's decisions over the fleet: the sums of offpath_decisions_total of all checkers that are heard.
@@ -273,7 +275,7 @@ func checkerView(h *heardChecker, now time.Time, silent bool) CheckerView {
 func aggregatorView(h *heardAggregator, now time.Time, silent bool) AggregatorView {
 	return AggregatorView{
 		Part: h.Part, Ago: now.Sub(h.at).Milliseconds(), Silent: silent, Ready: h.Ready, Behind: h.Behind, Waiting: h.Waiting,
-		Reports: h.Reports, Folds: h.Folds, Errors: h.Errors, Checkers: h.Aggregator.Checkers, Shards: h.Shards,
+		Reports: h.Reports, Folds: h.Folds, Errors: h.Errors, Checkers: h.Aggregator.Checkers, Shards: h.Shards, Loss: h.Loss,
 	}
 }
 

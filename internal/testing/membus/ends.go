@@ -67,6 +67,7 @@ type Worker struct {
 	bus      *Bus
 	id       uint64
 	attended []bool // shards
+	format   uint32 // the newest that it knows of reports; 0: all
 	handle   func(events.Kind, []byte, func([]byte) error)
 }
 
@@ -90,8 +91,18 @@ func (w *Worker) Attend(shards []bool) error {
 	return nil
 }
 
+// Knows makes this worker one of an older version, which hears of reports of up to this format.
+func (w *Worker) Knows(format uint32) {
+	w.bus.mu.Lock()
+	defer w.bus.mu.Unlock()
+	w.format = format
+}
+
 // attends says whether a message may come here, as far as its shard is concerned: any may, until Attend is called.
 func (w *Worker) attends(m *message) bool {
+	if w.format != 0 && m.kind == events.KindReport && events.PeekFormat(m.payload) > w.format {
+		return false
+	}
 	if w.attended == nil {
 		return true
 	}

@@ -101,7 +101,11 @@ func (b *bench) applyTo(store aggregate.Store, d *draft) aggregate.Applied {
 	if !slices.Equal(applied.Spent, spent) {
 		b.Fatalf("spent: got %v, want %v", applied.Spent, spent)
 	}
-	if len(repeated)+len(spent) > 0 {
+	overdrawn := b.model.overdrawn(&d.Fold)
+	if !slices.Equal(applied.Overdrawn, overdrawn) {
+		b.Fatalf("overdrawn: got %v, want %v", applied.Overdrawn, overdrawn)
+	}
+	if len(repeated)+len(spent)+len(overdrawn) > 0 {
 		return applied
 	}
 	b.model.apply(&d.Fold)

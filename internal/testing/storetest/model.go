@@ -12,13 +12,21 @@ import (
 
 // model is what a store should hold: the simplest program that keeps the contract.
 type model struct {
-	state  map[uint32]aggregate.State
-	marks  map[checker]uint64
-	counts map[entity]map[int64]int64 // by bucket
-	ledger aggregate.Ledger
-	spent  map[settled]bool
-	leases map[entity]*leases
-	lost   map[uint32]int64 // when a shard lost its data
+	state   map[uint32]aggregate.State
+	marks   map[checker]uint64
+	counts  map[entity]map[int64]int64 // by bucket
+	ledger  aggregate.Ledger
+	spent   map[settled]bool
+	credits map[credit]int64
+	leases  map[entity]*leases
+	lost    map[uint32]int64 // when a shard lost its data
+}
+
+// credit is of which checkers, rule and window. The entity has no key.
+type credit struct {
+	entity
+	owner  uint32
+	window int64
 }
 
 type settled struct {
@@ -42,13 +50,14 @@ type entity struct {
 
 func newModel() *model {
 	return &model{
-		state:  make(map[uint32]aggregate.State),
-		marks:  make(map[checker]uint64),
-		counts: make(map[entity]map[int64]int64),
-		ledger: make(aggregate.Ledger),
-		spent:  make(map[settled]bool),
-		leases: make(map[entity]*leases),
-		lost:   make(map[uint32]int64),
+		state:   make(map[uint32]aggregate.State),
+		marks:   make(map[checker]uint64),
+		counts:  make(map[entity]map[int64]int64),
+		ledger:  make(aggregate.Ledger),
+		spent:   make(map[settled]bool),
+		credits: make(map[credit]int64),
+		leases:  make(map[entity]*leases),
+		lost:    make(map[uint32]int64),
 	}
 }
 
@@ -74,7 +83,24 @@ func (m *model) areSpent(f *aggregate.Fold) []int {
 	return indices
 }
 
-// apply adds a fold that has only new marks and settlements.
+func creditOf(f *aggregate.Fold, c *aggregate.Credit) credit {
+	r := &f.Rules[c.Rule]
+	return credit{entity{f.Shard, r.Name, r.Shape, r.Kind, ""}, c.Owner, c.Window}
+}
+
+// overdrawn is which of the fold's credits return more than there is.
+func (m *model) overdrawn(f *aggregate.Fold) []aggregate.Overdrawn {
+	var list []aggregate.Overdrawn
+	for i := range f.Credits {
+		c := &f.Credits[i]
+		if left := m.credits[creditOf(f, c)]; c.Returned > left+c.Reported {
+			list = append(list, aggregate.Overdrawn{Credit: i, Left: left})
+		}
+	}
+	return list
+}
+
+// apply adds a fold that has only new marks and settlements, and is covered.
 func (m *model) apply(f *aggregate.Fold) {
 	for _, mark := range f.Marks {
 		m.marks[checker{f.Shard, mark.Epoch}] = mark.Sequence
@@ -89,6 +115,11 @@ func (m *model) apply(f *aggregate.Fold) {
 	}
 	for _, id := range f.Settled {
 		m.spent[settled{f.Shard, id}] = true
+	}
+	for i := range f.Credits {
+		c := &f.Credits[i]
+		at := creditOf(f, c)
+		m.credits[at] = min(m.credits[at]+c.Reported-c.Returned, aggregate.MaxCredit)
 	}
 	for i := range f.Keys {
 		e := entityOf(f, i)
@@ -147,10 +178,28 @@ func (m *model) level(f *aggregate.Fold, key int) window.Level {
 			next = min(next, buckets[i+1])
 		}
 		for ; bucket < next && want.Parts > 0; bucket++ {
-			want.Parts = max(want.Parts-r.Limit, 0)
+			want.Parts = max(want.Parts-drainIn(r, bucket+1), 0)
 		}
 	}
 	return want
+}
+
+// drainIn is how much drains in a bucket: what each limit drains in as many eighths of it as it is in force.
+func drainIn(r *aggregate.Rule, bucket int64) (parts int64) {
+	n := make(map[int64]int64) // eighths by limit
+	for eighth := 8 * bucket; eighth < 8*(bucket+1); eighth++ {
+		limit := r.Limit
+		for _, past := range slices.Backward(r.Past) {
+			if eighth < past.Until {
+				limit = past.Limit
+			}
+		}
+		n[limit]++
+	}
+	for limit, eighths := range n {
+		parts += limit * eighths / 8
+	}
+	return parts
 }
 
 // draft is a fold in the making.
@@ -173,7 +222,7 @@ func kindOf(name string) (string, aggregate.Kind) {
 func (d *draft) rule(name string, shape window.Shape) int {
 	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
 	r.Name, r.Kind = kindOf(name)
-	i := slices.Index(d.Rules, r)
+	i := slices.IndexFunc(d.Rules, func(o aggregate.Rule) bool { return o.Name == r.Name && o.Shape == r.Shape && o.Kind == r.Kind })
 	if i < 0 {
 		i = len(d.Rules)
 		d.Rules = append(d.Rules, r)

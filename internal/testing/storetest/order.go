@@ -162,6 +162,17 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 func testNewLimit(b *bench) {
 	for _, name := range []string{"tokens", "queue", "coarse"} {
 		shape := shapes[name]
+		// What came before a change drains by the limits of then, whether the store settles it before or after that.
+		past, steps := window.Drain{Shape: shape, Limit: 100}, 3*shape.Live()+3*shape.Buckets
+		for i := range steps {
+			d := b.fresh().add(name, shape, "changing", 0, 60+int64(i%90))
+			if limit := int64(37 + 41*i); i%max(steps/7, 2) == 1 {
+				past.Past, past.Limit = past.After(limit, b.now), limit
+			}
+			d.Rules[0].Limit, d.Rules[0].Past = past.Limit, past.Past
+			b.apply(d)
+			b.now += int64(shape.BucketSize())*5/8 + int64(time.Millisecond)
+		}
 		b.apply(b.fresh().add(name, shape, "a", 0, 50))
 		for _, limit := range []int64{100, 1000, 7, 100} {
 			b.now += int64(shape.BucketSize()) + int64(time.Millisecond)

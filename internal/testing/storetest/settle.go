@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -186,3 +187,57 @@ func testSettleLevel(b *bench) {
 	}
 	b.checkLedger()
 }
+
+// credit makes the fold report and return hits of an owner, of the window that is age windows before now.
+func (d *draft) credit(owner uint32, name string, shape window.Shape, age, reported, returned int64) *draft {
+	d.Credits = append(d.Credits, aggregate.Credit{
+		Owner: owner, Rule: d.rule(name, shape), Window: shape.Bucket(d.Now)/int64(shape.Buckets) - age,
+		Reported: reported, Returned: returned,
+	})
+	return d
+}
+
+// Nothing of a fold happens unless all that it returns has been reported, by the same owner, of the same rule and window; through
+// whichever worker. What there is, is told.
+func testCredits(b *bench) {
+	for name, shape := range shapes {
+		b.apply(b.fresh().credit(1, name, shape, 0, 100, 0).credit(1, name, shape, 1, 7, 0))
+		before := b.seen
+		for _, d := range []*draft{
+			b.fresh().credit(1, name, shape, 0, 0, 101),
+			b.fresh().credit(2, name, shape, 0, 0, 1),
+			b.fresh().credit(1, name+" of others", shape, 0, 0, 1),
+			b.fresh().credit(1, name, shape, 1, 3, 11),
+			b.fresh().add(name, shape, "a", 0, 5).credit(1, name, shape, 1, 0, 0).credit(1, name, shape, 0, 0, aggregate.MaxCredit),
+		} {
+			if got := b.applyTo(b.Other, d).Overdrawn; len(got) != 1 || b.seen != before {
+				b.Errorf("%s: overdrawn %v", name, got)
+			}
+		}
+		b.applyTo(b.Other, b.fresh().credit(1, name, shape, 0, 5, 105).credit(1, name, shape, 1, 0, 3))
+		b.apply(b.fresh().credit(1, name, shape, 0, 0, 1).credit(1, name, shape, 1, 0, 4))
+		b.apply(b.fresh().credit(3, name, shape, 0, aggregate.MaxCredit, 0))
+		b.apply(b.fresh().credit(3, name, shape, 0, aggregate.MaxCredit, 1)) // no more than that is kept
+		b.apply(b.fresh().credit(3, name, shape, 0, 0, aggregate.MaxCredit).settle(4, 1))
+		b.apply(b.fresh().credit(3, name, shape, 0, 0, 1).settle(4, 1)) // both are told
+	}
+	restore := b.Snapshot(b)
+	restore()
+	b.apply(b.fresh().credit(1, "one", perMinute, 1, 0, 5))
+	b.checkLedger()
+	b.apply(b.fresh().credit(5, "brief", brief, 0, 1, 0))
+	if b.Clock == nil {
+		b.now += int64(24 * time.Hour)
+		b.apply(b.fresh())
+		b.model.credits = make(map[credit]int64)
+		b.apply(b.fresh().credit(5, "brief", brief, 0, 0, 1))
+		return
+	}
+	want := aggregate.ExpiryOf(brief, brief.Bucket(b.now))
+	if !slices.ContainsFunc(b.Expiries(b), func(at int64) bool { return b.near(at, want) }) {
+		b.Errorf("nothing expires at %d: %v", want, b.Expiries(b))
+	}
+}
+
+// brief is a window unlike those of all other tests.
+var brief = window.Shape{Length: 97 * time.Minute, Buckets: 1}

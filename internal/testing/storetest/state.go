@@ -104,7 +104,11 @@ func testGenerations(b *bench) {
 	b.Lose(b)
 	*b.model = *newModel()
 	remembered := b.seen
-	third := b.apply(b.fresh().add("one", perMinute, "a", 0, 1)).State
+	applied := b.apply(b.fresh().add("one", perMinute, "a", 0, 1))
+	third := applied.State
+	if want := (aggregate.Loss{Remembered: remembered}); applied.Loss != want {
+		b.Errorf("the loss is %+v, want %+v", applied.Loss, want)
+	}
 	if third.Generation <= remembered.Generation || third.Version != 1 {
 		b.Errorf("after a loss: %v after %v", third, remembered)
 	}
@@ -139,7 +143,11 @@ func testOlderSnapshot(b *bench) {
 	*b.model = old
 	b.model.state = make(map[uint32]aggregate.State)
 	// Counts, marks and ledger are what they were then; but the state is new.
-	after := b.apply(b.fold().mark(2, 1).add("one", perMinute, "a", 0, 1).add("many", inMinutes, "a", 0, 1)).State
+	applied := b.apply(b.fold().mark(2, 1).add("one", perMinute, "a", 0, 1).add("many", inMinutes, "a", 0, 1))
+	after := applied.State
+	if lost, of := applied.Loss.Folds(); lost != 1 || of != 2 {
+		b.Errorf("the loss of a fold after %v: %+v", old.state, applied.Loss)
+	}
 	if after.Generation <= kept.Generation {
 		b.Errorf("state %v after %v was lost", after, kept)
 	}

@@ -24,7 +24,7 @@ type Harness struct {
 	// Snapshot keeps a copy of all data, and returns what brings it back.
 	Snapshot func(t testing.TB) (restore func())
 	// Expiries lists when whatever is in the store expires, in fleet time; 0 stands for never.
-	// State, ledger and the number of shards, which never do, are left out.
+	// State, ledger and the number of shards, which never do, are left out, and what a store has beside the contract.
 	Expiries func(t testing.TB) []int64
 }
 
@@ -54,6 +54,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 		{"SettleRepeats", testSettleRepeats},
 		{"SettleExpiry", testSettleExpiry},
 		{"SettlePermits", testSettlePermits},
+		{"Credits", testCredits},
 		{"Random", testRandom},
 		{"Order", testOrder},
 		{"NewLimit", testNewLimit},

@@ -41,7 +41,7 @@ func (s *shard) lease(fold *aggregate.LeaseFold) aggregate.Leased {
 		s.state.Version++
 	}
 	s.sweep(fold.Now)
-	return aggregate.Leased{State: s.state, Now: fold.Now, Lost: s.lost, Keys: keys}
+	return aggregate.Leased{State: s.state, Now: fold.Now, Lost: s.lost, Loss: s.loss, Keys: keys}
 }
 
 func (s *shard) leasesOf(r *aggregate.Rule, now int64) *leases {

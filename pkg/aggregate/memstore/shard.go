@@ -18,15 +18,17 @@ const sweepEvery = int64(time.Minute)
 
 // shard is the data of one shard.
 type shard struct {
-	mu     sync.Mutex
-	state  aggregate.State
-	marks  map[uint64]mark // by epoch
-	spent  map[numbers]*spent
-	ledger map[string]aggregate.RuleLedger
-	rules  map[ruleID]*counters
-	leases map[ruleID]*leases
-	lost   int64 // when a generation last began because data had been lost, 0 for never
-	swept  int64 // the fleet's time
+	mu      sync.Mutex
+	state   aggregate.State
+	marks   map[uint64]mark // by epoch
+	spent   map[numbers]*spent
+	ledger  map[string]aggregate.RuleLedger
+	rules   map[ruleID]*counters
+	leases  map[ruleID]*leases
+	lost    int64 // when a generation last began because data had been lost, 0 for never
+	loss    aggregate.Loss
+	swept   int64 // the fleet's time
+	credits map[creditID]credit
 }
 
 type mark struct {
@@ -42,19 +44,21 @@ type ruleID struct {
 
 func newShard() *shard {
 	return &shard{
-		marks:  make(map[uint64]mark),
-		spent:  make(map[numbers]*spent),
-		ledger: make(map[string]aggregate.RuleLedger),
-		rules:  make(map[ruleID]*counters),
-		leases: make(map[ruleID]*leases),
+		marks:   make(map[uint64]mark),
+		spent:   make(map[numbers]*spent),
+		ledger:  make(map[string]aggregate.RuleLedger),
+		rules:   make(map[ruleID]*counters),
+		leases:  make(map[ruleID]*leases),
+		credits: make(map[creditID]credit),
 	}
 }
 
 func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if repeated, spent := s.repeated(fold), s.areSpent(fold); len(repeated)+len(spent) > 0 {
-		return aggregate.Applied{Repeated: repeated, Spent: spent}
+	repeated, spent, overdrawn := s.repeated(fold), s.areSpent(fold), s.overdrawn(fold)
+	if len(repeated)+len(spent)+len(overdrawn) > 0 {
+		return aggregate.Applied{Repeated: repeated, Spent: spent, Overdrawn: overdrawn}
 	}
 	s.advance(fold.Seen, fold.Now)
 	if len(fold.Marks) > 0 {
@@ -64,6 +68,7 @@ func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 		s.marks[m.Epoch] = mark{m.Sequence, fold.Now + markLife}
 	}
 	s.spend(fold)
+	s.addCredits(fold)
 	rules := make([]*counters, len(fold.Rules))
 	for i := range fold.Rules {
 		rules[i] = s.rule(&fold.Rules[i], fold.Now)
@@ -82,7 +87,7 @@ func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 		}
 	}
 	s.sweep(fold.Now)
-	return aggregate.Applied{State: s.state, Totals: totals, Levels: levels}
+	return aggregate.Applied{State: s.state, Loss: s.loss, Totals: totals, Levels: levels}
 }
 
 // levelsFor makes room for the levels of the fold's keys, if there are any.
@@ -110,7 +115,7 @@ func (s *shard) advance(seen aggregate.State, now int64) {
 		return
 	}
 	if seen.Generation > 0 { // somebody remembers what this shard does not
-		s.lost = now
+		s.lost, s.loss = now, aggregate.Loss{Remembered: seen, Found: s.state}
 	}
 	s.state = aggregate.State{Generation: max(uint64(max(now/1000, 1)), seen.Generation+1)}
 }
@@ -163,6 +168,7 @@ func (s *shard) sweep(now int64) {
 	s.swept = now
 	maps.DeleteFunc(s.marks, func(_ uint64, m mark) bool { return now >= m.expires })
 	maps.DeleteFunc(s.spent, func(_ numbers, p *spent) bool { return now >= p.expires })
+	maps.DeleteFunc(s.credits, func(_ creditID, c credit) bool { return now >= c.expires })
 	maps.DeleteFunc(s.rules, func(_ ruleID, c *counters) bool {
 		c.rotate(now)
 		return c.expired(now)
@@ -177,12 +183,13 @@ func (s *shard) clone() *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := newShard()
-	c.state, c.swept, c.lost = s.state, s.swept, s.lost
+	c.state, c.swept, c.lost, c.loss = s.state, s.swept, s.lost, s.loss
 	maps.Copy(c.marks, s.marks)
 	for at, p := range s.spent {
 		c.spent[at] = new(*p)
 	}
 	maps.Copy(c.ledger, s.ledger)
+	maps.Copy(c.credits, s.credits)
 	for id, r := range s.rules {
 		c.rules[id] = r.clone()
 	}

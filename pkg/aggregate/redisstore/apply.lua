@@ -1,30 +1,36 @@
 -- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, ledger, one mark per report, one text of bits per settlement, then whatever the loops below use, in that order.
+-- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one text per credit, then whatever the loops below use, in that order.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
---   7 rules of one bucket: fields, {expiry, column, ...}, watch, ...
+--   7 rules of one bucket: fields, {expiry, column, ...}, watch, bound, ...
 --     A column is a bucket: false to read it for every field, true to leave it out, or a list with,
---     for each field, a delta, false or true. A watch is false, or {current bucket, oldest bucket that
+--     for each field, a delta, false or true; or 0 to leave it out where there is nothing. A watch is false, or {current bucket, oldest bucket that
 --     is added to or false, expiry}, and has a key of its own.
 --   8 single counts: field, delta or false, expiry, ...
 --   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
---     before it, {{bucket, delta, expiry, ...}, ...}, ...
---     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms}, or true
+--     before it, {{bucket, delta, expiry, ...}, ...}, bound, ...
+--     A bound is {most new keys, expiry of their number, ledger's field or false}. The number of new keys has a key of its
+--     own, before the rule's.
+--     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms,
+--     then for each limit of before until when in eighths of a bucket, and the limit, ...}, or true
 --     for what was refunded of that: it is in the same hash, with an r before each bucket.
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
+--  12 credits: to add, to take off, expiry, ...
 -- Expiries are in ms of fleet time.
 --
--- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements...}, or {generation, version, ...} and then
+-- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and, beyond these, of overdrawn
+-- credits, each with what is left of it...}, or {generation, version, what its loss was, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
--- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included
+-- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included;
+-- and for each rule, after its columns or keys, how many keys are new, and how many keys and hits were too many
 --
 -- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
 local call, try, tonumber, type = redis.call, redis.pcall, tonumber, type
 local a = cmsgpack.unpack(ARGV[1])
-local now, marks, nmarks, bits, permits = a[3], a[5], #a[5], a[10], a[11]
+local now, marks, nmarks, bits, permits, credits = a[3], a[5], #a[5], a[10], a[11], a[12]
 
 local repeated = {0}
 for from = 1, nmarks, 1000 do
@@ -38,18 +44,29 @@ end
 for i = 1, #bits do
   if call('GETBIT', KEYS[2 + nmarks + i], bits[i]) == 1 then repeated[#repeated + 1] = nmarks + i - 1 end
 end
+local left, before = {}, 2 + nmarks + #bits -- of credits, and how many keys come before theirs
+for i = 1, #credits / 3 do
+  left[i] = tonumber(call('GET', KEYS[before + i]) or 0)
+  if credits[3 * i - 1] > left[i] + credits[3 * i - 2] then
+    repeated[#repeated + 1] = nmarks + #bits + i - 1
+    repeated[#repeated + 1] = left[i]
+  end
+end
 if #repeated > 1 then return cmsgpack.pack(repeated) end
 
 local function text(n) return string.format('%.0f', n) end
 
 local time = call('TIME')
-local meta = call('HMGET', KEYS[1], 'generation', 'version')
+local meta = call('HMGET', KEYS[1], 'generation', 'version', 'loss')
 local generation, version = tonumber(meta[1] or 0), tonumber(meta[2] or 0)
+-- A loss: the generation that it began, the state that somebody remembered, and the one that was found.
+local loss = meta[3] and cmsgpack.unpack(meta[3]) or {}
 if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
-  generation, version = math.max(time[1] * 1000000 + time[2], a[1] + 1), 0
+  loss = {math.max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
+  generation, version = loss[1], 0
   call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
   if a[1] > 0 then -- somebody remembers what this shard does not
-    call('HSET', KEYS[1], 'lost', text(time[1] * 1000 + math.floor(time[2] / 1000)))
+    call('HSET', KEYS[1], 'lost', text(time[1] * 1000 + math.floor(time[2] / 1000)), 'loss', cmsgpack.pack(loss))
   end
 end
 
@@ -78,7 +95,15 @@ local number = setmetatable({}, {__index = function(t, s)
   t[s] = n
   return n
 end})
-local r, n, k = {generation, version}, 2, 2 + nmarks + #bits
+for i = 1, #left do
+  local reported, returned = credits[3 * i - 2], credits[3 * i - 1]
+  if reported > 0 or returned > 0 then
+    local now_left = math.min(left[i] + reported - returned, 1e15)
+    try('SET', KEYS[before + i], text(now_left), 'PXAT', text(credits[3 * i] + shift))
+  end
+end
+if loss[1] ~= generation then loss = {} end -- an older build began it
+local r, n, k = {generation, version, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 6, before + #left
 
 -- add adds to a count; only one that is new in its hash can have made the hash.
 local function add(key, field, delta, expires)
@@ -117,9 +142,31 @@ local function watch(key, current, oldest, expires)
   n = n + 2
 end
 
-for b = 1, #a[7], 3 do
+-- newKeys is how many new keys a rule has in this slice of time, and may have.
+local function newKeys(bound)
+  k = k + 1
+  local made = try('HGET', KEYS[k], 'keys')
+  return {counter = KEYS[k], bound = bound, made = type(made) == 'string' and tonumber(made) or 0, fresh = 0, turned = 0, hits = 0}
+end
+
+local function isFull(new) return new.made + new.fresh >= new.bound[1] end
+
+-- tellNew notes how many there are now. Hits that were too many go from the ledger's counted ones to its overflow.
+local function tellNew(new)
+  if new.fresh > 0 and type(try('HINCRBY', new.counter, 'keys', new.fresh)) == 'number' then
+    try('PEXPIREAT', new.counter, text(new.bound[2] + shift))
+  end
+  if new.hits > 0 and new.bound[3] then
+    try('HINCRBY', KEYS[2], new.bound[3] .. 'counted', text(-new.hits))
+    try('HINCRBY', KEYS[2], new.bound[3] .. 'overflow', text(new.hits))
+  end
+  r[n + 1], r[n + 2], r[n + 3] = new.made + new.fresh, new.turned, new.hits
+  n = n + 3
+end
+
+for b = 1, #a[7], 4 do
   local fields, columns, w = a[7][b], a[7][b + 1], a[7][b + 2]
-  local count = #fields
+  local count, new, known = #fields, newKeys(a[7][b + 3]), {}
   if w then
     k = k + 1
     watch(KEYS[k], w[1], w[2], w[3])
@@ -127,20 +174,30 @@ for b = 1, #a[7], 3 do
   for c = 1, #columns, 2 do
     local column = columns[c + 1]
     if column == false then
-      for i = 1, count do r[n + i] = get(KEYS[k + i], fields[i]) end
+      for i = 1, count do
+        local total = get(KEYS[k + i], fields[i])
+        r[n + i], known[i] = total, known[i] or total
+      end
       k = k + count
     elseif column == true then
-      for i = 1, count do r[n + i] = false end
+      for i = 1, count do r[n + i], known[i] = false, true end
     else
       local expires = text(columns[c] + shift)
       for i = 1, count do
         local delta, total = column[i], false
-        if delta ~= true then
+        if delta == true then
+          known[i] = true
+        elseif delta ~= 0 then
           k = k + 1
-          if delta then
-            total = add(KEYS[k], fields[i], delta, expires)
-          else
+          if not delta then
             total = get(KEYS[k], fields[i])
+            known[i] = known[i] or total
+          elseif known[i] or not isFull(new) or get(KEYS[k], fields[i]) then
+            total = add(KEYS[k], fields[i], delta, expires)
+            if not known[i] and total == number[delta] then new.fresh = new.fresh + 1 end
+            known[i] = true
+          else
+            new.turned, new.hits = new.turned + 1, new.hits + number[delta]
           end
         end
         r[n + i] = total
@@ -148,6 +205,7 @@ for b = 1, #a[7], 3 do
     end
     n = n + count
   end
+  tellNew(new)
 end
 
 for i = 1, #a[8], 3 do
@@ -164,7 +222,7 @@ end
 -- settle makes one level of the counts before a bucket, as package window does: what drains in a bucket goes off
 -- it, and then its count comes to it, without what was refunded of that. The level is in whole hits and parts, of which as many make a hit as there are
 -- buckets in a window: so each number is a whole one, and exact.
-local function settle(key, have, keep, limit, buckets)
+local function settle(key, have, keep, drain)
   local counts, refunded, old, level = {}, {}, {}, {}
   for j = 1, #have, 2 do
     local bucket = number[have[j]]
@@ -184,12 +242,25 @@ local function settle(key, have, keep, limit, buckets)
   if #old == 0 then return end
   table.sort(old)
   local at, hits, parts = level.at or old[1] - 1, level.hits or 0, level.parts or 0
+  local buckets = drain[2]
+  local function ebb(limit, eighths)
+    local whole, part = math.floor(eighths / 8), math.floor(limit * (eighths % 8) / 8)
+    parts = parts - limit % buckets * whole - part % buckets
+    hits = hits - math.floor(limit / buckets) * whole - math.floor(part / buckets) + math.floor(parts / buckets)
+    parts = parts % buckets
+  end
   for i = 1, #old do
     local passed = old[i] - at
     if passed > 0 then -- or else it came too late, and is in no level
-      parts = parts - limit % buckets * passed
-      hits = hits - math.floor(limit / buckets) * passed + math.floor(parts / buckets)
-      parts = parts % buckets
+      local from, to = 8 * (at + 1), 8 * (old[i] + 1)
+      for p = 5, #drain, 2 do
+        local till = math.min(drain[p], to)
+        if till > from then
+          ebb(drain[p + 1], till - from)
+          from = till
+        end
+      end
+      ebb(drain[1], to - from)
       if hits < 0 then hits, parts = 0, 0 end
       hits, at = hits + math.min(math.max(counts[old[i]][2] - (refunded[old[i]] or 0), 0), 1e15), old[i]
       if hits >= 1e15 then hits, parts = 1e15, 0 end
@@ -199,12 +270,22 @@ local function settle(key, have, keep, limit, buckets)
   try('HSET', key, 'at', text(at), 'hits', text(hits), 'parts', text(parts))
 end
 
-for b = 1, #a[9], 4 do
+for b = 1, #a[9], 5 do
   local drain, keep, most, keys = a[9][b], a[9][b + 1], 2 * a[9][b + 2], a[9][b + 3]
+  local new = newKeys(a[9][b + 4])
   for i = 1, #keys do
     local cells = keys[i]
     n, k = n + 1, k + 1
     local key = KEYS[k]
+    if #cells > 0 and try('PEXPIRETIME', key) == -2 then -- it is new
+      if isFull(new) then
+        new.turned = new.turned + 1
+        for j = 1, #cells, 3 do new.hits = new.hits + number[cells[j + 1]] end
+        cells = {}
+      else
+        new.fresh = new.fresh + 1
+      end
+    end
     for j = 1, #cells, 3 do
       -- The bucket that expires last keeps the whole hash.
       local expires, old = cells[j + 2] + shift, try('PEXPIRETIME', key)
@@ -223,13 +304,14 @@ for b = 1, #a[9], 4 do
     local full = #have > most and nmarks > 0
     if full and drain == true then -- when the admitted ones are settled, which they are taken off
     elseif full and drain then
-      settle(key, have, keep, drain[1], drain[2])
+      settle(key, have, keep, drain)
     elseif full then
       for j = 1, #have, 2 do
         if tonumber(have[j]) < keep then try('HDEL', key, have[j]) end
       end
     end
   end
+  tellNew(new)
 end
 
 for i = 1, #permits, 2 do

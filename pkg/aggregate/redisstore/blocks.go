@@ -75,9 +75,10 @@ func (c *call) lookBack(bl *block) {
 // packBlocks packs the rules of one bucket.
 func (c *call) packBlocks(b []byte) []byte {
 	c.makeBlocks()
-	b = packList(b, 3*len(c.blocks))
+	b = packList(b, 4*len(c.blocks))
 	for i := range c.blocks {
 		bl := &c.blocks[i]
+		c.nameNew(bl.rule)
 		if bl.watches() {
 			c.name("r:", c.rules[bl.rule])
 		}
@@ -90,17 +91,17 @@ func (c *call) packBlocks(b []byte) []byte {
 			b = packInt(b, c.expiry(bl.rule, bucket))
 			b = c.packColumn(b, bl, bucket)
 		}
-		b = c.packWatch(b, bl)
+		b = c.packBound(c.packWatch(b, bl), bl.rule)
 	}
 	return b
 }
 
-// packColumn packs a bucket: a delta, false (to read it) or true (to leave it) for each key; or one
-// false or true for all.
+// packColumn packs a bucket: a delta, false (to read it), or true or 0 (to leave it, where something is remembered, or nothing) for each key;
+// or one false or true for all.
 func (c *call) packColumn(b []byte, bl *block, bucket int64) []byte {
 	pre := c.bucketName(bl.rule, bucket)
 	remembered := bl.totals[int(bucket-bl.first)*len(bl.keys):]
-	start, adds, leaves := len(b), 0, 0
+	start, adds, leaves, zeros := len(b), 0, 0, 0
 	b = packList(b, len(bl.keys))
 	for i, key := range bl.keys {
 		switch n := countOf(c.fold.Keys[key].Cells, bucket); {
@@ -108,6 +109,10 @@ func (c *call) packColumn(b []byte, bl *block, bucket int64) []byte {
 			remembered[i] = unknown
 			adds++
 			b = packDigits(b, n)
+		case remembered[i] == 0:
+			b = packInt(b, 0)
+			zeros++
+			continue
 		case remembered[i] != unknown:
 			leaves++
 			b = packBool(b, true)
@@ -117,7 +122,7 @@ func (c *call) packColumn(b []byte, bl *block, bucket int64) []byte {
 		}
 		c.groupName(pre, key)
 	}
-	if adds == 0 && (leaves == 0 || leaves == len(bl.keys)) {
+	if adds+zeros == 0 && (leaves == 0 || leaves == len(bl.keys)) {
 		return packBool(b[:start], leaves > 0)
 	}
 	return b
@@ -201,7 +206,8 @@ func (c *call) eachSingle(do func(rule int, key int32, cell aggregate.Cell)) {
 
 // readBlocks reads the reply for the rules of one bucket. stale is true if something remembered may
 // have been out of date.
-func (c *call) readBlocks(u *unpacker, generation uint64, totals [][]aggregate.Cell) (stale bool) {
+func (c *call) readBlocks(u *unpacker, applied *aggregate.Applied) (stale bool) {
+	generation, totals := applied.State.Generation, applied.Totals
 	for i := range c.blocks {
 		bl := &c.blocks[i]
 		var before, after lateness
@@ -215,6 +221,7 @@ func (c *call) readBlocks(u *unpacker, generation uint64, totals [][]aggregate.C
 				bl.totals[j] = n
 			}
 		}
+		c.readNew(u, bl.rule, applied)
 		if bl.watches() && u.err == nil {
 			c.recall.learn(bl.watched, after)
 			if bl.recalls && bl.late != before {

@@ -71,6 +71,25 @@ func TestCluster(t *testing.T) {
 		}
 		wantCounted(t, s, int64(2*shards))
 	})
+	t.Run("a node that may evict is refused", func(t *testing.T) {
+		node := redis.NewClient(&redis.Options{Addr: cluster.Node(1).Addr(), ReadTimeout: time.Minute})
+		t.Cleanup(func() { node.Close() })
+		set(t, node, "maxmemory-policy", "allkeys-lru")
+		set(t, node, "maxmemory", "100mb")
+		s, refused := open(t, options), 0
+		s.groups.Store(groupsOf(12)) // the record of the fleet may be on that node
+		for shard := range uint32(12) {
+			if _, err := s.Apply(t.Context(), oneHit(shard, 3)); err != nil && strings.Contains(err.Error(), "noeviction") {
+				refused++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if refused == 0 || refused == 12 {
+			t.Errorf("%d of 12 shards are refused", refused)
+		}
+		set(t, node, "maxmemory", "0")
+	})
 	t.Run("contract", func(t *testing.T) {
 		var only []string
 		if testing.Short() {

@@ -13,19 +13,24 @@ func (c *call) read(reply string) (applied aggregate.Applied, stale bool, err er
 	n := u.list() - 1
 	generation := u.count()
 	if generation == 0 {
-		for range n {
-			readSpent(&applied, int(u.count()), len(c.fold.Marks))
-		}
 		if n < 1 {
 			u.fail()
 		}
-		return applied, false, u.err
+		return c.readRefusal(&u, n), false, u.err
 	}
 	applied.State = aggregate.State{Generation: uint64(generation), Version: uint64(u.count())}
+	applied.Loss = readLoss(&u)
 	applied.Totals = make([][]aggregate.Cell, len(c.fold.Keys))
-	stale = c.readBlocks(&u, applied.State.Generation, applied.Totals)
+	stale = c.readBlocks(&u, &applied)
 	c.readMany(&u, &applied)
 	return applied, stale, u.err
+}
+
+func readLoss(u *unpacker) aggregate.Loss {
+	state := func() aggregate.State {
+		return aggregate.State{Generation: uint64(u.count()), Version: uint64(u.count())}
+	}
+	return aggregate.Loss{Remembered: state(), Found: state()}
 }
 
 // onlyReading is a fold that asks for the same totals, and adds nothing.

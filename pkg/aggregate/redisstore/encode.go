@@ -14,6 +14,7 @@ const markLife = 24 * time.Hour
 // understand the reply. It keeps its memory for the next call. One goroutine uses it at a time.
 type call struct {
 	recall *recall
+	news   *news
 	groups uint32
 	fold   *aggregate.Fold
 	frame
@@ -39,7 +40,8 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 		c.name("mark:", strconv.FormatUint(m.Epoch, 16))
 	}
 	c.nameSettled()
-	b := packList(c.body[:0], 11)
+	c.nameCredits()
+	b := packList(c.body[:0], 12)
 	b = packInt(b, int64(fold.Seen.Generation))
 	b = packInt(b, int64(fold.Seen.Version))
 	b = packInt(b, fold.Now/int64(time.Millisecond))
@@ -54,6 +56,7 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 	b = c.packMany(b)
 	b = c.packSettled(b)
 	b = c.packPermits(b)
+	b = c.packCredits(b)
 	c.body = b
 	c.finish()
 }

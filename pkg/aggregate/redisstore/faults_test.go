@@ -191,3 +191,31 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	}
 	wantCounted(t, s, 3)
 }
+
+// A server that may evict what has been counted is refused whenever a connection is made: after a restart or a failover it need not be
+// the one that was looked at before.
+func TestEvictionIsLookedForAtEachConnection(t *testing.T) {
+	s, admin := newStore(t, 1)
+	mustApply(t, s, oneHit(0, 1))
+	set(t, admin, "maxmemory", "100mb")
+	set(t, admin, "maxmemory-policy", "allkeys-lru")
+	t.Cleanup(func() {
+		admin.ConfigSet(context.Background(), "maxmemory-policy", "noeviction")
+		admin.ConfigSet(context.Background(), "maxmemory", "0")
+	})
+	if err := admin.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && (err == nil || !strings.Contains(err.Error(), "noeviction")); {
+		_, err = s.Apply(t.Context(), oneHit(0, 2)) // the first one may fail for its connection has ended
+		if err == nil {
+			break
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("Apply, connected anew: %v", err)
+	}
+	set(t, admin, "maxmemory-policy", "noeviction")
+	mustApply(t, s, oneHit(0, 2))
+}

@@ -58,7 +58,7 @@ func TestKeysAreDeclared(t *testing.T) {
 	now := time.Now().UnixNano()
 	t.Run("counts", func(t *testing.T) {
 		fold := foldOf(now, 1, 200, hourly, whole, minute, tokens, drop)
-		c := &call{recall: amnesia, groups: s.groups.Load()}
+		c := &call{recall: amnesia, news: &s.news, groups: s.groups.Load()}
 		c.build(namespace, fold)
 		mustApply(t, s, fold)
 		if made := wantDeclared(t, admin, c.keys); made < 400 {

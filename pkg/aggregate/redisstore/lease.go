@@ -94,6 +94,7 @@ func readLeased(reply string, fold *aggregate.LeaseFold) (aggregate.Leased, erro
 		State: aggregate.State{Generation: uint64(u.count()), Version: uint64(u.count())},
 		Now:   u.count() * int64(time.Millisecond),
 		Lost:  u.count() * int64(time.Millisecond),
+		Loss:  readLoss(&u),
 		Keys:  make([]aggregate.LeasedKey, len(fold.Keys)),
 	}
 	for i := range leased.Keys {

@@ -6,7 +6,8 @@
 --   4 rules: window in ms, buckets, fixed, limit, ...
 --   5 keys: rule, {bucket, known, want, {bucket, returned in all, ...}, ...}, ...
 --
--- Returns, by MessagePack, {generation, version, time in ms, time of the last loss in ms, ...} and then for
+-- Returns, by MessagePack, {generation, version, time in ms, time of the last loss in ms,
+-- what its loss was as in apply.lua, ...} and then for
 -- each key: its current bucket, how many permits were granted, how many taken back,
 -- {bucket, held, ...}, and for each ask what its checker has been granted in the current bucket in all,
 -- and in the bucket that it speaks of.
@@ -24,14 +25,16 @@ local function text(n) return string.format('%.0f', n) end
 local time = call('TIME')
 local clock = time[1] * 1000 + floor(time[2] / 1000)
 local now = min(clock, a[3])
-local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost')
+local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost', 'loss')
 local generation, version, lost = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
+local loss = meta[4] and decode(meta[4]) or {}
 if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
-  generation, version = max(time[1] * 1000000 + time[2], a[1] + 1), 0
+  loss = {max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
+  generation, version = loss[1], 0
   call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
   if a[1] > 0 then
     lost = clock
-    call('HSET', KEYS[1], 'lost', text(lost))
+    call('HSET', KEYS[1], 'lost', text(lost), 'loss', encode(loss))
   end
 end
 
@@ -154,7 +157,8 @@ local function granted(mine, bucket)
   return i and mine[i + 1] or 0
 end
 
-local reply, n, k = {generation, version, now, lost}, 4, 1
+if loss[1] ~= generation then loss = {} end -- an older build began it
+local reply, n, k = {generation, version, now, lost, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 8, 1
 
 local function say(value)
   n = n + 1

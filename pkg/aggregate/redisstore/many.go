@@ -23,7 +23,7 @@ func (c *call) packMany(b []byte) []byte {
 			n++
 		}
 	}
-	b = packList(b, 4*n)
+	b = packList(b, 5*n)
 	for i := range c.fold.Rules {
 		if !c.isMany(i) {
 			continue
@@ -31,6 +31,7 @@ func (c *call) packMany(b []byte) []byte {
 		b = c.packDrain(b, i)
 		b = packInt(b, c.firstKept(i))
 		b = packInt(b, c.mostFields(i))
+		c.nameNew(i)
 		b = packList(b, len(c.byRule[i]))
 		for _, key := range c.byRule[i] {
 			kind := "n:"
@@ -40,6 +41,7 @@ func (c *call) packMany(b []byte) []byte {
 			c.name(kind, c.rules[i], ":", c.fields[key])
 			b = c.packCells(b, i, c.fold.Keys[key].Cells)
 		}
+		b = c.packBound(b, i)
 	}
 	return b
 }
@@ -50,10 +52,14 @@ func (c *call) packDrain(b []byte, rule int) []byte {
 	if !r.Drains() {
 		return packBool(b, r.BesideLevel())
 	}
-	b = packInt(packList(b, 4), r.Drain().Limit)
+	b = packInt(packList(b, 4+2*len(r.Past)), r.Drain().Limit)
 	b = packInt(b, int64(r.Shape.Buckets))
 	b = packInt(b, r.Shape.Length.Milliseconds())
-	return packInt(b, window.MaxLength.Milliseconds())
+	b = packInt(b, window.MaxLength.Milliseconds())
+	for _, past := range r.Past {
+		b = packInt(packInt(b, past.Until), past.Limit)
+	}
+	return b
 }
 
 // firstKept is the first bucket of a rule that has not expired.
@@ -133,6 +139,7 @@ func (c *call) readMany(u *unpacker, applied *aggregate.Applied) {
 			cells = sorted(cells)
 			applied.Totals[key] = slices.DeleteFunc(cells, func(c aggregate.Cell) bool { return c.Bucket < first })
 		}
+		c.readNew(u, i, applied)
 	}
 }
 

@@ -37,6 +37,10 @@ type Options struct {
 	// Recall is how many totals of previous buckets are remembered, so as not to read them in every
 	// fold, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
 	Recall int
+	// NewKeys is how many keys of one rule may be new in a shard within one of its windows; default
+	// 1 M. Hits of others are in no count. While a server has less than a tenth of its memory left,
+	// there may be none of the rule that has most.
+	NewKeys int
 }
 
 // Times that a server may take. They are short because a fold that fails is sent again anyway, and
@@ -66,7 +70,15 @@ func Open(o Options) (*Store, error) {
 	if o.Recall == 0 {
 		o.Recall = 1 << 21
 	}
-	return &Store{client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall)}, nil
+	if o.NewKeys < 0 {
+		return nil, fmt.Errorf("open store: %d new keys", o.NewKeys)
+	}
+	if o.NewKeys == 0 {
+		o.NewKeys = 1_000_000
+	}
+	return &Store{
+		client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall), news: news{each: int64(o.NewKeys)},
+	}, nil
 }
 
 // parse makes a client's options of ours.
@@ -106,7 +118,15 @@ func parse(o Options) (*redis.UniversalOptions, error) {
 		c.Dialer = dialer(o.NewTLS)
 	}
 	c.CredentialsProvider = o.Credentials
-	if len(c.Addrs) > 1 && c.MasterName == "" && c.DB != 0 {
+	cluster := len(c.Addrs) > 1 && c.MasterName == ""
+	c.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+		info, err := conn.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		return checkInfo(info, cluster)
+	}
+	if cluster && c.DB != 0 {
 		return nil, fmt.Errorf("database %d: a Redis Cluster has only database 0", c.DB)
 	}
 	return c, nil

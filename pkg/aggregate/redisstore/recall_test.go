@@ -22,7 +22,7 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 		return hitAt(now, 7, sequence, age)
 	}
 	reads := func(s *Store, f *aggregate.Fold) int { // hashes of counts that it takes
-		c := &call{recall: s.recall, groups: s.groups.Load()}
+		c := &call{recall: s.recall, news: &s.news, groups: s.groups.Load()}
 		c.build(s.namespace, f)
 		n := 0
 		for _, key := range c.keys {

@@ -6,17 +6,20 @@
 // All names begin with the namespace. The number of shards is in the hash <ns>:config. Everything
 // else belongs to a shard s, and is kept on one node by the hash tag {s}:
 //
-//	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost
+//	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits have been met;
 //	                                   lives a day after the last
+//	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window, and not given back
+//	                                   by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
 //	                                   since have added to an earlier one (rules of one bucket)
 //	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also
 //	                                   r<bucket> → hits refunded, and the level: at (the end of which bucket),
 //	                                   hits, parts (of a hit)
+//	<ns>:{s}:new:<rule>:<slice>        hash: how many keys of it are new in a slice of time as long as its window
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
 //	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //
@@ -57,6 +60,7 @@ const (
 	outcomeRefused  = "refused"
 	outcomeRefunded = "refunded"
 	outcomeSettled  = "settled"
+	outcomeOverflow = "overflow" // the script's
 )
 
 //go:embed apply.lua
@@ -78,9 +82,9 @@ var (
 type Store struct {
 	client    redis.UniversalClient
 	namespace string
-	checked   atomic.Bool   // the servers' version is known to be good
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	recall    *recall
+	news      news
 	calls     sync.Pool // of *call
 	leases    sync.Pool // of *leaseCall
 }
@@ -105,9 +109,6 @@ func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 	if shards < 0 || shards > aggregate.MaxShards {
 		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, aggregate.MaxShards)
 	}
-	if err := s.check(ctx); err != nil {
-		return aggregate.Fleet{}, fmt.Errorf("join: %w", err)
-	}
 	fleet, err := s.record(ctx, shards)
 	if err == nil && fleet.Shards == 0 {
 		if shards, err = s.choose(ctx); err == nil {
@@ -122,6 +123,7 @@ func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 		return aggregate.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", aggregate.ErrShards, shards, fleet.Shards)
 	}
 	s.groups.Store(groupsOf(fleet.Shards))
+	s.look(ctx)
 	return fleet, nil
 }
 
@@ -154,28 +156,7 @@ func (s *Store) choose(ctx context.Context) (int, error) {
 	return int(min(4*masters.Load(), aggregate.MaxShards)), err
 }
 
-// check refuses servers that are too old, once.
-func (s *Store) check(ctx context.Context) error {
-	if s.checked.Load() {
-		return nil
-	}
-	info, err := s.client.Info(ctx).Result()
-	if err != nil {
-		return err
-	}
-	if err := checkInfo(info, s.isCluster()); err != nil {
-		return err
-	}
-	s.checked.Store(true)
-	return nil
-}
-
-func (s *Store) isCluster() bool {
-	_, ok := s.client.(*redis.ClusterClient)
-	return ok
-}
-
-// checkInfo judges a server by its INFO.
+// checkInfo judges a server by its INFO, whenever a connection is made: after a restart or a failover it is another one.
 func checkInfo(info string, cluster bool) error {
 	version := infoField(info, "redis_version")
 	major, _, _ := strings.Cut(version, ".")
@@ -205,7 +186,9 @@ func infoField(info, name string) string {
 func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
 	applied, stale, err := s.apply(ctx, fold, s.recall)
 	if err == nil && stale {
+		overflow := applied.Overflow
 		applied, _, err = s.apply(ctx, onlyReading(fold), amnesia)
+		applied.Overflow = overflow
 	}
 	if err != nil {
 		return aggregate.Applied{}, fmt.Errorf("apply: %w", ofFold(err))
@@ -224,7 +207,7 @@ func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall)
 		c = new(call)
 	}
 	defer s.calls.Put(c)
-	c.recall, c.groups = recall, groups
+	c.recall, c.groups, c.news = recall, groups, &s.news
 	c.build(s.namespace, fold)
 	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
 	if err != nil {
@@ -318,6 +301,8 @@ func addOutcome(sum aggregate.Ledger, field, value string) error {
 		l.Refused = aggregate.Sum(l.Refused, n)
 	case outcomeRefunded:
 		l.Refunded = aggregate.Sum(l.Refunded, n)
+	case outcomeOverflow:
+		l.Overflow = aggregate.Sum(l.Overflow, n)
 	case outcomeSettled:
 		l.Settled = aggregate.Sum(l.Settled, n)
 	}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
@@ -48,11 +49,38 @@ func (f *frame) nameHeld(rule, text string) (share, field string) {
 	return share, field
 }
 
-// readSpent sorts what is not new of a fold.
-func readSpent(applied *aggregate.Applied, index, marks int) {
-	if index < marks {
-		applied.Repeated = append(applied.Repeated, index)
-	} else {
-		applied.Spent = append(applied.Spent, index-marks)
+// nameCredits adds what is left of credits to the script's keys.
+func (c *call) nameCredits() {
+	for i := range c.fold.Credits {
+		k := &c.fold.Credits[i]
+		c.name("o:", strconv.FormatUint(uint64(k.Owner), 16), ":", c.rules[k.Rule], ":", strconv.FormatInt(k.Window, 10))
 	}
+}
+
+// packCredits packs what is reported and returned of them.
+func (c *call) packCredits(b []byte) []byte {
+	b = packList(b, 3*len(c.fold.Credits))
+	for i := range c.fold.Credits {
+		k := &c.fold.Credits[i]
+		b = packInt(packInt(b, k.Reported), min(k.Returned, 2*aggregate.MaxCredit))
+		b = packInt(b, k.Expires(c.fold.Rules[k.Rule].Shape)/int64(time.Millisecond))
+	}
+	return b
+}
+
+// readRefusal sorts why nothing of a fold was added: by a list of indices, of credits with what is left of each.
+func (c *call) readRefusal(u *unpacker, n int) (applied aggregate.Applied) {
+	marks, spent := len(c.fold.Marks), len(c.fold.Marks)+len(c.fold.Settled)
+	for ; n > 0; n-- {
+		switch index := int(u.count()); {
+		case index < marks:
+			applied.Repeated = append(applied.Repeated, index)
+		case index < spent:
+			applied.Spent = append(applied.Spent, index-marks)
+		default:
+			applied.Overdrawn = append(applied.Overdrawn, aggregate.Overdrawn{Credit: index - spent, Left: u.count()})
+			n--
+		}
+	}
+	return applied
 }

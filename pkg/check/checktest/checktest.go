@@ -43,13 +43,13 @@ func Denied(retryAfter time.Duration) check.Decision {
 
 // Asked is one question to a Checker, and its answer.
 type Asked struct {
-	// Method that was called: Check, CheckToken, Acquire, AcquireToken, Wait, Peek, Record or Settle.
+	// Method that was called: Check, CheckReceipt, Acquire, AcquireReceipt, Wait, Peek, Record or Settle.
 	Method string
 	// Attributes of the request, a copy; and what it costs, as the caller said.
 	Attributes identity.Attributes
 	Cost       int64
-	// Token that was settled.
-	Token string
+	// Receipt that was settled.
+	Receipt string
 	// Decision that was given. Record and Settle have none.
 	Decision check.Decision
 }
@@ -166,21 +166,21 @@ func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int6
 	return c.askUntil(ctx, "Wait", attrs, cost)
 }
 
-// CheckToken decides; the token is "token" if the hit may pass.
-func (c *Checker) CheckToken(attrs identity.Attributes, cost int64) (check.Decision, string) {
-	d := c.ask("CheckToken", attrs, cost)
-	return d, token(d)
+// CheckReceipt decides; the receipt is "receipt" if the hit may pass.
+func (c *Checker) CheckReceipt(attrs identity.Attributes, cost int64) (check.Decision, string) {
+	d := c.ask("CheckReceipt", attrs, cost)
+	return d, receipt(d)
 }
 
-// AcquireToken is Acquire, with a token.
-func (c *Checker) AcquireToken(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, string, error) {
-	d, err := c.askUntil(ctx, "AcquireToken", attrs, cost)
-	return d, token(d), err
+// AcquireReceipt is Acquire, with a receipt.
+func (c *Checker) AcquireReceipt(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, string, error) {
+	d, err := c.askUntil(ctx, "AcquireReceipt", attrs, cost)
+	return d, receipt(d), err
 }
 
-func token(d check.Decision) string {
+func receipt(d check.Decision) string {
 	if d.Allowed {
-		return "token"
+		return "receipt"
 	}
 	return ""
 }
@@ -193,10 +193,10 @@ func (c *Checker) Record(attrs identity.Attributes, cost int64) {
 }
 
 // Settle only remembers that it was called.
-func (c *Checker) Settle(token string, cost int64) error {
+func (c *Checker) Settle(receipt string, cost int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = append(c.asked, Asked{Method: "Settle", Token: token, Cost: cost})
+	c.asked = append(c.asked, Asked{Method: "Settle", Receipt: receipt, Cost: cost})
 	return c.settle
 }
 

@@ -19,9 +19,9 @@ import (
 // asker is what services and doors ask. A *check.Checker has all of it, with the same signatures.
 type asker interface {
 	Check(identity.Attributes, int64) check.Decision
-	CheckToken(identity.Attributes, int64) (check.Decision, string)
+	CheckReceipt(identity.Attributes, int64) (check.Decision, string)
 	Acquire(context.Context, identity.Attributes, int64) (check.Decision, error)
-	AcquireToken(context.Context, identity.Attributes, int64) (check.Decision, string, error)
+	AcquireReceipt(context.Context, identity.Attributes, int64) (check.Decision, string, error)
 	Wait(context.Context, identity.Attributes, int64) (check.Decision, error)
 	Peek(identity.Attributes, int64) check.Decision
 	Record(identity.Attributes, int64)
@@ -36,22 +36,22 @@ var (
 
 var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 
-// decideAll calls every method that decides, at costs of 1 to 6, and lists whether the hit passed. Its tokens have to agree.
+// decideAll calls every method that decides, at costs of 1 to 6, and lists whether the hit passed. Its receipts have to agree.
 func decideAll(ctx context.Context, c asker) (passed []bool, err error) {
 	var errs [4]error
 	var d [6]check.Decision
-	var tokens [2]string
+	var receipts [2]string
 	d[0] = c.Check(kristie, 1)
-	d[1], tokens[0] = c.CheckToken(kristie, 2)
+	d[1], receipts[0] = c.CheckReceipt(kristie, 2)
 	d[2], errs[0] = c.Acquire(ctx, kristie, 3)
-	d[3], tokens[1], errs[1] = c.AcquireToken(ctx, kristie, 4)
+	d[3], receipts[1], errs[1] = c.AcquireReceipt(ctx, kristie, 4)
 	d[4], errs[2] = c.Wait(ctx, kristie, 5)
 	d[5] = c.Peek(kristie, 6)
 	for _, d := range d {
 		passed = append(passed, d.Allowed)
 	}
-	if (tokens[0] != "") != d[1].Allowed || (tokens[1] != "") != d[3].Allowed {
-		errs[3] = fmt.Errorf("tokens %q for %v", tokens, passed)
+	if (receipts[0] != "") != d[1].Allowed || (receipts[1] != "") != d[3].Allowed {
+		errs[3] = fmt.Errorf("receipts %q for %v", receipts, passed)
 	}
 	return passed, errors.Join(errs[:]...)
 }
@@ -101,11 +101,11 @@ func TestAskedRemembersQuestions(t *testing.T) {
 
 	var got []string
 	for _, a := range c.Asked() {
-		got = append(got, fmt.Sprint(a.Method, a.Attributes, a.Cost, a.Token, a.Decision.Rule))
+		got = append(got, fmt.Sprint(a.Method, a.Attributes, a.Cost, a.Receipt, a.Decision.Rule))
 	}
 	want := []string{
-		"Check[{user kristie}] 1checktest", "CheckToken[{user kristie}] 2checktest", "Acquire[{user kristie}] 3checktest",
-		"AcquireToken[{user kristie}] 4checktest", "Wait[{user kristie}] 5checktest", "Peek[{user kristie}] 6checktest",
+		"Check[{user kristie}] 1checktest", "CheckReceipt[{user kristie}] 2checktest", "Acquire[{user kristie}] 3checktest",
+		"AcquireReceipt[{user kristie}] 4checktest", "Wait[{user kristie}] 5checktest", "Peek[{user kristie}] 6checktest",
 		"Record[{user kristie}] 7", "Settle[] 8a", "Settle[] 9b", "Check[{user kristie}] 10checktest",
 	}
 	if !slices.Equal(got, want) {

@@ -47,7 +47,10 @@ func (w *Worker) genuine(kind events.Kind, m *nats.Msg) bool {
 
 // sender is the name of the checker in a subject.
 func (w *Worker) sender(kind events.Kind, subject string) (name string, ok bool) {
-	name, ok = strings.CutPrefix(subject, w.ns+"."+kind.String()+".v1.")
+	name, ok = strings.CutPrefix(subject, w.ns+"."+kind.String()+".v")
+	if ok {
+		_, name, ok = strings.Cut(name, ".") // the format
+	}
 	if ok && kind != events.KindHello {
 		_, name, ok = strings.Cut(name, ".") // the shard
 	}

@@ -10,6 +10,8 @@
 //	<ns>.alarm.v1.<shard>              an alarm, to every checker
 //	<ns>.lease.v1.<shard>.<checker>    a lease request, to one aggregator (queue group), likewise
 //	<ns>.grant.v1.<checker>            its answer
+//	<ns>.report.v2.<shard>.<checker>   a report with rows of refunded hits, and
+//	<ns>.alarm.v2.<shard>              an alarm with such rows, which parts that do not know them do not hear
 //
 // A report or lease request for the aggregator of an ID has <shard>-<ID> in the place of the shard.
 //
@@ -79,6 +81,11 @@ func CheckName(name string) error {
 // of [events.NewEpoch] for that owner, tells apart those who share one.
 func Owned(owner string, epoch uint64) string { return owner + "." + strconv.FormatUint(epoch, 16) }
 
+// topic is what subjects of a kind and format begin with.
+func topic(ns string, kind events.Kind, format uint32) string {
+	return ns + "." + kind.String() + ".v" + strconv.FormatUint(uint64(format), 10) + "."
+}
+
 // checkChecker is CheckName for what names a checker.
 func checkChecker(name string) error {
 	owner, epoch, owned := strings.Cut(name, ".")
@@ -98,13 +105,13 @@ type Checker struct {
 	helloTopic string
 }
 
-// subject is where a request of some kind goes: to one aggregator, by its ID, or with 0 to any.
-func (c *Checker) subject(kind events.Kind, shard uint32, aggregator uint64) string {
+// subject is where a request of some kind and format goes: to one aggregator, by its ID, or with 0 to any.
+func (c *Checker) subject(kind events.Kind, format, shard uint32, aggregator uint64) string {
 	to := strconv.FormatUint(uint64(shard), 10)
 	if aggregator != 0 {
 		to += "-" + strconv.FormatUint(aggregator, 16)
 	}
-	return c.ns + "." + kind.String() + ".v1." + to + "." + c.name
+	return topic(c.ns, kind, format) + to + "." + c.name
 }
 
 // NewChecker returns the end of the checker of this name, which must be unique in the namespace.
@@ -128,7 +135,7 @@ func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 // Report sends a report to an aggregator. It does not wait for the server; the error says that the report certainly was
 // not sent.
 func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
-	if err := c.conn.PublishRequest(c.subject(events.KindReport, shard, aggregator), c.refreshes, report); err != nil {
+	if err := c.conn.PublishRequest(c.subject(events.KindReport, events.PeekFormat(report), shard, aggregator), c.refreshes, report); err != nil {
 		return fmt.Errorf("publish report: %w", err)
 	}
 	return nil
@@ -136,7 +143,7 @@ func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
 
 // Lease sends a lease request to an aggregator, likewise.
 func (c *Checker) Lease(shard uint32, aggregator uint64, request []byte) error {
-	if err := c.conn.PublishRequest(c.subject(events.KindLease, shard, aggregator), c.grants, request); err != nil {
+	if err := c.conn.PublishRequest(c.subject(events.KindLease, events.FormatPlain, shard, aggregator), c.grants, request); err != nil {
 		return fmt.Errorf("publish lease request: %w", err)
 	}
 	return nil
@@ -159,10 +166,12 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 	var g gate
 	defer g.shut()
 	for subject, kind := range map[string]events.Kind{
-		c.refreshes:          events.KindRefresh,
-		c.welcomes:           events.KindWelcome,
-		c.grants:             events.KindGrant,
-		c.ns + ".alarm.v1.*": events.KindAlarm,
+		c.refreshes: events.KindRefresh,
+		c.welcomes:  events.KindWelcome,
+		c.grants:    events.KindGrant,
+
+		topic(c.ns, events.KindAlarm, events.FormatPlain) + "*":   events.KindAlarm,
+		topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*": events.KindAlarm,
 	} {
 		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) {
 			// No message of ours is empty. The server answers a request with an empty one when nobody serves it.
@@ -208,7 +217,8 @@ func (w *Worker) ID() uint64 { return w.id }
 
 // Alarm sends an alarm to every checker.
 func (w *Worker) Alarm(shard uint32, alarm []byte) error {
-	if err := w.conn.Publish(w.ns+".alarm.v1."+strconv.FormatUint(uint64(shard), 10), alarm); err != nil {
+	subject := topic(w.ns, events.KindAlarm, events.PeekFormat(alarm)) + strconv.FormatUint(uint64(shard), 10)
+	if err := w.conn.Publish(subject, alarm); err != nil {
 		return fmt.Errorf("publish alarm: %w", err)
 	}
 	return nil
@@ -266,7 +276,7 @@ func (w *Worker) subscribe() (err error) {
 		case attended && w.shards[i] == nil:
 			w.shards[i], err = w.subscribeTo(i)
 		case !attended:
-			leave(w.shards[i]...)
+			unsubscribe(w.shards[i]...)
 			w.shards[i] = nil
 		}
 		if err != nil {
@@ -277,7 +287,7 @@ func (w *Worker) subscribe() (err error) {
 	case answers && w.hellos == nil:
 		w.hellos, err = w.conn.QueueSubscribe(w.ns+".hello.v1.>", queueGroup, w.handle(events.KindHello))
 	case !answers && w.hellos != nil:
-		leave(w.hellos)
+		unsubscribe(w.hellos)
 		w.hellos = nil
 	}
 	return err
@@ -286,12 +296,16 @@ func (w *Worker) subscribe() (err error) {
 // subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one. Both are of the
 // queue group, since aggregators of before IDs subscribe to either: one of all gets a message.
 func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
-	for _, kind := range []events.Kind{events.KindReport, events.KindLease} {
-		any, here := fmt.Sprintf("%s.%v.v1.%d.>", w.ns, kind, shard), fmt.Sprintf("%s.%v.v1.%d-%x.>", w.ns, kind, shard, w.id)
-		sub, err := w.conn.QueueSubscribe(any, queueGroup, w.handle(kind))
+	for _, of := range []struct {
+		kind   events.Kind
+		format uint32
+	}{{events.KindReport, events.FormatPlain}, {events.KindReport, events.FormatRefunds}, {events.KindLease, events.FormatPlain}} {
+		to := topic(w.ns, of.kind, of.format)
+		any, here := fmt.Sprintf("%s%d.>", to, shard), fmt.Sprintf("%s%d-%x.>", to, shard, w.id)
+		sub, err := w.conn.QueueSubscribe(any, queueGroup, w.handle(of.kind))
 		if err == nil {
 			subs = append(subs, sub)
-			sub, err = w.conn.QueueSubscribe(here, queueGroup, w.handle(kind))
+			sub, err = w.conn.QueueSubscribe(here, queueGroup, w.handle(of.kind))
 		}
 		if err != nil {
 			unsubscribe(subs...)
@@ -335,13 +349,6 @@ func drain(subs ...*nats.Subscription) {
 		case <-timeout:
 			return
 		}
-	}
-}
-
-// leave ends subscriptions, in the background, once what is already on its way here has been handed over.
-func leave(subs ...*nats.Subscription) {
-	for _, s := range subs {
-		_ = s.Drain() // it fails only when there is nothing to come
 	}
 }
 

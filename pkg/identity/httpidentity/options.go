@@ -7,7 +7,8 @@
 //	ip            the client's address; IPv6 grouped by its first 64 bits, if not set otherwise
 //	address       the client's address, not grouped: for lists of addresses
 //	method        GET, POST, …
-//	path          of the URL, unescaped, without "//", "/./" and "/../", without the query
+//	path          of the URL, unescaped, without "//" and the query; see [Reader.Ambiguous] for "/../"
+//	folded_path   path in lower case and with a slash at its end
 //	route         the pattern that http.ServeMux chose, if it has; see [MuxRoute] for before it does
 //	header:NAME   the first header of this name; header:Host is the host that was asked for
 //	cookie:NAME   the first cookie of this name

@@ -16,6 +16,7 @@ import (
 const (
 	ipName      = "ip"
 	addressName = "address"
+	pathName    = "path"
 
 	headerPrefix = "header:"
 	cookiePrefix = "cookie:"
@@ -27,6 +28,7 @@ type Reader struct {
 	sources []named
 	ip      bool // wanted, as is address
 	address bool
+	paths   bool // path or folded_path is wanted, and read here
 	unknown []string
 }
 
@@ -56,6 +58,7 @@ func (b *Builder) Reader(names []string) (*Reader, error) {
 			rd.unknown = append(rd.unknown, name)
 		default:
 			rd.sources = append(rd.sources, named{name, source})
+			rd.paths = rd.paths || b.readsPath(name)
 		}
 	}
 	return rd, nil
@@ -103,6 +106,39 @@ func (rd *Reader) appendClient(dst, given identity.Attributes, r *http.Request) 
 	return dst
 }
 
+// readsPath says whether an attribute is made here of a request's path.
+func (b *Builder) readsPath(name string) bool {
+	_, given := b.options.Sources[name]
+	return !given && (name == pathName || name == identity.FoldedPath)
+}
+
+// Ambiguous reports whether servers differ on which path the request asks for, and the reader reads its path: to some
+// /api/../x is below /api, to others it is /x. Such a request is to be refused with status 400: by any reading, some service would
+// be asked for what no rule has seen. Clients resolve such paths before they ask. It does not allocate.
+func (rd *Reader) Ambiguous(r *http.Request) bool {
+	return rd.paths && r.URL != nil && hasDotSegment(r.URL.Path)
+}
+
+// hasDotSegment says whether an unescaped path has a segment . or .., as any server may see it: some take %2f for a slash, or \, and
+// some take off what follows a semicolon.
+func hasDotSegment(path string) bool {
+	if strings.IndexByte(path, '.') < 0 {
+		return false
+	}
+	for more := true; more; {
+		end := strings.IndexAny(path, `/\`)
+		segment := path
+		if more = end >= 0; more {
+			segment, path = path[:end], path[end+1:]
+		}
+		segment, _, _ = strings.Cut(segment, ";")
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}
+
 // source returns where an attribute comes from, or nil for ip and address, which are the builder's own, and for what is
 // not known.
 func (b *Builder) source(name string) (Source, error) {
@@ -114,8 +150,10 @@ func (b *Builder) source(name string) (Source, error) {
 		return nil, errors.New("it is empty")
 	case "method":
 		return method, nil
-	case "path":
+	case pathName:
 		return cleanPath, nil
+	case identity.FoldedPath:
+		return foldedPath, nil
 	case "route":
 		return route, nil
 	}
@@ -207,4 +245,9 @@ func cleanPath(r *http.Request) (string, bool) {
 		return asked, true
 	}
 	return clean + "/", true
+}
+
+func foldedPath(r *http.Request) (string, bool) {
+	path, ok := cleanPath(r)
+	return identity.FoldPath(path), ok
 }

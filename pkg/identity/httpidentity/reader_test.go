@@ -50,6 +50,7 @@ func TestAttributes(t *testing.T) {
 		{why: "not grouped", name: "address", want: "2001:db8:1:2:3:4:5:6", options: Options{IPv6Prefix: 32}},
 		{why: "method", name: "method", want: "POST"},
 		{why: "path: unescaped, clean, no query", name: "path", want: "/v1/users/kristie"},
+		{why: "folded: in lower case, with a slash", name: "folded_path", want: "/v1/users/kristie/"},
 		{why: "route", name: "route", want: "POST /v1/users/{name}"},
 		{why: "the first of two headers", name: "header:X-Tenant", want: "gold"},
 		{why: "in any case", name: "header:x-tenant", want: "gold"},
@@ -157,6 +158,31 @@ func TestPathsAreClean(t *testing.T) {
 		got, found := rd.Append(nil, r).Get("path")
 		if found != (want != "none") || found && got != want {
 			t.Errorf("%s: %q, %v, want %q", r.URL, got, found, want)
+		}
+	}
+}
+
+// A path is ambiguous to those who read it here, and names with dots in them are names.
+func TestAmbiguous(t *testing.T) {
+	own := Options{Sources: map[string]Source{"path": FromHeader("X")}}
+	for _, tt := range []struct {
+		rd   *Reader
+		path string
+		want bool
+	}{
+		{reader(t, Options{}, "path"), "/a/../b", true},
+		{reader(t, Options{}, "folded_path"), "/a/..", true},
+		{reader(t, Options{}, "path"), `/a\..\b`, true},
+		{reader(t, Options{}, "path"), "/a/..;b/c", true},
+		{reader(t, Options{}, "path"), "/./", true},
+		{reader(t, Options{}, "path"), "/a..b/.c/...;/..c", false},
+		{reader(t, Options{}, "path"), "*", false},
+		{reader(t, Options{}, "path"), "", false},
+		{reader(t, Options{}, "ip", "route"), "/a/../b", false},
+		{reader(t, own, "path"), "/a/../b", false},
+	} {
+		if got := tt.rd.Ambiguous(&http.Request{URL: &url.URL{Path: tt.path}}); got != tt.want {
+			t.Errorf("%q: %v", tt.path, got)
 		}
 	}
 }

@@ -131,6 +131,8 @@ function show(v) {
   if (v.heard.silent) heard.push(v.heard.silent + ' silent, and left out of all sums');
   if (v.heard.hellos > v.heard.checkers + v.heard.silent) heard.push(v.heard.hellos + ' checkers report, of which not all tell how they are');
   if (v.checkers.length < v.heard.checkers + v.heard.silent) heard.push(v.checkers.length + ' are listed');
+  const losses = v.aggregators.filter((a) => a.loss).map((a) => a.loss).sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
+  if (losses.length) heard.push('Redis lost data at ' + new Date(losses[0].at).toLocaleString() + ': ' + losses[0].size + ' of shard ' + losses[0].shard);
   if (!v.connected) heard.push('this aggregator is not connected to NATS');
   $('heard').textContent = heard.join('; ');
   listed('rules-listed', v.rules, v.heard.rules, 'rules, the busiest');

@@ -1,6 +1,6 @@
 {{/*
 Files of Secrets: certificates, keys, credentials, passwords. Each is a directory below /etc/offpath, so that what changes in the Secret changes
-there too, and is read again without a restart. Each template takes (list . PART), where PART is "checker" or "aggregator".
+there too, and is read again without a restart. They are readable by root and by the group that the pod's fsGroup gives its containers. Each template takes (list . PART), where PART is "checker" or "aggregator".
 */}}
 
 {{/* The directories that a part needs, as JSON: {"DIRECTORY": "SECRET"}. */}}
@@ -110,6 +110,6 @@ there too, and is read again without a restart. Each template takes (list . PART
 {{- define "offpath.secretVolumes" -}}
 {{- range $dir, $secret := include "offpath.secretDirs" . | fromJson }}
 - name: offpath-{{ $dir }}
-  secret: {secretName: {{ $secret | quote }}}
+  secret: {secretName: {{ $secret | quote }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}

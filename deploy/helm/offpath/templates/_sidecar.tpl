@@ -8,6 +8,8 @@ A checker beside a service of yours, in its pod. In a chart that has this one am
     volumes:
       {{- include "offpath.sidecarVolumes" .Subcharts.offpath | nindent 6 }}
 
+The pod needs an fsGroup in its securityContext, any one, if there are Secrets with files: only that group may read them.
+
 It answers before the service starts, and stops after it (Kubernetes 1.29 and newer); the service asks it at 127.0.0.1:8080.
 */}}
 {{- define "offpath.sidecar" -}}

@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/offpath-io/offpath/internal/flags"
+)
+
+// Origins are the sites whose pages may have a browser ask a daemon over HTTP, as browsers name them in the header Origin, with commas
+// between; "*" is all of them. The zero value is none: programs send no such header.
+type Origins string
+
+// AddFlags adds the flag --allow-origin of a daemon with these doors.
+func (o *Origins) AddFlags(s *flags.Set, doors string) {
+	flags.Add(s, o, "allow-origin", "SITES", "sites whose pages may have a browser ask "+doors+", such as https://ops.example.com, with commas between, or * for all; without it, nobody's",
+		parseOrigins)
+}
+
+func parseOrigins(text string) (Origins, error) {
+	sites := strings.Split(strings.ToLower(text), ",")
+	for i := range sites {
+		sites[i] = strings.TrimSpace(sites[i])
+		site, err := url.Parse(sites[i])
+		if sites[i] != "*" && (err != nil || site.Host == "" || sites[i] != site.Scheme+"://"+site.Host) {
+			return "", fmt.Errorf("%.80q: want a site such as https://ops.example.com, or *", sites[i])
+		}
+	}
+	return Origins(strings.Join(sites, ",")), nil
+}
+
+// Guard answers with 403 what pages of other sites ask. It does not go by whether Host is the same: a site can give its own name the address of
+// this daemon (DNS rebinding), and these doors have no pages of their own.
+func (o Origins) Guard(h http.Handler) http.Handler {
+	known := strings.Split(string(o), ",")
+	foreign := func(site string) bool {
+		return !slices.Contains(known, "*") && (site == "" || !slices.Contains(known, strings.ToLower(site)))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.ContainsFunc(r.Header["Origin"], foreign) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"error":"asked by a page of another site: see --allow-origin"}`+"\n") // an error means that the client has gone
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

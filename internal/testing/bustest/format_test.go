@@ -1,0 +1,58 @@
+package bustest
+
+import (
+	"context"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// TestOlderPartsHearNoNewerFormats: what has subscribed to the first version of reports and alarms gets none of a newer format, to
+// whichever aggregator; parts of this build get both.
+func TestOlderPartsHearNoNewerFormats(t *testing.T) {
+	n := nats{serverstest.NATS(t).URL()}
+	worker, checker := n.Worker(t), n.Checker(t, "c")
+	var toWorker, toChecker heard
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(worker.Attend([]bool{true}))
+	defer serve(t, func(ctx context.Context) error {
+		return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { toWorker.note(kind, data) })
+	})()
+	defer serve(t, func(ctx context.Context) error {
+		return checker.Listen(ctx, func(kind events.Kind, data []byte) { toChecker.note(kind, data) })
+	})()
+	conn := n.connect(t, "older")
+	older := make(chan *natsgo.Msg, 100)
+	for _, subject := range []string{"test.report.v1.>", "test.alarm.v1.>"} {
+		_, err := conn.ChanSubscribe(subject, older)
+		must(err)
+	}
+	must(conn.Flush())
+	send := func(format uint32) {
+		t.Helper()
+		report, err := events.Append(nil, &events.Report{Epoch: 1, Sequence: 1, Format: format})
+		must(err)
+		alarm, err := events.Append(nil, &events.Alarm{Shard: 0, Version: 1, Format: format})
+		must(err)
+		must(checker.Report(0, 0, report))
+		must(checker.Report(0, worker.ID(), report))
+		must(worker.Alarm(0, alarm))
+	}
+	wait(t, "parts of this build hear both", func() bool {
+		send(events.FormatRefunds)
+		return toWorker.count(events.KindReport) >= 4 && toChecker.count(events.KindAlarm) >= 2
+	})
+	must(conn.Flush())
+	if len(older) != 0 {
+		t.Errorf("older parts hear %d messages of a newer format", len(older))
+	}
+	wait(t, "older parts hear the older format", func() bool { send(0); return len(older) >= 3 })
+}

@@ -1,0 +1,76 @@
+package check
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestAKillLosesASecond of hits at most, of however quiet keys: older ones have been reported. The metrics tell of every hit that was
+// let pass, and of every one that is not reported.
+func TestAKillLosesASecond(t *testing.T) {
+	f, l := newFleetOf(t, 4, Options{}, 100_000, 24*time.Hour)
+	const keys, step, span = 300, 10 * ms, 3 * second
+	for i := range keys {
+		inform(l, fmt.Sprint(i))
+	}
+	reported, passed, old := uint64(0), int64(0), int64(0)
+	for now := noon; now < noon+span; now += step {
+		for i := range 3 {
+			passed += int64(hit(l, now, fmt.Sprint((int(now/step)+i*100)%keys), 2))
+		}
+		if now < noon+span-second {
+			old = passed
+		}
+		sent := len(f.tape.reports)
+		if f.Step(now); len(f.tape.reports) > sent {
+			totals := make([]uint64, len(f.last().Hits.KeyCells))
+			for _, n := range f.last().Hits.Value {
+				reported += n
+			}
+			f.answerRows(now, totals...)
+		}
+	}
+	expect(t, reported >= uint64(old), "%d hits are lost, %d of them older than a second", uint64(passed)-reported, uint64(old)-reported)
+	s := f.Stats()
+	expect(t, s.Rules[0].Charged == passed && s.Unreported() == passed-int64(reported),
+		"%d hits passed, %d are not reported; the metrics tell of %d and %d", passed, uint64(passed)-reported, s.Rules[0].Charged, s.Unreported())
+}
+
+// TestChargedIsExact: each hit that was let pass or denied is counted at once, whatever allowance it was taken from, and once.
+func TestChargedIsExact(t *testing.T) {
+	for name, link := range map[string]Link{"in a fleet": new(tape), "alone": nil} {
+		c := newChecker(t, Options{Link: link}, rule("r", 1000, time.Minute, 1))
+		l := limiter(t, c, "r")
+		allowed := int64(0)
+		for i := range 1098 {
+			allowed += int64(hit(l, noon, "k", 1))
+			if i%100 != 0 && i != 1097 {
+				continue
+			}
+			s := c.Stats().Rules[0]
+			require(t, s.Allowed == allowed && s.Charged == allowed && s.Denied == int64(i+1)-allowed,
+				"%s: %d of %d hits were let pass, the metrics tell of %d, of %d charged and %d denied", name, allowed, i+1, s.Allowed, s.Charged, s.Denied)
+		}
+	}
+}
+
+// TestCountersOnlyGrow, whoever looks while whoever decides.
+func TestCountersOnlyGrow(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{}, 1_000_000, time.Minute)
+	var passed [4]int64
+	stop := meanwhile(len(passed), func(g int) {
+		passed[g] += int64(hit(l, noon, "k", 100))
+	})
+	last := int64(0)
+	for i := range int64(1000) {
+		if i%50 == 0 {
+			f.Step(noon + i*ms)
+		}
+		n := f.Stats().Rules[0].Charged
+		expect(t, n >= last, "%d charged, and %d before", n, last)
+		last = n
+	}
+	stop()
+	equal(t, f.Stats().Rules[0].Charged, passed[0]+passed[1]+passed[2]+passed[3], "charged")
+}
