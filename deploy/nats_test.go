@@ -28,17 +28,10 @@ func TestNATSAccounts(t *testing.T) {
 	n := deploytest.NATS(t)
 	type said struct{ by, heardBy, subject string }
 	users := []string{"checker-1", "checker-2", "aggregator", "operator"}
-	conns, heard := map[string]*nats.Conn{}, make(chan said, 1000)
+	conns, heard := map[string]*nats.Conn{}, map[string]chan *nats.Msg{}
 	for _, user := range users {
-		conns[user] = connectAs(t, n, user)
-		_, err := conns[user].Subscribe(">", func(m *nats.Msg) {
-			// What checkers and operators tell themselves is nobody else's business; what
-			// aggregators do is.
-			by, own := string(m.Data), user == "aggregator" && speaksAs.MatchString(m.Subject)
-			if slices.Contains(users, by) && (by != user || own) {
-				heard <- said{by, user, m.Subject}
-			}
-		})
+		conns[user], heard[user] = connectAs(t, n, user), make(chan *nats.Msg, 1000)
+		_, err := conns[user].ChanSubscribe(">", heard[user]) // so that Flush waits for what is heard
 		if err := errors.Join(err, conns[user].Flush()); err != nil {
 			t.Fatal(err)
 		}
@@ -74,10 +67,17 @@ func TestNATSAccounts(t *testing.T) {
 		_ = conn.Flush()
 		conn.Close()
 	}
-	close(heard)
 	got := map[said]bool{}
-	for one := range heard {
-		got[one] = true
+	for user, messages := range heard {
+		for len(messages) > 0 {
+			// What checkers and operators tell themselves is nobody else's business; what
+			// aggregators do is.
+			m := <-messages
+			by, own := string(m.Data), user == "aggregator" && speaksAs.MatchString(m.Subject)
+			if slices.Contains(users, by) && (by != user || own) {
+				got[said{by, user, m.Subject}] = true
+			}
+		}
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("heard:\n%v\nwant:\n%v", got, want)

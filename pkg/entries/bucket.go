@@ -253,9 +253,8 @@ func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 		return err
 	}
 	blocks := 0
-	for name, got := range all {
-		if _, s, err := b.verify(name, got.Value(), now); err == nil && s.Operation != signature.Lift &&
-			got.Operation() == jetstream.KeyValuePut {
+	for _, got := range all {
+		if _, s, err := b.verify(got, now); err == nil && s.Operation != signature.Lift {
 			blocks++
 		}
 	}
@@ -266,11 +265,14 @@ func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 }
 
 // verify takes a value of the bucket apart, and checks its signature if there is anything to check
-// it by.
-func (b *Bucket) verify(name string, value []byte, now time.Time) (data []byte, s signature.Signature, err error) {
-	data, signed := split(value)
-	if b.options.Verifier != nil {
-		s, err = b.options.Verifier.Verify(signature.Found{Bucket: b.name, Key: name, Value: data, Text: signed}, now)
+// it by. Of a mark of what was taken out the error is signature.ErrDeleted.
+func (b *Bucket) verify(got jetstream.KeyValueEntry, now time.Time) (data []byte, s signature.Signature, err error) {
+	if got.Operation() != jetstream.KeyValuePut {
+		return nil, s, signature.ErrDeleted
+	}
+	data, signed := split(got.Value())
+	if v := b.options.Verifier; v != nil {
+		s, err = v.Verify(signature.Found{Bucket: b.name, Key: got.Key(), Value: data, Text: signed}, now)
 	}
 	return data, s, err
 }
@@ -324,8 +326,8 @@ func (b *Bucket) List(ctx context.Context) ([]Entry, error) {
 	now := b.options.Now()
 	entries := make(map[string]Entry, len(all))
 	for name, got := range all {
-		data, _, err := b.verify(name, got.Value(), now)
-		if err != nil || got.Operation() != jetstream.KeyValuePut {
+		data, _, err := b.verify(got, now)
+		if err != nil {
 			continue
 		}
 		if e, err := decode(data); err == nil {
@@ -369,27 +371,27 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	if err != nil {
 		return 0, b.wrap("sweep", err)
 	}
+	if b.options.Verifier != nil { // first: it does not wait for what only makes room
+		err = b.restore(ctx, kv, all, now)
+	}
 	for name, got := range all {
 		if got.Operation() != jetstream.KeyValuePut {
 			if time.Since(got.Created()) < markFor {
 				continue
 			}
 			before := jetstream.WithPurgeSequence(got.Revision() + 1)
-			if err := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.name+"."+name), before); err != nil {
-				return n, b.wrap("sweep", err)
+			purged := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.name+"."+name), before)
+			if purged != nil {
+				return n, b.wrap("sweep", errors.Join(err, purged))
 			}
-			delete(all, name)
 			continue
 		}
-		if !b.ended(name, got.Value(), now) {
+		if !b.ended(got, now) {
 			continue
 		}
 		if kv.Purge(ctx, name, jetstream.LastRevision(got.Revision())) == nil { // else somebody was quicker
 			n++
 		}
-	}
-	if b.options.Verifier != nil {
-		err = b.restore(ctx, kv, all, now)
 	}
 	return n, b.wrap("sweep", err)
 }
@@ -400,8 +402,8 @@ const sweepAfter = time.Minute
 
 // ended says whether a value is of no use any more: an entry that has ended and, where entries are
 // signed, takes the place of none that has not. What does not count is none of our business.
-func (b *Bucket) ended(name string, value []byte, now time.Time) bool {
-	data, s, err := b.verify(name, value, now)
+func (b *Bucket) ended(got jetstream.KeyValueEntry, now time.Time) bool {
+	data, s, err := b.verify(got, now)
 	if err != nil {
 		return errors.Is(err, signature.ErrExpired)
 	}
@@ -423,7 +425,7 @@ func (b *Bucket) restore(
 		}
 		var revision uint64
 		if got := all[held.Key]; got != nil {
-			_, s, err := b.verify(held.Key, got.Value(), now)
+			_, s, err := b.verify(got, now)
 			if err == nil && s.Version >= held.Version {
 				continue
 			}

@@ -52,12 +52,15 @@ func (b *bucket) must(err error) {
 	}
 }
 
-func (b *bucket) watch(check time.Duration) {
+func (b *bucket) watch(check time.Duration) { b.watchKey("", check) }
+
+// watchKey watches the history of one key.
+func (b *bucket) watchKey(key string, check time.Duration) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		kvwatch.Watch{
-			Conn: b.conn, JS: b.js, Bucket: b.kv.Bucket(), Changes: b.kv.Bucket() + ".>",
+			Conn: b.conn, JS: b.js, Bucket: b.kv.Bucket(), Changes: b.kv.Bucket() + ".>", Key: key, History: key != "",
 			Check: check, Retry: time.Millisecond, MostRetry: time.Millisecond,
 		}.Run(b.ctx, kvwatch.Handler{
 			Begin: func(bool) {}, Fail: func(error) {}, Take: func(e jetstream.KeyValueEntry) { b.told <- e },
@@ -162,4 +165,29 @@ func TestWhatIsNotHeardIsReadAgain(t *testing.T) {
 	}
 	b.await("missed")
 	b.await("heard")
+}
+
+// TestHistoryIsToldWhole, in order and once: what was there before, and what is found only later,
+// several revisions at once.
+func TestHistoryIsToldWhole(t *testing.T) {
+	b := newBucket(t, nil)
+	_, err := b.js.UpdateKeyValue(b.ctx, jetstream.KeyValueConfig{Bucket: b.kv.Bucket(), History: 64})
+	b.must(err)
+	write := func() {
+		for _, key := range []string{"a", "other", "a", "a"} {
+			_, err := b.kv.Put(b.ctx, key, nil)
+			b.must(err)
+		}
+	}
+	write()
+	b.watchKey("a", 50*time.Millisecond)
+	for _, revision := range []uint64{1, 3, 4, 5, 7, 8} {
+		if revision == 5 {
+			b.await("")
+			write()
+		}
+		if e := b.await("a"); e.Revision() != revision {
+			t.Errorf("revision %d, want %d", e.Revision(), revision)
+		}
+	}
 }
