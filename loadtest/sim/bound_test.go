@@ -65,12 +65,12 @@ func TestLimitPasses(t *testing.T) {
 		over, under float64
 		rolling     float64
 	}{
-		{rules.TokenBucket, "steady", 1000, 0.0005, 0.0008, 0.02},
+		{rules.TokenBucket, "steady", 1000, 0.0009, 0.0009, 0.017},
 		{rules.TokenBucket, "hop", 1000, 0.0005, 0.0009, 0.017},
-		{rules.SlidingLog, "steady", 1000, 0.0018, 0, 0.011},
+		{rules.SlidingLog, "steady", 1000, 0.0029, 0.0006, 0.009},
 		{rules.FixedWindow, "steady", 1000, 0.0044, 0.0002, 0.15}, // a stretch may have parts of two windows
-		{rules.LeakyBucket, "steady", 1000, 0, 0.0066, 0.012},
-		{rules.LeakyBucket, "steady", 100, 0, 0.0048, 0.12},
+		{rules.LeakyBucket, "steady", 1000, 0, 0.0119, 0.012},
+		{rules.LeakyBucket, "steady", 100, 0, 0.0123, 0.09},
 		{rules.LeakyBucket, "hop", 1000, 0, 0.18, 0},
 	} {
 		t.Run(fmt.Sprint(test.algorithm, test.scenario, test.limit), func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestLimitPasses(t *testing.T) {
 	}
 }
 
-// TestExactlyTheLimitPasses, and every hit until then, when hits are so far apart that all reports are answered in between:
-// a checker keeps nothing in reserve for hits that nobody can have admitted.
+// TestExactlyTheLimitPasses, when hits are so far apart that nearly all reports are answered in between: a checker keeps
+// nothing in reserve for hits that nobody can have admitted. Each may turn one away of which it cannot know that yet.
 func TestExactlyTheLimitPasses(t *testing.T) {
 	for _, limit := range []int64{100, 300, 1000, 10_000} {
 		for checkers := 1; checkers <= 8; checkers++ {
@@ -117,7 +117,7 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 					}
 					w.heed(int(n)%checkers, c)
 				}
-				if passed != limit || last != limit {
+				if passed != limit || last > limit+int64(checkers) {
 					t.Errorf("%d passed, the last of them as number %d", passed, last)
 				}
 			})

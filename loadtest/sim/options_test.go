@@ -150,7 +150,7 @@ func TestOptionsShow(t *testing.T) {
 		little, much Options
 		rising       figures
 	}{
-		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, figures{lag, over}},
+		{"delay", Options{Delay: 30 * ms}, Options{Delay: 60 * ms}, figures{lag, over}},
 		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, figures{lag, over}},
 		{"loss", Options{Loss: 0.25}, Options{Loss: 0.55}, figures{over}},
 		// A report that comes twice is folded and answered twice, if counted once.

@@ -265,7 +265,7 @@ func TestMainScenarios(t *testing.T) {
 		{"steady", rules.SlidingWindow, 0.011, 0, 0},
 		{"hop", rules.SlidingWindow, 0.007, 0, 0},
 		{"surge", rules.SlidingWindow, 0.0064, 0, 0.022},
-		{"burst", rules.SlidingWindow, 0.039, 0.002, 0.053},
+		{"burst", rules.SlidingWindow, 0.039, 0.0032, 0.053},
 		{"burst", rules.FixedWindow, 0.085, 0.0084, 0.049},
 		{"burst", rules.SlidingLog, 0.036, 0, 0.047},
 		{"burst", rules.TokenBucket, 0.041, 0.0015, 0.1},
@@ -342,7 +342,7 @@ func TestAccuracyOfSeeds(t *testing.T) {
 // targetIsMetBy holds what the document says of how many seeds meet the target in a burst.
 func targetIsMetBy(t *testing.T, wrong []float64) {
 	t.Helper()
-	const said, target, met = "The target for wrong decisions in a burst is met by three of the seven.", 0.015, 3
+	const said, target, met = "The target for wrong decisions in a burst is met by four of the seven.", 0.015, 4
 	text, err := os.ReadFile("../../docs/accuracy.md")
 	if err != nil || !strings.Contains(string(text), said) {
 		t.Errorf("there is no %q: %v", said, err)
@@ -408,12 +408,12 @@ func TestEstimatesOfOtherTraffic(t *testing.T) {
 		{"steady --load 5 --checkers 32", 0.6, 0, 0, 0.05},
 		{"hop --load 5 --checkers 8", 0.3, 0, 0, 0},
 		{"surge --load 15 --checkers 32", 0.4, 0, 0.1, 0.1},
-		{"burst --load 50 --checkers 32", 1, 0.2, 1, 0},
+		{"burst --load 50 --checkers 32", 1, 0.2, 1.5, 0},
 		{"surge --load 15 --checkers 8 --no-forecast", 0.4, 0.4, 0, 0},
 		{"steady --load 5 --checkers 8 --algorithm fixed_window", 0.2, 0.1, 0.2, 0},
-		{"hop --load 5 --checkers 8 --algorithm fixed_window", 0.3, 0, 0, 0.3},
+		{"hop --load 5 --checkers 8 --algorithm fixed_window", 0.3, 0, 0, 0.5},
 		{"steady --load 5 --checkers 8 --algorithm sliding_log", 0.3, 0, 0.1, 0.1},
-		{"surge --load 15 --checkers 8 --algorithm token_bucket", 0.4, 0, 0.4, 0},
+		{"surge --load 15 --checkers 8 --algorithm token_bucket", 0.7, 0, 0.4, 0},
 	} {
 		t.Run(test.command, func(t *testing.T) {
 			t.Parallel()
