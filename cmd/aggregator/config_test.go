@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // TestEverySetting sets each one by its flag. Each flag has a variable, as the tests of flags hold.
@@ -12,6 +14,7 @@ func TestEverySetting(t *testing.T) {
 	defaults := config{
 		nats: "nats://n", redis: "redis://r", admin: "127.0.0.1:9091", namespace: "offpath",
 		logLevel: slog.LevelInfo, gather: 2 * time.Millisecond, newKeys: 1_000_000,
+		maxCheckers: 10_000, maxWindow: events.MaxWindow,
 	}
 	tests := []struct {
 		flag, value string
