@@ -189,7 +189,11 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	for _, r := range []rules.Rule{rule("r", 5, 100*time.Millisecond, 1), rule("r", 5, 100*time.Millisecond, 10), fixed, log} {
 		r.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Minute}
 		inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
-			passed := make(chan int, callers)
+			type turn struct {
+				caller int
+				at     time.Time // those of one instant may be told in any order
+			}
+			passed := make(chan turn, callers)
 			for i := range callers {
 				go func() {
 					wait := func() (Decision, error) { return l.Wait(t.Context(), "a", 1) }
@@ -198,20 +202,20 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 					}
 					d, err := wait()
 					expect(t, d.Allowed && err == nil, "%v: caller %d: %+v, %v", r.Algorithm, i, d, err)
-					passed <- i
+					passed <- turn{i, time.Now()}
 				}()
 				time.Sleep(7 * time.Millisecond)
 			}
-			var order []int
+			var order []turn
 			out := 0
 			for range callers {
-				i := <-passed
+				this := <-passed
 				for _, before := range order {
-					if before > i {
+					if before.caller > this.caller && before.at.Before(this.at) {
 						out++
 					}
 				}
-				order = append(order, i)
+				order = append(order, this)
 			}
 			equal(t, out, 0, "%v in %d: pairs of %d out of order: %v", r.Algorithm, r.Window.Buckets, callers*(callers-1)/2, order)
 		}, r)
