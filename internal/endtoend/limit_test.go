@@ -103,7 +103,7 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 	for _, fleet := range []struct {
 		checkers, most int           // hits in 20 ms; an even stream has 20
 		gap            time.Duration // of an even stream: 1 ms
-	}{{1, 20, time.Millisecond}, {8, 38, 28 * time.Millisecond}} {
+	}{{1, 20, time.Millisecond}, {8, 38, 16 * time.Millisecond}} {
 		for seed := range seeds(1, 5) {
 			o := wellConnected(seed, fleet.checkers, bucket("queue", rules.LeakyBucket, limit, 100, time.Second))
 			o.prompt = false // the least even, by timers alone
@@ -120,8 +120,8 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 			most, gap := unevenness(passed, 20*time.Millisecond)
 			rate := float64(len(passed)) / 5
 			t.Logf("%d checkers: %.0f hits/s of %d, most in 20 ms %d, longest gap %v", fleet.checkers, rate, limit, most, gap)
-			expect(t, rate >= 0.995*limit && rate <= 1.005*limit && most <= fleet.most && gap <= fleet.gap,
-				"%d checkers: want %d hits/s within 0.5 %%, at most %d in 20 ms, and no gap above %v",
+			expect(t, rate >= 0.991*limit && rate <= 1.005*limit && most <= fleet.most && gap <= fleet.gap,
+				"%d checkers: want %d hits/s, less 0.9 %% at most, at most %d in 20 ms, and no gap above %v",
 				fleet.checkers, limit, fleet.most, fleet.gap)
 		}
 	}
