@@ -27,6 +27,9 @@ func BenchmarkCarry(b *testing.B) {
 					b.Fatal(err)
 				}
 				message := make([]byte, size)
+				if err := worker.Attend([]bool{true}); err != nil {
+					b.Fatal(err)
+				}
 				go func() {
 					_ = worker.Serve(b.Context(), func(_ events.Kind, data []byte, reply func([]byte) error) { _ = reply(data) })
 				}()
