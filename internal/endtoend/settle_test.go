@@ -169,6 +169,7 @@ func TestSettlementsChangeTheLevel(t *testing.T) {
 		// KNOWN DEFECT since receipts are covered by reports: in this one of 300 a checker ends up with 21 hits more
 		// in its level than the store has. Why is not known yet.
 		if seed == 246 {
+			t.Log("seed 246 is left out: a known defect")
 			continue
 		}
 		rule := bucket("tokens", rules.TokenBucket, 30, 90, time.Minute)
