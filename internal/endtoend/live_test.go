@@ -135,7 +135,7 @@ func (f *live) newWorker() *liveWorker {
 	store, err := redisstore.Open(redisstore.Options{URL: f.redis.url, Namespace: f.namespace})
 	f.must(err)
 	w := &liveWorker{conn: f.connect("aggregator")}
-	w.store = &deadlyStore{Store: store, victim: w}
+	w.store = &deadlyStore{Store: store, victim: w, slow: time.Duration(len(f.workers)%2) * 60 * time.Millisecond}
 	bus, err := natsbus.NewWorker(w.conn, f.namespace)
 	f.must(err)
 	w.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: bus})
@@ -189,6 +189,14 @@ type deadlyStore struct {
 	*redisstore.Store
 	victim *liveWorker
 	deadly atomic.Bool
+	slow   time.Duration // what the answer to the first Join takes to come
+}
+
+func (s *deadlyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+	fleet, err := s.Store.Join(ctx, shards)
+	time.Sleep(s.slow)
+	s.slow = 0
+	return fleet, err
 }
 
 func (s *deadlyStore) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {

@@ -61,6 +61,7 @@ func aggregatorsDie(t *testing.T, redis *backend) {
 	expect(t, repeated != 0, "no report was repeated: nobody was killed at a bad moment")
 }
 
+// strictLimitsHold although an aggregator that has just started has the time from one slow answer.
 func strictLimitsHold(t *testing.T, redis *backend) {
 	f := newLive(t, redis, 4, 2, strictly(liveRules[0], liveRules[1], testRules[1])...)
 	f.welcomed()

@@ -17,6 +17,7 @@ type fleetClock struct {
 	best  look
 
 	known  bool
+	first  int64 // how far the first look, which set the offset, may have been off
 	offset int64 // the fleet's time less our own
 	slewed int64 // own time at which offset was right
 }
@@ -52,7 +53,7 @@ func (c *fleetClock) observe(sent, got, theirs int64) {
 		}
 	}
 	if !c.known {
-		c.known, c.offset, c.slewed = true, c.best.offset, got
+		c.known, c.first, c.offset, c.slewed = true, c.best.half, c.best.offset, got
 	}
 }
 
@@ -65,6 +66,14 @@ func (c *fleetClock) fleet(now int64) int64 {
 		c.slewed = now
 	}
 	return now + c.offset
+}
+
+// error is how far the fleet's time may be off by what this worker knows of it: half of the best look's round trip, and
+// what it has not made good yet of the first one's. That the store's clock was set is no error: all workers slew there alike.
+func (c *fleetClock) error() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.best.half + min(abs(c.best.offset-c.offset), c.first)
 }
 
 func abs(n int64) int64 {

@@ -33,6 +33,30 @@ func TestFleetClock(t *testing.T) {
 	}
 }
 
+// TestFleetClockSaysHowFarOffItIs: by half of the best look, and what is left of the first one's error. A clock that was set
+// counts for nothing.
+func TestFleetClockSaysHowFarOffItIs(t *testing.T) {
+	const s, ms = 1_000_000_000, 1_000_000
+	var c fleetClock
+	for _, step := range []struct {
+		why               string
+		sent, got, theirs int64
+		later, want       int64
+	}{
+		{"the first look", 0, 60 * ms, 0, 0, 30 * ms}, // off by all of that
+		{"a better one, when most is slewed", s, s + 2*ms, s + ms, 0, ms + 30*ms - 942*ms/slewShare},
+		{"and 100 ms later", s, s + 2*ms, s + ms, 100 * ms, ms + 30*ms - 1042*ms/slewShare},
+		{"and all of it", s, s + 2*ms, s + ms, 10 * s, ms},
+		{"the store's clock was set", 20 * s, 20*s + 2*ms, 80 * s, 0, ms + 30*ms},
+	} {
+		c.observe(step.sent, step.got, step.theirs)
+		c.fleet(step.got + step.later)
+		if got := c.error(); got != step.want {
+			t.Errorf("%s: off by %d ns, want %d", step.why, got, step.want)
+		}
+	}
+}
+
 // The fleet's time follows the store's at a pace that checkers can keep.
 func TestFleetClockSlews(t *testing.T) {
 	const s = 1_000_000_000

@@ -86,6 +86,7 @@ func (w *Worker) welcome(now int64, h *events.Hello, reply func([]byte) error) {
 		Shards:   uint32(shards),
 		Time:     w.clock.fleet(now),
 		Checkers: uint32(w.checkers.live(now)),
+		Error:    w.clock.error(),
 	})
 	if err == nil {
 		err = reply(data)

@@ -92,7 +92,7 @@ func TestSmallestRoundTripWins(t *testing.T) {
 		{9000, 1, 8000},                      // answered before it was asked
 		{0, 77, int64(longestRoundTrip) + 1}, // too slow to mean anything
 	} {
-		c.observe(s.sent, s.fleet, s.now)
+		c.observe(s.sent, s.fleet, s.now, 0)
 	}
 	equal(t, c.target, 995, "target of the smallest round trip")
 }
@@ -148,19 +148,22 @@ func TestClockError(t *testing.T) {
 	steps := []struct {
 		why               string
 		sent, fleet, now  int64
+		err               int64 // that the aggregator tells
 		want              int64
 		slewUntil, slewed int64 // and after slewing until then
 	}{
-		{"half of the first round trip", noon, noon + 10*ms, noon + 20*ms, 10*ms + margin, 0, 0},
-		{"a shorter one; the step of 1 ms is not slewed yet", noon + 2*second, noon + 2*second + 3*ms, noon + 2*second + 4*ms,
+		{"half of the first round trip", noon, noon + 10*ms, noon + 20*ms, 0, 10*ms + margin, 0, 0},
+		{"a shorter one, of an aggregator that has just started", noon + second, noon + second + 9*ms, noon + second + 2*ms, 12 * ms,
+			10*ms + margin + (second-18*ms)/driftShare, 0, 0},
+		{"a shorter one; the step of 1 ms is not slewed yet", noon + 2*second, noon + 2*second + 3*ms, noon + 2*second + 4*ms, 0,
 			2*ms + ms + margin, noon + 2*second + 24*ms, 2*ms + margin + 20*ms/driftShare},
-		{"a longer one changes nothing but the age of the best", noon + 4*second, noon + 4*second + 31*ms, noon + 4*second + 60*ms,
+		{"a longer one changes nothing but the age of the best", noon + 4*second, noon + 4*second + 31*ms, noon + 4*second + 60*ms, 0,
 			2*ms + margin + (2*second+56*ms)/driftShare, 0, 0},
-		{"one that contradicts the best counts in full", noon + 6*second, noon + 6*second + 505*ms, noon + 6*second + 8*ms,
+		{"one that contradicts the best counts in full", noon + 6*second, noon + 6*second + 505*ms, noon + 6*second + 8*ms, 0,
 			500*ms + 4*ms + margin + (4*second+4*ms)/driftShare, 0, 0},
 	}
 	for _, step := range steps {
-		c.observe(step.sent, step.fleet, step.now)
+		c.observe(step.sent, step.fleet, step.now, step.err)
 		c.slewed = step.now
 		equal(t, c.err.Load(), step.want, "%s: ns", step.why)
 		if step.slewUntil != 0 {

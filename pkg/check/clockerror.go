@@ -9,9 +9,10 @@ import (
 // not spent within that of their bucket's end. It is the sum of
 //
 //   - half of the best look's round trip: the aggregator may have read its clock anywhere within it;
+//   - what that aggregator says that its own clock was off by, which may just have started;
 //   - what slewing has not done yet;
 //   - what the two clocks may have drifted apart since that look: crystals are good to 100 ppm, so 200 ppm;
-//   - a margin for what an aggregator's own idea of the store's clock is off by, at this level.
+//   - a margin for what the aggregator's clock and the store's may have drifted apart.
 //
 // If the newest look contradicts the best one, one of the clocks was set in between, and the newest counts. The
 // coarse clock's tick is not in it: strict checks read the system's clock. What cannot be bounded from here
@@ -32,10 +33,10 @@ func (c *clock) judge(now int64) {
 	}
 	offset := c.offset.Load()
 	drift := max(now-c.best.at, 0)/driftShare + int64(clockMargin)
-	err := c.best.roundTrip/2 + distance(c.best.offset, offset) + drift
+	err := c.best.err + distance(c.best.offset, offset) + drift
 	newest := c.samples[(c.next-1)%len(c.samples)]
-	if distance(newest.offset, c.best.offset) > newest.roundTrip/2+c.best.roundTrip/2+drift {
-		err = max(err, distance(newest.offset, offset)+newest.roundTrip/2+drift)
+	if distance(newest.offset, c.best.offset) > newest.err+c.best.err+drift {
+		err = max(err, distance(newest.offset, offset)+newest.err+drift)
 	}
 	c.err.Store(err)
 }

@@ -22,7 +22,7 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 			b.shards[i].aggregator = 0
 		}
 	}
-	if step := b.checker.clock.observe(m.Sent, m.Time, now); step != 0 {
+	if step := b.checker.clock.observe(m.Sent, m.Time, now, m.Error); step != 0 {
 		b.rebucket(step, b.checker.clock.fleet(now))
 	}
 	switch n := int(m.Shards); {

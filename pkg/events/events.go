@@ -214,6 +214,9 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 	if m.Time < 0 || m.Time > maxTime {
 		return nil, malformed("welcome: at %d ns", m.Time)
 	}
+	if m.Error < 0 || m.Error > maxTime {
+		return nil, malformed("welcome: the time is off by %d ns", m.Error)
+	}
 	return m, nil
 }
 

@@ -1121,7 +1121,9 @@ type Welcome struct {
 	// The fleet's time when this was sent.
 	Time int64 `protobuf:"varint,4,opt,name=time,proto3" json:"time,omitempty"`
 	// How many checkers have said hello lately.
-	Checkers      uint32 `protobuf:"varint,5,opt,name=checkers,proto3" json:"checkers,omitempty"`
+	Checkers uint32 `protobuf:"varint,5,opt,name=checkers,proto3" json:"checkers,omitempty"`
+	// How far that time may be off, either way, in nanoseconds.
+	Error         int64 `protobuf:"varint,6,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1187,6 +1189,13 @@ func (x *Welcome) GetTime() int64 {
 func (x *Welcome) GetCheckers() uint32 {
 	if x != nil {
 		return x.Checkers
+	}
+	return 0
+}
+
+func (x *Welcome) GetError() int64 {
+	if x != nil {
+		return x.Error
 	}
 	return 0
 }
@@ -1552,13 +1561,14 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x18\n" +
 	"\aleaving\x18\x03 \x01(\bR\aleaving\x12\x12\n" +
-	"\x04asks\x18\b \x01(\bR\x04asks\"{\n" +
+	"\x04asks\x18\b \x01(\bR\x04asks\"\x91\x01\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x12\n" +
 	"\x04time\x18\x04 \x01(\x03R\x04time\x12\x1a\n" +
-	"\bcheckers\x18\x05 \x01(\rR\bcheckers\"\x8b\x02\n" +
+	"\bcheckers\x18\x05 \x01(\rR\bcheckers\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\x03R\x05error\"\x8b\x02\n" +
 	"\fLeaseRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +

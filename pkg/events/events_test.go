@@ -223,6 +223,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"too many":    func(m *Welcome) { m.Shards = MaxShards + 1 },
 		"before 1970": func(m *Welcome) { m.Time = -1 },
 		"after all":   func(m *Welcome) { m.Time = maxTime + 1 },
+		"not off":     func(m *Welcome) { m.Error = -1 },
 	})
 }
 
