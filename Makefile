@@ -17,7 +17,7 @@ COUNT ?= 1
 # What make test runs: one package with make test PKG=./pkg/check, some with PKG='./pkg/rules/... ./pkg/window'
 PKG ?= ./...
 
-# When a package's tests are taken to hang. They take seconds, or a minute or two of make test-all.
+# After how long a package's tests count as hung. Most take seconds; in make test-all some take a minute or two.
 TESTTIME ?= 15m
 
 # Prints one line for each package, what failed, and the totals.
@@ -75,19 +75,22 @@ lint: ## Check format, vet, staticcheck, generated code and go.mod
 	scripts/nested-modules.sh go vet ./...
 
 .PHONY: vuln
-vuln: ## Hold the code and its modules against Go's database of known vulnerabilities, at vuln.go.dev or $GOVULNDB
+vuln: ## Check the code and its modules against Go's vulnerability database: vuln.go.dev, or $GOVULNDB
 	@scripts/vuln.sh
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s) each
+	@scripts/need.sh redis
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
 bench: ## Run the benchmarks: BENCH=pattern COUNT=times
+	@scripts/need.sh redis
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 
 .PHONY: mutants
-mutants: ## Change one place of the core at a time, and print which changes its tests do not notice: ONLY=text
+mutants: ## Test 165 small changes to the core, one at a time (your files stay as they are), and print those no test notices: ONLY=text
+	@scripts/need.sh redis
 	go -C tools run ./mutants -root .. -only '$(ONLY)'
 
 .PHONY: generate
@@ -109,4 +112,4 @@ mixed-test: ## Run a fleet of this version and another, from git: PREVIOUS=commi
 .PHONY: clean
 clean: ## Remove what builds and profiles leave behind
 	rm -rf bin dist
-	find . -name '*.test' -o -name '*.prof' | xargs -r rm -f
+	find . -path ./.git -prune -o -type f \( -name '*.test' -o -name '*.prof' \) -exec rm -f {} +

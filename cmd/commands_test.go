@@ -5,7 +5,6 @@ package cmd_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -38,13 +37,7 @@ var built = sync.OnceValue(func() error {
 	return nil
 })
 
-// TestMain runs nothing under -short.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("long: runs in make test-all")
-		return
-	}
 	status := m.Run()
 	_ = os.RemoveAll(builtIn)
 	os.Exit(status)
@@ -53,6 +46,9 @@ func TestMain(m *testing.M) {
 // binary returns the path of a built command.
 func binary(t *testing.T, command string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("long: runs in make test-all")
+	}
 	must(t, built())
 	return filepath.Join(builtIn, command)
 }

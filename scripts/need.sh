@@ -8,7 +8,9 @@ set -eu -o pipefail
 # Debian, what asks for its version, the least version, and what it is for.
 lookup() {
   case $1 in
-    cc)       names=("$(go env CC)") package="gcc libc6-dev" ask=--version least=1 use="the race detector" ;;
+    cc)       local cc # the first word, since CC may name a wrapper: "ccache gcc"
+              read -r cc _ <<<"$(go env CC)"
+              names=("$cc") package="gcc libc6-dev" ask=--version least=1 use="the race detector" ;;
     redis)    names=(redis-server) package=redis-server ask=--version least=7 use="the stores' tests" ;;
     chromium) names=(chromium chromium-browser google-chrome google-chrome-stable)
               package=chromium ask=--version least=1 use="the test of the load test's page" ;;
@@ -22,9 +24,9 @@ lookup() {
 
 # Names of packages elsewhere, where they are not the program's.
 elsewhere() {
-  other=$1
+  other=$1 alpine=$1
   case $1 in
-    cc)       other=gcc ubuntu="apt-get install $package" brew=gcc ;;
+    cc)       other=gcc alpine="gcc musl-dev" ubuntu="apt-get install $package" brew=gcc ;;
     chromium) ubuntu="snap install chromium" brew="--cask chromium" ;;
     *)        ubuntu="apt-get install $package" brew=$1 ;;
   esac
@@ -38,7 +40,7 @@ For $use, make needs ${names[0]} $least or newer in PATH${names[1]+ (or ${names[
   Debian           sudo apt-get install $package
   Ubuntu           sudo $ubuntu
   Fedora, RHEL     sudo dnf install $other
-  Alpine           sudo apk add $other
+  Alpine           sudo apk add $alpine
   Arch             sudo pacman -S $other
   macOS            brew install $brew
 TEXT

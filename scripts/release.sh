@@ -12,6 +12,10 @@ if [ -n "$(git status --porcelain)" ]; then
   echo "release: there are changes that are not committed; a release is of a commit" >&2
   exit 1
 fi
+if [ -n "$(ls -A "$out" 2>/dev/null)" ] && [ ! -e "$out/SHA256SUMS" ]; then
+  echo "release: $out has files that are not a release's; it would be emptied" >&2
+  exit 1
+fi
 rm -rf "$out"
 mkdir -p "$out"
 

@@ -22,8 +22,8 @@ func noteExcess(last *string) func(*aggregate.Options) {
 	}
 }
 
-// The limit is 10 per second, and what goes beyond by more than 1 is excess; of a token bucket, what
-// goes beyond its burst of 40.
+// TestExcessOfFolds: OnApply reports, for each rule, the hits beyond the limit and a tenth of it, and the largest excess; none
+// of loose rules. The limit is 10 per second; of a token bucket, the burst of 40.
 func TestExcessOfFolds(t *testing.T) {
 	var got string
 	d := newFixture(t, memstore.New(), noteExcess(&got))

@@ -140,6 +140,7 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 	})
 }
 
+// TestClockError: how far the fleet's time may be off is the sum that clockerror.go says.
 func TestClockError(t *testing.T) {
 	var c clock
 	c.judge(noon)

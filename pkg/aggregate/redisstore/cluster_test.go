@@ -12,6 +12,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
+// TestCluster: each shard has its master; one that is down holds up only its own shards.
 func TestCluster(t *testing.T) {
 	cluster := serverstest.RedisCluster(t)
 	options := Options{URL: "redis://" + strings.Join(cluster.Addrs(), ",")}

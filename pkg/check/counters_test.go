@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAKillLosesASecond of hits at most, of however quiet keys: older ones have been reported. The metrics tell of every hit that was
-// let pass, and of every one that is not reported.
+// TestAKillLosesASecond: a killed checker loses at most one second of hits, even of quiet keys; the metrics count every hit
+// that passed, and every one that is not reported.
 func TestAKillLosesASecond(t *testing.T) {
 	f, l := newFleetOf(t, 4, Options{}, 100_000, 24*time.Hour)
 	const keys, step, span = 300, 10 * ms, 3 * second
@@ -55,7 +55,7 @@ func TestChargedIsExact(t *testing.T) {
 	}
 }
 
-// TestCountersOnlyGrow, whoever looks while whoever decides.
+// TestCountersOnlyGrow: Stats never goes backwards while other goroutines decide.
 func TestCountersOnlyGrow(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 1_000_000, time.Minute)
 	var passed [4]int64
