@@ -199,6 +199,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(settleDesc, s.SettlementsApplied, "applied")
 	count(settleDesc, s.SettlementsRefused, "refused")
 	count(settleDesc, s.SettlementsUncovered, "uncovered")
+	count(settleDesc, s.SettlementsOverflow, "overflow")
 	count(permitsDesc, s.PermitsGranted, "granted")
 	count(permitsDesc, s.PermitsReturned, "returned")
 	count(refusalDesc, s.LeaseErrors)
