@@ -239,6 +239,7 @@ func (w *Worker) acceptSettlements(r *events.Report, shards int, now int64) {
 	for i, m := range r.GetSettlements() {
 		if err := w.checkSettlement(m, r.GetShard(), shards, now); err != nil {
 			w.counters.settlementsRefused.Add(1)
+			w.noteRules(err)
 			r.Settlements[i] = nil
 		}
 	}

@@ -409,6 +409,20 @@ func TestUnknownKinds(t *testing.T) {
 		d.want("answer", totals(d.exchange(start, m)), " |  | 0:5 | ")
 		wantLedger(t, "ledger", store, unknown.Name, aggregate.RuleLedger{Counted: 5})
 	}
+	later := perMinute(start)
+	later.Algorithm = events.Algorithm_LEAKY_BUCKET + 1
+	many := report(2, 1, perMinute(start), own{"a", 0, 1})
+	for len(many.Hits.Rules) <= events.MaxRules {
+		many.Hits.Rules = append(many.Hits.Rules, perMinute(start))
+	}
+	for _, refused := range []*events.Report{report(2, 1, later, own{"a", 0, 1}), many} {
+		if got := d.exchange(start, refused); got.GetError() == "" {
+			t.Errorf("counted: %v", got)
+		}
+	}
+	if s := d.worker.Stats(); s.RulesUnknown != 3 || s.RulesMany != 1 || s.Malformed != 2 {
+		t.Errorf("rules that are not counted: %+v", s)
+	}
 	m := leaseRequest(1, 1, perMinute(start), wish{key: "k", want: 1})
 	m.Keys.Rules[0].Kind = events.RowKind_DENIED
 	if d.send(start, m); len(d.grants.take()) != 1 || d.worker.Stats().LeasesRefused != 1 {
