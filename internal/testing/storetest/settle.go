@@ -281,6 +281,12 @@ func testSettledChunks(b *bench) {
 			b.Errorf("%+v: no room for %v", step, got)
 		}
 	}
+	d := b.fresh().credit(1, "one", perMinute, 0, 0, 1).settle(8, 1).settle(1, 0).credit(2, "one", perMinute, 0, 0, 2)
+	d.MaxChunks, d.Settled[0].Sender, d.Settled[1].Sender = most, 1, 1
+	applied, err := b.Store.Apply(b.Context(), &d.Fold)
+	if err != nil || len(applied.Overdrawn) != 2 || !slices.Equal(applied.Spent, []int{1}) || !slices.Equal(applied.SettledOverflow, []int{0}) {
+		b.Errorf("all at once: %+v, %v", applied, err)
+	}
 	if b.Clock != nil {
 		return
 	}
