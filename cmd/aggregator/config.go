@@ -38,6 +38,7 @@ type config struct {
 	traceTo   string // "" for nowhere
 
 	maxCheckers int
+	maxChunks   int
 	maxWindow   time.Duration
 
 	tokenFile, tokens string // of those who may block and reset keys
@@ -50,7 +51,7 @@ type config struct {
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
 	c = config{
 		admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond,
-		newKeys: 1_000_000, maxCheckers: 10_000, maxWindow: events.MaxWindow,
+		newKeys: 1_000_000, maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000,
 	}
 	s := flags.New("aggregator", summary, version.Get().Line("aggregator"))
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
@@ -76,6 +77,9 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.maxCheckers, "max-checkers", "N", "most live checkers of one --name that are told apart; others make no fleet larger", flags.Int(1, 1<<16))
 	flags.Add(s, &c.maxWindow, "max-window", "DURATION", "longest window of a rule that is counted; reports with longer ones are refused",
 		flags.Duration(time.Millisecond, events.MaxWindow))
+	flags.Add(s, &c.maxChunks, "max-settled-chunks", "N",
+		"how many times 8,192 receipts one --name may have a shard remember in a day, at 1 KB; more settlements count for nothing",
+		flags.Int(1, 1_000_000_000))
 	c.access.AddFlags(s)
 	c.adminTLS.AddFlags(s, "admin")
 	flags.Add(s, &c.traceTo, "trace", "URL", "where OpenTelemetry traces of reports go, by OTLP over HTTP: http://127.0.0.1:4318; none if it is not given. Checkers say which are traced",

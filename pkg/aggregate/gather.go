@@ -28,6 +28,7 @@ type request struct {
 	rules    []int32
 	// uncovered are the settlements, by their index in the report, that give back more than its checker may.
 	uncovered []uint32
+	overflow  int64   // settlements for which the store has no room
 	keys      []int32 // by key of the report, its index in the fold
 }
 

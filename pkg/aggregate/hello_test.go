@@ -172,7 +172,7 @@ func TestLongWindowsAreRefused(t *testing.T) {
 	settled := asks(2, start, 5, settlement(start, 1, charge(long, 0, 1), 1))
 	d.want("an hour at most", totals(d.exchange(start, settled)), " | 0:5")
 	ledger, err := store.Ledger(t.Context())
-	if s := d.worker.Stats(); err != nil || len(ledger) != 1 || s.Refused != 1 || s.LeasesRefused != 1 || s.SettlementsRefused != 1 {
+	if s := d.worker.Stats(); err != nil || len(ledger) != 1 || s.Refused != 1 || s.LeasesRefused != 1 || s.SettlementsRefused != 1 || s.RulesLong != 3 {
 		t.Errorf("ledger %v, %v, stats %+v", ledger, err, s)
 	}
 }

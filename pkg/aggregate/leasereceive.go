@@ -60,6 +60,7 @@ func checkLease(m *events.LeaseRequest, latest int64) error {
 // out.
 func (w *Worker) refuseLease(payload []byte, reply func([]byte) error, reason error) {
 	w.counters.leasesRefused.Add(1)
+	w.noteRules(reason)
 	epoch, shard, sequence, ok := identify(payload)
 	if !ok {
 		return

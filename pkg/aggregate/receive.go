@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
@@ -59,6 +60,7 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 		w.refuse(payload, reply, err)
 		return
 	}
+	w.noteKinds(report.GetHits().GetRules())
 	w.counters.settlements.Add(int64(len(report.Settlements)))
 	w.acceptSettlements(report, len(shards), w.clock.fleet(now))
 	r := &request{report: report, own: own, waiting: waiting{
@@ -78,8 +80,34 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	}
 }
 
+// errWindow is for a rule with a window beyond [Options.MaxWindow].
+var errWindow = errors.New("a window")
+
+// noteRules counts a message that is refused, if that is for its rules.
+func (w *Worker) noteRules(reason error) {
+	switch {
+	case errors.Is(reason, errWindow):
+		w.counters.rulesLong.Add(1)
+	case errors.Is(reason, events.ErrRules):
+		w.counters.rulesMany.Add(1)
+	case errors.Is(reason, events.ErrAlgorithm):
+		w.counters.rulesUnknown.Add(1)
+	}
+}
+
+// noteKinds counts a report with hits of a kind that this build does not know, which it leaves out.
+func (w *Worker) noteKinds(rules []*events.Rule) {
+	if slices.ContainsFunc(rules, func(r *events.Rule) bool {
+		_, known := hitsOf(r)
+		return !known
+	}) {
+		w.counters.rulesUnknown.Add(1)
+	}
+}
+
 // refuse tells the sender of a report why it will never be counted, if the sender can be made out.
 func (w *Worker) refuse(payload []byte, reply func([]byte) error, reason error) {
+	w.noteRules(reason)
 	if errors.Is(reason, events.ErrMalformed) {
 		w.counters.malformed.Add(1)
 	}
@@ -113,7 +141,7 @@ func (w *Worker) checkFleet(shards uint32, rules []*events.Rule, ours int) error
 			return fmt.Errorf("%w: rule %q: bucket %d", events.ErrMalformed, r.GetName(), n)
 		}
 		if length := shapeOf(r).Length; length > w.o.MaxWindow {
-			return fmt.Errorf("rule %q: a window of %v; this aggregator takes %v at most", r.GetName(), length, w.o.MaxWindow)
+			return fmt.Errorf("rule %q: %w of %v; this aggregator takes %v at most", r.GetName(), errWindow, length, w.o.MaxWindow)
 		}
 		if err := shapeOf(r).Validate(); err != nil {
 			return fmt.Errorf("%w: rule %q: %w", events.ErrMalformed, r.GetName(), err)

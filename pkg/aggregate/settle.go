@@ -18,7 +18,13 @@ var (
 // it has met; by then every receipt with that number is too old to be settled.
 type Settled struct {
 	Epoch, Number uint64
+	// Sender is the owner of the checker that reports it, as [events.OwnerOf] says. It is no part of the identity.
+	Sender uint32
 }
+
+// Chunk is how many numbers of one checker, from a multiple of it on, a store remembers together, a bit each. So a
+// settlement takes up 1 KB for a day if no other of its chunk is settled, and checkers give numbers one after the other.
+const Chunk = 8192
 
 // Credit is what checkers of one credential have reported under one rule in one window, less what their settlements
 // have given back: nobody gives back hits that it has not reported. Only rules with settlements have credits.
@@ -60,8 +66,9 @@ type Permits struct {
 
 // settler is what a folder knows of settlements.
 type settler struct {
-	spent  map[Settled]struct{} // counted before, as far as is known
-	folded map[Settled]struct{} // in this fold
+	spent  map[Settled]struct{} // counted before, as far as is known; without senders
+	folded map[Settled]struct{} // in this fold, the same
+	full   map[Settled]struct{} // for which the store had no room, the same
 
 	left    map[creditID]int64 // of credits that were overdrawn before, as far as is known
 	credits map[creditID]int   // their indices in this fold
@@ -77,7 +84,7 @@ type creditID struct {
 
 func newSettler() settler {
 	return settler{
-		spent: make(map[Settled]struct{}), folded: make(map[Settled]struct{}),
+		spent: make(map[Settled]struct{}), folded: make(map[Settled]struct{}), full: make(map[Settled]struct{}),
 		left: make(map[creditID]int64), credits: make(map[creditID]int),
 	}
 }
@@ -85,6 +92,7 @@ func newSettler() settler {
 // forget makes the next fold one of which nothing is known.
 func (s *settler) forget() {
 	clear(s.spent)
+	clear(s.full)
 	clear(s.left)
 }
 
@@ -126,6 +134,19 @@ func (f *folder) noteSettling(r *request) {
 	}
 }
 
+// settled takes in which of the fold's settlements a store has met before, and for which it has no room.
+func (f *folder) settled(spent, full []int) {
+	for _, i := range spent {
+		f.spent[f.fold.Settled[i].id()] = struct{}{}
+	}
+	for _, i := range full {
+		f.full[f.fold.Settled[i].id()] = struct{}{}
+	}
+}
+
+// id is the settlement whoever reports it.
+func (s Settled) id() Settled { return Settled{Epoch: s.Epoch, Number: s.Number} }
+
 // overdrawn takes in what a store has found of the fold's credits.
 func (f *folder) overdrawn(list []Overdrawn) {
 	for id, i := range f.credits {
@@ -149,7 +170,7 @@ func (f *folder) cover(owner uint32, rule int32, bucket, hits int64) bool {
 
 // addSettlements adds what a new report's settlements change. It comes after the rules and keys of all reports.
 func (f *folder) addSettlements(r *request, now int64) {
-	r.uncovered = r.uncovered[:0]
+	r.uncovered, r.overflow = r.uncovered[:0], 0
 	if r.repeated { // its settlements come again in another report
 		return
 	}
@@ -157,11 +178,15 @@ func (f *folder) addSettlements(r *request, now int64) {
 		if m == nil { // it made no sense
 			continue
 		}
-		id := Settled{m.GetEpoch(), m.GetNumber()}
+		id := Settled{Epoch: m.GetEpoch(), Number: m.GetNumber()}
 		if _, spent := f.spent[id]; spent {
 			continue
 		}
 		if _, twice := f.folded[id]; twice {
+			continue
+		}
+		if _, full := f.full[id]; full {
+			r.overflow++
 			continue
 		}
 		if !f.settle(m, r, now) {
@@ -169,6 +194,7 @@ func (f *folder) addSettlements(r *request, now int64) {
 			continue
 		}
 		f.folded[id] = struct{}{}
+		id.Sender = events.OwnerOf(r.epoch)
 		f.fold.Settled = append(f.fold.Settled, id)
 	}
 }
@@ -213,6 +239,7 @@ func (w *Worker) acceptSettlements(r *events.Report, shards int, now int64) {
 	for i, m := range r.GetSettlements() {
 		if err := w.checkSettlement(m, r.GetShard(), shards, now); err != nil {
 			w.counters.settlementsRefused.Add(1)
+			w.noteRules(err)
 			r.Settlements[i] = nil
 		}
 	}

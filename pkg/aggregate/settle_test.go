@@ -360,6 +360,41 @@ func TestNoCredentialGivesBackMoreThanItReported(t *testing.T) {
 	}
 }
 
+// TestMadeUpSettlementsAreBounded: settlements of made-up receipts, each of another checker or far from the last number, take up no
+// more than the bound for one credential; hits, and what others settle, count.
+func TestMadeUpSettlementsAreBounded(t *testing.T) {
+	store := memstore.New()
+	d := newFixture(t, store, func(o *aggregate.Options) { o.MaxChunks = 1000 })
+	applied := func(owner, sequence uint64, settlements ...*events.Settlement) int64 {
+		t.Helper()
+		m := asks(sequence, start, 1, settlements...)
+		m.Epoch = owner<<40 + 1
+		before := d.worker.Stats().SettlementsApplied
+		if got := d.exchange(start, m); got.GetError() != "" || int(got.GetSettlements()) != len(settlements) {
+			t.Fatalf("%v", got)
+		}
+		return d.worker.Stats().SettlementsApplied - before
+	}
+	made, sum := uint64(0), int64(0)
+	for sequence := range uint64(40) {
+		var list []*events.Settlement
+		for range events.MaxSettlements {
+			made++
+			m := settle(start, 1+made%2*made*aggregate.Chunk, 10, 0)
+			m.Epoch = 5<<40 + (1+made)%2*made
+			list = append(list, m)
+		}
+		sum += applied(1, sequence+1, list...)
+	}
+	if s := d.worker.Stats(); sum != 1000 || s.SettlementsOverflow != 19_000 {
+		t.Errorf("%d of 20,000 settlements applied: %+v", sum, s)
+	}
+	if n := applied(1, 41, settle(start, 2, 10, 0)) + applied(2, 1, settle(start, 1, 10, +1)); n != 1 {
+		t.Errorf("%d applied of one of that credential and one of another", n)
+	}
+	wantLedger(t, "in the end", store, "per-minute", aggregate.RuleLedger{Counted: 43, Settled: 1})
+}
+
 // TestUnknownKinds: rows of hits of a kind that this build does not know are neither counted nor answered; others of the report are.
 func TestUnknownKinds(t *testing.T) {
 	store := memstore.New()
@@ -373,6 +408,20 @@ func TestUnknownKinds(t *testing.T) {
 		m.Late = []uint64{3}
 		d.want("answer", totals(d.exchange(start, m)), " |  | 0:5 | ")
 		wantLedger(t, "ledger", store, unknown.Name, aggregate.RuleLedger{Counted: 5})
+	}
+	later := perMinute(start)
+	later.Algorithm = events.Algorithm_LEAKY_BUCKET + 1
+	many := report(2, 1, perMinute(start), own{"a", 0, 1})
+	for len(many.Hits.Rules) <= events.MaxRules {
+		many.Hits.Rules = append(many.Hits.Rules, perMinute(start))
+	}
+	for _, refused := range []*events.Report{report(2, 1, later, own{"a", 0, 1}), many} {
+		if got := d.exchange(start, refused); got.GetError() == "" {
+			t.Errorf("counted: %v", got)
+		}
+	}
+	if s := d.worker.Stats(); s.RulesUnknown != 3 || s.RulesMany != 1 || s.Malformed != 2 {
+		t.Errorf("rules that are not counted: %+v", s)
 	}
 	m := leaseRequest(1, 1, perMinute(start), wish{key: "k", want: 1})
 	m.Keys.Rules[0].Kind = events.RowKind_DENIED

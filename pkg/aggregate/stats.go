@@ -21,8 +21,13 @@ type Stats struct {
 	HitsCounted, HitsLate, HitsRefused int64
 	// Settlements received, of which: SettlementsRefused made no sense or were of receipts that are too old;
 	// SettlementsApplied were new when they were applied; SettlementsUncovered would have given back more than checkers of their sender's
-	// credential had reported, and come again. The others had been counted before.
-	Settlements, SettlementsRefused, SettlementsApplied, SettlementsUncovered int64
+	// credential had reported, and come again; SettlementsOverflow were beyond [Options.MaxChunks], and count for nothing. The
+	// others had been counted before.
+	Settlements, SettlementsRefused, SettlementsApplied, SettlementsUncovered, SettlementsOverflow int64
+	// RulesLong, RulesMany and RulesUnknown are reports, lease requests and settlements of rules that are not counted: for a window beyond
+	// [Options.MaxWindow], more than events.MaxRules in one message, and an algorithm, or a kind of hits, of a later version. All but those
+	// with a kind, of which the other rules count, are refused.
+	RulesLong, RulesMany, RulesUnknown int64
 	// HitsRefunded and HitsSettled are hits that settlements gave back and added, by this worker.
 	HitsRefunded, HitsSettled int64
 	// LeaseRequests received, of which: LeasesRefused could not be read or were answered by an error;
@@ -59,7 +64,8 @@ type counters struct {
 	hitsCounted, hitsLate, hitsRefused                    atomic.Int64
 	hitsRefunded, hitsSettled                             atomic.Int64
 	settlements, settlementsRefused, settlementsApplied   atomic.Int64
-	settlementsUncovered                                  atomic.Int64
+	settlementsUncovered, settlementsOverflow             atomic.Int64
+	rulesLong, rulesMany, rulesUnknown                    atomic.Int64
 	alarms, alarmKeys, alarmErrors                        atomic.Int64
 	leaseRequests, leasesRefused, leasesReplaced          atomic.Int64
 	leasesDropped, leasesAnswered                         atomic.Int64
@@ -82,7 +88,8 @@ func (w *Worker) Stats() Stats {
 		HitsRefunded: c.hitsRefunded.Load(), HitsSettled: c.hitsSettled.Load(),
 		Settlements: c.settlements.Load(), SettlementsRefused: c.settlementsRefused.Load(),
 		SettlementsApplied: c.settlementsApplied.Load(), SettlementsUncovered: c.settlementsUncovered.Load(),
-		Alarms: c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
+		SettlementsOverflow: c.settlementsOverflow.Load(), RulesLong: c.rulesLong.Load(), RulesMany: c.rulesMany.Load(),
+		RulesUnknown: c.rulesUnknown.Load(), Alarms: c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
 		LeaseRequests: c.leaseRequests.Load(), LeasesRefused: c.leasesRefused.Load(),
 		LeasesReplaced: c.leasesReplaced.Load(), LeasesDropped: c.leasesDropped.Load(),
 		LeasesAnswered: c.leasesAnswered.Load(), LeaseFolds: c.leaseFolds.Load(), LeaseErrors: c.leaseErrors.Load(),

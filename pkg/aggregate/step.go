@@ -89,6 +89,7 @@ func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*reque
 	h.folder.forget()
 	for range maxRefolds {
 		fold := h.folder.make(s.number, requests, s.seen(), w.clock.fleet(clock()))
+		fold.MaxChunks = int64(w.o.MaxChunks)
 		w.revisions.apply(fold.Rules, fold.Now)
 		tellAll(requests, TraceEvent{Kind: TraceApply, Keys: len(fold.Keys), Reports: len(requests)})
 		applied, err := w.apply(ctx, s, fold, s.ways.note(fold, requests), clock)
@@ -104,9 +105,7 @@ func (w *Worker) count(ctx context.Context, s *shard, h *hand, requests []*reque
 		for _, i := range applied.Repeated {
 			requests[h.folder.marked[i]].repeated = true
 		}
-		for _, i := range applied.Spent {
-			h.folder.spent[fold.Settled[i]] = struct{}{}
-		}
+		h.folder.settled(applied.Spent, applied.SettledOverflow)
 		h.folder.overdrawn(applied.Overdrawn)
 	}
 	return nil, errRepeats
@@ -147,9 +146,9 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 	w.noteReply(r, h.answerer.answer(r, fold, &unknown, &s.refund))
 }
 
-// isNew says whether the fold was applied, since all in it was new and covered.
+// isNew says whether the fold was applied, since all in it was new and covered, and there was room for it.
 func (a *Applied) isNew() bool {
-	return len(a.Repeated) == 0 && len(a.Spent) == 0 && len(a.Overdrawn) == 0
+	return len(a.Repeated) == 0 && len(a.Spent) == 0 && len(a.SettledOverflow) == 0 && len(a.Overdrawn) == 0
 }
 
 // apply calls the store, and takes note of how that went. The newest report so far was made then.
@@ -284,6 +283,7 @@ func (w *Worker) tell(s *shard, h *hand, requests []*request, fold *Fold, applie
 	for _, r := range requests {
 		w.counters.answered.Add(1)
 		w.counters.settlementsUncovered.Add(int64(len(r.uncovered)))
+		w.counters.settlementsOverflow.Add(r.overflow)
 		if r.repeated {
 			w.counters.repeated.Add(1)
 		}

@@ -198,6 +198,9 @@ func (c *cell) hearLevel(w word) {
 	}
 	drain := c.limiter.terms.Load().drain
 	if l.Bucket < d.level.Bucket { // bring it forward by what the message says, which may not be all
+		if c.is(informed) && c.hidesRefunds(w) { // or too much: what the cell has may be net of refunds
+			return
+		}
 		if far := d.level.Bucket - 2*int64(c.limiter.live); l.Bucket < far { // nothing is told of that, or it says nothing
 			l = drain.Settle(l, nil, far, far)
 		}

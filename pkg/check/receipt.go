@@ -2,10 +2,37 @@ package check
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
+
+// keepGoodKeys lets ReceiptKeys return the last good keys, which are the checker's own where none are given.
+func (o *Options) keepGoodKeys() error {
+	given := o.ReceiptKeys
+	if given == nil {
+		own := events.NewReceiptKeys()
+		o.ReceiptKeys = func() events.ReceiptKeys { return own }
+		return nil
+	}
+	first := given()
+	if err := first.Check(); err != nil {
+		return fmt.Errorf("check: ReceiptKeys: %w", err)
+	}
+	var last atomic.Pointer[events.ReceiptKeys]
+	last.Store(&first)
+	o.ReceiptKeys = func() events.ReceiptKeys {
+		keys := given()
+		if keys.Check() != nil {
+			return *last.Load()
+		}
+		last.Store(&keys)
+		return keys
+	}
+	return nil
+}
 
 // CheckReceipt is Check for a hit whose true cost is known only later, when it has been served. If the hit may pass, receipt
 // names what it was charged with, for one call of Settle, here or at any other checker of the fleet; else it is "". The

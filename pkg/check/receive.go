@@ -211,6 +211,9 @@ func (b *behind) merge(c *cell, w word) {
 	if len(w.admitted.age) == 0 && len(w.refunded.age) > 0 {
 		return // it says nothing of hits
 	}
+	if !c.is(informed) && c.drained() != nil && c.hidesRefunds(w) { // its level may be too high by them
+		c.askForRefunds()
+	}
 	c.state |= informed
 	t := c.limiter.terms.Load()
 	room, at := c.room(t, w.fleet)

@@ -67,11 +67,13 @@ func (t totals) mergeRefunds(c *cell) (news bool) {
 // hearRefunds takes in a message's refunds. Room that they give can be used at once: what kept others out was
 // withdrawn when the cell was settled, and permits are asked for anew. The lock is held, the cell settled and rotated.
 func (c *cell) hearRefunds(w word) {
+	l := c.limiter
+	if len(w.refunded.age) > 0 && !l.refunds.Load() { // also of buckets that the cell has let go
+		l.refunds.Store(true)
+	}
 	if !w.refunded.mergeRefunds(c) {
 		return
 	}
-	l := c.limiter
-	l.refunds.Store(true)
 	c.bringTurnForward(l.terms.Load(), c.rotate(w.fleet))
 	if p := c.permits(); p != nil {
 		p.haste()
@@ -80,6 +82,10 @@ func (c *cell) hearRefunds(w word) {
 		}
 	}
 }
+
+// hidesRefunds says whether a message tells of admitted hits only, and some of the rule's have been given back: how
+// many hits there are is then at most what it says.
+func (c *cell) hidesRefunds(w word) bool { return w.refunded.newest == 0 && c.limiter.refunds.Load() }
 
 // askForRefunds lets the next report tell what was given back, if only by asking. The lock is held.
 func (c *cell) askForRefunds() {

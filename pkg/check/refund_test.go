@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -190,6 +191,38 @@ func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 	l.CheckAt(later, "k", 1)
 	f.answerLevel(later, 700, 900, 61, 0) // of noon's bucket
 	wantLeft(t, l, later, 1000-(200-62)-1, "in the end")
+}
+
+// TestLateAlarmsAreNetOfRefunds: an alarm tells admitted hits in a message of their own. Where that comes when their
+// bucket has gone into the level, it takes back no refund of which the checker knows; a checker that
+// knows nothing of the key keeps it out, and asks.
+func TestLateAlarmsAreNetOfRefunds(t *testing.T) {
+	refunded, later := int64(1000-(200-62)), noon+63*second
+	for _, known := range []bool{true, false} {
+		f, l := fleetAndLimiter(t, Options{}, minuteBucket(1000))
+		want := int64(1000 - (900 - 62))
+		if known {
+			receipt(t, l, noon, "k", 1)
+			f.Step(noon + 50*ms)
+			f.answerLevel(noon+50*ms, 700, 900, 61, 0)
+			want = refunded
+		}
+		for _, row := range []keyTotal{{ofRefunded, 700}, admitted(900)} {
+			a := alarmOf(l, noon, 1, "k", row)
+			a.Totals.SetLevel(61, 0)
+			f.receive(later, events.KindAlarm, a)
+		}
+		wantLeft(t, l, later, want, fmt.Sprintf("known: %v", known))
+		if known {
+			continue
+		}
+		f.Step(later + 50*ms)
+		f.settlements("refunded k, k")
+		m := f.refresh()
+		m.KeyCells, m.LevelAge, m.Level = []uint32{0, 0}, []int64{0, 61}, []uint64{0, (200 - 2) * 60}
+		f.receive(later+60*ms, events.KindRefresh, m)
+		wantLeft(t, l, later+60*ms, refunded, "when it is answered")
+	}
 }
 
 // TestSettleQueueInAFleet: the next hit does not wait for hits that have been given back.

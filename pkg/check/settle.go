@@ -12,7 +12,7 @@ import (
 
 // The errors of Settle. A receipt that Settle refuses is not used up.
 var (
-	// ErrReceipt is for a text that is no receipt, or not all of one.
+	// ErrReceipt is for a text that is no receipt, or not all of one; without a Link also for one of another checker.
 	ErrReceipt = errors.New("check: not a receipt")
 	// ErrReceiptAge is for a receipt that was made more than 20 hours ago, after which the store may not remember whether
 	// it was settled, or in the future.
@@ -53,6 +53,9 @@ func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 	fleet := c.clock.fleet(now)
 	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
 		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
+	}
+	if c.o.Link == nil && m.GetEpoch() != c.o.Epoch { // nobody knows where it was settled before
+		return fmt.Errorf("%w: of another checker, and this one is alone", ErrReceipt)
 	}
 	list := make([]*events.Settlement, len(m.Charges))
 	for i, charge := range m.Charges {

@@ -84,11 +84,66 @@ func TestForgedReceipts(t *testing.T) {
 		}
 	}
 	equal(t, passed, 5, "passed under a limit of 5")
-	twin, _ := checkerAndLimiter(t, of(keys), rule("r", 5, time.Hour, 1))
+	twin, _ := fleetAndLimiter(t, of(keys), rule("r", 5, time.Hour, 1))
 	m.Number++
 	genuine, err := keys.Encode(m)
 	must(t, err)
 	must(t, twin.SettleAt(noon, genuine, 0))
+}
+
+// TestAloneEachSettlesItsOwn: checkers with one key and no fleet, who cannot know what others have settled, take no receipt of another's:
+// each would give it back once, of hits that were charged there.
+func TestAloneEachSettlesItsOwn(t *testing.T) {
+	keys := events.NewReceiptKeys()
+	var checkers []*Checker
+	var limiters []*Limiter
+	for range 3 {
+		o := Options{ReceiptKeys: func() events.ReceiptKeys { return keys }}
+		c, l := checkerAndLimiter(t, o, rule("r", 5, time.Hour, 1))
+		checkers, limiters = append(checkers, c), append(limiters, l)
+	}
+	text := receipt(t, limiters[0], noon, "k", 5)
+	hit(limiters[1], noon, "k", 5)
+	hit(limiters[2], noon, "k", 5)
+	for i, c := range checkers {
+		err := c.SettleAt(noon, text, 0)
+		expect(t, errors.Is(err, ErrReceipt) == (i > 0), "%d: %v", i, err)
+		equal(t, hit(limiters[i], noon, "k", 10), []int{5, 0, 0}[i], "%d: passed afterwards", i)
+	}
+}
+
+// TestKeysThatAreNone: without a key, or with one that can be guessed, anybody could make receipts. There is no checker with such, and
+// one that is given them later goes on with those of before.
+func TestKeysThatAreNone(t *testing.T) {
+	for why, bad := range map[string]events.ReceiptKeys{
+		"none":        {},
+		"empty":       {nil},
+		"short":       {[]byte("secret")},
+		"short later": {events.NewReceiptKeys()[0], []byte("secret")},
+		"too many":    {events.NewReceiptKeys()[0], events.NewReceiptKeys()[0], events.NewReceiptKeys()[0]},
+	} {
+		given := bad
+		o := Options{Rules: setOf(t, rule("r", 20, time.Hour, 1)), ReceiptKeys: func() events.ReceiptKeys { return given }}
+		_, err := New(o)
+		expect(t, err != nil, "%s: a checker is made", why)
+		given = events.NewReceiptKeys()
+		c, err := New(o)
+		must(t, err)
+		l := limiter(t, c, "r")
+		before := receipt(t, l, noon, "k", 5)
+		given = bad
+		mustSettle(t, c, noon, before, 0)
+		mustSettle(t, c, noon, receipt(t, l, noon, "k", 5), 0)
+		for _, key := range bad {
+			if len(key) >= events.MinReceiptKey {
+				continue
+			}
+			forged, err := events.ReceiptKeys{key}.Encode(&events.Receipt{Epoch: c.Epoch(), Number: 9, Made: noon})
+			must(t, err)
+			err = c.SettleAt(noon, forged, 0)
+			expect(t, errors.Is(err, ErrReceipt), "%s: forged: %v", why, err)
+		}
+	}
 }
 
 // TestSettleWhileTheRuleIsAway: a checker alone remembers what is settled of a rule that is not in

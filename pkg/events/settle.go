@@ -52,19 +52,28 @@ func NewReceiptKeys() ReceiptKeys {
 // ParseReceiptKeys reads keys from a file's content, one in each line that is not empty. The errors do not quote it.
 func ParseReceiptKeys(content []byte) (keys ReceiptKeys, err error) {
 	for line := range bytes.Lines(content) {
-		key := bytes.Clone(bytes.TrimSpace(line))
-		switch {
-		case len(key) == 0:
-			continue
-		case len(key) < MinReceiptKey || len(key) > MaxReceiptKey:
-			return nil, fmt.Errorf("a key of %d bytes: want %d to %d", len(key), MinReceiptKey, MaxReceiptKey)
+		if key := bytes.Clone(bytes.TrimSpace(line)); len(key) > 0 {
+			keys = append(keys, key)
 		}
-		keys = append(keys, key)
 	}
-	if len(keys) == 0 || len(keys) > MaxReceiptKeys {
-		return nil, fmt.Errorf("%d keys: want 1 to %d, one in each line", len(keys), MaxReceiptKeys)
+	if err := keys.Check(); err != nil {
+		return nil, fmt.Errorf("%w, one in each line", err)
 	}
 	return keys, nil
+}
+
+// Check holds keys against their bounds: with none, or one that can be guessed, anybody could make receipts. The errors do not
+// quote them.
+func (k ReceiptKeys) Check() error {
+	for _, key := range k {
+		if len(key) < MinReceiptKey || len(key) > MaxReceiptKey {
+			return fmt.Errorf("a key of %d bytes: want %d to %d", len(key), MinReceiptKey, MaxReceiptKey)
+		}
+	}
+	if len(k) == 0 || len(k) > MaxReceiptKeys {
+		return fmt.Errorf("%d keys: want 1 to %d", len(k), MaxReceiptKeys)
+	}
+	return nil
 }
 
 // Encode returns a receipt's text, in letters, digits, - and _: by base64url, a byte for the version, the message, and the

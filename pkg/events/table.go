@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"unicode"
@@ -52,8 +53,11 @@ func (t *Table) Keys() int { return len(t.KeyLength) }
 
 // check holds the columns against each other and every value against its bounds.
 func (t *Table) check() error {
-	if len(t.Rules) > MaxRules || t.Keys() > MaxKeys {
-		return malformed("%d rules, %d keys", len(t.Rules), t.Keys())
+	if len(t.Rules) > MaxRules {
+		return fmt.Errorf("%w: %d", ErrRules, len(t.Rules))
+	}
+	if t.Keys() > MaxKeys {
+		return malformed("%d keys", t.Keys())
 	}
 	if len(t.KeyRule) != t.Keys() || len(t.KeyCells) != t.Keys() {
 		return malformed("%d keys, %d rule indices, %d cell counts", t.Keys(), len(t.KeyRule), len(t.KeyCells))
@@ -93,7 +97,7 @@ func (r *Rule) check() error {
 	case r.Buckets == 0 || r.Buckets > MaxBuckets || r.WindowMs%uint64(r.Buckets) != 0:
 		return malformed("rule %q: %d ms in %d buckets", r.Name, r.WindowMs, r.Buckets)
 	case r.Algorithm < Algorithm_SLIDING_WINDOW || r.Algorithm > Algorithm_LEAKY_BUCKET:
-		return malformed("rule %q: algorithm %d", r.Name, r.Algorithm)
+		return fmt.Errorf("%w: rule %q: %d", ErrAlgorithm, r.Name, r.Algorithm)
 	case r.Algorithm == Algorithm_FIXED_WINDOW && r.Buckets != 1:
 		return malformed("rule %q: a fixed window of %d buckets", r.Name, r.Buckets)
 	case r.Limit > MaxCount:

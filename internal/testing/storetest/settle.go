@@ -96,8 +96,8 @@ func testSettleExpiry(b *bench) {
 				found++
 			}
 		}
-		if found != 2 { // and the mark
-			b.Errorf("%d things are remembered for a day, want 2: %v", found, b.Expiries(b))
+		if found != 3 { // and the mark, and how many chunks there are
+			b.Errorf("%d things are remembered for a day, want 3: %v", found, b.Expiries(b))
 		}
 		return
 	}
@@ -241,3 +241,58 @@ func testCredits(b *bench) {
 
 // brief is a window unlike those of all other tests.
 var brief = window.Shape{Length: 97 * time.Minute, Buckets: 1}
+
+// One sender has so many chunks kept in a day, of whichever checkers; a chunk that somebody has added to since is nobody's. Nothing of
+// a fold happens unless there is room for all of it.
+func testSettledChunks(b *bench) {
+	const most = 3
+	settle := func(sender uint32, epochs ...uint64) []int {
+		b.Helper()
+		d := b.fresh()
+		d.MaxChunks = most
+		for _, epoch := range epochs {
+			d.Settled = append(d.Settled, aggregate.Settled{Epoch: epoch, Number: uint64(len(b.model.spent)) % aggregate.Chunk, Sender: sender})
+		}
+		applied, err := b.Other.Apply(b.Context(), &d.Fold)
+		if err != nil || len(applied.Repeated)+len(applied.Spent) > 0 {
+			b.Fatal(applied, err)
+		}
+		if len(applied.SettledOverflow) == 0 {
+			b.model.apply(&d.Fold)
+		}
+		return applied.SettledOverflow
+	}
+	for _, step := range []struct {
+		sender   uint32
+		epochs   []uint64
+		overflow []int
+	}{
+		{1, []uint64{1, 2}, nil},
+		{1, []uint64{3, 1, 4, 2, 5}, []int{2, 4}}, // which changes nothing
+		{1, []uint64{1, 2}, nil},
+		{1, []uint64{3}, nil},
+		{1, []uint64{4}, []int{0}},
+		{2, []uint64{4}, nil}, // has a number of its own
+		{1, []uint64{4}, nil}, // is kept for another
+		{2, []uint64{5, 6}, nil},
+		{2, []uint64{7}, []int{0}},
+	} {
+		if got := settle(step.sender, step.epochs...); !slices.Equal(got, step.overflow) {
+			b.Errorf("%+v: no room for %v", step, got)
+		}
+	}
+	d := b.fresh().credit(1, "one", perMinute, 0, 0, 1).settle(8, 1).settle(1, 0).credit(2, "one", perMinute, 0, 0, 2)
+	d.MaxChunks, d.Settled[0].Sender, d.Settled[1].Sender = most, 1, 1
+	applied, err := b.Store.Apply(b.Context(), &d.Fold)
+	if err != nil || len(applied.Overdrawn) != 2 || !slices.Equal(applied.Spent, []int{1}) || !slices.Equal(applied.SettledOverflow, []int{0}) {
+		b.Errorf("all at once: %+v, %v", applied, err)
+	}
+	if b.Clock != nil {
+		return
+	}
+	// Whoever keeps chunks by adding to them has them counted again.
+	b.now += int64(24 * time.Hour)
+	if got := settle(1, 1, 2, 3, 4); !slices.Equal(got, []int{3}) {
+		b.Errorf("a day later: no room for %v", got)
+	}
+}

@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 		{"SettleExpiry", testSettleExpiry},
 		{"SettlePermits", testSettlePermits},
 		{"Credits", testCredits},
+		{"SettledChunks", testSettledChunks},
 		{"Random", testRandom},
 		{"Order", testOrder},
 		{"NewLimit", testNewLimit},

@@ -22,6 +22,7 @@ type shard struct {
 	state   aggregate.State
 	marks   map[uint64]mark // by epoch
 	spent   map[numbers]*spent
+	chunks  map[uint32]chunks // by sender of settlements
 	ledger  map[string]aggregate.RuleLedger
 	rules   map[ruleID]*counters
 	leases  map[ruleID]*leases
@@ -46,6 +47,7 @@ func newShard() *shard {
 	return &shard{
 		marks:   make(map[uint64]mark),
 		spent:   make(map[numbers]*spent),
+		chunks:  make(map[uint32]chunks),
 		ledger:  make(map[string]aggregate.RuleLedger),
 		rules:   make(map[ruleID]*counters),
 		leases:  make(map[ruleID]*leases),
@@ -57,9 +59,11 @@ func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	repeated, spent, overdrawn := s.repeated(fold), s.areSpent(fold), s.overdrawn(fold)
-	if len(repeated)+len(spent)+len(overdrawn) > 0 {
-		return aggregate.Applied{Repeated: repeated, Spent: spent, Overdrawn: overdrawn}
+	chunks, tooMany := s.countChunks(fold)
+	if len(repeated)+len(spent)+len(overdrawn)+len(tooMany) > 0 {
+		return aggregate.Applied{Repeated: repeated, Spent: spent, SettledOverflow: tooMany, Overdrawn: overdrawn}
 	}
+	maps.Copy(s.chunks, chunks)
 	s.advance(fold.Seen, fold.Now)
 	if len(fold.Marks) > 0 {
 		s.state.Version++
@@ -168,6 +172,7 @@ func (s *shard) sweep(now int64) {
 	s.swept = now
 	maps.DeleteFunc(s.marks, func(_ uint64, m mark) bool { return now >= m.expires })
 	maps.DeleteFunc(s.spent, func(_ numbers, p *spent) bool { return now >= p.expires })
+	maps.DeleteFunc(s.chunks, func(_ uint32, c chunks) bool { return now >= c.expires })
 	maps.DeleteFunc(s.credits, func(_ creditID, c credit) bool { return now >= c.expires })
 	maps.DeleteFunc(s.rules, func(_ ruleID, c *counters) bool {
 		c.rotate(now)
@@ -190,6 +195,7 @@ func (s *shard) clone() *shard {
 	}
 	maps.Copy(c.ledger, s.ledger)
 	maps.Copy(c.credits, s.credits)
+	maps.Copy(c.chunks, s.chunks)
 	for id, r := range s.rules {
 		c.rules[id] = r.clone()
 	}

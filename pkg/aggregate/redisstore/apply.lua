@@ -1,6 +1,6 @@
 -- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one text per credit, then whatever the loops below use, in that order.
+-- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one number of texts per settlement, one text per credit, then whatever the loops below use, in that order.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
@@ -18,10 +18,11 @@
 --     for what was refunded of that: it is in the same hash, with an r before each bucket.
 --  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
 --  12 credits: to add, to take off, expiry, ...
+--  13 how many texts of bits one sender may have kept, 0 for any number
 -- Expiries are in ms of fleet time.
 --
 -- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and, beyond these, of overdrawn
--- credits, each with what is left of it...}, or {generation, version, what its loss was, ...} and then
+-- credits, each with what is left of it, and, beyond these, of settlements that there is no room for...}, or {generation, version, what its loss was, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
 -- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included;
 -- and for each rule, after its columns or keys, how many keys are new, and how many keys and hits were too many
@@ -41,10 +42,27 @@ for from = 1, nmarks, 1000 do
     if mark and tonumber(mark) >= tonumber(marks[i]) then repeated[#repeated + 1] = i - 1 end
   end
 end
+-- A text that nobody has added to since its sender's number of them began is one more.
+local texts, full = {}, {}
 for i = 1, #bits do
-  if call('GETBIT', KEYS[2 + nmarks + i], bits[i]) == 1 then repeated[#repeated + 1] = nmarks + i - 1 end
+  local text, sender = KEYS[2 + nmarks + i], KEYS[2 + nmarks + #bits + i]
+  local kept = texts[sender]
+  if not kept then
+    local expires = call('PEXPIRETIME', sender)
+    kept = {count = tonumber(call('GET', sender) or 0), expires = expires > 0 and expires, more = {}, any = false}
+    texts[sender] = kept
+  end
+  if call('GETBIT', text, bits[i]) == 1 then
+    repeated[#repeated + 1] = nmarks + i - 1
+  elseif not kept.more[text] and not (kept.expires and call('PEXPIRETIME', text) >= kept.expires) then
+    if a[13] > 0 and kept.count >= a[13] then
+      full[#full + 1] = nmarks + #bits + #credits / 3 + i - 1
+    else
+      kept.more[text], kept.any, kept.count = true, true, kept.count + 1
+    end
+  end
 end
-local left, before = {}, 2 + nmarks + #bits -- of credits, and how many keys come before theirs
+local left, before = {}, 2 + nmarks + 2 * #bits -- of credits, and how many keys come before theirs
 for i = 1, #credits / 3 do
   left[i] = tonumber(call('GET', KEYS[before + i]) or 0)
   if credits[3 * i - 1] > left[i] + credits[3 * i - 2] then
@@ -52,6 +70,7 @@ for i = 1, #credits / 3 do
     repeated[#repeated + 1] = left[i]
   end
 end
+for _, index in ipairs(full) do repeated[#repeated + 1] = index end
 if #repeated > 1 then return cmsgpack.pack(repeated) end
 
 local function text(n) return string.format('%.0f', n) end
@@ -81,6 +100,13 @@ if nmarks > 0 then
   version = call('HINCRBY', KEYS[1], 'version', 1)
   call('PEXPIREAT', KEYS[3], text(time[1] * 1000 + a[4]))
   for i = 1, nmarks do call('SET', KEYS[2 + i], marks[i], 'PX', a[4]) end
+end
+for sender, kept in pairs(texts) do
+  if kept.expires then
+    if kept.any then call('SET', sender, kept.count, 'KEEPTTL') end
+  else
+    call('SET', sender, kept.count, 'PX', a[4])
+  end
 end
 for i = 1, #bits do
   call('SETBIT', KEYS[2 + nmarks + i], bits[i], 1)

@@ -41,7 +41,7 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 	}
 	c.nameSettled()
 	c.nameCredits()
-	b := packList(c.body[:0], 12)
+	b := packList(c.body[:0], 13)
 	b = packInt(b, int64(fold.Seen.Generation))
 	b = packInt(b, int64(fold.Seen.Version))
 	b = packInt(b, fold.Now/int64(time.Millisecond))
@@ -57,6 +57,7 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 	b = c.packSettled(b)
 	b = c.packPermits(b)
 	b = c.packCredits(b)
+	b = packInt(b, fold.MaxChunks)
 	c.body = b
 	c.finish()
 }

@@ -46,6 +46,25 @@ func TestMemoryPerKey(t *testing.T) {
 	}
 }
 
+// TestMemoryOfMadeUpSettlements is bounded, at 1 KB each, however many checkers they are said to be of.
+func TestMemoryOfMadeUpSettlements(t *testing.T) {
+	store, admin := newStore(t, 0)
+	before := usedMemory(t, admin)
+	for from := range uint64(40) {
+		fold := &aggregate.Fold{Now: time.Now().UnixNano(), MaxChunks: 1000, Marks: []aggregate.Mark{{Epoch: 1, Sequence: from + 1}}}
+		for n := range uint64(500) {
+			fold.Settled = append(fold.Settled, aggregate.Settled{Epoch: 500*from + n, Number: aggregate.Chunk - 1, Sender: 7})
+		}
+		applied, err := store.Apply(t.Context(), fold)
+		if want := from >= 2; err != nil || len(applied.SettledOverflow) > 0 != want {
+			t.Fatalf("fold %d: %d settlements beyond, %v", from, len(applied.SettledOverflow), err)
+		}
+	}
+	if used := usedMemory(t, admin) - before; used > 2<<20 {
+		t.Errorf("%d bytes", used)
+	}
+}
+
 func usedMemory(t *testing.T, admin *redis.Client) int64 {
 	t.Helper()
 	info, err := admin.InfoMap(context.Background(), "memory").Result()

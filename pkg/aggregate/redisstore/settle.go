@@ -7,14 +7,14 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
-// spentBits is how many numbers of one checker's settlements share a text, a bit each: 1 KB, where a key for each
-// would take 100 bytes a settlement, for a day.
-const spentBits = 8192
-
-// nameSettled adds the texts that say which settlements have been met to the script's keys.
+// nameSettled adds the texts that say which settlements have been met to the script's keys, and the senders' numbers of
+// such texts. A chunk is 1 KB, where a key for each settlement would take 100 bytes of it.
 func (c *call) nameSettled() {
 	for _, id := range c.fold.Settled {
-		c.name("s:", strconv.FormatUint(id.Epoch, 16), ":", strconv.FormatUint(id.Number/spentBits, 16))
+		c.name("s:", strconv.FormatUint(id.Epoch, 16), ":", strconv.FormatUint(id.Number/aggregate.Chunk, 16))
+	}
+	for _, id := range c.fold.Settled {
+		c.name("c:", strconv.FormatUint(uint64(id.Sender), 16))
 	}
 }
 
@@ -22,7 +22,7 @@ func (c *call) nameSettled() {
 func (c *call) packSettled(b []byte) []byte {
 	b = packList(b, len(c.fold.Settled))
 	for _, id := range c.fold.Settled {
-		b = packInt(b, int64(id.Number%spentBits))
+		b = packInt(b, int64(id.Number%aggregate.Chunk))
 	}
 	return b
 }
@@ -68,15 +68,19 @@ func (c *call) packCredits(b []byte) []byte {
 	return b
 }
 
-// readRefusal sorts why nothing of a fold was added: by a list of indices, of credits with what is left of each.
+// readRefusal sorts why nothing of a fold was added: by a list of indices, of credits with what is left of each, and of
+// settlements that there is no room for.
 func (c *call) readRefusal(u *unpacker, n int) (applied aggregate.Applied) {
 	marks, spent := len(c.fold.Marks), len(c.fold.Marks)+len(c.fold.Settled)
+	credits := spent + len(c.fold.Credits)
 	for ; n > 0; n-- {
 		switch index := int(u.count()); {
 		case index < marks:
 			applied.Repeated = append(applied.Repeated, index)
 		case index < spent:
 			applied.Spent = append(applied.Spent, index-marks)
+		case index >= credits:
+			applied.SettledOverflow = append(applied.SettledOverflow, index-credits)
 		default:
 			applied.Overdrawn = append(applied.Overdrawn, aggregate.Overdrawn{Credit: index - spent, Left: u.count()})
 			n--
