@@ -167,3 +167,41 @@ func connectAs(t *testing.T, n *deploytest.NATSServer, user string) *nats.Conn {
 	t.Cleanup(conn.Close)
 	return conn
 }
+
+// TestNobodySwallowsWhatOthersSay: a subscription of the aggregators' queue group, with a checker's
+// credential, takes no report away from them, its own or another's, and no alarm from checkers of
+// its name.
+func TestNobodySwallowsWhatOthersSay(t *testing.T) {
+	n := deploytest.NATS(t)
+	const times = 100
+	aggregator, checker := connectAs(t, n, "aggregator"), connectAs(t, n, "checker-1")
+	listen := func(conn *nats.Conn, subject string) *nats.Subscription {
+		t.Helper()
+		heard, err := conn.QueueSubscribeSync(subject, "aggregators")
+		must(t, err)
+		must(t, conn.Flush())
+		return heard
+	}
+	alarms, err := checker.SubscribeSync("offpath.alarm.v1.*")
+	must(t, err)
+	for _, subject := range []string{">", "offpath.report.v1.>", "offpath.alarm.v1.>"} {
+		listen(connectAs(t, n, "checker-1"), subject)
+	}
+	heard := listen(aggregator, "offpath.report.v1.0.>")
+	must(t, checker.Flush())
+	others := map[string]*nats.Conn{"checker-1": checker, "checker-2": connectAs(t, n, "checker-2")}
+	for range times {
+		for name, conn := range others {
+			must(t, conn.Publish("offpath.report.v1.0."+name+".ab", nil))
+		}
+		must(t, aggregator.Publish("offpath.alarm.v1.0", nil))
+	}
+	for range 2 * times {
+		_, err := heard.NextMsg(time.Minute)
+		must(t, err)
+	}
+	for range times {
+		_, err := alarms.NextMsg(time.Minute)
+		must(t, err)
+	}
+}
