@@ -205,3 +205,34 @@ func TestNobodySwallowsWhatOthersSay(t *testing.T) {
 		must(t, err)
 	}
 }
+
+// TestWhatIsDeliveredAsksForNoAnswer: who has the aggregators' password can have what is in a bucket
+// delivered to other aggregators where they listen to checkers and operators. They take nothing from
+// there that has no reply subject, and nothing that is delivered so has one.
+func TestWhatIsDeliveredAsksForNoAnswer(t *testing.T) {
+	n := deploytest.NATS(t)
+	fill(t, n)
+	aggregator, thief := connectAs(t, n, "aggregator"), connectAs(t, n, "aggregator")
+	var heard, asking atomic.Int64
+	subjects := []string{"offpath.console.v1.unblock", "offpath.report.v1.0.checker-2.ab", "offpath.hello.v1.checker-2.ab"}
+	for i, subject := range subjects {
+		_, err := aggregator.Subscribe(subject, func(m *nats.Msg) {
+			heard.Add(1)
+			if m.Reply != "" {
+				asking.Add(1)
+			}
+		})
+		must(t, err)
+		must(t, aggregator.Flush())
+		requests(i, subject, func(asked, data string) { must(t, thief.PublishRequest(asked, subject, []byte(data))) })
+		ask(t, thief)
+	}
+	for deadline := time.Now().Add(time.Minute); heard.Load() < int64(3*len(subjects)); ask(t, thief) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d messages are delivered", heard.Load())
+		}
+	}
+	if n := asking.Load(); n > 0 {
+		t.Errorf("%d messages ask for an answer", n)
+	}
+}
