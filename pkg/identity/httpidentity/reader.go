@@ -113,11 +113,16 @@ func (b *Builder) readsPath(name string) bool {
 }
 
 // Ambiguous reports whether servers differ on which path the request asks for, and the reader reads
-// its path: to some /api/../x is below /api, to others it is /x. Such a request is to be refused
+// its path: to some /api/../x is below /api, to others it is /x. Some end a path at a zero byte, and
+// of "*", which is for OPTIONS alone, proxies make "/*". Such a request is to be refused
 // with status 400: by any reading, some service would be asked for what no rule has seen. Clients
 // resolve such paths before they ask. It does not allocate.
 func (rd *Reader) Ambiguous(r *http.Request) bool {
-	return rd.paths && r.URL != nil && hasDotSegment(r.URL.Path)
+	if !rd.paths || r.URL == nil {
+		return false
+	}
+	path := r.URL.Path
+	return hasDotSegment(path) || strings.IndexByte(path, 0) >= 0 || path == "*" && r.Method != http.MethodOptions
 }
 
 // hasDotSegment says whether an unescaped path has a segment . or .., as any server may see it:
