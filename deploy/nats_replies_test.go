@@ -167,3 +167,72 @@ func connectAs(t *testing.T, n *deploytest.NATSServer, user string) *nats.Conn {
 	t.Cleanup(conn.Close)
 	return conn
 }
+
+// TestNobodySwallowsWhatOthersSay: a subscription of the aggregators' queue group, with a checker's
+// credential, takes no report away from them, its own or another's, and no alarm from checkers of
+// its name.
+func TestNobodySwallowsWhatOthersSay(t *testing.T) {
+	n := deploytest.NATS(t)
+	const times = 100
+	aggregator, checker := connectAs(t, n, "aggregator"), connectAs(t, n, "checker-1")
+	listen := func(conn *nats.Conn, subject string) *nats.Subscription {
+		t.Helper()
+		heard, err := conn.QueueSubscribeSync(subject, "aggregators")
+		must(t, err)
+		must(t, conn.Flush())
+		return heard
+	}
+	alarms, err := checker.SubscribeSync("offpath.alarm.v1.*")
+	must(t, err)
+	for _, subject := range []string{">", "offpath.report.v1.>", "offpath.alarm.v1.>"} {
+		listen(connectAs(t, n, "checker-1"), subject)
+	}
+	heard := listen(aggregator, "offpath.report.v1.0.>")
+	must(t, checker.Flush())
+	others := map[string]*nats.Conn{"checker-1": checker, "checker-2": connectAs(t, n, "checker-2")}
+	for range times {
+		for name, conn := range others {
+			must(t, conn.Publish("offpath.report.v1.0."+name+".ab", nil))
+		}
+		must(t, aggregator.Publish("offpath.alarm.v1.0", nil))
+	}
+	for range 2 * times {
+		_, err := heard.NextMsg(time.Minute)
+		must(t, err)
+	}
+	for range times {
+		_, err := alarms.NextMsg(time.Minute)
+		must(t, err)
+	}
+}
+
+// TestWhatIsDeliveredAsksForNoAnswer: who has the aggregators' password can have what is in a bucket
+// delivered to other aggregators where they listen to checkers and operators. They take nothing from
+// there that has no reply subject, and nothing that is delivered so has one.
+func TestWhatIsDeliveredAsksForNoAnswer(t *testing.T) {
+	n := deploytest.NATS(t)
+	fill(t, n)
+	aggregator, thief := connectAs(t, n, "aggregator"), connectAs(t, n, "aggregator")
+	var heard, asking atomic.Int64
+	subjects := []string{"offpath.console.v1.unblock", "offpath.report.v1.0.checker-2.ab", "offpath.hello.v1.checker-2.ab"}
+	for i, subject := range subjects {
+		_, err := aggregator.Subscribe(subject, func(m *nats.Msg) {
+			heard.Add(1)
+			if m.Reply != "" {
+				asking.Add(1)
+			}
+		})
+		must(t, err)
+		must(t, aggregator.Flush())
+		requests(i, subject, func(asked, data string) { must(t, thief.PublishRequest(asked, subject, []byte(data))) })
+		ask(t, thief)
+	}
+	for deadline := time.Now().Add(time.Minute); heard.Load() < int64(3*len(subjects)); ask(t, thief) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d messages are delivered", heard.Load())
+		}
+	}
+	if n := asking.Load(); n > 0 {
+		t.Errorf("%d messages ask for an answer", n)
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
@@ -32,8 +33,7 @@ func newSigned(t *testing.T) *signed {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	key, err := signature.NewKey()
-	must(t, err)
+	key := signaturetest.NewKey(t)
 	s := &signed{T: t, n: deploytest.NATS(t), ctx: ctx, key: key, told: make(chan string, 100)}
 	s.took = s.verifier()
 	return s
@@ -41,9 +41,7 @@ func newSigned(t *testing.T) *signed {
 
 func (s *signed) verifier() *signature.Verifier {
 	s.Helper()
-	v, err := signature.NewVerifier(nil, s.key.Public())
-	must(s, err)
-	return v
+	return signaturetest.Verifier(s, s.key)
 }
 
 // await waits until this is in force, and nothing else was before.
@@ -78,15 +76,13 @@ func (s *signed) attack(
 	kv, err := js.KeyValue(s.ctx, bucket)
 	must(s, err)
 	name := strings.TrimPrefix(old.Header.Get("Nats-Subject"), "$KV."+bucket+".")
-	stranger, err := signature.NewKey()
-	must(s, err)
+	stranger := signaturetest.NewKey(s)
 	now := time.Now()
 	value := func(by *signature.Key, bucket string, expires time.Time) string {
 		s.Helper()
-		text, err := by.Sign(signature.Claims{
-			Bucket: bucket, Key: name, Operation: o, Expires: expires, Version: signature.NextVersion(0, now.Add(time.Hour)),
-		}, []byte(data))
-		must(s, err)
+		text := signaturetest.Sign(s, by, signature.Claims{
+			Bucket: bucket, Key: name, Operation: o, Expires: expires, Version: signaturetest.Newer(),
+		}, data)
 		return fmt.Sprintf(form, text)
 	}
 	later := now.Add(3 * time.Hour)

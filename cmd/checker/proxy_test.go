@@ -113,12 +113,14 @@ rules:
 			{"/x/../api/x", "b", 400},
 			{"/api/./x", "b", 400},
 			{"/api/..", "b", 400},
+			{"/api%00/x", "b", 400}, // which some take for /api
+			{"*", "b", 400},         // which goes on as /*
 			{"//api//x", "b", 429},
 			{"/api/..x/.well-known/...", "b", 429}, // are names as others
 			{"/.hidden/x..", "b", 200},
 		},
-		{{"/", "shop.example.com", 200}, {"/", "SHOP.example.com", 429}, {"/", "shop.example.com.", 429}, {"/", "shop.example.com:80", 429}, {"/", "shop.example.com.:8000", 429}},
-		{{"/", "[2001:db8::1]:80", 200}, {"/", "[2001:DB8::1]", 200}, {"/", "[2001:db8::1]:443", 429}},
+		{{"/", "shop.example.com", 200}, {"/", "SHOP.example.com", 429}, {"/", "shop.example.com.", 429}, {"/", "shop.example.com:80", 429}, {"/", "shop.example.com.:8000", 429}, {"/", "shop.example.com:80:80", 429}, {"/", "shop.example.com:x", 429}},
+		{{"/", "[2001:db8::1]:80", 200}, {"/", "[2001:DB8::1]", 200}, {"/", "[2001:db8::1]:443", 429}, {"/", "[2001:db8::1]x", 429}},
 		{{"/Login", "a", 200}, {"/login/", "b", 429}, {"/LOGIN", "b", 429}, {"/login/x", "b", 200}},
 	} {
 		d, served := startProxy(t, "--rules", writeFile(t, spelled))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
@@ -73,7 +74,7 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 			return startChecker(t, "--rules", "nats", "--nats", url), change
 		},
 		"signed bucket": func(t *testing.T) (*daemontest.Daemon, changes) {
-			url, key := serverstest.JetStream(t).URL(), newKey(t)
+			url, key := serverstest.JetStream(t).URL(), signaturetest.NewKey(t)
 			startWorker(t, url, aggregate.Options{})
 			change := inSignedBucket(t, url, key)
 			change(daily(100))

@@ -5,21 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
-
-func newKey(t *testing.T) *signature.Key {
-	t.Helper()
-	key, err := signature.NewKey()
-	must(t, err)
-	return key
-}
 
 // TestAStolenCredentialLiftsNoBlockAndChangesNoRules: at a checker with public keys, whatever
 // somebody writes who has none, by replies or at all; and the checker says so. Without public keys
@@ -27,23 +19,18 @@ func newKey(t *testing.T) *signature.Key {
 func TestAStolenCredentialLiftsNoBlockAndChangesNoRules(t *testing.T) {
 	url := serverstest.JetStream(t).URL()
 	startWorker(t, url, aggregate.Options{})
-	ofRules, ofEntries := newKey(t), newKey(t)
+	ofRules, ofEntries := signaturetest.NewKey(t), signaturetest.NewKey(t)
 	inSignedBucket(t, url, ofRules)(daily(5))
-	v, err := signature.NewVerifier(nil, ofEntries.Public())
-	must(t, err)
 	conn := serverstest.Connect(t, url)
-	blocks, err := entries.New(conn, defaultNamespace, entries.Options{Verifier: v, Key: func() *signature.Key { return ofEntries }})
+	blocks, err := entries.New(conn, defaultNamespace, entries.Options{Verifier: signaturetest.Verifier(t, ofEntries), Key: func() *signature.Key { return ofEntries }})
 	must(t, err)
 	now := time.Now()
 	must(t, blocks.Put(t.Context(), entries.Entry{Rule: "per-user", Key: "kristie", At: now, Until: now.Add(time.Hour)}))
 
-	d := startChecker(t, "--rules", "nats", "--nats", url, "--rules-public-keys", ofRules.Public()+","+newKey(t).Public(), "--entries-public-keys", ofEntries.Public())
+	d := startChecker(t, "--rules", "nats", "--nats", url, "--rules-public-keys", ofRules.Public()+","+signaturetest.NewKey(t).Public(), "--entries-public-keys", ofEntries.Public())
 	loads(d, 1)
 	asks(t, d, kristie, 429)
-	js, err := jetstream.New(conn)
-	must(t, err)
-	kv, err := js.KeyValue(t.Context(), entries.Name(defaultNamespace))
-	must(t, err)
+	kv := serverstest.Bucket(t, url, entries.Name(defaultNamespace))
 	names, err := kv.Keys(t.Context())
 	must(t, err)
 	must(t, conn.PublishRequest("$JS.API.STREAM.INFO.KV_offpath-entries", "$KV.offpath-entries."+names[0], nil))

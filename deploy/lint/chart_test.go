@@ -63,6 +63,7 @@ checker:
   tls: {secret: doors, clientCA: ca.crt}
   adminTLS: {secret: admin}
   keyHash: {secret: hash}
+  receiptKey: {secret: receipts}
   decisionLog: {to: "log,nats", sample: 0.1}
 networkPolicy: {monitoring: [{podSelector: {}}], extraEgress: [{ports: [{port: 4318, protocol: TCP}]}]}
 serviceMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}
@@ -128,8 +129,8 @@ func TestChartFiles(t *testing.T) {
 				"--admin-cert=/etc/offpath/admin-tls/tls.crt --admin-key=/etc/offpath/admin-tls/tls.key " +
 				"--listen-cert=/etc/offpath/doors-tls/tls.crt --listen-key=/etc/offpath/doors-tls/tls.key --listen-client-ca=/etc/offpath/doors-tls/ca.crt " +
 				"--grpc-cert=/etc/offpath/doors-tls/tls.crt --grpc-key=/etc/offpath/doors-tls/tls.key --grpc-client-ca=/etc/offpath/doors-tls/ca.crt " +
-				"--key-hash=/etc/offpath/key-hash/secret",
-			"admin-tls=admin doors-tls=doors key-hash=hash nats=nats-c nats-tls=nats-tls",
+				"--key-hash=/etc/offpath/key-hash/secret --receipt-key-file=/etc/offpath/receipt-key/key",
+			"admin-tls=admin doors-tls=doors key-hash=hash nats=nats-c nats-tls=nats-tls receipt-key=receipts",
 		},
 	}
 	for _, o := range render(t, chart, "-f", write(t, "values.yaml", values)) {

@@ -63,7 +63,7 @@ func TestCompose(t *testing.T) {
 	if got := strings.Join(project.ServiceNames(), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	checkSigningKeys(t, project)
+	checkKeys(t, project)
 	for name, s := range project.Services {
 		if !regexp.MustCompile(`^[\w./-]+:(v?\d+\.\d+\.\d+(-alpine)?(@sha256:[0-9a-f]{64})?|dev)$`).MatchString(s.Image) {
 			t.Errorf("%s: image %s has no version", name, s.Image)
@@ -95,13 +95,13 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// checkSigningKeys sees that each signing key is where it is needed and nowhere else, and that
-// everybody knows what to trust.
-func checkSigningKeys(t *testing.T, project *types.Project) {
+// checkKeys sees that each key is where it is needed and nowhere else, and that everybody knows what
+// to trust.
+func checkKeys(t *testing.T, project *types.Project) {
 	t.Helper()
 	for name, s := range project.Services {
 		var got []string
-		for _, variable := range []string{"RULES_SIGNING_KEY", "ENTRIES_SIGNING_KEY", "RULES_PUBLIC_KEYS", "ENTRIES_PUBLIC_KEYS"} {
+		for _, variable := range []string{"RULES_SIGNING_KEY", "ENTRIES_SIGNING_KEY", "RULES_PUBLIC_KEYS", "ENTRIES_PUBLIC_KEYS", "RECEIPT_KEY"} {
 			if s.Environment["OFFPATH_"+variable] != nil {
 				got = append(got, variable)
 			}
@@ -109,7 +109,7 @@ func checkSigningKeys(t *testing.T, project *types.Project) {
 		part, _, _ := strings.Cut(name, "-")
 		want := map[string]string{
 			"rules": "RULES_SIGNING_KEY RULES_PUBLIC_KEYS", "aggregator": "ENTRIES_SIGNING_KEY RULES_PUBLIC_KEYS ENTRIES_PUBLIC_KEYS",
-			"checker": "RULES_PUBLIC_KEYS ENTRIES_PUBLIC_KEYS",
+			"checker": "RULES_PUBLIC_KEYS ENTRIES_PUBLIC_KEYS RECEIPT_KEY",
 		}[part]
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s has %q, want %q", name, got, want)

@@ -52,6 +52,37 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestDropInsHandOverFiles: each drop-in of README.md adds to a unit that systemd takes, its flags are the command's, and each file that
+// a flag names is a credential that it loads, among them the key of receipts.
+func TestDropInsHandOverFiles(t *testing.T) {
+	binaries, err := commands()
+	must(t, err)
+	dropIns := regexp.MustCompile(`(?s)offpath-(\w+)\.service\.d/files\.conf <<'END'\n(.*?)\nEND`).FindAllStringSubmatch(file(t, "../README.md"), -1)
+	var flags []string
+	for _, d := range dropIns {
+		command, text := d[1], d[2]
+		env := map[string]string{}
+		for _, v := range regexp.MustCompile(`(OFFPATH_\w+)=(\S+)`).FindAllStringSubmatch(text, -1) {
+			env[v[1]] = v[2]
+			flags = append(flags, command+" "+v[1])
+			if name, isFile := strings.CutPrefix(v[2], "%d/"); isFile && !strings.Contains(text, "\nLoadCredential="+name+":/") {
+				t.Errorf("%s: nothing loads %s", command, name)
+			}
+		}
+		parses(t, command, nil, env)
+		unit := file(t, "../systemd/offpath-"+command+".service")
+		unit = strings.ReplaceAll(unit, "/usr/local/bin/offpath-"+command, filepath.Join(binaries, command))
+		path := write(t, "offpath-"+command+".service", strings.Replace(unit, "[Service]", text, 1))
+		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+	want := "checker OFFPATH_NATS_USER checker OFFPATH_NATS_PASSWORD_FILE checker OFFPATH_RECEIPT_KEY_FILE aggregator OFFPATH_ENTRIES_SIGNING_KEY_FILE"
+	if got := strings.Join(flags, " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // TestGrafanaFindsItsFiles: what provisioning names is where compose.yaml mounts it.
 func TestGrafanaFindsItsFiles(t *testing.T) {
 	mounted := ""

@@ -64,6 +64,38 @@ func packageTable(markdown string) []string {
 	return names
 }
 
+// TestSecurityNamesTests: each test that SECURITY.md names is there, so that none of its promises loses its test unnoticed.
+func TestSecurityNamesTests(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	defined := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, match := range defined.FindAllSubmatch(source, -1) {
+			there[string(match[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)[^`]*)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 40 {
+		t.Errorf("SECURITY.md names %d tests", len(named))
+	}
+	for _, match := range named {
+		if !there[match[1]] {
+			t.Errorf("SECURITY.md names %s, which does not exist", match[1])
+		}
+	}
+}
+
 func TestPackageTable(t *testing.T) {
 	const document = `
 | word | meaning |

@@ -10,33 +10,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
-
-func newKey(t *testing.T) *signature.Key {
-	t.Helper()
-	key, err := signature.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
 
 // trusting are the options of a reader that trusts these keys, and of a writer with the first of
 // them.
 func trusting(t *testing.T, writes bool, keys ...*signature.Key) entries.Options {
 	t.Helper()
-	var public []string
-	for _, k := range keys {
-		public = append(public, k.Public())
-	}
-	v, err := signature.NewVerifier(nil, public...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	o := fast
-	o.Verifier = v
+	o.Verifier = signaturetest.Verifier(t, keys...)
 	if writes {
 		o.Key = func() *signature.Key { return keys[0] }
 	}
@@ -52,20 +36,8 @@ type thief struct {
 
 func newThief(t *testing.T) *thief {
 	t.Helper()
-	conn, err := nats.Connect(shared.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(t.Context(), entries.Name(serverstest.Namespace(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &thief{t, conn, kv}
+	bucket := entries.Name(serverstest.Namespace(t))
+	return &thief{t, serverstest.Connect(t, shared.URL()), serverstest.Bucket(t, shared.URL(), bucket)}
 }
 
 // get reads what is under a name, put writes it.
@@ -95,21 +67,11 @@ func (th *thief) names() []string {
 	return names
 }
 
-// refused waits until a verifier has refused so many.
-func refused(t *testing.T, v *signature.Verifier, n int64) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); v.Refusals() < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d refusals, want %d", v.Refusals(), n)
-		}
-	}
-}
-
 // Who may write into the bucket and has no key lifts no block, as a stolen checker's credential did
 // by naming the bucket's subject for a reply. What was written over is there again after a sweep,
 // for those who start.
 func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
-	key := newKey(t)
+	key := signaturetest.NewKey(t)
 	writing, reading := trusting(t, true, key), trusting(t, false, key)
 	operator := open(t, shared, writing)
 	put(t, operator, block("a", 2*time.Hour))
@@ -124,7 +86,7 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 		other = th.get(names[1])
 	}
 	// One that is signed with a key that signs something else, such as rules.
-	elsewhere := trusting(t, true, newKey(t))
+	elsewhere := trusting(t, true, signaturetest.NewKey(t))
 	stranger := open(t, shared, elsewhere)
 	good := th.get(name)
 	if err := stranger.Put(t.Context(), block("a", time.Second)); err != nil {
@@ -176,7 +138,7 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 		func() { th.put("another", other) },
 	} {
 		attack()
-		refused(t, reading.Verifier, before+int64(i)+1)
+		signaturetest.AwaitRefusals(t, reading.Verifier, before+int64(i)+1)
 	}
 	if list := quiet(w); list != "" {
 		t.Errorf("the blocks are %s now", list)
@@ -204,13 +166,9 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 func signedLift(t *testing.T, key *signature.Key, bucket, name string, expires time.Time) []byte {
 	t.Helper()
 	const data = `{"action":"unblock","rule":"r","key":"a"`
-	text, err := key.Sign(signature.Claims{
-		Bucket: bucket, Key: name, Operation: signature.Lift, Expires: expires,
-		Version: signature.NextVersion(0, time.Now().Add(time.Hour)),
-	}, []byte(data+"}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := signaturetest.Sign(t, key, signature.Claims{
+		Bucket: bucket, Key: name, Operation: signature.Lift, Expires: expires, Version: signaturetest.Newer(),
+	}, data+"}")
 	return []byte(data + `,"signature":"` + text + `"}`)
 }
 
@@ -228,7 +186,7 @@ func quiet(w *watcher) (last string) {
 // A block that is lifted is lifted everywhere, for those who watch, for those who start later, and
 // for those of a version that knows no signatures; what was there before does not come back.
 func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
-	key := newKey(t)
+	key := signaturetest.NewKey(t)
 	operator := open(t, shared, trusting(t, true, key))
 	put(t, operator, block("a", time.Hour))
 	put(t, operator, block("b", 2*time.Hour))
@@ -254,7 +212,7 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 	for name, value := range old {
 		th.put(name, value)
 	}
-	refused(t, reading.Verifier, 1)
+	signaturetest.AwaitRefusals(t, reading.Verifier, 1)
 	if _, err := operator.Sweep(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +240,7 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 // While keys are changed, readers take what either has signed; when the old one goes, what it has
 // signed goes for those who start.
 func TestBlocksWhileKeysAreChanged(t *testing.T) {
-	before, after := newKey(t), newKey(t)
+	before, after := signaturetest.NewKey(t), signaturetest.NewKey(t)
 	both := trusting(t, false, before, after)
 	w := watch(t, open(t, shared, both))
 	for i, key := range []*signature.Key{before, after} {
@@ -298,7 +256,7 @@ func TestBlocksWhileKeysAreChanged(t *testing.T) {
 // Unsigned entries that are there before there are keys do not count with keys.
 func TestUnsignedBlocksDoNotCountWithKeys(t *testing.T) {
 	put(t, open(t, shared, entries.Options{}), block("a", time.Hour))
-	key := newKey(t)
+	key := signaturetest.NewKey(t)
 	reading := trusting(t, false, key)
 	w := watch(t, open(t, shared, reading))
 	w.await("[]")

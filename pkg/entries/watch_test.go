@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
@@ -117,14 +118,8 @@ func TestChangesAreGathered(t *testing.T) {
 
 // A signed entry that is purged before its end holds; one that was swept after it takes no room.
 func TestSweptEntriesTakeNoRoom(t *testing.T) {
-	key, err := signature.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := signature.NewVerifier(nil, key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := signaturetest.NewKey(t)
+	v := signaturetest.Verifier(t, key)
 	now := time.Now()
 	w := watching(func() time.Time { return now }, func(int) {})
 	w.bucket, w.verifier = "b", v

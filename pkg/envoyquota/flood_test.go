@@ -24,6 +24,7 @@ func TestAMessageTakesNoMemoryBeforeItIsChecked(t *testing.T) {
 		"empty bucket ids":          fill("\x12\x02\x0a\x00"),
 		"a usage of empty entries":  within(fill(entry)),
 		"a usage of empty times":    within(append([]byte(entry), fill("\x12\x00")...)),
+		"usages of an empty name":   fill("\x12\x04" + entry),
 		"an empty usage at the end": append(fill("\x12\x04"+entry), 0x12, 0x00),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,6 +42,9 @@ func TestAMessageTakesNoMemoryBeforeItIsChecked(t *testing.T) {
 			}
 			if err != nil && status.Code(err) != codes.InvalidArgument {
 				t.Error(err)
+			}
+			if n := charged(checker); n != 0 {
+				t.Errorf("%d hits are charged", n)
 			}
 		})
 	}

@@ -70,6 +70,7 @@ func TestWhatServersRefuse(t *testing.T) {
 		{"huge counts", counts(1<<64-1, 0), codes.InvalidArgument, "10^12"},
 		{"huge denials", counts(1, 1<<63), codes.InvalidArgument, "10^12"},
 		{"a bucket that is none", bad, codes.InvalidArgument, "no RateLimitQuotaUsageReports"},
+		{"131,073 buckets", bytes.Repeat([]byte("\x12\x04\x0a\x02\x0a\x00"), 1<<17+1), codes.InvalidArgument, "more than 131072 bucket_quota_usages"},
 		{"more than 4 MiB", of(bucketID("user", strings.Repeat("x", MaxMessage))), codes.ResourceExhausted, ""},
 		{"half a message with the right length", in("shop")[:20], codes.Internal, ""}, // gRPC's own word for what it cannot parse
 	} {

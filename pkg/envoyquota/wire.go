@@ -2,6 +2,7 @@ package envoyquota
 
 import (
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,17 +28,29 @@ type wireUsage struct {
 
 type wireEntry struct{ name, value []byte }
 
-var errWire = errors.New("not the bytes of a message")
+var (
+	errWire = errors.New("not the bytes of a message")
+	errMany = fmt.Errorf("more than %d bucket_quota_usages", maxUsages)
+)
+
+// maxUsages is how many usages a message may have: as many of 32 bytes as it has room for. Those of
+// an Envoy take more, with a name, a value, a time and a count; of the shortest there can be, six
+// times as many would fit, which take a hundred times the message's memory.
+const maxUsages = MaxMessage / 32
 
 // parseReports reads a RateLimitQuotaUsageReports. It calls each for every usage, in turn; what it
-// is given holds until it returns.
+// is given holds until it returns. The error is of the gRPC status InvalidArgument.
 func parseReports(data []byte, each func(*wireUsage)) (domain []byte, err error) {
 	var u wireUsage
+	usages := 0
 	err = eachField(data, func(number protowire.Number, text []byte, _ uint64) error {
 		switch number {
 		case 1:
 			domain = text
 		case 2:
+			if usages++; usages > maxUsages {
+				return errMany
+			}
 			if err := u.parse(text); err != nil {
 				return err
 			}

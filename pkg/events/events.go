@@ -188,8 +188,8 @@ func DecodeAlarm(data []byte) (*Alarm, error) {
 	if err := checkState(m.Generation, m.Version); err != nil {
 		return nil, fmt.Errorf("alarm: %w", err)
 	}
-	if m.Totals == nil {
-		m.Totals = new(Table)
+	if m.Totals == nil { // as in all answers, which somebody may have had delivered as alarms
+		return nil, malformed("alarm: no totals")
 	}
 	if err := m.Totals.check(); err != nil {
 		return nil, fmt.Errorf("alarm: %w", err)
@@ -218,7 +218,7 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 	if m.Shards == 0 || m.Shards > MaxShards {
 		return nil, malformed("welcome: %d shards", m.Shards)
 	}
-	if m.Time < 0 || m.Time > maxTime {
+	if m.Time <= MaxState || m.Time > maxTime { // other answers have a state there
 		return nil, malformed("welcome: at %d ns", m.Time)
 	}
 	if m.Error < 0 || m.Error > maxTime {

@@ -123,6 +123,34 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
+// TestNoAnswerIsTakenForAnother: who asks names the subject of the answer, so a checker can have an
+// aggregator's answer delivered where checkers of its own name hear alarms, or what they are
+// answered. What it asks is chosen for the worst: numbers that come back are states and times.
+func TestNoAnswerIsTakenForAnother(t *testing.T) {
+	const now = 1_795_000_000_000_000_000 // 2026
+	welcome := &Welcome{Epoch: 1, Sent: MaxState, Shards: 4, Time: now, Checkers: 5}
+	refresh := &Refresh{Epoch: 1, Shard: 3, Sequence: 4, Generation: now / 1000, Version: 7, Aggregator: 1}
+	grant := &Grant{Epoch: 1, Shard: 3, Sequence: 4, Generation: now / 1000, Version: 7, Aggregator: 1}
+	for _, m := range []Message{welcome, refresh, grant} {
+		data, err := Append(nil, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if alarm, err := DecodeAlarm(data); err == nil {
+			t.Errorf("%T is taken for %v", m, alarm)
+		}
+		if got, err := DecodeWelcome(data); err == nil && m != welcome {
+			t.Errorf("%T is taken for %v", m, got)
+		}
+		if got, err := DecodeRefresh(data); err == nil && m == welcome {
+			t.Errorf("%T is taken for %v", m, got)
+		}
+		if got, err := DecodeGrant(data); err == nil && m == welcome {
+			t.Errorf("%T is taken for %v", m, got)
+		}
+	}
+}
+
 func TestMalformedMessagesAreRefused(t *testing.T) {
 	reports := map[string]func(r *Report){
 		"no epoch":             func(r *Report) { r.Epoch = 0 },
@@ -218,10 +246,11 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 	refuse(t, KindHello, func() *Hello { return &Hello{Epoch: 1} }, map[string]func(m *Hello){
 		"no epoch": func(m *Hello) { m.Epoch = 0 },
 	})
-	refuse(t, KindWelcome, func() *Welcome { return &Welcome{Epoch: 1, Shards: 1} }, map[string]func(m *Welcome){
+	refuse(t, KindWelcome, func() *Welcome { return &Welcome{Epoch: 1, Shards: 1, Time: maxTime} }, map[string]func(m *Welcome){
 		"no shards":   func(m *Welcome) { m.Shards = 0 },
 		"too many":    func(m *Welcome) { m.Shards = MaxShards + 1 },
 		"before 1970": func(m *Welcome) { m.Time = -1 },
+		"a state":     func(m *Welcome) { m.Time = MaxState },
 		"after all":   func(m *Welcome) { m.Time = maxTime + 1 },
 		"not off":     func(m *Welcome) { m.Error = -1 },
 	})

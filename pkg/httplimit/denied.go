@@ -20,7 +20,7 @@ const ProblemType = "application/problem+json"
 // Problem is the body of a denial, as RFC 9457 has it.
 type Problem struct {
 	// Type is QuotaExceeded, TemporaryReducedCapacity if Status is 503, or about:blank if it is
-	// 400: a path that is ambiguous.
+	// 400: a path or a header that is ambiguous.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -35,7 +35,7 @@ func NewProblem(d check.Decision) Problem {
 	if d.Rule == "" && d.Status == http.StatusBadRequest {
 		return Problem{
 			Type: "about:blank", Title: http.StatusText(d.Status), Status: d.Status,
-			Detail: "The path has a segment . or .., which servers read in different ways.",
+			Detail: "Servers read this in different ways: the path has a segment . or .., or a header is there twice.",
 		}
 	}
 	p := Problem{Type: QuotaExceeded, Title: "Quota exceeded", Status: status(&d)}

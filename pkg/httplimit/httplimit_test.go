@@ -94,6 +94,29 @@ func TestAmbiguousPaths(t *testing.T) {
 	}
 }
 
+// A header of which servers may take the first or the last is refused where rules go by it: who has
+// used up the limit of his API key could write another one before it.
+func TestAmbiguousHeaders(t *testing.T) {
+	limit := newLimit(t, checker(t, "rules: [{name: per-key, key: ['header:x-api-key'], limit: 2/day}]"), httplimit.Options{})
+	for _, tt := range []struct {
+		why  string
+		keys []string
+		want int
+	}{
+		{"one", []string{"mine"}, 200},
+		{"the same twice", []string{"mine", "mine"}, 200},
+		{"used up", []string{"mine"}, 429},
+		{"another one first", []string{"made-up", "mine"}, 400},
+		{"another one last", []string{"mine", "mine", "made-up"}, 400},
+	} {
+		r := request("GET", "/")
+		r.Header["X-Api-Key"], r.Header["X-Other"] = tt.keys, []string{"a", "b"}
+		if w := answer(limit.Handler(hello), r); w.Code != tt.want || tt.want == 400 && !strings.Contains(w.Body.String(), "twice") {
+			t.Errorf("%s: %d %s, want %d", tt.why, w.Code, w.Body, tt.want)
+		}
+	}
+}
+
 // The next request after a change of the rules is read as the new ones ask.
 func TestRulesChange(t *testing.T) {
 	c := checker(t, "rules: [{name: per-user, key: [user], limit: 1/hour}]")

@@ -1,6 +1,10 @@
 package identity
 
-import "strings"
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+)
 
 // FoldedPath is the attribute of a request's path for services that do not tell /Login, /login and
 // /login/ apart. Its values are as FoldPath returns them.
@@ -26,13 +30,19 @@ func IsHost(attribute string) bool {
 }
 
 // FoldHost returns a host in lower case, without its port and without the dots at its end: clients
-// may write any of these, and reach the same service. It does not allocate if the host is in lower
-// case.
+// may write any of these, and reach the same service. A port is whatever comes after the first
+// colon, since some servers look no further, or after the brackets around an IPv6 address; without
+// brackets, such an address has none. It does not allocate if the host is in lower case.
 func FoldHost(host string) string {
-	host = strings.TrimRight(host, ".")
-	port := len(strings.TrimRight(host, "0123456789"))
-	if name, ok := strings.CutSuffix(host[:port], ":"); ok && (!strings.Contains(name, ":") || strings.HasSuffix(name, "]")) {
-		host = name // "::1", without brackets, has no port
+	if strings.HasPrefix(host, "[") {
+		host = host[:cmp.Or(strings.IndexByte(host, ']')+1, len(host))]
+	} else if name, port, found := strings.Cut(host, ":"); found && (!strings.Contains(port, ":") || !isAddr(host)) {
+		host = name
 	}
 	return strings.ToLower(strings.TrimRight(host, "."))
+}
+
+func isAddr(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil
 }

@@ -5,8 +5,8 @@ import "testing"
 func TestFoldHost(t *testing.T) {
 	for host, want := range map[string]string{
 		"a.example": "a.example", "A.Example": "a.example", "a.example.": "a.example", "a.example:80": "a.example", "a.example.:80": "a.example", "a.example:": "a.example",
-		"": "", ":80": "", "a1": "a1", "a:b": "a:b", "a.:80.": "a", "192.0.2.1:80": "192.0.2.1", "192.0.2.1": "192.0.2.1",
-		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8::1]": "[2001:db8::1]", "::1": "::1", "a:1:2": "a:1:2",
+		"": "", ":80": "", "a1": "a1", "a:b": "a", "a.:80.": "a", "192.0.2.1:80": "192.0.2.1", "192.0.2.1": "192.0.2.1",
+		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8::1]": "[2001:db8::1]", "[2001:DB8::1]x": "[2001:db8::1]", "[2001:db8:": "[2001:db8:", "::1": "::1", "a:1:2": "a",
 	} {
 		if got := FoldHost(host); got != want || FoldHost(got) != want {
 			t.Errorf("%q: %q, and of that %q; want %q", host, got, FoldHost(got), want)

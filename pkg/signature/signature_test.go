@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nkeys"
 
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
@@ -18,37 +19,6 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // claims are good ones.
 var claims = signature.Claims{Bucket: "b", Key: "k", Operation: signature.Put, Version: 7, Expires: noon}
 
-func newKey(t testing.TB) *signature.Key {
-	t.Helper()
-	key, err := signature.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func verifier(t testing.TB, keys ...*signature.Key) *signature.Verifier {
-	t.Helper()
-	var public []string
-	for _, k := range keys {
-		public = append(public, k.Public())
-	}
-	v, err := signature.NewVerifier(nil, public...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func sign(t testing.TB, k *signature.Key, c signature.Claims, value string) string {
-	t.Helper()
-	text, err := k.Sign(c, []byte(value))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
 // found is a value that came under b, k at a second.
 func found(value, text string, second int) signature.Found {
 	return signature.Found{Bucket: "b", Key: "k", Value: []byte(value), Text: text, Raw: []byte(value + text), Written: noon.Add(time.Duration(second) * time.Second)}
@@ -56,15 +26,15 @@ func found(value, text string, second int) signature.Found {
 
 // A signature is of one value, in one place, by one key, and says itself when it is over.
 func TestOnlyWhatWasSignedCounts(t *testing.T) {
-	key, next, stranger := newKey(t), newKey(t), newKey(t)
-	v := verifier(t, key, next)
-	good := sign(t, key, claims, "value")
+	key, next, stranger := signaturetest.NewKey(t), signaturetest.NewKey(t), signaturetest.NewKey(t)
+	v := signaturetest.Verifier(t, key, next)
+	good := signaturetest.Sign(t, key, claims, "value")
 	lift := claims
 	lift.Operation = signature.Lift
 	for _, test := range []struct{ why, bucket, key, text, value, want string }{
 		{"as it was signed", "b", "k", good, "value", ""},
-		{"with the other key", "b", "k", sign(t, next, claims, "value"), "value", ""},
-		{"another operation", "b", "k", sign(t, key, lift, "value"), "value", ""},
+		{"with the other key", "b", "k", signaturetest.Sign(t, next, claims, "value"), "value", ""},
+		{"another operation", "b", "k", signaturetest.Sign(t, key, lift, "value"), "value", ""},
 		{"not signed", "b", "k", "", "value", "not signed"},
 		{"another value", "b", "k", good, "valve", "something else"},
 		{"in another bucket", "c", "k", good, "value", "something else"},
@@ -75,8 +45,8 @@ func TestOnlyWhatWasSignedCounts(t *testing.T) {
 		{"made another operation", "b", "k", strings.Replace(good, "put", "lift", 1), "value", "something else"},
 		{"an unknown operation", "b", "k", strings.Replace(good, "put", "puts", 1), "value", "cannot be read"},
 		{"of the future", "b", "k", strings.Replace(good, "1.", "2.", 1), "value", "cannot be read"},
-		{"with another key", "b", "k", sign(t, stranger, claims, "value"), "value", "not trusted"},
-		{"said to be of a trusted key", "b", "k", strings.Replace(sign(t, stranger, claims, "value"), stranger.Public(), key.Public(), 1), "value", "something else"},
+		{"with another key", "b", "k", signaturetest.Sign(t, stranger, claims, "value"), "value", "not trusted"},
+		{"said to be of a trusted key", "b", "k", strings.Replace(signaturetest.Sign(t, stranger, claims, "value"), stranger.Public(), key.Public(), 1), "value", "something else"},
 		{"cut off", "b", "k", good[:len(good)-6], "value", "something else"},
 		{"endless", "b", "k", good + strings.Repeat("A", 300), "value", "cannot be read"},
 	} {
@@ -95,8 +65,8 @@ func TestOnlyWhatWasSignedCounts(t *testing.T) {
 // Whatever came before, an older value does not count, nor another one of the same version; what is
 // in force may be told again and again. When it could not come back any more, it is forgotten.
 func TestVersionsOnlyRise(t *testing.T) {
-	key := newKey(t)
-	v := verifier(t, key)
+	key := signaturetest.NewKey(t)
+	v := signaturetest.Verifier(t, key)
 	for i, step := range []struct {
 		version uint64
 		value   string
@@ -104,7 +74,7 @@ func TestVersionsOnlyRise(t *testing.T) {
 	}{{7, "a", true}, {9, "b", true}, {9, "b", true}, {8, "c", false}, {9, "c", false}, {7, "a", false}, {10, "a", true}, {9, "b", false}} {
 		c := claims
 		c.Version = step.version
-		f := found(step.value, sign(t, key, c, step.value), 10+i)
+		f := found(step.value, signaturetest.Sign(t, key, c, step.value), 10+i)
 		if _, err := v.Take(f, noon); (err == nil) != step.good || errors.Is(err, signature.ErrOutrun) {
 			t.Errorf("step %d: %v", i, err)
 		}
@@ -131,12 +101,12 @@ func TestVersionsOnlyRise(t *testing.T) {
 
 // Readers that are told of the same value at the same time all take it.
 func TestManyReadersTakeTheSameValue(t *testing.T) {
-	key := newKey(t)
-	v := verifier(t, key)
+	key := signaturetest.NewKey(t)
+	v := signaturetest.Verifier(t, key)
 	for version := range uint64(20) {
 		c := claims
 		c.Version = version + 1
-		text := sign(t, key, c, "value")
+		text := signaturetest.Sign(t, key, c, "value")
 		errs := make(chan error)
 		for range 8 {
 			go func() {
@@ -155,7 +125,7 @@ func TestManyReadersTakeTheSameValue(t *testing.T) {
 // However much is refused, the log has a line now and then; all of it is counted.
 func TestRefusalsAreCountedAndLoggedNowAndThen(t *testing.T) {
 	var log bytes.Buffer
-	v, err := signature.NewVerifier(slog.New(slog.NewTextHandler(&log, nil)), newKey(t).Public())
+	v, err := signature.NewVerifier(slog.New(slog.NewTextHandler(&log, nil)), signaturetest.NewKey(t).Public())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +141,7 @@ func TestRefusalsAreCountedAndLoggedNowAndThen(t *testing.T) {
 
 // Keys of users of NATS, with which one logs in, sign nothing here; no error shows a seed.
 func TestKeysAreOfTheirOwnKind(t *testing.T) {
-	key := newKey(t)
+	key := signaturetest.NewKey(t)
 	seed, err := key.Seed()
 	if err != nil {
 		t.Fatal(err)
@@ -193,13 +163,13 @@ func TestKeysAreOfTheirOwnKind(t *testing.T) {
 			t.Errorf("%q: %v", content, err)
 		}
 	}
-	third := key.Public() + "," + newKey(t).Public() + "," + newKey(t).Public()
+	third := key.Public() + "," + signaturetest.NewKey(t).Public() + "," + signaturetest.NewKey(t).Public()
 	for _, text := range []string{"", "A", userPublic, seed, third} {
 		if _, err := signature.ParsePublicKeys(text); err == nil || len(text) > 2 && strings.Contains(err.Error(), text) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if keys, err := signature.ParsePublicKeys(" " + key.Public() + ", " + newKey(t).Public()); err != nil || len(keys) != 2 || keys[0] != key.Public() {
+	if keys, err := signature.ParsePublicKeys(" " + key.Public() + ", " + signaturetest.NewKey(t).Public()); err != nil || len(keys) != 2 || keys[0] != key.Public() {
 		t.Errorf("%q, %v", keys, err)
 	}
 }
@@ -213,10 +183,10 @@ func TestGoldenSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := sign(t, key, claims, "value"); got != golden {
+	if got := signaturetest.Sign(t, key, claims, "value"); got != golden {
 		t.Errorf("signed %s", got)
 	}
-	if _, err := verifier(t, key).Verify(found("value", golden, 0), noon); err != nil {
+	if _, err := signaturetest.Verifier(t, key).Verify(found("value", golden, 0), noon); err != nil {
 		t.Error(err)
 	}
 }

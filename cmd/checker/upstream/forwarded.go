@@ -122,14 +122,20 @@ func node(remote string) string {
 
 func quote(text string) string { return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) }
 
+// claimed is how headers end that tell who the client is: those of proxies and platforms, of which
+// each service believes others.
+var claimed = []string{
+	"forwarded-for", "client-ip", "clientip", "connecting-ip", "connecting-ipv6", "real-ip", "remote-ip", "remote-addr", "user-ip",
+	"originating-ip", "socketip", "pseudo-ipv4",
+}
+
 // claims says whether a header tells who the client is, or what it has asked for. Some services take _ for -.
 func claims(name string) bool {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	switch name {
-	case "forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "client-ip", "x-cluster-client-ip",
-		"cf-connecting-ip", "cf-connecting-ipv6", "fastly-client-ip", "fly-client-ip", "x-azure-clientip", "x-azure-socketip",
-		"x-envoy-external-address", "x-envoy-internal", "x-envoy-original-path", "x-rewrite-url":
+	case "forwarded", "x-forwarded", "x-host", "x-envoy-external-address", "x-envoy-internal", "x-envoy-original-path", "x-rewrite-url":
 		return true
 	}
-	return strings.HasPrefix(name, "x-forwarded-") || strings.HasPrefix(name, "x-original-")
+	return strings.HasPrefix(name, "x-forwarded-") || strings.HasPrefix(name, "x-original-") ||
+		slices.ContainsFunc(claimed, func(end string) bool { return strings.HasSuffix(name, end) })
 }

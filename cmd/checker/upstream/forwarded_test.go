@@ -36,6 +36,8 @@ func TestForwardingHeaders(t *testing.T) {
 		"X-Real-Ip: 6.6.6.6", "Forwarded: for=6.6.6.6", "X_Forwarded_For: 6.6.6.6", "X-Original-Url: /admin", "True-Client-Ip: 6.6.6.6",
 		"X-Rewrite-Url: /admin", "Cf-Connecting-Ip: 6.6.6.6", "Cf-Connecting-Ipv6: 6::6", "Client_ip: 6.6.6.6", "X-Cluster-Client-Ip: 6.6.6.6", "Fastly-Client-Ip: 6.6.6.6",
 		"X-Envoy-External-Address: 6.6.6.6", "X-Envoy-Internal: true", "X-Envoy-Original-Path: /admin", "Fly-Client-Ip: 6.6.6.6", "X-Azure-Clientip: 6.6.6.6", "X-Azure-Socketip: 6.6.6.6",
+		"Forwarded-For: 6.6.6.6", "X-Vercel-Forwarded-For: 6.6.6.6", "Proxy-Client-Ip: 6.6.6.6", "Wl-Proxy-Client-Ip: 6.6.6.6", "X-Appengine-User-Ip: 6.6.6.6",
+		"X-Remote-Ip: 6.6.6.6", "X-Remote-Addr: 6.6.6.6", "X-Originating-Ip: 6.6.6.6", "Do-Connecting-Ip: 6.6.6.6", "Cf-Pseudo-Ipv4: 6.6.6.6", "X-Host: evil",
 	}
 	const xff, rfc = httpidentity.XForwardedFor, httpidentity.Forwarded
 	for _, tt := range []struct {

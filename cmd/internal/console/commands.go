@@ -104,6 +104,11 @@ func (c *Console) serveCommands(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case m := <-messages:
+			if m.Reply == "" {
+				// Nobody waits for an answer: it is one itself, which somebody who may give no commands
+				// had the server deliver here, such as a value of a bucket.
+				continue
+			}
 			slots <- struct{}{}
 			all.Go(func() {
 				defer func() { <-slots }()
@@ -154,7 +159,7 @@ func encodeAnswer(value any, failed error, most int) ([]byte, error) {
 func (c *Console) answerTo(ctx context.Context, what string, data []byte) (any, error) {
 	var q Question
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields() // also since an entry of the bucket, delivered here, would be a command about its key
+	d.DisallowUnknownFields()
 	if err := d.Decode(&q); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -61,21 +60,28 @@ func TestBlocksAreRestored(t *testing.T) {
 	daemontest.Eventually(t, "the block is lifted", func() bool { _, blocked := c.block("r", "k"); return !blocked })
 }
 
-// Who may read blocks can have NATS deliver them elsewhere: a block's own value is no command to
-// lift it, which the console would sign.
-func TestABlockThatIsDeliveredAsACommandIsNone(t *testing.T) {
+// Who may read a bucket can have NATS deliver what is there elsewhere, and who may write there can
+// put something there that reads as a command to lift a block, which the console would sign.
+func TestWhatIsDeliveredAsACommandIsNone(t *testing.T) {
 	c, kv := deskThatSigns(t)
 	ctx := t.Context()
-	_, err := c.operator.Block(ctx, Who{"kristie", "here"}, "r", "k", time.Hour)
-	must(t, err)
-	names, err := kv.Keys(ctx)
-	must(t, err)
-	value, err := kv.Get(ctx, names[0])
-	must(t, err)
-	if _, err := c.answerTo(ctx, "unblock", value.Value()); err == nil || !strings.Contains(err.Error(), "unknown field") {
-		t.Errorf("a block's value lifts it: %v", err)
+	for _, key := range []string{"k", "other"} {
+		_, err := c.operator.Block(ctx, Who{"kristie", "here"}, "r", key, time.Hour)
+		must(t, err)
+		daemontest.Eventually(t, "the block is seen", func() bool { _, blocked := c.block("r", key); return blocked })
 	}
-	if list, err := c.bucket.List(ctx); err != nil || len(list) != 1 {
+	_, err := kv.PutString(ctx, "x", `{"rule":"r","key":"k"}`)
+	must(t, err)
+	get := []byte(`{"last_by_subj":"$KV.` + kv.Bucket() + `.x"}`)
+	must(t, c.o.Conn.PublishRequest("$JS.API.DIRECT.GET.KV_"+kv.Bucket(), commandSubject("test", "unblock"), get))
+	_, err = c.o.Conn.Request("$JS.API.DIRECT.GET.KV_"+kv.Bucket(), get, time.Minute) // then that has been delivered
+	must(t, err)
+	daemontest.Eventually(t, "a command of an operator is done", func() bool {
+		err := Ask(ctx, c.o.Conn, "test", "unblock", Question{Rule: "r", Key: "other"}, nil)
+		_, blocked := c.block("r", "other")
+		return err == nil || !blocked
+	})
+	if list, err := c.bucket.List(ctx); err != nil || len(list) != 1 || list[0].Key != "k" {
 		t.Errorf("blocked are %v, %v", list, err)
 	}
 }

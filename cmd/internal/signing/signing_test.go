@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
-	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 func must(t *testing.T, err error) {
@@ -27,8 +27,7 @@ func must(t *testing.T, err error) {
 func TestASigningKeyIsChangedWhileItRuns(t *testing.T) {
 	var seeds, public []string
 	for range 3 {
-		key, err := signature.NewKey()
-		must(t, err)
+		key := signaturetest.NewKey(t)
 		seed, err := key.Seed()
 		must(t, err)
 		seeds, public = append(seeds, seed), append(public, key.Public())
@@ -73,8 +72,7 @@ func TestASigningKeyIsChangedWhileItRuns(t *testing.T) {
 // TestASigningKeyAloneTrustsItself: who signs takes what is signed by that key, and by no other;
 // who has no keys takes everything.
 func TestASigningKeyAloneTrustsItself(t *testing.T) {
-	key, err := signature.NewKey()
-	must(t, err)
+	key := signaturetest.NewKey(t)
 	seed, err := key.Seed()
 	must(t, err)
 	k := Keys{seed: seed}

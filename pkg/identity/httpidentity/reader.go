@@ -28,7 +28,8 @@ type Reader struct {
 	sources []named
 	ip      bool // wanted, as is address
 	address bool
-	paths   bool // path or folded_path is wanted, and read here
+	paths   bool     // path or folded_path is wanted, and read here
+	headers []string // that are wanted, and read here, in canonical form
 	unknown []string
 }
 
@@ -58,7 +59,7 @@ func (b *Builder) Reader(names []string) (*Reader, error) {
 			rd.unknown = append(rd.unknown, name)
 		default:
 			rd.sources = append(rd.sources, named{name, source})
-			rd.paths = rd.paths || b.readsPath(name)
+			rd.note(name)
 		}
 	}
 	return rd, nil
@@ -106,18 +107,40 @@ func (rd *Reader) appendClient(dst, given identity.Attributes, r *http.Request) 
 	return dst
 }
 
-// readsPath says whether an attribute is made here of a request's path.
-func (b *Builder) readsPath(name string) bool {
-	_, given := b.options.Sources[name]
-	return !given && (name == pathName || name == identity.FoldedPath)
+// note notes what an attribute is made of that servers may read in different ways.
+func (rd *Reader) note(name string) {
+	if _, given := rd.builder.options.Sources[name]; given {
+		return
+	}
+	if header, ok := strings.CutPrefix(name, headerPrefix); ok {
+		rd.headers = append(rd.headers, textproto.CanonicalMIMEHeaderKey(header))
+	}
+	rd.paths = rd.paths || name == pathName || name == identity.FoldedPath
 }
 
-// Ambiguous reports whether servers differ on which path the request asks for, and the reader reads
-// its path: to some /api/../x is below /api, to others it is /x. Such a request is to be refused
-// with status 400: by any reading, some service would be asked for what no rule has seen. Clients
-// resolve such paths before they ask. It does not allocate.
+// Ambiguous reports whether servers differ on what the request says of an attribute that the reader
+// reads:
+//
+//   - Its path: to some /api/../x is below /api, to others it is /x. Some end a path at a zero byte,
+//     and of "*", which is for OPTIONS alone, proxies make "/*".
+//   - A header that is there several times, with different values: some take the first, as the
+//     reader does, and some the last.
+//
+// Such a request is to be refused with status 400: by any reading, some service would be asked for
+// what no rule has seen. Clients that mean well send none. It does not allocate.
 func (rd *Reader) Ambiguous(r *http.Request) bool {
-	return rd.paths && r.URL != nil && hasDotSegment(r.URL.Path)
+	for _, name := range rd.headers {
+		for _, value := range r.Header[name] {
+			if value != r.Header[name][0] {
+				return true
+			}
+		}
+	}
+	if !rd.paths || r.URL == nil {
+		return false
+	}
+	path := r.URL.Path
+	return hasDotSegment(path) || strings.IndexByte(path, 0) >= 0 || path == "*" && r.Method != http.MethodOptions
 }
 
 // hasDotSegment says whether an unescaped path has a segment . or .., as any server may see it:

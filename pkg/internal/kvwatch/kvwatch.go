@@ -1,8 +1,9 @@
 // Package kvwatch reads and watches a NATS JetStream key-value bucket, for as long as it takes. The
 // library does it by consumers, which a reader would have to be allowed to make: and who may make
 // one has the server deliver what is in the bucket to any subject. So this reads by direct gets,
-// and hears of changes by what the bucket republishes. It looks now and then whether it has heard
-// everything, and whether the bucket is still the one that it was.
+// and looks for changes when it hears what the bucket republishes. That is never taken for a change
+// itself, since others of the same account may be able to say it. It also looks now and then
+// whether it has heard of everything, and whether the bucket is still the one that it was.
 package kvwatch
 
 import (
@@ -113,6 +114,8 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 	due := r.newDue()
 	defer due.Stop()
 	behind := !republishes
+	hint := newHints()
+	defer hint.timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,14 +123,15 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 		case <-connected:
 			return nil
 		case m := <-changes:
-			e, err := entryOf(r.Bucket, m)
-			if err != nil || e.revision <= r.seen {
-				continue
+			if e, err := entryOf(r.Bucket, m); err == nil && e.revision > r.seen {
+				hint.hear(e.revision)
 			}
-			if (r.Key == "" || r.History) && e.revision != r.seen+1 { // some were not heard
-				return nil
+		case <-hint.timer.C:
+			before := r.seen
+			if err := each(ctx, r.Conn, r.Bucket, r.seen+1, r.take); err != nil {
+				return err
 			}
-			r.take(e)
+			hint.looked(before, r.seen)
 			r.reset(due)
 		case <-due.C:
 			r.h.Due()
@@ -144,6 +148,52 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 			check.Reset(about(r.Check))
 		}
 	}
+}
+
+const (
+	// mostLooks is how often it is looked for a change that was heard of: a server's replica may be a
+	// little behind the one that told of it.
+	mostLooks = 8
+	// firstPause and mostPause bound the time between two looks of which the first has found nothing.
+	firstPause, mostPause = 5 * time.Millisecond, 200 * time.Millisecond
+)
+
+// hints are when to look for changes that were heard of. Made-up ones cost one look every mostPause,
+// and hide nothing for longer.
+type hints struct {
+	timer *time.Timer // runs if a look is due
+	newer uint64      // a revision that was heard of and has not been found; 0 for none
+	looks int         // left until it is taken for made up
+	pause time.Duration
+}
+
+func newHints() *hints {
+	h := &hints{timer: time.NewTimer(time.Hour)}
+	h.timer.Stop()
+	return h
+}
+
+// hear notes that there is said to be a revision.
+func (h *hints) hear(revision uint64) {
+	if h.newer == 0 {
+		h.timer.Reset(0)
+	}
+	h.newer, h.looks = max(h.newer, revision), mostLooks
+}
+
+// looked notes that a look has found the revisions after one up to another.
+func (h *hints) looked(after, to uint64) {
+	h.looks--
+	if to > after {
+		h.pause = 0
+	} else {
+		h.pause = min(max(2*h.pause, firstPause), mostPause)
+	}
+	if to >= h.newer || h.looks == 0 {
+		h.newer, h.pause = 0, 0
+		return
+	}
+	h.timer.Reset(h.pause)
 }
 
 func (r *run) take(e *entry) {

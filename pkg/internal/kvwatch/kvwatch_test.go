@@ -52,15 +52,15 @@ func (b *bucket) must(err error) {
 	}
 }
 
-func (b *bucket) watch(check time.Duration) { b.watchKey("", check) }
+func (b *bucket) watch(check time.Duration) { b.watchKey("", false, check) }
 
-// watchKey watches the history of one key.
-func (b *bucket) watchKey(key string, check time.Duration) {
+// watchKey watches one key, or all of them if it is "".
+func (b *bucket) watchKey(key string, history bool, check time.Duration) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		kvwatch.Watch{
-			Conn: b.conn, JS: b.js, Bucket: b.kv.Bucket(), Changes: b.kv.Bucket() + ".>", Key: key, History: key != "",
+			Conn: b.conn, JS: b.js, Bucket: b.kv.Bucket(), Changes: b.kv.Bucket() + ".>", Key: key, History: history,
 			Check: check, Retry: time.Millisecond, MostRetry: time.Millisecond,
 		}.Run(b.ctx, kvwatch.Handler{
 			Begin: func(bool) {}, Fail: func(error) {}, Take: func(e jetstream.KeyValueEntry) { b.told <- e },
@@ -152,6 +152,45 @@ func TestAWriterCannotMisleadReaders(t *testing.T) {
 	}
 }
 
+// TestNobodyMakesChangesUp by telling of them where the bucket does, as those of one account may be
+// able to: what is told is what the bucket holds, and in time, whatever else is heard.
+func TestNobodyMakesChangesUp(t *testing.T) {
+	for what, watch := range map[string]func(*bucket){
+		"all":     func(b *bucket) { b.watch(time.Hour) },
+		"newest":  func(b *bucket) { b.watchKey("a", false, time.Hour) },
+		"history": func(b *bucket) { b.watchKey("a", true, time.Hour) },
+	} {
+		for _, revision := range []string{"2", "3", "999999999999"} {
+			t.Run(what+revision, func(t *testing.T) {
+				name := serverstest.Namespace(t)
+				b := newBucket(t, kvwatch.RePublish(name, name))
+				_, err := b.kv.PutString(b.ctx, "a", "true")
+				b.must(err)
+				watch(b)
+				b.await("")
+				forged := &nats.Msg{Subject: name + ".a", Data: []byte("made up"), Header: nats.Header{
+					"Nats-Subject": {"$KV." + name + ".a"}, "Nats-Sequence": {revision}, "Nats-Time-Stamp": {"2026-01-02T03:04:05Z"},
+				}}
+				for written := uint64(2); written <= 4; written++ {
+					b.must(b.conn.PublishMsg(forged))
+					b.must(b.conn.PublishMsg(&nats.Msg{Subject: name + ".a", Data: []byte("no change at all")}))
+					_, err = b.kv.PutString(b.ctx, "a", "true")
+					b.must(err)
+					for {
+						e := b.await("a")
+						if string(e.Value()) != "true" || e.Revision() > written {
+							t.Fatalf("revision %d: %q", e.Revision(), e.Value())
+						}
+						if e.Revision() == written {
+							break
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestWhatIsNotHeardIsReadAgain: a reader who has missed a change finds it when he hears of the
 // next.
 func TestWhatIsNotHeardIsReadAgain(t *testing.T) {
@@ -180,7 +219,7 @@ func TestHistoryIsToldWhole(t *testing.T) {
 		}
 	}
 	write()
-	b.watchKey("a", 50*time.Millisecond)
+	b.watchKey("a", true, 50*time.Millisecond)
 	for _, revision := range []uint64{1, 3, 4, 5, 7, 8} {
 		if revision == 5 {
 			b.await("")

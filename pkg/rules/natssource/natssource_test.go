@@ -62,20 +62,7 @@ func put(t testing.TB, b *natssource.Bucket, data string, expected uint64) uint6
 // raw is the bucket as anybody sees it who may write into it.
 func raw(t testing.TB, b *natssource.Bucket) jetstream.KeyValue {
 	t.Helper()
-	conn, err := nats.Connect(shared.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(limited(t), b.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kv
+	return serverstest.Bucket(t, shared.URL(), b.Name())
 }
 
 // remove deletes the set, as the nats command can.

@@ -10,60 +10,30 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
-
-func newKey(t *testing.T) *signature.Key {
-	t.Helper()
-	key, err := signature.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
 
 // trusting are the options of a reader that trusts these keys, and of a writer with the first of
 // them.
 func trusting(t *testing.T, writes bool, keys ...*signature.Key) natssource.Options {
 	t.Helper()
-	var public []string
-	for _, k := range keys {
-		public = append(public, k.Public())
-	}
-	v, err := signature.NewVerifier(nil, public...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	o := fast
-	o.Verifier = v
+	o.Verifier = signaturetest.Verifier(t, keys...)
 	if writes {
 		o.Key = keys[0]
 	}
 	return o
 }
 
-// refused waits until a verifier has refused so many.
-func refused(t *testing.T, v *signature.Verifier, n int64) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); v.Refusals() < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d refusals, want %d", v.Refusals(), n)
-		}
-	}
-}
-
 // signed is a set of a version to come.
 func signed(t *testing.T, key *signature.Key, bucket string, expires time.Time) []byte {
 	t.Helper()
 	const text = "rules: [{name: a, limit: 1/s}]\n"
-	signed, err := key.Sign(signature.Claims{
-		Bucket: bucket, Key: natssource.Key, Operation: signature.Put, Expires: expires,
-		Version: signature.NextVersion(0, time.Now().Add(time.Hour)),
-	}, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := signaturetest.Sign(t, key, signature.Claims{
+		Bucket: bucket, Key: natssource.Key, Operation: signature.Put, Expires: expires, Version: signaturetest.Newer(),
+	}, text)
 	return []byte(text + "\n# offpath-signature: " + signed + "\n")
 }
 
@@ -71,7 +41,7 @@ func signed(t *testing.T, key *signature.Key, bucket string, expires time.Time) 
 // did by naming the bucket's subject for a reply: neither at those who watch, nor, as long as the
 // bucket remembers a set that counts, at those who start.
 func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
-	key, stranger := newKey(t), newKey(t)
+	key, stranger := signaturetest.NewKey(t), signaturetest.NewKey(t)
 	operator, ctx := open(t, shared, trusting(t, true, key)), limited(t)
 	first := put(t, operator, "one", 0)
 	kv := raw(t, operator)
@@ -120,7 +90,7 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 		func() { do(0, kv.Delete(ctx, natssource.Key)) },
 	} {
 		attack()
-		refused(t, reading.Verifier, before+int64(i)+1)
+		signaturetest.AwaitRefusals(t, reading.Verifier, before+int64(i)+1)
 	}
 	late := begin(t, shared, trusting(t, false, key))
 	if seen := late.await("two"); len(seen) != 1 {
@@ -133,9 +103,9 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 		t.Errorf("a set without a key: %v", err)
 	}
 	do(0, kv.Purge(ctx, natssource.Key)) // and with it what the bucket remembers
-	refused(t, reading.Verifier, before+8)
+	signaturetest.AwaitRefusals(t, reading.Verifier, before+8)
 	do(kv.Put(ctx, natssource.Key, old))
-	refused(t, reading.Verifier, before+9)
+	signaturetest.AwaitRefusals(t, reading.Verifier, before+9)
 	if len(w.changes) > 0 || len(late.changes) > 0 {
 		t.Error("the rules are others now")
 	}
@@ -156,7 +126,7 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 // A set is handed out as it was written, whatever it ends with, and a version that knows no
 // signatures finds it good.
 func TestASignedSetReadsAsItWasWritten(t *testing.T) {
-	key := newKey(t)
+	key := signaturetest.NewKey(t)
 	operator, old := open(t, shared, trusting(t, true, key)), open(t, shared, natssource.Options{})
 	at := uint64(0)
 	for _, text := range []string{"rules:\n  - {name: a, limit: 1/s}\n", "no end of line", "", "\n", "# offpath-signature: mine\n", "a\n# offpath-signature: x\nb: c\n"} {
@@ -184,7 +154,7 @@ func TestASignedSetReadsAsItWasWritten(t *testing.T) {
 // While keys are changed, readers take what either has signed; a writer with the new key goes on
 // where the old one was.
 func TestRulesWhileKeysAreChanged(t *testing.T) {
-	before, after := newKey(t), newKey(t)
+	before, after := signaturetest.NewKey(t), signaturetest.NewKey(t)
 	both := trusting(t, false, before, after)
 	w := begin(t, shared, both)
 	first := put(t, open(t, shared, trusting(t, true, before)), "one", 0)
@@ -200,7 +170,7 @@ func TestRulesWhileKeysAreChanged(t *testing.T) {
 // Rules go on through a bucket that is lost and made again, and through one that somebody else
 // makes.
 func TestVersionsOutliveTheBucket(t *testing.T) {
-	key := newKey(t)
+	key := signaturetest.NewKey(t)
 	operator, reading := open(t, shared, trusting(t, true, key)), trusting(t, false, key)
 	put(t, operator, "one", 0)
 	got, err := raw(t, operator).Get(limited(t), natssource.Key)
@@ -212,7 +182,7 @@ func TestVersionsOutliveTheBucket(t *testing.T) {
 	w.await("two")
 	serverstest.DropBucket(t, shared.URL(), operator.Name())
 	put(t, open(t, shared, fast), string(got.Value()), 0)
-	refused(t, reading.Verifier, 1)
+	signaturetest.AwaitRefusals(t, reading.Verifier, 1)
 	put(t, operator, "three", got.Revision())
 	if seen := w.await("three"); len(seen) != 1 {
 		t.Errorf("told of %s", fmt.Sprint(seen))

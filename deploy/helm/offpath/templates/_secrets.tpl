@@ -21,6 +21,7 @@ there too, and is read again without a restart. They are readable by root and by
 {{- else }}
 {{- with $p.tls.secret }}{{- $_ := set $dirs "doors-tls" . }}{{- end }}
 {{- with $p.keyHash.secret }}{{- $_ := set $dirs "key-hash" . }}{{- end }}
+{{- with $p.receiptKey.secret }}{{- $_ := set $dirs "receipt-key" . }}{{- end }}
 {{- end }}
 {{- toJson $dirs -}}
 {{- end -}}
@@ -95,6 +96,9 @@ there too, and is read again without a restart. They are readable by root and by
 {{- end }}
 {{- if $p.keyHash.secret }}
 - --key-hash=/etc/offpath/key-hash/{{ $p.keyHash.key }}
+{{- end }}
+{{- if $p.receiptKey.secret }}
+- --receipt-key-file=/etc/offpath/receipt-key/{{ $p.receiptKey.key }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -56,6 +56,20 @@ func Connect(t testing.TB, url string) *nats.Conn {
 	return conn
 }
 
+// Bucket opens a key-value bucket of the server at url, as anybody sees it who may write into it.
+func Bucket(t testing.TB, url, name string) jetstream.KeyValue {
+	t.Helper()
+	js, err := jetstream.New(Connect(t, url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kv
+}
+
 // DropBucket deletes a key-value bucket of the server at url, so that it can be made again at once.
 // A server with no other stream could refuse that: when its last stream is gone nats-server
 // removes, in the background, the directory that the next one is about to use ("error creating
