@@ -79,29 +79,33 @@ func TestNewKeysAreBounded(t *testing.T) {
 	}
 }
 
-// Callers who make up keys do not fill a Redis of 64 MB: it goes on counting their known keys, and other rules' new ones.
+// Callers who make up keys do not fill a Redis of 64 MB, by one rule or by several of the same keys: it goes on counting their known keys,
+// and other rules' new ones.
 func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
-	s, admin := newStore(t, 1)
-	set(t, admin, "maxmemory", "64mb")
-	t.Cleanup(func() { admin.ConfigSet(context.Background(), "maxmemory", "0") })
-	now, overflow, sequence := time.Now().Truncate(time.Hour).UnixNano(), int64(0), uint64(1)
-	mustApply(t, s, newcomers(now, sequence, "login", 0, 100))
-	for from := 0; from < 450_000; from += 2000 {
-		if from%20_000 == 0 {
-			mustJoin(t, s, 1) // as a worker does every 2 s
+	for _, flooded := range [][]string{{"flood"}, {"a minute", "an hour", "a day"}} {
+		s, admin := newStore(t, 1)
+		set(t, admin, "maxmemory", "64mb")
+		t.Cleanup(func() { admin.ConfigSet(context.Background(), "maxmemory", "0") })
+		now, overflow, sequence := time.Now().Truncate(time.Hour).UnixNano(), int64(0), uint64(1)
+		mustApply(t, s, newcomers(now, sequence, "login", 0, 100))
+		for n := range 450_000 / 2000 {
+			if n%10 == 0 {
+				mustJoin(t, s, 1) // as a worker does every 2 s
+			}
+			sequence++
+			rule, from := flooded[n%len(flooded)], n/len(flooded)*2000
+			applied, err := s.Apply(t.Context(), newcomers(now, sequence, rule, from, 2000))
+			if err != nil {
+				t.Fatalf("%v: after %d keys: %v", flooded, n*2000, err)
+			}
+			for _, o := range applied.Overflow {
+				overflow += o.Keys
+			}
 		}
-		sequence++
-		applied, err := s.Apply(t.Context(), newcomers(now, sequence, "flood", from, 2000))
-		if err != nil {
-			t.Fatalf("after %d keys: %v", from, err)
+		if overflow == 0 || overflow > 400_000 {
+			t.Errorf("%v: %d of 450,000 keys overflow", flooded, overflow)
 		}
-		for _, o := range applied.Overflow {
-			overflow += o.Keys
-		}
+		wantTold(t, "another rule's keys", mustApply(t, s, newcomers(now, sequence+1, "login", 50, 100)), 100, 0)
+		wantTold(t, "keys of before", mustApply(t, s, newcomers(now, sequence+2, flooded[0], 0, 1000)), 1000, 0)
 	}
-	if overflow == 0 || overflow > 400_000 {
-		t.Errorf("%d of 450,000 keys overflow", overflow)
-	}
-	wantTold(t, "another rule's keys", mustApply(t, s, newcomers(now, sequence+1, "login", 50, 100)), 100, 0)
-	wantTold(t, "keys of before", mustApply(t, s, newcomers(now, sequence+2, "flood", 0, 1000)), 1000, 0)
 }
