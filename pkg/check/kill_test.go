@@ -37,18 +37,25 @@ func TestAKillLosesASecond(t *testing.T) {
 		"%d hits passed, %d are not reported; the metrics tell of %d and %d", passed, uint64(passed)-reported, s.Rules[0].Charged, s.Unreported())
 }
 
-// TestChargedIsExact: each hit that was let pass or denied is counted at once, whatever allowance it was taken from, and once.
+// TestChargedIsExact: each hit that was let pass or denied is counted at once, whatever allowance it was taken from or turned away by, and once.
 func TestChargedIsExact(t *testing.T) {
-	for name, link := range map[string]Link{"in a fleet": new(tape), "alone": nil} {
-		c := newChecker(t, Options{Link: link}, rule("r", 1000, time.Minute, 1))
-		l := limiter(t, c, "r")
+	for name, checkers := range map[string]uint32{"in a fleet": 4, "with nobody else": 1, "without a link": 0} {
+		f, l := newFleetOf(t, checkers, Options{}, 1000, time.Minute)
+		f.alarmMade(noon, noon, l, "k", 300)
+		if checkers == 0 {
+			f.Checker, l = checkerAndLimiter(t, Options{}, rule("r", 1000, time.Minute, 1))
+		}
 		allowed := int64(0)
-		for i := range 1098 {
-			allowed += int64(hit(l, noon, "k", 1))
-			if i%100 != 0 && i != 1097 {
+		for i := range 2098 {
+			now := noon + int64(i)*ms/10
+			allowed += int64(hit(l, now, "k", 1))
+			if i%7 != 0 {
 				continue
 			}
-			s := c.Stats().Rules[0]
+			if f.Step(now); checkers > 0 && f.behind.shards[0].flight != nil {
+				f.answerRows(now, make([]uint64, len(f.last().Hits.KeyCells))...)
+			}
+			s := f.Stats().Rules[0]
 			require(t, s.Allowed == allowed && s.Charged == allowed && s.Denied == int64(i+1)-allowed,
 				"%s: %d of %d hits were let pass, the metrics tell of %d, of %d charged and %d denied", name, allowed, i+1, s.Allowed, s.Charged, s.Denied)
 		}
