@@ -95,6 +95,13 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 	a.exceed(info)
 }
 
+// unleased is for aggregate.Options.OnUnleased.
+func (a *applies) unleased(rule string, keys int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turned.WithLabelValues(a.labels.Of(rule)).Add(float64(keys))
+}
+
 // label returns the label of a rule that is at work, which is its own if there is one left. The lock is held.
 func (a *applies) label(rule string, hits int64) string {
 	now, busy := a.now(), []rulelabel.Activity{{Rule: rule, Count: hits}}
@@ -161,6 +168,7 @@ var (
 	alarmsDesc  = describe("alarms_total", "Alarms sent, of keys near their limit.")
 	lossesDesc  = describe("store_losses_total", "How often Redis was found to have lost a shard's data.")
 	foldsLost   = describe("store_lost_folds_total", "Folds that are known to be lost with them.")
+	lastLoss    = describe("store_last_loss_timestamp_seconds", "When Redis was last found to have lost a shard's data, in Unix seconds. 0 if that is not known to have happened.")
 	natsDesc    = describe("nats_connected", "1 while connected to NATS, else 0.")
 	redisDesc   = describe("redis_connected", "1 while Redis answers, as the last calls went, else 0.")
 	liveDesc    = describe("live_checkers", "Checkers that have said hello lately.")
@@ -210,6 +218,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(alarmsDesc, s.Alarms)
 	count(lossesDesc, s.Losses)
 	count(foldsLost, s.LostFolds)
+	gauge(lastLoss, float64(s.LastLoss.At)/1e9)
 	gauge(natsDesc, oneIf(m.connected()))
 	gauge(redisDesc, oneIf(m.worker.Ready() == nil))
 	gauge(liveDesc, float64(s.Checkers))

@@ -156,7 +156,7 @@ const (
 	unknown verdict = iota // the lock is needed
 	allowed
 	denied  // by a block
-	refused // and counted as such in the word
+	refused // and noted as such in the word
 )
 
 // take is the common check, of a hit of cost 1: one hit off the allowance that terms of this stamp have left behind,
@@ -200,16 +200,16 @@ func (c *cell) settle(now int64) {
 	if left|taken == 0 { // nothing, or a block
 		return
 	}
-	c.record(word, taken)
-	if a := c.ahead(); a != nil {
-		a.counted = 0
-	}
-	if word&blocked != 0 { // only cells with a forecast turn hits away so
+	if word&blocked != 0 { // only cells with a forecast turn hits away so, and each is counted when it is
 		c.limiter.noteDenied(c.key(), taken)
 		c.ahead().Denied(c.ahead().part, taken)
 		c.ahead().note(c.within(now), 0, taken)
 		c.doubt(c.limiter.terms.Load(), c.within(now), 1, taken)
 		return
+	}
+	c.record(taken)
+	if a := c.ahead(); a != nil {
+		a.counted = 0
 	}
 	c.add(-left)
 	if c.ahead() != nil {
@@ -225,25 +225,23 @@ func (c *cell) putDown() {
 	for {
 		word := c.allowance.Load()
 		taken := int64(word / oneTaken & leftMask)
+		if word&blocked != 0 { // they have been counted
+			return
+		}
 		// A forecast is to hear of all of them when the allowance ends, so it remembers how many have been counted.
 		if taken == 0 || c.ahead() != nil || c.allowance.CompareAndSwap(word, word&^(leftMask*oneTaken)) {
-			c.record(word, taken)
+			c.record(taken)
 			return
 		}
 	}
 }
 
-// record counts hits that were taken off an allowance, this word, but for those that have been. The lock is held.
-func (c *cell) record(word uint64, taken int64) {
+// record counts hits that were taken off an allowance, but for those that have been. The lock is held.
+func (c *cell) record(taken int64) {
 	if a := c.ahead(); a != nil {
 		taken, a.counted = taken-int64(a.counted), uint32(taken)
 	}
-	n := &c.limiter.counters[c.stripe]
-	if word&blocked != 0 {
-		n.denied.Add(taken)
-	} else {
-		n.admit(taken, taken)
-	}
+	c.limiter.counters[c.stripe].admit(taken, taken)
 }
 
 // rotate makes newest the bucket of now, and returns the time that the cell's buckets are to be read

@@ -127,8 +127,8 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64, f Freshness) bool
 		d.Reset = l.resetAfter(t, time.Duration(until-now))
 	case denied, refused:
 		c.touch(now)
+		l.counters[c.stripe].denied.Add(1)
 		if v == denied {
-			l.counters[c.stripe].denied.Add(1)
 			l.noteDenied(c.key(), 1)
 		}
 		d.RetryAfter = time.Duration(until - now)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -15,10 +16,29 @@ import (
 // asks again; it keeps its place until it has been decided, and the next one is told. Under buckets, where each has its
 // turn when it comes, a line only counts who waits.
 
-// queues are the lines of a limiter, by key.
+// queues are the lines of a limiter.
 type queues struct {
 	mu    sync.Mutex
-	byKey map[string]*turns
+	byKey map[lineID]*turns
+}
+
+// lineID is a key, and the limit that those who wait are decided by: a class with all of the limit may pass when one with a share of it
+// may not, and does not stand behind it.
+type lineID struct {
+	key      string
+	capacity int64
+}
+
+// waitingLine is one that a hit of this cost may have to wait in.
+type waitingLine struct {
+	limiter *Limiter
+	lineID
+	cost int64
+}
+
+// lineAlone is that of a hit against a key, whatever else is known of its caller.
+func (l *Limiter) lineAlone(key string, cost int64) waitingLine {
+	return waitingLine{l, lineID{key, l.terms.Load().class(nil).capacity}, max(cost, 1)}
 }
 
 // turns are a line of *turn, first come first.
@@ -34,33 +54,34 @@ type turn struct {
 	comes  chan struct{} // closed when it is the first
 }
 
-// cost is that of all who wait for a key.
-func (q *queues) cost(key string) int64 {
+// waiting is the cost of all who wait in the line.
+func (l waitingLine) waiting() int64 {
+	q := &l.limiter.queues
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if line := q.byKey[key]; line != nil {
-		return line.cost
+	if all := q.byKey[l.lineID]; all != nil {
+		return all.cost
 	}
 	return 0
 }
 
 // caller is one call of Wait. It stands in one line at a time, so that nobody waits in a circle.
 type caller struct {
-	begun   time.Time
-	number  uint64 // grows from one to the next
-	limiter *Limiter
-	key     string
-	turn    *list.Element // nil if it is in no line
+	begun  time.Time
+	number uint64 // grows from one to the next
+	waitingLine
+	turn *list.Element // nil if it is in no line
 }
 
 func (c *Checker) newCaller() *caller { return &caller{begun: time.Now(), number: c.waits.Add(1)} }
 
-// enter gets in line for a key, unless too many wait, before those who came later. Who is there already stays.
-func (w *caller) enter(l *Limiter, key string, cost int64) bool {
-	if w.turn != nil && w.limiter == l && w.key == key {
+// enter gets in line, unless too many wait, before those who came later. Who is there already stays.
+func (w *caller) enter(at waitingLine) bool {
+	if w.turn != nil && w.limiter == at.limiter && w.lineID == at.lineID {
 		return true
 	}
 	w.leave()
+	l := at.limiter
 	most := l.Rule().OnLimit.MaxDepth
 	if most == 0 {
 		most = rules.DefaultDepth
@@ -71,7 +92,7 @@ func (w *caller) enter(l *Limiter, key string, cost int64) bool {
 	waiting, q := &l.checker.behind.leases.waiting, &l.queues
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	in := q.byKey[key]
+	in := q.byKey[at.lineID]
 	if in != nil && in.Len() >= most || most < 1 {
 		return false
 	}
@@ -82,11 +103,11 @@ func (w *caller) enter(l *Limiter, key string, cost int64) bool {
 	if in == nil {
 		in = new(turns)
 		if q.byKey == nil {
-			q.byKey = make(map[string]*turns)
+			q.byKey = make(map[lineID]*turns)
 		}
-		q.byKey[key] = in
+		q.byKey[at.lineID] = in
 	}
-	w.limiter, w.key, w.turn = l, key, in.add(&turn{w.number, max(cost, 1), make(chan struct{})})
+	w.waitingLine, w.turn = at, in.add(&turn{w.number, at.cost, make(chan struct{})})
 	return true
 }
 
@@ -114,11 +135,11 @@ func (w *caller) leave() {
 	q := &w.limiter.queues
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.byKey[w.key]
+	line := q.byKey[w.lineID]
 	line.cost -= line.Remove(w.turn).(*turn).cost
 	w.turn = nil
 	if line.Len() == 0 {
-		delete(q.byKey, w.key)
+		delete(q.byKey, w.lineID)
 		return
 	}
 	first := line.Front().Value.(*turn)
@@ -159,11 +180,11 @@ func (l *Limiter) denyUnasked(key string) {
 	l.noteDenied(string(l.checker.appendText(nil, key)), 1)
 }
 
-// behindOthers is the denial of a hit for whose key others wait. It may pass when all of them have: not before as many hits
+// behindOthers is the denial of a hit in whose line others wait. It may pass when all of them have: not before as many hits
 // fit, or all that can fit at once.
-func (l *Limiter) behindOthers(key string, cost int64) Decision {
-	t := l.terms.Load()
-	d := l.Peek(key, max(cost, min(l.queues.cost(key)+cost, t.capacity)))
+func (l waitingLine) behindOthers(attrs identity.Attributes) Decision {
+	t := l.limiter.terms.Load()
+	d := l.limiter.peekBy(t, l.limiter.now(), attrs, l.key, max(l.cost, min(l.waiting()+l.cost, l.capacity)))
 	if d.Allowed { // the first of them is about to pass
 		d.Allowed = false
 		d.deny(t.rule)

@@ -74,7 +74,7 @@ func (c *Checker) PeekOwnAt(now int64, o Own, key string, cost int64) (Decision,
 	if err != nil {
 		return Decision{}, err
 	}
-	return l.peekBy(t, c.clock.fleet(now), key, cost), nil
+	return l.peekBy(t, c.clock.fleet(now), nil, key, cost), nil
 }
 
 // owns are the limiters of Own, which belong to no program: rules come and go without them.

@@ -41,14 +41,16 @@ func (l *Limiter) PeekAt(now int64, key string, cost int64) Decision {
 }
 
 func (l *Limiter) peek(now int64, key string, cost int64) Decision {
-	return l.peekBy(l.terms.Load(), now, key, cost)
+	return l.peekBy(l.terms.Load(), now, nil, key, cost)
 }
 
-func (l *Limiter) peekBy(t *terms, now int64, key string, cost int64) Decision {
+// peekBy peeks by these terms, for a request of a class that the attributes tell.
+func (l *Limiter) peekBy(t *terms, now int64, attrs identity.Attributes, key string, cost int64) Decision {
 	a := l.checker.scratch.Get().(*asking)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), peeking)
-	a.lookForRoom(nil, now)
+	a.asked[0].decideBy(t, attrs)
+	a.lookForRoom(attrs, now)
 	d := a.askViews(now)
 	d.ownShadow()
 	return d

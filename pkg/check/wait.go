@@ -18,10 +18,13 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, e
 	for {
 		swap := l.checker.swaps.next() // first, so that none goes unnoticed
 		r, d, err := &Reservation{}, Decision{}, error(nil)
-		others := w.turn == nil && !l.shape.Drains() && l.queues.cost(key) > 0
+		at := l.lineAlone(key, cost)
+		others := w.turn == nil && !l.shape.Drains() && at.waiting() > 0
 		if others {
-			d = l.behindOthers(key, cost)
-		} else {
+			d = at.behindOthers(nil)
+			others = d.RetryAfter != Never // or it has nothing to wait for
+		}
+		if !others {
 			r, d, err = l.attempt(ctx, key, cost)
 		}
 		wait := r.Delay
@@ -43,7 +46,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, e
 			return d, err
 		}
 		most := l.Rule().OnLimit.MaxWait
-		if most > 0 && time.Since(w.begun)+wait > most || !l.mayWait(ctx, wait) || !w.enter(l, key, cost) {
+		if most > 0 && time.Since(w.begun)+wait > most || !l.mayWait(ctx, wait) || !w.enter(at) {
 			return deny(nil)
 		}
 		if d.Allowed { // it has its turn, which stays

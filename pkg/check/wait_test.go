@@ -241,3 +241,45 @@ func TestLateTurnsAreDenied(t *testing.T) {
 		}
 	}, r)
 }
+
+// TestNobodyWaitsBehindOthersLimits: of one key, who has more of the limit, a limit of their own, or none at all, passes those who wait.
+func TestNobodyWaitsBehindOthersLimits(t *testing.T) {
+	set := parse(t, `
+rules:
+  - {name: r, key: [org], limit: 10/minute, on_limit: queue, max_wait: 2m, allow: {from: [inside]},
+     priority: {by: tier, shares: {low: 20%, default: 100%}}, overrides: [{match: {plan: paid}, limit: 100/minute}]}
+`)
+	synctest.Test(t, func(t *testing.T) {
+		c := checkerOf(t, Options{}, set)
+		r := run(t, c)
+		time.Sleep(time.Millisecond)
+		c.Record(request("org=a tier=low"), 2)
+		low := begin(func() (Decision, error) { return c.Wait(t.Context(), request("org=a tier=low"), 1) })
+		synctest.Wait()
+		for _, who := range []string{"org=a", "org=a from=inside", "org=a plan=paid"} {
+			begun := time.Now()
+			d, err := c.Wait(t.Context(), request(who), 1)
+			expect(t, d.Allowed && err == nil && time.Since(begun) == 0, "%s: %+v, %v after %v", who, d, err, time.Since(begun))
+		}
+		time.Sleep(2 * time.Minute)
+		wantOutcome(t, low, "passes", "it had waited")
+		r.end(nil)
+		synctest.Wait()
+	})
+}
+
+// TestWhatNeverFitsIsDenied, and counts as that, where others wait too.
+func TestWhatNeverFitsIsDenied(t *testing.T) {
+	r := rule("r", 5, time.Second, 1)
+	r.Count, r.OnLimit = rules.All, rules.OnLimit{Queue: true, MaxWait: time.Minute}
+	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
+		l.Check("k", 5)
+		waits := beginWait(t.Context(), l, "k", 1)
+		synctest.Wait()
+		wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
+		s := c.Stats().Rules[0]
+		expect(t, s.Denied == 1 && s.Charged == 11, "denied %d, charged %d", s.Denied, s.Charged)
+		time.Sleep(3 * time.Second)
+		wantOutcome(t, waits, "passes", "in line")
+	}, r)
+}

@@ -25,23 +25,20 @@ func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int6
 	for {
 		swap := c.swaps.next() // first, so that none goes unnoticed
 		var d Decision
-		l, key := c.othersWait(w, attrs, cost)
-		others := l != nil
+		at, others := c.othersWait(w, attrs, cost)
 		if others {
-			d = l.behindOthers(key, cost)
+			d = at.behindOthers(attrs)
 		} else {
 			var err error
 			if d, err = c.Acquire(ctx, attrs, cost); err != nil || d.Allowed {
 				return d, err
 			}
-			if l, _ = c.Limiter(d.Rule); l != nil {
-				key = string(identity.AppendKey(nil, l.Rule().Key, attrs))
-			}
+			at, _ = c.findLine(attrs, cost, func(rule string, _ waitingLine) bool { return rule == d.Rule })
 		}
-		if l == nil || !d.Queue || d.RetryAfter == Never || time.Since(w.begun)+d.RetryAfter > d.MaxWait ||
-			!l.mayWait(ctx, d.RetryAfter) || !w.enter(l, key, cost) {
+		if at.limiter == nil || !d.Queue || d.RetryAfter == Never || time.Since(w.begun)+d.RetryAfter > d.MaxWait ||
+			!at.limiter.mayWait(ctx, d.RetryAfter) || !w.enter(at) {
 			if others {
-				l.denyUnasked(key)
+				at.limiter.denyUnasked(at.key)
 			}
 			return d, nil
 		}
@@ -54,27 +51,38 @@ func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int6
 	}
 }
 
-// othersWait finds a limiter of the request, and its key there, for which others wait in line already; nil if there is none, if w is in a
+// othersWait finds a line of the request in which others wait already; none if w is in a
 // line, or if the request has nothing to wait for.
-func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (*Limiter, string) {
+func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (waitingLine, bool) {
 	if w.turn != nil || c.behind.leases.waiting.Load() == 0 {
-		return nil, ""
+		return waitingLine{}, false
 	}
 	if d := c.Peek(attrs, cost); !d.Allowed && (!d.Queue || d.RetryAfter == Never) {
-		return nil, ""
+		return waitingLine{}, false
 	}
+	return c.findLine(attrs, cost, func(_ string, at waitingLine) bool { return !at.limiter.shape.Drains() && at.waiting() > 0 })
+}
+
+// findLine returns the first line of the request that is the one, of those under rules that let callers wait and limit this one.
+func (c *Checker) findLine(attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool) (waitingLine, bool) {
 	p := c.program.Load()
-	var room [8]*rules.Rule
-	for _, r := range p.set.Find(room[:0], attrs) {
-		l := p.entries[r.Place()].limiter
-		if !r.OnLimit.Queue || l.shape.Drains() {
+	a := c.scratch.Get().(*asking)
+	defer c.scratch.Put(a)
+	if !a.match(p, attrs, c.now(p), max(cost, 1), peeking) {
+		return waitingLine{}, false
+	}
+	for i := range a.asked {
+		q := &a.asked[i]
+		if q.barred || !q.terms.rule.OnLimit.Queue {
 			continue
 		}
-		if key, ok := r.AppendKey(nil, attrs); ok && l.queues.cost(string(key)) > 0 {
-			return l, string(key)
+		if key, ok := q.terms.rule.AppendKey(nil, attrs); ok {
+			if at := (waitingLine{q.limiter, lineID{string(key), q.matched.capacity}, q.cost}); isIt(q.terms.name, at) {
+				return at, true
+			}
 		}
 	}
-	return nil, ""
+	return waitingLine{}, false
 }
 
 // inLine finds the one limiter that a request is limited by, if callers wait there in turn: a bucket that drains, of a rule

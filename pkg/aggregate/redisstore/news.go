@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,55 +11,72 @@ import (
 )
 
 // news bounds the new keys of rules, so that callers who make them up cannot fill the server: of each rule a number in a slice of
-// time as long as its window; and while memory is short none of the rule that has most of them in its shard.
+// time as long as its window; and while memory is short none of the rules that have most of them in their shard: at first of the one
+// with most, and of those with fewer the less memory is left, since callers who make up keys meet all rules of these keys.
 type news struct {
 	each int64 // per rule and shard
 
 	mu    sync.Mutex
-	short bool
+	spare float64 // how much of what memory should be left is left, 1 if it is not short
 	rules map[watched]made
 	busy  map[uint32]watched // by shard, the rule with most new keys
 }
 
-// made is how many new keys a rule has had in a slice, and when that ends.
-type made struct{ keys, end int64 }
+// made is how many new keys a rule has had in a slice and in the one before, as far as they have not expired, and when the slice ends.
+type made struct{ keys, before, end int64 }
+
+func (m made) all() int64 { return m.keys + m.before }
 
 // mostWatched bounds the rules that are remembered.
 const mostWatched = 1 << 17
 
-// tight is which part of maxmemory, in per cent, may be in use before memory is short.
-const tight = 90
+// reserve is which part of maxmemory should be left; with less, memory is short.
+const reserve = 0.1
 
 // most is how many new keys a rule may have in the present slice.
 func (w *news) most(rule watched) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.short && w.busy[rule.shard] == rule {
+	most := w.rules[w.busy[rule.shard]].all()
+	if most > 0 && w.spare < 1 && float64(w.rules[rule].all()) >= w.spare*float64(most) {
 		return 0
 	}
 	return w.each
 }
 
-// note takes in how many a rule has had, at a fleet time in a slice that ends then.
-func (w *news) note(rule watched, now, end, keys int64) {
+// note takes in how many a rule has had, at a fleet time in a slice of this length that ends then.
+func (w *news) note(rule watched, now, end, length, keys int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rules == nil || len(w.rules) >= mostWatched {
 		w.rules, w.busy = make(map[watched]made), make(map[uint32]watched)
 	}
-	if most := w.rules[w.busy[rule.shard]]; keys > most.keys || most.end <= now {
+	this := w.rules[rule]
+	switch {
+	case this.end > end: // a late fold, of keys that are known by now
+		return
+	case this.end == end-length:
+		this.before = this.keys
+	case this.end < end:
+		this.before = 0
+	}
+	this.keys, this.end = keys, end
+	w.rules[rule] = this
+	if most := w.rules[w.busy[rule.shard]]; this.all() > most.all() || most.end <= now {
 		w.busy[rule.shard] = rule
 	}
-	w.rules[rule] = made{keys, end}
 }
 
 // look asks the servers how much memory they have left. One that does not answer is none that is filled.
 func (s *Store) look(ctx context.Context) {
-	var short atomic.Bool
+	var mu sync.Mutex
+	spare := 1.0
 	one := func(ctx context.Context, c *redis.Client) error {
 		info, err := c.Info(ctx, "memory").Result()
-		if err == nil && isShort(info) {
-			short.Store(true)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			spare = min(spare, spareOf(info))
 		}
 		return err
 	}
@@ -72,18 +88,23 @@ func (s *Store) look(ctx context.Context) {
 	}
 	s.news.mu.Lock()
 	defer s.news.mu.Unlock()
-	s.news.short = short.Load()
+	s.news.spare = spare
 }
 
-// isShort judges a server's memory by its INFO.
-func isShort(info string) bool {
+// spareOf is which part of the memory that should be left a server has left, by its INFO: from 0 to 1.
+func spareOf(info string) float64 {
 	most, err := strconv.ParseInt(infoField(info, "maxmemory"), 10, 64)
 	used, err2 := strconv.ParseInt(infoField(info, "used_memory"), 10, 64)
-	return err == nil && err2 == nil && most > 0 && used > most/100*tight
+	if err != nil || err2 != nil || most <= 0 {
+		return 1
+	}
+	return min(max(float64(most-used)/float64(most)/reserve, 0), 1)
 }
 
-// slice is the number of the slice of time that new keys of a rule are counted in.
-func (c *call) slice(rule int) int64 { return c.fold.Now / int64(c.fold.Rules[rule].Shape.Length) }
+// sliceOf is the number of the slice of time that new keys of a rule are counted in.
+func sliceOf(r *aggregate.Rule, now int64) int64 { return now / int64(r.Shape.Length) }
+
+func (c *call) slice(rule int) int64 { return sliceOf(&c.fold.Rules[rule], c.fold.Now) }
 
 // nameNew adds what a rule's new keys are counted in to the script's keys.
 func (c *call) nameNew(rule int) {
@@ -104,7 +125,7 @@ func (c *call) packBound(b []byte, rule int) []byte {
 // readNew reads the reply for a rule's new keys.
 func (c *call) readNew(u *unpacker, rule int, applied *aggregate.Applied) {
 	r := &c.fold.Rules[rule]
-	c.news.note(watched{c.fold.Shard, c.rules[rule]}, c.fold.Now, (c.slice(rule)+1)*int64(r.Shape.Length), u.count())
+	c.news.note(watched{c.fold.Shard, c.rules[rule]}, c.fold.Now, (c.slice(rule)+1)*int64(r.Shape.Length), int64(r.Shape.Length), u.count())
 	if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == aggregate.Admitted {
 		applied.Overflow = append(applied.Overflow, aggregate.Overflow{Rule: rule, Keys: keys, Hits: hits})
 	}
