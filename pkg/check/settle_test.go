@@ -513,3 +513,16 @@ func TestUsedReceiptsAreRemembered(t *testing.T) {
 	expect(t, n <= 2*usedChunks, "%d chunks in memory", n)
 	expect(t, !u.has(8, 1) && !u.has(7, 1), "it remembers what it should not")
 }
+
+// TestBarredRequestsGetNoReceipt: a rule that denies a caller whatever its counts are denies by receipt as well, and the other rules
+// that match charge nothing, and keep no key of his.
+func TestBarredRequestsGetNoReceipt(t *testing.T) {
+	c := ofYAML(t, Options{}, `
+rules:
+  - {name: per-user, key: [user], limit: 10/minute}
+  - {name: lists, key: [user], limit: 100/minute, deny: {user: [eve]}}
+`)
+	d, receipt := c.CheckReceiptAt(noon, request("user=eve"), 1)
+	expect(t, !d.Allowed && d.Rule == "lists" && receipt == "" && c.Stats().LiveKeys == 0, "%+v, receipt %q, %+v", d, receipt, c.Stats())
+	equal(t, left(limiter(t, c, "per-user"), noon, "eve"), 10, "hits left")
+}
