@@ -39,6 +39,7 @@ type config struct {
 
 	maxCheckers int
 	maxChunks   int
+	maxRules    int
 	maxWindow   time.Duration
 
 	tokenFile, tokens string // of those who may block and reset keys
@@ -51,7 +52,7 @@ type config struct {
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
 	c = config{
 		admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond,
-		newKeys: 1_000_000, maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000,
+		newKeys: 1_000_000, maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000, maxRules: 100_000,
 	}
 	s := flags.New("aggregator", summary, version.Get().Line("aggregator"))
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
@@ -77,6 +78,8 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.maxCheckers, "max-checkers", "N", "most live checkers of one --name that are told apart; others make no fleet larger", flags.Int(1, 1<<16))
 	flags.Add(s, &c.maxWindow, "max-window", "DURATION", "longest window of a rule that is counted; reports with longer ones are refused",
 		flags.Duration(time.Millisecond, events.MaxWindow))
+	flags.Add(s, &c.maxRules, "max-rules", "N", "most rules that checkers of one --name may have within a day; reports with others are refused",
+		flags.Int(1, 10_000_000))
 	flags.Add(s, &c.maxChunks, "max-settled-chunks", "N",
 		"how many times 8,192 receipts one --name may have a shard remember in a day, at 1 KB; more settlements count for nothing",
 		flags.Int(1, 1_000_000_000))

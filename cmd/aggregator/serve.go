@@ -69,8 +69,8 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 
 	applies, tally := newApplies(time.Now), console.NewTally()
 	o := aggregate.Options{
-		Store: store, Bus: bus, Shards: c.shards, MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, MaxChunks: c.maxChunks,
-		Gather: c.gather, Log: log, OnUnleased: applies.unleased,
+		Store: store, Bus: bus, Shards: c.shards, Gather: c.gather, Log: log, OnUnleased: applies.unleased,
+		MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, MaxChunks: c.maxChunks, MaxRules: c.maxRules,
 		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
 	}
 	tracer, err := openTracer(ctx, c, log)

@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -174,5 +175,56 @@ func TestLongWindowsAreRefused(t *testing.T) {
 	ledger, err := store.Ledger(t.Context())
 	if s := d.worker.Stats(); err != nil || len(ledger) != 1 || s.Refused != 1 || s.LeasesRefused != 1 || s.SettlementsRefused != 1 || s.RulesLong != 3 {
 		t.Errorf("ledger %v, %v, stats %+v", ledger, err, s)
+	}
+}
+
+// TestMadeUpRulesAreBounded: each rule is in the ledger for ever. A credential that makes rules up, in reports, settlements or lease
+// requests, finds no room beyond its bound; the rules that it had before, and others', count on.
+func TestMadeUpRulesAreBounded(t *testing.T) {
+	store := memstore.New()
+	d := newFixture(t, store, func(o *aggregate.Options) { o.MaxRules = 1000 })
+	sequence := uint64(0)
+	of := func(owner uint64, name string, rules int) *events.Report {
+		sequence++
+		m := report(owner<<40+1, sequence, perMinute(start), own{"a", 0, 1})
+		for n := range rules {
+			made := perMinute(start)
+			made.Name = fmt.Sprint(name, n)
+			addHits(m, made, own{"a", 0, 1})
+		}
+		return m
+	}
+	made := perMinute(start)
+	made.Name = "settled"
+	for i, step := range []struct {
+		now     int64
+		report  *events.Report
+		refused bool
+	}{
+		{start, of(1, "mine ", 500), false},
+		{start, of(1, "made up too ", 10_000), true},
+		{start, of(1, "made up ", 500), true},
+		{start, of(1, "made up ", 499), false},
+		{start, of(1, "mine ", 500), false},
+		{start, of(2, "another's ", 500), false},
+		{start + int64(12*time.Hour), of(1, "mine ", 500), false},
+		{start + int64(13*time.Hour), of(1, "made up too ", 500), true}, // the first ones are remembered still
+		{start + int64(25*time.Hour), of(1, "new ", 499), false},
+	} {
+		d.step(step.now)
+		if got := d.exchange(step.now, step.report); (got.GetError() != "") != step.refused {
+			t.Errorf("%d: %q", i, got.GetError())
+		}
+		if i == 3 { // the bound is reached
+			m := asks(99, start, 1, settlement(start, 1, charge(made, 0, 1), +1))
+			m.Epoch = 1<<40 + 2
+			d.exchange(start, m)
+			l := leaseRequest(1<<40+3, 1, made, wish{key: "k", want: 1})
+			d.send(start, l)
+		}
+	}
+	ledger, err := store.Ledger(t.Context())
+	if s := d.worker.Stats(); err != nil || len(ledger) != 1+500+499+500+499 || s.RulesMany != 5 || s.SettlementsRefused != 1 || s.LeasesRefused != 1 {
+		t.Errorf("%d rules in the ledger, %v, stats %+v", len(ledger), err, s)
 	}
 }

@@ -20,6 +20,9 @@ func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) erro
 	if err == nil {
 		err = checkLease(m, w.clock.fleet(now+int64(w.o.Tolerance)))
 	}
+	if err == nil {
+		err = w.checkRules(m.GetEpoch(), m.GetKeys().GetRules(), now)
+	}
 	if err != nil {
 		w.refuseLease(payload, reply, err)
 		return

@@ -47,6 +47,10 @@ type Options struct {
 	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since the store keeps what is counted for
 	// two windows; others are refused whole. Default, and most, 366 days.
 	MaxWindow time.Duration
+	// MaxRules bounds the rules, by name and window, that checkers of one credential (the owner of their epochs) may speak of; each stays in
+	// the store's ledger for ever. What speaks of others is refused whole, until some have not been heard of for half a day or a day.
+	// Each worker counts by itself. Default 100,000.
+	MaxRules int
 	// MaxChunks bounds what settlements can make the store remember: how many times 8,192 consecutive numbers of receipts, at 1 KB,
 	// in a shard and a day, for one credential's sake (the owner of the checkers' epochs that report them). Others count for
 	// nothing. Default 100,000, which does for 9,000 settlements a second all day.
@@ -105,6 +109,7 @@ func (o Options) withDefaults() (Options, error) {
 		Forget:       15 * time.Second,
 		MaxCheckers:  10_000,
 		MaxWindow:    events.MaxWindow,
+		MaxRules:     100_000,
 		MaxChunks:    100_000,
 		Log:          slog.New(slog.DiscardHandler),
 	}
@@ -116,6 +121,7 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.Forget, defaults.Forget)
 	orDefault(&o.MaxCheckers, defaults.MaxCheckers)
 	orDefault(&o.MaxWindow, defaults.MaxWindow)
+	orDefault(&o.MaxRules, defaults.MaxRules)
 	orDefault(&o.MaxChunks, defaults.MaxChunks)
 	orDefault(&o.Log, defaults.Log)
 	switch {
@@ -124,7 +130,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Shards < 0 || o.Shards > events.MaxShards:
 		return o, fmt.Errorf("aggregate: %d shards: want 1 to %d, or 0", o.Shards, events.MaxShards)
 	case o.Gather < 0 || o.GatherLeases < 0 || o.FoldKeys < 0 || o.AlarmEvery < 0 || o.Tolerance < 0 || o.Timeout < 0 ||
-		o.Forget < 0 || o.MaxCheckers < 0 || o.MaxWindow < 0 || o.MaxChunks < 0:
+		o.Forget < 0 || o.MaxCheckers < 0 || o.MaxWindow < 0 || o.MaxRules < 0 || o.MaxChunks < 0:
 		return o, errors.New("aggregate: a negative option")
 	}
 	return o, nil

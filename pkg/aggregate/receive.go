@@ -56,13 +56,16 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	if err == nil {
 		err = checkAge(report, w.clock.fleet(now))
 	}
+	if err == nil && !own {
+		err = w.checkRules(report.GetEpoch(), report.GetHits().GetRules(), now)
+	}
 	if err != nil {
 		w.refuse(payload, reply, err)
 		return
 	}
 	w.noteKinds(report.GetHits().GetRules())
 	w.counters.settlements.Add(int64(len(report.Settlements)))
-	w.acceptSettlements(report, len(shards), w.clock.fleet(now))
+	w.acceptSettlements(report, len(shards), now, own)
 	r := &request{report: report, own: own, waiting: waiting{
 		epoch: report.GetEpoch(), sequence: report.GetSequence(),
 		reply: reply, arrived: now, weight: weightOf(report.GetHits()) + 2*len(report.Settlements),
@@ -80,15 +83,25 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	}
 }
 
-// errWindow is for a rule with a window beyond [Options.MaxWindow].
-var errWindow = errors.New("a window")
+var (
+	errWindow = errors.New("a window")                                                       // beyond Options.MaxWindow
+	errRules  = errors.New("there are too many rules that checkers of this one's name have") // beyond Options.MaxRules
+)
+
+// checkRules refuses a message if there is no room for its rules.
+func (w *Worker) checkRules(epoch uint64, rules []*events.Rule, now int64) error {
+	if !w.ruleBound.note(epoch, rules, now) {
+		return errRules
+	}
+	return nil
+}
 
 // noteRules counts a message that is refused, if that is for its rules.
 func (w *Worker) noteRules(reason error) {
 	switch {
 	case errors.Is(reason, errWindow):
 		w.counters.rulesLong.Add(1)
-	case errors.Is(reason, events.ErrRules):
+	case errors.Is(reason, events.ErrRules), errors.Is(reason, errRules):
 		w.counters.rulesMany.Add(1)
 	case errors.Is(reason, events.ErrAlgorithm):
 		w.counters.rulesUnknown.Add(1)

@@ -235,9 +235,13 @@ func (f *folder) settle(m *events.Settlement, r *request, now int64) bool {
 
 // acceptSettlements drops those of a report's settlements that make no sense, or come too late to know whether they
 // are new; its hits count all the same.
-func (w *Worker) acceptSettlements(r *events.Report, shards int, now int64) {
+func (w *Worker) acceptSettlements(r *events.Report, shards int, now int64, own bool) {
 	for i, m := range r.GetSettlements() {
-		if err := w.checkSettlement(m, r.GetShard(), shards, now); err != nil {
+		err := w.checkSettlement(m, r.GetShard(), shards, w.clock.fleet(now))
+		if err == nil && !own {
+			err = w.checkRules(r.GetEpoch(), []*events.Rule{m.GetCharge().GetRule()}, now)
+		}
+		if err != nil {
 			w.counters.settlementsRefused.Add(1)
 			w.noteRules(err)
 			r.Settlements[i] = nil

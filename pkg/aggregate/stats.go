@@ -25,7 +25,7 @@ type Stats struct {
 	// others had been counted before.
 	Settlements, SettlementsRefused, SettlementsApplied, SettlementsUncovered, SettlementsOverflow int64
 	// RulesLong, RulesMany and RulesUnknown are reports, lease requests and settlements of rules that are not counted: for a window beyond
-	// [Options.MaxWindow], more than events.MaxRules in one message, and an algorithm, or a kind of hits, of a later version. All but those
+	// [Options.MaxWindow], more than events.MaxRules in one message or than [Options.MaxRules] in all, and an algorithm, or a kind of hits, of a later version. All but those
 	// with a kind, of which the other rules count, are refused.
 	RulesLong, RulesMany, RulesUnknown int64
 	// HitsRefunded and HitsSettled are hits that settlements gave back and added, by this worker.

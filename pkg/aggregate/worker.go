@@ -20,6 +20,7 @@ type Worker struct {
 	o         Options
 	clock     fleetClock
 	checkers  *roll
+	ruleBound *ruleBound
 	health    health
 	counters  counters
 	revisions revisions
@@ -69,11 +70,12 @@ func New(o Options) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		o:        o,
-		checkers: newRoll(int64(o.Forget), o.MaxCheckers),
-		health:   health{log: o.Log},
-		began:    time.Now(),
-		backoff:  joinSooner,
+		o:         o,
+		checkers:  newRoll(int64(o.Forget), o.MaxCheckers),
+		ruleBound: newRuleBound(o.MaxRules),
+		health:    health{log: o.Log},
+		began:     time.Now(),
+		backoff:   joinSooner,
 	}
 	w.stepper, w.leaser = w.newHand(), w.newLeaseHand()
 	return w, nil
