@@ -24,6 +24,7 @@ type revisions struct {
 // heard is what was said of a rule by those who have its highest revision.
 type heard struct {
 	limit, burst int64
+	loose        bool          // only of those that are known
 	past         []window.Rate // of what drains
 	revision     uint64
 	at           int64 // fleet time of the last time
@@ -47,7 +48,7 @@ func (r *revisions) know(rules []Rule, now int64) {
 		rule := &rules[i]
 		id := ruleID{name: rule.Name, shape: rule.Shape}
 		was, wasKnown := before[id]
-		r.known[id] = heard{rule.Limit, rule.Burst, was.after(rule, wasKnown, now), rule.Revision, now}
+		r.known[id] = heard{rule.Limit, rule.Burst, rule.Loose, was.after(rule, wasKnown, now), rule.Revision, now}
 		delete(r.heard, id)
 	}
 }
@@ -70,7 +71,7 @@ func (r *revisions) apply(rules []Rule, now int64) {
 		rule := &rules[i]
 		id := ruleID{name: rule.Name, shape: rule.Shape}
 		if k, ok := r.known[id]; ok {
-			rule.Limit, rule.Burst, rule.Revision, rule.Past = k.limit, k.burst, k.revision, k.past
+			rule.Limit, rule.Burst, rule.Loose, rule.Revision, rule.Past = k.limit, k.burst, k.loose, k.revision, k.past
 			continue
 		}
 		h, known := r.heard[id]
@@ -79,7 +80,7 @@ func (r *revisions) apply(rules []Rule, now int64) {
 			rule.Limit, rule.Burst, rule.Revision, rule.Past = h.limit, h.burst, h.revision, h.past
 		case rule.Revision > 0 && (known || r.hasRoom(now)):
 			rule.Past = h.after(rule, known, now)
-			r.heard[id] = heard{rule.Limit, rule.Burst, rule.Past, rule.Revision, now}
+			r.heard[id] = heard{rule.Limit, rule.Burst, false, rule.Past, rule.Revision, now}
 		}
 	}
 }

@@ -101,6 +101,7 @@ func TestKnownRatesHoldFromTheirMomentOn(t *testing.T) {
 	known.know(rule(500, now+2*second), now+2*second)
 	want, got := rule(500, now+2*second), rule(7, now)
 	heard.apply(want, now+2*second)
+	got[0].Loose = true
 	known.apply(got, now+3*second)
 	if !reflect.DeepEqual(got, want) || len(got[0].Past) != 1 {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -93,7 +93,7 @@ func (w *Worker) latest() int64 {
 }
 
 // SetRules takes the rules in force from somebody who is believed, all of them, in place of those before: name, shape,
-// limit, burst and revision. What messages say of a rule of one of these names and shapes does not count from then on,
+// limit, burst, revision and whether it is loose. What messages say of a rule of one of these names and shapes does not count from then on,
 // but for the hits; what they say of others, and before the first call of all, does. It is safe for concurrent use.
 func (w *Worker) SetRules(rules []Rule) { w.revisions.know(rules, w.clock.fleet(w.latest())) }
 

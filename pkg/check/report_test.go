@@ -381,7 +381,7 @@ func TestReportsSayWhatTheSetSays(t *testing.T) {
 			terms, w := r.Terms(i), p.byName[r.WireName(i)].wire(0)
 			limits[w.Name] = int64(w.Limit)
 			if int64(w.Limit) != r.WireLimit(i) || w.Revision != 9 || int64(w.Burst) != terms.Burst ||
-				int64(w.WindowMs) != terms.Window.Length.Milliseconds() || int(w.Buckets) != terms.Window.Buckets {
+				int64(w.WindowMs) != terms.Window.Length.Milliseconds() || int(w.Buckets) != terms.Window.Buckets || w.Loose != r.Loose() {
 				t.Errorf("reported is %v, and the set has %d, %+v", w, r.WireLimit(i), terms)
 			}
 		}

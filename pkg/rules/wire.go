@@ -37,6 +37,11 @@ func (r *Rule) WireLimit(override int) int64 {
 	return limit
 }
 
+// Loose says whether more may pass than that limit as the rule wants it: there is no saying how far beyond it is too far.
+func (r *Rule) Loose() bool {
+	return r.Shadow || r.Count == All || r.Throttle.Kind == Elastic && r.Enforcement != Strict
+}
+
 // Part is a part of a limit, rounded down to whole hits, at least 1. Parts are decimal fractions, which floating point
 // misses by a little.
 func Part(limit int64, part float64) int64 {

@@ -117,6 +117,7 @@ func (f File) Save(values []Value, now time.Time) (err error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return err
 	}
+	f.removeLeftovers(now)
 	temp, err := os.CreateTemp(f.dir, f.bucket+".*.tmp") // of mode 0600
 	if err != nil {
 		return err
@@ -136,7 +137,21 @@ func (f File) Save(values []Value, now time.Time) (err error) {
 	if err := os.Rename(temp.Name(), f.Path()); err != nil {
 		return err
 	}
-	return syncDir(f.dir)
+	syncDir(f.dir)
+	return nil
+}
+
+// leftover is how old a file is that nobody is writing any more.
+const leftover = time.Hour
+
+// removeLeftovers removes what processes have left that were killed while they wrote.
+func (f File) removeLeftovers(now time.Time) {
+	names, _ := filepath.Glob(filepath.Join(f.dir, f.bucket+".*.tmp")) // the pattern is a good one
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > leftover {
+			_ = os.Remove(name) // it is small, and the next save tries again
+		}
+	}
 }
 
 // ignore passes over that there is nothing to remove.
@@ -147,11 +162,11 @@ func ignore(err error) error {
 	return err
 }
 
-// syncDir has the new name outlive the machine.
-func syncDir(dir string) error {
-	open, err := os.Open(dir)
-	if err != nil {
-		return err
+// syncDir has the new name outlive the machine, on file systems that can: on others the file of
+// before may be back after a power failure.
+func syncDir(dir string) {
+	if open, err := os.Open(dir); err == nil {
+		_ = open.Sync()
+		_ = open.Close()
 	}
-	return errors.Join(open.Sync(), open.Close())
 }

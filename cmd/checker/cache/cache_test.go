@@ -32,6 +32,9 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 		t.Errorf("nothing is there: %v", err)
 	}
 	must(t, f.Save(nil, noon))
+	killed := filepath.Join(filepath.Dir(f.Path()), "b.1.tmp") // while it wrote, long ago
+	must(t, os.WriteFile(killed, nil, 0o600))
+	must(t, os.Chtimes(killed, time.Time{}, noon.Add(-2*time.Hour)))
 	must(t, f.Save(values, noon))
 	got, err := f.Load()
 	if err != nil || !got.Saved.Equal(noon) || len(got.Values) != 2 || got.Values[0].Revision != 7 ||
@@ -44,6 +47,19 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	must(t, err)
 	if info.Mode().Perm() != 0o600 || len(all) != 1 {
 		t.Errorf("mode %v, %d files", info.Mode(), len(all))
+	}
+}
+
+// TestGoldenFile: other versions read these bytes.
+func TestGoldenFile(t *testing.T) {
+	const golden = "offpath-cache-1 55f1ce249b6c6ea37a2122eb9557dd21050594db7a4a56faa6f422dd6df49137\n" +
+		`{"bucket":"b","saved":"2026-11-22T12:00:00.123456789Z","values":[` +
+		`{"key":"rules","revision":7,"written":"2026-11-22T11:00:00.123456789Z","raw":"cnVsZXM6IFtdCv8="},` +
+		`{"key":"b","written":"0001-01-01T00:00:00Z","raw":null}]}`
+	f := cache.New(t.TempDir(), "b")
+	must(t, f.Save(values, noon))
+	if got, err := os.ReadFile(f.Path()); err != nil || string(got) != golden {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 

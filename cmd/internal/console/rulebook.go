@@ -99,6 +99,7 @@ func reportedOf(set *rules.Set, revision uint64) (list []aggregate.Rule) {
 				terms := r.Terms(i)
 				list = append(list, aggregate.Rule{
 					Name: r.WireName(i), Shape: terms.Window, Limit: r.WireLimit(i), Burst: terms.Burst, Revision: revision,
+					Loose: r.Loose(),
 				})
 			}
 		}
