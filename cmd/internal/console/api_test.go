@@ -303,7 +303,15 @@ func TestStatusesDoNotChangeRulesOfTheBucket(t *testing.T) {
 			Name: name, Of: of, WindowMS: 3_600_000, Buckets: 1, Algorithm: "fixed_window", Limit: 1, Revision: 1 << 62,
 		})
 	}
+	for i := range mostLooked {
+		made := hostile.Set[0]
+		made.Name = fmt.Sprint("!", i)
+		hostile.Set = append(hostile.Set, made)
+	}
 	c.picture.checker(hostile)
+	if found, err := c.Look(t.Context(), "", "k"); err != nil || found[0].Rule.Name != "r" {
+		t.Errorf("of all rules there is %+v, %v", found, err)
+	}
 	for _, rule := range []string{"r", "r/plan=pro"} {
 		b, err := c.blockFor(t.Context(), Who{}, &order{Rule: rule, key: "k", Seconds: 60})
 		if must(t, err); b.(BlockView).Rule != "r" {
