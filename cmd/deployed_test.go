@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // deployedRules has everything that goes over a subject, or into a script, of its own.
@@ -254,4 +258,81 @@ func messagesIn(t *testing.T, url, name string) (all []string) {
 		all = append(all, string(m.Data()))
 	}
 	return all
+}
+
+// TestAStolenCheckersCredentialRedefinesNoRule: under the accounts of deploy, who has a checker's password says what he
+// likes of the rules in the bucket, under a revision of the far future, in statuses and in requests for permits. Permits
+// are granted, and keys blocked, by what is in the bucket.
+func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
+	f := newDeployed(t)
+	f.do("rules", "apply", "-f", writeFile(t, "rules.yaml", fmt.Sprintf(deployedRules, 1000)))
+	f.startAggregator().AwaitLog("reports are held against the bucket's rules")
+	honest := f.startChecker("checker-2")
+	honest.AwaitMetric("offpath_fleet_checkers", "1")
+	shards, err := strconv.Atoi(honest.Metric("offpath_shards"))
+	must(t, err)
+
+	const hostile = uint64(1) << 62
+	epoch := events.NewEpoch("checker-1")
+	name := natsbus.Owned("checker-1", epoch)
+	conn, err := nats.Connect(f.server.URL(t, "checker-1"), nats.CustomInboxPrefix("_INBOX.checker-1"))
+	must(t, err)
+	t.Cleanup(conn.Close)
+	link, err := natsbus.NewChecker(conn, "offpath", name)
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	granted := make(chan *events.Grant, 100)
+	go func() {
+		_ = link.Listen(ctx, func(kind events.Kind, data []byte) {
+			if m, err := events.DecodeGrant(data); kind == events.KindGrant && err == nil {
+				granted <- m
+			}
+		})
+	}()
+	must(t, conn.Flush())
+	now := func() status.Checker {
+		s := status.Checker{Part: status.Part{Name: name, Started: time.Now()}}
+		for rule, of := range map[string]string{"per-user": "per-team", "exact": "per-team"} {
+			s.Set = append(s.Set, status.Rule{
+				Name: rule, Of: of, WindowMS: 86_400_000, Buckets: 1, Algorithm: "sliding_window", Limit: 1 << 40, Revision: hostile,
+			})
+		}
+		return s
+	}
+	go func() {
+		_ = status.PublishChecker(ctx, conn, "offpath", now, func() time.Duration { return time.Second })
+	}()
+	f.aggregators[0].Await("its status is heard", func() bool {
+		_, view := f.aggregators[0].Get("/api/view")
+		return strings.Contains(view, name)
+	})
+
+	rule := &events.Rule{
+		Name: "exact", WindowMs: 86_400_000, Buckets: 1, Limit: 1000, Revision: hostile,
+		Newest: time.Now().UnixMilli() / 86_400_000,
+	}
+	for sequence := uint64(1); ; sequence++ {
+		m := &events.LeaseRequest{
+			Epoch: epoch, Shards: uint32(shards), Sequence: sequence, Keys: &events.Table{Rules: []*events.Rule{rule}},
+		}
+		m.AddKey(0, "stolen", 0, 0, 500)
+		data, err := events.Append(nil, m)
+		must(t, err)
+		must(t, link.Lease(0, 0, data))
+		select {
+		case m := <-granted:
+			if len(m.Granted) != 1 || m.Granted[0] != 5 {
+				t.Errorf("permits %v, %s; want 5", m.Granted, m.Error)
+			}
+		case <-time.After(time.Second):
+			if sequence < 60 {
+				continue
+			}
+			t.Error("no answer")
+		}
+		break
+	}
+	f.do("block", "mallory", "--rule", "per-user", "--for", "1h")
+	f.everywhere("it blocks", "mallory", 429)
 }

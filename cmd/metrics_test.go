@@ -21,9 +21,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	const user = "someone-private"
 	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
 	aggregator := f.startAggregator()
-	// The log, and files of certificates, have metrics only where they are in use.
+	// The log, the cache, and files of certificates, have metrics only where they are in use.
 	pair := tlsfilestest.NewAuthority(t, "doors").Dir("checker")
-	checker := f.startChecker("--rules", "../deploy/rules.yaml", "--decision-log", "log", "--grpc-cert", pair.Cert, "--grpc-key", pair.Key)
+	checker := f.startChecker("--rules", "../deploy/rules.yaml", "--decision-log", "log", "--cache-dir", t.TempDir(), "--grpc-cert", pair.Cert, "--grpc-key", pair.Key)
 	ask(t, checker, asUser(user))
 	for metric, d := range map[string]*daemontest.Daemon{
 		`offpath_hits_total{outcome="counted",rule="per-user"}`:  aggregator,

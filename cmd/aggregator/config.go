@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -37,6 +38,8 @@ type config struct {
 	newKeys   int
 	traceTo   string // "" for nowhere
 
+	rulesFrom string // fromNATS or fromFiles
+
 	maxCheckers int
 	maxChunks   int
 	maxRules    int
@@ -52,7 +55,8 @@ type config struct {
 func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
 	c = config{
 		admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond,
-		newKeys: 1_000_000, maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000, maxRules: 100_000,
+		rulesFrom: fromNATS, newKeys: 1_000_000,
+		maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000, maxRules: 100_000,
 	}
 	s := flags.New("aggregator", summary, version.Get().Line("aggregator"))
 	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
@@ -63,6 +67,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	s.AddSecret(&c.tokens, "console-token", "such tokens themselves")
 	flags.Add(s, &c.consoleHosts, "console-host", "NAMES",
 		"names by which browsers ask for the console, with commas between, beside localhost and addresses", flags.Text)
+	flags.Add(s, &c.rulesFrom, "rules", "nats|files", "where the fleet's rules are: in its bucket, and then reports and statuses that say otherwise of one that is in there are not believed; or in files of the checkers, and then what they say is all that is known", readRulesFrom)
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.entriesKeys.AddSigning(s, signing.Entries)
@@ -92,6 +97,19 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		err = firstError(required("nats", c.nats), checkRedis(c.redis, &c.redisIn), c.access.Check(c.nats), c.adminTLS.Check("admin"))
 	}
 	return c, done, err
+}
+
+// What --rules takes.
+const (
+	fromNATS  = "nats"
+	fromFiles = "files"
+)
+
+func readRulesFrom(text string) (string, error) {
+	if text != fromNATS && text != fromFiles {
+		return "", fmt.Errorf("%.40q: want %s or %s", text, fromNATS, fromFiles)
+	}
+	return text, nil
 }
 
 const defaultNamespace = "offpath"

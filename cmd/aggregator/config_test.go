@@ -14,7 +14,7 @@ func TestEverySetting(t *testing.T) {
 	defaults := config{
 		nats: "nats://n", redis: "redis://r", admin: "127.0.0.1:9091", namespace: "offpath",
 		logLevel: slog.LevelInfo, gather: 2 * time.Millisecond, newKeys: 1_000_000,
-		maxCheckers: 10_000, maxChunks: 100_000, maxRules: 100_000, maxWindow: events.MaxWindow,
+		rulesFrom: fromNATS, maxCheckers: 10_000, maxChunks: 100_000, maxRules: 100_000, maxWindow: events.MaxWindow,
 	}
 	tests := []struct {
 		flag, value string
@@ -31,6 +31,7 @@ func TestEverySetting(t *testing.T) {
 		{"gather", "500us", func(c *config) { c.gather = 500 * time.Microsecond }},
 		{"new-keys", "500", func(c *config) { c.newKeys = 500 }},
 		{"gather", "2ms", func(*config) {}},
+		{"rules", "files", func(c *config) { c.rulesFrom = fromFiles }},
 		{"max-checkers", "300", func(c *config) { c.maxCheckers = 300 }},
 		{"max-rules", "20", func(c *config) { c.maxRules = 20 }},
 		{"max-settled-chunks", "50", func(c *config) { c.maxChunks = 50 }},

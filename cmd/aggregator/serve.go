@@ -41,7 +41,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	signing.Warn(log, rules.Verifier, blocks.Verifier, true)
+	signing.Warn(log, rules.Verifier, blocks.Verifier, c.rulesFrom == fromNATS)
 	secure, err := c.adminTLS.Secure(files, "admin")
 	if err != nil {
 		return err
@@ -84,11 +84,15 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
+	var setRules func([]aggregate.Rule)
+	if c.rulesFrom == fromNATS {
+		setRules = worker.SetRules
+	}
 	denials := newDenials(conn, c.namespace, log)
 	board, err := console.New(console.Options{
 		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Hosts: strings.Split(c.consoleHosts, ","),
 		RulesVerifier: rules.Verifier, EntriesVerifier: blocks.Verifier, EntriesKey: blocks.Key,
-		Heard: denials.heard, Log: log,
+		SetRules: setRules, Heard: denials.heard, Log: log,
 	})
 	if err != nil {
 		return err

@@ -102,7 +102,7 @@ func TestBadValues(t *testing.T) {
 	for flag, values := range map[string]string{
 		"nats": "http://x", "redis": "http://x redis:// redis://x/db", "admin": "x", "namespace": "a.b", "shards": "-1 100000 few",
 		"rules-public-keys": "x SAX", "entries-public-keys": ",", "log-level": "loud", "gather": "0s 2s 2",
-		"max-checkers": "0 65537 x", "max-window": "0s 9000h x", "max-settled-chunks": "0 x", "max-rules": "0 x",
+		"max-checkers": "0 65537 x", "max-window": "0s 9000h x", "max-settled-chunks": "0 x", "max-rules": "0 x", "rules": "file rules.yaml",
 	} {
 		for value := range strings.FieldsSeq(values) {
 			ends(t, env, []string{"--" + flag, value}, 2, "--"+flag)

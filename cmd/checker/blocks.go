@@ -24,6 +24,7 @@ type blocking struct {
 	at       *lifeline
 	living   *living
 	verifier *signature.Verifier // nil: unsigned blocks count
+	kept     *cached
 	log      *slog.Logger
 
 	once  sync.Once
@@ -33,12 +34,16 @@ type blocking struct {
 }
 
 // newBlocking returns one for the namespace's bucket, which need not be there.
-func newBlocking(at *lifeline, l *living, verifier *signature.Verifier, log *slog.Logger) *blocking {
-	return &blocking{at: at, living: l, verifier: verifier, log: log, told: make(chan struct{})}
+func newBlocking(at *lifeline, l *living, verifier *signature.Verifier, kept *cached, log *slog.Logger) *blocking {
+	return &blocking{at: at, living: l, verifier: verifier, kept: kept, log: log, told: make(chan struct{})}
 }
 
-// start begins to watch, and waits until the first blocks are in force, but not for long.
+// start puts the blocks in force that were kept, begins to watch, and waits until the bucket's are in
+// force, but not for long.
 func (b *blocking) start(ctx context.Context) *watching {
+	if list := b.kept.loadBlocks(b.at.namespace, b.verifier, b.living.fleetNow()); len(list) > 0 {
+		b.put(list)
+	}
 	w := watch(ctx, b.watch)
 	timer := time.NewTimer(firstBlocks)
 	defer timer.Stop()
@@ -68,6 +73,13 @@ func (b *blocking) watch(ctx context.Context) {
 // use takes the blocks there are: so they can be read.
 func (b *blocking) use(list []entries.Entry) {
 	b.up.Store(true)
+	b.put(list)
+	b.kept.saveBlocks(b.at.namespace, b.verifier, list)
+	b.once.Do(func() { close(b.told) })
+}
+
+// put puts blocks in force.
+func (b *blocking) put(list []entries.Entry) {
 	blocks := make([]check.Block, len(list))
 	for i, e := range list {
 		blocks[i] = check.Block{Rule: e.Rule, Key: e.Key, Until: e.Until}
@@ -76,7 +88,6 @@ func (b *blocking) use(list []entries.Entry) {
 	if before := b.count.Swap(int64(len(list))); before != int64(len(list)) {
 		b.log.Info("keys are blocked", "keys", len(list))
 	}
-	b.once.Do(func() { close(b.told) })
 }
 
 // trouble takes what the watch says of itself. The blocks that were there stay until they end.

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
@@ -66,6 +67,8 @@ type config struct {
 
 	rulesKeys, entriesKeys signing.Keys // public ones only
 
+	cacheDir string // "" for none
+
 	demoKey string // a file with the demo's signing key of rules
 
 	origins daemon.Origins // whose pages may ask the HTTP door and the admin door
@@ -102,6 +105,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		rateHeaders: httplimit.NewestDraft,
 		proxy:       "127.0.0.1:8088",
 		answer:      30 * time.Second,
+		cacheDir:    stateDirectory(getenv),
 	}
 	c.trail.setDefaults()
 	s := flags.New("checker", summary, version.Get().Line("checker"))
@@ -134,6 +138,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, rules of on_outage open or closed decide by that", flags.Int(1, mostHellos))
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
+	flags.Add(s, &c.cacheDir, "cache-dir", "DIR|none", "where the rules of the bucket and the blocks in force are kept, for a start while NATS is away; systemd's StateDirectory unless given", cacheDirectory)
 	c.origins.AddFlags(s, "the HTTP door, and for /metrics")
 	c.trail.addFlags(s)
 	c.addProxyFlags(s)
@@ -153,6 +158,12 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		err = flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: " +
 			"without one, keys are made up at the start")
 	}
+	if err == nil && !done && c.nats == "" {
+		if s.Given("cache-dir") && c.cacheDir != "" {
+			err = flags.Usagef("--cache-dir is for a fleet, --nats: without one, nothing is needed that could be away")
+		}
+		c.cacheDir = ""
+	}
 	if err == nil && !done && c.receiptKeyFile != "" && c.receiptKey != "" {
 		err = flags.Usagef("--receipt-key-file, and a receipt key in the environment: want one of them")
 	}
@@ -169,6 +180,23 @@ func grpcAddress(text string) (string, error) {
 	}
 	return flags.Address(text)
 }
+
+// stateDirectory is the first of those that systemd has made for the service, "" without any.
+func stateDirectory(getenv func(string) string) string {
+	first, _, _ := strings.Cut(getenv("STATE_DIRECTORY"), ":")
+	return first
+}
+
+// cacheDirectory takes a directory, or what stands for none.
+func cacheDirectory(text string) (string, error) {
+	if text == noCache {
+		return "", nil
+	}
+	return flags.Text(text)
+}
+
+// noCache is what --cache-dir says for none.
+const noCache = "none"
 
 const defaultNamespace = "offpath"
 

@@ -143,8 +143,12 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 		return err
 	}
 	e.worker = daemon.Part{Name: "embedded aggregator", Run: worker.Run}
+	var setRules func([]aggregate.Rule)
+	if c.rulesFromBucket() {
+		setRules = worker.SetRules
+	}
 	e.board, err = console.New(console.Options{
-		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log,
+		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log, SetRules: setRules,
 		RulesVerifier: e.rules.Verifier, EntriesVerifier: e.entries.Verifier, EntriesKey: e.entries.Key,
 	})
 	return err

@@ -235,7 +235,7 @@ func reportedRevision(t *testing.T, s source, err error) uint64 {
 func TestMovingBetweenFileAndBucket(t *testing.T) {
 	server := serverstest.JetStream(t)
 	conn := serverstest.Connect(t, server.URL())
-	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn), nil), nil) }
+	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn), nil, nil), nil) }
 	path := writeFile(t, daily(1))
 	ofFile := func(modified time.Time) uint64 {
 		must(t, os.Chtimes(path, time.Time{}, modified))

@@ -18,8 +18,10 @@ import (
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // serve runs the daemon until ctx is done. It listens before anything else, so that a port that is
@@ -84,8 +86,15 @@ func serveOn(
 		return err
 	}
 	defer lifeline.close()
+	var keptRules *cached
 	if c.rulesFromBucket() {
-		from = fromBucket(lifeline, trust.Rules)
+		keptRules = newCached(c.cacheDir, natssource.Name(c.namespace), "rules", log)
+		from = fromBucket(lifeline, trust.Rules, keptRules)
+	}
+	keptBlocks := newCached(c.cacheDir, entries.Name(c.namespace), "entries", log)
+	for _, kept := range []*cached{keptRules, keptBlocks} {
+		saving := kept.start(ctx)
+		defer saving.close() // after what is kept has ended
 	}
 	service, err := c.serviceTLS(files)
 	if err != nil {
@@ -113,15 +122,15 @@ func serveOn(
 		return err
 	}
 	defer watching.close()
-	blocking := newBlocking(lifeline, living, trust.Entries, log)
+	blocking := newBlocking(lifeline, living, trust.Entries, keptBlocks, log)
 	watchingBlocks := blocking.start(ctx)
 	defer watchingBlocks.close()
-	living.awaitFirst(ctx)
+	from.awaitFirst(ctx, living)
 
 	leaving := daemon.NewLeaving(c.stopDelay)
 	registry, metrics := admin.NewRegistry(version.Get()), newMetrics(living.stats, func() bool { return lifeline.conn().IsConnected() }, c.maxLiveKeys)
 	registry.MustRegister(append(blocking.metrics(),
-		metrics, rulesMetrics{living.keeper.State}, trust, admin.FileMetrics(files.States))...)
+		metrics, rulesMetrics{living.keeper.State}, cacheMetrics{keptRules, keptBlocks}, trust, admin.FileMetrics(files.States))...)
 	speaker := newSpeaker(c, name, living, metrics, denied, func() int { return int(blocking.count.Load()) })
 	err = printBanner(stdout, banner{
 		config: c, rules: living.first(), nats: url, version: version.Get(),

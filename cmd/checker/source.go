@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +27,9 @@ type source struct {
 	begin func(l *living) error
 	// watch tells of them when they change, until ctx is done.
 	watch func(ctx context.Context, l *living)
+	// heard is closed when the bucket has told of a set, or of why there is none; nil of a file,
+	// which is read by begin.
+	heard chan struct{}
 }
 
 // openFile reads the file, so that one that is not there or not good is an error before anything starts.
@@ -49,24 +53,41 @@ func openFile(path string) (source, error) {
 	}, nil
 }
 
-// fromBucket is the namespace's bucket, which need not be there yet.
-func fromBucket(at *lifeline, verifier *signature.Verifier) source {
+// fromBucket is the namespace's bucket, which need not be there yet. Until it has told of a set, the
+// one that was kept is in force.
+func fromBucket(at *lifeline, verifier *signature.Verifier, kept *cached) source {
+	var revision, order uint64 // of the last that was offered
+	heard := make(chan struct{})
+	hear := sync.OnceFunc(func() { close(heard) })
 	return source{
-		begin: func(*living) error { return nil },
+		heard: heard,
+		begin: func(l *living) error {
+			if e, ok := kept.loadRules(at.namespace, verifier); ok {
+				revision, order = e.Revision, e.Order()
+				_ = l.offer(revision, order, e.Data) // which logs the error
+			}
+			return nil
+		},
 		watch: func(ctx context.Context, l *living) {
-			var revision, order uint64 // of the last that was offered
+			trouble := func(err error) {
+				l.trouble(err)
+				hear()
+			}
 			offer := func(e natssource.Entry) {
-				if e.Revision == revision && e.Order() == order { // by another connection
+				defer hear()
+				if e.Revision == revision && e.Order() == order { // by another connection, or the one that was kept
 					l.trouble(nil)
 					return
 				}
 				revision, order = e.Revision, e.Order()
-				_ = l.offer(revision, order, e.Data) // which logs the error
+				if l.offer(revision, order, e.Data) == nil { // which logs the error
+					kept.saveRules(e)
+				}
 			}
 			err := at.each(ctx, func(ctx context.Context, s *strand) error {
 				bucket, err := natssource.New(s.conn, at.namespace, natssource.Options{Verifier: verifier})
 				if err == nil {
-					bucket.Watch(ctx, offer, l.trouble)
+					bucket.Watch(ctx, offer, trouble)
 				}
 				return err
 			})
@@ -131,12 +152,17 @@ func (w *watching) close() error {
 	return nil
 }
 
-// awaitFirst waits for the first set, but not for ever.
-func (l *living) awaitFirst(ctx context.Context) {
+// awaitFirst waits for the first set, and where one was kept for the word of the source, which may
+// have a newer one; but not for ever.
+func (s source) awaitFirst(ctx context.Context, l *living) {
 	timer := time.NewTimer(firstWait)
 	defer timer.Stop()
+	first := l.made
+	if l.first() != nil && s.heard != nil {
+		first = s.heard
+	}
 	select {
-	case <-l.made:
+	case <-first:
 	case <-timer.C:
 	case <-ctx.Done():
 	}

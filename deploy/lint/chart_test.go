@@ -143,6 +143,12 @@ func TestChartFiles(t *testing.T) {
 		}
 		var secrets []string
 		for _, v := range o.pod.Volumes {
+			if v.Name == "offpath-cache" {
+				if v.EmptyDir == nil || v.EmptyDir.SizeLimit.IsZero() {
+					t.Errorf("%s: the cache is in %+v", o.name, v)
+				}
+				continue
+			}
 			secrets = append(secrets, strings.TrimPrefix(v.Name, "offpath-")+"="+v.Secret.SecretName)
 			if mode := v.Secret.DefaultMode; mode == nil || *mode != 0o440 { // who else is in the pod need not read it
 				t.Errorf("%s: the files of %s have the mode %v", o.name, v.Name, mode)

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // ofRevision is perSecond with another limit and revision.
@@ -102,6 +104,68 @@ func TestLeasesGoByTheHighestRevision(t *testing.T) {
 		m := d.lease(start+5*ms, leaseRequest(2, 1, test.asks, wish{"k", 0, 0, 50, 0}))
 		if got := fmt.Sprintf("0:%d/%d", m.Granted[0], m.Spoken[0]); got != test.want || !slices.Equal(m.Age, []int64{0}) {
 			t.Errorf("%s: granted %s, want %s", test.why, got, test.want)
+		}
+	}
+}
+
+// Where somebody who is believed has told of the rules, no report changes one, whatever revision it claims, and for
+// however long: alarms and permits go by the limit that is known. Every hit is counted all the same, and so it is while
+// rules change, and where a checker has another rule of that name.
+func TestReportsDoNotChangeKnownRules(t *testing.T) {
+	const hostile = uint64(1) << 62
+	for _, test := range []struct {
+		why             string
+		limit, revision uint64
+		window          int64 // in seconds
+		alarms          string
+	}{
+		{"what is known", 10, 2, 1, "[10]"},
+		{"an older revision", 100, 1, 1, "[10]"},
+		{"a newer one, which is not known yet", 100, 3, 1, "[10]"},
+		{"none", 100, 0, 1, "[10]"},
+		{"one of the far future", 1000, hostile, 1, "[10]"},
+		{"a lower limit of the far future", 1, hostile, 1, "[10]"},
+		{"no limit", 0, hostile, 1, "[10]"},
+		{"another window, with too much room", 1000, hostile, 2, "[]"},
+		{"another window, with little", 1, hostile, 2, "[1]"},
+	} {
+		for _, after := range []time.Duration{0, time.Second, 30 * time.Second} {
+			now := start + int64(after)
+			says := func() *events.Rule {
+				r := ofRevision(test.limit, test.revision)
+				r.WindowMs, r.Newest = uint64(1000*test.window), now/(test.window*second)
+				return r
+			}
+			d := newFixture(t, memstore.New())
+			d.worker.SetRules([]aggregate.Rule{{Name: "per-second", Shape: window.Shape{Length: time.Second, Buckets: 1}, Limit: 10, Revision: 2}})
+			honest, sent := says(), int64(5)
+			if after > 0 { // who says so has spoken before, and does so beside an honest checker, which is not up to date
+				honest, sent = ofRevision(50, 1), 7
+				honest.Newest = now / second
+				d.exchange(start, report(1, 1, says(), own{"before", 0, 1}))
+				d.send(now, report(3, 1, says(), own{"beside", 0, 1}))
+				test.alarms = "[10]"
+			}
+			d.send(now, report(2, 1, honest, own{"key", 0, 5}))
+			d.step(now + 10*ms)
+			var limits []uint64
+			for _, m := range d.bus.alarms {
+				for _, r := range m.Totals.Rules {
+					if r.WindowMs == honest.WindowMs {
+						limits = append(limits, r.GetLimit())
+					}
+				}
+			}
+			s := d.worker.Stats()
+			if got := fmt.Sprint(limits); got != test.alarms || s.HitsCounted+s.HitsRefused != sent {
+				t.Errorf("%s, %v later: alarms by limits of %s, want %s; %d hits counted and %d refused of %d", test.why, after, got, test.alarms, s.HitsCounted, s.HitsRefused, sent)
+			}
+			if honest.WindowMs == 1000 && honest.Limit > 0 {
+				m := d.lease(now+20*ms, leaseRequest(4, 1, honest, wish{"leased", 0, 0, 50, 0}))
+				if len(m.Granted) != 1 || m.Granted[0] != 10 {
+					t.Errorf("%s, %v later: permits %v, want 10", test.why, after, m.Granted)
+				}
+			}
 		}
 	}
 }

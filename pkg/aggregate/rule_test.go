@@ -83,3 +83,33 @@ func TestRevisionsRememberBursts(t *testing.T) {
 		t.Errorf("%+v", list[0])
 	}
 }
+
+// A rate that changes among the rules that are known drains from its own moment on, as one that is heard of does; what
+// reports claim meanwhile leaves no trace, also once the rule is not known any more.
+func TestKnownRatesHoldFromTheirMomentOn(t *testing.T) {
+	const now, second = int64(1e18), int64(time.Second)
+	shape := window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}
+	rule := func(limit int64, at int64) []Rule {
+		return []Rule{{Name: "r", Shape: shape, Limit: limit, Burst: limit, Revision: uint64(at / 1e6)}}
+	}
+	var known, heard revisions
+	known.know(rule(1000, now), now)
+	heard.apply(rule(1000, now), now)
+	hostile := rule(1, now)
+	hostile[0].Revision = 1 << 62
+	known.apply(hostile, now+second)
+	known.know(rule(500, now+2*second), now+2*second)
+	want, got := rule(500, now+2*second), rule(7, now)
+	heard.apply(want, now+2*second)
+	got[0].Loose = true
+	known.apply(got, now+3*second)
+	if !reflect.DeepEqual(got, want) || len(got[0].Past) != 1 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	known.know(nil, now+4*second)
+	got = rule(20, now)
+	known.apply(got, now+4*second)
+	if got[0].Limit != 20 || got[0].Past != nil {
+		t.Errorf("not known any more: %+v", got)
+	}
+}

@@ -94,6 +94,11 @@ func (w *Worker) latest() int64 {
 	return w.lastNow.Load()
 }
 
+// SetRules takes the rules in force from somebody who is believed, all of them, in place of those before: name, shape,
+// limit, burst, revision and whether it is loose. What messages say of a rule of one of these names and shapes does not count from then on,
+// but for the hits; what they say of others, and before the first call of all, does. It is safe for concurrent use.
+func (w *Worker) SetRules(rules []Rule) { w.revisions.know(rules, w.clock.fleet(w.latest())) }
+
 func (w *Worker) shards() []*shard {
 	if fleet := w.fleet.Load(); fleet != nil {
 		return *fleet

@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -53,15 +52,10 @@ func (e *entry) addClauses(signal func() float64, while *entry) {
 	switch r.Throttle.Kind {
 	case rules.Soft:
 		t.scale(1 + r.Throttle.Exceed)
-		t.wire = t.limit
 	case rules.Elastic:
 		roomy := *t
 		roomy.scale(r.Throttle.UpTo)
 		roomy.raised = true
-		if e.limiter.strict != nil {
-			t.wire = roomy.limit
-			roomy.wire = roomy.limit
-		}
 		roomy.setClauses(c)
 		c.elastic = &elastic{roomy: &roomy, below: r.Throttle.Below, signal: signal, while: while}
 	}
@@ -87,9 +81,6 @@ func (t *terms) setClauses(c clauses) {
 	}
 	c.other = c.classes[rules.DefaultClass]
 }
-
-// part is a part of a limit, rounded down to whole hits. Parts are decimal fractions, which floating point misses by a little.
-func part(limit int64, part float64) int64 { return int64(math.Floor(float64(limit)*part + 1e-6)) }
 
 // isBare says whether all requests that the rule matches are the same to it, but for their keys.
 func isBare(r *rules.Rule) bool {

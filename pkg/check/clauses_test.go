@@ -335,7 +335,7 @@ func TestPartsOfLimits(t *testing.T) {
 		{100, 0.29, 29}, {1000, 1.15, 1150}, {10, 1.15, 11}, {3, 0.5, 1},
 		{1, 1, 1}, {100, 1.1, 110}, {7, 0.3, 2}, {1e14, 1.1, 1.1e14},
 	} {
-		equal(t, part(test.limit, test.part), test.want, "%g of %d", test.part, test.limit)
+		equal(t, rules.Part(test.limit, test.part), test.want, "%g of %d", test.part, test.limit)
 	}
 }
 

@@ -242,8 +242,7 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 
 // isLoose says whether more hits than the limit that others are told of may pass as the rule wants it.
 func (l *Limiter) isLoose(t *terms) bool {
-	c := t.clauses
-	return c != nil && (c.shadow || c.all || c.elastic != nil && l.strict == nil) || isOwn(l.name)
+	return t.rule.Loose() || isOwn(l.name)
 }
 
 func (l *Limiter) algorithm() events.Algorithm {

@@ -48,7 +48,7 @@ const (
 )
 
 func newTerms(r *rules.Rule, revision uint64) *terms {
-	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Capacity(), wire: r.Limit, name: r.Name, rule: r, revision: revision}
+	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Capacity(), wire: r.WireLimit(-1), name: r.Name, rule: r, revision: revision}
 	if r.Window.Drains() {
 		t.drain = r.Drain()
 		t.fill = t.drainsIn(r.Burst)
@@ -58,7 +58,7 @@ func newTerms(r *rules.Rule, revision uint64) *terms {
 
 // scale lets a part of the hits in at once that there was room for, or more than these; what drains does so as before.
 func (t *terms) scale(by float64) {
-	t.capacity = max(part(t.capacity, by), 1)
+	t.capacity = rules.Part(t.capacity, by)
 	t.says = t.capacity
 	if t.rule.Window.Drains() {
 		t.drain.Burst = t.capacity

@@ -266,3 +266,58 @@ func TestUnsignedBlocksDoNotCountWithKeys(t *testing.T) {
 		t.Error("nobody is told")
 	}
 }
+
+// TestRestoreTakesWhatTheBucketWouldGive: entries that were kept elsewhere hold again, but for those
+// that have ended, were lifted, or nobody with a key has signed; and none that is older comes back.
+func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
+	key, ns := signaturetest.NewKey(t), serverstest.Namespace(t)
+	operator := open(t, shared, trusting(t, true, key))
+	put(t, operator, block("stays", 2*time.Hour))
+	put(t, operator, block("ends", time.Hour))
+	put(t, operator, block("lifted", 3*time.Hour))
+	th := newThief(t)
+	older := make(map[string][]byte)
+	for _, name := range th.names() {
+		older[name] = th.get(name)
+	}
+	if err := operator.Delete(t.Context(), "r", "lifted"); err != nil {
+		t.Fatal(err)
+	}
+	before := trusting(t, false, key)
+	w := watch(t, open(t, shared, before))
+	w.await("[ends stays]")
+	kept, err := entries.Snapshot(ns, before.Verifier, nil, time.Now())
+	if err != nil || len(kept) != 3 {
+		t.Fatalf("%d values, %v", len(kept), err)
+	}
+	restore := func(namespace string, v *signature.Verifier, kept []entries.Stored, now time.Time, want string, refusals int) {
+		t.Helper()
+		list, refused := entries.Restore(namespace, v, kept, now)
+		var keys []string
+		for _, e := range list {
+			keys = append(keys, e.Key)
+		}
+		if fmt.Sprint(keys) != want || len(refused) != refusals {
+			t.Errorf("%v, refused %v; want %s and %d", keys, refused, want, refusals)
+		}
+	}
+	now := time.Now()
+	v := trusting(t, false, key).Verifier
+	restore(ns, v, kept, now, "[ends stays]", 0)
+	restore(ns, v, kept, now.Add(90*time.Minute), "[stays]", 0)
+	restore(ns, trusting(t, false, key).Verifier, kept, now.Add(72*time.Hour), "[]", 0)
+	restore(ns, trusting(t, false, signaturetest.NewKey(t)).Verifier, kept, now, "[]", 3)
+	restore("other", trusting(t, false, key).Verifier, kept, now, "[]", 3)
+	for i := range kept {
+		kept[i].Raw = older[kept[i].Name]
+	}
+	restore(ns, v, kept, now, "[ends stays]", 1) // not the one that was lifted
+
+	unsigned, err := entries.Snapshot(ns, nil, []entries.Entry{block("a", time.Hour)}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restore(ns, nil, unsigned, now, "[a]", 0)
+	restore(ns, v, unsigned, now, "[]", 1)
+	restore(ns, nil, []entries.Stored{{Name: "x", Raw: []byte("{")}}, now, "[]", 1)
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,32 @@ func (r *Rule) WireName(override int) string {
 		return r.Name
 	}
 	return r.Name + "/" + r.Overrides[override].text()
+}
+
+// WireLimit is the limit of that counter in reports, by which aggregators raise alarms and grant permits: its own, with
+// what a soft rule lets through beyond it, and with what an elastic one does under a strict limit.
+func (r *Rule) WireLimit(override int) int64 {
+	limit := r.Terms(override).Limit
+	switch {
+	case r.Window.Drains(): // more may be in at once, and no more drains
+		return limit
+	case r.Throttle.Kind == Soft:
+		return Part(limit, 1+r.Throttle.Exceed)
+	case r.Throttle.Kind == Elastic && r.Enforcement == Strict:
+		return Part(limit, r.Throttle.UpTo)
+	}
+	return limit
+}
+
+// Loose says whether more may pass than that limit as the rule wants it: there is no saying how far beyond it is too far.
+func (r *Rule) Loose() bool {
+	return r.Shadow || r.Count == All || r.Throttle.Kind == Elastic && r.Enforcement != Strict
+}
+
+// Part is a part of a limit, rounded down to whole hits, at least 1. Parts are decimal fractions, which floating point
+// misses by a little.
+func Part(limit int64, part float64) int64 {
+	return max(int64(math.Floor(float64(limit)*part+1e-6)), 1)
 }
 
 // hasCounter reports whether the callers of the override are counted apart.

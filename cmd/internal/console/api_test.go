@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -275,5 +276,56 @@ func TestAudit(t *testing.T) {
 		written[1].Error == "" || written[2].Error != "" || written[2].At.IsZero() || written[2].Key != "k" {
 		t.Errorf("%+v", written)
 	}
+	blocks(t, c, 0)
+}
+
+// A status can say anything of rules, under any revision. Where rules are in the bucket it redirects no block, changes
+// nothing that is shown of them, and makes none up that could be blocked; a worse set in the bucket changes nothing either.
+func TestStatusesDoNotChangeRulesOfTheBucket(t *testing.T) {
+	c, _ := newDesk(t)
+	var told []aggregate.Rule
+	c.o.SetRules = func(list []aggregate.Rule) { told = list }
+	c.takeRules(natssource.Entry{Revision: 3, Version: 5, Data: []byte(`rules:
+  - {name: r, key: [user], limit: 5/s, overrides: [{match: {plan: pro}, limit: 50/s}]}
+  - {name: s, key: [user], limit: 10/day, throttle: soft, soft: {exceed: 20%}}
+`)})
+	c.takeRules(natssource.Entry{Revision: 4, Version: 6, Data: []byte("rules: [{limit: -1}]")})
+	var got []string
+	for _, r := range told {
+		got = append(got, fmt.Sprintf("%s %d/%v@%d", r.Name, r.Limit, r.Shape.Length, r.Revision))
+	}
+	if want := "[r 5/1s@5 r/plan=pro 50/1s@5 s 12/24h0m0s@5]"; fmt.Sprint(got) != want {
+		t.Errorf("told %v, want %s", got, want)
+	}
+	hostile := checkerSays("hostile", 1, 0)
+	for name, of := range map[string]string{"r": "s", "r/plan=pro": "s", "made up": "r"} {
+		hostile.Set = append(hostile.Set, status.Rule{
+			Name: name, Of: of, WindowMS: 3_600_000, Buckets: 1, Algorithm: "fixed_window", Limit: 1, Revision: 1 << 62,
+		})
+	}
+	for i := range mostLooked {
+		made := hostile.Set[0]
+		made.Name = fmt.Sprint("!", i)
+		hostile.Set = append(hostile.Set, made)
+	}
+	c.picture.checker(hostile)
+	if found, err := c.Look(t.Context(), "", "k"); err != nil || found[0].Rule.Name != "r" {
+		t.Errorf("of all rules there is %+v, %v", found, err)
+	}
+	for _, rule := range []string{"r", "r/plan=pro"} {
+		b, err := c.blockFor(t.Context(), Who{}, &order{Rule: rule, key: "k", Seconds: 60})
+		if must(t, err); b.(BlockView).Rule != "r" {
+			t.Errorf("a block of %s is of %s", rule, b.(BlockView).Rule)
+		}
+		found, err := c.Look(t.Context(), rule, "k")
+		if must(t, err); found[0].Rule.WindowMS != 1000 || found[0].Rule.Revision != 5 {
+			t.Errorf("looked up by %+v", found[0].Rule)
+		}
+	}
+	if _, err := c.blockFor(t.Context(), Who{}, &order{Rule: "made up", key: "k", Seconds: 60}); !errors.Is(err, ErrRule) {
+		t.Errorf("a rule that is not in the bucket: %v", err)
+	}
+	_, err := c.unblockFor(t.Context(), Who{}, &order{Rule: "r/plan=pro", key: "k"})
+	must(t, err)
 	blocks(t, c, 0)
 }

@@ -36,10 +36,10 @@ func (c *Console) blockFor(ctx context.Context, who Who, o *order) (any, error) 
 	if o.Seconds != 0 {
 		span = time.Duration(min(o.Seconds, 2*maxBlock.Seconds()) * float64(time.Second))
 	}
-	known := c.known()
+	known := c.blockable()
 	r, ok := known[o.Rule]
 	switch {
-	case ok && r.of == "" && c.picture.mayBeOverrides(o.Rule) && !c.rules.has(o.Rule):
+	case ok && r.of == "" && c.inBucket() == nil && c.picture.mayBeOverrides(o.Rule):
 		return nil, errTooSoon
 	case ok:
 		o.Rule = r.blocked()
@@ -50,7 +50,7 @@ func (c *Console) blockFor(ctx context.Context, who Who, o *order) (any, error) 
 }
 
 func (c *Console) unblockFor(ctx context.Context, who Who, o *order) (any, error) {
-	if r, ok := c.known()[o.Rule]; ok {
+	if r, ok := c.blockable()[o.Rule]; ok {
 		o.Rule = r.blocked()
 	}
 	return struct{}{}, c.operator.Unblock(ctx, who, o.Rule, o.key)

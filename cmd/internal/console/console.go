@@ -36,7 +36,7 @@ type Worker interface {
 	Now() time.Time
 }
 
-// Options make a Console. All but Hosts, verifiers and key, Heard and Log are required.
+// Options make a Console. All but Hosts, verifiers and key, SetRules, Heard and Log are required.
 type Options struct {
 	Conn      *nats.Conn
 	Namespace string
@@ -52,6 +52,9 @@ type Options struct {
 	// for anything to be blocked.
 	RulesVerifier, EntriesVerifier *signature.Verifier
 	EntriesKey                     func() *signature.Key
+	// SetRules is told of the rules in the bucket whenever they change. They count, and what statuses
+	// say of them does not. Nil: rules are not from the bucket, and statuses are believed.
+	SetRules func([]aggregate.Rule)
 	// Heard is told of each checker's status, by one goroutine, and must not wait. Nil: nobody is.
 	Heard func(status.Checker)
 	Log   *slog.Logger
@@ -120,7 +123,7 @@ func (c *Console) Run(ctx context.Context) error {
 		return status.Listen(ctx, c.o.Conn, c.o.Namespace, c.hear, c.picture.aggregator)
 	})
 	group.Go(func() error { return status.PublishAggregator(ctx, c.o.Conn, c.o.Namespace, c.own) })
-	group.Go(func() error { rules.Watch(ctx, c.rules.take, c.rules.trouble); return nil })
+	group.Go(func() error { rules.Watch(ctx, c.takeRules, c.rules.trouble); return nil })
 	group.Go(func() error { c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks); return nil })
 	group.Go(func() error { return c.keepBucket(ctx) })
 	group.Go(func() error { return c.diary.read(ctx) })
@@ -149,6 +152,16 @@ func (c *Console) draw(ctx context.Context) error {
 			c.picture.nextSlot()
 		}
 	}
+}
+
+// takeRules takes a set of the bucket, and tells of it if it is a good one.
+func (c *Console) takeRules(e natssource.Entry) {
+	list, err := c.rules.take(e)
+	if err != nil || c.o.SetRules == nil {
+		return
+	}
+	c.o.SetRules(list)
+	c.o.Log.Info("reports are held against the bucket's rules", "revision", e.Revision, "counters", len(list))
 }
 
 // takeBlocks takes the blocks there are: so they can be read, of which the watch says nothing else where there was no trouble before.

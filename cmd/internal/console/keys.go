@@ -56,7 +56,7 @@ func (c *Console) Look(ctx context.Context, rule, key string) ([]KeyView, error)
 		return []KeyView{v}, err
 	}
 	var all []KeyView
-	for i, name := range sortedNames(known) {
+	for i, name := range c.bucketFirst(sortedNames(known)) {
 		if i == mostLooked {
 			break
 		}
@@ -74,6 +74,19 @@ func (c *Console) Look(ctx context.Context, rule, key string) ([]KeyView, error)
 		used = all[:min(len(all), mostUnused)]
 	}
 	return used, nil
+}
+
+// bucketFirst puts the names of the bucket's rules before others, which statuses can make up.
+func (c *Console) bucketFirst(names []string) []string {
+	ours := c.inBucket()
+	rank := func(name string) int {
+		if _, ok := ours[name]; ok {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(names, func(x, y string) int { return rank(x) - rank(y) })
+	return names
 }
 
 func unknown(rule string, known map[string]counter) error {

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -27,17 +28,18 @@ type ruleBook struct {
 
 func newRuleBook() *ruleBook { return &ruleBook{why: "not read yet"} }
 
-// take takes in a revision.
-func (b *ruleBook) take(e natssource.Entry) {
+// take takes in a revision, and returns its rules as reports describe them.
+func (b *ruleBook) take(e natssource.Entry) ([]aggregate.Rule, error) {
 	set, err := rulesfile.Read(e.Data)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.text, b.revision, b.written = e.Data, e.Revision, e.Created
 	if err != nil { // checkers keep the one before, and so do we
 		b.refused, b.why = "refused: "+err.Error(), ""
-		return
+		return nil, err
 	}
 	b.set, b.counters, b.refused, b.why = set, countersOf(set, e.Order()), "", ""
+	return reportedOf(set, e.Order()), nil
 }
 
 func (b *ruleBook) trouble(err error) {
@@ -89,6 +91,22 @@ func countersOf(set *rules.Set, revision uint64) map[string]counter {
 	return all
 }
 
+// reportedOf are all counters of a set with the limits that reports have.
+func reportedOf(set *rules.Set, revision uint64) (list []aggregate.Rule) {
+	for _, r := range set.Rules() {
+		for i := -1; i < len(r.Overrides); i++ {
+			if i < 0 || r.WireName(i) != r.Name {
+				terms := r.Terms(i)
+				list = append(list, aggregate.Rule{
+					Name: r.WireName(i), Shape: terms.Window, Limit: r.WireLimit(i), Burst: terms.Burst, Revision: revision,
+					Loose: r.Loose(),
+				})
+			}
+		}
+	}
+	return list
+}
+
 // RulesOf are a set's rules as a checker tells of them, in the order of their names; not more than a status takes.
 func RulesOf(set *rules.Set, revision uint64) []status.Rule {
 	counters := countersOf(set, revision)
@@ -120,8 +138,8 @@ func (b *ruleBook) view() BookView {
 	return v
 }
 
-// known are all rules that there are: of the bucket, and those that aggregators have had reports of, which may come from files. Of two
-// the later one counts.
+// known are all rules that there are: of the bucket, if rules come from there, and those that others tell of. Of two of
+// one name the bucket's counts, whatever revision the other one claims: anybody with a checker's credential can tell.
 func (c *Console) known() map[string]counter {
 	all := make(map[string]counter)
 	for name, s := range c.picture.rulesHeard() {
@@ -129,22 +147,27 @@ func (c *Console) known() map[string]counter {
 			all[name] = counter{r, s.Of}
 		}
 	}
-	c.rules.mu.Lock()
-	defer c.rules.mu.Unlock()
-	for name, r := range c.rules.counters {
-		if heard, ok := all[name]; !ok || r.Revision >= heard.Revision {
-			all[name] = r
-		}
-	}
+	maps.Copy(all, c.inBucket())
 	return all
 }
 
-// has says whether the bucket has a rule or a counter of this name.
-func (b *ruleBook) has(name string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, ok := b.counters[name]
-	return ok
+// inBucket are the bucket's rules and counters, none if rules do not come from there. Nobody changes them.
+func (c *Console) inBucket() map[string]counter {
+	if c.o.SetRules == nil {
+		return nil
+	}
+	c.rules.mu.Lock()
+	defer c.rules.mu.Unlock()
+	return c.rules.counters
+}
+
+// blockable are the rules whose keys can be blocked: the bucket's alone, once they are known, since a status could name
+// another rule as the one that a block is to be of.
+func (c *Console) blockable() map[string]counter {
+	if all := c.inBucket(); all != nil {
+		return all
+	}
+	return c.known()
 }
 
 // whole is the set as it was written.

@@ -83,6 +83,8 @@ type Entry struct {
 	// signed. Nobody has checked them without Options.Verifier.
 	Version  uint64
 	SignedBy string
+	// Raw is the bucket's whole value, signature included. It must not be changed.
+	Raw []byte
 	// Refused is why it does not count, an error that is signature.ErrRefused; nil if it does, or
 	// without Options.Verifier.
 	Refused error
@@ -241,7 +243,7 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 		return e
 	}
 	text, signed := split(got.Value())
-	e.Data = text
+	e.Data, e.Raw = text, got.Value()
 	if s, err := signature.Parse(b.name, Key, signed); err == nil {
 		e.Version, e.SignedBy = s.Version, s.By
 	}
@@ -249,6 +251,24 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 		_, e.Refused = v.Verify(signature.Found{Bucket: b.name, Key: Key, Value: text, Text: signed}, time.Now())
 	}
 	return e
+}
+
+// Restore returns the entry of a set that was kept elsewhere as it was in the namespace's bucket: of
+// before, only Revision, Created and Raw count. With a verifier, nil if nothing is signed, it counts
+// as if it had been read from the bucket; the error is one that is signature.ErrRefused.
+func Restore(namespace string, v *signature.Verifier, before Entry) (Entry, error) {
+	text, signed := split(before.Raw)
+	e := Entry{Revision: before.Revision, Created: before.Created, Data: text, Raw: before.Raw}
+	if s, err := signature.Parse(Name(namespace), Key, signed); err == nil {
+		e.Version, e.SignedBy = s.Version, s.By
+	}
+	if v == nil {
+		return e, nil
+	}
+	_, err := v.Take(signature.Found{
+		Bucket: Name(namespace), Key: Key, Value: text, Text: signed, Raw: before.Raw, Written: before.Created,
+	}, time.Now())
+	return e, err
 }
 
 // mark is what comes between a set's text and the signature's. The line's end that it begins with

@@ -18,6 +18,7 @@ args:
   - --listen={{ $host }}:8080
   - --grpc={{ if $c.grpc }}{{ $host }}:8081{{ else }}none{{ end }}
   - --admin=:9090
+  - --cache-dir=/var/cache/offpath
   {{- with $c.trustedProxies }}
   - {{ printf "--trusted-proxies=%s" . | quote }}
   {{- end }}
@@ -63,14 +64,14 @@ securityContext:
   {{- include "offpath.containerSecurity" $ | nindent 2 }}
 resources:
   {{- toYaml $c.resources | nindent 2 }}
-{{- with include "offpath.checkerMounts" $ | trim }}
 volumeMounts:
-  {{- . | nindent 2 }}
-{{- end }}
+  {{- include "offpath.checkerMounts" $ | trim | nindent 2 }}
 {{- end -}}
 
-{{/* What the container mounts, as a list; empty if nothing. */}}
+{{/* What the container mounts, as a list. */}}
 {{- define "offpath.checkerMounts" -}}
+# The rules and blocks to begin with while NATS is away.
+- {name: offpath-cache, mountPath: /var/cache/offpath}
 {{- if ne .Values.rules.from "nats" }}
 # The whole directory: a single file in it would never change.
 - {name: offpath-rules, mountPath: /etc/offpath/rules, readOnly: true}
@@ -81,8 +82,10 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* The volumes that the container needs, as a list; empty if none. */}}
+{{/* The volumes that the container needs, as a list. */}}
 {{- define "offpath.checkerVolumes" -}}
+- name: offpath-cache
+  {{- toYaml (default (dict "emptyDir" (dict "sizeLimit" "512Mi")) .Values.checker.cacheVolume) | nindent 2 }}
 {{- if ne .Values.rules.from "nats" }}
 - name: offpath-rules
   configMap: {name: {{ .Values.rules.configMap.name | quote }}}
