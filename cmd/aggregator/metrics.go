@@ -157,14 +157,15 @@ var (
 	permitsDesc = describe("permits_total", "Permits granted to checkers, and returned by them.", "outcome")
 	refusalDesc = describe("lease_errors_total", "Lease folds that the store refused or did not answer.")
 	settleDesc  = describe("settlements_total", "Settlements of hits' true costs received, and what became of them.", "outcome")
-	rulesDesc   = describe("uncounted_rules_total", "Reports, lease requests and settlements of rules that are not counted, by why.", "reason")
-	alarmsDesc  = describe("alarms_total", "Alarms sent, of keys near their limit.")
-	lossesDesc  = describe("store_losses_total", "How often Redis was found to have lost a shard's data.")
-	foldsLost   = describe("store_lost_folds_total", "Folds that are known to be lost with them.")
-	natsDesc    = describe("nats_connected", "1 while connected to NATS, else 0.")
-	redisDesc   = describe("redis_connected", "1 while Redis answers, as the last calls went, else 0.")
-	liveDesc    = describe("live_checkers", "Checkers that have said hello lately.")
-	shardsDesc  = describe("shards", "Shards of the fleet. 0 until Redis has been reached.")
+	rulesDesc   = describe("uncounted_rules_total",
+		"Reports, lease requests and settlements of rules that are not counted, by why.", "reason")
+	alarmsDesc = describe("alarms_total", "Alarms sent, of keys near their limit.")
+	lossesDesc = describe("store_losses_total", "How often Redis was found to have lost a shard's data.")
+	foldsLost  = describe("store_lost_folds_total", "Folds that are known to be lost with them.")
+	natsDesc   = describe("nats_connected", "1 while connected to NATS, else 0.")
+	redisDesc  = describe("redis_connected", "1 while Redis answers, as the last calls went, else 0.")
+	liveDesc   = describe("live_checkers", "Checkers that have said hello lately.")
+	shardsDesc = describe("shards", "Shards of the fleet. 0 until Redis has been reached.")
 )
 
 // Describe sends nothing but what Collect does.
