@@ -83,10 +83,11 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 	flags.Add(s, &c.maxCheckers, "max-checkers", "N", "most live checkers of one --name that are told apart; others make no fleet larger", flags.Int(1, 1<<16))
 	flags.Add(s, &c.maxWindow, "max-window", "DURATION", "longest window of a rule that is counted; reports with longer ones are refused",
 		flags.Duration(time.Millisecond, events.MaxWindow))
-	flags.Add(s, &c.maxRules, "max-rules", "N", "most rules that checkers of one --name may have within a day; reports with others are refused",
+	flags.Add(s, &c.maxRules, "max-rules", "N",
+		"most rules that checkers of one --name may have within a day; reports with others are refused",
 		flags.Int(1, 10_000_000))
 	flags.Add(s, &c.maxChunks, "max-settled-chunks", "N",
-		"how many times 8,192 receipts one --name may have a shard remember in a day, at 1 KB; more settlements count for nothing",
+		"how many times 8,192 receipts one --name may have a shard remember in a day, at 1 KB; others settle nothing",
 		flags.Int(1, 1_000_000_000))
 	c.access.AddFlags(s)
 	c.adminTLS.AddFlags(s, "admin")

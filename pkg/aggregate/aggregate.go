@@ -111,8 +111,9 @@ type Fold struct {
 	Seen State
 	// Settled are the settlements in the fold, which have to be new too; no two are the same.
 	Settled []Settled
-	// MaxChunks is how many chunks of settlements one sender may let the shard remember in a day; 0 for any number. The
-	// day begins with the first, and a chunk that somebody has settled one of since then is nobody's.
+	// MaxChunks is how many chunks of settlements one sender may let the shard remember in a day; 0
+	// for any number. The day begins with the first, and a chunk that somebody has settled one of
+	// since then is nobody's.
 	MaxChunks int64
 	// Credits are what settlements may give back, each identity once. None may be overdrawn.
 	Credits []Credit
@@ -188,12 +189,14 @@ type Applied struct {
 	State State
 	// Loss is what was found lost when the shard's generation began; zero if it began with nothing remembered.
 	Loss Loss
-	// Repeated are the indices of those of the fold's marks that are not new, in ascending order. If
-	// there are any, or any Spent, SettledOverflow or Overdrawn, nothing was changed, and nothing else is known.
+	// Repeated are the indices of those of the fold's marks that are not new, in ascending order.
+	// If there are any, or any Spent, SettledOverflow or Overdrawn, nothing was changed, and
+	// nothing else is known.
 	Repeated []int
 	// Spent are the indices of those of the fold's settlements that are not new, in ascending order.
 	Spent []int
-	// SettledOverflow are the indices of those for which there is no room by MaxChunks, in ascending order.
+	// SettledOverflow are the indices of those for which there is no room by MaxChunks, in
+	// ascending order.
 	SettledOverflow []int
 	// Overdrawn are those of the fold's credits of which more would be returned than there is.
 	Overdrawn []Overdrawn

@@ -173,13 +173,15 @@ func TestLongWindowsAreRefused(t *testing.T) {
 	settled := asks(2, start, 5, settlement(start, 1, charge(long, 0, 1), 1))
 	d.want("an hour at most", totals(d.exchange(start, settled)), " | 0:5")
 	ledger, err := store.Ledger(t.Context())
-	if s := d.worker.Stats(); err != nil || len(ledger) != 1 || s.Refused != 1 || s.LeasesRefused != 1 || s.SettlementsRefused != 1 || s.RulesLong != 3 {
+	if s := d.worker.Stats(); err != nil || len(ledger) != 1 || s.Refused != 1 ||
+		s.LeasesRefused != 1 || s.SettlementsRefused != 1 || s.RulesLong != 3 {
 		t.Errorf("ledger %v, %v, stats %+v", ledger, err, s)
 	}
 }
 
-// TestMadeUpRulesAreBounded: each rule is in the ledger for ever. A credential that makes rules up, in reports, settlements or lease
-// requests, finds no room beyond its bound; the rules that it had before, and others', count on.
+// TestMadeUpRulesAreBounded: each rule is in the ledger for ever. A credential that makes rules up,
+// in reports, settlements or lease requests, finds no room beyond its bound; the rules that it had
+// before, and others', count on.
 func TestMadeUpRulesAreBounded(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store, func(o *aggregate.Options) { o.MaxRules = 1000 })
@@ -224,7 +226,8 @@ func TestMadeUpRulesAreBounded(t *testing.T) {
 		}
 	}
 	ledger, err := store.Ledger(t.Context())
-	if s := d.worker.Stats(); err != nil || len(ledger) != 1+500+499+500+499 || s.RulesMany != 5 || s.SettlementsRefused != 1 || s.LeasesRefused != 1 {
+	if s := d.worker.Stats(); err != nil || len(ledger) != 1+500+499+500+499 ||
+		s.RulesMany != 5 || s.SettlementsRefused != 1 || s.LeasesRefused != 1 {
 		t.Errorf("%d rules in the ledger, %v, stats %+v", len(ledger), err, s)
 	}
 }

@@ -47,13 +47,15 @@ type Options struct {
 	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since the store keeps what is counted for
 	// two windows; others are refused whole. Default, and most, 366 days.
 	MaxWindow time.Duration
-	// MaxRules bounds the rules, by name and window, that checkers of one credential (the owner of their epochs) may speak of; each stays in
-	// the store's ledger for ever. What speaks of others is refused whole, until some have not been heard of for half a day or a day.
-	// Each worker counts by itself. Default 100,000.
+	// MaxRules bounds the rules, by name and window, that checkers of one credential (the owner of
+	// their epochs) may speak of; each stays in the store's ledger for ever. What speaks of others
+	// is refused whole, until some have not been heard of for half a day or a day. Each worker
+	// counts by itself. Default 100,000.
 	MaxRules int
-	// MaxChunks bounds what settlements can make the store remember: how many times 8,192 consecutive numbers of receipts, at 1 KB,
-	// in a shard and a day, for one credential's sake (the owner of the checkers' epochs that report them). Others count for
-	// nothing. Default 100,000, which does for 9,000 settlements a second all day.
+	// MaxChunks bounds what settlements can make the store remember: how many times 8,192
+	// consecutive numbers of receipts, at 1 KB, in a shard and a day, for one credential's sake
+	// (the owner of the checkers' epochs that report them). Others count for nothing. Default
+	// 100,000, which does for 9,000 settlements a second all day.
 	MaxChunks int
 	// OnApply, if not nil, is called after each call of Store.Apply, from several goroutines at once.
 	OnApply func(ApplyInfo)

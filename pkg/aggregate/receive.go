@@ -154,7 +154,8 @@ func (w *Worker) checkFleet(shards uint32, rules []*events.Rule, ours int) error
 			return fmt.Errorf("%w: rule %q: bucket %d", events.ErrMalformed, r.GetName(), n)
 		}
 		if length := shapeOf(r).Length; length > w.o.MaxWindow {
-			return fmt.Errorf("rule %q: %w of %v; this aggregator takes %v at most", r.GetName(), errWindow, length, w.o.MaxWindow)
+			return fmt.Errorf("rule %q: %w of %v; this aggregator takes %v at most",
+				r.GetName(), errWindow, length, w.o.MaxWindow)
 		}
 		if err := shapeOf(r).Validate(); err != nil {
 			return fmt.Errorf("%w: rule %q: %w", events.ErrMalformed, r.GetName(), err)

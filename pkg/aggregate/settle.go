@@ -18,12 +18,14 @@ var (
 // it has met; by then every receipt with that number is too old to be settled.
 type Settled struct {
 	Epoch, Number uint64
-	// Sender is the owner of the checker that reports it, as [events.OwnerOf] says. It is no part of the identity.
+	// Sender is the owner of the checker that reports it, as [events.OwnerOf] says. It is no part
+	// of the identity.
 	Sender uint32
 }
 
-// Chunk is how many numbers of one checker, from a multiple of it on, a store remembers together, a bit each. So a
-// settlement takes up 1 KB for a day if no other of its chunk is settled, and checkers give numbers one after the other.
+// Chunk is how many numbers of one checker, from a multiple of it on, a store remembers together, a
+// bit each. So a settlement takes up 1 KB for a day if no other of its chunk is settled, and
+// checkers give numbers one after the other.
 const Chunk = 8192
 
 // Credit is what checkers of one credential have reported under one rule in one window, less what their settlements
@@ -134,7 +136,8 @@ func (f *folder) noteSettling(r *request) {
 	}
 }
 
-// settled takes in which of the fold's settlements a store has met before, and for which it has no room.
+// settled takes in which of the fold's settlements a store has met before, and for which it has no
+// room.
 func (f *folder) settled(spent, full []int) {
 	for _, i := range spent {
 		f.spent[f.fold.Settled[i].id()] = struct{}{}

@@ -360,8 +360,9 @@ func TestNoCredentialGivesBackMoreThanItReported(t *testing.T) {
 	}
 }
 
-// TestMadeUpSettlementsAreBounded: settlements of made-up receipts, each of another checker or far from the last number, take up no
-// more than the bound for one credential; hits, and what others settle, count.
+// TestMadeUpSettlementsAreBounded: settlements of made-up receipts, each of another checker or far
+// from the last number, take up no more than the bound for one credential; hits, and what others
+// settle, count.
 func TestMadeUpSettlementsAreBounded(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store, func(o *aggregate.Options) { o.MaxChunks = 1000 })

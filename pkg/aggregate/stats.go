@@ -19,14 +19,16 @@ type Stats struct {
 	ApplyErrors int64
 	// Counted, Late and Refused hits, by this worker.
 	HitsCounted, HitsLate, HitsRefused int64
-	// Settlements received, of which: SettlementsRefused made no sense or were of receipts that are too old;
-	// SettlementsApplied were new when they were applied; SettlementsUncovered would have given back more than checkers of their sender's
-	// credential had reported, and come again; SettlementsOverflow were beyond [Options.MaxChunks], and count for nothing. The
-	// others had been counted before.
+	// Settlements received, of which: SettlementsRefused made no sense or were of receipts that are
+	// too old; SettlementsApplied were new when they were applied; SettlementsUncovered would have
+	// given back more than checkers of their sender's credential had reported, and come again;
+	// SettlementsOverflow were beyond [Options.MaxChunks], and count for nothing. The others had
+	// been counted before.
 	Settlements, SettlementsRefused, SettlementsApplied, SettlementsUncovered, SettlementsOverflow int64
-	// RulesLong, RulesMany and RulesUnknown are reports, lease requests and settlements of rules that are not counted: for a window beyond
-	// [Options.MaxWindow], more than events.MaxRules in one message or than [Options.MaxRules] in all, and an algorithm, or a kind of hits, of a later version. All but those
-	// with a kind, of which the other rules count, are refused.
+	// RulesLong, RulesMany and RulesUnknown are reports, lease requests and settlements of rules
+	// that are not counted: for a window beyond [Options.MaxWindow], more than events.MaxRules in
+	// one message or than [Options.MaxRules] in all, and an algorithm, or a kind of hits, of a
+	// later version. All but those with a kind, of which the other rules count, are refused.
 	RulesLong, RulesMany, RulesUnknown int64
 	// HitsRefunded and HitsSettled are hits that settlements gave back and added, by this worker.
 	HitsRefunded, HitsSettled int64
@@ -89,7 +91,8 @@ func (w *Worker) Stats() Stats {
 		Settlements: c.settlements.Load(), SettlementsRefused: c.settlementsRefused.Load(),
 		SettlementsApplied: c.settlementsApplied.Load(), SettlementsUncovered: c.settlementsUncovered.Load(),
 		SettlementsOverflow: c.settlementsOverflow.Load(), RulesLong: c.rulesLong.Load(), RulesMany: c.rulesMany.Load(),
-		RulesUnknown: c.rulesUnknown.Load(), Alarms: c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
+		RulesUnknown: c.rulesUnknown.Load(),
+		Alarms:       c.alarms.Load(), AlarmKeys: c.alarmKeys.Load(), AlarmErrors: c.alarmErrors.Load(),
 		LeaseRequests: c.leaseRequests.Load(), LeasesRefused: c.leasesRefused.Load(),
 		LeasesReplaced: c.leasesReplaced.Load(), LeasesDropped: c.leasesDropped.Load(),
 		LeasesAnswered: c.leasesAnswered.Load(), LeaseFolds: c.leaseFolds.Load(), LeaseErrors: c.leaseErrors.Load(),

@@ -146,7 +146,8 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 	w.noteReply(r, h.answerer.answer(r, fold, &unknown, &s.refund))
 }
 
-// isNew says whether the fold was applied, since all in it was new and covered, and there was room for it.
+// isNew says whether the fold was applied, since all in it was new and covered, and there was room
+// for it.
 func (a *Applied) isNew() bool {
 	return len(a.Repeated) == 0 && len(a.Spent) == 0 && len(a.SettledOverflow) == 0 && len(a.Overdrawn) == 0
 }

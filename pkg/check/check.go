@@ -138,10 +138,12 @@ type Options struct {
 	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
 	// refuses. Default 65,536.
 	MaxSettling int
-	// ReceiptKeys returns the fleet's secrets, by which a checker knows the receipts that it, or another one, has made: one or two, of at
-	// least 32 bytes each. Each receipt that is made or settled asks for them, so they can change; it is called by several goroutines, and
-	// where it returns others than such, those of before stay. Nil: the checker draws one of its own, and nobody else
-	// settles its receipts, nor does it after a restart. Give each fleet its own: it is what tells fleets' receipts apart.
+	// ReceiptKeys returns the fleet's secrets, by which a checker knows the receipts that it, or
+	// another one, has made: one or two, of at least 32 bytes each. Each receipt that is made or
+	// settled asks for them, so they can change; it is called by several goroutines, and where it
+	// returns others than such, those of before stay. Nil: the checker draws one of its own, and
+	// nobody else settles its receipts, nor does it after a restart. Give each fleet its own: it is
+	// what tells fleets' receipts apart.
 	ReceiptKeys func() events.ReceiptKeys
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration

@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// keepGoodKeys lets ReceiptKeys return the last good keys, which are the checker's own where none are given.
+// keepGoodKeys lets ReceiptKeys return the last good keys, which are the checker's own where none
+// are given.
 func (o *Options) keepGoodKeys() error {
 	given := o.ReceiptKeys
 	if given == nil {

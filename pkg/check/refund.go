@@ -83,8 +83,8 @@ func (c *cell) hearRefunds(w word) {
 	}
 }
 
-// hidesRefunds says whether a message tells of admitted hits only, and some of the rule's have been given back: how
-// many hits there are is then at most what it says.
+// hidesRefunds says whether a message tells of admitted hits only, and some of the rule's have been
+// given back: how many hits there are is then at most what it says.
 func (c *cell) hidesRefunds(w word) bool { return w.refunded.newest == 0 && c.limiter.refunds.Load() }
 
 // askForRefunds lets the next report tell what was given back, if only by asking. The lock is held.

@@ -193,9 +193,9 @@ func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 	wantLeft(t, l, later, 1000-(200-62)-1, "in the end")
 }
 
-// TestLateAlarmsAreNetOfRefunds: an alarm tells admitted hits in a message of their own. Where that comes when their
-// bucket has gone into the level, it takes back no refund of which the checker knows; a checker that
-// knows nothing of the key keeps it out, and asks.
+// TestLateAlarmsAreNetOfRefunds: an alarm tells admitted hits in a message of their own. Where that
+// comes when their bucket has gone into the level, it takes back no refund of which the checker
+// knows; a checker that knows nothing of the key keeps it out, and asks.
 func TestLateAlarmsAreNetOfRefunds(t *testing.T) {
 	refunded, later := int64(1000-(200-62)), noon+63*second
 	for _, known := range []bool{true, false} {

@@ -12,7 +12,8 @@ import (
 
 // The errors of Settle. A receipt that Settle refuses is not used up.
 var (
-	// ErrReceipt is for a text that is no receipt, or not all of one; without a Link also for one of another checker.
+	// ErrReceipt is for a text that is no receipt, or not all of one; without a Link also for one
+	// of another checker.
 	ErrReceipt = errors.New("check: not a receipt")
 	// ErrReceiptAge is for a receipt that was made more than 20 hours ago, after which the store may not remember whether
 	// it was settled, or in the future.

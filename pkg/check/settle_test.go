@@ -91,8 +91,9 @@ func TestForgedReceipts(t *testing.T) {
 	must(t, twin.SettleAt(noon, genuine, 0))
 }
 
-// TestAloneEachSettlesItsOwn: checkers with one key and no fleet, who cannot know what others have settled, take no receipt of another's:
-// each would give it back once, of hits that were charged there.
+// TestAloneEachSettlesItsOwn: checkers with one key and no fleet, who cannot know what others have
+// settled, take no receipt of another's: each would give it back once, of hits that were charged
+// there.
 func TestAloneEachSettlesItsOwn(t *testing.T) {
 	keys := events.NewReceiptKeys()
 	var checkers []*Checker
@@ -112,8 +113,8 @@ func TestAloneEachSettlesItsOwn(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNone: without a key, or with one that can be guessed, anybody could make receipts. There is no checker with such, and
-// one that is given them later goes on with those of before.
+// TestKeysThatAreNone: without a key, or with one that can be guessed, anybody could make receipts.
+// There is no checker with such, and one that is given them later goes on with those of before.
 func TestKeysThatAreNone(t *testing.T) {
 	for why, bad := range map[string]events.ReceiptKeys{
 		"none":        {},
@@ -123,7 +124,8 @@ func TestKeysThatAreNone(t *testing.T) {
 		"too many":    {events.NewReceiptKeys()[0], events.NewReceiptKeys()[0], events.NewReceiptKeys()[0]},
 	} {
 		given := bad
-		o := Options{Rules: setOf(t, rule("r", 20, time.Hour, 1)), ReceiptKeys: func() events.ReceiptKeys { return given }}
+		o := Options{ReceiptKeys: func() events.ReceiptKeys { return given }}
+		o.Rules = setOf(t, rule("r", 20, time.Hour, 1))
 		_, err := New(o)
 		expect(t, err != nil, "%s: a checker is made", why)
 		given = events.NewReceiptKeys()

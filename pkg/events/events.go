@@ -66,8 +66,8 @@ const (
 // ErrMalformed is wrapped by every error of the Decode functions.
 var ErrMalformed = errors.New("malformed message")
 
-// ErrRules and ErrAlgorithm, which wrap ErrMalformed, are wrapped by the errors of messages with more than MaxRules rules, and with an
-// algorithm that this build does not know.
+// ErrRules and ErrAlgorithm, which wrap ErrMalformed, are wrapped by the errors of messages with
+// more than MaxRules rules, and with an algorithm that this build does not know.
 var (
 	ErrRules     = fmt.Errorf("%w: too many rules", ErrMalformed)
 	ErrAlgorithm = fmt.Errorf("%w: an unknown algorithm", ErrMalformed)

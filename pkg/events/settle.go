@@ -62,8 +62,8 @@ func ParseReceiptKeys(content []byte) (keys ReceiptKeys, err error) {
 	return keys, nil
 }
 
-// Check holds keys against their bounds: with none, or one that can be guessed, anybody could make receipts. The errors do not
-// quote them.
+// Check holds keys against their bounds: with none, or one that can be guessed, anybody could make
+// receipts. The errors do not quote them.
 func (k ReceiptKeys) Check() error {
 	for _, key := range k {
 		if len(key) < MinReceiptKey || len(key) > MaxReceiptKey {

@@ -242,8 +242,8 @@ func testCredits(b *bench) {
 // brief is a window unlike those of all other tests.
 var brief = window.Shape{Length: 97 * time.Minute, Buckets: 1}
 
-// One sender has so many chunks kept in a day, of whichever checkers; a chunk that somebody has added to since is nobody's. Nothing of
-// a fold happens unless there is room for all of it.
+// One sender has so many chunks kept in a day, of whichever checkers; a chunk that somebody has
+// added to since is nobody's. Nothing of a fold happens unless there is room for all of it.
 func testSettledChunks(b *bench) {
 	const most = 3
 	settle := func(sender uint32, epochs ...uint64) []int {
@@ -251,7 +251,8 @@ func testSettledChunks(b *bench) {
 		d := b.fresh()
 		d.MaxChunks = most
 		for _, epoch := range epochs {
-			d.Settled = append(d.Settled, aggregate.Settled{Epoch: epoch, Number: uint64(len(b.model.spent)) % aggregate.Chunk, Sender: sender})
+			number := uint64(len(b.model.spent)) % aggregate.Chunk
+			d.Settled = append(d.Settled, aggregate.Settled{Epoch: epoch, Number: number, Sender: sender})
 		}
 		applied, err := b.Other.Apply(b.Context(), &d.Fold)
 		if err != nil || len(applied.Repeated)+len(applied.Spent) > 0 {
@@ -284,7 +285,8 @@ func testSettledChunks(b *bench) {
 	d := b.fresh().credit(1, "one", perMinute, 0, 0, 1).settle(8, 1).settle(1, 0).credit(2, "one", perMinute, 0, 0, 2)
 	d.MaxChunks, d.Settled[0].Sender, d.Settled[1].Sender = most, 1, 1
 	applied, err := b.Store.Apply(b.Context(), &d.Fold)
-	if err != nil || len(applied.Overdrawn) != 2 || !slices.Equal(applied.Spent, []int{1}) || !slices.Equal(applied.SettledOverflow, []int{0}) {
+	if err != nil || len(applied.Overdrawn) != 2 || !slices.Equal(applied.Spent, []int{1}) ||
+		!slices.Equal(applied.SettledOverflow, []int{0}) {
 		b.Errorf("all at once: %+v, %v", applied, err)
 	}
 	if b.Clock != nil {

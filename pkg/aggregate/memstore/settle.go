@@ -38,8 +38,9 @@ type chunks struct {
 	count, expires int64
 }
 
-// countChunks returns how many chunks the senders of the fold's settlements let the shard remember with them, and the indices of
-// those that are too many. A chunk that nobody has added to since the sender's count began is one more.
+// countChunks returns how many chunks the senders of the fold's settlements let the shard remember
+// with them, and the indices of those that are too many. A chunk that nobody has added to since the
+// sender's count began is one more.
 func (s *shard) countChunks(fold *aggregate.Fold) (counted map[uint32]chunks, tooMany []int) {
 	counted = make(map[uint32]chunks)
 	type added struct {

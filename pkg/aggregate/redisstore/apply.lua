@@ -1,6 +1,7 @@
 -- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one number of texts per settlement, one text per credit, then whatever the loops below use, in that order.
+-- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one number of texts per
+-- settlement, one text per credit, then whatever the loops below use, in that order.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
@@ -22,7 +23,8 @@
 -- Expiries are in ms of fleet time.
 --
 -- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and, beyond these, of overdrawn
--- credits, each with what is left of it, and, beyond these, of settlements that there is no room for...}, or {generation, version, what its loss was, ...} and then
+-- credits, each with what is left of it, and, beyond these, of settlements that there is no room
+-- for...}, or {generation, version, what its loss was, ...} and then
 -- for a watch the late folds before and after this one, for each column a total per field, for each
 -- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included;
 -- and for each rule, after its columns or keys, how many keys are new, and how many keys and hits were too many

@@ -46,14 +46,17 @@ func TestMemoryPerKey(t *testing.T) {
 	}
 }
 
-// TestMemoryOfMadeUpSettlements is bounded, at 1 KB each, however many checkers they are said to be of.
+// TestMemoryOfMadeUpSettlements is bounded, at 1 KB each, however many checkers they are said to be
+// of.
 func TestMemoryOfMadeUpSettlements(t *testing.T) {
 	store, admin := newStore(t, 0)
 	before := usedMemory(t, admin)
 	for from := range uint64(40) {
-		fold := &aggregate.Fold{Now: time.Now().UnixNano(), MaxChunks: 1000, Marks: []aggregate.Mark{{Epoch: 1, Sequence: from + 1}}}
+		fold := &aggregate.Fold{Now: time.Now().UnixNano(), MaxChunks: 1000}
+		fold.Marks = []aggregate.Mark{{Epoch: 1, Sequence: from + 1}}
 		for n := range uint64(500) {
-			fold.Settled = append(fold.Settled, aggregate.Settled{Epoch: 500*from + n, Number: aggregate.Chunk - 1, Sender: 7})
+			id := aggregate.Settled{Epoch: 500*from + n, Number: aggregate.Chunk - 1, Sender: 7}
+			fold.Settled = append(fold.Settled, id)
 		}
 		applied, err := store.Apply(t.Context(), fold)
 		if want := from >= 2; err != nil || len(applied.SettledOverflow) > 0 != want {

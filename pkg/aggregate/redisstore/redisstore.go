@@ -11,8 +11,8 @@
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits have been met;
 //	                                   lives a day after the last
-//	<ns>:{s}:c:<owner>                 how many of these texts checkers of one credential have had kept since this began; lives a
-//	                                   day from then on
+//	<ns>:{s}:c:<owner>                 how many of these texts checkers of one credential have had
+//	                                   kept since this began; lives a day from then on
 //	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window, and not given back
 //	                                   by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
@@ -28,12 +28,13 @@
 //
 // where <rule> stands for a rule's name and shape. With one bucket, many keys share a hash that is
 // small enough for Redis to keep it packed, and expire together; with several, a key's buckets are
-// together, so that reading a window is one look-up. A rule's denied and refunded hits are like another rule's;
-// but what is refunded of what drains is in the hash of its hits, as it goes into the level with them.
-// A settlement takes GETBIT, PEXPIRETIME, SETBIT and PEXPIRE beside what its hits take, and GET and SET of held permits under
-// strict enforcement. Permits of a key are two texts for a script to
-// read and write whole, and to rid of what has expired on the way, so that nothing is left of a checker
-// that is gone. An expiry is set by the script that makes the key, and never apart from it.
+// together, so that reading a window is one look-up. A rule's denied and refunded hits are like
+// another rule's; but what is refunded of what drains is in the hash of its hits, as it goes into
+// the level with them. A settlement takes GETBIT, PEXPIRETIME, SETBIT and PEXPIRE beside what its
+// hits take, and GET and SET of held permits under strict enforcement. Permits of a key are two
+// texts for a script to read and write whole, and to rid of what has expired on the way, so that
+// nothing is left of a checker that is gone. An expiry is set by the script that makes the key, and
+// never apart from it.
 package redisstore
 
 import (

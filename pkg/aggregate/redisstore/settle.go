@@ -7,8 +7,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
-// nameSettled adds the texts that say which settlements have been met to the script's keys, and the senders' numbers of
-// such texts. A chunk is 1 KB, where a key for each settlement would take 100 bytes of it.
+// nameSettled adds the texts that say which settlements have been met to the script's keys, and the
+// senders' numbers of such texts. A chunk is 1 KB, where a key for each settlement would take 100
+// bytes of it.
 func (c *call) nameSettled() {
 	for _, id := range c.fold.Settled {
 		c.name("s:", strconv.FormatUint(id.Epoch, 16), ":", strconv.FormatUint(id.Number/aggregate.Chunk, 16))
@@ -68,8 +69,8 @@ func (c *call) packCredits(b []byte) []byte {
 	return b
 }
 
-// readRefusal sorts why nothing of a fold was added: by a list of indices, of credits with what is left of each, and of
-// settlements that there is no room for.
+// readRefusal sorts why nothing of a fold was added: by a list of indices, of credits with what is
+// left of each, and of settlements that there is no room for.
 func (c *call) readRefusal(u *unpacker, n int) (applied aggregate.Applied) {
 	marks, spent := len(c.fold.Marks), len(c.fold.Marks)+len(c.fold.Settled)
 	credits := spent + len(c.fold.Credits)
