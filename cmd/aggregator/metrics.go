@@ -95,6 +95,13 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 	a.exceed(info)
 }
 
+// unleased is for aggregate.Options.OnUnleased.
+func (a *applies) unleased(rule string, keys int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turned.WithLabelValues(a.labels.Of(rule)).Add(float64(keys))
+}
+
 // label returns the label of a rule that is at work, which is its own if there is one left. The lock is held.
 func (a *applies) label(rule string, hits int64) string {
 	now, busy := a.now(), []rulelabel.Activity{{Rule: rule, Count: hits}}

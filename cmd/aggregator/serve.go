@@ -70,7 +70,8 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	applies, tally := newApplies(time.Now), console.NewTally()
 	o := aggregate.Options{
 		Store: store, Bus: bus, Shards: c.shards, MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, Gather: c.gather, Log: log,
-		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
+		OnApply:    func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
+		OnUnleased: applies.unleased,
 	}
 	tracer, err := openTracer(ctx, c, log)
 	if err != nil {

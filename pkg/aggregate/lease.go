@@ -54,6 +54,8 @@ type Leased struct {
 	Lost int64
 	// Loss is as that of [Applied].
 	Loss Loss
+	// Overflow says of which rules there are too many new keys, each once; nothing is granted of these. Their hits are none.
+	Overflow []Overflow
 	// Keys are the fold's, in its order. They are the caller's to keep.
 	Keys []LeasedKey
 }
@@ -69,6 +71,8 @@ type LeasedKey struct {
 	Asks []Granted
 	// New and Returned are how many permits this fold has granted, and taken back.
 	New, Returned int64
+	// Overflows says that the key is one of those that are too many.
+	Overflows bool
 }
 
 // Granted is what an Ask's epoch has been granted in all, those it has returned included.

@@ -6,6 +6,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
+// overflowWait is after how long a key may be asked for again that is one too many.
+const overflowWait = 5 * time.Second
+
 // reckonWaits says for each key how long until a permit can be free, if none is given back.
 func (h *leaseHand) reckonWaits(fold *LeaseFold, leased *Leased) {
 	h.waits = h.waits[:0]
@@ -14,6 +17,9 @@ func (h *leaseHand) reckonWaits(fold *LeaseFold, leased *Leased) {
 		h.counts = layOut(h.counts, r.Shape, leased.Keys[i].Held, leased.Now)
 		wait, _ := r.Shape.RetryAfter(h.counts, r.Limit, 1, leased.Now) // a limit of 0 was refused
 		wait = max(wait, time.Duration(QuietUntil(r.Shape, leased.Lost)-leased.Now))
+		if leased.Keys[i].Overflows { // nobody knows when there will be room
+			wait = max(wait, overflowWait)
+		}
 		h.waits = append(h.waits, uint64((wait+time.Millisecond-1)/time.Millisecond))
 	}
 }

@@ -80,6 +80,11 @@ func (w *Worker) grant(ctx context.Context, s *shard, h *leaseHand, requests []*
 	}
 	w.saw(s, fold.Seen, leased.State, leased.Loss)
 	w.counters.leaseFolds.Add(1)
+	for _, o := range leased.Overflow {
+		if w.o.OnUnleased != nil {
+			w.o.OnUnleased(fold.Rules[o.Rule].Name, o.Keys)
+		}
+	}
 	for i := range leased.Keys {
 		w.counters.permitsGranted.Add(leased.Keys[i].New)
 		w.counters.permitsReturned.Add(leased.Keys[i].Returned)

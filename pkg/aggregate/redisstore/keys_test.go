@@ -68,10 +68,10 @@ func TestKeysAreDeclared(t *testing.T) {
 	empty(t)
 	t.Run("leases", func(t *testing.T) {
 		fold := leaseFoldOf(now, 100, hourly, whole, minute)
-		var c leaseCall
+		c := leaseCall{news: &s.news}
 		c.build(namespace, fold)
 		mustLease(t, s, fold)
-		if made, want := wantDeclared(t, admin, c.keys), 1+300*3; made != want || len(c.keys) != want {
+		if made, want := wantDeclared(t, admin, c.keys), 1+3+300*3; made != want || len(c.keys) != want {
 			t.Errorf("%d keys made, %d declared, want %d", made, len(c.keys), want)
 		}
 	})

@@ -18,12 +18,13 @@ func (s *Store) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate
 		c = new(leaseCall)
 	}
 	defer s.leases.Put(c)
+	c.news = &s.news
 	c.build(s.namespace, fold)
 	reply, err := s.eval(ctx, &c.frame, leaseScript, leaseSource)
 	if err != nil {
 		return aggregate.Leased{}, fmt.Errorf("lease: %w", ofFold(err))
 	}
-	leased, err := readLeased(reply, fold)
+	leased, err := c.readLeased(reply, fold)
 	if err != nil {
 		return aggregate.Leased{}, fmt.Errorf("lease: %w", ofFold(err))
 	}
@@ -33,6 +34,7 @@ func (s *Store) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate
 // leaseCall is one call of the lease script, in the making. One goroutine uses it at a time.
 type leaseCall struct {
 	frame
+	news  *news
 	rules []string // by rule of the fold, what stands for it in names
 }
 
@@ -44,7 +46,7 @@ func (c *leaseCall) build(namespace string, fold *aggregate.LeaseFold) {
 	b = packInt(b, int64(fold.Seen.Generation))
 	b = packInt(b, int64(fold.Seen.Version))
 	b = packInt(b, fold.Now/int64(time.Millisecond))
-	b = c.packRules(b, fold.Rules)
+	b = c.packRules(b, fold)
 	b = packList(b, 2*len(fold.Keys))
 	for i := range fold.Keys {
 		b = c.packKey(b, &fold.Keys[i])
@@ -53,18 +55,27 @@ func (c *leaseCall) build(namespace string, fold *aggregate.LeaseFold) {
 	c.finish()
 }
 
-func (c *leaseCall) packRules(b []byte, rules []aggregate.Rule) []byte {
+func (c *leaseCall) packRules(b []byte, fold *aggregate.LeaseFold) []byte {
 	c.rules = c.rules[:0]
-	b = packList(b, 4*len(rules))
-	for i := range rules {
-		r := &rules[i]
+	b = packList(b, 6*len(fold.Rules))
+	for i := range fold.Rules {
+		r := &fold.Rules[i]
 		c.rules = append(c.rules, ruleName(r))
+		slice := sliceOf(r, fold.Now)
+		c.name("new:h:", c.rules[i], ":", strconv.FormatInt(slice, 10))
 		b = packInt(b, r.Shape.Length.Milliseconds())
 		b = packInt(b, int64(r.Shape.Buckets))
 		b = packBool(b, r.Shape.Fixed)
 		b = packInt(b, r.Limit)
+		b = packInt(b, c.news.most(c.watched(fold, i)))
+		b = packInt(b, (slice+2)*r.Shape.Length.Milliseconds())
 	}
 	return b
+}
+
+// watched tells the new keys of which permits are held from those with counts.
+func (c *leaseCall) watched(fold *aggregate.LeaseFold, rule int) watched {
+	return watched{fold.Shard, "h:" + c.rules[rule]}
 }
 
 func (c *leaseCall) packKey(b []byte, key *aggregate.LeaseKey) []byte {
@@ -87,7 +98,7 @@ func (c *leaseCall) packKey(b []byte, key *aggregate.LeaseKey) []byte {
 }
 
 // readLeased makes sense of the script's reply to a fold.
-func readLeased(reply string, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+func (c *leaseCall) readLeased(reply string, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
 	u := unpacker{rest: reply}
 	u.list()
 	leased := aggregate.Leased{
@@ -99,7 +110,7 @@ func readLeased(reply string, fold *aggregate.LeaseFold) (aggregate.Leased, erro
 	}
 	for i := range leased.Keys {
 		k := &leased.Keys[i]
-		k.Bucket, k.New, k.Returned = u.count(), u.count(), u.count()
+		k.Bucket, k.New, k.Returned, k.Overflows = u.count(), u.count(), u.count(), u.count() > 0
 		k.Held = make([]aggregate.Cell, u.list()/2)
 		for j := range k.Held {
 			k.Held[j] = aggregate.Cell{Bucket: u.count(), Count: u.count()}
@@ -107,6 +118,13 @@ func readLeased(reply string, fold *aggregate.LeaseFold) (aggregate.Leased, erro
 		k.Asks = make([]aggregate.Granted, len(fold.Keys[i].Asks))
 		for j := range k.Asks {
 			k.Asks[j] = aggregate.Granted{Current: u.count(), Spoken: u.count()}
+		}
+	}
+	for i := range fold.Rules {
+		r := &fold.Rules[i]
+		c.news.note(c.watched(fold, i), fold.Now, (sliceOf(r, fold.Now)+1)*int64(r.Shape.Length), int64(r.Shape.Length), u.count())
+		if keys := u.count(); keys > 0 {
+			leased.Overflow = append(leased.Overflow, aggregate.Overflow{Rule: i, Keys: keys})
 		}
 	}
 	return leased, u.err

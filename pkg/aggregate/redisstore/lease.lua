@@ -1,16 +1,17 @@
 -- Carries out one lease fold of one shard. Package redisstore's comment shows the layout of the data.
 --
--- KEYS: meta, then for each key its held permits and, for each ask, that checker's share.
+-- KEYS: meta, for each rule the number of its new keys, then for each key its held permits and, for each ask, that checker's share.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
---   4 rules: window in ms, buckets, fixed, limit, ...
+--   4 rules: window in ms, buckets, fixed, limit, most new keys, expiry of their number in ms of fleet time, ...
 --   5 keys: rule, {bucket, known, want, {bucket, returned in all, ...}, ...}, ...
 --
 -- Returns, by MessagePack, {generation, version, time in ms, time of the last loss in ms,
 -- what its loss was as in apply.lua, ...} and then for
--- each key: its current bucket, how many permits were granted, how many taken back,
+-- each key: its current bucket, how many permits were granted, how many taken back, 1 if it is new and one too many,
 -- {bucket, held, ...}, and for each ask what its checker has been granted in the current bucket in all,
--- and in the bucket that it speaks of.
+-- and in the bucket that it speaks of; and for each rule, how many keys are new, and how many were too many,
+-- of which nothing is granted.
 --
 -- Held permits are {bucket, held, ...} and a share is {bucket, granted, returned, ...}, packed. All
 -- counts are at most 1e15, and so exact; times are in ms, and rounding them down melts less.
@@ -47,8 +48,10 @@ end
 
 -- rules by index: what is the same for all of a rule's keys.
 local rules = {}
-for i = 1, #a[4], 4 do
+for i = 1, #a[4], 6 do
   local r = {length = a[4][i], buckets = a[4][i + 1], fixed = a[4][i + 2], limit = a[4][i + 3]}
+  r.most, r.expires, r.counter = a[4][i + 4], a[4][i + 5], #rules + 2
+  r.made, r.fresh, r.turned = tonumber(values[r.counter] or 0), 0, 0
   r.size = r.length / r.buckets
   r.live = r.fixed and 1 or r.buckets + 1
   r.current = floor(now / r.size)
@@ -158,7 +161,7 @@ local function granted(mine, bucket)
 end
 
 if loss[1] ~= generation then loss = {} end -- an older build began it
-local reply, n, k = {generation, version, now, lost, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 8, 1
+local reply, n, k = {generation, version, now, lost, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 8, 1 + #rules
 
 local function say(value)
   n = n + 1
@@ -185,11 +188,12 @@ for i = 1, #a[5], 2 do
     freed[j] = takeBack(r, mine[j], held, asks[4 * j])
     back = back + freed[j]
   end
+  local full = not values[heldKey] and r.made + r.fresh >= r.most
   for j = 1, count do
     local have, known = granted(mine[j], r.current), 0
     if asks[4 * j - 3] == r.current then known = asks[4 * j - 2] end
     wants[j] = 0
-    if not r.quiet and have == known then wants[j] = min(asks[4 * j - 1], r.limit, MOST - have) end
+    if not r.quiet and not full and have == known then wants[j] = min(asks[4 * j - 1], r.limit, MOST - have) end
   end
   local shares = divide(room(r, held), wants)
   for j = 1, count do
@@ -203,15 +207,28 @@ for i = 1, #a[5], 2 do
     if shares[j] > 0 or freed[j] > 0 then write(KEYS[heldKey + j], mine[j], 3, r) end
   end
   if new > 0 or back > 0 then write(KEYS[heldKey], held, 2, r) end
+  if full then
+    r.turned = r.turned + 1
+  elseif new > 0 and not values[heldKey] then
+    r.fresh = r.fresh + 1
+  end
   say(r.current)
   say(new)
   say(back)
+  say(full and 1 or 0)
   say(held)
   for j = 1, count do
     say(granted(mine[j], r.current))
     say(granted(mine[j], asks[4 * j - 3]))
   end
   k = k + count
+end
+
+for i = 1, #rules do
+  local r = rules[i]
+  if r.fresh > 0 then writes[#writes + 1] = {KEYS[r.counter], text(r.made + r.fresh), text(r.expires + clock - a[3])} end
+  say(r.made + r.fresh)
+  say(r.turned)
 end
 
 if #writes > 0 then reply[2] = call('HINCRBY', KEYS[1], 'version', 1) end

@@ -101,8 +101,10 @@ func spareOf(info string) float64 {
 	return min(max(float64(most-used)/float64(most)/reserve, 0), 1)
 }
 
-// slice is the number of the slice of time that new keys of a rule are counted in.
-func (c *call) slice(rule int) int64 { return c.fold.Now / int64(c.fold.Rules[rule].Shape.Length) }
+// sliceOf is the number of the slice of time that new keys of a rule are counted in.
+func sliceOf(r *aggregate.Rule, now int64) int64 { return now / int64(r.Shape.Length) }
+
+func (c *call) slice(rule int) int64 { return sliceOf(&c.fold.Rules[rule], c.fold.Now) }
 
 // nameNew adds what a rule's new keys are counted in to the script's keys.
 func (c *call) nameNew(rule int) {
