@@ -54,6 +54,7 @@ type shard struct {
 	// aggregator is the ID of the one that has answered last, which is asked first; 0 for any.
 	aggregator uint64
 	missed     bool    // a round came while it was not answered
+	gaveUp     int64   // own time at which a report had become too old; 0 if none has
 	spare      *flight // the last one, for its memory
 }
 
@@ -139,11 +140,12 @@ func (b *behind) flush(now int64) {
 		b.settleLocally(fleet)
 	}
 	for i := range b.shards {
-		s := &b.shards[i]
-		if s.flight == nil {
-			b.report(uint32(i), s, now)
-		} else {
+		switch s := &b.shards[i]; {
+		case s.flight != nil:
 			s.missed = s.missed || inRound
+		case s.gaveUp > b.heard && !b.draining: // until somebody is there, hits stay pending, and so count against this checker's share
+		default:
+			b.report(uint32(i), s, now)
 		}
 	}
 	b.letGo(fleet)

@@ -182,6 +182,28 @@ func TestShareHoldsForEver(t *testing.T) {
 	}
 }
 
+// TestShareOutlastsReports: when the report that nobody has answered is given up, after 20 hours, what this checker let pass of its share of a
+// day's limit still counts against that; and it is reported when somebody is there again.
+func TestShareOutlastsReports(t *testing.T) {
+	r := rule("r", 100, 24*time.Hour, 0)
+	r.Algorithm = rules.FixedWindow
+	f, l := fleetAndLimiter(t, Options{}, r)
+	midnight := noon + 12*3600*second
+	f.welcomeOf(noon, 4)
+	l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
+	f.Step(noon + 100*ms)
+	passed, now := 0, midnight
+	for ; now < midnight+23*3600*second; now += 60 * second {
+		f.Step(now)
+		passed += letPass(t, l, now, "k", 2, LocalShare)
+	}
+	expect(t, passed >= 25 && passed <= 26 && f.Stats().ReportsGivenUp == 1, "%d passed of a share of 25", passed)
+	f.welcomeOf(now, 4)
+	f.Step(now)
+	reported, _ := rows(f.last(), false)
+	equal(t, reported["k"], uint64(passed), "reported")
+}
+
 // TestOutageGoesByOnOutage, for a key that was used up too; nobody knows what is beyond the limit then.
 func TestOutageGoesByOnOutage(t *testing.T) {
 	r := rule("r", 40, time.Hour, 1)

@@ -281,6 +281,7 @@ func (b *behind) repeat(now int64) {
 		switch f := s.flight; {
 		case f == nil || now < f.retryAt:
 		case now-f.born > int64(events.MaxReportAge):
+			s.gaveUp = now
 			b.giveUp(s, f, b.checker.clock.fleet(now))
 		default:
 			b.stats.repeated++

@@ -87,6 +87,7 @@ func TestReportIsGivenUpAfterTwentyHours(t *testing.T) {
 	r := s.Rules[0]
 	expect(t, s.ReportsGivenUp == 1 && r.Lost == 3 && r.Charged == 7 && r.InFlight == 0 && r.Pending == 4,
 		"after 20 hours: %+v", s)
+	f.join(late, 1, 0) // somebody is there again
 	f.Step(late + 50*ms)
 	got := hits(f.last())
 	expect(t, f.last().Sequence == 2 && got["k"] == 4, "the next report: %v", got)
