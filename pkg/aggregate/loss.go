@@ -75,7 +75,9 @@ func (w *Worker) saw(s *shard, before, state State, loss Loss) {
 	w.counters.lostFolds.Add(int64(lost))
 	at := time.UnixMicro(int64(state.Generation))
 	w.losses.mu.Lock()
-	w.losses.last = ShardLoss{loss, s.number, at.UnixNano()}
+	if w.losses.last.At <= at.UnixNano() { // and not one of long ago, of which it is told only now
+		w.losses.last = ShardLoss{loss, s.number, at.UnixNano()}
+	}
 	w.losses.mu.Unlock()
 	w.o.Log.Error("the store has lost data: counts of this shard begin again from what is left",
 		slog.Int("shard", int(s.number)), slog.String("lost", loss.String()), slog.Time("found_out", at),
