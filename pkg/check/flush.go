@@ -16,6 +16,7 @@ type behind struct {
 	shards   []shard // none until the first welcome
 	homeless []*cell // dirty cells while the shards are not known
 	ageing   ageingCells
+	sweeps   uint   // how many queues, and cells without one, have been swept
 	build    uint64 // numbers the reports built, to give rules their index
 	sequence uint64 // of the last report, of whichever shard; it never starts again
 	// olderUntil is the fleet's time until which reports are made for aggregators that do not know of refunds.
@@ -148,6 +149,7 @@ func (b *behind) flush(now int64) {
 			b.report(uint32(i), s, now)
 		}
 	}
+	b.sweep(fleet)
 	b.letGo(fleet)
 	b.letLimitersGo(fleet)
 }
