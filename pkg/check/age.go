@@ -56,8 +56,9 @@ func (b *behind) letGoFrom(q *queue[aged], fleet int64) {
 	}
 }
 
-// sweep lets cells leave that wait for their report when the live map is crowded, if all their hits have become late meanwhile: the limiter
-// tells of these. Nobody may take reports for days, and keys that find no room have no limit.
+// sweep lets cells leave that wait for their report when the live map is crowded, if all their hits
+// have become late meanwhile: the limiter tells of these. Nobody may take reports for days, and
+// keys that find no room have no limit.
 func (b *behind) sweep(fleet int64) {
 	if !b.crowded() || b.draining {
 		return

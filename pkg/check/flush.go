@@ -144,7 +144,7 @@ func (b *behind) flush(now int64) {
 		switch s := &b.shards[i]; {
 		case s.flight != nil:
 			s.missed = s.missed || inRound
-		case s.gaveUp > b.heard && !b.draining: // until somebody is there, hits stay pending, and so count against this checker's share
+		case s.gaveUp > b.heard && !b.draining: // hits stay pending, and so count against this checker's share
 		default:
 			b.report(uint32(i), s, now)
 		}

@@ -182,8 +182,9 @@ func TestShareHoldsForEver(t *testing.T) {
 	}
 }
 
-// TestShareOutlastsReports: when the report that nobody has answered is given up, after 20 hours, what this checker let pass of its share of a
-// day's limit still counts against that; and it is reported when somebody is there again.
+// TestShareOutlastsReports: when the report that nobody has answered is given up, after 20 hours,
+// what this checker let pass of its share of a day's limit still counts against that; and it is
+// reported when somebody is there again.
 func TestShareOutlastsReports(t *testing.T) {
 	r := rule("r", 100, 24*time.Hour, 0)
 	r.Algorithm = rules.FixedWindow
@@ -204,8 +205,8 @@ func TestShareOutlastsReports(t *testing.T) {
 	equal(t, reported["k"], uint64(passed), "reported")
 }
 
-// TestShareHoldsForManyKeys: while nobody takes reports, or ever has, keys whose hits have left every window make room for others, which
-// would pass without a limit.
+// TestShareHoldsForManyKeys: while nobody takes reports, or ever has, keys whose hits have left
+// every window make room for others, which would pass without a limit.
 func TestShareHoldsForManyKeys(t *testing.T) {
 	for _, welcomed := range []bool{true, false} {
 		f := unwelcomed(t, Options{MaxLiveKeys: 100, ExpectCheckers: 4}, rule("r", 40, time.Second, 1))

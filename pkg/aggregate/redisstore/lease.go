@@ -121,8 +121,8 @@ func (c *leaseCall) readLeased(reply string, fold *aggregate.LeaseFold) (aggrega
 		}
 	}
 	for i := range fold.Rules {
-		r := &fold.Rules[i]
-		c.news.note(c.watched(fold, i), fold.Now, (sliceOf(r, fold.Now)+1)*int64(r.Shape.Length), int64(r.Shape.Length), u.count())
+		length := int64(fold.Rules[i].Shape.Length)
+		c.news.note(c.watched(fold, i), fold.Now, (fold.Now/length+1)*length, length, u.count())
 		if keys := u.count(); keys > 0 {
 			leased.Overflow = append(leased.Overflow, aggregate.Overflow{Rule: i, Keys: keys})
 		}
