@@ -54,7 +54,8 @@ type Leased struct {
 	Lost int64
 	// Loss is as that of [Applied].
 	Loss Loss
-	// Overflow says of which rules there are too many new keys, each once; nothing is granted of these. Their hits are none.
+	// Overflow says of which rules there are too many new keys, each once; nothing is granted of
+	// these. Their hits are none.
 	Overflow []Overflow
 	// Keys are the fold's, in its order. They are the caller's to keep.
 	Keys []LeasedKey

@@ -59,8 +59,8 @@ type Options struct {
 	MaxChunks int
 	// OnApply, if not nil, is called after each call of Store.Apply, from several goroutines at once.
 	OnApply func(ApplyInfo)
-	// OnUnleased, if not nil, is called when keys of a strict rule got no permits because too many of its keys are new, with how many,
-	// from several goroutines at once.
+	// OnUnleased, if not nil, is called when keys of a strict rule got no permits because too many
+	// of its keys are new, with how many, from several goroutines at once.
 	OnUnleased func(rule string, keys int64)
 	// Trace, if not nil, is told of each report that is traced, and may follow it: see [Tracing].
 	Trace Tracing

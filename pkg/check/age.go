@@ -27,6 +27,8 @@ const (
 	silentBlock = 10 * time.Second
 	// looksAtOnce bounds the cells looked at in one step, and so how long the lock is held.
 	looksAtOnce = 4096
+	// sweptAtOnce bounds those that nobody takes reports of.
+	sweptAtOnce = 512
 )
 
 // addAgeing lets a cell wait to leave. Its lock is held.
@@ -52,6 +54,51 @@ func (b *behind) letGoFrom(q *queue[aged], fleet int64) {
 		}
 		b.consider(q.pop().cell, fleet, crowded)
 	}
+}
+
+// sweep lets cells leave that wait for their report when the live map is crowded, if all their hits
+// have become late meanwhile: the limiter tells of these. Nobody may take reports for days, and
+// keys that find no room have no limit.
+func (b *behind) sweep(fleet int64) {
+	if !b.crowded() || b.draining {
+		return
+	}
+	left := sweptAtOnce
+	for range b.shards {
+		b.sweeps++
+		s := &b.shards[b.sweeps%uint(len(b.shards))]
+		if s.gaveUp <= b.heard && (s.flight == nil || s.flight.tries <= soonTries) {
+			continue
+		}
+		for range min(left, s.queue.len()) {
+			left--
+			if c := s.queue.pop(); !b.spare(c, fleet) {
+				s.queue.push(c)
+			}
+		}
+	}
+	for range min(left, len(b.homeless)) {
+		b.sweeps++
+		last := len(b.homeless) - 1
+		if i := b.sweeps % uint(last+1); b.spare(b.homeless[i], fleet) {
+			b.homeless[i], b.homeless[last] = b.homeless[last], nil
+			b.homeless = b.homeless[:last]
+		}
+	}
+}
+
+// spare lets a queued cell age that has nothing to report.
+func (b *behind) spare(c *cell, fleet int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle(fleet)
+	c.rotate(fleet)
+	if c.hasPending() {
+		return false
+	}
+	c.state &^= queued
+	b.addAgeing(c, fleet)
+	return true
 }
 
 // crowded says whether idle cells should make room.

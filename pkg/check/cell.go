@@ -236,7 +236,8 @@ func (c *cell) putDown() {
 	}
 }
 
-// record counts hits that were taken off an allowance, but for those that have been. The lock is held.
+// record counts hits that were taken off an allowance, but for those that have been. The lock is
+// held.
 func (c *cell) record(taken int64) {
 	if a := c.ahead(); a != nil {
 		taken, a.counted = taken-int64(a.counted), uint32(taken)

@@ -43,7 +43,8 @@ func TestAKillLosesASecond(t *testing.T) {
 		"%d hits passed, %d are not reported; the metrics tell of %d and %d", passed, uint64(passed)-reported, s.Rules[0].Charged, s.Unreported())
 }
 
-// TestChargedIsExact: each hit that was let pass or denied is counted at once, whatever allowance it was taken from or turned away by, and once.
+// TestChargedIsExact: each hit that was let pass or denied is counted at once, whatever allowance
+// it was taken from or turned away by, and once.
 func TestChargedIsExact(t *testing.T) {
 	for name, checkers := range map[string]uint32{"in a fleet": 4, "with nobody else": 1, "without a link": 0} {
 		f, l := newFleetOf(t, checkers, Options{}, 1000, time.Minute)

@@ -16,6 +16,7 @@ type behind struct {
 	shards   []shard // none until the first welcome
 	homeless []*cell // dirty cells while the shards are not known
 	ageing   ageingCells
+	sweeps   uint   // how many queues, and cells without one, have been swept
 	build    uint64 // numbers the reports built, to give rules their index
 	sequence uint64 // of the last report, of whichever shard; it never starts again
 	// olderUntil is the fleet's time until which reports are made for aggregators that do not know of refunds.
@@ -143,11 +144,12 @@ func (b *behind) flush(now int64) {
 		switch s := &b.shards[i]; {
 		case s.flight != nil:
 			s.missed = s.missed || inRound
-		case s.gaveUp > b.heard && !b.draining: // until somebody is there, hits stay pending, and so count against this checker's share
+		case s.gaveUp > b.heard && !b.draining: // hits stay pending, and so count against this checker's share
 		default:
 			b.report(uint32(i), s, now)
 		}
 	}
+	b.sweep(fleet)
 	b.letGo(fleet)
 	b.letLimitersGo(fleet)
 }

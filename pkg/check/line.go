@@ -22,8 +22,8 @@ type queues struct {
 	byKey map[lineID]*turns
 }
 
-// lineID is a key, and the limit that those who wait are decided by: a class with all of the limit may pass when one with a share of it
-// may not, and does not stand behind it.
+// lineID is a key, and the limit that those who wait are decided by: a class with all of the limit
+// may pass when one with a share of it may not, and does not stand behind it.
 type lineID struct {
 	key      string
 	capacity int64
@@ -75,7 +75,8 @@ type caller struct {
 
 func (c *Checker) newCaller() *caller { return &caller{begun: time.Now(), number: c.waits.Add(1)} }
 
-// enter gets in line, unless too many wait, before those who came later. Who is there already stays.
+// enter gets in line, unless too many wait, before those who came later. Who is there already
+// stays.
 func (w *caller) enter(at waitingLine) bool {
 	if w.turn != nil && w.limiter == at.limiter && w.lineID == at.lineID {
 		return true
@@ -180,8 +181,8 @@ func (l *Limiter) denyUnasked(key string) {
 	l.noteDenied(string(l.checker.appendText(nil, key)), 1)
 }
 
-// behindOthers is the denial of a hit in whose line others wait. It may pass when all of them have: not before as many hits
-// fit, or all that can fit at once.
+// behindOthers is the denial of a hit in whose line others wait. It may pass when all of them have:
+// not before as many hits fit, or all that can fit at once.
 func (l waitingLine) behindOthers(attrs identity.Attributes) Decision {
 	t := l.limiter.terms.Load()
 	d := l.limiter.peekBy(t, l.limiter.now(), attrs, l.key, max(l.cost, min(l.waiting()+l.cost, l.capacity)))

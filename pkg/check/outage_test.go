@@ -182,8 +182,9 @@ func TestShareHoldsForEver(t *testing.T) {
 	}
 }
 
-// TestShareOutlastsReports: when the report that nobody has answered is given up, after 20 hours, what this checker let pass of its share of a
-// day's limit still counts against that; and it is reported when somebody is there again.
+// TestShareOutlastsReports: when the report that nobody has answered is given up, after 20 hours,
+// what this checker let pass of its share of a day's limit still counts against that; and it is
+// reported when somebody is there again.
 func TestShareOutlastsReports(t *testing.T) {
 	r := rule("r", 100, 24*time.Hour, 0)
 	r.Algorithm = rules.FixedWindow
@@ -202,6 +203,28 @@ func TestShareOutlastsReports(t *testing.T) {
 	f.Step(now)
 	reported, _ := rows(f.last(), false)
 	equal(t, reported["k"], uint64(passed), "reported")
+}
+
+// TestShareHoldsForManyKeys: while nobody takes reports, or ever has, keys whose hits have left
+// every window make room for others, which would pass without a limit.
+func TestShareHoldsForManyKeys(t *testing.T) {
+	for _, welcomed := range []bool{true, false} {
+		f := unwelcomed(t, Options{MaxLiveKeys: 100, ExpectCheckers: 4}, rule("r", 40, time.Second, 1))
+		f.Step(noon)
+		if welcomed {
+			f.welcomeOf(noon, 4)
+		}
+		l, passed, now := limiter(t, f.Checker, "r"), 0, noon
+		for key := range 3000 {
+			now += 50 * ms
+			f.Step(now)
+			passed += hit(l, now, fmt.Sprint(key), 1)
+		}
+		s := f.Stats()
+		expect(t, passed == 3000 && s.Rules[0].Overflow == 0, "welcomed %v: %d of 3000 pass, %d without a limit, with %d keys",
+			welcomed, passed, s.Rules[0].Overflow, s.LiveKeys)
+		equal(t, letPass(t, l, now, "one more", 50, LocalShare), 10, "passed of a share of 10")
+	}
 }
 
 // TestOutageGoesByOnOutage, for a key that was used up too; nobody knows what is beyond the limit then.

@@ -242,7 +242,8 @@ func TestLateTurnsAreDenied(t *testing.T) {
 	}, r)
 }
 
-// TestNobodyWaitsBehindOthersLimits: of one key, who has more of the limit, a limit of their own, or none at all, passes those who wait.
+// TestNobodyWaitsBehindOthersLimits: of one key, who has more of the limit, a limit of their own,
+// or none at all, passes those who wait.
 func TestNobodyWaitsBehindOthersLimits(t *testing.T) {
 	set := parse(t, `
 rules:

@@ -9,7 +9,7 @@ import (
 )
 
 // Wait is Check for one request by all rules that match its attributes, which waits where the rule that denies lets callers wait
-// (on_limit: queue), for as long as it lets them in all. Who waits first at this checker for a key passes first: the first one asks again whenever RetryAfter
+// (on_limit: queue), for as long as it lets them in all. Who waits first at this checker for a key, and by the same limit, passes first: the first one asks again whenever RetryAfter
 // is over or the rules change. A request
 // that only a token or leaky bucket limits waits in its turn, as by [Limiter.Wait]. Permits are waited for as by
 // Acquire. It denies at once what would have to wait for longer than that rule's MaxWait or than ctx lasts, and if
@@ -60,11 +60,16 @@ func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (
 	if d := c.Peek(attrs, cost); !d.Allowed && (!d.Queue || d.RetryAfter == Never) {
 		return waitingLine{}, false
 	}
-	return c.findLine(attrs, cost, func(_ string, at waitingLine) bool { return !at.limiter.shape.Drains() && at.waiting() > 0 })
+	return c.findLine(attrs, cost, func(_ string, at waitingLine) bool {
+		return !at.limiter.shape.Drains() && at.waiting() > 0
+	})
 }
 
-// findLine returns the first line of the request that is the one, of those under rules that let callers wait and limit this one.
-func (c *Checker) findLine(attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool) (waitingLine, bool) {
+// findLine returns the first line of the request that is the one, of those under rules that let
+// callers wait and limit this one.
+func (c *Checker) findLine(
+	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
+) (waitingLine, bool) {
 	p := c.program.Load()
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)

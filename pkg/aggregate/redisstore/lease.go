@@ -62,7 +62,7 @@ func (c *leaseCall) packRules(b []byte, fold *aggregate.LeaseFold) []byte {
 		r := &fold.Rules[i]
 		c.rules = append(c.rules, ruleName(r))
 		slice := sliceOf(r, fold.Now)
-		c.name("lent:", c.rules[i], ":", strconv.FormatInt(slice, 10))
+		c.name("new:h:", c.rules[i], ":", strconv.FormatInt(slice, 10))
 		b = packInt(b, r.Shape.Length.Milliseconds())
 		b = packInt(b, int64(r.Shape.Buckets))
 		b = packBool(b, r.Shape.Fixed)
@@ -75,7 +75,7 @@ func (c *leaseCall) packRules(b []byte, fold *aggregate.LeaseFold) []byte {
 
 // watched tells the new keys of which permits are held from those with counts.
 func (c *leaseCall) watched(fold *aggregate.LeaseFold, rule int) watched {
-	return watched{fold.Shard, "lent:" + c.rules[rule]}
+	return watched{fold.Shard, "h:" + c.rules[rule]}
 }
 
 func (c *leaseCall) packKey(b []byte, key *aggregate.LeaseKey) []byte {
@@ -121,8 +121,8 @@ func (c *leaseCall) readLeased(reply string, fold *aggregate.LeaseFold) (aggrega
 		}
 	}
 	for i := range fold.Rules {
-		r := &fold.Rules[i]
-		c.news.note(c.watched(fold, i), fold.Now, (sliceOf(r, fold.Now)+1)*int64(r.Shape.Length), int64(r.Shape.Length), u.count())
+		length := int64(fold.Rules[i].Shape.Length)
+		c.news.note(c.watched(fold, i), fold.Now, (fold.Now/length+1)*length, length, u.count())
 		if keys := u.count(); keys > 0 {
 			leased.Overflow = append(leased.Overflow, aggregate.Overflow{Rule: i, Keys: keys})
 		}

@@ -10,9 +10,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
-// news bounds the new keys of rules, so that callers who make them up cannot fill the server: of each rule a number in a slice of
-// time as long as its window; and while memory is short none of the rules that have most of them in their shard: at first of the one
-// with most, and of those with fewer the less memory is left, since callers who make up keys meet all rules of these keys.
+// news bounds the new keys of rules, so that callers who make them up cannot fill the server: of
+// each rule a number in a slice of time as long as its window; and while memory is short none of
+// the rules that have most of them in their shard: at first of the one with most, and of those with
+// fewer the less memory is left, since callers who make up keys meet all rules of these keys.
 type news struct {
 	each int64 // per rule and shard
 
@@ -22,7 +23,8 @@ type news struct {
 	busy  map[uint32]watched // by shard, the rule with most new keys
 }
 
-// made is how many new keys a rule has had in a slice and in the one before, as far as they have not expired, and when the slice ends.
+// made is how many new keys a rule has had in a slice and in the one before, as far as they have
+// not expired, and when the slice ends.
 type made struct{ keys, before, end int64 }
 
 func (m made) all() int64 { return m.keys + m.before }
@@ -91,7 +93,8 @@ func (s *Store) look(ctx context.Context) {
 	s.news.spare = spare
 }
 
-// spareOf is which part of the memory that should be left a server has left, by its INFO: from 0 to 1.
+// spareOf is which part of the memory that should be left a server has left, by its INFO: from 0 to
+// 1.
 func spareOf(info string) float64 {
 	most, err := strconv.ParseInt(infoField(info, "maxmemory"), 10, 64)
 	used, err2 := strconv.ParseInt(infoField(info, "used_memory"), 10, 64)
@@ -125,7 +128,8 @@ func (c *call) packBound(b []byte, rule int) []byte {
 // readNew reads the reply for a rule's new keys.
 func (c *call) readNew(u *unpacker, rule int, applied *aggregate.Applied) {
 	r := &c.fold.Rules[rule]
-	c.news.note(watched{c.fold.Shard, c.rules[rule]}, c.fold.Now, (c.slice(rule)+1)*int64(r.Shape.Length), int64(r.Shape.Length), u.count())
+	length := int64(r.Shape.Length)
+	c.news.note(watched{c.fold.Shard, c.rules[rule]}, c.fold.Now, (c.slice(rule)+1)*length, length, u.count())
 	if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == aggregate.Admitted {
 		applied.Overflow = append(applied.Overflow, aggregate.Overflow{Rule: rule, Keys: keys, Hits: hits})
 	}

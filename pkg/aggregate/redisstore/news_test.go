@@ -89,7 +89,8 @@ func borrowers(now int64, rule string, from, n int) *aggregate.LeaseFold {
 	return f
 }
 
-// Permits are held of as many new keys of a rule in a window; no other new one gets any, known ones and other rules' do.
+// Permits are held of as many new keys of a rule in a window; no other new one gets any, known ones
+// and other rules' do.
 func TestNewKeysWithPermitsAreBounded(t *testing.T) {
 	empty(t)
 	s, now := open(t, Options{NewKeys: 100}), time.Now().UnixNano()
@@ -117,8 +118,8 @@ func TestNewKeysWithPermitsAreBounded(t *testing.T) {
 	want("another rule's", "other", 0, 100, 100, 0)
 }
 
-// Callers who make up keys do not fill a Redis of 64 MB, by one rule, by several of the same keys, or by a strict one: it goes on
-// counting their known keys, and other rules' new ones.
+// Callers who make up keys do not fill a Redis of 64 MB, by one rule, by several of the same keys,
+// or by a strict one: it goes on counting their known keys, and other rules' new ones.
 func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 	for _, flooded := range [][]string{{"flood"}, {"a minute", "an hour", "a day"}, {"strict"}} {
 		s, admin := newStore(t, 1)

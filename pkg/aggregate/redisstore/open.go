@@ -77,7 +77,8 @@ func Open(o Options) (*Store, error) {
 		o.NewKeys = 1_000_000
 	}
 	return &Store{
-		client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall), news: news{each: int64(o.NewKeys), spare: 1},
+		client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall),
+		news: news{each: int64(o.NewKeys), spare: 1},
 	}, nil
 }
 

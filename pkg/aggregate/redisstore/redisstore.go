@@ -22,7 +22,7 @@
 //	                                   r<bucket> → hits refunded, and the level: at (the end of which bucket),
 //	                                   hits, parts (of a hit)
 //	<ns>:{s}:new:<rule>:<slice>        hash: how many keys of it are new in a slice of time as long as its window
-//	<ns>:{s}:lent:<rule>:<slice>       the same of keys of which permits are held
+//	<ns>:{s}:new:h:<rule>:<slice>      the same of keys of which permits are held, a number
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
 //	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //
