@@ -169,7 +169,7 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 }
 
 func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
-	current := b.follow(s, m.Generation, m.Version)
+	current := b.follow(s, m.Generation, f.generation)
 	age, value := m.Age, m.Total
 	var others [kinds]totals
 	for i, r := range f.rows {
@@ -219,20 +219,19 @@ func (b *behind) merge(c *cell, w word) {
 	}
 }
 
-// follow takes in the state of a shard that a message speaks of. It returns false if the message is
-// of an older generation than is known: its totals are of a store that has since lost data.
-func (b *behind) follow(s *shard, generation, version uint64) bool {
+// follow takes in the generation of a shard that a message speaks of. It returns false if a later one is known: the message's totals are of
+// a store that has since lost data. But if the message answers what was sent when that later one was known already, the store itself has
+// gone back, and no aggregator remembers: then its totals count from now on. Of what answers nothing, known is 0.
+func (b *behind) follow(s *shard, generation, known uint64) bool {
 	switch {
-	case generation < s.generation:
+	case generation == s.generation:
+		return true
+	case generation < s.generation && known < s.generation:
 		return false
-	case generation > s.generation:
-		if s.generation != 0 {
-			b.enterState(s)
-		}
-		s.generation, s.version = generation, version
-	default:
-		s.version = max(s.version, version)
+	case s.generation != 0:
+		b.enterState(s)
 	}
+	s.generation = generation
 	return true
 }
 
@@ -261,7 +260,7 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	b.hear(now)
 	b.stats.alarms++
 	s := &b.shards[m.Shard]
-	if !b.follow(s, m.Generation, m.Version) {
+	if !b.follow(s, m.Generation, 0) {
 		return
 	}
 	fleet := b.checker.clock.fleet(now)

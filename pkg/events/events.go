@@ -127,7 +127,7 @@ func DecodeReport(data []byte) (*Report, error) {
 	if m.Epoch == 0 || m.Sequence == 0 {
 		return nil, malformed("report: epoch and sequence start at 1")
 	}
-	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
+	if err := checkState(m.Sequence); err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
 	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {

@@ -414,9 +414,6 @@ type Report struct {
 	Shards uint32 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
 	// Grows with each new report of this epoch, from 1, in every shard.
 	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The highest state of the shard that this checker has seen.
-	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Version    uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
 	// The hits; a cell's value is how many.
 	Hits *Table `protobuf:"bytes,7,opt,name=hits,proto3" json:"hits,omitempty"`
 	// Hits per rule (as in hits.rules) whose bucket left every window before they could be reported.
@@ -487,20 +484,6 @@ func (x *Report) GetShards() uint32 {
 func (x *Report) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Report) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
-}
-
-func (x *Report) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
 	}
 	return 0
 }
@@ -1203,9 +1186,6 @@ type LeaseRequest struct {
 	Shards uint32 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
 	// Comes back in the answer, from 1. Of two requests that wait, the one with the higher number stays.
 	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The highest state of the shard that this checker has seen.
-	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Version    uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
 	// The keys, each once, at most 1,000, with windows of at most 16,384 buckets together. A cell is a
 	// bucket of which permits are given back; its value is how many of that bucket's in all.
 	Keys *Table `protobuf:"bytes,7,opt,name=keys,proto3" json:"keys,omitempty"`
@@ -1274,20 +1254,6 @@ func (x *LeaseRequest) GetShards() uint32 {
 func (x *LeaseRequest) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
-	}
-	return 0
-}
-
-func (x *LeaseRequest) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
-}
-
-func (x *LeaseRequest) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
 	}
 	return 0
 }
@@ -1484,22 +1450,18 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x03age\x18\x06 \x03(\x12R\x03age\x12\x14\n" +
 	"\x05value\x18\a \x03(\x04R\x05value\x12\x1b\n" +
 	"\tlevel_age\x18\b \x03(\x12R\blevelAge\x12\x14\n" +
-	"\x05level\x18\t \x03(\x04R\x05level\"\xd9\x02\n" +
+	"\x05level\x18\t \x03(\x04R\x05level\"\xab\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\x04R\aversion\x12%\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12%\n" +
 	"\x04hits\x18\a \x01(\v2\x11.offpath.v1.TableR\x04hits\x12\x12\n" +
 	"\x04late\x18\b \x03(\x04R\x04late\x12\x12\n" +
 	"\x04made\x18\t \x01(\x03R\x04made\x128\n" +
 	"\vsettlements\x18\x0f \x03(\v2\x16.offpath.v1.SettlementR\vsettlements\x12\x14\n" +
 	"\x05trace\x18\x10 \x01(\tR\x05trace\x12\x16\n" +
-	"\x06format\x18\x14 \x01(\rR\x06format\"n\n" +
+	"\x06format\x18\x14 \x01(\rR\x06formatJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"n\n" +
 	"\x06Charge\x12$\n" +
 	"\x04rule\x18\x01 \x01(\v2\x10.offpath.v1.RuleR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
@@ -1558,21 +1520,17 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x12\n" +
 	"\x04time\x18\x04 \x01(\x03R\x04time\x12\x1a\n" +
-	"\bcheckers\x18\x05 \x01(\rR\bcheckers\"\x8b\x02\n" +
+	"\bcheckers\x18\x05 \x01(\rR\bcheckers\"\xdd\x01\n" +
 	"\fLeaseRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\x04R\aversion\x12%\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12%\n" +
 	"\x04keys\x18\a \x01(\v2\x11.offpath.v1.TableR\x04keys\x12\x10\n" +
 	"\x03age\x18\b \x03(\x12R\x03age\x12\x14\n" +
 	"\x05known\x18\t \x03(\x04R\x05known\x12\x12\n" +
 	"\x04want\x18\n" +
-	" \x03(\x04R\x04want\"\x9c\x02\n" +
+	" \x03(\x04R\x04wantJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\x9c\x02\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
