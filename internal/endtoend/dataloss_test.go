@@ -79,7 +79,8 @@ func (w *world) stored(r *rules.Rule, key string) (sum int64) {
 type flakyStore struct {
 	*memstore.Store
 	mode  storeMode
-	clock func() time.Time // nil: the store has none
+	clock func() time.Time      // nil: the store has none
+	full  func(key string) bool // whether there is no room for a key; nil: there is for all
 }
 
 type storeMode uint8
@@ -104,7 +105,7 @@ func (s *flakyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, err
 }
 
 func (s *flakyStore) Apply(ctx context.Context, f *aggregate.Fold) (aggregate.Applied, error) {
-	return flaky(s, func() (aggregate.Applied, error) { return s.Store.Apply(ctx, f) })
+	return flaky(s, func() (aggregate.Applied, error) { return s.applyFull(ctx, f) })
 }
 
 func (s *flakyStore) Lease(ctx context.Context, f *aggregate.LeaseFold) (aggregate.Leased, error) {

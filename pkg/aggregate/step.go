@@ -142,7 +142,7 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 	}
 	unknown := Applied{State: s.seen(), Totals: make([][]Cell, len(fold.Keys)), Levels: make([]window.Level, len(fold.Keys))}
 	for i := range unknown.Levels {
-		unknown.Levels[i] = Untold
+		unknown.Levels[i], fold.Keys[i].Cells = Untold, nil // that nothing is told of them means nothing
 	}
 	w.noteReply(r, h.answerer.answer(r, fold, &unknown, &s.refund))
 }

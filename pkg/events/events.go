@@ -166,6 +166,11 @@ func DecodeRefresh(data []byte) (*Refresh, error) {
 	if err := checkCells(m.KeyCells, m.Age, m.Total); err != nil {
 		return nil, fmt.Errorf("refresh: %w", err)
 	}
+	for _, key := range m.Overflow {
+		if int64(key) >= int64(len(m.KeyCells)) {
+			return nil, malformed("refresh: key %d of %d", key, len(m.KeyCells))
+		}
+	}
 	if err := checkLevels(m.LevelAge, m.Level, len(m.KeyCells)); err != nil {
 		return nil, fmt.Errorf("refresh: %w", err)
 	}

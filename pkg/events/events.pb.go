@@ -786,7 +786,10 @@ type Refresh struct {
 	Aggregator uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
 	// Which of the report's settlements, by their index, have not been dealt with: they give back more than checkers of its
 	// credential have reported so far. They are to be sent again later, in another report.
-	Uncovered     []uint32 `protobuf:"varint,18,rep,packed,name=uncovered,proto3" json:"uncovered,omitempty"`
+	Uncovered []uint32 `protobuf:"varint,18,rep,packed,name=uncovered,proto3" json:"uncovered,omitempty"`
+	// Which of the report's keys, by their index, are in no count, since they are new and the store has no room for more of their rule: its
+	// on_outage decides about them, until the slice of time ends in which new keys are counted, which is as long as the rule's window.
+	Overflow      []uint32 `protobuf:"varint,19,rep,packed,name=overflow,proto3" json:"overflow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -929,6 +932,13 @@ func (x *Refresh) GetAggregator() uint64 {
 func (x *Refresh) GetUncovered() []uint32 {
 	if x != nil {
 		return x.Uncovered
+	}
+	return nil
+}
+
+func (x *Refresh) GetOverflow() []uint32 {
+	if x != nil {
+		return x.Overflow
 	}
 	return nil
 }
@@ -1478,7 +1488,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
 	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
-	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xb3\x03\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xcf\x03\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1500,7 +1510,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"aggregator\x18\x11 \x01(\x06R\n" +
 	"aggregator\x12\x1c\n" +
-	"\tuncovered\x18\x12 \x03(\rR\tuncovered\"\xae\x01\n" +
+	"\tuncovered\x18\x12 \x03(\rR\tuncovered\x12\x1a\n" +
+	"\boverflow\x18\x13 \x03(\rR\boverflow\"\xae\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +

@@ -210,9 +210,10 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"level too large": func(m *Refresh) {
 			m.KeyCells, m.LevelAge, m.Level = []uint32{0}, []int64{1}, []uint64{MaxLevel + 1}
 		},
-		"version": func(m *Refresh) { m.Version = math.MaxUint64 },
-		"cells":   func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{2}, []int64{0}, []uint64{1} },
-		"totals":  func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{1}, []int64{0}, []uint64{MaxCount + 1} },
+		"version":  func(m *Refresh) { m.Version = math.MaxUint64 },
+		"overflow": func(m *Refresh) { m.KeyCells, m.Overflow = []uint32{0}, []uint32{0, 1} },
+		"cells":    func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{2}, []int64{0}, []uint64{1} },
+		"totals":   func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{1}, []int64{0}, []uint64{MaxCount + 1} },
 	})
 	refuse(t, KindHello, func() *Hello { return &Hello{Epoch: 1} }, map[string]func(m *Hello){
 		"no epoch": func(m *Hello) { m.Epoch = 0 },

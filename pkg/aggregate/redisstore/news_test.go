@@ -7,14 +7,11 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// newcomers is a fold of one hit each of n keys, from the one of this number on.
-func newcomers(now int64, sequence uint64, rule string, from, n int) *aggregate.Fold {
-	return newcomersOf(window.Shape{Length: time.Hour, Buckets: 64}, now, sequence, rule, from, n)
-}
-
+// newcomersOf is a fold of one hit each of n keys, from the one of this number on.
 func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, from, n int) *aggregate.Fold {
 	f := &aggregate.Fold{
 		Now: now, Marks: []aggregate.Mark{{Epoch: 1, Sequence: sequence}},
@@ -79,29 +76,101 @@ func TestNewKeysAreBounded(t *testing.T) {
 	}
 }
 
-// Callers who make up keys do not fill a Redis of 64 MB: it goes on counting their known keys, and other rules' new ones.
-func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
-	s, admin := newStore(t, 1)
-	set(t, admin, "maxmemory", "64mb")
-	t.Cleanup(func() { admin.ConfigSet(context.Background(), "maxmemory", "0") })
-	now, overflow, sequence := time.Now().Truncate(time.Hour).UnixNano(), int64(0), uint64(1)
-	mustApply(t, s, newcomers(now, sequence, "login", 0, 100))
-	for from := 0; from < 450_000; from += 2000 {
-		if from%20_000 == 0 {
-			mustJoin(t, s, 1) // as a worker does every 2 s
-		}
-		sequence++
-		applied, err := s.Apply(t.Context(), newcomers(now, sequence, "flood", from, 2000))
+// mute is a bus that nobody speaks on.
+type mute struct{}
+
+func (mute) ID() uint64                                                                 { return 1 }
+func (mute) Attend([]bool) error                                                        { return nil }
+func (mute) Alarm(uint32, []byte) error                                                 { return nil }
+func (mute) Serve(context.Context, func(events.Kind, []byte, func([]byte) error)) error { return nil }
+
+// A checker is told which of its keys are in no count, each time that it reports them, and of no others.
+func TestCheckersAreToldOfOverflow(t *testing.T) {
+	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute, "tokens": tokens} {
+		empty(t)
+		now, sequence := time.Now().Truncate(time.Hour).UnixNano(), uint64(0)
+		w, err := aggregate.New(aggregate.Options{Store: open(t, Options{NewKeys: 3}), Bus: mute{}, Shards: 1})
 		if err != nil {
-			t.Fatalf("after %d keys: %v", from, err)
+			t.Fatal(err)
 		}
-		for _, o := range applied.Overflow {
-			overflow += o.Keys
+		w.Step(t.Context(), now)
+		ask := func(want string, sequence uint64, keys ...string) {
+			t.Helper()
+			rule := &events.Rule{Name: "r", WindowMs: uint64(shape.Length.Milliseconds()), Buckets: uint32(shape.Buckets), Limit: 9, Newest: shape.Bucket(now)}
+			switch {
+			case shape.Fixed:
+				rule.Algorithm = events.Algorithm_FIXED_WINDOW
+			case shape.Drains():
+				rule.Algorithm, rule.Burst = events.Algorithm_TOKEN_BUCKET, 9
+			}
+			m := &events.Report{Epoch: 5, Shards: 1, Sequence: sequence, Hits: &events.Table{Rules: []*events.Rule{rule}}}
+			for _, key := range keys {
+				if m.Hits.AddKey(0, key); key != "only asks" {
+					m.Hits.AddCell(0, 1)
+				}
+			}
+			data, err := events.Append(nil, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var answer *events.Refresh
+			w.Receive(now, events.KindReport, data, func(data []byte) (err error) { answer, err = events.DecodeRefresh(data); return err })
+			if w.Step(t.Context(), now+int64(time.Second)); fmt.Sprint(answer.GetOverflow()) != want || answer.GetError() != "" {
+				t.Errorf("%s, report %d: %v, want %s", name, sequence, answer, want)
+			}
+		}
+		for _, report := range []struct {
+			want string
+			keys []string
+		}{
+			{"[]", []string{"a", "b"}}, {"[2 3]", []string{"b", "c", "d", "e", "only asks"}}, {"[0]", []string{"d", "a"}},
+		} {
+			sequence++
+			ask(report.want, sequence, report.keys...)
+			ask(report.want, sequence, report.keys...) // its answer was lost
 		}
 	}
-	if overflow == 0 || overflow > 400_000 {
-		t.Errorf("%d of 450,000 keys overflow", overflow)
+}
+
+// Callers who make up keys do not fill a Redis of 64 MB, or one of 16 MB, however a rule counts: it goes on counting their known keys, and other rules' new ones.
+func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
+	for name, of := range map[string]struct {
+		shape  window.Shape
+		memory string
+		look   int // after so many keys, as a worker does every 2 s
+	}{
+		"many":   {window.Shape{Length: time.Hour, Buckets: 64}, "64mb", 20_000},
+		"one":    {hourly, "16mb", 2000},
+		"tokens": {tokens, "16mb", 2000},
+	} {
+		shape := of.shape
+		empty(t)
+		s, admin := newStore(t, 1)
+		set(t, admin, "maxmemory", of.memory)
+		t.Cleanup(func() { admin.ConfigSet(context.Background(), "maxmemory", "0") })
+		now, overflow, sequence := time.Now().Truncate(time.Hour).UnixNano(), int64(0), uint64(1)
+		mustApply(t, s, newcomersOf(shape, now, sequence, "login", 0, 100))
+		for from := 0; overflow < 100_000; from += 2000 {
+			if from%of.look == 0 {
+				mustJoin(t, s, 1)
+			}
+			sequence++
+			applied, err := s.Apply(t.Context(), newcomersOf(shape, now, sequence, "flood", from, 2000))
+			if err != nil {
+				t.Fatalf("%s: after %d keys: %v", name, from, err)
+			}
+			for _, o := range applied.Overflow {
+				overflow += o.Keys
+			}
+			if from > 2_000_000 {
+				t.Fatalf("%s: %d of %d keys overflow", name, overflow, from)
+			}
+		}
+		want := func(why string, f *aggregate.Fold) {
+			t.Helper()
+			wantTold(t, name+": "+why, mustApply(t, s, f), len(f.Keys), 0)
+		}
+		want("another rule's keys", newcomersOf(shape, now, sequence+1, "login", 50, 100))
+		want("keys of before", newcomersOf(shape, now, sequence+2, "flood", 0, 1000))
 	}
-	wantTold(t, "another rule's keys", mustApply(t, s, newcomers(now, sequence+1, "login", 50, 100)), 100, 0)
-	wantTold(t, "keys of before", mustApply(t, s, newcomers(now, sequence+2, "flood", 0, 1000)), 1000, 0)
 }
