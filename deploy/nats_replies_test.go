@@ -13,12 +13,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
 	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // theStreams are all streams of a fleet.
-var theStreams = []string{"KV_offpath-rules", "KV_offpath-entries", "offpath-denied", "offpath-audit"}
+var theStreams = []string{"KV_offpath-rules", "KV_offpath-entries", "KV_offpath-states", "offpath-denied", "offpath-audit"}
 
 // TestNoReplyReachesWhatItsSenderMayNot: the server answers a request on the reply subject that the
 // request names, and a consumer delivers to the subject that its maker names; neither is a
@@ -31,7 +33,7 @@ func TestNoReplyReachesWhatItsSenderMayNot(t *testing.T) {
 		adds            map[string]uint64
 	}{
 		"checker-1": {
-			writes: "$KV.offpath-rules.rules $KV.offpath-entries.blocked offpath.audit.v1 offpath.denied.v1.checker-2.ab",
+			writes: "$KV.offpath-rules.rules $KV.offpath-entries.blocked $KV.offpath-states.shards offpath.audit.v1 offpath.denied.v1.checker-2.ab",
 			listens: `offpath.report.v1.0.checker-2.ab offpath.lease.v1.0.checker-2.ab offpath.hello.v1.checker-2.ab
 				offpath.status.v1.checker.checker-2.ab offpath.console.v1.reset offpath.alarm.v1.0 offpath.refresh.v1.checker-2.ab
 				_INBOX.checker-2.x _INBOX.aggregator.x`,
@@ -148,6 +150,9 @@ func fill(t *testing.T, n *deploytest.NATSServer) {
 	do(nil, err)
 	now := time.Now()
 	do(nil, blocks.Put(ctx, entries.Entry{Rule: "per-user", Key: "mallory", At: now, Until: now.Add(time.Hour)}))
+	states, err := natsmemory.New(connectAs(t, n, "aggregator"), "offpath")
+	do(nil, err)
+	do(states.Merge(ctx, []aggregate.State{{Generation: 1, Version: 1}}))
 	js, err := jetstream.New(connectAs(t, n, "aggregator"))
 	do(nil, err)
 	do(js.CreateStream(ctx, jetstream.StreamConfig{Name: "offpath-denied", Subjects: []string{"offpath.denied.v1.>"}}))

@@ -39,7 +39,7 @@ func TestNATSAccounts(t *testing.T) {
 	}
 	want := map[said]bool{}
 	subjects := strings.Fields(`
-		$KV.offpath-rules.rules $KV.offpath-entries.x $SYS.REQ.SERVER.PING offpath.audit.v1 offpath.report.v1.0.ab
+		$KV.offpath-rules.rules $KV.offpath-entries.x $KV.offpath-states.shards $SYS.REQ.SERVER.PING offpath.audit.v1 offpath.report.v1.0.ab
 		offpath.console.v1.reset offpath.status.v1.aggregator.a offpath.alarm.v1.0
 		offpath.stored.v1.rules.rules offpath.stored.v1.entries.x offpath.stored.v1.audit
 		offpath.stored.v1.denied.checker-1.ab`)
@@ -184,7 +184,7 @@ func await(t *testing.T, heard <-chan string, answer string, say func() error) {
 }
 
 // TestJetStreamAnswersWhatEachMayAsk, and nothing else: checkers read rules and blocks, and make no
-// consumers; aggregators write blocks, and make the streams for them and for the logs; operators
+// consumers; aggregators write blocks and what they have seen of shards, and make the streams for them and for the logs; operators
 // write rules; nobody deletes a log, or makes a stream of another name.
 func TestJetStreamAnswersWhatEachMayAsk(t *testing.T) {
 	n := deploytest.NATS(t)
@@ -199,9 +199,11 @@ func TestJetStreamAnswersWhatEachMayAsk(t *testing.T) {
 		$JS.API.STREAM.CREATE.offpath-audit $JS.API.STREAM.INFO.offpath-audit $JS.API.STREAM.MSG.GET.offpath-audit
 		$JS.API.STREAM.INFO.offpath-denied`)...)
 	may := map[string][]string{
-		"checker-1":  append(slices.Clone(read), "offpath.denied.v1.checker-1.ab"),
-		"checker-2":  append(slices.Clone(read), "offpath.denied.v1.checker-2.ab"),
-		"aggregator": append(slices.Clone(write), "$JS.API.STREAM.CREATE.offpath-denied"),
+		"checker-1": append(slices.Clone(read), "offpath.denied.v1.checker-1.ab"),
+		"checker-2": append(slices.Clone(read), "offpath.denied.v1.checker-2.ab"),
+		"aggregator": append(slices.Clone(write), strings.Fields(`
+			$JS.API.STREAM.CREATE.offpath-denied $KV.offpath-states.shards $JS.API.STREAM.CREATE.KV_offpath-states
+			$JS.API.STREAM.INFO.KV_offpath-states $JS.API.DIRECT.GET.KV_offpath-states.$KV.offpath-states.shards`)...),
 		"operator": append(slices.Clone(write), strings.Fields(`
 			$KV.offpath-rules.rules $JS.API.STREAM.CREATE.KV_offpath-rules $JS.API.STREAM.UPDATE.KV_offpath-rules
 			$JS.API.DIRECT.GET.KV_offpath-rules.$KV.offpath-rules.rules $JS.API.STREAM.UPDATE.KV_offpath-entries

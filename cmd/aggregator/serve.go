@@ -21,6 +21,7 @@ import (
 	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
@@ -66,10 +67,14 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
+	memory, err := natsmemory.New(conn, c.namespace)
+	if err != nil {
+		return err
+	}
 
 	applies, tally := newApplies(time.Now), console.NewTally()
 	o := aggregate.Options{
-		Store: store, Bus: bus, Shards: c.shards, Gather: c.gather, Log: log, OnUnleased: applies.unleased,
+		Store: store, Bus: bus, Memory: memory, Shards: c.shards, Gather: c.gather, Log: log, OnUnleased: applies.unleased,
 		MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, MaxChunks: c.maxChunks, MaxRules: c.maxRules,
 		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
 	}

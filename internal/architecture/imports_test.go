@@ -68,6 +68,7 @@ var allowed = []struct {
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events"}},
 	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis}},
 	{"pkg/aggregate/memstore", []string{"pkg/aggregate", "pkg/window"}},
+	{"pkg/aggregate/natsmemory", []string{"pkg/aggregate", natsgo}},
 
 	{"deploy", nil},
 	{"cmd/...", []string{anything}},

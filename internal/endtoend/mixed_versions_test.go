@@ -111,12 +111,12 @@ var olderVersions = []struct {
 	rules string   // besides those that every version knows
 	seen  []string // fields that were sent, and taken out
 }{
-	{"the newest fields", lacking{"Rule": {15, 16, 17, 18}, "Report": {15, 16, 20}, "Refresh": {15, 16, 17, 18}, "Alarm": {20}}, `
+	{"the newest fields", lacking{"Rule": {15, 16, 17, 18}, "Report": {15, 16, 20}, "Refresh": {15, 16, 17, 18, 19}, "Alarm": {20}}, `
   - {name: every, key: [user], limit: 10/hour, count: all}
   - {name: log, key: [user], limit: 10/hour, algorithm: sliding_log}
   - {name: tokens, key: [user], limit: 1/hour, burst: 10, algorithm: token_bucket}`, []string{"Rule.16", "Rule.17", "Rule.18", "Report.16"}},
 	{"all later fields", lacking{
-		"Rule": {9, 15, 16, 17, 18}, "Table": {8, 9}, "Report": {9, 15, 16, 20}, "Refresh": {11, 12, 15, 16, 17, 18}, "Grant": {11}, "Alarm": {5, 20},
+		"Rule": {9, 15, 16, 17, 18}, "Table": {8, 9}, "Report": {9, 15, 16, 20}, "Refresh": {11, 12, 15, 16, 17, 18, 19}, "Grant": {11}, "Alarm": {5, 20},
 	}, "", []string{"Report.9", "Report.16", "Alarm.5"}},
 }
 

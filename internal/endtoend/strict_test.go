@@ -127,10 +127,10 @@ func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 	}
 }
 
-// TestStrictHoldsWhenTheStoreLosesEverything: checkers that remember that there was more make the
-// store grant nothing until no permit from before can count any more; then hits pass again.
-func TestStrictHoldsWhenTheStoreLosesEverything(t *testing.T) {
-	for seed := range seeds(4, 60) {
+// TestStrictHoldsWhenTheStoreLosesData, everything or what came after a copy: workers that remember that there was more, or that start
+// meanwhile and are reminded by the memory, make the store grant nothing until no permit from before can count any more; then hits pass again.
+func TestStrictHoldsWhenTheStoreLosesData(t *testing.T) {
+	for seed := range seeds(8, 120) {
 		w := newWorld(t, wellConnected(seed, 3, strictly(testRules[:3]...)...))
 		w.advance(time.Second)
 		ask := func(n int) {
@@ -139,8 +139,17 @@ func TestStrictHoldsWhenTheStoreLosesEverything(t *testing.T) {
 				w.pass(8 * time.Millisecond)
 			}
 		}
-		ask(600)
-		w.store.Lose()
+		ask(300)
+		old := w.store.Snapshot()
+		ask(300) // for more than a second, and so the memory knows of later states
+		if seed%2 == 0 {
+			for i := range w.workers {
+				w.killWorker(i)
+			}
+		}
+		if w.store.Restore(old); seed/2%2 == 0 {
+			w.store.Lose()
+		}
 		ask(900)
 		before := w.admitted
 		if ask(500); w.admitted == before {

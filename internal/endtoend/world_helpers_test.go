@@ -49,6 +49,7 @@ type world struct {
 	now       int64
 	bus       *membus.Bus
 	store     *flakyStore
+	memory    memstore.Memory // of all workers, unless they are forgetful
 	workers   []*worker
 	checkers  []*checker
 	rules     *rules.Set
@@ -72,6 +73,7 @@ type options struct {
 	rules                     []rules.Rule // testRules if nil
 	prompt                    bool         // checkers are stepped as soon as they want to be, as Run does it
 	plain                     bool         // checkers decide by what they know alone, without a forecast
+	forgetful                 bool         // workers remember the states of shards for themselves alone
 	quietFor                  time.Duration
 	older                     older // what so many of the checkers and workers are
 	oldCheckers, oldWorkers   int
@@ -174,7 +176,11 @@ func (w *world) newWorker() *worker {
 		k.link.Knows(events.FormatPlain)
 	}
 	var err error
-	k.Worker, err = aggregate.New(aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}})
+	o := aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}}
+	if !w.forgetful {
+		o.Memory = &w.memory
+	}
+	k.Worker, err = aggregate.New(o)
 	must(w.t, err)
 	k.link.Attach(version.serve(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		k.Receive(w.now, kind, payload, reply)

@@ -6,7 +6,8 @@
 // call, answers each report with the totals of its keys, and raises an alarm to everybody about keys
 // that are near their limit. A report that had been counted before (its checker has not heard the
 // answer) is recognised by the store's marks, and answered without being counted again. Any number
-// of workers share one store; none of them keeps anything that another could miss.
+// of workers share one store; none of them keeps anything that another could miss, but for what it has seen of the shards' states,
+// which they exchange by a [Memory].
 //
 // Lease requests, for permits of keys under strict enforcement, take the same way on their own: they are
 // gathered for a shorter time, since callers wait for them, and need no marks.
@@ -106,8 +107,8 @@ type Fold struct {
 	Now int64
 	// Made is when the newest of the reports was made, by the fleet's time; 0 if none says so.
 	Made int64
-	// Seen is the latest state of the shard that anybody involved has seen. A store that is behind it
-	// has lost data, and starts a new generation.
+	// Seen is the latest state of the shard that workers know of. A store that is behind it has lost
+	// data, and starts a new generation.
 	Seen State
 	// Settled are the settlements in the fold, which have to be new too; no two are the same.
 	Settled []Settled

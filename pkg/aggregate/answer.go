@@ -22,13 +22,15 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 		Repeated:   r.repeated,
 		Aggregator: a.id, Uncovered: r.uncovered, Refunding: refund.hints(a.refresh.Refunding, fold, r.rules),
 		KeyCells: a.refresh.KeyCells[:0], Age: a.refresh.Age[:0], Total: a.refresh.Total[:0],
-		LevelAge: a.refresh.LevelAge[:0], Level: a.refresh.Level[:0],
+		LevelAge: a.refresh.LevelAge[:0], Level: a.refresh.Level[:0], Overflow: a.refresh.Overflow[:0],
 	}
 	if !r.repeated { // or else nobody knows any more which were covered: they come again, and those that were counted make no difference
 		a.refresh.Settlements = uint32(len(m.GetSettlements()))
 	}
+	told := 0 // cells of the report
 	for i, key := range r.keys {
-		newest := table.Rules[table.KeyRule[i]].GetNewest()
+		newest, from := table.Rules[table.KeyRule[i]].GetNewest(), told
+		told += int(table.KeyCells[i])
 		if key == none {
 			a.refresh.KeyCells = append(a.refresh.KeyCells, 0)
 			continue
@@ -39,9 +41,27 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 			a.refresh.Total = append(a.refresh.Total, events.Count(min(c.Count, events.MaxCount)))
 		}
 		a.refresh.KeyCells = append(a.refresh.KeyCells, uint32(len(cells)))
+		if len(cells) == 0 && fold.overflows(int(key), newest, table.Age[from:told], table.Value[from:told]) {
+			a.refresh.Overflow = append(a.refresh.Overflow, uint32(i))
+		}
 	}
 	a.addLevels(r, applied)
 	return send(r.reply, &a.refresh)
+}
+
+// overflows says whether a report of hits, in buckets of these ages, can only be in no count if the store has no room for their key: nothing
+// is told of it, and the hits were neither late nor refused.
+func (f *Fold) overflows(key int, newest int64, ages []int64, hits []uint64) bool {
+	if f.Rules[f.Keys[key].Rule].Kind != Admitted {
+		return false
+	}
+	for i, age := range ages {
+		at := func(c Cell) bool { return c.Bucket == newest-age }
+		if hits[i] > 0 && slices.ContainsFunc(f.Keys[key].Cells, at) {
+			return true
+		}
+	}
+	return false
 }
 
 // addLevels adds the settled levels of the request's keys, if any has one.

@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -38,33 +37,14 @@ func newFolder(tolerance int64) *folder {
 	return &folder{seed: maphash.MakeSeed(), tolerance: tolerance, rules: make(map[ruleID]int32), settler: newSettler()}
 }
 
-// generationAhead is how far in the future a generation, which is a time in microseconds, may be that
-// this worker has not got from the store: one out of a broken report must not become the store's.
-const generationAhead = int64(24 * time.Hour)
-
-func horizonOf(seen State, now int64) uint64 {
-	return max(seen.Generation, uint64(max(now, 0)+generationAhead)/1000)
-}
-
-// later is the later of two states, of which the second, claimed by a message, has to be of a generation
-// within the horizon.
-func later(seen, claimed State, horizon uint64) State {
-	if seen.Less(claimed) && claimed.Generation <= horizon {
-		return claimed
-	}
-	return seen
-}
-
 // make folds requests, all of one shard, at the fleet's time now: one delta for each key and bucket,
 // whatever is late or of the far future to the ledger. Requests that were counted before only bring
 // their keys. The result is valid until the next call; so is what the requests are told about it.
 func (f *folder) make(shard uint32, requests []*request, seen State, now int64) *Fold {
 	f.reset(shard, seen, now, requests)
-	horizon := horizonOf(seen, now)
 	for i, r := range requests {
 		m := r.report
 		f.fold.Made = max(f.fold.Made, min(m.GetMade(), now))
-		f.fold.Seen = later(f.fold.Seen, State{m.GetGeneration(), m.GetVersion()}, horizon)
 		if !r.repeated {
 			f.fold.Marks = append(f.fold.Marks, Mark{m.GetEpoch(), m.GetSequence()})
 			f.marked = append(f.marked, i)

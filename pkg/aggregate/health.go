@@ -32,7 +32,10 @@ type health struct {
 // trouble or refused requests again.
 const tellAgain = 10 * time.Second
 
-var errNotJoined = errors.New("the store has not been reached yet")
+var (
+	errNotJoined   = errors.New("the store has not been reached yet")
+	errNotRecalled = errors.New("what is remembered of its shards has not been read yet")
+)
 
 // noteJoin takes note of a Join's end, and logs when the store goes, when it is away for another reason, and when it comes back.
 func (h *health) noteJoin(now int64, err error) {

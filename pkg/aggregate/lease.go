@@ -11,7 +11,7 @@ type LeaseFold struct {
 	// Now is the fleet's time. A store with a clock of its own grants by the earlier of the two, so that
 	// no bucket has melted more than it really has.
 	Now int64
-	// Seen is the latest state of the shard that anybody involved has seen, as in a [Fold].
+	// Seen is the latest state of the shard that workers know of, as in a [Fold].
 	Seen State
 	// Rules are the rules of the keys, each identity once. Limits are from 1 to events.MaxCount.
 	Rules []Rule

@@ -50,10 +50,8 @@ func (f *leaseFolder) make(shard uint32, requests []*leaseRequest, seen State, n
 	slices.SortFunc(requests, func(a, b *leaseRequest) int {
 		return cmp.Compare(mix(a.epoch, now), mix(b.epoch, now))
 	})
-	horizon := horizonOf(seen, now)
 	var rules []int
 	for _, r := range requests {
-		f.fold.Seen = later(f.fold.Seen, State{r.m.GetGeneration(), r.m.GetVersion()}, horizon)
 		rules = f.addRules(rules[:0], r.m.GetKeys().GetRules())
 		f.addKeys(r, rules)
 	}

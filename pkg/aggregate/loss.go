@@ -58,11 +58,17 @@ func (l *losses) latest() ShardLoss {
 // generation that began because data was lost, it says so.
 func (w *Worker) saw(s *shard, before, state State, loss Loss) {
 	s.state.Lock()
-	was := s.state.seen
+	was := s.state.told
 	if was.Less(state) {
-		s.state.seen = state
+		s.state.told = state
 	}
 	s.state.Unlock()
+	if was.Generation < state.Generation {
+		select {
+		case w.newGeneration <- struct{}{}:
+		default:
+		}
+	}
 	remembered := was.Generation
 	if before.Generation < state.Generation {
 		remembered = max(remembered, before.Generation)

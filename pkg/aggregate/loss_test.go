@@ -17,7 +17,7 @@ func TestALossIsToldOnce(t *testing.T) {
 		name      string
 		folds     uint64 // counted before
 		kept      uint64 // of these, in the copy that the store comes back with; 0: it comes back empty
-		restarted bool   // the worker, so that only a checker remembers
+		restarted bool   // the worker, so that only the memory remembers
 		want      string
 	}{
 		{"flushed", 20, 0, false, "all of 20 folds"},
@@ -25,7 +25,8 @@ func TestALossIsToldOnce(t *testing.T) {
 		{"with all workers away", 20, 0, true, "all of 20 folds"},
 	} {
 		var log bytes.Buffer
-		logged := func(o *aggregate.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+		memory := new(memstore.Memory)
+		logged := func(o *aggregate.Options) { o.Log, o.Memory = slog.New(slog.NewTextHandler(&log, nil)), memory }
 		store := memstore.New()
 		copied := store.Snapshot()
 		d := newFixture(t, store, logged)
@@ -34,18 +35,18 @@ func TestALossIsToldOnce(t *testing.T) {
 		m := report(1, 0, perSecond(start), own{"a", 0, 1})
 		for n := uint64(2); n <= c.folds; n++ {
 			m.Sequence++
-			m.Generation = d.exchange(start, m).GetGeneration()
-			if m.Version = n; n == c.kept {
+			if d.exchange(start, m); n == c.kept {
 				copied = store.Snapshot()
 			}
 		}
 		store.Restore(copied)
 		if c.restarted {
+			d.step(start + 2*second) // when it tells the memory
 			d = newFixture(t, store, logged)
 		}
 		for range 3 {
 			m.Sequence++
-			m.Generation, m.Version = d.exchange(start, m).GetGeneration(), 0
+			d.exchange(start, m)
 		}
 		other.exchange(start, report(2, 2, perSecond(start), own{"a", 0, 1}))
 		if n := strings.Count(log.String(), "lost data"); n != 1 || !strings.Contains(log.String(), c.want) {

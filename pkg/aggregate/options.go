@@ -15,6 +15,9 @@ type Options struct {
 	Store Store
 	// Bus brings reports, lease requests and hellos, and takes alarms.
 	Bus Bus
+	// Memory keeps the states of shards outside of the store, for workers that start later. Default: nothing does, and when all workers
+	// have been restarted while the store lost data nobody can tell.
+	Memory Memory
 	// Shards is the number of shards, recorded in the store at first use; a store with another number
 	// on record is refused. 0: what is on record, or the store's own choice.
 	Shards int

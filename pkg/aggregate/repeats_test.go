@@ -129,34 +129,41 @@ func TestEndlessRepeatsAreGivenUp(t *testing.T) {
 	}
 }
 
-// A store that has lost its data starts a new generation if anybody remembers the old one, the
-// checker or the worker, and grants no permits until the old ones have left the window.
+// A store that has lost its data starts a new generation if anybody remembers the old one, the worker or the memory, which the worker or another
+// one has told, and grants no permits until the old ones have left the window.
 func TestStoreThatLostDataStartsAGeneration(t *testing.T) {
-	for _, who := range []string{"checker", "worker"} {
+	for _, who := range []string{"worker", "memory", "other worker"} {
+		memory := new(memstore.Memory)
+		kept := func(o *aggregate.Options) { o.Memory = memory }
 		store := memstore.New()
-		d := newFixture(t, store)
-		before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 5}))
-		store.Lose()
-		m := report(1, 2, perSecond(start), own{"a", 0, 1})
-		if who == "checker" {
-			d = newFixture(t, store)
-			m.Generation, m.Version = before.GetGeneration(), before.GetVersion()+1000
+		other := newFixture(t, store, kept)
+		d := newFixture(t, store, kept)
+		tell := func() *fixture { // and return who finds it out
+			d.step(start + 2*second)
+			other.step(start + 2*second)
+			switch who {
+			case "memory":
+				return newFixture(t, store, kept)
+			case "other worker":
+				return other
+			}
+			return d
 		}
-		after := d.exchange(start, m)
+		before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 5}))
+		d = tell()
+		store.Lose()
+		after := d.exchange(start+second, report(1, 2, perSecond(start), own{"a", 0, 1}))
 		d.want(who, totals(after), "0:1")
 		if after.GetGeneration() <= before.GetGeneration() || after.GetVersion() != 1 {
 			t.Errorf("%s: generation %d after %d", who, after.GetGeneration(), before.GetGeneration())
 		}
 
-		store = memstore.New()
-		d = newFixture(t, store)
+		store, memory = memstore.New(), new(memstore.Memory)
+		other, d = newFixture(t, store, kept), newFixture(t, store, kept)
 		held := d.lease(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
+		d = tell()
 		store.Lose()
 		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
-		if who == "checker" {
-			d = newFixture(t, store)
-			ask.Generation, ask.Version = held.GetGeneration(), held.GetVersion()
-		}
 		none := d.lease(start+300*ms, ask)
 		d.want(who, permits(none), "0:0/0 1699")
 		if none.GetGeneration() <= held.GetGeneration() {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -164,7 +167,6 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 		{"keys of no rule", func(m *events.Report) { m.Hits.KeyRule[0] = 9 }, "rule 9 of 1"},
 		{"columns that do not fit", func(m *events.Report) { m.Hits.Age = nil }, "cells"},
 		{"a window that cannot be", func(m *events.Report) { m.Hits.Rules[0].Buckets = 7 }, "7 buckets"},
-		{"a generation beyond all time", func(m *events.Report) { m.Generation = events.MaxState + 1 }, "generation"},
 		{"a report too old", func(m *events.Report) { m.Made = start - int64(events.MaxReportAge) - 1e9 }, "20h0m1s old"},
 		{"a bucket beyond all time", func(m *events.Report) { m.Hits.Rules[0].Newest = 1 << 43 }, "bucket"},
 	} {
@@ -205,21 +207,29 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A report that speaks of a generation far in the future does not take the store there, from where
-// no checker could follow.
-func TestGenerationsOfTheFutureAreIgnored(t *testing.T) {
+// What a checker says that it has seen of a shard moves nothing: else one of them could have all checkers forget
+// what was counted, and stop every strict rule for a window.
+func TestNoCheckersClaimMovesAGeneration(t *testing.T) {
 	d := newFixture(t, memstore.New())
-	var first uint64
-	for i, generation := range []uint64{0, 1 << 51, 1 << 51, 0} {
-		now := start + int64(i+1)*second
-		m := report(uint64(10+i), 1, perSecond(now))
-		m.Generation, m.Version = generation, 5
-		got := d.exchange(now, m)
-		if i == 0 {
-			first = got.GetGeneration()
+	first := d.exchange(start, report(10, 1, perSecond(start), own{"a", 0, 5}))
+	for i, ahead := range []time.Duration{time.Second, 23 * time.Hour, 30 * 365 * 24 * time.Hour} {
+		generation := uint64(start+int64(ahead)) / 1000
+		m := report(uint64(11+i), 1, perSecond(start), own{"a", 0, 1})
+		m.ProtoReflect().SetUnknown(claim(generation, 5))
+		got := d.exchange(start, m)
+		if got.GetError() != "" || got.GetGeneration() != first.GetGeneration() || got.GetTotal()[0] != uint64(6+i) {
+			t.Errorf("a report that claims %v ahead: %v, before it was generation %d", ahead, got, first.GetGeneration())
 		}
-		if got.GetError() != "" || got.GetGeneration() != first {
-			t.Errorf("report %d: %v, before it was generation %d", i, got, first)
+		ask := leaseRequest(uint64(20+i), 1, perSecond(start), wish{key: "b", want: 2})
+		ask.ProtoReflect().SetUnknown(claim(generation, 5))
+		if got := d.lease(start, ask); got.GetGeneration() != first.GetGeneration() || got.GetGranted()[0] != 2 {
+			t.Errorf("a lease request that claims %v ahead: %v, before it was generation %d", ahead, got, first.GetGeneration())
 		}
 	}
+}
+
+// claim is what checkers of before said of the shard's state, in reports and lease requests.
+func claim(generation, version uint64) []byte {
+	b := protowire.AppendVarint(protowire.AppendTag(nil, 5, protowire.VarintType), generation)
+	return protowire.AppendVarint(protowire.AppendTag(b, 6, protowire.VarintType), version)
 }

@@ -45,6 +45,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	})
 
+	probe.Go(func() { w.keepMerging(serving) })
+
 	err := w.o.Bus.Serve(serving, w.serve)
 	if err == nil && serving.Err() == nil {
 		err = errors.New("it stopped serving")
@@ -62,6 +64,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer grace.Stop()
 	close(stopping)
 	workers.Wait()
+	if w.o.Memory != nil {
+		w.mergeStates(working, w.now()) // what the last folds have left
+	}
 	return err
 }
 

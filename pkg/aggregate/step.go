@@ -30,7 +30,7 @@ func (w *Worker) newHand() *hand {
 }
 
 // Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the time
-// every 2 s, folds, applies and answers the requests that have waited long enough, sends alarms. It
+// every 2 s, folds, applies and answers the requests that have waited long enough, sends alarms, exchanges states with the memory. It
 // is for a caller with a time of its own, instead of Run, and for one goroutine. It returns the time
 // of the next call; requests that are received meanwhile may be due sooner, Options.Gather or
 // GatherLeases after they came.
@@ -44,7 +44,7 @@ func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	for _, s := range w.shards() {
 		next = min(next, w.stepShard(ctx, s, w.stepper, clock, false), w.stepLeases(ctx, s, w.leaser, clock, false))
 	}
-	return next
+	return min(next, w.stepMemory(ctx, now))
 }
 
 // stepShard does everything that is due in one shard, or, to drain it, everything there is. It
@@ -141,7 +141,7 @@ func (w *Worker) giveUp(ctx context.Context, s *shard, h *hand, r *request, fold
 	}
 	unknown := Applied{State: s.seen(), Totals: make([][]Cell, len(fold.Keys)), Levels: make([]window.Level, len(fold.Keys))}
 	for i := range unknown.Levels {
-		unknown.Levels[i] = Untold
+		unknown.Levels[i], fold.Keys[i].Cells = Untold, nil // that nothing is told of them means nothing
 	}
 	w.noteReply(r, h.answerer.answer(r, fold, &unknown, &s.refund))
 }
@@ -319,10 +319,4 @@ func (w *Worker) sendAlarms(s *shard, now int64, drain bool) {
 		return
 	}
 	w.counters.alarmKeys.Add(int64(keys))
-}
-
-func (s *shard) seen() State {
-	s.state.Lock()
-	defer s.state.Unlock()
-	return s.state.seen
 }

@@ -41,6 +41,12 @@ type Worker struct {
 	leaser   *leaseHand
 	looks    looks
 	losses   losses
+
+	newGeneration chan struct{} // of some shard, for the memory
+	forgetful     atomic.Bool   // the memory failed the last time
+	recallUntil   int64         // own time until which a memory that does not answer is waited for; 0 before it was asked
+	mergeIn       time.Duration
+	nextMerge     int64 // own time; of Step
 }
 
 // shard is what a worker knows of one shard.
@@ -53,7 +59,8 @@ type shard struct {
 	ways   hearsay
 	state  struct {
 		sync.Mutex
-		seen State
+		told       State // by the store
+		remembered State // by the memory
 	}
 	trouble atomic.Pointer[trouble]
 	retryAt atomic.Int64 // own time at which a shard in trouble is looked at again
@@ -76,6 +83,8 @@ func New(o Options) (*Worker, error) {
 		health:    health{log: o.Log},
 		began:     time.Now(),
 		backoff:   joinSooner,
+
+		newGeneration: make(chan struct{}, 1), mergeIn: mergeEvery,
 	}
 	w.stepper, w.leaser = w.newHand(), w.newLeaseHand()
 	return w, nil
@@ -113,6 +122,9 @@ func (w *Worker) Ready() error {
 	if err := w.health.joined(now); err != nil {
 		return err
 	}
+	if w.shards() == nil {
+		return errNotRecalled
+	}
 	for _, s := range w.shards() {
 		if t := s.trouble.Load(); t != nil && now-t.at < int64(staleTrouble) {
 			return fmt.Errorf("shard %d: %w", s.number, t.err)
@@ -144,13 +156,18 @@ func (w *Worker) join(ctx context.Context, clock func() int64) error {
 		w.clock.observe(got, got, time.Now().UnixNano())
 	}
 	if w.fleet.Load() == nil {
-		w.divide(fleet.Shards)
+		kept, err := w.recall(ctx, got)
+		if err != nil {
+			w.nextJoin = got + int64(joinSooner)
+			return err
+		}
+		w.divide(fleet.Shards, kept)
 	}
 	return nil
 }
 
-// divide makes the shards, once their number is known.
-func (w *Worker) divide(shards int) {
+// divide makes the shards, once their number is known, and what is remembered of them.
+func (w *Worker) divide(shards int, kept []State) {
 	all := make([]*shard, shards)
 	for i := range all {
 		all[i] = &shard{
@@ -162,6 +179,7 @@ func (w *Worker) divide(shards int) {
 		all[i].retryAt.Store(never)
 	}
 	w.fleet.Store(&all)
+	w.remember(kept, w.latest())
 	w.attending.shards = slices.Repeat([]bool{true}, shards)
 	w.tellBus()
 	w.o.Log.Info("joined the store", slog.Int("shards", shards))

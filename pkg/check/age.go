@@ -1,6 +1,10 @@
 package check
 
-import "time"
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
 // Cells that have nothing on its way wait here until they may leave. While there is room, a cell
 // stays until its last hit has left the window: what it knows is worth more than the memory, which
@@ -13,15 +17,21 @@ type aged struct {
 	due  int64 // fleet time
 }
 
-// ageingCells are two queues, each in the order of due: cells that were never looked at, and cells
-// that were not empty when they were.
-type ageingCells struct{ fresh, known queue[aged] }
+// ageingCells are queues, each in the order of due: cells that were never looked at, and cells that were not empty
+// when they were, by how long after that they are looked at again. That is as long as can be before they are empty, if nothing else
+// comes, of laterLook, twice, four times that and so on: so an idle cell of a long window is looked at a few times, not every so often.
+type ageingCells struct {
+	fresh queue[aged]
+	known [laterLooks]queue[aged]
+}
 
 const (
 	// firstLook is how long after its last report was answered a cell is looked at, and laterLook
-	// how long after that, over and over.
+	// how long after that at the least.
 	firstLook = 5 * time.Second
 	laterLook = 30 * time.Second
+	// laterLooks is enough for the longest window.
+	laterLooks = 21
 	// silentBlock is how long a blocked key must have been silent before it may make room for
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
@@ -42,17 +52,53 @@ func (b *behind) addAgeing(c *cell, fleet int64) {
 // letGo lets cells leave whose time has come; when the live map is crowded, those that have waited
 // longest leave before it has.
 func (b *behind) letGo(fleet int64) {
-	b.letGoFrom(&b.ageing.known, fleet)
-	b.letGoFrom(&b.ageing.fresh, fleet)
-}
-
-func (b *behind) letGoFrom(q *queue[aged], fleet int64) {
-	for range min(q.len(), looksAtOnce) {
+	known := 0
+	for i := range b.ageing.known {
+		known += b.ageing.known[i].len()
+	}
+	for range min(known, looksAtOnce) {
 		crowded := b.crowded()
-		if !crowded && fleet < q.peek().due {
-			return
+		q := b.ageing.next(fleet, crowded)
+		if q == nil {
+			break
 		}
 		b.consider(q.pop().cell, fleet, crowded)
+	}
+	for range min(b.ageing.fresh.len(), looksAtOnce) {
+		crowded := b.crowded()
+		if !crowded && fleet < b.ageing.fresh.peek().due {
+			return
+		}
+		b.consider(b.ageing.fresh.pop().cell, fleet, crowded)
+	}
+}
+
+// next returns the later queue whose first cell is to be looked at, nil if none is: one that is due or, when it is crowded, the one
+// that has waited longest.
+func (a *ageingCells) next(fleet int64, crowded bool) (next *queue[aged]) {
+	longest := int64(math.MaxInt64)
+	for i := range a.known {
+		q := &a.known[i]
+		if q.len() == 0 {
+			continue
+		}
+		due := q.peek().due
+		switch since := due - int64(laterLook)<<i; {
+		case !crowded && due <= fleet:
+			return q
+		case crowded && since < longest:
+			longest, next = since, q
+		}
+	}
+	return next
+}
+
+// lookSoon has all cells looked at within laterLook, since limiters have retired, whose cells need not wait until they are empty.
+func (b *behind) lookSoon(fleet int64) {
+	for i := range b.ageing.known[1:] {
+		for q := &b.ageing.known[1+i]; q.len() > 0; {
+			b.ageing.known[0].push(aged{q.pop().cell, fleet + int64(laterLook)})
+		}
 	}
 }
 
@@ -129,7 +175,33 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 		c.setAhead(nil) // it takes more memory than the cell; if the key comes again it gets another
 	}
 	c.state |= ageing
-	b.ageing.known.push(aged{c, fleet + int64(laterLook)})
+	later := c.laterLook(fleet)
+	b.ageing.known[later].push(aged{c, fleet + int64(laterLook)<<later})
+}
+
+// laterLook is in which of the later queues a cell is to wait. The lock is held, the cell settled and rotated.
+func (c *cell) laterLook(fleet int64) int {
+	if c.ahead() != nil || c.permits() != nil || c.limiter.retired.Load() { // it may leave, or need less memory, before it is empty
+		return 0
+	}
+	shape, totals := c.limiter.shape, c.totals()
+	last := c.newest - int64(len(totals)) // when this has left, the cell is empty
+	for i, n := range totals {
+		if n != 0 {
+			last = c.newest - int64(i)
+			break
+		}
+	}
+	if d := c.drained(); d != nil { // which is not empty before the level is, that of the bucket that left last
+		if d.level.Parts > 0 {
+			last = max(last, c.newest-int64(len(totals))+1)
+		}
+		if reset := c.limiter.terms.Load().drain.Reset(d.level, c.net(), fleet); reset > 0 {
+			last = max(last, shape.Bucket(fleet+int64(reset)))
+		}
+	}
+	left := max(shape.End(last+int64(len(totals))-1)-fleet, 0)
+	return min(max(bits.Len64(uint64(left)/uint64(laterLook))-1, 0), laterLooks-1)
 }
 
 // mayLeave decides whether a cell with nothing on its way may leave. The lock is held.

@@ -176,3 +176,28 @@ func BenchmarkFlushBesideIdleRules(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkIdleKeys is of a virtual second beside keys of a day that have done nothing for a minute: they cost nothing, however many there are.
+func BenchmarkIdleKeys(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		link := new(echo)
+		c := newChecker(b, Options{Link: link, HelloEvery: time.Hour, MaxIdleKeys: -1}, rule("r", 1000, 24*time.Hour, 1))
+		l, now := limiter(b, c, "r"), noon
+		link.step(c, now)
+		for i := range n {
+			l.CheckAt(now, fmt.Sprint("k", i), 1)
+			if i%1000 == 999 {
+				now += 50 * ms
+				link.step(c, now)
+			}
+		}
+		step := func() {
+			now += second
+			link.step(c, now)
+		}
+		for range 60 {
+			step()
+		}
+		benchmark(b, fmt.Sprint(n, " keys"), step)
+	}
+}

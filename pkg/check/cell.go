@@ -42,6 +42,7 @@ type cell struct {
 	generation uint8         // which of the shard's generations the base is of
 	state      uint8         // see the state constants
 	stripe     uint8         // which dirty stack and counters it uses; never changes
+	overflow   bool          // the store has no room for the key, and nobody but this checker counts its hits
 	more       *more         // nil for most
 	inline     [4]int64
 }
@@ -278,7 +279,9 @@ func (c *cell) rotate(now int64) int64 {
 	if r := c.refunded(); r != nil {
 		shift(r, keep)
 	}
-	c.newest += by
+	if c.newest += by; c.overflow {
+		c.overflow = c.limiter.slice(c.newest) == c.limiter.slice(c.newest-by)
+	}
 	return now
 }
 
@@ -355,7 +358,7 @@ func (c *cell) arm(t *terms, hits, room int64) {
 
 // armUntil is arm with an end of the allowance's own.
 func (c *cell) armUntil(t *terms, hits, room, until int64) {
-	if hits <= 0 || t.restless || !c.is(queued) || c.limiter.shape.Kind == window.Leaky {
+	if hits <= 0 || t.restless || c.overflow || !c.is(queued) || c.limiter.shape.Kind == window.Leaky {
 		return
 	}
 	hits = min(hits, mostLeft)
@@ -385,7 +388,7 @@ func (c *cell) end() int64 { return c.limiter.shape.End(c.newest) }
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
 // is held.
 func (c *cell) block(t *terms, at int64) {
-	if t.restless {
+	if t.restless || c.overflow {
 		return
 	}
 	if p := c.permits(); p != nil {

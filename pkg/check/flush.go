@@ -49,7 +49,6 @@ type shard struct {
 	settlements queue[settlement]
 	taken       uint64 // cells ever taken off the queue
 	generation  uint64
-	version     uint64
 	state       uint8 // stands for the generation; cells compare it with theirs
 	flight      *flight
 	// aggregator is the ID of the one that has answered last, which is asked first; 0 for any.

@@ -29,7 +29,7 @@ func (b *behind) granted(m *events.Grant, now int64) error {
 	b.leases.stats.answered++
 	b.leases.noteTrip(now - f.sent)
 	x.flight, x.wait = nil, 0
-	current := b.follow(&b.shards[m.Shard], m.Generation, m.Version)
+	current := b.follow(&b.shards[m.Shard], m.Generation, f.generation)
 	fleet := b.checker.clock.fleet(now)
 	for i, c := range f.cells {
 		g := grant{bucket: f.newest[i] - m.Age[i], granted: int64(m.Granted[i]), spoken: int64(m.Spoken[i])}

@@ -40,12 +40,32 @@ func (b *behind) judgeFreshness(now int64) {
 
 // freshness is what decisions by these terms are based on.
 func (l *Limiter) freshness(t *terms) Freshness {
-	f := Freshness(l.checker.freshness.Load())
+	return t.freshness(Freshness(l.checker.freshness.Load()))
+}
+
+func (t *terms) freshness(f Freshness) Freshness {
 	if f == Outage && t.rule.OnOutage == rules.Share {
 		return LocalShare
 	}
 	return f
 }
+
+// freshness is that of a cell: in the store's overflow a key is decided as all are in an outage. The lock is held.
+func (c *cell) freshness(t *terms) Freshness {
+	if c.overflow {
+		return t.freshness(Outage)
+	}
+	return c.limiter.freshness(t)
+}
+
+// slice is the number of the slice of time, as long as a window, in which the store counts a rule's new keys; buckets are parts of one.
+func (l *Limiter) slice(bucket int64) int64 {
+	n := int64(l.shape.Buckets)
+	return (bucket - (bucket%n+n)%n) / n
+}
+
+// sliceEnd is when the slice that a bucket is part of ends; fleet time.
+func (l *Limiter) sliceEnd(bucket int64) int64 { return (l.slice(bucket) + 1) * int64(l.shape.Length) }
 
 // localRoom is how many more hits the cell's key may have here when each checker keeps to its share of the limit, if
 // there is otherwise room for so many. The lock is held, the cell settled and rotated.

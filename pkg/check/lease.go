@@ -37,12 +37,13 @@ type line struct {
 
 // leaseFlight is a request on its way.
 type leaseFlight struct {
-	sequence uint64
-	cells    []*cell // in the order of the request's keys
-	newest   []int64 // per key, the bucket that ages count from
-	sent     int64   // own time
-	retryAt  int64
-	toAny    bool // as of a report's flight
+	sequence   uint64
+	cells      []*cell // in the order of the request's keys
+	newest     []int64 // per key, the bucket that ages count from
+	sent       int64   // own time
+	retryAt    int64
+	toAny      bool   // as of a report's flight
+	generation uint64 // the same
 }
 
 const (
@@ -147,10 +148,10 @@ func (b *behind) request(number uint32, x *line, now int64) {
 	fleet, s := b.checker.clock.fleet(now), &b.shards[number]
 	b.leases.build++
 	b.sequence++
-	f := &leaseFlight{sequence: b.sequence, sent: now}
+	f := &leaseFlight{sequence: b.sequence, sent: now, generation: s.generation}
 	m := &events.LeaseRequest{
 		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)), Sequence: f.sequence,
-		Generation: s.generation, Version: s.version, Keys: new(events.Table),
+		Keys: new(events.Table),
 	}
 	for buckets := 0; x.queue.len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {

@@ -66,7 +66,7 @@ func (c *cell) remaining(t *terms, at int64) int64 {
 func (c *cell) turn(t *terms, at int64) time.Duration {
 	d := c.drained()
 	wait := time.Duration(d.turn - at)
-	if c.limiter.freshness(t) != LocalShare { // where turns are far enough apart for all
+	if c.freshness(t) != LocalShare { // where turns are far enough apart for all
 		wait = max(wait, t.drain.Turn(d.level, c.net(), at))
 	}
 	return max(wait, 0)
@@ -106,14 +106,23 @@ func (c *cell) freed(t *terms, at int64) float64 {
 	return 0
 }
 
-// ownCount is how much is in use by pending hits, if each of so many checkers keeps to its share of the rate. The lock
+// ownHits are, per bucket, newest first, own hits that nobody else counts: pending ones, and in the store's overflow all.
+// The lock is held.
+func (c *cell) ownHits() []int64 {
+	if c.overflow {
+		return c.totals()
+	}
+	return c.pending()
+}
+
+// ownCount is how much is in use by such hits, if each of so many checkers keeps to its share of the rate. The lock
 // is held, the cell settled and rotated.
 func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
 	d := c.drained()
 	if d == nil {
-		return c.limiter.shape.Count(c.pending(), at)
+		return c.limiter.shape.Count(c.ownHits(), at)
 	}
-	return t.drain.Count(d.own, times(c.pending(), checkers), at) / float64(checkers)
+	return t.drain.Count(d.own, times(c.ownHits(), checkers), at) / float64(checkers)
 }
 
 // shareIn is how long until a hit fits this checker's share of a token bucket, while it keeps to that; false if that is
@@ -121,11 +130,11 @@ func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
 // is held, the cell settled and rotated.
 func (c *cell) shareIn(t *terms, cost, at int64) (time.Duration, bool) {
 	l, d := c.limiter, c.drained()
-	if l.shape.Kind != window.Token || l.freshness(t) != LocalShare {
+	if l.shape.Kind != window.Token || c.freshness(t) != LocalShare {
 		return 0, true
 	}
 	n := l.others()
-	own := times(c.pending(), n)
+	own := times(c.ownHits(), n)
 	if cost > t.capacity/n || t.drain.Count(d.own, own, at)+float64(cost*n) > 2*float64(t.capacity) {
 		return 0, false
 	}
@@ -149,15 +158,17 @@ func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 		return
 	}
 	gap := c.gap(t, cost)
-	late := (gap - c.limiter.spacing(t, cost)) / madeUp // hits do not come just when their turn does
+	late := (gap - c.spacing(t, cost)) / madeUp // hits do not come just when their turn does
 	d.turn = max(d.turn, at+int64(wait)-late) + gap
 	d.others.own += cost
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
-func (l *Limiter) spacing(t *terms, cost int64) int64 {
+// The lock is held.
+func (c *cell) spacing(t *terms, cost int64) int64 {
+	l := c.limiter
 	spacing := float64(cost) / float64(t.limit) * float64(l.shape.Length)
-	if l.freshness(t) == LocalShare {
+	if c.freshness(t) == LocalShare {
 		spacing *= float64(l.others())
 	}
 	return int64(math.Ceil(min(spacing, float64(window.MaxLength))))
@@ -173,8 +184,8 @@ func (c *cell) advance(by int64) {
 	l, totals := c.limiter, c.net()
 	drain, to := l.terms.Load().drain, c.newest+by-int64(len(totals))
 	d.level = drain.Settle(d.level, totals, c.newest, to)
-	if Freshness(l.checker.freshness.Load()) >= LocalShare {
-		d.own = drain.Settle(d.own, times(c.pending(), l.others()), c.newest, to)
+	if c.overflow || Freshness(l.checker.freshness.Load()) >= LocalShare {
+		d.own = drain.Settle(d.own, times(c.ownHits(), l.others()), c.newest, to)
 	} else {
 		d.own = window.Level{Bucket: to}
 	}
@@ -184,7 +195,7 @@ func (c *cell) advance(by int64) {
 // have been settled at less than they were charged. The lock is held, the cell settled and rotated.
 func (c *cell) bringTurnForward(t *terms, at int64) {
 	d := c.drained()
-	if d == nil || c.limiter.freshness(t) == LocalShare { // where turns are farther apart than that
+	if d == nil || c.freshness(t) == LocalShare { // where turns are farther apart than that
 		return
 	}
 	d.turn = min(d.turn, at+int64(t.drain.Reset(d.level, c.net(), at)))

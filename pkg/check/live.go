@@ -60,7 +60,7 @@ func (l *Limiter) make(now int64, key string) *cell {
 
 // learn takes over the counts of a cell that has left the live map, and so does not change.
 func (c *cell) learn(old *cell) {
-	c.newest, c.generation, c.state = old.newest, old.generation, c.state|old.state&informed
+	c.newest, c.generation, c.state, c.overflow = old.newest, old.generation, c.state|old.state&informed, old.overflow
 	copy(c.totals(), old.totals())
 	if r := old.refunded(); r != nil {
 		c.mayRefund()

@@ -169,8 +169,8 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 }
 
 func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
-	current := b.follow(s, m.Generation, m.Version)
-	age, value := m.Age, m.Total
+	current := b.follow(s, m.Generation, f.generation)
+	age, value, overflow := m.Age, m.Total, m.Overflow
 	var others [kinds]totals
 	for i, r := range f.rows {
 		n := m.KeyCells[i]
@@ -179,18 +179,35 @@ func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int6
 			news.level = window.Level{Bucket: r.newest - m.LevelAge[i], Parts: int64(m.Level[i])}
 		}
 		age, value = age[n:], value[n:]
+		overflows := len(overflow) > 0 && int(overflow[0]) == i
+		if overflows {
+			overflow = overflow[1:]
+		}
 		if r.kind != ofAdmitted { // the row of the admitted ones follows
 			others[r.kind] = news
 			continue
 		}
 		r.cell.mu.Lock()
 		b.landed(r.cell, fleet)
-		if current {
+		switch {
+		case current && overflows: // there is nothing to hear
+			r.cell.noteOverflow(f.message.Made, fleet)
+		case current:
 			b.hearTotals(r.cell, s, word{fleet, f.message.Made, news, others[ofDenied], others[ofRefunded]})
 		}
 		r.cell.mu.Unlock()
 		others = [kinds]totals{}
 	}
+}
+
+// noteOverflow takes in that the store has no room for the key, as it answered a report that was made then. If another slice of time
+// has begun since, there may be room again. The lock is held.
+func (c *cell) noteOverflow(made, fleet int64) {
+	c.settle(fleet)
+	c.rotate(fleet)
+	l := c.limiter
+	c.overflow = l.slice(l.shape.Bucket(made)) == l.slice(c.newest)
+	c.state |= informed
 }
 
 // hearTotals takes in a key's totals. The cell's lock is held, and nothing of it is in flight, or else what is has
@@ -206,6 +223,7 @@ func (b *behind) hearTotals(c *cell, s *shard, w word) {
 // and rotated.
 func (b *behind) merge(c *cell, w word) {
 	news := w.mergeInto(c)
+	c.overflow = c.overflow && len(w.admitted.age) == 0
 	c.hearOthers(w.fleet, news)
 	c.hearRefunds(w)
 	if len(w.admitted.age) == 0 && len(w.refunded.age) > 0 {
@@ -222,20 +240,19 @@ func (b *behind) merge(c *cell, w word) {
 	}
 }
 
-// follow takes in the state of a shard that a message speaks of. It returns false if the message is
-// of an older generation than is known: its totals are of a store that has since lost data.
-func (b *behind) follow(s *shard, generation, version uint64) bool {
+// follow takes in the generation of a shard that a message speaks of. It returns false if a later one is known: the message's totals are of
+// a store that has since lost data. But if the message answers what was sent when that later one was known already, the store itself has
+// gone back, and no aggregator remembers: then its totals count from now on. Of what answers nothing, known is 0.
+func (b *behind) follow(s *shard, generation, known uint64) bool {
 	switch {
-	case generation < s.generation:
+	case generation == s.generation:
+		return true
+	case generation < s.generation && known < s.generation:
 		return false
-	case generation > s.generation:
-		if s.generation != 0 {
-			b.enterState(s)
-		}
-		s.generation, s.version = generation, version
-	default:
-		s.version = max(s.version, version)
+	case s.generation != 0:
+		b.enterState(s)
 	}
+	s.generation = generation
 	return true
 }
 
@@ -264,7 +281,7 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	b.hear(now)
 	b.stats.alarms++
 	s := &b.shards[m.Shard]
-	if !b.follow(s, m.Generation, m.Version) {
+	if !b.follow(s, m.Generation, 0) {
 		return
 	}
 	fleet := b.checker.clock.fleet(now)

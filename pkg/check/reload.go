@@ -68,12 +68,14 @@ func (b *behind) install(next, old *program) (adjust bool) {
 		}
 		l.terms.Store(e.terms)
 	}
+	fleet, retired := b.checker.clock.fleet(b.now), false
 	for _, e := range old.all() {
 		l := e.limiter
 		if l.installed == b.installs {
 			continue
 		}
 		b.retire(l)
+		retired = true
 		if l.strict != nil { // its permits should not lie idle
 			l.changed, adjust = b.installs, true
 		}
@@ -82,7 +84,10 @@ func (b *behind) install(next, old *program) (adjust bool) {
 		b.checker.everStrict.Store(true)
 	}
 	b.checker.program.Store(next)
-	b.letLimitersGo(b.checker.clock.fleet(b.now))
+	if retired {
+		b.lookSoon(fleet)
+	}
+	b.letLimitersGo(fleet)
 	return adjust
 }
 

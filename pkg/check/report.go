@@ -32,19 +32,21 @@ const (
 type flight struct {
 	report   []byte
 	sequence uint64
-	text     int       // bytes of keys and rules, with some to spare
-	rows     []row     // in the order of the report's keys
-	hits     []ownHits // per limiter
-	born     int64     // own time
-	retryAt  int64
-	wait     time.Duration
-	tries    int
-	refusals int
-	refused  int64 // own time of the first refusal
-	repeated bool
-	toAny    bool   // not to one aggregator, the last time, and nobody is known to be missing
-	after    uint64 // the shard's taken, before this report
-	message  events.Report
+	// generation is the shard's that was known when the report was made.
+	generation uint64
+	text       int       // bytes of keys and rules, with some to spare
+	rows       []row     // in the order of the report's keys
+	hits       []ownHits // per limiter
+	born       int64     // own time
+	retryAt    int64
+	wait       time.Duration
+	tries      int
+	refusals   int
+	refused    int64 // own time of the first refusal
+	repeated   bool
+	toAny      bool   // not to one aggregator, the last time, and nobody is known to be missing
+	after      uint64 // the shard's taken, before this report
+	message    events.Report
 	// settlements are those of the message.
 	settlements []settlement
 	follow      func(TraceEvent) // nil: it is not traced
@@ -87,7 +89,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	f.sequence = b.sequence
 	m := &f.message
 	m.Epoch, m.Shard, m.Shards, m.Sequence = b.checker.o.Epoch, number, uint32(len(b.shards)), f.sequence
-	m.Generation, m.Version, m.Made = s.generation, s.version, fleet
+	m.Made, f.generation = fleet, s.generation
 	f.trace(b.checker.o.Trace, number)
 	f.encode()
 	f.repeated = false

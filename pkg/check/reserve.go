@@ -60,7 +60,7 @@ func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
 	most := t.rule.OnLimit.MaxWait
 	d := c.drained()
 	switch {
-	case wait == Never, most > 0 && wait > most, c.limiter.freshness(t) == Outage:
+	case wait == Never, most > 0 && wait > most, c.freshness(t) == Outage:
 		return false
 	case t.drain.Shape.Kind == window.Leaky:
 		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond

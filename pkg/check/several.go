@@ -317,6 +317,9 @@ func (q *question) decide(d *Decision, now int64) {
 	if d.RetryAfter == 0 { // it would fit, by what is known
 		d.RetryAfter = c.retryAfter(q.terms.whole(), q.at, q.cost)
 	}
+	if c.overflow && q.terms.rule.OnOutage == rules.Closed && d.RetryAfter != Never {
+		d.RetryAfter = max(d.RetryAfter, time.Duration(l.sliceEnd(c.newest)-now))
+	}
 }
 
 // consider finds out whether a hit may pass.
@@ -328,7 +331,7 @@ func (q *question) consider(now int64) bool {
 		q.measure()
 	}
 	if l.strict == nil {
-		switch l.freshness(q.terms) {
+		switch c.freshness(q.terms) {
 		case LocalShare:
 			q.room = c.localRoom(q.terms, q.at, q.room)
 		case Outage:

@@ -65,11 +65,11 @@ func (c *cell) hearOthers(at, news int64) {
 // gap is how long after a hit the next one of this checker has its turn, in ns: what it takes to drain, and what others
 // probably let pass meanwhile. The lock is held.
 func (c *cell) gap(t *terms, cost int64) int64 {
-	spacing := c.limiter.spacing(t, cost)
-	if c.limiter.freshness(t) == LocalShare || !c.limiter.isShared() {
+	spacing := c.spacing(t, cost)
+	if c.freshness(t) == LocalShare || !c.limiter.isShared() {
 		return spacing
 	}
-	taken := c.drained().others.rate() * float64(c.limiter.spacing(t, 1))
+	taken := c.drained().others.rate() * float64(c.spacing(t, 1))
 	rest := max(1-taken, 1/float64(c.limiter.others()))
 	return spacing + int64(min(float64(spacing)*(1/rest-1), mostApart))
 }

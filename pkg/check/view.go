@@ -35,7 +35,7 @@ func (v *view) of(l *Limiter, key string, now int64) *cell {
 
 // blank makes it that of a key without hits.
 func (v *view) blank(l *Limiter, key string, bucket int64) {
-	v.limiter, v.newest, v.generation = l, bucket, 0
+	v.limiter, v.newest, v.generation, v.overflow = l, bucket, 0, false
 	v.setKey(key)
 	v.state = viewed | queued // it is in no queue, and gets into none
 	v.counts = append(v.counts[:0], make([]int64, 2*l.live)...)
@@ -58,7 +58,7 @@ func (v *view) blank(l *Limiter, key string, bucket int64) {
 func (v *view) copy(c *cell, now int64) {
 	l := c.limiter
 	v.blank(l, c.key(), c.newest)
-	v.generation = c.generation
+	v.generation, v.overflow = c.generation, c.overflow
 	copy(v.totals(), c.totals())
 	copy(v.pending(), c.pending())
 	if d := c.drained(); d != nil {

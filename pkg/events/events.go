@@ -134,7 +134,7 @@ func DecodeReport(data []byte) (*Report, error) {
 	if m.Epoch == 0 || m.Sequence == 0 {
 		return nil, malformed("report: epoch and sequence start at 1")
 	}
-	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
+	if err := checkState(m.Sequence); err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
 	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {
@@ -172,6 +172,11 @@ func DecodeRefresh(data []byte) (*Refresh, error) {
 	}
 	if err := checkCells(m.KeyCells, m.Age, m.Total); err != nil {
 		return nil, fmt.Errorf("refresh: %w", err)
+	}
+	for _, key := range m.Overflow {
+		if int64(key) >= int64(len(m.KeyCells)) {
+			return nil, malformed("refresh: key %d of %d", key, len(m.KeyCells))
+		}
 	}
 	if err := checkLevels(m.LevelAge, m.Level, len(m.KeyCells)); err != nil {
 		return nil, fmt.Errorf("refresh: %w", err)

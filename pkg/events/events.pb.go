@@ -414,9 +414,6 @@ type Report struct {
 	Shards uint32 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
 	// Grows with each new report of this epoch, from 1, in every shard.
 	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The highest state of the shard that this checker has seen.
-	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Version    uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
 	// The hits; a cell's value is how many.
 	Hits *Table `protobuf:"bytes,7,opt,name=hits,proto3" json:"hits,omitempty"`
 	// Hits per rule (as in hits.rules) whose bucket left every window before they could be reported.
@@ -487,20 +484,6 @@ func (x *Report) GetShards() uint32 {
 func (x *Report) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Report) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
-}
-
-func (x *Report) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
 	}
 	return 0
 }
@@ -803,7 +786,10 @@ type Refresh struct {
 	Aggregator uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
 	// Which of the report's settlements, by their index, have not been dealt with: they give back more than checkers of its
 	// credential have reported so far. They are to be sent again later, in another report.
-	Uncovered     []uint32 `protobuf:"varint,18,rep,packed,name=uncovered,proto3" json:"uncovered,omitempty"`
+	Uncovered []uint32 `protobuf:"varint,18,rep,packed,name=uncovered,proto3" json:"uncovered,omitempty"`
+	// Which of the report's keys, by their index, are in no count, since they are new and the store has no room for more of their rule: its
+	// on_outage decides about them, until the slice of time ends in which new keys are counted, which is as long as the rule's window.
+	Overflow      []uint32 `protobuf:"varint,19,rep,packed,name=overflow,proto3" json:"overflow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -946,6 +932,13 @@ func (x *Refresh) GetAggregator() uint64 {
 func (x *Refresh) GetUncovered() []uint32 {
 	if x != nil {
 		return x.Uncovered
+	}
+	return nil
+}
+
+func (x *Refresh) GetOverflow() []uint32 {
+	if x != nil {
+		return x.Overflow
 	}
 	return nil
 }
@@ -1212,9 +1205,6 @@ type LeaseRequest struct {
 	Shards uint32 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
 	// Comes back in the answer, from 1. Of two requests that wait, the one with the higher number stays.
 	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The highest state of the shard that this checker has seen.
-	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Version    uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
 	// The keys, each once, at most 1,000, with windows of at most 16,384 buckets together. A cell is a
 	// bucket of which permits are given back; its value is how many of that bucket's in all.
 	Keys *Table `protobuf:"bytes,7,opt,name=keys,proto3" json:"keys,omitempty"`
@@ -1283,20 +1273,6 @@ func (x *LeaseRequest) GetShards() uint32 {
 func (x *LeaseRequest) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
-	}
-	return 0
-}
-
-func (x *LeaseRequest) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
-}
-
-func (x *LeaseRequest) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
 	}
 	return 0
 }
@@ -1493,22 +1469,18 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x03age\x18\x06 \x03(\x12R\x03age\x12\x14\n" +
 	"\x05value\x18\a \x03(\x04R\x05value\x12\x1b\n" +
 	"\tlevel_age\x18\b \x03(\x12R\blevelAge\x12\x14\n" +
-	"\x05level\x18\t \x03(\x04R\x05level\"\xd9\x02\n" +
+	"\x05level\x18\t \x03(\x04R\x05level\"\xab\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\x04R\aversion\x12%\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12%\n" +
 	"\x04hits\x18\a \x01(\v2\x11.offpath.v1.TableR\x04hits\x12\x12\n" +
 	"\x04late\x18\b \x03(\x04R\x04late\x12\x12\n" +
 	"\x04made\x18\t \x01(\x03R\x04made\x128\n" +
 	"\vsettlements\x18\x0f \x03(\v2\x16.offpath.v1.SettlementR\vsettlements\x12\x14\n" +
 	"\x05trace\x18\x10 \x01(\tR\x05trace\x12\x16\n" +
-	"\x06format\x18\x14 \x01(\rR\x06format\"n\n" +
+	"\x06format\x18\x14 \x01(\rR\x06formatJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"n\n" +
 	"\x06Charge\x12$\n" +
 	"\x04rule\x18\x01 \x01(\v2\x10.offpath.v1.RuleR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
@@ -1525,7 +1497,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
 	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
-	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xb3\x03\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xcf\x03\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1547,7 +1519,8 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\n" +
 	"aggregator\x18\x11 \x01(\x06R\n" +
 	"aggregator\x12\x1c\n" +
-	"\tuncovered\x18\x12 \x03(\rR\tuncovered\"\xae\x01\n" +
+	"\tuncovered\x18\x12 \x03(\rR\tuncovered\x12\x1a\n" +
+	"\boverflow\x18\x13 \x03(\rR\boverflow\"\xae\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
@@ -1568,21 +1541,17 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x12\n" +
 	"\x04time\x18\x04 \x01(\x03R\x04time\x12\x1a\n" +
 	"\bcheckers\x18\x05 \x01(\rR\bcheckers\x12\x14\n" +
-	"\x05error\x18\x06 \x01(\x03R\x05error\"\x8b\x02\n" +
+	"\x05error\x18\x06 \x01(\x03R\x05error\"\xdd\x01\n" +
 	"\fLeaseRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\x04R\aversion\x12%\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12%\n" +
 	"\x04keys\x18\a \x01(\v2\x11.offpath.v1.TableR\x04keys\x12\x10\n" +
 	"\x03age\x18\b \x03(\x12R\x03age\x12\x14\n" +
 	"\x05known\x18\t \x03(\x04R\x05known\x12\x12\n" +
 	"\x04want\x18\n" +
-	" \x03(\x04R\x04want\"\x9c\x02\n" +
+	" \x03(\x04R\x04wantJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\x9c\x02\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +

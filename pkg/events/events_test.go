@@ -42,7 +42,7 @@ func sampleLevels() *Table {
 
 func sampleLeaseRequest() *LeaseRequest {
 	m := &LeaseRequest{
-		Epoch: 0x0123456789abcdef, Shard: 2, Shards: 4, Sequence: 9, Generation: 1763610000000000, Version: 77,
+		Epoch: 0x0123456789abcdef, Shard: 2, Shards: 4, Sequence: 9,
 		Keys: &Table{Rules: []*Rule{sampleRule()}},
 	}
 	m.AddKey(0, "kristie", 0, 3, 300)
@@ -61,9 +61,9 @@ var samples = []struct {
 	golden string
 }{
 	{KindReport, &Report{
-		Epoch: 0x0123456789abcdef, Shard: 2, Shards: 4, Sequence: 9, Generation: 1763610000000000, Version: 77,
+		Epoch: 0x0123456789abcdef, Shard: 2, Shards: 4, Sequence: 9,
 		Hits: sampleTable(), Late: []uint64{0, 5},
-	}, "09efcdab8967452301100218042009288088ca9ce7ff9003304d3a540a190a087065722d75736572100718e8072001300f38909bfac8060a150a04686f75721880dddb01203c30f40338dc84820e12096b726973746965ff001a020702220200012a02020132030002013a0403ac020142020005"},
+	}, "09efcdab89674523011002180420093a540a190a087065722d75736572100718e8072001300f38909bfac8060a150a04686f75721880dddb01203c30f40338dc84820e12096b726973746965ff001a020702220200012a02020132030002013a0403ac020142020005"},
 	{KindRefresh, &Refresh{
 		Epoch: 0x0123456789abcdef, Shard: 2, Sequence: 9, Generation: 1763610000000000, Version: 78, Repeated: true,
 		KeyCells: []uint32{2, 1}, Age: []int64{0, 1, -1}, Total: []uint64{15, 300, 1},
@@ -73,7 +73,7 @@ var samples = []struct {
 	{KindHello, &Hello{Epoch: 0x0123456789abcdef, Sent: 1763610000123456789, Leaving: true}, "09efcdab89674523011095dabdddb7bee6bc181801"},
 	{KindHello, &Hello{Epoch: 0x0123456789abcdef, Sent: 1, Asks: true}, "09efcdab896745230110014001"},
 	{KindWelcome, &Welcome{Epoch: 0x0123456789abcdef, Sent: 1763610000123456789, Shards: 4, Time: 1763610000124000000, Checkers: 3}, "09efcdab89674523011095dabdddb7bee6bc1818042080eededdb7bee6bc182803"},
-	{KindLease, sampleLeaseRequest(), "09efcdab8967452301100218042009288088ca9ce7ff9003304d3a3c0a190a087065722d75736572100718e8072001300f38909bfac80612096b726973746965ff001a020702220200002a02010232030202043a03020705420200024a0203005203ac0200"},
+	{KindLease, sampleLeaseRequest(), "09efcdab89674523011002180420093a3c0a190a087065722d75736572100718e8072001300f38909bfac80612096b726973746965ff001a020702220200002a02010232030202043a03020705420200024a0203005203ac0200"},
 	{KindGrant, &Grant{
 		Epoch: 0x0123456789abcdef, Shard: 2, Sequence: 9, Generation: 1763610000000000, Version: 78,
 		Age: []int64{0, -1}, Granted: []uint64{303, 0}, Spoken: []uint64{303, 7}, WaitMs: []uint64{0, 1500},
@@ -169,7 +169,6 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"hits too large":       func(r *Report) { r.Hits.Value[0] = MaxCount + 1 },
 		"age too large":        func(r *Report) { r.Hits.Age[0] = math.MaxInt64 },
 		"age too small":        func(r *Report) { r.Hits.Age[0] = math.MinInt64 },
-		"generation":           func(r *Report) { r.Generation = MaxState + 1 },
 		"no name":              func(r *Report) { r.Hits.Rules[0].Name = "" },
 		"long name":            func(r *Report) { r.Hits.Rules[0].Name = strings.Repeat("n", MaxRuleName+1) },
 		"no window":            func(r *Report) { r.Hits.Rules[0].WindowMs = 0 },
@@ -184,7 +183,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 	leases := map[string]func(m *LeaseRequest){
 		"no epoch":      func(m *LeaseRequest) { m.Epoch = 0 },
 		"no sequence":   func(m *LeaseRequest) { m.Sequence = 0 },
-		"state":         func(m *LeaseRequest) { m.Version = MaxState + 1 },
+		"state":         func(m *LeaseRequest) { m.Sequence = MaxState + 1 },
 		"shard":         func(m *LeaseRequest) { m.Shard = 4 },
 		"shards":        func(m *LeaseRequest) { m.Shards = MaxShards + 1 },
 		"table":         func(m *LeaseRequest) { m.Keys.KeyRule[0] = 1 },
@@ -239,9 +238,10 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"level too large": func(m *Refresh) {
 			m.KeyCells, m.LevelAge, m.Level = []uint32{0}, []int64{1}, []uint64{MaxLevel + 1}
 		},
-		"version": func(m *Refresh) { m.Version = math.MaxUint64 },
-		"cells":   func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{2}, []int64{0}, []uint64{1} },
-		"totals":  func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{1}, []int64{0}, []uint64{MaxCount + 1} },
+		"version":  func(m *Refresh) { m.Version = math.MaxUint64 },
+		"overflow": func(m *Refresh) { m.KeyCells, m.Overflow = []uint32{0}, []uint32{0, 1} },
+		"cells":    func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{2}, []int64{0}, []uint64{1} },
+		"totals":   func(m *Refresh) { m.KeyCells, m.Age, m.Total = []uint32{1}, []int64{0}, []uint64{MaxCount + 1} },
 	})
 	refuse(t, KindHello, func() *Hello { return &Hello{Epoch: 1} }, map[string]func(m *Hello){
 		"no epoch": func(m *Hello) { m.Epoch = 0 },

@@ -11,7 +11,7 @@ func DecodeLeaseRequest(data []byte) (*LeaseRequest, error) {
 	if m.Epoch == 0 || m.Sequence == 0 {
 		return nil, malformed("lease request: epoch and sequence start at 1")
 	}
-	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
+	if err := checkState(m.Sequence); err != nil {
 		return nil, fmt.Errorf("lease request: %w", err)
 	}
 	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {

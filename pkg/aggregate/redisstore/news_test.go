@@ -7,14 +7,11 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// newcomers is a fold of one hit each of n keys, from the one of this number on.
-func newcomers(now int64, sequence uint64, rule string, from, n int) *aggregate.Fold {
-	return newcomersOf(window.Shape{Length: time.Hour, Buckets: 64}, now, sequence, rule, from, n)
-}
-
+// newcomersOf is a fold of one hit each of n keys, from the one of this number on.
 func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, from, n int) *aggregate.Fold {
 	f := &aggregate.Fold{
 		Now: now, Marks: []aggregate.Mark{{Epoch: 1, Sequence: sequence}},
@@ -118,22 +115,91 @@ func TestNewKeysWithPermitsAreBounded(t *testing.T) {
 	want("another rule's", "other", 0, 100, 100, 0)
 }
 
-// Callers who make up keys do not fill a Redis of 64 MB, by one rule, by several of the same keys,
-// or by a strict one: it goes on counting their known keys, and other rules' new ones.
+// mute is a bus that nobody speaks on.
+type mute struct{}
+
+func (mute) ID() uint64                                                                 { return 1 }
+func (mute) Attend([]bool) error                                                        { return nil }
+func (mute) Alarm(uint32, []byte) error                                                 { return nil }
+func (mute) Serve(context.Context, func(events.Kind, []byte, func([]byte) error)) error { return nil }
+
+// A checker is told which of its keys are in no count, each time that it reports them, and of no others.
+func TestCheckersAreToldOfOverflow(t *testing.T) {
+	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute, "tokens": tokens} {
+		empty(t)
+		now, sequence := time.Now().Truncate(time.Hour).UnixNano(), uint64(0)
+		w, err := aggregate.New(aggregate.Options{Store: open(t, Options{NewKeys: 3}), Bus: mute{}, Shards: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Step(t.Context(), now)
+		ask := func(want string, sequence uint64, keys ...string) {
+			t.Helper()
+			rule := &events.Rule{Name: "r", WindowMs: uint64(shape.Length.Milliseconds()), Buckets: uint32(shape.Buckets), Limit: 9, Newest: shape.Bucket(now)}
+			switch {
+			case shape.Fixed:
+				rule.Algorithm = events.Algorithm_FIXED_WINDOW
+			case shape.Drains():
+				rule.Algorithm, rule.Burst = events.Algorithm_TOKEN_BUCKET, 9
+			}
+			m := &events.Report{Epoch: 5, Shards: 1, Sequence: sequence, Hits: &events.Table{Rules: []*events.Rule{rule}}}
+			for _, key := range keys {
+				if m.Hits.AddKey(0, key); key != "only asks" {
+					m.Hits.AddCell(0, 1)
+				}
+			}
+			data, err := events.Append(nil, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var answer *events.Refresh
+			w.Receive(now, events.KindReport, data, func(data []byte) (err error) { answer, err = events.DecodeRefresh(data); return err })
+			if w.Step(t.Context(), now+int64(time.Second)); fmt.Sprint(answer.GetOverflow()) != want || answer.GetError() != "" {
+				t.Errorf("%s, report %d: %v, want %s", name, sequence, answer, want)
+			}
+		}
+		for _, report := range []struct {
+			want string
+			keys []string
+		}{
+			{"[]", []string{"a", "b"}}, {"[2 3]", []string{"b", "c", "d", "e", "only asks"}}, {"[0]", []string{"d", "a"}},
+		} {
+			sequence++
+			ask(report.want, sequence, report.keys...)
+			ask(report.want, sequence, report.keys...) // its answer was lost
+		}
+	}
+}
+
+// Callers who make up keys do not fill a Redis of 64 MB, or one of 16 MB, however a rule counts, by one rule, by several of the
+// same keys, or by a strict one: it goes on counting their known keys, and other rules' new ones.
 func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
-	for _, flooded := range [][]string{{"flood"}, {"a minute", "an hour", "a day"}, {"strict"}} {
+	many := window.Shape{Length: time.Hour, Buckets: 64}
+	for _, of := range []struct {
+		shape   window.Shape
+		memory  string
+		look    int // after so many folds, as a worker does every 2 s
+		flooded []string
+	}{
+		{many, "64mb", 10, []string{"flood"}},
+		{many, "64mb", 10, []string{"a minute", "an hour", "a day"}},
+		{many, "64mb", 10, []string{"strict"}},
+		{hourly, "16mb", 1, []string{"flood"}},
+		{tokens, "16mb", 1, []string{"flood"}},
+	} {
+		empty(t)
 		s, admin := newStore(t, 1)
-		set(t, admin, "maxmemory", "64mb")
+		set(t, admin, "maxmemory", of.memory)
 		t.Cleanup(func() { admin.ConfigSet(context.Background(), "maxmemory", "0") })
 		now, overflow, sequence := time.Now().Truncate(time.Hour).UnixNano(), int64(0), uint64(1)
-		mustApply(t, s, newcomers(now, sequence, "login", 0, 100))
-		for n := range 450_000 / 2000 {
-			if n%10 == 0 {
-				mustJoin(t, s, 1) // as a worker does every 2 s
+		mustApply(t, s, newcomersOf(of.shape, now, sequence, "login", 0, 100))
+		for n := 0; overflow < 100_000; n++ {
+			if n%of.look == 0 {
+				mustJoin(t, s, 1)
 			}
 			sequence++
-			rule, from := flooded[n%len(flooded)], n/len(flooded)*2000
-			applied, err := s.Apply(t.Context(), newcomers(now, sequence, rule, from, 2000))
+			rule, from := of.flooded[n%len(of.flooded)], n/len(of.flooded)*2000
+			applied, err := s.Apply(t.Context(), newcomersOf(of.shape, now, sequence, rule, from, 2000))
 			turned := applied.Overflow
 			if err == nil && rule == "strict" {
 				var leased aggregate.Leased
@@ -141,16 +207,20 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 				turned = append(turned, leased.Overflow...)
 			}
 			if err != nil {
-				t.Fatalf("%v: after %d keys: %v", flooded, n*2000, err)
+				t.Fatalf("%+v: after %d keys: %v", of, n*2000, err)
 			}
 			for _, o := range turned {
 				overflow += o.Keys
 			}
+			if n > 1000 {
+				t.Fatalf("%+v: %d of %d keys overflow", of, overflow, n*2000)
+			}
 		}
-		if overflow == 0 || overflow > 800_000 {
-			t.Errorf("%v: %d times of 450,000 or twice that, new keys overflow", flooded, overflow)
+		want := func(why string, f *aggregate.Fold) {
+			t.Helper()
+			wantTold(t, fmt.Sprintf("%v: %s", of, why), mustApply(t, s, f), len(f.Keys), 0)
 		}
-		wantTold(t, "another rule's keys", mustApply(t, s, newcomers(now, sequence+1, "login", 50, 100)), 100, 0)
-		wantTold(t, "keys of before", mustApply(t, s, newcomers(now, sequence+2, flooded[0], 0, 1000)), 1000, 0)
+		want("another rule's keys", newcomersOf(of.shape, now, sequence+1, "login", 50, 100))
+		want("keys of before", newcomersOf(of.shape, now, sequence+2, of.flooded[0], 0, 1000))
 	}
 }

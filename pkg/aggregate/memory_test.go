@@ -1,0 +1,100 @@
+package aggregate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+)
+
+// failingMemory fails as it is told.
+type failingMemory struct {
+	memstore.Memory
+	fails atomic.Pointer[error]
+}
+
+func (m *failingMemory) Merge(ctx context.Context, states []aggregate.State) ([]aggregate.State, error) {
+	if err := m.fails.Load(); err != nil && *err != nil {
+		return nil, *err
+	}
+	return m.Memory.Merge(ctx, states)
+}
+
+// A worker that starts waits for its memory: counting before could hide a loss. But it does not wait for ever, nor for one that says that it keeps
+// nothing; and then it learns and tells what it can as soon as that works.
+func TestAWorkerWaitsForItsMemory(t *testing.T) {
+	for _, tt := range []struct {
+		fails     error
+		back      time.Duration // when it answers
+		readyAt   time.Duration // about, from below
+		wantsLoss bool          // of a store that was flushed while there was no worker
+	}{
+		{nil, 0, 0, true},
+		{errors.New("no leader"), 3 * time.Second, 3 * time.Second, true},
+		{errors.New("no leader"), time.Minute, 10 * time.Second, false},
+		{fmt.Errorf("no JetStream: %w", aggregate.ErrNoMemory), time.Minute, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			memory, store := new(failingMemory), memstore.New()
+			kept := func(o *aggregate.Options) { o.Memory = memory }
+			r := run(t, store, kept)
+			r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
+			r.stop()
+			if err := r.result(); err != nil { // it tells the memory all
+				t.Fatal(err)
+			}
+			before := r.refreshes.only()
+			store.Lose()
+
+			memory.fails.Store(&tt.fails)
+			time.AfterFunc(tt.back, func() { memory.fails.Store(new(error)) })
+			begin := time.Now()
+			r = run(t, store, kept)
+			if time.Sleep(time.Millisecond); tt.readyAt > 0 && r.worker.Ready() == nil {
+				t.Error("it is ready at once")
+			}
+			r.send(report(1, 2, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
+			if took := time.Since(begin); took < tt.readyAt || took > tt.readyAt+2*time.Second {
+				t.Errorf("%v: it serves after %v, want %v", tt.fails, took, tt.readyAt)
+			}
+			time.Sleep(2 * time.Minute)
+			if err := r.worker.Ready(); err != nil {
+				t.Error(err)
+			}
+			after := r.refreshes.only()
+			if after.GetGeneration() <= before.GetGeneration() || (r.worker.Stats().Losses == 1) != tt.wantsLoss {
+				t.Errorf("%v: %v, before it was %v; %+v", tt.fails, after, before, r.worker.Stats())
+			}
+			all, err := memory.Merge(t.Context(), nil)
+			if err != nil || len(all) != 1 || all[0].Generation != after.GetGeneration() {
+				t.Errorf("%v: the memory has %v, %v", tt.fails, all, err)
+			}
+			r.end()
+			if n := strings.Count(r.log.String(), "not kept"); (n == 1) != (tt.fails != nil) {
+				t.Errorf("%v: told %d times:\n%s", tt.fails, n, r.log)
+			}
+		})
+	}
+}
+
+// What the memory keeps of a generation in the far future is no reason to take the store there, from where no checker could follow.
+func TestMemoriesOfTheFutureAreIgnored(t *testing.T) {
+	memory := new(memstore.Memory)
+	store := memstore.New()
+	d := newFixture(t, store, func(o *aggregate.Options) { o.Memory = memory })
+	before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 1}))
+	if _, err := memory.Merge(t.Context(), []aggregate.State{{Generation: 1 << 51}}); err != nil {
+		t.Fatal(err)
+	}
+	d.step(start + 2*second)
+	if after := d.exchange(start+2*second, report(1, 2, perSecond(start), own{"a", 0, 1})); after.GetGeneration() != before.GetGeneration() {
+		t.Errorf("generation %d, before it was %d", after.GetGeneration(), before.GetGeneration())
+	}
+}
