@@ -64,7 +64,7 @@ func TestNetwork(t *testing.T) {
 		latestRepeat time.Duration
 	}{
 		{"perfect", Options{}, 0, 0, 0, 0, 0},
-		{"delay", Options{Delay: 20 * ms}, 0, 0, 30 * ms, 30 * ms, 0},
+		{"delay", Options{Delay: 30 * ms}, 0, 0, 30 * ms, 30 * ms, 0},
 		{"jitter", Options{Delay: 10 * ms, Jitter: 40 * ms}, 0, 0, 10 * ms, 50 * ms, 0},
 		{"loss", Options{Loss: 0.2}, 0.2, 0, 0, 0, 0},
 		{"repeat", Options{Repeat: 0.3, Delay: 100 * ms}, 0, 0.3, 100 * ms, 100 * ms, 1300 * ms},
@@ -150,7 +150,7 @@ func TestOptionsShow(t *testing.T) {
 		little, much Options
 		rising       figures
 	}{
-		{"delay", Options{Delay: 30 * ms}, Options{Delay: 60 * ms}, figures{lag, over}},
+		{"delay", Options{Delay: 20 * ms}, Options{Delay: 60 * ms}, figures{lag, over}},
 		{"jitter", Options{Jitter: 40 * ms}, Options{Jitter: 160 * ms}, figures{lag, over}},
 		{"loss", Options{Loss: 0.25}, Options{Loss: 0.55}, figures{over}},
 		// A report that comes twice is folded and answered twice, if counted once.

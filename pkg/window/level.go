@@ -114,16 +114,18 @@ func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 		if next = min(max(next, l.Bucket+1), bucket); next > newest {
 			next = bucket
 		}
-		age := newest - next
-		if gone := d.goneBy(newest, age); gone > 0 && age < int64(len(counts)) {
-			l.Parts = d.drained(l.Parts, l.Bucket, next-1)
-			l.Parts = max(l.Parts-d.drains(next), -min(gone, d.parts(counts[age])))
+		var count, gone int64
+		if age := newest - next; age >= 0 && age < int64(len(counts)) {
+			if count = d.parts(counts[age]); count > 0 && d.Dates != nil {
+				gone = min(d.goneBy(newest, age), count)
+			}
+		}
+		if gone > 0 {
+			l.Parts = max(d.drained(l.Parts, l.Bucket, next-1)-d.drains(next), -gone)
 		} else {
 			l.Parts = d.drained(l.Parts, l.Bucket, next)
 		}
-		if age >= 0 && age < int64(len(counts)) {
-			l.Parts = min(l.Parts+d.parts(counts[age]), d.parts(MaxCount))
-		}
+		l.Parts = min(l.Parts+count, d.parts(MaxCount))
 		l.Bucket = next
 	}
 	return l
