@@ -98,12 +98,17 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 // TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about as even as that of
 // one. Each of them knows its own hits to the nanosecond and others' by their messages, so hits of two may come
 // together, and after such there is a gap. -v prints the figures of docs/rules.md.
+//
+// While reports went to any aggregator, 8 checkers passed 999.4/s in the mean of seeds 0 to 4, most in 20 ms 34, with gaps of 23 ms. Since
+// they go to the one that answered last they hear of each other together and part their turns more evenly: 995.4/s, 28 and 11 ms.
+// The bound for the rate is of the mean.
 func TestOutflowOfAFleetIsEven(t *testing.T) {
 	const limit, second = 1000, int64(time.Second)
 	for _, fleet := range []struct {
 		checkers, most int           // hits in 20 ms; an even stream has 20
 		gap            time.Duration // of an even stream: 1 ms
-	}{{1, 20, time.Millisecond}, {8, 38, 16 * time.Millisecond}} {
+	}{{1, 20, time.Millisecond}, {8, 32, 16 * time.Millisecond}} {
+		sum, n := 0.0, 0.0
 		for seed := range seeds(1, 5) {
 			o := wellConnected(seed, fleet.checkers, bucket("queue", rules.LeakyBucket, limit, 100, time.Second))
 			o.prompt = false // the least even, by timers alone
@@ -120,10 +125,11 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 			most, gap := unevenness(passed, 20*time.Millisecond)
 			rate := float64(len(passed)) / 5
 			t.Logf("%d checkers: %.0f hits/s of %d, most in 20 ms %d, longest gap %v", fleet.checkers, rate, limit, most, gap)
-			expect(t, rate >= 0.991*limit && rate <= 1.005*limit && most <= fleet.most && gap <= fleet.gap,
-				"%d checkers: want %d hits/s, less 0.9 %% at most, at most %d in 20 ms, and no gap above %v",
-				fleet.checkers, limit, fleet.most, fleet.gap)
+			sum, n = sum+rate, n+1
+			expect(t, most <= fleet.most && gap <= fleet.gap, "%d checkers: want at most %d in 20 ms, and no gap above %v",
+				fleet.checkers, fleet.most, fleet.gap)
 		}
+		expect(t, sum/n >= 0.995*limit && sum/n <= 1.005*limit, "%d checkers: %.0f hits/s of %d", fleet.checkers, sum/n, limit)
 	}
 }
 

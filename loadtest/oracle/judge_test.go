@@ -56,10 +56,10 @@ func TestJudge(t *testing.T) {
 			"a token bucket", of(window.Token, 10, 100),
 			[]step{
 				{0, 100, true, 100, "all its tokens"},
-				{50 * time.Millisecond, 1, true, 101, "wrong, but within the band of 2"},
-				{60 * time.Millisecond, 2, true, 103, "one within, one not"},
-				{600 * time.Millisecond, 1, false, 98, "within the band: 5 have drained since the end of their bucket"},
-				{10 * time.Second, 1, false, 4, "wrong: almost empty"},
+				{0, 1, true, 101, "wrong, but within the band of 2"},
+				{0, 2, true, 103, "one within, one not"},
+				{500 * time.Millisecond, 1, false, 98, "within the band: 5 have drained since they came"},
+				{10 * time.Second, 1, false, 3, "wrong: almost empty"},
 			},
 			Verdict{
 				Hits: 105, Admitted: 103, OracleAdmitted: 102, Keys: 1, Worst: 0.03, OracleWorst: 0, RollingWorst: 9.3, OracleRollingWorst: 9.1,

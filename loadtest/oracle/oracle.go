@@ -46,6 +46,7 @@ type counter struct {
 	newest int64
 	counts []int64      // counts[i] is of bucket newest-i
 	level  window.Level // of a token bucket, before them
+	dates  window.Dates // of a token bucket, when all its hits came
 	turn   int64        // of a leaky bucket, when all its hits have drained
 }
 
@@ -58,7 +59,9 @@ func (c *counter) at(l *limit, now int64) []int64 {
 	}
 	if ahead := s.Bucket(now) - c.newest; ahead > 0 {
 		if s.Drains() {
-			c.level = l.drain.Settle(c.level, c.counts, c.newest, c.newest+ahead-int64(len(c.counts)))
+			d := c.drain(l)
+			c.level = d.Settle(c.level, c.counts, c.newest, c.newest+ahead-int64(len(c.counts)))
+			c.dates.Advance(d, c.newest, ahead, len(c.counts))
 		}
 		keep := max(len(c.counts)-int(min(ahead, int64(len(c.counts)))), 0)
 		copy(c.counts[len(c.counts)-keep:], c.counts[:keep])
@@ -66,6 +69,15 @@ func (c *counter) at(l *limit, now int64) []int64 {
 		c.newest += ahead
 	}
 	return c.counts
+}
+
+// drain is the arithmetic of a token or leaky bucket.
+func (c *counter) drain(l *limit) window.Drain {
+	d := l.drain
+	if l.shape.Kind == window.Token {
+		d.Dates = &c.dates
+	}
+	return d
 }
 
 // rolling holds the times of the hits in the last window's length.
@@ -93,14 +105,14 @@ func (r *rolling) add(now, length int64) int {
 	return len(r.times) - r.gone
 }
 
-// count is the rule's own count. A leaky bucket's is exact: what has not drained, to the nanosecond.
+// count is the rule's own count. That of a token or leaky bucket is exact: what has not drained, by when each hit came.
 func (c *counter) count(l *limit, now int64) float64 {
 	counts := c.at(l, now)
 	switch l.shape.Kind {
 	case window.Leaky:
 		return float64(max(c.turn-now, 0)) / float64(l.spacing)
 	case window.Token:
-		return l.drain.Count(c.level, counts, now)
+		return c.drain(l).Count(c.level, counts, now)
 	}
 	return l.shape.Count(counts, now)
 }
@@ -112,7 +124,7 @@ func (c *counter) fits(l *limit, less, now int64) bool {
 	case window.Leaky: // its turn has come, and came as long ago as so many hits take to drain
 		return c.turn+less*l.spacing <= now
 	case window.Token:
-		return l.drain.Remaining(c.level, counts, now) >= 1+less
+		return c.drain(l).Remaining(c.level, counts, now) >= 1+less
 	}
 	return l.shape.Remaining(counts, l.limit-less, now) >= 1
 }
@@ -120,6 +132,9 @@ func (c *counter) fits(l *limit, less, now int64) bool {
 // add counts a hit that has passed.
 func (c *counter) add(l *limit, now int64) {
 	c.at(l, now)[0]++
+	if l.shape.Kind == window.Token {
+		c.dates.Add(l.drain, c.newest, now, 1)
+	}
 	c.turn = max(c.turn, now) + l.spacing
 }
 

@@ -53,7 +53,8 @@ func TestBound(t *testing.T) {
 
 // TestLimitPasses: by every algorithm what passes in all is the limit (or a little less: the
 // judge's own for a leaky bucket is 0.6 at random), and no stretch of a window's length has more
-// than it may. Bounds are 1.5 times what is beyond or below 1, at the worst, in seeds 1 to 5.
+// than it // than it may. What passes is held in the mean of seeds 1 to 5, as a single one changes with every draw; what is beyond in a stretch
+// at the worst of them, by 1.5 times what was measured.
 func TestLimitPasses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -65,12 +66,15 @@ func TestLimitPasses(t *testing.T) {
 		over, under float64
 		rolling     float64
 	}{
-		{rules.TokenBucket, "steady", 1000, 0.0009, 0.0009, 0.017},
-		{rules.TokenBucket, "hop", 1000, 0.0005, 0.0009, 0.017},
-		{rules.SlidingLog, "steady", 1000, 0.0029, 0.0006, 0.009},
+		{rules.TokenBucket, "steady", 1000, 0.0005, 0.0008, 0.017},
+		// A checker dates its own hits: until it did, what drains in a bucket, 0.02, was kept back, and 0.011 beyond it in a stretch.
+		{rules.TokenBucket, "hop", 1000, 0.0005, 0.0009, 0.033},
+		{rules.SlidingLog, "steady", 1000, 0.0018, 0, 0.009},
 		{rules.FixedWindow, "steady", 1000, 0.0044, 0.0002, 0.15}, // a stretch may have parts of two windows
-		{rules.LeakyBucket, "steady", 1000, 0, 0.0119, 0.012},
-		{rules.LeakyBucket, "steady", 100, 0, 0.0123, 0.09},
+		{rules.LeakyBucket, "steady", 1000, 0, 0.0066, 0.012},
+		// 0.0028 in the mean of seeds 1 to 7, where reports went to any aggregator. From one that has all of them checkers hear of
+		// each other in the same moments and part their turns more evenly (TestOutflowOfAFleetIsEven), for 0.0077.
+		{rules.LeakyBucket, "steady", 100, 0, 0.0116, 0.09},
 		{rules.LeakyBucket, "hop", 1000, 0, 0.18, 0},
 	} {
 		t.Run(fmt.Sprint(test.algorithm, test.scenario, test.limit), func(t *testing.T) {
@@ -79,19 +83,24 @@ func TestLimitPasses(t *testing.T) {
 				Limit: &test.limit, Window: new(time.Duration(test.limit) * time.Millisecond),
 				Algorithm: &test.algorithm, Duration: new(8 * time.Second),
 			})
-			for seed := range uint64(5) {
+			const seeds = 5
+			passed := 0.0
+			for seed := range uint64(seeds) {
 				r := simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond})
-				passed := float64(r.Admitted) / (1000 * r.MeasuredSeconds)
-				if passed > 1+test.over || passed < 1-test.under || r.RollingOverWorst > test.rolling {
-					t.Errorf("seed %d: %.4f of the limit passes, %.4f beyond it in a stretch", seed+1, passed, r.RollingOverWorst)
+				passed += float64(r.Admitted) / (1000 * r.MeasuredSeconds) / seeds
+				if r.RollingOverWorst > test.rolling {
+					t.Errorf("seed %d: %.4f beyond the limit in a stretch", seed+1, r.RollingOverWorst)
 				}
+			}
+			if passed > 1+test.over || passed < 1-test.under {
+				t.Errorf("%.4f of the limit passes", passed)
 			}
 		})
 	}
 }
 
-// TestExactlyTheLimitPasses, when hits are so far apart that nearly all reports are answered in between: a checker keeps
-// nothing in reserve for hits that nobody can have admitted. Each may turn one away of which it cannot know that yet.
+// TestExactlyTheLimitPasses, and every hit until then, when hits are so far apart that all reports are answered in between, also those of
+// quiet keys, after a second: a checker keeps nothing in reserve for hits that nobody can have admitted.
 func TestExactlyTheLimitPasses(t *testing.T) {
 	for _, limit := range []int64{100, 300, 1000, 10_000} {
 		for checkers := 1; checkers <= 8; checkers++ {
@@ -110,14 +119,14 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 				w.advance(w.now + int64(meeting))
 				var passed, last int64
 				for n := int64(1); n <= limit+limit/10; n++ {
-					w.advance(w.now + int64(time.Second))
+					w.advance(w.now + int64(2*time.Second))
 					c := w.checkers[int(n)%checkers]
 					if c.limiters[0].CheckAt(w.now, "k", 1).Allowed {
 						passed, last = passed+1, n
 					}
 					w.heed(int(n)%checkers, c)
 				}
-				if passed != limit || last > limit+int64(checkers) {
+				if passed != limit || last != limit {
 					t.Errorf("%d passed, the last of them as number %d", passed, last)
 				}
 			})

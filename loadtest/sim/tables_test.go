@@ -255,7 +255,7 @@ func isMet(t *testing.T, figure, target string) bool {
 }
 
 // TestMainScenarios: both errors, in a few seconds of every kind of traffic. Bounds are 1.5 times
-// the most of seeds 1 to 5.
+// the most of seeds 1 to 5; of what is wrongly allowed, which a few keys decide in each, their mean.
 func TestMainScenarios(t *testing.T) {
 	for _, test := range []struct {
 		scenario            string
@@ -265,7 +265,7 @@ func TestMainScenarios(t *testing.T) {
 		{"steady", rules.SlidingWindow, 0.011, 0, 0},
 		{"hop", rules.SlidingWindow, 0.007, 0, 0},
 		{"surge", rules.SlidingWindow, 0.0064, 0, 0.022},
-		{"burst", rules.SlidingWindow, 0.039, 0.0032, 0.053},
+		{"burst", rules.SlidingWindow, 0.039, 0.0014, 0.053},
 		{"burst", rules.FixedWindow, 0.085, 0.0084, 0.049},
 		{"burst", rules.SlidingLog, 0.036, 0, 0.047},
 		{"burst", rules.TokenBucket, 0.041, 0.0015, 0.1},
@@ -275,11 +275,15 @@ func TestMainScenarios(t *testing.T) {
 			continue
 		}
 		sc := scenarioOf(t, test.scenario, scenario.Settings{Algorithm: &test.algorithm, Duration: new(2 * time.Second)})
+		wrong, n := 0.0, 0.0
 		for seed := range seeds() {
 			got := bothErrors(simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond}))
-			if got[0] > test.over || got[1] > test.wrong || got[2] > test.denied {
+			if wrong, n = wrong+got[1], n+1; got[0] > test.over || got[2] > test.denied {
 				t.Errorf("%s, %v, seed %d: over, wrongly allowed, falsely denied: %.4f", test.scenario, test.algorithm, seed+1, got)
 			}
+		}
+		if wrong > n*test.wrong {
+			t.Errorf("%s, %v: %.4f is wrongly allowed", test.scenario, test.algorithm, wrong/n)
 		}
 	}
 }
@@ -393,7 +397,7 @@ func TestEstimates(t *testing.T) {
 	}
 }
 
-// TestEstimatesOfOtherTraffic bounds how far an estimate is from the truth, in per cent, where
+// TestEstimatesOfOtherTraffic bounds how far an estimate is from the truth, in per cent, in the mean of seeds 1 to 3, where
 // docs/operations.md has no figures of it.
 func TestEstimatesOfOtherTraffic(t *testing.T) {
 	if testing.Short() {
@@ -408,23 +412,38 @@ func TestEstimatesOfOtherTraffic(t *testing.T) {
 		{"steady --load 5 --checkers 32", 0.6, 0, 0, 0.05},
 		{"hop --load 5 --checkers 8", 0.3, 0, 0, 0},
 		{"surge --load 15 --checkers 32", 0.4, 0, 0.1, 0.1},
-		{"burst --load 50 --checkers 32", 1, 0.2, 1.5, 0},
+		{"burst --load 50 --checkers 32", 1, 0.2, 1, 0},
 		{"surge --load 15 --checkers 8 --no-forecast", 0.4, 0.4, 0, 0},
 		{"steady --load 5 --checkers 8 --algorithm fixed_window", 0.2, 0.1, 0.2, 0},
-		{"hop --load 5 --checkers 8 --algorithm fixed_window", 0.3, 0, 0, 0.5},
+		{"hop --load 5 --checkers 8 --algorithm fixed_window", 0.3, 0, 0, 0.3},
 		{"steady --load 5 --checkers 8 --algorithm sliding_log", 0.3, 0, 0.1, 0.1},
-		{"surge --load 15 --checkers 8 --algorithm token_bucket", 0.7, 0, 0.4, 0},
+		{"surge --load 15 --checkers 8 --algorithm token_bucket", 0, 0.01, 0.4, 0},
 	} {
 		t.Run(test.command, func(t *testing.T) {
 			t.Parallel()
-			r := command(t, test.command+" --duration 4s")
-			for i, e := range []struct{ estimated, truth, less, more float64 }{
-				{r.Estimate.OverWorstWindow, max(r.OverWorstWindow, 0), test.over, 0.1},
-				{r.Estimate.WrongAllowShare, r.WrongAllowShare, test.wrong, test.wrong},
-				{r.Estimate.FalseDenialShare, r.FalseDenialShare, test.less, test.more},
-			} {
-				if off := 100 * (e.estimated - e.truth); off < -e.less-exact || off > e.more+exact {
-					t.Errorf("estimate %d is %.3f %%, the truth %.3f %%", i+1, 100*e.estimated, 100*e.truth)
+			const seeds = 3
+			var sums [3][2]float64 // of estimates and truths
+			for seed := range seeds {
+				with := test.command + " --duration 4s"
+				if seed > 0 {
+					with += fmt.Sprint(" --seed ", seed+1)
+				}
+				r := command(t, with)
+				for i, of := range [3][2]float64{
+					{r.Estimate.OverWorstWindow, max(r.OverWorstWindow, 0)}, {r.Estimate.WrongAllowShare, r.WrongAllowShare},
+					{r.Estimate.FalseDenialShare, r.FalseDenialShare},
+				} {
+					sums[i][0] += of[0] / seeds
+					sums[i][1] += of[1] / seeds
+				}
+			}
+			overMost := 0.1
+			if strings.Contains(test.command, "token_bucket") { // aggregators take hits as of the end of a bucket, in which 2 % of the limit drain
+				overMost = 2
+			}
+			for i, most := range [][2]float64{{test.over, overMost}, {test.wrong, test.wrong}, {test.less, test.more}} {
+				if off := 100 * (sums[i][0] - sums[i][1]); off < -most[0]-exact || off > most[1]+exact {
+					t.Errorf("estimate %d is %.3f %%, the truth %.3f %%", i+1, 100*sums[i][0], 100*sums[i][1])
 				}
 			}
 		})

@@ -18,7 +18,7 @@ func TestIdleCellsAreLookedAtSeldom(t *testing.T) {
 	}{
 		{rule: rule("r", 100, day, 1), leaves: 2 * day},
 		{rule: rule("r", 100, day, 24), leaves: 25*time.Hour + 12*time.Hour},
-		{rule: draining("r", rules.TokenBucket, 24, 100, day, 24), leaves: 37*time.Hour + 2*time.Hour},
+		{rule: draining("r", rules.TokenBucket, 24, 100, day, 24), leaves: 37*time.Hour + time.Hour},
 		{rule: rule("r", 100, day, 1), retired: true},
 	} {
 		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Hour, MaxIdleKeys: -1, NoForecast: true}, tt.rule)

@@ -167,7 +167,7 @@ func (c *cell) ease(t *terms, at, most, left int64) {
 		return
 	}
 	hits, span := c.ahead().Ease()
-	c.armUntil(t, min(most, hits), left, min(c.end(), at+span))
+	c.armUntil(t, min(most, hits), left, min(c.datable(t, at), at+span))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The

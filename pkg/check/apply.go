@@ -195,7 +195,7 @@ func (q *question) mayBlock() bool {
 // arm leaves an allowance for the next hits: for those within the limit itself, by those whom all of it is for.
 func (q *question) arm(hits, room int64) {
 	if q.terms.full == nil {
-		q.cell.arm(q.terms, q.within(hits), room)
+		q.cell.arm(q.terms, q.at, q.within(hits), room)
 	}
 }
 
@@ -246,6 +246,7 @@ func (q *question) chargeAnyway(cost int64) {
 		return
 	}
 	c.add(cost)
+	c.date(q.terms, q.at, cost)
 	if p := c.permits(); p != nil {
 		p.spend(c.newest, cost)
 	}

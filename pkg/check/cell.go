@@ -213,6 +213,7 @@ func (c *cell) settle(now int64) {
 		a.counted = 0
 	}
 	c.add(-left)
+	c.date(c.limiter.terms.Load(), min(now, c.until.Load()), taken)
 	if c.ahead() != nil {
 		c.ahead().note(c.within(now), taken, 0)
 	}
@@ -308,6 +309,9 @@ func (c *cell) pullBack(by int64) {
 			counts[0] += sum
 		}
 	}
+	if d := c.drained(); d != nil {
+		d.dates.Clear()
+	}
 	c.holdLevel()
 }
 
@@ -348,12 +352,12 @@ func (c *cell) queue() {
 // arm leaves an allowance of hits behind, of the so many more that may pass. Only a queued cell may have one: the
 // flush that takes the cell off its queue settles it, so no hit can be taken that no flush will see. The lock is
 // held.
-func (c *cell) arm(t *terms, hits, room int64) {
+func (c *cell) arm(t *terms, at, hits, room int64) {
 	if p := c.permits(); p != nil {
 		c.armPermits(t, p, hits)
 		return
 	}
-	c.armUntil(t, hits, room, c.end())
+	c.armUntil(t, hits, room, c.datable(t, at))
 }
 
 // armUntil is arm with an end of the allowance's own.
@@ -425,7 +429,8 @@ func (c *cell) forgetBase() {
 	copy(c.totals(), c.pending())
 	clear(c.refunded())
 	if d := c.drained(); d != nil {
-		d.level = window.Level{Bucket: c.newest - int64(c.limiter.live)}
+		d.level, d.slack = window.Level{Bucket: c.newest - int64(c.limiter.live)}, 0
+		d.dates.Clear()
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // drained is what the cell of such a key has beside its counts.
 type drained struct {
 	level window.Level // of a bucket before the newest
+	// dates are when own hits of a token bucket came, for which level is lower, by so many parts, than by counts alone.
+	dates window.Dates
+	slack int64
 	// own is that of pending hits alone, each counted as often as there are checkers, so that they drain at this checker's
 	// share of the rate. It is of use while this checker keeps to its share.
 	own window.Level
@@ -22,6 +25,14 @@ type drained struct {
 	// bucket, own ones to the nanosecond.
 	turn   int64
 	others others
+}
+
+// copy makes d, whose memory it keeps, a copy of another.
+func (d *drained) copy(of *drained) {
+	dates := d.dates
+	dates.Copy(&of.dates)
+	*d = *of
+	d.dates = dates
 }
 
 // spareTime is for how long beyond its live buckets a cell keeps counts, so that what it was told of as final is newer
@@ -46,6 +57,39 @@ func (c *cell) drained() *drained {
 	return c.more.drained
 }
 
+// drain is the arithmetic of these terms for this cell's counts, with what is known of when own hits came. The lock is held.
+func (c *cell) drain(t *terms) window.Drain {
+	by := t.drain
+	if d := c.drained(); by.Shape.Kind == window.Token {
+		d.dates.Taken = c.refunded()
+		by.Dates = &d.dates
+	}
+	return by
+}
+
+// datable is until when an allowance may last from a time on: to the end of the bucket at most, and under a token bucket, whose hits
+// are dated when it ends, not longer than a tenth of what one takes to drain, or a tick of the clock. The lock is held.
+func (c *cell) datable(t *terms, at int64) int64 {
+	if c.limiter.shape.Kind != window.Token {
+		return c.end()
+	}
+	return min(c.end(), at+max(int64(c.limiter.shape.Length)/max(t.limit, 1)/10, int64(clockTick)))
+}
+
+// date notes own hits that came at a time. The lock is held, and the cell's newest bucket that of the hits.
+func (c *cell) date(t *terms, at, hits int64) {
+	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
+		d.dates.Add(t.drain, c.newest, at, hits)
+	}
+}
+
+// undate takes in that own hits of a bucket of some age, which came after so many others of it, are none any more. The lock is held.
+func (c *cell) undate(t *terms, age, hits, after int64) {
+	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
+		d.dates.Remove(t.drain, age, hits, after)
+	}
+}
+
 // remaining is how many hits fit by what is known: of a leaky bucket, without a wait. The lock is held, the
 // cell settled and rotated.
 func (c *cell) remaining(t *terms, at int64) int64 {
@@ -54,7 +98,7 @@ func (c *cell) remaining(t *terms, at int64) int64 {
 	case d == nil:
 		return c.limiter.shape.Remaining(c.net(), t.limit, at)
 	case t.drain.Shape.Kind == window.Token:
-		return t.drain.Remaining(d.level, c.net(), at)
+		return c.drain(t).Remaining(d.level, c.net(), at)
 	case c.turn(t, at) > 0:
 		return 0
 	}
@@ -80,7 +124,7 @@ func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 	case d == nil:
 		return c.limiter.shape.RetryAfter(c.net(), t.limit, cost, at)
 	case t.drain.Shape.Kind == window.Token:
-		return t.drain.RetryAfter(d.level, c.net(), cost, at)
+		return c.drain(t).RetryAfter(d.level, c.net(), cost, at)
 	}
 	return c.turn(t, at), cost <= t.capacity
 }
@@ -88,7 +132,7 @@ func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 // count is how much is in use by what is known. The lock is held, the cell settled and rotated.
 func (c *cell) count(t *terms, at int64) float64 {
 	if d := c.drained(); d != nil {
-		return t.drain.Count(d.level, c.net(), at)
+		return c.drain(t).Count(d.level, c.net(), at)
 	}
 	return c.limiter.shape.Count(c.net(), at)
 }
@@ -97,7 +141,7 @@ func (c *cell) count(t *terms, at int64) float64 {
 func (c *cell) freed(t *terms, at int64) float64 {
 	shape, totals := c.limiter.shape, c.net()
 	switch d := c.drained(); {
-	case d != nil && t.drain.Level(d.level, totals, at) == 0:
+	case d != nil && c.drain(t).Level(d.level, totals, at) == 0:
 	case d != nil:
 		return float64(t.limit) / float64(shape.Length)
 	case shape.Kind == window.Sliding && !shape.Fixed && len(totals) > shape.Buckets:
@@ -150,9 +194,10 @@ func times(counts []int64, factor int64) []int64 {
 	return scaled
 }
 
-// took notes when an own hit in the queue of a leaky bucket has drained. The cell has been charged for it, and its lock is
-// held; its turn is after so long.
+// took notes when an own hit came, and when it has drained in the queue of a leaky bucket. The cell has been charged for it, and its
+// lock is held; its turn is after so long.
 func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
+	c.date(t, at, cost)
 	d := c.drained()
 	if d == nil || t.drain.Shape.Kind != window.Leaky {
 		return
@@ -182,13 +227,24 @@ func (c *cell) advance(by int64) {
 		return
 	}
 	l, totals := c.limiter, c.net()
-	drain, to := l.terms.Load().drain, c.newest+by-int64(len(totals))
-	d.level = drain.Settle(d.level, totals, c.newest, to)
+	t, to := l.terms.Load(), c.newest+by-int64(len(totals))
+	drain := t.drain
+	c.settleLevel(t, to)
+	d.dates.Advance(drain, c.newest, by, l.live)
 	if c.overflow || Freshness(l.checker.freshness.Load()) >= LocalShare {
 		d.own = drain.Settle(d.own, times(c.ownHits(), l.others()), c.newest, to)
 	} else {
 		d.own = window.Level{Bucket: to}
 	}
+}
+
+// settleLevel brings the level forward to the end of a bucket. The lock is held.
+func (c *cell) settleLevel(t *terms, bucket int64) {
+	d, totals := c.drained(), c.net()
+	late := d.level
+	late.Parts += d.slack
+	d.level = c.drain(t).Settle(d.level, totals, c.newest, bucket)
+	d.slack = t.drain.Settle(late, totals, c.newest, bucket).Parts - d.level.Parts
 }
 
 // bringTurnForward lets the next hit in the queue of a leaky bucket have its turn by when everything has drained: own hits may
@@ -207,7 +263,13 @@ func (c *cell) hearLevel(w word) {
 	if d == nil || l.Parts < 0 {
 		return
 	}
-	drain := c.limiter.terms.Load().drain
+	t := c.limiter.terms.Load()
+	drain := t.drain
+	if l.Bucket < c.newest {
+		c.settleLevel(t, l.Bucket)
+	} else {
+		d.slack = 0
+	}
 	if l.Bucket < d.level.Bucket { // bring it forward by what the message says, which may not be all
 		if c.is(informed) && c.hidesRefunds(w) { // or too much: what the cell has may be net of refunds
 			return
@@ -216,9 +278,14 @@ func (c *cell) hearLevel(w word) {
 			l = drain.Settle(l, nil, far, far)
 		}
 		l = w.settle(drain, l, d.level.Bucket)
-		l.Parts = max(l.Parts, d.level.Parts)
+		l.Parts = max(l.Parts, d.level.Parts+d.slack)
 	}
-	d.level = l
+	// As many parts as by counts alone are of hits that are known, some of which have drained sooner.
+	early := l
+	if d.slack > 0 && l.Parts <= d.level.Parts+d.slack {
+		early.Parts = min(l.Parts, d.level.Parts)
+	}
+	d.level, d.slack = early, l.Parts-early.Parts
 	c.holdLevel()
 }
 

@@ -31,12 +31,12 @@ func TestLocalTokenBucket(t *testing.T) {
 	}{
 		{0, 1, true, 3, 0, "the first of four"},
 		{0, 3, true, 0, 0, "the others"},
-		{50, 1, false, 0, 1050 * time.Millisecond, "a token a second, from the end of the tenth in which they went"},
-		{60, 1, false, 0, 1040 * time.Millisecond, "by the block"},
-		{1100, 1, true, 0, 0, "the first that has come back"},
+		{50, 1, false, 0, 950 * time.Millisecond, "a token a second"},
+		{60, 1, false, 0, 940 * time.Millisecond, "by the block"},
+		{1000, 1, true, 0, 0, "the first that has come back"},
 		{1200, 5, false, 0, Never, "5 never fit"},
 		{60_000, 4, true, 0, 0, "full, not more"},
-		{60_000, 1, false, 0, 1100 * time.Millisecond, "none left"},
+		{60_000, 1, false, 0, time.Second, "none left"},
 	} {
 		d := l.CheckAt(noon+step.at*ms, "k", step.cost)
 		expect(t, d.Allowed == step.allowed && d.Remaining == step.left && d.RetryAfter == step.retry && d.Limit == 4,
@@ -68,13 +68,47 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 	}
 }
 
-// TestLocalTokenBucketIsTheArithmetic: however hits are charged and settled, a checker alone
-// decides as the arithmetic does by all true costs so far.
+// TestTokensComeBackInTime: a checker alone gives each token back at most a tenth of what one takes late, or a tick of the clock, never
+// early, and says so, however long a bucket of time is.
+func TestTokensComeBackInTime(t *testing.T) {
+	for _, tt := range []struct {
+		limit, burst int64
+		length       time.Duration
+	}{
+		{10, 1, time.Second}, {10, 10, time.Second}, {1, 1, time.Second}, {1000, 1, time.Minute}, {1000, 20, time.Minute},
+		{1000, 1000, time.Minute}, {15, 15, time.Minute}, {5000, 5000, 24 * time.Hour},
+	} {
+		_, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, tt.limit, tt.burst, tt.length, 0))
+		takes := int64(tt.length) / tt.limit
+		late := max(takes/10, int64(clockTick))
+		for _, begin := range []int64{noon, noon + 3*int64(tt.length)*max(tt.burst/tt.limit, 1) + takes/3} { // where in a bucket
+			at := begin
+			for n := int64(1); n <= tt.burst+2*min(tt.limit, 200); n++ {
+				if n <= tt.burst {
+					wantHit(t, l, at, 1, true, "a token of a full bucket")
+					continue
+				}
+				d := wantHit(t, l, at, 1, false, fmt.Sprintf("%+v: no token before it has come", tt))
+				at += int64(d.RetryAfter)
+				due := begin + (n-tt.burst)*takes
+				require(t, at >= due && at <= due+late, "%+v: token %d comes %v after it should", tt, n, time.Duration(at-due))
+				require(t, !l.PeekAt(at-1, "k", 1).Allowed, "%+v: token %d comes sooner than was said", tt, n)
+				wantHit(t, l, at, 1, true, fmt.Sprintf("%+v: token %d", tt, n))
+			}
+		}
+	}
+}
+
+// TestLocalTokenBucketIsTheArithmetic: however hits are charged and settled, a checker alone lets nothing pass that does not fit by all
+// true costs so far and their times, all that fits by the counts of buckets, and what fits by the times of hits that are not settled
+// no later than it dates them, by parts of a hit.
 func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	type open struct {
 		receipt          string
 		bucket, estimate int64
+		hit              int // its place among all
 	}
+	type hit struct{ at, cost int64 }
 	property := func(t *rapid.T, settles bool, longest int64) { // time between hits
 		buckets := rapid.IntRange(1, 12).Draw(t, "buckets")
 		r := draining("r", rules.TokenBucket, rapid.Int64Range(1, 50).Draw(t, "limit"), rapid.Int64Range(1, 80).Draw(t, "burst"),
@@ -82,6 +116,16 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 		c, l := checkerAndLimiter(&testing.T{}, Options{}, r)
 		d := l.Rule().Drain()
 		now, all, receipts := noon, map[int64]int64{}, []open(nil)
+		var hits []hit
+		fits := func(cost int64) bool { // in as many parts of a hit as a window has ns, of which the limit drain in each
+			level, size, last := int64(0), int64(r.Window.Length), noon
+			for _, h := range append(slices.Clone(hits), hit{now, cost}) {
+				level, last = max(level-(h.at-last)*r.Limit, 0)+h.cost*size, h.at
+			}
+			return level <= r.Burst*size
+		}
+		takes := int64(r.Window.Length) / r.Limit
+		late := max(takes/10, int64(clockTick)) + takes/int64(buckets) + 1
 		first := d.Shape.Bucket(now) - 1
 		for range rapid.IntRange(1, 80).Draw(t, "hits") {
 			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, longest), rapid.Just(int64(0))).Draw(t, "callers that wait")
@@ -93,6 +137,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 				must(t, c.SettleAt(now, o.receipt, cost))
 				if d.Shape.Bucket(now)-o.bucket < int64(l.live) {
 					all[o.bucket] += cost - o.estimate
+					hits[o.hit].cost = cost
 				}
 			}
 			var counts []int64
@@ -107,10 +152,14 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			} else { // may spend an allowance
 				got = l.CheckAt(now, "k", cost)
 			}
-			require(t, got.Allowed == want, "after %v: %+v, want %v", time.Duration(now-noon), got, want)
-			if want {
+			after := time.Duration(now - noon)
+			require(t, got.Allowed || !want, "after %v: %+v, although it fits by the counts", after, got)
+			require(t, !got.Allowed || fits(cost), "after %v: %+v, although it does not fit", after, got)
+			require(t, got.Allowed || settles || !fits(cost) || l.PeekAt(now+late, "k", cost).Allowed, "after %v: %+v, and long afterwards", after, got)
+			if got.Allowed {
 				all[d.Shape.Bucket(now)] += cost
-				receipts = append(receipts, open{text, d.Shape.Bucket(now), cost})
+				receipts = append(receipts, open{text, d.Shape.Bucket(now), cost, len(hits)})
+				hits = append(hits, hit{now, cost})
 			}
 			if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
 				c.Step(now)

@@ -67,7 +67,7 @@ func (c *cell) learn(old *cell) {
 		copy(c.more.refunded, r)
 	}
 	if d := old.drained(); d != nil {
-		*c.drained() = *d
+		c.drained().copy(d)
 	}
 }
 

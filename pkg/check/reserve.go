@@ -23,6 +23,7 @@ type place struct {
 	cell         *cell
 	cost, bucket int64
 	turn         int64 // of the cell, after it
+	after        int64 // own hits of the bucket of a token bucket's cell, before it
 	gap          int64 // by which the cell's turn came later for it
 }
 
@@ -66,7 +67,7 @@ func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
 		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond
 		return min(t.drain.Remaining(d.level, c.net(), at), t.capacity-max(own, 0)) >= cost
 	}
-	return t.drain.Count(d.level, c.net(), at)+float64(cost) <= 2*float64(t.capacity)
+	return c.count(t, at)+float64(cost) <= 2*float64(t.capacity)
 }
 
 // Cancel gives all hits of a reservation back before its turn, and reports whether it has. It cannot any more when the turn has
@@ -131,6 +132,7 @@ func (p *place) giveBack() {
 	pending := c.pending()
 	pending[i] -= min(p.cost, pending[i])
 	c.totals()[i] -= p.cost
+	c.undate(l.terms.Load(), i, p.cost, p.after)
 	if permits := c.permits(); permits != nil {
 		permits.spend(p.bucket, -p.cost)
 	}

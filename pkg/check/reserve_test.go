@@ -108,15 +108,14 @@ func TestCancel(t *testing.T) {
 }
 
 const reservable = `rules:
-  - {name: tokens, key: [user], limit: 10/second, algorithm: token_bucket, burst: 5, on_limit: queue, max_wait: 420ms}
+  - {name: tokens, key: [user], limit: 10/second, algorithm: token_bucket, burst: 5, on_limit: queue, max_wait: 400ms}
   - {name: turns, match: {turn: "*"}, key: [], limit: 4/second, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 1s}
   - {name: day, key: [user], limit: 20/day, algorithm: fixed_window}
   - {name: rigid, match: {rigid: "*"}, key: [user], limit: 1/second, algorithm: token_bucket}
   - {name: dark, match: {dark: "*"}, key: [user], limit: 1/second, algorithm: token_bucket, on_limit: queue, max_wait: 2s, shadow: true}
 `
 
-// TestReserveByAllRules is a script, in which a cancelled reservation leaves nothing behind. Tokens
-// come back from the end of a bucket of 20 ms on.
+// TestReserveByAllRules is a script, in which a cancelled reservation leaves nothing behind.
 func TestReserveByAllRules(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	for i, s := range []struct {
@@ -130,18 +129,18 @@ func TestReserveByAllRules(t *testing.T) {
 		why    string
 	}{
 		{0, "user=a", 5, true, 0, "tokens", false, "it fits"},
-		{0, "user=a", 2, true, 220 * time.Millisecond, "tokens", true, "two tokens are owed; and given back"},
-		{0, "user=a", 4, true, 420 * time.Millisecond, "tokens", false, "as long as max_wait"},
-		{0, "user=a", 1, false, 520 * time.Millisecond, "tokens", false, "longer"},
+		{0, "user=a", 2, true, 200 * time.Millisecond, "tokens", true, "two tokens are owed; and given back"},
+		{0, "user=a", 4, true, 400 * time.Millisecond, "tokens", false, "as long as max_wait"},
+		{0, "user=a", 1, false, 500 * time.Millisecond, "tokens", false, "longer"},
 		{0, "user=b turn=1", 1, true, 0, "turns", false, "the first in line"},
 		{0, "user=b turn=1", 1, true, 250 * time.Millisecond, "turns", true, "the second; it leaves"},
 		{0, "user=b turn=1", 1, true, 250 * time.Millisecond, "turns", false, "and another is it"},
-		{0, "user=a turn=1", 1, false, 520 * time.Millisecond, "tokens", false, "one rule has no turn for him: charged to none"},
+		{0, "user=a turn=1", 1, false, 500 * time.Millisecond, "tokens", false, "one rule has no turn for him: charged to none"},
 		{0, "user=b turn=1", 1, true, 500 * time.Millisecond, "turns", false, "not to the queue"},
 		{0, "user=b", 17, false, Never, "tokens", false, "more than a bucket holds"},
-		{100, "user=a", 1, true, 420 * time.Millisecond, "tokens", false, "who would wait too long waits less later"},
+		{100, "user=a", 1, true, 400 * time.Millisecond, "tokens", false, "who would wait too long waits less later"},
 		{0, "user=c rigid=1", 1, true, 0, "rigid", false, "it fits"},
-		{0, "user=c rigid=1", 1, false, 1020 * time.Millisecond, "rigid", false, "a rule that lets nobody wait"},
+		{0, "user=c rigid=1", 1, false, time.Second, "rigid", false, "a rule that lets nobody wait"},
 		{0, "user=d dark=1", 1, true, 0, "tokens", false, "it fits"},
 		{0, "user=d dark=1", 1, true, 0, "tokens", false, "a shadow rule keeps nobody waiting"},
 		{9000, "user=a", 5, true, 0, "tokens", false, "10 of 20 a day are gone"},
@@ -225,7 +224,7 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 	first, _ := f.ReserveAt(now, attrs, 2)
 	cancel(first, true, "before its turn")
 	second, d := f.ReserveAt(now, attrs, 2)
-	require(t, d.Allowed && second.Delay == 220*time.Millisecond, "%v, %+v", second.Delay, d)
+	require(t, d.Allowed && second.Delay == 200*time.Millisecond, "%v, %+v", second.Delay, d)
 	now += 60 * ms
 	f.Step(now)
 	cancel(second, false, "reported")

@@ -97,7 +97,7 @@ func (a *asking) reservation(c *Checker, now int64) *Reservation {
 		}
 		p := place{cell: q.cell, cost: q.charged, bucket: q.bucket}
 		if d := q.cell.drained(); d != nil {
-			p.turn, p.gap = d.turn, q.cell.gap(q.terms, q.charged)
+			p.turn, p.gap, p.after = d.turn, q.cell.gap(q.terms, q.charged), d.dates.Added()-q.charged
 		}
 		r.places = append(r.places, p)
 	}

@@ -149,7 +149,7 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	t := l.terms.Load()
 	room, at := x.room(t, fleet)
 	if c.o.Link == nil {
-		x.correct(charge.GetRule().GetNewest(), s.GetHits())
+		x.correct(t, charge.GetRule().GetNewest(), s.GetHits())
 		x.bringTurnForward(t, at)
 		return
 	}
@@ -160,10 +160,11 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 }
 
 // correct changes what a local limiter knows of a bucket. The lock is held, the cell settled and rotated.
-func (c *cell) correct(bucket, hits int64) {
+func (c *cell) correct(t *terms, bucket, hits int64) {
 	totals := c.totals()
-	if at := c.newest - bucket; at >= 0 && at < int64(len(totals)) {
-		totals[at] = min(max(totals[at]+hits, 0), events.MaxCount)
+	if age := c.newest - bucket; age >= 0 && age < int64(len(totals)) {
+		totals[age] = min(max(totals[age]+hits, 0), events.MaxCount)
+		c.undate(t, age, -hits, 0)
 	}
 }
 

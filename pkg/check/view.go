@@ -43,7 +43,8 @@ func (v *view) blank(l *Limiter, key string, bucket int64) {
 	v.cell.more = &v.more
 	if l.shape.Drains() {
 		none := window.Level{Bucket: bucket - int64(l.live)}
-		v.level = drained{level: none, own: none}
+		v.level.dates.Clear()
+		v.level = drained{level: none, own: none, dates: v.level.dates}
 		v.more.drained = &v.level
 	}
 	v.allowance.Store(0)
@@ -62,7 +63,7 @@ func (v *view) copy(c *cell, now int64) {
 	copy(v.totals(), c.totals())
 	copy(v.pending(), c.pending())
 	if d := c.drained(); d != nil {
-		v.level = *d
+		v.level.copy(d)
 	}
 	if r := c.refunded(); r != nil {
 		v.refunds = append(v.refunds[:0], r...)
@@ -77,7 +78,7 @@ func (v *view) copy(c *cell, now int64) {
 	if p := c.permits(); p != nil {
 		v.copyPermits(p)
 	}
-	v.settleCopy(c.allowance.Load(), now)
+	v.settleCopy(c.allowance.Load(), now, c.until.Load())
 }
 
 func (v *view) copyPermits(p *permits) {
@@ -90,7 +91,7 @@ func (v *view) copyPermits(p *permits) {
 }
 
 // settleCopy is settle for an allowance that stays where it is.
-func (v *view) settleCopy(word uint64, now int64) {
+func (v *view) settleCopy(word uint64, now, until int64) {
 	left, taken := int64(word&leftMask), int64(word/oneTaken&leftMask)
 	a := v.more.ahead
 	switch {
@@ -100,6 +101,7 @@ func (v *view) settleCopy(word uint64, now int64) {
 		a.note(now, 0, taken)
 	default:
 		v.add(-left)
+		v.date(v.limiter.terms.Load(), min(now, until), taken)
 		if a != nil {
 			a.note(now, taken, 0)
 		}

@@ -67,6 +67,7 @@ func (b *behind) rebucket(step, fleet int64) {
 			d.level.Bucket += by
 			d.own.Bucket += by
 			d.turn += step
+			d.dates.Clear()
 		}
 		if ahead := c.newest - c.limiter.shape.Bucket(fleet); ahead > 0 {
 			c.pullBack(ahead)

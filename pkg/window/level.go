@@ -24,8 +24,8 @@ type Level struct {
 //
 // The level is worked out from the counts of buckets, so that it does not matter when and in what order
 // they came to be known: from the oldest bucket on, level = max(level - what drains in a bucket, 0) + count.
-// That takes a bucket's hits as of its end. So it is never too low, and too high by what drains in one
-// bucket, at most. A token bucket never lets too many pass for that; a leaky bucket, which is to let pass as
+// That takes a bucket's hits as of its end, but for those of which [Dates] know better. So it is never too low, and
+// too high by what drains in one bucket, at most. A token bucket never lets too many pass for that; a leaky bucket, which is to let pass as
 // many as drain, takes the level as lower by as much ([Drain.Turn]). What was before the counts is a
 // settled Level; it stays right whenever it was settled, as long as all know of the same limits and when they
 // changed. A new limit is the rate from its own moment on: what has drained has drained.
@@ -41,6 +41,8 @@ type Drain struct {
 	// Past are the limits of before, the oldest first, as far as something is not settled since; nil if there are none. It is not
 	// changed.
 	Past []Rate
+	// Dates say when hits of these counts came, as far as that is known; nil if it is not. Only of a token bucket.
+	Dates *Dates
 }
 
 // Rate is a limit of before.
@@ -112,10 +114,18 @@ func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 		if next = min(max(next, l.Bucket+1), bucket); next > newest {
 			next = bucket
 		}
-		l.Parts = d.drained(l.Parts, l.Bucket, next)
+		var count, gone int64
 		if age := newest - next; age >= 0 && age < int64(len(counts)) {
-			l.Parts = min(l.Parts+d.parts(counts[age]), d.parts(MaxCount))
+			if count = d.parts(counts[age]); count > 0 && d.Dates != nil {
+				gone = min(d.goneBy(newest, age), count)
+			}
 		}
+		if gone > 0 {
+			l.Parts = max(d.drained(l.Parts, l.Bucket, next-1)-d.drains(next), -gone)
+		} else {
+			l.Parts = d.drained(l.Parts, l.Bucket, next)
+		}
+		l.Parts = min(l.Parts+count, d.parts(MaxCount))
 		l.Bucket = next
 	}
 	return l
@@ -135,40 +145,69 @@ func (d Drain) drained(parts, from, to int64) int64 {
 
 func (d Drain) parts(hits int64) int64 { return min(hits, MaxCount) * int64(d.Shape.Buckets) }
 
-// at is the level when the bucket of now began, and what that bucket has added.
-func (d Drain) at(l Level, counts []int64, now int64) (began, added int64) {
+// at is what drains of the level in the bucket of now, how much it was at a time in that bucket, and what that bucket has
+// added as of its end.
+func (d Drain) at(l Level, counts []int64, now int64) (level, from, added int64) {
 	current := d.Shape.Bucket(now)
 	if l.Bucket >= current { // somebody's clock is ahead
-		return l.Parts, 0
+		return l.Parts, 0, 0
 	}
-	began = d.Settle(l, counts, current, current-1).Parts
-	if len(counts) > 0 {
-		added = d.parts(counts[0])
+	level = d.Settle(l, counts, current, current-1).Parts
+	if len(counts) == 0 {
+		return level, 0, 0
 	}
-	return began, added
+	own, as := d.dated(now)
+	own = min(own, counts[0])
+	added = d.parts(counts[0] - own)
+	if own > 0 && level < d.ebbedUp(as) { // all had drained before those that came as of then
+		return d.parts(own), as, added
+	}
+	return level + d.parts(own), 0, added
 }
 
 // Level is the level at now, in parts of a hit, at most twice MaxCount hits.
 func (d Drain) Level(l Level, counts []int64, now int64) int64 {
-	began, added := d.at(l, counts, now)
-	return max(began-d.ebbed(now), 0) + added
+	level, from, added := d.at(l, counts, now)
+	if d.changed(now) {
+		return max(level-d.ebbedAll(now), 0) + added
+	}
+	return max(level-d.ebbed(elapsed(now, int64(d.Shape.BucketSize())), from), 0) + added
 }
 
-// ebbed is how much has drained since the bucket of now began, if there was enough.
-func (d Drain) ebbed(now int64) int64 {
-	size := int64(d.Shape.BucketSize())
-	if d.changed(now) {
-		return int64(d.gone(eighths*d.Shape.Bucket(now), eighths*d.Shape.Bucket(now)+elapsed(now, size)*eighths/size))
-	}
-	hi, lo := bits.Mul64(uint64(d.Limit), uint64(elapsed(now, size)))
-	gone, _ := bits.Div64(hi, lo, uint64(size)) // less than Limit, as less than a bucket has passed
+// ebbed is how much drains from one time in a bucket of the present limit to a later one, if there is enough.
+func (d Drain) ebbed(into, from int64) int64 {
+	hi, lo := bits.Mul64(uint64(d.Limit), uint64(max(into-from, 0)))
+	gone, _ := bits.Div64(hi, lo, uint64(d.Shape.BucketSize())) // at most Limit, as at most a bucket has passed
 	return int64(gone)
 }
 
+// ebbedUp is ebbed from the bucket's begin on, rounded up.
+func (d Drain) ebbedUp(into int64) int64 {
+	hi, lo := bits.Mul64(uint64(d.Limit), uint64(into))
+	return roundUp(bits.Div64(hi, lo, uint64(d.Shape.BucketSize())))
+}
+
+// ebbedAll is how much has drained since the bucket of now began, in which the limit has changed, if there was enough.
+func (d Drain) ebbedAll(now int64) int64 {
+	size := int64(d.Shape.BucketSize())
+	return int64(d.gone(eighths*d.Shape.Bucket(now), eighths*d.Shape.Bucket(now)+elapsed(now, size)*eighths/size))
+}
+
+// drains is what drains in a bucket, if there is enough.
+func (d Drain) drains(bucket int64) int64 {
+	if n := len(d.Past); n > 0 && d.Past[n-1].Until > eighths*bucket {
+		return int64(d.gone(eighths*bucket, eighths*(bucket+1)))
+	}
+	return d.Limit
+}
+
 // changed says whether the limit has changed in the bucket of now, or will.
-func (d Drain) changed(now int64) bool {
+func (d Drain) changed(now int64) bool { return d.changedIn(d.Shape.Bucket(now)) }
+
+// changedIn is changed of a bucket.
+func (d Drain) changedIn(bucket int64) bool {
 	n := len(d.Past)
-	return n > 0 && d.Past[n-1].Until > eighths*d.Shape.Bucket(now)
+	return n > 0 && d.Past[n-1].Until > eighths*bucket
 }
 
 // Count is how many hits have not drained at now, with its fraction: the level, or, of a leaky bucket,
@@ -230,24 +269,22 @@ func (d Drain) ebb(l Level, counts []int64, parts, now int64) time.Duration {
 
 // until is the least wait until the level is this or lower.
 func (d Drain) until(l Level, counts []int64, parts, now int64) time.Duration {
-	began, added := d.at(l, counts, now)
+	level, from, added := d.at(l, counts, now)
 	size := int64(d.Shape.BucketSize())
 	into := elapsed(now, size)
 	if d.changed(now) { // take what has drained as drained before at the rate of now
-		hi, lo := bits.Mul64(uint64(d.Limit), uint64(into))
-		gone, _ := bits.Div64(hi, lo, uint64(size))
-		began = max(began-d.ebbed(now), 0) + int64(gone)
+		level = max(level-d.ebbedAll(now), 0) + d.ebbed(into, 0)
 		d.Past = nil
 	}
-	if began+added <= parts {
+	if level+added <= parts {
 		return 0
 	}
-	if added <= parts { // while this bucket lasts only what was there before it drains
-		if wait := d.span(began + added - parts); wait <= size {
-			return time.Duration(max(wait-into, 0))
+	if added <= parts { // while this bucket lasts only what drains in it does
+		if end := from + d.span(level+added-parts); end <= size {
+			return time.Duration(max(end-into, 0))
 		}
 	}
-	rest := d.drained(began, d.Shape.Bucket(now)-1, d.Shape.Bucket(now)) + added - parts // more than 0, or the wait would have ended above
+	rest := max(level-d.ebbed(size, from), 0) + added - parts // more than 0, or the wait would have ended above
 	return time.Duration(min(size-into+d.span(rest), longest))
 }
 
