@@ -89,9 +89,9 @@ func (w *world) agreeOnHits(rule string, keys int, hit func(c *checker, rule, ke
 }
 
 // agree lets one checker after the other report a hit of every key of a rule. By its answer each
-// must know exactly what the truth leaves; under a token bucket, where its own hits may be dated in their buckets of time, no less, and
-// no more than hits that had all come when those began. Nothing of it is late, since the rule's window is longer
-// than any accident.
+// must know exactly what the truth leaves; under a token bucket, where its own hits may be dated in
+// their buckets of time, no less, and no more than hits that had all come when those began. Nothing
+// of it is late, since the rule's window is longer than any accident.
 func (w *world) agree(r *rules.Rule, keys int, hit func(c *checker, key string) bool, truth func(key string) history) {
 	w.t.Helper()
 	for i := range keys {
@@ -109,7 +109,8 @@ func (w *world) agree(r *rules.Rule, keys int, hit func(c *checker, key string) 
 			if r.Algorithm == rules.TokenBucket { // if all came when their buckets began
 				most = w.leftOf(r, truth(key).sooner())
 			}
-			w.require(got >= want && got <= most, "%s knows of %d left of %s of %s, the truth is %d to %d", c.name, got, key, r.Name, want, most)
+			w.require(got >= want && got <= most, "%s knows of %d left of %s of %s, the truth is %d to %d",
+				c.name, got, key, r.Name, want, most)
 		}
 	}
 }
@@ -119,7 +120,8 @@ func (w *world) leftOf(r *rules.Rule, all history) int64 {
 	if !r.Window.Drains() {
 		return r.Window.Remaining(all.counts(r.Window, w.now), r.Limit, w.now)
 	}
-	return r.Drain().Remaining(window.Level{Bucket: r.Window.Bucket(start) - 2}, all.since(start-int64(r.Window.BucketSize()), r.Window, w.now), w.now)
+	begin := start - int64(r.Window.BucketSize()) // of hits that came sooner
+	return r.Drain().Remaining(window.Level{Bucket: r.Window.Bucket(begin) - 1}, all.since(begin, r.Window, w.now), w.now)
 }
 
 // sooner is the history of hits that each came a bucket sooner.

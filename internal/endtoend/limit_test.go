@@ -95,13 +95,15 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	w.conserved()
 }
 
-// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about as even as that of
-// one. Each of them knows its own hits to the nanosecond and others' by their messages, so hits of two may come
-// together, and after such there is a gap. -v prints the figures of docs/rules.md.
+// TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about
+// as even as that of one. Each of them knows its own hits to the nanosecond and others' by their
+// messages, so hits of two may come together, and after such there is a gap. -v prints the figures
+// of docs/rules.md.
 //
-// While reports went to any aggregator, 8 checkers passed 999.4/s in the mean of seeds 0 to 4, most in 20 ms 34, with gaps of 23 ms. Since
-// they go to the one that answered last they hear of each other together and part their turns more evenly: 995.4/s, 28 and 11 ms.
-// The bound for the rate is of the mean.
+// While reports went to any aggregator, 8 checkers passed 999.4/s in the mean of seeds 0 to 4, most
+// in 20 ms 34, with gaps of 23 ms. Since they go to the one that answered last they hear of each
+// other together and part their turns more evenly: 995.4/s, 28 and 11 ms. The bound for the rate is
+// of the mean.
 func TestOutflowOfAFleetIsEven(t *testing.T) {
 	const limit, second = 1000, int64(time.Second)
 	for _, fleet := range []struct {

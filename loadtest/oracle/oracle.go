@@ -105,7 +105,8 @@ func (r *rolling) add(now, length int64) int {
 	return len(r.times) - r.gone
 }
 
-// count is the rule's own count. That of a token or leaky bucket is exact: what has not drained, by when each hit came.
+// count is the rule's own count. That of a token or leaky bucket is exact: what has not drained, by
+// when each hit came.
 func (c *counter) count(l *limit, now int64) float64 {
 	counts := c.at(l, now)
 	switch l.shape.Kind {

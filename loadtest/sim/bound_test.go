@@ -53,8 +53,9 @@ func TestBound(t *testing.T) {
 
 // TestLimitPasses: by every algorithm what passes in all is the limit (or a little less: the
 // judge's own for a leaky bucket is 0.6 at random), and no stretch of a window's length has more
-// than it // than it may. What passes is held in the mean of seeds 1 to 5, as a single one changes with every draw; what is beyond in a stretch
-// at the worst of them, by 1.5 times what was measured.
+// than it may. What passes is held in the mean of seeds 1 to 5, as a single one changes
+// with every draw; what is beyond in a stretch at the worst of them, by 1.5 times what was
+// measured.
 func TestLimitPasses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -67,13 +68,15 @@ func TestLimitPasses(t *testing.T) {
 		rolling     float64
 	}{
 		{rules.TokenBucket, "steady", 1000, 0.0005, 0.0008, 0.017},
-		// A checker dates its own hits: until it did, what drains in a bucket, 0.02, was kept back, and 0.011 beyond it in a stretch.
+		// A checker dates its own hits: until it did, what drains in a bucket, 0.02, was kept back,
+		// and 0.011 beyond it in a stretch.
 		{rules.TokenBucket, "hop", 1000, 0.0005, 0.0009, 0.033},
 		{rules.SlidingLog, "steady", 1000, 0.0018, 0, 0.009},
 		{rules.FixedWindow, "steady", 1000, 0.0044, 0.0002, 0.15}, // a stretch may have parts of two windows
 		{rules.LeakyBucket, "steady", 1000, 0, 0.0066, 0.012},
-		// 0.0028 in the mean of seeds 1 to 7, where reports went to any aggregator. From one that has all of them checkers hear of
-		// each other in the same moments and part their turns more evenly (TestOutflowOfAFleetIsEven), for 0.0077.
+		// 0.0028 in the mean of seeds 1 to 7, where reports went to any aggregator. From one that
+		// has all of them checkers hear of each other in the same moments and part their turns more
+		// evenly (TestOutflowOfAFleetIsEven), for 0.0077.
 		{rules.LeakyBucket, "steady", 100, 0, 0.0116, 0.09},
 		{rules.LeakyBucket, "hop", 1000, 0, 0.18, 0},
 	} {
@@ -99,8 +102,9 @@ func TestLimitPasses(t *testing.T) {
 	}
 }
 
-// TestExactlyTheLimitPasses, and every hit until then, when hits are so far apart that all reports are answered in between, also those of
-// quiet keys, after a second: a checker keeps nothing in reserve for hits that nobody can have admitted.
+// TestExactlyTheLimitPasses, and every hit until then, when hits are so far apart that all reports
+// are answered in between, also those of quiet keys, after a second: a checker keeps nothing in
+// reserve for hits that nobody can have admitted.
 func TestExactlyTheLimitPasses(t *testing.T) {
 	for _, limit := range []int64{100, 300, 1000, 10_000} {
 		for checkers := 1; checkers <= 8; checkers++ {

@@ -173,8 +173,9 @@ func TestOptionsShow(t *testing.T) {
 				if lag := *none.RefreshLagMS.P50; late(none) != 0 || lag < 2 || lag > 30 {
 					t.Errorf("seed %d, without: %v hits are late, a lag of %v ms", seed+1, late(none), lag)
 				}
-				// A lost report or answer is waited for in vain, and longer each time from the fifth on: until then it is sent to
-				// another aggregator, so that of a quarter lost nearly all are in time.
+				// A lost report or answer is waited for in vain, and longer each time from the
+				// fifth on: until then it is sent to another aggregator, so that of a quarter lost
+				// nearly all are in time.
 				if test.much.Loss > 0 && late(much) == 0 {
 					t.Errorf("seed %d: no hit is late although so much is lost", seed+1)
 				}

@@ -255,7 +255,8 @@ func isMet(t *testing.T, figure, target string) bool {
 }
 
 // TestMainScenarios: both errors, in a few seconds of every kind of traffic. Bounds are 1.5 times
-// the most of seeds 1 to 5; of what is wrongly allowed, which a few keys decide in each, their mean.
+// the most of seeds 1 to 5; of what is wrongly allowed, which a few keys decide in each, their
+// mean.
 func TestMainScenarios(t *testing.T) {
 	for _, test := range []struct {
 		scenario            string
@@ -397,8 +398,8 @@ func TestEstimates(t *testing.T) {
 	}
 }
 
-// TestEstimatesOfOtherTraffic bounds how far an estimate is from the truth, in per cent, in the mean of seeds 1 to 3, where
-// docs/operations.md has no figures of it.
+// TestEstimatesOfOtherTraffic bounds how far an estimate is from the truth, in per cent, in the
+// mean of seeds 1 to 3, where docs/operations.md has no figures of it.
 func TestEstimatesOfOtherTraffic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
@@ -438,8 +439,8 @@ func TestEstimatesOfOtherTraffic(t *testing.T) {
 				}
 			}
 			overMost := 0.1
-			if strings.Contains(test.command, "token_bucket") { // aggregators take hits as of the end of a bucket, in which 2 % of the limit drain
-				overMost = 2
+			if strings.Contains(test.command, "token_bucket") {
+				overMost = 2 // aggregators take hits as of the end of a bucket, in which so much drains
 			}
 			for i, most := range [][2]float64{{test.over, overMost}, {test.wrong, test.wrong}, {test.less, test.more}} {
 				if off := 100 * (sums[i][0] - sums[i][1]); off < -most[0]-exact || off > most[1]+exact {

@@ -15,7 +15,8 @@ import (
 // drained is what the cell of such a key has beside its counts.
 type drained struct {
 	level window.Level // of a bucket before the newest
-	// dates are when own hits of a token bucket came, for which level is lower, by so many parts, than by counts alone.
+	// dates are when own hits of a token bucket came, for which level is lower, by so many parts,
+	// than by counts alone.
 	dates window.Dates
 	slack int64
 	// own is that of pending hits alone, each counted as often as there are checkers, so that they drain at this checker's
@@ -57,7 +58,8 @@ func (c *cell) drained() *drained {
 	return c.more.drained
 }
 
-// drain is the arithmetic of these terms for this cell's counts, with what is known of when own hits came. The lock is held.
+// drain is the arithmetic of these terms for this cell's counts, with what is known of when own
+// hits came. The lock is held.
 func (c *cell) drain(t *terms) window.Drain {
 	by := t.drain
 	if d := c.drained(); by.Shape.Kind == window.Token {
@@ -67,8 +69,9 @@ func (c *cell) drain(t *terms) window.Drain {
 	return by
 }
 
-// datable is until when an allowance may last from a time on: to the end of the bucket at most, and under a token bucket, whose hits
-// are dated when it ends, not longer than a tenth of what one takes to drain, or a tick of the clock. The lock is held.
+// datable is until when an allowance may last from a time on: to the end of the bucket at most, and
+// under a token bucket, whose hits are dated when it ends, not longer than a tenth of what one
+// takes to drain, or a tick of the clock. The lock is held.
 func (c *cell) datable(t *terms, at int64) int64 {
 	if c.limiter.shape.Kind != window.Token {
 		return c.end()
@@ -76,14 +79,16 @@ func (c *cell) datable(t *terms, at int64) int64 {
 	return min(c.end(), at+max(int64(c.limiter.shape.Length)/max(t.limit, 1)/10, int64(clockTick)))
 }
 
-// date notes own hits that came at a time. The lock is held, and the cell's newest bucket that of the hits.
+// date notes own hits that came at a time. The lock is held, and the cell's newest bucket that of
+// the hits.
 func (c *cell) date(t *terms, at, hits int64) {
 	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
 		d.dates.Add(t.drain, c.newest, at, hits)
 	}
 }
 
-// undate takes in that own hits of a bucket of some age, which came after so many others of it, are none any more. The lock is held.
+// undate takes in that own hits of a bucket of some age, which came after so many others of it, are
+// none any more. The lock is held.
 func (c *cell) undate(t *terms, age, hits, after int64) {
 	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
 		d.dates.Remove(t.drain, age, hits, after)
@@ -194,8 +199,8 @@ func times(counts []int64, factor int64) []int64 {
 	return scaled
 }
 
-// took notes when an own hit came, and when it has drained in the queue of a leaky bucket. The cell has been charged for it, and its
-// lock is held; its turn is after so long.
+// took notes when an own hit came, and when it has drained in the queue of a leaky bucket. The cell
+// has been charged for it, and its lock is held; its turn is after so long.
 func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 	c.date(t, at, cost)
 	d := c.drained()
@@ -280,7 +285,8 @@ func (c *cell) hearLevel(w word) {
 		l = w.settle(drain, l, d.level.Bucket)
 		l.Parts = max(l.Parts, d.level.Parts+d.slack)
 	}
-	// As many parts as by counts alone are of hits that are known, some of which have drained sooner.
+	// As many parts as by counts alone are of hits that are known, some of which have drained
+	// sooner.
 	early := l
 	if d.slack > 0 && l.Parts <= d.level.Parts+d.slack {
 		early.Parts = min(l.Parts, d.level.Parts)

@@ -68,8 +68,8 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 	}
 }
 
-// TestTokensComeBackInTime: a checker alone gives each token back at most a tenth of what one takes late, or a tick of the clock, never
-// early, and says so, however long a bucket of time is.
+// TestTokensComeBackInTime: a checker alone gives each token back at most a tenth of what one takes
+// late, or a tick of the clock, never early, and says so, however long a bucket of time is.
 func TestTokensComeBackInTime(t *testing.T) {
 	for _, tt := range []struct {
 		limit, burst int64
@@ -99,9 +99,10 @@ func TestTokensComeBackInTime(t *testing.T) {
 	}
 }
 
-// TestLocalTokenBucketIsTheArithmetic: however hits are charged and settled, a checker alone lets nothing pass that does not fit by all
-// true costs so far and their times, all that fits by the counts of buckets, and what fits by the times of hits that are not settled
-// no later than it dates them, by parts of a hit.
+// TestLocalTokenBucketIsTheArithmetic: however hits are charged and settled, a checker alone lets
+// nothing pass that does not fit by all true costs so far and their times, all that fits by the
+// counts of buckets, and what fits by the times of hits that are not settled no later than it dates
+// them, by parts of a hit.
 func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	type open struct {
 		receipt          string
@@ -155,7 +156,8 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			after := time.Duration(now - noon)
 			require(t, got.Allowed || !want, "after %v: %+v, although it fits by the counts", after, got)
 			require(t, !got.Allowed || fits(cost), "after %v: %+v, although it does not fit", after, got)
-			require(t, got.Allowed || settles || !fits(cost) || l.PeekAt(now+late, "k", cost).Allowed, "after %v: %+v, and long afterwards", after, got)
+			require(t, got.Allowed || settles || !fits(cost) || l.PeekAt(now+late, "k", cost).Allowed,
+				"after %v: %+v, and long afterwards", after, got)
 			if got.Allowed {
 				all[d.Shape.Bucket(now)] += cost
 				receipts = append(receipts, open{text, d.Shape.Bucket(now), cost, len(hits)})

@@ -5,19 +5,21 @@ import (
 	"math/bits"
 )
 
-// Dates are what one party knows of when its own hits of a token bucket came; all others are taken as of their bucket's end.
+// Dates are what one party knows of when its own hits of a token bucket came; all others are taken
+// as of their bucket's end.
 //
-// Of the newest bucket it is one time: its hits leave behind what they would if all had come then, which is the latest time, over all
-// of them, at which one came less what those before it take to drain. Of each bucket before it is how many of its hits have
-// drained by its end, for which at its end
+// Of the newest bucket it is one time: its hits leave behind what they would if all had come then,
+// which is the latest time, over all of them, at which one came less what those before it take to
+// drain. Of each bucket before it is how many of its hits have drained by its end, for which at its
+// end
 //
 //	level = max(level - what drains in a bucket, -drained) + count
 //
-// So the level by own hits is exact, but for a part of a hit. With others' hits among the counts it is still never too low: these
-// can only have kept own ones from draining sooner.
+// So the level by own hits is exact, but for a part of a hit. With others' hits among the counts it
+// is still never too low: these can only have kept own ones from draining sooner.
 //
-// The zero value knows nothing. It goes along with counts, newest first, that are kept by the same party; it is not safe for
-// concurrent use, nor to be copied (see Copy).
+// The zero value knows nothing. It goes along with counts, newest first, that are kept by the same
+// party; it is not safe for concurrent use, nor to be copied (see Copy).
 type Dates struct {
 	own   int64    // hits of the newest bucket that have been dated
 	added int64    // the same, and those that were taken out again
@@ -25,10 +27,13 @@ type Dates struct {
 	last  int64    // ns into it, when the last of them came
 	rate  int64    // the limit by which this was reckoned
 	gone  []uint32 // by age, from 1 on: parts that have drained in that bucket of its own hits
-	Taken []int64  // hits of each bucket, newest first, that have been given back, of which it is not known when they came; or nil
+	// Taken are hits of each bucket, newest first, that have been given back, of which it is not
+	// known when they came; or nil.
+	Taken []int64
 }
 
-// Add notes own hits at a time of the bucket that is the newest. A time that is not in it is the nearest that is.
+// Add notes own hits at a time of the bucket that is the newest. A time that is not in it is the
+// nearest that is.
 func (t *Dates) Add(d Drain, newest, at, hits int64) {
 	if hits <= 0 {
 		return
@@ -48,8 +53,8 @@ func (t *Dates) Add(d Drain, newest, at, hits int64) {
 // Added is how many own hits of the newest bucket have been noted so far.
 func (t *Dates) Added() int64 { return t.added }
 
-// Remove takes own hits of a bucket of some age out, of which it is not known when they came, but that it was after so many of that
-// bucket had been noted; 0 is always true.
+// Remove takes own hits of a bucket of some age out, of which it is not known when they came, but
+// that it was after so many of that bucket had been noted; 0 is always true.
 func (t *Dates) Remove(d Drain, age, hits, after int64) {
 	switch {
 	case hits <= 0:

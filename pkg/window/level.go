@@ -18,17 +18,18 @@ type Level struct {
 // Drain is the arithmetic of a token bucket and of a leaky bucket.
 //
 // Both have a *level*: hits raise it, and Limit of them drain per window, at a constant rate, while
-// there are any. A token bucket lets a hit pass if it then holds Burst at the most: Burst less the level
-// is how many tokens it has. A leaky bucket is a queue with room for Burst: a hit joins it if it fits, and
-// its turn is when what was before it has drained.
+// there are any. A token bucket lets a hit pass if it then holds Burst at the most: Burst less the
+// level is how many tokens it has. A leaky bucket is a queue with room for Burst: a hit joins it if
+// it fits, and its turn is when what was before it has drained.
 //
-// The level is worked out from the counts of buckets, so that it does not matter when and in what order
-// they came to be known: from the oldest bucket on, level = max(level - what drains in a bucket, 0) + count.
-// That takes a bucket's hits as of its end, but for those of which [Dates] know better. So it is never too low, and
-// too high by what drains in one bucket, at most. A token bucket never lets too many pass for that; a leaky bucket, which is to let pass as
-// many as drain, takes the level as lower by as much ([Drain.Turn]). What was before the counts is a
-// settled Level; it stays right whenever it was settled, as long as all know of the same limits and when they
-// changed. A new limit is the rate from its own moment on: what has drained has drained.
+// The level is worked out from the counts of buckets, so that it does not matter when and in what
+// order they came to be known: from the oldest bucket on, level = max(level - what drains in a
+// bucket, 0) + count. That takes a bucket's hits as of its end, but for those of which [Dates] know
+// better. So it is never too low, and too high by what drains in one bucket, at most. A token
+// bucket never lets too many pass for that; a leaky bucket, which is to let pass as many as drain,
+// takes the level as lower by as much ([Drain.Turn]). What was before the counts is a settled
+// Level; it stays right whenever it was settled, as long as all know of the same limits and when
+// they changed. A new limit is the rate from its own moment on: what has drained has drained.
 //
 // The methods take a settled level and counts, newest first: counts[0] is of Bucket(now). Counts of
 // the settled bucket and of those before it, and missing ones, are taken as 0.
@@ -41,7 +42,8 @@ type Drain struct {
 	// Past are the limits of before, the oldest first, as far as something is not settled since; nil if there are none. It is not
 	// changed.
 	Past []Rate
-	// Dates say when hits of these counts came, as far as that is known; nil if it is not. Only of a token bucket.
+	// Dates say when hits of these counts came, as far as that is known; nil if it is not. Only of
+	// a token bucket.
 	Dates *Dates
 }
 
@@ -145,8 +147,8 @@ func (d Drain) drained(parts, from, to int64) int64 {
 
 func (d Drain) parts(hits int64) int64 { return min(hits, MaxCount) * int64(d.Shape.Buckets) }
 
-// at is what drains of the level in the bucket of now, how much it was at a time in that bucket, and what that bucket has
-// added as of its end.
+// at is what drains of the level in the bucket of now, how much it was at a time in that bucket,
+// and what that bucket has added as of its end.
 func (d Drain) at(l Level, counts []int64, now int64) (level, from, added int64) {
 	current := d.Shape.Bucket(now)
 	if l.Bucket >= current { // somebody's clock is ahead
@@ -174,7 +176,8 @@ func (d Drain) Level(l Level, counts []int64, now int64) int64 {
 	return max(level-d.ebbed(elapsed(now, int64(d.Shape.BucketSize())), from), 0) + added
 }
 
-// ebbed is how much drains from one time in a bucket of the present limit to a later one, if there is enough.
+// ebbed is how much drains from one time in a bucket of the present limit to a later one, if there
+// is enough.
 func (d Drain) ebbed(into, from int64) int64 {
 	hi, lo := bits.Mul64(uint64(d.Limit), uint64(max(into-from, 0)))
 	gone, _ := bits.Div64(hi, lo, uint64(d.Shape.BucketSize())) // at most Limit, as at most a bucket has passed
@@ -187,7 +190,8 @@ func (d Drain) ebbedUp(into int64) int64 {
 	return roundUp(bits.Div64(hi, lo, uint64(d.Shape.BucketSize())))
 }
 
-// ebbedAll is how much has drained since the bucket of now began, in which the limit has changed, if there was enough.
+// ebbedAll is how much has drained since the bucket of now began, in which the limit has changed,
+// if there was enough.
 func (d Drain) ebbedAll(now int64) int64 {
 	size := int64(d.Shape.BucketSize())
 	return int64(d.gone(eighths*d.Shape.Bucket(now), eighths*d.Shape.Bucket(now)+elapsed(now, size)*eighths/size))
