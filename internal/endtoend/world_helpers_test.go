@@ -75,6 +75,7 @@ type options struct {
 	plain                     bool         // checkers decide by what they know alone, without a forecast
 	forgetful                 bool         // workers remember the states of shards for themselves alone
 	quietFor                  time.Duration
+	onApply                   func(aggregate.ApplyInfo)
 	older                     older // what so many of the checkers and workers are
 	oldCheckers, oldWorkers   int
 }
@@ -176,7 +177,7 @@ func (w *world) newWorker() *worker {
 		k.link.Knows(events.FormatPlain)
 	}
 	var err error
-	o := aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}}
+	o := aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}, OnApply: w.onApply}
 	if !w.forgetful {
 		o.Memory = &w.memory
 	}

@@ -125,7 +125,9 @@ func (r *Rule) room() int64 {
 	return r.Limit
 }
 
-// countAt is the rule's own count at a time of a key's totals, less some cells of them. counts is memory to work with.
+// countAt is the rule's own count at a time of a key's totals, less some cells of them. Of what drains
+// it is as much as is certain: checkers know when in a bucket of time their hits came, and the totals
+// do not. counts is memory to work with.
 func (r *Rule) countAt(counts []int64, level window.Level, totals, less []Cell, at int64) float64 {
 	counts = counts[:r.Shape.Live()]
 	clear(counts)
@@ -135,10 +137,14 @@ func (r *Rule) countAt(counts []int64, level window.Level, totals, less []Cell, 
 			counts[age] = Sum(counts[age], max(c.Count-cellOf(less, c.Bucket), 0))
 		}
 	}
-	if r.Drains() {
-		return r.Drain().Count(level, counts, at)
+	switch {
+	case !r.Drains():
+		return r.Shape.Count(counts, at)
+	case r.Shape.Kind == window.Token:
+		drains := float64(r.Limit) / float64(r.Shape.Buckets)
+		return max(r.Drain().Count(level, counts, at)-drains, 0)
 	}
-	return r.Shape.Count(counts, at)
+	return r.Drain().Count(level, counts, at)
 }
 
 func sumOf(cells []Cell) (sum int64) {

@@ -20,9 +20,18 @@ type aged struct {
 // ageingCells are queues, each in the order of due: cells that were never looked at, and cells that were not empty
 // when they were, by how long after that they are looked at again. That is as long as can be before they are empty, if nothing else
 // comes, of laterLook, twice, four times that and so on: so an idle cell of a long window is looked at a few times, not every so often.
+// Forecasts, which take more memory than their cells, have a queue of their own: a cell that waits for
+// a day can come near its limit meanwhile, and be idle again.
 type ageingCells struct {
-	fresh queue[aged]
-	known [laterLooks]queue[aged]
+	fresh     queue[aged]
+	known     [laterLooks]queue[aged]
+	forecasts queue[agedForecast]
+}
+
+// agedForecast is the forecast of an ageing cell, as long as it has this one.
+type agedForecast struct {
+	aged
+	ahead *ahead
 }
 
 const (
@@ -35,23 +44,58 @@ const (
 	// silentBlock is how long a blocked key must have been silent before it may make room for
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
+	// silentForecast is how long a cell has been silent when it goes without its forecast, whenever it
+	// is looked at. Where it is looked at every laterLook, that does so before.
+	silentForecast = firstLook + laterLook
 	// looksAtOnce bounds the cells looked at in one step, and so how long the lock is held.
 	looksAtOnce = 4096
 	// sweptAtOnce bounds those that nobody takes reports of.
 	sweptAtOnce = 512
 )
 
-// addAgeing lets a cell wait to leave. Its lock is held.
+// addAgeing lets a cell wait to leave, and its forecast. Its lock is held.
 func (b *behind) addAgeing(c *cell, fleet int64) {
+	b.ageForecast(c, fleet)
 	if !c.is(ageing | dead) {
 		c.state |= ageing
 		b.ageing.fresh.push(aged{c, fleet + int64(firstLook)})
 	}
 }
 
+// ageForecast lets the forecast of a cell, if it has one, wait to leave. The cell's lock is held.
+func (b *behind) ageForecast(c *cell, fleet int64) {
+	if a := c.ahead(); a != nil && !a.ageing && !c.is(dead) {
+		a.ageing = true
+		b.ageing.forecasts.push(agedForecast{aged{c, fleet + int64(laterLook)}, a})
+	}
+}
+
+// letForecastsGo takes forecasts from cells that have been silent.
+func (b *behind) letForecastsGo(fleet int64) {
+	q := &b.ageing.forecasts
+	for range min(q.len(), looksAtOnce) {
+		if fleet < q.peek().due {
+			return
+		}
+		f := q.pop()
+		f.cell.mu.Lock()
+		switch {
+		case f.cell.ahead() != f.ahead: // it has gone
+		case f.cell.is(queued|inFlight) || f.cell.silent(fleet) < ticks(silentForecast):
+			f.ahead.ageing = false
+			b.ageForecast(f.cell, fleet)
+		default:
+			f.cell.roomBehindBlock(fleet) // which puts down what the forecast is to know
+			f.cell.setAhead(nil)
+		}
+		f.cell.mu.Unlock()
+	}
+}
+
 // letGo lets cells leave whose time has come; when the live map is crowded, those that have waited
 // longest leave before it has.
 func (b *behind) letGo(fleet int64) {
+	b.letForecastsGo(fleet)
 	known := 0
 	for i := range b.ageing.known {
 		known += b.ageing.known[i].len()
@@ -161,15 +205,9 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 	if c.is(queued | inFlight) {
 		return
 	}
-	word, until := c.allowance.Load(), c.until.Load()
-	room, _ := c.room(c.limiter.terms.Load(), fleet)
-	if c.mayLeave(room, fleet, crowded) {
+	if c.mayLeave(c.roomBehindBlock(fleet), fleet, crowded) {
 		c.limiter.drop(c)
 		return
-	}
-	if word&^stampMask == blocked { // room has withdrawn the block; it still holds
-		c.until.Store(until)
-		c.allowance.Store(word)
 	}
 	if c.silent(fleet) >= ticks(firstLook) {
 		c.setAhead(nil) // it takes more memory than the cell; if the key comes again it gets another
@@ -177,6 +215,18 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 	c.state |= ageing
 	later := c.laterLook(fleet)
 	b.ageing.known[later].push(aged{c, fleet + int64(laterLook)<<later})
+}
+
+// roomBehindBlock is room, which withdraws an allowance, but for a block: that still holds. The lock
+// is held.
+func (c *cell) roomBehindBlock(fleet int64) int64 {
+	word, until := c.allowance.Load(), c.until.Load()
+	room, _ := c.room(c.limiter.terms.Load(), fleet)
+	if word&^stampMask == blocked {
+		c.until.Store(until)
+		c.allowance.Store(word)
+	}
+	return room
 }
 
 // laterLook is in which of the later queues a cell is to wait. The lock is held, the cell settled and rotated.

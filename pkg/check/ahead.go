@@ -16,6 +16,7 @@ type ahead struct {
 	inFlight  []int64 // hits per bucket, as the cell's pending
 	denied    int64   // own hits denied, in no report yet
 	anyDenied bool    // by anybody, as far as is known
+	ageing    bool    // waiting in the queue of forecasts that may leave
 	counted   uint32  // hits taken off the allowance that have been counted, see putDown
 
 	hindsight hindsight

@@ -103,6 +103,26 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
 }
 
+// TestForecastsLeaveSoon, within two minutes of silence, also where their cell is not looked at for
+// hours, since they take several times its memory.
+func TestForecastsLeaveSoon(t *testing.T) {
+	f, l := newFleetOf(t, 4, Options{HelloEvery: time.Hour}, 1000, 24*time.Hour)
+	now, all := noon, 0
+	for _, hits := range []int{1, 400, 1} {
+		all += hits
+		hit(l, now, "k", hits)
+		f.Step(now + 50*ms)
+		f.answer(now+51*ms, int64(all))
+		require(t, (l.ahead("k") != nil) == (now > noon), "%v after noon", time.Duration(now-noon))
+		for end := now + int64(time.Hour); now < end; now += int64(10 * time.Second) {
+			f.Step(now)
+			left := l.ahead("k") == nil
+			require(t, left || now < end-int64(58*time.Minute), "the key has a forecast after two minutes of silence")
+		}
+	}
+	require(t, f.Stats().LiveKeys == 1, "the key itself is gone")
+}
+
 // TestWindowOfACell is what a forecast learns of it.
 func TestWindowOfACell(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{Epoch: 1}, rule("r", 1000, 10*time.Second, 2))

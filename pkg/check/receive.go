@@ -236,6 +236,7 @@ func (b *behind) merge(c *cell, w word) {
 	t := c.limiter.terms.Load()
 	room, at := c.room(t, w.fleet)
 	if c.lookAhead(t, at, room) != nil {
+		b.ageForecast(c, w.fleet)
 		c.told(b, t, at, w, news)
 	}
 }
