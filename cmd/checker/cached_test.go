@@ -96,9 +96,10 @@ func TestARestartWithoutNATSKeepsRulesAndBlocks(t *testing.T) {
 			first.MustStop()
 
 			if keys != nil { // somebody has written over all of it
-				must(t, js.DeleteKeyValue(t.Context(), natssource.Name(defaultNamespace)))
+				must(t, kv.Purge(t.Context(), natssource.Key))
+				_, err = kv.Put(t.Context(), natssource.Key, older.Value())
+				must(t, err)
 				must(t, js.DeleteKeyValue(t.Context(), entries.Name(defaultNamespace)))
-				inBucket(t, r.bus.URL())(string(older.Value()))
 				d := r.begin(100, 429)
 				d.AwaitMetric(`offpath_signature_refusals_total{bucket="rules"}`, "1")
 				d.MustStop()
