@@ -260,9 +260,10 @@ func messagesIn(t *testing.T, url, name string) (all []string) {
 	return all
 }
 
-// TestAStolenCheckersCredentialRedefinesNoRule: under the accounts of deploy, who has a checker's password says what he
-// likes of the rules in the bucket, under a revision of the far future, in statuses and in requests for permits. Permits
-// are granted, and keys blocked, by what is in the bucket.
+// TestAStolenCheckersCredentialRedefinesNoRule: under the accounts of deploy, who has a checker's
+// password says what he likes of the rules in the bucket, under a revision of the far future, in
+// statuses and in requests for permits. Permits are granted, and keys blocked, by what is in the
+// bucket.
 func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 	f := newDeployed(t)
 	f.do("rules", "apply", "-f", writeFile(t, "rules.yaml", fmt.Sprintf(deployedRules, 1000)))

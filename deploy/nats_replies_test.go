@@ -211,9 +211,9 @@ func TestNobodySwallowsWhatOthersSay(t *testing.T) {
 	}
 }
 
-// TestWhatIsDeliveredAsksForNoAnswer: who has the aggregators' password can have what is in a bucket
-// delivered to other aggregators where they listen to checkers and operators. They take nothing from
-// there that has no reply subject, and nothing that is delivered so has one.
+// TestWhatIsDeliveredAsksForNoAnswer: who has the aggregators' password can have what is in a
+// bucket delivered to other aggregators where they listen to checkers and operators. They take
+// nothing from there that has no reply subject, and nothing that is delivered so has one.
 func TestWhatIsDeliveredAsksForNoAnswer(t *testing.T) {
 	n := deploytest.NATS(t)
 	fill(t, n)

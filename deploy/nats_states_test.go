@@ -19,9 +19,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
-// TestAStolenCredentialMovesNoGeneration: whoever has a checker's credential may claim that Redis has lost data, in reports, in lease requests
-// and in the bucket where aggregators remember how far its shards had got. All totals stay, and permits go on being granted, also by an aggregator
-// that starts afterwards. That the bucket is no empty promise: a loss while there is no aggregator is found out by it.
+// TestAStolenCredentialMovesNoGeneration: whoever has a checker's credential may claim that Redis
+// has lost data, in reports, in lease requests and in the bucket where aggregators remember how far
+// its shards had got. All totals stay, and permits go on being granted, also by an aggregator that
+// starts afterwards. That the bucket is no empty promise: a loss while there is no aggregator is
+// found out by it.
 func TestAStolenCredentialMovesNoGeneration(t *testing.T) {
 	n := deploytest.NATS(t)
 	store, log := memstore.New(), new(strings.Builder)
@@ -121,7 +123,8 @@ func (a *asker) lease(more []byte) *events.Grant {
 	return answer
 }
 
-// ask sends a message again and again until it is answered: an aggregator that starts subscribes after a while.
+// ask sends a message again and again until it is answered: an aggregator that starts subscribes
+// after a while.
 func (a *asker) ask(kind string, m events.Message, more []byte) []byte {
 	a.t.Helper()
 	body, err := events.Append(nil, m)

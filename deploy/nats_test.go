@@ -23,8 +23,8 @@ var speaksAs = regexp.MustCompile(`^offpath\.(report|lease|hello|console|status\
 
 // TestNATSAccounts has every user say everything: a checker can neither speak as another nor hear
 // what another is told; nobody but aggregators hears checkers, and nobody else tells them anything,
-// not even a checker of the same name, nor does that hear them; an aggregator cannot speak as a checker or as an operator to
-// the others.
+// not even a checker of the same name, nor does that hear them; an aggregator cannot speak as a
+// checker or as an operator to the others.
 func TestNATSAccounts(t *testing.T) {
 	n := deploytest.NATS(t)
 	type said struct{ by, heardBy, subject string }
@@ -184,8 +184,9 @@ func await(t *testing.T, heard <-chan string, answer string, say func() error) {
 }
 
 // TestJetStreamAnswersWhatEachMayAsk, and nothing else: checkers read rules and blocks, and make no
-// consumers; aggregators write blocks and what they have seen of shards, and make the streams for them and for the logs; operators
-// write rules; nobody deletes a log, or makes a stream of another name.
+// consumers; aggregators write blocks and what they have seen of shards, and make the streams for
+// them and for the logs; operators write rules; nobody deletes a log, or makes a stream of another
+// name.
 func TestJetStreamAnswersWhatEachMayAsk(t *testing.T) {
 	n := deploytest.NATS(t)
 	fill(t, n)

@@ -65,8 +65,8 @@ func (s *signed) first(bucket string) *nats.Msg {
 	return m
 }
 
-// attack writes into a bucket, and deletes there, with a password that is enough for that, and waits
-// until the checker has refused it. It returns what writes the same with the key.
+// attack writes into a bucket, and deletes there, with a password that is enough for that, and
+// waits until the checker has refused it. It returns what writes the same with the key.
 func (s *signed) attack(
 	user, bucket string, old *nats.Msg, o signature.Operation, data, form string,
 ) (withKey func()) {

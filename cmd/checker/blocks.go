@@ -38,8 +38,8 @@ func newBlocking(at *lifeline, l *living, verifier *signature.Verifier, kept *ca
 	return &blocking{at: at, living: l, verifier: verifier, kept: kept, log: log, told: make(chan struct{})}
 }
 
-// start puts the blocks in force that were kept, begins to watch, and waits until the bucket's are in
-// force, but not for long.
+// start puts the blocks in force that were kept, begins to watch, and waits until the bucket's are
+// in force, but not for long.
 func (b *blocking) start(ctx context.Context) *watching {
 	if list := b.kept.loadBlocks(b.at.namespace, b.verifier, b.living.fleetNow()); len(list) > 0 {
 		b.put(list)

@@ -17,7 +17,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// saveEvery is the least time between two writes of one file: who blocks many keys writes many times.
+// saveEvery is the least time between two writes of one file: who blocks many keys writes many
+// times.
 const saveEvery = time.Second
 
 // cached is a bucket's file in --cache-dir. Its methods do nothing on a nil one, which is a checker
@@ -69,7 +70,8 @@ func (c *cached) fail(what string, err error) {
 	c.log.Error(what, "error", err)
 }
 
-// save has what is returned then saved soon, in place of what was to be saved before. It does not wait.
+// save has what is returned then saved soon, in place of what was to be saved before. It does not
+// wait.
 func (c *cached) save(values func() ([]cache.Value, error)) {
 	if c == nil {
 		return

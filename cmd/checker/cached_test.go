@@ -75,9 +75,10 @@ func (r *restarted) begin(limit int64, kristies int) *daemontest.Daemon {
 	return d
 }
 
-// TestARestartWithoutNATSKeepsRulesAndBlocks: a checker that starts while NATS is away has the rules
-// and blocks of the one before, and newer ones as soon as there are any. Where they are signed it takes
-// no older ones, though the bucket has nothing else, and though those were signed, too.
+// TestARestartWithoutNATSKeepsRulesAndBlocks: a checker that starts while NATS is away has the
+// rules and blocks of the one before, and newer ones as soon as there are any. Where they are
+// signed it takes no older ones, though the bucket has nothing else, and though those were signed,
+// too.
 func TestARestartWithoutNATSKeepsRulesAndBlocks(t *testing.T) {
 	for name, keys := range map[string][]*signature.Key{"signed": {signaturetest.NewKey(t), signaturetest.NewKey(t)}, "unsigned": nil} {
 		t.Run(name, func(t *testing.T) {

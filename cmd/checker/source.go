@@ -53,8 +53,8 @@ func openFile(path string) (source, error) {
 	}, nil
 }
 
-// fromBucket is the namespace's bucket, which need not be there yet. Until it has told of a set, the
-// one that was kept is in force.
+// fromBucket is the namespace's bucket, which need not be there yet. Until it has told of a set,
+// the one that was kept is in force.
 func fromBucket(at *lifeline, verifier *signature.Verifier, kept *cached) source {
 	var revision, order uint64 // of the last that was offered
 	heard := make(chan struct{})

@@ -95,8 +95,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// checkKeys sees that each key is where it is needed and nowhere else, and that everybody knows what
-// to trust.
+// checkKeys sees that each key is where it is needed and nowhere else, and that everybody knows
+// what to trust.
 func checkKeys(t *testing.T, project *types.Project) {
 	t.Helper()
 	for name, s := range project.Services {

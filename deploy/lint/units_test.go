@@ -52,8 +52,9 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestDropInsHandOverFiles: each drop-in of README.md adds to a unit that systemd takes, its flags are the command's, and each file that
-// a flag names is a credential that it loads, among them the key of receipts.
+// TestDropInsHandOverFiles: each drop-in of README.md adds to a unit that systemd takes, its flags
+// are the command's, and each file that a flag names is a credential that it loads, among them the
+// key of receipts.
 func TestDropInsHandOverFiles(t *testing.T) {
 	binaries, err := commands()
 	must(t, err)

@@ -64,7 +64,8 @@ func packageTable(markdown string) []string {
 	return names
 }
 
-// TestSecurityNamesTests: each test that SECURITY.md names is there, so that none of its promises loses its test unnoticed.
+// TestSecurityNamesTests: each test that SECURITY.md names is there, so that none of its promises
+// loses its test unnoticed.
 func TestSecurityNamesTests(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {

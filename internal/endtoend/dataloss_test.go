@@ -11,11 +11,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestNobodyForgetsMoreThanTheStoreLost: whatever is lost and when, no checker ends up believing that less was counted
-// than the store has; and if one worker lives through it all, and so knows the latest version, all checkers that still
-// report end up with exactly the store's totals. (A blocked key reports nothing, and stays blocked by the hits that
-// there were. Without such a worker an older snapshot can get past the version that was remembered before anybody looks;
-// checkers that had seen a later one keep the higher totals then.)
+// TestNobodyForgetsMoreThanTheStoreLost: whatever is lost and when, no checker ends up believing
+// that less was counted than the store has; and if one worker lives through it all, and so knows
+// the latest version, all checkers that still report end up with exactly the store's totals. (A
+// blocked key reports nothing, and stays blocked by the hits that there were. Without such a worker
+// an older snapshot can get past the version that was remembered before anybody looks; checkers
+// that had seen a later one keep the higher totals then.)
 func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 	happened, minute := seen{"exact": 0}, &testRules[3]
 	for seed := range seeds(25, 750) {

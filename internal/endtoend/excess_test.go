@@ -8,9 +8,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestNoExcessWhereTokensAreSpentInTime: aggregators find no hits beyond the limit of a token bucket
-// whose tokens a checker spends as they come, many in each bucket of time; but they do where they know
-// of half that limit.
+// TestNoExcessWhereTokensAreSpentInTime: aggregators find no hits beyond the limit of a token
+// bucket whose tokens a checker spends as they come, many in each bucket of time; but they do where
+// they know of half that limit.
 func TestNoExcessWhereTokensAreSpentInTime(t *testing.T) {
 	for _, burst := range []int64{1, 10, 1000} {
 		for _, times := range []int64{1, 2} {

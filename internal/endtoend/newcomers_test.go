@@ -9,9 +9,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestKeysWithoutRoomAreDecidedByOnOutage: a caller whose key is new, when the store takes no new keys of its rule, is decided by the rule's
-// on_outage from the first answer on, until the slice of time ends in which new keys are counted: at each checker by its share, or not at all, or
-// as often as he comes. Then there is room again. Known keys are counted all the while.
+// TestKeysWithoutRoomAreDecidedByOnOutage: a caller whose key is new, when the store takes no new
+// keys of its rule, is decided by the rule's on_outage from the first answer on, until the slice of
+// time ends in which new keys are counted: at each checker by its share, or not at all, or as often
+// as he comes. Then there is room again. Known keys are counted all the while.
 func TestKeysWithoutRoomAreDecidedByOnOutage(t *testing.T) {
 	const limit, checkers, minute = 60, 3, int64(time.Minute)
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// TestEveryHitIsCountedOverRedis: whatever dies (aggregators, NATS, Redis), the ledger ends equal to the hits that were
-// admitted, but for what Redis itself has lost; and strict limits hold.
+// TestEveryHitIsCountedOverRedis: whatever dies (aggregators, NATS, Redis), the ledger ends equal
+// to the hits that were admitted, but for what Redis itself has lost; and strict limits hold.
 func TestEveryHitIsCountedOverRedis(t *testing.T)        { testOutages(t, singleRedis) }
 func TestEveryHitIsCountedOverRedisCluster(t *testing.T) { testOutages(t, clusterRedis) }
 

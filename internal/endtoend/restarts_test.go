@@ -23,8 +23,8 @@ func (w *world) restart(i int) {
 	w.checkers[i].next = w.now
 }
 
-// TestRollingRestartsReopenNoLimit: a checker that starts knows what is used up before it lets much pass. Four times within a
-// window all eight are restarted, one after the other.
+// TestRollingRestartsReopenNoLimit: a checker that starts knows what is used up before it lets much
+// pass. Four times within a window all eight are restarted, one after the other.
 func TestRollingRestartsReopenNoLimit(t *testing.T) {
 	shape := window.Shape{Length: 10 * time.Minute, Buckets: 60}
 	for limit, loads := range map[int64][]float64{100: {45}, 1000: {0.02, 1.5, 12}} {
@@ -66,8 +66,8 @@ func (w *world) used(rule, key string, shape window.Shape) float64 {
 	return shape.Count(recall(w.truth, place{rule, key}).counts(shape, w.now), w.now)
 }
 
-// TestWhoComesBackKnowsWhatIsUsedUp: a checker that was cut off asks for what alarms have told meanwhile, and lets next to
-// nothing pass of what others have used up.
+// TestWhoComesBackKnowsWhatIsUsedUp: a checker that was cut off asks for what alarms have told
+// meanwhile, and lets next to nothing pass of what others have used up.
 func TestWhoComesBackKnowsWhatIsUsedUp(t *testing.T) {
 	shape := window.Shape{Length: 10 * time.Minute, Buckets: 60}
 	w := newWorld(t, wellConnected(6, 8, counting("r", 1000, shape)))

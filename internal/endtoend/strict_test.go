@@ -127,8 +127,9 @@ func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 	}
 }
 
-// TestStrictHoldsWhenTheStoreLosesData, everything or what came after a copy: workers that remember that there was more, or that start
-// meanwhile and are reminded by the memory, make the store grant nothing until no permit from before can count any more; then hits pass again.
+// TestStrictHoldsWhenTheStoreLosesData, everything or what came after a copy: workers that remember
+// that there was more, or that start meanwhile and are reminded by the memory, make the store grant
+// nothing until no permit from before can count any more; then hits pass again.
 func TestStrictHoldsWhenTheStoreLosesData(t *testing.T) {
 	for seed := range seeds(8, 120) {
 		w := newWorld(t, wellConnected(seed, 3, strictly(testRules[:3]...)...))

@@ -149,7 +149,8 @@ type Estimate struct {
 	OverWorstWindow  float64 `json:"over_worst_window"`
 	WrongAllowShare  float64 `json:"wrong_allow_share"`
 	FalseDenialShare float64 `json:"false_denial_share"`
-	// Unheard is which part of a window's hits aggregators may not have heard of when they reckoned: so much more may OverWorstWindow be.
+	// Unheard is which part of a window's hits aggregators may not have heard of when they
+	// reckoned: so much more may OverWorstWindow be.
 	Unheard float64 `json:"unheard"`
 }
 

@@ -447,8 +447,8 @@ func TestEstimatesOfOtherTraffic(t *testing.T) {
 	}
 }
 
-// TestEstimatesSayHowSureTheyAre: by what lost reports bring late no limit seems to be exceeded, and what had not been heard of is no more than
-// they say.
+// TestEstimatesSayHowSureTheyAre: by what lost reports bring late no limit seems to be exceeded,
+// and what had not been heard of is no more than they say.
 func TestEstimatesSayHowSureTheyAre(t *testing.T) {
 	for _, options := range []string{"", " --algorithm sliding_log", " --algorithm token_bucket"} {
 		t.Run("lossy"+options, func(t *testing.T) {

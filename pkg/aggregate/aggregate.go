@@ -3,11 +3,11 @@
 //
 // A [Worker] works in five steps, one file each. It gathers reports for a few milliseconds, folds
 // those of one shard to one delta per key and bucket, applies the fold to a [Store] in one atomic
-// call, answers each report with the totals of its keys, and raises an alarm to everybody about keys
-// that are near their limit. A report that had been counted before (its checker has not heard the
-// answer) is recognised by the store's marks, and answered without being counted again. Any number
-// of workers share one store; none of them keeps anything that another could miss, but for what it has seen of the shards' states,
-// which they exchange by a [Memory].
+// call, answers each report with the totals of its keys, and raises an alarm to everybody about
+// keys that are near their limit. A report that had been counted before (its checker has not heard
+// the answer) is recognised by the store's marks, and answered without being counted again. Any
+// number of workers share one store; none of them keeps anything that another could miss, but for
+// what it has seen of the shards' states, which they exchange by a [Memory].
 //
 // Lease requests, for permits of keys under strict enforcement, take the same way on their own: they are
 // gathered for a shorter time, since callers wait for them, and need no marks.
@@ -45,9 +45,10 @@ const MaxShards = events.MaxShards
 type Bus interface {
 	// ID is what checkers can call this worker by; 0 if they cannot.
 	ID() uint64
-	// Attend says of each shard whether its reports and lease requests are to come to this worker, from now on; until it is
-	// called none do. While none is attended hellos come with a nil reply only. It does not wait; what is on its
-	// way when a shard is left may be lost, until it is repeated.
+	// Attend says of each shard whether its reports and lease requests are to come to this worker,
+	// from now on; until it is called none do. While none is attended hellos come with a nil reply
+	// only. It does not wait; what is on its way when a shard is left may be lost, until it is
+	// repeated.
 	Attend(shards []bool) error
 	// Serve calls h for each report, lease request and hello until ctx is done, and then returns nil. h may be called
 	// from several goroutines at once; it returns quickly and keeps nothing of the payload. reply
@@ -107,8 +108,8 @@ type Fold struct {
 	Now int64
 	// Made is when the newest of the reports was made, by the fleet's time; 0 if none says so.
 	Made int64
-	// Seen is the latest state of the shard that workers know of. A store that is behind it has lost
-	// data, and starts a new generation.
+	// Seen is the latest state of the shard that workers know of. A store that is behind it has
+	// lost data, and starts a new generation.
 	Seen State
 	// Settled are the settlements in the fold, which have to be new too; no two are the same.
 	Settled []Settled
@@ -188,7 +189,8 @@ type Cell struct {
 type Applied struct {
 	// State is the shard's, after the fold.
 	State State
-	// Loss is what was found lost when the shard's generation began; zero if it began with nothing remembered.
+	// Loss is what was found lost when the shard's generation began; zero if it began with nothing
+	// remembered.
 	Loss Loss
 	// Repeated are the indices of those of the fold's marks that are not new, in ascending order.
 	// If there are any, or any Spent, SettledOverflow or Overdrawn, nothing was changed, and
@@ -209,8 +211,8 @@ type Applied struct {
 	// the first that is live at the fold's Now; all counts up to that are in it, less what was refunded of each bucket, and
 	// none of them in Totals. May be nil if no key of the fold is of a rule that drains.
 	Levels []window.Level
-	// Overflow says of which rules there were hits of keys that the store has no room for: they are in the ledger as such, and in no
-	// count; what is told of such keys is nothing.
+	// Overflow says of which rules there were hits of keys that the store has no room for: they are
+	// in the ledger as such, and in no count; what is told of such keys is nothing.
 	Overflow []Overflow
 }
 

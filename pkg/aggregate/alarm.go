@@ -203,9 +203,9 @@ func (a *alarms) envelope(shard uint32, made int64) func(*events.Table) *events.
 	}
 }
 
-// messages appends alarms of all keys, in such envelopes; fleet is the fleet's time. What was refunded
-// goes first, in messages of its own, which older checkers do not get: who hears totals without it
-// would be kept out.
+// messages appends alarms of all keys, in such envelopes; fleet is the fleet's time. What was
+// refunded goes first, in messages of its own, which older checkers do not get: who hears totals
+// without it would be kept out.
 func (t *table) messages(to [][]byte, envelope func(*events.Table) *events.Alarm, fleet int64) ([][]byte, error) {
 	refunded, others := t.parts()
 	for _, part := range []struct {

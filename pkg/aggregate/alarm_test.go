@@ -110,8 +110,8 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 	}
 }
 
-// A checker that has missed alarms asks for what they told lately. However many ask, and whatever was told, it costs no more than
-// two alarms now and then.
+// A checker that has missed alarms asks for what they told lately. However many ask, and whatever
+// was told, it costs no more than two alarms now and then.
 func TestAlarmsAreToldAgain(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)

@@ -49,8 +49,9 @@ func (a *answerer) answer(r *request, fold *Fold, applied *Applied, refund *refu
 	return send(r.reply, &a.refresh)
 }
 
-// overflows says whether a report of hits, in buckets of these ages, can only be in no count if the store has no room for their key: nothing
-// is told of it, and the hits were neither late nor refused.
+// overflows says whether a report of hits, in buckets of these ages, can only be in no count if the
+// store has no room for their key: nothing is told of it, and the hits were neither late nor
+// refused.
 func (f *Fold) overflows(key int, newest int64, ages []int64, hits []uint64) bool {
 	if f.Rules[f.Keys[key].Rule].Kind != Admitted {
 		return false

@@ -68,8 +68,9 @@ func (c *fleetClock) fleet(now int64) int64 {
 	return now + c.offset
 }
 
-// error is how far the fleet's time may be off by what this worker knows of it: half of the best look's round trip, and
-// what it has not made good yet of the first one's. That the store's clock was set is no error: all workers slew there alike.
+// error is how far the fleet's time may be off by what this worker knows of it: half of the best
+// look's round trip, and what it has not made good yet of the first one's. That the store's clock
+// was set is no error: all workers slew there alike.
 func (c *fleetClock) error() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,8 +33,8 @@ func TestFleetClock(t *testing.T) {
 	}
 }
 
-// TestFleetClockSaysHowFarOffItIs: by half of the best look, and what is left of the first one's error. A clock that was set
-// counts for nothing.
+// TestFleetClockSaysHowFarOffItIs: by half of the best look, and what is left of the first one's
+// error. A clock that was set counts for nothing.
 func TestFleetClockSaysHowFarOffItIs(t *testing.T) {
 	const s, ms = 1_000_000_000, 1_000_000
 	var c fleetClock

@@ -50,8 +50,8 @@ func (h *hearsay) note(fold *Fold, requests []*request) (newest int64) {
 	return h.newest
 }
 
-// unheard is for about how long hits are made before they are counted, at most: as a checker has one report in flight, they wait for its
-// way there and back, and then take a way themselves.
+// unheard is for about how long hits are made before they are counted, at most: as a checker has
+// one report in flight, they wait for its way there and back, and then take a way themselves.
 func (h *hearsay) unheard() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,10 +62,11 @@ func (h *hearsay) unheard() time.Duration {
 // hit more or less is noise.
 func Band(limit int64) int64 { return max(1, int64(math.Round(0.02*float64(limit)))) }
 
-// excessOf looks for keys of an applied fold that are beyond their limit, and returns one Excess for each rule that has
-// some; nil, without any memory, if none has. Counts are read at the time at which the newest report so far was made,
-// since by now some of them have left the window. An older report, which was lost on its way and came again, does not turn
-// that back: what was made since is in the totals.
+// excessOf looks for keys of an applied fold that are beyond their limit, and returns one Excess
+// for each rule that has some; nil, without any memory, if none has. Counts are read at the time at
+// which the newest report so far was made, since by now some of them have left the window. An older
+// report, which was lost on its way and came again, does not turn that back: what was made since is
+// in the totals.
 func excessOf(fold *Fold, applied *Applied, newest int64) (all []Excess) {
 	refunds := refundsOf(fold)
 	var counts []int64
@@ -125,9 +126,9 @@ func (r *Rule) room() int64 {
 	return r.Limit
 }
 
-// countAt is the rule's own count at a time of a key's totals, less some cells of them. Of what drains
-// it is as much as is certain: checkers know when in a bucket of time their hits came, and the totals
-// do not. counts is memory to work with.
+// countAt is the rule's own count at a time of a key's totals, less some cells of them. Of what
+// drains it is as much as is certain: checkers know when in a bucket of time their hits came, and
+// the totals do not. counts is memory to work with.
 func (r *Rule) countAt(counts []int64, level window.Level, totals, less []Cell, at int64) float64 {
 	counts = counts[:r.Shape.Live()]
 	clear(counts)

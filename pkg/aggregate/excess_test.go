@@ -22,8 +22,9 @@ func noteExcess(last *string) func(*aggregate.Options) {
 	}
 }
 
-// TestExcessOfFolds: OnApply reports, for each rule, the hits beyond the limit and a tenth of it, and the largest excess; none
-// of loose rules. The limit is 10 per second; of a token bucket, the burst of 40.
+// TestExcessOfFolds: OnApply reports, for each rule, the hits beyond the limit and a tenth of it,
+// and the largest excess; none of loose rules. The limit is 10 per second; of a token bucket, the
+// burst of 40.
 func TestExcessOfFolds(t *testing.T) {
 	var got string
 	d := newFixture(t, memstore.New(), noteExcess(&got))

@@ -94,8 +94,8 @@ func TestAlgorithmsCountApart(t *testing.T) {
 	}
 }
 
-// Two workers, of which one hears of a new limit later, tell the same final level: old hits have drained at the old rate until the rules were
-// written.
+// Two workers, of which one hears of a new limit later, tell the same final level: old hits have
+// drained at the old rate until the rules were written.
 func TestWorkersAgreeOnWhatANewLimitDrains(t *testing.T) {
 	store := memstore.New()
 	early, late := newFixture(t, store), newFixture(t, store)
@@ -112,7 +112,8 @@ func TestWorkersAgreeOnWhatANewLimitDrains(t *testing.T) {
 	early.exchange(start+340*ms, report(2, 1, rule(start+340*ms, 500, written), own{"a", 0, 0}))
 	now := start + 1900*ms
 	for _, d := range []*fixture{early, late} {
-		// Of the 2000 at 100 ms, 100 each drain in 2 buckets, 2/8 × 100 + 6/8 × 50 in the next one, and 50 each in 5.
+		// Of the 2000 at 100 ms, 100 each drain in 2 buckets, 2/8 × 100 + 6/8 × 50 in the next one,
+		// and 50 each in 5.
 		got := d.exchange(now, report(3, 1, rule(now, 500, written), own{"a", 0, 0}))
 		d.want("the level", levels(got), "11:14875")
 	}

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Loss is a store's loss of a shard's data, as it was found out: somebody remembered a later state than the shard had.
-// The zero Loss is one of which nothing is known.
+// Loss is a store's loss of a shard's data, as it was found out: somebody remembered a later state
+// than the shard had. The zero Loss is one of which nothing is known.
 type Loss struct {
 	Remembered, Found State
 }
 
-// Folds is how many folds are lost, at least, of how many that were remembered since the shard's generation began; 0 of 0 if that
-// is not known. A shard that came back as it was before an earlier generation has lost all of this one, and more.
+// Folds is how many folds are lost, at least, of how many that were remembered since the shard's
+// generation began; 0 of 0 if that is not known. A shard that came back as it was before an earlier
+// generation has lost all of this one, and more.
 func (l Loss) Folds() (lost, of uint64) {
 	of = l.Remembered.Version
 	if l.Found.Generation == l.Remembered.Generation {
@@ -54,8 +55,9 @@ func (l *losses) latest() ShardLoss {
 	return l.last
 }
 
-// saw takes note of the state in which a store has left a shard, after a fold that had seen the state before. The first time that this is of a
-// generation that began because data was lost, it says so.
+// saw takes note of the state in which a store has left a shard, after a fold that had seen the
+// state before. The first time that this is of a generation that began because data was lost, it
+// says so.
 func (w *Worker) saw(s *shard, before, state State, loss Loss) {
 	s.state.Lock()
 	was := s.state.told

@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 )
 
-// A store that has lost data is told of once by each worker, whoever remembered it and however often it is heard of, with what is
-// known of its size.
+// A store that has lost data is told of once by each worker, whoever remembered it and however
+// often it is heard of, with what is known of its size.
 func TestALossIsToldOnce(t *testing.T) {
 	for _, c := range []struct {
 		name      string

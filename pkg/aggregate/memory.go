@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// Memory keeps the latest state of each shard outside of the store, so that a loss of the store's data is found out although every
-// worker that has seen the state is gone. Package natsmemory holds an implementation. Its method is safe for concurrent use.
+// Memory keeps the latest state of each shard outside of the store, so that a loss of the store's
+// data is found out although every worker that has seen the state is gone. Package natsmemory holds
+// an implementation. Its method is safe for concurrent use.
 type Memory interface {
-	// Merge raises what is kept of each shard to the states, which are by the shard's number, where these are later, and returns
-	// what is kept then; that may be of more shards, or of fewer. After an error the states may or may not have been kept; it
-	// wraps [ErrNoMemory] if there is nothing to keep them in.
+	// Merge raises what is kept of each shard to the states, which are by the shard's number, where
+	// these are later, and returns what is kept then; that may be of more shards, or of fewer.
+	// After an error the states may or may not have been kept; it wraps [ErrNoMemory] if there is
+	// nothing to keep them in.
 	Merge(ctx context.Context, states []State) ([]State, error)
 }
 
@@ -21,18 +23,20 @@ type Memory interface {
 var ErrNoMemory = errors.New("there is nothing to keep states in")
 
 const (
-	// mergeEvery is how often states are exchanged with the memory, and mergeSeldom how often while that fails, at last.
+	// mergeEvery is how often states are exchanged with the memory, and mergeSeldom how often while
+	// that fails, at last.
 	mergeEvery  = time.Second
 	mergeSeldom = time.Minute
 	// recallFor is for how long a worker that starts waits for a memory that does not answer.
 	recallFor = 10 * time.Second
-	// generationAhead is how far in the future a generation, which is a time in microseconds, may be that this worker has not got from
-	// the store: one out of a broken memory must not become the store's.
+	// generationAhead is how far in the future a generation, which is a time in microseconds, may
+	// be that this worker has not got from the store: one out of a broken memory must not become
+	// the store's.
 	generationAhead = 24 * time.Hour
 )
 
-// recall reads the memory before the worker has any shards, at own time now. An error means that it is to be tried again; a memory that does not
-// answer for long is done without.
+// recall reads the memory before the worker has any shards, at own time now. An error means that it
+// is to be tried again; a memory that does not answer for long is done without.
 func (w *Worker) recall(ctx context.Context, now int64) ([]State, error) {
 	if w.o.Memory == nil {
 		return nil, nil
@@ -48,8 +52,8 @@ func (w *Worker) recall(ctx context.Context, now int64) ([]State, error) {
 	return states, nil
 }
 
-// mergeStates tells the memory what this worker has seen of the shards, and learns what others have. It returns in how long it is to be
-// called next.
+// mergeStates tells the memory what this worker has seen of the shards, and learns what others
+// have. It returns in how long it is to be called next.
 func (w *Worker) mergeStates(ctx context.Context, now int64) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
@@ -106,7 +110,8 @@ func (w *Worker) noteMemory(err error) {
 	}
 }
 
-// keepMerging exchanges states with the memory every so often, and at once when a shard has begun a generation, until ctx is done.
+// keepMerging exchanges states with the memory every so often, and at once when a shard has begun a
+// generation, until ctx is done.
 func (w *Worker) keepMerging(ctx context.Context) {
 	if w.o.Memory == nil {
 		return
@@ -140,7 +145,8 @@ func (w *Worker) stepMemory(ctx context.Context, now int64) (next int64) {
 	return w.nextMerge
 }
 
-// Latest is the later of two states of each shard; one of the slices may be of more shards than the other.
+// Latest is the later of two states of each shard; one of the slices may be of more shards than the
+// other.
 func Latest(a, b []State) []State {
 	all := make([]State, max(len(a), len(b)))
 	copy(all, a)

@@ -27,8 +27,9 @@ func (m *failingMemory) Merge(ctx context.Context, states []aggregate.State) ([]
 	return m.Memory.Merge(ctx, states)
 }
 
-// A worker that starts waits for its memory: counting before could hide a loss. But it does not wait for ever, nor for one that says that it keeps
-// nothing; and then it learns and tells what it can as soon as that works.
+// A worker that starts waits for its memory: counting before could hide a loss. But it does not
+// wait for ever, nor for one that says that it keeps nothing; and then it learns and tells what it
+// can as soon as that works.
 func TestAWorkerWaitsForItsMemory(t *testing.T) {
 	for _, tt := range []struct {
 		fails     error
@@ -84,7 +85,8 @@ func TestAWorkerWaitsForItsMemory(t *testing.T) {
 	}
 }
 
-// What the memory keeps of a generation in the far future is no reason to take the store there, from where no checker could follow.
+// What the memory keeps of a generation in the far future is no reason to take the store there,
+// from where no checker could follow.
 func TestMemoriesOfTheFutureAreIgnored(t *testing.T) {
 	memory := new(memstore.Memory)
 	store := memstore.New()

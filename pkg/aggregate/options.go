@@ -15,8 +15,9 @@ type Options struct {
 	Store Store
 	// Bus brings reports, lease requests and hellos, and takes alarms.
 	Bus Bus
-	// Memory keeps the states of shards outside of the store, for workers that start later. Default: nothing does, and when all workers
-	// have been restarted while the store lost data nobody can tell.
+	// Memory keeps the states of shards outside of the store, for workers that start later.
+	// Default: nothing does, and when all workers have been restarted while the store lost data
+	// nobody can tell.
 	Memory Memory
 	// Shards is the number of shards, recorded in the store at first use; a store with another number
 	// on record is refused. 0: what is on record, or the store's own choice.
@@ -84,7 +85,8 @@ type ApplyInfo struct {
 	Excess []Excess
 	// Overflow is that of [Applied].
 	Overflow []Overflow
-	// Unheard is for about how long hits have lately been made before they were counted. Excess misses those.
+	// Unheard is for about how long hits have lately been made before they were counted. Excess
+	// misses those.
 	Unheard time.Duration
 	// Err is the store's, nil if it answered.
 	Err error

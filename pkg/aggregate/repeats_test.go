@@ -129,8 +129,9 @@ func TestEndlessRepeatsAreGivenUp(t *testing.T) {
 	}
 }
 
-// A store that has lost its data starts a new generation if anybody remembers the old one, the worker or the memory, which the worker or another
-// one has told, and grants no permits until the old ones have left the window.
+// A store that has lost its data starts a new generation if anybody remembers the old one, the
+// worker or the memory, which the worker or another one has told, and grants no permits until the
+// old ones have left the window.
 func TestStoreThatLostDataStartsAGeneration(t *testing.T) {
 	for _, who := range []string{"worker", "memory", "other worker"} {
 		memory := new(memstore.Memory)

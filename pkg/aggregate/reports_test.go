@@ -207,8 +207,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// What a checker says that it has seen of a shard moves nothing: else one of them could have all checkers forget
-// what was counted, and stop every strict rule for a window.
+// What a checker says that it has seen of a shard moves nothing: else one of them could have all
+// checkers forget what was counted, and stop every strict rule for a window.
 func TestNoCheckersClaimMovesAGeneration(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	first := d.exchange(start, report(10, 1, perSecond(start), own{"a", 0, 5}))

@@ -12,8 +12,8 @@ import (
 // take the new ones over one after the other; until the last one has, each fold may hold reports of the old ones
 // alone, and would go by their limit.
 //
-// Rules that somebody more trusted than checkers has told of are by themselves: nothing that is heard of them counts,
-// whatever its revision.
+// Rules that somebody more trusted than checkers has told of are by themselves: nothing that is
+// heard of them counts, whatever its revision.
 type revisions struct {
 	mu    sync.Mutex
 	known map[ruleID]heard
@@ -62,8 +62,9 @@ func (h *heard) after(rule *Rule, known bool, now int64) []window.Rate {
 	return before.After(max(rule.Limit, 1), window.InForce(rule.Revision, now))
 }
 
-// apply gives the rules of a fold the limits that are known, or else those of their highest revisions, and takes in what
-// is news in them. Rules without revisions, of which nothing is known, are as the fold has them.
+// apply gives the rules of a fold the limits that are known, or else those of their highest
+// revisions, and takes in what is news in them. Rules without revisions, of which nothing is known,
+// are as the fold has them.
 func (r *revisions) apply(rules []Rule, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -108,9 +108,10 @@ func TestLeasesGoByTheHighestRevision(t *testing.T) {
 	}
 }
 
-// Where somebody who is believed has told of the rules, no report changes one, whatever revision it claims, and for
-// however long: alarms and permits go by the limit that is known. Every hit is counted all the same, and so it is while
-// rules change, and where a checker has another rule of that name.
+// Where somebody who is believed has told of the rules, no report changes one, whatever revision it
+// claims, and for however long: alarms and permits go by the limit that is known. Every hit is
+// counted all the same, and so it is while rules change, and where a checker has another rule of
+// that name.
 func TestReportsDoNotChangeKnownRules(t *testing.T) {
 	const hostile = uint64(1) << 62
 	for _, test := range []struct {

@@ -84,8 +84,9 @@ func TestRevisionsRememberBursts(t *testing.T) {
 	}
 }
 
-// A rate that changes among the rules that are known drains from its own moment on, as one that is heard of does; what
-// reports claim meanwhile leaves no trace, also once the rule is not known any more.
+// A rate that changes among the rules that are known drains from its own moment on, as one that is
+// heard of does; what reports claim meanwhile leaves no trace, also once the rule is not known any
+// more.
 func TestKnownRatesHoldFromTheirMomentOn(t *testing.T) {
 	const now, second = int64(1e18), int64(time.Second)
 	shape := window.Shape{Length: time.Minute, Buckets: 60, Kind: window.Token}

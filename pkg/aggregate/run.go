@@ -122,8 +122,8 @@ func (w *Worker) probe(ctx context.Context) {
 	probes.Wait()
 }
 
-// probeShard applies a fold of nothing to a shard at own time now, and returns whether the store took
-// it. An error is never for its content, as it has none.
+// probeShard applies a fold of nothing to a shard at own time now, and returns whether the store
+// took it. An error is never for its content, as it has none.
 func (w *Worker) probeShard(ctx context.Context, s *shard, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()

@@ -46,8 +46,8 @@ type Stats struct {
 	Alarms, AlarmKeys, AlarmErrors int64
 	// ReplyErrors are answers and welcomes that could not be sent.
 	ReplyErrors int64
-	// Losses are how often the store was found to have lost a shard's data, LostFolds how many folds that were known to it are
-	// lost, and LastLoss the last one.
+	// Losses are how often the store was found to have lost a shard's data, LostFolds how many
+	// folds that were known to it are lost, and LastLoss the last one.
 	Losses, LostFolds int64
 	LastLoss          ShardLoss
 	// Hellos received, malformed ones included.

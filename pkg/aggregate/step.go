@@ -29,11 +29,11 @@ func (w *Worker) newHand() *hand {
 	return &hand{folder: newFolder(int64(w.o.Tolerance)), answerer: answerer{id: w.o.Bus.ID()}}
 }
 
-// Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the time
-// every 2 s, folds, applies and answers the requests that have waited long enough, sends alarms, exchanges states with the memory. It
-// is for a caller with a time of its own, instead of Run, and for one goroutine. It returns the time
-// of the next call; requests that are received meanwhile may be due sooner, Options.Gather or
-// GatherLeases after they came.
+// Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the
+// time every 2 s, folds, applies and answers the requests that have waited long enough, sends
+// alarms, exchanges states with the memory. It is for a caller with a time of its own, instead of
+// Run, and for one goroutine. It returns the time of the next call; requests that are received
+// meanwhile may be due sooner, Options.Gather or GatherLeases after they came.
 func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	w.lastNow.Store(now)
 	clock := func() int64 { return now }
@@ -194,8 +194,8 @@ const (
 	retryEvery = 250 * time.Millisecond
 )
 
-// leaveIfSlow leaves a shard to other aggregators unless stop is called in time, and never after that:
-// then the call's outcome decides.
+// leaveIfSlow leaves a shard to other aggregators unless stop is called in time, and never after
+// that: then the call's outcome decides.
 func (w *Worker) leaveIfSlow(s *shard) (stop func()) {
 	if !w.running.Load() { // the time is not this machine's
 		return func() {}
@@ -232,9 +232,9 @@ func (w *Worker) noteApply(s *shard, err error, now int64) {
 	w.noteShard(s, err, now)
 }
 
-// noteShard takes note of whether the store takes folds of a shard. If not, the shard is not attended
-// to any more, so that its reports go to an aggregator that can count them; the log says so, unless it
-// has done so lately.
+// noteShard takes note of whether the store takes folds of a shard. If not, the shard is not
+// attended to any more, so that its reports go to an aggregator that can count them; the log says
+// so, unless it has done so lately.
 func (w *Worker) noteShard(s *shard, err error, now int64) {
 	if err == nil {
 		s.lastOK.Store(now)

@@ -2,8 +2,9 @@ package aggregate
 
 import "slices"
 
-// told are the totals that alarms have told lately. A checker that starts, or comes back from an outage, has not heard them, and
-// nobody reports a key that is blocked everywhere; so the checker asks, and they are told again.
+// told are the totals that alarms have told lately. A checker that starts, or comes back from an
+// outage, has not heard them, and nobody reports a key that is blocked everywhere; so the checker
+// asks, and they are told again.
 type told struct {
 	recent, older table // as much as one alarm holds, each
 	cells, text   int   // in the recent ones
@@ -39,9 +40,8 @@ func (o *told) due() int64 {
 	return o.nextDue
 }
 
-// take returns what is to be told again at own time now, or nil: the keys that are still near their limit at the fleet's time. Alarms
-// come at
-// such intervals.
+// take returns what is to be told again at own time now, or nil: the keys that are still near their
+// limit at the fleet's time. Alarms come at such intervals.
 func (o *told) take(now, fleet, every int64) *table {
 	if now < o.due() {
 		return nil

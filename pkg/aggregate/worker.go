@@ -66,7 +66,8 @@ type shard struct {
 	retryAt atomic.Int64 // own time at which a shard in trouble is looked at again
 	refused atomic.Bool  // the last lease fold failed
 	lastOK  atomic.Int64 // own time of the last fold that the store took
-	// toldAt and toldRefusalAt are the own times at which trouble and a refused request were last logged.
+	// toldAt and toldRefusalAt are the own times at which trouble and a refused request were last
+	// logged.
 	toldAt, toldRefusalAt atomic.Int64
 }
 
@@ -103,9 +104,10 @@ func (w *Worker) latest() int64 {
 	return w.lastNow.Load()
 }
 
-// SetRules takes the rules in force from somebody who is believed, all of them, in place of those before: name, shape,
-// limit, burst, revision and whether it is loose. What messages say of a rule of one of these names and shapes does not count from then on,
-// but for the hits; what they say of others, and before the first call of all, does. It is safe for concurrent use.
+// SetRules takes the rules in force from somebody who is believed, all of them, in place of those
+// before: name, shape, limit, burst, revision and whether it is loose. What messages say of a rule
+// of one of these names and shapes does not count from then on, but for the hits; what they say of
+// others, and before the first call of all, does. It is safe for concurrent use.
 func (w *Worker) SetRules(rules []Rule) { w.revisions.know(rules, w.clock.fleet(w.latest())) }
 
 func (w *Worker) shards() []*shard {

@@ -17,11 +17,12 @@ type aged struct {
 	due  int64 // fleet time
 }
 
-// ageingCells are queues, each in the order of due: cells that were never looked at, and cells that were not empty
-// when they were, by how long after that they are looked at again. That is as long as can be before they are empty, if nothing else
-// comes, of laterLook, twice, four times that and so on: so an idle cell of a long window is looked at a few times, not every so often.
-// Forecasts, which take more memory than their cells, have a queue of their own: a cell that waits for
-// a day can come near its limit meanwhile, and be idle again.
+// ageingCells are queues, each in the order of due: cells that were never looked at, and cells that
+// were not empty when they were, by how long after that they are looked at again. That is as long
+// as can be before they are empty, if nothing else comes, of laterLook, twice, four times that and
+// so on: so an idle cell of a long window is looked at a few times, not every so often. Forecasts,
+// which take more memory than their cells, have a queue of their own: a cell that waits for a day
+// can come near its limit meanwhile, and be idle again.
 type ageingCells struct {
 	fresh     queue[aged]
 	known     [laterLooks]queue[aged]
@@ -44,8 +45,8 @@ const (
 	// silentBlock is how long a blocked key must have been silent before it may make room for
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
-	// silentForecast is how long a cell has been silent when it goes without its forecast, whenever it
-	// is looked at. Where it is looked at every laterLook, that does so before.
+	// silentForecast is how long a cell has been silent when it goes without its forecast, whenever
+	// it is looked at. Where it is looked at every laterLook, that does so before.
 	silentForecast = firstLook + laterLook
 	// looksAtOnce bounds the cells looked at in one step, and so how long the lock is held.
 	looksAtOnce = 4096
@@ -117,8 +118,8 @@ func (b *behind) letGo(fleet int64) {
 	}
 }
 
-// next returns the later queue whose first cell is to be looked at, nil if none is: one that is due or, when it is crowded, the one
-// that has waited longest.
+// next returns the later queue whose first cell is to be looked at, nil if none is: one that is due
+// or, when it is crowded, the one that has waited longest.
 func (a *ageingCells) next(fleet int64, crowded bool) (next *queue[aged]) {
 	longest := int64(math.MaxInt64)
 	for i := range a.known {
@@ -137,7 +138,8 @@ func (a *ageingCells) next(fleet int64, crowded bool) (next *queue[aged]) {
 	return next
 }
 
-// lookSoon has all cells looked at within laterLook, since limiters have retired, whose cells need not wait until they are empty.
+// lookSoon has all cells looked at within laterLook, since limiters have retired, whose cells need
+// not wait until they are empty.
 func (b *behind) lookSoon(fleet int64) {
 	for i := range b.ageing.known[1:] {
 		for q := &b.ageing.known[1+i]; q.len() > 0; {
@@ -217,8 +219,8 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 	b.ageing.known[later].push(aged{c, fleet + int64(laterLook)<<later})
 }
 
-// roomBehindBlock is room, which withdraws an allowance, but for a block: that still holds. The lock
-// is held.
+// roomBehindBlock is room, which withdraws an allowance, but for a block: that still holds. The
+// lock is held.
 func (c *cell) roomBehindBlock(fleet int64) int64 {
 	word, until := c.allowance.Load(), c.until.Load()
 	room, _ := c.room(c.limiter.terms.Load(), fleet)
@@ -229,7 +231,8 @@ func (c *cell) roomBehindBlock(fleet int64) int64 {
 	return room
 }
 
-// laterLook is in which of the later queues a cell is to wait. The lock is held, the cell settled and rotated.
+// laterLook is in which of the later queues a cell is to wait. The lock is held, the cell settled
+// and rotated.
 func (c *cell) laterLook(fleet int64) int {
 	if c.ahead() != nil || c.permits() != nil || c.limiter.retired.Load() { // it may leave, or need less memory, before it is empty
 		return 0

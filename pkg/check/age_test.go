@@ -7,8 +7,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestIdleCellsAreLookedAtSeldom: a handful of times until all that they know has left the window, and not every so often; then they leave soon. When their rule
-// goes they leave at once.
+// TestIdleCellsAreLookedAtSeldom: a handful of times until all that they know has left the window,
+// and not every so often; then they leave soon. When their rule goes they leave at once.
 func TestIdleCellsAreLookedAtSeldom(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tt := range []struct {

@@ -158,7 +158,8 @@ func TestChecksDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkFlushBesideIdleRules is of one key's hit: rules that have nothing to do cost nothing, however many there are.
+// BenchmarkFlushBesideIdleRules is of one key's hit: rules that have nothing to do cost nothing,
+// however many there are.
 func BenchmarkFlushBesideIdleRules(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		list := make([]rules.Rule, n)
@@ -177,7 +178,8 @@ func BenchmarkFlushBesideIdleRules(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleKeys is of a virtual second beside keys of a day that have done nothing for a minute: they cost nothing, however many there are.
+// BenchmarkIdleKeys is of a virtual second beside keys of a day that have done nothing for a
+// minute: they cost nothing, however many there are.
 func BenchmarkIdleKeys(b *testing.B) {
 	for _, n := range []int{10, 100_000} {
 		link := new(echo)

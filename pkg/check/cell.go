@@ -222,7 +222,8 @@ func (c *cell) settle(now int64) {
 	}
 }
 
-// putDown counts how many hits have been taken off the allowance, which stays where it is. The lock is held.
+// putDown counts how many hits have been taken off the allowance, which stays where it is. The lock
+// is held.
 func (c *cell) putDown() {
 	for {
 		word := c.allowance.Load()
@@ -230,7 +231,8 @@ func (c *cell) putDown() {
 		if word&blocked != 0 { // they have been counted
 			return
 		}
-		// A forecast is to hear of all of them when the allowance ends, so it remembers how many have been counted.
+		// A forecast is to hear of all of them when the allowance ends, so it remembers how many
+		// have been counted.
 		if taken == 0 || c.ahead() != nil || c.allowance.CompareAndSwap(word, word&^(leftMask*oneTaken)) {
 			c.record(taken)
 			return

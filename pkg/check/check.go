@@ -89,18 +89,20 @@ type Options struct {
 	// power of two of milliseconds, because all checkers of a fleet report such keys in the same moments; give all
 	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
 	FlushFloor time.Duration
-	// QuietFor is how long hits of a key far below its limit may wait for their report, at most; never
-	// longer than a tenth of its window. A checker that is killed loses them. Longer is fewer updates of keys that come often
-	// and are far below their limit. Less than twice FlushEvery: no longer than others. Default 1 s.
+	// QuietFor is how long hits of a key far below its limit may wait for their report, at most;
+	// never longer than a tenth of its window. A checker that is killed loses them. Longer is fewer
+	// updates of keys that come often and are far below their limit. Less than twice FlushEvery: no
+	// longer than others. Default 1 s.
 	QuietFor time.Duration
 	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
 	// admitted and not reported yet is then let pass once more.
 	NoForecast bool
 	// HelloEvery is the time between heartbeats. Default 2 s.
 	HelloEvery time.Duration
-	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any aggregator
-	// knowledge is stale, this checker keeps to its share of every limit, and rules whose OnOutage is rules.Open or
-	// rules.Closed decide by that; in this order. Default 3, 10 and 300, which is ten minutes.
+	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any
+	// aggregator knowledge is stale, this checker keeps to its share of every limit, and rules
+	// whose OnOutage is rules.Open or rules.Closed decide by that; in this order. Default 3, 10 and
+	// 300, which is ten minutes.
 	StaleAfter, ShareAfter, OutageAfter int
 	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
 	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.

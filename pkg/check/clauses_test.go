@@ -325,7 +325,8 @@ func TestSignalsMustBeGiven(t *testing.T) {
 	decided(t, limiter(t, c, "r").CheckAt(noon, "k", 10), false, "a signal that is not a number makes no room")
 }
 
-// TestPartsOfLimits: a part of a limit is as many whole hits as are in it, whatever binary fractions make of it.
+// TestPartsOfLimits: a part of a limit is as many whole hits as are in it, whatever binary
+// fractions make of it.
 func TestPartsOfLimits(t *testing.T) {
 	for _, test := range []struct {
 		limit int64

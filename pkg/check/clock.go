@@ -24,8 +24,8 @@ type clock struct {
 	slewed  int64 // own time at the last slew
 }
 
-// clockSample is one comparison of the clocks at own time at: right to half of the round trip and what the aggregator says
-// that its own clock is off by.
+// clockSample is one comparison of the clocks at own time at: right to half of the round trip and
+// what the aggregator says that its own clock is off by.
 type clockSample struct{ err, offset, at int64 }
 
 const (
@@ -63,9 +63,9 @@ func (c *clock) tick() { c.coarse.Store(c.fleet(ownTime())) }
 func (c *clock) stop() { c.coarse.Store(0) }
 
 // observe takes in a welcome that came at own time now and answers a hello sent at own time sent:
-// the fleet's time was fleet, or off by err, about half a round trip ago. Of the last samples the one with the
-// smallest error wins. The first observation steps the clock, and returns by how much; later
-// ones let it slew, unless it is far behind.
+// the fleet's time was fleet, or off by err, about half a round trip ago. Of the last samples the
+// one with the smallest error wins. The first observation steps the clock, and returns by how much;
+// later ones let it slew, unless it is far behind.
 func (c *clock) observe(sent, fleet, now, err int64) (step int64) {
 	trip := now - sent
 	if trip < 0 || trip > int64(longestRoundTrip) {

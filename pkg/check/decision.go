@@ -71,8 +71,8 @@ const (
 	// LocalShare: none has for Options.ShareAfter heartbeats, or none ever and Options.ExpectCheckers says
 	// that there are others. This checker keeps to its share of every limit.
 	LocalShare
-	// Outage: none has for Options.OutageAfter heartbeats; rules decide by OnOutage. Decisions of those that keep to their
-	// share say LocalShare.
+	// Outage: none has for Options.OutageAfter heartbeats; rules decide by OnOutage. Decisions of
+	// those that keep to their share say LocalShare.
 	Outage
 )
 

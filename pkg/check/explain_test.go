@@ -186,8 +186,8 @@ func TestLookingChangesNothing(t *testing.T) {
 			require(rt, all[0] == all[1] && all[0] == all[2],
 				"%s\n%v costs %d\nplain  %+v\nhashes %+v\nlooks  %+v", text, attrs, cost, all[0], all[1], all[2])
 			d := all[2]
-			// Whether an elastic rule had room, a check without the lock knows from the last one with it, whose caller
-			// may have had another key under the rule that is looked at.
+			// Whether an elastic rule had room, a check without the lock knows from the last one
+			// with it, whose caller may have had another key under the rule that is looked at.
 			named := cmp.Or(d.Rule, d.Observed) // the rule with the least left, which the hit itself can change
 			elastic := named != "" && limiter(t, looks, named).Rule().Throttle.Kind == rules.Elastic
 			same := (named != cmp.Or(seen.Rule, seen.Observed) || d.Limit == seen.Limit || elastic) &&

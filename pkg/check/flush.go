@@ -189,7 +189,8 @@ func (b *behind) collectLate() {
 	}
 }
 
-// lates are the limiters that have got late hits to report, of which no flush has seen any yet. Any goroutine adds to them.
+// lates are the limiters that have got late hits to report, of which no flush has seen any yet. Any
+// goroutine adds to them.
 type lates struct {
 	mu   sync.Mutex
 	list []*Limiter

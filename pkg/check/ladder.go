@@ -8,12 +8,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// When aggregators fall silent a checker goes down a ladder, a step after so many hellos without an answer. Fresh: it
-// decides by what it is told, and what it expects of others. Stale: the same, but nobody tells it anything; what it
-// expects fades, and what its own share of the traffic says of the others stays. Local share: its own hits may take
-// no more than the limit divided by the checkers that were last heard of. Outage: rules that say rules.Open or
-// rules.Closed on outage do so; all others stay at the local share, for ever. The first word from any aggregator
-// takes it up again, at once.
+// When aggregators fall silent a checker goes down a ladder, a step after so many hellos without an
+// answer. Fresh: it decides by what it is told, and what it expects of others. Stale: the same, but
+// nobody tells it anything; what it expects fades, and what its own share of the traffic says of
+// the others stays. Local share: its own hits may take no more than the limit divided by the
+// checkers that were last heard of. Outage: rules that say rules.Open or rules.Closed on outage do
+// so; all others stay at the local share, for ever. The first word from any aggregator takes it up
+// again, at once.
 
 const (
 	staleAfter, shareAfter, outageAfter = 3, 10, 300
@@ -50,7 +51,8 @@ func (t *terms) freshness(f Freshness) Freshness {
 	return f
 }
 
-// freshness is that of a cell: in the store's overflow a key is decided as all are in an outage. The lock is held.
+// freshness is that of a cell: in the store's overflow a key is decided as all are in an outage.
+// The lock is held.
 func (c *cell) freshness(t *terms) Freshness {
 	if c.overflow {
 		return t.freshness(Outage)
@@ -58,7 +60,8 @@ func (c *cell) freshness(t *terms) Freshness {
 	return c.limiter.freshness(t)
 }
 
-// slice is the number of the slice of time, as long as a window, in which the store counts a rule's new keys; buckets are parts of one.
+// slice is the number of the slice of time, as long as a window, in which the store counts a rule's
+// new keys; buckets are parts of one.
 func (l *Limiter) slice(bucket int64) int64 {
 	n := int64(l.shape.Buckets)
 	return (bucket - (bucket%n+n)%n) / n

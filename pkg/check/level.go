@@ -155,8 +155,8 @@ func (c *cell) freed(t *terms, at int64) float64 {
 	return 0
 }
 
-// ownHits are, per bucket, newest first, own hits that nobody else counts: pending ones, and in the store's overflow all.
-// The lock is held.
+// ownHits are, per bucket, newest first, own hits that nobody else counts: pending ones, and in the
+// store's overflow all. The lock is held.
 func (c *cell) ownHits() []int64 {
 	if c.overflow {
 		return c.totals()
@@ -164,8 +164,8 @@ func (c *cell) ownHits() []int64 {
 	return c.pending()
 }
 
-// ownCount is how much is in use by such hits, if each of so many checkers keeps to its share of the rate. The lock
-// is held, the cell settled and rotated.
+// ownCount is how much is in use by such hits, if each of so many checkers keeps to its share of
+// the rate. The lock is held, the cell settled and rotated.
 func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
 	d := c.drained()
 	if d == nil {

@@ -294,8 +294,8 @@ func TestResetOfSoftBuckets(t *testing.T) {
 		"%+v, then %+v", full, over)
 }
 
-// TestANewRateHoldsFromItsMomentOn: at five times the limit, what passes in the second after a change is what the new limit drains, no
-// more at once and no less.
+// TestANewRateHoldsFromItsMomentOn: at five times the limit, what passes in the second after a
+// change is what the new limit drains, no more at once and no less.
 func TestANewRateHoldsFromItsMomentOn(t *testing.T) {
 	for _, limit := range []int64{500, 2000} {
 		r := draining("r", rules.TokenBucket, 1000, 1000, time.Second, 50)

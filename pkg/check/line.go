@@ -12,9 +12,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Callers who wait for one key under a window stand in line, in the order in which they came to this checker. Only the first
-// asks again; it keeps its place until it has been decided, and the next one is told. Under buckets, where each has its
-// turn when it comes, a line only counts who waits.
+// Callers who wait for one key under a window stand in line, in the order in which they came to
+// this checker. Only the first asks again; it keeps its place until it has been decided, and the
+// next one is told. Under buckets, where each has its turn when it comes, a line only counts who
+// waits.
 
 // queues are the lines of a limiter.
 type queues struct {
@@ -151,8 +152,8 @@ func (w *caller) leave() {
 	}
 }
 
-// pause lets the first in line wait for so long, or until the rules change; others until they are the first, or have
-// waited for most, unless that is 0: then the error is errLate.
+// pause lets the first in line wait for so long, or until the rules change; others until they are
+// the first, or have waited for most, unless that is 0: then the error is errLate.
 func (w *caller) pause(ctx context.Context, wait, most time.Duration, swap <-chan struct{}) error {
 	comes := w.turn.Value.(*turn).comes
 	select {

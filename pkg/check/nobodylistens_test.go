@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// twoShards is a checker that an aggregator has answered a report of shard 0, and that has another one
-// of it and one of shard 1 on their way.
+// twoShards is a checker that an aggregator has answered a report of shard 0, and that has another
+// one of it and one of shard 1 on their way.
 func twoShards(t *testing.T) (f *fleet, now int64) {
 	t.Helper()
 	f = unwelcomed(t, Options{ReportTimeout: 100 * time.Millisecond}, rule("r", 100, time.Minute, 1))

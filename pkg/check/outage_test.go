@@ -163,8 +163,8 @@ func TestSilenceEndsAllowances(t *testing.T) {
 	}
 }
 
-// TestShareHoldsForEver, by every algorithm: from the eleventh minute of silence on, one checker of four lets a quarter of the
-// limit pass in each window, and no more of a burst.
+// TestShareHoldsForEver, by every algorithm: from the eleventh minute of silence on, one checker of
+// four lets a quarter of the limit pass in each window, and no more of a burst.
 func TestShareHoldsForEver(t *testing.T) {
 	for _, a := range []rules.Algorithm{rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
 		r := rule("r", 40, 10*time.Second, 0)

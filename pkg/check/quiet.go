@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// A key far below its limit is *quiet*: even if all checkers hold as many of its hits as this one it would not be
-// near. Its hits may wait for their report longer than others', so that more of them share one. They still count here
-// at once, and are reported exactly once; that they are not known elsewhere does no harm until the key comes near
-// its limit, and then an alarm, or the first check that finds it so, ends the wait. No key is quiet before an answer or an alarm
-// has told what others have admitted: a checker that has just started knows nothing of what is used up.
+// A key far below its limit is *quiet*: even if all checkers hold as many of its hits as this one
+// it would not be near. Its hits may wait for their report longer than others', so that more of
+// them share one. They still count here at once, and are reported exactly once; that they are not
+// known elsewhere does no harm until the key comes near its limit, and then an alarm, or the first
+// check that finds it so, ends the wait. No key is quiet before an answer or an alarm has told what
+// others have admitted: a checker that has just started knows nothing of what is used up.
 
 const (
 	// quietPart is which part of its window a quiet key's hits may wait at the most.
@@ -45,8 +46,8 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 	return true
 }
 
-// waits are the limiters with quiet cells, a heap: first the one whose hits have waited long enough first. So a flush looks at no
-// limiter whose wait goes on.
+// waits are the limiters with quiet cells, a heap: first the one whose hits have waited long enough
+// first. So a flush looks at no limiter whose wait goes on.
 type waits []*Limiter
 
 // Len is how many limiters there are; it, Less, Swap, Push and Pop make it a heap.

@@ -64,9 +64,10 @@ func (b *behind) hear(now int64) {
 	b.judgeFreshness(now)
 }
 
-// unheard takes in that something that was sent to one aggregator has not reached it: any will do now. It is not known what it
-// was, so all is sent again that may be; where any was asked before there is none, and what is sent waits for its time.
-// If something is on its way to any, it is taken to be that: a shard that nobody attends to says nothing of others.
+// unheard takes in that something that was sent to one aggregator has not reached it: any will do
+// now. It is not known what it was, so all is sent again that may be; where any was asked before
+// there is none, and what is sent waits for its time. If something is on its way to any, it is
+// taken to be that: a shard that nobody attends to says nothing of others.
 func (b *behind) unheard(now int64) {
 	for i := range b.shards {
 		if f := b.shards[i].flight; f != nil && f.toAny {
@@ -200,8 +201,8 @@ func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int6
 	}
 }
 
-// noteOverflow takes in that the store has no room for the key, as it answered a report that was made then. If another slice of time
-// has begun since, there may be room again. The lock is held.
+// noteOverflow takes in that the store has no room for the key, as it answered a report that was
+// made then. If another slice of time has begun since, there may be room again. The lock is held.
 func (c *cell) noteOverflow(made, fleet int64) {
 	c.settle(fleet)
 	c.rotate(fleet)
@@ -241,9 +242,10 @@ func (b *behind) merge(c *cell, w word) {
 	}
 }
 
-// follow takes in the generation of a shard that a message speaks of. It returns false if a later one is known: the message's totals are of
-// a store that has since lost data. But if the message answers what was sent when that later one was known already, the store itself has
-// gone back, and no aggregator remembers: then its totals count from now on. Of what answers nothing, known is 0.
+// follow takes in the generation of a shard that a message speaks of. It returns false if a later
+// one is known: the message's totals are of a store that has since lost data. But if the message
+// answers what was sent when that later one was known already, the store itself has gone back, and
+// no aggregator remembers: then its totals count from now on. Of what answers nothing, known is 0.
 func (b *behind) follow(s *shard, generation, known uint64) bool {
 	switch {
 	case generation == s.generation:

@@ -360,7 +360,8 @@ func TestReportsOfTheLargestRulesFit(t *testing.T) {
 	expect(t, late+counted == count+count/4 && counted > 0 && settled == count+count/4, "late %d, counted %d, settled %d", late, counted, settled)
 }
 
-// TestReportsSayWhatTheSetSays of each counter: aggregators that have the set believe it instead of reports.
+// TestReportsSayWhatTheSetSays of each counter: aggregators that have the set believe it instead of
+// reports.
 func TestReportsSayWhatTheSetSays(t *testing.T) {
 	set := parse(t, `rules:
   - {name: hard, key: [user], limit: 100/minute, buckets: 60}

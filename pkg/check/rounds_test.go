@@ -13,8 +13,9 @@ func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	return float64(f.Step(now)+behind-noon) / 1e6
 }
 
-// TestRoundsAreDueAtMultiples: rounds come at multiples of their period in the fleet's time, whatever the checker's own
-// clock says, and at least half a floor after the last flush, which is at noon.
+// TestRoundsAreDueAtMultiples: rounds come at multiples of their period in the fleet's time,
+// whatever the checker's own clock says, and at least half a floor after the last flush, which is
+// at noon.
 func TestRoundsAreDueAtMultiples(t *testing.T) {
 	never := []uint32{}
 	ticks, calm, census := []uint32{nextTick}, []uint32{nextCalm}, []uint32{nextCensus}

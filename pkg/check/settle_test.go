@@ -516,8 +516,8 @@ func TestUsedReceiptsAreRemembered(t *testing.T) {
 	expect(t, !u.has(8, 1) && !u.has(7, 1), "it remembers what it should not")
 }
 
-// TestBarredRequestsGetNoReceipt: a rule that denies a caller whatever its counts are denies by receipt as well, and the other rules
-// that match charge nothing, and keep no key of his.
+// TestBarredRequestsGetNoReceipt: a rule that denies a caller whatever its counts are denies by
+// receipt as well, and the other rules that match charge nothing, and keep no key of his.
 func TestBarredRequestsGetNoReceipt(t *testing.T) {
 	c := ofYAML(t, Options{}, `
 rules:

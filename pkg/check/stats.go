@@ -2,7 +2,8 @@ package check
 
 import "time"
 
-// Stats is a snapshot of a checker's counters: every decision that was made before it was asked for is in them.
+// Stats is a snapshot of a checker's counters: every decision that was made before it was asked for
+// is in them.
 type Stats struct {
 	// Rules in the order of the rule set in force, then those that are not in force any more but still have
 	// something to report, and in no order the limits that requests have brought along ([Own]). No name is there twice.
@@ -79,8 +80,8 @@ type behindStats struct {
 	alarms, ignored, unreadable               int64
 }
 
-// Stats returns a snapshot of the counters. Its cost grows with the number of rules, and of keys with hits that are in no
-// report yet, those of QuietFor at most.
+// Stats returns a snapshot of the counters. Its cost grows with the number of rules, and of keys
+// with hits that are in no report yet, those of QuietFor at most.
 func (c *Checker) Stats() Stats {
 	b := &c.behind
 	b.mu.Lock()
@@ -121,8 +122,8 @@ func (c *Checker) Stats() Stats {
 	return s
 }
 
-// eachQueued calls f with every queued cell, which are all that may hold an allowance. Some may come twice. behind's lock is held,
-// so that none leaves its queue.
+// eachQueued calls f with every queued cell, which are all that may hold an allowance. Some may
+// come twice. behind's lock is held, so that none leaves its queue.
 func (b *behind) eachQueued(f func(*cell)) {
 	for i := range b.checker.dirty {
 		for c := b.checker.dirty[i].head.Load(); c != nil; c = c.next {

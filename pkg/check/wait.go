@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// Wait is Check, but a hit that does not fit waits until it does, and then passes: under a token or leaky bucket in
-// its turn, see [Limiter.Reserve]; under other algorithms who waits first at this checker for the key passes first: the first
-// one asks again when RetryAfter is over, or the rules change, and under strict enforcement by [Limiter.Acquire]. It denies at once what would have to
-// wait for longer than the rule's OnLimit.MaxWait, if that is given, or than ctx lasts, or what never fits; and if OnLimit.MaxDepth callers (by default
-// rules.DefaultDepth) of the key wait already, or Options.MaxWaiting in all. If ctx ends first the error is ctx's,
-// and the hit is given back if that can be (see [Reservation.Cancel]); when Run ends, it is denied.
+// Wait is Check, but a hit that does not fit waits until it does, and then passes: under a token or
+// leaky bucket in its turn, see [Limiter.Reserve]; under other algorithms who waits first at this
+// checker for the key passes first: the first one asks again when RetryAfter is over, or the rules
+// change, and under strict enforcement by [Limiter.Acquire]. It denies at once what would have to
+// wait for longer than the rule's OnLimit.MaxWait, if that is given, or than ctx lasts, or what
+// never fits; and if OnLimit.MaxDepth callers (by default rules.DefaultDepth) of the key wait
+// already, or Options.MaxWaiting in all. If ctx ends first the error is ctx's, and the hit is given
+// back if that can be (see [Reservation.Cancel]); when Run ends, it is denied.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) (Decision, error) {
 	w := l.checker.newCaller()
 	defer w.leave()

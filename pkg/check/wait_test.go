@@ -181,7 +181,8 @@ func TestWaitHearsOfNewRules(t *testing.T) {
 	}, rule("r", 1, time.Hour, 1))
 }
 
-// TestWaitersAreServedInOrder: who comes first passes first, by each algorithm of windows, by key and by attributes.
+// TestWaitersAreServedInOrder: who comes first passes first, by each algorithm of windows, by key
+// and by attributes.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	const callers = 40
 	fixed, log := rule("r", 5, 100*time.Millisecond, 0), rule("r", 5, 100*time.Millisecond, 10)

@@ -8,14 +8,15 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Wait is Check for one request by all rules that match its attributes, which waits where the rule that denies lets callers wait
-// (on_limit: queue), for as long as it lets them in all. Who waits first at this checker for a key, and by the same limit, passes first: the first one asks again whenever RetryAfter
-// is over or the rules change. A request
-// that only a token or leaky bucket limits waits in its turn, as by [Limiter.Wait]. Permits are waited for as by
-// Acquire. It denies at once what would have to wait for longer than that rule's MaxWait or than ctx lasts, and if
-// as many wait already as that rule or Options.MaxWaiting allows. If ctx ends first the error is ctx's; when Run ends, the
-// request is denied. Each time that it is asked and denied counts as a denial, and is charged by rules
-// of `count: all`.
+// Wait is Check for one request by all rules that match its attributes, which waits where the rule
+// that denies lets callers wait (on_limit: queue), for as long as it lets them in all. Who waits
+// first at this checker for a key, and by the same limit, passes first: the first one asks again
+// whenever RetryAfter is over or the rules change. A request that only a token or leaky bucket
+// limits waits in its turn, as by [Limiter.Wait]. Permits are waited for as by Acquire. It denies
+// at once what would have to wait for longer than that rule's MaxWait or than ctx lasts, and if as
+// many wait already as that rule or Options.MaxWaiting allows. If ctx ends first the error is
+// ctx's; when Run ends, the request is denied. Each time that it is asked and denied counts as a
+// denial, and is charged by rules of `count: all`.
 func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int64) (Decision, error) {
 	if l, key, cost, ok := c.inLine(attrs, cost); ok {
 		return l.Wait(ctx, key, cost)

@@ -40,8 +40,8 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 	b.askAgain(m, now)
 }
 
-// askAgain asks for the totals that alarms have told lately, once they can be taken in, until a hello that asks is
-// answered.
+// askAgain asks for the totals that alarms have told lately, once they can be taken in, until a
+// hello that asks is answered.
 func (b *behind) askAgain(m *events.Welcome, now int64) {
 	switch {
 	case !b.asks || len(b.shards) == 0:

@@ -396,8 +396,8 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	return n, b.wrap("sweep", err)
 }
 
-// sweepAfter is how long after its end a signed entry is swept: a reader whose clock is behind would
-// take that for somebody else's deletion.
+// sweepAfter is how long after its end a signed entry is swept: a reader whose clock is behind
+// would take that for somebody else's deletion.
 const sweepAfter = time.Minute
 
 // ended says whether a value is of no use any more: an entry that has ended and, where entries are

@@ -18,8 +18,8 @@ type Stored struct {
 	Raw []byte
 }
 
-// Snapshot returns what [Restore] needs so that these entries, which a watch has told of, hold again:
-// where entries are signed, all that the verifier holds, also what lifts a block.
+// Snapshot returns what [Restore] needs so that these entries, which a watch has told of, hold
+// again: where entries are signed, all that the verifier holds, also what lifts a block.
 func Snapshot(namespace string, v *signature.Verifier, list []Entry, now time.Time) ([]Stored, error) {
 	if v != nil {
 		held := v.All(Name(namespace), now)
@@ -41,9 +41,9 @@ func Snapshot(namespace string, v *signature.Verifier, list []Entry, now time.Ti
 }
 
 // Restore returns those entries that hold of what was kept elsewhere, in the order of their ends.
-// With a verifier, nil if nothing is signed, they count as if they had been read from the namespace's
-// bucket: a watch that begins later tells of them, too, until it hears of newer ones. Why others do
-// not count is in refused, one error each; that an entry has ended is none.
+// With a verifier, nil if nothing is signed, they count as if they had been read from the
+// namespace's bucket: a watch that begins later tells of them, too, until it hears of newer ones.
+// Why others do not count is in refused, one error each; that an entry has ended is none.
 func Restore(namespace string, v *signature.Verifier, stored []Stored, now time.Time) (list []Entry, refused []error) {
 	all := make(map[string]Entry)
 	for _, kept := range stored {

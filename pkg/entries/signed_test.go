@@ -267,8 +267,9 @@ func TestUnsignedBlocksDoNotCountWithKeys(t *testing.T) {
 	}
 }
 
-// TestRestoreTakesWhatTheBucketWouldGive: entries that were kept elsewhere hold again, but for those
-// that have ended, were lifted, or nobody with a key has signed; and none that is older comes back.
+// TestRestoreTakesWhatTheBucketWouldGive: entries that were kept elsewhere hold again, but for
+// those that have ended, were lifted, or nobody with a key has signed; and none that is older comes
+// back.
 func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	key, ns := signaturetest.NewKey(t), serverstest.Namespace(t)
 	operator := open(t, shared, trusting(t, true, key))

@@ -84,8 +84,8 @@ func (d *demand) after(span float64) float64 {
 	return d.rate() * math.Exp(-2*(span-believed)/believed)
 }
 
-// mayReturn is the rate that is reckoned with when a burst has ended: the next one may follow. It is any rate while no word
-// has told one.
+// mayReturn is the rate that is reckoned with when a burst has ended: the next one may follow. It
+// is any rate while no word has told one.
 func (d *demand) mayReturn(now int64) float64 {
 	if !d.heard {
 		return math.Inf(1)

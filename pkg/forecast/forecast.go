@@ -12,9 +12,10 @@
 // Otherwise the traffic has more probably moved between the checkers than grown.
 //
 // Near the limit hits do not pass until none may: a part of them does, such that the room shrinks
-// exponentially. Which hits these are is decided by error diffusion, so that a part of 0.2 is every fifth
-// hit and not a matter of chance. The range in which that is so, and what is kept in reserve for chance, are no larger
-// than the hits that can be unheard of: where hits are rare, all that fit pass.
+// exponentially. Which hits these are is decided by error diffusion, so that a part of 0.2 is every
+// fifth hit and not a matter of chance. The range in which that is so, and what is kept in reserve
+// for chance, are no larger than the hits that can be unheard of: where hits are rare, all that fit
+// pass.
 //
 // Everything here is a function of the time it is given. Times are nanoseconds of the fleet's clock,
 // rates are hits per nanosecond. A Key is not safe for concurrent use.

@@ -32,7 +32,8 @@ func TestLookLetsAPartPassNearTheLimit(t *testing.T) {
 	}
 }
 
-// When no hit can be unheard of, because they are rare or have ended, the last one that fits passes.
+// When no hit can be unheard of, because they are rare or have ended, the last one that fits
+// passes.
 func TestReserveIsGivenBack(t *testing.T) {
 	for _, test := range []struct {
 		why           string

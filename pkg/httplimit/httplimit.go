@@ -13,9 +13,9 @@
 // denial has the rule's status, 429 or 503, Retry-After, and a [Problem] as its body; [Options.Denied] writes another
 // one. Where a rule has on_limit: queue the request waits for its turn, and gives up when its client does.
 //
-// A request whose path has a segment . or .. is answered with 400 if the rules ask for paths, and so
-// is one that has a header twice for which they ask; it is charged to nobody. Servers differ on what
-// it says, see [httpidentity.Reader.Ambiguous].
+// A request whose path has a segment . or .. is answered with 400 if the rules ask for paths, and
+// so is one that has a header twice for which they ask; it is charged to nobody. Servers differ on
+// what it says, see [httpidentity.Reader.Ambiguous].
 //
 // [Limit.ChargeOn] charges requests by how they were answered, such as logins that have failed.
 package httplimit

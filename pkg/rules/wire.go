@@ -22,8 +22,9 @@ func (r *Rule) WireName(override int) string {
 	return r.Name + "/" + r.Overrides[override].text()
 }
 
-// WireLimit is the limit of that counter in reports, by which aggregators raise alarms and grant permits: its own, with
-// what a soft rule lets through beyond it, and with what an elastic one does under a strict limit.
+// WireLimit is the limit of that counter in reports, by which aggregators raise alarms and grant
+// permits: its own, with what a soft rule lets through beyond it, and with what an elastic one does
+// under a strict limit.
 func (r *Rule) WireLimit(override int) int64 {
 	limit := r.Terms(override).Limit
 	switch {
@@ -37,13 +38,14 @@ func (r *Rule) WireLimit(override int) int64 {
 	return limit
 }
 
-// Loose says whether more may pass than that limit as the rule wants it: there is no saying how far beyond it is too far.
+// Loose says whether more may pass than that limit as the rule wants it: there is no saying how far
+// beyond it is too far.
 func (r *Rule) Loose() bool {
 	return r.Shadow || r.Count == All || r.Throttle.Kind == Elastic && r.Enforcement != Strict
 }
 
-// Part is a part of a limit, rounded down to whole hits, at least 1. Parts are decimal fractions, which floating point
-// misses by a little.
+// Part is a part of a limit, rounded down to whole hits, at least 1. Parts are decimal fractions,
+// which floating point misses by a little.
 func Part(limit int64, part float64) int64 {
 	return max(int64(math.Floor(float64(limit)*part+1e-6)), 1)
 }

@@ -39,8 +39,8 @@ type Drain struct {
 	Limit int64
 	// Burst is how many hits there is room for, 1 to MaxCount.
 	Burst int64
-	// Past are the limits of before, the oldest first, as far as something is not settled since; nil if there are none. It is not
-	// changed.
+	// Past are the limits of before, the oldest first, as far as something is not settled since;
+	// nil if there are none. It is not changed.
 	Past []Rate
 	// Dates say when hits of these counts came, as far as that is known; nil if it is not. Only of
 	// a token bucket.
@@ -49,8 +49,8 @@ type Drain struct {
 
 // Rate is a limit of before.
 type Rate struct {
-	// Until is when another one came, in eighths of a bucket since the epoch. (Exact parts of a bucket, so that whoever
-	// reckons, and whenever, comes to the same whole number.)
+	// Until is when another one came, in eighths of a bucket since the epoch. (Exact parts of a
+	// bucket, so that whoever reckons, and whenever, comes to the same whole number.)
 	Until int64
 	// Limit is as that of [Drain].
 	Limit int64
@@ -62,8 +62,9 @@ const eighths = 8
 // mostPast is how many limits of before are remembered.
 const mostPast = 8
 
-// InForce is when a revision came into force that was first heard of now, both in Unix nanoseconds: when its rules were written, as revisions
-// usually are that time in milliseconds, so that all who hear of it agree; or now, if that was not within the last minute.
+// InForce is when a revision came into force that was first heard of now, both in Unix nanoseconds:
+// when its rules were written, as revisions usually are that time in milliseconds, so that all who
+// hear of it agree; or now, if that was not within the last minute.
 func InForce(revision uint64, now int64) int64 {
 	const most = uint64(math.MaxInt64 / int64(time.Millisecond))
 	if at := int64(min(revision, most)) * int64(time.Millisecond); at <= now && now-at <= int64(time.Minute) {
@@ -72,8 +73,8 @@ func InForce(revision uint64, now int64) int64 {
 	return now
 }
 
-// After are the limits of before, of a drain that comes after this one at a time in Unix nanoseconds: the same where the limit is. What
-// is older than two windows is settled.
+// After are the limits of before, of a drain that comes after this one at a time in Unix
+// nanoseconds: the same where the limit is. What is older than two windows is settled.
 func (d Drain) After(limit, at int64) []Rate {
 	if limit == d.Limit {
 		return d.Past
@@ -133,7 +134,8 @@ func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 	return l
 }
 
-// drained is what is left at the end of a bucket of a level at the end of an earlier one, without a hit.
+// drained is what is left at the end of a bucket of a level at the end of an earlier one, without a
+// hit.
 func (d Drain) drained(parts, from, to int64) int64 {
 	buckets := to - from
 	if n := len(d.Past); n > 0 && d.Past[n-1].Until > eighths*(from+1) {

@@ -1,9 +1,9 @@
 // Package cache keeps on disk what a checker has taken from a NATS bucket, so that one which starts
 // while NATS is away begins where the last one ended.
 //
-// A [File] holds one bucket's values as they were found there, signatures included: so whoever loads
-// it can check them anew. Its checksum tells a damaged file from a whole one, and nobody's forgery:
-// that is for signatures and, where there are none, for the file's mode.
+// A [File] holds one bucket's values as they were found there, signatures included: so whoever
+// loads it can check them anew. Its checksum tells a damaged file from a whole one, and nobody's
+// forgery: that is for signatures and, where there are none, for the file's mode.
 package cache
 
 import (
@@ -61,8 +61,8 @@ func New(dir, bucket string) File { return File{dir, bucket} }
 // Path is where the file is.
 func (f File) Path() string { return filepath.Join(f.dir, f.bucket+".cache") }
 
-// Load reads the file. If there is none, the error is fs.ErrNotExist; if it cannot have been written
-// by Save, ErrDamaged.
+// Load reads the file. If there is none, the error is fs.ErrNotExist; if it cannot have been
+// written by Save, ErrDamaged.
 func (f File) Load() (Content, error) {
 	open, err := os.Open(f.Path())
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/cmd/checker/door/doortest"
 )
 
-// document is held against all doors of the tests. The pattern lists refusals that a JSON schema cannot express.
+// document is held against all doors of the tests. The pattern lists refusals that a JSON schema
+// cannot express.
 var document = doortest.Load(description, `not JSON|not UTF-8|goes on|twice|there is no such rule|not a receipt|from [01] to 10*, not [0-9]+[.eE]`)
 
 // described is a door whose requests and answers are held against its description.

@@ -32,7 +32,8 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
-// TestSilentStreamsStay: a stream that pauses for longer than Patience, or than the service may take to begin, is not cut.
+// TestSilentStreamsStay: a stream that pauses for longer than Patience, or than the service may
+// take to begin, is not cut.
 func TestSilentStreamsStay(t *testing.T) {
 	pauses := func(w http.ResponseWriter, r *http.Request) {
 		if _, _ = io.Copy(io.Discard, r.Body); r.ContentLength > 0 {

@@ -279,8 +279,9 @@ func TestAudit(t *testing.T) {
 	blocks(t, c, 0)
 }
 
-// A status can say anything of rules, under any revision. Where rules are in the bucket it redirects no block, changes
-// nothing that is shown of them, and makes none up that could be blocked; a worse set in the bucket changes nothing either.
+// A status can say anything of rules, under any revision. Where rules are in the bucket it
+// redirects no block, changes nothing that is shown of them, and makes none up that could be
+// blocked; a worse set in the bucket changes nothing either.
 func TestStatusesDoNotChangeRulesOfTheBucket(t *testing.T) {
 	c, _ := newDesk(t)
 	var told []aggregate.Rule

@@ -105,8 +105,8 @@ func (c *Console) serveCommands(ctx context.Context) error {
 			return nil
 		case m := <-messages:
 			if m.Reply == "" {
-				// Nobody waits for an answer: it is one itself, which somebody who may give no commands
-				// had the server deliver here, such as a value of a bucket.
+				// Nobody waits for an answer: it is one itself, which somebody who may give no
+				// commands had the server deliver here, such as a value of a bucket.
 				continue
 			}
 			slots <- struct{}{}

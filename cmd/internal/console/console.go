@@ -52,8 +52,8 @@ type Options struct {
 	// for anything to be blocked.
 	RulesVerifier, EntriesVerifier *signature.Verifier
 	EntriesKey                     func() *signature.Key
-	// SetRules is told of the rules in the bucket whenever they change. They count, and what statuses
-	// say of them does not. Nil: rules are not from the bucket, and statuses are believed.
+	// SetRules is told of the rules in the bucket whenever they change. They count, and what
+	// statuses say of them does not. Nil: rules are not from the bucket, and statuses are believed.
 	SetRules func([]aggregate.Rule)
 	// Heard is told of each checker's status, by one goroutine, and must not wait. Nil: nobody is.
 	Heard func(status.Checker)

@@ -138,8 +138,9 @@ func (b *ruleBook) view() BookView {
 	return v
 }
 
-// known are all rules that there are: of the bucket, if rules come from there, and those that others tell of. Of two of
-// one name the bucket's counts, whatever revision the other one claims: anybody with a checker's credential can tell.
+// known are all rules that there are: of the bucket, if rules come from there, and those that
+// others tell of. Of two of one name the bucket's counts, whatever revision the other one claims:
+// anybody with a checker's credential can tell.
 func (c *Console) known() map[string]counter {
 	all := make(map[string]counter)
 	for name, s := range c.picture.rulesHeard() {
@@ -151,7 +152,8 @@ func (c *Console) known() map[string]counter {
 	return all
 }
 
-// inBucket are the bucket's rules and counters, none if rules do not come from there. Nobody changes them.
+// inBucket are the bucket's rules and counters, none if rules do not come from there. Nobody
+// changes them.
 func (c *Console) inBucket() map[string]counter {
 	if c.o.SetRules == nil {
 		return nil
@@ -161,8 +163,8 @@ func (c *Console) inBucket() map[string]counter {
 	return c.rules.counters
 }
 
-// blockable are the rules whose keys can be blocked: the bucket's alone, once they are known, since a status could name
-// another rule as the one that a block is to be of.
+// blockable are the rules whose keys can be blocked: the bucket's alone, once they are known, since
+// a status could name another rule as the one that a block is to be of.
 func (c *Console) blockable() map[string]counter {
 	if all := c.inBucket(); all != nil {
 		return all

@@ -152,7 +152,8 @@ func testAttend(t *testing.T, c Carrier) {
 	one, other := newWorker(t, c), newWorker(t, c)
 	alpha := newChecker(t, c, "alpha")
 	sent := 0
-	// share is how many of 20 reports each gets. What is on its way to a worker that leaves may be lost.
+	// share is how many of 20 reports each gets. What is on its way to a worker that leaves may be
+	// lost.
 	share := func(shard uint32) (ours, others int) {
 		sent++
 		text := fmt.Sprint("report ", sent)

@@ -62,8 +62,8 @@ func TestNatsbusKeepsTheContract(t *testing.T) {
 	Run(t, func(*testing.T) Carrier { return nats{server.URL()} })
 }
 
-// TestAWorkerOfBefore subscribes to every shard's subject in the queue group. What is for another worker
-// goes to one of the two, so that no report is folded twice.
+// TestAWorkerOfBefore subscribes to every shard's subject in the queue group. What is for another
+// worker goes to one of the two, so that no report is folded twice.
 func TestAWorkerOfBefore(t *testing.T) {
 	n := nats{serverstest.NATS(t).URL()}
 	w, alpha := newWorker(t, n), newChecker(t, n, "alpha")

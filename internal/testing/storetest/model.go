@@ -184,7 +184,8 @@ func (m *model) level(f *aggregate.Fold, key int) window.Level {
 	return want
 }
 
-// drainIn is how much drains in a bucket: what each limit drains in as many eighths of it as it is in force.
+// drainIn is how much drains in a bucket: what each limit drains in as many eighths of it as it is
+// in force.
 func drainIn(r *aggregate.Rule, bucket int64) (parts int64) {
 	n := make(map[int64]int64) // eighths by limit
 	for eighth := 8 * bucket; eighth < 8*(bucket+1); eighth++ {

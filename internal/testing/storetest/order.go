@@ -162,7 +162,8 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 func testNewLimit(b *bench) {
 	for _, name := range []string{"tokens", "queue", "coarse"} {
 		shape := shapes[name]
-		// What came before a change drains by the limits of then, whether the store settles it before or after that.
+		// What came before a change drains by the limits of then, whether the store settles it
+		// before or after that.
 		past, steps := window.Drain{Shape: shape, Limit: 100}, 3*shape.Live()+3*shape.Buckets
 		for i := range steps {
 			d := b.fresh().add(name, shape, "changing", 0, 60+int64(i%90))

@@ -24,7 +24,8 @@ type Harness struct {
 	// Snapshot keeps a copy of all data, and returns what brings it back.
 	Snapshot func(t testing.TB) (restore func())
 	// Expiries lists when whatever is in the store expires, in fleet time; 0 stands for never.
-	// State, ledger and the number of shards, which never do, are left out, and what a store has beside the contract.
+	// State, ledger and the number of shards, which never do, are left out, and what a store has
+	// beside the contract.
 	Expiries func(t testing.TB) []int64
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
-// Memory keeps states of shards for the workers of one process, as [aggregate.Memory] says. The zero value keeps none yet. It is safe
-// for concurrent use.
+// Memory keeps states of shards for the workers of one process, as [aggregate.Memory] says. The
+// zero value keeps none yet. It is safe for concurrent use.
 type Memory struct {
 	mu     sync.Mutex
 	states []aggregate.State

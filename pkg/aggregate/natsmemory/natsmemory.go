@@ -1,6 +1,7 @@
-// Package natsmemory keeps the states of a fleet's shards in a NATS JetStream key-value bucket, beside the store that they are of. So
-// aggregators that start know what others have seen, and find out when the store has lost data meanwhile. Who may write the bucket can have
-// the fleet believe in a loss that there was not: let it be aggregators alone, as in deploy/nats.conf.
+// Package natsmemory keeps the states of a fleet's shards in a NATS JetStream key-value bucket,
+// beside the store that they are of. So aggregators that start know what others have seen, and find
+// out when the store has lost data meanwhile. Who may write the bucket can have the fleet believe
+// in a loss that there was not: let it be aggregators alone, as in deploy/nats.conf.
 package natsmemory
 
 import (
@@ -36,7 +37,8 @@ type Bucket struct {
 	kv jetstream.KeyValue // nil: not opened yet
 }
 
-// New returns the bucket of the namespace, which the first Merge makes if it is not there. The connection stays the caller's.
+// New returns the bucket of the namespace, which the first Merge makes if it is not there. The
+// connection stays the caller's.
 func New(conn *nats.Conn, namespace string) (*Bucket, error) {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -45,7 +47,8 @@ func New(conn *nats.Conn, namespace string) (*Bucket, error) {
 	return &Bucket{js: js, name: Name(namespace)}, nil
 }
 
-// mostTries is how often a merge is tried when another one was quicker, or when the bucket is not the one that it was.
+// mostTries is how often a merge is tried when another one was quicker, or when the bucket is not
+// the one that it was.
 const mostTries = 5
 
 // Merge is that of [aggregate.Memory]. It writes only if a state is later than what is kept.

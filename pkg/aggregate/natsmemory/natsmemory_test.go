@@ -32,7 +32,8 @@ func states(numbers ...uint64) (all []aggregate.State) {
 	return all
 }
 
-// TestTheLatestStatesAreKept, whoever merges which first, and whatever has become of the bucket meanwhile.
+// TestTheLatestStatesAreKept, whoever merges which first, and whatever has become of the bucket
+// meanwhile.
 func TestTheLatestStatesAreKept(t *testing.T) {
 	n := serverstest.JetStream(t)
 	ns := serverstest.Namespace(t)

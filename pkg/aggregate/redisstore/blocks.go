@@ -96,8 +96,8 @@ func (c *call) packBlocks(b []byte) []byte {
 	return b
 }
 
-// packColumn packs a bucket: a delta, false (to read it), or true or 0 (to leave it, where something is remembered, or nothing) for each key;
-// or one false or true for all.
+// packColumn packs a bucket: a delta, false (to read it), or true or 0 (to leave it, where
+// something is remembered, or nothing) for each key; or one false or true for all.
 func (c *call) packColumn(b []byte, bl *block, bucket int64) []byte {
 	pre := c.bucketName(bl.rule, bucket)
 	remembered := bl.totals[int(bucket-bl.first)*len(bl.keys):]

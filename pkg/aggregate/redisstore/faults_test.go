@@ -192,8 +192,8 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	wantCounted(t, s, 3)
 }
 
-// A server that may evict what has been counted is refused whenever a connection is made: after a restart or a failover it need not be
-// the one that was looked at before.
+// A server that may evict what has been counted is refused whenever a connection is made: after a
+// restart or a failover it need not be the one that was looked at before.
 func TestEvictionIsLookedForAtEachConnection(t *testing.T) {
 	s, admin := newStore(t, 1)
 	mustApply(t, s, oneHit(0, 1))

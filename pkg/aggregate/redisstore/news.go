@@ -69,7 +69,8 @@ func (w *news) note(rule watched, now, end, length, keys int64) {
 	}
 }
 
-// look asks the servers how much memory they have left. One that does not answer is none that is filled.
+// look asks the servers how much memory they have left. One that does not answer is none that is
+// filled.
 func (s *Store) look(ctx context.Context) {
 	var mu sync.Mutex
 	spare := 1.0

@@ -23,7 +23,8 @@ func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, fr
 	return f
 }
 
-// wantTold checks how many of a fold's keys are told a total, and how often it says that keys overflow.
+// wantTold checks how many of a fold's keys are told a total, and how often it says that keys
+// overflow.
 func wantTold(t *testing.T, why string, applied aggregate.Applied, want, overflow int) {
 	t.Helper()
 	told, keys := 0, int64(0)
@@ -38,7 +39,8 @@ func wantTold(t *testing.T, why string, applied aggregate.Applied, want, overflo
 	}
 }
 
-// A rule's new keys are bounded in a window: beyond that they are in no count, but in the ledger; known keys, and other rules' keys, are counted.
+// A rule's new keys are bounded in a window: beyond that they are in no count, but in the ledger;
+// known keys, and other rules' keys, are counted.
 func TestNewKeysAreBounded(t *testing.T) {
 	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute, "tokens": tokens} {
 		empty(t)
@@ -123,7 +125,8 @@ func (mute) Attend([]bool) error                                                
 func (mute) Alarm(uint32, []byte) error                                                 { return nil }
 func (mute) Serve(context.Context, func(events.Kind, []byte, func([]byte) error)) error { return nil }
 
-// A checker is told which of its keys are in no count, each time that it reports them, and of no others.
+// A checker is told which of its keys are in no count, each time that it reports them, and of no
+// others.
 func TestCheckersAreToldOfOverflow(t *testing.T) {
 	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute, "tokens": tokens} {
 		empty(t)
@@ -171,8 +174,9 @@ func TestCheckersAreToldOfOverflow(t *testing.T) {
 	}
 }
 
-// Callers who make up keys do not fill a Redis of 64 MB, or one of 16 MB, however a rule counts, by one rule, by several of the
-// same keys, or by a strict one: it goes on counting their known keys, and other rules' new ones.
+// Callers who make up keys do not fill a Redis of 64 MB, or one of 16 MB, however a rule counts, by
+// one rule, by several of the same keys, or by a strict one: it goes on counting their known keys,
+// and other rules' new ones.
 func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 	many := window.Shape{Length: time.Hour, Buckets: 64}
 	for _, of := range []struct {

@@ -160,7 +160,8 @@ func (s *Store) choose(ctx context.Context) (int, error) {
 	return int(min(4*masters.Load(), aggregate.MaxShards)), err
 }
 
-// checkInfo judges a server by its INFO, whenever a connection is made: after a restart or a failover it is another one.
+// checkInfo judges a server by its INFO, whenever a connection is made: after a restart or a
+// failover it is another one.
 func checkInfo(info string, cluster bool) error {
 	version := infoField(info, "redis_version")
 	major, _, _ := strings.Cut(version, ".")
@@ -240,8 +241,8 @@ func isOfScript(err error) bool {
 	return name == "WRONGTYPE" || name == "ERR" && !slices.ContainsFunc(ofServer, is)
 }
 
-// ofServer are the errors of a script that are not its own, and that Redis 7.0 gives no name: a user
-// without a right, a cluster that has changed, SCRIPT KILL, a renamed command.
+// ofServer are the errors of a script that are not its own, and that Redis 7.0 gives no name: a
+// user without a right, a cluster that has changed, SCRIPT KILL, a renamed command.
 var ofServer = []string{
 	"The user executing the script", "Script attempted", "Script killed", "Unknown Redis command",
 }

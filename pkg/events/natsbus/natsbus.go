@@ -293,8 +293,8 @@ func (w *Worker) subscribe() (err error) {
 	return err
 }
 
-// subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one. Both are of the
-// queue group, since aggregators of before IDs subscribe to either: one of all gets a message.
+// subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one. Both are of
+// the queue group, since aggregators of before IDs subscribe to either: one of all gets a message.
 func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
 	for _, of := range []struct {
 		kind   events.Kind

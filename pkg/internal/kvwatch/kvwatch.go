@@ -151,15 +151,16 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 }
 
 const (
-	// mostLooks is how often it is looked for a change that was heard of: a server's replica may be a
-	// little behind the one that told of it.
+	// mostLooks is how often it is looked for a change that was heard of: a server's replica may be
+	// a little behind the one that told of it.
 	mostLooks = 8
-	// firstPause and mostPause bound the time between two looks of which the first has found nothing.
+	// firstPause and mostPause bound the time between two looks of which the first has found
+	// nothing.
 	firstPause, mostPause = 5 * time.Millisecond, 200 * time.Millisecond
 )
 
-// hints are when to look for changes that were heard of. Made-up ones cost one look every mostPause,
-// and hide nothing for longer.
+// hints are when to look for changes that were heard of. Made-up ones cost one look every
+// mostPause, and hide nothing for longer.
 type hints struct {
 	timer *time.Timer // runs if a look is due
 	newer uint64      // a revision that was heard of and has not been found; 0 for none

@@ -253,9 +253,9 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 	return e
 }
 
-// Restore returns the entry of a set that was kept elsewhere as it was in the namespace's bucket: of
-// before, only Revision, Created and Raw count. With a verifier, nil if nothing is signed, it counts
-// as if it had been read from the bucket; the error is one that is signature.ErrRefused.
+// Restore returns the entry of a set that was kept elsewhere as it was in the namespace's bucket:
+// of before, only Revision, Created and Raw count. With a verifier, nil if nothing is signed, it
+// counts as if it had been read from the bucket; the error is one that is signature.ErrRefused.
 func Restore(namespace string, v *signature.Verifier, before Entry) (Entry, error) {
 	text, signed := split(before.Raw)
 	e := Entry{Revision: before.Revision, Created: before.Created, Data: text, Raw: before.Raw}
