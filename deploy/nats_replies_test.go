@@ -12,11 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
-	"github.com/offpath-io/offpath/pkg/entries"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // theStreams are all streams of a fleet.

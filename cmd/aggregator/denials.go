@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // denials makes the stream of the decision log when a checker wants to write to it and may not make it. A checker must not: the

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // TestDenials: the stream is made when a checker wants it and only then, tried anew after an error

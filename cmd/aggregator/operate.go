@@ -12,11 +12,11 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
+	"github.com/offpath-io/offpath/internal/entries"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/version"
-	"github.com/offpath-io/offpath/pkg/entries"
-	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // operateFlags are those of the commands that do what the console does.

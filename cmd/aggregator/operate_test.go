@@ -8,10 +8,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // TestCommandsThatAreForbidden: who may ask nobody, or not do himself what no aggregator is there to do, is told so, and what

@@ -12,8 +12,8 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/version"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // rulesTimeout is how long NATS may take to do what a command asks.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/offpath-io/offpath/internal/keeper"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/keeper"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // revisionInfo is a revision as JSON tells of it.

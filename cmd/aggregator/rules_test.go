@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 const twoRules = `# who may do how much

@@ -9,8 +9,8 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/pkg/rules/keeper"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
+	"github.com/offpath-io/offpath/internal/keeper"
+	"github.com/offpath-io/offpath/internal/natssource"
 )
 
 const applySummary = `Writes a set of rules into the fleet's bucket, in place of the one that is there. Every checker with --rules nats

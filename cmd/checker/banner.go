@@ -8,10 +8,10 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // banner is what the daemon says of itself when it starts.

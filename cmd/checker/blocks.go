@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/offpath-io/offpath/internal/entries"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 

@@ -9,12 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
-	"github.com/offpath-io/offpath/pkg/entries"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 

@@ -10,9 +10,9 @@ import (
 	"github.com/offpath-io/offpath/cmd/checker/door"
 	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/keeper"
 )
 
 // living is a checker whose rules come and change while the daemon runs. There is none before the first good set:

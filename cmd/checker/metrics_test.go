@@ -14,10 +14,10 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
+	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/envoyquota"
-	"github.com/offpath-io/offpath/pkg/rules/keeper"
 )
 
 func TestMetricsAreWellNamed(t *testing.T) {

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/offpath-io/offpath/pkg/rules/keeper"
+	"github.com/offpath-io/offpath/internal/keeper"
 )
 
 // rulesMetrics tells Prometheus which rules are in force.

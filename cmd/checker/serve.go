@@ -14,14 +14,14 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/cmd/internal/topkeys"
+	"github.com/offpath-io/offpath/internal/entries"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/entries"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // serve runs the daemon until ctx is done. It listens before anything else, so that a port that is

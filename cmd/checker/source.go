@@ -11,9 +11,9 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
+	"github.com/offpath-io/offpath/internal/filesource"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/filesource"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 

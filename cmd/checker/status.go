@@ -10,9 +10,9 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/topkeys"
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // topShown is how many keys a status names.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/forecast"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 )
 
 // rounds are the moments of the fleet's time at which all checkers report the keys that are near their

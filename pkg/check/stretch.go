@@ -1,7 +1,7 @@
 package check
 
 import (
-	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 

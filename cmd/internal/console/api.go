@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/entries"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/entries"
 )
 
 //go:embed web

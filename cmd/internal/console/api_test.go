@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/entries"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
-	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // deskWorker knows every key; its store may be away.

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // The audit log is a stream of JetStream's, NAMESPACE-audit, of the subject NAMESPACE.audit.v1: one record for each change that anybody

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/pkg/entries"
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // Commands ask over NATS, <ns>.console.v1.<what>, and one of the aggregators answers. They need no token: who may publish there is for the

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // An answer that NATS does not take would not be sent, and look like no answer: a view is made

@@ -19,11 +19,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/entries"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
-	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // Worker is what a console needs of an aggregator.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // TestHostileStatusesAreBounded: what a picture keeps of statuses that are made up to take as much as they can is not much more than

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // lookTimeout is how long the store may take for all that one question is about.

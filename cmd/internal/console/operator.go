@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/entries"
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // Operator blocks keys, and lets them go, for people; and writes down who did what.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

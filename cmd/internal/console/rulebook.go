@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
-	"github.com/offpath-io/offpath/pkg/status"
 )
 
 // ruleBook is the set of rules in the fleet's bucket, if it has one.

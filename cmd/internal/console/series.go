@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 const (

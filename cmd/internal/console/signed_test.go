@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/cmd/internal/signing"
+	"github.com/offpath-io/offpath/internal/entries"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
-	"github.com/offpath-io/offpath/pkg/entries"
 )
 
 // deskThatSigns is a desk with keys of its own, at work.

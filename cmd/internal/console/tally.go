@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/topkeys"
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/status"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 

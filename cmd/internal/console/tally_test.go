@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/status"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 

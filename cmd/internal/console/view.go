@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/status"
+	"github.com/offpath-io/offpath/internal/status"
 )
 
 // View is a fleet at a glance: what the page shows, and "aggregator top" and "fleet" print.

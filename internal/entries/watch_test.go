@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/kvwatch"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
-	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/forecast"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 )
 
 // Two checkers share a key of 1,000 hits a second. Each admits 5 hits in every ms; a word tells this one

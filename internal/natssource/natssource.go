@@ -23,7 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
+	"github.com/offpath-io/offpath/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 

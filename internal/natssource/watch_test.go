@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/pkg/rules/natssource"
 )
 
 // watched is a bucket under watch.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/pkg/internal/kvwatch"
+	"github.com/offpath-io/offpath/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 

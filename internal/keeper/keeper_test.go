@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/keeper"
 )
 
 const good = "rules:\n  - name: a\n    key: [user]\n    limit: 5/second\n"
