@@ -78,7 +78,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = now
-	b.checker.clock.slew(now)
+	b.checker.clock.Slew(now)
 	b.judgeFreshness(now)
 	if b.checker.o.Link != nil && now >= b.nextHello {
 		b.hello(now, false)
@@ -130,7 +130,7 @@ func (b *behind) flush(now int64) {
 		b.flushBy(now, tick)
 	}
 	inRound := b.checker.rounds.wanted.Swap(0) != 0
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	b.takeStrays()
 	b.endWaits(fleet)
 	b.collect()

@@ -86,7 +86,7 @@ func (b *behind) stepLeases(now int64) (next int64) {
 	if !b.checker.everStrict.Load() {
 		return never
 	}
-	b.look(b.checker.clock.fleet(now))
+	b.look(b.checker.clock.Fleet(now))
 	b.collectAsks()
 	next = never
 	for i := range b.leases.lines {
@@ -107,7 +107,7 @@ func (b *behind) stepLeases(now int64) (next int64) {
 		}
 	}
 	if due := b.leases.looks.next(); due != never {
-		next = min(next, due-b.checker.clock.offset.Load())
+		next = min(next, b.checker.clock.Own(due))
 	}
 	return next
 }
@@ -145,7 +145,7 @@ func (x *line) again() {
 
 // request makes a request of the cells that have waited longest, and sends it.
 func (b *behind) request(number uint32, x *line, now int64) {
-	fleet, s := b.checker.clock.fleet(now), &b.shards[number]
+	fleet, s := b.checker.clock.Fleet(now), &b.shards[number]
 	b.leases.build++
 	b.sequence++
 	f := &leaseFlight{sequence: b.sequence, sent: now, generation: s.generation}
@@ -187,7 +187,7 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	l, p := c.limiter, c.permits()
 	c.settle(fleet)
 	c.rotate(fleet)
-	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	p.close(l.shape, fleet, b.checker.clock.Error())
 	p.forget(l.shape, fleet)
 	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape), b.share(l))
 	a := c.wish(p, fleet)

@@ -74,7 +74,7 @@ func (c *cell) nextLook(p *permits, fleet int64) int64 {
 	next, shape := never, c.limiter.shape
 	for i := range p.lots {
 		if t := &p.lots[i]; !t.closed {
-			over := shape.End(t.bucket) - c.limiter.checker.clock.err.Load()
+			over := shape.End(t.bucket) - c.limiter.checker.clock.Error()
 			next = min(next, over, fleet+int64(idleAfter(shape)))
 		}
 	}
@@ -107,7 +107,7 @@ func (b *behind) lookAt(c *cell, fleet int64) {
 	}
 	c.settle(fleet)
 	c.rotate(fleet)
-	p.close(shape, fleet, b.checker.clock.err.Load())
+	p.close(shape, fleet, b.checker.clock.Error())
 	if p.spent == p.lastSpent && p.reserved == 0 {
 		for i := range p.lots {
 			p.lots[i].giveBack()

@@ -71,7 +71,7 @@ type ownHits struct {
 func (b *behind) report(number uint32, s *shard, now int64) {
 	f := b.blank(s)
 	s.missed = false
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	f.after = s.taken
 	for cells := 0; s.queue.len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
 		f.text < reportText && cells < reportCells; s.taken++ {
@@ -283,7 +283,7 @@ func (b *behind) repeat(now int64) {
 		case f == nil || now < f.retryAt:
 		case now-f.born > int64(events.MaxReportAge):
 			s.gaveUp = now
-			b.giveUp(s, f, b.checker.clock.fleet(now))
+			b.giveUp(s, f, b.checker.clock.Fleet(now))
 		default:
 			b.stats.repeated++
 			f.repeated = true
@@ -311,7 +311,7 @@ func (b *behind) toOlder(f *flight, now int64) {
 	if m.Format <= events.FormatPlain {
 		return
 	}
-	b.olderUntil = b.checker.clock.fleet(now) + int64(olderFor)
+	b.olderUntil = b.checker.clock.Fleet(now) + int64(olderFor)
 	table := &events.Table{}
 	rows, hits, late := f.rows[:0:0], f.hits[:0:0], m.Late[:0:0]
 	index := make([]uint32, len(m.Hits.Rules))

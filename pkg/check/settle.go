@@ -51,7 +51,7 @@ func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}
-	fleet := c.clock.fleet(now)
+	fleet := c.clock.Fleet(now)
 	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
 		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
 	}

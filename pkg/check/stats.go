@@ -110,7 +110,7 @@ func (c *Checker) Stats() Stats {
 		Freshness:       Freshness(c.freshness.Load()),
 		Shards:          len(b.shards),
 		Checkers:        int(c.fleet.Load()),
-		ClockOffset:     time.Duration(c.clock.offset.Load()),
+		ClockOffset:     c.clock.Offset(),
 		Problem:         b.problem,
 		Revision:        c.program.Load().revision,
 	}

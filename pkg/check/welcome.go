@@ -22,11 +22,11 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 			b.shards[i].aggregator = 0
 		}
 	}
-	if step := b.checker.clock.observe(m.Sent, m.Time, now, m.Error); step != 0 {
-		b.rebucket(step, b.checker.clock.fleet(now))
+	if step := b.checker.clock.Observe(m.Sent, m.Time, now, m.Error); step != 0 {
+		b.rebucket(step, b.checker.clock.Fleet(now))
 	}
 	switch n := int(m.Shards); {
-	case !b.checker.clock.known: // too slow an answer to tell the time, and so where hits belong
+	case !b.checker.clock.Known(): // too slow an answer to tell the time, and so where hits belong
 		b.nextHello = now
 	case n == len(b.shards):
 		b.other = 0
@@ -87,7 +87,7 @@ func floorDiv(a, b int64) int64 {
 // hits get to know where they belong. If it changes later, the store was made anew with another
 // number; no report by the old numbering can ever be answered.
 func (b *behind) reshard(shards int, now int64) {
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	old := b.shards
 	b.shards = make([]shard, shards)
 	if len(old) > 0 { // what was known of the old shards' counters means nothing now
