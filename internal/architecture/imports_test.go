@@ -42,6 +42,7 @@ var allowed = []struct {
 	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
 	{"pkg/check/internal/fleetclock", nil},
 	{"pkg/check/internal/forecast", nil},
+	{"pkg/check/internal/queue", nil},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},

@@ -136,8 +136,8 @@ func (b *behind) reshardLeases() {
 		if x.flight != nil {
 			x.again()
 		}
-		for x.queue.len() > 0 {
-			b.enqueueAsk(x.queue.pop())
+		for x.queue.Len() > 0 {
+			b.enqueueAsk(x.queue.Pop())
 		}
 	}
 	for _, c := range b.leases.homeless {

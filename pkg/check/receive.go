@@ -133,8 +133,8 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	b.stats.answered++
 	b.problem = ""
 	switch {
-	case s.queue.len() == 0 && s.settlements.len() == 0 && s.late.len() == 0:
-	case s.missed && s.queue.len() < b.checker.o.ReportKeys: // the round has to be made up for in one
+	case s.queue.Len() == 0 && s.settlements.Len() == 0 && s.late.Len() == 0:
+	case s.missed && s.queue.Len() < b.checker.o.ReportKeys: // the round has to be made up for in one
 		b.hurry()
 	default: // these have waited for their turn since the last flush
 		b.report(m.Shard, s, now)

@@ -165,7 +165,7 @@ func (d *drain) done(now int64) bool {
 	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
 		d.goal = make([]uint64, len(d.shards))
 		for i := range d.shards {
-			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.len())
+			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.Len())
 		}
 	}
 	d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *drain) done(now int64) bool {
 	}
 	for i := range d.goal {
 		s := &d.shards[i]
-		if s.taken < d.goal[i] || s.late.len() > 0 {
+		if s.taken < d.goal[i] || s.late.Len() > 0 {
 			return false
 		}
 		// Late hits are of no cell, so their report need not come before the goal.

@@ -101,14 +101,14 @@ func (b *behind) reshard(shards int, now int64) {
 		if f := old[i].flight; f != nil {
 			b.giveUp(&old[i], f, fleet)
 		}
-		for old[i].queue.len() > 0 {
-			b.enqueue(old[i].queue.pop())
+		for old[i].queue.Len() > 0 {
+			b.enqueue(old[i].queue.Pop())
 		}
-		for old[i].settlements.len() > 0 {
-			b.checker.settling.land([]settlement{old[i].settlements.pop()}, 0, 0)
+		for old[i].settlements.Len() > 0 {
+			b.checker.settling.land([]settlement{old[i].settlements.Pop()}, 0, 0)
 		}
-		for old[i].late.len() > 0 {
-			l := old[i].late.pop()
+		for old[i].late.Len() > 0 {
+			l := old[i].late.Pop()
 			l.owed.queuedLate = false
 			b.lates.add(l)
 		}
