@@ -20,6 +20,7 @@ const (
 	fsnotify  = "github.com/fsnotify/fsnotify"
 	siphash   = "github.com/dchest/siphash"
 	bart      = "github.com/gaissmai/bart"
+	boom      = "github.com/tylertreat/BoomFilters"
 	grpc      = "google.golang.org/grpc/..."
 	envoy     = "github.com/envoyproxy/go-control-plane/envoy/..."
 	httpsfv   = "github.com/dunglas/httpsfv"
@@ -51,7 +52,10 @@ var allowed = []struct {
 	{"pkg/signature", []string{nkeys}},
 	{"internal/natssource", []string{"internal/kvwatch", "pkg/signature", natsgo}},
 	{"internal/keeper", []string{"pkg/rules"}},
-	{"internal/entries", []string{"internal/kvwatch", "pkg/signature", natsgo}},
+	{"internal/blocks", []string{"internal/kvwatch", "pkg/signature", natsgo}},
+	{"internal/diskcache", nil},
+	{"internal/topkeys", []string{boom}},
+	{"internal/rulelabel", nil},
 	{"internal/status", []string{natsgo}},
 
 	{"pkg/events", []string{protobuf}},
