@@ -43,6 +43,7 @@ var allowed = []struct {
 	{"pkg/check/internal/fleetclock", nil},
 	{"pkg/check/internal/forecast", nil},
 	{"pkg/check/internal/queue", nil},
+	{"pkg/check/internal/permit", []string{"pkg/window"}},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},

@@ -33,9 +33,10 @@
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
 // (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go and standing.go (why).
 //
-// Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
-// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
-// looks.go (when they go), demand.go (how many), internal/fleetclock (until when), acquire.go (who waits for them).
+// Under strict enforcement a limiter spends *permits* instead, which the store has granted:
+// internal/permit (what a key has), strict.go (what a check does with it), lease.go and grants.go
+// (how permits are asked for, and come), internal/fleetclock (until when they last), acquire.go (how
+// callers wait for them).
 //
 // Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
 // (how one takes the place of another), former.go (what becomes of limiters whose rules have gone). own.go has
