@@ -41,7 +41,7 @@ var allowed = []struct {
 	{"pkg/identity", []string{siphash}},
 	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
 	{"pkg/check/internal/fleetclock", nil},
-	{"pkg/check/internal/forecast", nil},
+	{"pkg/check/internal/forecast", []string{"pkg/window"}},
 	{"pkg/check/internal/queue", nil},
 	{"pkg/check/internal/permit", []string{"pkg/window"}},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},

@@ -18,10 +18,10 @@
 // cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go, wait.go and waitall.go is a function of the
 // time it is given.
 //
-// What others have admitted unheard is forecast once a key is near its limit (ahead.go; leave.go where whole buckets leave, stretch.go where
-// they are short, spread.go for leaky buckets); when it is reported then (rounds.go), and
-// when a key that is far from it (quiet.go); what is decided by while nobody answers (ladder.go); which denials turn out to have been
-// false (hindsight.go).
+// What others have admitted unheard is forecast once a key is near its limit (ahead.go, and
+// internal/forecast, which also estimates which denials were false). Others decide when a key is
+// reported: rounds.go near its limit, quiet.go far from it. ladder.go has what is decided by while
+// nobody answers.
 //
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, reserveall.go, wait.go, waitall.go).

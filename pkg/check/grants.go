@@ -82,8 +82,8 @@ func (b *behind) take(c *cell, g *permit.Grant, fleet int64) {
 	b.scheduleReview(c, p, fleet)
 }
 
-// reshardLeases gives every shard its queue. If there were others before, the store was made anew, and what the
-// old one had granted is not spent any more.
+// reshardLeases gives every shard its queue. If there were others before, the store was made anew,
+// and what the old one had granted is not spent any more.
 func (b *behind) reshardLeases() {
 	old := b.leases.lines
 	b.leases.lines = make([]line, len(b.shards))
@@ -125,7 +125,8 @@ func (b *behind) giveBackAll() {
 	})
 }
 
-// holdsPermits says whether there are, or may be, permits that the store has not got back. The cell's lock is not held.
+// holdsPermits says whether there are, or may be, permits that the store has not got back. The
+// cell's lock is not held.
 func (c *cell) holdsPermits() bool {
 	p := c.permits()
 	if p == nil {

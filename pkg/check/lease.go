@@ -9,10 +9,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// leases is how permits come and go: cells that want some, or have some to give back, gather per shard, and
-// travel in one request at a time. A request that is not answered is made anew, from what is the case by
-// then; all its numbers are absolute, so it does no harm if the first one arrives after all. behind's lock
-// guards all but the atomic fields.
+// leases is how permits come and go: cells that want some, or have some to give back, gather per
+// shard, and travel in one request at a time. A request that is not answered is made anew, from
+// what is the case by then; all its numbers are absolute, so it does no harm if the first one
+// arrives after all. behind's lock guards all but the atomic fields.
 type leases struct {
 	asks     askStack
 	trip     atomic.Int64      // what a round trip takes, smoothed; 0 before the first
@@ -211,8 +211,8 @@ func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int 
 	return l.strict.index
 }
 
-// share is how many permits of a key a checker may ask for before they are needed: half of what each would have
-// if all had as many.
+// share is how many permits of a key a checker may ask for before they are needed: half of what
+// each would have if all had as many.
 func (b *behind) share(l *Limiter) int64 {
 	return max(l.terms.Load().wire/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
 }

@@ -83,8 +83,8 @@ func (c *cell) moment(at int64) permit.Moment {
 // What a check does in a cell of a strict limiter, in place of what cell.go and limiter.go do. The
 // cell's lock is held in all of it, unless it says otherwise.
 
-// permitted is how many hits the permits allow at time at. The cell is settled and rotated. It stays
-// out of room, which other cells' checks go through.
+// permitted is how many hits the permits allow at time at. The cell is settled and rotated. It
+// stays out of room, which other cells' checks go through.
 //
 //go:noinline
 func (c *cell) permitted(p *permit.Account, at int64) int64 { return p.Room(c.moment(at)) }

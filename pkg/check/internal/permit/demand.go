@@ -30,8 +30,8 @@ const hotFrom = 2
 // fading is how fast an expectation fades without demand: to 37 % within this time.
 const fading = 100 * time.Millisecond
 
-// lead is how much longer than a round trip permits should last: requests leave at least 1 ms apart,
-// and the step that sends one may be as late.
+// lead is how much longer than a round trip permits should last: requests leave at least 1 ms
+// apart, and the step that sends one may be as late.
 const lead = 3 * time.Millisecond
 
 // measure brings the expectation up to date. trip and share are as for Request.
@@ -63,8 +63,8 @@ func (d *demand) measure(now, unseen int64, trip, idle time.Duration, share int6
 // hot says whether permits are asked for before they are needed.
 func (d *demand) hot() bool { return d.recent >= hotFrom }
 
-// wanted is how many permits it would be good to hold: for those who wait, for what was refused, and
-// for what is expected.
+// wanted is how many permits it would be good to hold: for those who wait, for what was refused,
+// and for what is expected.
 func (d *demand) wanted(waiting int64) int64 { return max(d.refused, d.sent, waiting, d.level) }
 
 // whole rounds up, to at most what can be counted.

@@ -2,8 +2,8 @@
 //
 // A permit is the right to one hit of one key in one bucket. The store grants permits, and never
 // more than the limit lets a window hold. So however wrong a checker's counts are, the limit holds
-// as long as the checker spends only what it was granted, in the bucket that it was granted for, and
-// once.
+// as long as the checker spends only what it was granted, in the bucket that it was granted for,
+// and once.
 //
 // The permits of one bucket are a lease: growing numbers of those granted, spent and returned. What
 // is left may be spent until the bucket ends by the store's clock. A checker knows that time only
@@ -184,7 +184,8 @@ func (a *Account) Refused(now, cost int64) {
 // RefusedUnlocked is Refused for a hit of cost 1 while asking is in vain.
 func (a *Account) RefusedUnlocked() { a.unseen.Add(1) }
 
-// FreeAt returns the fleet time at which a permit can be free by the last answer; 0 if it says then.
+// FreeAt returns the fleet time at which a permit can be free by the last answer; 0 if it says
+// then.
 func (a *Account) FreeAt() int64 { return a.freeAt.Load() }
 
 // InVainUntil returns the fleet time before which asking is in vain.

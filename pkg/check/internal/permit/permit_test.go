@@ -72,8 +72,8 @@ func TestPermitsAreSpentOnceAndInTheirBucket(t *testing.T) {
 	equal(t, a.Newest(), 0, "newest bucket")
 }
 
-// TestForgottenPermitsAreSpent: of a bucket whose lease was forgotten nothing is asked for or spent,
-// until it is known how much was granted.
+// TestForgottenPermitsAreSpent: of a bucket whose lease was forgotten nothing is asked for or
+// spent, until it is known how much was granted.
 func TestForgottenPermitsAreSpent(t *testing.T) {
 	a := new(Account)
 	a.Forget(0)
@@ -109,6 +109,13 @@ func TestLowerLimitReturnsWhatWasGranted(t *testing.T) {
 	a.Adjust(5*ms, limit-1, false)
 	equal(t, returns(a), 4, "by a lower limit")
 	equal(t, a.Room(at(6)), 0, "left")
+	// What comes by the lower limit stays.
+	a.Refused(6*ms, 2)
+	if _, ok := a.Request(at(6), limit-1, trip, 1, false); !ok {
+		t.Error("asks for nothing")
+	}
+	a.Answered(at(8), &Grant{Granted: 7, Named: 7}, limit-1, false)
+	equal(t, a.Room(at(8)), 2, "left of two more")
 }
 
 func TestAskingInVainWaits(t *testing.T) {
@@ -119,8 +126,13 @@ func TestAskingInVainWaits(t *testing.T) {
 	equal(t, a.ShouldAsk(at(6)), false, "asks just after")
 	equal(t, a.FreeAt(), 305*ms, "free at")
 	equal(t, a.InVainUntil(), 205*ms, "in vain until") // twice what permits may lie idle
+	a.Answered(at(210), &Grant{Granted: 1, Named: 1, Wait: time.Minute}, limit, false)
+	equal(t, a.InVainUntil(), 610*ms, "in vain again, until") // twice as long
 	a.Hasten()
-	equal(t, a.ShouldAsk(at(7)), true, "asks once there may be room")
+	equal(t, a.ShouldAsk(at(211)), true, "asks once there may be room")
+	a.Answered(at(212), &Grant{Granted: 1, Named: 1, Wait: time.Minute}, limit, false)
+	a.Answered(at(214), &Grant{Granted: 2, Named: 2}, limit, false)
+	equal(t, a.FreeAt(), 0, "free at, once there is room")
 }
 
 // woken notes how a caller was woken.

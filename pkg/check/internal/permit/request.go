@@ -2,8 +2,8 @@ package permit
 
 import "time"
 
-// Request is what to ask the store for: the permits that are wanted in its current bucket, and those
-// that are known to have been granted in the bucket named.
+// Request is what to ask the store for: the permits that are wanted in its current bucket, and
+// those that are known to have been granted in the bucket named.
 type Request struct{ Bucket, Known, Want int64 }
 
 // Grant is what the store answers.
@@ -33,9 +33,9 @@ func (a *Account) Ask() bool {
 }
 
 // Request decides what to ask for; ok is false if that is nothing any more. limit is what permits
-// are granted within at present, trip about what a request takes, and share how many permits are this
-// checker's to ask for before they are needed. The last request asks for none: those would only have
-// to be returned.
+// are granted within at present, trip about what a request takes, and share how many permits are
+// this checker's to ask for before they are needed. The last request asks for none: those would
+// only have to be returned.
 func (a *Account) Request(
 	m Moment, limit int64, trip time.Duration, share int64, last bool,
 ) (r Request, ok bool) {
@@ -86,8 +86,8 @@ func (a *Account) wish(m *Moment, limit int64) (r Request, inquires bool) {
 	return r, false
 }
 
-// SendReturns calls send for every bucket of which permits have been returned that the store may not
-// know of, with how many were returned in all.
+// SendReturns calls send for every bucket of which permits have been returned that the store may
+// not know of, with how many were returned in all.
 func (a *Account) SendReturns(send func(bucket, returned int64)) {
 	for i := range a.leases {
 		if l := &a.leases[i]; l.returned > l.acked {

@@ -49,8 +49,8 @@ func (a *Account) EndTurn(m Moment) {
 // IsAwaited says whether callers wait.
 func (a *Account) IsAwaited() bool { return len(a.places) > 0 }
 
-// serve keeps permits for those who wait, in their order, and wakes them. If no more can be had now,
-// it wakes the others too, to be denied.
+// serve keeps permits for those who wait, in their order, and wakes them. If no more can be had
+// now, it wakes the others too, to be denied.
 func (a *Account) serve(m *Moment) {
 	if len(a.places) == 0 {
 		return
