@@ -114,7 +114,7 @@ func TestImports(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		patterns, ok := allowedFor(name)
 		if !ok {
-			t.Errorf("package %s is not in the table of this test: add it there and to the package table of docs/architecture.md", name)
+			t.Errorf("package %s is not in the table of this test: add it there and to the package table of docs/packages.md", name)
 			continue
 		}
 		for _, imported := range forbidden(all[name].code, patterns) {
