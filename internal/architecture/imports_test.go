@@ -41,7 +41,9 @@ var allowed = []struct {
 	{"pkg/window", nil},
 	{"pkg/identity", []string{siphash}},
 	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
+	{"pkg/check/internal/fleetclock", nil},
 	{"pkg/check/internal/forecast", nil},
+	{"pkg/check/internal/queue", nil},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
@@ -58,7 +60,7 @@ var allowed = []struct {
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 
-	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/check/internal/forecast", "pkg/rules", "pkg/events", ristretto}},
+	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/check/internal/...", "pkg/rules", "pkg/events", ristretto}},
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/envoyquota/internal/shares", nil},
 
