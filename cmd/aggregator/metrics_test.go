@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/offpath-io/offpath/cmd/internal/admin"
-	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
+	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -42,7 +42,7 @@ func newTestWorker(t *testing.T) *aggregate.Worker {
 func applied(rule string, tally storage.Tally, excess ...aggregate.Excess) aggregate.ApplyInfo {
 	return aggregate.ApplyInfo{
 		Batch: &storage.Batch{Rules: []storage.Rule{{Name: rule}}, Ledger: []storage.Tally{tally}},
-		Took: time.Millisecond, Excess: excess,
+		Took:  time.Millisecond, Excess: excess,
 	}
 }
 

@@ -72,7 +72,7 @@ var errEnded = errors.New("check: Run has ended")
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
-		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.clock.fleet(ownTime()), Freshness(k.freshness.Load())) {
+		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), Freshness(k.freshness.Load())) {
 			q.noteCost()
 			return d, nil
 		}
@@ -101,7 +101,7 @@ func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attribu
 // attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is decided yet
 // and it returns true: the waiter has its place then, and is made if there is none.
 func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
-	now := k.clock.fleet(ownTime())
+	now := k.exactTime()
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}

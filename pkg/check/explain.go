@@ -49,7 +49,7 @@ func (c *Checker) Explain(attrs identity.Attributes, cost int64) (Decision, []Ex
 
 // ExplainAt is Explain at a given time of this checker's own clock, in Unix nanoseconds.
 func (c *Checker) ExplainAt(now int64, attrs identity.Attributes, cost int64) (Decision, []Explanation) {
-	return c.explain(c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1))
+	return c.explain(c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1))
 }
 
 func (c *Checker) explain(p *program, now int64, attrs identity.Attributes, cost int64) (Decision, []Explanation) {

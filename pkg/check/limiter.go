@@ -74,9 +74,9 @@ func (l *Limiter) Check(key string, cost int64) (d Decision) {
 // bring their own, such as a simulation.
 func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
 	if t := l.terms.Load(); l.isPlain(t, key) {
-		l.checkAt(&d, t, l.checker.clock.fleet(now), key, cost)
+		l.checkAt(&d, t, l.checker.clock.Fleet(now), key, cost)
 	} else {
-		l.checkBy(&d, t, l.checker.clock.fleet(now), key, cost)
+		l.checkBy(&d, t, l.checker.clock.Fleet(now), key, cost)
 	}
 	return d
 }

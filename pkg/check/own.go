@@ -59,7 +59,7 @@ func (c *Checker) CheckOwnAt(now int64, o Own, key string, cost int64) (d Decisi
 	if err != nil {
 		return Decision{}, err
 	}
-	l.checkBy(&d, t, c.clock.fleet(now), key, cost)
+	l.checkBy(&d, t, c.clock.Fleet(now), key, cost)
 	return d, nil
 }
 
@@ -74,7 +74,7 @@ func (c *Checker) PeekOwnAt(now int64, o Own, key string, cost int64) (Decision,
 	if err != nil {
 		return Decision{}, err
 	}
-	return l.peekBy(t, c.clock.fleet(now), nil, key, cost), nil
+	return l.peekBy(t, c.clock.Fleet(now), nil, key, cost), nil
 }
 
 // owns are the limiters of Own, which belong to no program: rules come and go without them.

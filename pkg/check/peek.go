@@ -13,7 +13,7 @@ func (c *Checker) Peek(attrs identity.Attributes, cost int64) Decision {
 
 // PeekAt is Peek at a given time of this checker's own clock, in Unix nanoseconds.
 func (c *Checker) PeekAt(now int64, attrs identity.Attributes, cost int64) Decision {
-	return c.peek(c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1))
+	return c.peek(c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1))
 }
 
 func (c *Checker) peek(p *program, now int64, attrs identity.Attributes, cost int64) (d Decision) {
@@ -37,7 +37,7 @@ func (l *Limiter) Peek(key string, cost int64) Decision { return l.peek(l.now(),
 
 // PeekAt is Peek at a given time of this checker's own clock, in Unix nanoseconds.
 func (l *Limiter) PeekAt(now int64, key string, cost int64) Decision {
-	return l.peek(l.checker.clock.fleet(now), key, cost)
+	return l.peek(l.checker.clock.Fleet(now), key, cost)
 }
 
 func (l *Limiter) peek(now int64, key string, cost int64) Decision {
@@ -95,7 +95,7 @@ func (c *Checker) Record(attrs identity.Attributes, cost int64) {
 
 // RecordAt is Record at a given time of this checker's own clock, in Unix nanoseconds.
 func (c *Checker) RecordAt(now int64, attrs identity.Attributes, cost int64) {
-	c.record(c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1))
+	c.record(c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1))
 }
 
 func (c *Checker) record(p *program, now int64, attrs identity.Attributes, cost int64) {
@@ -111,7 +111,7 @@ func (l *Limiter) Record(key string, cost int64) { l.record(l.now(), key, cost) 
 
 // RecordAt is Record at a given time of this checker's own clock, in Unix nanoseconds.
 func (l *Limiter) RecordAt(now int64, key string, cost int64) {
-	l.record(l.checker.clock.fleet(now), key, cost)
+	l.record(l.checker.clock.Fleet(now), key, cost)
 }
 
 func (l *Limiter) record(now int64, key string, cost int64) {

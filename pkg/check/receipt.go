@@ -51,7 +51,7 @@ func (c *Checker) CheckReceipt(attrs identity.Attributes, cost int64) (d Decisio
 
 // CheckReceiptAt is CheckReceipt at a given time of this checker's own clock, in Unix nanoseconds.
 func (c *Checker) CheckReceiptAt(now int64, attrs identity.Attributes, cost int64) (d Decision, receipt string) {
-	return c.checkReceipt(c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1))
+	return c.checkReceipt(c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1))
 }
 
 func (c *Checker) checkReceipt(p *program, now int64, attrs identity.Attributes, cost int64) (d Decision, receipt string) {
@@ -75,7 +75,7 @@ func (l *Limiter) CheckReceipt(key string, cost int64) (d Decision, receipt stri
 
 // CheckReceiptAt is CheckReceipt at a given time of this checker's own clock, in Unix nanoseconds.
 func (l *Limiter) CheckReceiptAt(now int64, key string, cost int64) (d Decision, receipt string) {
-	return l.checkReceipt(l.checker.clock.fleet(now), key, cost)
+	return l.checkReceipt(l.checker.clock.Fleet(now), key, cost)
 }
 
 func (l *Limiter) checkReceipt(now int64, key string, cost int64) (d Decision, receipt string) {
@@ -123,7 +123,7 @@ func (a *asking) acquireReceipt(ctx context.Context, c *Checker, attrs identity.
 	d, err = a.acquire(ctx, c, attrs, cost)
 	a.exact = false
 	if d.Allowed {
-		receipt = a.receipt(c, c.clock.fleet(ownTime()))
+		receipt = a.receipt(c, c.exactTime())
 	}
 	return d, receipt, err
 }

@@ -44,9 +44,9 @@ func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
-	next := c.compile(set, revision, window.InForce(revision, c.clock.fleet(now)), old, c.behind.former)
+	next := c.compile(set, revision, window.InForce(revision, c.clock.Fleet(now)), old, c.behind.former)
 	if c.behind.install(next, old) {
-		c.adjust(c.clock.fleet(now))
+		c.adjust(c.clock.Fleet(now))
 	}
 	c.swaps.tell()
 	return nil
@@ -68,7 +68,7 @@ func (b *behind) install(next, old *program) (adjust bool) {
 		}
 		l.terms.Store(e.terms)
 	}
-	fleet, retired := b.checker.clock.fleet(b.now), false
+	fleet, retired := b.checker.clock.Fleet(b.now), false
 	for _, e := range old.all() {
 		l := e.limiter
 		if l.installed == b.installs {

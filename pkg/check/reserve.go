@@ -39,7 +39,7 @@ func (l *Limiter) Reserve(key string, cost int64) (*Reservation, Decision) {
 
 // ReserveAt is Reserve at a given time of this checker's own clock, in Unix nanoseconds.
 func (l *Limiter) ReserveAt(now int64, key string, cost int64) (*Reservation, Decision) {
-	return l.reserveAt(l.checker.clock.fleet(now), key, cost)
+	return l.reserveAt(l.checker.clock.Fleet(now), key, cost)
 }
 
 func (l *Limiter) reserveAt(now int64, key string, cost int64) (*Reservation, Decision) {
@@ -76,7 +76,7 @@ func (r *Reservation) Cancel() bool {
 	if len(r.places) == 0 {
 		return false
 	}
-	return r.cancelAt(r.checker.clock.fleet(ownTime()))
+	return r.cancelAt(r.checker.exactTime())
 }
 
 // CancelAt is Cancel at a given time of the checker's own clock, in Unix nanoseconds.
@@ -84,7 +84,7 @@ func (r *Reservation) CancelAt(now int64) bool {
 	if len(r.places) == 0 {
 		return false
 	}
-	return r.cancelAt(r.checker.clock.fleet(now))
+	return r.cancelAt(r.checker.clock.Fleet(now))
 }
 
 func (r *Reservation) cancelAt(now int64) bool {

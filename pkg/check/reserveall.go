@@ -19,7 +19,7 @@ func (c *Checker) Reserve(attrs identity.Attributes, cost int64) (*Reservation, 
 
 // ReserveAt is Reserve at a given time of this checker's own clock, in Unix nanoseconds.
 func (c *Checker) ReserveAt(now int64, attrs identity.Attributes, cost int64) (*Reservation, Decision) {
-	r, d, _ := c.reserve(c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1), false)
+	r, d, _ := c.reserve(c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1), false)
 	return r, d
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -50,11 +51,11 @@ func (c *Checker) hear(kind events.Kind, payload []byte) { c.Receive(ownTime(), 
 
 // tickUntil writes the time down for checks to read.
 func (c *Checker) tickUntil(ctx context.Context) {
-	defer c.clock.stop()
-	ticker := time.NewTicker(clockTick)
+	defer c.clock.Stop()
+	ticker := time.NewTicker(fleetclock.TickEvery)
 	defer ticker.Stop()
 	for {
-		c.clock.tick()
+		c.clock.Tick(ownTime())
 		select {
 		case <-ctx.Done():
 			return
@@ -159,12 +160,12 @@ func (d *drain) begin() {
 // done flushes, and returns whether the goal has been reached.
 func (d *drain) done(now int64) bool {
 	d.mu.Lock()
-	d.endWaits(d.checker.clock.fleet(now))
+	d.endWaits(d.checker.clock.Fleet(now))
 	d.collect()
 	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
 		d.goal = make([]uint64, len(d.shards))
 		for i := range d.shards {
-			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.len())
+			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.Len())
 		}
 	}
 	d.mu.Unlock()
@@ -185,7 +186,7 @@ func (d *drain) done(now int64) bool {
 	}
 	for i := range d.goal {
 		s := &d.shards[i]
-		if s.taken < d.goal[i] || s.late.len() > 0 {
+		if s.taken < d.goal[i] || s.late.Len() > 0 {
 			return false
 		}
 		// Late hits are of no cell, so their report need not come before the goal.

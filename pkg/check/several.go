@@ -21,7 +21,7 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 
 // CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds.
 func (c *Checker) CheckAt(now int64, attrs identity.Attributes, cost int64) (d Decision) {
-	c.check(&d, c.program.Load(), c.clock.fleet(now), attrs, max(cost, 1))
+	c.check(&d, c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1))
 	return d
 }
 

@@ -9,7 +9,7 @@ import (
 // charges and changes nothing. Its cost grows with the number of rules that match, unlike Explain's.
 func (c *Checker) StandingAt(now int64, attrs identity.Attributes) ([]Explanation, Freshness) {
 	p := c.program.Load()
-	now = c.clock.fleet(now)
+	now = c.clock.Fleet(now)
 	found := p.set.Find(nil, attrs)
 	all, questions := make([]Explanation, 0, len(found)), make([]question, 0, len(found))
 	for _, r := range found {
