@@ -18,8 +18,8 @@ func scrape(r *labels, s check.Stats) (byLabel map[string]check.RuleStats, all c
 	return byLabel, sum[""]
 }
 
-// TestManyRules: of more rules than labels, the busiest have one of their own and keep it, and no counter goes backwards. One
-// rule is called like the rest together.
+// TestManyRules: of more rules than labels, the busiest have one of their own and keep it, and no
+// counter goes backwards. One rule is called like the rest together.
 func TestManyRules(t *testing.T) {
 	var stats check.Stats
 	want := int64(400) // the rule of that name
@@ -49,7 +49,8 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestRemovedRules: no hit is missing from the sum over all rules when rules go, and one may have the name of them all.
+// TestRemovedRules: no hit is missing from the sum over all rules when rules go, and one may have
+// the name of them all.
 func TestRemovedRules(t *testing.T) {
 	stats := check.Stats{Rules: []check.RuleStats{{Rule: "r", Charged: 1, Denied: 2}}}
 	var r labels
@@ -67,8 +68,8 @@ func TestRemovedRules(t *testing.T) {
 	}
 }
 
-// TestRulesThatGo: half of many rules go, of those with a label of their own and of the rest, and one comes back. No counter goes
-// backwards, and the sum over all of them stays right.
+// TestRulesThatGo: half of many rules go, of those with a label of their own and of the rest, and
+// one comes back. No counter goes backwards, and the sum over all of them stays right.
 func TestRulesThatGo(t *testing.T) {
 	var stats check.Stats
 	for i := range 2 * rulelabel.Most {
@@ -101,7 +102,8 @@ func TestRulesThatGo(t *testing.T) {
 	equal(t, "a new rule, with half of the labels left", again["new"].Charged, 1)
 }
 
-// TestRulesThatAreRenamed: a checker that has seen a thousand names still tells what the rules in force do, and nothing else.
+// TestRulesThatAreRenamed: a checker that has seen a thousand names still tells what the rules in
+// force do, and nothing else.
 func TestRulesThatAreRenamed(t *testing.T) {
 	var stats check.Stats
 	var r labels

@@ -142,7 +142,8 @@ func pause(ctx context.Context, wait time.Duration) bool {
 }
 
 // each runs f with one session after the other, each time until the session is over or ctx is done.
-// It returns nil when ctx is done, and an error of f that the end of the connection does not explain.
+// It returns nil when ctx is done, and an error of f that the end of the connection does not
+// explain.
 func (l *link) each(ctx context.Context, f func(context.Context, *session) error) error {
 	for ctx.Err() == nil {
 		now := l.current.Load()
@@ -180,8 +181,8 @@ func (l *link) sent(err error) error {
 	return err
 }
 
-// Report sends a report by the present connection. The checker repeats what cannot be sent now, as it
-// does with lease requests and hellos.
+// Report sends a report by the present connection. The checker repeats what cannot be sent now, as
+// it does with lease requests and hellos.
 func (l *link) Report(shard uint32, aggregator uint64, report []byte) error {
 	return l.sent(l.current.Load().link.Report(shard, aggregator, report))
 }

@@ -72,8 +72,8 @@ func TestLongerMessages(t *testing.T) {
 	natsconn.Close(l.conn())
 }
 
-// TestOneConnectionAfterTheOther: there are never two; messages come by the newest; an error of a connection that is not over
-// ends what runs with it.
+// TestOneConnectionAfterTheOther: there are never two; messages come by the newest; an error of a
+// connection that is not over ends what runs with it.
 func TestOneConnectionAfterTheOther(t *testing.T) {
 	bus := serverstest.NATS(t)
 	var opened []*nats.Conn

@@ -49,7 +49,7 @@ func (f *file) begin(r *reloadable) error {
 
 func (f *file) watch(ctx context.Context, r *reloadable) {
 	offer := func(f filesource.File) { _ = r.offer(f.Revision(), f.Revision(), f.Data) } // logs errors
-	_ = filesource.Watch(ctx, f.path, f.first, filesource.Options{}, offer, r.trouble)
+	filesource.Watch(ctx, f.path, f.first, filesource.Options{}, offer, r.trouble)
 }
 
 // heard is closed: begin has read the file.
