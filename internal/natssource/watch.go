@@ -23,7 +23,8 @@ import (
 // is noticed, and its revisions begin at 1; the versions of signed sets do not.
 func (b *Bucket) Watch(ctx context.Context, changed func(Entry), trouble func(error)) {
 	w := &watch{
-		bucket: b, verifier: b.options.Verifier, changed: changed, trouble: kvwatch.Changes{Tell: trouble},
+		bucket: b, verifier: b.options.Verifier, changed: changed,
+		trouble: kvwatch.Changes{Tell: trouble},
 	}
 	kvwatch.Watch{
 		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
