@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
@@ -53,7 +53,7 @@ func openLink(o Options) (*link, error) {
 		options = append([]nats.Option{nats.CustomInboxPrefix("_INBOX." + o.Name)}, options...)
 	}
 	return newLink(o.Namespace, name, o.Log, func() (*nats.Conn, error) {
-		return natsconn.Open(o.NATS, "offpath-checker-"+name, o.Log, options...)
+		return natsclient.Open(o.NATS, "offpath-checker-"+name, o.Log, options...)
 	})
 }
 
@@ -92,7 +92,7 @@ func (l *link) run(ctx context.Context) {
 	wait, since := l.delays.first, time.Now()
 	for {
 		now := l.current.Load()
-		err := natsconn.Run(ctx, now.conn)
+		err := natsclient.Run(ctx, now.conn)
 		if err == nil { // ctx is done
 			return
 		}

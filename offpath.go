@@ -22,7 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/blocks"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -142,7 +142,7 @@ func Join(o Options) (*Member, error) {
 		source = newBucket(o, m.link, m.caches.rules)
 	}
 	if err := source.begin(m.rules); err != nil {
-		natsconn.Close(m.link.conn())
+		natsclient.Close(m.link.conn())
 		return nil, err
 	}
 	m.start(source, newAnnouncer(o, m))
@@ -257,7 +257,7 @@ func (m *Member) Close() error {
 	err := m.Drain()
 	m.close.Do(func() {
 		m.connecting.end()
-		natsconn.Close(m.link.conn())
+		natsclient.Close(m.link.conn())
 	})
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/deploy"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -138,7 +138,7 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("console: %w", err)
 	}
-	conn, err := natsconn.Open(e.server.ClientURL(), "offpath-aggregator-embedded", log)
+	conn, err := natsclient.Open(e.server.ClientURL(), "offpath-aggregator-embedded", log)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 // close ends the connection and the server; the worker has ended before.
 func (e *embedded) close() {
 	if e.conn != nil {
-		natsconn.Close(e.conn)
+		natsclient.Close(e.conn)
 	}
 	if e.server != nil {
 		e.server.Shutdown()

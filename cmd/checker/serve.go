@@ -17,7 +17,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
@@ -288,7 +288,7 @@ func (p *process) readiness() (bool, any) {
 	stats, leaving := p.member.Stats(), p.leaving.Begun()
 	ready := stats.Rules.InForce() && !leaving
 	return ready, state{
-		Ready: ready, Leaving: leaving, NATS: natsconn.State(p.conn()),
+		Ready: ready, Leaving: leaving, NATS: natsclient.State(p.conn()),
 		Freshness: stats.Checker.Freshness.String(), Rules: stats.Rules.String(),
 		Problem: stats.Checker.Problem,
 	}
