@@ -103,7 +103,8 @@ func (r *reloadable) offer(revision, order uint64, text []byte) error {
 	case err == nil:
 		r.log.Info("rules in force", "revision", s.Revision, "rules", s.Rules, "digest", s.Digest)
 	case s.InForce():
-		r.log.Error("rules refused: the one before stays in force", "revision", revision, "error", err)
+		r.log.Error("rules refused: the one before stays in force",
+			"revision", revision, "error", err)
 	default:
 		r.log.Error("rules refused: none is in force", "revision", revision, "error", err)
 	}

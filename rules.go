@@ -48,7 +48,9 @@ func (f *file) begin(r *reloadable) error {
 }
 
 func (f *file) watch(ctx context.Context, r *reloadable) {
-	offer := func(f filesource.File) { _ = r.offer(f.Revision(), f.Revision(), f.Data) } // logs errors
+	offer := func(f filesource.File) {
+		_ = r.offer(f.Revision(), f.Revision(), f.Data) // logs errors
+	}
 	filesource.Watch(ctx, f.path, f.first, filesource.Options{}, offer, r.trouble)
 }
 

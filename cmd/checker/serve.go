@@ -51,8 +51,8 @@ type process struct {
 // waited for ever after.
 const firstWait = 2 * time.Second
 
-// serve runs the daemon until ctx is done. It listens before anything else, so that a port in use is
-// an error before there is anything to clean up.
+// serve runs the daemon until ctx is done. It listens before anything else, so that a port in use
+// is an error before there is anything to clean up.
 //
 // It stops in the order in which hits travel: it is not ready any more, and goes on answering for
 // --stop-delay; the adapters answer their last requests; the checker delivers its last report, the
@@ -230,8 +230,8 @@ func (p *process) adminPart() daemon.Part {
 	return daemon.HTTP("admin", p.listeners.admin, handler, p.log, p.wait)
 }
 
-// maxHeader is the most bytes of a request's header at the HTTP API. A proxy that asks there sends its
-// client's headers along, and takes more of them than a program would send.
+// maxHeader is the most bytes of a request's header at the HTTP API. A proxy that asks there sends
+// its client's headers along, and takes more of them than a program would send.
 const maxHeader = 64 << 10
 
 func (p *process) httpPart() daemon.Part {
