@@ -1,4 +1,4 @@
-// Package redact hides secrets in texts for logs and errors.
+// Package redact takes secrets out of texts that people see.
 package redact
 
 import (
@@ -23,8 +23,8 @@ func URLs(urls string) string {
 	return strings.Join(parts, ",")
 }
 
-// redacted is more thorough than the method of that name: a name alone may be a token, and a query
-// may hold a password.
+// redacted hides more than the method of that name: a name alone may be a token, and a query may
+// hold a password.
 func redacted(u *url.URL) string {
 	if u.User != nil {
 		u.User = url.User("xxxxx")
