@@ -14,7 +14,7 @@ import (
 type labels struct {
 	mu       sync.Mutex
 	assigned rulelabel.Labels
-	rest     map[string]check.RuleStats // rules without a label of their own, as of the last snapshot
+	rest     map[string]check.RuleStats // rules without a label of their own, at the last snapshot
 	left     check.RuleStats            // what those of them counted that are gone
 }
 

@@ -24,7 +24,8 @@ func TestManyRules(t *testing.T) {
 	var stats check.Stats
 	want := int64(400) // the rule of that name
 	for i := range int64(500) {
-		stats.Rules = append(stats.Rules, check.RuleStats{Rule: fmt.Sprint("r", i), Allowed: i, Charged: i})
+		one := check.RuleStats{Rule: fmt.Sprint("r", i), Allowed: i, Charged: i}
+		stats.Rules = append(stats.Rules, one)
 		if i < 300 {
 			want += i
 		}
@@ -35,7 +36,8 @@ func TestManyRules(t *testing.T) {
 	if n := len(before); n != rulelabel.Most && n != rulelabel.Most+1 {
 		t.Errorf("%d labels", n)
 	}
-	if busiest, rest := before["r499"].Allowed, before[rulelabel.Other].Allowed; busiest != 499 || rest != want {
+	busiest, rest := before["r499"].Allowed, before[rulelabel.Other].Allowed
+	if busiest != 499 || rest != want {
 		t.Errorf("the busiest: %d, want 499; the rest: %d, want %d", busiest, rest, want)
 	}
 	for i := range stats.Rules {
@@ -73,7 +75,8 @@ func TestRemovedRules(t *testing.T) {
 func TestRulesThatGo(t *testing.T) {
 	var stats check.Stats
 	for i := range 2 * rulelabel.Most {
-		stats.Rules = append(stats.Rules, check.RuleStats{Rule: fmt.Sprint("r", i), Charged: 10, Answered: 8, Pending: 2})
+		one := check.RuleStats{Rule: fmt.Sprint("r", i), Charged: 10, Answered: 8, Pending: 2}
+		stats.Rules = append(stats.Rules, one)
 	}
 	var r labels
 	before, _ := scrape(&r, stats)
@@ -92,11 +95,13 @@ func TestRulesThatGo(t *testing.T) {
 	equal(t, "hits", sum.Charged, int64(21*rulelabel.Most))
 
 	stats.Rules = append(stats.Rules,
-		check.RuleStats{Rule: "r1", Charged: 1, Answered: 1}, check.RuleStats{Rule: "new", Charged: 1, Answered: 1})
+		check.RuleStats{Rule: "r1", Charged: 1, Answered: 1},
+		check.RuleStats{Rule: "new", Charged: 1, Answered: 1})
 	again, sum := scrape(&r, stats)
 	equal(t, "hits", sum.Charged, int64(21*rulelabel.Most+2))
 	const other = rulelabel.Other
-	if b, a, c := before[other].Charged, after[other].Charged, again[other].Charged; a < b || c < a {
+	b, a, c := before[other].Charged, after[other].Charged, again[other].Charged
+	if a < b || c < a {
 		t.Errorf("other went from %d to %d to %d", b, a, c)
 	}
 	equal(t, "a new rule, with half of the labels left", again["new"].Charged, 1)

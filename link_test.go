@@ -118,7 +118,8 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	}
 	must(t, l.Hello([]byte("hello")))
 	wrong := errors.New("wrong")
-	if err := l.each(ctx, func(context.Context, *session) error { return wrong }); !errors.Is(err, wrong) {
+	err := l.each(ctx, func(context.Context, *session) error { return wrong })
+	if !errors.Is(err, wrong) {
 		t.Errorf("%v", err)
 	}
 	stop()

@@ -62,7 +62,7 @@ type reloadable struct {
 	checker atomic.Pointer[check.Checker]
 	made    chan struct{} // closed when there is a checker
 
-	offering sync.Mutex // held through an offer, so that sets come into force in the order of offers
+	offering sync.Mutex // held through an offer: sets come into force in the order of offers
 	revision uint64     // the checker's
 
 	mu    sync.Mutex

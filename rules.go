@@ -92,7 +92,7 @@ func (b *bucket) watch(ctx context.Context, r *reloadable) {
 	}
 	offer := func(e natssource.Entry) {
 		defer b.hear()
-		if e.Revision == b.revision && e.Order() == b.order { // from the cache, or the session before
+		if e.Revision == b.revision && e.Order() == b.order { // known from the cache or before
 			r.trouble(nil)
 			return
 		}

@@ -102,6 +102,8 @@ func decisions(byLabel map[string]check.RuleStats) (list []status.Decisions) {
 			})
 		}
 	}
-	slices.SortFunc(list, func(a, b status.Decisions) int { return strings.Compare(a.Rule, b.Rule) })
+	slices.SortFunc(list, func(a, b status.Decisions) int {
+		return strings.Compare(a.Rule, b.Rule)
+	})
 	return list
 }

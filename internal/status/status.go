@@ -39,8 +39,8 @@ const (
 
 // Part is what the statuses of checkers and aggregators have in common.
 type Part struct {
-	// Name is unique among parts of one kind: a checker's name on NATS, which ends with its epoch in
-	// hex, or a name that an aggregator has drawn. It may contain a dot.
+	// Name is unique among parts of one kind: a checker's name on NATS, which ends with its epoch
+	// in hex, or a name that an aggregator has drawn. It may contain a dot.
 	Name string `json:"name"`
 	// Host, Version and Started identify the process.
 	Host    string    `json:"host"`
@@ -57,8 +57,8 @@ type Part struct {
 // Checker is the status of a checker.
 type Checker struct {
 	Part
-	// Freshness is its degradation level. HeardAgo is the time since it last received a message from
-	// an aggregator, in milliseconds; -1 for never.
+	// Freshness is its degradation level. HeardAgo is the time since it last received a message
+	// from an aggregator, in milliseconds; -1 for never.
 	Freshness string `json:"freshness"`
 	HeardAgo  int64  `json:"heard_ago_ms"`
 	// RulesRevision and RulesDigest identify the rules in force.
@@ -69,8 +69,8 @@ type Checker struct {
 	LiveKeys   int   `json:"live_keys"`
 	// Blocks is the number of blocked keys.
 	Blocks int `json:"blocks"`
-	// WantsLog asks an aggregator to create the stream of the decision log, which this checker writes
-	// to and may not create.
+	// WantsLog asks an aggregator to create the stream of the decision log, which this checker
+	// writes to and may not create.
 	WantsLog bool `json:"wants_log,omitempty"`
 	// Set describes the rules in force, and the overrides with a limit of their own. Most statuses
 	// leave it out.
@@ -93,8 +93,8 @@ type Decisions struct {
 type Aggregator struct {
 	Part
 	Ready bool `json:"ready"`
-	// Behind is the age of the newest hits of the latest reports when the store had applied them, in
-	// milliseconds; -1 if there were no reports since the last status.
+	// Behind is the age of the newest hits of the latest reports when the store had applied them,
+	// in milliseconds; -1 if there were no reports since the last status.
 	Behind int64 `json:"behind_ms"`
 	// Waiting is the number of reports that are not applied yet.
 	Waiting int64 `json:"waiting"`
@@ -132,8 +132,8 @@ type Rule struct {
 	Limit     int64  `json:"limit"`
 	Burst     int64  `json:"burst,omitempty"`
 	Revision  uint64 `json:"revision"`
-	// Counted is the number of hits that this aggregator has applied since it started. Checkers leave
-	// it out.
+	// Counted is the number of hits that this aggregator has applied since it started. Checkers
+	// leave it out.
 	Counted int64 `json:"counted,omitempty"`
 }
 
