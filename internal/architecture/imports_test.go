@@ -67,7 +67,7 @@ var allowed = []struct {
 
 	{"pkg/envoylimit", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/rules/envoyrules", "pkg/window", grpc, envoy, protobuf}},
 	{".", []string{
-		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsconn",
+		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsclient",
 		"internal/natssource", "internal/rulelabel", "internal/status", "internal/topkeys",
 		"internal/version", "pkg/check", "pkg/events", "pkg/events/natsbus", "pkg/rules",
 		"pkg/rules/envoyrules", "pkg/signature", natsgo,
@@ -101,10 +101,12 @@ var allowed = []struct {
 	{"loadtest/...", []string{anything}},
 
 	{"internal/tracing/...", []string{anything}},
-	{"internal/flags", []string{"pkg/events/natsbus"}},
+	{"internal/redact", nil},
+	{"internal/flags", []string{"internal/redact", "pkg/events/natsbus"}},
 	{"internal/filewatch", []string{fsnotify}},
 	{"internal/tlsfiles", []string{"internal/filewatch", errgroup}},
-	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys}},
+	{"internal/natsclient", []string{"internal/redact", "pkg/events/natsbus", natsgo}},
+	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", natsgo, jwt, nkeys}},
 	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore"}},
 	{"internal/version", nil},
 	// What tests share. Only the load test's code, which brings servers and networks of its own, imports it besides tests:
