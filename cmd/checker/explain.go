@@ -70,13 +70,13 @@ func explainRequest(args []string, getenv func(string) string, stdin io.Reader, 
 	if err != nil {
 		return exitFailed, err
 	}
-	d, all := checker.Explain(attributes, int64(cost))
+	result := checker.Do(check.Request{Attributes: attributes, Cost: int64(cost), Mode: check.Explain})
 	if asJSON {
-		err = json.NewEncoder(stdout).Encode(door.NewExplained(d, all))
+		err = json.NewEncoder(stdout).Encode(door.NewExplained(result))
 	} else {
-		err = printExplained(stdout, d, all)
+		err = printExplained(stdout, result.Decision, result.Explanations)
 	}
-	if err == nil && !d.Allowed {
+	if err == nil && !result.Allowed {
 		return exitDenied, nil
 	}
 	return exitAllowed, err

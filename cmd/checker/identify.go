@@ -5,7 +5,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
@@ -14,7 +13,7 @@ import (
 // below what --name says, if it does, so that the server's accounts can say who that may be.
 func (c config) identify() (epoch uint64, name string) {
 	if c.name == "" {
-		epoch = check.NewEpoch()
+		epoch = events.NewEpoch("")
 		return epoch, nameOf(epoch)
 	}
 	epoch = events.NewEpoch(c.name)

@@ -118,7 +118,7 @@ func TestAcquireBySeveralRules(t *testing.T) {
 			wantOutcome(t, acquire(t.Context(), async, 1), want, "by the rule that is not strict")
 		}
 		acquire := func() <-chan outcome {
-			return begin(func() (Decision, error) { return f.Acquire(t.Context(), user("u"), 1) })
+			return begin(func() (Decision, error) { return f.tryAcquire(t.Context(), user("u"), 1) })
 		}
 		first := acquire()
 		wantOutcome(t, first, "waits", "without permits")
@@ -159,7 +159,7 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 		run := func(t *testing.T, f *fleet) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			one := begin(func() (Decision, error) { return f.Acquire(ctx, attrs, 2) })
+			one := begin(func() (Decision, error) { return f.tryAcquire(ctx, attrs, 2) })
 			f.settled()
 			f.grantOne(ownTime(), "r", 2, 0)
 			f.settled() // asks by the other rule alone
@@ -216,7 +216,7 @@ func TestAcquireUnderNewRules(t *testing.T) {
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			inStrictBubble(t, 10, func(t *testing.T, f *fleet, _ *Limiter) {
-				done := begin(func() (Decision, error) { return f.Acquire(t.Context(), user("k"), 3) })
+				done := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), user("k"), 3) })
 				f.settled()
 				reload(t, f.Checker, ownTime(), test.then...)
 				o := ended(done)

@@ -25,7 +25,7 @@ func play(t *testing.T, c *Checker, steps []step) {
 	for i, s := range steps {
 		var d Decision
 		for n := range max(s.times, 1) {
-			d = c.CheckAt(noon+int64(s.at*float64(second)), request(s.attrs), max(s.cost, 1))
+			d = atTime(noon+int64(s.at*float64(second)), c).Check(request(s.attrs), max(s.cost, 1))
 			require(t, d.Allowed == s.want.Allowed, "step %d, request %d (%s): %+v", i, n, s.why, d)
 		}
 		d.Reset = 0
@@ -256,28 +256,28 @@ rules:
   - {name: all, key: [], limit: 30/minute}
 `)
 	for name, want := range map[string]int64{"classes": 5, "stretch": 20, "stuck": 10} {
-		equal(t, limiter(t, c, name).PeekAt(noon, "k", 1).Remaining, want, "%s: remaining", name)
+		equal(t, atTime(noon, limiter(t, c, name)).try(Peek, "k", 1).Remaining, want, "%s: remaining", name)
 	}
-	limiter(t, c, "all").RecordAt(noon, "", 15)
-	equal(t, limiter(t, c, "stretch").PeekAt(noon, "k", 1).Remaining, 10, "remaining, once half of all is used")
+	atTime(noon, limiter(t, c, "all")).try(Record, "", 15)
+	equal(t, atTime(noon, limiter(t, c, "stretch")).try(Peek, "k", 1).Remaining, 10, "remaining, once half of all is used")
 }
 
 // TestShadowIsNamedByEveryCall that asks by key.
 func TestShadowIsNamedByEveryCall(t *testing.T) {
 	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 5/minute, shadow: true}]`)
 	l := limiter(t, c, "r")
-	want := l.PeekAt(noon, "k", 9)
-	checked := l.CheckAt(noon, "k", 9)
-	receipt, _ := l.CheckReceiptAt(noon, "k", 9)
+	want := atTime(noon, l).try(Peek, "k", 9).Decision
+	checked := atTime(noon, l).Check("k", 9)
+	receipt, _ := atTime(noon, l).tryReceipt("k", 9)
 	expect(t, want.Rule == "r" && want.Shadow == "r" && want.Reset == 2*time.Minute && checked == want && receipt == want,
 		"peeked %+v\nchecked %+v\nfor a receipt %+v", want, checked, receipt)
-	l.CheckAt(noon, "k", 2)
-	equal(t, l.PeekAt(noon, "k", 2).Remaining, 3, "remaining")
+	atTime(noon, l).Check("k", 2)
+	equal(t, atTime(noon, l).try(Peek, "k", 2).Remaining, 3, "remaining")
 	strict := strictRule("s", 5, time.Minute, 1)
 	strict.OnOutage, strict.Shadow = rules.Closed, true
 	l = limiter(t, newFleet(t, Options{}, strict).Checker, "s")
-	acquired, err := l.Acquire(t.Context(), "k", 9)
-	receipt, _, receiptErr := l.AcquireReceipt(t.Context(), "k", 9)
+	acquired, err := l.tryAcquire(t.Context(), "k", 9)
+	receipt, _, receiptErr := l.tryAcquireReceipt(t.Context(), "k", 9)
 	for _, d := range []Decision{acquired, receipt} {
 		expect(t, err == nil && receiptErr == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed,
 			"acquired %+v, %v, %v", d, err, receiptErr)
@@ -291,9 +291,9 @@ rules:
   - {name: r, key: [user], limit: 5/minute, cost: n, overrides: [{match: {tier: gold}, limit: 2x}]}
 `)
 	for _, r := range []string{"user=a", "user=a", "user=a n=x", "user=a n=4", "user=eve n=6", "user=a tier=gold n=10"} {
-		c.CheckAt(noon, request(r), 1)
+		atTime(noon, c).Check(request(r), 1)
 	}
-	c.Step(noon)
+	atTime(noon, c).Step()
 	want := map[string]RuleStats{
 		"dark":        {Allowed: 2, Denied: 4, Charged: 2}, // of those who pass, and would not have
 		"r":           {Allowed: 3, Denied: 2, Charged: 3, BadCosts: 1},
@@ -305,7 +305,7 @@ rules:
 			"%+v, want %+v", got, w)
 	}
 	c = ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 5/minute, cost: n}]")
-	c.CheckAt(noon, request("user=a n=x"), 1)
+	atTime(noon, c).Check(request("user=a n=x"), 1)
 	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs of one rule alone")
 }
 
@@ -322,7 +322,7 @@ func TestSignalsMustBeGiven(t *testing.T) {
 	limiter(t, c, "other")
 	expect(t, c.Revision() == 0, "the good set is not in force any more")
 	c = ofYAML(t, Options{Signals: map[string]func() float64{"cpu": math.NaN}}, text)
-	decided(t, limiter(t, c, "r").CheckAt(noon, "k", 10), false, "a signal that is not a number makes no room")
+	decided(t, atTime(noon, limiter(t, c, "r")).Check("k", 10), false, "a signal that is not a number makes no room")
 }
 
 // TestPartsOfLimits: a part of a limit is as many whole hits as are in it, whatever binary
@@ -346,14 +346,14 @@ func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
 	r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
 	s, c := newStore(t, Options{}, r)
 	l := limiter(t, c, "r")
-	c.CheckAt(noon+ms, request("user=k"), 1)
+	atTime(noon+ms, c).Check(request("user=k"), 1)
 	s.elsewhere(t, l, "k", noon+2*ms, 600, 0)
 	for i := range int64(20) {
-		d := c.CheckAt(noon+(3+i)*ms, request("user=k class=low"), 1)
+		d := atTime(noon+(3+i)*ms, c).Check(request("user=k class=low"), 1)
 		require(t, !d.Allowed && d.RetryAfter > 0, "%+v", d)
 	}
 	x := l.holds([]byte("k"))
 	expect(t, x.ahead() != nil && x.ahead().denied == 0 && x.allowance.Load() == 0,
 		"%+v, allowance %x", x.ahead(), x.allowance.Load())
-	decided(t, c.CheckAt(noon+30*ms, request("user=k"), 1), true, "a hit")
+	decided(t, atTime(noon+30*ms, c).Check(request("user=k"), 1), true, "a hit")
 }

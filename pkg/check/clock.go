@@ -15,6 +15,8 @@ type clock struct {
 	offset atomic.Int64 // the fleet's time minus own time
 	err    atomic.Int64 // how far that may be wrong, either way; see clockerror.go
 
+	source func() time.Time // Options.Now; nil for the system's clock
+
 	// Kept by whoever calls behind's functions, under its lock.
 	samples [8]clockSample
 	best    clockSample
@@ -40,24 +42,37 @@ const (
 
 var started = time.Now()
 
-// ownTime returns this process' own time.
+// ownTime returns the system's time.
 func ownTime() int64 {
 	return started.UnixNano() + int64(time.Since(started))
 }
 
-// now returns the fleet's time.
+// own returns own time: Options.Now, or the system's.
+func (c *clock) own() int64 {
+	if c.source != nil {
+		return c.source().UnixNano()
+	}
+	return ownTime()
+}
+
+// now returns the fleet's time, coarsely while Run is at work.
 func (c *clock) now() int64 {
 	if t := c.coarse.Load(); t != 0 {
 		return t
 	}
-	return c.fleet(ownTime())
+	return c.read()
 }
+
+// read returns the fleet's time, not coarsely.
+//
+//go:noinline
+func (c *clock) read() int64 { return c.fleet(c.own()) }
 
 // fleet returns the fleet's time at a given own time.
 func (c *clock) fleet(own int64) int64 { return own + c.offset.Load() }
 
 // tick writes the time down for checks to read.
-func (c *clock) tick() { c.coarse.Store(c.fleet(ownTime())) }
+func (c *clock) tick() { c.coarse.Store(c.read()) }
 
 // stop makes checks read the system's clock again.
 func (c *clock) stop() { c.coarse.Store(0) }

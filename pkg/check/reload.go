@@ -27,11 +27,6 @@ var errNoRules = errors.New("check: no rules")
 // the last one, and its hits are reported and counted, until its holder gets another by Checker.Limiter; but it
 // forgets keys of which there was no hit for 5 s. If the rule comes back, it follows that again.
 func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
-	return c.SetRulesAt(ownTime(), set, revision)
-}
-
-// SetRulesAt is SetRules at a given time of this checker's own clock, in Unix nanoseconds, for those who bring their own.
-func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if set == nil {
 		return errNoRules
 	}
@@ -44,9 +39,10 @@ func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
-	next := c.compile(set, revision, window.InForce(revision, c.clock.fleet(now)), old, c.behind.former)
+	fleet := c.clock.read()
+	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.behind.former)
 	if c.behind.install(next, old) {
-		c.adjust(c.clock.fleet(now))
+		c.adjust(fleet)
 	}
 	c.swaps.tell()
 	return nil

@@ -10,14 +10,14 @@ import "time"
 // after their bucket.
 func (c *Checker) now(p *program) int64 {
 	if p.strict {
-		return c.clock.fleet(ownTime())
+		return c.clock.read()
 	}
 	return c.clock.now()
 }
 
 func (l *Limiter) now() int64 {
 	if l.strict != nil {
-		return l.checker.clock.fleet(ownTime())
+		return l.checker.clock.read()
 	}
 	return l.checker.clock.now()
 }
