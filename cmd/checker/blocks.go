@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
@@ -58,8 +58,8 @@ func (b *blocking) start(ctx context.Context) *watching {
 // watch follows the bucket, by one connection after the other.
 func (b *blocking) watch(ctx context.Context) {
 	err := b.at.each(ctx, func(ctx context.Context, s *strand) error {
-		o := entries.Options{Now: b.living.fleetNow, Verifier: b.verifier}
-		bucket, err := entries.New(s.conn, b.at.namespace, o)
+		o := blocks.Options{Now: b.living.fleetNow, Verifier: b.verifier}
+		bucket, err := blocks.New(s.conn, b.at.namespace, o)
 		if err == nil {
 			bucket.Watch(ctx, b.use, b.trouble)
 		}
@@ -71,7 +71,7 @@ func (b *blocking) watch(ctx context.Context) {
 }
 
 // use takes the blocks there are: so they can be read.
-func (b *blocking) use(list []entries.Entry) {
+func (b *blocking) use(list []blocks.Block) {
 	b.up.Store(true)
 	b.put(list)
 	b.kept.saveBlocks(b.at.namespace, b.verifier, list)
@@ -79,7 +79,7 @@ func (b *blocking) use(list []entries.Entry) {
 }
 
 // put puts blocks in force.
-func (b *blocking) put(list []entries.Entry) {
+func (b *blocking) put(list []blocks.Block) {
 	blocks := make([]check.Block, len(list))
 	for i, e := range list {
 		blocks[i] = check.Block{Rule: e.Rule, Key: e.Key, Until: e.Until}
@@ -96,7 +96,7 @@ func (b *blocking) trouble(err error) {
 	switch {
 	case err == nil:
 		return
-	case errors.Is(err, entries.ErrNoBucket): // nobody has ever blocked a key
+	case errors.Is(err, blocks.ErrNoBucket): // nobody has ever blocked a key
 		b.log.Debug("no blocks", "error", err)
 	default:
 		b.log.Info("cannot be told of blocks", "error", err)
@@ -108,7 +108,7 @@ func (b *blocking) trouble(err error) {
 
 // bucketIsMissing says whether there is nothing to wait for.
 func (b *blocking) bucketIsMissing(err error) bool {
-	return errors.Is(err, entries.ErrNoBucket) || errors.Is(err, nats.ErrNoResponders)
+	return errors.Is(err, blocks.ErrNoBucket) || errors.Is(err, nats.ErrNoResponders)
 }
 
 // metrics are what Prometheus is told.

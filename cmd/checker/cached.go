@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/offpath-io/offpath/cmd/checker/cache"
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/diskcache"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
@@ -25,15 +25,15 @@ const saveEvery = time.Second
 // without that directory. What cannot be read or written is logged and counted: a checker works
 // without its cache.
 type cached struct {
-	file   cache.File
+	file   diskcache.File
 	bucket string // for the metrics
 	log    *slog.Logger
 	dirty  chan struct{} // has one element while there is something to save
 
 	mu       sync.Mutex
-	next     func() ([]cache.Value, error) // what to save
-	saved    time.Time                     // zero: there is no file, or not a good one
-	revision uint64                        // of the rules in it, 0 for none
+	next     func() ([]diskcache.Value, error) // what to save
+	saved    time.Time                         // zero: there is no file, or not a good one
+	revision uint64                            // of the rules in it, 0 for none
 	failures int64
 }
 
@@ -42,12 +42,12 @@ func newCached(dir, name, bucket string, log *slog.Logger) *cached {
 	if dir == "" {
 		return nil
 	}
-	file := cache.New(dir, name)
+	file := diskcache.New(dir, name)
 	return &cached{file: file, bucket: bucket, log: log.With("cache", file.Path()), dirty: make(chan struct{}, 1)}
 }
 
 // load returns what was saved, nothing if there is no good file.
-func (c *cached) load() (content cache.Content) {
+func (c *cached) load() (content diskcache.Content) {
 	if c == nil {
 		return content
 	}
@@ -72,7 +72,7 @@ func (c *cached) fail(what string, err error) {
 
 // save has what is returned then saved soon, in place of what was to be saved before. It does not
 // wait.
-func (c *cached) save(values func() ([]cache.Value, error)) {
+func (c *cached) save(values func() ([]diskcache.Value, error)) {
 	if c == nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (c *cached) write() {
 }
 
 // isSaved notes what there is in the file.
-func (c *cached) isSaved(values []cache.Value, at time.Time) {
+func (c *cached) isSaved(values []diskcache.Value, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.saved, c.revision = at, 0
@@ -135,8 +135,8 @@ func (c *cached) isSaved(values []cache.Value, at time.Time) {
 
 // saveRules keeps a set that is in force.
 func (c *cached) saveRules(e natssource.Entry) {
-	c.save(func() ([]cache.Value, error) {
-		return []cache.Value{{Key: natssource.Key, Revision: e.Revision, Written: e.Created, Raw: e.Raw}}, nil
+	c.save(func() ([]diskcache.Value, error) {
+		return []diskcache.Value{{Key: natssource.Key, Revision: e.Revision, Written: e.Created, Raw: e.Raw}}, nil
 	})
 }
 
@@ -158,25 +158,25 @@ func (c *cached) loadRules(namespace string, v *signature.Verifier) (e natssourc
 }
 
 // saveBlocks keeps the blocks that are in force.
-func (c *cached) saveBlocks(namespace string, v *signature.Verifier, list []entries.Entry) {
-	c.save(func() ([]cache.Value, error) {
-		stored, err := entries.Snapshot(namespace, v, list, time.Now())
-		values := make([]cache.Value, len(stored))
+func (c *cached) saveBlocks(namespace string, v *signature.Verifier, list []blocks.Block) {
+	c.save(func() ([]diskcache.Value, error) {
+		stored, err := blocks.Snapshot(namespace, v, list, time.Now())
+		values := make([]diskcache.Value, len(stored))
 		for i, s := range stored {
-			values[i] = cache.Value{Key: s.Name, Written: s.Written, Raw: s.Raw}
+			values[i] = diskcache.Value{Key: s.Name, Written: s.Written, Raw: s.Raw}
 		}
 		return values, err
 	})
 }
 
 // loadBlocks returns the blocks that were kept and have not ended.
-func (c *cached) loadBlocks(namespace string, v *signature.Verifier, now time.Time) []entries.Entry {
+func (c *cached) loadBlocks(namespace string, v *signature.Verifier, now time.Time) []blocks.Block {
 	content := c.load()
-	stored := make([]entries.Stored, len(content.Values))
+	stored := make([]blocks.Stored, len(content.Values))
 	for i, kept := range content.Values {
-		stored[i] = entries.Stored{Name: kept.Key, Written: kept.Written, Raw: kept.Raw}
+		stored[i] = blocks.Stored{Name: kept.Key, Written: kept.Written, Raw: kept.Raw}
 	}
-	list, refused := entries.Restore(namespace, v, stored, now)
+	list, refused := blocks.Restore(namespace, v, stored, now)
 	if len(refused) > 0 { // one line: there may be thousands
 		c.fail("blocks of the cache do not count", fmt.Errorf("%w (the first of %d)", refused[0], len(refused)))
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -39,7 +39,7 @@ func lifelineOn(t *testing.T, conn *nats.Conn) *lifeline {
 // has lost nothing and doubled nothing; rules and blocks come by the new one.
 func TestConnectionClosedForGood(t *testing.T) {
 	bus, store := serverstest.JetStream(t), memstore.New()
-	change, blocks := inBucket(t, bus.URL()), makeBlocks(t, bus.URL())
+	change, bucket := inBucket(t, bus.URL()), makeBlocks(t, bus.URL())
 	change(daily(1000))
 	d := startChecker(t, "--rules", "nats", "--nats", bus.URL(), "--decision-log", "nats")
 	loads(d, 1)
@@ -77,8 +77,8 @@ func TestConnectionClosedForGood(t *testing.T) {
 	change(daily(999))
 	loads(d, 2)
 	d.AwaitMetric("offpath_blocks_source_up", "1")
-	block := entries.Entry{Rule: "per-user", Key: "kristie", At: time.Now(), Until: time.Now().Add(time.Hour)}
-	must(t, blocks.Put(t.Context(), block))
+	block := blocks.Block{Rule: "per-user", Key: "kristie", At: time.Now(), Until: time.Now().Add(time.Hour)}
+	must(t, bucket.Put(t.Context(), block))
 	d.Await("the block is there", func() bool {
 		status, _ := ask(t, d, kristie)
 		asked += 1 - status/429 // it may pass until then
@@ -95,9 +95,9 @@ func TestConnectionClosedForGood(t *testing.T) {
 }
 
 // makeBlocks makes the bucket of blocks.
-func makeBlocks(t *testing.T, url string) *entries.Bucket {
+func makeBlocks(t *testing.T, url string) *blocks.Bucket {
 	t.Helper()
-	bucket, err := entries.New(serverstest.Connect(t, url), defaultNamespace, entries.Options{})
+	bucket, err := blocks.New(serverstest.Connect(t, url), defaultNamespace, blocks.Options{})
 	must(t, err)
 	must(t, bucket.Make(t.Context()))
 	return bucket

@@ -3,7 +3,7 @@ package main
 import (
 	"sync"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
+	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 

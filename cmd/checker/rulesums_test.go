@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
+	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 

@@ -13,11 +13,11 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/cmd/internal/topkeys"
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -91,7 +91,7 @@ func serveOn(
 		keptRules = newCached(c.cacheDir, natssource.Name(c.namespace), "rules", log)
 		from = fromBucket(lifeline, trust.Rules, keptRules)
 	}
-	keptBlocks := newCached(c.cacheDir, entries.Name(c.namespace), "entries", log)
+	keptBlocks := newCached(c.cacheDir, blocks.Name(c.namespace), "entries", log)
 	for _, kept := range []*cached{keptRules, keptBlocks} {
 		saving := kept.start(ctx)
 		defer saving.close() // after what is kept has ended

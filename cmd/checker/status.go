@@ -9,8 +9,8 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
-	"github.com/offpath-io/offpath/cmd/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/status"
+	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
 )

@@ -20,6 +20,7 @@ const (
 	fsnotify  = "github.com/fsnotify/fsnotify"
 	siphash   = "github.com/dchest/siphash"
 	bart      = "github.com/gaissmai/bart"
+	boom      = "github.com/tylertreat/BoomFilters"
 	grpc      = "google.golang.org/grpc/..."
 	envoy     = "github.com/envoyproxy/go-control-plane/envoy/..."
 	httpsfv   = "github.com/dunglas/httpsfv"
@@ -40,7 +41,9 @@ var allowed = []struct {
 	{"pkg/window", nil},
 	{"pkg/identity", []string{siphash}},
 	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
+	{"pkg/check/internal/fleetclock", nil},
 	{"pkg/check/internal/forecast", nil},
+	{"pkg/check/internal/queue", nil},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
@@ -49,13 +52,16 @@ var allowed = []struct {
 	{"pkg/signature", []string{nkeys}},
 	{"internal/natssource", []string{"internal/kvwatch", "pkg/signature", natsgo}},
 	{"internal/keeper", []string{"pkg/rules"}},
-	{"internal/entries", []string{"internal/kvwatch", "pkg/signature", natsgo}},
+	{"internal/blocks", []string{"internal/kvwatch", "pkg/signature", natsgo}},
+	{"internal/diskcache", nil},
+	{"internal/topkeys", []string{boom}},
+	{"internal/rulelabel", nil},
 	{"internal/status", []string{natsgo}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 
-	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/check/internal/forecast", "pkg/rules", "pkg/events", ristretto}},
+	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/check/internal/...", "pkg/rules", "pkg/events", ristretto}},
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/envoyquota/internal/shares", nil},
 

@@ -28,7 +28,7 @@ func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err erro
 	}
 	res.Decision, err = a.acquire(ctx, c, r.Attributes, cost)
 	if r.Receipt && res.Allowed {
-		res.Receipt = a.receipt(c, c.clock.read())
+		res.Receipt = a.receipt(c, c.exactTime())
 	}
 	if by.limiter != nil {
 		res.ownShadow()
@@ -68,7 +68,7 @@ var errEnded = errors.New("check: Run has ended")
 func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
 		c, f := k.cells.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
-		if c != nil && c.checkUnlocked(&d, q.terms, k.clock.read(), f) {
+		if c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), f) {
 			q.noteCost()
 			return d, nil
 		}
@@ -97,7 +97,7 @@ func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attribu
 // attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is decided yet
 // and it returns true: the waiter has its place then, and is made if there is none.
 func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
-	now := k.clock.read()
+	now := k.exactTime()
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 )
 
 // Cells that have nothing on its way wait here until they may leave. While there is room, a cell
@@ -24,9 +26,9 @@ type aged struct {
 // which take more memory than their cells, have a queue of their own: a cell that waits for a day
 // can come near its limit meanwhile, and be idle again.
 type ageingCells struct {
-	fresh     queue[aged]
-	known     [laterLooks]queue[aged]
-	forecasts queue[agedForecast]
+	fresh     queue.FIFO[aged]
+	known     [laterLooks]queue.FIFO[aged]
+	forecasts queue.FIFO[agedForecast]
 }
 
 // agedForecast is the forecast of an ageing cell, as long as it has this one.
@@ -59,7 +61,7 @@ func (b *behind) addAgeing(c *cell, fleet int64) {
 	b.ageForecast(c, fleet)
 	if !c.is(ageing | dead) {
 		c.state |= ageing
-		b.ageing.fresh.push(aged{c, fleet + int64(firstLook)})
+		b.ageing.fresh.Push(aged{c, fleet + int64(firstLook)})
 	}
 }
 
@@ -67,18 +69,18 @@ func (b *behind) addAgeing(c *cell, fleet int64) {
 func (b *behind) ageForecast(c *cell, fleet int64) {
 	if a := c.ahead(); a != nil && !a.ageing && !c.is(dead) {
 		a.ageing = true
-		b.ageing.forecasts.push(agedForecast{aged{c, fleet + int64(laterLook)}, a})
+		b.ageing.forecasts.Push(agedForecast{aged{c, fleet + int64(laterLook)}, a})
 	}
 }
 
 // letForecastsGo takes forecasts from cells that have been silent.
 func (b *behind) letForecastsGo(fleet int64) {
 	q := &b.ageing.forecasts
-	for range min(q.len(), looksAtOnce) {
-		if fleet < q.peek().due {
+	for range min(q.Len(), looksAtOnce) {
+		if fleet < q.Peek().due {
 			return
 		}
-		f := q.pop()
+		f := q.Pop()
 		f.cell.mu.Lock()
 		switch {
 		case f.cell.ahead() != f.ahead: // it has gone
@@ -99,7 +101,7 @@ func (b *behind) letGo(fleet int64) {
 	b.letForecastsGo(fleet)
 	known := 0
 	for i := range b.ageing.known {
-		known += b.ageing.known[i].len()
+		known += b.ageing.known[i].Len()
 	}
 	for range min(known, looksAtOnce) {
 		crowded := b.crowded()
@@ -107,27 +109,27 @@ func (b *behind) letGo(fleet int64) {
 		if q == nil {
 			break
 		}
-		b.consider(q.pop().cell, fleet, crowded)
+		b.consider(q.Pop().cell, fleet, crowded)
 	}
-	for range min(b.ageing.fresh.len(), looksAtOnce) {
+	for range min(b.ageing.fresh.Len(), looksAtOnce) {
 		crowded := b.crowded()
-		if !crowded && fleet < b.ageing.fresh.peek().due {
+		if !crowded && fleet < b.ageing.fresh.Peek().due {
 			return
 		}
-		b.consider(b.ageing.fresh.pop().cell, fleet, crowded)
+		b.consider(b.ageing.fresh.Pop().cell, fleet, crowded)
 	}
 }
 
 // next returns the later queue whose first cell is to be looked at, nil if none is: one that is due
 // or, when it is crowded, the one that has waited longest.
-func (a *ageingCells) next(fleet int64, crowded bool) (next *queue[aged]) {
+func (a *ageingCells) next(fleet int64, crowded bool) (next *queue.FIFO[aged]) {
 	longest := int64(math.MaxInt64)
 	for i := range a.known {
 		q := &a.known[i]
-		if q.len() == 0 {
+		if q.Len() == 0 {
 			continue
 		}
-		due := q.peek().due
+		due := q.Peek().due
 		switch since := due - int64(laterLook)<<i; {
 		case !crowded && due <= fleet:
 			return q
@@ -142,8 +144,8 @@ func (a *ageingCells) next(fleet int64, crowded bool) (next *queue[aged]) {
 // not wait until they are empty.
 func (b *behind) lookSoon(fleet int64) {
 	for i := range b.ageing.known[1:] {
-		for q := &b.ageing.known[1+i]; q.len() > 0; {
-			b.ageing.known[0].push(aged{q.pop().cell, fleet + int64(laterLook)})
+		for q := &b.ageing.known[1+i]; q.Len() > 0; {
+			b.ageing.known[0].Push(aged{q.Pop().cell, fleet + int64(laterLook)})
 		}
 	}
 }
@@ -162,10 +164,10 @@ func (b *behind) sweep(fleet int64) {
 		if s.gaveUp <= b.heard && (s.flight == nil || s.flight.tries <= soonTries) {
 			continue
 		}
-		for range min(left, s.queue.len()) {
+		for range min(left, s.queue.Len()) {
 			left--
-			if c := s.queue.pop(); !b.spare(c, fleet) {
-				s.queue.push(c)
+			if c := s.queue.Pop(); !b.spare(c, fleet) {
+				s.queue.Push(c)
 			}
 		}
 	}
@@ -216,7 +218,7 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 	}
 	c.state |= ageing
 	later := c.laterLook(fleet)
-	b.ageing.known[later].push(aged{c, fleet + int64(laterLook)<<later})
+	b.ageing.known[later].Push(aged{c, fleet + int64(laterLook)<<later})
 }
 
 // roomBehindBlock is room, which withdraws an allowance, but for a block: that still holds. The

@@ -37,7 +37,7 @@
 //
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
 // key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
-// looks.go (when they go), demand.go (how many), clockerror.go (until when), acquire.go (who waits for them).
+// looks.go (when they go), demand.go (how many), internal/fleetclock (until when), acquire.go (who waits for them).
 //
 // Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
 // (how one takes the place of another), former.go (what becomes of limiters whose rules have gone). inline.go has
@@ -54,6 +54,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -246,7 +247,7 @@ type Checker struct {
 	strays   strays
 	inline   inlineLimits
 
-	clock     clock
+	clock     fleetclock.Clock
 	cells     cells
 	waits     atomic.Uint64 // calls of Wait
 	freshness atomic.Uint32 // Freshness of everything this checker knows
@@ -279,11 +280,9 @@ func New(o Options) (*Checker, error) {
 	}
 	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.o.Rules = nil // they are not in force for ever
-	c.clock.source = o.Now
 	c.scratch.New = func() any { return new(asking) }
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
-	c.clock.judge(0)
 	c.behind.checker = c
 	c.behind.calm()
 	c.behind.install(c.compile(o.Rules, o.Revision, 0, nil, c.behind.former), nil)

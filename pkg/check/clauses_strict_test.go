@@ -30,7 +30,7 @@ func TestStrictPriority(t *testing.T) {
 	inBubble(t, Options{}, []rules.Rule{r}, func(t *testing.T, f *fleet) {
 		limiter(t, f.Checker, "r").Check("k", 1)
 		f.settled()
-		f.grants(ownTime(), 0, 90, 90, 0)
+		f.grants(systemTime(), 0, 90, 90, 0)
 		decided(t, f.Check(classed("low"), 30), true, "its share")
 		d := f.Check(classed("low"), 1)
 		expect(t, !d.Allowed && d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
@@ -52,11 +52,11 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 	shadow.Shadow = true
 	list := []rules.Rule{strictRule("r", 100, time.Minute, 1), shadow}
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
-		atTime(ownTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
+		atTime(systemTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
 		waiting := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), classed(""), 1) })
 		wantOutcome(t, waiting, "waits", "without a permit")
 		f.settled()
-		f.grants(ownTime(), 0, 1, 1, 0)
+		f.grants(systemTime(), 0, 1, 1, 0)
 		d := wantOutcome(t, waiting, "passes", "with one permit, of the other rule")
 		expect(t, d.Shadow == "s", "%+v", d)
 	})

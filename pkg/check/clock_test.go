@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -52,10 +53,10 @@ func TestLaterWelcomesSlewTheClock(t *testing.T) {
 	now, ahead := noon, 100*ms
 	for now < noon+10*second {
 		now += 50 * ms
-		hellos, before := len(f.tape.hellos), f.clock.fleet(now)
+		hellos, before := len(f.tape.hellos), f.clock.Fleet(now)
 		atTime(now, f).Step()
-		moved := f.clock.fleet(now) - before
-		require(t, moved >= 0 && moved <= 50*ms/slewShare, "the clock moved by %v within 50 ms", time.Duration(moved))
+		moved := f.clock.Fleet(now) - before
+		require(t, moved >= 0 && moved <= 50*ms/fleetclock.SlewShare, "the clock moved by %v within 50 ms", time.Duration(moved))
 		if len(f.tape.hellos) > hellos {
 			f.timed(now, now+ahead)
 		}
@@ -83,26 +84,12 @@ func TestClockStepsAfterASleep(t *testing.T) {
 	equal(t, f.Stats().ClockOffset, time.Hour, "offset after twelve answers")
 }
 
-func TestSmallestRoundTripWins(t *testing.T) {
-	var c clock
-	for _, s := range []struct{ sent, fleet, now int64 }{
-		{0, 500, 100},                        // round trip 100: offset 450
-		{1000, 2000, 1010},                   // round trip 10: offset 995
-		{2000, 9000, 2900},                   // round trip 900
-		{9000, 1, 8000},                      // answered before it was asked
-		{0, 77, int64(longestRoundTrip) + 1}, // too slow to mean anything
-	} {
-		c.observe(s.sent, s.fleet, s.now, 0)
-	}
-	equal(t, c.target, 995, "target of the smallest round trip")
-}
-
 // TestSlowFirstWelcomeStartsNothing: it is too slow to give the time, so reports wait for another hello.
 func TestSlowFirstWelcomeStartsNothing(t *testing.T) {
 	f := unwelcomed(t, Options{}, rule("r", 10, time.Second, 1))
 	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 1)
 	atTime(noon, f).Step()
-	late := noon + int64(longestRoundTrip) + 1
+	late := noon + int64(fleetclock.LongestRoundTrip) + 1
 	f.welcomed(late, noon, &events.Welcome{Shards: 1, Time: noon})
 	hellos := len(f.tape.hellos)
 	atTime(late, f).Step()
@@ -119,8 +106,8 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		running := run(t, f.Checker)
 		time.Sleep(10*time.Millisecond + 300*time.Microsecond)
 		l.Check("k", 1)
-		stale := f.clock.now() // another goroutine has read the time just before
-		now := ownTime()
+		stale := f.timeFor(false) // another goroutine has read the time just before
+		now := systemTime()
 		f.welcomed(now, now-ms, &events.Welcome{Shards: 1, Time: now - 60*second})
 		var d Decision
 		l.checkAt(&d, l.terms.Load(), stale, "k", 3)
@@ -138,38 +125,4 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		running.stop()
 		<-running.ended
 	})
-}
-
-// TestClockError: how far the fleet's time may be off is the sum that clockerror.go says.
-func TestClockError(t *testing.T) {
-	var c clock
-	c.judge(noon)
-	expect(t, c.err.Load() == unknownError, "a clock that was never held against another has an error")
-	margin := int64(clockMargin)
-	steps := []struct {
-		why               string
-		sent, fleet, now  int64
-		err               int64 // that the aggregator tells
-		want              int64
-		slewUntil, slewed int64 // and after slewing until then
-	}{
-		{"half of the first round trip", noon, noon + 10*ms, noon + 20*ms, 0, 10*ms + margin, 0, 0},
-		{"a shorter one, of an aggregator that has just started", noon + second, noon + second + 9*ms, noon + second + 2*ms, 12 * ms,
-			10*ms + margin + (second-18*ms)/driftShare, 0, 0},
-		{"a shorter one; the step of 1 ms is not slewed yet", noon + 2*second, noon + 2*second + 3*ms, noon + 2*second + 4*ms, 0,
-			2*ms + ms + margin, noon + 2*second + 24*ms, 2*ms + margin + 20*ms/driftShare},
-		{"a longer one changes nothing but the age of the best", noon + 4*second, noon + 4*second + 31*ms, noon + 4*second + 60*ms, 0,
-			2*ms + margin + (2*second+56*ms)/driftShare, 0, 0},
-		{"one that contradicts the best counts in full", noon + 6*second, noon + 6*second + 505*ms, noon + 6*second + 8*ms, 0,
-			500*ms + 4*ms + margin + (4*second+4*ms)/driftShare, 0, 0},
-	}
-	for _, step := range steps {
-		c.observe(step.sent, step.fleet, step.now, step.err)
-		c.slewed = step.now
-		equal(t, c.err.Load(), step.want, "%s: ns", step.why)
-		if step.slewUntil != 0 {
-			c.slew(step.slewUntil)
-			equal(t, c.err.Load(), step.slewed, "%s: ns when slewed", step.why)
-		}
-	}
 }

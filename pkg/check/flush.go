@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -36,7 +37,7 @@ type behind struct {
 	problem    string // why the last report was refused, until one is answered
 	stats      behindStats
 	leases     leases
-	waits      waits
+	waits      queue.Heap[*Limiter] // those with quiet cells, by when the first wait ends
 	formers    formers
 	installs   uint64 // how many programs there have been
 	swept      uint64 // the last one after which the weak pointers were looked through
@@ -44,10 +45,10 @@ type behind struct {
 
 // shard is one shard's queue and report.
 type shard struct {
-	queue queue[*cell]
-	late  queue[*Limiter] // with late hits to report here
+	queue queue.FIFO[*cell]
+	late  queue.FIFO[*Limiter] // with late hits to report here
 	// settlements to report here.
-	settlements queue[settlement]
+	settlements queue.FIFO[settlement]
 	taken       uint64 // cells ever taken off the queue
 	generation  uint64
 	state       uint8 // stands for the generation; cells compare it with theirs
@@ -61,11 +62,11 @@ type shard struct {
 
 // owed is what behind keeps of a limiter, under its lock.
 type owed struct {
-	build          uint64      // the report that the indices belong to
-	index          [kinds]int  // of the rule in that report, by kind of hits; -1 if it is not there
-	queuedLate     bool        // in its shard's list of late limiters
-	waiting        queue[aged] // quiet cells, and when their hits have waited long enough
-	answered, lost int64       // hits
+	build          uint64           // the report that the indices belong to
+	index          [kinds]int       // of the rule in that report, by kind of hits; -1 if it is not there
+	queuedLate     bool             // in its shard's list of late limiters
+	waiting        queue.FIFO[aged] // quiet cells, and when their hits have waited long enough
+	answered, lost int64            // hits
 	inFlight       int64
 	told           RuleStats // what has been put down as past
 }
@@ -74,14 +75,14 @@ type owed struct {
 // calls it. A simulation that has a clock of its own (Options.Now) calls it instead of Run. It returns
 // the time of the next call by the same clock; that may come sooner, and should if Wake says so.
 func (c *Checker) Step() (next time.Time) {
-	return time.Unix(0, c.behind.step(c.clock.own(), false))
+	return time.Unix(0, c.behind.step(c.ownTime(), false))
 }
 
 func (b *behind) step(now int64, drain bool) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = now
-	b.checker.clock.slew(now)
+	b.checker.clock.Slew(now)
 	b.judgeFreshness(now)
 	if b.checker.o.Link != nil && now >= b.nextHello {
 		b.hello(now, false)
@@ -133,7 +134,7 @@ func (b *behind) flush(now int64) {
 		b.flushBy(now, tick)
 	}
 	inRound := b.checker.rounds.wanted.Swap(0) != 0
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	b.takeStrays()
 	b.endWaits(fleet)
 	b.collect()
@@ -174,7 +175,7 @@ func (b *behind) enqueue(c *cell) {
 		return
 	}
 	i := events.Shard(c.limiter.name, c.key(), uint32(len(b.shards)))
-	b.shards[i].queue.push(c)
+	b.shards[i].queue.Push(c)
 }
 
 // collectLate notes which limiters have late hits to report, each in its own shard.
@@ -188,7 +189,7 @@ func (b *behind) collectLate() {
 		}
 		l.owed.queuedLate = true
 		s := &b.shards[events.Shard(l.name, "", uint32(len(b.shards)))]
-		s.late.push(l)
+		s.late.Push(l)
 	}
 }
 

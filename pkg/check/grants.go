@@ -30,7 +30,7 @@ func (b *behind) granted(m *events.Grant, now int64) error {
 	b.leases.noteTrip(now - f.sent)
 	x.flight, x.wait = nil, 0
 	current := b.follow(&b.shards[m.Shard], m.Generation, f.generation)
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	for i, c := range f.cells {
 		g := grant{bucket: f.newest[i] - m.Age[i], granted: int64(m.Granted[i]), spoken: int64(m.Spoken[i])}
 		g.wait = time.Duration(min(m.WaitMs[i], uint64(longestWait.Milliseconds()))) * time.Millisecond
@@ -83,7 +83,7 @@ func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
 		p.take(l, g, fleet)
 	}
 	p.underNew(l.terms.Load())
-	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	p.close(l.shape, fleet, b.checker.clock.Error())
 	if b.draining {
 		p.end()
 	}
@@ -136,8 +136,8 @@ func (b *behind) reshardLeases() {
 		if x.flight != nil {
 			x.again()
 		}
-		for x.queue.len() > 0 {
-			b.enqueueAsk(x.queue.pop())
+		for x.queue.Len() > 0 {
+			b.enqueueAsk(x.queue.Pop())
 		}
 	}
 	for _, c := range b.leases.homeless {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -13,12 +14,12 @@ import (
 // guards all but the atomic fields.
 type leases struct {
 	asks     askStack
-	trip     atomic.Int64 // what a round trip takes, smoothed; 0 before the first
-	waiting  atomic.Int64 // callers of Acquire
-	lines    []line       // by shard
-	homeless []*cell      // cells that ask while the shards are not known
-	looks    looks
-	build    uint64 // numbers the requests, to give rules their index
+	trip     atomic.Int64      // what a round trip takes, smoothed; 0 before the first
+	waiting  atomic.Int64      // callers of Acquire
+	lines    []line            // by shard
+	homeless []*cell           // cells that ask while the shards are not known
+	looks    queue.Heap[*cell] // cells that hold permits, by when to look at them
+	build    uint64            // numbers the requests, to give rules their index
 	stats    leaseStats
 }
 
@@ -29,7 +30,7 @@ type leaseStats struct {
 
 // line is one shard's queue of cells that ask, and the request on its way.
 type line struct {
-	queue     queue[*cell]
+	queue     queue.FIFO[*cell]
 	flight    *leaseFlight
 	notBefore int64         // own time of the next request
 	wait      time.Duration // for the next answer; 0: the usual
@@ -86,7 +87,7 @@ func (b *behind) stepLeases(now int64) (next int64) {
 	if !b.checker.everStrict.Load() {
 		return never
 	}
-	b.look(b.checker.clock.fleet(now))
+	b.look(b.checker.clock.Fleet(now))
 	b.collectAsks()
 	next = never
 	for i := range b.leases.lines {
@@ -96,18 +97,18 @@ func (b *behind) stepLeases(now int64) (next int64) {
 			b.shards[i].aggregator = 0
 			x.again()
 		}
-		if x.flight == nil && x.queue.len() > 0 && now >= x.notBefore {
+		if x.flight == nil && x.queue.Len() > 0 && now >= x.notBefore {
 			b.request(uint32(i), x, now)
 		}
 		switch {
 		case x.flight != nil:
 			next = min(next, x.flight.retryAt)
-		case x.queue.len() > 0:
+		case x.queue.Len() > 0:
 			next = min(next, x.notBefore)
 		}
 	}
-	if due := b.leases.looks.next(); due != never {
-		next = min(next, due-b.checker.clock.offset.Load())
+	if due := b.leases.looks.Due(); due != never {
+		next = min(next, b.checker.clock.Own(due))
 	}
 	return next
 }
@@ -132,20 +133,20 @@ func (b *behind) enqueueAsk(c *cell) {
 		return
 	}
 	i := events.Shard(c.limiter.name, c.key(), uint32(len(b.leases.lines)))
-	b.leases.lines[i].queue.push(c)
+	b.leases.lines[i].queue.Push(c)
 }
 
 // again puts the cells of a request that has not been answered back into the queue.
 func (x *line) again() {
 	for _, c := range x.flight.cells {
-		x.queue.push(c)
+		x.queue.Push(c)
 	}
 	x.flight = nil
 }
 
 // request makes a request of the cells that have waited longest, and sends it.
 func (b *behind) request(number uint32, x *line, now int64) {
-	fleet, s := b.checker.clock.fleet(now), &b.shards[number]
+	fleet, s := b.checker.clock.Fleet(now), &b.shards[number]
 	b.leases.build++
 	b.sequence++
 	f := &leaseFlight{sequence: b.sequence, sent: now, generation: s.generation}
@@ -153,13 +154,13 @@ func (b *behind) request(number uint32, x *line, now int64) {
 		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)), Sequence: f.sequence,
 		Keys: new(events.Table),
 	}
-	for buckets := 0; x.queue.len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
+	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
 		// A cell has lots of its live buckets at the most, and of the near future.
-		if buckets += x.queue.peek().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+		if buckets += x.queue.Peek().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
 			break
 		}
-		b.addAsk(m, f, x.queue.pop(), fleet)
+		b.addAsk(m, f, x.queue.Pop(), fleet)
 	}
 	if len(f.cells) == 0 {
 		return
@@ -187,7 +188,7 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	l, p := c.limiter, c.permits()
 	c.settle(fleet)
 	c.rotate(fleet)
-	p.close(l.shape, fleet, b.checker.clock.err.Load())
+	p.close(l.shape, fleet, b.checker.clock.Error())
 	p.forget(l.shape, fleet)
 	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape), b.share(l))
 	a := c.wish(p, fleet)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -76,7 +77,7 @@ func (c *cell) datable(t *terms, at int64) int64 {
 	if c.limiter.shape.Kind != window.Token {
 		return c.end()
 	}
-	return min(c.end(), at+max(int64(c.limiter.shape.Length)/max(t.limit, 1)/10, int64(clockTick)))
+	return min(c.end(), at+max(int64(c.limiter.shape.Length)/max(t.limit, 1)/10, int64(fleetclock.TickEvery)))
 }
 
 // date notes own hits that came at a time. The lock is held, and the cell's newest bucket that of

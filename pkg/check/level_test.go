@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -80,7 +81,7 @@ func TestTokensComeBackInTime(t *testing.T) {
 	} {
 		_, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, tt.limit, tt.burst, tt.length, 0))
 		takes := int64(tt.length) / tt.limit
-		late := max(takes/10, int64(clockTick))
+		late := max(takes/10, int64(fleetclock.TickEvery))
 		for _, begin := range []int64{noon, noon + 3*int64(tt.length)*max(tt.burst/tt.limit, 1) + takes/3} { // where in a bucket
 			at := begin
 			for n := int64(1); n <= tt.burst+2*min(tt.limit, 200); n++ {
@@ -126,7 +127,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			return level <= r.Burst*size
 		}
 		takes := int64(r.Window.Length) / r.Limit
-		late := max(takes/10, int64(clockTick)) + takes/int64(buckets) + 1
+		late := max(takes/10, int64(fleetclock.TickEvery)) + takes/int64(buckets) + 1
 		first := d.Shape.Bucket(now) - 1
 		for range rapid.IntRange(1, 80).Draw(t, "hits") {
 			now += rapid.OneOf(rapid.Int64Range(0, 5*ms), rapid.Int64Range(0, longest), rapid.Just(int64(0))).Draw(t, "callers that wait")

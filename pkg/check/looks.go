@@ -1,7 +1,6 @@
 package check
 
 import (
-	binary "container/heap"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/window"
@@ -9,43 +8,6 @@ import (
 
 // A cell that holds permits is looked at when their time is over, and before that now and then: permits
 // that nobody has spent since the last look are given back, so that others can have them.
-
-// looks are the cells to look at, the next one first.
-type looks []look
-
-type look struct {
-	cell *cell
-	due  int64 // fleet time
-}
-
-// Len is how many looks there are; it, Less, Swap, Push and Pop make it a heap.
-func (l looks) Len() int { return len(l) }
-
-// Less says whether a look is due before another one.
-func (l looks) Less(i, j int) bool { return l[i].due < l[j].due }
-
-// Swap lets two looks change places.
-func (l looks) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-
-// Push adds a look at the end.
-func (l *looks) Push(x any) { *l = append(*l, x.(look)) }
-
-// Pop removes the last one.
-func (l *looks) Pop() any {
-	last := len(*l) - 1
-	x := (*l)[last]
-	(*l)[last] = look{}
-	*l = (*l)[:last]
-	return x
-}
-
-// next is when the next look is due.
-func (l looks) next() int64 {
-	if len(l) == 0 {
-		return never
-	}
-	return l[0].due
-}
 
 const (
 	// Permits are given back that have been idle for a tenth of their bucket, within these bounds.
@@ -65,7 +27,7 @@ func (b *behind) watch(c *cell, p *permits, fleet int64) {
 	}
 	if due := c.nextLook(p, fleet); due != never {
 		p.watched = true
-		binary.Push(&b.leases.looks, look{c, due})
+		b.leases.looks.Push(due, c)
 	}
 }
 
@@ -74,7 +36,7 @@ func (c *cell) nextLook(p *permits, fleet int64) int64 {
 	next, shape := never, c.limiter.shape
 	for i := range p.lots {
 		if t := &p.lots[i]; !t.closed {
-			over := shape.End(t.bucket) - c.limiter.checker.clock.err.Load()
+			over := shape.End(t.bucket) - c.limiter.checker.clock.Error()
 			next = min(next, over, fleet+int64(idleAfter(shape)))
 		}
 	}
@@ -90,10 +52,10 @@ func (c *cell) nextLook(p *permits, fleet int64) int64 {
 // look looks at the cells whose time has come.
 func (b *behind) look(fleet int64) {
 	for range looksAtOnce {
-		if b.leases.looks.next() > fleet {
+		if b.leases.looks.Due() > fleet {
 			return
 		}
-		b.lookAt(binary.Pop(&b.leases.looks).(look).cell, fleet)
+		b.lookAt(b.leases.looks.Pop(), fleet)
 	}
 }
 
@@ -107,7 +69,7 @@ func (b *behind) lookAt(c *cell, fleet int64) {
 	}
 	c.settle(fleet)
 	c.rotate(fleet)
-	p.close(shape, fleet, b.checker.clock.err.Load())
+	p.close(shape, fleet, b.checker.clock.Error())
 	if p.spent == p.lastSpent && p.reserved == 0 {
 		for i := range p.lots {
 			p.lots[i].giveBack()

@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"testing"
@@ -223,25 +222,4 @@ func TestConcurrentChecksFindOneCell(t *testing.T) {
 	}
 	live := c.Stats().LiveKeys
 	expect(t, sum == keys && live == keys, "%d hits passed, %d live keys, want %d", sum, live, keys)
-}
-
-func TestQueueKeepsOrderAndLittleRoom(t *testing.T) {
-	var q queue[int]
-	var want []int
-	r := rand.New(rand.NewPCG(2, 2))
-	for i := range 100_000 {
-		if r.IntN(100) < 50+i/10_000%2*5 || len(want) == 0 {
-			q.push(i)
-			want = append(want, i)
-			continue
-		}
-		require(t, q.len() == len(want) && q.peek() == want[0] && q.pop() == want[0],
-			"out of order, or of length %d, want %d", q.len(), len(want))
-		want = want[1:]
-	}
-	room := 0
-	for p := q.first; p != nil; p = p.next {
-		room += cap(p.items)
-	}
-	expect(t, room <= len(want)+2*mostItems, "room for %d items, holds %d", room, len(want))
 }

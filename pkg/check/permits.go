@@ -18,7 +18,7 @@ import (
 //
 // The permits of one bucket are a *lot*: growing numbers of those granted, spent and returned. What is left
 // may be spent until the bucket ends by the fleet's clock, and so, as a checker's clock is not exact, until
-// the end less the clock's error (clockerror.go). After that what is left is given back.
+// the end less the clock's error (fleetclock). After that what is left is given back.
 
 // strict is what a limiter under strict enforcement has beside the rest.
 type strict struct {

@@ -116,7 +116,7 @@ func TestStopGivesPermitsBack(t *testing.T) {
 			for _, m := range requests {
 				answered++
 				text, values := m.Keys.KeyText, m.Keys.Value
-				f.grant(ownTime(), m, func(i int) (uint64, time.Duration) {
+				f.grant(systemTime(), m, func(i int) (uint64, time.Duration) {
 					key := string(text[:m.Keys.KeyLength[i]])
 					text = text[len(key):]
 					for range m.Keys.KeyCells[i] {

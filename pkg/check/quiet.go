@@ -1,9 +1,6 @@
 package check
 
-import (
-	binary "container/heap"
-	"time"
-)
+import "time"
 
 // A key far below its limit is *quiet*: even if all checkers hold as many of its hits as this one
 // it would not be near. Its hits may wait for their report longer than others', so that more of
@@ -39,60 +36,30 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 		return false
 	}
 	c.state |= queued | waiting
-	l.owed.waiting.push(aged{c, fleet + patience})
-	if l.owed.waiting.len() == 1 {
-		binary.Push(&b.waits, l)
+	l.owed.waiting.Push(aged{c, fleet + patience})
+	if l.owed.waiting.Len() == 1 {
+		b.waits.Push(fleet+patience, l)
 	}
 	return true
-}
-
-// waits are the limiters with quiet cells, a heap: first the one whose hits have waited long enough
-// first. So a flush looks at no limiter whose wait goes on.
-type waits []*Limiter
-
-// Len is how many limiters there are; it, Less, Swap, Push and Pop make it a heap.
-func (w waits) Len() int { return len(w) }
-
-// Less says whether a limiter's first wait ends before another's.
-func (w waits) Less(i, j int) bool {
-	return w[i].owed.waiting.peek().due < w[j].owed.waiting.peek().due
-}
-
-// Swap lets two limiters change places.
-func (w waits) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-
-// Push adds a limiter at the end.
-func (w *waits) Push(x any) { *w = append(*w, x.(*Limiter)) }
-
-// Pop removes the last one.
-func (w *waits) Pop() any {
-	last := len(*w) - 1
-	l := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
-	return l
 }
 
 // endWaits queues the cells whose hits have waited long enough; all of them if there is no time or no
 // room to wait.
 func (b *behind) endWaits(fleet int64) {
 	all := b.draining || b.crowded()
-	for len(b.waits) > 0 {
-		q := &b.waits[0].owed.waiting
-		if !all && q.peek().due > fleet {
-			return
-		}
-		c := q.pop().cell
+	for due := b.waits.Due(); due != never && (all || due <= fleet); due = b.waits.Due() {
+		q := &b.waits.Peek().owed.waiting
+		c := q.Pop().cell
 		c.mu.Lock()
 		if c.is(waiting) { // or else something has ended its wait
 			c.state = c.state&^waiting | waited
 			b.enqueue(c)
 		}
 		c.mu.Unlock()
-		if q.len() > 0 {
-			binary.Fix(&b.waits, 0)
+		if q.Len() > 0 {
+			b.waits.Defer(q.Peek().due)
 		} else {
-			binary.Pop(&b.waits)
+			b.waits.Pop()
 		}
 	}
 }

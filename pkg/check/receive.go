@@ -13,7 +13,7 @@ import (
 // counts and ignores what it cannot read. Run calls it for everything that the Link hears. It does not
 // keep payload.
 func (c *Checker) Receive(kind events.Kind, payload []byte) {
-	now := c.clock.own()
+	now := c.ownTime()
 	b := &c.behind
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,16 +126,16 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	} else {
 		b.checker.rounds.answered(now - f.born)
 	}
-	b.mergeRefresh(s, f, m, b.checker.clock.fleet(now))
+	b.mergeRefresh(s, f, m, b.checker.clock.Fleet(now))
 	b.hint(f, m.Refunding)
-	b.landSettlements(f, m.Settlements > 0, m.Uncovered, b.checker.clock.fleet(now))
+	b.landSettlements(f, m.Settlements > 0, m.Uncovered, b.checker.clock.Fleet(now))
 	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
 	f.tell(TraceMerged)
 	b.stats.answered++
 	b.problem = ""
 	switch {
-	case s.queue.len() == 0 && s.settlements.len() == 0 && s.late.len() == 0:
-	case s.missed && s.queue.len() < b.checker.o.ReportKeys: // the round has to be made up for in one
+	case s.queue.Len() == 0 && s.settlements.Len() == 0 && s.late.Len() == 0:
+	case s.missed && s.queue.Len() < b.checker.o.ReportKeys: // the round has to be made up for in one
 		b.hurry()
 	default: // these have waited for their turn since the last flush
 		b.report(m.Shard, s, now)
@@ -165,7 +165,7 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
 		b.checker.settling.land(nil, 0, int64(len(f.settlements))) // they may be why
 		f.settlements = f.settlements[:0]
-		b.giveUp(s, f, b.checker.clock.fleet(now))
+		b.giveUp(s, f, b.checker.clock.Fleet(now))
 	}
 	return fmt.Errorf("refresh: report refused: %s", reason)
 }
@@ -288,7 +288,7 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	if !b.follow(s, m.Generation, 0) {
 		return
 	}
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	limiters := b.resolve(m.Totals.Rules)
 	others, eager := [kinds]map[asked]totals{ofDenied: {}, ofRefunded: {}}, false
 	for kind := ofDenied; kind < kinds; kind++ {

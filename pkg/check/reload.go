@@ -39,7 +39,7 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
-	fleet := c.clock.read()
+	fleet := c.exactTime()
 	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.behind.former)
 	if c.behind.install(next, old) {
 		c.adjust(fleet)
@@ -64,7 +64,7 @@ func (b *behind) install(next, old *program) (adjust bool) {
 		}
 		l.terms.Store(e.terms)
 	}
-	fleet, retired := b.checker.clock.fleet(b.now), false
+	fleet, retired := b.checker.clock.Fleet(b.now), false
 	for _, e := range old.all() {
 		l := e.limiter
 		if l.installed == b.installs {

@@ -107,7 +107,7 @@ func TestReloadDuringRun(t *testing.T) {
 	r := run(t, c)
 	old := limiter(t, c, "a")
 	var passed, calls atomic.Int64
-	whileReloading(t, c, ownTime, often()/10, func() bool { return calls.Load() > 1000 }, func() {
+	whileReloading(t, c, systemTime, often()/10, func() bool { return calls.Load() > 1000 }, func() {
 		i := calls.Add(1)
 		attrs := request(fmt.Sprintf("user=k%d ip=i", i%5))
 		switch i % 4 {

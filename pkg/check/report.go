@@ -71,11 +71,11 @@ type ownHits struct {
 func (b *behind) report(number uint32, s *shard, now int64) {
 	f := b.blank(s)
 	s.missed = false
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	f.after = s.taken
-	for cells := 0; s.queue.len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
+	for cells := 0; s.queue.Len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
 		f.text < reportText && cells < reportCells; s.taken++ {
-		c, before := s.queue.pop(), len(f.rows)
+		c, before := s.queue.Pop(), len(f.rows)
 		b.freeze(f, c, fleet)
 		cells += c.limiter.live * (len(f.rows) - before) // none if it may wait
 	}
@@ -208,8 +208,8 @@ func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
 
 // freezeLate moves the late hits that are to be reported to this shard into the report, as many as fit.
 func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
-	for end := f.text + lateText; s.late.len() > 0 && f.text < end; {
-		l := s.late.pop()
+	for end := f.text + lateText; s.late.Len() > 0 && f.text < end; {
+		l := s.late.Pop()
 		n := min(l.late.Load(), events.MaxCount)
 		if l.late.Add(-n) > 0 { // more than one report may say
 			b.lates.add(l)
@@ -283,7 +283,7 @@ func (b *behind) repeat(now int64) {
 		case f == nil || now < f.retryAt:
 		case now-f.born > int64(events.MaxReportAge):
 			s.gaveUp = now
-			b.giveUp(s, f, b.checker.clock.fleet(now))
+			b.giveUp(s, f, b.checker.clock.Fleet(now))
 		default:
 			b.stats.repeated++
 			f.repeated = true
@@ -311,7 +311,7 @@ func (b *behind) toOlder(f *flight, now int64) {
 	if m.Format <= events.FormatPlain {
 		return
 	}
-	b.olderUntil = b.checker.clock.fleet(now) + int64(olderFor)
+	b.olderUntil = b.checker.clock.Fleet(now) + int64(olderFor)
 	table := &events.Table{}
 	rows, hits, late := f.rows[:0:0], f.hits[:0:0], m.Late[:0:0]
 	index := make([]uint32, len(m.Hits.Rules))

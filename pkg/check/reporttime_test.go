@@ -90,9 +90,9 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 		atTime(noon+(i+1)*50*ms, f).Step()
 		f.answer(noon+(i+1)*50*ms, i+1)
 	}
-	waits := f.behind.ageing.fresh.len()
+	waits := f.behind.ageing.fresh.Len()
 	for i := range f.behind.ageing.known {
-		waits += f.behind.ageing.known[i].len()
+		waits += f.behind.ageing.known[i].Len()
 	}
 	equal(t, waits, 1, "times that one cell waits to leave")
 }

@@ -37,7 +37,7 @@ func (r *reservation) cancel() bool {
 	if len(r.places) == 0 {
 		return false
 	}
-	now := r.checker.clock.read()
+	now := r.checker.exactTime()
 	for i := range r.places {
 		m := &r.places[i].cell.mu
 		m.Lock()

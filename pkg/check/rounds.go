@@ -75,8 +75,8 @@ func (b *behind) early(now int64) {
 func (b *behind) flushBy(now, round int64) {
 	// Steps come a little after the moment that they are for: half of a floor is far enough from the last.
 	at := max(now, b.lastFlush+int64(b.checker.o.FlushFloor)/2)
-	offset := b.checker.clock.offset.Load()
-	b.nextFlush = min(b.nextFlush, roundUp(at+offset, round)-offset)
+	clock := &b.checker.clock
+	b.nextFlush = min(b.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
 }
 
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }

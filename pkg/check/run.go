@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 )
 
 // ErrUnreported is wrapped by the error of Run if hits could not be delivered before it stopped.
@@ -47,11 +49,11 @@ func (c *Checker) Run(ctx context.Context) error {
 
 // tickUntil writes the time down for checks to read.
 func (c *Checker) tickUntil(ctx context.Context) {
-	defer c.clock.stop()
-	ticker := time.NewTicker(clockTick)
+	defer c.clock.Stop()
+	ticker := time.NewTicker(fleetclock.TickEvery)
 	defer ticker.Stop()
 	for {
-		c.clock.tick()
+		c.clock.Tick(systemTime())
 		select {
 		case <-ctx.Done():
 			return
@@ -84,9 +86,9 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 				timer.Reset(time.Until(due))
 			}
 		case <-timer.C:
-			next := c.behind.step(c.clock.own(), false)
+			next := c.behind.step(c.ownTime(), false)
 			last = time.Now()
-			wait := time.Duration(next - c.clock.own())
+			wait := time.Duration(next - c.ownTime())
 			if wait <= 0 {
 				wait = stepFloor
 			}
@@ -110,7 +112,7 @@ func (c *Checker) drain() error {
 	defer cancel()
 	ticker := time.NewTicker(drainEvery)
 	defer ticker.Stop()
-	for !d.done(c.clock.own()) {
+	for !d.done(c.ownTime()) {
 		select {
 		case <-ctx.Done():
 			if n := c.Stats().Unreported(); n > 0 {
@@ -156,12 +158,12 @@ func (d *drain) begin() {
 // done flushes, and returns whether the goal has been reached.
 func (d *drain) done(now int64) bool {
 	d.mu.Lock()
-	d.endWaits(d.checker.clock.fleet(now))
+	d.endWaits(d.checker.clock.Fleet(now))
 	d.collect()
 	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
 		d.goal = make([]uint64, len(d.shards))
 		for i := range d.shards {
-			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.len())
+			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.Len())
 		}
 	}
 	d.mu.Unlock()
@@ -182,7 +184,7 @@ func (d *drain) done(now int64) bool {
 	}
 	for i := range d.goal {
 		s := &d.shards[i]
-		if s.taken < d.goal[i] || s.late.len() > 0 {
+		if s.taken < d.goal[i] || s.late.Len() > 0 {
 			return false
 		}
 		// Late hits are of no cell, so their report need not come before the goal.
@@ -197,5 +199,5 @@ func (d *drain) goodbye() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.draining = false
-	d.hello(d.checker.clock.own(), true)
+	d.hello(d.checker.ownTime(), true)
 }

@@ -46,7 +46,7 @@ func (c *Checker) Settle(receipt string, cost int64) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}
-	fleet := c.clock.read()
+	fleet := c.exactTime()
 	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
 		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
 	}
@@ -179,7 +179,7 @@ func (b *behind) collectSettlements(fleet int64) {
 		}
 		charge := m.GetCharge()
 		i := events.Shard(charge.GetRule().GetName(), string(charge.GetKey()), uint32(len(b.shards)))
-		b.shards[i].settlements.push(m)
+		b.shards[i].settlements.Push(m)
 	}
 	clear(s.queue[len(kept):])
 	s.queue = kept
@@ -189,8 +189,8 @@ func (b *behind) collectSettlements(fleet int64) {
 // aggregator would take any more are lost.
 func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
 	lost := int64(0)
-	for size := 0; s.settlements.len() > 0 && len(f.message.Settlements) < events.MaxSettlements && size < settlementText; {
-		m := s.settlements.pop()
+	for size := 0; s.settlements.Len() > 0 && len(f.message.Settlements) < events.MaxSettlements && size < settlementText; {
+		m := s.settlements.Pop()
 		if fleet-m.GetMade() > int64(events.MaxReceiptAge) {
 			lost++
 			continue

@@ -401,8 +401,8 @@ func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f, stop, done := runFleet(t, Options{}, rule("r", 1000, time.Hour, 1))
-			text := receipt(t, limiter(t, f.Checker, "r"), ownTime(), "k", 5)
-			mustSettle(t, f.Checker, ownTime(), text, 1)
+			text := receipt(t, limiter(t, f.Checker, "r"), systemTime(), "k", 5)
+			mustSettle(t, f.Checker, systemTime(), text, 1)
 			stop()
 			settled, answered := 0, 0
 			err := f.ends(done, func() {
@@ -413,9 +413,9 @@ func TestStopDeliversSettlements(t *testing.T) {
 					answered++
 					if answers {
 						settled += len(m.Settlements)
-						f.answerAll(ownTime(), len(m.Settlements))
+						f.answerAll(systemTime(), len(m.Settlements))
 					} else {
-						f.answerAll(ownTime(), 0)
+						f.answerAll(systemTime(), 0)
 					}
 				}
 			})

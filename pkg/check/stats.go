@@ -110,7 +110,7 @@ func (c *Checker) Stats() Stats {
 		Freshness:       Freshness(c.freshness.Load()),
 		Shards:          len(b.shards),
 		Checkers:        int(c.fleet.Load()),
-		ClockOffset:     time.Duration(c.clock.offset.Load()),
+		ClockOffset:     c.clock.Offset(),
 		Problem:         b.problem,
 		Revision:        c.program.Load().revision,
 	}
@@ -134,11 +134,11 @@ func (b *behind) eachQueued(f func(*cell)) {
 		f(c)
 	}
 	for i := range b.shards {
-		b.shards[i].queue.each(f)
+		b.shards[i].queue.Each(f)
 	}
-	for _, l := range b.waits {
-		l.owed.waiting.each(func(a aged) { f(a.cell) })
-	}
+	b.waits.Each(func(l *Limiter) {
+		l.owed.waiting.Each(func(a aged) { f(a.cell) })
+	})
 }
 
 // ruleStats are the counters by the names of the rules: a rule that has started clean is one with what it was before.

@@ -5,23 +5,6 @@ import "time"
 // What a check does in a cell of a strict limiter, in place of what cell.go and limiter.go do. The cell's
 // lock is held in all of it, unless it says otherwise.
 
-// now returns the fleet's time for a check. Under strict enforcement that is read from the system's clock:
-// the coarse clock stands still when the goroutine that moves it is not scheduled, and permits would be spent
-// after their bucket.
-func (c *Checker) now(p *program) int64 {
-	if p.strict {
-		return c.clock.read()
-	}
-	return c.clock.now()
-}
-
-func (l *Limiter) now() int64 {
-	if l.strict != nil {
-		return l.checker.clock.read()
-	}
-	return l.checker.clock.now()
-}
-
 // permitted is how many hits the permits allow at time at: none while somebody waits for them whose turn comes
 // first. The cell is settled and rotated. It stays out of room, which other cells' checks go through.
 //
@@ -43,7 +26,7 @@ func (c *cell) unspent(p *permits, at int64) int64 {
 }
 
 // permitsEnd is until when permits of the newest bucket may be spent.
-func (c *cell) permitsEnd() int64 { return c.end() - c.limiter.checker.clock.err.Load() }
+func (c *cell) permitsEnd() int64 { return c.end() - c.limiter.checker.clock.Error() }
 
 // armPermits leaves an allowance behind. So many are kept back that there is a check with the lock, which
 // asks for more, before the last is gone.

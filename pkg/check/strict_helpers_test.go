@@ -174,7 +174,7 @@ func runFleet(t *testing.T, o Options, list ...rules.Rule) (f *fleet, stop func(
 	f.Checker = newChecker(t, o, list...)
 	r := run(t, f.Checker)
 	synctest.Wait()
-	f.welcome(ownTime(), 1)
+	f.welcome(systemTime(), 1)
 	return f, r.stop, r.ended
 }
 

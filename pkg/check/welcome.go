@@ -22,11 +22,11 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 			b.shards[i].aggregator = 0
 		}
 	}
-	if step := b.checker.clock.observe(m.Sent, m.Time, now, m.Error); step != 0 {
-		b.rebucket(step, b.checker.clock.fleet(now))
+	if step := b.checker.clock.Observe(m.Sent, m.Time, now, m.Error); step != 0 {
+		b.rebucket(step, b.checker.clock.Fleet(now))
 	}
 	switch n := int(m.Shards); {
-	case !b.checker.clock.known: // too slow an answer to tell the time, and so where hits belong
+	case !b.checker.clock.Known(): // too slow an answer to tell the time, and so where hits belong
 		b.nextHello = now
 	case n == len(b.shards):
 		b.other = 0
@@ -87,7 +87,7 @@ func floorDiv(a, b int64) int64 {
 // hits get to know where they belong. If it changes later, the store was made anew with another
 // number; no report by the old numbering can ever be answered.
 func (b *behind) reshard(shards int, now int64) {
-	fleet := b.checker.clock.fleet(now)
+	fleet := b.checker.clock.Fleet(now)
 	old := b.shards
 	b.shards = make([]shard, shards)
 	if len(old) > 0 { // what was known of the old shards' counters means nothing now
@@ -101,14 +101,14 @@ func (b *behind) reshard(shards int, now int64) {
 		if f := old[i].flight; f != nil {
 			b.giveUp(&old[i], f, fleet)
 		}
-		for old[i].queue.len() > 0 {
-			b.enqueue(old[i].queue.pop())
+		for old[i].queue.Len() > 0 {
+			b.enqueue(old[i].queue.Pop())
 		}
-		for old[i].settlements.len() > 0 {
-			b.checker.settling.land([]settlement{old[i].settlements.pop()}, 0, 0)
+		for old[i].settlements.Len() > 0 {
+			b.checker.settling.land([]settlement{old[i].settlements.Pop()}, 0, 0)
 		}
-		for old[i].late.len() > 0 {
-			l := old[i].late.pop()
+		for old[i].late.Len() > 0 {
+			l := old[i].late.Pop()
 			l.owed.queuedLate = false
 			b.lates.add(l)
 		}

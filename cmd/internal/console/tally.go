@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/status"
+	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/window"

@@ -1,4 +1,4 @@
-package entries
+package blocks
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func (e update) Operation() jetstream.KeyValueOp {
 // tell tells a watch of an entry.
 func (w *watch) tell(t *testing.T, key string, at, until time.Time) {
 	t.Helper()
-	data, err := encode(Entry{Rule: "r", Key: key, At: at, Until: until})
+	data, err := encode(Block{Rule: "r", Key: key, At: at, Until: until})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (w *watch) tell(t *testing.T, key string, at, until time.Time) {
 
 // watching is a watch that hands on how many entries it tells of.
 func watching(now func() time.Time, changed func(entries int)) *watch {
-	return &watch{changed: func(all []Entry) { changed(len(all)) }, trouble: kvwatch.Changes{Tell: func(error) {}}, now: now}
+	return &watch{changed: func(all []Block) { changed(len(all)) }, trouble: kvwatch.Changes{Tell: func(error) {}}, now: now}
 }
 
 // A watch that begins anew knows a part of the entries at first, and a checker that heard of that part would let pass
@@ -126,7 +126,7 @@ func TestSweptEntriesTakeNoRoom(t *testing.T) {
 	w.begin(true)
 	b := &Bucket{name: "b", options: Options{Verifier: v, Key: func() *signature.Key { return key }, Now: time.Now}}
 	until := now.Add(time.Hour)
-	data, err := encode(Entry{Rule: "r", Key: "k", At: now, Until: until})
+	data, err := encode(Block{Rule: "r", Key: "k", At: now, Until: until})
 	if err != nil {
 		t.Fatal(err)
 	}

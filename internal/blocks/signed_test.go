@@ -1,4 +1,4 @@
-package entries_test
+package blocks_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/signature"
@@ -17,7 +17,7 @@ import (
 
 // trusting are the options of a reader that trusts these keys, and of a writer with the first of
 // them.
-func trusting(t *testing.T, writes bool, keys ...*signature.Key) entries.Options {
+func trusting(t *testing.T, writes bool, keys ...*signature.Key) blocks.Options {
 	t.Helper()
 	o := fast
 	o.Verifier = signaturetest.Verifier(t, keys...)
@@ -36,7 +36,7 @@ type thief struct {
 
 func newThief(t *testing.T) *thief {
 	t.Helper()
-	bucket := entries.Name(serverstest.Namespace(t))
+	bucket := blocks.Name(serverstest.Namespace(t))
 	return &thief{t, serverstest.Connect(t, shared.URL()), serverstest.Bucket(t, shared.URL(), bucket)}
 }
 
@@ -157,7 +157,7 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch(t, open(t, shared, trusting(t, false, key))).await("[a b]")
-	if err := open(t, shared, reading).Put(t.Context(), block("c", time.Hour)); !errors.Is(err, entries.ErrNoKey) {
+	if err := open(t, shared, reading).Put(t.Context(), block("c", time.Hour)); !errors.Is(err, blocks.ErrNoKey) {
 		t.Errorf("a block without a key: %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 	for _, w := range append(watchers, watch(t, open(t, shared, trusting(t, false, key))), watch(t, open(t, shared, fast))) {
 		w.await("[b]")
 	}
-	if err := operator.Delete(t.Context(), "r", "a"); !errors.Is(err, entries.ErrNoEntry) {
+	if err := operator.Delete(t.Context(), "r", "a"); !errors.Is(err, blocks.ErrNoBlock) {
 		t.Errorf("lifted twice: %v", err)
 	}
 	for name, value := range old {
@@ -255,7 +255,7 @@ func TestBlocksWhileKeysAreChanged(t *testing.T) {
 
 // Unsigned entries that are there before there are keys do not count with keys.
 func TestUnsignedBlocksDoNotCountWithKeys(t *testing.T) {
-	put(t, open(t, shared, entries.Options{}), block("a", time.Hour))
+	put(t, open(t, shared, blocks.Options{}), block("a", time.Hour))
 	key := signaturetest.NewKey(t)
 	reading := trusting(t, false, key)
 	w := watch(t, open(t, shared, reading))
@@ -287,13 +287,13 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	before := trusting(t, false, key)
 	w := watch(t, open(t, shared, before))
 	w.await("[ends stays]")
-	kept, err := entries.Snapshot(ns, before.Verifier, nil, time.Now())
+	kept, err := blocks.Snapshot(ns, before.Verifier, nil, time.Now())
 	if err != nil || len(kept) != 3 {
 		t.Fatalf("%d values, %v", len(kept), err)
 	}
-	restore := func(namespace string, v *signature.Verifier, kept []entries.Stored, now time.Time, want string, refusals int) {
+	restore := func(namespace string, v *signature.Verifier, kept []blocks.Stored, now time.Time, want string, refusals int) {
 		t.Helper()
-		list, refused := entries.Restore(namespace, v, kept, now)
+		list, refused := blocks.Restore(namespace, v, kept, now)
 		var keys []string
 		for _, e := range list {
 			keys = append(keys, e.Key)
@@ -314,11 +314,11 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	}
 	restore(ns, v, kept, now, "[ends stays]", 1) // not the one that was lifted
 
-	unsigned, err := entries.Snapshot(ns, nil, []entries.Entry{block("a", time.Hour)}, now)
+	unsigned, err := blocks.Snapshot(ns, nil, []blocks.Block{block("a", time.Hour)}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	restore(ns, nil, unsigned, now, "[a]", 0)
 	restore(ns, v, unsigned, now, "[]", 1)
-	restore(ns, nil, []entries.Stored{{Name: "x", Raw: []byte("{")}}, now, "[]", 1)
+	restore(ns, nil, []blocks.Stored{{Name: "x", Raw: []byte("{")}}, now, "[]", 1)
 }

@@ -1,8 +1,10 @@
-package check
+// Package queue holds what waits: a [FIFO] in the order in which it came, a [Heap] in the order of
+// the times at which it is due. Neither is safe for concurrent use.
+package queue
 
-// queue is first in, first out. It keeps its items in pieces: to grow copies nothing, however long it is, and what a
-// crowd has taken is given back when that has passed.
-type queue[T any] struct {
+// FIFO is first in, first out. The zero value is empty. It keeps its items in pieces: however long
+// it is, growing copies nothing, and the memory of a long queue is freed once that has been taken.
+type FIFO[T any] struct {
 	first, last *piece[T]
 	from        int // where the first item is in the first piece
 	length      int
@@ -16,9 +18,11 @@ type piece[T any] struct {
 // A piece has twice the room of the one before it, within these.
 const fewestItems, mostItems = 8, 1024
 
-func (q *queue[T]) len() int { return q.length }
+// Len returns the number of items.
+func (q *FIFO[T]) Len() int { return q.length }
 
-func (q *queue[T]) push(item T) {
+// Push adds an item.
+func (q *FIFO[T]) Push(item T) {
 	if q.last == nil {
 		q.last = &piece[T]{items: make([]T, 0, fewestItems)}
 		q.first = q.last
@@ -30,8 +34,8 @@ func (q *queue[T]) push(item T) {
 	q.length++
 }
 
-// pop removes the first item; the queue must not be empty.
-func (q *queue[T]) pop() T {
+// Pop removes the first item; the queue must not be empty.
+func (q *FIFO[T]) Pop() T {
 	var zero T
 	p := q.first
 	item := p.items[q.from]
@@ -49,8 +53,11 @@ func (q *queue[T]) pop() T {
 	return item
 }
 
-// each calls f with every item.
-func (q *queue[T]) each(f func(T)) {
+// Peek returns the first item; the queue must not be empty.
+func (q *FIFO[T]) Peek() T { return q.first.items[q.from] }
+
+// Each calls f with every item, the first one first.
+func (q *FIFO[T]) Each(f func(T)) {
 	from := q.from
 	for p := q.first; p != nil; p, from = p.next, 0 {
 		for _, item := range p.items[from:] {
@@ -58,6 +65,3 @@ func (q *queue[T]) each(f func(T)) {
 		}
 	}
 }
-
-// peek returns the first item; the queue must not be empty.
-func (q *queue[T]) peek() T { return q.first.items[q.from] }

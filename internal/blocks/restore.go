@@ -1,4 +1,4 @@
-package entries
+package blocks
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ type Stored struct {
 
 // Snapshot returns what [Restore] needs so that these entries, which a watch has told of, hold
 // again: where entries are signed, all that the verifier holds, also what lifts a block.
-func Snapshot(namespace string, v *signature.Verifier, list []Entry, now time.Time) ([]Stored, error) {
+func Snapshot(namespace string, v *signature.Verifier, list []Block, now time.Time) ([]Stored, error) {
 	if v != nil {
 		held := v.All(Name(namespace), now)
 		all := make([]Stored, len(held))
@@ -44,8 +44,8 @@ func Snapshot(namespace string, v *signature.Verifier, list []Entry, now time.Ti
 // With a verifier, nil if nothing is signed, they count as if they had been read from the
 // namespace's bucket: a watch that begins later tells of them, too, until it hears of newer ones.
 // Why others do not count is in refused, one error each; that an entry has ended is none.
-func Restore(namespace string, v *signature.Verifier, stored []Stored, now time.Time) (list []Entry, refused []error) {
-	all := make(map[string]Entry)
+func Restore(namespace string, v *signature.Verifier, stored []Stored, now time.Time) (list []Block, refused []error) {
+	all := make(map[string]Block)
 	for _, kept := range stored {
 		data, signed := split(kept.Raw)
 		if v != nil {

@@ -1,4 +1,4 @@
-package entries
+package blocks
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // mostRetries is how many times Retry the time between two tries becomes.
 const mostRetries = 10
 
-// Watch calls changed with all entries that hold, and again within milliseconds when they are
+// Watch calls changed with all blocks that have not ended, and again within milliseconds when they are
 // others, also when one has ended; until ctx is done. Changes that come at once are told at once;
 // of very many entries less often, so that telling takes a tenth of the time at most. It calls
 // trouble with the reason when there is nothing to watch, and with nil when there is again: the
@@ -24,7 +24,7 @@ const mostRetries = 10
 // After the connection was away it begins anew, and it looks now and then whether it was told
 // everything. Where entries are signed, what does not count changes nothing, and is told to the
 // verifier.
-func (b *Bucket) Watch(ctx context.Context, changed func([]Entry), trouble func(error)) {
+func (b *Bucket) Watch(ctx context.Context, changed func([]Block), trouble func(error)) {
 	w := &watch{
 		bucket: b.name, verifier: b.options.Verifier, changed: changed,
 		trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause,
@@ -42,11 +42,11 @@ type watch struct {
 	bucket   string
 	verifier *signature.Verifier // nil: everything counts
 
-	changed func([]Entry)
+	changed func([]Block)
 	trouble kvwatch.Changes
 	now     func() time.Time
 
-	all   map[string]Entry // also those that have ended, until they are swept: clocks are corrected
+	all   map[string]Block // also those that have ended, until they are swept: clocks are corrected
 	whole bool             // all that was there has been told
 
 	since time.Time     // something has changed since, by the process' clock; zero: nothing
@@ -64,7 +64,7 @@ const (
 )
 
 func (w *watch) begin(bool) {
-	w.all, w.whole = make(map[string]Entry), false
+	w.all, w.whole = make(map[string]Block), false
 	if w.verifier == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package entries
+package blocks
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // Whatever bytes a key has, an entry comes back as it was written.
 func TestCodec(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e := Entry{
+		e := Block{
 			Rule:  rapid.StringN(1, 30, MaxRule).Draw(t, "rule"),
 			Key:   string(rapid.SliceOfN(rapid.Byte(), 0, MaxKey).Draw(t, "key")),
 			At:    noon,
@@ -32,19 +32,19 @@ func TestCodec(t *testing.T) {
 }
 
 func TestWhatIsNoEntry(t *testing.T) {
-	good := Entry{Rule: "r", Key: "k", At: noon, Until: noon.Add(time.Second)}
-	for why, change := range map[string]func(*Entry){
-		"no rule":                func(e *Entry) { e.Rule = "" },
-		"a long rule":            func(e *Entry) { e.Rule = strings.Repeat("x", MaxRule+1) },
-		"a rule that is no text": func(e *Entry) { e.Rule = "\xff" },
-		"a long key":             func(e *Entry) { e.Key = strings.Repeat("x", MaxKey+1) },
-		"no time":                func(e *Entry) { e.Until = e.At },
-		"an end before":          func(e *Entry) { e.Until = e.At.Add(-1) },
-		"too long a time":        func(e *Entry) { e.Until = e.At.Add(MaxSpan + 1) },
+	good := Block{Rule: "r", Key: "k", At: noon, Until: noon.Add(time.Second)}
+	for why, change := range map[string]func(*Block){
+		"no rule":                func(e *Block) { e.Rule = "" },
+		"a long rule":            func(e *Block) { e.Rule = strings.Repeat("x", MaxRule+1) },
+		"a rule that is no text": func(e *Block) { e.Rule = "\xff" },
+		"a long key":             func(e *Block) { e.Key = strings.Repeat("x", MaxKey+1) },
+		"no time":                func(e *Block) { e.Until = e.At },
+		"an end before":          func(e *Block) { e.Until = e.At.Add(-1) },
+		"too long a time":        func(e *Block) { e.Until = e.At.Add(MaxSpan + 1) },
 	} {
 		e := good
 		change(&e)
-		if _, err := encode(e); !errors.Is(err, ErrEntry) {
+		if _, err := encode(e); !errors.Is(err, ErrBlock) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}

@@ -1,15 +1,15 @@
-// Package entries keeps what operators decide about single keys, for a time, in a NATS JetStream
-// key-value bucket, and watches it there: at present blocks, which keep a key out until they end.
+// Package blocks keeps the blocks of single keys in a NATS JetStream key-value bucket, and watches
+// them there. A block keeps a key out until it ends, whatever the rules say.
 //
 // The bucket is called NAMESPACE-entries, and is the truth: a checker that starts learns of all
-// blocks, and a change reaches every checker within milliseconds. Each entry is a value of its own,
-// under a hash of its rule and key. Entries that have ended stay until a [Bucket.Sweep]; nobody
-// minds them.
+// blocks, and a change reaches every checker within milliseconds. Each block is an entry of its
+// own, under a hash of its rule and key. Entries of blocks that have ended stay until a
+// [Bucket.Sweep]; they change nothing.
 //
-// Entries can be signed (package signature). A reader with public keys takes what is signed, and
-// keeps it until it ends or a signed entry of a higher version takes its place: so a block is
+// Entries can be signed (package signature). A reader with public keys takes signed ones only, and
+// keeps each until it ends or a signed entry of a higher version takes its place: so a block is
 // lifted by an entry that says so, and not by a deletion.
-package entries
+package blocks
 
 import (
 	"bytes"
@@ -29,46 +29,46 @@ import (
 const (
 	// MaxRule and MaxKey are the most bytes of a rule's name and of a key.
 	MaxRule, MaxKey = 128, 512
-	// MaxBy is the most bytes of the name of who has made an entry; the rest is cut off.
+	// MaxBy is the most bytes of the name of whoever made a block; the rest is cut off.
 	MaxBy = 128
-	// MaxSpan is how long an entry may hold.
+	// MaxSpan is how long a block may last.
 	MaxSpan = 366 * 24 * time.Hour
-	// Most is how many entries a bucket takes.
+	// Most is how many blocks a bucket takes.
 	Most = 10_000
 )
 
-// ErrEntry is what the errors of entries that cannot be are.
-var ErrEntry = errors.New("not an entry")
+// ErrBlock is wrapped by the errors of blocks that cannot be.
+var ErrBlock = errors.New("not a block")
 
-// Entry blocks a key.
-type Entry struct {
-	// Rule and Key are whom the entry is about: the rule's name, and the key's text as the rule makes it or, where a fleet hashes its
+// Block keeps one key of one rule out until it ends.
+type Block struct {
+	// Rule and Key say what is blocked: the rule's name, and the key's text as the rule makes it or, where a fleet hashes its
 	// keys, its hash. Key may be any bytes.
 	Rule, Key string
 	// Until is when it ends.
 	Until time.Time
-	// By is who has made it, and At when.
+	// By names whoever made it, and At says when.
 	By string
 	At time.Time
 }
 
-// Check returns an error that is ErrEntry unless the entry can be.
-func (e Entry) Check() error {
+// Check returns an error that is ErrBlock unless the block can be.
+func (e Block) Check() error {
 	switch {
 	case e.Rule == "" || len(e.Rule) > MaxRule || !utf8.ValidString(e.Rule):
-		return fmt.Errorf("%w: a rule's name of %d bytes: want 1 to %d of UTF-8", ErrEntry, len(e.Rule), MaxRule)
+		return fmt.Errorf("%w: a rule's name of %d bytes: want 1 to %d of UTF-8", ErrBlock, len(e.Rule), MaxRule)
 	case len(e.Key) > MaxKey:
-		return fmt.Errorf("%w: a key of %d bytes: want at most %d", ErrEntry, len(e.Key), MaxKey)
+		return fmt.Errorf("%w: a key of %d bytes: want at most %d", ErrBlock, len(e.Key), MaxKey)
 	case e.Until.Sub(e.At) <= 0:
-		return fmt.Errorf("%w: it ends before it begins", ErrEntry)
+		return fmt.Errorf("%w: it ends before it begins", ErrBlock)
 	case e.Until.Sub(e.At) > MaxSpan:
-		return fmt.Errorf("%w: it would hold for %v: want at most %v", ErrEntry, e.Until.Sub(e.At), MaxSpan)
+		return fmt.Errorf("%w: it would hold for %v: want at most %v", ErrBlock, e.Until.Sub(e.At), MaxSpan)
 	}
 	return nil
 }
 
-// Ended says whether the entry holds no longer.
-func (e Entry) Ended(now time.Time) bool { return !now.Before(e.Until) }
+// Ended reports whether the block is over.
+func (e Block) Ended(now time.Time) bool { return !now.Before(e.Until) }
 
 // Actions of entries. Who does not know one passes over the entry, so that to a version from before
 // there were signatures, too, a key is not blocked whose block has been lifted.
@@ -88,8 +88,8 @@ type wire struct {
 	At     time.Time `json:"at"`
 }
 
-// encode makes the value of an entry.
-func encode(e Entry) ([]byte, error) {
+// encode makes the value of a block.
+func encode(e Block) ([]byte, error) {
 	if err := e.Check(); err != nil {
 		return nil, err
 	}
@@ -118,16 +118,16 @@ func wireOf(action, rule, key string) wire {
 // errUnknown is an entry of a kind that this version does not know.
 var errUnknown = errors.New("an entry of another kind")
 
-// decode reads the value of an entry.
-func decode(data []byte) (Entry, error) {
+// decode reads the value of a block.
+func decode(data []byte) (Block, error) {
 	var w wire
 	if err := json.Unmarshal(data, &w); err != nil {
-		return Entry{}, fmt.Errorf("%w: %w", ErrEntry, err)
+		return Block{}, fmt.Errorf("%w: %w", ErrBlock, err)
 	}
 	if w.Action != block {
-		return Entry{}, fmt.Errorf("%w: %.20q", errUnknown, w.Action)
+		return Block{}, fmt.Errorf("%w: %.20q", errUnknown, w.Action)
 	}
-	e := Entry{Rule: w.Rule, Key: w.Key, Until: w.Until, By: cut(w.By, MaxBy), At: w.At}
+	e := Block{Rule: w.Rule, Key: w.Key, Until: w.Until, By: cut(w.By, MaxBy), At: w.At}
 	if w.Key64 != nil {
 		e.Key = string(w.Key64)
 	}
@@ -169,14 +169,14 @@ func name(rule, key string) string {
 }
 
 // sorted returns those entries that hold, in the order of their ends; of equal ones in that of rule and key.
-func sorted(all map[string]Entry, now time.Time) []Entry {
-	list := make([]Entry, 0, len(all))
+func sorted(all map[string]Block, now time.Time) []Block {
+	list := make([]Block, 0, len(all))
 	for _, e := range all {
 		if !e.Ended(now) {
 			list = append(list, e)
 		}
 	}
-	slices.SortFunc(list, func(a, b Entry) int {
+	slices.SortFunc(list, func(a, b Block) int {
 		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
 	})
 	return list

@@ -1,4 +1,4 @@
-package entries
+package blocks
 
 import (
 	"context"
@@ -17,12 +17,12 @@ import (
 var (
 	// ErrNoBucket says that nobody has made the bucket yet.
 	ErrNoBucket = errors.New("the bucket does not exist yet")
-	// ErrNoEntry says that there is no such entry.
-	ErrNoEntry = errors.New("there is no such entry")
-	// ErrFull says that there are as many entries as a bucket takes.
-	ErrFull = fmt.Errorf("there are %d entries already", Most)
-	// ErrNoKey says that entries have to be signed, and that there is no key to do it with.
-	ErrNoKey = errors.New("entries have to be signed here, and there is no signing key")
+	// ErrNoBlock says that there is no such block.
+	ErrNoBlock = errors.New("there is no such block")
+	// ErrFull says that there are as many blocks as a bucket takes.
+	ErrFull = fmt.Errorf("there are %d blocks already", Most)
+	// ErrNoKey says that blocks have to be signed, and that there is no key to do it with.
+	ErrNoKey = errors.New("blocks have to be signed here, and there is no signing key")
 )
 
 // Options of a Bucket. The zero value suits.
@@ -110,17 +110,17 @@ func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// Put writes an entry, in place of one with the same rule and key. It makes the bucket if there is
-// none. The error is ErrEntry, ErrFull, ErrNoKey, or NATS'; after one of these the entry may have
+// Put writes a block, in place of one with the same rule and key. It makes the bucket if there is
+// none. The error is ErrBlock, ErrFull, ErrNoKey, or NATS'; after one of these the entry may have
 // been written.
-func (b *Bucket) Put(ctx context.Context, e Entry) error {
+func (b *Bucket) Put(ctx context.Context, e Block) error {
 	data, err := encode(e)
 	if err != nil {
 		return err
 	}
 	kv, err := b.open(ctx)
 	if err != nil {
-		return b.wrap("put an entry into", err)
+		return b.wrap("put a block into", err)
 	}
 	name := name(e.Rule, e.Key)
 	err = b.write(ctx, kv, name, func(there record) ([]byte, error) {
@@ -131,7 +131,7 @@ func (b *Bucket) Put(ctx context.Context, e Entry) error {
 		}
 		return b.sign(name, there, signature.Put, e.Until, data)
 	})
-	return b.wrap("put an entry into", err)
+	return b.wrap("put a block into", err)
 }
 
 // record is what is there under a name.
@@ -277,15 +277,15 @@ func (b *Bucket) verify(got jetstream.KeyValueEntry, now time.Time) (data []byte
 	return data, s, err
 }
 
-// Delete ends an entry; the error may be ErrNoEntry or ErrNoKey. Where entries are signed, it puts
+// Delete lifts a block; the error may be ErrNoBlock or ErrNoKey. Where entries are signed, it puts
 // one in its place that lifts it.
 func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return ErrNoEntry
+		return ErrNoBlock
 	}
 	if err != nil {
-		return b.wrap("take an entry out of", err)
+		return b.wrap("take a block out of", err)
 	}
 	name := name(rule, key)
 	if b.options.Verifier == nil {
@@ -293,13 +293,13 @@ func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 			err = kv.Purge(ctx, name)
 		}
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return ErrNoEntry
+			return ErrNoBlock
 		}
-		return b.wrap("take an entry out of", err)
+		return b.wrap("take a block out of", err)
 	}
 	err = b.write(ctx, kv, name, func(there record) ([]byte, error) {
 		if !there.blocks && !there.refused {
-			return nil, ErrNoEntry
+			return nil, ErrNoBlock
 		}
 		until, now := there.newest.Expires, b.options.Now()
 		if until.IsZero() { // what it lifts has been written over, and may be in force all the same
@@ -311,20 +311,20 @@ func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 		}
 		return b.sign(name, there, signature.Lift, until, data)
 	})
-	if errors.Is(err, ErrNoEntry) {
-		return ErrNoEntry
+	if errors.Is(err, ErrNoBlock) {
+		return ErrNoBlock
 	}
-	return b.wrap("take an entry out of", err)
+	return b.wrap("take a block out of", err)
 }
 
-// List returns the entries that hold, in the order of their ends; none if there is no bucket.
-func (b *Bucket) List(ctx context.Context) ([]Entry, error) {
+// List returns the blocks that have not ended, in the order of their ends; none if there is no bucket.
+func (b *Bucket) List(ctx context.Context) ([]Block, error) {
 	all, _, err := b.read(ctx)
 	if err != nil {
 		return nil, b.wrap("list", err)
 	}
 	now := b.options.Now()
-	entries := make(map[string]Entry, len(all))
+	entries := make(map[string]Block, len(all))
 	for name, got := range all {
 		data, _, err := b.verify(got, now)
 		if err != nil {
@@ -353,89 +353,6 @@ func (b *Bucket) read(ctx context.Context) (all map[string]jetstream.KeyValueEnt
 		all[got.Key()] = got
 	}
 	return all, kv, err
-}
-
-// markFor is how long a mark of what was taken out stays, for those who watch.
-const markFor = time.Hour
-
-// Sweep takes out what has ended, and what is left of what was taken out an hour ago; n is how many
-// entries it took. Where entries are signed, it also puts back what the verifier holds and somebody
-// without a key has written over or taken out, so that who starts to watch learns of it. Any number
-// of sweeps may go on at once: none takes out an entry that somebody has just renewed.
-func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
-	all, kv, err := b.read(ctx)
-	if err != nil || kv == nil {
-		return 0, b.wrap("sweep", err)
-	}
-	stream, err := b.js.Stream(ctx, "KV_"+b.name)
-	if err != nil {
-		return 0, b.wrap("sweep", err)
-	}
-	if b.options.Verifier != nil { // first: it does not wait for what only makes room
-		err = b.restore(ctx, kv, all, now)
-	}
-	for name, got := range all {
-		if got.Operation() != jetstream.KeyValuePut {
-			if time.Since(got.Created()) < markFor {
-				continue
-			}
-			before := jetstream.WithPurgeSequence(got.Revision() + 1)
-			purged := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.name+"."+name), before)
-			if purged != nil {
-				return n, b.wrap("sweep", errors.Join(err, purged))
-			}
-			continue
-		}
-		if !b.ended(got, now) {
-			continue
-		}
-		if kv.Purge(ctx, name, jetstream.LastRevision(got.Revision())) == nil { // else somebody was quicker
-			n++
-		}
-	}
-	return n, b.wrap("sweep", err)
-}
-
-// sweepAfter is how long after its end a signed entry is swept: a reader whose clock is behind
-// would take that for somebody else's deletion.
-const sweepAfter = time.Minute
-
-// ended says whether a value is of no use any more: an entry that has ended and, where entries are
-// signed, takes the place of none that has not. What does not count is none of our business.
-func (b *Bucket) ended(got jetstream.KeyValueEntry, now time.Time) bool {
-	data, s, err := b.verify(got, now)
-	if err != nil {
-		return errors.Is(err, signature.ErrExpired)
-	}
-	if b.options.Verifier != nil {
-		return !now.Before(s.Expires.Add(sweepAfter))
-	}
-	e, err := decode(data)
-	return err == nil && e.Ended(now)
-}
-
-// restore puts back what is not there any more.
-func (b *Bucket) restore(
-	ctx context.Context, kv jetstream.KeyValue, all map[string]jetstream.KeyValueEntry, now time.Time,
-) error {
-	var errs []error
-	for _, held := range b.options.Verifier.All(b.name, now) {
-		if !now.Before(held.Expires) {
-			continue
-		}
-		var revision uint64
-		if got := all[held.Key]; got != nil {
-			_, s, err := b.verify(got, now)
-			if err == nil && s.Version >= held.Version {
-				continue
-			}
-			revision = got.Revision()
-		}
-		if err := replace(ctx, kv, held.Key, held.Raw, revision); !outrun(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // wrap says what was tried, in words of ours where that helps.

@@ -1,10 +1,10 @@
-// Package cache keeps on disk what a checker has taken from a NATS bucket, so that one which starts
+// Package diskcache keeps on disk what a checker has taken from a NATS bucket, so that one which starts
 // while NATS is away begins where the last one ended.
 //
 // A [File] holds one bucket's values as they were found there, signatures included: so whoever
 // loads it can check them anew. Its checksum tells a damaged file from a whole one, and nobody's
 // forgery: that is for signatures and, where there are none, for the file's mode.
-package cache
+package diskcache
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package cache_test
+package diskcache_test
 
 import (
 	"bytes"
@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/checker/cache"
+	"github.com/offpath-io/offpath/internal/diskcache"
 )
 
 var (
 	noon   = time.Date(2026, 11, 22, 12, 0, 0, 123456789, time.UTC)
-	values = []cache.Value{{Key: "rules", Revision: 7, Written: noon.Add(-time.Hour), Raw: []byte("rules: []\n\xff")}, {Key: "b"}}
+	values = []diskcache.Value{{Key: "rules", Revision: 7, Written: noon.Add(-time.Hour), Raw: []byte("rules: []\n\xff")}, {Key: "b"}}
 )
 
 func must(t *testing.T, err error) {
@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 
 // TestWhatIsSavedIsLoaded, whole, by its user alone, and in place of what was there before.
 func TestWhatIsSavedIsLoaded(t *testing.T) {
-	f := cache.New(filepath.Join(t.TempDir(), "made", "for it"), "b")
+	f := diskcache.New(filepath.Join(t.TempDir(), "made", "for it"), "b")
 	if _, err := f.Load(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing is there: %v", err)
 	}
@@ -56,7 +56,7 @@ func TestGoldenFile(t *testing.T) {
 		`{"bucket":"b","saved":"2026-11-22T12:00:00.123456789Z","values":[` +
 		`{"key":"rules","revision":7,"written":"2026-11-22T11:00:00.123456789Z","raw":"cnVsZXM6IFtdCv8="},` +
 		`{"key":"b","written":"0001-01-01T00:00:00Z","raw":null}]}`
-	f := cache.New(t.TempDir(), "b")
+	f := diskcache.New(t.TempDir(), "b")
 	must(t, f.Save(values, noon))
 	if got, err := os.ReadFile(f.Path()); err != nil || string(got) != golden {
 		t.Errorf("got %q, %v", got, err)
@@ -65,14 +65,14 @@ func TestGoldenFile(t *testing.T) {
 
 // TestDamagedFilesAreRefused, wherever they are cut off or changed.
 func TestDamagedFilesAreRefused(t *testing.T) {
-	f := cache.New(t.TempDir(), "b")
+	f := diskcache.New(t.TempDir(), "b")
 	must(t, f.Save(values, noon))
 	good, err := os.ReadFile(f.Path())
 	must(t, err)
 	refused := func(why string, data []byte) {
 		t.Helper()
 		must(t, os.WriteFile(f.Path(), data, 0o600))
-		if c, err := f.Load(); !errors.Is(err, cache.ErrDamaged) || len(c.Values) > 0 {
+		if c, err := f.Load(); !errors.Is(err, diskcache.ErrDamaged) || len(c.Values) > 0 {
 			t.Errorf("%s: %+v, %v", why, c, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		refused("cut off", good[:i])
 		refused("changed", append(append(bytes.Clone(good[:i]), good[i]^1), good[i+1:]...))
 	}
-	other := cache.New(t.TempDir(), "another bucket")
+	other := diskcache.New(t.TempDir(), "another bucket")
 	must(t, other.Save(values, noon))
 	foreign, err := os.ReadFile(other.Path())
 	must(t, err)
@@ -88,14 +88,14 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	refused("of the future", bytes.Replace(good, []byte("cache-1"), []byte("cache-2"), 1))
 	must(t, os.WriteFile(f.Path(), good, 0o600))
 	must(t, os.Chmod(f.Path(), 0o606))
-	if _, err := f.Load(); !errors.Is(err, cache.ErrDamaged) || !strings.Contains(err.Error(), "mode") {
+	if _, err := f.Load(); !errors.Is(err, diskcache.ErrDamaged) || !strings.Contains(err.Error(), "mode") {
 		t.Errorf("others may write it: %v", err)
 	}
 }
 
 // TestAFailedSaveLeavesTheFileOfBefore, and nothing beside it.
 func TestAFailedSaveLeavesTheFileOfBefore(t *testing.T) {
-	f := cache.New(t.TempDir(), "b")
+	f := diskcache.New(t.TempDir(), "b")
 	must(t, os.Mkdir(f.Path(), 0o700)) // which no file can take the place of
 	if err := f.Save(values, noon); err == nil {
 		t.Error("a directory has become a file")

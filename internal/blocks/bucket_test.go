@@ -1,4 +1,4 @@
-package entries_test
+package blocks_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
@@ -25,10 +25,10 @@ var shared *servers.NATS
 func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream: true}, &shared) }
 
 // fast is for tests of what is looked at now and then.
-var fast = entries.Options{Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
+var fast = blocks.Options{Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
 
 // open opens the bucket of a test at a server.
-func open(t *testing.T, server *servers.NATS, o entries.Options) *entries.Bucket {
+func open(t *testing.T, server *servers.NATS, o blocks.Options) *blocks.Bucket {
 	t.Helper()
 	conn, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 		nats.RetryOnFailedConnect(true))
@@ -36,7 +36,7 @@ func open(t *testing.T, server *servers.NATS, o entries.Options) *entries.Bucket
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	b, err := entries.New(conn, serverstest.Namespace(t), o)
+	b, err := blocks.New(conn, serverstest.Namespace(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +44,9 @@ func open(t *testing.T, server *servers.NATS, o entries.Options) *entries.Bucket
 }
 
 // block is an entry that begins now.
-func block(key string, span time.Duration) entries.Entry {
+func block(key string, span time.Duration) blocks.Block {
 	now := time.Now()
-	return entries.Entry{Rule: "r", Key: key, At: now, Until: now.Add(span), By: "somebody"}
+	return blocks.Block{Rule: "r", Key: key, At: now, Until: now.Add(span), By: "somebody"}
 }
 
 // watcher notes what a watch calls back with, as text: the keys of the entries, or the trouble.
@@ -55,14 +55,14 @@ type watcher struct {
 	news chan string
 }
 
-func watch(t *testing.T, b *entries.Bucket) *watcher {
+func watch(t *testing.T, b *blocks.Bucket) *watcher {
 	t.Helper()
 	w := &watcher{t, make(chan string, 10_000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.Watch(ctx, func(list []entries.Entry) {
+		b.Watch(ctx, func(list []blocks.Block) {
 			var keys []string
 			for _, e := range list {
 				keys = append(keys, e.Key)
@@ -92,7 +92,7 @@ func (w *watcher) await(want string) {
 	}
 }
 
-func put(t *testing.T, b *entries.Bucket, e entries.Entry) {
+func put(t *testing.T, b *blocks.Bucket, e blocks.Block) {
 	t.Helper()
 	if err := b.Put(t.Context(), e); err != nil {
 		t.Fatal(err)
@@ -100,11 +100,11 @@ func put(t *testing.T, b *entries.Bucket, e entries.Entry) {
 }
 
 func TestPutListSweepDelete(t *testing.T) {
-	b := open(t, shared, entries.Options{})
+	b := open(t, shared, blocks.Options{})
 	if list, err := b.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("before there is a bucket: %v, %v", list, err)
 	}
-	if err := b.Delete(t.Context(), "r", "a"); !errors.Is(err, entries.ErrNoEntry) {
+	if err := b.Delete(t.Context(), "r", "a"); !errors.Is(err, blocks.ErrNoBlock) {
 		t.Errorf("before there is a bucket: %v", err)
 	}
 	if n, err := b.Sweep(t.Context(), time.Now()); n != 0 || err != nil {
@@ -130,11 +130,11 @@ func TestPutListSweepDelete(t *testing.T) {
 		t.Errorf("%v, %v", list, err)
 	}
 	for _, missing := range [][2]string{{"r", odd}, {"r", "c"}, {"r", "never"}, {"s", "b"}} {
-		if err := b.Delete(t.Context(), missing[0], missing[1]); !errors.Is(err, entries.ErrNoEntry) {
+		if err := b.Delete(t.Context(), missing[0], missing[1]); !errors.Is(err, blocks.ErrNoBlock) {
 			t.Errorf("%q: %v", missing, err)
 		}
 	}
-	if err := b.Put(t.Context(), entries.Entry{Rule: "r"}); !errors.Is(err, entries.ErrEntry) {
+	if err := b.Put(t.Context(), blocks.Block{Rule: "r"}); !errors.Is(err, blocks.ErrBlock) {
 		t.Errorf("no entry: %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	o := fast
 	o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	b, early := open(t, shared, o), watch(t, open(t, shared, o))
-	early.await(entries.ErrNoBucket.Error())
+	early.await(blocks.ErrNoBucket.Error())
 	if err := b.Make(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 // And notices when another bucket has taken the place of one that was lost.
 func TestWatchOutlivesTheServer(t *testing.T) {
 	server := serverstest.JetStream(t)
-	b, w := open(t, server, entries.Options{}), watch(t, open(t, server, fast))
+	b, w := open(t, server, blocks.Options{}), watch(t, open(t, server, fast))
 	put(t, b, block("a", time.Hour))
 	w.await("[a]")
 	if err := server.Restart(); err != nil {
@@ -186,7 +186,7 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 		}
 	}
 	w.await("[a b]")
-	serverstest.DropBucket(t, server.URL(), entries.Name(serverstest.Namespace(t)))
+	serverstest.DropBucket(t, server.URL(), blocks.Name(serverstest.Namespace(t)))
 	put(t, b, block("c", time.Hour))
 	w.await("[c]")
 }
@@ -194,7 +194,7 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 // What was taken out leaves a mark for an hour, so that no watch misses it. Marks and entries that have ended take no room:
 // who has blocked and unblocked very many keys in that hour can still block one.
 func TestOnlyEntriesThatHoldTakeRoom(t *testing.T) {
-	b := open(t, shared, entries.Options{})
+	b := open(t, shared, blocks.Options{})
 	b.SetMost(3)
 	for i := range 4 {
 		put(t, b, block(fmt.Sprint(i), time.Hour))
@@ -208,14 +208,14 @@ func TestOnlyEntriesThatHoldTakeRoom(t *testing.T) {
 	for i := range 3 {
 		put(t, b, block(fmt.Sprint(i), time.Hour))
 	}
-	if err := b.Put(t.Context(), block("one more", time.Hour)); !errors.Is(err, entries.ErrFull) {
+	if err := b.Put(t.Context(), block("one more", time.Hour)); !errors.Is(err, blocks.ErrFull) {
 		t.Errorf("one more than there is room for: %v", err)
 	}
 	put(t, b, block("2", 2*time.Hour)) // it is one of them
 }
 
 func TestWithoutJetStream(t *testing.T) {
-	b := open(t, serverstest.NATS(t), entries.Options{})
+	b := open(t, serverstest.NATS(t), blocks.Options{})
 	if err := b.Put(t.Context(), block("a", time.Hour)); err == nil || !strings.Contains(err.Error(), "is it enabled") {
 		t.Error(err)
 	}

@@ -1,0 +1,132 @@
+// Package fleetclock estimates the fleet's time.
+//
+// All checkers and aggregators count hits in buckets of one clock, the store's. A checker has its
+// own clock, and compares it with the store's at every heartbeat: the aggregator's answer says what
+// time it was there. From the last few answers a [Clock] keeps an offset, which it adds to the
+// checker's own time, and a bound for how far the result may be off.
+//
+// Times are Unix nanoseconds. *Own time* is the checker's own, the *fleet's time* is the estimate.
+package fleetclock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Clock turns own time into the fleet's. The zero value has an offset of 0 and an unknown error.
+//
+// Coarse, Fleet, Own, Offset and Error may be called at any time. One goroutine may call Tick and
+// Stop. Observe, Slew and Known need the caller's lock.
+type Clock struct {
+	coarse atomic.Int64 // the fleet's time at the last tick; 0 if there are no ticks
+	offset atomic.Int64 // the fleet's time minus own time
+	err    atomic.Int64 // how far that may be off, either way; 0 if that is unknown
+
+	samples [8]sample
+	best    sample
+	next    int
+	known   bool  // there has been an observation
+	target  int64 // where offset is going
+	slewed  int64 // own time at the last slew
+}
+
+// sample is one comparison of the clocks, made at own time at. Its error is half of the round trip
+// plus the error that the aggregator states for its own clock.
+type sample struct{ err, offset, at int64 }
+
+const (
+	// TickEvery is how often Tick is to be called, and so how coarse Coarse is.
+	TickEvery = time.Millisecond
+	// LongestRoundTrip is the longest time from a hello to its welcome that makes an observation.
+	LongestRoundTrip = 5 * time.Second
+	// SlewShare is how fast the offset follows its target: by 1/20 of the time that passes. No
+	// window is more than that much too short or too long.
+	SlewShare = 20
+	// stepForward is how far the clock must be behind, by all of the last samples, to step again:
+	// the machine was asleep, and slewing would count hits at the wrong time for hours.
+	stepForward = 5 * time.Second
+)
+
+// Coarse returns the fleet's time at the last tick, or 0 if there are no ticks. It is much cheaper
+// than reading the system's clock, which would cost more than the rest of a check.
+func (c *Clock) Coarse() int64 { return c.coarse.Load() }
+
+// Tick lets Coarse return the fleet's time at an own time, which is now.
+func (c *Clock) Tick(own int64) { c.coarse.Store(c.Fleet(own)) }
+
+// Stop ends the ticks.
+func (c *Clock) Stop() { c.coarse.Store(0) }
+
+// Fleet returns the fleet's time at an own time.
+func (c *Clock) Fleet(own int64) int64 { return own + c.offset.Load() }
+
+// Own returns the own time at a time of the fleet's.
+func (c *Clock) Own(fleet int64) int64 { return fleet - c.offset.Load() }
+
+// Offset is the fleet's time minus own time.
+func (c *Clock) Offset() time.Duration { return time.Duration(c.offset.Load()) }
+
+// Known says whether there has been an observation.
+func (c *Clock) Known() bool { return c.known }
+
+// Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
+// The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
+// the last observations the one with the smallest error counts. The first one steps the clock, and
+// Observe returns by how much. Later ones let it slew, unless it is far behind.
+func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
+	trip := now - sent
+	if trip < 0 || trip > int64(LongestRoundTrip) {
+		return 0
+	}
+	c.samples[c.next%len(c.samples)] = sample{trip/2 + err, fleet + trip/2 - now, now}
+	c.next++
+	best := c.samples[0]
+	for _, s := range c.samples[1:min(c.next, len(c.samples))] {
+		if s.err < best.err {
+			best = s
+		}
+	}
+	c.best, c.target = best, best.offset
+	defer c.judge(now)
+	if c.known {
+		if c.isFarBehind() { // counters only move forward, as after a long silence
+			c.step(c.target - c.offset.Load())
+		}
+		return 0
+	}
+	c.known, c.slewed = true, now
+	c.step(c.target)
+	return c.target
+}
+
+// step moves the offset at once, and the time of the last tick with it.
+func (c *Clock) step(by int64) {
+	c.offset.Add(by)
+	if t := c.coarse.Load(); t != 0 {
+		c.coarse.Store(t + by)
+	}
+}
+
+func (c *Clock) isFarBehind() bool {
+	if c.next < len(c.samples) {
+		return false
+	}
+	for _, s := range c.samples {
+		if s.offset-c.offset.Load() < int64(stepForward) {
+			return false
+		}
+	}
+	return true
+}
+
+// Slew moves the offset towards its target, at own time now.
+func (c *Clock) Slew(now int64) {
+	defer c.judge(now)
+	most := (now - c.slewed) / SlewShare
+	c.slewed = now
+	if most <= 0 {
+		return
+	}
+	by := min(max(c.target-c.offset.Load(), -most), most)
+	c.offset.Add(by)
+}
