@@ -127,10 +127,6 @@ type Options struct {
 	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
 	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
 	ReportTimeout time.Duration
-	// Signals are those that rules of `throttle: elastic` look at, by name: what part of some capacity is in use, 0 for none
-	// and 1 for all of it. Checks call them, so they must be quick, and safe for concurrent use. A set of rules that names one that
-	// is not here is refused.
-	Signals map[string]func() float64
 	// OnDenied, if not nil, is told of denials, of the counter's name (RuleStats.Rule) and the key as it is kept and sent: how many
 	// decisions, mostly one at a time, but of a key that is denied in bulk at its next report. Where a rule with `shadow: true` bars a
 	// request by a list, an override or a block, the key is "". Decisions call it, some
@@ -270,9 +266,6 @@ type Checker struct {
 func New(o Options) (*Checker, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	if err := o.checkSignals(o.Rules); err != nil {
 		return nil, err
 	}
 	if err := o.keepGoodKeys(); err != nil {

@@ -64,14 +64,14 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 
 // TestStrictElastic: permits reach up to the most, but are spent beyond the limit only with room.
 func TestStrictElastic(t *testing.T) {
-	use := 0.9
-	r := strictRule("r", 100, time.Minute, 1)
-	r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, Signal: "cpu", Below: 0.5}
-	f, l := fleetAndLimiter(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}}, r)
+	r, load := strictRule("r", 100, time.Minute, 1), rule("load", 10, time.Second, 1)
+	r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, While: "load", Below: 0.5}
+	load.Key, load.Algorithm = nil, rules.FixedWindow
+	f, l := fleetAndLimiter(t, Options{}, r, load)
 	f.firstGrant(l, 150, 0)
+	atTime(noon, limiter(t, f.Checker, "load")).try(Record, "", 9)
 	f.pass(l, 3, 200, 100)
-	use = 0.4
-	f.pass(l, 3, 200, 50)
+	f.pass(l, 1003, 200, 50) // the window of load is over
 }
 
 // TestStrictShadow: nobody waits for permits of a rule that never denies.

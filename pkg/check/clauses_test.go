@@ -1,7 +1,6 @@
 package check
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -63,22 +62,12 @@ func (d Decision) observed(by string, limit int64) Decision {
 }
 func (d Decision) status(s int) Decision { d.Status = s; return d }
 
-// readings are the signal cpu, which has one of these values after the other.
-func readings(values ...float64) map[string]func() float64 {
-	return map[string]func() float64{"cpu": func() float64 {
-		v := values[0]
-		values = values[1:]
-		return v
-	}}
-}
-
 // TestClauses plays a script per clause of a rule, most with windows of fixed minutes.
 func TestClauses(t *testing.T) {
 	const one = "rules:\n  - {name: r, key: [user], limit: 10/minute, algorithm: fixed_window"
 	const sliding = "rules:\n  - {name: r, key: [user], limit: 4/second"
 	for _, test := range []struct {
 		name, rules string
-		signals     map[string]func() float64
 		steps       []step
 	}{
 		{name: "a sliding window", rules: "rules: [{name: r, key: [user], limit: 3/minute, buckets: 1}]", steps: []step{
@@ -156,20 +145,25 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=b", want: no(minute, 0), why: "44 of 50 are not; and b has 14 of 10"},
 			{at: 60, attrs: "user=b", cost: 20, want: yes(0).exceeded()},
 		}},
-		{name: "elastic by a signal", rules: one + ", throttle: elastic, elastic: {up_to: 150%, while: {signal: cpu, below: 50%}}}",
-			signals: readings(0.4, 0.5, 0.5, 0.4, 0.4, 0.4), steps: []step{
+		{name: "elastic while room comes and goes",
+			rules: one + ", throttle: elastic, elastic: {up_to: 150%, while: {rule: load, below: 50%}}}\n" +
+				"  - {name: load, key: [], limit: 24/second, algorithm: fixed_window, shadow: true}",
+			steps: []step{
 				{attrs: "user=a", cost: 11, want: yes(4).exceeded().by("r", 15)},
-				{attrs: "user=a", cost: 2, want: no(minute, 0).by("r", 10)},
+				{attrs: "user=b", want: yes(14).by("r", 15), why: "11 of 24 are below 50 %"},
+				{attrs: "user=a", cost: 2, want: no(minute, 0).by("r", 10), why: "12 of 24 are not"},
 				{attrs: "user=a", want: no(minute, 0)},
-				{attrs: "user=a", want: yes(3).exceeded(), why: "no block is left behind"},
-				{attrs: "user=a", cost: 3, want: yes(0).exceeded()},
-				{attrs: "user=a", cost: 16, want: no(Never, 0)},
+				{at: 1, attrs: "user=a", want: yes(3).exceeded().by("r", 15), why: "no block is left behind"},
+				{at: 1, attrs: "user=a", cost: 3, want: yes(0).exceeded()},
+				{at: 1, attrs: "user=a", cost: 16, want: no(Never, 0)},
 			}},
 		{name: "elastic in a sliding window",
-			rules:   sliding + ", throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}",
-			signals: readings(0, 0, 1), steps: []step{
+			rules: sliding + ", throttle: elastic, elastic: {up_to: 200%, while: {rule: load, below: 50%}}}\n" +
+				"  - {name: load, key: [], limit: 20/minute, algorithm: fixed_window}",
+			steps: []step{
 				{attrs: "user=a", cost: 8, want: yes(0).exceeded().by("r", 8)},
 				{attrs: "user=a", want: no(1125*time.Millisecond, 0), why: "with room 1/8 of the 8 has to leave"},
+				{attrs: "user=b", cost: 2, want: yes(6)},
 				{attrs: "user=a", want: no(1625*time.Millisecond, 0).by("r", 4), why: "without, 5/8 of them"},
 			}},
 		{name: "priority", rules: one + ", priority: {by: class, shares: {critical: 100%, default: 90%, analytics: 50%}}}", steps: []step{
@@ -242,7 +236,7 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=b", want: no(minute, 0).by("hard", 3)},
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) { play(t, ofYAML(t, Options{Signals: test.signals}, test.rules), test.steps) })
+		t.Run(test.name, func(t *testing.T) { play(t, ofYAML(t, Options{}, test.rules), test.steps) })
 	}
 }
 
@@ -307,22 +301,6 @@ rules:
 	c = ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 5/minute, cost: n}]")
 	atTime(noon, c).Check(request("user=a n=x"), 1)
 	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs of one rule alone")
-}
-
-func TestSignalsMustBeGiven(t *testing.T) {
-	const text = "rules: [{name: r, key: [user], limit: 9/minute, throttle: elastic, " +
-		"elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}]"
-	const want = `rule "r": elastic: there is no signal "cpu"`
-	set := parse(t, text)
-	_, err := New(Options{Rules: set})
-	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
-	c := newChecker(t, Options{}, rule("other", 1, time.Minute, 1))
-	err = c.SetRules(set, 1)
-	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
-	limiter(t, c, "other")
-	expect(t, c.Revision() == 0, "the good set is not in force any more")
-	c = ofYAML(t, Options{Signals: map[string]func() float64{"cpu": math.NaN}}, text)
-	decided(t, atTime(noon, limiter(t, c, "r")).Check("k", 10), false, "a signal that is not a number makes no room")
 }
 
 // TestPartsOfLimits: a part of a limit is as many whole hits as are in it, whatever binary

@@ -16,8 +16,8 @@ var errNoRules = errors.New("check: no rules")
 // this one. Its cost grows with the number of rules and live keys, and none of it is paid by checks.
 //
 // The revision says which of two sets is the newer; where checkers of a fleet differ for a moment, aggregators go by
-// the limit of the highest one. The error is for no set, for one that names a signal that is not in
-// Options.Signals, and for a revision below the one in force; the old set stays then.
+// the limit of the highest one. The error is for no set, and for a
+// revision below the one in force; the old set stays then.
 //
 // Counts outlive every change of a rule but one of its window, its algorithm or its enforcement, with which
 // it starts clean, as another [Limiter]. What hits a key had admitted counts against a new limit at once.
@@ -29,9 +29,6 @@ var errNoRules = errors.New("check: no rules")
 func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	if set == nil {
 		return errNoRules
-	}
-	if err := c.o.checkSignals(set); err != nil {
-		return err
 	}
 	c.reload.Lock()
 	defer c.reload.Unlock()
