@@ -251,7 +251,7 @@ func (f *fleet) runChecker(
 	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
 	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush, MaxIdleKeys: f.o.idleKeys}
 	if sc.TimerOnly {
-		options.FlushFloor = sc.Flush
+		options.Tuning.FlushFloor = sc.Flush
 	}
 	if c.Checker, err = check.New(options); err != nil {
 		return err

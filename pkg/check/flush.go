@@ -89,7 +89,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 	}
 	b.early(now)
 	if b.crowded() { // there is little room for new keys: report at once, so that some can leave
-		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.FlushFloor))
+		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.Tuning.FlushFloor))
 	}
 	if now >= b.nextFlush || drain {
 		b.flush(now)
