@@ -133,9 +133,11 @@ func (p *process) join(ctx context.Context) error {
 
 // checkerOptions are what the flags say of the checker.
 func (p *process) checkerOptions(ctx context.Context) (o check.Options, err error) {
+	const hello = 2 * time.Second // as the flags' help says
 	o = check.Options{
 		FlushEvery: p.flush, QuietFor: p.quietFor, ExpectCheckers: p.expectCheckers,
-		StaleAfter: p.staleAfter, ShareAfter: p.shareAfter, OutageAfter: p.outageAfter,
+		HelloEvery: hello, StaleAfter: time.Duration(p.staleAfter) * hello,
+		ShareAfter: time.Duration(p.shareAfter) * hello, OutageAfter: time.Duration(p.outageAfter) * hello,
 		MaxLiveKeys: p.maxLiveKeys, MaxIdleKeys: p.maxIdleKeys, Epoch: events.NewEpoch(p.name),
 	}
 	if o.MaxIdleKeys == 0 {

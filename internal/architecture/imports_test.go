@@ -61,7 +61,8 @@ var allowed = []struct {
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 
-	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/check/internal/...", "pkg/rules", "pkg/events", ristretto}},
+	{"internal/checktuning", nil},
+	{"pkg/check", []string{"pkg/window", "pkg/identity", "internal/checktuning", "pkg/check/internal/...", "pkg/rules", "pkg/events", ristretto}},
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/envoyquota/internal/shares", nil},
 

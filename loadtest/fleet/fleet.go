@@ -25,6 +25,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -231,7 +232,7 @@ func (f *fleet) startCheckers(sc *scenario.Scenario, traces []*tap.Trace) error 
 }
 
 func (f *fleet) startChecker(i int, sc *scenario.Scenario, set *rules.Set, trace *tap.Trace) error {
-	epoch := check.NewEpoch()
+	epoch := events.NewEpoch("")
 	name := fmt.Sprintf("%x", epoch)
 	conn, err := f.connect("loadtest-checker-" + name)
 	if err != nil {
@@ -251,7 +252,7 @@ func (f *fleet) runChecker(
 	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
 	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush, MaxIdleKeys: f.o.idleKeys}
 	if sc.TimerOnly {
-		options.FlushFloor = sc.Flush
+		options.Tuning.FlushFloor = sc.Flush
 	}
 	if c.Checker, err = check.New(options); err != nil {
 		return err

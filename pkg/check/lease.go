@@ -155,7 +155,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)), Sequence: f.sequence,
 		Keys: new(events.Table),
 	}
-	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
+	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
 		// A cell has lots of its live buckets at the most, and of the near future.
 		if buckets += x.queue.Peek().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
@@ -171,7 +171,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
 	x.flight, x.notBefore = f, now+int64(leaseFloor)
-	most := mostWaits * b.checker.o.ReportTimeout
+	most := mostWaits * b.checker.o.Tuning.ReportTimeout
 	x.wait = min(max(x.wait, 4*b.leases.roundTrip(), leastLeaseWait), most)
 	f.retryAt = now + int64(x.wait)
 	x.wait = min(2*x.wait, most)

@@ -74,7 +74,7 @@ func (b *behind) early(now int64) {
 // floor allows.
 func (b *behind) flushBy(now, round int64) {
 	// Steps come a little after the moment that they are for: half of a floor is far enough from the last.
-	at := max(now, b.lastFlush+int64(b.checker.o.FlushFloor)/2)
+	at := max(now, b.lastFlush+int64(b.checker.o.Tuning.FlushFloor)/2)
 	clock := &b.checker.clock
 	b.nextFlush = min(b.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
 }
@@ -90,7 +90,7 @@ func (b *behind) tick() int64 {
 	}
 	r := &b.checker.rounds
 	t := int64(1e6)
-	for t < max(int64(b.checker.o.FlushFloor), r.trip) {
+	for t < max(int64(b.checker.o.Tuning.FlushFloor), r.trip) {
 		t *= 2
 	}
 	r.tick.Store(t)
@@ -108,7 +108,7 @@ func (b *behind) calm() int64 {
 }
 
 // onTimerOnly says whether early flushes are forbidden.
-func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
+func (b *behind) onTimerOnly() bool { return b.checker.o.Tuning.FlushFloor == b.checker.o.FlushEvery }
 
 // patience is how long a report waits for its answer before it is sent again for the first time: as long as several
 // answers take, so that others do not miss a lost report's hits for longer than they must. When a report was repeated it

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -88,13 +89,13 @@ func (o *Outcomes) around(ctx context.Context, method string, call func() error)
 	attrs := l.scratch.Get().(*identity.Attributes)
 	defer l.free(attrs)
 	*attrs = p.attributes(append((*attrs)[:0], o.attribute), ctx, method)
-	if d := l.checker.Peek(*attrs, 1); !d.Allowed {
+	if d := l.checker.Do(check.Request{Attributes: *attrs, Mode: check.Peek}).Decision; !d.Allowed {
 		return l.deny(ctx, p, d)
 	}
 	code := codes.Internal // of a panic
 	defer func() {
 		if slices.Contains(o.codes, code) {
-			l.checker.Record(*attrs, 1)
+			l.checker.Do(check.Request{Attributes: *attrs, Mode: check.Record})
 		}
 	}()
 	err := call()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixge/httpsnoop"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -78,14 +79,14 @@ func (c *charge) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	attrs := l.scratch.Get().(*identity.Attributes)
 	defer l.free(attrs)
 	*attrs = p.attributes(append((*attrs)[:0], c.attribute), r)
-	if d := l.checker.Peek(*attrs, 1); !d.Allowed {
+	if d := l.checker.Do(check.Request{Attributes: *attrs, Mode: check.Peek}).Decision; !d.Allowed {
 		l.write(w.Header(), &d, p)
 		l.deny(w, r, d)
 		return
 	}
 	o := outcome{charge: func(status int) {
 		if slices.Contains(c.statuses, status) {
-			l.checker.Record(*attrs, 1)
+			l.checker.Do(check.Request{Attributes: *attrs, Mode: check.Record})
 		}
 	}}
 	defer o.end()

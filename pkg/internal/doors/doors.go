@@ -56,8 +56,7 @@ func (p *Plans[T]) InForce() *T {
 // Checker is what is asked.
 type Checker interface {
 	Check(attrs identity.Attributes, cost int64) check.Decision
-	Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
-	Wait(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
+	Wait(ctx context.Context, r check.Request) (check.Result, error)
 }
 
 // Manner is how a set's rules want to be asked.
@@ -85,18 +84,21 @@ func (m Manner) Ask(ctx context.Context, c Checker, attrs identity.Attributes, a
 	case !m.Waits():
 		return c.Check(attrs, 1)
 	case !m.strict:
-		d, _ := c.Wait(ctx, attrs, 1)
-		return d
+		return waitForTurn(ctx, c, attrs)
 	}
 	d := askForPermits(ctx, c, attrs, acquire)
 	if d.Allowed || !d.Queue {
 		return d
 	}
-	// Wait waits for permits too, which may never come.
+	// It waits for permits too, which may never come.
 	ctx, cancel := context.WithTimeout(ctx, d.MaxWait+max(acquire, 0))
 	defer cancel()
-	d, _ = c.Wait(ctx, attrs, 1)
-	return d
+	return waitForTurn(ctx, c, attrs)
+}
+
+func waitForTurn(ctx context.Context, c Checker, attrs identity.Attributes) check.Decision {
+	r, _ := c.Wait(ctx, check.Request{Attributes: attrs, Mode: check.Reserve})
+	return r.Decision
 }
 
 func askForPermits(ctx context.Context, c Checker, attrs identity.Attributes, acquire time.Duration) check.Decision {
@@ -105,6 +107,6 @@ func askForPermits(ctx context.Context, c Checker, attrs identity.Attributes, ac
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquire)
 	defer cancel()
-	d, _ := c.Acquire(ctx, attrs, 1)
-	return d
+	r, _ := c.Wait(ctx, check.Request{Attributes: attrs})
+	return r.Decision
 }
