@@ -53,6 +53,7 @@ test-all: ## Run everything else as well: long tests, outages, browser, proxies,
 	$(TESTS) -race -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) -run '$(OUTAGES)' ./internal/endtoend ./loadtest/fleet ./deploy
 	$(TESTS) -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) ./...
 	go test -run '^$$' -bench . -benchtime 1x -vet=off -timeout $(TESTTIME) ./...
+	go -C tools test -count=1 -vet=off -timeout $(TESTTIME) ./...
 	cd deploy/lint && go test -count=1 -vet=off -timeout $(TESTTIME) ./...
 	$(RACE) EXCEPT=deploy scripts/nested-modules.sh go test -race -count=1 -vet=off -shuffle=on -bench . -benchtime 1x -timeout $(TESTTIME) ./...
 
@@ -92,6 +93,10 @@ bench: ## Run the benchmarks: BENCH=pattern COUNT=times
 mutants: ## Test 165 small changes to the core, one at a time (your files stay as they are), and print those no test notices: ONLY=text
 	@scripts/need.sh redis
 	go -C tools run ./mutants -root .. -only '$(ONLY)'
+
+.PHONY: structure
+structure: ## Print sizes, exported names and circular references of each package: UNDER=pkg/check for some
+	go -C tools run ./structure -root .. -under '$(UNDER)'
 
 .PHONY: generate
 generate: ## Generate Go code from the .proto files

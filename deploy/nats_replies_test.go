@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -146,10 +146,10 @@ func fill(t *testing.T, n *deploytest.NATSServer) {
 	rules, err := natssource.New(connectAs(t, n, "operator"), "offpath", natssource.Options{})
 	do(nil, err)
 	do(rules.Put(ctx, []byte("rules: []"), 0))
-	blocks, err := entries.New(connectAs(t, n, "aggregator"), "offpath", entries.Options{})
+	bucket, err := blocks.New(connectAs(t, n, "aggregator"), "offpath", blocks.Options{})
 	do(nil, err)
 	now := time.Now()
-	do(nil, blocks.Put(ctx, entries.Entry{Rule: "per-user", Key: "mallory", At: now, Until: now.Add(time.Hour)}))
+	do(nil, bucket.Put(ctx, blocks.Block{Rule: "per-user", Key: "mallory", At: now, Until: now.Add(time.Hour)}))
 	states, err := natsmemory.New(connectAs(t, n, "aggregator"), "offpath")
 	do(nil, err)
 	do(states.Merge(ctx, []aggregate.State{{Generation: 1, Version: 1}}))

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
@@ -162,14 +162,14 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 // the key puts back what was written over, lifts it, and blocks again.
 func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 	s := newSigned(t)
-	bucket := func(user string, o entries.Options) *entries.Bucket {
-		b, err := entries.New(connectAs(t, s.n, user), "offpath", o)
+	bucket := func(user string, o blocks.Options) *blocks.Bucket {
+		b, err := blocks.New(connectAs(t, s.n, user), "offpath", o)
 		must(t, err)
 		return b
 	}
-	watch := func(b *entries.Bucket, told chan<- string) {
+	watch := func(b *blocks.Bucket, told chan<- string) {
 		last := ""
-		go b.Watch(s.ctx, func(all []entries.Entry) {
+		go b.Watch(s.ctx, func(all []blocks.Block) {
 			text, err := json.Marshal(all)
 			if must(t, err); string(text) != last { // what is put back is told again
 				last = string(text)
@@ -177,30 +177,30 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 			}
 		}, func(error) {})
 	}
-	aggregator := bucket("aggregator", entries.Options{Verifier: s.verifier(), Key: func() *signature.Key { return s.key }})
+	aggregator := bucket("aggregator", blocks.Options{Verifier: s.verifier(), Key: func() *signature.Key { return s.key }})
 	block := func(d time.Duration) string {
 		t.Helper()
 		now := time.Now().Truncate(time.Second).UTC()
-		e := entries.Entry{Rule: "per-user", Key: "mallory", At: now, Until: now.Add(d)}
+		e := blocks.Block{Rule: "per-user", Key: "mallory", At: now, Until: now.Add(d)}
 		must(t, aggregator.Put(s.ctx, e))
-		text, err := json.Marshal([]entries.Entry{e})
+		text, err := json.Marshal([]blocks.Block{e})
 		must(t, err)
 		return string(text)
 	}
 	block(2 * time.Hour)
-	old := s.first(entries.Name("offpath"))
+	old := s.first(blocks.Name("offpath"))
 	blocked := block(time.Hour)
 	own := make(chan string, 100)
 	watch(aggregator, own)
 	s.await(own, blocked)
-	watch(bucket("checker-1", entries.Options{Verifier: s.took}), s.told)
+	watch(bucket("checker-1", blocks.Options{Verifier: s.took}), s.told)
 	s.await(s.told, blocked)
-	withKey := s.attack("aggregator", entries.Name("offpath"), old, signature.Lift,
+	withKey := s.attack("aggregator", blocks.Name("offpath"), old, signature.Lift,
 		`{"action":"unblock"}`, `{"action":"unblock","signature":"%s"}`)
 	_, err := aggregator.Sweep(s.ctx, time.Now())
 	must(t, err)
 	late := make(chan string, 100)
-	watch(bucket("checker-2", entries.Options{Verifier: s.verifier()}), late)
+	watch(bucket("checker-2", blocks.Options{Verifier: s.verifier()}), late)
 	s.await(late, blocked)
 	must(t, aggregator.Delete(s.ctx, "per-user", "mallory"))
 	s.await(s.told, "[]")

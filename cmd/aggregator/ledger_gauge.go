@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
+	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/offpath-io/offpath/cmd/internal/admin"
-	"github.com/offpath-io/offpath/cmd/internal/rulelabel"
+	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"

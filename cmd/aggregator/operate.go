@@ -12,7 +12,7 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/status"
@@ -72,7 +72,7 @@ func (f *operateFlags) withConn(ctx context.Context, do func(ctx context.Context
 	defer cancel()
 	ctx, forbid := context.WithCancelCause(ctx)
 	defer forbid(nil)
-	options, err := f.access.Options()
+	options, err := f.access.Options(nil)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func blockKey(ctx context.Context, args []string, getenv func(string) string, st
 	f, s := newOperateFlags("block", blockSummary)
 	f.addKey(s, "the rule that the key is of")
 	f.addKeys(s)
-	flags.Add(s, &f.span, "for", "DURATION", "how long, such as 10m or 24h", flags.Duration(time.Second, entries.MaxSpan))
+	flags.Add(s, &f.span, "for", "DURATION", "how long, such as 10m or 24h", flags.Duration(time.Second, blocks.MaxSpan))
 	if done, err := f.parse(s, args, getenv, stdout, 1, true); err != nil || done {
 		return err
 	}
@@ -208,7 +208,7 @@ func unblockKey(ctx context.Context, args []string, getenv func(string) string, 
 				err = o.Unblock(ctx, q.Who, f.rule, f.arguments[0])
 			}
 		}
-		if err = unwritten(err, stderr); errors.Is(err, entries.ErrNoEntry) {
+		if err = unwritten(err, stderr); errors.Is(err, blocks.ErrNoBlock) {
 			return fmt.Errorf("%s of %s is not blocked", printable(f.arguments[0]), printable(f.rule))
 		}
 		if err != nil {
@@ -236,7 +236,7 @@ func (f *operateFlags) operator(conn *nats.Conn) (*console.Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	bucket, err := entries.New(conn, f.namespace, entries.Options{Verifier: keys.Verifier, Key: keys.Key})
+	bucket, err := blocks.New(conn, f.namespace, blocks.Options{Verifier: keys.Verifier, Key: keys.Key})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
@@ -24,7 +24,7 @@ type restarted struct {
 	bus    *servers.NATS
 	keys   []*signature.Key // of rules and of blocks; none: nothing is signed
 	change changes
-	blocks *entries.Bucket
+	blocks *blocks.Bucket
 	args   []string
 }
 
@@ -32,17 +32,17 @@ func newRestarted(t *testing.T, keys ...*signature.Key) *restarted {
 	t.Helper()
 	r := &restarted{T: t, bus: serverstest.JetStream(t), keys: keys}
 	r.args = []string{"--rules", "nats", "--nats", r.bus.URL(), "--cache-dir", filepath.Join(t.TempDir(), "cache")}
-	var o entries.Options
+	var o blocks.Options
 	var ofRules *signature.Key
 	if keys != nil {
 		v, err := signature.NewVerifier(nil, keys[1].Public())
 		must(t, err)
-		ofRules, o = keys[0], entries.Options{Verifier: v, Key: func() *signature.Key { return keys[1] }}
+		ofRules, o = keys[0], blocks.Options{Verifier: v, Key: func() *signature.Key { return keys[1] }}
 		r.args = append(r.args, "--rules-public-keys", keys[0].Public(), "--entries-public-keys", keys[1].Public())
 	}
 	r.change = inSignedBucket(t, r.bus.URL(), ofRules)
 	var err error
-	r.blocks, err = entries.New(serverstest.Connect(t, r.bus.URL()), defaultNamespace, o)
+	r.blocks, err = blocks.New(serverstest.Connect(t, r.bus.URL()), defaultNamespace, o)
 	must(t, err)
 	return r
 }
@@ -52,7 +52,7 @@ func (r *restarted) dir() string { return r.args[5] }
 func (r *restarted) block(user string, span time.Duration) {
 	r.Helper()
 	now := time.Now()
-	must(r, r.blocks.Put(r.Context(), entries.Entry{Rule: "per-user", Key: user, At: now, Until: now.Add(span)}))
+	must(r, r.blocks.Put(r.Context(), blocks.Block{Rule: "per-user", Key: user, At: now, Until: now.Add(span)}))
 }
 
 // has waits until a limit is in force, and until as many keys are blocked.
@@ -100,7 +100,7 @@ func TestARestartWithoutNATSKeepsRulesAndBlocks(t *testing.T) {
 				must(t, kv.Purge(t.Context(), natssource.Key))
 				_, err = kv.Put(t.Context(), natssource.Key, older.Value())
 				must(t, err)
-				must(t, js.DeleteKeyValue(t.Context(), entries.Name(defaultNamespace)))
+				must(t, js.DeleteKeyValue(t.Context(), blocks.Name(defaultNamespace)))
 				d := r.begin(100, 429)
 				d.AwaitMetric(`offpath_signature_refusals_total{bucket="rules"}`, "1")
 				d.MustStop()

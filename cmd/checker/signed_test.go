@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
@@ -22,15 +22,15 @@ func TestAStolenCredentialLiftsNoBlockAndChangesNoRules(t *testing.T) {
 	ofRules, ofEntries := signaturetest.NewKey(t), signaturetest.NewKey(t)
 	inSignedBucket(t, url, ofRules)(daily(5))
 	conn := serverstest.Connect(t, url)
-	blocks, err := entries.New(conn, defaultNamespace, entries.Options{Verifier: signaturetest.Verifier(t, ofEntries), Key: func() *signature.Key { return ofEntries }})
+	bucket, err := blocks.New(conn, defaultNamespace, blocks.Options{Verifier: signaturetest.Verifier(t, ofEntries), Key: func() *signature.Key { return ofEntries }})
 	must(t, err)
 	now := time.Now()
-	must(t, blocks.Put(t.Context(), entries.Entry{Rule: "per-user", Key: "kristie", At: now, Until: now.Add(time.Hour)}))
+	must(t, bucket.Put(t.Context(), blocks.Block{Rule: "per-user", Key: "kristie", At: now, Until: now.Add(time.Hour)}))
 
 	d := startChecker(t, "--rules", "nats", "--nats", url, "--rules-public-keys", ofRules.Public()+","+signaturetest.NewKey(t).Public(), "--entries-public-keys", ofEntries.Public())
 	loads(d, 1)
 	asks(t, d, kristie, 429)
-	kv := serverstest.Bucket(t, url, entries.Name(defaultNamespace))
+	kv := serverstest.Bucket(t, url, blocks.Name(defaultNamespace))
 	names, err := kv.Keys(t.Context())
 	must(t, err)
 	must(t, conn.PublishRequest("$JS.API.STREAM.INFO.KV_offpath-entries", "$KV.offpath-entries."+names[0], nil))

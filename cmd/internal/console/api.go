@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
@@ -168,13 +168,13 @@ func keyOf(text, base64Text string) (string, error) {
 // statusOf is an error's.
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, ErrRule), errors.Is(err, entries.ErrNoEntry):
+	case errors.Is(err, ErrRule), errors.Is(err, blocks.ErrNoBlock):
 		return http.StatusNotFound
-	case errors.Is(err, aggregate.ErrKey), errors.Is(err, entries.ErrEntry):
+	case errors.Is(err, aggregate.ErrKey), errors.Is(err, blocks.ErrBlock):
 		return http.StatusBadRequest
-	case errors.Is(err, entries.ErrNoKey):
+	case errors.Is(err, blocks.ErrNoKey):
 		return http.StatusForbidden
-	case errors.Is(err, entries.ErrFull):
+	case errors.Is(err, blocks.ErrFull):
 		return http.StatusConflict
 	case errors.Is(err, ErrUnwritten):
 		return http.StatusInternalServerError

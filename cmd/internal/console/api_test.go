@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -61,8 +61,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// blocks are those in the bucket, of which there have to be so many.
-func blocks(t *testing.T, c *Console, want int) []entries.Entry {
+// listed are the blocks in the bucket, of which there have to be so many.
+func listed(t *testing.T, c *Console, want int) []blocks.Block {
 	t.Helper()
 	list, err := c.bucket.List(t.Context())
 	if err != nil || len(list) != want {
@@ -137,7 +137,7 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/block", `{"rule":"r","key":"` + strings.Repeat("x", maxBody) + `"}`, bearer, 400, "too large"},
 		{"POST", "/api/block", `{"rule":"r","key":"k"}`, bearer, 200, `"by":"kristie"`},
 		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, bearer, 200, ""},
-		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, bearer, 404, "no such entry"},
+		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, bearer, 404, "no such block"},
 		{"POST", "/api/reset", `{"rule":"r","key":"k"}`, bearer, 200, `"count":0`},
 		{"POST", "/api/reset", `{"rule":"s","key":"k"}`, bearer, 404, "no such rule"},
 	}
@@ -155,7 +155,7 @@ func TestAPI(t *testing.T) {
 	if form.Code != 400 || !strings.Contains(form.Body.String(), "application/json") {
 		t.Errorf("a form: %d %s", form.Code, form.Body)
 	}
-	blocks(t, c, 0)
+	listed(t, c, 0)
 	w.err = errors.New("the store is away")
 	answer := ask(t, handler, "GET", "/api/key?rule=r&key=k", "", "", "")
 	if answer.Code != 503 || !strings.Contains(answer.Body.String(), "away") {
@@ -184,7 +184,7 @@ func TestBlockOfOverride(t *testing.T) {
 	if c.picture.mayBeOverrides("s/plan=pro") {
 		t.Error("a rule is taken for an override's counter")
 	}
-	list := blocks(t, c, 1)
+	list := listed(t, c, 1)
 	if list[0].Rule != "r" || b.(BlockView).Rule != "r" {
 		t.Errorf("%+v, %+v", b, list)
 	}
@@ -196,7 +196,7 @@ func TestBlockOfOverride(t *testing.T) {
 	}
 	_, err = c.unblockFor(t.Context(), Who{}, &order{Rule: "r/plan=pro", key: "k"})
 	must(t, err)
-	blocks(t, c, 0)
+	listed(t, c, 0)
 }
 
 // Blocks end by the fleet's time, which checkers have too, and not by the clock of whoever has made
@@ -207,7 +207,7 @@ func TestBlocksEndByTheFleetsTime(t *testing.T) {
 		w.ahead = ahead
 		b, err := c.blockFor(t.Context(), Who{}, &order{Rule: "r", key: "k", Seconds: 60})
 		must(t, err)
-		list := blocks(t, c, 1)
+		list := listed(t, c, 1)
 		if left := list[0].Until.Sub(w.Now()); left > time.Minute || left < -time.Minute || b.(BlockView).EndsIn != 60_000 {
 			t.Errorf("%v ahead: %v left, %+v", ahead, left, b)
 		}
@@ -265,7 +265,7 @@ func TestAudit(t *testing.T) {
 	who := Who{"kristie", "here"}
 	_, err := o.Block(t.Context(), who, "r", "k", defaultBlock)
 	must(t, err)
-	if err := o.Unblock(t.Context(), who, "r", "never"); !errors.Is(err, entries.ErrNoEntry) {
+	if err := o.Unblock(t.Context(), who, "r", "never"); !errors.Is(err, blocks.ErrNoBlock) {
 		t.Errorf("%v", err)
 	}
 	trouble = errors.New("full")
@@ -276,7 +276,7 @@ func TestAudit(t *testing.T) {
 		written[1].Error == "" || written[2].Error != "" || written[2].At.IsZero() || written[2].Key != "k" {
 		t.Errorf("%+v", written)
 	}
-	blocks(t, c, 0)
+	listed(t, c, 0)
 }
 
 // A status can say anything of rules, under any revision. Where rules are in the bucket it
@@ -328,5 +328,5 @@ func TestStatusesDoNotChangeRulesOfTheBucket(t *testing.T) {
 	}
 	_, err := c.unblockFor(t.Context(), Who{}, &order{Rule: "r/plan=pro", key: "k"})
 	must(t, err)
-	blocks(t, c, 0)
+	listed(t, c, 0)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/status"
 )
 
@@ -76,7 +76,7 @@ func Ask(ctx context.Context, conn *nats.Conn, namespace, what string, q Questio
 
 // asError makes an error of an answer's text; those that callers tell apart are what they were.
 func asError(text string) error {
-	for _, known := range []error{entries.ErrNoEntry, ErrUnwritten} {
+	for _, known := range []error{blocks.ErrNoBlock, ErrUnwritten} {
 		if rest, ok := strings.CutPrefix(text, known.Error()); ok {
 			return fmt.Errorf("%w%s", known, rest)
 		}

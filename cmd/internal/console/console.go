@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -66,12 +66,12 @@ type Console struct {
 	part     status.Part
 	picture  *picture
 	rules    *ruleBook
-	bucket   *entries.Bucket
+	bucket   *blocks.Bucket
 	operator *Operator
 	diary    *diary
 
 	mu     sync.Mutex
-	blocks []entries.Entry
+	blocks []blocks.Block
 	why    string // blocks cannot be read, "" if they can
 
 	refusals int64 // of values that are not signed, when they were put right last; keepBucket's own
@@ -88,7 +88,7 @@ func New(o Options) (*Console, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	bucket, err := entries.New(o.Conn, o.Namespace, entries.Options{
+	bucket, err := blocks.New(o.Conn, o.Namespace, blocks.Options{
 		Now: o.Worker.Now, Verifier: o.EntriesVerifier, Key: o.EntriesKey,
 	})
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *Console) takeRules(e natssource.Entry) {
 }
 
 // takeBlocks takes the blocks there are: so they can be read, of which the watch says nothing else where there was no trouble before.
-func (c *Console) takeBlocks(list []entries.Entry) {
+func (c *Console) takeBlocks(list []blocks.Block) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.blocks, c.why = list, ""
@@ -175,13 +175,13 @@ func (c *Console) troubleOfBlocks(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.why = ""
-	if err != nil && !errors.Is(err, entries.ErrNoBucket) {
+	if err != nil && !errors.Is(err, blocks.ErrNoBucket) {
 		c.why = err.Error()
 	}
 }
 
 // block returns the block of a key, if there is one.
-func (c *Console) block(rule, key string) (entries.Entry, bool) {
+func (c *Console) block(rule, key string) (blocks.Block, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.blocks {
@@ -189,7 +189,7 @@ func (c *Console) block(rule, key string) (entries.Entry, bool) {
 			return e, true
 		}
 	}
-	return entries.Entry{}, false
+	return blocks.Block{}, false
 }
 
 const (

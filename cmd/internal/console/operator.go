@@ -5,19 +5,19 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/status"
 )
 
 // Operator blocks keys, and lets them go, for people; and writes down who did what.
 type Operator struct {
-	bucket *entries.Bucket
+	bucket *blocks.Bucket
 	now    func() time.Time
 	write  func(context.Context, Record) error
 }
 
 // NewOperator returns an operator who tells time by now, which should be the fleet's, and writes down by write.
-func NewOperator(bucket *entries.Bucket, now func() time.Time, write func(context.Context, Record) error) *Operator {
+func NewOperator(bucket *blocks.Bucket, now func() time.Time, write func(context.Context, Record) error) *Operator {
 	return &Operator{bucket, now, write}
 }
 
@@ -32,7 +32,7 @@ type BlockView struct {
 	At     time.Time `json:"at"`
 }
 
-func blockView(e entries.Entry, now time.Time) BlockView {
+func blockView(e blocks.Block, now time.Time) BlockView {
 	return BlockView{
 		Rule: e.Rule, Key: status.Text(e.Key), Until: e.Until, EndsIn: milliseconds(e.Until.Sub(now)), By: e.By, At: e.At,
 	}
@@ -41,13 +41,13 @@ func blockView(e entries.Entry, now time.Time) BlockView {
 // Block keeps a key out for so long, at every checker within a moment.
 func (o *Operator) Block(ctx context.Context, who Who, rule, key string, span time.Duration) (BlockView, error) {
 	now := o.now()
-	e := entries.Entry{Rule: rule, Key: key, At: now, Until: now.Add(span), By: who.Name}
+	e := blocks.Block{Rule: rule, Key: key, At: now, Until: now.Add(span), By: who.Name}
 	r := Record{Who: who, What: "block", Rule: rule, Key: status.Text(key), Until: e.Until}
 	err := o.note(ctx, r, func() (string, error) { return "for " + span.String(), o.bucket.Put(ctx, e) })
 	return blockView(e, now), err
 }
 
-// Unblock ends a block; the error may be entries.ErrNoEntry.
+// Unblock ends a block; the error may be blocks.ErrNoBlock.
 func (o *Operator) Unblock(ctx context.Context, who Who, rule, key string) error {
 	r := Record{Who: who, What: "unblock", Rule: rule, Key: status.Text(key)}
 	return o.note(ctx, r, func() (string, error) { return "", o.bucket.Delete(ctx, rule, key) })

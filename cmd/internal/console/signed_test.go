@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/entries"
+	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
@@ -29,7 +29,7 @@ func deskThatSigns(t *testing.T) (*Console, jetstream.KeyValue) {
 	js, err := jetstream.New(c.o.Conn)
 	must(t, err)
 	var kv jetstream.KeyValue
-	daemontest.Eventually(t, "the bucket is there", func() bool { kv, err = js.KeyValue(t.Context(), entries.Name("test")); return err == nil })
+	daemontest.Eventually(t, "the bucket is there", func() bool { kv, err = js.KeyValue(t.Context(), blocks.Name("test")); return err == nil })
 	return signs, kv
 }
 

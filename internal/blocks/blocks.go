@@ -1,0 +1,183 @@
+// Package blocks keeps the blocks of single keys in a NATS JetStream key-value bucket, and watches
+// them there. A block keeps a key out until it ends, whatever the rules say.
+//
+// The bucket is called NAMESPACE-entries, and is the truth: a checker that starts learns of all
+// blocks, and a change reaches every checker within milliseconds. Each block is an entry of its
+// own, under a hash of its rule and key. Entries of blocks that have ended stay until a
+// [Bucket.Sweep]; they change nothing.
+//
+// Entries can be signed (package signature). A reader with public keys takes signed ones only, and
+// keeps each until it ends or a signed entry of a higher version takes its place: so a block is
+// lifted by an entry that says so, and not by a deletion.
+package blocks
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of entries.
+const (
+	// MaxRule and MaxKey are the most bytes of a rule's name and of a key.
+	MaxRule, MaxKey = 128, 512
+	// MaxBy is the most bytes of the name of whoever made a block; the rest is cut off.
+	MaxBy = 128
+	// MaxSpan is how long a block may last.
+	MaxSpan = 366 * 24 * time.Hour
+	// Most is how many blocks a bucket takes.
+	Most = 10_000
+)
+
+// ErrBlock is wrapped by the errors of blocks that cannot be.
+var ErrBlock = errors.New("not a block")
+
+// Block keeps one key of one rule out until it ends.
+type Block struct {
+	// Rule and Key say what is blocked: the rule's name, and the key's text as the rule makes it or, where a fleet hashes its
+	// keys, its hash. Key may be any bytes.
+	Rule, Key string
+	// Until is when it ends.
+	Until time.Time
+	// By names whoever made it, and At says when.
+	By string
+	At time.Time
+}
+
+// Check returns an error that is ErrBlock unless the block can be.
+func (e Block) Check() error {
+	switch {
+	case e.Rule == "" || len(e.Rule) > MaxRule || !utf8.ValidString(e.Rule):
+		return fmt.Errorf("%w: a rule's name of %d bytes: want 1 to %d of UTF-8", ErrBlock, len(e.Rule), MaxRule)
+	case len(e.Key) > MaxKey:
+		return fmt.Errorf("%w: a key of %d bytes: want at most %d", ErrBlock, len(e.Key), MaxKey)
+	case e.Until.Sub(e.At) <= 0:
+		return fmt.Errorf("%w: it ends before it begins", ErrBlock)
+	case e.Until.Sub(e.At) > MaxSpan:
+		return fmt.Errorf("%w: it would hold for %v: want at most %v", ErrBlock, e.Until.Sub(e.At), MaxSpan)
+	}
+	return nil
+}
+
+// Ended reports whether the block is over.
+func (e Block) Ended(now time.Time) bool { return !now.Before(e.Until) }
+
+// Actions of entries. Who does not know one passes over the entry, so that to a version from before
+// there were signatures, too, a key is not blocked whose block has been lifted.
+const (
+	block   = "block"
+	unblock = "unblock"
+)
+
+// wire is an entry as the bucket has it. A key that is not UTF-8 is in base64.
+type wire struct {
+	Action string    `json:"action"`
+	Rule   string    `json:"rule"`
+	Key    string    `json:"key,omitempty"`
+	Key64  []byte    `json:"key_base64,omitempty"`
+	Until  time.Time `json:"until"`
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// encode makes the value of a block.
+func encode(e Block) ([]byte, error) {
+	if err := e.Check(); err != nil {
+		return nil, err
+	}
+	w := wireOf(block, e.Rule, e.Key)
+	w.Until, w.By, w.At = e.Until.UTC(), strings.ToValidUTF8(cut(e.By, MaxBy), "?"), e.At.UTC()
+	return json.Marshal(w)
+}
+
+// encodeLift makes the value of an entry that lifts the block of a key.
+func encodeLift(rule, key string, now time.Time) ([]byte, error) {
+	w := wireOf(unblock, rule, key)
+	w.At = now.UTC()
+	return json.Marshal(w)
+}
+
+func wireOf(action, rule, key string) wire {
+	w := wire{Action: action, Rule: rule}
+	if utf8.ValidString(key) {
+		w.Key = key
+	} else {
+		w.Key64 = []byte(key)
+	}
+	return w
+}
+
+// errUnknown is an entry of a kind that this version does not know.
+var errUnknown = errors.New("an entry of another kind")
+
+// decode reads the value of a block.
+func decode(data []byte) (Block, error) {
+	var w wire
+	if err := json.Unmarshal(data, &w); err != nil {
+		return Block{}, fmt.Errorf("%w: %w", ErrBlock, err)
+	}
+	if w.Action != block {
+		return Block{}, fmt.Errorf("%w: %.20q", errUnknown, w.Action)
+	}
+	e := Block{Rule: w.Rule, Key: w.Key, Until: w.Until, By: cut(w.By, MaxBy), At: w.At}
+	if w.Key64 != nil {
+		e.Key = string(w.Key64)
+	}
+	return e, e.Check()
+}
+
+// mark is what comes between an entry's value without its last brace and its signature.
+const mark = `,"signature":"`
+
+// join makes the bucket's value of an entry's and its signature's, as a field of it.
+func join(data []byte, signed string) []byte {
+	return slices.Concat(bytes.TrimSuffix(data, []byte("}")), []byte(mark+signed+`"}`))
+}
+
+// split takes a bucket's value apart; the signature is "" if there is none.
+func split(value []byte) (data []byte, signed string) {
+	i := bytes.LastIndex(value, []byte(mark))
+	if i < 0 {
+		return value, ""
+	}
+	signed, found := strings.CutSuffix(string(value[i+len(mark):]), `"}`)
+	if !found {
+		return value, ""
+	}
+	return append(value[:i:i], '}'), signed
+}
+
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
+}
+
+// name is under which the bucket has the entry of a rule and a key: names may not be any text.
+func name(rule, key string) string {
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%d %s%s", len(rule), rule, key)))
+	return base64.RawURLEncoding.EncodeToString(sum[:18])
+}
+
+// sorted returns those entries that hold, in the order of their ends; of equal ones in that of rule and key.
+func sorted(all map[string]Block, now time.Time) []Block {
+	list := make([]Block, 0, len(all))
+	for _, e := range all {
+		if !e.Ended(now) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b Block) int {
+		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
+	})
+	return list
+}

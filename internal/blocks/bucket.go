@@ -1,0 +1,369 @@
+package blocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/offpath-io/offpath/internal/kvwatch"
+	"github.com/offpath-io/offpath/pkg/signature"
+)
+
+// Errors of Bucket, to be told apart by errors.Is.
+var (
+	// ErrNoBucket says that nobody has made the bucket yet.
+	ErrNoBucket = errors.New("the bucket does not exist yet")
+	// ErrNoBlock says that there is no such block.
+	ErrNoBlock = errors.New("there is no such block")
+	// ErrFull says that there are as many blocks as a bucket takes.
+	ErrFull = fmt.Errorf("there are %d blocks already", Most)
+	// ErrNoKey says that blocks have to be signed, and that there is no key to do it with.
+	ErrNoKey = errors.New("blocks have to be signed here, and there is no signing key")
+)
+
+// Options of a Bucket. The zero value suits.
+type Options struct {
+	// Replicas is on how many servers of a cluster the bucket is kept, if it is made, 1 to 5. Default 1.
+	Replicas int
+	// Check is about the time between two looks whether a watch has missed anything. Default 10 s.
+	Check time.Duration
+	// Retry is about the time after which a watch is tried again while there is no bucket or while it fails, at first. It doubles, up
+	// to ten times. Default 250 ms.
+	Retry time.Duration
+	// Now is the time by which entries end: the fleet's, for those who know it. Default time.Now.
+	Now func() time.Time
+	// Verifier holds the public keys of those who may block: what nobody of them has signed does
+	// not count. Nil: everything counts that is in the bucket.
+	Verifier *signature.Verifier
+	// Key gives the key that signs what is written; its public key has to be one that Verifier
+	// trusts. Nil: nothing is signed.
+	Key func() *signature.Key
+}
+
+// Bucket is the bucket of one fleet. It is safe for concurrent use.
+type Bucket struct {
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	name    string
+	changes string // the subject at which the bucket tells of what is written
+	options Options
+	most    int // entries
+}
+
+// New returns the bucket of the namespace, without asking whether it is there. The connection stays the caller's.
+func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
+	o.Replicas = max(o.Replicas, 1)
+	if o.Check <= 0 {
+		o.Check = 10 * time.Second
+	}
+	if o.Retry <= 0 {
+		o.Retry = 250 * time.Millisecond
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Key != nil && o.Verifier == nil {
+		return nil, errors.New("a signing key without public keys to check what is there")
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, fmt.Errorf("use JetStream: %w", err)
+	}
+	b := &Bucket{conn: conn, js: js, name: Name(namespace), options: o, most: Most}
+	b.changes = namespace + ".stored.v1.entries"
+	return b, nil
+}
+
+// Name is the name of a namespace's bucket.
+func Name(namespace string) string { return namespace + "-entries" }
+
+// Make makes the bucket, if it is not there.
+func (b *Bucket) Make(ctx context.Context) error {
+	_, err := b.open(ctx)
+	return b.wrap("make", err)
+}
+
+// open opens the bucket, and makes it if it is not there.
+func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := b.js.KeyValue(ctx, b.name)
+	if err == nil {
+		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
+	}
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return kv, err
+	}
+	kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:       b.name,
+		Description:  "blocks of single keys of an offpath fleet",
+		MaxValueSize: 16 << 10,
+		History:      1,
+		Replicas:     b.options.Replicas,
+		RePublish:    kvwatch.RePublish(b.name, b.changes),
+	})
+	if errors.Is(err, jetstream.ErrBucketExists) { // somebody else, who wants other replicas
+		return b.js.KeyValue(ctx, b.name)
+	}
+	return kv, err
+}
+
+// Put writes a block, in place of one with the same rule and key. It makes the bucket if there is
+// none. The error is ErrBlock, ErrFull, ErrNoKey, or NATS'; after one of these the entry may have
+// been written.
+func (b *Bucket) Put(ctx context.Context, e Block) error {
+	data, err := encode(e)
+	if err != nil {
+		return err
+	}
+	kv, err := b.open(ctx)
+	if err != nil {
+		return b.wrap("put a block into", err)
+	}
+	name := name(e.Rule, e.Key)
+	err = b.write(ctx, kv, name, func(there record) ([]byte, error) {
+		if !there.blocks {
+			if err := b.checkRoom(ctx, kv); err != nil {
+				return nil, err
+			}
+		}
+		return b.sign(name, there, signature.Put, e.Until, data)
+	})
+	return b.wrap("put a block into", err)
+}
+
+// record is what is there under a name.
+type record struct {
+	revision uint64 // 0 if nothing is
+	blocks   bool   // it is an entry that counts, which may have ended
+	refused  bool   // there is something, and it does not count
+	// newest is of the newest that counts, which somebody without a key may have taken out; zero if
+	// there is none.
+	newest signature.Signature
+}
+
+// find returns what is there.
+func (b *Bucket) find(ctx context.Context, kv jetstream.KeyValue, name string) (record, error) {
+	var there record
+	v, now := b.options.Verifier, b.options.Now()
+	if v != nil {
+		if held, ok := v.Held(b.name, name, now); ok {
+			there.newest, there.blocks = held.Signature, held.Operation == signature.Put
+		}
+	}
+	got, err := kv.Get(ctx, name)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return there, nil
+	}
+	if err != nil {
+		return there, err
+	}
+	there.revision = got.Revision()
+	if v == nil {
+		there.blocks = true
+		return there, nil
+	}
+	data, signed := split(got.Value())
+	s, err := v.Verify(signature.Found{Bucket: b.name, Key: name, Value: data, Text: signed}, now)
+	switch {
+	case err != nil:
+		there.refused = true
+	case s.Version > there.newest.Version:
+		there.newest, there.blocks = s, s.Operation == signature.Put
+	}
+	return there, nil
+}
+
+// sign makes the bucket's value of an entry that takes the place of what is there. It expires no
+// earlier than that: else it would come back when this one has expired.
+func (b *Bucket) sign(name string, there record, o signature.Operation, until time.Time, data []byte) ([]byte, error) {
+	switch {
+	case b.options.Verifier == nil:
+		return data, nil
+	case b.options.Key == nil:
+		return nil, ErrNoKey
+	}
+	if there.newest.Expires.After(until) {
+		until = there.newest.Expires
+	}
+	signed, err := b.options.Key().Sign(signature.Claims{
+		Bucket: b.name, Key: name, Operation: o, Expires: until,
+		Version: signature.NextVersion(there.newest.Version, b.options.Now()),
+	}, data)
+	if err != nil {
+		return nil, err
+	}
+	return join(data, signed), nil
+}
+
+// mostWrites is how often a write is tried again when somebody else was quicker.
+const mostWrites = 5
+
+// write writes what change makes of what is there, unless somebody has written meanwhile; then it
+// tries again.
+func (b *Bucket) write(
+	ctx context.Context, kv jetstream.KeyValue, name string, change func(record) ([]byte, error),
+) error {
+	for try := 1; ; try++ {
+		there, err := b.find(ctx, kv, name)
+		if err != nil {
+			return err
+		}
+		data, err := change(there)
+		if err != nil {
+			return err
+		}
+		err = replace(ctx, kv, name, data, there.revision)
+		if !outrun(err) || try == mostWrites {
+			return err
+		}
+	}
+}
+
+// outrun says whether a write failed since somebody else was quicker.
+func outrun(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
+}
+
+// replace writes a value in place of that of the revision, 0 for none.
+func replace(ctx context.Context, kv jetstream.KeyValue, name string, data []byte, revision uint64) (err error) {
+	if revision == 0 {
+		_, err = kv.Create(ctx, name, data)
+	} else {
+		_, err = kv.Update(ctx, name, data, revision)
+	}
+	return err
+}
+
+// checkRoom returns ErrFull if there is none, also when those that have ended are gone. Marks of
+// what was taken out lately take none, nor do entries that lift a block or do not count.
+func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
+	status, err := kv.Status(ctx)
+	if err != nil || status.Values() < uint64(b.most) {
+		return err
+	}
+	now := b.options.Now()
+	if _, err := b.Sweep(ctx, now); err != nil {
+		return err
+	}
+	all, _, err := b.read(ctx)
+	if err != nil {
+		return err
+	}
+	blocks := 0
+	for _, got := range all {
+		if _, s, err := b.verify(got, now); err == nil && s.Operation != signature.Lift {
+			blocks++
+		}
+	}
+	if blocks >= b.most {
+		return ErrFull
+	}
+	return nil
+}
+
+// verify takes a value of the bucket apart, and checks its signature if there is anything to check
+// it by. Of a mark of what was taken out the error is signature.ErrDeleted.
+func (b *Bucket) verify(got jetstream.KeyValueEntry, now time.Time) (data []byte, s signature.Signature, err error) {
+	if got.Operation() != jetstream.KeyValuePut {
+		return nil, s, signature.ErrDeleted
+	}
+	data, signed := split(got.Value())
+	if v := b.options.Verifier; v != nil {
+		s, err = v.Verify(signature.Found{Bucket: b.name, Key: got.Key(), Value: data, Text: signed}, now)
+	}
+	return data, s, err
+}
+
+// Delete lifts a block; the error may be ErrNoBlock or ErrNoKey. Where entries are signed, it puts
+// one in its place that lifts it.
+func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
+	kv, err := b.js.KeyValue(ctx, b.name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return ErrNoBlock
+	}
+	if err != nil {
+		return b.wrap("take a block out of", err)
+	}
+	name := name(rule, key)
+	if b.options.Verifier == nil {
+		if _, err = kv.Get(ctx, name); err == nil {
+			err = kv.Purge(ctx, name)
+		}
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return ErrNoBlock
+		}
+		return b.wrap("take a block out of", err)
+	}
+	err = b.write(ctx, kv, name, func(there record) ([]byte, error) {
+		if !there.blocks && !there.refused {
+			return nil, ErrNoBlock
+		}
+		until, now := there.newest.Expires, b.options.Now()
+		if until.IsZero() { // what it lifts has been written over, and may be in force all the same
+			until = now.Add(MaxSpan)
+		}
+		data, err := encodeLift(rule, key, now)
+		if err != nil {
+			return nil, err
+		}
+		return b.sign(name, there, signature.Lift, until, data)
+	})
+	if errors.Is(err, ErrNoBlock) {
+		return ErrNoBlock
+	}
+	return b.wrap("take a block out of", err)
+}
+
+// List returns the blocks that have not ended, in the order of their ends; none if there is no bucket.
+func (b *Bucket) List(ctx context.Context) ([]Block, error) {
+	all, _, err := b.read(ctx)
+	if err != nil {
+		return nil, b.wrap("list", err)
+	}
+	now := b.options.Now()
+	entries := make(map[string]Block, len(all))
+	for name, got := range all {
+		data, _, err := b.verify(got, now)
+		if err != nil {
+			continue
+		}
+		if e, err := decode(data); err == nil {
+			entries[name] = e
+		}
+	}
+	return sorted(entries, now), nil
+}
+
+// read returns all that is in the bucket, by name, with marks of what was taken out; kv is nil if
+// there is no bucket.
+func (b *Bucket) read(ctx context.Context) (all map[string]jetstream.KeyValueEntry, kv jetstream.KeyValue, err error) {
+	kv, err = b.js.KeyValue(ctx, b.name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := kvwatch.All(ctx, b.conn, b.name)
+	all = make(map[string]jetstream.KeyValueEntry)
+	for _, got := range list {
+		all[got.Key()] = got
+	}
+	return all, kv, err
+}
+
+// wrap says what was tried, in words of ours where that helps.
+func (b *Bucket) wrap(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		err = ErrNoBucket
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		err = fmt.Errorf("JetStream does not answer; is it enabled on the server? (%w)", err)
+	}
+	return fmt.Errorf("%s bucket %s: %w", what, b.name, err)
+}

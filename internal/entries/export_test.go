@@ -1,4 +1,0 @@
-package entries
-
-// SetMost makes a bucket take so many entries only.
-func (b *Bucket) SetMost(n int) { b.most = n }
