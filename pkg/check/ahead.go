@@ -186,7 +186,7 @@ func (c *cell) refuseMore(t *terms, at int64) {
 
 // awaitCensus lets others hear of denied hits in the next census that takes them. The lock is held.
 func (c *cell) awaitCensus(at int64) {
-	if l := c.limiter; at/forecast.Census%l.censuses == l.censuses-1 {
+	if l := c.limiter; at/forecast.FullInterval%l.censuses == l.censuses-1 {
 		c.queue()
 		l.checker.want(nextCensus)
 	}
@@ -200,7 +200,7 @@ const refusalTime = int64(4e6)
 // lock is held, the cell settled and rotated, and the message's totals merged.
 func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	a := c.ahead()
-	a.falseDenials.Told(news)
+	a.falseDenials.Observe(news)
 	if w.made == 0 { // totals of some time ago, told again
 		c.look(t, at)
 		return
@@ -210,8 +210,8 @@ func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	if made < 0 || made > at+int64(time.Second) { // nobody's clock is that wrong: what is to come would seem older for ever
 		made = 0
 	}
-	told := forecast.Word{
-		Now: at, Made: made, Round: f.Tick, News: float64(news), DeniedToo: len(w.denied.age) > 0,
+	told := forecast.Update{
+		Now: at, Made: made, Round: f.FastInterval, News: float64(news), DeniedToo: len(w.denied.age) > 0,
 	}
 	told.SetTotals(c.limiter.shape, c.newest, w.admitted.series(), w.denied.series())
 	a.anyDenied = a.anyDenied || told.DeniedToo
@@ -219,8 +219,8 @@ func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
 		told.Round = calm
 	}
-	c.findFalseDenials(t, w.made, f.Tick, w.made%told.Round <= f.Tick/2) // else not everybody has reported
-	a.Told(told, f)
+	c.findFalseDenials(t, w.made, f.FastInterval, w.made%told.Round <= f.FastInterval/2) // else not everybody has reported
+	a.Observe(told, f)
 	c.look(t, at)
 }
 
@@ -263,7 +263,7 @@ func (c *cell) findFalseDenials(t *terms, made, tick int64, whole bool) {
 	at := max(made, l.shape.End(c.newest-1))
 	r := forecast.Round{
 		At: at, Count: c.count(t, at) - l.shape.Count(c.pending(), at), Pending: pending,
-		Whole: whole, Tick: tick,
+		Whole: whole, FastInterval: tick,
 	}
 	if n := f.Judge(r, l.shape, t.capacity, max(l.checker.fleet.Load(), 1)); n > 0 {
 		l.falseDenials.Add(n)

@@ -221,7 +221,7 @@ const madeUp = 4
 // hearOthers takes in hits of others. The lock is held.
 func (c *cell) hearOthers(at, news int64) {
 	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Leaky {
-		d.others.Told(at, news)
+		d.others.Observe(at, news)
 	}
 }
 

@@ -52,7 +52,7 @@ func (c *Checker) want(round uint32) {
 func (r *rounds) fleet(c *Checker) forecast.Fleet {
 	n := max(c.fleet.Load(), 1)
 	return forecast.Fleet{
-		Checkers: float64(n), Tick: max(r.tick.Load(), 1),
+		Checkers: float64(n), FastInterval: max(r.tick.Load(), 1),
 		Trail: wordTrail + max(soonestWord, n*trailPerChecker),
 	}
 }
@@ -66,7 +66,7 @@ func (b *behind) early(now int64) {
 	case wanted&nextCalm != 0:
 		b.flushBy(now, b.calm())
 	default:
-		b.flushBy(now, forecast.Census)
+		b.flushBy(now, forecast.FullInterval)
 	}
 }
 
