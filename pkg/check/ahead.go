@@ -37,7 +37,8 @@ func (l *Limiter) isShared() bool { return l.strict == nil && l.checker.fleet.Lo
 
 // foresees says whether this limiter forecasts at all.
 func (l *Limiter) foresees(t *terms) bool {
-	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky && !l.checker.o.NoForecast
+	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky &&
+		!l.checker.o.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast and without a look, when there is
@@ -76,7 +77,8 @@ func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endWait()
 		c.setAhead(&ahead{
-			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1, inFlight: make([]int64, c.limiter.live),
+			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1,
+			inFlight: make([]int64, c.limiter.live),
 		})
 	}
 	return c.ahead()
@@ -88,7 +90,8 @@ func (c *cell) window(t *terms, at int64) forecast.Window {
 	l := c.limiter
 	limit := float64(t.capacity)
 	w := forecast.Window{
-		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length), Free: limit - c.count(t, at), Freed: c.freed(t, at),
+		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length),
+		Free: limit - c.count(t, at), Freed: c.freed(t, at),
 	}
 	if c.ahead() != nil {
 		w.Unreported = l.shape.Count(c.ahead().inFlight, at)
@@ -207,11 +210,12 @@ func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	}
 	f := b.checker.rounds.fleet(b.checker)
 	made := w.made
-	if made < 0 || made > at+int64(time.Second) { // nobody's clock is that wrong: what is to come would seem older for ever
-		made = 0
+	if made < 0 || made > at+int64(time.Second) {
+		made = 0 // no clock is that wrong: all that is to come would seem older
 	}
 	told := forecast.Update{
-		Now: at, Made: made, Round: f.FastInterval, News: float64(news), DeniedToo: len(w.denied.age) > 0,
+		Now: at, Made: made, Round: f.FastInterval,
+		News: float64(news), DeniedToo: len(w.denied.age) > 0,
 	}
 	told.SetTotals(c.limiter.shape, c.newest, w.admitted.series(), w.denied.series())
 	a.anyDenied = a.anyDenied || told.DeniedToo
@@ -219,7 +223,8 @@ func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
 		told.Round = calm
 	}
-	c.findFalseDenials(t, w.made, f.FastInterval, w.made%told.Round <= f.FastInterval/2) // else not everybody has reported
+	everybody := w.made%told.Round <= f.FastInterval/2
+	c.findFalseDenials(t, w.made, f.FastInterval, everybody)
 	a.Observe(told, f)
 	c.look(t, at)
 }

@@ -4,7 +4,7 @@ import "math"
 
 // demand is how many hits everybody asks for, as updates show.
 type demand struct {
-	passed, turned rate    // hits admitted, and denied; fewer updates tell of these, each of more time
+	passed, turned rate    // hits admitted, and denied; of these fewer updates tell, each of more time
 	lately         rate    // what is not in passed yet
 	latelyTurned   rate    // nor in turned
 	expected       float64 // to be admitted in the time of lately
