@@ -37,8 +37,7 @@ func (l *Limiter) isShared() bool { return l.strict == nil && l.checker.fleet.Lo
 
 // foresees says whether this limiter forecasts at all.
 func (l *Limiter) foresees(t *terms) bool {
-	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky &&
-		!l.checker.o.NoForecast
+	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky && !l.checker.o.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast and without a look, when there is

@@ -155,8 +155,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)),
 		Sequence: f.sequence, Keys: new(events.Table),
 	}
-	mostKeys := min(b.checker.o.ReportKeys, events.MaxLeaseKeys)
-	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < mostKeys &&
+	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
 		// A cell has leases of its live buckets at the most, and of the near future.
 		buckets += x.queue.Peek().limiter.live + 2

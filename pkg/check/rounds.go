@@ -73,8 +73,7 @@ func (b *behind) early(now int64) {
 // flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that
 // the floor allows.
 func (b *behind) flushBy(now, round int64) {
-	// Steps come a little after the moment that they are for: half of a floor is far enough from
-	// the last.
+	// Steps come a little after the moment that they are for: half of a floor is far enough from the last.
 	at := max(now, b.lastFlush+int64(b.checker.o.FlushFloor)/2)
 	clock := &b.checker.clock
 	b.nextFlush = min(b.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
