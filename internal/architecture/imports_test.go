@@ -45,6 +45,7 @@ var allowed = []struct {
 	{"pkg/check/internal/forecast", []string{"pkg/window"}},
 	{"pkg/check/internal/queue", nil},
 	{"pkg/check/internal/permit", []string{"pkg/window"}},
+	{"pkg/check/internal/settlement", []string{"pkg/events"}},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
