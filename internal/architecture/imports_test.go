@@ -67,9 +67,16 @@ var allowed = []struct {
 
 	{"pkg/envoylimit", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/rules/envoyrules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/check/checktest", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/window"}},
-	{"pkg/internal/doors", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
-	{"pkg/httplimit", []string{"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", httpsfv, httpsnoop}},
-	{"pkg/grpclimit", []string{"pkg/check", "pkg/httplimit", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", grpc, genproto, protobuf}},
+	{"pkg/internal/adapter", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
+	{"pkg/limitheaders", []string{"pkg/check", "pkg/rules", httpsfv}},
+	{"pkg/httplimit", []string{
+		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
+		"pkg/rules", httpsnoop,
+	}},
+	{"pkg/grpclimit", []string{
+		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
+		"pkg/rules", grpc, genproto, protobuf,
+	}},
 
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events"}},
 	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis}},
