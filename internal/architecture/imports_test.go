@@ -52,12 +52,11 @@ var allowed = []struct {
 	{"internal/kvwatch", []string{natsgo}},
 	{"pkg/signature", []string{nkeys}},
 	{"internal/natssource", []string{"internal/kvwatch", "pkg/signature", natsgo}},
-	{"internal/keeper", []string{"pkg/rules"}},
 	{"internal/blocks", []string{"internal/kvwatch", "pkg/signature", natsgo}},
 	{"internal/diskcache", nil},
 	{"internal/topkeys", []string{boom}},
 	{"internal/rulelabel", nil},
-	{"internal/status", []string{natsgo}},
+	{"internal/status", []string{"pkg/rules", "pkg/window", natsgo}},
 
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
@@ -67,6 +66,13 @@ var allowed = []struct {
 	{"pkg/envoyquota/internal/shares", nil},
 
 	{"pkg/envoylimit", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/rules/envoyrules", "pkg/window", grpc, envoy, protobuf}},
+	{".", []string{
+		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsconn",
+		"internal/natssource", "internal/rulelabel", "internal/status", "internal/topkeys",
+		"internal/version", "pkg/check", "pkg/events", "pkg/events/natsbus", "pkg/rules",
+		"pkg/rules/envoyrules", "pkg/signature", natsgo,
+	}},
+
 	{"pkg/check/checktest", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/window"}},
 	{"pkg/internal/adapter", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
 	{"pkg/limitheaders", []string{"pkg/check", "pkg/rules", httpsfv}},
