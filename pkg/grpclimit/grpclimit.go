@@ -7,8 +7,8 @@
 //	server := grpc.NewServer(
 //		grpc.ChainUnaryInterceptor(limit.Unary()), grpc.ChainStreamInterceptor(limit.Stream()))
 //
-// A [Limit] reads the attributes that the rules in force ask for from a call, and no others, asks the
-// checker, and lets the call pass or answers it. It decides nothing itself.
+// A [Limit] reads the attributes that the rules in force ask for from a call, and no others, asks
+// the checker, and lets the call pass or answers it. It decides nothing itself.
 //
 //	attribute     meaning
 //	method        the full name, "/package.Service/Method"
@@ -57,29 +57,30 @@ type Checker interface {
 	Rules() *rules.Set
 }
 
-// Options of a Limit. The zero value works: it trusts no proxy, knows no users, and sends no headers.
+// Options of a Limit. The zero value works: it trusts no proxy, knows no users, and sends no
+// headers.
 type Options struct {
-	// Identity says how to find the address of a call's client: trusted proxies, the header that they
-	// write, which is metadata here, and address prefixes. It must have no Sources, which are for
-	// HTTP.
+	// Identity says how to find the address of a call's client: trusted proxies, the header that
+	// they write, which is metadata here, and address prefixes. It must have no Sources, which are
+	// for HTTP.
 	Identity httpidentity.Options
-	// User returns the user who makes a call, for the attribute user; "" for a call without one. It is
-	// called only if a rule asks for users, once per call, and again for a stream when the rules
-	// change; and concurrently. It must return verified users only: a client that can choose its user
-	// can evade its limit. Chain the interceptor that verifies users before the Limit.
+	// User returns the user who makes a call, for the attribute user; "" for a call without one. It
+	// is called only if a rule asks for users, once per call, and again for a stream when the rules
+	// change; and concurrently. It must return verified users only: a client that can choose its
+	// user can evade its limit. Chain the interceptor that verifies users before the Limit.
 	User func(ctx context.Context) string
-	// Sources are further attributes, by name. They take precedence over built-in ones. They must not
-	// have ip and address.
+	// Sources are further attributes, by name. They take precedence over built-in ones. They must
+	// not have ip and address.
 	Sources map[string]Source
-	// Messages makes each message that a client sends on a stream count as a call. The stream itself
-	// is the first one.
+	// Messages makes each message that a client sends on a stream count as a call. The stream
+	// itself is the first one.
 	Messages bool
 	// Headers of answers, as metadata, about the decision on the call. Default: limitheaders.None.
 	Headers limitheaders.Format
 	// Denied returns the error of a denied call. Default: [Error], which also replaces nil.
 	Denied func(ctx context.Context, d check.Decision) error
-	// Acquire is how long a call waits for permits under rules of strict enforcement, at most. If it
-	// is negative, calls do not wait, and the first hit of a new key is denied. Default 20 ms.
+	// Acquire is how long a call waits for permits under rules of strict enforcement, at most. If
+	// it is negative, calls do not wait, and the first hit of a new key is denied. Default 20 ms.
 	Acquire time.Duration
 }
 
@@ -145,15 +146,15 @@ func (l *Limit) Unary() grpc.UnaryServerInterceptor {
 }
 
 // Decide decides about a call to this method as the interceptors do, charges it if it may pass, and
-// sends nothing. Where its rule has on_limit: queue, it waits. It is for servers that write answers of
-// their own.
+// sends nothing. Where its rule has on_limit: queue, it waits. It is for servers that write answers
+// of their own.
 func (l *Limit) Decide(ctx context.Context, method string) check.Decision {
 	return l.decide(ctx, l.plans.Get(), method)
 }
 
-// Unknown returns the attributes that the rules in force ask for and nothing provides, sorted. A rule
-// with a key of them applies to no call, unless its on_missing says otherwise: log them at start. The
-// slice is the caller's.
+// Unknown returns the attributes that the rules in force ask for and nothing provides, sorted. A
+// rule with a key of them applies to no call, unless its on_missing says otherwise: log them at
+// start. The slice is the caller's.
 func (l *Limit) Unknown() []string { return slices.Clone(l.plans.Get().unknown) }
 
 func (l *Limit) decide(ctx context.Context, p *plan, method string) check.Decision {

@@ -21,7 +21,8 @@ func (o Options) checked() (Options, error) {
 		case source == nil:
 			return o, fmt.Errorf("source %.40q is nil", name)
 		case name == ipName || name == addressName:
-			return o, fmt.Errorf("source %q: only the connection and its trusted proxies provide it", name)
+			return o, fmt.Errorf("source %q: only the connection and its trusted proxies provide it",
+				name)
 		case name == adapter.UserName && o.User != nil:
 			return o, errors.New("want one of User and a source for user")
 		}

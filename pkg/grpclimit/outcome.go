@@ -21,23 +21,23 @@ type Outcomes struct {
 	codes     []codes.Code
 }
 
-// ChargeOn returns interceptors that charge calls by the code that they end with, for example failed
-// logins:
+// ChargeOn returns interceptors that charge calls by the code that they end with, for example
+// failed logins:
 //
 //	login := identity.Attribute{Name: "api", Value: "login"}
 //	failures, err := limit.ChargeOn(login, codes.Unauthenticated)
 //	grpc.ChainUnaryInterceptor(limit.Unary(), failures.Unary())
 //
-// The interceptors peek whether the call may pass. When the call ends with one of these codes, it is
-// charged. For both, the call has this attribute besides its own. Rules that match the attribute, and
-// the method, count outcomes, and no other rules should ask for it. Unary and Stream of the Limit
-// decide without it, so that both can be around the same call. A rule that does not match the
-// attribute and applies all the same is charged by both; rules that count outcomes should name it in
-// replaces.
+// The interceptors peek whether the call may pass. When the call ends with one of these codes, it
+// is charged. For both, the call has this attribute besides its own. Rules that match the
+// attribute, and the method, count outcomes, and no other rules should ask for it. Unary and Stream
+// of the Limit decide without it, so that both can be around the same call. A rule that does not
+// match the attribute and applies all the same is charged by both; rules that count outcomes should
+// name it in replaces.
 //
 // Chain them after the Limit's own, whose denials would be outcomes otherwise. Calls in progress at
-// the same time have all passed before the first of them is charged. A handler that panics counts as
-// Internal. Denials have no headers: the Limit's are set already, and gRPC would send both.
+// the same time have all passed before the first of them is charged. A handler that panics counts
+// as Internal. Denials have no headers: the Limit's are set already, and gRPC would send both.
 //
 // ChargeOn fails without a valid code, and on an attribute that calls cannot have or have anyway.
 func (l *Limit) ChargeOn(attribute identity.Attribute, on ...codes.Code) (*Outcomes, error) {
@@ -84,7 +84,9 @@ func (o *Outcomes) Stream() grpc.StreamServerInterceptor {
 	return func(
 		srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 	) error {
-		return o.around(stream.Context(), info.FullMethod, func() error { return handler(srv, stream) })
+		return o.around(stream.Context(), info.FullMethod, func() error {
+			return handler(srv, stream)
+		})
 	}
 }
 

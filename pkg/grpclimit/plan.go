@@ -41,8 +41,8 @@ func (l *Limit) newPlan(set *rules.Set) *plan {
 }
 
 // add has an attribute read from each call. Rules that come into force later may ask for impossible
-// ones, for example metadata with a space in its name: every call lacks them, like those that nothing
-// provides.
+// ones, for example metadata with a space in its name: every call lacks them, like those that
+// nothing provides.
 func (p *plan) add(name string) {
 	source, err := p.limit.source(name)
 	switch {

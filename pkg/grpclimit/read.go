@@ -23,9 +23,9 @@ const (
 	headerPrefix = "header:"
 )
 
-// Source returns an attribute of a call; ok is false if the call has none, and an empty value is one.
-// grpc.Method returns the call's method, and [FromMetadata] reads what the client sent. A Source is
-// called at most once per decision, and concurrently.
+// Source returns an attribute of a call; ok is false if the call has none, and an empty value is
+// one. grpc.Method returns the call's method, and [FromMetadata] reads what the client sent. A
+// Source is called at most once per decision, and concurrently.
 type Source func(ctx context.Context) (value string, ok bool)
 
 // FromMetadata returns a source that reads the first value of a name, in any case. For "Host" it is

@@ -31,7 +31,8 @@ func (l *Limit) Stream() grpc.StreamServerInterceptor {
 	}
 }
 
-// limitedStream limits the messages of a stream. As with any stream, only one goroutine may receive.
+// limitedStream limits the messages of a stream. As with any stream, only one goroutine may
+// receive.
 type limitedStream struct {
 	grpc.ServerStream
 	limit  *Limit

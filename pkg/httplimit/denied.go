@@ -12,8 +12,10 @@ import (
 
 // Types of problems, from the IETF's draft on RateLimit headers.
 const (
-	QuotaExceeded            = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	TemporaryReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	QuotaExceeded            = problemTypes + "quota-exceeded"
+	TemporaryReducedCapacity = problemTypes + "temporary-reduced-capacity"
+
+	problemTypes = "https://iana.org/assignments/http-problem-types#"
 )
 
 // ProblemType is the media type of a [Problem].
@@ -21,8 +23,8 @@ const ProblemType = "application/problem+json"
 
 // Problem is the body of a denial, by RFC 9457.
 type Problem struct {
-	// Type is QuotaExceeded; TemporaryReducedCapacity if Status is 503; about:blank if it is 400, for
-	// an ambiguous path or header.
+	// Type is QuotaExceeded; TemporaryReducedCapacity if Status is 503; about:blank if it is 400,
+	// for an ambiguous path or header.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -61,11 +63,13 @@ func NewProblem(d check.Decision) Problem {
 
 // Deny answers a denial with its status, Retry-After and a problem. It is the default of
 // Options.Denied.
-func Deny(w http.ResponseWriter, _ *http.Request, d check.Decision) { WriteProblem(w, status(&d), d) }
+func Deny(w http.ResponseWriter, _ *http.Request, d check.Decision) {
+	WriteProblem(w, status(&d), d)
+}
 
 // WriteProblem answers a denial with Retry-After and its problem as the body. The answer has this
-// status: the decision's, or one that a proxy understands. The problem has the decision's. The answer
-// may not be cached.
+// status: the decision's, or one that a proxy understands. The problem has the decision's. The
+// answer may not be cached.
 func WriteProblem(w http.ResponseWriter, status int, d check.Decision) {
 	header := w.Header()
 	SetRetryAfter(header, d)

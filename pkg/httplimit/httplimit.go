@@ -55,17 +55,18 @@ type Options struct {
 	// attributes.
 	Identity httpidentity.Options
 	// User returns the user who sent a request, for the attribute user; "" for a request without
-	// one. It is called at most once per request, only if a rule asks for users, and concurrently. It
-	// must return verified users only: a client that can choose its user can evade its limit.
+	// one. It is called at most once per request, only if a rule asks for users, and concurrently.
+	// It must return verified users only: a client that can choose its user can evade its limit.
 	User func(r *http.Request) string
 	// Headers of answers, besides the Retry-After of denials. Default: limitheaders.Newest.
 	Headers limitheaders.Format
-	// Denied answers a denied request: it writes the status and the body. Retry-After and Headers are
-	// set already. If the request is ambiguous, the decision has no rule and the status 400. Default:
-	// [Deny].
+	// Denied answers a denied request: it writes the status and the body. Retry-After and Headers
+	// are set already. If the request is ambiguous, the decision has no rule and the status 400.
+	// Default: [Deny].
 	Denied func(w http.ResponseWriter, r *http.Request, d check.Decision)
-	// Acquire is how long a request waits for permits under rules of strict enforcement, at most. If
-	// it is negative, requests do not wait, and the first hit of a new key is denied. Default 20 ms.
+	// Acquire is how long a request waits for permits under rules of strict enforcement, at most.
+	// If it is negative, requests do not wait, and the first hit of a new key is denied. Default 20
+	// ms.
 	Acquire time.Duration
 }
 
@@ -127,11 +128,13 @@ func (l *Limit) Handler(next http.Handler) http.Handler {
 func (l *Limit) Decide(r *http.Request) check.Decision { return l.decide(l.plans.Get(), r) }
 
 // Write sets the headers for a decision of Decide.
-func (l *Limit) Write(header http.Header, d check.Decision) { l.plans.Get().headers.Write(header, d) }
+func (l *Limit) Write(header http.Header, d check.Decision) {
+	l.plans.Get().headers.Write(header, d)
+}
 
-// Unknown returns the attributes that the rules in force ask for and nothing provides, sorted. A rule
-// with a key of them applies to no request, unless its on_missing says otherwise: log them at start.
-// The slice is the caller's.
+// Unknown returns the attributes that the rules in force ask for and nothing provides, sorted. A
+// rule with a key of them applies to no request, unless its on_missing says otherwise: log them at
+// start. The slice is the caller's.
 func (l *Limit) Unknown() []string { return slices.Clone(l.plans.Get().unknown) }
 
 func (l *Limit) decide(p *plan, r *http.Request) check.Decision {

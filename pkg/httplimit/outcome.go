@@ -21,17 +21,18 @@ import (
 //	mux.Handle("POST /login", failures(login))
 //
 // The middleware peeks whether the request may pass. When the request is answered with one of these
-// statuses, it is charged, before the answer leaves. For both, the request has this attribute besides
-// its own. Rules that match the attribute count outcomes, and no other rules should ask for it.
-// Handler decides without it, so that both can be around the same request. A rule that does not match
-// the attribute and applies all the same is charged by both; rules that count outcomes should name it
-// in replaces.
+// statuses, it is charged, before the answer leaves. For both, the request has this attribute
+// besides its own. Rules that match the attribute count outcomes, and no other rules should ask for
+// it. Handler decides without it, so that both can be around the same request. A rule that does not
+// match the attribute and applies all the same is charged by both; rules that count outcomes should
+// name it in replaces.
 //
 // Requests in progress at the same time have all passed before the first of them is charged. A
 // handler that panics before it answers counts as 500. A hijacked connection counts as 200 unless a
 // status was written before, which mostly is 101.
 //
-// ChargeOn fails without a valid status, and on an attribute that requests cannot have or have anyway.
+// ChargeOn fails without a valid status, and on an attribute that requests cannot have or have
+// anyway.
 func (l *Limit) ChargeOn(
 	attribute identity.Attribute, statuses ...int,
 ) (func(http.Handler) http.Handler, error) {
@@ -40,7 +41,9 @@ func (l *Limit) ChargeOn(
 	}
 	c := charge{limit: l, attribute: attribute, statuses: slices.Clone(statuses)}
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(next, w, r) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c.serve(next, w, r)
+		})
 	}, nil
 }
 

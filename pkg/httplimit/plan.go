@@ -36,9 +36,9 @@ func (l *Limit) newPlan(set *rules.Set) *plan {
 	return p
 }
 
-// reader makes a reader of those attributes that a request can have. Rules that come into force later
-// may ask for others, for example a header with a space in its name: every request lacks them, like
-// those that nothing provides.
+// reader makes a reader of those attributes that a request can have. Rules that come into force
+// later may ask for others, for example a header with a space in its name: every request lacks
+// them, like those that nothing provides.
 func (l *Limit) reader(names []string) (rd *httpidentity.Reader, unknown []string) {
 	var possible, impossible []string
 	for _, name := range names {

@@ -41,8 +41,8 @@ func NewWriter(f Format, set *rules.Set) *Writer {
 	return &Writer{f.orNewest(), set, make([]atomic.Pointer[texts], len(set.Rules()))}
 }
 
-// Write sets the fields for a decision, in place of those for an earlier one. It leaves header as it
-// is if the set has no such rule, or one without a limit. It does not set Retry-After.
+// Write sets the fields for a decision, in place of those for an earlier one. It leaves header as
+// it is if the set has no such rule, or one without a limit. It does not set Retry-After.
 func (w *Writer) Write(header http.Header, d check.Decision) {
 	r, ok := w.set.Lookup(d.Rule)
 	if !ok || r.Unlimited || w.format == None {

@@ -11,14 +11,15 @@
 //
 // and passes on the client's own headers, cookies included. (X-Forwarded-Proto is a header like any
 // other.) The answer is 200 with an empty body if the request may pass. For a denial it is that of
-// [httplimit]: 429, or 503 if its rule says so, with Retry-After and a problem as the body. Both have
-// the headers about the limit. With ?denied=403 a denial has that status instead, for nginx, which
-// turns all others into 500; X-Denied-Status has the original one. Where a rule lets callers wait, the
-// answer comes after at most half a second, or after ?wait=10s; the proxy must wait longer than that.
+// [httplimit]: 429, or 503 if its rule says so, with Retry-After and a problem as the body. Both
+// have the headers about the limit. With ?denied=403 a denial has that status instead, for nginx,
+// which turns all others into 500; X-Denied-Status has the original one. Where a rule lets callers
+// wait, the answer comes after at most half a second, or after ?wait=10s; the proxy must wait
+// longer than that.
 //
 // Only trusted proxies are answered: others could ask about any client, and all clients of a proxy
-// that is not trusted would share one limit. Requests of other proxies and invalid ones get 400, with
-// {"error": "reason"}.
+// that is not trusted would share one limit. Requests of other proxies and invalid ones get 400,
+// with {"error": "reason"}.
 package forwardauth
 
 import (
@@ -81,10 +82,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !h.trusts(r.RemoteAddr) {
 		// The client may see the answer, so it does not tell the proxy's address.
-		reply.Error(w, http.StatusBadRequest, "the asking proxy is not trusted: see --trusted-proxies")
+		reply.Error(w, http.StatusBadRequest,
+			"the asking proxy is not trusted: see --trusted-proxies")
 		h.untrusted.Do(func() {
-			h.log.Warn("forward-auth request of an untrusted proxy: see --trusted-proxies (logged once)",
-				"proxy", r.RemoteAddr)
+			h.log.Warn("forward-auth request of an untrusted proxy (logged once): "+
+				"see --trusted-proxies", "proxy", r.RemoteAddr)
 		})
 		return
 	}
@@ -112,8 +114,8 @@ type settings struct {
 	wait   time.Duration
 }
 
-// parseSettings reads denied and wait, and ignores other parameters: Caddy's forward_auth appends the
-// query of the original request.
+// parseSettings reads denied and wait, and ignores other parameters: Caddy's forward_auth appends
+// the query of the original request.
 func parseSettings(query string) (settings, error) {
 	s := settings{wait: Wait}
 	if query == "" {

@@ -63,9 +63,9 @@ func originalRequest(ctx context.Context, r *http.Request) (*http.Request, error
 	return original, nil
 }
 
-// parseURI reads a URI as the client sent it: a path with or without a query. It refuses a fragment:
-// no browser sends one, some services remove it, and others resolve the path with it, so that it is
-// unknown which path "/x#/../login" is.
+// parseURI reads a URI as the client sent it: a path with or without a query. It refuses a
+// fragment: no browser sends one, some services remove it, and others resolve the path with it, so
+// that it is unknown which path "/x#/../login" is.
 func parseURI(uri string) (*url.URL, error) {
 	switch {
 	case uri == "":
@@ -88,8 +88,8 @@ func parseURI(uri string) (*url.URL, error) {
 	return u, nil
 }
 
-// agreed returns the value of those headers that are present, as the first one has it, and "" if none
-// is. They must agree in the part that compared returns.
+// agreed returns the value of those headers that are present, as the first one has it, and "" if
+// none is. They must agree in the part that compared returns.
 func agreed(
 	h http.Header, compared func(text string) string, names ...string,
 ) (value string, err error) {
@@ -101,8 +101,8 @@ func agreed(
 			case from == "":
 				from, value = name, text
 			case compared(text) != compared(value):
-				return "", fmt.Errorf("%s %.80q and %s %.80q: a proxy writes one, and passes the other on "+
-					"as the client sent it", from, value, name, text)
+				return "", fmt.Errorf("%s %.80q and %s %.80q: a proxy writes one, "+
+					"and passes the other on as the client sent it", from, value, name, text)
 			}
 		}
 	}

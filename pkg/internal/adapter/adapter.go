@@ -60,8 +60,8 @@ func (p *Prepared[T]) Get() *T {
 
 var attributes = sync.Pool{New: func() any { return new(identity.Attributes) }}
 
-// Borrow returns room for the attributes of one request, with none in it. Give it to Return when the
-// request has been decided.
+// Borrow returns room for the attributes of one request, with none in it. Give it to Return when
+// the request has been decided.
 func Borrow() *identity.Attributes { return attributes.Get().(*identity.Attributes) }
 
 // Return keeps the memory for another request, and nothing of this one.
@@ -96,9 +96,9 @@ func WaitingUnder(set *rules.Set) (w Waiting) {
 // Any reports whether a decision may take time.
 func (w Waiting) Any() bool { return w.turns || w.permits }
 
-// Decide decides about a hit of cost 1. It waits where the rules let callers wait: for a turn as long
-// as ctx lasts, for permits no longer than acquire, and not at all if acquire is negative. When ctx
-// ends, the decision is a denial.
+// Decide decides about a hit of cost 1. It waits where the rules let callers wait: for a turn as
+// long as ctx lasts, for permits no longer than acquire, and not at all if acquire is negative.
+// When ctx ends, the decision is a denial.
 func (w Waiting) Decide(
 	ctx context.Context, c Checker, attrs identity.Attributes, acquire time.Duration,
 ) check.Decision {
