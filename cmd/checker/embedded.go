@@ -21,6 +21,7 @@ import (
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
@@ -153,7 +154,7 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 		return err
 	}
 	e.worker = daemon.Part{Name: "embedded aggregator", Run: worker.Run}
-	var setRules func([]aggregate.Rule)
+	var setRules func([]storage.Rule)
 	if c.rulesFromBucket() {
 		setRules = worker.SetRules
 	}

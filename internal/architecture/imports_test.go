@@ -85,10 +85,23 @@ var allowed = []struct {
 		"pkg/rules", grpc, genproto, protobuf,
 	}},
 
-	{"pkg/aggregate", []string{"pkg/window", "pkg/events"}},
-	{"pkg/aggregate/redisstore", []string{"pkg/aggregate", "pkg/window", goredis}},
-	{"pkg/aggregate/memstore", []string{"pkg/aggregate", "pkg/window"}},
-	{"pkg/aggregate/natsmemory", []string{"pkg/aggregate", natsgo}},
+	{"pkg/aggregate", []string{"pkg/window", "pkg/events", "pkg/aggregate/storage", "pkg/aggregate/internal/..."}},
+	{"pkg/aggregate/storage", []string{"pkg/window", "pkg/events"}},
+	{"pkg/aggregate/internal/queue", nil},
+	{"pkg/aggregate/internal/fleet", []string{"pkg/events"}},
+	{"pkg/aggregate/internal/wire", []string{"pkg/aggregate/storage", "pkg/events", "pkg/window"}},
+	{"pkg/aggregate/internal/limits", []string{"pkg/aggregate/internal/wire", "pkg/aggregate/storage", "pkg/events", "pkg/window"}},
+	{"pkg/aggregate/internal/refund", []string{"pkg/aggregate/storage"}},
+	{"pkg/aggregate/internal/merge", []string{
+		"pkg/aggregate/internal/queue", "pkg/aggregate/internal/refund", "pkg/aggregate/internal/wire", "pkg/aggregate/storage", "pkg/events",
+	}},
+	{"pkg/aggregate/internal/alarm", []string{
+		"pkg/aggregate/internal/queue", "pkg/aggregate/internal/refund", "pkg/aggregate/internal/wire", "pkg/aggregate/storage", "pkg/events",
+		"pkg/window",
+	}},
+	{"pkg/aggregate/redisstore", []string{"pkg/aggregate/storage", "pkg/window", goredis}},
+	{"pkg/aggregate/memstore", []string{"pkg/aggregate/storage", "pkg/window"}},
+	{"pkg/aggregate/natsmemory", []string{"pkg/aggregate", "pkg/aggregate/storage", natsgo}},
 
 	{"deploy", nil},
 	{"cmd/...", []string{anything}},
