@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// MaxHops is how many trusted proxies are passed on the way to the client. What lies behind is not looked at.
+	// MaxHops is how many trusted proxies are passed on the way to the client. What lies behind is
+	// not looked at.
 	MaxHops = 64
-	// MaxRead is how much of a forwarding header is looked at, from its end, in bytes. An element that is not
-	// whole in it is not understood.
+	// MaxRead is how much of a forwarding header is looked at, from its end, in bytes. An element
+	// that is not whole in it is not understood.
 	MaxRead = 64 << 10
 )
 
-// ClientIP returns the address of the client whose connection has this remote address, and that sent this header: see
-// Builder.ClientIP, which is for many requests. The error says what is wrong with the remote address or the options.
+// ClientIP returns the address of the client whose connection has this remote address, and that
+// sent this header: see Builder.ClientIP, which is for many requests. The error says what is wrong
+// with the remote address or the options.
 func ClientIP(remote string, h http.Header, o Options) (netip.Addr, error) {
 	b, err := NewBuilder(o)
 	if err != nil {
@@ -31,21 +33,22 @@ func ClientIP(remote string, h http.Header, o Options) (netip.Addr, error) {
 	return addr, nil
 }
 
-// ClientIP returns the client's address, not grouped, IPv4 as such and without a zone. It is that of the connection,
-// http.Request.RemoteAddr, unless that is a trusted proxy. Then it is the last address of the forwarding header, unless
-// that is a trusted proxy too, and so on from right to left. So nothing counts that an untrusted party has written.
+// ClientIP returns the client's address, not grouped, IPv4 as such and without a zone. It is that
+// of the connection, http.Request.RemoteAddr, unless that is a trusted proxy. Then it is the last
+// address of the forwarding header, unless that is a trusted proxy too, and so on from right to
+// left. So nothing counts that an untrusted party has written.
 //
-// What is not understood ends the search, since nobody can know who wrote what is left of it: an element that is empty or
-// malformed, has no client in it, or one that the proxy hides ("unknown", "_hidden"). The last address found is returned
-// then, a proxy's, as it is if all are trusted.
+// What is not understood ends the search, since nobody can know who wrote what is left of it: an
+// element that is empty or malformed, has no client in it, or one that the proxy hides ("unknown",
+// "_hidden"). The last address found is returned then, a proxy's, as it is if all are trusted.
 //
 // ok is false if no address is known at all.
 func (b *Builder) ClientIP(remote string, h http.Header) (addr netip.Addr, ok bool) {
 	return b.ClientIPFrom(remote, h[headers[b.options.Forwarding]])
 }
 
-// ClientIPFrom is ClientIP for protocols that keep their headers in another way: lines are all those of the header that
-// Options.Forwarding names, in the order in which they came.
+// ClientIPFrom is ClientIP for protocols that keep their headers in another way: lines are all
+// those of the header that Options.Forwarding names, in the order in which they came.
 func (b *Builder) ClientIPFrom(remote string, lines []string) (addr netip.Addr, ok bool) {
 	addr, ok = identity.ParseAddr(remote)
 	if !ok && !(b.options.TrustSockets && isSocket(remote)) {
@@ -69,8 +72,8 @@ func (b *Builder) ClientIPFrom(remote string, lines []string) (addr netip.Addr, 
 	return addr, ok
 }
 
-// Trusts says whether what the other end of a connection tells of a request is believed: whether this remote address is a
-// trusted proxy's, or a socket's if those are trusted.
+// Trusts says whether what the other end of a connection tells of a request is believed: whether
+// this remote address is a trusted proxy's, or a socket's if those are trusted.
 func (b *Builder) Trusts(remote string) bool {
 	if addr, ok := identity.ParseAddr(remote); ok {
 		return b.trusted.Contains(addr)
@@ -95,8 +98,8 @@ func (f Forwarding) client(element string) (netip.Addr, bool) {
 	return identity.ParseAddr(node)
 }
 
-// backwards reads the elements of a header that is a list, last one first. From left to right would be wrong where
-// quotes matter: a client could open one that the proxy's element then closes.
+// backwards reads the elements of a header that is a list, last one first. From left to right would
+// be wrong where quotes matter: a client could open one that the proxy's element then closes.
 type backwards struct {
 	lines  []string // those not begun
 	rest   string   // of the line that is
@@ -105,8 +108,8 @@ type backwards struct {
 	left   int  // bytes that may still be read
 }
 
-// next returns the element before the last one, without white space around it. more is false at the beginning of the
-// header, at MaxRead, and where quotes do not match.
+// next returns the element before the last one, without white space around it. more is false at the
+// beginning of the header, at MaxRead, and where quotes do not match.
 func (b *backwards) next() (element string, more bool) {
 	if !b.begun {
 		if len(b.lines) == 0 {
@@ -146,9 +149,10 @@ func (b *backwards) lastComma(s string) (comma int, ok bool) {
 	return -1, true
 }
 
-// beforeQuoted returns what is before the quoted string of which s lacks only the closing quote. In it each quote has a
-// backslash before it, and each backslash is one of a pair or before a quote: so the quote that opens it is the last
-// with an even number of backslashes before it, and nothing left of that can change this.
+// beforeQuoted returns what is before the quoted string of which s lacks only the closing quote. In
+// it each quote has a backslash before it, and each backslash is one of a pair or before a quote:
+// so the quote that opens it is the last with an even number of backslashes before it, and nothing
+// left of that can change this.
 func beforeQuoted(s string) (before string, ok bool) {
 	for {
 		i := strings.LastIndexByte(s, '"')

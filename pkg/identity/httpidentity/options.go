@@ -1,7 +1,8 @@
-// Package httpidentity says who is asking: it makes the attributes of an HTTP request that rules need.
+// Package httpidentity says who is asking: it makes the attributes of an HTTP request that rules
+// need.
 //
-// A [Builder] knows the proxies to trust and where attributes come from. It gives a [Reader] for the
-// names that a set of rules needs, and that one reads them from each request, and no others.
+// A [Builder] knows the proxies to trust and where attributes come from. It gives a [Reader] for
+// the names that a set of rules needs, and that one reads them from each request, and no others.
 //
 //	attribute     what it is
 //	ip            the client's address; IPv6 grouped by its first 64 bits, if not set otherwise
@@ -30,8 +31,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Forwarding is the header that trusted proxies tell the client's address in. The other one is not looked at: a proxy
-// that writes one of them passes on what the client put into the other.
+// Forwarding is the header that trusted proxies tell the client's address in. The other one is not
+// looked at: a proxy that writes one of them passes on what the client put into the other.
 type Forwarding uint8
 
 // The headers.
@@ -60,22 +61,24 @@ func ParseForwarding(text string) (Forwarding, error) {
 	return 0, fmt.Errorf("forwarding header %.40q: want X-Forwarded-For or Forwarded", text)
 }
 
-// Source finds an attribute of a request. ok is false if the request has none; an empty value is one. It is called
-// once per request at most, by many goroutines at once, and must not change the request.
+// Source finds an attribute of a request. ok is false if the request has none; an empty value is
+// one. It is called once per request at most, by many goroutines at once, and must not change the
+// request.
 type Source func(r *http.Request) (value string, ok bool)
 
 // Options say how requests are read. The zero value trusts no proxy.
 type Options struct {
-	// TrustedProxies are the addresses of proxies whose forwarding header is believed, and of nobody else:
-	// whoever sends from one of them can claim to be anyone. Empty: the client is the connection's peer.
+	// TrustedProxies are the addresses of proxies whose forwarding header is believed, and of
+	// nobody else: whoever sends from one of them can claim to be anyone. Empty: the client is the
+	// connection's peer.
 	TrustedProxies []netip.Prefix
 	// TrustSockets takes peers without an address, as on a Unix socket, for trusted proxies.
 	TrustSockets bool
 	// Forwarding is the header that the trusted proxies write, all of them the same.
 	Forwarding Forwarding
 
-	// IPv4Prefix and IPv6Prefix are how many first bits of an address make the attribute ip: 1 to 32 and 1 to
-	// 128. 0 is identity.DefaultIPv4Prefix, 32, and identity.DefaultIPv6Prefix, 64.
+	// IPv4Prefix and IPv6Prefix are how many first bits of an address make the attribute ip: 1 to
+	// 32 and 1 to 128. 0 is identity.DefaultIPv4Prefix, 32, and identity.DefaultIPv6Prefix, 64.
 	IPv4Prefix, IPv6Prefix int
 
 	// Sources are further attributes, by name. They beat what is built in, except ip and address.
@@ -141,7 +144,8 @@ func (o *Options) check() (*bart.Lite, error) {
 	return trusted, nil
 }
 
-// ParseProxies reads trusted proxies as settings write them: addresses and prefixes in CIDR notation.
+// ParseProxies reads trusted proxies as settings write them: addresses and prefixes in CIDR
+// notation.
 func ParseProxies(list ...string) ([]netip.Prefix, error) {
 	proxies := make([]netip.Prefix, len(list))
 	for i, text := range list {

@@ -22,7 +22,8 @@ const (
 	cookiePrefix = "cookie:"
 )
 
-// Reader reads some attributes of requests. It is never changed, and may be used by many goroutines at once.
+// Reader reads some attributes of requests. It is never changed, and may be used by many goroutines
+// at once.
 type Reader struct {
 	builder *Builder
 	sources []named
@@ -39,8 +40,9 @@ type named struct {
 	source Source
 }
 
-// Reader makes a reader of the attributes with these names. A name that nothing is known of is no error, since others
-// may add what they know to a request; Unknown tells these. The error says which name cannot be one.
+// Reader makes a reader of the attributes with these names. A name that nothing is known of is no
+// error, since others may add what they know to a request; Unknown tells these. The error says
+// which name cannot be one.
 func (b *Builder) Reader(names []string) (*Reader, error) {
 	rd := &Reader{builder: b}
 	for i, name := range names {
@@ -65,16 +67,16 @@ func (b *Builder) Reader(names []string) (*Reader, error) {
 	return rd, nil
 }
 
-// Unknown are the names that nothing is known of, in order. The attributes must come from elsewhere, or no request has
-// them. The slice is the caller's.
+// Unknown are the names that nothing is known of, in order. The attributes must come from
+// elsewhere, or no request has them. The slice is the caller's.
 func (rd *Reader) Unknown() []string { return slices.Clone(rd.unknown) }
 
-// Append appends the attributes of a request to dst and returns it. A request may have them or not, and those of which
-// dst has one are left out: what the caller knows better, such as a user who has logged in, beats what is read here.
-// The request is not changed.
+// Append appends the attributes of a request to dst and returns it. A request may have them or not,
+// and those of which dst has one are left out: what the caller knows better, such as a user who has
+// logged in, beats what is read here. The request is not changed.
 //
-// It does not allocate if dst has room, except 8 to 48 bytes for ip and address, for cookies, and for a path
-// that has to be cleaned.
+// It does not allocate if dst has room, except 8 to 48 bytes for ip and address, for cookies, and
+// for a path that has to be cleaned.
 func (rd *Reader) Append(dst identity.Attributes, r *http.Request) identity.Attributes {
 	given := dst
 	for i := range rd.sources {
@@ -163,8 +165,8 @@ func hasDotSegment(path string) bool {
 	return false
 }
 
-// source returns where an attribute comes from, or nil for ip and address, which are the builder's own, and for what is
-// not known.
+// source returns where an attribute comes from, or nil for ip and address, which are the builder's
+// own, and for what is not known.
 func (b *Builder) source(name string) (Source, error) {
 	if source, ok := b.options.Sources[name]; ok {
 		return source, nil
@@ -197,13 +199,15 @@ func checked(from func(string) Source, name string) (Source, error) {
 	return from(name), nil
 }
 
-// strange says what a token of RFC 9110 cannot have in it, and so neither the name of a header nor of a cookie.
+// strange says what a token of RFC 9110 cannot have in it, and so neither the name of a header nor
+// of a cookie.
 func strange(c rune) bool {
 	return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
 }
 
-// FromHeader is a source that reads the first header of a name, in any case. For "Host" it is the host that was asked for.
-// Use it where an attribute is another's word: {"user": FromHeader("X-User")}, behind a proxy that sets X-User itself.
+// FromHeader is a source that reads the first header of a name, in any case. For "Host" it is the
+// host that was asked for. Use it where an attribute is another's word: {"user":
+// FromHeader("X-User")}, behind a proxy that sets X-User itself.
 func FromHeader(name string) Source {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	if name == "Host" { // net/http keeps it elsewhere
@@ -229,7 +233,8 @@ func FromCookie(name string) Source {
 	}
 }
 
-// MuxRoute is a source for route where requests are limited before mux sees them: it asks mux what it would choose.
+// MuxRoute is a source for route where requests are limited before mux sees them: it asks mux what
+// it would choose.
 func MuxRoute(mux *http.ServeMux) Source {
 	return func(r *http.Request) (string, bool) {
 		_, pattern := mux.Handler(r)
@@ -247,7 +252,8 @@ func method(r *http.Request) (string, bool) {
 	return r.Method, true
 }
 
-// cleanPath folds what most servers take for the same: otherwise "//login" would go round a limit of "/login".
+// cleanPath folds what most servers take for the same: otherwise "//login" would go round a limit
+// of "/login".
 func cleanPath(r *http.Request) (string, bool) {
 	switch {
 	case r.URL == nil:
