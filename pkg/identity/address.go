@@ -59,7 +59,9 @@ func isPort(s string) bool {
 		return false
 	}
 	if s[1] == '_' {
-		invalid := func(r rune) bool { return !isLetterOrDigit(r) && !strings.ContainsRune("._-", r) }
+		invalid := func(r rune) bool {
+			return !isLetterOrDigit(r) && !strings.ContainsRune("._-", r)
+		}
 		return len(s) > 2 && !strings.ContainsFunc(s[2:], invalid)
 	}
 	port := 0

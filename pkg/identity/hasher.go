@@ -78,7 +78,8 @@ func ReadHasher(file string) (*Hasher, error) {
 	}
 	secret := strings.TrimSpace(string(text))
 	if len(text) > MaxSecret+room && len(secret) <= MaxSecret {
-		return nil, fmt.Errorf("hash secret: %s: more than %d bytes: is it another file?", file, MaxSecret)
+		return nil, fmt.Errorf("hash secret: %s: more than %d bytes: is it another file?",
+			file, MaxSecret)
 	}
 	h, err := NewHasher([]byte(secret))
 	if err != nil {
