@@ -24,6 +24,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -230,7 +231,7 @@ func (f *fleet) startCheckers(sc *scenario.Scenario, traces []*tap.Trace) error 
 }
 
 func (f *fleet) startChecker(i int, sc *scenario.Scenario, set *rules.Set, trace *tap.Trace) error {
-	epoch := check.NewEpoch()
+	epoch := events.NewEpoch("")
 	name := fmt.Sprintf("%x", epoch)
 	conn, err := f.connect("loadtest-checker-" + name)
 	if err != nil {

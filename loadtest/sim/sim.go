@@ -269,7 +269,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	c.Checker, err = check.New(check.Options{
 		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
 		FlushEvery: w.scenario.Flush, FlushFloor: floor, NoForecast: w.o.NoForecast,
-		QuietFor: w.o.QuietFor,
+		QuietFor: w.o.QuietFor, Now: func() time.Time { return time.Unix(0, w.now+c.skew) },
 	})
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 		c.limiters = append(c.limiters, l)
 	}
 	end.Attach(func(kind events.Kind, payload []byte) {
-		c.Receive(w.now+c.skew, kind, payload)
+		c.Receive(kind, payload)
 		c.link.Heard(kind, payload)
 		if kind == events.KindGrant {
 			w.retry(c)

@@ -29,7 +29,7 @@ type Decision struct {
 	//
 	// If only rules with `shadow: true` matched, Limit, Remaining and Reset are those of Observed.
 	Limit, Remaining int64
-	// RetryAfter is how long until a hit of this cost would pass if no other came, and signals stayed as they are. It is 0 if the
+	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
 	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is as the last
 	// grant said, and Remaining the permits at hand; more may come.
 	RetryAfter time.Duration

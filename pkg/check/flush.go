@@ -2,6 +2,7 @@ package check
 
 import (
 	"sync"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 	"github.com/offpath-io/offpath/pkg/events"
@@ -70,10 +71,12 @@ type owed struct {
 	told           RuleStats // what has been put down as past
 }
 
-// Step does everything that is due at own time now, in Unix nanoseconds: heartbeat, flush, repeats,
-// and letting idle cells go. Run calls it; whoever brings a clock of their own calls it instead of
-// Run. It returns the time of the next call, which may come sooner, and should if Wake says so.
-func (c *Checker) Step(now int64) (next int64) { return c.behind.step(now, false) }
+// Step does everything that is due: heartbeat, flush, repeats, and eviction of idle counters. Run
+// calls it. A simulation that has a clock of its own (Options.Now) calls it instead of Run. It returns
+// the time of the next call by the same clock; that may come sooner, and should if Wake says so.
+func (c *Checker) Step() (next time.Time) {
+	return time.Unix(0, c.behind.step(c.ownTime(), false))
+}
 
 func (b *behind) step(now int64, drain bool) int64 {
 	b.mu.Lock()
@@ -111,8 +114,8 @@ func (b *behind) hurry() {
 }
 
 // Wake is sent to when the next Step should come sooner than the last one said: a check or a message
-// wants an early flush. It is for those who call Step themselves; Run reads it too. Options.FlushFloor
-// holds however soon they call.
+// wants an early flush. It is for callers of Step; Run reads it too. However soon they call, flushes
+// are not more frequent than the checker allows.
 func (c *Checker) Wake() <-chan struct{} { return c.wake }
 
 // wakeUp lets Run take a step soon. It does not wait.

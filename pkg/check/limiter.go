@@ -11,7 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire and Wait never block.
+// Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For all that
+// Check does not do, pass it to [Checker.Do] or [Checker.Wait].
 type Limiter struct {
 	// What a check without the lock reads stands together, and apart from what is written meanwhile.
 	checker *Checker
@@ -67,17 +68,6 @@ func (l *Limiter) Check(key string, cost int64) (d Decision) {
 		l.checkAt(&d, t, l.now(), key, cost)
 	} else {
 		l.checkBy(&d, t, l.now(), key, cost)
-	}
-	return d
-}
-
-// CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
-// bring their own, such as a simulation.
-func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
-	if t := l.terms.Load(); l.isPlain(t, key) {
-		l.checkAt(&d, t, l.checker.clock.Fleet(now), key, cost)
-	} else {
-		l.checkBy(&d, t, l.checker.clock.Fleet(now), key, cost)
 	}
 	return d
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Receive takes in a message for this checker at own time now, in Unix nanoseconds: the answer to a
-// report or to a hello, or an alarm. What it cannot read it counts and ignores. Run calls it for
-// everything its Link hears. It does not keep payload.
-func (c *Checker) Receive(now int64, kind events.Kind, payload []byte) {
+// Receive takes in a message for this checker: the answer to a report or to a hello, or an alarm. It
+// counts and ignores what it cannot read. Run calls it for everything that the Link hears. It does not
+// keep payload.
+func (c *Checker) Receive(kind events.Kind, payload []byte) {
+	now := c.ownTime()
 	b := &c.behind
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -371,7 +372,7 @@ func (b *behind) resolve(rules []*events.Rule) []*Limiter {
 	for i, r := range rules {
 		l := p.byName[r.Name]
 		if l == nil {
-			l = b.checker.own.find(r.Name)
+			l = b.checker.inline.find(r.Name)
 		}
 		if l != nil && l.counts(r) {
 			found[i] = l

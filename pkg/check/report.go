@@ -244,7 +244,7 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 
 // isLoose says whether more hits than the limit that others are told of may pass as the rule wants it.
 func (l *Limiter) isLoose(t *terms) bool {
-	return t.rule.Loose() || isOwn(l.name)
+	return t.rule.Loose() || isInline(l.name)
 }
 
 func (l *Limiter) algorithm() events.Algorithm {

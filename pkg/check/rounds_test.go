@@ -10,7 +10,7 @@ func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	for _, w := range wanted {
 		f.want(w)
 	}
-	return float64(f.Step(now)+behind-noon) / 1e6
+	return float64(atTime(now, f).Step().UnixNano()+behind-noon) / 1e6
 }
 
 // TestRoundsAreDueAtMultiples: rounds come at multiples of their period in the fleet's time,
@@ -50,9 +50,9 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		test.o.Epoch, test.o.HelloEvery = 1, time.Hour
 		f := unwelcomed(t, test.o, rule("r", 1000, time.Minute, 1))
 		behind := int64(test.behind)
-		f.Step(noon - behind)
+		atTime(noon-behind, f).Step()
 		f.join(noon-behind, 4, behind)
-		f.Step(noon - behind)
+		atTime(noon-behind, f).Step()
 		now := noon + int64(test.now*1e6) - behind
 		equal(t, f.due(now, behind, test.wanted...), test.due, "%s: due", test.why)
 	}
@@ -63,10 +63,10 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
 	now := noon
 	ask := func(trip int64) float64 {
-		l.CheckAt(now, "k", 1)
+		atTime(now, l).Check("k", 1)
 		now += 64*ms - now%(64*ms)
 		f.want(nextTick)
-		f.Step(now)
+		atTime(now, f).Step()
 		f.answer(now+trip, 1)
 		return f.due(now+trip, 0, nextTick) - float64(now-noon)/1e6
 	}
@@ -88,8 +88,8 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 	expect(t, fleet.Tick == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
 	// The first round trip has nothing to be weighed against.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
-	l.CheckAt(noon, "k", 1)
-	f.Step(noon + 50*ms)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon+50*ms, f).Step()
 	f.answer(noon+65*ms, 1)
 	equal(t, f.due(noon+65*ms, 0, nextTick), 80, "tick after the first answer, of 15 ms")
 }
@@ -105,7 +105,7 @@ func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		f.rounds.wanted.Store(0)
 		for i := range test.limit {
-			d := l.CheckAt(noon, "k", 1)
+			d := atTime(noon, l).Check("k", 1)
 			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
 			soon, n := f.rounds.wanted.Load() == nextTick, i+1
 			if test.checkers == 1 || n < test.limit/2 {
@@ -178,7 +178,7 @@ func TestWantWakesOnce(t *testing.T) {
 		f.want(step.wants)
 		expect(t, f.woken() == step.woken, "want %d: woken: %v", i+1, !step.woken)
 	}
-	f.Step(noon + 64*ms)
+	atTime(noon+64*ms, f).Step()
 	f.want(nextCalm)
 	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
@@ -186,16 +186,16 @@ func TestWantWakesOnce(t *testing.T) {
 // TestRepeatedReportsDoNotSlowTicks: nobody knows to which sending the answer is, so an outage does not make ticks long.
 func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
-	l.CheckAt(noon, "k", 1)
-	f.Step(noon + 50*ms)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon+50*ms, f).Step()
 	for now := noon + 50*ms; now < noon+10*second; now += 100 * ms {
-		f.Step(now)
+		atTime(now, f).Step()
 	}
 	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
 	equal(t, f.behind.tick(), 4*ms, "tick after an outage")
-	l.CheckAt(noon+10*second, "k", 1)
-	f.Step(noon + 10*second + 50*ms)
+	atTime(noon+10*second, l).Check("k", 1)
+	atTime(noon+10*second+50*ms, f).Step()
 	f.answer(noon+10*second+57*ms, 2)
 	equal(t, f.behind.tick(), 8*ms, "tick, when an answer takes 7 ms")
 }
@@ -213,8 +213,8 @@ func TestSlowerAnswersStopRepeats(t *testing.T) {
 			case noon + 20*second:
 				repeats = f.Stats().ReportsRepeated
 			}
-			l.CheckAt(now, "k", 1)
-			f.Step(now)
+			atTime(now, l).Check("k", 1)
+			atTime(now, f).Step()
 			if len(f.tape.reports) > seen {
 				if due == 0 {
 					due = now + trip

@@ -188,7 +188,7 @@ func TestIdleCacheGoesDuringChecks(t *testing.T) {
 // TestDrainWaitsForLateHits, whose report holds no keys.
 func TestDrainWaitsForLateHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
-	limiter(t, f.Checker, "r").CheckAt(noon, "k", 3)
+	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 3)
 	now := noon + 4*second
 	d := drain{behind: &f.behind}
 	for range 3 {

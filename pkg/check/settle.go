@@ -39,11 +39,6 @@ var (
 //
 // A checker remembers at least the last million receipts that were settled there, and says ErrSettled at once.
 func (c *Checker) Settle(receipt string, cost int64) error {
-	return c.SettleAt(ownTime(), receipt, cost)
-}
-
-// SettleAt is Settle at a given time of this checker's own clock, in Unix nanoseconds.
-func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 	if cost < 0 || cost > events.MaxCount {
 		return fmt.Errorf("%w: %d, want 0 to %d", ErrCost, cost, int64(events.MaxCount))
 	}
@@ -51,7 +46,7 @@ func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}
-	fleet := c.clock.Fleet(now)
+	fleet := c.exactTime()
 	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
 		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
 	}

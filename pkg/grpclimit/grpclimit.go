@@ -50,10 +50,8 @@ import (
 // Checker decides: a [check.Checker], or in tests one of package checktest.
 type Checker interface {
 	Check(attrs identity.Attributes, cost int64) check.Decision
-	Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
-	Wait(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
-	Peek(attrs identity.Attributes, cost int64) check.Decision
-	Record(attrs identity.Attributes, cost int64)
+	Do(r check.Request) check.Result
+	Wait(ctx context.Context, r check.Request) (check.Result, error)
 	Rules() *rules.Set
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/internal/adapter"
 )
@@ -99,13 +100,14 @@ func (o *Outcomes) around(ctx context.Context, method string, call func() error)
 	attrs := adapter.Borrow()
 	defer adapter.Return(attrs)
 	*attrs = p.attributes(append(*attrs, o.attribute), ctx, method)
-	if d := l.checker.Peek(*attrs, 1); !d.Allowed {
+	peek := check.Request{Attributes: *attrs, Mode: check.Peek}
+	if d := l.checker.Do(peek).Decision; !d.Allowed {
 		return l.deny(ctx, p, d)
 	}
 	code := codes.Internal // of a panic
 	defer func() {
 		if slices.Contains(o.codes, code) {
-			l.checker.Record(*attrs, 1)
+			l.checker.Do(check.Request{Attributes: *attrs, Mode: check.Record})
 		}
 	}()
 	err := call()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixge/httpsnoop"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/internal/adapter"
 )
@@ -87,14 +88,15 @@ func (c *charge) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	attrs := adapter.Borrow()
 	defer adapter.Return(attrs)
 	*attrs = p.attributes(append(*attrs, c.attribute), r)
-	if d := l.checker.Peek(*attrs, 1); !d.Allowed {
+	peek := check.Request{Attributes: *attrs, Mode: check.Peek}
+	if d := l.checker.Do(peek).Decision; !d.Allowed {
 		p.headers.Write(w.Header(), d)
 		l.deny(w, r, d)
 		return
 	}
 	o := outcome{charge: func(status int) {
 		if slices.Contains(c.statuses, status) {
-			l.checker.Record(*attrs, 1)
+			l.checker.Do(check.Request{Attributes: *attrs, Mode: check.Record})
 		}
 	}}
 	defer o.end()

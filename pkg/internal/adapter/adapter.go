@@ -74,8 +74,7 @@ func Return(attrs *identity.Attributes) {
 // Checker is the part of a [check.Checker] that Decide needs.
 type Checker interface {
 	Check(attrs identity.Attributes, cost int64) check.Decision
-	Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
-	Wait(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
+	Wait(ctx context.Context, r check.Request) (check.Result, error)
 }
 
 // Waiting says what requests may wait for under a set of rules.
@@ -106,8 +105,7 @@ func (w Waiting) Decide(
 	case !w.Any():
 		return c.Check(attrs, 1)
 	case !w.permits:
-		d, _ := c.Wait(ctx, attrs, 1)
-		return d
+		return wait(ctx, c, attrs, check.Reserve)
 	}
 	d := waitForPermits(ctx, c, attrs, acquire)
 	if d.Allowed || !d.Queue {
@@ -116,8 +114,7 @@ func (w Waiting) Decide(
 	// Waiting for a turn is waiting for permits, too, which may never come.
 	ctx, cancel := context.WithTimeout(ctx, d.MaxWait+max(acquire, 0))
 	defer cancel()
-	d, _ = c.Wait(ctx, attrs, 1)
-	return d
+	return wait(ctx, c, attrs, check.Reserve)
 }
 
 func waitForPermits(
@@ -128,6 +125,14 @@ func waitForPermits(
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquire)
 	defer cancel()
-	d, _ := c.Acquire(ctx, attrs, 1)
-	return d
+	return wait(ctx, c, attrs, check.Charge)
+}
+
+// wait waits for a permit (Charge) or for a turn (Reserve). An error means that ctx has ended; the
+// decision is a denial then.
+func wait(
+	ctx context.Context, c Checker, attrs identity.Attributes, mode check.Mode,
+) check.Decision {
+	r, _ := c.Wait(ctx, check.Request{Attributes: attrs, Mode: mode})
+	return r.Decision
 }
