@@ -76,9 +76,16 @@ var allowed = []struct {
 	}},
 
 	{"pkg/check/checktest", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/window"}},
-	{"pkg/internal/doors", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
-	{"pkg/httplimit", []string{"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", httpsfv, httpsnoop}},
-	{"pkg/grpclimit", []string{"pkg/check", "pkg/httplimit", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", grpc, genproto, protobuf}},
+	{"pkg/internal/adapter", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
+	{"pkg/limitheaders", []string{"pkg/check", "pkg/rules", httpsfv}},
+	{"pkg/httplimit", []string{
+		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
+		"pkg/rules", httpsnoop,
+	}},
+	{"pkg/grpclimit", []string{
+		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
+		"pkg/rules", grpc, genproto, protobuf,
+	}},
 
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events", "pkg/aggregate/storage", "pkg/aggregate/internal/..."}},
 	{"pkg/aggregate/storage", []string{"pkg/window", "pkg/events"}},
