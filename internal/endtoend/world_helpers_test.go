@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -192,6 +193,9 @@ func (w *world) newWorker() *worker {
 	return k
 }
 
+// never is longer than any test lasts in virtual time.
+const never = 1000 * time.Hour
+
 // worldKeys are those by which checkers of a world know each other's receipts.
 var worldKeys = events.NewReceiptKeys()
 
@@ -205,12 +209,13 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 	}
 	o := check.Options{
 		Rules: w.rules, Revision: w.revision, Link: observed{olderChecker{c.link, version}, &c.knows}, Epoch: epoch,
-		MaxIdleKeys: -1, NoForecast: w.plain, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
-		Trace: func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "00-a-trace", nil },
+		MaxIdleKeys: -1, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }, QuietFor: w.quietFor,
+		Tuning: checktuning.Tuning{NoForecast: w.plain, ReportKeys: 1 + w.rand.IntN(5)},
+		Trace:  func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "00-a-trace", nil },
 	}
 	o.Now = func() time.Time { return time.Unix(0, w.own(i)) }
 	if w.plain { // never: in the other worlds an outage makes them decide by their share
-		o.ShareAfter, o.OutageAfter = 1_000_000, 1_000_000
+		o.ShareAfter, o.OutageAfter = never, never
 	}
 	var err error
 	if c.Checker, err = check.New(o); err != nil {

@@ -21,7 +21,7 @@ func TestIdleCellsAreLookedAtSeldom(t *testing.T) {
 		{rule: draining("r", rules.TokenBucket, 24, 100, day, 24), leaves: 37*time.Hour + time.Hour},
 		{rule: rule("r", 100, day, 1), retired: true},
 	} {
-		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Hour, MaxIdleKeys: -1, NoForecast: true}, tt.rule)
+		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Hour, MaxIdleKeys: -1, Tuning: tuning{NoForecast: true}}, tt.rule)
 		begin, now := noon-int64(12*time.Hour), noon
 		atTime(now, l).Check("k", 1)
 		atTime(now+50*ms, f).Step()

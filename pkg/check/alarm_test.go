@@ -41,7 +41,7 @@ func TestAlarmsBringReportsForward(t *testing.T) {
 		{"a floor of many", 1, 20 * time.Millisecond, 1, 32, true},
 		{"the timer's floor: never early", 1, 50 * time.Millisecond, 1, 50, false},
 	} {
-		f, l := newFleetOf(t, test.checkers, Options{FlushFloor: test.floor, HelloEvery: time.Hour}, 1000, time.Minute)
+		f, l := newFleetOf(t, test.checkers, Options{HelloEvery: time.Hour, Tuning: tuning{FlushFloor: test.floor}}, 1000, time.Minute)
 		f.alarm(noon, 1, l, "k", 500)
 		hit(l, noon, "k", test.hits)
 		f.woken()

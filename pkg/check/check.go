@@ -28,9 +28,8 @@
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, wait.go, line.go).
 //
-// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true cost), used.go (which
-// receipts that was done for), refund.go (what
-// was given back).
+// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true
+// cost), internal/settlement (until the store has it), refund.go (what was given back).
 //
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
 // (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go (why).
@@ -55,7 +54,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -88,26 +89,18 @@ type Options struct {
 	// key is not far below its limit.
 	// Shorter is more exact, longer is less traffic. Default 50 ms.
 	FlushEvery time.Duration
-	// FlushFloor is about the least time between two flushes when something asks for one before its time: a key
-	// near its limit, an alarm about a key with pending hits, or a lack of room. It is rounded up to a
-	// power of two of milliseconds, because all checkers of a fleet report such keys in the same moments; give all
-	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
-	FlushFloor time.Duration
 	// QuietFor is how long hits of a key far below its limit may wait for their report, at most;
 	// never longer than a tenth of its window. A checker that is killed loses them. Longer is fewer
 	// updates of keys that come often and are far below their limit. Less than twice FlushEvery: no
 	// longer than others. Default 1 s.
 	QuietFor time.Duration
-	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
-	// admitted and not reported yet is then let pass once more.
-	NoForecast bool
 	// HelloEvery is the time between heartbeats. Default 2 s.
 	HelloEvery time.Duration
-	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any
-	// aggregator knowledge is stale, this checker keeps to its share of every limit, and rules
-	// whose OnOutage is rules.Open or rules.Closed decide by that; in this order. Default 3, 10 and
-	// 300, which is ten minutes.
-	StaleAfter, ShareAfter, OutageAfter int
+	// StaleAfter, ShareAfter and OutageAfter are after how long without a word from any aggregator the
+	// checker's knowledge is stale, it keeps to its share of every limit, and rules whose OnOutage is
+	// rules.Open or rules.Closed decide by that; in this order, and HelloEvery at least. Default 3, 10
+	// and 300 times HelloEvery: 6 s, 20 s and 10 minutes.
+	StaleAfter, ShareAfter, OutageAfter time.Duration
 	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
 	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.
 	ExpectCheckers int
@@ -123,11 +116,6 @@ type Options struct {
 	KeyHash *identity.Hasher
 	// Trace, if not nil, is told of each new report, and may follow it: see [Tracing].
 	Trace Tracing
-	// ReportKeys bounds the keys in one report. Default 1,000.
-	ReportKeys int
-	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
-	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
-	ReportTimeout time.Duration
 	// OnDenied, if not nil, is told of denials, of the counter's name (RuleStats.Rule) and the key as it is kept and sent: how many
 	// decisions, mostly one at a time, but of a key that is denied in bulk at its next report. Where a rule with `shadow: true` bars a
 	// request by a list, an override or a block, the key is "". Decisions call it, some
@@ -154,39 +142,29 @@ type Options struct {
 	// wall clock at the start and the time since, so that a step of the system's clock changes nothing;
 	// checks read it to the millisecond while Run is at work.
 	Now func() time.Time
+	// Tuning is for tests and the simulator.
+	Tuning checktuning.Tuning
 	// Epoch names this life of this checker: see [events.NewEpoch]. It must be unique in the fleet and
 	// over time. Default: a new one.
 	Epoch uint64
 }
 
 func (o Options) withDefaults() Options {
-	d := Options{
-		FlushEvery:    50 * time.Millisecond,
-		HelloEvery:    2 * time.Second,
-		MaxLiveKeys:   1 << 20,
-		MaxIdleKeys:   1 << 20,
-		ReportKeys:    1000,
-		ReportTimeout: 250 * time.Millisecond,
-		MaxWaiting:    1 << 16,
-		MaxSettling:   1 << 16,
-		DrainTimeout:  5 * time.Second,
-		Epoch:         events.NewEpoch(""),
-	}
-	setDefault(&o.FlushEvery, d.FlushEvery)
-	setDefault(&o.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
+	setDefault(&o.FlushEvery, 50*time.Millisecond)
 	setDefault(&o.QuietFor, quietFor)
-	setDefault(&o.HelloEvery, d.HelloEvery)
-	setDefault(&o.StaleAfter, staleAfter)
-	setDefault(&o.ShareAfter, shareAfter)
-	setDefault(&o.OutageAfter, outageAfter)
-	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
-	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
-	setDefault(&o.ReportKeys, d.ReportKeys)
-	setDefault(&o.ReportTimeout, d.ReportTimeout)
-	setDefault(&o.MaxWaiting, d.MaxWaiting)
-	setDefault(&o.MaxSettling, d.MaxSettling)
-	setDefault(&o.DrainTimeout, d.DrainTimeout)
-	setDefault(&o.Epoch, d.Epoch)
+	setDefault(&o.HelloEvery, 2*time.Second)
+	setDefault(&o.StaleAfter, 3*o.HelloEvery)
+	setDefault(&o.ShareAfter, 10*o.HelloEvery)
+	setDefault(&o.OutageAfter, 300*o.HelloEvery)
+	setDefault(&o.MaxLiveKeys, 1<<20)
+	setDefault(&o.MaxIdleKeys, 1<<20)
+	setDefault(&o.MaxWaiting, 1<<16)
+	setDefault(&o.MaxSettling, 1<<16)
+	setDefault(&o.DrainTimeout, 5*time.Second)
+	setDefault(&o.Epoch, events.NewEpoch(""))
+	setDefault(&o.Tuning.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
+	setDefault(&o.Tuning.ReportKeys, 1000)
+	setDefault(&o.Tuning.ReportTimeout, 250*time.Millisecond)
 	return o
 }
 
@@ -203,23 +181,24 @@ func (o Options) validate() error {
 		return errNoRules
 	case o.FlushEvery < time.Millisecond:
 		return fmt.Errorf("check: FlushEvery %v: want at least 1ms", o.FlushEvery)
-	case o.FlushFloor < time.Millisecond || o.FlushFloor > o.FlushEvery:
-		return fmt.Errorf("check: FlushFloor %v: want 1ms to FlushEvery (%v)", o.FlushFloor, o.FlushEvery)
+	case o.Tuning.FlushFloor < time.Millisecond || o.Tuning.FlushFloor > o.FlushEvery:
+		return fmt.Errorf("check: FlushFloor %v: want 1ms to FlushEvery (%v)", o.Tuning.FlushFloor, o.FlushEvery)
 	case o.QuietFor < 0:
 		return fmt.Errorf("check: QuietFor %v: want none or a positive one", o.QuietFor)
 	case o.HelloEvery < 10*time.Millisecond:
 		return fmt.Errorf("check: HelloEvery %v: want at least 10ms", o.HelloEvery)
-	case o.StaleAfter < 1 || o.ShareAfter < o.StaleAfter || o.OutageAfter < o.ShareAfter:
-		return fmt.Errorf("check: StaleAfter %d, ShareAfter %d, OutageAfter %d: want them in this order, from 1",
-			o.StaleAfter, o.ShareAfter, o.OutageAfter)
+	case o.StaleAfter < o.HelloEvery || o.ShareAfter < o.StaleAfter || o.OutageAfter < o.ShareAfter:
+		return fmt.Errorf("check: StaleAfter %v, ShareAfter %v, OutageAfter %v: "+
+			"want them in this order, from HelloEvery (%v) on",
+			o.StaleAfter, o.ShareAfter, o.OutageAfter, o.HelloEvery)
 	case o.ExpectCheckers < 0:
 		return fmt.Errorf("check: ExpectCheckers %d: want none or some", o.ExpectCheckers)
 	case o.MaxLiveKeys < 1:
 		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
-	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys-1: // the last key may take three rows
-		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-2)
-	case o.ReportTimeout < 10*time.Millisecond:
-		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
+	case o.Tuning.ReportKeys < 1 || o.Tuning.ReportKeys >= events.MaxKeys-1: // the last key may take three rows
+		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.Tuning.ReportKeys, events.MaxKeys-2)
+	case o.Tuning.ReportTimeout < 10*time.Millisecond:
+		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.Tuning.ReportTimeout)
 	case o.MaxWaiting < 0:
 		return fmt.Errorf("check: MaxWaiting %d: want a positive one", o.MaxWaiting)
 	case o.MaxSettling < 0:
@@ -236,7 +215,8 @@ type Checker struct {
 	program    atomic.Pointer[program] // what it decides by at present
 	scratch    sync.Pool               // *asking
 	everStrict atomic.Bool             // some limiter is, or has been, strict
-	settling   settling
+	settling   settlement.Queue
+	receipts   atomic.Uint64 // the number of the last one
 
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been

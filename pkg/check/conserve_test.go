@@ -19,7 +19,7 @@ func TestEveryHitIsInOnePlace(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		narrow := rule("narrow", 40, time.Second, 1)
 		narrow.Key = []string{"ip"}
-		s, c := newStore(t, Options{ReportKeys: 3}, rule("r", 200, time.Second, 1), narrow)
+		s, c := newStore(t, Options{Tuning: tuning{ReportKeys: 3}}, rule("r", 200, time.Second, 1), narrow)
 		l := limiter(t, c, "r")
 		keys := [...]string{"a", "b", "c"}
 		var allowed, denied, charged int64

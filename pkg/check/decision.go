@@ -64,14 +64,14 @@ type Freshness uint8
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
 	Local Freshness = iota
-	// Fresh: an aggregator has been heard within Options.StaleAfter heartbeats.
+	// Fresh: an aggregator has been heard within Options.StaleAfter.
 	Fresh
 	// Stale: none has; what was known of others is ageing.
 	Stale
-	// LocalShare: none has for Options.ShareAfter heartbeats, or none ever and Options.ExpectCheckers says
+	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says
 	// that there are others. This checker keeps to its share of every limit.
 	LocalShare
-	// Outage: none has for Options.OutageAfter heartbeats; rules decide by OnOutage. Decisions of
+	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of
 	// those that keep to their share say LocalShare.
 	Outage
 )

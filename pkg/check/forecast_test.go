@@ -21,7 +21,7 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 		{"two checkers", 2, Options{}, 1000, true},
 		{"eight", 8, Options{}, 1000, true},
 		{"alone", 1, Options{}, 1000, false},
-		{"switched off", 8, Options{NoForecast: true}, 1000, false},
+		{"switched off", 8, Options{Tuning: tuning{NoForecast: true}}, 1000, false},
 		{"the smallest limit that is worth it", 2, Options{}, fewestForForecast, true},
 		{"a smaller one", 2, Options{}, fewestForForecast - 1, false},
 	} {

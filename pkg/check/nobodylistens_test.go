@@ -13,7 +13,7 @@ import (
 // one of it and one of shard 1 on their way.
 func twoShards(t *testing.T) (f *fleet, now int64) {
 	t.Helper()
-	f = unwelcomed(t, Options{ReportTimeout: 100 * time.Millisecond}, rule("r", 100, time.Minute, 1))
+	f = unwelcomed(t, Options{Tuning: tuning{ReportTimeout: 100 * time.Millisecond}}, rule("r", 100, time.Minute, 1))
 	atTime(noon, f).Step()
 	f.welcome(noon, 2)
 	atTime(noon, f).Step()

@@ -23,7 +23,7 @@ func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshn
 
 // TestFreshnessFallsInSteps of silence, and is back at one message; by default after three hellos.
 func TestFreshnessFallsInSteps(t *testing.T) {
-	o := Options{HelloEvery: time.Second, StaleAfter: 2, ShareAfter: 5, OutageAfter: 20, NoForecast: true}
+	o := Options{HelloEvery: time.Second, StaleAfter: 2 * time.Second, ShareAfter: 5 * time.Second, OutageAfter: 20 * time.Second, Tuning: tuning{NoForecast: true}}
 	open, closed := rule("open", 100, time.Minute, 1), rule("closed", 100, time.Minute, 1)
 	open.OnOutage, closed.OnOutage = rules.Open, rules.Closed
 	f := newFleet(t, o, rule("share", 100, time.Minute, 1), open, closed)
@@ -66,7 +66,7 @@ func TestFreshnessFallsInSteps(t *testing.T) {
 
 // TestLocalShareOfAWindow is a share of what was left when the silence began; own hits leave the window.
 func TestLocalShareOfAWindow(t *testing.T) {
-	f := newFleet(t, Options{HelloEvery: time.Second, ShareAfter: 5, NoForecast: true}, rule("r", 100, 10*time.Second, 1))
+	f := newFleet(t, Options{HelloEvery: time.Second, ShareAfter: 5 * time.Second, Tuning: tuning{NoForecast: true}}, rule("r", 100, 10*time.Second, 1))
 	f.welcomeOf(noon, 4)
 	l := limiter(t, f.Checker, "r")
 	f.alarm(noon, 1, l, "busy", 90)
@@ -142,7 +142,7 @@ func TestNeverHeard(t *testing.T) {
 // TestSilenceEndsAllowances: what a check left before the silence does not hold when something else decides. A
 // report without an answer keeps the flush from withdrawing it.
 func TestSilenceEndsAllowances(t *testing.T) {
-	for _, o := range []Options{{}, {NoForecast: true}} {
+	for _, o := range []Options{{}, {Tuning: tuning{NoForecast: true}}} {
 		for _, limit := range []int64{40, 1000} {
 			o.HelloEvery = time.Second
 			r := rule("r", limit, time.Hour, 1)

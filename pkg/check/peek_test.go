@@ -156,7 +156,7 @@ func TestShadowChangesNothing(t *testing.T) {
 	shadowed := 0
 	rapid.Check(t, func(r *rapid.T) {
 		// All reports go by the timer, with all that there is to report: shadow rules may change when others' go.
-		o := Options{FlushEvery: 20e6, FlushFloor: 20e6, QuietFor: 1}
+		o := Options{FlushEvery: 20e6, QuietFor: 1, Tuning: tuning{FlushFloor: 20e6}}
 		bare, dark := newStage(t, o, everything), newStage(t, o, everything+shadows)
 		bare.soon, dark.soon = true, true
 		for i, o := range schedules().Draw(r, "schedule") {
@@ -187,7 +187,7 @@ rules:
 	shares := map[string]int64{"critical": 200, "": 160, "analytics": 60}
 	passed, foreseen := map[string]int{}, 0
 	rapid.Check(t, func(r *rapid.T) {
-		s := newStage(t, Options{NoForecast: rapid.Bool().Draw(r, "plainly")}, text)
+		s := newStage(t, Options{Tuning: tuning{NoForecast: rapid.Bool().Draw(r, "plainly")}}, text)
 		for i, o := range schedules().Draw(r, "schedule") {
 			at := s.now + o.after
 			known, used := s.known("plain", o.key, at)

@@ -102,7 +102,7 @@ func TestSeveralRulesSpendTogether(t *testing.T) {
 func TestStopGivesPermitsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 2500
-		f, stop, done := runFleet(t, Options{ReportKeys: 700}, strictRule("r", 1000, time.Hour, 1))
+		f, stop, done := runFleet(t, Options{Tuning: tuning{ReportKeys: 700}}, strictRule("r", 1000, time.Hour, 1))
 		l := limiter(t, f.Checker, "r")
 		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
 		answer := func() { // by what is wanted

@@ -135,7 +135,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	b.problem = ""
 	switch {
 	case s.queue.Len() == 0 && s.settlements.Len() == 0 && s.late.Len() == 0:
-	case s.missed && s.queue.Len() < b.checker.o.ReportKeys: // the round has to be made up for in one
+	case s.missed && s.queue.Len() < b.checker.o.Tuning.ReportKeys: // the round has to be made up for in one
 		b.hurry()
 	default: // these have waited for their turn since the last flush
 		b.report(m.Shard, s, now)
@@ -160,10 +160,10 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	s.aggregator = 0
 	f.tell(TraceRefused)
 	b.nextHello = now
-	f.wait = b.checker.o.ReportTimeout
+	f.wait = b.checker.o.Tuning.ReportTimeout
 	f.retryAt = now + int64(f.wait)
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
-		b.checker.settling.land(nil, 0, int64(len(f.settlements))) // they may be why
+		b.checker.settling.GiveUp(len(f.settlements)) // they may be why
 		f.settlements = f.settlements[:0]
 		b.giveUp(s, f, b.checker.clock.Fleet(now))
 	}

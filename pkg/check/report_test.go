@@ -46,7 +46,7 @@ func TestHitsMoveFromPendingToBase(t *testing.T) {
 // TestReportIsRepeatedUnchanged for hours: it tries soon, then backs off up to 8 × 100 ms, and what is admitted meanwhile goes together
 // into the next.
 func TestReportIsRepeatedUnchanged(t *testing.T) {
-	f, l := newFleetOf(t, 1, Options{ReportTimeout: 100 * time.Millisecond}, 1000, time.Minute)
+	f, l := newFleetOf(t, 1, Options{Tuning: tuning{ReportTimeout: 100 * time.Millisecond}}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
 	var at []int64
 	now := noon
@@ -95,7 +95,7 @@ func TestReportIsGivenUpAfterTwentyHours(t *testing.T) {
 
 // TestLargeReportsAreSplit, each sent on the answer to the one before.
 func TestLargeReportsAreSplit(t *testing.T) {
-	f, l := newFleetOf(t, 1, Options{ReportKeys: 10}, 1000, time.Minute)
+	f, l := newFleetOf(t, 1, Options{Tuning: tuning{ReportKeys: 10}}, 1000, time.Minute)
 	for i := range 25 {
 		atTime(noon, l).Check(string(rune('a'+i)), 1)
 	}
@@ -254,7 +254,7 @@ func TestRefusedReportIsGivenUp(t *testing.T) {
 
 // TestRefusedReportIsRepeated: while a fleet is upgraded, an older aggregator may refuse what a newer one counts.
 func TestRefusedReportIsRepeated(t *testing.T) {
-	f := newFleet(t, Options{ReportTimeout: 100 * time.Millisecond}, rule("r", 100, time.Minute, 1))
+	f := newFleet(t, Options{Tuning: tuning{ReportTimeout: 100 * time.Millisecond}}, rule("r", 100, time.Minute, 1))
 	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 3)
 	now := noon + 50*ms
 	atTime(now, f).Step()

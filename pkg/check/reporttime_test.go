@@ -84,7 +84,7 @@ func TestQuietKeysHoldUpNobody(t *testing.T) {
 
 // TestACellWaitsOnceToLeave, however often it is reported.
 func TestACellWaitsOnceToLeave(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	for i := range int64(20) {
 		atTime(noon+i*50*ms, l).Check("k", 1)
 		atTime(noon+(i+1)*50*ms, f).Step()
@@ -101,7 +101,7 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 // checkers report; if none was missed, it goes at once.
 func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 	for _, missed := range []bool{false, true} {
-		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 		sent := func(want int64, why string) {
 			t.Helper()
 			equal(t, f.Stats().ReportsSent, want, "missed %v: reports %s", missed, why)

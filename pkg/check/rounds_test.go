@@ -37,12 +37,12 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		{"a census: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, census, 128},
 		{"what is wanted first", Options{}, 5, 0, []uint32{nextCensus, nextCalm, nextTick}, 8},
 		{"calm before census",
-			Options{FlushEvery: 200 * time.Millisecond, FlushFloor: 64 * time.Millisecond}, 5, 0, []uint32{nextCensus, nextCalm}, 128},
-		{"a longer floor", Options{FlushFloor: 5 * time.Millisecond}, 5, 0, ticks, 8},
+			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{nextCensus, nextCalm}, 128},
+		{"a longer floor", Options{Tuning: tuning{FlushFloor: 5 * time.Millisecond}}, 5, 0, ticks, 8},
 		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, calm, 64},
 		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, calm, 32},
-		{"by the timer only", Options{FlushFloor: 50 * time.Millisecond}, 5, 0, ticks, 50},
-		{"by the timer only, after a step that came late", Options{FlushFloor: 50 * time.Millisecond}, 60, 0, never, 100},
+		{"by the timer only", Options{Tuning: tuning{FlushFloor: 50 * time.Millisecond}}, 5, 0, ticks, 50},
+		{"by the timer only, after a step that came late", Options{Tuning: tuning{FlushFloor: 50 * time.Millisecond}}, 60, 0, never, 100},
 		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, ticks, 8},
 		{"a fast one", Options{}, 5, -2700 * time.Microsecond, ticks, 8},
 		{"a slow clock, calm", Options{}, 5, 2 * time.Second, calm, 32},
@@ -60,7 +60,7 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 
 // TestTicksFollowTheRoundTrip: a report must be answered before the next tick, else every other round is missed.
 func TestTicksFollowTheRoundTrip(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	now := noon
 	ask := func(trip int64) float64 {
 		atTime(now, l).Check("k", 1)
@@ -85,9 +85,9 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 	got := ask(21 * ms)
 	expect(t, got <= 24, "one late answer: the next tick is %v ms after the last", got)
 	fleet := f.rounds.fleet(f.Checker)
-	expect(t, fleet.Tick == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
+	expect(t, fleet.FastInterval == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
 	// The first round trip has nothing to be weighed against.
-	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+50*ms, f).Step()
 	f.answer(noon+65*ms, 1)
@@ -101,7 +101,7 @@ func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 		checkers uint32
 		limit    int64
 		o        Options
-	}{{2, 10, Options{}}, {2, 1000, Options{NoForecast: true}}, {1, 10, Options{}}} {
+	}{{2, 10, Options{}}, {2, 1000, Options{Tuning: tuning{NoForecast: true}}}, {1, 10, Options{}}} {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		f.rounds.wanted.Store(0)
 		for i := range test.limit {
@@ -203,7 +203,7 @@ func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 // TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon not repeated any more.
 func TestSlowerAnswersStopRepeats(t *testing.T) {
 	for _, later := range []int64{30, 60, 300} {
-		f, l := fleetAndLimiter(t, Options{NoForecast: true}, rule("r", 1e6, time.Second, 1))
+		f, l := fleetAndLimiter(t, Options{Tuning: tuning{NoForecast: true}}, rule("r", 1e6, time.Second, 1))
 		f.welcomeOf(noon, 8)
 		trip, seen, due, repeats := 5*ms, 0, int64(0), int64(0)
 		for now := noon; now < noon+40*second; now += ms {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -23,6 +24,9 @@ const (
 	ms     = int64(time.Millisecond)
 	second = int64(time.Second)
 )
+
+// tuning is short for what tests tune.
+type tuning = checktuning.Tuning
 
 func rule(name string, limit int64, length time.Duration, buckets int) rules.Rule {
 	return rules.Rule{
