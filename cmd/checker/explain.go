@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/version"
@@ -61,7 +61,7 @@ func explainRequest(args []string, getenv func(string) string, stdin io.Reader, 
 	if err != nil {
 		return exitFailed, err
 	}
-	attributes, err := door.ReadAttributes(stdin)
+	attributes, err := api.ReadAttributes(stdin)
 	if err != nil {
 		return exitFailed, fmt.Errorf("standard input: %w", err)
 	}
@@ -71,7 +71,7 @@ func explainRequest(args []string, getenv func(string) string, stdin io.Reader, 
 	}
 	result := checker.Do(check.Request{Attributes: attributes, Cost: int64(cost), Mode: check.Explain})
 	if asJSON {
-		err = json.NewEncoder(stdout).Encode(door.NewExplained(result))
+		err = json.NewEncoder(stdout).Encode(api.NewExplained(result))
 	} else {
 		err = printExplained(stdout, result.Decision, result.Explanations)
 	}
