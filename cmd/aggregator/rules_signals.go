@@ -10,9 +10,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// warnOfSignals names the rules that look at a signal, and where they do. They are no error: a service that embeds a
-// checker and supplies the signal may take its rules from the same bucket. But no daemon has signals, so a checker command
-// refuses the whole set, and goes on with the one before.
+// warnOfSignals names the rules that look at a signal, and where they do. They are no error: a
+// service that embeds a checker and supplies the signal may take its rules from the same bucket.
+// But no daemon has signals, so a checker command refuses the whole set, and goes on with the one
+// before.
 func warnOfSignals(stderr io.Writer, path string, text []byte, set *rules.Set) {
 	if path == rulesfile.Stdin {
 		path = "standard input"
@@ -31,7 +32,8 @@ func warnOfSignals(stderr io.Writer, path string, text []byte, set *rules.Set) {
 	}
 }
 
-// signalOf is the place of a rule's signal. Rules with signals are in offpath's own format, which has no aliases.
+// signalOf is the place of a rule's signal. Rules with signals are in offpath's own format, which
+// has no aliases.
 func signalOf(document *yaml.Node, rule int) *yaml.Node {
 	at := document.Content[0]
 	for _, name := range []string{"rules", "elastic", "while", "signal"} {

@@ -168,7 +168,8 @@ func TestAlarmsAreToldAgain(t *testing.T) {
 	d.wantAlarms("of this generation", "per-minute new 4:90")
 }
 
-// TestAlarmsOfTheLargestRulesFit a message of NATS, with the longest names and keys, and as many buckets as one alarm tells.
+// TestAlarmsOfTheLargestRulesFit a message of NATS, with the longest names and keys, and as many
+// buckets as one alarm tells.
 func TestAlarmsOfTheLargestRulesFit(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	sequence, keys := uint64(0), 0

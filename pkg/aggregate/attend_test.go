@@ -20,8 +20,8 @@ func (b *silent) wantAttended(t *testing.T, why string, want ...bool) {
 	}
 }
 
-// A shard that the store takes no fold of is left at once to whoever can write to it, and taken up again when the store does,
-// also without any traffic.
+// A shard that the store takes no fold of is left at once to whoever can write to it, and taken up
+// again when the store does, also without any traffic.
 func TestAShardInTroubleIsLeft(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store, func(o *aggregate.Options) { o.Shards = 2 })

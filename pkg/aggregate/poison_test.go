@@ -47,8 +47,9 @@ var errPoison = fmt.Errorf("%w: poison", storage.ErrBatch)
 
 func isPoison(k storage.Key) bool { return k.Text == "poison" }
 
-// A report that the store cannot take is given up, and no other waits for it; whether the store fails before
-// it has counted or when it answers, in which case all has been counted and nobody is told otherwise.
+// A report that the store cannot take is given up, and no other waits for it; whether the store
+// fails before it has counted or when it answers, in which case all has been counted and nobody is
+// told otherwise.
 func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 	for name, counted := range map[string]bool{"before it is counted": false, "after it is counted": true} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// GRPC returns the part that serves on listener. When it is told to stop it calls leaving, accepts nothing more,
-// finishes what has been asked within 5 s, and cuts off the rest.
+// GRPC returns the part that serves on listener. When it is told to stop it calls leaving, accepts
+// nothing more, finishes what has been asked within 5 s, and cuts off the rest.
 func GRPC(name string, listener net.Listener, server *grpc.Server, leaving func(), log *slog.Logger) Part {
 	return Part{Name: name, Run: func(ctx context.Context) error {
 		finished, err := serveGRPC(ctx, server, listener, leaving, stopTimeout)

@@ -21,13 +21,15 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
-// HTTP returns the part that serves handler on listener, with TLS if the listener is secured. When it is told to stop it accepts nothing
-// more, finishes what has been asked within 5 s, and cuts off the rest. Each of tune may change the server's own bounds.
+// HTTP returns the part that serves handler on listener, with TLS if the listener is secured. When
+// it is told to stop it accepts nothing more, finishes what has been asked within 5 s, and cuts off
+// the rest. Each of tune may change the server's own bounds.
 func HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Logger, tune ...func(*http.Server)) Part {
 	return httpPart(name, listener, handler, log, nil, tune)
 }
 
-// lingering goes on answering on open connections for a while, for as long as ctx lasts at the most. It closes the listener.
+// lingering goes on answering on open connections for a while, for as long as ctx lasts at the
+// most. It closes the listener.
 type lingering func(ctx context.Context, listener net.Listener)
 
 // httpPart is HTTP that calls linger, if it is not nil, before the server stops.
@@ -56,8 +58,9 @@ func httpPart(
 	}}
 }
 
-// serve returns whether all connections had come to an end in time, which is the grace for lingering and the rest together. One that
-// a client keeps open without asking anything is no reason for an error.
+// serve returns whether all connections had come to an end in time, which is the grace for
+// lingering and the rest together. One that a client keeps open without asking anything is no
+// reason for an error.
 func serve(ctx context.Context, server *http.Server, listener net.Listener, linger lingering, grace time.Duration) (finished bool, err error) {
 	served := make(chan error, 1)
 	go func() {

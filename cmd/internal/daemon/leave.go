@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// lingerTime is how long connections on which nothing is asked stay open once a door has closed: who has just sent a
-// request on one is still answered.
+// lingerTime is how long connections on which nothing is asked stay open once a door has closed:
+// who has just sent a request on one is still answered.
 const lingerTime = 250 * time.Millisecond
 
 // lingerPoll is how often it is looked whether that is over.
 const lingerPoll = 5 * time.Millisecond
 
-// Leaving is how a daemon with doors leaves so that no request fails. Told to stop, it first says so, to those who look
-// whether it is ready, and goes on answering for a while: load balancers need it to take notice. From then on each answer asks its
-// client to close the connection. Only then do the doors close. It is safe for concurrent use.
+// Leaving is how a daemon with doors leaves so that no request fails. Told to stop, it first says
+// so, to those who look whether it is ready, and goes on answering for a while: load balancers need
+// it to take notice. From then on each answer asks its client to close the connection. Only then do
+// the doors close. It is safe for concurrent use.
 type Leaving struct {
 	delay  time.Duration
 	linger time.Duration
@@ -44,8 +45,8 @@ func (l *Leaving) Announce(f func()) {
 	l.announce = append(l.announce, f)
 }
 
-// Part returns the part that leaves when it is told to stop, and returns when the doors may close. It has to be the last
-// one of those given to Run, so that it is stopped first.
+// Part returns the part that leaves when it is told to stop, and returns when the doors may close.
+// It has to be the last one of those given to Run, so that it is stopped first.
 func (l *Leaving) Part(log *slog.Logger) Part {
 	return Part{Name: "leaving", Run: func(ctx context.Context) error {
 		<-ctx.Done()
@@ -71,9 +72,10 @@ func (l *Leaving) begin() {
 	}
 }
 
-// HTTP is [HTTP] for a door of a daemon that leaves. When it is told to stop it closes the listener, and goes on answering on
-// open connections until all are closed, or nothing has been asked on any for 250 ms; then it does as HTTP does. All of that takes 5 s at
-// the most: streams do not end by themselves, and what comes after the doors has its time too.
+// HTTP is [HTTP] for a door of a daemon that leaves. When it is told to stop it closes the
+// listener, and goes on answering on open connections until all are closed, or nothing has been
+// asked on any for 250 ms; then it does as HTTP does. All of that takes 5 s at the most: streams do
+// not end by themselves, and what comes after the doors has its time too.
 func (l *Leaving) HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Logger, tune ...func(*http.Server)) Part {
 	open := &connections{leaving: l}
 	return httpPart(name, listener, handler, log, open.linger, append(tune, open.watch))
@@ -89,8 +91,8 @@ type connections struct {
 	asked time.Time // when a connection was last at work
 }
 
-// watch lets the server's answers ask clients to go, once the daemon leaves, and follows its connections. An answer to a request
-// for another protocol speaks of its connection itself.
+// watch lets the server's answers ask clients to go, once the daemon leaves, and follows its
+// connections. An answer to a request for another protocol speaks of its connection itself.
 func (c *connections) watch(s *http.Server) {
 	c.open = make(map[net.Conn]http.ConnState)
 	handler, before := s.Handler, s.ConnState

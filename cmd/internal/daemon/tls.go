@@ -16,7 +16,8 @@ import (
 type TLS struct {
 	// Cert is the door's certificate, and Key its key.
 	Cert, Key string
-	// ClientCA says which authorities are trusted to vouch for clients: then only those with a certificate get in.
+	// ClientCA says which authorities are trusted to vouch for clients: then only those with a
+	// certificate get in.
 	ClientCA string
 }
 
@@ -38,8 +39,8 @@ func (t TLS) Check(door string) error {
 	return nil
 }
 
-// Secure reads the files of the door of that name and returns what makes its listener one with TLS; it changes nothing if there are no
-// files. [HTTP], [Credentials] and [URL] see what it has made.
+// Secure reads the files of the door of that name and returns what makes its listener one with TLS;
+// it changes nothing if there are no files. [HTTP], [Credentials] and [URL] see what it has made.
 func (t TLS) Secure(files *tlsfiles.Files, door string) (func(net.Listener) net.Listener, error) {
 	if t == (TLS{}) {
 		return func(l net.Listener) net.Listener { return l }, nil

@@ -188,7 +188,8 @@ func testSettleLevel(b *bench) {
 	b.checkLedger()
 }
 
-// credit makes the fold report and return hits of an owner, of the window that is age windows before now.
+// credit makes the fold report and return hits of an owner, of the window that is age windows
+// before now.
 func (d *draft) credit(owner uint32, name string, shape window.Shape, age, reported, returned int64) *draft {
 	d.Credits = append(d.Credits, storage.Credit{
 		Owner: owner, Rule: d.rule(name, shape), Window: shape.Bucket(d.Now)/int64(shape.Buckets) - age,
@@ -197,8 +198,8 @@ func (d *draft) credit(owner uint32, name string, shape window.Shape, age, repor
 	return d
 }
 
-// Nothing of a fold happens unless all that it returns has been reported, by the same owner, of the same rule and window; through
-// whichever worker. What there is, is told.
+// Nothing of a fold happens unless all that it returns has been reported, by the same owner, of the
+// same rule and window; through whichever worker. What there is, is told.
 func testCredits(b *bench) {
 	for name, shape := range shapes {
 		b.apply(b.fresh().credit(1, name, shape, 0, 100, 0).credit(1, name, shape, 1, 7, 0))

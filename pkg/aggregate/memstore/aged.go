@@ -2,9 +2,9 @@ package memstore
 
 import "strings"
 
-// aged are values by key. They live in two maps, so that what has expired goes with its whole map and
-// nobody ever walks the keys: whatever is written goes to the young map, and when everything in the old
-// one has expired, the young one becomes the old.
+// aged are values by key. They live in two maps, so that what has expired goes with its whole map
+// and nobody ever walks the keys: whatever is written goes to the young map, and when everything in
+// the old one has expired, the young one becomes the old.
 type aged[T any] struct {
 	young, old generation[T]
 }
@@ -30,8 +30,8 @@ func (a *aged[T]) find(text string) *T {
 }
 
 // keep sees to it that the key, with this value, is in the young map, and stays there until then at
-// least. What it brings from the old map expires no later than that map, and so before the young one can
-// go.
+// least. What it brings from the old map expires no later than that map, and so before the young
+// one can go.
 func (a *aged[T]) keep(text string, v *T, until int64) {
 	a.young.until = max(a.young.until, until)
 	if a.young.byText[text] == v {

@@ -13,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// Store is the store. Its methods are safe for concurrent use; folds of different shards do not wait
-// for each other. The zero value is an empty store.
+// Store is the store. Its methods are safe for concurrent use; folds of different shards do not
+// wait for each other. The zero value is an empty store.
 type Store struct {
 	mu       sync.RWMutex // held for reading by whoever uses shards
 	recorded int          // shards on record, 0 before the first Join

@@ -51,7 +51,8 @@ func TestRedisHangs(t *testing.T) {
 	joinAgain(t, impatient, 1)
 	t.Cleanup(func() { _ = server.Resume() })
 	repeated, granted := false, false
-	// Where this process stands still, it may give up before it has sent anything: then the next try.
+	// Where this process stands still, it may give up before it has sent anything: then the next
+	// try.
 	for n := int64(2); n <= 10 && !(repeated && granted); n++ {
 		if err := server.Pause(); err != nil {
 			t.Fatal(err)

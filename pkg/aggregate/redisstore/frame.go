@@ -2,8 +2,8 @@ package redisstore
 
 import "slices"
 
-// frame is what all calls of a script have in common: the names of its keys, and one argument that is
-// packed. It keeps its memory for the next call. One goroutine uses it at a time.
+// frame is what all calls of a script have in common: the names of its keys, and one argument that
+// is packed. It keeps its memory for the next call. One goroutine uses it at a time.
 type frame struct {
 	pre   string   // what the names of all the shard's keys begin with
 	names []byte   // the names of all keys, one after the other

@@ -9,9 +9,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// Lease carries out a lease fold in one call of the script. Permits are of the buckets that the shard's
-// node is in by its own clock, if that is behind the fleet's: in a Cluster, the clocks of the nodes should
-// differ by much less than a bucket, or checkers get permits that are over for them.
+// Lease carries out a lease fold in one call of the script. Permits are of the buckets that the
+// shard's node is in by its own clock, if that is behind the fleet's: in a Cluster, the clocks of
+// the nodes should differ by much less than a bucket, or checkers get permits that are over for
+// them.
 func (s *Store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
 	c, _ := s.leases.Get().(*leaseCall)
 	if c == nil {

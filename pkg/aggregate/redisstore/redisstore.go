@@ -95,8 +95,8 @@ type Store struct {
 
 var _ storage.Store = (*Store)(nil)
 
-// Client returns the store's own connections, for administration: to look at the server, or to remove
-// a namespace that was for trying something out.
+// Client returns the store's own connections, for administration: to look at the server, or to
+// remove a namespace that was for trying something out.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
 // Close ends all connections. Calls under way return errors.
@@ -107,8 +107,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master of
-// a Cluster. The time is that of the node which holds the record.
+// Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master
+// of a Cluster. The time is that of the node which holds the record.
 func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if shards < 0 || shards > storage.MaxShards {
 		return storage.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, storage.MaxShards)
@@ -131,7 +131,8 @@ func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	return fleet, nil
 }
 
-// record records the number of shards, unless it is 0 or there is one, and returns what is on record.
+// record records the number of shards, unless it is 0 or there is one, and returns what is on
+// record.
 func (s *Store) record(ctx context.Context, shards int) (storage.Fleet, error) {
 	got, err := joinScript.Run(ctx, s.client, []string{s.namespace + ":config"}, shards, format).Int64Slice()
 	if err != nil {
@@ -221,8 +222,9 @@ func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall)
 	return c.read(reply)
 }
 
-// ofFold makes an error wrap [storage.ErrBatch] if it is for what is in a fold: the script itself failed, or its
-// reply makes no sense. All else that a server refuses (it is full, loading, read-only, ...) comes under names of its own.
+// ofFold makes an error wrap [storage.ErrBatch] if it is for what is in a fold: the script itself
+// failed, or its reply makes no sense. All else that a server refuses (it is full, loading,
+// read-only, ...) comes under names of its own.
 func ofFold(err error) error {
 	if errors.Is(err, errReply) || isOfScript(err) {
 		return fmt.Errorf("%w: %w", storage.ErrBatch, err)

@@ -16,9 +16,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// FuzzReports has two workers, one on this store and one on the one in memory, answer the same reports: of every
-// algorithm, with admitted, denied and refunded rows, late, current and future buckets, late counts, settlements
-// and repeats. All are answered, and alike, and both ledgers are the same in the end.
+// FuzzReports has two workers, one on this store and one on the one in memory, answer the same
+// reports: of every algorithm, with admitted, denied and refunded rows, late, current and future
+// buckets, late counts, settlements and repeats. All are answered, and alike, and both ledgers are
+// the same in the end.
 func FuzzReports(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)

@@ -39,7 +39,8 @@ func (c *call) packPermits(b []byte) []byte {
 	return b
 }
 
-// nameHeld adds a key's held permits to the script's keys, and returns what else is needed to name its leases.
+// nameHeld adds a key's held permits to the script's keys, and returns what else is needed to name
+// its leases.
 func (f *frame) nameHeld(rule, text string) (share, field string) {
 	field, long := fieldOf(text)
 	held, share := "h:", "g:"
