@@ -29,7 +29,7 @@ func (f *frame) name(parts ...string) {
 	f.ends = append(f.ends, len(f.names))
 }
 
-// finish makes the script's arguments of what has been packed.
+// finish makes the script's arguments from the packed body.
 func (f *frame) finish() {
 	all, from := string(f.names), 0
 	f.keys = f.keys[:0]

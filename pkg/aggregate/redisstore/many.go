@@ -71,7 +71,7 @@ func (c *call) firstKept(rule int) int64 {
 }
 
 // mostBuckets is how many buckets a key may have before those that have expired are deleted: as
-// many as are kept, and a few, so that it happens now and then instead of in every fold.
+// many as are kept, and a few, so that it happens now and then instead of in every batch.
 func mostBuckets(s window.Shape) int {
 	kept := s.Live() + s.Buckets
 	return kept + kept/4 + 2
@@ -156,7 +156,7 @@ const (
 	fieldRefunded = "r"
 )
 
-// hash is what is kept of one key.
+// hash is the stored hash of one key.
 type hash struct {
 	cells    []storage.Cell
 	refunded []storage.Cell // of what drains

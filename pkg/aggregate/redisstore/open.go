@@ -36,7 +36,7 @@ type Options struct {
 	// whenever a connection is made. It beats those of the URL; it is called by several goroutines.
 	Credentials func() (user, password string)
 	// Recall is how many totals of previous buckets are remembered, so as not to read them in every
-	// fold, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
+	// batch, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
 	Recall int
 	// NewKeys is how many keys of one rule may be new in a shard within one of its windows; default
 	// 1 M. Hits of others are in no count. While a server has less than a tenth of its memory left,
@@ -44,7 +44,7 @@ type Options struct {
 	NewKeys int
 }
 
-// Times that a server may take. They are short because a fold that fails is sent again anyway, and
+// Times that a server may take. They are short because a batch that fails is sent again anyway, and
 // meanwhile holds up its shard.
 const (
 	dialTimeout  = time.Second
@@ -79,7 +79,7 @@ func Open(o Options) (*Store, error) {
 	}
 	return &Store{
 		client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall),
-		news: news{each: int64(o.NewKeys), spare: 1},
+		newKeys: newKeys{each: int64(o.NewKeys), spare: 1},
 	}, nil
 }
 

@@ -173,7 +173,7 @@ func randomAge(random *rand.Rand, r *events.Rule) int64 {
 	return random.Int64N(2*int64(r.GetBuckets())+5) - 3
 }
 
-// A script that fails is the fold's fault, a server that refuses to write is not.
+// A script that fails is the batch's fault, a server that refuses to write is not.
 func TestWhoseFaultItIs(t *testing.T) {
 	s, admin := newStore(t, 1)
 	batch := &storage.Batch{Now: time.Now().UnixNano(), Marks: []storage.Mark{{Epoch: 1, Sequence: 1}}}
