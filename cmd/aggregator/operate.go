@@ -72,7 +72,7 @@ func (f *operateFlags) withConn(ctx context.Context, do func(ctx context.Context
 	defer cancel()
 	ctx, forbid := context.WithCancelCause(ctx)
 	defer forbid(nil)
-	options, err := f.access.Options()
+	options, err := f.access.Options(nil)
 	if err != nil {
 		return err
 	}

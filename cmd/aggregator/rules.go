@@ -143,7 +143,7 @@ func (f *rulesFlags) withBucket(ctx context.Context, do func(ctx context.Context
 	if err != nil {
 		return err
 	}
-	options, err := f.access.Options()
+	options, err := f.access.Options(nil)
 	if err != nil {
 		return err
 	}

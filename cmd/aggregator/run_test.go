@@ -14,7 +14,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
@@ -43,7 +42,9 @@ func newChecker(t *testing.T, url, namespace, name string, access natsconn.Acces
 	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 100/day}, " +
 		"{name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}]"))
 	must(t, err)
-	conn, err := access.Open(tlsfiles.New(quiet), url, name, quiet)
+	options, err := access.Options(nil)
+	must(t, err)
+	conn, err := natsconn.Open(url, name, quiet, options...)
 	must(t, err)
 	t.Cleanup(conn.Close)
 	link, err := natsbus.NewChecker(conn, namespace, name)

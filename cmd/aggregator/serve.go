@@ -59,7 +59,11 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 		return err
 	}
 	defer store.Close()
-	conn, err := c.access.Open(files, c.nats, connectionName(), log)
+	access, err := c.access.Options(files)
+	if err != nil {
+		return err
+	}
+	conn, err := natsconn.Open(c.nats, connectionName(), log, access...)
 	if err != nil {
 		return err
 	}

@@ -107,18 +107,6 @@ func reportedOf(set *rules.Set, revision uint64) (list []storage.Rule) {
 	return list
 }
 
-// RulesOf are a set's rules as a checker tells of them, in the order of their names; not more than a status takes.
-func RulesOf(set *rules.Set, revision uint64) []status.Rule {
-	counters := countersOf(set, revision)
-	var list []status.Rule
-	for _, name := range sortedNames(counters) {
-		if len(list) < status.MaxRules {
-			list = append(list, counters[name].wire())
-		}
-	}
-	return list
-}
-
 // BookView is what there is to show of the rules.
 type BookView struct {
 	Revision uint64    `json:"revision"`

@@ -15,7 +15,6 @@ import (
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 const (
@@ -137,40 +136,16 @@ func (t *Tally) fill(a *status.Aggregator) {
 	}
 }
 
-// algorithms are their names in a status.
-var algorithms = map[window.Kind]string{
-	window.Sliding: "sliding_window", window.Log: "sliding_log", window.Token: "token_bucket", window.Leaky: "leaky_bucket",
-}
-
-const fixedWindow = "fixed_window"
-
 func wireOf(r *storage.Rule) status.Rule {
-	s := status.Rule{
-		Name: r.Name, WindowMS: r.Shape.Length.Milliseconds(), Buckets: r.Shape.Buckets, Algorithm: algorithms[r.Shape.Kind],
-		Limit: r.Limit, Revision: r.Revision,
-	}
-	if r.Shape.Fixed {
-		s.Algorithm = fixedWindow
-	}
-	if r.Shape.Drains() {
-		s.Burst = r.Burst
-	}
-	return s
+	return status.NewRule(r.Name, r.Shape, r.Limit, r.Burst, r.Revision)
 }
 
 // ruleOf is the opposite of wireOf; false if there can be no such rule.
 func ruleOf(s status.Rule) (storage.Rule, bool) {
-	r := storage.Rule{
-		Name: s.Name, Limit: s.Limit, Burst: s.Burst, Revision: s.Revision,
-		Shape: window.Shape{Length: time.Duration(s.WindowMS) * time.Millisecond, Buckets: s.Buckets, Fixed: s.Algorithm == fixedWindow},
-	}
-	known := r.Shape.Fixed
-	for kind, name := range algorithms {
-		if name == s.Algorithm {
-			r.Shape.Kind, known = kind, true
-		}
-	}
-	return r, known && s.WindowMS > 0 && s.WindowMS <= window.MaxLength.Milliseconds() && r.Shape.Validate() == nil && s.Limit >= 0
+	shape, ok := s.Shape()
+	return storage.Rule{
+		Name: s.Name, Shape: shape, Limit: s.Limit, Burst: s.Burst, Revision: s.Revision,
+	}, ok
 }
 
 // ownPart is what this process says of itself, under a name that nobody else has.

@@ -103,8 +103,8 @@ func TestRuleThereAndBack(t *testing.T) {
 		}
 	}
 	for _, bad := range []status.Rule{
-		{}, {Name: "r", WindowMS: 1000, Buckets: 1, Algorithm: "magic"}, {Name: "r", WindowMS: -1, Buckets: 1, Algorithm: fixedWindow},
-		{Name: "r", WindowMS: 1 << 62, Buckets: 1, Algorithm: fixedWindow}, {Name: "r", WindowMS: 1000, Algorithm: "sliding_window"},
+		{}, {Name: "r", WindowMS: 1000, Buckets: 1, Algorithm: "magic"}, {Name: "r", WindowMS: -1, Buckets: 1, Algorithm: "fixed_window"},
+		{Name: "r", WindowMS: 1 << 62, Buckets: 1, Algorithm: "fixed_window"}, {Name: "r", WindowMS: 1000, Algorithm: "sliding_window"},
 	} {
 		if r, ok := ruleOf(bad); ok {
 			t.Errorf("%+v became %+v", bad, r)

@@ -1,4 +1,4 @@
-package main
+package offpath
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 )
 
 // scrape sums a snapshot by label, as each scrape does, and adds all labels up.
-func scrape(r *ruleSums, s check.Stats) (byLabel map[string]check.RuleStats, all check.RuleStats) {
-	_, byLabel = r.of(func() check.Stats { return s })
+func scrape(r *labels, s check.Stats) (byLabel map[string]check.RuleStats, all check.RuleStats) {
+	_, byLabel = r.sums(func() check.Stats { return s })
 	sum := make(map[string]check.RuleStats)
 	for _, one := range byLabel {
 		addTo(sum, "", 1, one)
@@ -30,7 +30,7 @@ func TestManyRules(t *testing.T) {
 		}
 	}
 	stats.Rules[400].Rule = rulelabel.Other
-	var r ruleSums
+	var r labels
 	before, _ := scrape(&r, stats)
 	if n := len(before); n != rulelabel.Most && n != rulelabel.Most+1 {
 		t.Errorf("%d labels", n)
@@ -52,7 +52,7 @@ func TestManyRules(t *testing.T) {
 // TestRemovedRules: no hit is missing from the sum over all rules when rules go, and one may have the name of them all.
 func TestRemovedRules(t *testing.T) {
 	stats := check.Stats{Rules: []check.RuleStats{{Rule: "r", Charged: 1, Denied: 2}}}
-	var r ruleSums
+	var r labels
 	if all, _ := scrape(&r, stats); len(all) != 1 {
 		t.Errorf("nothing has been removed: %+v", all)
 	}
@@ -74,7 +74,7 @@ func TestRulesThatGo(t *testing.T) {
 	for i := range 2 * rulelabel.Most {
 		stats.Rules = append(stats.Rules, check.RuleStats{Rule: fmt.Sprint("r", i), Charged: 10, Answered: 8, Pending: 2})
 	}
-	var r ruleSums
+	var r labels
 	before, _ := scrape(&r, stats)
 
 	var stay []check.RuleStats
@@ -104,7 +104,7 @@ func TestRulesThatGo(t *testing.T) {
 // TestRulesThatAreRenamed: a checker that has seen a thousand names still tells what the rules in force do, and nothing else.
 func TestRulesThatAreRenamed(t *testing.T) {
 	var stats check.Stats
-	var r ruleSums
+	var r labels
 	for i := range 1000 {
 		name := fmt.Sprint("r", i)
 		stats.Rules = []check.RuleStats{{Rule: name, Charged: 1}}

@@ -1,7 +1,7 @@
-package check
+package forecast
 
 import (
-	"math"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,25 +14,40 @@ var (
 	tenth     = window.Shape{Length: time.Second, Buckets: 10, Kind: window.Log}
 )
 
-// judge is a hindsight of a limit of 1000 in a fleet of eight.
+// judge estimates false denials under a limit of 1000 in a fleet of eight.
 type judge struct {
-	hindsight
+	FalseDenials
 	shape window.Shape
 }
 
-// learn takes in a point, and returns how many denials turn out to have been false.
+// learn takes in a point of a whole round, and returns how many denials turn out to have been
+// false.
 func (j *judge) learn(at, count int64) int64 {
 	return j.learnPoint(at, point{count: float64(count)}, true)
 }
 
 func (j *judge) learnPoint(at int64, p point, whole bool) int64 {
-	p.at = noon + at*ms
-	return j.hindsight.learn(p, whole, 4*ms, j.shape, 1000, 8)
+	j.own, j.others = p.own, p.others
+	r := Round{At: noon + at*ms, Count: p.count, Whole: whole, Tick: tick}
+	if j.Ignores(r.At, tick, whole) {
+		return 0
+	}
+	return j.Judge(r, j.shape, 1000, 8)
 }
 
-func (j *judge) doubt(at, cost, denials int64) { j.hindsight.doubt(noon+at*ms, cost, denials) }
+func (j *judge) doubt(at, cost, denials int64) {
+	j.Denied(noon+at*ms, cost, denials, func() float64 { return 0 })
+}
 
-// TestFalseDenialsAreFound: of 10 denials between points at 100 and 132 ms, once the one at 164 ms has come.
+func equal(t *testing.T, got, want int64, what string, args ...any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %d, want %d", fmt.Sprintf(what, args...), got, want)
+	}
+}
+
+// TestFalseDenialsAreFound: of 10 denials between points at 100 and 132 ms, once the one at 164 ms
+// has come.
 func TestFalseDenialsAreFound(t *testing.T) {
 	for _, tt := range []struct {
 		why           string
@@ -62,8 +77,8 @@ func TestFalseDenialsAreFound(t *testing.T) {
 	}
 }
 
-// TestCountAtADenial: of the 400 hits between two points, which raised the count from 700 to 1100, as many had come
-// by then as this checker's own ones make likely.
+// TestCountAtADenial: of the 400 hits between two points, which raised the count from 700 to 1100,
+// as many had come by then as this checker's own ones make likely.
 func TestCountAtADenial(t *testing.T) {
 	for _, tt := range []struct {
 		why             string
@@ -79,15 +94,15 @@ func TestCountAtADenial(t *testing.T) {
 		{"all are its own", 400, 100, 0, 700 + 100},
 		{"more was known", 50, 0, 1000, 1000},
 	} {
-		h := hindsight{before: point{noon, 700, 0, 0}, last: point{noon + 32*ms, 1100, tt.own, 400 - tt.own}}
+		f := FalseDenials{before: point{noon, 700, 0, 0}, last: point{noon + 32*ms, 1100, tt.own, 400 - tt.own}}
 		d := doubt{at: noon + 16*ms, own: tt.before, known: tt.known}
-		got := h.countAt(&d, oneSecond, 8)
-		expect(t, math.Abs(got-tt.expected) <= 1e-6, "%s: count %v, want %v", tt.why, got, tt.expected)
+		got := f.countAt(&d, oneSecond, 8)
+		near(t, tt.why+": count", got, tt.expected, 1e-6)
 	}
 }
 
-// TestLateTotalsCompleteARound: those of the round of the last point count, even if by now nobody reports in that
-// round for sure; those of another such round do not.
+// TestLateTotalsCompleteARound: those of the round of the last point count, even if by now nobody
+// reports in that round for sure; those of another such round do not.
 func TestLateTotalsCompleteARound(t *testing.T) {
 	j := judge{shape: oneSecond}
 	j.learn(100, 900)
@@ -95,7 +110,9 @@ func TestLateTotalsCompleteARound(t *testing.T) {
 	j.learn(108, 900)
 	j.learnPoint(108, point{count: 1000}, false)
 	j.learnPoint(116, point{count: 900}, false)
-	expect(t, j.last.at == noon+108*ms && j.last.count == 1000, "the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
+	if j.last.at != noon+108*ms || j.last.count != 1000 {
+		t.Errorf("the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
+	}
 	equal(t, j.learn(132, 900), 0, "false denials")
 }
 
@@ -110,8 +127,8 @@ func TestHindsightAcrossBuckets(t *testing.T) {
 	}
 }
 
-// TestHindsightOfOneRound: further totals of a round complete it, those of earlier rounds say nothing, and after a
-// long silence nothing is known.
+// TestHindsightOfOneRound: further totals of a round complete it, those of earlier rounds say
+// nothing, and after a long silence nothing is known.
 func TestHindsightOfOneRound(t *testing.T) {
 	for _, tt := range []struct {
 		why          string
@@ -139,7 +156,9 @@ func TestLateDenialsAreNotJudged(t *testing.T) {
 	}
 	j.doubt(40, 1, 10)
 	got := j.learn(128, 0)
-	expect(t, got == 0 && j.doubts.n == 0, "%d false denials, %d doubts left", got, j.doubts.n)
+	if got != 0 || j.doubts.n != 0 {
+		t.Errorf("%d false denials, %d doubts left", got, j.doubts.n)
+	}
 }
 
 // TestManyDenialsAreAllJudged, also when there are more than are kept apart.
@@ -151,7 +170,9 @@ func TestManyDenialsAreAllJudged(t *testing.T) {
 	}
 	j.learn(400, 0)
 	got := j.learn(500, 0)
-	expect(t, got == 200 && j.doubts.n == 0, "%d false denials, want 200; %d doubts are left", got, j.doubts.n)
+	if got != 200 || j.doubts.n != 0 {
+		t.Errorf("%d false denials, want 200; %d doubts are left", got, j.doubts.n)
+	}
 }
 
 // TestManyDenialsAreKeptApart as well as there is room for.
@@ -163,11 +184,12 @@ func TestManyDenialsAreKeptApart(t *testing.T) {
 	d, n := j.doubts, int64(0)
 	for i, one := range d.all[:d.n] {
 		n += one.denials
-		expect(t, one.cost == 3, "the dearest hit of %d cost %d", i, one.cost)
+		equal(t, one.cost, 3, "cost of the dearest hit of %d", i)
 		if i > 0 {
-			apart := one.at - d.all[i-1].at
-			expect(t, apart >= 100*ms && apart <= 300*ms, "%d ns after the one before", apart)
+			between(t, "ns after the one before", float64(one.at-d.all[i-1].at), 100e6, 300e6)
 		}
 	}
-	expect(t, n == 1000 && d.n >= len(d.all)/2, "%d denials of 1000, at %d times", n, d.n)
+	if n != 1000 || d.n < len(d.all)/2 {
+		t.Errorf("%d denials of 1000, at %d times", n, d.n)
+	}
 }

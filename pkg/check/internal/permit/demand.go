@@ -1,42 +1,46 @@
-package check
+package permit
 
 import (
 	"math"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// demand is how many permits one key is likely to need until a renewal could be there, which is a *horizon*
-// away. What was asked for within the last such while is expected of the next one; if less is asked for then,
-// the expectation fades, slowly enough to outlast a lull between two hits.
+// demand is an estimate of how many permits one key will need until a renewal could be there, which
+// is a *horizon* away. What was asked for within the last horizon is expected of the next one. If
+// less is asked for then, the expectation fades, slowly enough to outlast a lull between two hits.
 type demand struct {
 	asked    int64   // hits charged or refused since the last measurement
-	refused  int64   // the greatest cost refused since the last request was made, unless that is long ago
-	refusal  int64   // fleet time of the last one
-	sent     int64   // the same, which that request speaks of
+	refused  int64   // the greatest cost refused since the last request, unless that is long ago
+	refusal  int64   // fleet time of the last refusal
+	sent     int64   // refused, as the last request named it
 	near     float64 // hits within about the last horizon
 	expected float64 // hits within the next one
 	recent   float64 // hits within about the time for which permits may lie idle
 	measured int64   // fleet time of the last measurement
 	low      int64   // with no more permits left than this, it is time to ask for more
-	level    int64   // and this is how many it would be good to hold then
+	level    int64   // how many it would be good to hold then
 }
 
-// hotFrom is how many hits there must be in the time for which permits may lie idle, so that more are asked for
-// before they are needed: those would be spent, and not given back. A single hit foretells no other.
+// hotFrom is how many hits there must be in the time for which permits may lie idle, so that more
+// are asked for before they are needed. A single hit foretells no other: permits would be returned.
 const hotFrom = 2
 
 // fading is how fast an expectation fades without demand: to 37 % within this time.
 const fading = 100 * time.Millisecond
 
-// lead is how much longer than a round trip permits should last: requests leave at least 1 ms apart, and a
-// step of Run may be as late.
+// lead is how much longer than a round trip permits should last: requests leave at least 1 ms
+// apart, and the step that sends one may be as late.
 const lead = 3 * time.Millisecond
 
-// measure brings the expectation up to date. unseen are hits refused that asked does not hold, trip is what
-// a round trip takes, idle for how long permits may lie idle, and share how many permits are this checker's to ask
-// for before they are needed.
+// measure brings the expectation up to date. trip and share are as for Request.
+func (a *Account) measure(m *Moment, trip time.Duration, share int64) {
+	a.demand.measure(m.Now, a.unseen.Swap(0), trip, m.idleAfter(), share)
+}
+
+// measure brings the expectation up to date. unseen are refused hits that asked does not hold, idle
+// is for how long permits may lie idle.
 func (d *demand) measure(now, unseen int64, trip, idle time.Duration, share int64) {
 	horizon := float64(trip + lead)
 	passed := float64(max(now-d.measured, 1))
@@ -59,9 +63,9 @@ func (d *demand) measure(now, unseen int64, trip, idle time.Duration, share int6
 // hot says whether permits are asked for before they are needed.
 func (d *demand) hot() bool { return d.recent >= hotFrom }
 
-// wanted is how many permits it would be good to hold: for those who wait, for what was refused, and for what is
-// expected.
+// wanted is how many permits it would be good to hold: for those who wait, for what was refused,
+// and for what is expected.
 func (d *demand) wanted(waiting int64) int64 { return max(d.refused, d.sent, waiting, d.level) }
 
-// whole rounds up, to at most what can be asked for.
-func whole(hits float64) int64 { return int64(math.Ceil(min(hits, events.MaxCount))) }
+// whole rounds up, to at most what can be counted.
+func whole(hits float64) int64 { return int64(math.Ceil(min(hits, float64(window.MaxCount)))) }
