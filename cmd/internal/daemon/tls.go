@@ -39,17 +39,22 @@ func (t TLS) Check(door string) error {
 	return nil
 }
 
-// Secure reads the files of the door of that name and returns what makes its listener one with TLS;
-// it changes nothing if there are no files. [HTTP], [Credentials] and [URL] see what it has made.
-func (t TLS) Secure(files *tlsfiles.Files, door string) (func(net.Listener) net.Listener, error) {
+// Listen opens a TCP listener, with TLS if there are files for it; flag is the name of the flag with
+// the address. [HTTP], [Credentials] and [URL] notice its TLS.
+func (t TLS) Listen(files *tlsfiles.Files, flag, address string) (net.Listener, error) {
 	if t == (TLS{}) {
-		return func(l net.Listener) net.Listener { return l }, nil
+		return Listen(address)
 	}
-	secure, err := files.Server(door, tlsfiles.Paths{Authorities: t.ClientCA, Cert: t.Cert, Key: t.Key}, "h2", "http/1.1")
+	paths := tlsfiles.Paths{Authorities: t.ClientCA, Cert: t.Cert, Key: t.Key}
+	secure, err := files.Server(flag, paths, "h2", "http/1.1")
 	if err != nil {
-		return nil, fmt.Errorf("--%s-cert, --%s-key, --%s-client-ca: %w", door, door, door, err)
+		return nil, fmt.Errorf("--%s-cert, --%s-key, --%s-client-ca: %w", flag, flag, flag, err)
 	}
-	return func(l net.Listener) net.Listener { return secured{secure.Listener(l), secure.Config} }, nil
+	listener, err := Listen(address)
+	if err != nil {
+		return nil, err
+	}
+	return secured{secure.Listener(listener), secure.Config}, nil
 }
 
 // secured is a listener whose server has to speak TLS.
