@@ -171,7 +171,6 @@ func validateRules(_ context.Context, args []string, getenv func(string) string,
 	case err != nil:
 		return err
 	}
-	warnOfSignals(stderr, f.file, text, set)
 	if f.json {
 		return printJSON(stdout, map[string]any{"valid": true, "rules": len(set.Rules()), "size": len(text), "digest": natssource.Digest(text)})
 	}
@@ -191,7 +190,6 @@ func diffRules(ctx context.Context, args []string, getenv func(string) string, s
 	if err != nil {
 		return err
 	}
-	warnOfSignals(stderr, f.file, text, set)
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {

@@ -29,7 +29,6 @@ func applyRules(ctx context.Context, args []string, getenv func(string) string, 
 	if err != nil {
 		return err
 	}
-	warnOfSignals(stderr, f.file, text, set)
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {

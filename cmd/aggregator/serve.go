@@ -16,8 +16,8 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
@@ -71,7 +71,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 // close ends what has come to be and is no part.
 func (p *process) close() {
 	if p.conn != nil {
-		natsconn.Close(p.conn)
+		natsclient.Close(p.conn)
 	}
 	if p.store != nil {
 		_ = p.store.Close() // all batches are done
@@ -111,7 +111,7 @@ func (p *process) connect(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.conn, err = natsconn.Open(p.nats, connectionName(), p.log, access...)
+	p.conn, err = natsclient.Open(p.nats, connectionName(), p.log, access...)
 	return err
 }
 
@@ -171,7 +171,7 @@ func (p *process) parts() []daemon.Part {
 	handler := p.board.Handler(p.origins.Guard(admin.Handler(registry, p.readiness)))
 	parts := []daemon.Part{
 		{Name: "files", Run: p.files.Run},
-		{Name: "NATS", Run: func(ctx context.Context) error { return natsconn.Run(ctx, p.conn) }},
+		{Name: "NATS", Run: func(ctx context.Context) error { return natsclient.Run(ctx, p.conn) }},
 		daemon.HTTP("admin", p.listener, handler, p.log),
 		{Name: "ledger", Run: ledger.poll},
 		{Name: "decision log", Run: p.denials.run},
@@ -187,7 +187,7 @@ func (p *process) parts() []daemon.Part {
 func printBanner(w io.Writer, c config, adminURL string) error {
 	_, err := fmt.Fprintf(w, "offpath aggregator %s\n\n"+
 		"  console    %s/\n  admin      %s/metrics, /healthz, /readyz\n  NATS       %s\n  Redis      %s\n  namespace  %s\n\n",
-		version.Get().Version, adminURL, adminURL, flags.Redact(c.nats), flags.Redact(c.redis), c.namespace)
+		version.Get().Version, adminURL, adminURL, redact.URLs(c.nats), redact.URLs(c.redis), c.namespace)
 	return err
 }
 
@@ -212,7 +212,7 @@ type state struct {
 
 // readiness says whether the worker could apply a report at this moment.
 func (p *process) readiness() (bool, any) {
-	s := state{NATS: natsconn.State(p.conn), Leaving: p.leaving.Begun(), WaitingFor: []string{}}
+	s := state{NATS: natsclient.State(p.conn), Leaving: p.leaving.Begun(), WaitingFor: []string{}}
 	if !p.conn.IsConnected() {
 		s.WaitingFor = append(s.WaitingFor, "NATS")
 	}
