@@ -246,7 +246,8 @@ func (f *operateFlags) operator(conn *nats.Conn) (*console.Operator, error) {
 	}), nil
 }
 
-// unwritten says that something was done, although it is not in the audit log, and takes that error away.
+// unwritten says that something was done, although it is not in the audit log, and takes that error
+// away.
 func unwritten(err error, stderr io.Writer) error {
 	if errors.Is(err, console.ErrUnwritten) {
 		fmt.Fprintf(stderr, "aggregator: %v\n", err)

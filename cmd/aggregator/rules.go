@@ -49,7 +49,8 @@ func findRulesCommand(args []string) (run command, name string, rest []string) {
 	return explainRules, "aggregator rules", args
 }
 
-// explainRules is "aggregator rules" without one of its commands: only help and the version make sense.
+// explainRules is "aggregator rules" without one of its commands: only help and the version make
+// sense.
 func explainRules(_ context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
 	var names []string
 	summary := "Reads and writes the rules in the fleet's bucket in NATS JetStream. Commands, each with --help:\n\n"
