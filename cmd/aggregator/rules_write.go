@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
@@ -13,68 +15,75 @@ import (
 	"github.com/offpath-io/offpath/internal/natssource"
 )
 
-const applySummary = `Writes a set of rules into the fleet's bucket, in place of the one that is there. Every checker with --rules nats
-takes it over at once, if it is signed where checkers want that. Bad rules are refused, with line and reason, and nothing changes; so they are if somebody else
-writes at the same time. The first set makes the bucket.`
+const applySummary = `Writes a set of rules into the fleet's bucket, in place of the set that is there. Every checker with
+--rules nats takes it over at once, if it is signed where checkers want that. Bad rules are refused,
+with line and reason, and nothing changes; nor does it if somebody else writes at the same time. The
+first set creates the bucket.`
 
-// applyRules is the command "aggregator rules apply".
-func applyRules(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	f, s := newRulesFlags("apply", applySummary, false)
-	f.addFile(s)
-	f.addWrite(s)
-	f.addReplicas(s)
-	if done, err := f.parse(s, args, getenv, stdout, "nats", "file"); err != nil || done {
-		return err
+func newApply() *cobra.Command {
+	f := &rulesFlags{}
+	cmd := f.command("apply", "write a set of rules", applySummary, func(cmd *cobra.Command) error {
+		text, set, err := rulesfile.Open(f.file, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		warnOfSignals(cmd.ErrOrStderr(), f.file, text, set)
+		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+			there, err := f.read(ctx, b)
+			if err != nil {
+				return err
+			}
+			return f.write(ctx, b, there, &ruleSet{set, text}, cmd.OutOrStdout())
+		})
+	})
+	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
+		flags.Add(s, &f.replicas, "replicas", "keep the bucket on `N` servers of a NATS cluster, if this "+
+			"command creates it", flags.Int(1, 5))
+	})
+	return f.takeWrite(f.takeFile(cmd))
+}
+
+const deleteSummary = `Takes rules out of the set that is there, by name. The others stay as they are, but for blank lines
+between them. The last rule cannot be taken out.`
+
+func newDelete() *cobra.Command {
+	f := &rulesFlags{}
+	var names []string
+	cmd := f.command("delete NAME…", "take rules out of the set", deleteSummary, func(cmd *cobra.Command) error {
+		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+			return f.delete(ctx, b, names, cmd.OutOrStdout())
+		})
+	})
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if names = args; len(names) == 0 {
+			return flags.Usagef("the NAME of a rule is needed")
+		}
+		return nil
 	}
-	text, set, err := rulesfile.Open(f.file, os.Stdin)
+	return f.takeWrite(cmd)
+}
+
+func (f *rulesFlags) delete(
+	ctx context.Context, b *natssource.Bucket, names []string, stdout io.Writer,
+) error {
+	there, err := f.read(ctx, b)
+	switch {
+	case err != nil:
+		return err
+	case there.entry.Revision == 0:
+		return natssource.ErrNoRules
+	case there.unreadable != nil:
+		return there.unreadable
+	}
+	text, err := without(there.rules.text, names)
 	if err != nil {
 		return err
 	}
-	warnOfSignals(stderr, f.file, text, set)
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		there, err := f.read(ctx, b)
-		if err != nil {
-			return err
-		}
-		return f.write(ctx, b, there, &ruleSet{set, text}, stdout)
-	})
-}
-
-const deleteSummary = `Takes rules out of the set that is there, by name. The others stay as they are; blank lines between them may not.
-The last rule cannot be taken out.`
-
-// deleteRules is the command "aggregator rules delete".
-func deleteRules(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	f, s := newRulesFlags("delete", deleteSummary, false)
-	f.addWrite(s)
-	var names []string
-	s.Arguments(&names, "NAME…")
-	if done, err := f.parse(s, args, getenv, stdout, "nats"); err != nil || done {
-		return err
+	rest, err := parseRules(text)
+	if err != nil {
+		return fmt.Errorf("without these rules: %w", err)
 	}
-	if len(names) == 0 {
-		return flags.Usagef("the NAME of a rule is needed")
-	}
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		there, err := f.read(ctx, b)
-		switch {
-		case err != nil:
-			return err
-		case there.entry.Revision == 0:
-			return natssource.ErrNoRules
-		case there.unreadable != nil:
-			return there.unreadable
-		}
-		text, err := without(there.rules.text, names)
-		if err != nil {
-			return err
-		}
-		rest, err := parseRules(text)
-		if err != nil {
-			return fmt.Errorf("without these rules: %w", err)
-		}
-		return f.write(ctx, b, there, rest, stdout)
-	})
+	return f.write(ctx, b, there, rest, stdout)
 }
 
 // inBucket is what the bucket holds; its entry's revision is 0 if that is nothing.
@@ -136,10 +145,7 @@ func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBu
 		}
 		done.Revision = at
 	}
-	if f.json {
-		return printJSON(stdout, done)
-	}
-	return printText(stdout, done.headline(same)+changesText(changes))
+	return f.print(stdout, done, done.headline(same)+changesText(changes))
 }
 
 func (w written) headline(same bool) string {

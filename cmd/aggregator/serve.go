@@ -15,8 +15,8 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
@@ -138,7 +138,7 @@ func openTracer(ctx context.Context, c config, log *slog.Logger) (*tracing.Trace
 func printBanner(w io.Writer, c config, adminURL string) error {
 	_, err := fmt.Fprintf(w, "offpath aggregator %s\n\n"+
 		"  console    %s/\n  admin      %s/metrics, /healthz, /readyz\n  NATS       %s\n  Redis      %s\n  namespace  %s\n\n",
-		version.Get().Version, adminURL, adminURL, flags.Redact(c.nats), flags.Redact(c.redis), c.namespace)
+		version.Get().Version, adminURL, adminURL, redact.URLs(c.nats), redact.URLs(c.redis), c.namespace)
 	return err
 }
 

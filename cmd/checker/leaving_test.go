@@ -24,8 +24,7 @@ var quietLog = slog.New(slog.DiscardHandler)
 // emptyLiving is a checker that reports to nobody, and its doors, before there are rules.
 func emptyLiving(t *testing.T) *living {
 	t.Helper()
-	c, _, err := readConfig(nil, func(string) string { return "" }, nil)
-	must(t, err)
+	c := readConfig(t, nil)
 	return newLiving(quietLog,
 		func(set *rules.Set, revision uint64) (*check.Checker, error) {
 			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
@@ -24,7 +24,7 @@ const closeTimeout = time.Second
 // its own. The log says once for each change whether it is there, and why not: what a server refuses now, it may take once
 // its settings or our files have changed. The error is for a malformed URL.
 func Open(url, name string, log *slog.Logger, options ...nats.Option) (*nats.Conn, error) {
-	log = log.With("nats", flags.Redact(url))
+	log = log.With("nats", redact.URLs(url))
 	n := &news{log: log}
 	closed := make(chan struct{})
 	conn, err := natsbus.Connect(url, name, append([]nats.Option{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -21,10 +22,12 @@ type TLS struct {
 }
 
 // AddFlags adds the flags --DOOR-cert, --DOOR-key and --DOOR-client-ca.
-func (t *TLS) AddFlags(s *flags.Set, door string) {
-	flags.Add(s, &t.Cert, door+"-cert", "FILE", "certificate of what listens at --"+door+", which then has TLS, 1.2 or newer; read again when it changes", flags.Text)
-	flags.Add(s, &t.Key, door+"-key", "FILE", "its key", flags.Text)
-	flags.Add(s, &t.ClientCA, door+"-client-ca", "FILE", "certificates of authorities: only clients with a certificate of one of them get in", flags.Text)
+func (t *TLS) AddFlags(s *pflag.FlagSet, door string) {
+	s.StringVar(&t.Cert, door+"-cert", "", "`FILE` with the certificate to serve TLS 1.2 or newer with at "+
+		"--"+door+"; read again when it changes")
+	s.StringVar(&t.Key, door+"-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&t.ClientCA, door+"-client-ca", "", "`FILE` with certificates of authorities; only clients "+
+		"with a certificate of one of them are let in")
 }
 
 // Check returns a usage error if the files of the door of that name do not make sense together.
