@@ -22,12 +22,13 @@ func newEnvoy() *envoy {
 }
 
 func (e *envoy) add(s *pflag.FlagSet, o *httpload.Options) {
-	s.StringVar(&o.GRPC, "grpc", "", "`ADDRESS` of an Envoy rate limit service to ask instead of --url, such "+
-		"as 127.0.0.1:8081 or tls://127.0.0.1:8081")
+	s.StringVar(&o.GRPC, "grpc", "", "`ADDRESS` of an Envoy rate limit service to ask instead of "+
+		"--url, such as 127.0.0.1:8081 or tls://127.0.0.1:8081")
 	s.StringVar(&e.domain, "domain", e.domain, "`NAME` of the domain to ask --grpc about")
-	flags.Add(s, &e.descriptor, "descriptor", "descriptor `KEY=VALUE,…` to ask --grpc about, with {key} for "+
-		"the number of the key", readDescriptor)
-	flags.Add(s, &e.channels, "channels", "`N` connections share the requests of --grpc", flags.Int(1, 10_000))
+	flags.Add(s, &e.descriptor, "descriptor", "descriptor `KEY=VALUE,…` to ask --grpc about, "+
+		"with {key} for the number of the key", readDescriptor)
+	flags.Add(s, &e.channels, "channels", "`N` connections share the requests of --grpc",
+		flags.Int(1, 10_000))
 }
 
 // apply puts the given flags into the options, and with --grpc the defaults too: without it each of

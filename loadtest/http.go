@@ -16,7 +16,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/httpload"
 )
 
-const httpSummary = `Asks a running checker over HTTP, or with --grpc any Envoy rate limit service over gRPC, at a fixed
+const httpSummary = `
+Asks a running checker over HTTP, or with --grpc any Envoy rate limit service over gRPC, at a fixed
 rate, whether or not it keeps up: latency counts from when a request was due, and so includes
 queueing. Start one with: go run ./cmd/checker`
 
@@ -29,7 +30,8 @@ func newHTTP() *cobra.Command {
 	var secure secured
 	e := newEnvoy()
 	cmd := &cobra.Command{
-		Use: "http", Short: "put load on a running checker over HTTP, at a fixed rate", Long: httpSummary,
+		Use: "http", Short: "put load on a running checker over HTTP, at a fixed rate",
+		Long: httpSummary,
 		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := (&output{json: file}).check(); err != nil {
@@ -49,7 +51,8 @@ func newHTTP() *cobra.Command {
 	flags.Topic(cmd, "Load", func(s *pflag.FlagSet) { addLoad(s, &o) })
 	flags.Topic(cmd, "TLS", secure.add)
 	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
-		s.StringVar(&file, "json", "", "`FILE` for the figures as JSON; - prints them instead of the table")
+		s.StringVar(&file, "json", "",
+			"`FILE` for the figures as JSON; - prints them instead of the table")
 	})
 	return cmd
 }
@@ -58,19 +61,25 @@ func addLoad(s *pflag.FlagSet, o *httpload.Options) {
 	flags.Add(s, &o.Rate, "rate", "`N` requests per second", flags.Float(0.01, 1e6))
 	flags.Add(s, &o.Duration, "duration", "`DURATION` of the measured part",
 		flags.Duration(time.Millisecond, 24*time.Hour))
-	flags.Add(s, &o.Warmup, "warmup", "`DURATION` of the load before it", flags.Duration(0, time.Hour))
-	flags.Add(s, &o.Connections, "connections", "at most `N` requests under way at once", flags.Int(1, 10_000))
+	flags.Add(s, &o.Warmup, "warmup", "`DURATION` of the load before it",
+		flags.Duration(0, time.Hour))
+	flags.Add(s, &o.Connections, "connections", "at most `N` requests under way at once",
+		flags.Int(1, 10_000))
 	flags.Add(s, &o.Keys, "keys", "ask for `N` keys", flags.Int(1, 1_000_000))
-	s.StringVar(&o.Rule, "rule", "", "`NAME` of the rule to ask; without it, all rules, for the attribute user")
+	s.StringVar(&o.Rule, "rule", "",
+		"`NAME` of the rule to ask; without it, all rules, for the attribute user")
 	flags.Add(s, &o.Timeout, "timeout", "give a request up after this `DURATION`",
 		flags.Duration(time.Millisecond, time.Hour))
 	s.Uint64Var(&o.Seed, "seed", o.Seed, "`N` decides the order of the keys")
 }
 
 func runHTTP(cmd *cobra.Command, file string, o httpload.Options) error {
-	bar := newBar(cmd.ErrOrStderr(), fmt.Sprintf("%g requests per second to %s, for %v after %v of warm-up",
-		o.Rate, redact.URLs(cmp.Or(o.GRPC, o.URL)), o.Duration, o.Warmup))
-	r, err := httpload.Run(cmd.Context(), o, func(done, total int64) { bar.at(time.Duration(done), time.Duration(total)) })
+	what := fmt.Sprintf("%g requests per second to %s, for %v after %v of warm-up",
+		o.Rate, redact.URLs(cmp.Or(o.GRPC, o.URL)), o.Duration, o.Warmup)
+	bar := newBar(cmd.ErrOrStderr(), what)
+	r, err := httpload.Run(cmd.Context(), o, func(done, total int64) {
+		bar.at(time.Duration(done), time.Duration(total))
+	})
 	bar.end()
 	if err != nil {
 		return err

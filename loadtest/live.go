@@ -22,7 +22,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/sim"
 )
 
-const runSummary = `Puts load on a live fleet: real checkers with connections of their own, NATS and aggregators, all in
+const runSummary = `
+Puts load on a live fleet: real checkers with connections of their own, NATS and aggregators, all in
 this process unless --nats and --redis name servers. A scenario is built in ("loadtest scenarios"
 lists them; "all" runs them all) or a YAML file. What a scenario sets itself beats the defaults
 below; a flag that is given beats both.`
@@ -36,9 +37,10 @@ type liveServers struct {
 
 func (l *liveServers) add(cmd *cobra.Command) {
 	flags.Topic(cmd, "Servers", func(s *pflag.FlagSet) {
-		flags.Add(s, &l.nats, "nats", "`URL` of a NATS server; without it, one in this process", natsconn.URL)
-		flags.Add(s, &l.redis, "redis", "`URL|embedded` of the Redis to count in, or embedded for a private "+
-			"redis-server; without it, this process' memory", redisURL)
+		flags.Add(s, &l.nats, "nats", "`URL` of a NATS server; without it, one in this process",
+			natsconn.URL)
+		flags.Add(s, &l.redis, "redis", "`URL|embedded` of the Redis to count in, or embedded for "+
+			"a private redis-server; without it, this process' memory", redisURL)
 	})
 	flags.Topic(cmd, "Access to NATS", l.natsIn.AddFlags)
 	flags.Topic(cmd, "Access to Redis", l.redisIn.AddFlags)
@@ -101,7 +103,8 @@ func (l *liveServers) run(stderr io.Writer, o *settings) plan {
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		return fleet.Run(ctx, sc, fleet.Options{
 			NATS: l.nats, NATSAccess: l.natsIn, Redis: l.redis, RedisAccess: l.redisIn,
-			Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Acquire: o.acquire, Log: log, Progress: progress,
+			Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Acquire: o.acquire, Log: log,
+			Progress: progress,
 		})
 	}
 	return plan{run, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter, Acquire: o.acquire}}
@@ -128,7 +131,8 @@ func runList(cmd *cobra.Command, o *settings, list []scenario.Scenario, p plan) 
 			break
 		}
 	}
-	err := errors.Join(o.output.write(runs, cmd.OutOrStdout(), stderr, o.set.Changed("html")), failed)
+	err := errors.Join(o.output.write(runs, cmd.OutOrStdout(), stderr, o.set.Changed("html")),
+		failed)
 	for _, r := range runs {
 		if !r.Conservation.Holds {
 			err = errors.Join(err, errConserved)

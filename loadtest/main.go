@@ -35,18 +35,22 @@ func run(
 	ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer,
 ) int {
 	// Not the daemons' variables: their NATS may be in production.
-	e := flags.Environment{Prefix: "OFFPATH_LOADTEST_", Getenv: getenv, Stdout: stdout, Stderr: stderr}
+	e := flags.Environment{
+		Prefix: "OFFPATH_LOADTEST_", Getenv: getenv, Stdout: stdout, Stderr: stderr,
+	}
 	return e.Run(ctx, newCommand(), args)
 }
 
-const summary = `Measures what offpath lets through, denies, and costs. Without a command it does "run steady".`
+const summary = `
+Measures what offpath lets through, denies, and costs. Without a command it does "run steady".`
 
 // newCommand returns the command, which is "run" unless a command is named.
 func newCommand() *cobra.Command {
 	cmd := newRun()
 	cmd.Use, cmd.Long, cmd.Args = "loadtest", summary, flags.NoArguments
 	cmd.Version = version.Get().Line("loadtest")
-	cmd.AddCommand(newRun(), newSim(), newReplayLive(), newHTTP(), newPeers(), newShapes(), newScenarios())
+	cmd.AddCommand(newRun(), newSim(), newReplayLive(), newHTTP(), newPeers(), newShapes(),
+		newScenarios())
 	return cmd
 }
 

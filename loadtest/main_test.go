@@ -36,7 +36,8 @@ func invokeIn(ctx context.Context, environment map[string]string, args ...string
 func TestUsage(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none", "x.html")
 	for _, test := range []struct{ args, reason string }{
-		{"dance", `argument "dance": want one of the commands completion, http, peers, replay, run, scenarios, shapes, sim`},
+		{"dance",
+			`argument "dance": want one of the commands completion, http, peers, replay, run, scenarios, shapes, sim`},
 		{"run dance", `scenario "dance": want a file, all, or one of steady, surge`},
 		{"run ./dance.yaml", "no such file"},
 		{"run --limit 0", "--limit"},
@@ -91,8 +92,10 @@ func TestUsage(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{
 		"help": "\n  sim ", "--help": "Usage: loadtest", "-h": "Usage: loadtest",
-		"run --help": "[OFFPATH_LOADTEST_LIMIT] (default 1000)", "sim --help": "--partition", "sim replay --help": "--max-gap",
-		"replay --help": "--speed", "http --help": "--connections", "peers --help": "--bench", "shapes --help": "[FILE]", "scenarios --help": "built in", "scenarios": "published-b ",
+		"run --help": "[OFFPATH_LOADTEST_LIMIT] (default 1000)", "sim --help": "--partition",
+		"sim replay --help": "--max-gap", "replay --help": "--speed", "http --help": "--connections",
+		"peers --help": "--bench", "shapes --help": "[FILE]", "scenarios --help": "built in",
+		"scenarios": "published-b ",
 	} {
 		status, stdout, stderr := invoke(t.Context(), strings.Fields(args)...)
 		if status != 0 || stderr != "" || !strings.Contains(stdout, want) {
@@ -295,7 +298,9 @@ func TestInterrupt(t *testing.T) {
 }
 
 // list runs scenarios by a plan, without sweeps and pages, and returns the figures as JSON.
-func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (status int, stdout, stderr string) {
+func list(
+	ctx context.Context, p plan, scenarios ...scenario.Scenario,
+) (status int, stdout, stderr string) {
 	o := defaultSettings()
 	cmd := &cobra.Command{Use: "run", RunE: func(cmd *cobra.Command, _ []string) error {
 		o.json, o.html, o.noSweep = "-", "", true
@@ -305,7 +310,8 @@ func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (status i
 	var out bytes.Buffer
 	var errs daemontest.Buffer
 	getenv := func(string) string { return "" }
-	status = flags.Environment{Getenv: getenv, Stdout: &out, Stderr: &errs}.Run(ctx, cmd, []string{})
+	e := flags.Environment{Getenv: getenv, Stdout: &out, Stderr: &errs}
+	status = e.Run(ctx, cmd, []string{})
 	return status, out.String(), errs.String()
 }
 

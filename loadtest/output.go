@@ -25,7 +25,8 @@ type output struct {
 
 func (o *output) add(s *pflag.FlagSet) {
 	s.StringVar(&o.html, "html", o.html, "`FILE` for the page with charts; empty for none")
-	s.StringVar(&o.json, "json", o.json, "`FILE` for all figures as JSON; - prints them instead of the table")
+	s.StringVar(&o.json, "json", o.json,
+		"`FILE` for all figures as JSON; - prints them instead of the table")
 }
 
 // write writes the files, and then prints the table, so that nobody who stops reading keeps the files

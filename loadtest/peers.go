@@ -16,7 +16,8 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 )
 
-const peersSummary = `Benchmarks one decision by offpath and by other limiters, in one run: in process, over a real Redis,
+const peersSummary = `
+Benchmarks one decision by offpath and by other limiters, in one run: in process, over a real Redis,
 and by network APIs. The others are in a module of their own, loadtest/peers, so this runs "go test"
 there: it needs the sources and redis-server.`
 
@@ -25,13 +26,16 @@ func newPeers() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "peers", Short: "benchmark one decision beside other limiters'", Long: peersSummary,
 		Args: flags.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runPeers(cmd, pattern, cores, count) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runPeers(cmd, pattern, cores, count)
+		},
 	}
 	flags.Topic(cmd, "Benchmarks", func(s *pflag.FlagSet) {
-		s.StringVar(&pattern, "bench", pattern, "`PATTERN` of benchmarks, as go test has it: Decide, Network "+
-			"or Doors, and names with / between")
+		s.StringVar(&pattern, "bench", pattern, "`PATTERN` of benchmarks, as go test has it: "+
+			"Decide, Network or Doors, and names with / between")
 		s.StringVar(&cores, "cpu", cores, "`LIST` of numbers of cores")
-		flags.Add(s, &count, "count", "run each `N` times, at about four minutes each; medians want 5 or more",
+		flags.Add(s, &count, "count",
+			"run each `N` times, at about four minutes each; medians want 5 or more",
 			flags.Int(1, 1000))
 	})
 	return cmd

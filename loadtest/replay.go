@@ -19,7 +19,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-const replaySummary = `Replays an access log in Common or Combined Log Format, plain or gzipped: every line is a hit of its
+const replaySummary = `
+Replays an access log in Common or Combined Log Format, plain or gzipped: every line is a hit of its
 client's address, IPv6 ones by their first 64 bits.
 
 Stamps are whole seconds, so hits are spread within theirs by the seed. Without --limit it is done
@@ -56,19 +57,21 @@ func (r *replay) add(cmd *cobra.Command) {
 			flags.Int(0, int(window.MaxCount)))
 		flags.Add(s, &r.window, "window", "`DURATION` of the window, in the log's time",
 			flags.Duration(time.Millisecond, window.MaxLength))
-		flags.Add(s, &r.buckets, "buckets", "`N` buckets in the window", flags.Int(1, window.MaxBuckets))
+		flags.Add(s, &r.buckets, "buckets", "`N` buckets in the window",
+			flags.Int(1, window.MaxBuckets))
 	})
 	flags.Topic(cmd, "Log", func(s *pflag.FlagSet) {
-		flags.Add(s, &r.speed, "speed", "replay `X` times faster than the log; 0 for 1 when simulated, and "+
-			"live for what ends within a minute", flags.Float(0, 1e9))
+		flags.Add(s, &r.speed, "speed", "replay `X` times faster than the log; 0 for 1 when "+
+			"simulated, and live for what ends within a minute", flags.Float(0, 1e9))
 		s.BoolVar(&r.realWindow, "real-window", false,
 			"keep the window as it is at a higher speed, instead of making it shorter")
-		flags.Add(s, &r.maxGap, "max-gap", "cut longer silences to this `DURATION`; 0 keeps all; -1ns for "+
-			"three windows", flags.Duration(-1, scenario.MaxDuration))
-		flags.Add(s, &r.v4, "ipv4-prefix", "the first `BITS` of an IPv4 address are one client", flags.Int(1, 32))
+		flags.Add(s, &r.maxGap, "max-gap", "cut longer silences to this `DURATION`; 0 keeps all; "+
+			"-1ns for three windows", flags.Duration(-1, scenario.MaxDuration))
+		flags.Add(s, &r.v4, "ipv4-prefix", "the first `BITS` of an IPv4 address are one client",
+			flags.Int(1, 32))
 		flags.Add(s, &r.v6, "ipv6-prefix", "the same `BITS` of an IPv6 address", flags.Int(1, 128))
-		flags.Add(s, &r.route, "route", "`HOW` lines are spread over checkers: random, round_robin or hash "+
-			"(by address)", parseLogRoute)
+		flags.Add(s, &r.route, "route", "`HOW` lines are spread over checkers: random, "+
+			"round_robin or hash (by address)", parseLogRoute)
 	})
 	r.addFleet(cmd)
 }

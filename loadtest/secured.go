@@ -17,8 +17,8 @@ import (
 type secured struct{ paths tlsfiles.Paths }
 
 func (d *secured) add(s *pflag.FlagSet) {
-	s.StringVar(&d.paths.Authorities, "ca", "", "`FILE` with the certificates of the authorities to trust, in "+
-		"place of the system's; this, or --cert, makes --grpc TLS")
+	s.StringVar(&d.paths.Authorities, "ca", "", "`FILE` with the certificates of the authorities "+
+		"to trust, in place of the system's; this, or --cert, makes --grpc TLS")
 	s.StringVar(&d.paths.Cert, "cert", "", "`FILE` with the certificate to show")
 	s.StringVar(&d.paths.Key, "key", "", "`FILE` with the key of that certificate")
 }

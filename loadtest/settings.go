@@ -57,19 +57,22 @@ func (c *settings) addRule(s *pflag.FlagSet) {
 	flags.Add(s, &c.limit, "limit", "limit of `N` hits", flags.Int(1, int(window.MaxCount)))
 	flags.Add(s, &c.window, "window", "`DURATION` of the window",
 		flags.Duration(time.Millisecond, window.MaxLength))
-	flags.Add(s, &c.buckets, "buckets", "`N` buckets in the window", flags.Int(1, window.MaxBuckets))
-	flags.Add(s, &c.algorithm, "algorithm", "`WHICH` algorithm counts hits: sliding_window, fixed_window, "+
-		"sliding_log, token_bucket or leaky_bucket", flags.OneOf(rules.SlidingWindow, rules.FixedWindow,
-		rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket))
-	flags.Add(s, &c.burst, "burst", "a token bucket holds `N` tokens, a leaky bucket N hits; by default as "+
-		"many as the limit", flags.Int(1, int(window.MaxCount)))
+	flags.Add(s, &c.buckets, "buckets", "`N` buckets in the window",
+		flags.Int(1, window.MaxBuckets))
+	flags.Add(s, &c.algorithm, "algorithm", "`WHICH` algorithm counts hits: sliding_window, "+
+		"fixed_window, sliding_log, token_bucket or leaky_bucket",
+		flags.OneOf(rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket,
+			rules.LeakyBucket))
+	flags.Add(s, &c.burst, "burst", "a token bucket holds `N` tokens, a leaky bucket N hits; by "+
+		"default as many as the limit", flags.Int(1, int(window.MaxCount)))
 }
 
 func (c *settings) addTraffic(s *pflag.FlagSet) {
-	flags.Add(s, &c.load, "load", "offer each key `X` times the limit (zipf: all together)", flags.Float(0, 1e6))
+	flags.Add(s, &c.load, "load", "offer each key `X` times the limit (zipf: all together)",
+		flags.Float(0, 1e6))
 	flags.Add(s, &c.keys, "keys", "`N` keys", flags.Int(1, scenario.MaxKeys))
-	flags.Add(s, &c.duration, "duration", "`DURATION` of the measured part; the warm-up before it is two "+
-		"windows as a rule", flags.Duration(time.Millisecond, scenario.MaxDuration))
+	flags.Add(s, &c.duration, "duration", "`DURATION` of the measured part; the warm-up before it "+
+		"is two windows as a rule", flags.Duration(time.Millisecond, scenario.MaxDuration))
 }
 
 // addFleet adds the flags that are not about the traffic.
@@ -77,24 +80,28 @@ func (c *settings) addFleet(cmd *cobra.Command) {
 	c.set = cmd.Flags()
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		flags.Add(s, &c.checkers, "checkers", "`N` checkers", flags.Int(1, scenario.MaxCheckers))
-		flags.Add(s, &c.aggregators, "aggregators", "`N` aggregators", flags.Int(1, scenario.MaxAggregators))
+		flags.Add(s, &c.aggregators, "aggregators", "`N` aggregators",
+			flags.Int(1, scenario.MaxAggregators))
 		flags.Add(s, &c.flush, "flush", "`INTERVAL` between two flushes of a checker",
 			flags.Duration(time.Millisecond, time.Minute))
-		flags.Add(s, &c.enforcement, "enforcement", "`HOW` strictly the limits hold: async or strict",
+		flags.Add(s, &c.enforcement, "enforcement",
+			"`HOW` strictly the limits hold: async or strict",
 			flags.OneOf(rules.Async, rules.Strict))
-		flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a hit under strict enforcement waits "+
-			"for a permit; 0 for no wait", flags.Duration(0, time.Minute))
+		flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a hit under strict "+
+			"enforcement waits for a permit; 0 for no wait", flags.Duration(0, time.Minute))
 		s.BoolVar(&c.timerOnly, "timer-only", false, "forbid flushes before the interval is over")
 	})
 	flags.Topic(cmd, "Network and chance", func(s *pflag.FlagSet) {
 		s.Uint64Var(&c.seed, "seed", c.seed, "`N` decides everything that is left to chance")
-		flags.Add(s, &c.delay, "delay", "extra `DURATION` of each message, each way", flags.Duration(0, time.Second))
+		flags.Add(s, &c.delay, "delay", "extra `DURATION` of each message, each way",
+			flags.Duration(0, time.Second))
 		flags.Add(s, &c.jitter, "jitter", "at most this `DURATION` on top of it, by chance",
 			flags.Duration(0, time.Second))
 	})
 	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
 		c.output.add(s)
-		s.BoolVar(&c.noSweep, "no-sweep", false, "leave out the simulations with other flush intervals")
+		s.BoolVar(&c.noSweep, "no-sweep", false,
+			"leave out the simulations with other flush intervals")
 	})
 }
 

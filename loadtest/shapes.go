@@ -14,7 +14,8 @@ import (
 func newShapes() *cobra.Command {
 	return &cobra.Command{
 		Use: "shapes [FILE]", Short: "draw what each algorithm lets through, as SVG",
-		Long: "Draws what each algorithm lets through of the same hits, as SVG, to a file or to standard output.",
+		Long: "Draws what each algorithm lets through of the same hits, as SVG, to FILE or to " +
+			"standard output.",
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) > 1 {
 				return flags.Usagef("%d files: want one, or none", len(files))

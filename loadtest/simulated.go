@@ -17,7 +17,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/sim"
 )
 
-const simSummary = `Simulates a fleet in virtual time: the same code decides, reports and counts, on a network and with
+const simSummary = `
+Simulates a fleet in virtual time: the same code decides, reports and counts, on a network and with
 clocks as bad as you like. The same seed gives the same figures.`
 
 // network are the flags of a simulation alone.
@@ -32,16 +33,20 @@ type network struct {
 func (n *network) add(cmd *cobra.Command) {
 	flags.Topic(cmd, "Network and chance", func(s *pflag.FlagSet) {
 		flags.Add(s, &n.loss, "loss", "`SHARE` of messages that vanish, 0 to 1", flags.Float(0, 1))
-		flags.Add(s, &n.repeat, "repeat", "`SHARE` of messages that arrive twice, 0 to 1", flags.Float(0, 1))
-		flags.Add(s, &n.skew, "skew", "each checker's clock is off by at most this `DURATION`, either way",
+		flags.Add(s, &n.repeat, "repeat", "`SHARE` of messages that arrive twice, 0 to 1",
+			flags.Float(0, 1))
+		flags.Add(s, &n.skew, "skew",
+			"each checker's clock is off by at most this `DURATION`, either way",
 			flags.Duration(0, 24*time.Hour))
-		flags.Add(s, &n.partitions, "partition", "cut checkers off: `N@FROM+FOR`, such as 2@5s+3s for the "+
-			"first 2 from 5 s after the warm-up for 3 s; several with commas between", readPartitions)
+		flags.Add(s, &n.partitions, "partition", "cut checkers off: `N@FROM+FOR`, such as 2@5s+3s "+
+			"for the first 2 from 5 s after the warm-up for 3 s; several with commas between",
+			readPartitions)
 	})
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
-		s.BoolVar(&n.noForecast, "no-forecast", false, "let checkers decide only by what they are told")
-		flags.Add(s, &n.quietFor, "quiet-for", "longest `DURATION` until hits of keys far below their limit "+
-			"are reported; 0 for the checkers' default", flags.Duration(0, time.Hour))
+		s.BoolVar(&n.noForecast, "no-forecast", false,
+			"let checkers decide only by what they are told")
+		flags.Add(s, &n.quietFor, "quiet-for", "longest `DURATION` until hits of keys far below "+
+			"their limit are reported; 0 for the checkers' default", flags.Duration(0, time.Hour))
 	})
 }
 
@@ -71,8 +76,8 @@ func newSim() *cobra.Command {
 	o := defaultSettings()
 	var n network
 	cmd := &cobra.Command{
-		Use: "sim [SCENARIO…]", Short: "the same in virtual time: large fleets, bad networks, wrong clocks",
-		Long: simSummary, Args: cobra.ArbitraryArgs,
+		Use: "sim [SCENARIO…]", Long: simSummary, Args: cobra.ArbitraryArgs,
+		Short: "the same in virtual time: large fleets, bad networks, wrong clocks",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			list, err := o.scenarios(names)
 			if err != nil {

@@ -27,15 +27,21 @@ type fleetFlags struct {
 
 func (f *fleetFlags) addFlags(cmd *cobra.Command) {
 	f.namespace = defaultNamespace
-	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) { natsconn.AddFleetFlags(s, &f.nats, &f.namespace) })
+	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
+		natsconn.AddFleetFlags(s, &f.nats, &f.namespace)
+	})
 	flags.Topic(cmd, "Output", f.output.addFlags)
 	flags.Topic(cmd, "Access to NATS", f.access.AddFlags)
 }
 
-func (f *fleetFlags) check() error { return cmp.Or(required("nats", f.nats), f.access.Check(f.nats)) }
+func (f *fleetFlags) check() error {
+	return cmp.Or(required("nats", f.nats), f.access.Check(f.nats))
+}
 
 // withConn connects, calls do, and disconnects.
-func (f *fleetFlags) withConn(ctx context.Context, do func(ctx context.Context, conn *nats.Conn) error) error {
+func (f *fleetFlags) withConn(
+	ctx context.Context, do func(ctx context.Context, conn *nats.Conn) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*console.AskTimeout) // to ask, and to do it oneself
 	defer cancel()
 	ctx, forbid := context.WithCancelCause(ctx)
@@ -44,7 +50,8 @@ func (f *fleetFlags) withConn(ctx context.Context, do func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-command"), nats.Timeout(console.AskTimeout/2),
+	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-command"),
+		nats.Timeout(console.AskTimeout/2),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) { // nothing is going to be answered
 				forbid(fmt.Errorf("%w: %w", errForbidden, err))

@@ -19,7 +19,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 )
 
-const ledgerSummary = `Prints what became of every hit that was ever reported, by rule: counted, late (it came after its
+const ledgerSummary = `
+Prints what became of every hit that was ever reported, by rule: counted, late (it came after its
 bucket had left every window) or refused (its bucket was too far in the future); how many hits
 settlements gave back (refunded) and added (settled; these are among the first three); and hits of
 keys for which there was no room (overflow).`
@@ -30,7 +31,8 @@ const ledgerTimeout = 10 * time.Second
 func newLedger() *cobra.Command {
 	o, access, out := redisstore.Options{Namespace: defaultNamespace}, redisconn.Access{}, output{}
 	cmd := &cobra.Command{
-		Use: "ledger", Short: "print what became of every hit", Long: ledgerSummary, Args: flags.NoArguments,
+		Use: "ledger", Short: "print what became of every hit", Long: ledgerSummary,
+		Args: flags.NoArguments,
 	}
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		addRedis(s, &o.URL)

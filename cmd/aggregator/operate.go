@@ -28,7 +28,9 @@ type operation struct {
 }
 
 // act does what the command is for, and returns its result, as a value and as text.
-type act func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (value any, text string, err error)
+type act func(
+	ctx context.Context, conn *nats.Conn, stderr io.Writer,
+) (value any, text string, err error)
 
 func (o *operation) command(use, short, long string, do act) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: flags.NoArguments}
@@ -95,7 +97,8 @@ func whoAsks(getenv func(string) string) console.Who {
 	return who
 }
 
-const getKeySummary = `Prints what the fleet has counted of a key: the hits in the window, how many more fit, when there is
+const getKeySummary = `
+Prints what the fleet has counted of a key: the hits in the window, how many more fit, when there is
 room again, and whether it is blocked. Hits of the last moments that checkers have not reported yet
 are missing. A key is what its rule makes of a request's attributes, joined by |; where keys are
 hashed, it is the hash.`
@@ -112,8 +115,9 @@ func newGet() *cobra.Command {
 	return o.takeKey(cmd, "`NAME` of the rule to look under; without it, all that know the key")
 }
 
-const resetSummary = `Gives back all hits of a key that the fleet has counted, as if they had never been: the ledger counts
-them as refunded. Checkers that deny the key learn of it at once. The audit log records it.`
+const resetSummary = `
+Gives back all hits of a key that the fleet has counted, as if they had never been: the ledger
+counts them as refunded. Checkers that deny the key learn of it at once. The audit log records it.`
 
 func newReset(getenv func(string) string) *cobra.Command {
 	o := &operation{}
@@ -125,7 +129,8 @@ func newReset(getenv func(string) string) *cobra.Command {
 		}))
 }
 
-const blockSummary = `Keeps a key out at every checker for a time, whatever its count is, within a moment and also at
+const blockSummary = `
+Keeps a key out at every checker for a time, whatever its count is, within a moment and also at
 checkers that start meanwhile. It needs JetStream, and works without an aggregator, too. The audit
 log records it.`
 
@@ -133,7 +138,8 @@ func newBlock(getenv func(string) string) *cobra.Command {
 	o := &operation{span: time.Hour}
 	cmd := o.change(o.command("block KEY", "keep a key out for a time", blockSummary,
 		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
-			b := console.BlockView{Rule: o.rule, Key: status.Text(o.key), Until: time.Now().Add(o.span)}
+			until := time.Now().Add(o.span)
+			b := console.BlockView{Rule: o.rule, Key: status.Text(o.key), Until: until}
 			q := o.question(getenv)
 			q.Seconds = o.span.Seconds()
 			err := console.Ask(ctx, conn, o.namespace, "block", q, &b)
@@ -143,8 +149,9 @@ func newBlock(getenv func(string) string) *cobra.Command {
 					b, err = operator.Block(ctx, q.Who, o.rule, o.key, o.span)
 				}
 			}
-			return b, fmt.Sprintf("%s of %s is blocked until %s\n", printable(string(b.Key)), printable(b.Rule),
-				b.Until.Local().Format(time.RFC3339)), unwritten(err, stderr)
+			text := fmt.Sprintf("%s of %s is blocked until %s\n",
+				printable(string(b.Key)), printable(b.Rule), b.Until.Local().Format(time.RFC3339))
+			return b, text, unwritten(err, stderr)
 		}))
 	flags.Topic(cmd, "Key", func(s *pflag.FlagSet) {
 		flags.Add(s, &o.span, "for", "`DURATION` of the block, such as 10m or 24h",
@@ -189,7 +196,8 @@ func (o *operation) operator(conn *nats.Conn) (*console.Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	bucket, err := blocks.New(conn, o.namespace, blocks.Options{Verifier: keys.Verifier, Key: keys.Key})
+	signed := blocks.Options{Verifier: keys.Verifier, Key: keys.Key}
+	bucket, err := blocks.New(conn, o.namespace, signed)
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +206,8 @@ func (o *operation) operator(conn *nats.Conn) (*console.Operator, error) {
 	}), nil
 }
 
-// unwritten prints that something was done although it is not in the audit log, and takes that error
-// away.
+// unwritten prints that something was done although it is not in the audit log, and takes that
+// error away.
 func unwritten(err error, stderr io.Writer) error {
 	if errors.Is(err, console.ErrUnwritten) {
 		fmt.Fprintf(stderr, "aggregator: %v\n", err)

@@ -16,7 +16,8 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/console"
 )
 
-const topSummary = `Prints the rules with their decisions over the whole fleet, and the keys that are used and denied
+const topSummary = `
+Prints the rules with their decisions over the whole fleet, and the keys that are used and denied
 most, as estimated for the last minute.`
 
 func newTop() *cobra.Command {
@@ -31,10 +32,12 @@ func newTop() *cobra.Command {
 		})
 }
 
-const fleetSummary = `Prints the checkers and aggregators of the fleet, their health, and which keys are blocked.`
+const fleetSummary = `
+Prints the checkers and aggregators of the fleet, their health, and which keys are blocked.`
 
 func newFleet() *cobra.Command {
-	return newView("fleet", "print checkers, aggregators and blocked keys", fleetSummary, fleetText, fleetParts)
+	return newView("fleet", "print checkers, aggregators and blocked keys", fleetSummary, fleetText,
+		fleetParts)
 }
 
 // fleetParts are what "fleet --json" prints of a view.

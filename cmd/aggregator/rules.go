@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natssource"
@@ -24,7 +26,8 @@ func newRules() *cobra.Command {
 		Long: "Reads and writes the rules in the fleet's bucket in NATS JetStream.",
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
-	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(), newHistory(), newValidate(), newDiff())
+	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(), newHistory(), newValidate(),
+		newDiff())
 	return cmd
 }
 
@@ -32,6 +35,7 @@ func newRules() *cobra.Command {
 type rulesFlags struct {
 	fleetFlags
 	file     string
+	rules    *ruleSet // in the file
 	revision uint64
 	given    bool // revision is
 	dryRun   bool
@@ -40,15 +44,20 @@ type rulesFlags struct {
 	public   string // of the signing key, "" if there is none
 }
 
-// command returns a command that runs in the bucket.
-func (f *rulesFlags) command(use, short, long string, run func(*cobra.Command) error) *cobra.Command {
+// inBucket does what a command is for.
+type inBucket func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error
+
+// command returns a command that connects, calls do, and disconnects.
+func (f *rulesFlags) command(use, short, long string, do inBucket) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: flags.NoArguments}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.given = cmd.Flags().Changed("revision")
 		if err := f.check(); err != nil {
 			return err
 		}
-		return run(cmd)
+		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+			return do(ctx, b, cmd.OutOrStdout())
+		})
 	}
 	f.replicas = 1
 	f.addFlags(cmd)
@@ -56,15 +65,22 @@ func (f *rulesFlags) command(use, short, long string, run func(*cobra.Command) e
 	return cmd
 }
 
-// takeFile has a command read a file of rules, which it needs.
+// takeFile has a command read rules from a file, before it does anything else.
 func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		s.StringVarP(&f.file, "file", "f", "", "`FILE` with the rules, as YAML; - is standard input")
+		s.StringVarP(&f.file, "file", "f", "",
+			"`FILE` with the rules, as YAML; - is standard input")
 	})
-	cmd.PreRunE = func(*cobra.Command, []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.file == "" {
 			return flags.Usagef("--file FILE is needed")
 		}
+		text, set, err := rulesfile.Open(f.file, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		warnOfSignals(cmd.ErrOrStderr(), f.file, text, set)
+		f.rules = &ruleSet{set, text}
 		return nil
 	}
 	return cmd
@@ -73,7 +89,8 @@ func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
 // takeRevision has a command read a revision.
 func (f *rulesFlags) takeRevision(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		s.Uint64Var(&f.revision, "revision", 0, "number `N` of an older revision; without it, the newest")
+		s.Uint64Var(&f.revision, "revision", 0,
+			"number `N` of an older revision; without it, the newest")
 	})
 	return cmd
 }
@@ -81,8 +98,8 @@ func (f *rulesFlags) takeRevision(cmd *cobra.Command) *cobra.Command {
 // takeWrite has a command write into the bucket.
 func (f *rulesFlags) takeWrite(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		s.Uint64Var(&f.revision, "revision", 0, "write only if revision `N` is the newest, 0 for none; "+
-			"without it, the one that is there when the command starts")
+		s.Uint64Var(&f.revision, "revision", 0, "write only if revision `N` is the newest, 0 for "+
+			"none; without it, the one that is there when the command starts")
 		s.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
 	})
 	flags.Topic(cmd, "Signatures", func(s *pflag.FlagSet) { f.keys.AddSigning(s, signing.Rules) })

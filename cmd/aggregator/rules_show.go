@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/natssource"
@@ -41,23 +41,23 @@ func infoOf(e natssource.Entry) revisionInfo {
 	return info
 }
 
-const getSummary = `Prints the text of the set that is there, as it was written, or of an older revision, which
+const getSummary = `
+Prints the text of the set that is there, as it was written, or of an older revision, which
 "get --revision N | apply -f -" brings back.`
 
 func newGetRules() *cobra.Command {
 	f := &rulesFlags{}
-	return f.takeRevision(f.command("get", "print the set's text", getSummary, func(cmd *cobra.Command) error {
-		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+	return f.takeRevision(f.command("get", "print the set's text", getSummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			e, err := f.entry(ctx, b)
 			if err != nil {
 				return err
 			}
-			return f.print(cmd.OutOrStdout(), struct {
+			return f.print(stdout, struct {
 				revisionInfo
 				Text string `json:"text"`
 			}{infoOf(e), string(e.Data)}, string(e.Data))
-		})
-	}))
+		}))
 }
 
 // entry is the set of the revision that was asked for, or the newest.
@@ -69,10 +69,10 @@ func (f *rulesFlags) entry(ctx context.Context, b *natssource.Bucket) (natssourc
 }
 
 func newList() *cobra.Command {
-	const summary = "Prints one line for each rule of the set that is there, or of an older revision."
+	const summary = "Prints a line for each rule of the set that is there, or of an older revision."
 	f := &rulesFlags{}
-	return f.takeRevision(f.command("list", "print one line for each rule", summary, func(cmd *cobra.Command) error {
-		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+	return f.takeRevision(f.command("list", "print one line for each rule", summary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			e, err := f.entry(ctx, b)
 			if err != nil {
 				return err
@@ -89,35 +89,35 @@ func newList() *cobra.Command {
 			for _, rule := range rules.Diff(nil, set.Set) {
 				rows = append(rows, rule.Name+"\t"+lineOf(rule))
 			}
-			return f.print(cmd.OutOrStdout(), struct { // with the fields of YAML
+			return f.print(stdout, struct { // with the fields of YAML
 				revisionInfo
 				Rules []map[string]any `json:"rules"`
 			}{infoOf(e), list}, table(rows...))
-		})
-	}))
+		}))
 }
 
-const historySummary = `Prints the revisions that the bucket remembers, the last 64, oldest first: number, time, size in
+const historySummary = `
+Prints the revisions that the bucket remembers, the last 64, oldest first: number, time, size in
 bytes and digest; and, with --rules-public-keys, which of them lacked a trusted signature, and so
 never counted.`
 
 func newHistory() *cobra.Command {
 	f := &rulesFlags{}
-	return f.command("history", "print the last 64 revisions", historySummary, func(cmd *cobra.Command) error {
-		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+	return f.command("history", "print the last 64 revisions", historySummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			all, err := b.History(ctx)
 			if err != nil {
 				return err
 			}
-			infos, rows := make([]revisionInfo, len(all)), []string{"revision\ttime\tsize\tdigest"}
-			for i, e := range all {
-				infos[i] = infoOf(e)
+			infos, rows := []revisionInfo{}, []string{"revision\ttime\tsize\tdigest"}
+			for _, e := range all {
+				info := infoOf(e)
+				infos = append(infos, info)
 				rows = append(rows, fmt.Sprintf("%d\t%s\t%s",
-					e.Revision, infos[i].Created.Format(time.RFC3339), infos[i].content()))
+					e.Revision, info.Created.Format(time.RFC3339), info.content()))
 			}
-			return f.print(cmd.OutOrStdout(), map[string]any{"revisions": infos}, table(rows...))
+			return f.print(stdout, map[string]any{"revisions": infos}, table(rows...))
 		})
-	})
 }
 
 func (r revisionInfo) content() string {
@@ -132,39 +132,36 @@ func newValidate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate", Short: "say whether a file is a good set; it needs no NATS",
 		Long: "Says whether a file is a good set, and if not, where and why not. It needs no NATS.",
-		Args: flags.NoArguments, RunE: f.validate,
+		Args: flags.NoArguments,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		n, text := len(f.rules.Rules()), f.rules.text
+		return f.print(cmd.OutOrStdout(), map[string]any{
+			"valid": true, "rules": n, "size": len(text), "digest": keeper.Digest(text),
+		}, fmt.Sprintf("good: %s, %d bytes\n", countRules(n), len(text)))
 	}
 	flags.Topic(cmd, "Output", f.output.addFlags)
-	return f.takeFile(cmd)
-}
-
-func (f *rulesFlags) validate(cmd *cobra.Command, _ []string) error {
-	text, set, err := rulesfile.Open(f.file, cmd.InOrStdin())
-	if refusal, ok := errors.AsType[*rules.Error](err); ok && f.json {
+	f.takeFile(cmd)
+	read := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		err := read(cmd, args)
+		refusal, ok := errors.AsType[*rules.Error](err)
+		if !ok || !f.json {
+			return err
+		}
 		return errors.Join(err, f.print(cmd.OutOrStdout(), map[string]any{
-			"valid": false, "line": refusal.Line, "column": refusal.Column, "reason": refusal.Reason,
+			"valid": false, "reason": refusal.Reason,
+			"line": refusal.Line, "column": refusal.Column,
 		}, ""))
 	}
-	if err != nil {
-		return err
-	}
-	warnOfSignals(cmd.ErrOrStderr(), f.file, text, set)
-	n := len(set.Rules())
-	return f.print(cmd.OutOrStdout(),
-		map[string]any{"valid": true, "rules": n, "size": len(text), "digest": keeper.Digest(text)},
-		fmt.Sprintf("good: %s, %d bytes\n", countRules(n), len(text)))
+	return cmd
 }
 
 func newDiff() *cobra.Command {
-	const summary = `Prints how a file differs from the set that is there: what "apply" would change.`
+	const summary = "Prints how a file differs from the set that is there: what apply would write."
 	f := &rulesFlags{}
-	return f.takeFile(f.command("diff", "print how a file differs from the set", summary, func(cmd *cobra.Command) error {
-		text, set, err := rulesfile.Open(f.file, cmd.InOrStdin())
-		if err != nil {
-			return err
-		}
-		warnOfSignals(cmd.ErrOrStderr(), f.file, text, set)
-		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+	return f.takeFile(f.command("diff", "print how a file differs from the set", summary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			there, err := f.read(ctx, b)
 			if err != nil {
 				return err
@@ -172,10 +169,9 @@ func newDiff() *cobra.Command {
 			if there.unreadable != nil {
 				return there.unreadable
 			}
-			changes := changesBetween(there.rules, &ruleSet{set, text})
-			return f.print(cmd.OutOrStdout(),
-				map[string]any{"revision": there.entry.Revision, "changes": plainChanges(changes)},
-				changesText(changes))
-		})
-	}))
+			changes := changesBetween(there.rules, f.rules)
+			return f.print(stdout, map[string]any{
+				"revision": there.entry.Revision, "changes": plainChanges(changes),
+			}, changesText(changes))
+		}))
 }

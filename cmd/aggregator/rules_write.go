@@ -9,51 +9,62 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/natssource"
 )
 
-const applySummary = `Writes a set of rules into the fleet's bucket, in place of the set that is there. Every checker with
+const applySummary = `
+Writes a set of rules into the fleet's bucket, in place of the set that is there. Every checker with
 --rules nats takes it over at once, if it is signed where checkers want that. Bad rules are refused,
 with line and reason, and nothing changes; nor does it if somebody else writes at the same time. The
 first set creates the bucket.`
 
 func newApply() *cobra.Command {
 	f := &rulesFlags{}
-	cmd := f.command("apply", "write a set of rules", applySummary, func(cmd *cobra.Command) error {
-		text, set, err := rulesfile.Open(f.file, cmd.InOrStdin())
-		if err != nil {
-			return err
-		}
-		warnOfSignals(cmd.ErrOrStderr(), f.file, text, set)
-		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+	cmd := f.command("apply", "write a set of rules", applySummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			there, err := f.read(ctx, b)
 			if err != nil {
 				return err
 			}
-			return f.write(ctx, b, there, &ruleSet{set, text}, cmd.OutOrStdout())
+			return f.write(ctx, b, there, f.rules, stdout)
 		})
-	})
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		flags.Add(s, &f.replicas, "replicas", "keep the bucket on `N` servers of a NATS cluster, if this "+
-			"command creates it", flags.Int(1, 5))
+		flags.Add(s, &f.replicas, "replicas", "keep the bucket on `N` servers of a NATS cluster, "+
+			"if this command creates it", flags.Int(1, 5))
 	})
 	return f.takeWrite(f.takeFile(cmd))
 }
 
-const deleteSummary = `Takes rules out of the set that is there, by name. The others stay as they are, but for blank lines
+const deleteSummary = `
+Takes rules out of the set that is there, by name. The others stay as they are, but for blank lines
 between them. The last rule cannot be taken out.`
 
 func newDelete() *cobra.Command {
 	f := &rulesFlags{}
 	var names []string
-	cmd := f.command("delete NAME…", "take rules out of the set", deleteSummary, func(cmd *cobra.Command) error {
-		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
-			return f.delete(ctx, b, names, cmd.OutOrStdout())
+	cmd := f.command("delete NAME…", "take rules out of the set", deleteSummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			there, err := f.read(ctx, b)
+			switch {
+			case err != nil:
+				return err
+			case there.entry.Revision == 0:
+				return natssource.ErrNoRules
+			case there.unreadable != nil:
+				return there.unreadable
+			}
+			text, err := without(there.rules.text, names)
+			if err != nil {
+				return err
+			}
+			rest, err := parseRules(text)
+			if err != nil {
+				return fmt.Errorf("without these rules: %w", err)
+			}
+			return f.write(ctx, b, there, rest, stdout)
 		})
-	})
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if names = args; len(names) == 0 {
 			return flags.Usagef("the NAME of a rule is needed")
@@ -63,38 +74,15 @@ func newDelete() *cobra.Command {
 	return f.takeWrite(cmd)
 }
 
-func (f *rulesFlags) delete(
-	ctx context.Context, b *natssource.Bucket, names []string, stdout io.Writer,
-) error {
-	there, err := f.read(ctx, b)
-	switch {
-	case err != nil:
-		return err
-	case there.entry.Revision == 0:
-		return natssource.ErrNoRules
-	case there.unreadable != nil:
-		return there.unreadable
-	}
-	text, err := without(there.rules.text, names)
-	if err != nil {
-		return err
-	}
-	rest, err := parseRules(text)
-	if err != nil {
-		return fmt.Errorf("without these rules: %w", err)
-	}
-	return f.write(ctx, b, there, rest, stdout)
-}
-
-// inBucket is what the bucket holds; its entry's revision is 0 if that is nothing.
-type inBucket struct {
+// inForce is what the bucket holds; its entry's revision is 0 if that is nothing.
+type inForce struct {
 	entry      natssource.Entry
 	rules      *ruleSet // nil if there are none, or if they cannot be read
 	unreadable error
 }
 
 // read reads what is there, and sees that it is the revision that was asked for, if one was.
-func (f *rulesFlags) read(ctx context.Context, b *natssource.Bucket) (there inBucket, err error) {
+func (f *rulesFlags) read(ctx context.Context, b *natssource.Bucket) (there inForce, err error) {
 	there.entry, err = b.Get(ctx)
 	if err != nil && !errors.Is(err, natssource.ErrNoRules) {
 		return there, err
@@ -124,7 +112,9 @@ type written struct {
 }
 
 // write puts the new rules in place of those that are there, unless they are the same, or this is a rehearsal.
-func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBucket, rules *ruleSet, stdout io.Writer) error {
+func (f *rulesFlags) write(
+	ctx context.Context, b *natssource.Bucket, there inForce, rules *ruleSet, stdout io.Writer,
+) error {
 	if err := b.CheckSize(rules.text); err != nil {
 		return err
 	}

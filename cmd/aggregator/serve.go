@@ -138,7 +138,8 @@ func openTracer(ctx context.Context, c config, log *slog.Logger) (*tracing.Trace
 func printBanner(w io.Writer, c config, adminURL string) error {
 	_, err := fmt.Fprintf(w, "offpath aggregator %s\n\n"+
 		"  console    %s/\n  admin      %s/metrics, /healthz, /readyz\n  NATS       %s\n  Redis      %s\n  namespace  %s\n\n",
-		version.Get().Version, adminURL, adminURL, redact.URLs(c.nats), redact.URLs(c.redis), c.namespace)
+		version.Get().Version, adminURL, adminURL, redact.URLs(c.nats), redact.URLs(c.redis),
+		c.namespace)
 	return err
 }
 

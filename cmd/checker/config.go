@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 	"time"
@@ -19,7 +20,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
-const summary = `Decides whether a request may pass, for programs that ask over HTTP and for Envoy, which asks over
+const summary = `
+Decides whether a request may pass, for programs that ask over HTTP and for Envoy, which asks over
 gRPC.
 
 Without --nats everything runs in this process: a NATS server, an aggregator that keeps its counts
@@ -115,7 +117,8 @@ func newCommand(
 	}
 	c.trail.setDefaults()
 	cmd := &cobra.Command{
-		Use: "checker", Long: summary, Version: version.Get().Line("checker"), Args: flags.NoArguments,
+		Use: "checker", Long: summary, Version: version.Get().Line("checker"),
+		Args: flags.NoArguments,
 	}
 	c.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -138,7 +141,8 @@ func (c *config) addFlags(cmd *cobra.Command) {
 	flags.Topic(cmd, "Clients behind proxies", c.addClientFlags)
 	flags.Topic(cmd, "Reverse proxy", c.addProxyFlags)
 	flags.Topic(cmd, "Logs and traces", func(s *pflag.FlagSet) {
-		flags.Add(s, &c.logLevel, "log-level", "the least `LEVEL` to log: debug, info, warn or error",
+		flags.Add(s, &c.logLevel, "log-level",
+			"the least `LEVEL` to log: debug, info, warn or error",
 			flags.OneOf(slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError))
 		c.trail.addFlags(s)
 	})
@@ -148,29 +152,30 @@ func (c *config) addFlags(cmd *cobra.Command) {
 
 func (c *config) addFleetFlags(s *pflag.FlagSet) {
 	natsconn.AddFleetFlags(s, &c.nats, &c.namespace)
-	flags.Add(s, &c.name, "name", "`NAME` of this checker in NATS subjects, so that a NATS account can "+
-		"restrict it to its own; several checkers may share one", natsconn.Name)
+	flags.Add(s, &c.name, "name", "`NAME` of this checker in NATS subjects, so that a NATS "+
+		"account can restrict it to its own; several checkers may share one", natsconn.Name)
 }
 
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
-	s.StringVar(&c.rulesFrom, "rules", "", "`FILE|nats` with the rules: a YAML file, or nats for the fleet's "+
-		"bucket; both are watched (write ./nats for a file called nats)")
+	s.StringVar(&c.rulesFrom, "rules", "", "`FILE|nats` with the rules: a YAML file, or nats for "+
+		"the fleet's bucket; both are watched (write ./nats for a file called nats)")
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
-	flags.Add(s, &c.cacheDir, "cache-dir", "`DIR|none` to keep the bucket's rules and the blocks in force "+
-		"in, for a start while NATS is away; by default systemd's StateDirectory", cacheDirectory)
+	flags.Add(s, &c.cacheDir, "cache-dir", "`DIR|none` to keep the bucket's rules and the blocks "+
+		"in force in, for a start while NATS is away; by default systemd's StateDirectory",
+		cacheDirectory)
 }
 
 func (c *config) addAddressFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.listen, "listen", "`ADDRESS` of the HTTP API, as host:port", flags.Address)
-	flags.Add(s, &c.grpc, "grpc", "`ADDRESS|none` of Envoy's rate limit service v3 and its quota service, "+
-		"as host:port", grpcAddress)
-	flags.Add(s, &c.envoyHeaders, "envoy-headers", "`WHICH` headers Envoy is asked to add to its response: "+
-		"none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
+	flags.Add(s, &c.grpc, "grpc", "`ADDRESS|none` of Envoy's rate limit service v3 and its quota "+
+		"service, as host:port", grpcAddress)
+	flags.Add(s, &c.envoyHeaders, "envoy-headers", "`WHICH` headers Envoy is asked to add to its "+
+		"response: none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
 	flags.Add(s, &c.admin, "admin", "`ADDRESS` of /metrics, /healthz and /readyz", flags.Address)
 	c.origins.AddFlags(s, "the HTTP API and /metrics")
-	flags.AddSecret(s, &c.consoleToken, "console-token", "tokens of the people who may block and reset "+
-		"keys at the demo's console, NAME:TOKEN or TOKEN")
+	flags.AddSecret(s, &c.consoleToken, "console-token", "tokens of the people who may block and "+
+		"reset keys at the demo's console, NAME:TOKEN or TOKEN")
 	flags.Add(s, &c.stopDelay, "stop-delay", "`DURATION` between the order to stop and the end of "+
 		"serving; /readyz answers 503 meanwhile, so that load balancers take notice",
 		flags.Duration(0, 5*time.Minute))
@@ -179,71 +184,70 @@ func (c *config) addAddressFlags(s *pflag.FlagSet) {
 func (c *config) addReportFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.flush, "flush", "longest `DURATION` until hits are reported",
 		flags.Duration(time.Millisecond, time.Minute))
-	flags.Add(s, &c.quietFor, "quiet-for", "the same `DURATION` for keys far below their limit; a checker "+
-		"that is killed loses these hits", flags.Duration(time.Millisecond, time.Hour))
-	flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a request under strict enforcement waits "+
-		"for a permit; 0 for no wait", flags.Duration(0, time.Minute))
+	flags.Add(s, &c.quietFor, "quiet-for", "the same `DURATION` for keys far below their limit; a "+
+		"checker that is killed loses these hits", flags.Duration(time.Millisecond, time.Hour))
+	flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a request under strict "+
+		"enforcement waits for a permit; 0 for no wait", flags.Duration(0, time.Minute))
 }
 
 func (c *config) addDegradationFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.expectCheckers, "expect-checkers", "the fleet has `N` checkers: until it answers, this "+
-		"one keeps to its share of the limits; 0 to decide by its own hits", flags.Int(0, 1<<16))
-	flags.Add(s, &c.staleAfter, "stale-after", "after `N` unanswered hellos, one each 2s, the counts are stale",
+	flags.Add(s, &c.expectCheckers, "expect-checkers", "the fleet has `N` checkers: until it "+
+		"answers, this one keeps to its share of the limits; 0 to decide by its own hits",
+		flags.Int(0, 1<<16))
+	flags.Add(s, &c.staleAfter, "stale-after",
+		"after `N` unanswered hellos, one each 2s, the counts are stale",
 		flags.Int(1, mostHellos))
-	flags.Add(s, &c.shareAfter, "share-after", "after `N` this checker keeps to its share of the limits",
+	flags.Add(s, &c.shareAfter, "share-after",
+		"after `N` this checker keeps to its share of the limits",
 		flags.Int(1, mostHellos))
-	flags.Add(s, &c.outageAfter, "outage-after", "after `N` rules with on_outage open or closed decide by that",
+	flags.Add(s, &c.outageAfter, "outage-after",
+		"after `N` rules with on_outage open or closed decide by that",
 		flags.Int(1, mostHellos))
 }
 
 func (c *config) addKeyFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "at most `N` keys with unreported hits or a block, "+
-		"about 200 bytes each", flags.Int(1, maxKeys))
-	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "remember at most `N` further keys, about 200 bytes each; "+
-		"0 for none", flags.Int(0, maxKeys))
-	s.StringVar(&c.keyHash, "key-hash", "", "`FILE` with a secret of 16 bytes or more, the same for all "+
-		"checkers: NATS and the store see keyed hashes of keys")
-	s.StringVar(&c.receiptKeyFile, "receipt-key-file", "", "`FILE` with the fleet's secret, of 32 bytes or "+
-		"more, that signs receipts; a second line may hold the one before it. Without it, a checker "+
-		"settles only its own receipts, until it restarts")
+	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "at most `N` keys with unreported hits or a "+
+		"block, about 200 bytes each", flags.Int(1, maxKeys))
+	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "remember at most `N` further keys, about 200 "+
+		"bytes each; 0 for none", flags.Int(0, maxKeys))
+	s.StringVar(&c.keyHash, "key-hash", "", "`FILE` with a secret of 16 bytes or more, the same "+
+		"for all checkers: NATS and the store see keyed hashes of keys")
+	s.StringVar(&c.receiptKeyFile, "receipt-key-file", "", "`FILE` with the fleet's secret, of 32 "+
+		"bytes or more, that signs receipts; a second line may hold the one before it. Without "+
+		"it, a checker settles only its own receipts, until it restarts")
 	flags.AddSecret(s, &c.receiptKey, "receipt-key", "that secret, if it is in no file")
 }
 
 // check refuses settings that do not make sense together, and completes the others.
 func (c *config) check(given *pflag.FlagSet) error {
-	if err := c.checkProxy(given); err != nil {
-		return err
-	}
-	if err := c.checkTLS(); err != nil {
-		return err
-	}
+	err := cmp.Or(c.checkProxy(given), c.checkTLS(), c.checkFleet(given))
 	switch {
-	case c.nats == "":
-		if err := c.checkAlone(given); err != nil {
-			return err
-		}
-	case c.rulesFrom == "":
-		return flags.Usagef("--nats joins a fleet: it needs --rules FILE too, with the same rules as the " +
-			"rest of the fleet, or --rules nats for those in its bucket")
-	}
-	switch {
+	case err != nil:
+		return err
 	case c.receiptKeyFile != "" && c.receiptKey != "":
-		return flags.Usagef("--receipt-key-file, and a receipt key in the environment: want one of them")
+		return flags.Usagef("--receipt-key-file, and a receipt key in the environment: " +
+			"want one of them")
 	case c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter:
-		return flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order",
-			c.staleAfter, c.shareAfter, c.outageAfter)
+		return flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: "+
+			"want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)
 	}
 	return nil
 }
 
-// checkAlone refuses the settings of a fleet's checker where there is no fleet.
-func (c *config) checkAlone(given *pflag.FlagSet) error {
-	if given.Changed("rules-public-keys") || given.Changed("entries-public-keys") {
-		return flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: " +
-			"without one, keys are made up at the start")
-	}
-	if given.Changed("cache-dir") && c.cacheDir != "" {
-		return flags.Usagef("--cache-dir is for a fleet, --nats: without one, nothing can be away at a start")
+// checkFleet refuses settings of a fleet where there is none, and a fleet without rules.
+func (c *config) checkFleet(given *pflag.FlagSet) error {
+	switch {
+	case c.nats != "" && c.rulesFrom == "":
+		return flags.Usagef("--nats joins a fleet: it needs --rules FILE too, with the same " +
+			"rules as the rest of the fleet, or --rules nats for those in its bucket")
+	case c.nats != "":
+		return nil
+	case given.Changed("rules-public-keys") || given.Changed("entries-public-keys"):
+		return flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, " +
+			"--nats: without one, keys are made up at the start")
+	case given.Changed("cache-dir") && c.cacheDir != "":
+		return flags.Usagef("--cache-dir is for a fleet, --nats: " +
+			"without one, nothing can be away at a start")
 	}
 	c.cacheDir = ""
 	return nil

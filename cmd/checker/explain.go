@@ -41,8 +41,10 @@ func newExplain() *cobra.Command {
 		Args: flags.NoArguments,
 	}
 	flags.Topic(cmd, "Request", func(s *pflag.FlagSet) {
-		s.StringVar(&file, "rules", "", "`FILE` with the rules, as YAML, or in envoyproxy/ratelimit's format")
-		flags.Add(s, &cost, "cost", "the request's cost of `N` hits", flags.Int(1, int(window.MaxCount)))
+		s.StringVar(&file, "rules", "",
+			"`FILE` with the rules, as YAML, or in envoyproxy/ratelimit's format")
+		flags.Add(s, &cost, "cost", "the request's cost of `N` hits",
+			flags.Int(1, int(window.MaxCount)))
 		s.BoolVar(&asJSON, "json", false, "print JSON, as POST /v1/explain answers")
 	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -87,8 +87,10 @@ var allowed = []struct {
 	{"internal/redact", nil},
 	{"internal/filewatch", []string{fsnotify}},
 	{"internal/tlsfiles", []string{"internal/filewatch", errgroup}},
-	{"internal/natsconn", []string{"internal/flags", "internal/redact", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys, pflag}},
-	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore", pflag}},
+	{"internal/natsconn", []string{"internal/flags", "internal/redact", "internal/tlsfiles",
+		"pkg/events/natsbus", natsgo, jwt, nkeys, pflag}},
+	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles",
+		"pkg/aggregate/redisstore", pflag}},
 	{"internal/version", nil},
 	// What tests share. Only the load test's code, which brings servers and networks of its own, imports it besides tests:
 	// see TestOnlyTestsImportTestHelpers.

@@ -70,8 +70,8 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// AddSecret adds a setting that only an environment variable can make, that of the flag --name: every
-// user of a machine can read the arguments of its processes.
+// AddSecret adds a setting that only an environment variable can make, that of the flag --name:
+// every user of a machine can read the arguments of its processes.
 func AddSecret(s *pflag.FlagSet, p *string, name, usage string) {
 	s.Var(secret{p}, name, usage)
 	_ = s.MarkHidden(name) // it exists

@@ -35,8 +35,8 @@ type call struct {
 	stdout, stderr string
 }
 
-// run calls "tool", whose command "sub" takes arguments. The environment is NAME=value, separated by
-// spaces.
+// run calls "tool", whose command "sub" takes arguments. The environment is NAME=value, separated
+// by spaces.
 func run(environment string, args ...string) call {
 	c := call{settings: defaults}
 	done := func(cmd *cobra.Command, args []string) error {
@@ -47,20 +47,22 @@ func run(environment string, args ...string) call {
 		Use: "tool", Long: "Does a thing.", Version: "tool devel", Args: NoArguments, RunE: done,
 	}
 	c.addFlags(root)
-	sub := &cobra.Command{Use: "sub [FILE…]", Short: "does less", Args: cobra.ArbitraryArgs, RunE: done}
+	sub := &cobra.Command{Use: "sub [FILE…]", Short: "does less", Args: cobra.ArbitraryArgs,
+		RunE: done}
 	c.addFlags(sub)
-	failing := &cobra.Command{Use: "fail", Args: NoArguments, RunE: func(*cobra.Command, []string) error {
-		return errors.New("it failed")
-	}}
-	quiet := &cobra.Command{Use: "quiet", Args: NoArguments, RunE: func(*cobra.Command, []string) error {
-		return &ExitError{Status: 3}
-	}}
-	interrupted := &cobra.Command{Use: "interrupted", Args: NoArguments, RunE: func(*cobra.Command, []string) error {
-		return &ExitError{Status: 130, Err: errors.New("interrupted")}
-	}}
-	root.AddCommand(sub, failing, quiet, interrupted)
+	root.AddCommand(sub)
+	for name, err := range map[string]error{
+		"fail":        errors.New("it failed"),
+		"quiet":       &ExitError{Status: 3},
+		"interrupted": &ExitError{Status: 130, Err: errors.New("interrupted")},
+	} {
+		root.AddCommand(&cobra.Command{
+			Use: name, Args: NoArguments, RunE: func(*cobra.Command, []string) error { return err },
+		})
+	}
 	var stdout, stderr bytes.Buffer
-	c.status = Environment{Prefix: "TOOL_", Getenv: getenv(environment), Stdout: &stdout, Stderr: &stderr}.
+	c.status = Environment{Prefix: "TOOL_", Getenv: getenv(environment), Stdout: &stdout,
+		Stderr: &stderr}.
 		Run(context.Background(), root, args)
 	c.stdout, c.stderr = stdout.String(), stderr.String()
 	return c
@@ -74,7 +76,8 @@ func (c *call) addFlags(cmd *cobra.Command) {
 	Topic(cmd, "Serving", func(s *pflag.FlagSet) {
 		Add(s, &c.address, "listen", "`ADDRESS` to listen at", Address)
 		Add(s, &c.n, "max-keys", "at most `N` keys", Int(0, 10))
-		Add(s, &c.flush, "flush", "`INTERVAL` between two flushes", Duration(time.Millisecond, time.Minute))
+		Add(s, &c.flush, "flush", "`INTERVAL` between two flushes",
+			Duration(time.Millisecond, time.Minute))
 		AddSecret(s, &c.password, "password", "the password")
 	})
 	Topic(cmd, "Reading", func(s *pflag.FlagSet) {
@@ -110,14 +113,17 @@ func TestFlags(t *testing.T) {
 		{"a letter with =", "-f=x", "", with(func(v *settings) { v.file = "x" })},
 		{"a letter after the name", "--file y -f x", "", with(func(v *settings) { v.file = "x" })},
 		{"a variable", "", "TOOL_MAX_KEYS=9", with(func(v *settings) { v.n = 9 })},
-		{"the flag beats the variable", "--max-keys 8", "TOOL_MAX_KEYS=9", with(func(v *settings) { v.n = 8 })},
-		{"even a bad variable", "--max-keys 8", "TOOL_MAX_KEYS=many", with(func(v *settings) { v.n = 8 })},
+		{"the flag beats the variable", "--max-keys 8", "TOOL_MAX_KEYS=9",
+			with(func(v *settings) { v.n = 8 })},
+		{"even a bad variable", "--max-keys 8", "TOOL_MAX_KEYS=many",
+			with(func(v *settings) { v.n = 8 })},
 		{"the flag beats it with the default, too", "--max-keys 7", "TOOL_MAX_KEYS=9", defaults},
 		{"an empty variable is none", "", "TOOL_MAX_KEYS=", defaults},
 		{"another prefix", "", "MAX_KEYS=9 OFFPATH_MAX_KEYS=9 TOOL_OTHER=1", defaults},
 		{"help and version are no variables", "", "TOOL_HELP=1 TOOL_VERSION=1.2.3", defaults},
 		{"level", "--log-level debug", "", with(func(v *settings) { v.level = slog.LevelDebug })},
-		{"level in capitals", "", "TOOL_LOG_LEVEL=WARN", with(func(v *settings) { v.level = slog.LevelWarn })},
+		{"level in capitals", "", "TOOL_LOG_LEVEL=WARN",
+			with(func(v *settings) { v.level = slog.LevelWarn })},
 		{"no host", "--listen :80", "", with(func(v *settings) { v.address = ":80" })},
 		{"IPv6", "--listen [::1]:0", "", with(func(v *settings) { v.address = "[::1]:0" })},
 		{"duration", "--flush 5ms", "", with(func(v *settings) { v.flush = 5 * time.Millisecond })},
@@ -146,8 +152,10 @@ func TestRefusals(t *testing.T) {
 		{"unknown flag --loud\n", []string{"--loud", "--loud=geheim", "sub --loud geheim"}, ""},
 		{"unknown flag -loud\n", []string{"-loud", "-loud=geheim"}, ""},
 		{"unknown flag --max-key: did you mean --max-keys?", []string{"--max-key 9"}, ""},
-		{"unknown flag -listen: did you mean --listen?", []string{"-listen :80", "sub -listen=geheim"}, ""},
-		{`argument "extra": want one of the commands completion, fail, interrupted, quiet, sub`, []string{"extra"}, ""},
+		{"unknown flag -listen: did you mean --listen?",
+			[]string{"-listen :80", "sub -listen=geheim"}, ""},
+		{`argument "extra": want one of the commands completion, fail, interrupted, quiet, sub`,
+			[]string{"extra"}, ""},
 		{`argument "subs": did you mean sub?`, []string{"subs"}, ""},
 		{`argument "extra": want flags only`, []string{"quiet extra"}, ""},
 		{`argument "redis://xxxxx@a:6379"`, []string{"redis://u:geheim@a:6379"}, ""},
@@ -170,7 +178,8 @@ func TestRefusals(t *testing.T) {
 		for _, args := range test.args {
 			got := run(test.env, strings.Fields(args)...)
 			if got.status != 2 || got.ran != "" || got.stdout != "" || !strings.HasPrefix(got.stderr, "tool: ") ||
-				!strings.Contains(got.stderr, test.want) || !strings.HasSuffix(got.stderr, " --help lists the flags.\n") ||
+				!strings.Contains(got.stderr, test.want) || !strings.HasSuffix(got.stderr,
+				" --help lists the flags.\n") ||
 				strings.Contains(got.stderr, "heim") || got.password != "" {
 				t.Errorf("%s %s: %+v\nwant %q and no secret", args, test.env, got, test.want)
 			}
@@ -226,12 +235,14 @@ func TestHelpAndVersion(t *testing.T) {
 			wants = []string{"Usage: tool sub [FILE…] [flags]\n\ndoes less\n"}
 		}
 		for _, want := range append(wants,
-			"\nReading:\n  -f, --file FILE", "[TOOL_FILE]\n", "--log-level LEVEL", "[TOOL_LOG_LEVEL] (default INFO)\n",
+			"\nReading:\n  -f, --file FILE", "[TOOL_FILE]\n", "--log-level LEVEL",
+			"[TOOL_LOG_LEVEL] (default INFO)\n",
 			"\nServing:\n", "at most N keys [TOOL_MAX_KEYS] (default 7)\n",
 			"\n      TOOL_PASSWORD   the password (only as a variable)\n",
 			"\nOther:\n", "-h, --help", "--version") {
 			if got.status != 0 || got.ran != "" || got.stderr != "" || !strings.Contains(got.stdout, want) {
-				t.Errorf("%s: status %d, stderr %q, no %q in:\n%s", args, got.status, got.stderr, want, got.stdout)
+				t.Errorf("%s: status %d, stderr %q, no %q in:\n%s", args, got.status, got.stderr,
+					want, got.stdout)
 			}
 		}
 		if strings.Contains(got.stdout, "geheim") || strings.Contains(got.stdout, "--password") {
@@ -264,7 +275,8 @@ func TestCompletion(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for text, ok := range map[string]bool{
-		"0.5": true, "2": true, "1e0": true, "0.4": false, "2.1": false, "NaN": false, "Inf": false, "x": false, "": false,
+		"0.5": true, "2": true, "1e0": true, "0.4": false, "2.1": false, "NaN": false, "Inf": false,
+		"x": false, "": false,
 	} {
 		if _, err := Float(0.5, 2)(text); (err == nil) != ok {
 			t.Errorf("Float: %q: error %v", text, err)

@@ -31,8 +31,9 @@ func (e *ExitError) Error() string { return fmt.Sprint(e.Err) }
 // Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Run runs the command that the arguments name, root or one beneath it, and returns its exit status:
-// 0, that of an [ExitError], 2 after a [UsageError], 1 after any other error. The error is printed.
+// Run runs the command that the arguments name, root or one beneath it, and returns its exit
+// status: 0, that of an [ExitError], 2 after a [UsageError], 1 after any other error. It prints the
+// error.
 func (e Environment) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(e.Stdout)
@@ -94,7 +95,8 @@ func (e Environment) read(cmd *cobra.Command, _ []string) error {
 // help prints the usage of a command, its commands, and its flags by topic.
 func (e Environment) help(cmd *cobra.Command, _ []string) {
 	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, "Usage: %s\n\n%s\n", cmd.UseLine(), strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)))
+	fmt.Fprintf(w, "Usage: %s\n\n%s\n", cmd.UseLine(),
+		strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)))
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprint(w, "\nCommands, each with --help:\n")
 	}
@@ -103,7 +105,8 @@ func (e Environment) help(cmd *cobra.Command, _ []string) {
 			fmt.Fprintf(w, "  %-12s %s\n", c.Name(), c.Short)
 		}
 	}
-	fmt.Fprint(w, "\nA flag beats the environment variable beside it, the variable beats the default.\n")
+	fmt.Fprint(w,
+		"\nA flag beats the environment variable beside it, the variable beats the default.\n")
 	var headings []string
 	topics := map[string]*pflag.FlagSet{}
 	secrets := map[string]string{}
@@ -114,7 +117,8 @@ func (e Environment) help(cmd *cobra.Command, _ []string) {
 			topics[heading] = &pflag.FlagSet{}
 		}
 		if _, ok := f.Value.(secret); ok {
-			secrets[heading] += fmt.Sprintf("      %s   %s (only as a variable)\n", e.variable(f), f.Usage)
+			secrets[heading] += fmt.Sprintf("      %s   %s (only as a variable)\n", e.variable(f),
+				f.Usage)
 		}
 		if topicOf(f) != "" {
 			shown.Usage += " [" + e.variable(f) + "]"
@@ -123,6 +127,7 @@ func (e Environment) help(cmd *cobra.Command, _ []string) {
 	})
 	for _, heading := range headings {
 		topics[heading].SortFlags = false
-		fmt.Fprintf(w, "\n%s:\n%s%s", heading, topics[heading].FlagUsagesWrapped(100), secrets[heading])
+		fmt.Fprintf(w, "\n%s:\n%s%s", heading, topics[heading].FlagUsagesWrapped(100),
+			secrets[heading])
 	}
 }

@@ -21,7 +21,8 @@ func OneOf[T any](values ...T) func(string) (T, error) {
 			names = append(names, name)
 		}
 		last := len(names) - 1
-		return none, fmt.Errorf("%q: want %s or %s", text, strings.Join(names[:last], ", "), names[last])
+		return none, fmt.Errorf("%q: want %s or %s", text, strings.Join(names[:last], ", "),
+			names[last])
 	}
 }
 

@@ -25,8 +25,8 @@ func AddFleetFlags(s *pflag.FlagSet, servers, namespace *string) {
 // Name takes a name that can be part of a NATS subject: 1 to 64 letters, digits, '-' and '_'.
 func Name(text string) (string, error) { return text, natsbus.CheckName(text) }
 
-// URL takes the URL of a NATS server, or several of one cluster, with commas between; nats:// may be
-// left out. Its errors show no password.
+// URL takes the URL of a NATS server, or several of one cluster, with commas between; nats:// may
+// be left out. Its errors show no password.
 func URL(text string) (string, error) {
 	var servers []string
 	for part := range strings.SplitSeq(text, ",") {

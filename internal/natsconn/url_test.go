@@ -14,9 +14,11 @@ func TestURL(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"http://a": `unknown scheme "http"`, "nats://": "a URL without a host", "": "a URL without a host",
-		"a,,b": "a URL without a host", "nats://a:port": "not a URL", "nats://a:99999": "a URL whose port",
-		"nats://a/path": "a URL with a path", "nats://me:geheim@": "", "http://me:geheim@a": "",
+		"http://a": `unknown scheme "http"`, "nats://": "a URL without a host",
+		"":     "a URL without a host",
+		"a,,b": "a URL without a host", "nats://a:port": "not a URL",
+		"nats://a:99999": "a URL whose port",
+		"nats://a/path":  "a URL with a path", "nats://me:geheim@": "", "http://me:geheim@a": "",
 		"nats://geheim@a/path": "", "a,nats://me:geheim@": "", "nats://me:geheim@a:99999": "",
 		"nats://me:geheim@a:port": "", "nats://me:ge%zzheim@a": "",
 	} {

@@ -23,11 +23,12 @@ type Access struct {
 
 // AddFlags adds the flags --redis-ca and so on, which are the same for every command.
 func (a *Access) AddFlags(s *pflag.FlagSet) {
-	s.StringVar(&a.CA, "redis-ca", "", "`FILE` with the certificates of the authorities to trust for "+
-		"Redis, in place of the system's")
+	s.StringVar(&a.CA, "redis-ca", "", "`FILE` with the certificates of the authorities to trust "+
+		"for Redis, in place of the system's")
 	s.StringVar(&a.Cert, "redis-cert", "", "`FILE` with the certificate to show to Redis")
 	s.StringVar(&a.Key, "redis-key", "", "`FILE` with the key of that certificate")
-	s.StringVar(&a.User, "redis-user", "", "`NAME` of a user of Redis' ACL, in place of the default user")
+	s.StringVar(&a.User, "redis-user", "",
+		"`NAME` of a user of Redis' ACL, in place of the default user")
 	s.StringVar(&a.PasswordFile, "redis-password-file", "", "`FILE` with the password of that user")
 	flags.AddSecret(s, &a.Password, "redis-password", "password of that user, if it is in no file")
 }

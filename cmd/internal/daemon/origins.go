@@ -21,7 +21,8 @@ type Origins string
 // AddFlags adds the flag --allow-origin, for what a daemon serves over HTTP.
 func (o *Origins) AddFlags(s *pflag.FlagSet, served string) {
 	flags.Add(s, o, "allow-origin", "`SITES` whose pages may call "+served+
-		" from a browser, such as https://ops.example.com, with commas between; * is all sites", parseOrigins)
+		" from a browser, such as https://ops.example.com, with commas between; * is all sites",
+		parseOrigins)
 }
 
 func parseOrigins(text string) (Origins, error) {

@@ -23,11 +23,11 @@ type TLS struct {
 
 // AddFlags adds the flags --DOOR-cert, --DOOR-key and --DOOR-client-ca.
 func (t *TLS) AddFlags(s *pflag.FlagSet, door string) {
-	s.StringVar(&t.Cert, door+"-cert", "", "`FILE` with the certificate to serve TLS 1.2 or newer with at "+
-		"--"+door+"; read again when it changes")
+	s.StringVar(&t.Cert, door+"-cert", "", "`FILE` with the certificate to serve TLS 1.2 or newer "+
+		"with at --"+door+"; read again when it changes")
 	s.StringVar(&t.Key, door+"-key", "", "`FILE` with the key of that certificate")
-	s.StringVar(&t.ClientCA, door+"-client-ca", "", "`FILE` with certificates of authorities; only clients "+
-		"with a certificate of one of them are let in")
+	s.StringVar(&t.ClientCA, door+"-client-ca", "", "`FILE` with certificates of authorities; "+
+		"only clients with a certificate of one of them are let in")
 }
 
 // Check returns a usage error if the files of the door of that name do not make sense together.

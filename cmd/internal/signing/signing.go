@@ -43,9 +43,10 @@ type Keys struct {
 
 // AddPublic adds the flag of commands that read.
 func (k *Keys) AddPublic(s *pflag.FlagSet, kind Kind) {
-	flags.Add(s, &k.public, string(kind)+"-public-keys", "trust only "+kind.what()+" in the bucket that "+
-		"one of these `KEYS` has signed, as \"aggregator keygen\" prints them: one, or two with a comma "+
-		"during a rotation; without any, everybody who can write to the bucket is trusted",
+	flags.Add(s, &k.public, string(kind)+"-public-keys", "trust only "+kind.what()+" in the "+
+		"bucket that one of these `KEYS` has signed, as \"aggregator keygen\" prints them: one, "+
+		"or two with a comma during a rotation; without any, everybody who can write to the "+
+		"bucket is trusted",
 		func(text string) (string, error) {
 			_, err := signature.ParsePublicKeys(text)
 			return text, err
