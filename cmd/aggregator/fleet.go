@@ -46,7 +46,7 @@ func (f *fleetFlags) withConn(
 	defer cancel()
 	ctx, forbid := context.WithCancelCause(ctx)
 	defer forbid(nil)
-	options, err := f.access.Options()
+	options, err := f.access.Options(nil)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redisconn"
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 const ledgerSummary = `
@@ -49,14 +49,14 @@ func newLedger() *cobra.Command {
 			return err
 		}
 		if ledger == nil {
-			ledger = aggregate.Ledger{} // {} rather than null
+			ledger = storage.Ledger{} // {} rather than null
 		}
 		return out.print(cmd.OutOrStdout(), map[string]any{"rules": ledger}, ledgerText(ledger))
 	}
 	return cmd
 }
 
-func readLedger(ctx context.Context, access *redisconn.Access, o redisstore.Options) (aggregate.Ledger, error) {
+func readLedger(ctx context.Context, access *redisconn.Access, o redisstore.Options) (storage.Ledger, error) {
 	store, err := access.OpenOnce(o)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func readLedger(ctx context.Context, access *redisconn.Access, o redisstore.Opti
 	return store.Ledger(ctx)
 }
 
-func ledgerText(ledger aggregate.Ledger) string {
+func ledgerText(ledger storage.Ledger) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "counted\tlate\trefused\trefunded\tsettled\toverflow\t  rule")

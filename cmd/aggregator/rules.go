@@ -116,7 +116,7 @@ func (f *rulesFlags) withBucket(
 	if err != nil {
 		return err
 	}
-	options, err := f.access.Options()
+	options, err := f.access.Options(nil)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -36,7 +35,7 @@ func infoOf(e natssource.Entry) revisionInfo {
 		info.Refused = e.Refused.Error()
 	}
 	if !e.Deleted {
-		info.Digest = keeper.Digest(e.Data)
+		info.Digest = natssource.Digest(e.Data)
 	}
 	return info
 }
@@ -137,7 +136,7 @@ func newValidate() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		n, text := len(f.rules.Rules()), f.rules.text
 		return f.print(cmd.OutOrStdout(), map[string]any{
-			"valid": true, "rules": n, "size": len(text), "digest": keeper.Digest(text),
+			"valid": true, "rules": n, "size": len(text), "digest": natssource.Digest(text),
 		}, fmt.Sprintf("good: %s, %d bytes\n", countRules(n), len(text)))
 	}
 	flags.Topic(cmd, "Output", f.output.addFlags)

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/natssource"
 )
 
@@ -120,7 +119,7 @@ func (f *rulesFlags) write(
 	}
 	changes := changesBetween(there.rules, rules)
 	done := written{
-		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: keeper.Digest(rules.text), Rules: len(rules.Rules()),
+		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: natssource.Digest(rules.text), Rules: len(rules.Rules()),
 		DryRun: f.dryRun, Changes: plainChanges(changes),
 	}
 	if there.entry.Version > 0 && f.public == "" {

@@ -23,6 +23,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
@@ -58,7 +59,11 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 		return err
 	}
 	defer store.Close()
-	conn, err := c.access.Open(files, c.nats, connectionName(), log)
+	access, err := c.access.Options(files)
+	if err != nil {
+		return err
+	}
+	conn, err := natsconn.Open(c.nats, connectionName(), log, access...)
 	if err != nil {
 		return err
 	}
@@ -74,7 +79,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 
 	applies, tally := newApplies(time.Now), console.NewTally()
 	o := aggregate.Options{
-		Store: store, Bus: bus, Memory: memory, Shards: c.shards, Gather: c.gather, Log: log, OnUnleased: applies.unleased,
+		Store: store, Bus: bus, Memory: memory, Shards: c.shards, BatchDelay: c.gather, Log: log, OnUnleased: applies.unleased,
 		MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, MaxChunks: c.maxChunks, MaxRules: c.maxRules,
 		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
 	}
@@ -89,7 +94,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	var setRules func([]aggregate.Rule)
+	var setRules func([]storage.Rule)
 	if c.rulesFrom == fromNATS {
 		setRules = worker.SetRules
 	}

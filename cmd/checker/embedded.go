@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,8 +18,10 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
@@ -74,7 +77,7 @@ func (e *embedded) trust() signing.Metrics {
 }
 
 // seed puts the demo's rules into the bucket, and the key that signs others beside the server's
-// files, for who wants to change them.
+// files, for whoever wants to change them.
 func (e *embedded) seed(namespace string) error {
 	secret, err := e.rules.Key().Seed()
 	if err != nil {
@@ -85,7 +88,15 @@ func (e *embedded) seed(namespace string) error {
 		return err
 	}
 	e.keyFile = path
-	return seed(e.conn, namespace, e.rules, deploy.Rules)
+	o := natssource.Options{Verifier: e.rules.Verifier, Key: e.rules.Key()}
+	bucket, err := natssource.New(e.conn, namespace, o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	defer cancel()
+	_, err = bucket.Put(ctx, deploy.Rules, 0)
+	return err
 }
 
 // startServer starts the NATS server. JetStream, where the rules' bucket is, keeps its files in a directory
@@ -143,7 +154,7 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 		return err
 	}
 	e.worker = daemon.Part{Name: "embedded aggregator", Run: worker.Run}
-	var setRules func([]aggregate.Rule)
+	var setRules func([]storage.Rule)
 	if c.rulesFromBucket() {
 		setRules = worker.SetRules
 	}

@@ -3,20 +3,15 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// metrics tells Prometheus what a checker's snapshots say, at each scrape. It keeps nothing but the
-// choice of rules that have a label of their own.
+// metrics tells Prometheus what a member's snapshots say, at each scrape.
 type metrics struct {
-	stats     func() check.Stats
+	stats     func() offpath.Stats
 	connected func() bool
 	mostLive  int // keys
-	rules     ruleSums
-}
-
-func newMetrics(stats func() check.Stats, connected func() bool, mostLive int) *metrics {
-	return &metrics{stats: stats, connected: connected, mostLive: mostLive}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -50,61 +45,75 @@ var (
 )
 
 // Describe sends nothing, which lets the collector say at each scrape what there is.
-func (m *metrics) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, descs) }
-
-// snapshot is what is told at present, and the rules' counters by their labels.
-func (m *metrics) snapshot() (check.Stats, map[string]check.RuleStats) { return m.rules.of(m.stats) }
+func (m metrics) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, descs) }
 
 // Collect sends one snapshot.
-func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	s, sums := m.snapshot()
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	count := func(desc *prometheus.Desc, value int64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
-	}
+func (m metrics) Collect(out chan<- prometheus.Metric) {
+	s := m.stats()
+	c := collector{out}
+	c.rules(s.Rules)
+	c.blocks(s.Blocks)
+	c.caches(s.RulesCache, s.BlocksCache)
+	c.labels(s.ByLabel)
+	c.checker(s.Checker)
+	c.gauge(mostLiveDesc, float64(m.mostLive))
+	c.gauge(natsDesc, oneIf(m.connected()))
+}
+
+// collector sends the metrics of one snapshot.
+type collector struct{ out chan<- prometheus.Metric }
+
+func (c collector) gauge(desc *prometheus.Desc, value float64, labels ...string) {
+	c.out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+func (c collector) count(desc *prometheus.Desc, value int64, labels ...string) {
+	c.out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
+}
+
+func (c collector) labels(sums map[string]check.RuleStats) {
 	for label, r := range sums {
-		count(decisionsDesc, r.Allowed, label, "allowed")
-		count(decisionsDesc, r.Denied, label, "denied")
-		count(hitsDesc, r.Charged, label, "charged")
-		count(hitsDesc, r.Answered, label, "answered")
-		count(hitsDesc, r.Overflow, label, "overflow")
-		count(hitsDesc, r.Lost, label, "lost")
-		count(falseDesc, r.FalseDenials, label)
-		count(badCostsDesc, r.BadCosts, label)
-		count(hitsDesc, r.Cancelled, label, "cancelled")
-		gauge(pendingDesc, float64(r.Pending), label)
-		gauge(inFlightDesc, float64(r.InFlight), label)
+		c.count(decisionsDesc, r.Allowed, label, "allowed")
+		c.count(decisionsDesc, r.Denied, label, "denied")
+		c.count(hitsDesc, r.Charged, label, "charged")
+		c.count(hitsDesc, r.Answered, label, "answered")
+		c.count(hitsDesc, r.Overflow, label, "overflow")
+		c.count(hitsDesc, r.Lost, label, "lost")
+		c.count(falseDesc, r.FalseDenials, label)
+		c.count(badCostsDesc, r.BadCosts, label)
+		c.count(hitsDesc, r.Cancelled, label, "cancelled")
+		c.gauge(pendingDesc, float64(r.Pending), label)
+		c.gauge(inFlightDesc, float64(r.InFlight), label)
 	}
-	count(reportsDesc, s.ReportsSent, "sent")
-	count(reportsDesc, s.ReportsRepeated, "repeated")
-	count(reportsDesc, s.ReportsAnswered, "answered")
-	count(reportsDesc, s.ReportsGivenUp, "given_up")
-	count(reportsDesc, s.ReportsUnsent, "unsent")
-	count(leasesDesc, s.LeasesSent, "sent")
-	count(leasesDesc, s.LeasesRepeated, "repeated")
-	count(leasesDesc, s.LeasesAnswered, "answered")
-	count(leasesDesc, s.LeasesRefused, "refused")
-	count(settlingDesc, s.SettlementsTaken, "taken")
-	count(settlingDesc, s.SettlementsAnswered, "answered")
-	count(settlingDesc, s.SettlementsLost, "lost")
-	gauge(waitingDesc, float64(s.Waiting))
-	count(alarmsDesc, s.Alarms)
-	count(unreadableDesc, s.Unreadable)
-	gauge(liveDesc, float64(s.LiveKeys))
-	gauge(mostLiveDesc, float64(m.mostLive))
-	gauge(idleDesc, float64(s.IdleKeys))
+}
+
+func (c collector) checker(s check.Stats) {
+	c.count(reportsDesc, s.ReportsSent, "sent")
+	c.count(reportsDesc, s.ReportsRepeated, "repeated")
+	c.count(reportsDesc, s.ReportsAnswered, "answered")
+	c.count(reportsDesc, s.ReportsGivenUp, "given_up")
+	c.count(reportsDesc, s.ReportsUnsent, "unsent")
+	c.count(leasesDesc, s.LeasesSent, "sent")
+	c.count(leasesDesc, s.LeasesRepeated, "repeated")
+	c.count(leasesDesc, s.LeasesAnswered, "answered")
+	c.count(leasesDesc, s.LeasesRefused, "refused")
+	c.count(settlingDesc, s.SettlementsTaken, "taken")
+	c.count(settlingDesc, s.SettlementsAnswered, "answered")
+	c.count(settlingDesc, s.SettlementsLost, "lost")
+	c.gauge(waitingDesc, float64(s.Waiting))
+	c.count(alarmsDesc, s.Alarms)
+	c.count(unreadableDesc, s.Unreadable)
+	c.gauge(liveDesc, float64(s.LiveKeys))
+	c.gauge(idleDesc, float64(s.IdleKeys))
 	if s.Heard > 0 {
-		gauge(ageDesc, s.Heard.Seconds())
+		c.gauge(ageDesc, s.Heard.Seconds())
 	}
 	for _, f := range []check.Freshness{check.Local, check.Fresh, check.Stale, check.LocalShare, check.Outage} {
-		gauge(freshnessDesc, oneIf(s.Freshness == f), f.String())
+		c.gauge(freshnessDesc, oneIf(s.Freshness == f), f.String())
 	}
-	gauge(natsDesc, oneIf(m.connected()))
-	gauge(checkersDesc, float64(s.Checkers))
-	gauge(shardsDesc, float64(s.Shards))
-	gauge(offsetDesc, s.ClockOffset.Seconds())
+	c.gauge(checkersDesc, float64(s.Checkers))
+	c.gauge(shardsDesc, float64(s.Shards))
+	c.gauge(offsetDesc, s.ClockOffset.Seconds())
 }
 
 func oneIf(yes bool) float64 {

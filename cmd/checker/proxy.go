@@ -138,31 +138,38 @@ func (c config) newLimit(checker *check.Checker, byDefault string) (*httplimit.L
 	return limit, builder, err
 }
 
-// newDoors makes what serves HTTP with this checker.
-func newDoors(c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger) (d doors, err error) {
+// newHandlers makes what serves HTTP by this checker.
+func newHandlers(
+	c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger,
+) (h handlers, err error) {
 	limit, builder, err := c.newLimit(checker, thisMachine)
 	if err != nil {
-		return d, fmt.Errorf("forward-auth: %w", err)
+		return h, fmt.Errorf("forward-auth: %w", err)
 	}
-	auth := forwardauth.New(forwardauth.Options{Limit: limit.Handler, Trusts: builder.Trusts, Log: log})
-	ask := c.origins.Guard(door.New(checker, c.acquire)) // forward-auth has the Origin of the request it is about
-	d.door = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	auth := forwardauth.New(forwardauth.Options{
+		Limit: limit.Handler, Trusts: builder.Trusts, Log: log,
+	})
+	// Forward-auth is not guarded: it has the Origin of the request that it is asked about.
+	api := c.origins.Guard(door.New(checker, c.acquire))
+	h.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == forwardauth.Path {
 			auth.ServeHTTP(w, r)
 			return
 		}
-		ask.ServeHTTP(w, r)
+		api.ServeHTTP(w, r)
 	})
 	if c.upstream == "" {
-		return d, nil
+		return h, nil
 	}
-	if d.proxy, err = newProxy(c, checker, service, log); err != nil {
+	if h.proxied, err = newProxy(c, checker, service, log); err != nil {
 		err = fmt.Errorf("proxy: %w", err)
 	}
-	return d, err
+	return h, err
 }
 
-func newProxy(c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger) (http.Handler, error) {
+func newProxy(
+	c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger,
+) (http.Handler, error) {
 	limit, builder, err := c.newLimit(checker, noProxies)
 	if err != nil {
 		return nil, err

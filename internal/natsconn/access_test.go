@@ -196,7 +196,9 @@ func (a Access) opened(t *testing.T, url string) (*nats.Conn, *tlsfiles.Files, *
 	t.Helper()
 	log := new(logs)
 	files := tlsfiles.New(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	conn, err := a.Open(files, url, "test", log.logger(), soon...)
+	options, err := a.Options(files)
+	must(t, err)
+	conn, err := Open(url, "test", log.logger(), append(options, soon...)...)
 	must(t, err)
 	t.Cleanup(func() { Close(conn) })
 	return conn, files, log

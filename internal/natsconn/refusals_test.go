@@ -92,7 +92,7 @@ func TestBadAccessFiles(t *testing.T) {
 		"an empty password":      {Access{User: "a", PasswordFile: empty}, []string{"--nats-password-file", empty, "empty"}},
 		"a password's directory": {Access{User: "a", PasswordFile: dir}, []string{"--nats-password-file", dir}},
 	} {
-		_, err := test.access.Options()
+		_, err := test.access.Options(nil)
 		if err == nil {
 			t.Errorf("%s: taken", name)
 			continue

@@ -14,6 +14,8 @@ package natssource
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -308,4 +310,10 @@ func translate(err error) error {
 
 func (b *Bucket) wrap(what string, err error) error {
 	return fmt.Errorf("%s bucket %s: %w", what, b.name, err)
+}
+
+// Digest tells sets' texts apart: 12 hexadecimal digits of their SHA-256.
+func Digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
 }

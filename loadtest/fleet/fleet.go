@@ -130,7 +130,7 @@ func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.
 			f.end()
 		}
 	}()
-	if f.access, err = o.NATSAccess.Options(); err != nil {
+	if f.access, err = o.NATSAccess.Options(nil); err != nil {
 		return f, err
 	}
 	if f.nats == "" {

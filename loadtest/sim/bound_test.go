@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestBound holds the bound of docs/architecture.md: the count goes beyond the limit by no more
+// TestBound holds the bound of docs/protocol.md: the count goes beyond the limit by no more
 // than 2 % of it and what can be asked for before everybody knows. That takes a tick, the way there
 // and back, the 2 ms that an aggregator gathers for, and the 4 ms between two alarms. It is a
 // promise for any traffic, several times what these simulations come to; TestAccuracy holds the

@@ -3,9 +3,9 @@ package check
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -44,17 +44,14 @@ func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost i
 // waiter is one caller who waits, at one cell or several.
 type waiter struct {
 	ready   chan struct{} // holds one
-	spots   []*spot
-	pending atomic.Int32 // spots that have not been woken
+	places  []waiterPlace
+	pending atomic.Int32 // places that have not been woken
 }
 
-// spot is a waiter's place at one cell, whose lock guards it.
-type spot struct {
-	waiter *waiter
-	cell   *cell
-	cost   int64
-	// woken: it does not wait here any more; reserved: because permits are kept for it.
-	woken, reserved bool
+// waiterPlace is a waiter's place at one cell.
+type waiterPlace struct {
+	cell  *cell
+	place *permit.Place
 }
 
 // newWaiter returns a waiter, unless there are too many; leave when it does not wait any more.
@@ -162,7 +159,7 @@ func (a *asking) lacksPermits() bool {
 		if !q.stops() {
 			continue
 		}
-		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.terms.limit || q.at < q.cell.permits().askAt {
+		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.terms.limit || q.at < q.cell.permits().InVainUntil() {
 			return false
 		}
 	}
@@ -177,31 +174,18 @@ func (a *asking) join(w *waiter) {
 			continue
 		}
 		p := q.cell.permits()
-		s := &spot{waiter: w, cell: q.cell, cost: q.cost}
-		w.spots = append(w.spots, s)
+		w.places = append(w.places, waiterPlace{q.cell, p.Join(w, q.cost)})
 		w.pending.Add(1)
-		p.waiters = append(p.waiters, s)
-		p.waiting += q.cost
 		q.cell.ask(p)
 	}
 }
 
-// leave takes a waiter out of all cells it waits at, which are locked. Where permits are kept for it, it is its
-// turn.
+// leave takes a waiter out of all cells it waits at, which are locked.
 func (w *waiter) leave() {
-	for _, s := range w.spots {
-		p := s.cell.permits()
-		switch {
-		case s.reserved:
-			p.reserved -= s.cost
-			p.turn = true
-		case !s.woken:
-			i := slices.Index(p.waiters, s)
-			p.waiters = slices.Delete(p.waiters, i, i+1)
-			p.waiting -= s.cost
-		}
+	for _, p := range w.places {
+		p.cell.permits().Leave(p.place)
 	}
-	w.spots = w.spots[:0]
+	w.places = w.places[:0]
 	w.pending.Store(0)
 	select {
 	case <-w.ready: // from before
@@ -209,8 +193,9 @@ func (w *waiter) leave() {
 	}
 }
 
-// wake lets a waiter decide: when permits are kept for it wherever it waits, or when there is no room somewhere.
-func (w *waiter) wake(reserved bool) {
+// Wake lets a waiter decide: when permits are kept for it wherever it waits, or when there is no
+// room somewhere.
+func (w *waiter) Wake(reserved bool) {
 	if w.pending.Add(-1) > 0 && reserved {
 		return
 	}
@@ -220,39 +205,12 @@ func (w *waiter) wake(reserved bool) {
 	}
 }
 
-// endTurn notes that the decision has been made, and serves the next who wait with what it has left. The cells are
-// locked.
+// endTurn notes that the decision has been made, and serves the next who wait with what it has left.
+// The cells are locked.
 func (a *asking) endTurn() {
 	for i := range a.asked {
 		if q := &a.asked[i]; q.cell != nil && q.limiter.strict != nil {
-			p := q.cell.permits()
-			p.turn = false
-			if len(p.waiters) > 0 && q.cell.unspent(p, q.at) > 0 {
-				q.cell.serve(p, q.at)
-			}
+			q.cell.permits().EndTurn(q.cell.moment(q.at))
 		}
 	}
-}
-
-// serve keeps permits for those who wait, in their order, and wakes them; if no more can be had now, it
-// wakes the others too, to be denied. The cell is locked, settled and rotated.
-func (c *cell) serve(p *permits, fleet int64) {
-	if len(p.waiters) == 0 {
-		return
-	}
-	left, dry := c.unspent(p, fleet), fleet < p.askAt
-	served := 0
-	for _, s := range p.waiters {
-		if s.reserved = s.cost <= left; s.reserved {
-			left -= s.cost
-			p.reserved += s.cost
-		} else if !dry {
-			break
-		}
-		s.woken = true
-		p.waiting -= s.cost
-		served++
-		s.waiter.wake(s.reserved)
-	}
-	p.waiters = slices.Delete(p.waiters, 0, served)
 }

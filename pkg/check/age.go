@@ -263,8 +263,7 @@ func (c *cell) laterLook(fleet int64) int {
 func (c *cell) mayLeave(room, fleet int64, crowded bool) bool {
 	over := c.limiter.retired.Load() && c.silent(fleet) >= ticks(firstLook)
 	if p := c.permits(); p != nil { // who counts is the store: what this cell counts decides nothing
-		p.forget(c.limiter.shape, fleet)
-		return p.idle() && (crowded || c.isEmpty() || over)
+		return p.IsIdle(c.moment(fleet)) && (crowded || c.isEmpty() || over)
 	}
 	switch {
 	case c.isEmpty() || over:

@@ -18,10 +18,10 @@
 // cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go, wait.go and waitall.go is a function of the
 // time it is given.
 //
-// What others have admitted unheard is forecast once a key is near its limit (ahead.go; leave.go where whole buckets leave, stretch.go where
-// they are short, spread.go for leaky buckets); when it is reported then (rounds.go), and
-// when a key that is far from it (quiet.go); what is decided by while nobody answers (ladder.go); which denials turn out to have been
-// false (hindsight.go).
+// What others have admitted unheard is forecast once a key is near its limit (ahead.go, and
+// internal/forecast, which also estimates which denials were false). Others decide when a key is
+// reported: rounds.go near its limit, quiet.go far from it. ladder.go has what is decided by while
+// nobody answers.
 //
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, reserveall.go, wait.go, waitall.go).
@@ -33,9 +33,10 @@
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
 // (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go and standing.go (why).
 //
-// Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
-// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
-// looks.go (when they go), demand.go (how many), internal/fleetclock (until when), acquire.go (who waits for them).
+// Under strict enforcement a limiter spends *permits* instead, which the store has granted:
+// internal/permit (what a key has), strict.go (what a check does with it), lease.go and grants.go
+// (how permits are asked for, and come), internal/fleetclock (until when they last), acquire.go (how
+// callers wait for them).
 //
 // Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
 // (how one takes the place of another), former.go (what becomes of limiters whose rules have gone). own.go has

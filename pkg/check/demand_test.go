@@ -190,65 +190,6 @@ func TestShareIsLearntFromReports(t *testing.T) {
 	wantDemand(t, l, now+6*ms, 1500./6, 2500./6) // about four times as many as here
 }
 
-// TestOthersRate: others' rate is what passes there while own hits pass too, known one step later.
-func TestOthersRate(t *testing.T) {
-	type step struct{ own, news int64 }
-	again := func(n int, s step) (all []step) {
-		for range n {
-			all = append(all, s)
-		}
-		return all
-	}
-	for _, test := range []struct {
-		why   string
-		steps []step // 10 ms each
-		want  float64
-	}{
-		{"nobody", nil, 0},
-		{"alone", again(20, step{3, 0}), 0},
-		{"seven hits of others, one own", again(40, step{1, 7}), 0.7},
-		{"only others: a caller who is elsewhere now", again(40, step{0, 10}), 0},
-		{"first others, then this one", append(append(again(20, step{0, 10}), step{10, 10}), again(20, step{10, 0})...), 0},
-		{"a checker that dies", append(again(40, step{1, 7}), again(60, step{1, 0})...), 0.002},
-	} {
-		var o others
-		at := noon
-		for _, s := range test.steps {
-			at += 10 * ms
-			o.own += s.own
-			o.hear(at, s.news)
-		}
-		got := o.rate() * 1e6
-		expect(t, got >= test.want-0.001 && got <= test.want+0.001, "%s: %v hits a ms, want %v", test.why, got, test.want)
-	}
-}
-
-// TestStretch: how many buckets are counted together.
-func TestStretch(t *testing.T) {
-	for _, test := range []struct {
-		why     string
-		length  time.Duration
-		buckets int
-		want    int64
-	}{
-		{"one bucket", time.Second, 1, 1},
-		{"two", time.Second, 2, 1},
-		{"as long as a census", time.Second, 100, 13},
-		{"at most half of the window", 100 * time.Millisecond, 100, 50},
-		{"an eighth, as denied hits are told so seldom", time.Minute, 100, 12},
-	} {
-		got := stretch(window.Shape{Length: test.length, Buckets: test.buckets})
-		expect(t, got == test.want, "%s: %d of %d buckets of %v, want %d", test.why, got, test.buckets, test.length, test.want)
-	}
-}
-
-func TestTotalsOfStretches(t *testing.T) {
-	news := totals{newest: 27, age: []int64{0, 2, 7, 8, 17, 18}, value: []uint64{1, 2, 4, 8, 16, 32}}
-	equal(t, news.of(2, 10), forecast.Totals{7, 24}, "stretch 2 and the one before") // 20 to 27, 10 to 19
-	equal(t, news.of(27, 1), forecast.Totals{1, 0}, "single buckets")
-	equal(t, news.from(20), 7, "from bucket 20")
-}
-
 // TestForecastsHearWhatLeaves: a forecast that saw no room finds some when hits have left at once.
 func TestForecastsHearWhatLeaves(t *testing.T) {
 	logged, fixed := rule("log", 1000, time.Second, 10), rule("fixed", 1000, time.Second, 1)

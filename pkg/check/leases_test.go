@@ -118,24 +118,6 @@ func TestOldRefusalsAreNoDemand(t *testing.T) {
 	f.asksNothing(2000, 20_000, 50)
 }
 
-// TestPermitsAskedForAreAFairShare: a hot key asks for half of its share before the permits are
-// needed, not for all there is.
-func TestPermitsAskedForAreAFairShare(t *testing.T) {
-	d := demand{measured: noon, asked: 5000}
-	wanted := func(waiting, want int64, why string) {
-		t.Helper()
-		equal(t, d.wanted(waiting), want, "wanted, %s", why)
-	}
-	d.measure(noon+10*ms, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
-	wanted(0, 60, "the share")
-	expect(t, d.low < 60, "more is asked for from %d left", d.low)
-	wanted(70, 70, "what waiters need")
-	d.refused, d.refusal = 80, noon+10*ms
-	wanted(70, 80, "what was refused")
-	d.measure(noon+60*second, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
-	wanted(0, 0, "none a minute later")
-}
-
 // TestForgottenSpendings: a key evicted and back in the same bucket has permits of which it does
 // not know how many are spent. It spends none of them.
 func TestForgottenSpendings(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -26,7 +27,7 @@ type drained struct {
 	// turn is when the last own hit in the queue of a leaky bucket has drained; fleet time. Others' hits are known by
 	// bucket, own ones to the nanosecond.
 	turn   int64
-	others others
+	others forecast.Outflow
 }
 
 // copy makes d, whose memory it keeps, a copy of another.
@@ -211,7 +212,27 @@ func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 	gap := c.gap(t, cost)
 	late := (gap - c.spacing(t, cost)) / madeUp // hits do not come just when their turn does
 	d.turn = max(d.turn, at+int64(wait)-late) + gap
-	d.others.own += cost
+	d.others.Took(cost)
+}
+
+// madeUp is which part of a gap, one in so many, is made up for if a hit comes late for its turn.
+const madeUp = 4
+
+// hearOthers takes in hits of others. The lock is held.
+func (c *cell) hearOthers(at, news int64) {
+	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Leaky {
+		d.others.Told(at, news)
+	}
+}
+
+// gap is how long after a hit the next one of this checker has its turn, in ns: the time that it
+// takes to drain, and that of the hits that others probably let pass meanwhile. The lock is held.
+func (c *cell) gap(t *terms, cost int64) int64 {
+	spacing := c.spacing(t, cost)
+	if c.freshness(t) == LocalShare || !c.limiter.isShared() {
+		return spacing
+	}
+	return c.drained().others.Gap(spacing, c.spacing(t, 1), c.limiter.others())
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.

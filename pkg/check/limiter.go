@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -25,7 +26,7 @@ type Limiter struct {
 	name     string // the same
 	id       uint64 // grows from limiter to limiter: the order in which cells are locked
 	live     int    // buckets that a window can touch, and of what drains some more
-	censuses int64  // see there
+	censuses int64  // see forecast.Censuses
 
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
@@ -43,7 +44,7 @@ type Limiter struct {
 
 	badCosts atomic.Int64 // hits whose own cost was none
 
-	falseDenials atomic.Int64 // decisions, see hindsight.go
+	falseDenials atomic.Int64 // decisions, see forecast.FalseDenials
 
 	owed owed
 }
@@ -52,7 +53,7 @@ func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 	return &Limiter{
 		checker: c, hashes: c.o.KeyHash != nil, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
 		after:  time.Duration(r.Window.Live()-1) * r.Window.BucketSize(),
-		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
+		strict: newStrict(r, c.o.Link), censuses: forecast.Censuses(time.Duration(r.Window.Length)),
 	}
 }
 

@@ -107,7 +107,8 @@ func (c *Checker) adjust(fleet int64) {
 		t := x.limiter.terms.Load()
 		room, at := x.room(t, fleet) // withdraws what the old terms have left behind
 		if p := x.permits(); p != nil {
-			x.adjustPermits(t, p, at)
+			p.Adjust(at, t.wire, x.limiter.retired.Load())
+			x.askIfNeeded(p, at)
 			return
 		}
 		x.adjustCounts(t, room, at)
@@ -123,48 +124,6 @@ func (c *cell) adjustCounts(t *terms, room, at int64) {
 		c.endWait()
 		c.limiter.checker.want(nextTick)
 	}
-}
-
-// adjustPermits lets a key ask anew, since the store may have other answers now. If the limit has become lower, all
-// permits that are left go back: they were granted within the old one. The lock is held, the cell settled and rotated.
-func (c *cell) adjustPermits(t *terms, p *permits, at int64) {
-	p.haste()
-	retired := c.limiter.retired.Load()
-	if t.wire < p.limit || retired {
-		p.giveBack()
-	}
-	p.limit = max(p.limit, t.wire) // if it becomes lower again, aggregators may have granted by this one
-	if retired {                   // nobody is expected to come any more
-		p.demand = demand{measured: at}
-	}
-	p.dismiss()
-	if c.wishes(p, at) {
-		c.ask(p)
-	}
-}
-
-// haste forgets that asking was said to be in vain.
-func (p *permits) haste() {
-	p.freeAt.Store(0)
-	p.askAt, p.patient = 0, 0
-}
-
-// giveBack returns what is left of all lots. More of their permits may come, and be spent.
-func (p *permits) giveBack() {
-	for i := range p.lots {
-		p.lots[i].giveBack()
-	}
-}
-
-// dismiss wakes all who wait, to ask again, maybe by other rules.
-func (p *permits) dismiss() {
-	for _, s := range p.waiters {
-		s.woken = true
-		p.waiting -= s.cost
-		s.waiter.wake(false)
-	}
-	clear(p.waiters)
-	p.waiters = p.waiters[:0]
 }
 
 func (p *program) all() []entry {

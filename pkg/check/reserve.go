@@ -134,7 +134,7 @@ func (p *place) giveBack() {
 	c.totals()[i] -= p.cost
 	c.undate(l.terms.Load(), i, p.cost, p.after)
 	if permits := c.permits(); permits != nil {
-		permits.spend(p.bucket, -p.cost)
+		permits.Spend(p.bucket, -p.cost)
 	}
 	if d := c.drained(); d != nil && d.turn == p.turn { // nobody has come after it
 		d.turn -= p.gap

@@ -155,7 +155,7 @@ func poisson(r *rand.Rand, mean float64) (n int) {
 	return n
 }
 
-// TestSimulatedEnvoys measures both errors once shares have settled, and holds docs/doors.md to
+// TestSimulatedEnvoys measures both errors once shares have settled, and holds docs/adapters.md to
 // them.
 func TestSimulatedEnvoys(t *testing.T) {
 	for refills, after := range map[bool]string{false: "one second of ten.", true: "Envoys before 1.33"} {

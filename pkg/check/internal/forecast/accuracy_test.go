@@ -2,14 +2,16 @@ package forecast
 
 import "testing"
 
-// bounds are what a count may stray from the limit, and how many hits may be denied wrongly, in per cent. They are up
-// to 1.5 times what is measured over six seeds, where that is less than a per cent or two.
+// bounds are what a count may stray from the limit, and how many hits may be denied wrongly, in per
+// cent. They are up to 1.5 times what is measured over six seeds, where that is less than a per
+// cent or two.
 type bounds struct{ over, under, wrong float64 }
 
 // unbounded is a bound for a time that begins with an empty window.
 const unbounded = 100
 
-// within lets traffic come for a while, and fails the test unless counts are within bounds all the time.
+// within lets traffic come for a while, and fails the test unless counts are within bounds all the
+// time.
 func (y *fleet) within(t *testing.T, b bounds, span int64, perMs float64, where func() int) {
 	t.Helper()
 	y.from, y.until = y.now, y.now+span
@@ -83,8 +85,8 @@ func TestUnequalSharesAreLearnt(t *testing.T) {
 	}
 }
 
-// All hits come to one checker, which is another one every so often. Nobody may take what comes here for
-// its part of more that comes elsewhere.
+// All hits come to one checker, which is another one every so often. Nobody may take what comes
+// here for its part of more that comes elsewhere.
 func TestTrafficThatHopsIsNotMultiplied(t *testing.T) {
 	for _, test := range []struct {
 		checkers int
@@ -97,8 +99,8 @@ func TestTrafficThatHopsIsNotMultiplied(t *testing.T) {
 	}
 }
 
-// Hits come thirty times as fast from one moment to the next. What is below the limit counts once they
-// have had the time to reach it.
+// Hits come thirty times as fast from one moment to the next. What is below the limit counts once
+// they have had the time to reach it.
 func TestSurgeIsHeldToTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		checkers           int

@@ -35,11 +35,12 @@ func (r *rate) fold(more rate, memory float64) {
 }
 
 const (
-	// leastMemory and memoryTicks make up for how many ns rates are remembered at least, and memoryHits for how many
-	// hits.
+	// leastMemory and memoryTicks make up for how many ns rates are remembered at least, and
+	// memoryHits for how many hits.
 	leastMemory, memoryTicks, memoryHits = 60e6, 3, 30
-	// leastLately is the least time that a rate is taken from. For mostLately, a part of the memory, one waits for a
-	// round to be complete: words in between tell of some checkers' last ms and of others' last calm round.
+	// leastLately is the least time that a rate is taken from. For mostLately, a part of the
+	// memory, one waits for a round to be complete: words in between tell of some checkers' last ms
+	// and of others' last calm round.
 	leastLately, mostLately = 3e6, 2.0 / 3
 	// fadeHits is how many admitted hits must be missed before a demand is believed in no more.
 	fadeHits = 6
@@ -96,8 +97,8 @@ func (d *demand) mayReturn(now int64) float64 {
 // Totals are of a bucket and of the one before it.
 type Totals [2]int64
 
-// grow raises totals to what a word says, whose bucket is so much newer, and returns by how much. Words
-// may come in another order than they were made.
+// grow raises totals to what a word says, whose bucket is so much newer, and returns by how much.
+// Words may come in another order than they were made.
 func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	switch newer {
 	case 0:
@@ -114,8 +115,9 @@ func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	return n
 }
 
-// learn takes in a word. expected is how many hits everybody was to admit since the last one was made;
-// complete says that the word is the first of a round, so that what came until then makes a rate.
+// learn takes in a word. expected is how many hits everybody was to admit since the last one was
+// made; complete says that the word is the first of a round, so that what came until then makes a
+// rate.
 func (d *demand) learn(w Word, expected float64, complete bool) {
 	if w.Bucket < d.bucket && d.heard {
 		return
@@ -158,8 +160,8 @@ func (d *demand) guess(span int64, admitted, denied float64) {
 	}
 }
 
-// settle takes the hits that were admitted lately into their rate, once that is of enough time. If there were more
-// than anybody could expect, they take the place of what was remembered.
+// settle takes the hits that were admitted lately into their rate, once that is of enough time. If
+// there were more than anybody could expect, they take the place of what was remembered.
 func (d *demand) settle() {
 	n, e := d.lately, d.expected
 	if n.span < leastLately {

@@ -11,8 +11,8 @@ func said(at float64, bucket, admitted, denied int64) Word {
 		Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true, Since: noon}
 }
 
-// heard is what these words tell, if all that was admitted was expected, and nothing is known of since when the first
-// one's totals are.
+// heard is what these words tell, if all that was admitted was expected, and nothing is known of
+// since when the first one's totals are.
 func heard(words ...Word) *demand {
 	d := newDemand(noon, tick)
 	for i, w := range words {
@@ -169,7 +169,8 @@ func TestRatesOfFewHits(t *testing.T) {
 	}
 }
 
-// Several words may make up the time that a rate is taken from; what was expected in all of them is compared.
+// Several words may make up the time that a rate is taken from; what was expected in all of them is
+// compared.
 func TestExpectationsOfSeveralWordsAddUp(t *testing.T) {
 	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
 	d.learn(said(12, 1, 240, 0), 160, true)

@@ -104,7 +104,8 @@ func TestUnrestIsOfManyHits(t *testing.T) {
 	if s.learn(0, 0, 2); s != before {
 		t.Errorf("a census of nothing taught %+v", s)
 	}
-	// Hits that were reported in the next census instead of this one: two of them are looked at together.
+	// Hits that were reported in the next census instead of this one: two of them are looked at
+	// together.
 	s = half
 	for _, own := range []float64{200, 120, 280} {
 		s.learn(own, 400, 2)

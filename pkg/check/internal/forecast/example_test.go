@@ -7,8 +7,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 )
 
-// Two checkers share a key of 1,000 hits a second. Each admits 5 hits in every ms; a word tells this one
-// every 4 ms what both have admitted up to then. Between words it reckons with the other's hits.
+// Two checkers share a key of 1,000 hits a second. Each admits 5 hits in every ms; a word tells
+// this one every 4 ms what both have admitted up to then. Between words it reckons with the other's
+// hits.
 func Example() {
 	const tick = int64(4 * time.Millisecond)
 	fleet := forecast.Fleet{Checkers: 2, Tick: tick, Trail: tick}
@@ -56,7 +57,8 @@ func Example() {
 	known += 20
 	look() // it has: now it is known
 
-	// The room that is left is small: of what comes, only a part may pass. Here it is every second hit.
+	// The room that is left is small: of what comes, only a part may pass. Here it is every second
+	// hit.
 	o := key.Look(now, forecast.Window{Limit: 1000, Free: 8.4}, fleet)
 	fmt.Printf("a part of %.2f:", o.Part)
 	for range 8 {

@@ -2,8 +2,9 @@ package forecast
 
 import "math/rand/v2"
 
-// fleet simulates checkers that share one key, whose window is a second of one bucket. They decide by what they
-// know and by their forecasts, all report in every round, and words come a while after.
+// fleet simulates checkers that share one key, whose window is a second of one bucket. They decide
+// by what they know and by their forecasts, all report in every round, and words come a while
+// after.
 type fleet struct {
 	Fleet
 	round    int64
@@ -32,8 +33,8 @@ type checker struct {
 	own      seconds
 	reported seconds // of own, in base
 
-	// What may be decided without a look, as a checker does: so many hits, all to pass or all to be denied, until
-	// then. They are noted together.
+	// What may be decided without a look, as a checker does: so many hits, all to pass or all to be
+	// denied, until then. They are noted together.
 	left, taken, until int64
 	pass               bool
 	part               float64

@@ -1,15 +1,16 @@
-// Package forecast reckons with the hits that other checkers have admitted and this one has not heard
-// of: how many there are, and which part of the next hits may therefore pass.
+// Package forecast reckons with the hits that other checkers have admitted and this one has not
+// heard of: how many there are, and which part of the next hits may therefore pass.
 //
 // All checkers of a fleet report a key near its limit at the same moments of the fleet's time, its
-// *rounds*. So when a word (an answer, or an alarm) comes of a round, the totals in it are complete up to
-// that moment, the *anchor*, and only what came since then has to be reckoned. A [Key] has two sources for
-// that. One is what is *expected* of everybody: the demand, which the words tell, times the part that may
-// pass, which all checkers work out alike. The other is what this checker has seen itself, divided by its
-// share of the key's traffic. The first is the mean of a gamma distribution, which the second updates as
-// evidence (a gamma prior of a Poisson rate; see any text on Bayesian inference). If the two contradict
-// each other, the traffic has changed: then the second counts alone, but only if the share is known and has been steady.
-// Otherwise the traffic has more probably moved between the checkers than grown.
+// *rounds*. So when a word (an answer, or an alarm) comes of a round, the totals in it are complete
+// up to that moment, the *anchor*, and only what came since then has to be reckoned. A [Key] has
+// two sources for that. One is what is *expected* of everybody: the demand, which the words tell,
+// times the part that may pass, which all checkers work out alike. The other is what this checker
+// has seen itself, divided by its share of the key's traffic. The first is the mean of a gamma
+// distribution, which the second updates as evidence (a gamma prior of a Poisson rate; see any text
+// on Bayesian inference). If the two contradict each other, the traffic has changed: then the
+// second counts alone, but only if the share is known and has been steady. Otherwise the traffic
+// has more probably moved between the checkers than grown.
 //
 // Near the limit hits do not pass until none may: a part of them does, such that the room shrinks
 // exponentially. Which hits these are is decided by error diffusion, so that a part of 0.2 is every
@@ -17,8 +18,8 @@
 // for chance, are no larger than the hits that can be unheard of: where hits are rare, all that fit
 // pass.
 //
-// Everything here is a function of the time it is given. Times are nanoseconds of the fleet's clock,
-// rates are hits per nanosecond. A Key is not safe for concurrent use.
+// Everything here is a function of the time it is given. Times are nanoseconds of the fleet's
+// clock, rates are hits per nanosecond. A Key is not safe for concurrent use.
 package forecast
 
 import "math"
@@ -29,8 +30,9 @@ type Fleet struct {
 	Checkers float64
 	// Tick is the time between the shortest rounds, in ns. Every round is at a multiple of it.
 	Tick int64
-	// Trail is how long after the first word of a round the last one may come, in ns: as long as there
-	// are several aggregators, each with a part of the round's reports, or words are sent at a bounded rate.
+	// Trail is how long after the first word of a round the last one may come, in ns: as long as
+	// there are several aggregators, each with a part of the round's reports, or words are sent at
+	// a bounded rate.
 	Trail int64
 }
 
@@ -39,8 +41,9 @@ func (f Fleet) rounding() float64 { return f.Checkers / 12 }
 
 // Window is what is known of a key's window at a time.
 type Window struct {
-	// Free is the limit less the count that is known, own hits included. Freed is how many hits leave
-	// the window per ns, little by little, and Soon how many will per ns that leave many at once: see [Key.Leave].
+	// Free is the limit less the count that is known, own hits included. Freed is how many hits
+	// leave the window per ns, little by little, and Soon how many will per ns that leave many at
+	// once: see [LeavesAtOnce].
 	Free, Freed, Soon float64
 	// Limit is the limit, and Pace how many hits it is per ns of the window's length.
 	Limit, Pace float64
@@ -50,10 +53,11 @@ type Window struct {
 
 // Outlook is what a forecast comes to.
 type Outlook struct {
-	// Free is how many hits may still pass, by everybody: what the window has left, less what others are expected to
-	// have taken of it. It may be negative.
+	// Free is how many hits may still pass, by everybody: what the window has left, less what
+	// others are expected to have taken of it. It may be negative.
 	Free float64
-	// Part is which part of the next hits may pass: all if it is 1 or more, none if it is 0 or less.
+	// Part is which part of the next hits may pass: all if it is 1 or more, none if it is 0 or
+	// less.
 	Part float64
 	// Demand is how many hits everybody asks for, per ns.
 	Demand float64
@@ -63,9 +67,10 @@ type Outlook struct {
 type Key struct {
 	history history
 
-	// The last round that words told of; the anchor, when about everybody's report of it was made, and
-	// when this checker's own was. Then how many hits of others were heard of since, and how many are
-	// missing of what was expected before: they may come in further words of the round, until carryUntil.
+	// The last round that words told of; the anchor, when about everybody's report of it was made,
+	// and when this checker's own was. Then how many hits of others were heard of since, and how
+	// many are missing of what was expected before: they may come in further words of the round,
+	// until carryUntil.
 	round, anchor, from int64
 	carryUntil          int64
 	learnt, carry       float64
@@ -82,20 +87,23 @@ type Key struct {
 }
 
 const (
-	// fewHits is how few hits of a checker between two calm rounds are so few that each will be a report.
+	// fewHits is how few hits of a checker between two calm rounds are so few that each will be a
+	// report.
 	fewHits = 0.05
 	large   = 100 // checkers; in a smaller fleet each has many keys to report at once
 	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
 	band = 0.015
-	// aim and mostAim say by how much the count is kept below the limit, so that what chance adds seldom
-	// goes beyond: what rounding at each checker comes to, times aim, and at most that part of the limit.
+	// aim and mostAim say by how much the count is kept below the limit, so that what chance adds
+	// seldom goes beyond: what rounding at each checker comes to, times aim, and at most that part
+	// of the limit.
 	aim, mostAim = 2.5, 0.004
 	// trust is the weight of an expectation, in hits, against what this checker sees.
 	trust = 3
 )
 
-// New returns the forecast of a key of which nothing is known but the size of the fleet. Checkers of one
-// fleet should be given different phases, spread over [0, 1): each admits its first part of a hit then.
+// New returns the forecast of a key of which nothing is known but the size of the fleet. Checkers
+// of one fleet should be given different phases, spread over [0, 1): each admits its first part of
+// a hit then.
 func New(now int64, f Fleet, phase float64) *Key {
 	return &Key{
 		history: newHistory(now, f.Tick), round: now, anchor: now, from: now, demand: newDemand(now, f.Tick),
@@ -103,18 +111,12 @@ func New(now int64, f Fleet, phase float64) *Key {
 	}
 }
 
-// Note takes in own hits: how many were asked for since the last call, and how many of them admitted.
+// Note takes in own hits: how many were asked for since the last call, and how many of them
+// admitted.
 func (k *Key) Note(now, asked, admitted int64) {
 	k.expect(now)
 	k.history.add(float64(asked), float64(admitted))
 	k.share.asked += float64(asked)
-}
-
-// Leave takes in that so many hits left the window at once at a time, or had left it by then. Who calls it with what
-// others will find leaving too, and before anything later is told, makes all checkers expect the same.
-func (k *Key) Leave(at, hits int64) {
-	k.expect(at)
-	k.room += float64(hits)
 }
 
 // Look works out how things stand.
@@ -134,8 +136,8 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	return o
 }
 
-// bandOf is the band of a window, in hits. What leaves at once is used up until more does, instead of staying free in
-// part.
+// bandOf is the band of a window, in hits. What leaves at once is used up until more does, instead
+// of staying free in part.
 func bandOf(w Window) float64 {
 	if w.Soon > 0 {
 		return max(band/2*w.Limit, 1)
@@ -163,7 +165,8 @@ func (k *Key) sinceWord() sums {
 	return s
 }
 
-// demandAt is how many hits everybody asks for, per ns, by what words have told and by own hits since.
+// demandAt is how many hits everybody asks for, per ns, by what words have told and by own hits
+// since.
 func (k *Key) demandAt(now int64) float64 {
 	span := float64(max(now-k.demand.asOf, leastSpan))
 	d := k.demand.after(span)
@@ -182,8 +185,9 @@ func (k *Key) expect(now int64) {
 	k.history.advance(now, func(span float64) float64 { return k.glide(d, span) })
 }
 
-// glide lets time pass, and returns how many hits everybody admits in it: all that are asked for while there
-// is much room, and in the band below the limit a part such that the room shrinks exponentially.
+// glide lets time pass, and returns how many hits everybody admits in it: all that are asked for
+// while there is much room, and in the band below the limit a part such that the room shrinks
+// exponentially.
 func (k *Key) glide(d, span float64) (n float64) {
 	if d <= k.freed {
 		k.room -= (d - k.freed) * span
@@ -225,9 +229,9 @@ func (k *Key) Pass(part float64, cost int64) bool {
 	return true
 }
 
-// Return takes back what Pass did for a hit that passed here and was then turned away elsewhere. When all
-// hits may pass it did nothing. The part of the hit that could pass goes too: else many such hits would
-// save up credit for as many others to pass one after the other.
+// Return takes back what Pass did for a hit that passed here and was then turned away elsewhere.
+// When all hits may pass it did nothing. The part of the hit that could pass goes too: else many
+// such hits would save up credit for as many others to pass one after the other.
 func (k *Key) Return(part float64, cost int64) {
 	if part < 1 {
 		k.credit += (1 - max(part, 0)) * float64(cost)
@@ -250,10 +254,11 @@ func (k *Key) Denied(part float64, hits int64) {
 	k.credit += max(part, 0) * float64(hits)
 }
 
-// Urgent says whether the fleet should report the key at its next tick, rather than in its next calm
-// round, which are this far apart: when nothing was heard of it for long, when there may be more hits than expected, when the room could be used up
-// before the calm round's words are there, when so much is left to chance until then that the count would
-// stray by a per cent, or when the limit leaves the checkers so few hits each that calm rounds would save no report.
+// Urgent says whether the fleet should report the key at its next tick, rather than in its next
+// calm round, which are this far apart: when nothing was heard of it for long, when there may be
+// more hits than expected, when the room could be used up before the calm round's words are there,
+// when so much is left to chance until then that the count would stray by a per cent, or when the
+// limit leaves the checkers so few hits each that calm rounds would save no report.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
 	if f.Checkers >= large && w.Pace*float64(calm) < f.Checkers*fewHits {
 		return true
@@ -274,15 +279,15 @@ func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
 	case asked > o.Free/2:
 		return true
 	}
-	// The variance of the hits that are admitted: what chance adds to the arrivals, and what is lost in
-	// rounding at each checker.
+	// The variance of the hits that are admitted: what chance adds to the arrivals, and what is
+	// lost in rounding at each checker.
 	variance := part*part*asked + min(part*(1-part)*asked, f.rounding())
 	stray := max(o.Free, 0.01*w.Limit, 6)
 	return 9*variance > stray*stray
 }
 
-// Ease is how many hits may pass here before the next look, and for how many ns, when all may pass: an
-// eighth of what that takes to come near the limit.
+// Ease is how many hits may pass here before the next look, and for how many ns, when all may pass:
+// an eighth of what that takes to come near the limit.
 func (k *Key) Ease() (hits, span int64) {
 	slack := (k.room - k.band) / 8
 	if slack <= 0 {

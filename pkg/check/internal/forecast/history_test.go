@@ -8,11 +8,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// asLong is the expectation of one hit per ns: then what is expected since some moment is how long ago it was.
+// asLong is the expectation of one hit per ns: then what is expected since some moment is how long
+// ago it was.
 func asLong(span float64) float64 { return span }
 
-// Random steps are compared with a list of all hits. Within the horizon no part of the time may be missing or count twice,
-// wherever in a slot it begins; hits are exact since the beginning of a slot, and in proportion between two.
+// Random steps are compared with a list of all hits. Within the horizon no part of the time may be
+// missing or count twice, wherever in a slot it begins; hits are exact since the beginning of a
+// slot, and in proportion between two.
 func TestSinceIsWhatAListOfAllHitsSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type hit struct {

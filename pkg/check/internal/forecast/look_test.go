@@ -56,7 +56,8 @@ func TestReserveIsGivenBack(t *testing.T) {
 	}
 }
 
-// What is free is less what others took, and less a small margin, which grows with the fleet, not with what is free.
+// What is free is less what others took, and less a small margin, which grows with the fleet, not
+// with what is free.
 func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
 	free := func(at, free, checkers float64) float64 {
 		return newKey(10).Look(fromNoon(at), wide(free), of(checkers)).Free
@@ -73,14 +74,14 @@ func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
 	}
 }
 
-// 100 hits leave a full window at once, 10 ms before anybody looks. With 10 hits a ms asked for, others have taken
-// them by then, all but what the band keeps.
+// 100 hits leave a full window at once, 10 ms before anybody looks. With 10 hits a ms asked for,
+// others have taken them by then, all but what the band keeps.
 func TestOthersTakeTheRoomOfHitsThatLeft(t *testing.T) {
 	free := func(told bool) float64 {
 		k := newKey(10)
 		k.Look(noon, wide(0), of(2))
 		if told {
-			k.Leave(fromNoon(10), 100)
+			k.leave(fromNoon(10), 100)
 		}
 		return k.Look(fromNoon(20), wide(100), of(2)).Free
 	}
@@ -188,7 +189,8 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-// What each checker rounds adds up; and where each has hardly a hit between two calm rounds, these save no report.
+// What each checker rounds adds up; and where each has hardly a hit between two calm rounds, these
+// save no report.
 func TestUrgentInLargeFleets(t *testing.T) {
 	for _, test := range []struct {
 		perMs, part float64

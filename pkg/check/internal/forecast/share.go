@@ -4,9 +4,10 @@ import "math"
 
 // share is which part of the key's traffic comes to this checker.
 //
-// It is taken from hits that were asked for, not from admitted ones: who admits more than others would
-// think that more comes to it, and admit even more. Denied hits are reported less often than admitted
-// ones, so it is worked out from *census* to census, rounds in which everybody reports both.
+// It is taken from hits that were asked for, not from admitted ones: who admits more than others
+// would think that more comes to it, and admit even more. Denied hits are reported less often than
+// admitted ones, so it is worked out from *census* to census, rounds in which everybody reports
+// both.
 type share struct {
 	part     float64
 	own, all float64 // hits lately asked for here, and by everybody
@@ -26,12 +27,13 @@ type share struct {
 const (
 	// Census is the time between two rounds in which denied hits are reported too, in ns.
 	Census = int64(128e6)
-	// shareMemory is how many hits of everybody are remembered, and unsteadyMemory how many when the
-	// share is unsteady.
+	// shareMemory is how many hits of everybody are remembered, and unsteadyMemory how many when
+	// the share is unsteady.
 	shareMemory, unsteadyMemory = 10_000, 2_000
 	// sharePrior is the weight of an equal share, in hits.
 	sharePrior = 30
-	// mostUnrest bounds what one census adds to unrest. From restless on, the share is not relied on.
+	// mostUnrest bounds what one census adds to unrest. From restless on, the share is not relied
+	// on.
 	mostUnrest, restless = 100, 8
 	// fewest is how many own hits it takes to know a share.
 	fewest = 8
@@ -121,8 +123,8 @@ func (s *share) learn(own, all, checkers float64) {
 	if all <= 0 {
 		return
 	}
-	// What was reported on the wrong side of a census makes up for itself in the next one, so two are
-	// looked at together.
+	// What was reported on the wrong side of a census makes up for itself in the next one, so two
+	// are looked at together.
 	own2, all2 := own+s.lastOwn, all+s.lastAll
 	s.lastOwn, s.lastAll = own, all
 	e := s.part * all2

@@ -89,9 +89,9 @@ func TestShareIsLearnt(t *testing.T) {
 	}
 }
 
-// A client that goes to another checker every so often makes each of them see all or nothing. Once it stays, the
-// share is believed again. (Between two checkers and in the very rhythm of the censuses it is not noticed, and at
-// half of it not always: two of these are looked at together.)
+// A client that goes to another checker every so often makes each of them see all or nothing. Once
+// it stays, the share is believed again. (Between two checkers and in the very rhythm of the
+// censuses it is not noticed, and at half of it not always: two of these are looked at together.)
 func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 	for _, test := range []struct {
 		checkers, stay int // how many censuses at each
@@ -107,7 +107,8 @@ func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 			}
 			for range test.stay {
 				a.censuses(1, random(r, 40, here))
-				// Of a client that is somewhere else for long it is known that it is: that is no mistake.
+				// Of a client that is somewhere else for long it is known that it is: that is no
+				// mistake.
 				if looks++; hop >= 6 && a.isKnown() && a.part > 0.1 {
 					relied++
 				}
@@ -123,7 +124,8 @@ func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 	}
 }
 
-// Traffic that moves once and stays is doubted at first, then known anew; and where none comes, nothing is known.
+// Traffic that moves once and stays is doubted at first, then known anew; and where none comes,
+// nothing is known.
 func TestShareFollows(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	a := newAmong(4)
@@ -149,8 +151,8 @@ func TestShareFollows(t *testing.T) {
 	}
 }
 
-// What is compared is what both had been reported by the same census, however traffic comes and whichever rounds
-// this checker misses.
+// What is compared is what both had been reported by the same census, however traffic comes and
+// whichever rounds this checker misses.
 func TestCensusPairsOwnAndAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	a := newAmong(3)
@@ -176,8 +178,8 @@ func TestCensusPairsOwnAndAll(t *testing.T) {
 	near(t, "part", a.part, 1.0/3, 0.03)
 }
 
-// A report that is made after the census does not count for it; one in the census' own round does, though it comes a
-// little after its moment, even after a word by which the census was noticed.
+// A report that is made after the census does not count for it; one in the census' own round does,
+// though it comes a little after its moment, even after a word by which the census was noticed.
 func TestReportsCountForTheirCensus(t *testing.T) {
 	const census = noon + Census
 	for _, test := range []struct {

@@ -22,8 +22,8 @@ func heardOf(r rate) *demand {
 // of is a fleet of so many checkers.
 func of(checkers float64) Fleet { return Fleet{Checkers: checkers, Tick: tick, Trail: 6 * ms} }
 
-// newKey is a key's forecast since noon, of which words have told so many hits per ms, and of whose share nothing
-// is known.
+// newKey is a key's forecast since noon, of which words have told so many hits per ms, and of whose
+// share nothing is known.
 func newKey(perMs float64) *Key {
 	k := New(noon, of(2), 0.5)
 	k.demand.passed = rate{perMs * 100, float64(100 * ms)}

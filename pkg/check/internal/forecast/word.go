@@ -4,19 +4,19 @@ package forecast
 type Word struct {
 	// Now is when it came, Made when the newest of the reports that it tells of was made.
 	Now, Made int64
-	// Round is the time between the rounds at which the key is reported now, in ns: a multiple of the
-	// fleet's tick.
+	// Round is the time between the rounds at which the key is reported now, in ns: a multiple of
+	// the fleet's tick.
 	Round int64
-	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has admitted
-	// and denied in it and in the one before, as far as the word knows. Without DeniedToo it says nothing
-	// of denied ones.
+	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has
+	// admitted and denied in it and in the one before, as far as the word knows. Without DeniedToo
+	// it says nothing of denied ones.
 	Bucket           int64
 	Admitted, Denied Totals
 	DeniedToo        bool
 	// Since is when the counting of these totals began.
 	Since int64
-	// Young is, where it is of less time than these totals, what came since a later time: the first word that is heard of
-	// a key tells nothing else of how fast its hits come now.
+	// Young is, where it is of less time than these totals, what came since a later time: the first
+	// word that is heard of a key tells nothing else of how fast its hits come now.
 	Young Young
 	// News is how many hits of others this checker has not known of.
 	News float64
@@ -49,9 +49,9 @@ func (k *Key) between(from, to int64) sums {
 	return k.history.since(from).minus(k.history.since(to))
 }
 
-// moveAnchor takes in that everybody has reported in a round. Its words may come one after the other:
-// what was expected and is not in the first of them is carried on for a while. It returns whether this was the
-// first.
+// moveAnchor takes in that everybody has reported in a round. Its words may come one after the
+// other: what was expected and is not in the first of them is carried on for a while. It returns
+// whether this was the first.
 func (k *Key) moveAnchor(w Word, f Fleet) (moved bool) {
 	round := w.Made - w.Made%w.Round
 	if w.Now >= k.carryUntil { // what has not come by now was never there
@@ -80,6 +80,6 @@ func (k *Key) moveAnchor(w Word, f Fleet) (moved bool) {
 	return true
 }
 
-// doubtful is how much of an estimate's doubt is taken off what is carried on: that is never negative,
-// and would else be too much on average.
+// doubtful is how much of an estimate's doubt is taken off what is carried on: that is never
+// negative, and would else be too much on average.
 const doubtful = 1.3

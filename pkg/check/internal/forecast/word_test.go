@@ -10,7 +10,8 @@ func word(round float64, news float64) Word {
 	return Word{Now: fromNoon(round + 3), Made: fromNoon(round), Round: tick, News: news}
 }
 
-// hearing is a key that 10 hits per ms are expected of, in words that tell of so many, and of all of them.
+// hearing is a key that 10 hits per ms are expected of, in words that tell of so many, and of all
+// of them.
 func hearing(k *Key, words ...Word) *Key {
 	for _, w := range words {
 		w.Bucket, w.Since, w.Admitted = 1, w.Made, Totals{(w.Made - noon) * 10 / ms}
@@ -104,7 +105,8 @@ func TestOwnHitsAreNotOfOthers(t *testing.T) {
 	}
 }
 
-// Of a round this checker's report may be made before others', and what it admits then is in no word.
+// Of a round this checker's report may be made before others', and what it admits then is in no
+// word.
 func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
 	k := newKey(10)
 	round := func(at, news float64) {
@@ -123,8 +125,8 @@ func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
 	near(t, "elsewhere, a ms later", k.unheard(12), max(carried, 0), 3)
 }
 
-// Only admitted ones are evidence that others have admitted some; and without words for long, only those that no answer
-// was about.
+// Only admitted ones are evidence that others have admitted some; and without words for long, only
+// those that no answer was about.
 func TestWhichOwnHitsAreEvidence(t *testing.T) {
 	for _, test := range []struct {
 		why                         string
