@@ -79,7 +79,6 @@ func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		warnOfSignals(cmd.ErrOrStderr(), f.file, text, set)
 		f.rules = &ruleSet{set, text}
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
@@ -44,7 +45,7 @@ func newChecker(t *testing.T, url, namespace, name string, access natsconn.Acces
 	must(t, err)
 	options, err := access.Options(nil)
 	must(t, err)
-	conn, err := natsconn.Open(url, name, quiet, options...)
+	conn, err := natsclient.Open(url, name, quiet, options...)
 	must(t, err)
 	t.Cleanup(conn.Close)
 	link, err := natsbus.NewChecker(conn, namespace, name)

@@ -17,7 +17,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/tracing"
@@ -73,7 +73,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 // close ends what has come to be and is no part.
 func (p *process) close() {
 	if p.conn != nil {
-		natsconn.Close(p.conn)
+		natsclient.Close(p.conn)
 	}
 	if p.store != nil {
 		_ = p.store.Close() // nobody is left to tell
@@ -120,7 +120,7 @@ func (p *process) connect(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.conn, err = natsconn.Open(p.nats, connectionName(), p.log, access...)
+	p.conn, err = natsclient.Open(p.nats, connectionName(), p.log, access...)
 	return err
 }
 
@@ -187,7 +187,7 @@ func (p *process) parts() []daemon.Part {
 	api := p.origins.Guard(admin.Handler(p.registry, readiness(p.worker, p.conn, p.leaving)))
 	parts := []daemon.Part{
 		{Name: "files", Run: p.files.Run},
-		{Name: "NATS", Run: func(ctx context.Context) error { return natsconn.Run(ctx, p.conn) }},
+		{Name: "NATS", Run: func(ctx context.Context) error { return natsclient.Run(ctx, p.conn) }},
 		daemon.HTTP("admin", p.listener, p.board.Handler(api), p.log),
 		{Name: "ledger", Run: p.ledger.poll},
 		{Name: "decision log", Run: p.denials.run},
@@ -230,7 +230,7 @@ type state struct {
 // readiness says whether the worker could apply a report at this moment.
 func readiness(worker *aggregate.Worker, conn *nats.Conn, leaving *daemon.Leaving) admin.Readiness {
 	return func() (bool, any) {
-		s := state{NATS: natsconn.State(conn), WaitingFor: []string{}}
+		s := state{NATS: natsclient.State(conn), WaitingFor: []string{}}
 		if !conn.IsConnected() {
 			s.WaitingFor = append(s.WaitingFor, "NATS")
 		}

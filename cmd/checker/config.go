@@ -15,9 +15,9 @@ import (
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
-	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 const summary = `
@@ -59,7 +59,7 @@ type config struct {
 	trustedProxies string // "" if nothing was said of them
 	forwarding     httpidentity.Forwarding
 	ipv6Prefix     int
-	rateHeaders    httplimit.Headers
+	rateHeaders    limitheaders.Format
 
 	tls doorTLS
 
@@ -110,7 +110,7 @@ func newCommand(
 		shareAfter:  10,
 		outageAfter: 300,
 		ipv6Prefix:  identity.DefaultIPv6Prefix,
-		rateHeaders: httplimit.NewestDraft,
+		rateHeaders: limitheaders.Newest,
 		proxy:       "127.0.0.1:8088",
 		answer:      30 * time.Second,
 		cacheDir:    stateDirectory(getenv),

@@ -16,7 +16,6 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -48,16 +47,16 @@ func newExplain() *cobra.Command {
 		s.BoolVar(&asJSON, "json", false, "print JSON, as POST /v1/explain answers")
 	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, all, err := explain(file, cost, cmd.InOrStdin())
+		result, err := explain(file, cost, cmd.InOrStdin())
 		if err == nil && asJSON {
-			err = json.NewEncoder(cmd.OutOrStdout()).Encode(door.NewExplained(d, all))
+			err = json.NewEncoder(cmd.OutOrStdout()).Encode(door.NewExplained(result))
 		} else if err == nil {
-			err = printExplained(cmd.OutOrStdout(), d, all)
+			err = printExplained(cmd.OutOrStdout(), result.Decision, result.Explanations)
 		}
 		if err != nil {
 			return &flags.ExitError{Status: exitFailed, Err: err}
 		}
-		if !d.Allowed {
+		if !result.Allowed {
 			return &flags.ExitError{Status: exitDenied}
 		}
 		return nil
@@ -66,37 +65,23 @@ func newExplain() *cobra.Command {
 }
 
 // explain decides about the request whose attributes stdin has.
-func explain(
-	file string, cost int, stdin io.Reader,
-) (d check.Decision, all []check.Explanation, err error) {
+func explain(file string, cost int, stdin io.Reader) (r check.Result, err error) {
 	if file == "" || file == rulesfile.Stdin {
-		return d, nil, flags.Usagef("want --rules FILE")
+		return r, flags.Usagef("want --rules FILE")
 	}
 	_, set, err := rulesfile.Open(file, nil) // standard input has the request
 	if err != nil {
-		return d, nil, err
+		return r, err
 	}
 	attributes, err := door.ReadAttributes(stdin)
 	if err != nil {
-		return d, nil, fmt.Errorf("standard input: %w", err)
+		return r, fmt.Errorf("standard input: %w", err)
 	}
-	checker, err := check.New(check.Options{Rules: set, Signals: noRoom(set)})
+	checker, err := check.New(check.Options{Rules: set})
 	if err != nil {
-		return d, nil, err
+		return r, err
 	}
-	d, all = checker.Explain(attributes, int64(cost))
-	return d, all, nil
-}
-
-// noRoom stands for the signals that only the embedding service has: all of it is in use.
-func noRoom(set *rules.Set) map[string]func() float64 {
-	signals := make(map[string]func() float64)
-	for _, r := range set.Rules() {
-		if name := r.Throttle.Signal; name != "" {
-			signals[name] = func() float64 { return 1 }
-		}
-	}
-	return signals
+	return checker.Do(check.Request{Attributes: attributes, Cost: int64(cost), Mode: check.Explain}), nil
 }
 
 // printExplained prints an explanation for people.

@@ -22,6 +22,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 const (
@@ -46,7 +47,7 @@ func (c *config) addClientFlags(s *pflag.FlagSet) {
 		"the first `N` bits of an IPv6 address are one client", flags.Int(1, 128))
 	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "`WHICH` headers tell these clients their "+
 		"limits: the number of the IETF's draft, x-ratelimit, ratelimit or none",
-		httplimit.ParseHeaders)
+		limitheaders.Parse)
 }
 
 func (c *config) addProxyFlags(s *pflag.FlagSet) {

@@ -47,6 +47,7 @@ var allowed = []struct {
 	{"pkg/check/internal/forecast", []string{"pkg/window"}},
 	{"pkg/check/internal/queue", nil},
 	{"pkg/check/internal/permit", []string{"pkg/window"}},
+	{"pkg/check/internal/settlement", []string{"pkg/events"}},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
 	{"pkg/rules/internal/node", []string{yaml}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
@@ -63,22 +64,30 @@ var allowed = []struct {
 	{"pkg/events", []string{protobuf}},
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 
-	{"pkg/check", []string{"pkg/window", "pkg/identity", "pkg/check/internal/...", "pkg/rules", "pkg/events", ristretto}},
+	{"internal/checktuning", nil},
+	{"pkg/check", []string{"pkg/window", "pkg/identity", "internal/checktuning", "pkg/check/internal/...", "pkg/rules", "pkg/events", ristretto}},
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/envoyquota/internal/shares", nil},
 
 	{"pkg/envoylimit", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/rules/envoyrules", "pkg/window", grpc, envoy, protobuf}},
 	{".", []string{
-		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsconn",
+		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsclient",
 		"internal/natssource", "internal/rulelabel", "internal/status", "internal/topkeys",
 		"internal/version", "pkg/check", "pkg/events", "pkg/events/natsbus", "pkg/rules",
 		"pkg/rules/envoyrules", "pkg/signature", natsgo,
 	}},
 
 	{"pkg/check/checktest", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/window"}},
-	{"pkg/internal/doors", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
-	{"pkg/httplimit", []string{"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", httpsfv, httpsnoop}},
-	{"pkg/grpclimit", []string{"pkg/check", "pkg/httplimit", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/doors", "pkg/rules", grpc, genproto, protobuf}},
+	{"pkg/internal/adapter", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
+	{"pkg/limitheaders", []string{"pkg/check", "pkg/rules", httpsfv}},
+	{"pkg/httplimit", []string{
+		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
+		"pkg/rules", httpsnoop,
+	}},
+	{"pkg/grpclimit", []string{
+		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
+		"pkg/rules", grpc, genproto, protobuf,
+	}},
 
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events", "pkg/aggregate/storage", "pkg/aggregate/internal/..."}},
 	{"pkg/aggregate/storage", []string{"pkg/window", "pkg/events"}},
@@ -103,14 +112,13 @@ var allowed = []struct {
 	{"loadtest/...", []string{anything}},
 
 	{"internal/tracing/...", []string{anything}},
-	{"internal/flags", []string{"internal/redact", cobra, pflag}},
 	{"internal/redact", nil},
+	{"internal/flags", []string{"internal/redact", cobra, pflag}},
 	{"internal/filewatch", []string{fsnotify}},
 	{"internal/tlsfiles", []string{"internal/filewatch", errgroup}},
-	{"internal/natsconn", []string{"internal/flags", "internal/redact", "internal/tlsfiles",
-		"pkg/events/natsbus", natsgo, jwt, nkeys, pflag}},
-	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles",
-		"pkg/aggregate/redisstore", pflag}},
+	{"internal/natsclient", []string{"internal/redact", "pkg/events/natsbus", natsgo}},
+	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys, pflag}},
+	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore", pflag}},
 	{"internal/version", nil},
 	// What tests share. Only the load test's code, which brings servers and networks of its own, imports it besides tests:
 	// see TestOnlyTestsImportTestHelpers.

@@ -28,7 +28,7 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 		for last := range 2 { // the second time, everybody has seen the latest generation
 			for _, c := range w.checkers {
 				l, _ := c.Limiter("minute")
-				l.CheckAt(w.now, "k", 1)
+				l.Check("k", 1)
 				w.advance(time.Second + w.quietFor)
 				want, got := max(minute.Limit-w.stored(minute, "k"), 0), w.left(c, "minute", "k")
 				w.require(got <= want && (last != 1 || !w.immortal || got >= want || got <= 0),
@@ -55,7 +55,7 @@ func (w *world) loseAtRandom() {
 			w.store.Lose()
 		}
 		l, _ := w.anyone().Limiter("minute")
-		l.CheckAt(w.now, "k", 1)
+		l.Check("k", 1)
 		w.pass(40 * time.Millisecond)
 	}
 }

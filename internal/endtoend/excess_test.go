@@ -32,7 +32,7 @@ func TestNoExcessWhereTokensAreSpentInTime(t *testing.T) {
 			l, _ := c.Limiter("tokens")
 			passed := int64(0)
 			for end := w.now + int64(2*time.Minute); w.now < end; w.advance(5 * time.Millisecond) {
-				for l.CheckAt(w.now, "k", 1).Allowed {
+				for l.Check("k", 1).Allowed {
 					passed++
 				}
 				w.wake(c)

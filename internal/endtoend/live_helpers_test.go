@@ -171,7 +171,7 @@ func (f *live) addCheckers(n int, change ...func(*check.Options)) {
 // steady lets a checker keep no hits back because there is much room, for which a test that waits
 // for every report would wait 10 s, nor take to its share of a limit when the machine stands still.
 func steady(o *check.Options) {
-	o.QuietFor, o.ShareAfter, o.OutageAfter = time.Millisecond, 1_000_000, 1_000_000
+	o.QuietFor, o.ShareAfter, o.OutageAfter = time.Millisecond, never, never
 }
 
 // background runs f until the function it returns is called, which waits for its end.

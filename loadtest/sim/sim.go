@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
@@ -268,8 +269,9 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	var err error
 	c.Checker, err = check.New(check.Options{
 		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
-		FlushEvery: w.scenario.Flush, FlushFloor: floor, NoForecast: w.o.NoForecast,
-		QuietFor: w.o.QuietFor,
+		FlushEvery: w.scenario.Flush,
+		Tuning:     checktuning.Tuning{FlushFloor: floor, NoForecast: w.o.NoForecast},
+		QuietFor:   w.o.QuietFor, Now: func() time.Time { return time.Unix(0, w.now+c.skew) },
 	})
 	if err != nil {
 		return err
@@ -279,7 +281,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 		c.limiters = append(c.limiters, l)
 	}
 	end.Attach(func(kind events.Kind, payload []byte) {
-		c.Receive(w.now+c.skew, kind, payload)
+		c.Receive(kind, payload)
 		c.link.Heard(kind, payload)
 		if kind == events.KindGrant {
 			w.retry(c)

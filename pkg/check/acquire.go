@@ -9,36 +9,31 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Acquire is Check, but if nothing denies the hit except that there is no permit for it yet, of a rule
-// under strict enforcement, it waits for the store's answer, and then decides. While it is known that
-// there is no room, it denies at once. The error is ctx's if that ended first; the decision is a denial then.
-// Waiters of a key are served in the order in which they came. When Options.MaxWaiting callers wait, or
-// Run has ended, it is Check.
-func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision, error) {
-	if l.strict == nil {
-		return l.Check(key, cost), nil
-	}
-	a := l.checker.scratch.Get().(*asking)
-	defer l.checker.scratch.Put(a)
-	a.askAlone(l, l.terms.Load(), l.now(), key, max(cost, 1), charging)
-	d, err := a.acquire(ctx, l.checker, nil, max(cost, 1))
-	d.ownShadow()
-	return d, err
-}
-
-// Acquire is Check for one request by all rules that match its attributes, which waits for permits as
-// [Limiter.Acquire] does. If the rules change meanwhile, it decides by the new ones.
-func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (Decision, error) {
-	p := c.program.Load()
-	if !p.strict {
-		return c.Check(attrs, cost), nil
+// acquire is Do for a request that waits for permits if nothing else denies it.
+func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err error) {
+	by, _ := c.deciderOf(r) // only an inline limit fails
+	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.strict == nil {
+		return c.Do(*r), nil
 	}
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
-	if !a.match(p, attrs, c.now(p), max(cost, 1), charging) || len(a.asked) == 0 {
-		return c.Check(attrs, cost), nil
+	cost := max(r.Cost, 1)
+	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.asked) == 0 {
+		return c.Do(*r), nil
 	}
-	return a.acquire(ctx, c, attrs, max(cost, 1))
+	if r.Receipt {
+		a.exact = true
+		defer func() { a.exact = false }()
+		a.mayBeSettled()
+	}
+	res.Decision, err = a.acquire(ctx, c, r.Attributes, cost)
+	if r.Receipt && res.Allowed {
+		res.Receipt = a.receipt(c, c.exactTime())
+	}
+	if by.limiter != nil {
+		res.ownShadow()
+	}
+	return res, err
 }
 
 // waiter is one caller who waits, at one cell or several.
@@ -69,7 +64,8 @@ var errEnded = errors.New("check: Run has ended")
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
-		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), Freshness(k.freshness.Load())) {
+		c, f := k.cells.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
+		if c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), f) {
 			q.noteCost()
 			return d, nil
 		}

@@ -15,7 +15,7 @@ import (
 // TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of an urgent key up to
 // the last tick. An alarm of a tick in between tells nothing of checkers that did not report.
 func TestUnheardHitsAreExpected(t *testing.T) {
-	require(t, forecast.Census%(32*ms) == 0 && noon%forecast.Census == 0, "the moments of these tests are not those of rounds")
+	require(t, forecast.FullInterval%(32*ms) == 0 && noon%forecast.FullInterval == 0, "the moments of these tests are not those of rounds")
 	for _, test := range []struct {
 		why         string
 		start       int64 // of the total, of 100,000
@@ -88,9 +88,9 @@ func TestAnswersBringDeniedHits(t *testing.T) {
 	now := noon
 	for i := uint64(1); i <= 12; i++ { // of ten hits per ms two come here
 		for end := now + 50*ms; now < end; now += ms / 2 {
-			l.CheckAt(now, "k", 1)
+			atTime(now, l).Check("k", 1)
 		}
-		f.Step(now)
+		atTime(now, f).Step()
 		f.answerRows(now+ms, 500*i, 100)
 	}
 	wantDemand(t, l, now+2*ms, 8, 12)
@@ -115,7 +115,7 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 			now = noon + i*8*ms
 			f.alarmMade(now, now, l, "k", test.total-(10-i)*min(800, test.total/20))
 		}
-		for n := 0; n < 100 && !l.CheckAt(now, "k", 1).Allowed; n++ { // until one leaves an allowance
+		for n := 0; n < 100 && !atTime(now, l).Check("k", 1).Allowed; n++ { // until one leaves an allowance
 		}
 		c := l.holds([]byte("k"))
 		hits, until := c.allowance.Load(), float64(c.until.Load()-now)/1e6
@@ -128,7 +128,7 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 func TestAllowancesEndWithTheirBucket(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Second)
 	f.alarm(noon+990*ms, 1, l, "k", 50_000)
-	l.CheckAt(noon+990*ms, "k", 1)
+	atTime(noon+990*ms, l).Check("k", 1)
 	c := l.holds([]byte("k"))
 	expect(t, c.allowance.Load() != 0 && c.until.Load() == noon+second,
 		"an allowance of %d until %d ms after noon", c.allowance.Load(), (c.until.Load()-noon)/ms)
@@ -140,12 +140,12 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 	f.alarm(noon, 1, l, "k", 100)
 	for _, test := range []struct{ at, least, most float64 }{{10, 11, 14}, {500, 501, 504}, {998, 1000, 1000}} {
 		now := noon + int64(test.at)*ms
-		d := l.CheckAt(now, "k", 1)
+		d := atTime(now, l).Check("k", 1)
 		c := l.holds([]byte("k"))
 		until := float64(c.until.Load()-noon) / 1e6
 		expect(t, !d.Allowed && c.allowance.Load() == blocked|leftMask && until >= test.least && until <= test.most,
 			"at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
-		d = l.CheckAt(now+ms/2, "k", 1)
+		d = atTime(now+ms/2, l).Check("k", 1)
 		expect(t, !d.Allowed && d.RetryAfter > 0 && d.RetryAfter <= 4*time.Millisecond,
 			"at %v ms, within the run: %+v", test.at, d)
 	}
@@ -182,7 +182,7 @@ func TestShareIsLearntFromReports(t *testing.T) {
 		passes(l, now+3*ms, 10)
 		now += 8 * ms
 		f.want(nextTick)
-		f.Step(now)
+		atTime(now, f).Step()
 		total += 40
 		f.answerRows(now+ms, uint64(total))
 	}
@@ -196,7 +196,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	logged.Algorithm, logged.Window.Kind = rules.SlidingLog, window.Log
 	fixed.Algorithm, fixed.Window.Fixed = rules.FixedWindow, true
 	c := newChecker(t, Options{}, logged, fixed, rule("sliding", 1000, time.Second, 1))
-	fleet := forecast.Fleet{Checkers: 2, Tick: 4 * ms}
+	fleet := forecast.Fleet{Checkers: 2, FastInterval: 4 * ms}
 	for _, test := range []struct {
 		rule       string
 		oldest, by int64 // buckets ago, and new buckets
@@ -237,7 +237,7 @@ func TestForecastsOutliveWrongTimes(t *testing.T) {
 			at := noon + i*20*ms
 			f.alarmMade(at, at-ms, l, "k", 400+10*i)
 		}
-		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, Tick: 4 * ms})
+		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, FastInterval: 4 * ms})
 		if perSecond := o.Demand * 1e9; perSecond < 300 || perSecond > 800 { // 500
 			t.Errorf("after a message made at %d: %.0f hits per second are expected", made, perSecond)
 		}

@@ -16,8 +16,8 @@ var errNoRules = errors.New("check: no rules")
 // this one. Its cost grows with the number of rules and live keys, and none of it is paid by checks.
 //
 // The revision says which of two sets is the newer; where checkers of a fleet differ for a moment, aggregators go by
-// the limit of the highest one. The error is for no set, for one that names a signal that is not in
-// Options.Signals, and for a revision below the one in force; the old set stays then.
+// the limit of the highest one. The error is for no set, and for a
+// revision below the one in force; the old set stays then.
 //
 // Counts outlive every change of a rule but one of its window, its algorithm or its enforcement, with which
 // it starts clean, as another [Limiter]. What hits a key had admitted counts against a new limit at once.
@@ -27,16 +27,8 @@ var errNoRules = errors.New("check: no rules")
 // the last one, and its hits are reported and counted, until its holder gets another by Checker.Limiter; but it
 // forgets keys of which there was no hit for 5 s. If the rule comes back, it follows that again.
 func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
-	return c.SetRulesAt(ownTime(), set, revision)
-}
-
-// SetRulesAt is SetRules at a given time of this checker's own clock, in Unix nanoseconds, for those who bring their own.
-func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if set == nil {
 		return errNoRules
-	}
-	if err := c.o.checkSignals(set); err != nil {
-		return err
 	}
 	c.reload.Lock()
 	defer c.reload.Unlock()
@@ -44,9 +36,10 @@ func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
-	next := c.compile(set, revision, window.InForce(revision, c.clock.Fleet(now)), old, c.behind.former)
+	fleet := c.exactTime()
+	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.behind.former)
 	if c.behind.install(next, old) {
-		c.adjust(c.clock.Fleet(now))
+		c.adjust(fleet)
 	}
 	c.swaps.tell()
 	return nil

@@ -52,7 +52,7 @@ func readElastic(at *yaml.Node, what string, r *Rule) error {
 		return err
 	}
 	what += ": while"
-	fields, err = node.Fields(node.ValueOf(fields, "while"), what, []string{"rule", "signal", "below"}, "below")
+	fields, err = node.Fields(node.ValueOf(fields, "while"), what, []string{"rule", "below"}, "rule", "below")
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,6 @@ func readElastic(at *yaml.Node, what string, r *Rule) error {
 		switch f.Name {
 		case "rule":
 			r.Throttle.While, err = node.Text(f.Value, what+": rule")
-		case "signal":
-			r.Throttle.Signal, err = node.Text(f.Value, what+": signal")
 		case "below":
 			r.Throttle.Below, err = readPercent(f.Value, what+": below")
 		}

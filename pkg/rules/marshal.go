@@ -199,11 +199,7 @@ func writeElastic(r *Rule) *yaml.Node {
 	if r.Throttle.Kind != Elastic {
 		return nil
 	}
-	by, name := "rule", r.Throttle.While
-	if name == "" {
-		by, name = "signal", r.Throttle.Signal
-	}
-	while := flow(textNode(by), textNode(name), textNode("below"), textNode(percent(r.Throttle.Below)))
+	while := flow(textNode("rule"), textNode(r.Throttle.While), textNode("below"), textNode(percent(r.Throttle.Below)))
 	return flow(textNode("up_to"), textNode(percent(r.Throttle.UpTo)), textNode("while"), while)
 }
 

@@ -52,7 +52,7 @@ func (t *Throttle) validate() *fault {
 		return faultf("%d is not one of hard, soft, elastic", t.Kind).in("throttle")
 	case t.Kind != Soft && t.Exceed != 0:
 		return faultf("throttle is %v", t.Kind).in("soft")
-	case t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Signal != "" || t.Below != 0):
+	case t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Below != 0):
 		return faultf("throttle is %v", t.Kind).in("elastic")
 	case t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10): // so that NaN is refused too
 		return faultf("%s: want more than 0%%, at most 1000%%", percent(t.Exceed)).in("soft", "exceed")
@@ -60,17 +60,10 @@ func (t *Throttle) validate() *fault {
 		return nil
 	case !(t.UpTo > 1 && t.UpTo <= 100):
 		return faultf("%s: want more than 100%%, at most 10000%%", percent(t.UpTo)).in("elastic", "up_to")
-	case t.While == "" && t.Signal == "":
-		return faultf("want the rule or the signal that says whether there is room").in("elastic", "while")
-	case t.While != "" && t.Signal != "":
-		return faultf("want a rule or a signal, not both").in("elastic", "while", "signal")
+	case t.While == "":
+		return faultf("want the rule that says whether there is room").in("elastic", "while")
 	case !(t.Below > 0 && t.Below <= 1):
 		return faultf("%s: want more than 0%%, at most 100%%", percent(t.Below)).in("elastic", "while", "below")
-	}
-	if t.Signal != "" {
-		if why := checkName(t.Signal); why != "" {
-			return faultf("%s", why).in("elastic", "while", "signal")
-		}
 	}
 	return nil
 }

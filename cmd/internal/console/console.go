@@ -123,7 +123,10 @@ func (c *Console) Run(ctx context.Context) error {
 	group.Go(func() error {
 		return status.Listen(ctx, c.o.Conn, c.o.Namespace, c.hear, c.picture.aggregator)
 	})
-	group.Go(func() error { return status.PublishAggregator(ctx, c.o.Conn, c.o.Namespace, c.own) })
+	group.Go(func() error {
+		status.PublishAggregator(ctx, c.o.Conn, c.o.Namespace, c.own)
+		return nil
+	})
 	group.Go(func() error { rules.Watch(ctx, c.takeRules, c.rules.trouble); return nil })
 	group.Go(func() error { c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks); return nil })
 	group.Go(func() error { return c.keepBucket(ctx) })

@@ -1,4 +1,4 @@
-package natsconn
+package natsclient
 
 import (
 	"context"
@@ -9,11 +9,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestRun: it returns when it is told to, and when a server has complained of something after which the library connects no more.
+// TestRun: it returns when it is told to, and when a server has complained of something after which
+// the library connects no more.
 func TestRun(t *testing.T) {
 	const least = 16
 	tooLong := func(t *testing.T, conn *nats.Conn, nats *servers.NATS) {
@@ -32,18 +34,18 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nats := serverstest.NATS(t)
-			var log logs
-			conn, err := Open(nats.URL(), "test", log.logger(), soon...)
+			var log daemontest.Buffer
+			conn, err := Open(nats.URL(), "test", log.Logger(), soon...)
 			must(t, err)
 			defer Close(conn)
-			log.await(t, "connected to NATS", 1)
+			log.Await(t, "connected to NATS", 1)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			ended := make(chan error, 1)
 			go func() { ended <- Run(ctx, conn) }()
 			test.end(t, conn, nats)
 			if test.want == "" {
-				log.await(t, "connected to NATS", test.connects)
+				log.Await(t, "connected to NATS", test.connects)
 				stop()
 			}
 			select {
@@ -51,7 +53,7 @@ func TestRun(t *testing.T) {
 				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 					t.Errorf("%v, want %q", err, test.want)
 				}
-			case <-time.After(patience):
+			case <-time.After(daemontest.Patience):
 				t.Errorf("it goes on with a connection that is %s", State(conn))
 			}
 		})

@@ -1,9 +1,8 @@
-package natsconn
+package natsclient
 
 import (
 	"errors"
 	"log/slog"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,24 +13,12 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// logs is a log that can be waited for.
-type logs struct{ daemontest.Buffer }
-
-// patience is how long anything may take, however slow the machine is.
-const patience = time.Minute
-
-// await waits until a pattern is in the log so many times, in whatever case.
-func (l *logs) await(t *testing.T, pattern string, times int) {
+func must(t *testing.T, err error) {
 	t.Helper()
-	want := regexp.MustCompile("(?i)" + pattern)
-	for end := time.Now().Add(patience); len(want.FindAllString(l.String(), times)) < times; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%q is not there %d times:\n%s", pattern, times, l)
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // soon is for connections that try again without a pause.
 var soon = []nats.Option{nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0)}
@@ -39,19 +26,19 @@ var soon = []nats.Option{nats.ReconnectWait(5 * time.Millisecond), nats.Reconnec
 func TestOpenSaysWhetherNATSIsThere(t *testing.T) {
 	server := serverstest.NATS(t)
 	must(t, server.Stop())
-	var log logs
-	conn, err := Open(server.URL(), "test", log.logger(), soon...)
+	var log daemontest.Buffer
+	conn, err := Open(server.URL(), "test", log.Logger(), soon...)
 	must(t, err)
 	defer Close(conn)
-	log.await(t, "waiting for NATS", 1)
+	log.Await(t, "waiting for NATS", 1)
 	for i := range 2 {
 		must(t, server.Restart())
-		log.await(t, "connected to NATS", i+1)
+		log.Await(t, "connected to NATS", i+1)
 		if got := State(conn); got != "connected" {
 			t.Errorf("state %q", got)
 		}
 		must(t, server.Stop())
-		log.await(t, "waiting for NATS", i+2)
+		log.Await(t, "waiting for NATS", i+2)
 	}
 	if n := strings.Count(log.String(), "\n"); n != 5 {
 		t.Errorf("%d lines, want one for each change:\n%s", n, &log)
@@ -65,7 +52,8 @@ func TestOpenRefusesWhatIsNoURL(t *testing.T) {
 	}
 }
 
-// TestRefuses: what a server says of who we are is a refusal, which is told once, and not a complaint, which is told each time.
+// TestRefuses: what a server says of who we are is a refusal, which is told once, and not a
+// complaint, which is told each time.
 func TestRefuses(t *testing.T) {
 	for err, want := range map[error]bool{
 		nats.ErrAuthorization: true, nats.ErrAuthExpired: true, nats.ErrAuthRevoked: true, nats.ErrAccountAuthExpired: true,
@@ -74,5 +62,22 @@ func TestRefuses(t *testing.T) {
 		if refuses(err) != want {
 			t.Errorf("%v: want %v", err, want)
 		}
+	}
+}
+
+// TestWatchEnds: a closed connection leaves no goroutine that waits for news of it.
+func TestWatchEnds(t *testing.T) {
+	nats := serverstest.NATS(t)
+	n := &state{log: slog.New(slog.DiscardHandler)}
+	conn, err := Open(nats.URL(), "test", slog.New(slog.DiscardHandler))
+	must(t, err)
+	closed, ended := make(chan struct{}), make(chan struct{})
+	go func() { defer close(ended); n.watch(conn, closed) }()
+	Close(conn)
+	close(closed)
+	select {
+	case <-ended:
+	case <-time.After(daemontest.Patience):
+		t.Error("it goes on")
 	}
 }

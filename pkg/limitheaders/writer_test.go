@@ -1,4 +1,4 @@
-package httplimit_test
+package limitheaders_test
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"github.com/dunglas/httpsfv"
 	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/check/checktest"
-	"github.com/offpath-io/offpath/pkg/httplimit"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -48,7 +48,7 @@ func denied(rule string, limit int64, retry, reset time.Duration) check.Decision
 }
 
 func TestHeaders(t *testing.T) {
-	set := parse(t, someRules)
+	set := rulestest.Parse(t, someRules)
 	const ms, day = time.Millisecond, 24 * time.Hour
 	draft := func(policy, state string) []string { return []string{"RateLimit-Policy", policy, "RateLimit", state} }
 	triple := func(prefix, limit, left, reset string) []string {
@@ -56,7 +56,7 @@ func TestHeaders(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		why  string
-		h    httplimit.Headers
+		f    limitheaders.Format
 		d    check.Decision
 		want []string // names and values
 	}{
@@ -67,9 +67,9 @@ func TestHeaders(t *testing.T) {
 		{"draft 7", 7, passed("per-user", 15, 14, time.Second), draft(`15;w=1`, `limit=15, remaining=14, reset=1`)},
 		{"draft 6", 6, passed("per-user", 15, 14, time.Second),
 			append(triple("RateLimit", "15", "14", "1"), "RateLimit-Policy", "15;w=1")},
-		{"the triple", httplimit.Triple, passed("per-user", 15, 14, time.Second), triple("RateLimit", "15", "14", "1")},
-		{"the older one", httplimit.XTriple, denied("per-day", 500, time.Hour, 2*day), triple("X-RateLimit", "500", "0", "3600")},
-		{"none", httplimit.NoHeaders, passed("per-user", 15, 14, time.Second), nil},
+		{"the triple", limitheaders.Triple, passed("per-user", 15, 14, time.Second), triple("RateLimit", "15", "14", "1")},
+		{"the older one", limitheaders.XTriple, denied("per-day", 500, time.Hour, 2*day), triple("X-RateLimit", "500", "0", "3600")},
+		{"none", limitheaders.None, passed("per-user", 15, 14, time.Second), nil},
 		{"no rule", 0, check.Decision{Allowed: true}, nil},
 		{"a rule of another set", 0, passed("gone", 15, 14, time.Second), nil},
 		{"a rule that limits nobody", 0, passed("free", 15, 14, time.Second), nil},
@@ -89,16 +89,11 @@ func TestHeaders(t *testing.T) {
 			for i := 0; i < len(tt.want); i += 2 {
 				want.Set(tt.want[i], tt.want[i+1])
 			}
-			got := http.Header{}
-			tt.h.Write(got, tt.d, set)
-			if !maps.EqualFunc(got, want, equal) {
-				t.Errorf("%+v gives\n%q, want\n%q", tt.d, got, want)
-			}
-			limit := newLimit(t, checktest.Allow().WithRules(set), httplimit.Options{Headers: tt.h})
+			w := limitheaders.NewWriter(tt.f, set)
 			for range 2 { // the texts are made, and then kept
-				again := http.Header{}
-				if limit.Write(again, tt.d); !maps.EqualFunc(again, want, equal) {
-					t.Errorf("a Limit writes %q", again)
+				got := http.Header{}
+				if w.Write(got, tt.d); !maps.EqualFunc(got, want, equal) {
+					t.Errorf("%+v gives\n%q, want\n%q", tt.d, got, want)
 				}
 			}
 		})
@@ -109,15 +104,15 @@ func equal(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b,
 
 // Who decides later tells it in place of who did earlier, and what is appended to one header is not in another.
 func TestHeadersAreReplaced(t *testing.T) {
-	set := parse(t, someRules)
+	set := rulestest.Parse(t, someRules)
 	h := http.Header{}
-	httplimit.Headers(7).Write(h, passed("per-user", 15, 14, time.Second), set)
+	limitheaders.NewWriter(7, set).Write(h, passed("per-user", 15, 14, time.Second))
 	h.Add("RateLimit-Policy", "y") // this first: its memory is before the other's
 	h.Add("RateLimit", "x")
 	if want := (http.Header{"Ratelimit-Policy": {"15;w=1", "y"}, "Ratelimit": {"limit=15, remaining=14, reset=1", "x"}}); !maps.EqualFunc(h, want, equal) {
 		t.Errorf("%q", h)
 	}
-	httplimit.Headers(7).Write(h, passed("tiers", 10, 9, time.Second), set)
+	limitheaders.NewWriter(7, set).Write(h, passed("tiers", 10, 9, time.Second))
 	if want := (http.Header{"Ratelimit": {"limit=10, remaining=9, reset=1"}}); !maps.EqualFunc(h, want, equal) {
 		t.Errorf("%q", h)
 	}
@@ -139,13 +134,13 @@ func TestHeadersAreStructuredFields(t *testing.T) {
 			RetryAfter: time.Duration(numbers.Draw(t, "retry")), Reset: time.Duration(numbers.Draw(t, "reset")),
 		}
 		h := http.Header{}
-		httplimit.NewestDraft.Write(h, d, set)
+		limitheaders.NewWriter(limitheaders.Newest, set).Write(h, d)
 		policy, state := only(t, h["Ratelimit-Policy"]), only(t, h["Ratelimit"])
 		if policy.Value != state.Value {
 			t.Errorf("policy %v, state %v", policy.Value, state.Value)
 		}
-		if problem := httplimit.NewProblem(d); problem.ViolatedPolicies[0] != policy.Value {
-			t.Errorf("policy %v, problem %v", policy.Value, problem)
+		if got := limitheaders.PolicyName(name); got != policy.Value {
+			t.Errorf("policy %v, its name %q", policy.Value, got)
 		}
 		for _, p := range []struct {
 			item  httpsfv.Item
@@ -157,7 +152,7 @@ func TestHeadersAreStructuredFields(t *testing.T) {
 				t.Errorf("%s=%v", p.name, v)
 			}
 		}
-		httplimit.Headers(7).Write(h, d, set)
+		limitheaders.NewWriter(7, set).Write(h, d)
 		if _, err := httpsfv.UnmarshalDictionary(h["Ratelimit"]); err != nil {
 			t.Errorf("%q: %v", h["Ratelimit"], err)
 		}
@@ -175,25 +170,25 @@ func only(t *rapid.T, lines []string) httpsfv.Item {
 	return list[0].(httpsfv.Item)
 }
 
-func TestParseHeaders(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		text string
-		want httplimit.Headers
+		want limitheaders.Format
 	}{
-		{"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8}, {"9", 9}, {"10", 10}, {"11", httplimit.NewestDraft},
-		{"none", httplimit.NoHeaders}, {"ratelimit", httplimit.Triple}, {"x-ratelimit", httplimit.XTriple},
+		{"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8}, {"9", 9}, {"10", 10}, {"11", limitheaders.Newest},
+		{"none", limitheaders.None}, {"ratelimit", limitheaders.Triple}, {"x-ratelimit", limitheaders.XTriple},
 	} {
-		got, err := httplimit.ParseHeaders(tt.text)
+		got, err := limitheaders.Parse(tt.text)
 		if err != nil || got != tt.want || got.String() != tt.text {
 			t.Errorf("%q: %v, %v", tt.text, got, err)
 		}
 	}
 	for _, text := range []string{"", "0", "-1", "3", "12", "99999999999999999999", "eleven", "None", " 7"} {
-		if got, err := httplimit.ParseHeaders(text); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) || !strings.Contains(err.Error(), "4 to 11") {
+		if got, err := limitheaders.Parse(text); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) || !strings.Contains(err.Error(), "4 to 11") {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
-	if got := httplimit.Headers(0).String(); got != "11" {
+	if got := limitheaders.Format(0).String(); got != "11" {
 		t.Errorf("the default is %q", got)
 	}
 }
