@@ -143,10 +143,10 @@ func (c *cell) urge(at int64, o forecast.Outlook, w forecast.Window) {
 		return
 	}
 	k := c.limiter.checker
-	if c.ahead().Urgent(at, o, w, k.rounds.fleet(k), k.rounds.calm.Load()) {
-		k.want(nextTick)
+	if c.ahead().Urgent(at, o, w, k.rounds.fleet(k), k.rounds.normal.Load()) {
+		k.want(nextFast)
 	} else {
-		k.want(nextCalm)
+		k.want(nextNormal)
 	}
 }
 
@@ -186,11 +186,12 @@ func (c *cell) refuseMore(t *terms, at int64) {
 	}
 }
 
-// awaitCensus lets others hear of denied hits in the next census that takes them. The lock is held.
-func (c *cell) awaitCensus(at int64) {
-	if l := c.limiter; at/forecast.FullInterval%l.censuses == l.censuses-1 {
+// awaitFullRound lets others know of denied hits in the next full round that takes them. The lock is
+// held.
+func (c *cell) awaitFullRound(at int64) {
+	if l := c.limiter; at/forecast.FullInterval%l.fullRounds == l.fullRounds-1 {
 		c.queue()
-		l.checker.want(nextCensus)
+		l.checker.want(nextFull)
 	}
 }
 
@@ -219,8 +220,8 @@ func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	told.SetTotals(c.limiter.shape, c.newest, w.admitted.series(), w.denied.series())
 	a.anyDenied = a.anyDenied || told.DeniedToo
 	o, s := c.look(t, at)
-	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
-		told.Round = calm
+	if normal := b.normalInterval(); !a.Urgent(at, o, s, f, normal) {
+		told.Round = normal
 	}
 	everybody := w.made%told.Round <= f.FastInterval/2
 	c.findFalseDenials(t, w.made, f.FastInterval, everybody)
@@ -255,9 +256,9 @@ func (c *cell) doubt(t *terms, at, cost, denials int64) {
 // findFalseDenials compares denials with what a message, made at a time, has told; whole says
 // whether everybody reports in its round. The lock is held, the cell settled and rotated, and the
 // message's totals merged.
-func (c *cell) findFalseDenials(t *terms, made, tick int64, whole bool) {
+func (c *cell) findFalseDenials(t *terms, made, fast int64, whole bool) {
 	l, f := c.limiter, &c.ahead().falseDenials
-	if f.Ignores(made, tick, whole) {
+	if f.Ignores(made, fast, whole) {
 		return
 	}
 	var pending int64
@@ -267,7 +268,7 @@ func (c *cell) findFalseDenials(t *terms, made, tick int64, whole bool) {
 	at := max(made, l.shape.End(c.newest-1))
 	r := forecast.Round{
 		At: at, Count: c.count(t, at) - l.shape.Count(c.pending(), at), Pending: pending,
-		Whole: whole, FastInterval: tick,
+		Whole: whole, FastInterval: fast,
 	}
 	if n := f.Judge(r, l.shape, t.capacity, max(l.checker.fleet.Load(), 1)); n > 0 {
 		l.falseDenials.Add(n)

@@ -22,7 +22,7 @@ func TestAlarmsDenyStrangers(t *testing.T) {
 	equal(t, hits(f.last())["half"], 1, "reported hits")
 }
 
-// TestAlarmsBringReportsForward of keys without a forecast to the next tick that the floor allows,
+// TestAlarmsBringReportsForward of keys without a forecast to the next fast round that the floor allows,
 // and wake the goroutine that steps; keys with one are reported in the rounds that they need.
 func TestAlarmsBringReportsForward(t *testing.T) {
 	for _, test := range []struct {
@@ -37,7 +37,7 @@ func TestAlarmsBringReportsForward(t *testing.T) {
 		{"no forecast, none pending", 1, 0, 0, 50, false},
 		{"a forecast, hits pending", 2, 0, 1, 32, false},
 		{"a forecast, none pending", 2, 0, 0, 50, false},
-		{"a floor of more than a tick", 1, 5 * time.Millisecond, 1, 8, true},
+		{"a floor of more than a fast interval", 1, 5 * time.Millisecond, 1, 8, true},
 		{"a floor of many", 1, 20 * time.Millisecond, 1, 32, true},
 		{"the timer's floor: never early", 1, 50 * time.Millisecond, 1, 50, false},
 	} {

@@ -256,6 +256,6 @@ func (q *question) chargeAnyway(cost int64) {
 		a.note(q.at, cost, 0)
 	}
 	if q.shared && c.remaining(q.terms, q.at) <= q.terms.capacity/2 {
-		l.checker.want(nextTick)
+		l.checker.want(nextFast)
 	}
 }

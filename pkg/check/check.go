@@ -258,7 +258,7 @@ func New(o Options) (*Checker, error) {
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
 	c.behind.checker = c
-	c.behind.calm()
+	c.behind.normalInterval()
 	c.behind.install(c.compile(o.Rules, o.Revision, 0, nil, c.behind.former), nil)
 	return c, nil
 }

@@ -12,17 +12,17 @@ import (
 
 // Forecasts in a checker: which messages they learn from, and what they let checks do without the lock.
 
-// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of an urgent key up to
-// the last tick. An alarm of a tick in between tells nothing of checkers that did not report.
+// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last normal round, those of an urgent key up to
+// the last fast round. An alarm of a fast round in between tells nothing of checkers that did not report.
 func TestUnheardHitsAreExpected(t *testing.T) {
 	require(t, forecast.FullInterval%(32*ms) == 0 && noon%forecast.FullInterval == 0, "the moments of these tests are not those of rounds")
 	for _, test := range []struct {
 		why         string
 		start       int64 // of the total, of 100,000
-		least, most int64 // hits expected unheard, 12 ms after the tick and 28 ms after the calm round
+		least, most int64 // hits expected unheard, 12 ms after the fast round and 28 ms after the normal round
 	}{
-		{"calm: all since the calm round but for those reported", 40_000, 2200, 2800},
-		{"urgent: all since the tick", 57_000, 600, 1300},
+		{"calm: all since the normal round but for those reported", 40_000, 2200, 2800},
+		{"urgent: all since the fast round", 57_000, 600, 1300},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
 		total := test.start
@@ -181,7 +181,7 @@ func TestShareIsLearntFromReports(t *testing.T) {
 	for now < noon+2*second { // a quarter of all hits comes here
 		passes(l, now+3*ms, 10)
 		now += 8 * ms
-		f.want(nextTick)
+		f.want(nextFast)
 		atTime(now, f).Step()
 		total += 40
 		f.answerRows(now+ms, uint64(total))

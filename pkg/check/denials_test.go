@@ -56,11 +56,11 @@ func TestDenialsAreCounted(t *testing.T) {
 	expect(t, len(f.tape.reports) == before, "reported, though nothing had come")
 }
 
-// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one census of many only, but in that one they do.
+// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one full round of many only, but in that one they do.
 func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 	for _, test := range []struct {
 		window    time.Duration
-		most, few int // censuses that are asked for, of 200
+		most, few int // full rounds that are asked for, of 200
 	}{{time.Second, 200, 200}, {10 * time.Second, 23, 22}, {time.Hour, 4, 3}} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, test.window)
 		asked := 0
@@ -69,12 +69,12 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 			f.alarm(now, 1, l, "k", 1000)
 			f.rounds.wanted.Store(0)
 			passes(l, now, 10)
-			if f.rounds.wanted.Load()&nextCensus != 0 {
+			if f.rounds.wanted.Load()&nextFull != 0 {
 				asked++
 			}
 		}
 		expect(t, asked <= test.most && asked >= test.few,
-			"window %v: %d of 200 censuses are asked for, want %d to %d", test.window, asked, test.few, test.most)
+			"window %v: %d of 200 full rounds are asked for, want %d to %d", test.window, asked, test.few, test.most)
 	}
 }
 

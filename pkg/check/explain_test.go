@@ -248,7 +248,7 @@ func TestRecordBringsTheReportForward(t *testing.T) {
 	atTime(noon, l).try(Record, "k", 24)
 	expect(t, c.rounds.wanted.Load() == 0, "there is no hurry")
 	atTime(noon, l).try(Record, "k", 1)
-	expect(t, c.rounds.wanted.Load() == nextTick, "half of the limit is used up")
+	expect(t, c.rounds.wanted.Load() == nextFast, "half of the limit is used up")
 }
 
 // TestCountAllCannotOverflow, however many denied hits are charged.

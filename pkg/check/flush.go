@@ -106,10 +106,10 @@ func (b *behind) nextHelloOrNever() int64 {
 	return b.nextHello
 }
 
-// hurry brings the next flush forward to the next tick, and says so to Run.
+// hurry brings the next flush forward to the next fast round, and says so to Run.
 func (b *behind) hurry() {
 	if !b.onTimerOnly() {
-		b.flushBy(b.now, b.tick())
+		b.flushBy(b.now, b.fastInterval())
 		b.checker.wakeUp()
 	}
 }
@@ -130,9 +130,10 @@ func (c *Checker) wakeUp() {
 // flush moves what is dirty into reports.
 func (b *behind) flush(now int64) {
 	b.lastFlush, b.nextFlush = now, now+int64(b.checker.o.FlushEvery)
-	if tick := b.tick(); tick >= int64(b.checker.o.FlushEvery) { // these are the rounds then
-		b.nextFlush = now + tick
-		b.flushBy(now, tick)
+	// If the timer is as fast, its flushes are the rounds.
+	if fast := b.fastInterval(); fast >= int64(b.checker.o.FlushEvery) {
+		b.nextFlush = now + fast
+		b.flushBy(now, fast)
 	}
 	inRound := b.checker.rounds.wanted.Swap(0) != 0
 	fleet := b.checker.clock.Fleet(now)

@@ -115,7 +115,7 @@ func (c *cell) adjustCounts(t *terms, room, at int64) {
 	}
 	if c.lookAhead(t, at, room) != nil || room <= t.capacity/2 || c.unforeseen(t, room) <= 0 {
 		c.endWait()
-		c.limiter.checker.want(nextTick)
+		c.limiter.checker.want(nextFast)
 	}
 }
 

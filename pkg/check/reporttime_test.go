@@ -70,7 +70,7 @@ func TestQuietNoMore(t *testing.T) {
 	}
 }
 
-// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next tick.
+// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next fast round.
 func TestQuietKeysHoldUpNobody(t *testing.T) {
 	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
@@ -113,7 +113,7 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		}
 		f.rounds.trip = ms // so far they came soon
 		atTime(noon+2*ms, l).Check("k", 1)
-		f.want(nextTick)
+		f.want(nextFast)
 		atTime(noon+4*ms, f).Step()
 		atTime(noon+5*ms, l).Check("k", 1)
 		if !missed {
@@ -123,13 +123,13 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 			sent(2, "after it")
 			continue
 		}
-		f.want(nextTick)
+		f.want(nextFast)
 		step(6, 8)
 		atTime(noon+8*ms, f).Step() // the report in flight is not answered yet
 		sent(1, "before the answer")
 		f.answer(noon+9*ms, 1)
 		sent(1, "after it")
-		step(9, 12) // the next tick
+		step(9, 12) // the next fast round
 		atTime(noon+12*ms, f).Step()
 		got, _ := rows(f.last(), false)
 		expect(t, got["k"] == 1, "the last report has %v", got)

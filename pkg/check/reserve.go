@@ -158,6 +158,6 @@ func (q *question) chargeWaiting(now int64) {
 		a.note(q.at, q.cost, 0)
 	}
 	if q.shared {
-		c.limiter.checker.want(nextTick)
+		c.limiter.checker.want(nextFast)
 	}
 }

@@ -8,14 +8,14 @@ import (
 )
 
 // rounds are the moments of the fleet's time at which all checkers report the keys that are near
-// their limit, each if it has hits of them: then an answer's totals are complete up to that moment,
-// and what is not in them came since, here and elsewhere. *Ticks* are as short as a report's way
-// there and back allows; a key that needs no such haste is reported in the *calm* rounds, which
-// come at a multiple of ticks; denied hits alone wait for the *census*.
+// their limit, each if it has hits of them. Then an answer's totals are complete up to that moment,
+// and all other hits came since, here and elsewhere. *Fast* rounds are as close to each other as a
+// report's round trip allows. A key that needs no haste is reported in *normal* rounds, every so
+// many fast ones. Denied hits alone wait for a *full* round.
 type rounds struct {
 	wanted atomic.Uint32 // the round that some check waits for; bits
-	tick   atomic.Int64  // ns between them
-	calm   atomic.Int64
+	fast   atomic.Int64  // ns between fast rounds
+	normal atomic.Int64  // ns between normal ones
 
 	// Kept under behind's lock.
 	trip    int64         // how long an answer takes, lately
@@ -30,15 +30,15 @@ const (
 
 // The rounds that a check can ask for.
 const (
-	nextTick uint32 = 1 << iota
-	nextCalm
-	nextCensus
+	nextFast uint32 = 1 << iota
+	nextNormal
+	nextFull
 )
 
 const (
-	// wordTrail and trailPerChecker make up how long after a round's first word the last may come:
-	// what aggregators wait for reports, and between alarms.
-	wordTrail, soonestWord, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
+	// updateTrail and trailPerChecker make up how long after a round's first update the last one may
+	// come: aggregators wait for reports, and between alarms.
+	updateTrail, soonestUpdate, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
 )
 
 // want asks for a flush in the next round of some kind. It does not wait.
@@ -48,12 +48,12 @@ func (c *Checker) want(round uint32) {
 	}
 }
 
-// fleet is what forecasts must know of the fleet.
+// fleet is what forecasts must know about the fleet.
 func (r *rounds) fleet(c *Checker) forecast.Fleet {
 	n := max(c.fleet.Load(), 1)
 	return forecast.Fleet{
-		Checkers: float64(n), FastInterval: max(r.tick.Load(), 1),
-		Trail: wordTrail + max(soonestWord, n*trailPerChecker),
+		Checkers: float64(n), FastInterval: max(r.fast.Load(), 1),
+		Trail: updateTrail + max(soonestUpdate, n*trailPerChecker),
 	}
 }
 
@@ -61,10 +61,10 @@ func (r *rounds) fleet(c *Checker) forecast.Fleet {
 func (b *behind) early(now int64) {
 	switch wanted := b.checker.rounds.wanted.Load(); {
 	case wanted == 0 || b.onTimerOnly():
-	case wanted&nextTick != 0:
-		b.flushBy(now, b.tick())
-	case wanted&nextCalm != 0:
-		b.flushBy(now, b.calm())
+	case wanted&nextFast != 0:
+		b.flushBy(now, b.fastInterval())
+	case wanted&nextNormal != 0:
+		b.flushBy(now, b.normalInterval())
 	default:
 		b.flushBy(now, forecast.FullInterval)
 	}
@@ -81,10 +81,10 @@ func (b *behind) flushBy(now, round int64) {
 
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
 
-// tick is the time between ticks: the smallest power of two of milliseconds in which a report can
-// be answered, so that one that was sent at a tick is out of the way at the next, and checkers of
+// fastInterval is the time between fast rounds: the smallest power of two of milliseconds in which
+// a report can be answered. So a report is out of the way at the next round, and checkers of
 // different round trips still meet.
-func (b *behind) tick() int64 {
+func (b *behind) fastInterval() int64 {
 	if b.onTimerOnly() {
 		return int64(b.checker.o.FlushEvery)
 	}
@@ -93,17 +93,17 @@ func (b *behind) tick() int64 {
 	for t < max(int64(b.checker.o.Tuning.FlushFloor), r.trip) {
 		t *= 2
 	}
-	r.tick.Store(t)
+	r.fast.Store(t)
 	return t
 }
 
-// calm is the time between calm rounds.
-func (b *behind) calm() int64 {
-	t := b.tick()
+// normalInterval is the time between normal rounds.
+func (b *behind) normalInterval() int64 {
+	t := b.fastInterval()
 	for 2*t <= int64(b.checker.o.FlushEvery) {
 		t *= 2
 	}
-	b.checker.rounds.calm.Store(t)
+	b.checker.rounds.normal.Store(t)
 	return t
 }
 

@@ -18,7 +18,7 @@ func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 // at noon.
 func TestRoundsAreDueAtMultiples(t *testing.T) {
 	never := []uint32{}
-	ticks, calm, census := []uint32{nextTick}, []uint32{nextCalm}, []uint32{nextCensus}
+	fast, normal, full := []uint32{nextFast}, []uint32{nextNormal}, []uint32{nextFull}
 	for _, test := range []struct {
 		why    string
 		o      Options
@@ -29,23 +29,23 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 	}{
 		{"nothing wanted: the timer", Options{}, 5, 0, never, 50},
 		{"a long timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, never, 200},
-		{"a tick", Options{}, 5, 0, ticks, 8},
-		{"a tick, in its moment", Options{}, 3, 0, ticks, 4},
-		{"a tick, just after it", Options{}, 4.5, 0, ticks, 8},
-		{"a calm round", Options{}, 5, 0, calm, 32},
-		{"a census: the timer comes first", Options{}, 5, 0, census, 50},
-		{"a census: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, census, 128},
-		{"what is wanted first", Options{}, 5, 0, []uint32{nextCensus, nextCalm, nextTick}, 8},
-		{"calm before census",
-			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{nextCensus, nextCalm}, 128},
-		{"a longer floor", Options{Tuning: tuning{FlushFloor: 5 * time.Millisecond}}, 5, 0, ticks, 8},
-		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, calm, 64},
-		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, calm, 32},
-		{"by the timer only", Options{Tuning: tuning{FlushFloor: 50 * time.Millisecond}}, 5, 0, ticks, 50},
+		{"a fast round", Options{}, 5, 0, fast, 8},
+		{"a fast round, in its moment", Options{}, 3, 0, fast, 4},
+		{"a fast round, just after it", Options{}, 4.5, 0, fast, 8},
+		{"a normal round", Options{}, 5, 0, normal, 32},
+		{"a full round: the timer comes first", Options{}, 5, 0, full, 50},
+		{"a full round: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, full, 128},
+		{"what is wanted first", Options{}, 5, 0, []uint32{nextFull, nextNormal, nextFast}, 8},
+		{"a normal round before a full one",
+			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{nextFull, nextNormal}, 128},
+		{"a longer floor", Options{Tuning: tuning{FlushFloor: 5 * time.Millisecond}}, 5, 0, fast, 8},
+		{"a longer timer makes normal rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, normal, 64},
+		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, normal, 32},
+		{"by the timer only", Options{Tuning: tuning{FlushFloor: 50 * time.Millisecond}}, 5, 0, fast, 50},
 		{"by the timer only, after a step that came late", Options{Tuning: tuning{FlushFloor: 50 * time.Millisecond}}, 60, 0, never, 100},
-		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, ticks, 8},
-		{"a fast one", Options{}, 5, -2700 * time.Microsecond, ticks, 8},
-		{"a slow clock, calm", Options{}, 5, 2 * time.Second, calm, 32},
+		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, fast, 8},
+		{"a fast one", Options{}, 5, -2700 * time.Microsecond, fast, 8},
+		{"a slow clock, normal", Options{}, 5, 2 * time.Second, normal, 32},
 	} {
 		test.o.Epoch, test.o.HelloEvery = 1, time.Hour
 		f := unwelcomed(t, test.o, rule("r", 1000, time.Minute, 1))
@@ -58,17 +58,17 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 	}
 }
 
-// TestTicksFollowTheRoundTrip: a report must be answered before the next tick, else every other round is missed.
-func TestTicksFollowTheRoundTrip(t *testing.T) {
+// TestFastRoundsFollowTheRoundTrip: a report must be answered before the next fast round, else every other round is missed.
+func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	now := noon
 	ask := func(trip int64) float64 {
 		atTime(now, l).Check("k", 1)
 		now += 64*ms - now%(64*ms)
-		f.want(nextTick)
+		f.want(nextFast)
 		atTime(now, f).Step()
 		f.answer(now+trip, 1)
-		return f.due(now+trip, 0, nextTick) - float64(now-noon)/1e6
+		return f.due(now+trip, 0, nextFast) - float64(now-noon)/1e6
 	}
 	for _, phase := range []struct {
 		trip, answers int64
@@ -78,20 +78,20 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 		for range phase.answers {
 			got = ask(phase.trip * ms)
 		}
-		equal(t, got, phase.want, "%d answers after %d ms: next tick", phase.answers, phase.trip)
-		equal(t, f.rounds.calm.Load(), 32*ms, "calm rounds")
+		equal(t, got, phase.want, "%d answers after %d ms: next fast round", phase.answers, phase.trip)
+		equal(t, f.rounds.normal.Load(), 32*ms, "normal rounds")
 	}
 	// One answer that is late does not make the others slow.
 	got := ask(21 * ms)
-	expect(t, got <= 24, "one late answer: the next tick is %v ms after the last", got)
+	expect(t, got <= 24, "one late answer: the next fast round is %v ms after the last", got)
 	fleet := f.rounds.fleet(f.Checker)
-	expect(t, fleet.FastInterval == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
+	expect(t, fleet.FastInterval == f.rounds.fast.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
 	// The first round trip has nothing to be weighed against.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+50*ms, f).Step()
 	f.answer(noon+65*ms, 1)
-	equal(t, f.due(noon+65*ms, 0, nextTick), 80, "tick after the first answer, of 15 ms")
+	equal(t, f.due(noon+65*ms, 0, nextFast), 80, "interval after the first answer, of 15 ms")
 }
 
 // TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also if all hits come
@@ -107,11 +107,11 @@ func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 		for i := range test.limit {
 			d := atTime(noon, l).Check("k", 1)
 			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
-			soon, n := f.rounds.wanted.Load() == nextTick, i+1
+			soon, n := f.rounds.wanted.Load() == nextFast, i+1
 			if test.checkers == 1 || n < test.limit/2 {
-				require(t, !soon, "%+v: after hit %d a tick is wanted", test, n)
+				require(t, !soon, "%+v: after hit %d a fast round is wanted", test, n)
 			} else if n > test.limit/2+1 {
-				require(t, soon, "%+v: after hit %d no tick is wanted", test, n)
+				require(t, soon, "%+v: after hit %d no fast round is wanted", test, n)
 			}
 		}
 	}
@@ -139,13 +139,13 @@ func TestWhichRoundIsWanted(t *testing.T) {
 		want    uint32
 	}{
 		{"far from the limit: none", 100, 1, 1, 0},
-		{"nearer: a calm round", 4000, 1, 10, nextCalm},
-		{"so much comes that the room may be used up by then", 4000, 1, 500, nextTick},
-		{"far more comes here than was expected", 4000, 3000, 0, nextCalm | nextTick},
-		{"full: denied hits wait for the census", 10_000, 5, 0, nextCensus},
+		{"nearer: a normal round", 4000, 1, 10, nextNormal},
+		{"so much comes that the room may be used up by then", 4000, 1, 500, nextFast},
+		{"far more comes here than was expected", 4000, 3000, 0, nextNormal | nextFast},
+		{"full: denied hits wait for the full round", 10_000, 5, 0, nextFull},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 10_000, time.Minute)
-		l.censuses = 1 // as of a fast window
+		l.fullRounds = 1 // as of a fast window
 		now := noon
 		for i := range int64(10) { // alarms, from which a demand is known
 			now += 4 * ms
@@ -174,17 +174,17 @@ func TestWantWakesOnce(t *testing.T) {
 	for i, step := range []struct {
 		wants uint32
 		woken bool
-	}{{nextCalm, true}, {nextCalm, false}, {nextTick, true}} {
+	}{{nextNormal, true}, {nextNormal, false}, {nextFast, true}} {
 		f.want(step.wants)
 		expect(t, f.woken() == step.woken, "want %d: woken: %v", i+1, !step.woken)
 	}
 	atTime(noon+64*ms, f).Step()
-	f.want(nextCalm)
+	f.want(nextNormal)
 	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
 
-// TestRepeatedReportsDoNotSlowTicks: nobody knows to which sending the answer is, so an outage does not make ticks long.
-func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
+// TestRepeatedReportsDoNotSlowRounds: nobody knows to which sending the answer is, so an outage does not make intervals long.
+func TestRepeatedReportsDoNotSlowRounds(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+50*ms, f).Step()
@@ -193,11 +193,11 @@ func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 	}
 	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
-	equal(t, f.behind.tick(), 4*ms, "tick after an outage")
+	equal(t, f.behind.fastInterval(), 4*ms, "interval after an outage")
 	atTime(noon+10*second, l).Check("k", 1)
 	atTime(noon+10*second+50*ms, f).Step()
 	f.answer(noon+10*second+57*ms, 2)
-	equal(t, f.behind.tick(), 8*ms, "tick, when an answer takes 7 ms")
+	equal(t, f.behind.fastInterval(), 8*ms, "interval, when an answer takes 7 ms")
 }
 
 // TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon not repeated any more.

@@ -99,7 +99,7 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	}
 	x.askForRefunds()
 	if x.ahead() != nil || room <= t.limit/2 {
-		c.want(nextTick)
+		c.want(nextFast)
 	}
 }
 

@@ -400,7 +400,7 @@ func (q *question) admitted(cost int64) {
 		q.arm(q.left, q.left)
 	default:
 		if q.left <= q.terms.capacity/2 { // others should hear of it soon
-			l.checker.want(nextTick)
+			l.checker.want(nextFast)
 		}
 		q.arm(min(q.left, c.unforeseen(q.terms, q.left)), q.left)
 	}
@@ -433,7 +433,7 @@ func (q *question) denied(waits bool, cost, now int64) {
 		if q.mayBlock() {
 			c.refuseMore(q.terms, q.at)
 		}
-		c.awaitCensus(q.at)
+		c.awaitFullRound(q.at)
 	case q.room > 0 && q.shared:
 		q.arm(min(q.room, c.unforeseen(q.terms, q.room)), q.room)
 	case q.room > 0:
