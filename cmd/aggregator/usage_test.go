@@ -32,8 +32,8 @@ func equal[T comparable](t testing.TB, what any, got, want T) {
 	}
 }
 
-// ends runs a command that has to end with a status, with these words on stderr, on stdout if the status is 0, and nothing on the
-// other one; and never with a secret.
+// ends runs a command that has to end with a status, with these words on stderr, on stdout if the
+// status is 0, and nothing on the other one; and never with a secret.
 func ends(t *testing.T, env map[string]string, args []string, want int, words string) {
 	t.Helper()
 	status, told, other := daemontest.Run(t, run, env, args...)
@@ -113,7 +113,8 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-// TestFilesAndPorts: each group of files that are missing is named by its flags, and a port that is in use by its number.
+// TestFilesAndPorts: each group of files that are missing is named by its flags, and a port that is
+// in use by its number.
 func TestFilesAndPorts(t *testing.T) {
 	const both = "--nats a --redis rediss://a "
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,8 +136,8 @@ func TestFilesAndPorts(t *testing.T) {
 	}
 }
 
-// TestHelpAndVersion: each command has help, that of rules names its commands, and no flag takes a password, which every user of
-// the machine could read.
+// TestHelpAndVersion: each command has help, that of rules names its commands, and no flag takes a
+// password, which every user of the machine could read.
 func TestHelpAndVersion(t *testing.T) {
 	want := map[string][]string{"--help": {"--gather DURATION"}, "ledger --help": {"--redis URL"}, "rules --help": nil}
 	for _, c := range newRules().Commands() {

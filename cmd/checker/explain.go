@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -49,7 +49,7 @@ func newExplain() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		result, err := explain(file, cost, cmd.InOrStdin())
 		if err == nil && asJSON {
-			err = json.NewEncoder(cmd.OutOrStdout()).Encode(door.NewExplained(result))
+			err = json.NewEncoder(cmd.OutOrStdout()).Encode(api.NewExplained(result))
 		} else if err == nil {
 			err = printExplained(cmd.OutOrStdout(), result.Decision, result.Explanations)
 		}
@@ -73,7 +73,7 @@ func explain(file string, cost int, stdin io.Reader) (r check.Result, err error)
 	if err != nil {
 		return r, err
 	}
-	attributes, err := door.ReadAttributes(stdin)
+	attributes, err := api.ReadAttributes(stdin)
 	if err != nil {
 		return r, fmt.Errorf("standard input: %w", err)
 	}

@@ -100,15 +100,11 @@ func listen(c config, files *tlsfiles.Files) (l listeners, err error) {
 }
 
 func (p port) open(files *tlsfiles.Files) (net.Listener, error) {
-	secure, err := p.tls.Secure(files, p.flag)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := daemon.Listen(p.address)
+	listener, err := p.tls.Listen(files, p.flag, p.address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w%s", p.what, err, p.hint)
 	}
-	return secure(listener), nil
+	return listener, nil
 }
 
 // grpcTarget is what a gRPC client on this machine dials, "" if there is nothing to dial.

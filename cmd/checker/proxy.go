@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
 	"github.com/offpath-io/offpath/cmd/checker/upstream"
 	"github.com/offpath-io/offpath/internal/flags"
@@ -151,13 +151,13 @@ func newHandlers(
 		Limit: limit.Handler, Trusts: builder.Trusts, Log: log,
 	})
 	// Forward-auth is not guarded: it has the Origin of the request that it is asked about.
-	api := c.origins.Guard(door.New(checker, c.acquire))
+	checks := c.origins.Guard(api.New(checker, c.acquire))
 	h.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == forwardauth.Path {
 			auth.ServeHTTP(w, r)
 			return
 		}
-		api.ServeHTTP(w, r)
+		checks.ServeHTTP(w, r)
 	})
 	if c.upstream == "" {
 		return h, nil

@@ -56,7 +56,7 @@ func TestEverythingInOneProcess(t *testing.T) {
 	}
 	// The doors close after it has said that it leaves, and hits are delivered after the last request.
 	order := regexp.MustCompile(
-		`(?s)"not ready any more; the doors close soon" in=1ms.*part="HTTP door".*part=reporter.*part="embedded aggregator"`)
+		`(?s)"not ready any more; servers stop soon" delay=1ms.*part="HTTP door".*part=reporter.*part="embedded aggregator"`)
 	if !order.MatchString(d.Stderr()) {
 		t.Errorf("it stops in another order:\n%s", d.Stderr())
 	}

@@ -69,7 +69,10 @@ var allowed = []struct {
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/envoyquota/internal/shares", nil},
 
-	{"pkg/envoylimit", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/rules/envoyrules", "pkg/window", grpc, envoy, protobuf}},
+	{"pkg/envoylimit", []string{
+		"pkg/check", "pkg/identity", "pkg/internal/adapter", "pkg/rules", "pkg/rules/envoyrules", "pkg/window",
+		grpc, envoy, protobuf,
+	}},
 	{".", []string{
 		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsclient",
 		"internal/natssource", "internal/rulelabel", "internal/status", "internal/topkeys",
