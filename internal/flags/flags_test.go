@@ -158,6 +158,7 @@ func TestRefusals(t *testing.T) {
 			[]string{"extra"}, ""},
 		{`argument "subs": did you mean sub?`, []string{"subs"}, ""},
 		{`argument "extra": want flags only`, []string{"quiet extra"}, ""},
+		{`"extra"`, []string{"completion bash extra"}, ""},
 		{`argument "redis://xxxxx@a:6379"`, []string{"redis://u:geheim@a:6379"}, ""},
 		{`argument "(not a URL)"`, []string{"redis://u:ge%heim@a"}, ""},
 		{`argument "true"`, []string{"--json true"}, ""},
@@ -188,6 +189,9 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestStatuses(t *testing.T) {
+	if got := run(""); got.ran != "tool" || got.status != 0 { // not the arguments of this test
+		t.Errorf("no arguments: %+v", got)
+	}
 	for command, want := range map[string]call{
 		"fail":        {status: 1, stderr: "tool: it failed\n"},
 		"quiet":       {status: 3},

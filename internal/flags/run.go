@@ -35,13 +35,18 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // status: 0, that of an [ExitError], 2 after a [UsageError], 1 after any other error. It prints the
 // error.
 func (e Environment) Run(ctx context.Context, root *cobra.Command, args []string) int {
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // of nil cobra would make the process' own
 	root.SetOut(e.Stdout)
 	root.SetErr(e.Stderr)
 	root.SetFlagErrorFunc(explain)
 	root.SetHelpFunc(e.help)
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.SilenceErrors, root.SilenceUsage, root.PersistentPreRunE = true, true, e.read
+	root.SilenceErrors, root.SilenceUsage = true, true
+	understood := false // or an error is one of usage
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		understood = true
+		return e.read(cmd)
+	}
 	prepare(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -54,7 +59,7 @@ func (e Environment) Run(ctx context.Context, root *cobra.Command, args []string
 		}
 	}
 	fmt.Fprintf(e.Stderr, "%s: %v\n", root.Name(), err)
-	if _, ok := errors.AsType[*UsageError](err); ok {
+	if _, ok := errors.AsType[*UsageError](err); ok || !understood {
 		fmt.Fprintf(e.Stderr, "%s --help lists the flags.\n", cmd.CommandPath())
 		return 2
 	}
@@ -76,7 +81,7 @@ func (e Environment) variable(f *pflag.Flag) string {
 }
 
 // read sets the flags that were not given from their variables.
-func (e Environment) read(cmd *cobra.Command, _ []string) error {
+func (e Environment) read(cmd *cobra.Command) error {
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		text := e.Getenv(e.variable(f))
