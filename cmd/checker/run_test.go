@@ -13,7 +13,8 @@ import (
 
 // TestEverythingInOneProcess is what "go run ./cmd/checker" does, with a rule that is not over after a second.
 func TestEverythingInOneProcess(t *testing.T) {
-	d := daemontest.Start(t, run, "--rules", writeFile(t, daily(15)), "--stop-delay", "1ms", "--log-level", "debug",
+	d := daemontest.Start(t, options{}.run, "--rules", writeFile(t, daily(15)), "--stop-delay",
+		"1ms", "--log-level", "debug",
 		"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--stale-after", "1000", "--share-after", "1000", "--outage-after", "1000") // however slow the machine is
 	awaitFresh(d)

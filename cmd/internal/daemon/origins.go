@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/flags"
 )
@@ -16,10 +18,11 @@ import (
 // header.
 type Origins string
 
-// AddFlags adds the flag --allow-origin of a daemon with these APIs.
-func (o *Origins) AddFlags(s *flags.Set, apis string) {
-	flags.Add(s, o, "allow-origin", "SITES", "sites whose pages may have a browser ask "+apis+
-		", such as https://ops.example.com, with commas between, or * for all; without it, nobody's", parseOrigins)
+// AddFlags adds the flag --allow-origin, for what a daemon serves over HTTP.
+func (o *Origins) AddFlags(s *pflag.FlagSet, served string) {
+	flags.Add(s, o, "allow-origin", "`SITES` whose pages may call "+served+
+		" from a browser, such as https://ops.example.com, with commas between; * is all sites",
+		parseOrigins)
 }
 
 func parseOrigins(text string) (Origins, error) {

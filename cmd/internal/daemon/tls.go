@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -20,13 +21,13 @@ type TLS struct {
 	ClientCA string
 }
 
-// AddFlags adds the flags --FLAG-cert, --FLAG-key and --FLAG-client-ca.
-func (t *TLS) AddFlags(s *flags.Set, name string) {
-	flags.Add(s, &t.Cert, name+"-cert", "FILE", "certificate of what listens at --"+name+
-		", which then has TLS, 1.2 or newer; read again when it changes", flags.Text)
-	flags.Add(s, &t.Key, name+"-key", "FILE", "its key", flags.Text)
-	flags.Add(s, &t.ClientCA, name+"-client-ca", "FILE",
-		"certificates of authorities: only clients with a certificate of one of them get in", flags.Text)
+// AddFlags adds the flags --NAME-cert, --NAME-key and --NAME-client-ca.
+func (t *TLS) AddFlags(s *pflag.FlagSet, name string) {
+	s.StringVar(&t.Cert, name+"-cert", "", "`FILE` with the certificate to serve TLS 1.2 or newer "+
+		"with at --"+name+"; read again when it changes")
+	s.StringVar(&t.Key, name+"-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&t.ClientCA, name+"-client-ca", "", "`FILE` with certificates of authorities; "+
+		"only clients with a certificate of one of them are let in")
 }
 
 // Check returns a usage error if the files of the listener of that name do not fit together.
