@@ -244,7 +244,8 @@ func TestAlarmsOfBatchesThatOvertakeEachOther(t *testing.T) {
 	})
 }
 
-// Denied hits have counters and totals of their own beside the admitted ones, and raise no alarm.
+// Denied hits have counters of their own. Alarms carry them beside the admitted ones, and no ledger
+// has them.
 func TestDeniedHitsAreCountedApart(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
