@@ -111,8 +111,8 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 	}
 }
 
-// A checker that has missed alarms asks for what they told lately. However many ask, and whatever
-// was told, it costs no more than two alarms now and then.
+// A checker that has missed alarms asks for the recent ones. However many checkers ask, and
+// whatever the alarms were about, that costs at most two alarms now and then.
 func TestAlarmsAreRepeated(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
@@ -157,7 +157,7 @@ func TestAlarmsAreRepeated(t *testing.T) {
 	ask(now + second)
 	d.step(now + second)
 	if n := len(d.bus.alarms); n != 2 || d.bus.alarms[0].GetTotals().Keys() != 1000 {
-		t.Errorf("%d alarms are told again of 5000 keys", n)
+		t.Errorf("%d alarms are repeated of 5000 keys", n)
 	}
 	store.Lose()
 	d.exchange(now+2*second, report(1, 5, perMinute(now), own{"new", 0, 90}))
@@ -196,11 +196,11 @@ func TestAlarmsOfTheLargestRulesFit(t *testing.T) {
 		keys -= m.GetTotals().Keys()
 	}
 	if keys != 0 || len(d.bus.alarms) < 2 {
-		t.Errorf("%d alarms; %d keys are not told", len(d.bus.alarms), keys)
+		t.Errorf("%d alarms; %d keys are missing", len(d.bus.alarms), keys)
 	}
 }
 
-// What was to be told of an older generation is told to nobody.
+// Pending alarms of an older generation are not sent.
 func TestAlarmsOfALostGeneration(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store, func(o *aggregate.Options) { o.AlarmEvery = 20 * time.Millisecond })
@@ -244,8 +244,8 @@ func TestAlarmsOfBatchesThatOvertakeEachOther(t *testing.T) {
 	})
 }
 
-// What was denied is counted apart and told along with what was admitted, but is nobody's to
-// account for.
+// Denied hits have counters of their own. Alarms carry them beside the admitted ones, and no ledger
+// has them.
 func TestDeniedHitsAreCountedApart(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)

@@ -40,7 +40,7 @@ func TestHello(t *testing.T) {
 		t.Errorf("an answer to a farewell: %v", got)
 	}
 	checkers("one has left, one has come", 4*ms, 3, 2)
-	checkers("the other was not heard for 17 s", 17*second, 1, 1)
+	checkers("the other has sent no hello for 17 s", 17*second, 1, 1)
 	d.worker.Receive(start, events.KindHello, []byte("nonsense"), d.welcomes.reply)
 	if got := d.worker.Stats(); got.Hellos != 8 || len(d.welcomes.take()) != 0 {
 		t.Errorf("%+v", got)

@@ -38,11 +38,11 @@ func TestAnswersAndAlarmsCarryLevels(t *testing.T) {
 		{"nothing was before", 0, tokens, []own{{"a", 0, 4}, {"b", 0, 1}}, "0:4 | 0:1", "61:0 61:0", "none"},
 		{"half of the room", 0, tokens, []own{{"a", 0, 1}}, "0:5", "61:0", "61:0"},
 		{"far over", 0, tokens, []own{{"a", 0, 100}}, "0:105", "61:0", "61:0"},
-		{"60 of the 105 have drained, and 61 buckets are told of", 60, tokens, []own{{"a", 0, 1}}, "0:1 60:105", "61:0", "61:0"},
-		{"now the first is told of as a level, in sixtieths", 1, tokens, []own{{"a", 0, 1}}, "0:1 1:1", "61:6300", "61:6300"},
+		{"60 of the 105 have drained, and there are totals of 61 buckets", 60, tokens, []own{{"a", 0, 1}}, "0:1 60:105", "61:0", "61:0"},
+		{"now the first is a level, in sixtieths", 1, tokens, []own{{"a", 0, 1}}, "0:1 1:1", "61:6300", "61:6300"},
 		{"which drains a hit a second", 10, tokens, []own{{"a", 0, 1}}, "0:1 10:1 11:1", "61:5700", "61:5700"},
 		{"until it is below half", 36, tokens, []own{{"a", 0, 1}}, "0:1 36:1 46:1 47:1", "61:3540", "none"},
-		{"any hit of a queue is told of, at once", 0, queue, []own{{"a", 0, 1}}, "0:1", "61:0", "61:0"},
+		{"any hit of a leaky bucket raises an alarm, at once", 0, queue, []own{{"a", 0, 1}}, "0:1", "61:0", "61:0"},
 		{"a window has no level", 1, perSecond, []own{{"a", 0, 9}}, "0:9", "", ""},
 	} {
 		now += step.after * second
@@ -94,8 +94,8 @@ func TestAlgorithmsCountApart(t *testing.T) {
 	}
 }
 
-// Two workers, of which one hears of a new limit later, tell the same final level: old hits have
-// drained at the old rate until the rules were written.
+// Two workers, of which one learns of a new limit later, answer with the same final level: old hits
+// have drained at the old rate until the rules were written.
 func TestWorkersAgreeOnWhatANewLimitDrains(t *testing.T) {
 	store := memstore.New()
 	early, late := newFixture(t, store), newFixture(t, store)

@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 )
 
-// A store that has lost data is told of once by each worker, whoever remembered it and however
-// often it is heard of, with what is known of its size.
+// Each worker reports a loss of the store's data once, whichever worker remembered the state, with
+// its size as far as that is known.
 func TestALossIsReportedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -30,7 +30,7 @@ func TestALossIsReportedOnce(t *testing.T) {
 		store := memstore.New()
 		copied := store.Snapshot()
 		d := newFixture(t, store, logged)
-		other := newFixture(t, store) // told by the first answer that it gets
+		other := newFixture(t, store) // learns of the state by its first answer
 		other.exchange(start, report(2, 1, perSecond(start), own{"a", 0, 1}))
 		m := report(1, 0, perSecond(start), own{"a", 0, 1})
 		for n := uint64(2); n <= c.batches; n++ {

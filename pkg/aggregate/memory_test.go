@@ -15,7 +15,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// failingMemory fails as it is told.
+// failingMemory fails on request.
 type failingMemory struct {
 	memstore.Memory
 	fails atomic.Pointer[error]
@@ -80,7 +80,7 @@ func TestAWorkerWaitsForItsMemory(t *testing.T) {
 			}
 			r.end()
 			if n := strings.Count(r.log.String(), "not kept"); (n == 1) != (tt.fails != nil) {
-				t.Errorf("%v: told %d times:\n%s", tt.fails, n, r.log)
+				t.Errorf("%v: logged %d times:\n%s", tt.fails, n, r.log)
 			}
 		})
 	}

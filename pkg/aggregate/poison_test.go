@@ -149,19 +149,19 @@ func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
 }
 
 func TestErrBatchIsReported(t *testing.T) {
-	var told []error
+	var got []error
 	withoutTotals := func(_ *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
 		applied, err := do()
 		applied.Totals = nil
 		return applied, err
 	}
 	d := newFixture(t, &faulty{Store: memstore.New(), hook: withoutTotals}, func(o *aggregate.Options) {
-		o.OnApply = func(info aggregate.ApplyInfo) { told = append(told, info.Err) }
+		o.OnApply = func(info aggregate.ApplyInfo) { got = append(got, info.Err) }
 	})
 	d.send(start, report(1, 1, perSecond(start), own{"a", 0, 1}))
 	d.step(start + 2*ms)
-	if len(told) == 0 || !errors.Is(told[0], storage.ErrBatch) {
-		t.Errorf("a store that leaves out totals: %v", told)
+	if len(got) == 0 || !errors.Is(got[0], storage.ErrBatch) {
+		t.Errorf("a store that leaves out totals: %v", got)
 	}
 }
 

@@ -17,10 +17,10 @@ import (
 func TestReportsAreCountedOnceIfTheStoreFails(t *testing.T) {
 	store := memstore.New()
 	dying := &faulty{Store: store}
-	var told []string
+	var calls []string
 	tell := func(o *aggregate.Options) {
 		o.OnApply = func(i aggregate.ApplyInfo) {
-			told = append(told, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Batch.Marks), i.Repeated, i.Err))
+			calls = append(calls, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Batch.Marks), i.Repeated, i.Err))
 		}
 	}
 	first, second := newFixture(t, dying, tell), newFixture(t, store, tell)
@@ -48,7 +48,7 @@ func TestReportsAreCountedOnceIfTheStoreFails(t *testing.T) {
 		t.Errorf("not ready: %v", err)
 	}
 	wantLedger(t, "in the end", store, "per-second", storage.RuleLedger{Counted: 9})
-	first.want("OnApply", strings.Join(told, "; "), "1 marks, 0 repeated, lost; 1 marks, 1 repeated, <nil>; "+
+	first.want("OnApply", strings.Join(calls, "; "), "1 marks, 0 repeated, lost; 1 marks, 1 repeated, <nil>; "+
 		"0 marks, 0 repeated, <nil>; 1 marks, 0 repeated, refused; 1 marks, 0 repeated, <nil>")
 }
 

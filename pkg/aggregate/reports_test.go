@@ -29,7 +29,7 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 		{"another checker's are added", 100 * ms, 2, 1, []own{{"a", 0, 2}}, "0:5"},
 		{"a key without hits is only read", 100 * ms, 2, 2, []own{{"b", 0, 0}, {"c", 0, 0}}, "0:1 | "},
 		{"a repeat adds nothing", 200 * ms, 1, 1, []own{{"a", 0, 3}, {"b", 0, 1}}, "0:5 | 0:1 (repeated)"},
-		{"all live buckets are told", second, 1, 2, []own{{"a", 0, 1}}, "0:1 1:5"},
+		{"all live buckets have totals", second, 1, 2, []own{{"a", 0, 1}}, "0:1 1:5"},
 		{"the previous bucket still counts", second, 2, 3, []own{{"a", 1, 1}, {"b", 1, 1}}, "0:1 1:6 | 1:2"},
 		{"a gone bucket does not", 2 * second, 2, 4, []own{{"a", 0, 1}, {"a", 2, 4}}, "0:1 1:1"},
 		{"nor does one of the far future", 2 * second, 2, 5, []own{{"a", -6, 7}, {"a", -1, 1}}, "-1:1 0:1 1:1"},

@@ -72,8 +72,8 @@ func TestAnotherShapeIsAnotherRule(t *testing.T) {
 	d.wantAlarms("by its own limit", "per-second k 0:5")
 }
 
-// Permits are granted by the limit of the highest revision that was heard of, by whatever kind of
-// message, whoever asks.
+// Permits are granted by the limit of the highest revision that was reported, by either kind of
+// request.
 func TestLeasesGoByTheHighestRevision(t *testing.T) {
 	for _, test := range []struct {
 		why  string
@@ -91,7 +91,7 @@ func TestLeasesGoByTheHighestRevision(t *testing.T) {
 		{"another has reported by a lower limit", func(d *fixture) {
 			d.exchange(start, report(1, 1, ofRevision(4, 2), own{"other", 0, 1}))
 		}, ofRevision(10, 1), "0:4/4"},
-		{"an older one was heard of", func(d *fixture) {
+		{"an older one was reported", func(d *fixture) {
 			d.lease(start, leaseRequest(1, 1, ofRevision(4, 1), wish{"k", 0, 0, 0, 0}))
 		}, ofRevision(10, 2), "0:10/10"},
 		{"more are held than the lower limit", func(d *fixture) {
@@ -108,10 +108,9 @@ func TestLeasesGoByTheHighestRevision(t *testing.T) {
 	}
 }
 
-// Where somebody who is believed has told of the rules, no report changes one, whatever revision it
-// claims, and for however long: alarms and permits go by the limit that is known. Every hit is
-// counted all the same, and so it is while rules change, and where a checker has another rule of
-// that name.
+// No report changes a rule from a trusted source, whatever its revision, and for however long: alarms
+// and permits use the trusted limit. All hits count nevertheless, also while rules change, and where
+// a checker has another rule of that name.
 func TestReportsDoNotChangeKnownRules(t *testing.T) {
 	const hostile = uint64(1) << 62
 	for _, test := range []struct {

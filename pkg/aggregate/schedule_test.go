@@ -100,7 +100,7 @@ func (s *schedule) run() {
 			s.now += 2 * ms
 			s.workers[0].step(s.now)
 			for _, m := range s.workers[0].refreshes.take() { // there may be others that had waited
-				s.hear(m)
+				s.observe(m)
 			}
 		}
 		if c.report != nil {
@@ -170,14 +170,14 @@ func (s *schedule) work() {
 			w.step(s.now)
 		}
 		for _, m := range w.refreshes.take() {
-			s.post(func() { s.hear(m) })
+			s.post(func() { s.observe(m) })
 		}
 	}
 }
 
-// hear takes in an answer; only that to the report in flight means anything. Its hits are counted
+// observe takes in an answer; only one to the report in flight counts. Its hits are counted
 // now, and the totals that are still live are no less than its own.
-func (s *schedule) hear(m *events.Refresh) {
+func (s *schedule) observe(m *events.Refresh) {
 	c := s.senders[m.GetEpoch()-1]
 	if c.report == nil || c.sequence != m.GetSequence() {
 		return

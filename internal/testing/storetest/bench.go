@@ -42,7 +42,7 @@ func (b *bench) rounds() int {
 	return 400
 }
 
-// lose drops all data, and nobody remembers any.
+// lose drops all data; no aggregator remembers any state.
 func (b *bench) lose() {
 	b.Helper()
 	b.Lose(b)

@@ -176,11 +176,11 @@ func testLease(b *bench) {
 		b.wantGranted("the first", ask(1, 0, 4), 4)
 		b.wantGranted("a repeat: nothing new", ask(1, 0, 4), 4)
 		b.wantGranted("a lost answer: nothing new either", ask(1, 0, 3), 4)
-		b.wantGranted("no wish", ask(1, 4, 0), 4)
+		b.wantGranted("no want", ask(1, 4, 0), 4)
 		b.wantGranted("another's", ask(2, 0, 3), 3)
 		b.wantGranted("more than there is", ask(1, 4, 100), 7)
 		b.wantGranted("nothing is left", ask(3, 0, 1), 0)
-		b.wantGranted("who knows of more than there was gets nothing", ask(2, 7, 1), 3)
+		b.wantGranted("a checker that claims to know of more than there was gets nothing", ask(2, 7, 1), 3)
 
 		back := func(epoch uint64, bucket int64, returned, want int64) *leaseDraft {
 			return b.leases(10).ask(name, shape, "a", storage.LeaseRequest{
@@ -194,8 +194,8 @@ func testLease(b *bench) {
 		b.wantGranted("an older number neither", back(2, first, 1, 0), 3)
 		b.wantGranted("others can have them", ask(3, 0, 5), 2)
 		b.wantGranted("more than were granted are all that were", back(3, first, 1e15, 0), 2)
-		b.wantGranted("who gives back can have at once", back(2, first, 3, 9), 6)
-		b.wantGranted("permits of a bucket nobody was granted any of", back(4, first-1, 3, 0), 0)
+		b.wantGranted("a checker that returns permits can have others at once", back(2, first, 3, 9), 6)
+		b.wantGranted("permits of a bucket of which none were granted", back(4, first-1, 3, 0), 0)
 
 		// All ten are held. They leave the window only as they would if they were hits.
 		for range 2*shape.Live() + 1 {
@@ -207,7 +207,7 @@ func testLease(b *bench) {
 	}
 }
 
-// A request that speaks of another bucket gets permits of the current one, once, and hears of both.
+// A request about another bucket gets permits of the current one, once, and the answer has both.
 func testLeaseBuckets(b *bench) {
 	b.longAgo()
 	for name, shape := range leaseShapes {
@@ -230,7 +230,7 @@ func testLeaseBuckets(b *bench) {
 	}
 }
 
-// What there is is shared out in proportion, whoever asks first.
+// Permits are shared out in proportion, whatever the order of the requests.
 func testLeaseShares(b *bench) {
 	b.longAgo()
 	for i, t := range []struct {
@@ -239,7 +239,7 @@ func testLeaseShares(b *bench) {
 	}{
 		{10, []int64{3, 3, 3}, []int64{3, 3, 3}},
 		{10, []int64{10, 10}, []int64{5, 5}},
-		{10, []int64{1000, 1000, 1000}, []int64{4, 3, 3}}, // a wish beyond the limit is one for the limit
+		{10, []int64{1000, 1000, 1000}, []int64{4, 3, 3}}, // a want beyond the limit is one for the limit
 		{10, []int64{1, 10, 9}, []int64{1, 5, 4}},         // 0.5, 5, 4.5
 		{10, []int64{0, 0, 10, 5}, []int64{0, 0, 7, 3}},   // 6.67, 3.33
 		{1, []int64{1, 1, 1, 1, 1}, []int64{1, 0, 0, 0, 0}},
@@ -255,7 +255,7 @@ func testLeaseShares(b *bench) {
 			b.wantGranted(fmt.Sprint(name, " ", t.wants), d, t.want...)
 		}
 	}
-	// Of several that ask, only those who know what they have get more.
+	// Of several checkers, only those that know of all their permits get more.
 	d := b.leases(10).want("r", perMinute, "a", 1, 0, 4)
 	b.wantGranted("one", d, 4)
 	d.want("r", perMinute, "a", 2, 0, 8)

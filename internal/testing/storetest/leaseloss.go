@@ -34,8 +34,8 @@ var lossShapes = map[string]window.Shape{
 	"fixed": {Length: 100 * time.Millisecond, Buckets: 1, Fixed: true},
 }
 
-// A store that has lost what somebody remembers, and finds out by a lease or by a report, grants
-// nothing until all that may have been granted has left the window; one that nobody remembers
+// A store behind a remembered state, which it learns from a lease or from a report, grants nothing
+// until all permits that may have been granted have left the window; one without a remembered state
 // grants at once.
 func testLeaseLoss(b *bench) {
 	for _, byReport := range []bool{false, true} {
@@ -74,7 +74,7 @@ func testLeaseLoss(b *bench) {
 	}
 }
 
-// leaseNow asks for permits of key "a" by the store's time, without a look at the model.
+// leaseNow asks for permits of key "a" by the store's time, without the model.
 func (b *bench) leaseNow(name string, shape window.Shape, epoch uint64, want int64) storage.Leased {
 	b.Helper()
 	d := &leaseDraft{storage.LeaseBatch{Now: b.time(), Seen: b.seen}, 10}
@@ -86,7 +86,7 @@ func (b *bench) leaseNow(name string, shape window.Shape, epoch uint64, want int
 	return got
 }
 
-// time is the fleet's time, which the store's clock tells if it has one.
+// time is the fleet's time, by the store's clock if it has one.
 func (b *bench) time() int64 {
 	if b.Clock == nil {
 		return b.now

@@ -30,7 +30,8 @@ func (m *model) leasesOf(e entity) *leases {
 	return l
 }
 
-// known is how many permits of the current bucket a checker would know of, had it heard all.
+// known is how many permits of the current bucket a checker would know of, had it received all
+// answers.
 func (m *model) known(name string, shape window.Shape, key string, epoch uint64, now int64) int64 {
 	e := entity{0, name, shape, storage.Admitted, key}
 	return m.leasesOf(e).granted[holding{epoch, shape.Bucket(now)}]
@@ -111,8 +112,8 @@ func weigh(s window.Shape, held map[int64]int64, now int64, ahead bool) int64 {
 	return sum
 }
 
-// divide shares out one permit after the other, each to whom it is most overdue: that is what the
-// largest remainders come to, once everybody has the whole part of their share.
+// divide shares out one permit after the other, each to the request that is most overdue: the
+// result equals the largest remainders, once each has the whole part of its share.
 func divide(room int64, wants []int64) []int64 {
 	all := new(big.Int)
 	for _, w := range wants {

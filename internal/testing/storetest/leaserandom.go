@@ -36,8 +36,8 @@ func (h *holder) request(random *rand.Rand, s window.Shape, now int64) storage.L
 	return a
 }
 
-// hear takes in an answer, which may be an old one.
-func (h *holder) hear(a *storage.LeaseRequest, k *storage.LeasedKey, g storage.Grant) {
+// observe takes in an answer, which may be an old one.
+func (h *holder) observe(a *storage.LeaseRequest, k *storage.LeasedKey, g storage.Grant) {
 	h.known[k.Bucket] = max(h.known[k.Bucket], g.Current)
 	h.known[a.Bucket] = max(h.known[a.Bucket], g.Requested)
 }
@@ -93,7 +93,7 @@ func (b *bench) round(
 			a := &d.Keys[i].Requests[j]
 			h := holders[fmt.Sprint(d.Keys[i].Text, a.Epoch%10)]
 			if random.IntN(4) > 0 && h.epoch == a.Epoch {
-				h.hear(a, &got.Keys[i], got.Keys[i].Grants[j])
+				h.observe(a, &got.Keys[i], got.Keys[i].Grants[j])
 			}
 		}
 	}

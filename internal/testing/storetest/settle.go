@@ -74,7 +74,7 @@ func testSettleRepeats(b *bench) {
 	restore := b.Snapshot(b)
 	restore()
 	b.apply(b.fresh().settle(1, 1).add("one", perMinute, "a", 0, 1)) // a copy remembers, too
-	// A report that comes again with a settlement that is known: both are told.
+	// A repeated report with a known settlement: the answer has both.
 	d := b.batch().mark(1, 1).settle(1, 1).settle(1, 5).add("one", perMinute, "a", 0, 1)
 	if got := b.apply(d); len(got.Repeated) != 1 || len(got.Spent) != 1 {
 		b.Errorf("repeated %v, spent %v", got.Repeated, got.Spent)
@@ -88,7 +88,7 @@ func testSettleRepeats(b *bench) {
 
 // Numbers are remembered for a day after they were met, and then forgotten.
 func testSettleExpiry(b *bench) {
-	if b.Clock != nil { // the store's own time: its expiries tell
+	if b.Clock != nil { // the store's own time shows in its expiries
 		b.apply(b.fresh().settle(1, 1))
 		want, found := b.now+int64(24*time.Hour), 0
 		for _, at := range b.Expiries(b) {
@@ -198,8 +198,8 @@ func (d *draft) credit(owner uint32, name string, shape window.Shape, age, repor
 	return d
 }
 
-// Nothing of a batch happens unless all that it returns has been reported, by the same owner, of the
-// same rule and window; through whichever worker. What there is, is told.
+// Nothing of a batch is applied unless all hits that it returns have been reported, by the same
+// owner, of the same rule and window, through any worker. The answer says how much is left.
 func testCredits(b *bench) {
 	for name, shape := range shapes {
 		b.apply(b.fresh().credit(1, name, shape, 0, 100, 0).credit(1, name, shape, 1, 7, 0))
@@ -220,7 +220,7 @@ func testCredits(b *bench) {
 		b.apply(b.fresh().credit(3, name, shape, 0, storage.MaxCredit, 0))
 		b.apply(b.fresh().credit(3, name, shape, 0, storage.MaxCredit, 1)) // no more than that is kept
 		b.apply(b.fresh().credit(3, name, shape, 0, 0, storage.MaxCredit).settle(4, 1))
-		b.apply(b.fresh().credit(3, name, shape, 0, 0, 1).settle(4, 1)) // both are told
+		b.apply(b.fresh().credit(3, name, shape, 0, 0, 1).settle(4, 1)) // the answer has both
 	}
 	restore := b.Snapshot(b)
 	restore()
@@ -243,8 +243,9 @@ func testCredits(b *bench) {
 // brief is a window unlike those of all other tests.
 var brief = window.Shape{Length: 97 * time.Minute, Buckets: 1}
 
-// One sender has so many chunks kept in a day, of whichever checkers; a chunk that somebody has
-// added to since is nobody's. Nothing of a batch happens unless there is room for all of it.
+// A sender may have a number of chunks kept in a day, of any checkers; a chunk that another sender
+// has added to since then does not count. Nothing of a batch is applied unless there is room for
+// all of it.
 func testSettledChunks(b *bench) {
 	const most = 3
 	settle := func(sender uint32, epochs ...uint64) []int {

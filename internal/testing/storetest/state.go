@@ -84,7 +84,7 @@ func testExpiry(b *bench) {
 }
 
 func testGenerations(b *bench) {
-	// A store that nobody remembers starts at once, by the time.
+	// A store of which no state is remembered starts at once, by the time.
 	first := b.apply(b.fresh().add("one", perMinute, "a", 0, 5)).State
 	if first.Version != 1 {
 		b.Errorf("first version: %d", first.Version)
@@ -100,7 +100,7 @@ func testGenerations(b *bench) {
 		b.apply(d)
 	}
 
-	// The store loses everything, and somebody remembers it.
+	// The store loses everything, and a state is remembered.
 	b.Lose(b)
 	*b.model = *newModel()
 	remembered := b.seen

@@ -24,19 +24,19 @@ func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, fr
 	return f
 }
 
-// wantTold checks how many of a batch's keys are told a total, and how often it says that keys
+// wantTotals checks how many of a batch's keys have a total, and how often it says that keys
 // overflow.
-func wantTold(t *testing.T, why string, applied storage.Applied, want, overflow int) {
+func wantTotals(t *testing.T, why string, applied storage.Applied, want, overflow int) {
 	t.Helper()
-	told, keys := 0, int64(0)
+	counted, keys := 0, int64(0)
 	for _, totals := range applied.Totals {
-		told += used(int64(len(totals)))
+		counted += used(int64(len(totals)))
 	}
 	for _, o := range applied.Overflow {
 		keys += o.Keys
 	}
-	if told != want || keys != int64(overflow) {
-		t.Errorf("%s: %d keys are counted and %d overflow, want %d and %d", why, told, keys, want, overflow)
+	if counted != want || keys != int64(overflow) {
+		t.Errorf("%s: %d keys are counted and %d overflow, want %d and %d", why, counted, keys, want, overflow)
 	}
 }
 
@@ -52,12 +52,12 @@ func TestNewKeysAreBounded(t *testing.T) {
 			t.Helper()
 			sequence++
 			got := mustApply(t, s, newcomersOf(shape, at, sequence, rule, from, n))
-			if shape.Drains() { // what is told of others is a level of nothing
+			if shape.Drains() { // others have an empty level
 				for i := range got.Levels {
 					got.Levels[i] = window.Level{}
 				}
 			}
-			wantTold(t, name+": "+why, got, counted, n-counted)
+			wantTotals(t, name+": "+why, got, counted, n-counted)
 		}
 		want("within the bound", "rule", now, 0, 60, 60)
 		want("beyond it", "rule", now, 50, 100, 50)
@@ -223,7 +223,7 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 		}
 		want := func(why string, f *storage.Batch) {
 			t.Helper()
-			wantTold(t, fmt.Sprintf("%v: %s", of, why), mustApply(t, s, f), len(f.Keys), 0)
+			wantTotals(t, fmt.Sprintf("%v: %s", of, why), mustApply(t, s, f), len(f.Keys), 0)
 		}
 		want("another rule's keys", newcomersOf(of.shape, now, sequence+1, "login", 50, 100))
 		want("keys of before", newcomersOf(of.shape, now, sequence+2, of.flooded[0], 0, 1000))

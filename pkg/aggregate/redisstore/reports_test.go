@@ -113,7 +113,7 @@ func (s timeless) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	return fleet, err
 }
 
-// nowhere is where alarms go that nobody hears.
+// nowhere discards alarms.
 type nowhere struct{}
 
 func (nowhere) Serve(ctx context.Context, _ func(events.Kind, []byte, func([]byte) error)) error {

@@ -1,10 +1,6 @@
 package storage
 
-import (
-	"math"
-
-	"github.com/offpath-io/offpath/pkg/window"
-)
+import "github.com/offpath-io/offpath/pkg/window"
 
 // Batch is what one call of [Store.Apply] adds to one shard, and which keys' totals it asks for.
 type Batch struct {
@@ -42,11 +38,6 @@ type Mark struct {
 	Epoch, Sequence uint64
 }
 
-// Tally is the number of hits by outcome, see [RuleLedger].
-type Tally struct {
-	Counted, Late, Refused, Refunded, Settled int64
-}
-
 // Key is one key of a batch.
 type Key struct {
 	// Rule is an index in the batch's rules.
@@ -56,30 +47,6 @@ type Key struct {
 	// Cells are the hits to add, in ascending order of distinct buckets, none of them gone. A count
 	// of 0 adds nothing, and asks for that bucket's total.
 	Cells []Cell
-}
-
-// Cell is a count for a bucket.
-type Cell struct {
-	Bucket, Count int64
-}
-
-// CountOf returns the count of a bucket, 0 if no cell has it.
-func CountOf(cells []Cell, bucket int64) int64 {
-	for i := len(cells) - 1; i >= 0; i-- {
-		if cells[i].Bucket == bucket {
-			return cells[i].Count
-		}
-	}
-	return 0
-}
-
-// Sum adds two counts, neither of them negative. A sum beyond int64, which takes a broken checker,
-// stays at the largest value.
-func Sum(a, b int64) int64 {
-	if sum := a + b; sum >= 0 {
-		return sum
-	}
-	return math.MaxInt64
 }
 
 // Applied is the outcome of a batch.

@@ -5,11 +5,8 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
-
-const maxCount = int64(events.MaxCount)
 
 // Room is how many permits of the current bucket may be granted at now, at least 0; held are those
 // granted before. Permits of buckets ahead of now, which an aggregator with a fast clock grants,

@@ -9,20 +9,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// Bounds of one alarm message; more totals take several.
-const (
-	maxKeys  = 1000
-	maxCells = 32 << 10
-	maxText  = 256 << 10 // bytes
-)
-
-// envelopeLocked returns an alarm without totals.
-func (q *Queue) envelopeLocked(made int64) *events.Alarm {
-	return &events.Alarm{
-		Shard: q.shard, Generation: q.state.Generation, Version: q.state.Version, Made: made,
-	}
-}
-
 // messages appends alarms of all keys; fleet is the fleet's time. Refunds go first, in messages of
 // their own. Their format keeps them from older checkers, which would deny by totals without
 // refunds.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/refund"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
+	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // Queue holds the totals of one shard's keys near their limit until the next alarm. However often a
@@ -165,4 +166,11 @@ func (q *Queue) recentLocked(now, fleet, interval int64) *table {
 		}
 	}
 	return &all
+}
+
+// envelopeLocked returns an alarm without totals.
+func (q *Queue) envelopeLocked(made int64) *events.Alarm {
+	return &events.Alarm{
+		Shard: q.shard, Generation: q.state.Generation, Version: q.state.Version, Made: made,
+	}
 }

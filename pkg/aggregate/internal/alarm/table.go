@@ -8,6 +8,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
+// Bounds of one alarm message; more totals take several.
+const (
+	maxKeys  = 1000
+	maxCells = 32 << 10
+	maxText  = 256 << 10 // bytes
+)
+
 // table holds totals of keys, in the order in which they came, so that the same run gives the same
 // messages.
 type table struct {

@@ -7,35 +7,40 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
+// count is one cell of a report that goes to a counter.
+type count struct {
+	key  int32
+	cell storage.Cell
+}
+
 // cells is the memory in which a batch's cells are sorted.
 type cells struct {
 	ends []int32 // by key of the batch, where its cells end
 	list []storage.Cell
 }
 
-// placeCells gives each key its cells, which came in the order of the reports: a counting sort by
-// key, then, for the few keys that have several, by bucket.
-func (b *Reports) placeCells() {
-	c, n := &b.cells, len(b.batch.Keys)
-	c.ends = slices.Grow(c.ends[:0], n)[:n]
+// place gives each key its cells, which came in the order of the reports: a counting sort by key,
+// then, for the few keys that have several, by bucket.
+func (c *cells) place(keys []storage.Key, counts []count) {
+	c.ends = slices.Grow(c.ends[:0], len(keys))[:len(keys)]
 	clear(c.ends)
-	for i := range b.counts {
-		c.ends[b.counts[i].key]++
+	for i := range counts {
+		c.ends[counts[i].key]++
 	}
 	end := int32(0)
 	for i, n := range c.ends {
 		c.ends[i] = end // for now, where they begin
 		end += n
 	}
-	c.list = slices.Grow(c.list[:0], len(b.counts))[:len(b.counts)]
-	for i := range b.counts {
-		at := &b.counts[i]
+	c.list = slices.Grow(c.list[:0], len(counts))[:len(counts)]
+	for i := range counts {
+		at := &counts[i]
 		c.list[c.ends[at.key]] = at.cell
 		c.ends[at.key]++
 	}
 	begin := int32(0)
 	for i, end := range c.ends {
-		b.batch.Keys[i].Cells = mergeCells(c.list[begin:end:end])
+		keys[i].Cells = mergeCells(c.list[begin:end:end])
 		begin = end
 	}
 }

@@ -78,7 +78,7 @@ func (b *Reports) Merge(
 	for _, r := range reports { // they may give back hits that any of these reports brings
 		b.addSettlements(r)
 	}
-	b.placeCells()
+	b.cells.place(b.batch.Keys, b.counts)
 	b.batch.Rules = b.rules.list
 	return &b.batch
 }
@@ -195,12 +195,6 @@ func (b *Reports) spanOf(rule int32, newest int64) span {
 		first:  s.Bucket(b.batch.Now) - int64(s.Live()) + 1,
 		last:   s.Bucket(b.batch.Now + b.tolerance),
 	}
-}
-
-// count is one cell of a report that goes to a counter.
-type count struct {
-	key  int32
-	cell storage.Cell
 }
 
 // addHits adds n hits of a bucket to the counters or the ledger, and returns whether they count.
