@@ -87,6 +87,9 @@ func TestExplain(t *testing.T) {
 func explained(t *testing.T, status int, in io.Reader, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	equal(t, args, explain(args, func(string) string { return "" }, in, &out, &errs), status)
+	run := options{stdin: in}.run
+	getenv := func(string) string { return "" }
+	equal(t, args, run(t.Context(), append([]string{"explain"}, args...), getenv, &out, &errs),
+		status)
 	return out.String(), errs.String()
 }

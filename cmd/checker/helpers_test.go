@@ -54,7 +54,7 @@ func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 // refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.
 func refuses(t *testing.T, env map[string]string, args []string, status int, words ...string) {
 	t.Helper()
-	got, stdout, stderr := daemontest.Run(t, run, env, args...)
+	got, stdout, stderr := daemontest.Run(t, options{}.run, env, args...)
 	for _, want := range words {
 		if got != status || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%v %v: status %d, want %d and %q\nstdout %q\nstderr %q", env, args, got, status, want, stdout, stderr)
