@@ -127,7 +127,7 @@ func (d *distributor) decide(now int64, b *bucket) {
 		x := limited.all[i]
 		fraction := d.fraction(now, p.ledger, &limited.terms[i], x, limited.fresh)
 		pool := limited.terms[i].pool(d.o.ReportEvery, fraction, limited.ahead[i])
-		pool.Comers = len(d.clients)
+		pool.Expected = len(d.clients)
 		for _, other := range p.ledger.Give(now, p.holder, pool, until) {
 			o := other.Owner.(*bucket)
 			d.setAssignment(o, newAssignment(o.granted(nil)), false)
@@ -139,7 +139,7 @@ func (d *distributor) decide(now int64, b *bucket) {
 		p.ledger.Use(p.holder, g, b.granted(p.holder))
 	}
 	want := newAssignment(g)
-	d.setAssignment(b, want, g.Anew && (b.used || want != b.sent))
+	d.setAssignment(b, want, g.Refill && (b.used || want != b.sent))
 	b.used = false
 }
 
