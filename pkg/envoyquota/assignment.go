@@ -12,36 +12,40 @@ import (
 	"github.com/offpath-io/offpath/pkg/envoyquota/internal/shares"
 )
 
-// kind is which strategy an assignment is.
+// action tells an Envoy something about one bucket.
+type action = quotapb.RateLimitQuotaResponse_BucketAction
+
+// kind is the strategy of an assignment.
 type kind uint8
 
 const (
-	nothing kind = iota // none was sent yet
+	nothing kind = iota // none has been sent
 	allowAll
 	denyAll
 	bucketOf
 )
 
-// assignment is what an Envoy is told: a strategy and, of a token bucket, its numbers. Envoy fills the bucket all the time, at tokens ÷ seconds;
-// of seconds it drops fractions.
+// assignment is a strategy and, for a token bucket, its numbers. Envoy fills the bucket
+// continuously, at tokens ÷ seconds; it drops fractions of seconds.
 type assignment struct {
 	kind         kind
 	most, tokens uint32
 	seconds      int64
 }
 
-// fillTimes are the fill intervals that assignments have, in seconds: the shortest one is taken that hardly loses anything by rounding.
+// fillTimes are the possible fill intervals, in seconds. An assignment has the shortest one with at
+// most roundingLoss.
 var fillTimes = [...]int64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, longestFill}
 
 const (
 	longestFill = 3600
-	// roundingLoss is how much of a rate rounding may take.
+	// roundingLoss is the part of a rate that may be lost by rounding.
 	roundingLoss = 0.01
 )
 
-// assign makes an assignment of a grant. Its rate is never above the grant's, but for one that is too small to tell, which is a burst per
-// hour: a token bucket has to be filled somehow.
-func assign(g shares.Grant) assignment {
+// newAssignment makes an assignment of a grant. Its rate is at most the grant's. Only for a rate
+// that is too small to express it is a burst per hour: a token bucket must have a rate.
+func newAssignment(g shares.Grant) assignment {
 	if g.None() {
 		return assignment{kind: denyAll}
 	}
@@ -60,21 +64,25 @@ func assign(g shares.Grant) assignment {
 	return a
 }
 
-// actions appends what tells an Envoy of an assignment in place of what it was told before. anew fills its token bucket, whatever is in it.
+// actions appends the actions that replace an Envoy's previous assignment. With refill, its token
+// bucket is full afterwards.
 //
-// What Envoy makes of a token bucket where it has another one depends on its version: before 1.33 the new one is full, since
-// then it is as full as the old one was. And if the two differ in nothing but whole seconds of their intervals, it keeps the old one. To go
-// by deny-all first, in the same message, fills the bucket in all versions; no request is decided in between.
-func (a assignment) actions(dst []*quotapb.RateLimitQuotaResponse_BucketAction, id *quotapb.BucketId, before assignment, anew bool, ttl time.Duration) []*quotapb.RateLimitQuotaResponse_BucketAction {
+// If the Envoy has a token bucket already, the level of the new one depends on its version: before
+// 1.33 it is full, since then it is the old level. And if the two differ only by whole seconds of
+// their intervals, Envoy keeps the old one. A deny-all before it, in the same message, makes all
+// versions refill the bucket; no request is decided in between.
+func (a assignment) actions(
+	dst []*action, id *quotapb.BucketId, before assignment, refill bool, ttl time.Duration,
+) []*action {
 	unnoticed := a.most == before.most && a.tokens == before.tokens && a.seconds != before.seconds
-	if a.kind == bucketOf && before.kind == bucketOf && (anew || unnoticed) {
+	if a.kind == bucketOf && before.kind == bucketOf && (refill || unnoticed) {
 		dst = append(dst, assignment{kind: denyAll}.action(id, ttl))
 	}
 	return append(dst, a.action(id, ttl))
 }
 
-func (a assignment) action(id *quotapb.BucketId, ttl time.Duration) *quotapb.RateLimitQuotaResponse_BucketAction {
-	return &quotapb.RateLimitQuotaResponse_BucketAction{
+func (a assignment) action(id *quotapb.BucketId, ttl time.Duration) *action {
+	return &action{
 		BucketId: id,
 		BucketAction: &quotapb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
 			QuotaAssignmentAction: &quotapb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
@@ -90,22 +98,27 @@ func (a assignment) strategy() *typepb.RateLimitStrategy {
 	case allowAll:
 		return blanket(typepb.RateLimitStrategy_ALLOW_ALL)
 	case bucketOf:
-		return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: &typepb.TokenBucket{
+		bucket := &typepb.TokenBucket{
 			MaxTokens:     a.most,
 			TokensPerFill: wrapperspb.UInt32(a.tokens),
 			FillInterval:  durationpb.New(time.Duration(a.seconds) * time.Second),
-		}}}
+		}
+		return &typepb.RateLimitStrategy{
+			Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: bucket},
+		}
 	}
 	return blanket(typepb.RateLimitStrategy_DENY_ALL)
 }
 
 func blanket(rule typepb.RateLimitStrategy_BlanketRule) *typepb.RateLimitStrategy {
-	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
+	return &typepb.RateLimitStrategy{
+		Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule},
+	}
 }
 
-// abandon tells an Envoy to forget a bucket.
-func abandon(id *quotapb.BucketId) *quotapb.RateLimitQuotaResponse_BucketAction {
-	return &quotapb.RateLimitQuotaResponse_BucketAction{
+// abandonAction tells an Envoy to abandon a bucket.
+func abandonAction(id *quotapb.BucketId) *action {
+	return &action{
 		BucketId: id,
 		BucketAction: &quotapb.RateLimitQuotaResponse_BucketAction_AbandonAction_{
 			AbandonAction: &quotapb.RateLimitQuotaResponse_BucketAction_AbandonAction{},

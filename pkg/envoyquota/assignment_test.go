@@ -24,7 +24,7 @@ func TestAssign(t *testing.T) {
 		{"no rate: a burst an hour", shares.Grant{Burst: 40}, assignment{bucketOf, 40, 40, 3600}},
 		{"more than 32 bits hold", shares.Grant{Burst: math.MaxInt64, Rate: 1e15}, assignment{bucketOf, math.MaxUint32, math.MaxUint32, 1}},
 	} {
-		if got := assign(c.grant); got != c.want {
+		if got := newAssignment(c.grant); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
 	}
@@ -33,7 +33,7 @@ func TestAssign(t *testing.T) {
 func TestAssignNeverExceedsTheGrant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := shares.Grant{Burst: rapid.Int64Range(1, 1e9).Draw(t, "burst"), Rate: math.Exp(rapid.Float64Range(-7, 20).Draw(t, "log rate"))}
-		a := assign(g)
+		a := newAssignment(g)
 		rate := float64(a.tokens) / float64(a.seconds)
 		if rate > g.Rate*(1+1e-9) || g.Rate < 1e9 && rate < g.Rate*(1-roundingLoss)-1./longestFill {
 			t.Fatalf("%+v is told as %+v, %v per second", g, a, rate)

@@ -17,7 +17,7 @@ func BenchmarkReport(b *testing.B) {
 				fmt.Fprintf(&text, "- {name: r%d, match: {api: a%d}, key: [user], limit: 100/minute}\n", i, i)
 			}
 			now := simStart
-			d := newDesk(newCheckerAt(b, text.String(), &now), Options{}.withDefaults())
+			d := newDistributor(newCheckerAt(b, text.String(), &now), Options{}.withDefaults())
 			c, err := d.join("")
 			must(b, err)
 			m := bytesOf(b, manyBuckets(1000))

@@ -15,7 +15,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// The service on a gRPC server of one's own, and what an Envoy is answered that reports the first request of a bucket.
+// The service on a gRPC server of one's own, and what an Envoy is answered that reports the first
+// request of a bucket.
 func Example() {
 	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 100/second}]"))
 	if err != nil {

@@ -30,7 +30,7 @@ func TestAMessageTakesNoMemoryBeforeItIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := simStart
 			checker := newCheckerAt(t, perHour, &now)
-			d := newDesk(checker, Options{}.withDefaults())
+			d := newDistributor(checker, Options{}.withDefaults())
 			c, err := d.join("")
 			must(t, err)
 			message := append(bytes.Clone(domain), body...)

@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever bytes come as reports: they are counted, or refused in words, and what goes out is what Envoy takes.
+// Whatever bytes come as reports: they are counted, or refused in words, and what goes out is what
+// Envoy takes.
 func FuzzReports(f *testing.F) {
 	for _, m := range []*quotapb.RateLimitQuotaUsageReports{
 		reportOf(1, 0, 0, "user", "kristie"),
@@ -26,7 +27,7 @@ func FuzzReports(f *testing.F) {
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		now := simStart
 		checker := newCheckerAt(t, "rules: [{name: a, key: [user], limit: 10/second}, {name: b, key: [], limit: 1000/hour}]", &now)
-		d := newDesk(checker, Options{}.withDefaults())
+		d := newDistributor(checker, Options{}.withDefaults())
 		c, err := d.join("")
 		must(t, err)
 		for _, data := range [][]byte{one, two} {
@@ -39,7 +40,7 @@ func FuzzReports(f *testing.F) {
 				t.Fatal(err)
 			}
 			now += int64(5 * time.Second)
-			d.look(now, c)
+			d.maintain(now, c)
 			for _, a := range d.actions(now, c, 1000) {
 				if _, err := proto.Marshal(a); err != nil {
 					t.Fatalf("%v cannot be sent: %v", a, err)

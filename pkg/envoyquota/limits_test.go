@@ -10,11 +10,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// first is what an Envoy is told that reports one bucket, of which so many requests were let through.
+// first is what an Envoy is told that reports one bucket, of which so many requests were let
+// through.
 func (s *script) first(allowed uint64, pairs ...string) *quotapb.RateLimitQuotaResponse_BucketAction {
 	s.t.Helper()
 	c := s.envoy()
-	must(s.t, s.desk.report(s.now, c, bytesOf(s.t, reportOf(allowed, 0, 0, pairs...))))
+	must(s.t, s.distributor.report(s.now, c, bytesOf(s.t, reportOf(allowed, 0, 0, pairs...))))
 	told := s.told(c)
 	if len(told) == 0 {
 		s.t.Fatal("nothing is told")
@@ -83,20 +84,21 @@ func (d deaf) Do(r check.Request) check.Result {
 
 func TestADeafCheckerKeepsToItsShare(t *testing.T) {
 	s := newScript(t, perSecond)
-	s.desk.checker = deaf{fleetOf{s.checker, 4}}
+	s.distributor.checker = deaf{fleetOf{s.checker, 4}}
 	if got := rateOf(s.first(1, "user", "kristie")); got != 25 {
 		t.Errorf("one of four gives %v of 100", got)
 	}
 }
 
-// With many holders shares are not divided anew at each report: who comes in between gets something a little later.
+// With many holders shares are not divided anew at each report: who comes in between gets something
+// a little later.
 func TestWhoComesToManyHasNotToWaitLong(t *testing.T) {
 	s := newScript(t, "rules: [{name: all, key: [], limit: 100/second}]")
 	a := s.envoy()
 	const many = 100
 	for round := range 3 {
 		for i := range many {
-			must(t, s.desk.report(s.now, a, bytesOf(t, reportOf(10, 90, 0, "user", fmt.Sprint(i)))))
+			must(t, s.distributor.report(s.now, a, bytesOf(t, reportOf(10, 90, 0, "user", fmt.Sprint(i)))))
 		}
 		if s.told(a); round < 2 {
 			s.pass(5*time.Second, a)
@@ -106,10 +108,10 @@ func TestWhoComesToManyHasNotToWaitLong(t *testing.T) {
 	s.report(b, 1, 0)
 	s.pass(2*time.Second, a, b)
 	mine := b.buckets[bucketName(map[string]string{"user": "kristie"})]
-	if mine.told.kind != bucketOf {
-		t.Errorf("two seconds later: %+v", mine.told)
+	if mine.sent.kind != bucketOf {
+		t.Errorf("two seconds later: %+v", mine.sent)
 	}
-	for _, l := range s.desk.ledgers {
+	for _, l := range s.distributor.ledgers {
 		if l.Held() > 100+1e-6 {
 			t.Errorf("all hold %v of 100", l.Held())
 		}

@@ -10,15 +10,18 @@ import (
 )
 
 const (
-	// rateBurst is which part of a rate's hits per window may be saved up. Rates are for short windows, which are over before their hits
-	// are reported, so what was saved up may come on top of the limit. Less denies by chance: a quarter of a share of 25 is
-	// little beside what Poisson's law makes of 17 hits.
+	// rateBurst is the part of a rate's hits per window that may accumulate. Rates are for short
+	// windows, which are over before their hits are reported, so accumulated hits may exceed the
+	// limit. A smaller part denies at random: a quarter of a share of 25 is little compared with
+	// the Poisson deviation of 17 hits.
 	rateBurst = 1.0 / 4
-	// alike is the part by which the fleet's count may be above this daemon's own without others being at work.
-	alike = 0.02
+	// tolerance is the part by which the fleet's count may exceed this daemon's own although no
+	// other daemon admits hits.
+	tolerance = 0.02
 )
 
-// terms are what a rule, or its override for a caller, limits: Limit hits per window, and at most capacity at once.
+// terms are the numbers of a rule, or its override for a caller: limit hits per window, and at most
+// capacity at once.
 type terms struct {
 	shape           window.Shape
 	limit, capacity int64
@@ -41,7 +44,7 @@ func termsOf(set *rules.Set, x *check.Explanation) terms {
 	return t
 }
 
-// drained is how many hits drain per window, where the limit of an explanation is the burst.
+// drained returns how many hits drain per window. The limit of the explanation is the burst.
 func drained(r *rules.Rule, x *check.Explanation) int64 {
 	switch {
 	case x.Override < 0:
@@ -52,8 +55,8 @@ func drained(r *rules.Rule, x *check.Explanation) int64 {
 	return max(1, int64(float64(r.Limit)*r.Overrides[x.Override].Factor))
 }
 
-// flows says that shares are rates: that the window would be over before a report tells what was spent in it.
-func (t terms) flows(reportEvery time.Duration) bool {
+// isRate reports whether shares are rates: the window would be over before its hits are reported.
+func (t terms) isRate(reportEvery time.Duration) bool {
 	span := t.shape.Length
 	if t.shape.Drains() {
 		span = time.Duration(float64(span) * float64(t.capacity) / float64(t.limit))
@@ -61,18 +64,19 @@ func (t terms) flows(reportEvery time.Duration) bool {
 	return span < 2*reportEvery
 }
 
-// outlook is what will still count of the hits that are known, without others: a stock is reckoned with by it.
+// outlook is how many of the known hits will still count, without new ones. A stock is computed
+// from it.
 //
-// Hits are counted when they are reported, on average half the time between two reports after they were let through, and stay in
-// the window for as long too long. So they are looked at from half a report's time ahead. Of a fixed window that would be to look beyond its
-// end: there it is what counts now.
+// Hits are counted when they are reported, on average half a report interval after they were
+// allowed, and stay in the window for that much too long. So the counts are those of half an
+// interval ahead. For a fixed window they are those of now, since its end may come before that.
 type outlook struct {
 	now, next float64 // and when the next report is due
 }
 
-// pool is what the Envoys of this daemon may spend of a limit, if part of what is left is theirs.
+// pool returns what the Envoys of this daemon may use of a limit, given their part of the rest.
 func (t terms) pool(reportEvery time.Duration, part float64, o outlook) shares.Pool {
-	if t.flows(reportEvery) {
+	if t.isRate(reportEvery) {
 		burst := rateBurst
 		if t.shape.Drains() {
 			burst = float64(t.capacity) / float64(t.limit)
@@ -81,26 +85,30 @@ func (t terms) pool(reportEvery time.Duration, part float64, o outlook) shares.P
 	}
 	room := float64(t.capacity)
 	now := max(room-o.now, 0)
-	return shares.Pool{Span: reportEvery, Stock: true, Now: part * now, Ahead: part * max(room-o.next, now)}
+	return shares.Pool{
+		Span: reportEvery, Stock: true, Now: part * now, Ahead: part * max(room-o.next, now),
+	}
 }
 
-// tally is what the Envoys of this daemon have admitted of one key under one rule, in the buckets of its window.
-type tally struct {
+// localCounts are the hits that the Envoys of this daemon have admitted of one key under one rule,
+// in the buckets of its window.
+type localCounts struct {
 	shape  window.Shape
 	newest int64
 	counts []int64
 }
 
-// add counts hits at a time. Those of token and leaky buckets it does not: what was admitted has drained, whoever admitted it.
-func (t *tally) add(now, hits int64) {
+// add counts hits at a time. It ignores those of token and leaky buckets, which drain whoever
+// admitted them.
+func (t *localCounts) add(now, hits int64) {
 	if t.shape.Drains() {
 		return
 	}
-	t.turn(now)
+	t.rotate(now)
 	t.counts[0] += hits
 }
 
-func (t *tally) turn(now int64) {
+func (t *localCounts) rotate(now int64) {
 	if t.counts == nil {
 		t.counts = make([]int64, t.shape.Live())
 	}
@@ -114,18 +122,18 @@ func (t *tally) turn(now int64) {
 	}
 }
 
-// part is which part of the limit this daemon's Envoys may have: as large as their part of all that is counted, so that the parts
-// of all daemons come to the limit; and at least what every checker would have if all had the same, so that those who come
-// get something.
-func (t *tally) part(now int64, counted float64, checkers int) float64 {
+// fraction returns the part of the limit for this daemon's Envoys: their part of all counted hits,
+// so that the fractions of all daemons add up to the limit; and at least an equal part per checker,
+// so that new Envoys get a share.
+func (t *localCounts) fraction(now int64, counted float64, checkers int) float64 {
 	if t.shape.Drains() {
 		return 1 / float64(max(checkers, 1))
 	}
-	t.turn(now)
+	t.rotate(now)
 	own := t.shape.Count(t.counts, now)
-	if counted-own <= max(1, alike*counted) {
+	if counted-own <= max(1, tolerance*counted) {
 		return 1
 	}
-	// If there is no other checker, another door of this one is at work.
+	// Without another checker, another adapter of this one admits hits.
 	return max(min(own/counted, 1), 1/float64(max(checkers, 2)))
 }

@@ -94,7 +94,7 @@ func TestWhatServersRefuse(t *testing.T) {
 	if n := charged(checker); n != 0 {
 		t.Errorf("%d hits of messages that were refused are charged", n)
 	}
-	c, err := newDesk(checker, Options{}.withDefaults()).join("")
+	c, err := newDistributor(checker, Options{}.withDefaults()).join("")
 	must(t, err)
 	must(t, c.inDomain("shop"))
 	err = c.inDomain("bank")
@@ -111,7 +111,8 @@ func manyBuckets(n int) *quotapb.RateLimitQuotaUsageReports {
 	return m
 }
 
-// What requests can make of a bucket ends no stream: it is counted, and Envoy told to forget it, if it can be told.
+// What requests can make of a bucket ends no stream: it is counted, and Envoy told to forget it, if
+// it can be told.
 func TestBucketsThatThereIsNoRoomFor(t *testing.T) {
 	long, many := strings.Repeat("x", 5000), bucketID("user", "kristie")
 	for i := range 64 {
@@ -131,11 +132,11 @@ func TestBucketsThatThereIsNoRoomFor(t *testing.T) {
 	} {
 		checker := newChecker(t, "rules: [{name: r, key: [], limit: 1000/hour}]")
 		s := New(checker, Options{MaxBuckets: 1})
-		envoy, err := s.desk.join("")
+		envoy, err := s.distributor.join("")
 		must(t, err)
 		tell := func(report []byte, want ...string) {
-			must(t, s.desk.report(s.now(), envoy, report))
-			if got := words(s.desk.actions(s.now(), envoy, 1000)); !slices.Equal(got, want) {
+			must(t, s.distributor.report(s.now(), envoy, report))
+			if got := words(s.distributor.actions(s.now(), envoy, 1000)); !slices.Equal(got, want) {
 				t.Errorf("%s: told %v, want %v", c.name, got, want)
 			}
 		}

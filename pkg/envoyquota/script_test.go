@@ -14,12 +14,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// script is a desk in virtual time, and Envoys at it.
+// script is a distributor in virtual time, with Envoys.
 type script struct {
-	t       *testing.T
-	checker *check.Checker
-	desk    *desk
-	now     int64
+	t           *testing.T
+	checker     *check.Checker
+	distributor *distributor
+	now         int64
 }
 
 func must(t testing.TB, err error) {
@@ -44,13 +44,13 @@ func newCheckerAt(t testing.TB, text string, now *int64) *check.Checker {
 func newScript(t *testing.T, text string) *script {
 	s := &script{t: t, now: simStart}
 	s.checker = newCheckerAt(t, text, &s.now)
-	s.desk = newDesk(s.checker, Options{}.withDefaults())
+	s.distributor = newDistributor(s.checker, Options{}.withDefaults())
 	return s
 }
 
 func (s *script) envoy() *client {
 	s.t.Helper()
-	c, err := s.desk.join("")
+	c, err := s.distributor.join("")
 	must(s.t, err)
 	return c
 }
@@ -79,12 +79,12 @@ func reportOf(allowed, denied uint64, elapsed time.Duration, pairs ...string) *q
 // report reports kristie's requests, and returns what the Envoy is told at once.
 func (s *script) report(c *client, allowed, denied uint64) []*quotapb.RateLimitQuotaResponse_BucketAction {
 	s.t.Helper()
-	must(s.t, s.desk.report(s.now, c, bytesOf(s.t, reportOf(allowed, denied, 0, "user", "kristie"))))
+	must(s.t, s.distributor.report(s.now, c, bytesOf(s.t, reportOf(allowed, denied, 0, "user", "kristie"))))
 	return s.told(c)
 }
 
 func (s *script) told(c *client) []*quotapb.RateLimitQuotaResponse_BucketAction {
-	return s.desk.actions(s.now, c, 1000)
+	return s.distributor.actions(s.now, c, 1000)
 }
 
 // pass lets time go by, and returns what Envoys are told in it.
@@ -92,7 +92,7 @@ func (s *script) pass(d time.Duration, clients ...*client) (told []*quotapb.Rate
 	for end := s.now + int64(d); s.now < end; {
 		s.now += int64(tick)
 		for _, c := range clients {
-			s.desk.look(s.now, c)
+			s.distributor.maintain(s.now, c)
 			told = append(told, s.told(c)...)
 		}
 	}

@@ -29,8 +29,9 @@ type sim struct {
 // delay is each message's, and settled is when measuring begins.
 const delay, settled = 2 * time.Millisecond, 20 * time.Second
 
-// simResult is what the exact count of all admitted requests says: by how much of the limit it was exceeded at worst, what part of all requests
-// was turned away although it fitted by more than max(1, 2 %) of the limit, and how much was admitted of what an exact limiter would have.
+// simResult is what the exact count of all admitted requests says: by how much of the limit it was
+// exceeded at worst, what part of all requests was turned away although it fitted by more than
+// max(1, 2 %) of the limit, and how much was admitted of what an exact limiter would have.
 type simResult struct {
 	worst, falseDenials, throughput float64
 }
@@ -56,11 +57,11 @@ func (s sim) run(tb testing.TB) (result simResult) {
 	now := simStart
 	checker := newCheckerAt(tb, "rules: [{name: r, key: [user], limit: "+s.rule+"}]", &now)
 	rule := checker.Rules().Rules()[0]
-	desks := make([]*desk, max(s.daemons, 1))
-	for i := range desks {
-		desks[i] = newDesk(fleetOf{checker, len(desks)}, Options{}.withDefaults())
+	distributors := make([]*distributor, max(s.daemons, 1))
+	for i := range distributors {
+		distributors[i] = newDistributor(fleetOf{checker, len(distributors)}, Options{}.withDefaults())
 	}
-	deskOf := func(envoy int) *desk { return desks[envoy%len(desks)] }
+	distributorOf := func(envoy int) *distributor { return distributors[envoy%len(distributors)] }
 	random := rand.New(rand.NewPCG(1, 2))
 	id := &quotapb.BucketId{Bucket: map[string]string{"user": "kristie"}}
 	var due []simMessage
@@ -68,17 +69,17 @@ func (s sim) run(tb testing.TB) (result simResult) {
 	envoys, clients := make([]*simEnvoy, s.envoys), make([]*client, s.envoys)
 	for i := range envoys {
 		envoys[i] = newSimEnvoy(s.refills)
-		clients[i], _ = deskOf(i).join("")
+		clients[i], _ = distributorOf(i).join("")
 	}
 	reach := func(now int64, i int) {
-		if list := deskOf(i).actions(now, clients[i], 1000); len(list) > 0 {
+		if list := distributorOf(i).actions(now, clients[i], 1000); len(list) > 0 {
 			later(now, func(now int64) { envoys[i].obey(now, list) })
 		}
 	}
 	report := func(now int64, i int, only *quotapb.BucketId) {
 		m := envoys[i].report(now, only)
 		later(now, func(now int64) {
-			if err := deskOf(i).report(now, clients[i], bytesOf(tb, m)); err != nil {
+			if err := distributorOf(i).report(now, clients[i], bytesOf(tb, m)); err != nil {
 				tb.Fatal(err)
 			}
 			for j := range clients {
@@ -86,7 +87,7 @@ func (s sim) run(tb testing.TB) (result simResult) {
 			}
 		})
 	}
-	admitted, exact := tally{shape: rule.Window}, tally{shape: rule.Window}
+	admitted, exact := localCounts{shape: rule.Window}, localCounts{shape: rule.Window}
 	sum, exactly, asked := 0, 0, 0
 	const step = time.Millisecond
 	for at := time.Duration(0); at < s.length; at += step {
@@ -103,14 +104,14 @@ func (s sim) run(tb testing.TB) (result simResult) {
 				if measured {
 					asked++
 				}
-				exact.turn(now)
+				exact.rotate(now)
 				if exact.shape.Remaining(exact.counts, rule.Limit, now) >= 1 {
 					exact.add(now, 1)
 					if measured {
 						exactly++
 					}
 				}
-				admitted.turn(now)
+				admitted.rotate(now)
 				fits := admitted.shape.Count(admitted.counts, now)+1 <= float64(rule.Limit)-max(1, 0.02*float64(rule.Limit))
 				passes, first := e.request(now, id)
 				if passes {
@@ -132,11 +133,11 @@ func (s sim) run(tb testing.TB) (result simResult) {
 		}
 		if at%tick == 0 {
 			for i, c := range clients {
-				deskOf(i).look(now, c)
+				distributorOf(i).maintain(now, c)
 				reach(now, i)
 			}
 		}
-		admitted.turn(now)
+		admitted.rotate(now)
 		if at < settled {
 			continue
 		}

@@ -9,10 +9,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// simEnvoy does with buckets and assignments what Envoy's filter does, as its source says: one lazily filled token bucket per bucket, fill intervals
-// cut to seconds, times to live in seconds, usage that is reset when it is reported, elapsed time cut to seconds.
+// simEnvoy does with buckets and assignments what Envoy's filter does, as its source says: one
+// lazily filled token bucket per bucket, fill intervals cut to seconds, times to live in seconds,
+// usage that is reset when it is reported, elapsed time cut to seconds.
 type simEnvoy struct {
-	// refills is Envoy before 1.33: a token bucket that is replaced is full. Since then it is as full as the one before.
+	// refills is Envoy before 1.33: a token bucket that is replaced is full. Since then it is as
+	// full as the one before.
 	refills bool
 	buckets map[string]*simBucket
 }
@@ -48,7 +50,8 @@ func newSimEnvoy(refills bool) *simEnvoy {
 	return &simEnvoy{refills: refills, buckets: make(map[string]*simBucket)}
 }
 
-// request decides, and says whether this is the first one of its bucket, which is to be reported at once.
+// request decides, and says whether this is the first one of its bucket, which is to be reported at
+// once.
 func (e *simEnvoy) request(now int64, id *quotapb.BucketId) (passes, first bool) {
 	name := bucketName(id.Bucket)
 	b := e.buckets[name]

@@ -124,7 +124,8 @@ func TestAReconnectKeepsItsShare(t *testing.T) {
 	}
 }
 
-// Zero time is what Envoy itself says of a new bucket, and a list without buckets what it says when it has been told to forget all.
+// Zero time is what Envoy itself says of a new bucket, and a list without buckets what it says when
+// it has been told to forget all.
 func TestWhatServersTake(t *testing.T) {
 	checker := newChecker(t, perHour)
 	address, _ := serve(t, checker, Options{}, "127.0.0.1:0")

@@ -9,21 +9,22 @@ import (
 
 // Stats is a snapshot of a Server.
 type Stats struct {
-	// Streams are the Envoys that are connected now, Buckets what they have assignments for, together.
+	// Streams is the number of connected Envoys, Buckets that of all their buckets.
 	Streams, Buckets int
-	// Opened streams so far; Refused ones, for which there was no room; Failed ones, which were ended because a message made no sense, or none
-	// came or was taken in time.
+	// Opened counts streams; Refused those for which there was no room; Failed those that were
+	// ended because a message was invalid, or none came or was received in time.
 	Opened, Refused, Failed int64
-	// Allowed and Denied are requests that Envoys have decided by themselves, as they have reported. Allowed ones are hits; denied
-	// ones are in no other count.
+	// Allowed and Denied are the reported requests that Envoys have decided themselves. Allowed
+	// ones are hits; denied ones are in no other count.
 	Allowed, Denied int64
-	// TurnedAway are reports of a bucket that gets no assignment, because there is no room for it or it is not within bounds.
+	// TurnedAway counts reports of buckets without an assignment: there was no room for them, or
+	// they exceed a bound.
 	TurnedAway int64
 }
 
-// Stats returns a snapshot. It is safe for concurrent use, and takes time with the number of streams only.
+// Stats returns a snapshot. It takes time in proportion to the number of streams.
 func (s *Server) Stats() Stats {
-	d := s.desk
+	d := s.distributor
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	stats := d.stats
@@ -34,10 +35,10 @@ func (s *Server) Stats() Stats {
 	return stats
 }
 
-// noteEnd takes in why a stream has ended.
-func (d *desk) noteEnd(ctx context.Context, err error) {
+// countEnd counts a stream that has failed.
+func (d *distributor) countEnd(ctx context.Context, err error) {
 	if err == nil || ctx.Err() != nil || status.Code(err) == codes.Unavailable {
-		return // by the Envoy, or because the server stops
+		return // ended by the Envoy, or the server stops
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

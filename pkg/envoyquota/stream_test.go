@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// fakeStream is a stream without a network under it, for tests in virtual time. There, a goroutine that is left is a failure.
+// fakeStream is a stream without a network under it, for tests in virtual time. There, a goroutine
+// that is left is a failure.
 type fakeStream struct {
 	quotapb.RateLimitQuotaService_StreamRateLimitQuotasServer
 	ctx context.Context
@@ -21,8 +22,8 @@ type fakeStream struct {
 	out chan *quotapb.RateLimitQuotaResponse
 }
 
-// talkTo has a server serve a stream; ended is its error.
-func talkTo(ctx context.Context, s *Server, outRoom int) (f *fakeStream, ended chan error) {
+// openStream makes a server serve a stream; ended gets its error.
+func openStream(ctx context.Context, s *Server, outRoom int) (f *fakeStream, ended chan error) {
 	ctx, cancel := context.WithCancel(ctx)
 	f = &fakeStream{nil, ctx, make(chan *quotapb.RateLimitQuotaUsageReports), make(chan *quotapb.RateLimitQuotaResponse, outRoom)}
 	ended = make(chan error, 1)
@@ -60,7 +61,7 @@ func (f *fakeStream) Send(m *quotapb.RateLimitQuotaResponse) error {
 
 func (f *fakeStream) Context() context.Context { return f.ctx }
 
-func (d *desk) size() (clients, ledgers int) {
+func (d *distributor) size() (clients, ledgers int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.clients), len(d.ledgers)
@@ -83,7 +84,7 @@ func TestStreamsEnd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := New(newChecker(t, perSecond), Options{})
-				f, ended := talkTo(ctx, s, c.room)
+				f, ended := openStream(ctx, s, c.room)
 				f.in <- reportOf(1, 0, 0, "user", "kristie")
 				synctest.Wait()
 				c.end(s, f)
@@ -104,7 +105,7 @@ func TestStreamsEnd(t *testing.T) {
 				if got := s.Stats(); got != want {
 					t.Errorf("told as %+v, want %+v", got, want)
 				}
-				if clients, ledgers := s.desk.size(); clients != 0 || ledgers != 0 {
+				if clients, ledgers := s.distributor.size(); clients != 0 || ledgers != 0 {
 					t.Errorf("after a minute %d clients and %d ledgers are left", clients, ledgers)
 				}
 			})
@@ -116,7 +117,7 @@ func TestAssignmentsReachTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(newChecker(t, perSecond), Options{Now: time.Now})
 		ctx, cancel := context.WithCancel(context.Background())
-		f, ended := talkTo(ctx, s, 9)
+		f, ended := openStream(ctx, s, 9)
 		f.in <- reportOf(1, 0, 0, "user", "kristie")
 		only(t, (<-f.out).BucketAction, "bucket")
 		for range 2 { // renewed, when half of 20 s is over
@@ -135,9 +136,9 @@ func TestStreamsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(newChecker(t, perSecond), Options{MaxStreams: 1})
 		ctx, cancel := context.WithCancel(context.Background())
-		_, first := talkTo(ctx, s, 9)
+		_, first := openStream(ctx, s, 9)
 		synctest.Wait()
-		_, second := talkTo(ctx, s, 9)
+		_, second := openStream(ctx, s, 9)
 		if err := <-second; status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the second stream of at most one: %v", err)
 		}
@@ -146,7 +147,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 		cancel()
 		<-first
-		third, ended := talkTo(context.Background(), s, 9)
+		third, ended := openStream(context.Background(), s, 9)
 		third.in <- reportOf(1, 0, 0, "user", "kristie")
 		only(t, (<-third.out).BucketAction, "bucket")
 		close(third.in)

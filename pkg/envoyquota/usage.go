@@ -11,7 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Domain is the attribute that the domain of an Envoy's configuration is the value of, unless its buckets have one of that name.
+// Domain is the attribute of the domain of an Envoy's configuration, unless its buckets have an
+// entry of that name.
 const Domain = "domain"
 
 // Bounds of one bucket.
@@ -20,22 +21,23 @@ const (
 	maxName    = 256
 	maxValue   = 4096
 	maxDomain  = 256
-	// maxReported is the most requests that one report may have of a bucket. More is a mistake, and would block its key.
+	// maxReported bounds the requests of a bucket in one report. More are a mistake, and would
+	// block the key.
 	maxReported = uint64(1e12)
 )
 
 // usage is one bucket's part of a report.
 type usage struct {
 	bucket          map[string]string
-	id              *quotapb.BucketId // nil if Envoy cannot be told of it
-	name            string            // the bucket, unambiguously
+	id              *quotapb.BucketId // nil if no message can have it
+	name            string            // unambiguous
 	fits            bool              // it is within bounds
 	allowed, denied int64
 	elapsed         time.Duration
 }
 
-// wrong says what is wrong with a usage, if no Envoy that works would report it. What requests have
-// made of a bucket is never wrong: whoever sends one would then end the stream.
+// wrong returns what is wrong with a usage that no working Envoy would report. A bucket's entries
+// are never wrong: they come from requests, so any client could end the stream otherwise.
 func (u *wireUsage) wrong() string {
 	if len(u.entries) == 0 {
 		return "bucket_id is empty"
@@ -47,7 +49,7 @@ func (u *wireUsage) wrong() string {
 		if err := u.elapsed.CheckValid(); err != nil {
 			return "time_elapsed is no duration"
 		}
-		// Of 0 is what Envoy reports a new bucket with.
+		// Envoy reports a new bucket with 0.
 		if elapsed := u.elapsed.AsDuration(); elapsed < 0 || elapsed > window.MaxLength {
 			return "time_elapsed: want 0 to 366 days"
 		}
@@ -55,7 +57,7 @@ func (u *wireUsage) wrong() string {
 	return ""
 }
 
-// readUsage takes over what was reported of a bucket, with which nothing is wrong.
+// readUsage copies a usage with which nothing is wrong.
 func readUsage(w *wireUsage) *usage {
 	u := &usage{allowed: int64(w.allowed), denied: int64(w.denied)}
 	if w.timed {
@@ -72,7 +74,8 @@ func (u *usage) readBucket(entries []wireEntry) {
 	for _, e := range entries[:min(len(entries), maxEntries)] {
 		readable = readable && utf8.Valid(e.name) && utf8.Valid(e.value)
 		u.fits = u.fits && len(e.name) <= maxName && len(e.value) <= maxValue
-		u.bucket[strings.ToValidUTF8(string(e.name), "\uFFFD")] = strings.ToValidUTF8(string(e.value), "\uFFFD")
+		name := strings.ToValidUTF8(string(e.name), "\uFFFD")
+		u.bucket[name] = strings.ToValidUTF8(string(e.value), "\uFFFD")
 	}
 	if readable && len(entries) <= maxEntries {
 		u.id = &quotapb.BucketId{Bucket: u.bucket}
@@ -82,15 +85,15 @@ func (u *usage) readBucket(entries []wireEntry) {
 	}
 }
 
-// bucketName is a text that no other bucket has.
+// bucketName returns a text that no other bucket has.
 func bucketName(bucket map[string]string) string {
 	attrs := identity.FromMap(bucket)
-	parts := make([]string, 0, 2*len(attrs))
+	shares := make([]string, 0, 2*len(attrs))
 	for _, a := range attrs {
-		parts = append(parts, a.Name, a.Value)
+		shares = append(shares, a.Name, a.Value)
 	}
 	var b strings.Builder
-	for _, part := range parts {
+	for _, part := range shares {
 		writeLength(&b, len(part))
 		b.WriteString(part)
 	}
@@ -104,9 +107,11 @@ func writeLength(b *strings.Builder, n int) {
 	b.WriteByte(byte(n))
 }
 
-// attributes are what the rules are asked with: the bucket's entries, and the domain. Those that a rule would take a hit's cost from are left
-// out: a report is of many hits.
-func attributes(domain string, bucket map[string]string, costs map[string]bool) identity.Attributes {
+// attributes are the bucket's entries and the domain, without those that are a rule's cost
+// attribute: a report is about many hits.
+func attributes(
+	domain string, bucket map[string]string, costs map[string]bool,
+) identity.Attributes {
 	all := append(identity.FromMap(bucket), identity.Attribute{Name: Domain, Value: domain})
 	kept := all[:0]
 	for _, a := range all {

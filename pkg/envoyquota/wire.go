@@ -11,16 +11,16 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Reports are read here, and not by the generated code, for one reason: that refuses a whole message for one byte that is not UTF-8. Envoy
-// makes bucket ids of request headers, which may hold such bytes, and reports every bucket again and again: one such request would
-// end the stream, and each one after it.
+// Reports are not read by the generated code, because that refuses a whole message for one byte
+// that is not UTF-8. Envoy makes bucket ids of request headers, which may have such bytes, and
+// reports every bucket again and again: one such request would end this stream and all later ones.
 
-// One usage is read at a time, into the same place, so that a message takes no memory but its own:
-// a usage takes two bytes in it, if it is empty, and some fifty times as many here.
+// Usages are read one at a time, into the same variable, so that a message takes no memory besides
+// its own: an empty usage takes two bytes in the message, and about fifty times as many here.
 
-// wireUsage is a BucketQuotaUsage. Its texts are part of the message.
+// wireUsage is a BucketQuotaUsage. Its texts are slices of the message.
 type wireUsage struct {
-	entries         []wireEntry // maxEntries and one more, if there are more
+	entries         []wireEntry // at most maxEntries and one more
 	allowed, denied uint64
 	timed           bool // there is an elapsed
 	elapsed         durationpb.Duration
@@ -33,13 +33,13 @@ var (
 	errMany = fmt.Errorf("more than %d bucket_quota_usages", maxUsages)
 )
 
-// maxUsages is how many usages a message may have: as many of 32 bytes as it has room for. Those of
-// an Envoy take more, with a name, a value, a time and a count; of the shortest there can be, six
-// times as many would fit, which take a hundred times the message's memory.
+// maxUsages bounds the usages of a message: as many as fit with 32 bytes each. An Envoy's take
+// more, with a name, a value, a time and a count. Of the shortest possible ones six times as many
+// would fit, and take a hundred times the message's memory.
 const maxUsages = MaxMessage / 32
 
-// parseReports reads a RateLimitQuotaUsageReports. It calls each for every usage, in turn; what it
-// is given holds until it returns. The error is of the gRPC status InvalidArgument.
+// parseReports reads a RateLimitQuotaUsageReports. It calls each for every usage, in turn. A usage
+// is valid until each returns. The error has the gRPC status InvalidArgument.
 func parseReports(data []byte, each func(*wireUsage)) (domain []byte, err error) {
 	var u wireUsage
 	usages := 0
@@ -59,7 +59,8 @@ func parseReports(data []byte, each func(*wireUsage)) (domain []byte, err error)
 		return nil
 	})
 	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "a message is no RateLimitQuotaUsageReports: %v", err)
+		return nil, status.Errorf(codes.InvalidArgument,
+			"a message is no RateLimitQuotaUsageReports: %v", err)
 	}
 	return domain, nil
 }
@@ -105,7 +106,7 @@ func (e *wireEntry) parse(data []byte) error {
 	})
 }
 
-// eachField calls f for each field with a length, with its bytes, and for each varint.
+// eachField calls f with the bytes of each length-delimited field, and with each varint.
 func eachField(data []byte, f func(number protowire.Number, text []byte, n uint64) error) error {
 	for len(data) > 0 {
 		number, kind, size := protowire.ConsumeTag(data)

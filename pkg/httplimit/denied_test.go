@@ -21,6 +21,8 @@ func TestDenied(t *testing.T) {
 	givenUp.Status = 0
 	nameless := checktest.Denied(time.Second)
 	nameless.Rule = ""
+	accented := checktest.Denied(time.Second)
+	accented.Rule = "grün%"
 	long := "Such a request is not served, however long you wait."
 	policies := []string{checktest.Rule}
 	for _, tt := range []struct {
@@ -36,6 +38,7 @@ func TestDenied(t *testing.T) {
 		{"never", checktest.Denied(check.Never), "", httplimit.Problem{httplimit.QuotaExceeded, "Quota exceeded", 429, long, policies}},
 		{"no room", busy, "2", httplimit.Problem{httplimit.TemporaryReducedCapacity, "Temporary reduced capacity", 503, "Try again in 2 seconds.", policies}},
 		{"given up", givenUp, "1", httplimit.Problem{httplimit.QuotaExceeded, "Quota exceeded", 429, "Try again in 1 second.", policies}},
+		{"as the headers write it", accented, "1", httplimit.Problem{httplimit.QuotaExceeded, "Quota exceeded", 429, "Try again in 1 second.", []string{"gr%C3%BCn%25"}}},
 		{"by no rule", nameless, "1", httplimit.Problem{httplimit.QuotaExceeded, "Quota exceeded", 429, "Try again in 1 second.", nil}},
 	} {
 		t.Run(tt.why, func(t *testing.T) {

@@ -6,29 +6,30 @@ import (
 )
 
 const (
-	// few holders are divided among anew at each report; more, at most every dividedFor.
+	// A pool with at most few holders is divided at each report; with more, at most every
+	// dividedFor.
 	few        = 64
 	dividedFor = int64(250 * time.Millisecond)
-	// moved is the change of a share, as a part of it, from which on it is told.
+	// moved is the smallest relative change of a share that is granted.
 	moved = 0.1
-	// fading is the part of a demand that is still reckoned with one report after it was lower.
+	// fading is the weight of the previous demand when a report has a lower one.
 	fading = 0.25
-	// rounding is what sums may be off by.
+	// rounding is the error of sums.
 	rounding = 1e-9
-	// trusted is the part of a rate that those who have gone still count with. Most of them are no more, and who comes instead should not have
-	// to wait for nothing.
+	// trusted is the part of a departed holder's rate that stays reserved. Most of them have
+	// stopped, and their successors should not wait in vain.
 	trusted = 7.0 / 8
-	// spared is the part of a stock that is kept for holders who come.
-	spared = 1.0 / 32
+	// reserved is the part of a stock that is kept for new holders.
+	reserved = 1.0 / 32
 )
 
 // Holder has a share in one Ledger.
 type Holder struct {
-	// Owner is whose it is; nothing here looks at it.
+	// Owner is the caller's. This package does not use it.
 	Owner any
-	// From says where its owner is; whoever joins from there later may be the same.
+	// From is the owner's host. An owner that joins from there later may be the same one.
 	From string
-	// Grant is what it may spend now.
+	// Grant is what it may use now.
 	Grant Grant
 
 	rate  float64 // demand per second
@@ -36,29 +37,29 @@ type Holder struct {
 	held  float64 // of the pool
 	until int64   // when the grant ends, unless it is renewed
 	most  float64 // that its other limits allow
-	place int     // in the ledger
+	place int     // index in the ledger
 }
 
-// Ledger is who holds how much of one key under one rule.
+// Ledger has the shares of one key under one rule.
 type Ledger struct {
-	holders []*Holder
-	left    []lease // of those who have gone, in that order
-	held    float64 // by holders and those who have gone
-	divided Division
-	pool    Pool
-	anewAt  int64
+	holders  []*Holder
+	left     []departed // in the order of their leaving
+	held     float64    // by holders and departed ones
+	divided  Division
+	pool     Pool
+	divideAt int64
 }
 
-// lease is what somebody may still spend who cannot be heard any more.
-type lease struct {
+// departed is a holder that has left and may still use its grant.
+type departed struct {
 	*Holder
-	counts float64 // of what it holds
+	counts float64 // the part of held that stays reserved
 }
 
-func (g lease) holds() float64 { return g.held * g.counts }
+func (g departed) holds() float64 { return g.held * g.counts }
 
-// Join adds a holder, without a share. If one has left from the same place that may still have what it held, not given back, this
-// is that one, which has come back.
+// Join adds a holder, without a share. If one from the same host has left and may still use its
+// grant, the new holder takes it over.
 func (l *Ledger) Join(now int64, owner any, from string) *Holder {
 	h := &Holder{From: from, most: math.Inf(1)}
 	for i, g := range l.left {
@@ -74,7 +75,7 @@ func (l *Ledger) Join(now int64, owner any, from string) *Holder {
 	return h
 }
 
-// Leave takes a holder out. What it holds stays counted until it ends, unless it has given it back.
+// Leave removes a holder. Its grant stays reserved until it ends, unless it was given back.
 func (l *Ledger) Leave(h *Holder, gaveBack bool) {
 	last := len(l.holders) - 1
 	l.holders[h.place] = l.holders[last]
@@ -85,7 +86,7 @@ func (l *Ledger) Leave(h *Holder, gaveBack bool) {
 	if gaveBack || h.held == 0 {
 		return
 	}
-	g := lease{Holder: h, counts: 1}
+	g := departed{Holder: h, counts: 1}
 	if h.Owner = nil; !l.pool.Stock {
 		g.counts = trusted
 	}
@@ -93,17 +94,17 @@ func (l *Ledger) Leave(h *Holder, gaveBack bool) {
 	l.left = append(l.left, g)
 }
 
-// Empty says that nobody holds anything.
+// Empty reports whether there are no holders and no departed ones.
 func (l *Ledger) Empty(now int64) bool {
 	l.expire(now)
 	return len(l.holders) == 0 && len(l.left) == 0
 }
 
-// Held is how much of the pool is held.
+// Held returns how much of the pool is held.
 func (l *Ledger) Held() float64 { return l.held }
 
-// Demand takes in how many hits a holder has spent and turned away since it last said so. Without a time for them
-// its demand stays as it was.
+// Demand sets a holder's demand from the requests that it has allowed and denied since its last
+// report, over this time. If the time is not positive, the demand stays.
 func (l *Ledger) Demand(h *Holder, hits float64, over time.Duration) {
 	if over <= 0 {
 		return
@@ -115,15 +116,15 @@ func (l *Ledger) Demand(h *Holder, hits float64, over time.Duration) {
 	h.rate, h.known = rate, true
 }
 
-// Give decides anew what a holder may spend, after its report; until says when that ends. What others held too much of is
-// taken from them at once, if shares are rates: these are the holders that are returned, whose Grant is another.
+// Give sets a holder's grant, after its report, until a time. If shares are rates, it lowers at
+// once the grants of other holders that have too much, and returns these holders.
 //
-// Afterwards no more is held than the pool has, if it was so before or shares are rates. A share that has hardly
-// moved stays as it is.
+// Afterwards the held part does not exceed the pool, if shares are rates or it did not exceed it
+// before. A share that has hardly changed stays.
 func (l *Ledger) Give(now int64, h *Holder, p Pool, until int64) (lowered []*Holder) {
 	l.pool = p
-	anew := now >= l.anewAt || len(l.holders) <= few
-	if anew {
+	divide := now >= l.divideAt || len(l.holders) <= few
+	if divide {
 		l.expire(now)
 		l.divide(now)
 	}
@@ -135,29 +136,31 @@ func (l *Ledger) Give(now int64, h *Holder, p Pool, until int64) (lowered []*Hol
 	if math.Abs(share-h.held) <= moved*h.held && l.held <= p.Ahead {
 		share = h.held
 	}
-	if anew && l.held-h.held+share > p.Ahead {
+	if divide && l.held-h.held+share > p.Ahead {
 		lowered = l.lower(h)
 	}
 	l.set(h, p.grant(min(share, l.free(h))), until)
 	return lowered
 }
 
-// free is how much of the pool no other holder has.
+// free returns how much of the pool no other holder has.
 func (l *Ledger) free(h *Holder) float64 { return max(l.pool.Ahead-(l.held-h.held), 0) }
 
-// spare is how much of a stock only those get who have not reported yet. Of a rate they get what others have too much of.
+// spare returns how much of a stock is for holders that have not reported yet. Of a rate these get
+// what others have too much of.
 func (l *Ledger) spare() float64 {
 	if !l.pool.Stock {
 		return 0
 	}
-	return math.Floor(l.pool.Ahead * spared)
+	return math.Floor(l.pool.Ahead * reserved)
 }
 
-// whole is which part of its share of a stock a holder gets: whole hits, of what is free. Who has a use for a hit gets one if there
-// is one. Who comes gets no more than leaves as much for each of the others who may come.
+// whole returns how much of its share of a stock a holder gets: whole hits, of the free ones. A
+// holder with any demand gets at least one hit, if one is free. A new holder leaves as much for
+// each other one that is expected.
 func (l *Ledger) whole(h *Holder, share float64) float64 {
 	free := l.free(h)
-	if others := l.pool.Comers - len(l.holders); h.known || l.pool.Comers <= 1 {
+	if others := l.pool.Expected - len(l.holders); h.known || l.pool.Expected <= 1 {
 		free -= l.spare()
 	} else {
 		free /= float64(max(others+1, 2))
@@ -172,8 +175,8 @@ func (l *Ledger) whole(h *Holder, share float64) float64 {
 // Keep lets a holder keep what it has until another time.
 func (l *Ledger) Keep(h *Holder, until int64) { h.until = until }
 
-// Use takes back what a holder does not use of its share, since g is what all its limits allow; others is what they allow without this one. Its
-// demand is no more than that from now on.
+// Use takes the unused part of a holder's share back: g is what all its limits allow, and others
+// what they allow without this one, which bounds its demand from now on.
 func (l *Ledger) Use(h *Holder, g, others Grant) {
 	if worth := l.pool.worth(g); worth < h.held {
 		l.held += worth - h.held
@@ -188,7 +191,7 @@ func (l *Ledger) set(h *Holder, g Grant, until int64) {
 	h.Grant, h.held, h.until = g, worth, until
 }
 
-// demand is what a holder would spend in the pool's span, with room for chance.
+// demand returns a holder's expected hits in the pool's span, plus half a standard deviation.
 func (l *Ledger) demand(h *Holder) float64 {
 	if !h.known {
 		return l.pool.Ahead / float64(len(l.holders))
@@ -207,10 +210,10 @@ func (l *Ledger) divide(now int64) {
 		pool -= gone.holds()
 	}
 	l.divided = Divide(max(pool, 0), demands)
-	l.anewAt = now + dividedFor
+	l.divideAt = now + dividedFor
 }
 
-// lower takes from all but one what they have too much of.
+// lower lowers the grants of holders with too much, except one.
 func (l *Ledger) lower(except *Holder) (lowered []*Holder) {
 	for _, h := range l.holders {
 		share := l.divided.Share(l.demand(h))
@@ -223,7 +226,7 @@ func (l *Ledger) lower(except *Holder) (lowered []*Holder) {
 	return lowered
 }
 
-// expire forgets what nobody may spend any more.
+// expire removes grants that have ended.
 func (l *Ledger) expire(now int64) {
 	kept := l.left[:0]
 	l.held = 0

@@ -56,7 +56,8 @@ func TestRatesNeverExceedThePool(t *testing.T) {
 	})
 }
 
-// A limit that frees nothing: however holders come, report, and go, all that they spend is never more than the limit.
+// A limit that frees nothing: however holders come, report, and go, all that they spend is never
+// more than the limit.
 func TestStockIsNeverSpentTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type spender struct {
@@ -164,7 +165,7 @@ func TestSharesFollowTheLoad(t *testing.T) {
 func TestWhoComesGetsSomethingAtOnce(t *testing.T) {
 	for _, stock := range []bool{false, true} {
 		var l Ledger
-		p := Pool{Span: 5 * time.Second, Stock: stock, Now: 100, Ahead: 100, Burst: 0.125, Comers: 20}
+		p := Pool{Span: 5 * time.Second, Stock: stock, Now: 100, Ahead: 100, Burst: 0.125, Expected: 20}
 		now := int64(0)
 		var all []*Holder
 		for i := range 20 {

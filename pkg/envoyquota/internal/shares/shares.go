@@ -1,17 +1,19 @@
-// Package shares divides what a limit leaves among those who hold a part of it, and hear of each other only now and then.
+// Package shares divides the rest of a limit among holders that report rarely.
 //
-// A *holder* is one Envoy's bucket. It has a *share*, which it spends by itself, and reports some seconds later what it has
-// spent and what it has turned away; both together are its *demand*. A [Ledger] holds all shares of one key under one rule, and
-// sees to it that together they are never more than its *pool*, the part of the limit that is theirs to spend.
+// A *holder* is one Envoy's bucket. It has a *share*, which it uses by itself. Some seconds later
+// it reports how many requests it has allowed and denied; both together are its *demand*. A
+// [Ledger] has all shares of one key under one rule. Together they never exceed its *pool*, the
+// part of the limit that they may use.
 //
-// What a share is depends on how long the rule's window is beside the time between two reports:
+// There are two kinds of shares, depending on the rule's window and the report interval:
 //
-//   - With a short window, a share is a *rate*: hits per window. It is spent over and over until it is changed. One that
-//     is lowered is lower as soon as its holder is told, and what is freed goes to others.
-//   - With a long window, a share is a *stock*: hits that may be spent until the next report. What was granted stays counted until its
-//     holder reports what became of it, so that hits that are counted and hits that are held never exceed the limit.
+//   - With a short window, a share is a *rate*: hits per window. It is used over and over until it
+//     changes. A lower one takes effect as soon as its holder has it, and others get the rest.
+//   - With a long window, a share is a *stock*: hits that may be used until the next report. A
+//     grant stays counted until its holder reports, so that counted and held hits never exceed
+//     the limit.
 //
-// Everything is a function of the time that it is given, in Unix nanoseconds. A Ledger is not safe for concurrent use.
+// Times are arguments, in Unix nanoseconds. A Ledger is not safe for concurrent use.
 package shares
 
 import (
@@ -20,8 +22,9 @@ import (
 	"time"
 )
 
-// Division is a pool, divided among demands. While the pool lasts, everybody has what they demand, and what is left over goes half to all
-// alike and half by demand. When it does not, nobody has more than some level, which those with the largest demand have.
+// Division is a pool divided among demands. If the pool is large enough, each holder gets its
+// demand; half of the rest is divided equally, and half in proportion to demand. Otherwise no
+// holder gets more than a level, which those with the largest demands get.
 type Division struct {
 	level, even, scale float64
 }
@@ -45,7 +48,8 @@ func Divide(pool float64, demands []float64) Division {
 	}
 }
 
-// waterLevel is the level at which demands, each cut to it, come to the pool, which is less than all of them.
+// waterLevel returns the level at which the demands, each cut to it, add up to the pool. The pool
+// must be less than their sum.
 func waterLevel(pool float64, demands []float64) float64 {
 	sorted := slices.Sorted(slices.Values(demands))
 	for i, d := range sorted {
@@ -55,45 +59,51 @@ func waterLevel(pool float64, demands []float64) float64 {
 		}
 		pool -= d
 	}
-	return 0 // not reached: the last demand is at least what is left
+	return 0 // unreachable: the last demand is at least the rest
 }
 
-// Share is the part of a holder with this demand, which must be among those that were divided among.
+// Share returns the share of a holder with this demand, which must be one of those given to Divide.
 func (d Division) Share(demand float64) float64 {
 	return min(demand, d.level) + d.even + demand*d.scale
 }
 
-// Pool is what there is to divide at a time.
+// Pool is what a Ledger divides.
 type Pool struct {
-	// Span is the time that a share is for: the rule's window if shares are rates, the time between two reports if they are stocks.
+	// Span is the time of a share: the rule's window for rates, the report interval for stocks.
 	Span time.Duration
-	// Stock says that shares are stocks.
+	// Stock: shares are stocks.
 	Stock bool
-	// Now is how many hits may be spent at once, and Ahead how many within Span: of rates, only Ahead counts.
+	// Now is how many hits may be used at once, and Ahead how many within Span. Rates use only
+	// Ahead.
 	Now, Ahead float64
-	// Burst is which part of a rate's hits may be saved up and spent at once.
+	// Burst is the part of a rate's hits that may accumulate.
 	Burst float64
-	// Comers is how many are there, at least, who may come to hold a part of a stock.
-	Comers int
+	// Expected is how many holders a stock may have, including those that have not joined yet.
+	Expected int
 }
 
-// Grant is what a holder may spend: Burst hits at once, at least 1, and Rate hits a second. The zero value is nothing.
+// Grant is what a holder may use: Burst hits at once, at least 1, and Rate hits a second. The zero
+// value is nothing.
 type Grant struct {
 	Burst int64
 	Rate  float64
-	// Anew says that the burst is there now, whatever is left of an earlier one.
-	Anew bool
+	// Refill: the whole burst may be used now, whatever is left of an earlier one.
+	Refill bool
 }
 
-// None says that nothing may be spent.
+// None reports whether nothing may be used.
 func (g Grant) None() bool { return g.Burst == 0 }
 
-// And is what both grants allow.
+// And returns what both grants allow.
 func (g Grant) And(other Grant) Grant {
-	return Grant{Burst: min(g.Burst, other.Burst), Rate: min(g.Rate, other.Rate), Anew: g.Anew || other.Anew}
+	return Grant{
+		Burst:  min(g.Burst, other.Burst),
+		Rate:   min(g.Rate, other.Rate),
+		Refill: g.Refill || other.Refill,
+	}
 }
 
-// grant is what a share of the pool comes to.
+// grant returns the grant for a share of the pool.
 func (p Pool) grant(share float64) Grant {
 	seconds := p.Span.Seconds()
 	if !p.Stock {
@@ -106,10 +116,10 @@ func (p Pool) grant(share float64) Grant {
 		return Grant{}
 	}
 	burst := max(1, math.Floor(share*min(p.Now/p.Ahead, 1)))
-	return Grant{Burst: int64(burst), Rate: (share - burst) / seconds, Anew: true}
+	return Grant{Burst: int64(burst), Rate: (share - burst) / seconds, Refill: true}
 }
 
-// worth is what a grant takes of the pool.
+// worth returns how much of the pool a grant takes.
 func (p Pool) worth(g Grant) float64 {
 	switch {
 	case g.None():

@@ -16,59 +16,62 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// desk is where reports come in and assignments go out, for all Envoys. Its methods are functions of the time that they are given, and safe for
-// concurrent use.
-type desk struct {
+// distributor takes in the reports of all Envoys, and makes their assignments. Its methods get the
+// time as an argument, and are safe for concurrent use.
+type distributor struct {
 	checker Checker
 	o       Options
 
 	mu       sync.Mutex
 	ledgers  map[ledgerKey]*ledger
 	clients  map[*client]bool
-	set      *rules.Set      // that costs was made for
+	set      *rules.Set      // that costs is for
 	costs    map[string]bool // attributes that hits cost
 	checkers int             // in the fleet
 	stats    Stats
-	askAt    int64 // for how many checkers there are
+	askAt    int64 // the number of checkers again
 }
 
-// ledgerKey is a key under a rule. With another window, shares are of another kind.
+// ledgerKey is a key under a rule. Shares of another window are of another kind.
 type ledgerKey struct {
 	counter, key string
 	shape        window.Shape
-	flows        bool
+	isRate       bool
 }
 
 type ledger struct {
 	shares.Ledger
-	tally
+	localCounts
 	key ledgerKey
 }
 
-// client is one Envoy, as long as its stream lasts.
+// client is one Envoy, while its stream lasts.
 type client struct {
-	from      string // its host; "" if that is not known
-	domain    string
-	buckets   map[string]*bucket
-	set       *rules.Set          // that its buckets were looked at by
-	spreading []*bucket           // that have requests to count later
-	changed   []*bucket           // that the Envoy is to be told about
-	away      []*quotapb.BucketId // that it is to forget
-	wake      chan struct{}
-	lookAt    int64 // at all buckets
+	from       string // its host; "" if that is not known
+	domain     string
+	buckets    map[string]*bucket
+	set        *rules.Set          // that its buckets were decided by
+	spreading  []*bucket           // that have pending requests
+	changed    []*bucket           // that actions are to be sent for
+	abandoned  []*quotapb.BucketId // that the Envoy shall abandon
+	wake       chan struct{}
+	maintainAt int64 // all buckets
 }
 
-func newDesk(c Checker, o Options) *desk {
-	return &desk{checker: c, o: o, ledgers: make(map[ledgerKey]*ledger), clients: make(map[*client]bool)}
+func newDistributor(c Checker, o Options) *distributor {
+	return &distributor{
+		checker: c, o: o, ledgers: make(map[ledgerKey]*ledger), clients: make(map[*client]bool),
+	}
 }
 
-// join adds an Envoy, if there is room for it. One from the same host as one that has gone may be that one.
-func (d *desk) join(from string) (*client, error) {
+// join adds an Envoy, if there is room for it.
+func (d *distributor) join(from string) (*client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.clients) >= d.o.MaxStreams {
 		d.stats.Refused++
-		return nil, status.Errorf(codes.ResourceExhausted, "there are %d streams: no more", d.o.MaxStreams)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"there are %d streams: no more", d.o.MaxStreams)
 	}
 	c := &client{from: from, buckets: make(map[string]*bucket), wake: make(chan struct{}, 1)}
 	d.clients[c] = true
@@ -76,38 +79,39 @@ func (d *desk) join(from string) (*client, error) {
 	return c, nil
 }
 
-// leave takes an Envoy out. What it was assigned stays held until it ends; what it reported is counted.
-func (d *desk) leave(now int64, c *client) {
+// leave removes an Envoy. Its assignments stay reserved until they end; its pending requests are
+// counted.
+func (d *distributor) leave(now int64, c *client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.clients, c)
 	for _, b := range c.buckets {
-		d.drop(now, b, b.told.kind != bucketOf)
+		d.drop(now, b, b.sent.kind != bucketOf)
 	}
-	c.buckets, c.spreading, c.changed, c.away = nil, nil, nil, nil
+	c.buckets, c.spreading, c.changed, c.abandoned = nil, nil, nil, nil
 }
 
-// drop forgets a bucket.
-func (d *desk) drop(now int64, b *bucket, gaveBack bool) {
-	d.count(now, b, b.later)
-	b.later, b.dropped = 0, true
+// drop removes a bucket.
+func (d *distributor) drop(now int64, b *bucket, gaveBack bool) {
+	d.count(now, b, b.pending)
+	b.pending, b.dropped = 0, true
 	d.release(now, b, gaveBack)
 	delete(b.client.buckets, b.name)
 }
 
 // release gives up a bucket's shares.
-func (d *desk) release(now int64, b *bucket, gaveBack bool) {
-	for _, p := range b.parts {
+func (d *distributor) release(now int64, b *bucket, gaveBack bool) {
+	for _, p := range b.shares {
 		p.ledger.Leave(p.holder, gaveBack)
 		if p.ledger.Empty(now) {
 			delete(d.ledgers, p.ledger.key)
 		}
 	}
-	b.parts = nil
+	b.shares = nil
 }
 
-// sweep forgets what was held by those who have gone.
-func (d *desk) sweep(now int64) {
+// sweep removes the ended assignments of Envoys that have left.
+func (d *distributor) sweep(now int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for key, l := range d.ledgers {
@@ -117,10 +121,8 @@ func (d *desk) sweep(now int64) {
 	}
 }
 
-// report takes in what an Envoy reports.
-//
-// Of a message with an error, which says what is wrong with it, nothing is taken.
-func (d *desk) report(now int64, c *client, message []byte) error {
+// report takes in an Envoy's report. It fails on an invalid message, of which it takes nothing.
+func (d *distributor) report(now int64, c *client, message []byte) error {
 	wrong, n := "", 0
 	domain, err := parseReports(message, func(w *wireUsage) {
 		if wrong == "" {
@@ -139,7 +141,7 @@ func (d *desk) report(now int64, c *client, message []byte) error {
 	if wrong != "" {
 		return status.Error(codes.InvalidArgument, wrong)
 	}
-	d.follow(now, c)
+	d.refresh(now, c)
 	_, err = parseReports(message, func(w *wireUsage) { d.take(now, c, readUsage(w)) })
 	if err != nil {
 		return err
@@ -148,30 +150,32 @@ func (d *desk) report(now int64, c *client, message []byte) error {
 	return nil
 }
 
-// inDomain checks a message's domain. The first must have one, the others may.
+// inDomain checks a message's domain. Only the first message must have one.
 func (c *client) inDomain(domain string) error {
 	switch {
 	case len(domain) > maxDomain || !utf8.ValidString(domain):
-		return status.Errorf(codes.InvalidArgument, "domain: want at most %d bytes of UTF-8", maxDomain)
+		return status.Errorf(codes.InvalidArgument,
+			"domain: want at most %d bytes of UTF-8", maxDomain)
 	case domain == "" && c.domain == "":
 		return status.Error(codes.InvalidArgument, "domain: the first message has none")
 	case domain != "" && c.domain != "" && domain != c.domain:
-		return status.Errorf(codes.InvalidArgument, "domain: %.40q after %.40q: another domain needs another stream", domain, c.domain)
+		return status.Errorf(codes.InvalidArgument,
+			"domain: %.40q after %.40q: another domain needs another stream", domain, c.domain)
 	case c.domain == "":
 		c.domain = domain
 	}
 	return nil
 }
 
-// take takes in one bucket's usage.
-func (d *desk) take(now int64, c *client, u *usage) {
+// take adds the usage of one bucket.
+func (d *distributor) take(now int64, c *client, u *usage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stats.Allowed += u.allowed
 	d.stats.Denied += u.denied
 	b := c.buckets[u.name]
 	if !u.fits || b == nil && len(c.buckets) >= d.o.MaxBuckets {
-		d.turnAway(now, c, u)
+		d.reject(now, c, u)
 		return
 	}
 	if b == nil {
@@ -181,21 +185,21 @@ func (d *desk) take(now int64, c *client, u *usage) {
 	d.decide(now, b)
 }
 
-// turnAway counts what is reported of a bucket that there is no room for, and has Envoy forget the bucket, or it would report it for
-// ever.
-func (d *desk) turnAway(now int64, c *client, u *usage) {
+// reject counts the requests of a bucket for which there is no room. Envoy is told to abandon it:
+// it would report it for ever otherwise.
+func (d *distributor) reject(now int64, c *client, u *usage) {
 	d.stats.TurnedAway++
 	if u.allowed > 0 {
 		attrs := attributes(c.domain, u.bucket, d.costs)
 		d.checker.Do(check.Request{Attributes: attrs, Cost: u.allowed, Mode: check.Record})
 	}
-	if u.id != nil && len(c.away) < d.o.MaxBuckets {
-		c.away = append(c.away, u.id)
+	if u.id != nil && len(c.abandoned) < d.o.MaxBuckets {
+		c.abandoned = append(c.abandoned, u.id)
 	}
 }
 
-// follow keeps up with the rules, and with how many checkers there are.
-func (d *desk) follow(now int64, c *client) {
+// refresh reads the rules and the number of checkers, and decides again if the rules have changed.
+func (d *distributor) refresh(now int64, c *client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now >= d.askAt {

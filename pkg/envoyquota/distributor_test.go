@@ -34,11 +34,11 @@ func TestIdleBucketsAreAbandoned(t *testing.T) {
 		s.pass(5*time.Second, a)
 	}
 	only(t, s.pass(7*time.Second, a), "bucket", "abandon")
-	if len(s.desk.ledgers) != 0 || len(a.buckets) != 0 {
-		t.Errorf("%d ledgers and %d buckets are left", len(s.desk.ledgers), len(a.buckets))
+	if len(s.distributor.ledgers) != 0 || len(a.buckets) != 0 {
+		t.Errorf("%d ledgers and %d buckets are left", len(s.distributor.ledgers), len(a.buckets))
 	}
 	only(t, s.report(b, 10, 0), "bucket") // and what it held is free
-	if held := s.desk.ledgers[b.buckets[bucketName(bucketID("user", "kristie").Bucket)].parts[0].ledger.key].Held(); held < 40 {
+	if held := s.distributor.ledgers[b.buckets[bucketName(bucketID("user", "kristie").Bucket)].shares[0].ledger.key].Held(); held < 40 {
 		t.Errorf("b gets %v of 89", held)
 	}
 }
@@ -56,7 +56,7 @@ func TestUsageOfShortWindowsIsSpread(t *testing.T) {
 		}
 	}
 	s.report(a, 40, 0)
-	s.desk.leave(s.now, a) // and what was still to come is counted when the stream ends
+	s.distributor.leave(s.now, a) // and what was still to come is counted when the stream ends
 	if got := charged(s.checker); got != 441 {
 		t.Errorf("charged %d of 441", got)
 	}
@@ -89,20 +89,21 @@ func TestTheStrictestRuleDecides(t *testing.T) {
 	if got := rateOf(a); got != 20 {
 		t.Errorf("20/second and 1000/second give %v", got)
 	}
-	for key, l := range s.desk.ledgers {
+	for key, l := range s.distributor.ledgers {
 		if math.Abs(l.Held()-20) > 1e-6 {
 			t.Errorf("%s holds %v, and 20 are used", key.counter, l.Held())
 		}
 	}
 }
 
-// Of a limit that all have in common, nobody is reckoned with for more than they may use by their own.
+// Of a limit that all have in common, nobody is reckoned with for more than they may use by their
+// own.
 func TestWhoMayUseLittleTakesLittle(t *testing.T) {
 	s := newScript(t, "rules: [{name: own, match: {user: mallory}, key: [user], limit: 20/second}, {name: all, key: [], limit: 100/second}]")
 	a := s.envoy()
 	for range 4 {
 		for user, asked := range map[string]uint64{"kristie": 350, "mallory": 50_000} {
-			must(t, s.desk.report(s.now, a, bytesOf(t, reportOf(0, asked, 0, "user", user))))
+			must(t, s.distributor.report(s.now, a, bytesOf(t, reportOf(0, asked, 0, "user", user))))
 		}
 		s.pass(5*time.Second, a)
 	}
@@ -122,11 +123,11 @@ func TestARuleChangeIsTold(t *testing.T) {
 	}
 	must(t, s.checker.SetRules(parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]"), 2))
 	only(t, s.pass(tick, a), "DENY_ALL", "bucket")
-	if n := len(s.desk.ledgers); n != 2 { // the old one's share ends with its time to live
+	if n := len(s.distributor.ledgers); n != 2 { // the old one's share ends with its time to live
 		t.Errorf("%d ledgers", n)
 	}
-	if s.desk.sweep(s.now + int64(time.Minute)); len(s.desk.ledgers) != 1 {
-		t.Errorf("%d ledgers after a minute", len(s.desk.ledgers))
+	if s.distributor.sweep(s.now + int64(time.Minute)); len(s.distributor.ledgers) != 1 {
+		t.Errorf("%d ledgers after a minute", len(s.distributor.ledgers))
 	}
 }
 
@@ -135,9 +136,9 @@ func TestAReconnectGetsNoMoreThanTheLimit(t *testing.T) {
 	s := newScript(t, "rules: [{name: r, key: [user], limit: 100/hour}]")
 	a := s.envoy()
 	first := only(t, s.report(a, 1, 0), "bucket").GetQuotaAssignmentAction().RateLimitStrategy.GetTokenBucket().MaxTokens
-	s.desk.leave(s.now, a)
+	s.distributor.leave(s.now, a)
 	s.now += int64(19 * time.Second)
-	s.desk.sweep(s.now) // the Envoy may still go by its assignments
+	s.distributor.sweep(s.now) // the Envoy may still go by its assignments
 	again := s.report(s.envoy(), 0, 0)
 	if second := again[len(again)-1].GetQuotaAssignmentAction().RateLimitStrategy.GetTokenBucket().GetMaxTokens(); first+second > 99 {
 		t.Errorf("%d and %d of 99 that are left", first, second)
