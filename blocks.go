@@ -18,7 +18,8 @@ import (
 type BlocksState struct {
 	// Keys is how many keys are blocked.
 	Keys int
-	// Up says that the bucket of blocks can be read. Those that were read last stay while it cannot.
+	// Up says that the bucket of blocks can be read. Those that were read last stay while it
+	// cannot.
 	Up bool
 }
 

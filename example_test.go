@@ -8,7 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// A service joins the fleet on its NATS, waits for the fleet's rules, and decides in its own process.
+// A service joins the fleet on its NATS, waits for the fleet's rules, and decides in its own
+// process.
 func Example() {
 	member, err := offpath.Join(offpath.Options{NATS: "nats://127.0.0.1:4222"})
 	if err != nil {

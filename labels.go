@@ -7,14 +7,14 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// labels sums the rules' counters by the rules' labels, so that a fleet of any number of rules has a
-// bounded number of metrics. No sum goes backwards when rules go: what a rule without a label of its
-// own counted stays with the rest, what one with a label counted goes to those removed. So the sum
-// over all labels misses no hit.
+// labels sums the rules' counters by the rules' labels, so that a fleet of any number of rules has
+// a bounded number of metrics. No sum goes backwards when rules go: what a rule without a label of
+// its own counted stays with the rest, what one with a label counted goes to those removed. So the
+// sum over all labels misses no hit.
 type labels struct {
 	mu       sync.Mutex
 	assigned rulelabel.Labels
-	rest     map[string]check.RuleStats // rules without a label of their own, as of the last snapshot
+	rest     map[string]check.RuleStats // rules without a label of their own, at the last snapshot
 	left     check.RuleStats            // what those of them counted that are gone
 }
 

@@ -18,13 +18,14 @@ func scrape(r *labels, s check.Stats) (byLabel map[string]check.RuleStats, all c
 	return byLabel, sum[""]
 }
 
-// TestManyRules: of more rules than labels, the busiest have one of their own and keep it, and no counter goes backwards. One
-// rule is called like the rest together.
+// TestManyRules: of more rules than labels, the busiest have one of their own and keep it, and no
+// counter goes backwards. One rule is called like the rest together.
 func TestManyRules(t *testing.T) {
 	var stats check.Stats
 	want := int64(400) // the rule of that name
 	for i := range int64(500) {
-		stats.Rules = append(stats.Rules, check.RuleStats{Rule: fmt.Sprint("r", i), Allowed: i, Charged: i})
+		one := check.RuleStats{Rule: fmt.Sprint("r", i), Allowed: i, Charged: i}
+		stats.Rules = append(stats.Rules, one)
 		if i < 300 {
 			want += i
 		}
@@ -35,7 +36,8 @@ func TestManyRules(t *testing.T) {
 	if n := len(before); n != rulelabel.Most && n != rulelabel.Most+1 {
 		t.Errorf("%d labels", n)
 	}
-	if busiest, rest := before["r499"].Allowed, before[rulelabel.Other].Allowed; busiest != 499 || rest != want {
+	busiest, rest := before["r499"].Allowed, before[rulelabel.Other].Allowed
+	if busiest != 499 || rest != want {
 		t.Errorf("the busiest: %d, want 499; the rest: %d, want %d", busiest, rest, want)
 	}
 	for i := range stats.Rules {
@@ -49,7 +51,8 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestRemovedRules: no hit is missing from the sum over all rules when rules go, and one may have the name of them all.
+// TestRemovedRules: no hit is missing from the sum over all rules when rules go, and one may have
+// the name of them all.
 func TestRemovedRules(t *testing.T) {
 	stats := check.Stats{Rules: []check.RuleStats{{Rule: "r", Charged: 1, Denied: 2}}}
 	var r labels
@@ -67,12 +70,13 @@ func TestRemovedRules(t *testing.T) {
 	}
 }
 
-// TestRulesThatGo: half of many rules go, of those with a label of their own and of the rest, and one comes back. No counter goes
-// backwards, and the sum over all of them stays right.
+// TestRulesThatGo: half of many rules go, of those with a label of their own and of the rest, and
+// one comes back. No counter goes backwards, and the sum over all of them stays right.
 func TestRulesThatGo(t *testing.T) {
 	var stats check.Stats
 	for i := range 2 * rulelabel.Most {
-		stats.Rules = append(stats.Rules, check.RuleStats{Rule: fmt.Sprint("r", i), Charged: 10, Answered: 8, Pending: 2})
+		one := check.RuleStats{Rule: fmt.Sprint("r", i), Charged: 10, Answered: 8, Pending: 2}
+		stats.Rules = append(stats.Rules, one)
 	}
 	var r labels
 	before, _ := scrape(&r, stats)
@@ -91,17 +95,20 @@ func TestRulesThatGo(t *testing.T) {
 	equal(t, "hits", sum.Charged, int64(21*rulelabel.Most))
 
 	stats.Rules = append(stats.Rules,
-		check.RuleStats{Rule: "r1", Charged: 1, Answered: 1}, check.RuleStats{Rule: "new", Charged: 1, Answered: 1})
+		check.RuleStats{Rule: "r1", Charged: 1, Answered: 1},
+		check.RuleStats{Rule: "new", Charged: 1, Answered: 1})
 	again, sum := scrape(&r, stats)
 	equal(t, "hits", sum.Charged, int64(21*rulelabel.Most+2))
 	const other = rulelabel.Other
-	if b, a, c := before[other].Charged, after[other].Charged, again[other].Charged; a < b || c < a {
+	b, a, c := before[other].Charged, after[other].Charged, again[other].Charged
+	if a < b || c < a {
 		t.Errorf("other went from %d to %d to %d", b, a, c)
 	}
 	equal(t, "a new rule, with half of the labels left", again["new"].Charged, 1)
 }
 
-// TestRulesThatAreRenamed: a checker that has seen a thousand names still tells what the rules in force do, and nothing else.
+// TestRulesThatAreRenamed: a checker that has seen a thousand names still tells what the rules in
+// force do, and nothing else.
 func TestRulesThatAreRenamed(t *testing.T) {
 	var stats check.Stats
 	var r labels

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
@@ -53,7 +53,7 @@ func openLink(o Options) (*link, error) {
 		options = append([]nats.Option{nats.CustomInboxPrefix("_INBOX." + o.Name)}, options...)
 	}
 	return newLink(o.Namespace, name, o.Log, func() (*nats.Conn, error) {
-		return natsconn.Open(o.NATS, "offpath-checker-"+name, o.Log, options...)
+		return natsclient.Open(o.NATS, "offpath-checker-"+name, o.Log, options...)
 	})
 }
 
@@ -92,7 +92,7 @@ func (l *link) run(ctx context.Context) {
 	wait, since := l.delays.first, time.Now()
 	for {
 		now := l.current.Load()
-		err := natsconn.Run(ctx, now.conn)
+		err := natsclient.Run(ctx, now.conn)
 		if err == nil { // ctx is done
 			return
 		}
@@ -142,7 +142,8 @@ func pause(ctx context.Context, wait time.Duration) bool {
 }
 
 // each runs f with one session after the other, each time until the session is over or ctx is done.
-// It returns nil when ctx is done, and an error of f that the end of the connection does not explain.
+// It returns nil when ctx is done, and an error of f that the end of the connection does not
+// explain.
 func (l *link) each(ctx context.Context, f func(context.Context, *session) error) error {
 	for ctx.Err() == nil {
 		now := l.current.Load()
@@ -180,8 +181,8 @@ func (l *link) sent(err error) error {
 	return err
 }
 
-// Report sends a report by the present connection. The checker repeats what cannot be sent now, as it
-// does with lease requests and hellos.
+// Report sends a report by the present connection. The checker repeats what cannot be sent now, as
+// it does with lease requests and hellos.
 func (l *link) Report(shard uint32, aggregator uint64, report []byte) error {
 	return l.sent(l.current.Load().link.Report(shard, aggregator, report))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -69,11 +69,11 @@ func TestLongerMessages(t *testing.T) {
 	daemontest.Eventually(t, "it is sent", func() bool { return l.Report(1, 0, long) == nil })
 	stop()
 	must(t, <-ended)
-	natsconn.Close(l.conn())
+	natsclient.Close(l.conn())
 }
 
-// TestOneConnectionAfterTheOther: there are never two; messages come by the newest; an error of a connection that is not over
-// ends what runs with it.
+// TestOneConnectionAfterTheOther: there are never two; messages come by the newest; an error of a
+// connection that is not over ends what runs with it.
 func TestOneConnectionAfterTheOther(t *testing.T) {
 	bus := serverstest.NATS(t)
 	var opened []*nats.Conn
@@ -118,14 +118,15 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	}
 	must(t, l.Hello([]byte("hello")))
 	wrong := errors.New("wrong")
-	if err := l.each(ctx, func(context.Context, *session) error { return wrong }); !errors.Is(err, wrong) {
+	err := l.each(ctx, func(context.Context, *session) error { return wrong })
+	if !errors.Is(err, wrong) {
 		t.Errorf("%v", err)
 	}
 	stop()
 	for range 2 {
 		must(t, <-ended)
 	}
-	natsconn.Close(l.conn())
+	natsclient.Close(l.conn())
 	for i, conn := range opened {
 		if !conn.IsClosed() {
 			t.Errorf("connection %d is open", i)

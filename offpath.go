@@ -3,8 +3,9 @@
 // [Join] does in one call what the daemon cmd/checker does, and the daemon uses it: it connects to
 // the fleet's NATS, follows the fleet's rules and blocks, and starts a checker (package check),
 // which decides in this process. Rules that change and keys that operators block come into force
-// within a second. The fleet's consoles list the checker. Where NATS is away, or closes a connection
-// for good, the checker decides by what it knows, and hits are reported when NATS is back.
+// within a second. The fleet's consoles list the checker. Where NATS is away, or closes a
+// connection for good, the checker decides by what it knows, and hits are reported when NATS is
+// back.
 //
 // A limiter that shares its limits with nobody needs no fleet: package check alone makes one.
 package offpath
@@ -21,7 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/blocks"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -36,9 +37,11 @@ const DefaultNamespace = "offpath"
 
 // Options say which fleet to join, and how. Only NATS is required.
 type Options struct {
-	// NATS is the URL of the fleet's NATS; of a cluster, URLs of several servers with commas between.
+	// NATS is the URL of the fleet's NATS; of a cluster, URLs of several servers with commas
+	// between.
 	NATS string
-	// NATSOptions are for credentials and certificates, such as nats.UserCredentials("service.creds").
+	// NATSOptions are for credentials and certificates, such as
+	// nats.UserCredentials("service.creds").
 	NATSOptions []nats.Option
 	// Namespace is the fleet's name: fleets of different names share a NATS. Default "offpath".
 	Namespace string
@@ -46,8 +49,8 @@ type Options struct {
 	// them; several checkers may share one. "" suits a NATS without accounts.
 	Name string
 
-	// Rules is the path of a YAML file of rules, which is watched. "" takes the rules of the fleet's
-	// bucket, which "aggregator rules apply" writes.
+	// Rules is the path of a YAML file of rules, which is watched. "" takes the rules of the
+	// fleet's bucket, which "aggregator rules apply" writes.
 	Rules string
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.
@@ -56,8 +59,8 @@ type Options struct {
 	// while NATS is away. "" keeps none: such a start then waits for NATS.
 	CacheDir string
 
-	// Checker are further options of the checker. Rules, Revision and Link are set by Join, and Epoch
-	// if it is 0: one that is given has to belong to Name (events.NewEpoch).
+	// Checker are further options of the checker. Rules, Revision and Link are set by Join, and
+	// Epoch if it is 0: one that is given has to belong to Name (events.NewEpoch).
 	Checker check.Options
 	// Begin, if not nil, is called with the checker when the first rules are about to come into
 	// force. An error refuses these rules; the next ones make another checker.
@@ -82,8 +85,8 @@ func (o Options) withDefaults() Options {
 const (
 	// rulesWait bounds how long Checker waits for the bucket's rules when the cache has some.
 	rulesWait = 2 * time.Second
-	// blocksWait bounds how long Checker waits for the blocks, so that the checker admits nobody whom
-	// the rest of the fleet keeps out.
+	// blocksWait bounds how long Checker waits for the blocks, so that the checker admits nobody
+	// whom the rest of the fleet keeps out.
 	blocksWait = time.Second
 )
 
@@ -139,7 +142,7 @@ func Join(o Options) (*Member, error) {
 		source = newBucket(o, m.link, m.caches.rules)
 	}
 	if err := source.begin(m.rules); err != nil {
-		natsconn.Close(m.link.conn())
+		natsclient.Close(m.link.conn())
 		return nil, err
 	}
 	m.start(source, newAnnouncer(o, m))
@@ -230,8 +233,8 @@ func (m *Member) Checker(ctx context.Context) (*check.Checker, error) {
 // library closes it for good.
 func (m *Member) Conn() *nats.Conn { return m.link.conn() }
 
-// Done returns a channel that is closed when no hits are reported any more: after Drain or Close, or
-// when reporting has failed, which the error of both then says.
+// Done returns a channel that is closed when no hits are reported any more: after Drain or Close,
+// or when reporting has failed, which the error of both then says.
 func (m *Member) Done() <-chan struct{} { return m.reported }
 
 // Drain stops following rules and blocks, delivers the hits that have not been reported, within
@@ -254,7 +257,7 @@ func (m *Member) Close() error {
 	err := m.Drain()
 	m.close.Do(func() {
 		m.connecting.end()
-		natsconn.Close(m.link.conn())
+		natsclient.Close(m.link.conn())
 	})
 	return err
 }

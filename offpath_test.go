@@ -62,12 +62,15 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// apply writes a rule of so many requests a day.
+// daily is a set of one rule, whose window no test outlasts.
+func daily(limit int) []byte {
+	return fmt.Appendf(nil, "rules: [{name: per-user, key: [user], limit: %d/day}]", limit)
+}
+
 func (f *fleet) apply(limit int) {
 	f.Helper()
 	there, _ := f.rules.Get(f.Context())
-	text := fmt.Sprintf("rules: [{name: per-user, key: [user], limit: %d/day}]", limit)
-	_, err := f.rules.Put(f.Context(), []byte(text), there.Revision)
+	_, err := f.rules.Put(f.Context(), daily(limit), there.Revision)
 	must(f, err)
 }
 
@@ -193,12 +196,15 @@ func TestAMemberIsListed(t *testing.T) {
 		checker.Check(kristie, 1)
 	}
 	is("it is listed", func(c status.Checker) bool {
-		return c.Name != "" && c.RulesRevision == 1 && c.Freshness == "fresh" && len(c.Rules) == 1 &&
+		return c.Name != "" && c.RulesRevision == 1 && c.Freshness == "fresh" &&
+			len(c.Rules) == 1 &&
 			c.Rules[0] == status.Decisions{Rule: "per-user", Allowed: 2, Denied: 1, Charged: 2} &&
 			len(c.Denied.List) == 1 && c.Denied.List[0].Key == "kristie"
 	})
 	f.apply(1)
-	is("it has other rules", func(status.Checker) bool { return len(rules) == 1 && rules[0].Limit == 1 })
+	is("it has other rules", func(status.Checker) bool {
+		return len(rules) == 1 && rules[0].Limit == 1
+	})
 	checker.Check(identity.Attributes{{Name: "user", Value: "somebody"}}, 1)
 	must(t, member.Close())
 	is("it leaves", func(c status.Checker) bool { return c.Leaving && c.Unreported == 0 })
@@ -225,12 +231,15 @@ func TestJoinWithoutNATS(t *testing.T) {
 		t.Error("a blocked key passes")
 	}
 	must(t, f.bus.Stop())
-	if _, checker := f.join(cached); checker.Check(kristie, 1).Allowed || checker.Rules().Rules()[0].Limit != 7 {
+	_, checker = f.join(cached)
+	if checker.Check(kristie, 1).Allowed || checker.Rules().Rules()[0].Limit != 7 {
 		t.Error("it decides by other rules or blocks than the one before")
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	must(t, os.WriteFile(file, []byte("rules: [{name: a, key: [user], limit: 5/day}]"), 0o600))
-	member, checker = f.join(offpath.Options{Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond}})
+	member, checker = f.join(offpath.Options{
+		Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
+	})
 	if !checker.Check(kristie, 1).Allowed {
 		t.Error("it denies the first request")
 	}
@@ -255,15 +264,16 @@ func TestJoinWithoutNATS(t *testing.T) {
 func TestASignedFleet(t *testing.T) {
 	f := newFleet(t)
 	key := signaturetest.NewKey(t)
-	signed, err := natssource.New(serverstest.Connect(t, f.bus.URL()), offpath.DefaultNamespace, natssource.Options{Key: key})
+	conn := serverstest.Connect(t, f.bus.URL())
+	signed, err := natssource.New(conn, offpath.DefaultNamespace, natssource.Options{Key: key})
 	must(t, err)
-	there, err := signed.Put(t.Context(), []byte("rules: [{name: per-user, key: [user], limit: 3/day}]"), 0)
+	there, err := signed.Put(t.Context(), daily(3), 0)
 	must(t, err)
 	trusted := signaturetest.Verifier(t, key)
 	_, checker := f.join(offpath.Options{RulesVerifier: trusted, BlocksVerifier: trusted})
 	f.apply(1000)
 	f.block()
-	_, err = signed.Put(t.Context(), []byte("rules: [{name: per-user, key: [user], limit: 4/day}]"), there+1)
+	_, err = signed.Put(t.Context(), daily(4), there+1)
 	must(t, err)
 	f.limits(checker, 4)
 	if !checker.Check(kristie, 1).Allowed {
@@ -280,13 +290,15 @@ func TestBadOptions(t *testing.T) {
 	bad := write("bad.yaml", "rules: []")
 	good := write("good.yaml", "rules: [{name: a, key: [user], limit: 5/day}]")
 	for why, o := range map[string]offpath.Options{
-		"no NATS":              {},
-		"no URL":               {NATS: "://"},
-		"a bad namespace":      {NATS: "nats://127.0.0.1:1", Namespace: "a.b"},
-		"a bad name":           {NATS: "nats://127.0.0.1:1", Name: "a b"},
-		"no such file":         {NATS: "nats://127.0.0.1:1", Rules: "nowhere.yaml"},
-		"a bad file":           {NATS: "nats://127.0.0.1:1", Rules: bad},
-		"bad checker's bounds": {NATS: "nats://127.0.0.1:1", Rules: good, Checker: check.Options{FlushEvery: -1}},
+		"no NATS":         {},
+		"no URL":          {NATS: "://"},
+		"a bad namespace": {NATS: "nats://127.0.0.1:1", Namespace: "a.b"},
+		"a bad name":      {NATS: "nats://127.0.0.1:1", Name: "a b"},
+		"no such file":    {NATS: "nats://127.0.0.1:1", Rules: "nowhere.yaml"},
+		"a bad file":      {NATS: "nats://127.0.0.1:1", Rules: bad},
+		"bad checker's bounds": {
+			NATS: "nats://127.0.0.1:1", Rules: good, Checker: check.Options{FlushEvery: -1},
+		},
 	} {
 		if member, err := offpath.Join(o); err == nil {
 			_ = member.Close()

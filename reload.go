@@ -24,8 +24,8 @@ type RulesState struct {
 	Rules int
 	// Loaded is when it came into force, by this machine's clock.
 	Loaded time.Time
-	// Refused is why the newest set is not in force; nil if it is. It is a *rules.Error, with line and
-	// column, if the text is at fault.
+	// Refused is why the newest set is not in force; nil if it is. It is a *rules.Error, with line
+	// and column, if the text is at fault.
 	Refused error
 	// Trouble is why the source cannot be read now; nil if it can, as far as is known.
 	Trouble error
@@ -51,9 +51,9 @@ func (s RulesState) String() string {
 	return text
 }
 
-// reloadable is a checker whose rules and blocks change while it runs. There is none before the first
-// good set: nothing could be decided then, and to admit everything would be a limit that silently
-// does not apply. The last good set stays in force while others are refused.
+// reloadable is a checker whose rules and blocks change while it runs. There is none before the
+// first good set: nothing could be decided then, and to admit everything would be a limit that
+// silently does not apply. The last good set stays in force while others are refused.
 type reloadable struct {
 	log     *slog.Logger
 	read    func(text []byte) (*rules.Set, error)
@@ -62,7 +62,7 @@ type reloadable struct {
 	checker atomic.Pointer[check.Checker]
 	made    chan struct{} // closed when there is a checker
 
-	offering sync.Mutex // held through an offer, so that sets come into force in the order of offers
+	offering sync.Mutex // held through an offer: sets come into force in the order of offers
 	revision uint64     // the checker's
 
 	mu    sync.Mutex
@@ -84,10 +84,10 @@ func newReloadable(
 // offer puts the set of a text in force, or returns why it is refused, which it also logs. The
 // revision is the source's, and taken as it is: a bucket that was lost and made again starts anew.
 //
-// The order is when the set was written, in Unix milliseconds. It makes the checker's revision, since
-// it can be compared while some checkers of a fleet read a file, and others a bucket. It may go back:
-// a file may be replaced by an older one. To the checker the newest set is the one that came last, so
-// it gets a higher number all the same.
+// The order is when the set was written, in Unix milliseconds. It makes the checker's revision,
+// since it can be compared while some checkers of a fleet read a file, and others a bucket. It may
+// go back: a file may be replaced by an older one. To the checker the newest set is the one that
+// came last, so it gets a higher number all the same.
 func (r *reloadable) offer(revision, order uint64, text []byte) error {
 	r.offering.Lock()
 	defer r.offering.Unlock()
@@ -103,7 +103,8 @@ func (r *reloadable) offer(revision, order uint64, text []byte) error {
 	case err == nil:
 		r.log.Info("rules in force", "revision", s.Revision, "rules", s.Rules, "digest", s.Digest)
 	case s.InForce():
-		r.log.Error("rules refused: the one before stays in force", "revision", revision, "error", err)
+		r.log.Error("rules refused: the one before stays in force",
+			"revision", revision, "error", err)
 	default:
 		r.log.Error("rules refused: none is in force", "revision", revision, "error", err)
 	}

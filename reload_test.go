@@ -47,7 +47,10 @@ func TestTheLastGoodSetStays(t *testing.T) {
 		loads        int64
 		line, column int
 	}{
-		{why: "the source is not there", trouble: errors.New("no bucket"), says: "none yet, source: no bucket"},
+		{
+			why: "the source is not there", trouble: errors.New("no bucket"),
+			says: "none yet, source: no bucket",
+		},
 		{
 			why: "the first set is bad", revision: 1, data: "rules: []", line: 1, column: 8,
 			says: "none yet, refused: line 1, column 8: rules: there are no rules",
@@ -58,20 +61,28 @@ func TestTheLastGoodSetStays(t *testing.T) {
 		},
 		{why: "a good one", revision: 2, data: good, says: "revision 2", inForce: 2, loads: 1},
 		{
-			why: "a bad one", revision: 3, data: strings.Replace(good, "5/second", "5/fortnight", 1),
-			inForce: 2, loads: 1, line: 4, column: 12, says: "revision 2, refused: line 4, column 12: limit: ",
-		},
-		{why: "the file goes", trouble: errors.New("gone"), inForce: 2, loads: 1, line: 4, column: 12, says: ", source: gone"},
-		{
-			why: "it is back, as bad as before", healed: true, inForce: 2, loads: 1, line: 4, column: 12,
-			says: "revision 2, refused: line 4",
+			why:      "a bad one",
+			revision: 3, data: strings.Replace(good, "5/second", "5/fortnight", 1),
+			inForce: 2, loads: 1, line: 4, column: 12,
+			says: "revision 2, refused: line 4, column 12: limit: ",
 		},
 		{
-			why: "not even text", revision: 4, data: "\xff", inForce: 2, loads: 1, line: 1, column: 1,
-			says: "revision 2, refused: line 1, column 1: byte 0xff is not UTF-8",
+			why: "the file goes", trouble: errors.New("gone"), inForce: 2, loads: 1,
+			line: 4, column: 12, says: ", source: gone",
+		},
+		{
+			why: "it is back, as bad as before", healed: true, inForce: 2, loads: 1,
+			line: 4, column: 12, says: "revision 2, refused: line 4",
+		},
+		{
+			why: "not even text", revision: 4, data: "\xff", inForce: 2, loads: 1,
+			line: 1, column: 1, says: "revision 2, refused: line 1, column 1: byte 0xff is not UTF-8",
 		},
 		{why: "good again", revision: 5, data: good, inForce: 5, loads: 2, says: "revision 5"},
-		{why: "a bucket made anew counts from 1", revision: 1, data: good, inForce: 1, loads: 3, says: "revision 1"},
+		{
+			why: "a bucket made anew counts from 1", revision: 1, data: good,
+			inForce: 1, loads: 3, says: "revision 1",
+		},
 	}
 	refusals := int64(0)
 	for _, step := range steps {
@@ -84,23 +95,27 @@ func TestTheLastGoodSetStays(t *testing.T) {
 			refusals++
 		}
 		s := r.now()
-		if !strings.Contains(s.String(), step.says) || s.Revision != step.inForce || s.Loads != step.loads || s.Refusals != refusals {
+		if !strings.Contains(s.String(), step.says) || s.Revision != step.inForce ||
+			s.Loads != step.loads || s.Refusals != refusals {
 			t.Errorf("%s: %v; %q, want %q; %+v", step.why, err, s, step.says, s)
 		}
 		if strings.Contains(s.String(), "source:") != strings.Contains(step.says, "source:") {
 			t.Errorf("%s: %q", step.why, s)
 		}
-		if s.InForce() != (step.loads > 0) || (s.Refused != nil) != (step.line > 0 || step.refuse != nil) {
+		refused := step.line > 0 || step.refuse != nil
+		if s.InForce() != (step.loads > 0) || (s.Refused != nil) != refused {
 			t.Fatalf("%s: %+v", step.why, s)
 		}
 		if err != nil && !errors.Is(s.Refused, err) {
 			t.Errorf("%s: refused: %v, not %v", step.why, s.Refused, err)
 		}
-		if place, ok := errors.AsType[*rules.Error](s.Refused); step.line > 0 && (!ok || place.Line != step.line || place.Column != step.column) {
+		place, ok := errors.AsType[*rules.Error](s.Refused)
+		if step.line > 0 && (!ok || place.Line != step.line || place.Column != step.column) {
 			t.Errorf("%s: refused at %+v", step.why, place)
 		}
 		if err == nil && step.data != "" {
-			if s.Loaded.Before(before) || s.Rules != 1 || s.Digest != natssource.Digest([]byte(step.data)) {
+			digest := natssource.Digest([]byte(step.data))
+			if s.Loaded.Before(before) || s.Rules != 1 || s.Digest != digest {
 				t.Errorf("%s: %+v", step.why, s)
 			}
 		}
@@ -114,7 +129,8 @@ func TestAParserThatPanics(t *testing.T) {
 	r := newLocal(&refuse)
 	must(t, r.offer(1, 1, []byte(good)))
 	r.read = func([]byte) (*rules.Set, error) { panic("what is this") }
-	if err := r.offer(2, 2, []byte(good)); err == nil || !strings.Contains(err.Error(), "what is this") {
+	err := r.offer(2, 2, []byte(good))
+	if err == nil || !strings.Contains(err.Error(), "what is this") {
 		t.Error(err)
 	}
 	if s := r.now(); s.Revision != 1 || s.Refused == nil {
@@ -132,18 +148,21 @@ func TestWhateverIsOffered(t *testing.T) {
 		want, loads, limit := RulesState{}, int64(0), int64(0)
 		for i, data := range offers {
 			set, bad := rules.Parse([]byte(data))
-			if err := r.offer(uint64(i+1), uint64(i+1), []byte(data)); (err == nil) != (bad == nil) {
+			revision := uint64(i + 1)
+			if err := r.offer(revision, revision, []byte(data)); (err == nil) != (bad == nil) {
 				t.Fatalf("%q: %v", data, err)
 			}
 			if bad == nil {
 				loads, limit = loads+1, set.Rules()[0].Limit
-				want.Revision, want.Digest = uint64(i+1), natssource.Digest([]byte(data))
+				want.Revision, want.Digest = revision, natssource.Digest([]byte(data))
 			}
 			s := r.now()
-			if s.Revision != want.Revision || s.Digest != want.Digest || s.Loads != loads || s.Refusals != int64(i+1)-loads {
+			if s.Revision != want.Revision || s.Digest != want.Digest || s.Loads != loads ||
+				s.Refusals != int64(i+1)-loads {
 				t.Fatalf("%+v, want %+v", s, want)
 			}
-			if c := r.checker.Load(); (c != nil) != (loads > 0) || c != nil && c.Rules().Rules()[0].Limit != limit {
+			c := r.checker.Load()
+			if (c != nil) != (loads > 0) || c != nil && c.Rules().Rules()[0].Limit != limit {
 				t.Fatalf("another set is in force after %q", offers[:i+1])
 			}
 		}

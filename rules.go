@@ -48,8 +48,10 @@ func (f *file) begin(r *reloadable) error {
 }
 
 func (f *file) watch(ctx context.Context, r *reloadable) {
-	offer := func(f filesource.File) { _ = r.offer(f.Revision(), f.Revision(), f.Data) } // logs errors
-	_ = filesource.Watch(ctx, f.path, f.first, filesource.Options{}, offer, r.trouble)
+	offer := func(f filesource.File) {
+		_ = r.offer(f.Revision(), f.Revision(), f.Data) // logs errors
+	}
+	filesource.Watch(ctx, f.path, f.first, filesource.Options{}, offer, r.trouble)
 }
 
 // heard is closed: begin has read the file.
@@ -90,7 +92,7 @@ func (b *bucket) watch(ctx context.Context, r *reloadable) {
 	}
 	offer := func(e natssource.Entry) {
 		defer b.hear()
-		if e.Revision == b.revision && e.Order() == b.order { // from the cache, or the session before
+		if e.Revision == b.revision && e.Order() == b.order { // known from the cache or before
 			r.trouble(nil)
 			return
 		}

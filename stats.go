@@ -6,8 +6,8 @@ import "github.com/offpath-io/offpath/pkg/check"
 type Stats struct {
 	// Checker is the checker's; zero while there is none.
 	Checker check.Stats
-	// ByLabel sums Checker.Rules by labels for metrics: at most 200 rules have one of their own, the
-	// others are "other", and those no longer in force "removed". No counter goes backwards.
+	// ByLabel sums Checker.Rules by labels for metrics: at most 200 rules have one of their own,
+	// the others are "other", and those no longer in force "removed". No counter goes backwards.
 	ByLabel map[string]check.RuleStats
 	Rules   RulesState
 	Blocks  BlocksState

@@ -15,8 +15,8 @@ import (
 const (
 	// topKeys is how many keys a status names.
 	topKeys = 30
-	// setEvery is how many statuses it takes until the rules are named again, for consoles that have
-	// begun to listen meanwhile.
+	// setEvery is how many statuses it takes until the rules are named again, for consoles that
+	// have begun to listen meanwhile.
 	setEvery = 10
 )
 
@@ -45,7 +45,8 @@ func (a *announcer) run(ctx context.Context) {
 	m := a.member
 	every := func() time.Duration { return status.Interval(m.rules.stats().Checkers) }
 	_ = m.link.each(ctx, func(ctx context.Context, s *session) error {
-		return status.PublishChecker(ctx, s.conn, m.link.namespace, a.now, every) // always nil
+		status.PublishChecker(ctx, s.conn, m.link.namespace, a.now, every)
+		return nil
 	})
 }
 
@@ -101,6 +102,8 @@ func decisions(byLabel map[string]check.RuleStats) (list []status.Decisions) {
 			})
 		}
 	}
-	slices.SortFunc(list, func(a, b status.Decisions) int { return strings.Compare(a.Rule, b.Rule) })
+	slices.SortFunc(list, func(a, b status.Decisions) int {
+		return strings.Compare(a.Rule, b.Rule)
+	})
 	return list
 }

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -44,7 +45,7 @@ func newChecker(t *testing.T, url, namespace, name string, access natsconn.Acces
 	must(t, err)
 	options, err := access.Options(nil)
 	must(t, err)
-	conn, err := natsconn.Open(url, name, quiet, options...)
+	conn, err := natsclient.Open(url, name, quiet, options...)
 	must(t, err)
 	t.Cleanup(conn.Close)
 	link, err := natsbus.NewChecker(conn, namespace, name)
@@ -216,7 +217,7 @@ func TestAnotherNumberOfShards(t *testing.T) {
 	first.Await("it is ready", isReady(first))
 	status, _, stderr := daemontest.Run(t, run, nil,
 		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0", "--shards", "4")
-	if status != 1 || !strings.Contains(stderr, aggregate.ErrShards.Error()) || !strings.Contains(stderr, "4 asked for, 3 recorded") {
+	if status != 1 || !strings.Contains(stderr, storage.ErrShards.Error()) || !strings.Contains(stderr, "4 asked for, 3 recorded") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 	unsure := startAggregator(t, nats, redis)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
 	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
@@ -67,10 +68,8 @@ func (a *adapters) proxy(w http.ResponseWriter, r *http.Request) {
 }
 
 func notYet(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write([]byte(`{"error":"there are no rules yet"}` + "\n")) // an error: the client has gone
+	reply.Error(w, http.StatusServiceUnavailable, "there are no rules yet")
 }
 
 // limit is that of the rule whose counter has this name, 0 if there is none.

@@ -123,7 +123,9 @@ func (q *quotaAdapter) stats() envoyquota.Stats {
 const noGRPC = "none"
 
 func readEnvoyHeaders(text string) (envoylimit.Headers, error) {
-	for _, kind := range []envoylimit.Headers{envoylimit.NoHeaders, envoylimit.RateLimitHeaders, envoylimit.XRateLimitHeaders} {
+	for _, kind := range []envoylimit.Headers{
+		envoylimit.NoHeaders, envoylimit.RateLimitHeaders, envoylimit.XRateLimitHeaders,
+	} {
 		if kind.String() == text {
 			return kind, nil
 		}

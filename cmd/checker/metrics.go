@@ -7,7 +7,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// metrics tells Prometheus what a member's snapshots say, at each scrape.
+// metrics are those of a member: a snapshot at each scrape.
 type metrics struct {
 	stats     func() offpath.Stats
 	connected func() bool
@@ -19,32 +19,43 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	decisionsDesc = describe("decisions_total", "Decisions, by the rule that decided.", "rule", "outcome")
-	hitsDesc      = describe("hits_total",
-		"Hits by what became of them. charged = answered + overflow + lost + cancelled + those in flight and pending.", "rule", "outcome")
+	decisionsDesc = describe("decisions_total",
+		"Decisions, by the rule that decided.", "rule", "outcome")
+	hitsDesc = describe("hits_total",
+		"Hits by outcome. charged = answered + overflow + lost + cancelled + in flight + pending.",
+		"rule", "outcome")
 	falseDesc = describe("false_denials_total",
-		"Denials that turned out to have had room, by more than max(1 hit, 2 % of the limit). An estimate: docs/operations.md.", "rule")
-	badCostsDesc   = describe("bad_costs_total", "Hits whose cost attribute was no cost. They cost what their caller said.", "rule")
-	pendingDesc    = describe("hits_pending", "Hits that are in no report yet.", "rule")
-	inFlightDesc   = describe("hits_in_flight", "Hits in reports that are not answered yet.", "rule")
-	reportsDesc    = describe("reports_total", "Reports by what became of them.", "outcome")
-	leasesDesc     = describe("checker_lease_requests_total", "Requests for permits by what became of them.", "outcome")
-	settlingDesc   = describe("checker_settlements_total", "Settlements of hits' true costs by what became of them.", "outcome")
-	waitingDesc    = describe("waiting_requests", "Requests that wait for a permit.")
-	alarmsDesc     = describe("alarms_received_total", "Alarms taken in, of keys near their limit.")
-	unreadableDesc = describe("unreadable_messages_total", "Messages and answers that made no sense.")
-	liveDesc       = describe("live_keys", "Keys with hits on their way, blocked keys, and keys used lately.")
-	mostLiveDesc   = describe("live_keys_max", "How many live keys there is room for. Hits of further ones overflow.")
-	idleDesc       = describe("idle_keys", "Keys that are only remembered, roughly.")
-	ageDesc        = describe("refresh_age_seconds", "Time since an aggregator was last heard. Absent until one has been.")
-	freshnessDesc  = describe("freshness", "1 for the state of what this checker knows of the fleet, 0 for the others.", "state")
-	natsDesc       = describe("nats_connected", "1 while connected to NATS, else 0.")
-	checkersDesc   = describe("fleet_checkers", "Live checkers of the fleet, as an aggregator last said.")
-	shardsDesc     = describe("shards", "Shards of the fleet. 0 until an aggregator has been heard.")
-	offsetDesc     = describe("clock_offset_seconds", "How far the fleet's time is ahead of this process' own.")
+		"Estimated denials of hits that would have fitted, by more than max(1 hit, 2 % of the limit): "+
+			"see docs/operations.md.", "rule")
+	badCostsDesc = describe("bad_costs_total",
+		"Hits with an invalid cost attribute. They cost what their caller said.", "rule")
+	pendingDesc  = describe("hits_pending", "Hits that are in no report yet.", "rule")
+	inFlightDesc = describe("hits_in_flight", "Hits in reports that are not answered yet.", "rule")
+	reportsDesc  = describe("reports_total", "Reports by outcome.", "outcome")
+	leasesDesc   = describe("checker_lease_requests_total", "Lease requests by outcome.", "outcome")
+	settlingDesc = describe("checker_settlements_total", "Settlements by outcome.", "outcome")
+	waitingDesc  = describe("waiting_requests", "Requests that wait for a permit.")
+	alarmsDesc   = describe("alarms_received_total", "Alarms received, of keys near their limit.")
+
+	unreadableDesc = describe("unreadable_messages_total", "Messages that could not be read.")
+	liveDesc       = describe("live_keys",
+		"Keys with hits pending or in flight, blocked keys, and keys used lately.")
+	mostLiveDesc = describe("live_keys_max", "Bound of live keys. Hits of further keys overflow.")
+	idleDesc     = describe("idle_keys", "Keys in the idle cache, roughly.")
+	ageDesc      = describe("refresh_age_seconds",
+		"Time since the last message of an aggregator. Absent until there was one.")
+	freshnessDesc = describe("freshness",
+		"1 for the degradation level of this checker, 0 for the others.", "state")
+	natsDesc     = describe("nats_connected", "1 while connected to NATS, else 0.")
+	checkersDesc = describe("fleet_checkers",
+		"Live checkers of the fleet, by the latest message of an aggregator.")
+	shardsDesc = describe("shards",
+		"Shards of the fleet. 0 until there was a message of an aggregator.")
+	offsetDesc = describe("clock_offset_seconds",
+		"How far the fleet's time is ahead of this process' clock.")
 )
 
-// Describe sends nothing, which lets the collector say at each scrape what there is.
+// Describe describes the metrics of one snapshot.
 func (m metrics) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, descs) }
 
 // Collect sends one snapshot.
@@ -108,7 +119,9 @@ func (c collector) checker(s check.Stats) {
 	if s.Heard > 0 {
 		c.gauge(ageDesc, s.Heard.Seconds())
 	}
-	for _, f := range []check.Freshness{check.Local, check.Fresh, check.Stale, check.LocalShare, check.Outage} {
+	for _, f := range []check.Freshness{
+		check.Local, check.Fresh, check.Stale, check.LocalShare, check.Outage,
+	} {
 		c.gauge(freshnessDesc, oneIf(s.Freshness == f), f.String())
 	}
 	c.gauge(checkersDesc, float64(s.Checkers))

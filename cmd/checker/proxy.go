@@ -20,6 +20,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 const (
@@ -39,7 +40,7 @@ func (c *config) addProxyFlags(s *flags.Set) {
 		"without it, "+forwardauth.Path+" takes that of this machine, and --upstream nobody's", proxyList)
 	flags.Add(s, &c.forwarding, "forwarded-header", "NAME", "the header in which these proxies tell the client's address: X-Forwarded-For or Forwarded", httpidentity.ParseForwarding)
 	flags.Add(s, &c.ipv6Prefix, "ipv6-prefix", "N", "how many first bits of an IPv6 address are one client, of requests that proxies ask about or that are passed on", flags.Int(1, 128))
-	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "WHICH", "the headers that tell such clients of their limits: the number of the IETF's draft, x-ratelimit, ratelimit or none", httplimit.ParseHeaders)
+	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "WHICH", "the headers that tell such clients of their limits: the number of the IETF's draft, x-ratelimit, ratelimit or none", limitheaders.Parse)
 	flags.Add(s, &c.upstream, "upstream", "URL", "a service to limit, as a reverse proxy before it: http://, https://, or h2c:// for HTTP/2 without TLS", target)
 	flags.Add(s, &c.proxy, "proxy", "ADDRESS", "where the reverse proxy listens, as host:port", flags.Address)
 	flags.Add(s, &c.answer, "upstream-timeout", "DURATION", "how long the service may take until it begins to answer", flags.Duration(time.Millisecond, time.Hour))

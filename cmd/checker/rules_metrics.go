@@ -11,19 +11,22 @@ var (
 	loadedDesc = describe("rules_loaded_timestamp_seconds",
 		"When the rules in force were loaded, as Unix time. Absent while there are none.")
 	loadsDesc = describe("rules_loads_total",
-		"Sets of rules that were offered, by what became of them.", "outcome")
+		"Sets of rules that the source had, by outcome.", "outcome")
 	refusedDesc = describe("rules_refused",
 		"1 while the newest rules are refused, and those before, if any, are in force; else 0.")
 	reachableDesc = describe("rules_source_up",
 		"1 while the rules' file or bucket can be read, else 0.")
 
-	blockedDesc    = describe("blocked_keys", "Keys that operators keep out at present.")
-	blockSourceUp  = describe("blocks_source_up", "1 while the bucket of blocks can be read, else 0.")
-	cachedDesc     = describe("cache_rules_revision", "Revision of the rules in --cache-dir. 0 while there are none.")
+	blockedDesc   = describe("blocked_keys", "Keys that are blocked.")
+	blockSourceUp = describe("blocks_source_up", "1 while the bucket of blocks can be read, else 0.")
+
+	cachedDesc = describe("cache_rules_revision",
+		"Revision of the rules in --cache-dir. 0 while there are none.")
 	cacheSavedDesc = describe("cache_saved_timestamp_seconds",
-		"When the bucket's values in --cache-dir were written, as Unix time. 0 while there are none.", "bucket")
+		"When the values of the bucket were written to --cache-dir, as Unix time. 0 for never.",
+		"bucket")
 	cacheFailuresDesc = describe("cache_failures_total",
-		"Times that the bucket's values in --cache-dir could not be read or written, or did not count.", "bucket")
+		"Failures to read, write or verify the values of the bucket in --cache-dir.", "bucket")
 )
 
 func (c collector) rules(s offpath.RulesState) {
@@ -43,8 +46,8 @@ func (c collector) blocks(s offpath.BlocksState) {
 	c.gauge(blockSourceUp, oneIf(s.Up))
 }
 
-// caches tells what a checker that starts while NATS is away would begin with. Nil ones are not kept;
-// without a directory there are none.
+// caches says what a checker that starts while NATS is away would begin with; nil ones are not
+// kept.
 func (c collector) caches(rules, blocks *offpath.CacheState) {
 	revision := uint64(0)
 	if rules != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
@@ -51,8 +51,8 @@ type process struct {
 // waited for ever after.
 const firstWait = 2 * time.Second
 
-// serve runs the daemon until ctx is done. It listens before anything else, so that a port in use is
-// an error before there is anything to clean up.
+// serve runs the daemon until ctx is done. It listens before anything else, so that a port in use
+// is an error before there is anything to clean up.
 //
 // It stops in the order in which hits travel: it is not ready any more, and goes on answering for
 // --stop-delay; the adapters answer their last requests; the checker delivers its last report, the
@@ -232,8 +232,8 @@ func (p *process) adminPart() daemon.Part {
 	return daemon.HTTP("admin", p.listeners.admin, handler, p.log, p.wait)
 }
 
-// maxHeader is the most bytes of a request's header at the HTTP API. A proxy that asks there sends its
-// client's headers along, and takes more of them than a program would send.
+// maxHeader is the most bytes of a request's header at the HTTP API. A proxy that asks there sends
+// its client's headers along, and takes more of them than a program would send.
 const maxHeader = 64 << 10
 
 func (p *process) httpPart() daemon.Part {
@@ -290,7 +290,7 @@ func (p *process) readiness() (bool, any) {
 	stats, leaving := p.member.Stats(), p.leaving.Begun()
 	ready := stats.Rules.InForce() && !leaving
 	return ready, state{
-		Ready: ready, Leaving: leaving, NATS: natsconn.State(p.conn()),
+		Ready: ready, Leaving: leaving, NATS: natsclient.State(p.conn()),
 		Freshness: stats.Checker.Freshness.String(), Rules: stats.Rules.String(),
 		Problem: stats.Checker.Problem,
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -23,7 +24,7 @@ func TestNoExcessWhereTokensAreSpentInTime(t *testing.T) {
 			}
 			w := newWorld(t, o)
 			for _, k := range w.workers {
-				k.SetRules([]aggregate.Rule{{
+				k.SetRules([]storage.Rule{{
 					Name: "tokens", Shape: w.rules.Rules()[0].Window, Limit: 1000 / times, Burst: burst, Revision: 1,
 				}})
 			}

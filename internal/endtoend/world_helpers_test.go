@@ -12,6 +12,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -392,7 +393,7 @@ func (w *world) outlast() {
 	w.fail("%d messages are still under way", w.bus.Pending())
 }
 
-func (w *world) ledger() aggregate.Ledger {
+func (w *world) ledger() storage.Ledger {
 	w.t.Helper()
 	l, err := w.store.Ledger(context.Background())
 	must(w.t, err)

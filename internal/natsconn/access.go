@@ -1,3 +1,4 @@
+// Package natsconn has the flags for access to a NATS server, and makes options of a connection of them.
 package natsconn
 
 import (

@@ -46,8 +46,8 @@ func (r Rule) Shape() (s window.Shape, ok bool) {
 	return s, known && inRange && s.Validate() == nil
 }
 
-// RulesOf describes the rules of a set, and the overrides with a limit of their own, in the order of
-// their names: MaxRules at most.
+// RulesOf describes the rules of a set, and the overrides with a limit of their own, in the order
+// of their names: MaxRules at most.
 func RulesOf(set *rules.Set, revision uint64) []Rule {
 	var list []Rule
 	for _, r := range set.Rules() {

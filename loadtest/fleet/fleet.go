@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/testing/servers"
@@ -175,11 +176,11 @@ func (f *fleet) lookAtClock() {
 func (f *fleet) fleetTime() int64 { return ownTime() + f.offset.Load() }
 
 func (f *fleet) connect(name string) (*nats.Conn, error) {
-	conn, err := natsconn.Open(f.nats, name, f.log, f.access...)
+	conn, err := natsclient.Open(f.nats, name, f.log, f.access...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	f.closers = append(f.closers, func() { natsconn.Close(conn) })
+	f.closers = append(f.closers, func() { natsclient.Close(conn) })
 	return conn, nil
 }
 

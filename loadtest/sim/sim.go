@@ -21,6 +21,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -115,32 +116,32 @@ type world struct {
 
 type worker struct {
 	*aggregate.Worker
-	aggregate.Store      // its way to the store
-	away, frozen    bool // the store, or the worker itself
+	storage.Store      // its way to the store
+	away, frozen  bool // the store, or the worker itself
 }
 
 var errAway = errors.New("the store is away")
 
 // Join fails while the store is away, as do Apply and Lease.
-func (k *worker) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (k *worker) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if k.away {
-		return aggregate.Fleet{}, errAway
+		return storage.Fleet{}, errAway
 	}
 	return k.Store.Join(ctx, shards)
 }
 
 // Apply applies a fold.
-func (k *worker) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+func (k *worker) Apply(ctx context.Context, fold *storage.Batch) (storage.Applied, error) {
 	if k.away {
-		return aggregate.Applied{}, errAway
+		return storage.Applied{}, errAway
 	}
 	return k.Store.Apply(ctx, fold)
 }
 
 // Lease carries out a lease fold.
-func (k *worker) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+func (k *worker) Lease(ctx context.Context, fold *storage.LeaseBatch) (storage.Leased, error) {
 	if k.away {
-		return aggregate.Leased{}, errAway
+		return storage.Leased{}, errAway
 	}
 	return k.Store.Lease(ctx, fold)
 }
@@ -307,7 +308,7 @@ func (w *world) addWorker(number int) error {
 	k := &worker{Store: w.store}
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{
-		Store: k, Bus: end, Gather: gather, GatherLeases: gatherLeases, OnApply: w.excess.note,
+		Store: k, Bus: end, BatchDelay: gather, LeaseDelay: gatherLeases, OnApply: w.excess.note,
 	})
 	if err != nil {
 		return err

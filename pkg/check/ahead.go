@@ -76,7 +76,8 @@ func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endWait()
 		c.setAhead(&ahead{
-			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1, inFlight: make([]int64, c.limiter.live),
+			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1,
+			inFlight: make([]int64, c.limiter.live),
 		})
 	}
 	return c.ahead()
@@ -88,7 +89,8 @@ func (c *cell) window(t *terms, at int64) forecast.Window {
 	l := c.limiter
 	limit := float64(t.capacity)
 	w := forecast.Window{
-		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length), Free: limit - c.count(t, at), Freed: c.freed(t, at),
+		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length),
+		Free: limit - c.count(t, at), Freed: c.freed(t, at),
 	}
 	if c.ahead() != nil {
 		w.Unreported = l.shape.Count(c.ahead().inFlight, at)
@@ -186,7 +188,7 @@ func (c *cell) refuseMore(t *terms, at int64) {
 
 // awaitCensus lets others hear of denied hits in the next census that takes them. The lock is held.
 func (c *cell) awaitCensus(at int64) {
-	if l := c.limiter; at/forecast.Census%l.censuses == l.censuses-1 {
+	if l := c.limiter; at/forecast.FullInterval%l.censuses == l.censuses-1 {
 		c.queue()
 		l.checker.want(nextCensus)
 	}
@@ -200,18 +202,19 @@ const refusalTime = int64(4e6)
 // lock is held, the cell settled and rotated, and the message's totals merged.
 func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	a := c.ahead()
-	a.falseDenials.Told(news)
+	a.falseDenials.Observe(news)
 	if w.made == 0 { // totals of some time ago, told again
 		c.look(t, at)
 		return
 	}
 	f := b.checker.rounds.fleet(b.checker)
 	made := w.made
-	if made < 0 || made > at+int64(time.Second) { // nobody's clock is that wrong: what is to come would seem older for ever
-		made = 0
+	if made < 0 || made > at+int64(time.Second) {
+		made = 0 // no clock is that wrong: all that is to come would seem older
 	}
-	told := forecast.Word{
-		Now: at, Made: made, Round: f.Tick, News: float64(news), DeniedToo: len(w.denied.age) > 0,
+	told := forecast.Update{
+		Now: at, Made: made, Round: f.FastInterval,
+		News: float64(news), DeniedToo: len(w.denied.age) > 0,
 	}
 	told.SetTotals(c.limiter.shape, c.newest, w.admitted.series(), w.denied.series())
 	a.anyDenied = a.anyDenied || told.DeniedToo
@@ -219,8 +222,9 @@ func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
 		told.Round = calm
 	}
-	c.findFalseDenials(t, w.made, f.Tick, w.made%told.Round <= f.Tick/2) // else not everybody has reported
-	a.Told(told, f)
+	everybody := w.made%told.Round <= f.FastInterval/2
+	c.findFalseDenials(t, w.made, f.FastInterval, everybody)
+	a.Observe(told, f)
 	c.look(t, at)
 }
 
@@ -263,7 +267,7 @@ func (c *cell) findFalseDenials(t *terms, made, tick int64, whole bool) {
 	at := max(made, l.shape.End(c.newest-1))
 	r := forecast.Round{
 		At: at, Count: c.count(t, at) - l.shape.Count(c.pending(), at), Pending: pending,
-		Whole: whole, Tick: tick,
+		Whole: whole, FastInterval: tick,
 	}
 	if n := f.Judge(r, l.shape, t.capacity, max(l.checker.fleet.Load(), 1)); n > 0 {
 		l.falseDenials.Add(n)

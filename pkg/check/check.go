@@ -28,9 +28,8 @@
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
 // turn than be denied (reserve.go, wait.go, line.go).
 //
-// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true cost), used.go (which
-// receipts that was done for), refund.go (what
-// was given back).
+// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true
+// cost), internal/settlement (until the store has it), refund.go (what was given back).
 //
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
 // (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go (why).
@@ -57,6 +56,7 @@ import (
 
 	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -215,7 +215,8 @@ type Checker struct {
 	program    atomic.Pointer[program] // what it decides by at present
 	scratch    sync.Pool               // *asking
 	everStrict atomic.Bool             // some limiter is, or has been, strict
-	settling   settling
+	settling   settlement.Queue
+	receipts   atomic.Uint64 // the number of the last one
 
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been

@@ -15,7 +15,7 @@ import (
 // TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of an urgent key up to
 // the last tick. An alarm of a tick in between tells nothing of checkers that did not report.
 func TestUnheardHitsAreExpected(t *testing.T) {
-	require(t, forecast.Census%(32*ms) == 0 && noon%forecast.Census == 0, "the moments of these tests are not those of rounds")
+	require(t, forecast.FullInterval%(32*ms) == 0 && noon%forecast.FullInterval == 0, "the moments of these tests are not those of rounds")
 	for _, test := range []struct {
 		why         string
 		start       int64 // of the total, of 100,000
@@ -196,7 +196,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	logged.Algorithm, logged.Window.Kind = rules.SlidingLog, window.Log
 	fixed.Algorithm, fixed.Window.Fixed = rules.FixedWindow, true
 	c := newChecker(t, Options{}, logged, fixed, rule("sliding", 1000, time.Second, 1))
-	fleet := forecast.Fleet{Checkers: 2, Tick: 4 * ms}
+	fleet := forecast.Fleet{Checkers: 2, FastInterval: 4 * ms}
 	for _, test := range []struct {
 		rule       string
 		oldest, by int64 // buckets ago, and new buckets
@@ -237,7 +237,7 @@ func TestForecastsOutliveWrongTimes(t *testing.T) {
 			at := noon + i*20*ms
 			f.alarmMade(at, at-ms, l, "k", 400+10*i)
 		}
-		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, Tick: 4 * ms})
+		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, FastInterval: 4 * ms})
 		if perSecond := o.Demand * 1e9; perSecond < 300 || perSecond > 800 { // 500
 			t.Errorf("after a message made at %d: %.0f hits per second are expected", made, perSecond)
 		}

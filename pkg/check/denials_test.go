@@ -65,7 +65,7 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, test.window)
 		asked := 0
 		for i := range int64(200) {
-			now := noon + i*forecast.Census
+			now := noon + i*forecast.FullInterval
 			f.alarm(now, 1, l, "k", 1000)
 			f.rounds.wanted.Store(0)
 			passes(l, now, 10)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -48,7 +49,7 @@ type shard struct {
 	queue queue.FIFO[*cell]
 	late  queue.FIFO[*Limiter] // with late hits to report here
 	// settlements to report here.
-	settlements queue.FIFO[settlement]
+	settlements queue.FIFO[settlement.Settlement]
 	taken       uint64 // cells ever taken off the queue
 	generation  uint64
 	state       uint8 // stands for the generation; cells compare it with theirs

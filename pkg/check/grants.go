@@ -11,7 +11,8 @@ import (
 // granted takes in the answer to a lease request.
 func (b *behind) granted(m *events.Grant, now int64) error {
 	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.leases.lines)) {
-		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.leases.lines))
+		shards := len(b.leases.lines)
+		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
 	}
 	b.hear(now)
 	x := &b.leases.lines[m.Shard]
@@ -105,7 +106,7 @@ func (b *behind) reshardLeases() {
 	}
 }
 
-// giveBackAll ends all lots, whatever is left of them.
+// giveBackAll ends all leases, and returns what is left of them.
 func (b *behind) giveBackAll() {
 	if !b.checker.everStrict.Load() {
 		return

@@ -152,13 +152,14 @@ func (b *behind) request(number uint32, x *line, now int64) {
 	b.sequence++
 	f := &leaseFlight{sequence: b.sequence, sent: now, generation: s.generation}
 	m := &events.LeaseRequest{
-		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)), Sequence: f.sequence,
-		Keys: new(events.Table),
+		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)),
+		Sequence: f.sequence, Keys: new(events.Table),
 	}
 	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
-		// A cell has lots of its live buckets at the most, and of the near future.
-		if buckets += x.queue.Peek().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+		// A cell has leases of its live buckets at the most, and of the near future.
+		buckets += x.queue.Peek().limiter.live + 2
+		if buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
 			break
 		}
 		b.addAsk(m, f, x.queue.Pop(), fleet)
@@ -189,7 +190,8 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	l, p := c.limiter, c.permits()
 	c.settle(fleet)
 	c.rotate(fleet)
-	r, ok := p.Request(c.moment(fleet), l.terms.Load().wire, b.leases.roundTrip(), b.share(l), b.draining)
+	limit, trip := l.terms.Load().wire, b.leases.roundTrip()
+	r, ok := p.Request(c.moment(fleet), limit, trip, b.share(l), b.draining)
 	if !ok {
 		b.scheduleReview(c, p, fleet)
 		return
@@ -197,7 +199,9 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	rule := b.leaseRule(m, l, fleet)
 	newest := m.Keys.Rules[rule].Newest
 	m.AddKey(uint32(rule), c.key(), newest-r.Bucket, events.Count(r.Known), events.Count(r.Want))
-	p.SendReturns(func(bucket, returned int64) { m.AddReturn(newest-bucket, events.Count(returned)) })
+	p.SendReturns(func(bucket, returned int64) {
+		m.AddReturn(newest-bucket, events.Count(returned))
+	})
 	f.cells = append(f.cells, c)
 	f.newest = append(f.newest, newest)
 }

@@ -27,7 +27,7 @@ type Limiter struct {
 	name     string // the same
 	id       uint64 // grows from limiter to limiter: the order in which cells are locked
 	live     int    // buckets that a window can touch, and of what drains some more
-	censuses int64  // see forecast.Censuses
+	censuses int64  // see forecast.FullIntervals
 
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
@@ -54,7 +54,7 @@ func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 	return &Limiter{
 		checker: c, hashes: c.o.KeyHash != nil, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
 		after:  time.Duration(r.Window.Live()-1) * r.Window.BucketSize(),
-		strict: newStrict(r, c.o.Link), censuses: forecast.Censuses(time.Duration(r.Window.Length)),
+		strict: newStrict(r, c.o.Link), censuses: forecast.FullIntervals(time.Duration(r.Window.Length)),
 	}
 }
 

@@ -66,7 +66,7 @@ func (a *asking) receipt(c *Checker, now int64) string {
 		})
 	}
 	numbers := uint64(max(len(m.Charges), 1))
-	m.Number = c.settling.numbers.Add(numbers) - numbers + 1
+	m.Number = c.receipts.Add(numbers) - numbers + 1
 	text, err := c.o.ReceiptKeys().Encode(m)
 	if err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail

@@ -163,7 +163,7 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	f.wait = b.checker.o.Tuning.ReportTimeout
 	f.retryAt = now + int64(f.wait)
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
-		b.checker.settling.land(nil, 0, int64(len(f.settlements))) // they may be why
+		b.checker.settling.GiveUp(len(f.settlements)) // they may be why
 		f.settlements = f.settlements[:0]
 		b.giveUp(s, f, b.checker.clock.Fleet(now))
 	}

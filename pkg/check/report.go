@@ -3,6 +3,7 @@ package check
 import (
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -48,7 +49,7 @@ type flight struct {
 	after      uint64 // the shard's taken, before this report
 	message    events.Report
 	// settlements are those of the message.
-	settlements []settlement
+	settlements []settlement.Settlement
 	follow      func(TraceEvent) // nil: it is not traced
 }
 

@@ -85,7 +85,7 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 	got := ask(21 * ms)
 	expect(t, got <= 24, "one late answer: the next tick is %v ms after the last", got)
 	fleet := f.rounds.fleet(f.Checker)
-	expect(t, fleet.Tick == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
+	expect(t, fleet.FastInterval == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
 	// The first round trip has nothing to be weighed against.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)

@@ -118,7 +118,7 @@ func (c *Checker) drain() error {
 			if n := c.Stats().Unreported(); n > 0 {
 				return fmt.Errorf("check: stop: %d %w", n, ErrUnreported)
 			}
-			if taken, answered, lost := c.settling.counts(); taken > answered+lost {
+			if taken, answered, lost := c.settling.Counts(); taken > answered+lost {
 				return fmt.Errorf("check: stop: settlements: %d %w", taken-answered-lost, ErrUnreported)
 			}
 			return nil
@@ -144,7 +144,7 @@ func (d *drain) begin() {
 	d.draining = true
 	d.mu.Unlock()
 	d.giveBackAll()
-	d.settled, _, _ = d.checker.settling.counts()
+	d.settled, _, _ = d.checker.settling.Counts()
 	if !d.checker.everStrict.Load() {
 		return
 	}
@@ -174,7 +174,7 @@ func (d *drain) done(now int64) bool {
 		}
 		d.lenders = d.lenders[:last]
 	}
-	if _, answered, lost := d.checker.settling.counts(); answered+lost < d.settled {
+	if _, answered, lost := d.checker.settling.Counts(); answered+lost < d.settled {
 		return false
 	}
 	d.mu.Lock()

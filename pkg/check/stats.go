@@ -117,7 +117,7 @@ func (c *Checker) Stats() Stats {
 	if b.heard != 0 {
 		s.Heard = max(time.Duration(b.now-b.heard), 1) // just now is not never
 	}
-	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.counts()
+	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.Counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
 	return s
 }

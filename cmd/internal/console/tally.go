@@ -14,6 +14,7 @@ import (
 	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 const (
@@ -39,7 +40,7 @@ type Tally struct {
 
 // seen is a rule of a fold.
 type seen struct {
-	rule    aggregate.Rule
+	rule    storage.Rule
 	last    int64 // number of the fold in which it was last
 	counted int64
 }
@@ -54,16 +55,16 @@ func (t *Tally) Observe(info aggregate.ApplyInfo) {
 	if info.Err != nil || info.Repeated > 0 {
 		return
 	}
-	fold := info.Fold
+	fold := info.Batch
 	for i := range fold.Keys {
 		key := &fold.Keys[i]
 		rule := &fold.Rules[key.Rule]
-		if rule.Kind != aggregate.Admitted {
+		if rule.Kind != storage.Admitted {
 			continue
 		}
 		var hits int64
 		for _, cell := range key.Cells {
-			hits = aggregate.Sum(hits, cell.Count)
+			hits = storage.Sum(hits, cell.Count)
 		}
 		if hits > 0 {
 			t.used.AddSome(rule.Name, key.Text, hits)
@@ -73,7 +74,7 @@ func (t *Tally) Observe(info aggregate.ApplyInfo) {
 	defer t.mu.Unlock()
 	t.number++
 	for i := range fold.Rules {
-		if rule := &fold.Rules[i]; rule.Kind == aggregate.Admitted && fold.Made > 0 {
+		if rule := &fold.Rules[i]; rule.Kind == storage.Admitted && fold.Made > 0 {
 			t.see(rule, fold.Ledger[i].Counted)
 		}
 	}
@@ -82,7 +83,7 @@ func (t *Tally) Observe(info aggregate.ApplyInfo) {
 	}
 }
 
-func (t *Tally) see(rule *aggregate.Rule, counted int64) {
+func (t *Tally) see(rule *storage.Rule, counted int64) {
 	s := t.rules[rule.Name]
 	if s == nil {
 		if len(t.rules) >= maxRules {
@@ -94,7 +95,7 @@ func (t *Tally) see(rule *aggregate.Rule, counted int64) {
 	if rule.Revision >= s.rule.Revision {
 		s.rule = *rule
 	}
-	s.last, s.counted = t.number, aggregate.Sum(s.counted, counted)
+	s.last, s.counted = t.number, storage.Sum(s.counted, counted)
 }
 
 // forget makes room for other rules.
@@ -135,14 +136,14 @@ func (t *Tally) fill(a *status.Aggregator) {
 	}
 }
 
-func wireOf(r *aggregate.Rule) status.Rule {
+func wireOf(r *storage.Rule) status.Rule {
 	return status.NewRule(r.Name, r.Shape, r.Limit, r.Burst, r.Revision)
 }
 
 // ruleOf is the opposite of wireOf; false if there can be no such rule.
-func ruleOf(s status.Rule) (aggregate.Rule, bool) {
+func ruleOf(s status.Rule) (storage.Rule, bool) {
 	shape, ok := s.Shape()
-	return aggregate.Rule{
+	return storage.Rule{
 		Name: s.Name, Shape: shape, Limit: s.Limit, Burst: s.Burst, Revision: s.Revision,
 	}, ok
 }

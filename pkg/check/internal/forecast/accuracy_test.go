@@ -39,16 +39,16 @@ func (y *fleet) hopping(stay int64) func() int {
 	return func() int { return int((y.now - noon) / (stay * ms) * 5 % int64(len(y.checkers))) }
 }
 
-// In ticks everybody knows more than in calm rounds.
+// In fast rounds everybody knows more than in normal rounds.
 func TestFiveTimesTheLimitIsHeldToIt(t *testing.T) {
 	for _, test := range []struct {
 		checkers           int
 		round              int64
 		first, over, under float64
 	}{
-		{1, tick, 0.1, 0.1, 0.6}, {2, tick, 0.9, 0.3, 0.6}, {8, tick, 1.2, 0.7, 0.9}, {50, tick, 1.2, 1.1, 1.9},
-		{1, 8 * tick, 0.1, 0.1, 0.6}, {2, 8 * tick, 1.5, 0.5, 0.8}, {8, 8 * tick, 2, 1, 1.5},
-		{50, 8 * tick, 3.6, 3, 2},
+		{1, fast, 0.1, 0.1, 0.6}, {2, fast, 0.9, 0.3, 0.6}, {8, fast, 1.2, 0.7, 0.9}, {50, fast, 1.2, 1.1, 1.9},
+		{1, 8 * fast, 0.1, 0.1, 0.6}, {2, 8 * fast, 1.5, 0.5, 0.8}, {8, 8 * fast, 2, 1, 1.5},
+		{50, 8 * fast, 3.6, 3, 2},
 	} {
 		for _, halves := range []bool{false, true} {
 			y := newFleet(test.checkers, test.round)
@@ -65,7 +65,7 @@ func TestNearTheLimitFewAreDenied(t *testing.T) {
 		checkers                  int
 		perMs, over, under, share float64 // share of hits that are denied, in per cent
 	}{{2, 1.2, 0.6, 2, 20}, {8, 1.2, 1, 2, 20}, {8, 0.9, 0, 20, 0}, {50, 0.8, 0, 30, 0}} {
-		y := newFleet(test.checkers, tick)
+		y := newFleet(test.checkers, fast)
 		y.run(2500*ms, test.perMs, y.anywhere)
 		denied := -y.total.denied.sum()
 		y.within(t, bounds{test.over, test.under, 0}, 2000*ms, test.perMs, y.anywhere)
@@ -78,7 +78,7 @@ func TestNearTheLimitFewAreDenied(t *testing.T) {
 // Checkers whose shares are not equal learn them, and do no worse.
 func TestUnequalSharesAreLearnt(t *testing.T) {
 	for _, n := range []int{2, 8, 50} {
-		y := newFleet(n, tick)
+		y := newFleet(n, fast)
 		y.run(2500*ms, 5, y.mostlyFirst)
 		y.within(t, bounds{0.4, 1.1, 0}, 3000*ms, 5, y.mostlyFirst)
 		near(t, "the part of the one with nine of ten hits", y.checkers[0].share.part, 0.9+0.1/float64(n), 0.014)
@@ -92,7 +92,7 @@ func TestTrafficThatHopsIsNotMultiplied(t *testing.T) {
 		checkers int
 		stay     int64
 	}{{2, 50}, {2, 100}, {2, 300}, {8, 100}, {8, 200}, {8, 300}, {50, 1000}} {
-		y := newFleet(test.checkers, tick)
+		y := newFleet(test.checkers, fast)
 		where := y.hopping(test.stay)
 		y.run(1500*ms, 5, where)
 		y.within(t, bounds{0.45, 2, 0}, 3000*ms, 5, where)
@@ -106,7 +106,7 @@ func TestSurgeIsHeldToTheLimit(t *testing.T) {
 		checkers           int
 		over, wrong, after float64
 	}{{1, 0.1, 0, 0.1}, {2, 0.1, 0.1, 0.1}, {8, 1, 0.9, 0.25}, {50, 1.5, 1, 0.6}} {
-		y := newFleet(test.checkers, tick)
+		y := newFleet(test.checkers, fast)
 		y.run(2000*ms, 0.5, y.anywhere)
 		y.within(t, bounds{test.over, unbounded, test.wrong}, 100*ms, 15, y.anywhere)
 		y.within(t, bounds{test.after, 1.3, 0}, 900*ms, 15, y.anywhere)

@@ -31,12 +31,12 @@ import (
 // a share of the limit. Denials by what is known are never false, since that is never too high. How
 // far off the estimate is: docs/operations.md, and TestEstimates in loadtest/sim.
 type FalseDenials struct {
-	own, others  int64 // hits admitted, and heard of, so far
+	own, others  int64 // hits admitted, and known by updates, so far
 	before, last point
 	doubts       *doubts // nil until something was denied
 }
 
-// Round is what is known when a message has told of a round of reports.
+// Round is what is known when a message was about a round of reports.
 type Round struct {
 	At    int64   // when the reports were made
 	Count float64 // everybody's hits in the window then, as far as they were reported
@@ -44,8 +44,8 @@ type Round struct {
 	Pending int64
 	// Whole says that everybody has reported; else the round counts only if the last one was the
 	// same.
-	Whole bool
-	Tick  int64 // of the fleet, in ns: a round is half of that wide
+	Whole        bool
+	FastInterval int64 // of the fleet, in ns: a round is half of that wide
 }
 
 // point is what is known of a time: everybody's count, and how many hits had been added since some
@@ -90,8 +90,8 @@ const (
 // Admitted takes in that own hits were admitted.
 func (f *FalseDenials) Admitted(hits int64) { f.own += hits }
 
-// Told takes in that a message told of others' hits.
-func (f *FalseDenials) Told(hits int64) { f.others += hits }
+// Observe takes in others' hits that a message has brought.
+func (f *FalseDenials) Observe(hits int64) { f.others += hits }
 
 // Denied takes in denials of hits that cost so much, made at about one time. known is called if
 // what was in use at that time, by what was known, matters.
@@ -148,9 +148,9 @@ func (d *doubts) thin() {
 	d.n = kept
 }
 
-// Ignores says whether a round of reports made at a time tells Judge nothing.
-func (f *FalseDenials) Ignores(made, tick int64, whole bool) bool {
-	return !whole && made-f.last.at > tick/2
+// Ignores says whether a round of reports made at a time means nothing to Judge.
+func (f *FalseDenials) Ignores(made, fast int64, whole bool) bool {
+	return !whole && made-f.last.at > fast/2
 }
 
 // Judge takes in a round. It returns how many denials turn out to have been false, under a limit
@@ -158,9 +158,9 @@ func (f *FalseDenials) Ignores(made, tick int64, whole bool) bool {
 func (f *FalseDenials) Judge(r Round, shape window.Shape, limit, checkers int64) (falsely int64) {
 	p := point{r.At, r.Count, f.own - r.Pending, f.others}
 	switch off := p.at - f.last.at; {
-	case off < -r.Tick/2: // a late message
+	case off < -r.FastInterval/2: // a late message
 		return 0
-	case off <= r.Tick/2: // another message of the same round
+	case off <= r.FastInterval/2: // another message of the same round
 		f.last.count = max(f.last.count, p.count)
 		f.last.others = max(f.last.others, p.others)
 		return 0

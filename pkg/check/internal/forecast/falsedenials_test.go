@@ -28,8 +28,8 @@ func (j *judge) learn(at, count int64) int64 {
 
 func (j *judge) learnPoint(at int64, p point, whole bool) int64 {
 	j.own, j.others = p.own, p.others
-	r := Round{At: noon + at*ms, Count: p.count, Whole: whole, Tick: tick}
-	if j.Ignores(r.At, tick, whole) {
+	r := Round{At: noon + at*ms, Count: p.count, Whole: whole, FastInterval: fast}
+	if j.Ignores(r.At, fast, whole) {
 		return 0
 	}
 	return j.Judge(r, j.shape, 1000, 8)

@@ -1,38 +1,41 @@
-// Package forecast reckons with the hits that other checkers have admitted and this one has not
-// heard of: how many there are, and which part of the next hits may therefore pass.
+// Package forecast estimates the hits that other checkers have admitted and this one does not know
+// of: how many there are, and which part of the next hits may therefore pass.
 //
 // All checkers of a fleet report a key near its limit at the same moments of the fleet's time, its
-// *rounds*. So when a word (an answer, or an alarm) comes of a round, the totals in it are complete
-// up to that moment, the *anchor*, and only what came since then has to be reckoned. A [Key] has
-// two sources for that. One is what is *expected* of everybody: the demand, which the words tell,
-// times the part that may pass, which all checkers work out alike. The other is what this checker
-// has seen itself, divided by its share of the key's traffic. The first is the mean of a gamma
-// distribution, which the second updates as evidence (a gamma prior of a Poisson rate; see any text
-// on Bayesian inference). If the two contradict each other, the traffic has changed: then the
-// second counts alone, but only if the share is known and has been steady. Otherwise the traffic
-// has more probably moved between the checkers than grown.
+// *rounds*. So when an update (from an answer or an alarm) is about a round, its totals are
+// complete up to that moment, the *anchor*, and only the hits since then have to be estimated. A
+// [Key] has two sources for that. One is what is *expected* of the whole fleet: the demand, which
+// updates show, times the part that may pass, which all checkers work out alike. The other is what
+// this checker has seen itself, divided by its share of the key's traffic. The first is the mean of
+// a gamma distribution, which the second updates as evidence (a gamma prior of a Poisson rate; see
+// any text on Bayesian inference). If the two contradict each other, the traffic has changed: then
+// the second counts alone, but only if the share is known and has been steady. Otherwise the
+// traffic has more probably moved between the checkers than grown.
 //
-// Near the limit hits do not pass until none may: a part of them does, such that the room shrinks
-// exponentially. Which hits these are is decided by error diffusion, so that a part of 0.2 is every
-// fifth hit and not a matter of chance. The range in which that is so, and what is kept in reserve
-// for chance, are no larger than the hits that can be unheard of: where hits are rare, all that fit
-// pass.
+// Near the limit hits do not pass until none may. Only a part of them passes, so that the room
+// shrinks exponentially. Error diffusion decides which hits these are: a part of 0.2 is every fifth
+// hit, and not a matter of chance. The range in which that is so, and the reserve for chance, are
+// no larger than the number of hits that can be unknown: where hits are rare, all that fit pass.
 //
-// Everything here is a function of the time it is given. Times are nanoseconds of the fleet's
-// clock, rates are hits per nanosecond. A Key is not safe for concurrent use.
+// The package also holds what else can be said of other checkers without a counter: which denials
+// were false ([FalseDenials]), and how fast others' hits pass a leaky bucket ([Outflow]).
+//
+// Everything here is a function of the time that it is given. Times are nanoseconds of the fleet's
+// clock, rates are hits per nanosecond. Nothing here is safe for concurrent use.
 package forecast
 
 import "math"
 
-// Fleet is what a forecast must know of the fleet.
+// Fleet is what a forecast must know about the fleet.
 type Fleet struct {
 	// Checkers is the number of live checkers, at least 1.
 	Checkers float64
-	// Tick is the time between the shortest rounds, in ns. Every round is at a multiple of it.
-	Tick int64
-	// Trail is how long after the first word of a round the last one may come, in ns: as long as
-	// there are several aggregators, each with a part of the round's reports, or words are sent at
-	// a bounded rate.
+	// FastInterval is the time between the shortest rounds, in ns. Every round is at a multiple of
+	// it.
+	FastInterval int64
+	// Trail is how long after the first update of a round the last one may come, in ns: as long as
+	// there are several aggregators, each with a part of the round's reports, or updates are sent
+	// at a bounded rate.
 	Trail int64
 }
 
@@ -67,10 +70,10 @@ type Outlook struct {
 type Key struct {
 	history history
 
-	// The last round that words told of; the anchor, when about everybody's report of it was made,
-	// and when this checker's own was. Then how many hits of others were heard of since, and how
-	// many are missing of what was expected before: they may come in further words of the round,
-	// until carryUntil.
+	// The last round that updates were about; the anchor, when about everybody's report of it was
+	// made, and when this checker's own was. Then how many hits of others became known since, and
+	// how many are missing of what was expected before: they may come in further updates of the
+	// round, until carryUntil.
 	round, anchor, from int64
 	carryUntil          int64
 	learnt, carry       float64
@@ -87,7 +90,7 @@ type Key struct {
 }
 
 const (
-	// fewHits is how few hits of a checker between two calm rounds are so few that each will be a
+	// fewHits is how few hits of a checker between two normal rounds are so few that each will be a
 	// report.
 	fewHits = 0.05
 	large   = 100 // checkers; in a smaller fleet each has many keys to report at once
@@ -106,7 +109,7 @@ const (
 // a hit then.
 func New(now int64, f Fleet, phase float64) *Key {
 	return &Key{
-		history: newHistory(now, f.Tick), round: now, anchor: now, from: now, demand: newDemand(now, f.Tick),
+		history: newHistory(now, f.FastInterval), round: now, anchor: now, from: now, demand: newDemand(now, f.FastInterval),
 		share: newShare(f.Checkers), room: math.MaxFloat64, credit: phase - 0.5,
 	}
 }
@@ -123,7 +126,7 @@ func (k *Key) Note(now, asked, admitted int64) {
 func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	k.expect(now)
 	d := k.demandAt(now)
-	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that somebody may not have heard of
+	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that some checker may not know of
 	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit, fresh)
 	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
 	k.room, k.freed, k.band = o.Free, w.Freed, min(bandOf(w), fresh)
@@ -145,10 +148,10 @@ func bandOf(w Window) float64 {
 	return max(band*w.Limit, 1)
 }
 
-// others is how many hits others are expected to have admitted unheard.
+// others is how many hits others are expected to have admitted that are not known.
 func (k *Key) others(now int64, unreported float64) float64 {
-	s, learnt := k.sinceWord(), k.learnt
-	if now-k.anchor > k.history.horizon() { // no round: only what is in no answer is certain to be unheard, by others too
+	s, learnt := k.sinceUpdate(), k.learnt
+	if now-k.anchor > k.history.horizon() { // no round: only what is in no answer is certainly unknown, to others too
 		s.admitted, learnt = unreported, 0
 	}
 	n := max(k.share.estimate(s.expected, s.admitted)-s.admitted-learnt, 0)
@@ -158,14 +161,14 @@ func (k *Key) others(now int64, unreported float64) float64 {
 	return n
 }
 
-// sinceWord is what has come since the last round that words told of.
-func (k *Key) sinceWord() sums {
+// sinceUpdate is what has come since the last round that updates were about.
+func (k *Key) sinceUpdate() sums {
 	s := k.history.since(k.anchor)
 	s.admitted = k.history.since(k.from).admitted
 	return s
 }
 
-// demandAt is how many hits everybody asks for, per ns, by what words have told and by own hits
+// demandAt is how many hits everybody asks for, per ns, by updates and by own hits
 // since.
 func (k *Key) demandAt(now int64) float64 {
 	span := float64(max(now-k.demand.asOf, leastSpan))
@@ -254,23 +257,23 @@ func (k *Key) Denied(part float64, hits int64) {
 	k.credit += max(part, 0) * float64(hits)
 }
 
-// Urgent says whether the fleet should report the key at its next tick, rather than in its next
-// calm round, which are this far apart: when nothing was heard of it for long, when there may be
-// more hits than expected, when the room could be used up before the calm round's words are there,
-// when so much is left to chance until then that the count would stray by a per cent, or when the
-// limit leaves the checkers so few hits each that calm rounds would save no report.
-func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, calm int64) bool {
-	if f.Checkers >= large && w.Pace*float64(calm) < f.Checkers*fewHits {
+// Urgent says whether the fleet should report the key at its next fast round, rather than in its
+// next normal round, which are this far apart: when there was no update for long, when there may be
+// more hits than expected, when the room could be used up before the normal round's updates are
+// there, when so much is left to chance until then that the count would stray by a per cent, or
+// when the limit leaves the checkers so few hits each that normal rounds would save no report.
+func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, normal int64) bool {
+	if f.Checkers >= large && w.Pace*float64(normal) < f.Checkers*fewHits {
 		return true
 	}
 	if o.Free < w.Limit/2 && float64(now-k.demand.asOf) > k.demand.believed() {
 		return true
 	}
-	s := k.sinceWord()
+	s := k.sinceUpdate()
 	if k.share.contradicts(s.expected, s.admitted) && 4*s.admitted/k.share.part >= o.Free {
 		return true
 	}
-	asked, part := o.Demand*float64(calm), 1.0
+	asked, part := o.Demand*float64(normal), 1.0
 	switch {
 	case asked <= 0:
 		return false

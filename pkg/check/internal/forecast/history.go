@@ -17,21 +17,21 @@ type sums struct{ asked, admitted, expected float64 }
 
 const (
 	slotTime     = int64(4e6) // at least
-	slotsPerTick = 4
+	slotsPerFast = 4
 	historySlots = 16
 )
 
-func newHistory(now, tick int64) history { return history{now: now, width: slotTimeFor(tick)} }
+func newHistory(now, fast int64) history { return history{now: now, width: slotTimeFor(fast)} }
 
-func slotTimeFor(tick int64) int64 { return max(slotTime, tick/slotsPerTick) }
+func slotTimeFor(fast int64) int64 { return max(slotTime, fast/slotsPerFast) }
 
 // horizon is how far back a history reaches at least.
 func (h *history) horizon() int64 { return h.width * (historySlots - 1) }
 
-// fit forgets everything if ticks have become so long that the history would not reach back far
-// enough.
-func (h *history) fit(tick int64) {
-	if width := slotTimeFor(tick); width > h.width {
+// fit forgets everything if fast rounds have become so long that the history would not reach back
+// far enough.
+func (h *history) fit(fast int64) {
+	if width := slotTimeFor(fast); width > h.width {
 		*h = history{now: h.now, width: width}
 	}
 }

@@ -37,8 +37,8 @@ const (
 // Took takes in own hits that pass.
 func (o *Outflow) Took(hits int64) { o.own += hits }
 
-// Told takes in hits of others that a message told of.
-func (o *Outflow) Told(at, hits int64) {
+// Observe takes in hits of others that a message has brought.
+func (o *Outflow) Observe(at, hits int64) {
 	o.news += hits
 	span := at - o.since
 	if span < leastNews {

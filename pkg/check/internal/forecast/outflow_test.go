@@ -28,7 +28,7 @@ func TestOthersRate(t *testing.T) {
 		for _, s := range test.steps {
 			at += 10 * ms
 			o.Took(s.own)
-			o.Told(at, s.news)
+			o.Observe(at, s.news)
 		}
 		got := o.rate() * 1e6
 		near(t, test.why+": hits a ms", got, test.want, 0.001)

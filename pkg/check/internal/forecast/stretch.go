@@ -6,41 +6,42 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// A forecast knows the totals of two buckets: what came between two words is by how much they have
-// grown. Where buckets are shorter than the time from word to word, hits would be missed. There it
-// is told of *stretches* instead, of several buckets each.
+// A forecast knows the totals of two buckets: what came between two updates is by how much they
+// have grown. Where buckets are shorter than the time from update to update, hits would be missed.
+// There it is told of *stretches* instead, of several buckets each.
 
-// Series is hits per bucket, as a message tells them: of the bucket Newest less Age[i], Value[i].
+// Series is hits per bucket, as a message has them: of the bucket Newest less Age[i], Value[i].
 type Series struct {
 	Newest int64
 	Age    []int64
 	Value  []uint64
 }
 
-// censusPart and mostCensuses say out of how many censuses a slow window needs one: of as many as a
-// censusPart of it takes, up to the latter.
-const censusPart, mostCensuses = 8, 64
+// fullPart and mostFull say out of how many full rounds a slow window needs one: of as many as a
+// fullPart of it takes, up to the latter.
+const fullPart, mostFull = 8, 64
 
-// Censuses is out of how many censuses the denied hits of a key need only one, if no report of
-// admitted ones takes them along. A slow window leaves time to learn who asks for what. Else the
+// FullIntervals is out of how many full rounds the denied hits of a key need only one, if no report
+// of admitted ones takes them along. A slow window leaves time to learn who asks for what. Else the
 // keys of callers who go on after a denial would cost the most, although little depends on them.
-func Censuses(length time.Duration) int64 {
-	return min(max(int64(length)/Census/censusPart, 1), mostCensuses)
+func FullIntervals(length time.Duration) int64 {
+	return min(max(int64(length)/FullInterval/fullPart, 1), mostFull)
 }
 
-// stretchOf is how many buckets a forecast takes as one: enough for the time from census to census
-// of such a key, and at most half of those that a window has, since no message tells of more.
+// stretchOf is how many buckets a forecast takes as one: enough for the time from full round to
+// full round of such a key, and at most half of those that a window has, since no message tells of
+// more.
 func stretchOf(s window.Shape) int64 {
 	size := int64(s.BucketSize())
-	want := max((Census+size-1)/size, int64(s.Buckets)/censusPart)
+	want := max((FullInterval+size-1)/size, int64(s.Buckets)/fullPart)
 	return max(min(want, int64(s.Buckets)/2), 1)
 }
 
 // youngTime is of about how many ns Young is, and youngBuckets of how many buckets at least.
 const youngTime, youngBuckets = int64(32e6), 2
 
-// SetTotals puts the totals of a message into a word, for a window whose newest bucket is given.
-func (w *Word) SetTotals(s window.Shape, newest int64, admitted, denied Series) {
+// SetTotals puts the totals of a message into an update, for a window whose newest bucket is given.
+func (w *Update) SetTotals(s window.Shape, newest int64, admitted, denied Series) {
 	g := stretchOf(s)
 	w.Bucket = newest / g
 	w.Admitted, w.Denied = admitted.of(w.Bucket, g), denied.of(w.Bucket, g)

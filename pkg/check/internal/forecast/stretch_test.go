@@ -17,7 +17,7 @@ func TestStretch(t *testing.T) {
 	}{
 		{"one bucket", time.Second, 1, 1},
 		{"two", time.Second, 2, 1},
-		{"as long as a census", time.Second, 100, 13},
+		{"as long as a full round", time.Second, 100, 13},
 		{"at most half of the window", 100 * time.Millisecond, 100, 50},
 		{"an eighth, as denied hits are told so seldom", time.Minute, 100, 12},
 	} {
