@@ -81,7 +81,7 @@ func (e *entry) addBlocks(all blocks, hashes bool) {
 
 // blockMatching says whether the key that a rule makes of a request is blocked: then the rule bars the request, whatever its lists
 // and overrides say of the caller.
-func (q *question) blockMatching(a *asking, e *entry, attrs identity.Attributes, now int64) applicability {
+func (q *ruleDecision) blockMatching(a *evaluation, e *entry, attrs identity.Attributes, now int64) applicability {
 	if q.makeKey(a, e.rule, attrs) != applies { // it is asked again
 		q.retry = 0
 		return applies
@@ -92,7 +92,7 @@ func (q *question) blockMatching(a *asking, e *entry, attrs identity.Attributes,
 }
 
 // block says whether a key, as cells have it, is blocked.
-func (q *question) block(text string, now int64) applicability {
+func (q *ruleDecision) block(text string, now int64) applicability {
 	until, ok := q.origin.blocks[text]
 	if !ok || now >= until {
 		return applies
@@ -102,7 +102,7 @@ func (q *question) block(text string, now int64) applicability {
 }
 
 // explainBlock is blockMatching without a place for keys.
-func (q *question) explainBlock(e *entry, attrs identity.Attributes, now int64) bool {
+func (q *ruleDecision) explainBlock(e *entry, attrs identity.Attributes, now int64) bool {
 	if e.terms.blocks == nil {
 		return false
 	}
@@ -111,17 +111,17 @@ func (q *question) explainBlock(e *entry, attrs identity.Attributes, now int64) 
 }
 
 // blockAlone bars the one limiter that is asked from a key that is blocked.
-func (a *asking) blockAlone(now int64) {
-	q := &a.asked[0]
+func (a *evaluation) blockAlone(now int64) {
+	q := &a.decisions[0]
 	q.barred = q.origin.blocks != nil && q.block(a.key(0), now) == bars
 }
 
 // checkBlocked denies a hit of a blocked key; false if it is not blocked.
 func (l *Limiter) checkBlocked(d *Decision, t *terms, now int64, key string, cost int64) bool {
-	a := l.checker.scratch.Get().(*asking)
+	a := l.checker.scratch.Get().(*evaluation)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), charging)
-	if !a.asked[0].barred {
+	if !a.decisions[0].barred {
 		return false
 	}
 	a.decide(d, nil, now)

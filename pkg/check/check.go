@@ -14,7 +14,7 @@
 // pending, and each of these steps happens under the key's lock, so that no decision sees a hit
 // twice or not at all.
 //
-// The pieces, in the order in which a hit meets them: limiter.go and several.go (find the keys, decide by one rule and by several), request.go (all modes), cell.go
+// The pieces, in the order in which a hit meets them: evaluation.go (find the rules and keys), limiter.go and several.go (decide by one rule and by several), request.go (all modes), cell.go
 // (one key's counts; cells.go has the map of them, keytext.go the text of keys), live.go (where cells live, and what happens when there is no room), flush.go
 // and report.go (pending to report), receive.go (answers and alarms), welcome.go (the time, and the number of shards), age.go (idle
 // cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go and wait.go is a function of
@@ -213,7 +213,7 @@ func (o Options) validate() error {
 type Checker struct {
 	o          Options
 	program    atomic.Pointer[program] // what it decides by at present
-	scratch    sync.Pool               // *asking
+	scratch    sync.Pool               // *evaluation
 	everStrict atomic.Bool             // some limiter is, or has been, strict
 	settling   settlement.Queue
 	receipts   atomic.Uint64 // the number of the last one
@@ -254,7 +254,7 @@ func New(o Options) (*Checker, error) {
 	}
 	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.o.Rules = nil // they are not in force for ever
-	c.scratch.New = func() any { return new(asking) }
+	c.scratch.New = func() any { return new(evaluation) }
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
 	c.behind.checker = c

@@ -18,7 +18,7 @@ func (c *Checker) appendText(dst []byte, key string) []byte {
 
 // checkHashed is checkAt for a key that is to be hashed.
 func (l *Limiter) checkHashed(d *Decision, t *terms, now int64, key string, cost int64) {
-	a := l.checker.scratch.Get().(*asking)
+	a := l.checker.scratch.Get().(*evaluation)
 	defer l.checker.scratch.Put(a)
 	a.text = l.checker.appendText(a.text[:0], key)
 	l.checkAt(d, t, now, textAt(a.text, 0, len(a.text)), cost)

@@ -159,7 +159,7 @@ func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key str
 
 // decide decides for a hit. The lock is held.
 func (c *cell) decide(d *Decision, t *terms, now, cost int64) {
-	q := question{limiter: c.limiter, terms: t, cell: c, cost: cost}
+	q := ruleDecision{limiter: c.limiter, terms: t, cell: c, cost: cost}
 	q.decide(d, now)
 	q.conclude(q.passes, false, now)
 }

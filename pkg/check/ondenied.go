@@ -10,7 +10,7 @@ func (l *Limiter) noteDenied(key string, decisions int64) {
 }
 
 // noteBarred is that of a request that a rule bars, before its key was made.
-func (a *asking) noteBarred(attrs identity.Attributes) {
+func (a *evaluation) noteBarred(attrs identity.Attributes) {
 	l, r := a.bar.limiter, a.bar.terms.rule
 	if l.checker.o.OnDenied == nil {
 		return

@@ -108,10 +108,10 @@ func (p *place) giveBack() {
 }
 
 // reservation is what has just been charged. Every cell is locked.
-func (a *asking) reservation(now int64) *reservation {
-	r := &reservation{checker: a.asked[0].limiter.checker}
-	for i := range a.asked {
-		q := &a.asked[i]
+func (a *evaluation) reservation(now int64) *reservation {
+	r := &reservation{checker: a.decisions[0].limiter.checker}
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		r.delay = max(r.delay, q.wait)
 		if q.cell == nil || q.charged == 0 {
 			continue
@@ -128,13 +128,13 @@ func (a *asking) reservation(now int64) *reservation {
 
 // mayLine says whether callers of a rule may have their turn later: by key always, by attributes if
 // the rule says so.
-func (a *asking) mayLine(q *question) bool {
+func (a *evaluation) mayLine(q *ruleDecision) bool {
 	return q.cell != nil && !q.barred && !q.isShadow() && q.limiter.shape.Drains() &&
 		(a.program == nil || q.terms.rule.OnLimit.Queue)
 }
 
 // line turns a denial into a later turn, if there is one. The cell is locked, settled and rotated.
-func (q *question) line(d *Decision, now int64) {
+func (q *ruleDecision) line(d *Decision, now int64) {
 	if d.Allowed {
 		return
 	}
@@ -149,7 +149,7 @@ func (q *question) line(d *Decision, now int64) {
 }
 
 // chargeWaiting charges a hit that has its turn later. The cell is locked, settled and rotated.
-func (q *question) chargeWaiting(now int64) {
+func (q *ruleDecision) chargeWaiting(now int64) {
 	c := q.cell
 	c.charge(q.cost)
 	q.charged, q.bucket = q.cost, c.newest

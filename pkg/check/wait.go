@@ -185,13 +185,13 @@ func (c *Checker) findLine(
 	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
 ) (waitingLine, bool) {
 	p := c.program.Load()
-	a := c.scratch.Get().(*asking)
+	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	if !a.match(p, attrs, c.now(p), max(cost, 1), peeking) {
 		return waitingLine{}, false
 	}
-	for i := range a.asked {
-		q := &a.asked[i]
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		if q.barred || !q.terms.rule.OnLimit.Queue {
 			continue
 		}
