@@ -16,27 +16,28 @@ type Explanation struct {
 	Why string
 	// Barred is why the rule denies the request whatever its counts are; "" if it does not.
 	Barred string
-	// Counter is the name under which hits are counted: the rule's, or that of an override with a limit of its own.
+	// Counter is the name under which hits are counted: the rule's, or that of an override with a limit
+	// of its own.
 	Counter string
 	// Override is the place of the override for the request, or -1.
 	Override int
 	Key      string
-	// Limit that the request is decided by, with all that overrides, throttle and priority make of it.
+	// Limit that decides the request, with what overrides, throttle and priority change.
 	Limit int64
-	// Cost of the hit. BadCost: its cost attribute is none, so that is the caller's.
+	// Cost in hits. BadCost: the cost attribute is invalid, so Cost is the caller's.
 	Cost    int64
 	BadCost bool
-	// Count is how many hits are known to lie in the window. Others is how many more others are expected to have admitted; it includes what is
-	// kept in reserve.
+	// Count is the number of hits that are known to lie in the window. Others is the number that other
+	// checkers are expected to have admitted beyond that, including a reserve.
 	Count, Others float64
 	// Room is how many hits would pass now.
 	Room int64
-	// Denies says that the rule would deny the request. RetryAfter is that denial's.
+	// Denies: the rule would deny the request. RetryAfter is that denial's.
 	Denies     bool
 	RetryAfter time.Duration
-	// Shadow: its denial would only be shown.
+	// Shadow: the rule only shows its denials.
 	Shadow bool
-	// Decides says that this is the rule that Check would name.
+	// Decides: Check would name this rule.
 	Decides bool
 }
 
