@@ -91,8 +91,8 @@ func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Att
 	return d, err
 }
 
-// attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is decided yet
-// and it returns true: the waiter has its place then, and is made if there is none.
+// attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is
+// decided yet and it returns true: the waiter has its place then, and is made if there is none.
 func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
 	now := k.exactTime()
 	a.lookForRoom(attrs, now)
@@ -147,8 +147,8 @@ func (a *evaluation) renew(k *Checker, attrs identity.Attributes, now, cost int6
 	return a.match(k.program.Load(), attrs, now, cost, charging) && len(a.decisions) > 0
 }
 
-// lacksPermits says whether only permits are lacking, and asking for them is not known to be in vain. The
-// cells are locked.
+// lacksPermits says whether only permits are lacking, and asking for them is not known to be in
+// vain. The cells are locked.
 func (a *evaluation) lacksPermits() bool {
 	for i := range a.decisions {
 		q := &a.decisions[i]
@@ -201,8 +201,8 @@ func (w *waiter) Wake(reserved bool) {
 	}
 }
 
-// endTurn notes that the decision has been made, and serves the next who wait with what it has left.
-// The cells are locked.
+// endTurn notes that the decision has been made, and serves the next who wait with what it has
+// left. The cells are locked.
 func (a *evaluation) endTurn() {
 	for i := range a.decisions {
 		if q := &a.decisions[i]; q.cell != nil && q.limiter.strict != nil {

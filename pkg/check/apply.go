@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// What a rule's clauses make of one request, before any cell is locked: whether the rule applies to its caller, by
-// which terms, and at what cost.
+// What a rule's clauses make of one request, before any cell is locked: whether the rule applies to
+// its caller, by which terms, and at what cost.
 
 // purpose is what rules are asked for.
 type purpose uint8
@@ -169,8 +169,8 @@ func (q *ruleDecision) isShadow() bool { return q.terms.clauses != nil && q.term
 // stops says whether it is this rule, maybe among others, that keeps the request from passing.
 func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
 
-// measure looks at the other limits that there are to a hit beside that which it is decided by. The cell is locked, settled and
-// rotated.
+// measure looks at the other limits that there are to a hit beside that which it is decided by. The
+// cell is locked, settled and rotated.
 func (q *ruleDecision) measure() {
 	c, t := q.cell, q.terms
 	q.spare = c.remaining(t.clauses.plain, q.at)
@@ -185,14 +185,16 @@ func (q *ruleDecision) measure() {
 	}
 }
 
-// mayBlock says whether further hits may be denied without the lock, if this one is denied. Where it is denied although there
-// is room elsewhere, the next one may find none, and has to wait for longer than the block would say.
+// mayBlock says whether further hits may be denied without the lock, if this one is denied. Where
+// it is denied although there is room elsewhere, the next one may find none, and has to wait for
+// longer than the block would say.
 func (q *ruleDecision) mayBlock() bool {
 	c := q.terms.clauses
 	return c == nil || q.terms.full == nil && !c.shadow && q.matched.clauses.elastic == nil
 }
 
-// arm leaves an allowance for the next hits: for those within the limit itself, by those whom all of it is for.
+// arm leaves an allowance for the next hits: for those within the limit itself, by those whom all
+// of it is for.
 func (q *ruleDecision) arm(hits, room int64) {
 	if q.terms.full == nil {
 		q.cell.arm(q.terms, q.at, q.within(hits), room)
@@ -223,8 +225,9 @@ func (q *ruleDecision) chargesDenied(cost int64) bool {
 	return true
 }
 
-// reckonDenied lets a denial reckon with its own hit, where denied hits count: who comes again when there would have been room
-// without that would be denied, and charged, for ever. Every cell is locked.
+// reckonDenied lets a denial reckon with its own hit, where denied hits count: who comes again when
+// there would have been room without that would be denied, and charged, for ever. Every cell is
+// locked.
 func (a *evaluation) reckonDenied(d *Decision, now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
@@ -237,8 +240,8 @@ func (a *evaluation) reckonDenied(d *Decision, now int64) {
 	}
 }
 
-// chargeAnyway charges a hit whatever there is room for, as far as can be counted. The cell is locked, settled and
-// rotated.
+// chargeAnyway charges a hit whatever there is room for, as far as can be counted. The cell is
+// locked, settled and rotated.
 func (q *ruleDecision) chargeAnyway(cost int64) {
 	l, c := q.limiter, q.cell
 	cost = min(cost, window.MaxCount-c.totals()[0])

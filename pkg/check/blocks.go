@@ -8,25 +8,29 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Block keeps a key out for a time, whatever its count is, and whatever its rule's lists and overrides say.
+// Block keeps a key out for a time, whatever its count is, and whatever its rule's lists and
+// overrides say.
 type Block struct {
 	// Rule is the rule's name. Those of its overrides are under it too.
 	Rule string
-	// Key is the key's text, as the rule makes it. With Options.KeyHash it may also be the hash of it, which is all that
-	// those who look at the fleet from outside know.
+	// Key is the key's text, as the rule makes it. With Options.KeyHash it may also be the hash of it,
+	// which is all that those who look at the fleet from outside know.
 	Key string
 	// Until is when the block ends, by the fleet's time.
 	Until time.Time
 }
 
-// blocks are the ends of blocks in Unix nanoseconds, by rule, and by key as cells have it. They never change: another set takes
-// their place. Rules without any have none in their terms, and do not look; so checks pay nothing for what is not there.
+// blocks are the ends of blocks in Unix nanoseconds, by rule, and by key as cells have it. They
+// never change: another set takes their place. Rules without any have none in their terms, and do
+// not look; so checks pay nothing for what is not there.
 type blocks map[string]map[string]int64
 
-// SetBlocks puts blocks in force, in place of all those before. Any goroutine may call it at any time. A block holds for every
-// decision that begins after SetBlocks has returned, by key or by attributes, until its end; it denies without looking at the
-// count, charges nothing, and the decision's RetryAfter is its end. Of rules with `shadow: true` it shows a denial. Blocks outlive
-// SetRules; one of a rule that is not in force waits for it. Of two with the same rule and key the later end holds.
+// SetBlocks puts blocks in force, in place of all those before. Any goroutine may call it at any
+// time. A block holds for every decision that begins after SetBlocks has returned, by key or by
+// attributes, until its end; it denies without looking at the count, charges nothing, and the
+// decision's RetryAfter is its end. Of rules with `shadow: true` it shows a denial. Blocks outlive
+// SetRules; one of a rule that is not in force waits for it. Of two with the same rule and key the
+// later end holds.
 //
 // Its cost grows with the number of blocks and rules.
 func (c *Checker) SetBlocks(list []Block) {
@@ -79,8 +83,8 @@ func (e *entry) addBlocks(all blocks, hashes bool) {
 	t.plain = t.clauses == nil && !hashes && t.blocks == nil
 }
 
-// blockMatching says whether the key that a rule makes of a request is blocked: then the rule bars the request, whatever its lists
-// and overrides say of the caller.
+// blockMatching says whether the key that a rule makes of a request is blocked: then the rule bars
+// the request, whatever its lists and overrides say of the caller.
 func (q *ruleDecision) blockMatching(a *evaluation, e *entry, attrs identity.Attributes, now int64) applicability {
 	if q.makeKey(a, e.rule, attrs) != applies { // it is asked again
 		q.retry = 0

@@ -2,7 +2,8 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/identity"
 
-// lookForRoom finds out which elastic rules have room beyond their limits. No cell is locked: it looks at others.
+// lookForRoom finds out which elastic rules have room beyond their limits. No cell is locked: it
+// looks at others.
 func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
@@ -18,8 +19,9 @@ func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 	}
 }
 
-// use is which part of its limit is used up under a rule, for the key that a request has there; with what others are expected to
-// have taken. It is false if the rule does not apply to the request.
+// use is which part of its limit is used up under a rule, for the key that a request has there;
+// with what others are expected to have taken. It is false if the rule does not apply to the
+// request.
 func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use float64, ok bool) {
 	if !e.rule.Matches(attrs) {
 		return 0, false
@@ -43,7 +45,8 @@ func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use fl
 	return c.used(q.terms.whole(), now) / float64(q.terms.rule.Capacity()), true
 }
 
-// used is how many hits lie in the window of a viewed cell, with those that others are expected to have taken.
+// used is how many hits lie in the window of a viewed cell, with those that others are expected to
+// have taken.
 func (c *cell) used(t *terms, now int64) float64 {
 	at := c.rotate(now)
 	if c.ahead() == nil {

@@ -53,8 +53,8 @@ type ruleDecision struct {
 	charged, bucket int64
 }
 
-// match fills in the limiters whose rules match, and their keys, for some purpose. It returns false if one
-// of the rules bars the request, whatever its counts are; bar is that one then.
+// match fills in the limiters whose rules match, and their keys, for some purpose. It returns false
+// if one of the rules bars the request, whatever its counts are; bar is that one then.
 func (a *evaluation) match(p *program, attrs identity.Attributes, now, cost int64, to purpose) bool {
 	a.begin(p, to)
 	a.found = p.set.Find(a.found[:0], attrs)
@@ -146,8 +146,9 @@ func textAt(text []byte, from, to int) string {
 	return unsafe.String(&text[from], to-from)
 }
 
-// lock finds and locks all cells, in the order of the limiters' ids, which is the same for everybody, by whatever
-// rules, and so cannot deadlock. It returns false, with nothing locked, if one of them was just leaving.
+// lock finds and locks all cells, in the order of the limiters' ids, which is the same for
+// everybody, by whatever rules, and so cannot deadlock. It returns false, with nothing locked, if
+// one of them was just leaving.
 func (a *evaluation) lock(now int64) bool {
 	for i := range a.decisions {
 		q := &a.decisions[i]

@@ -16,8 +16,8 @@ type Explanation struct {
 	Why string
 	// Barred is why the rule denies the request whatever its counts are; "" if it does not.
 	Barred string
-	// Counter is the name under which hits are counted: the rule's, or that of an override with a limit
-	// of its own.
+	// Counter is the name under which hits are counted: the rule's, or that of an override with a
+	// limit of its own.
 	Counter string
 	// Override is the place of the override for the request, or -1.
 	Override int

@@ -7,8 +7,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// appendText appends to dst a key as cells, reports and the store have it: hashed if Options.KeyHash says so, or else
-// bounded. The empty one is the counter for all, and nobody's.
+// appendText appends to dst a key as cells, reports and the store have it: hashed if
+// Options.KeyHash says so, or else bounded. The empty one is the counter for all, and nobody's.
 func (c *Checker) appendText(dst []byte, key string) []byte {
 	if h := c.o.KeyHash; h != nil && key != "" {
 		return h.Append(dst, identity.Bound(key)) // as attributes make it

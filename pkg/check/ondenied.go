@@ -2,7 +2,8 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/identity"
 
-// noteDenied tells who wants to know that so many decisions about a key, as cells have it, were denials.
+// noteDenied tells who wants to know that so many decisions about a key, as cells have it, were
+// denials.
 func (l *Limiter) noteDenied(key string, decisions int64) {
 	if f := l.checker.o.OnDenied; f != nil {
 		f(l.name, key, decisions)

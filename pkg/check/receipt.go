@@ -33,7 +33,8 @@ func (o *Options) keepGoodKeys() error {
 	return nil
 }
 
-// mayBeSettled notes, before they are charged, that hits of what is asked may be settled: so no report of them leaves that out.
+// mayBeSettled notes, before they are charged, that hits of what is asked may be settled: so no
+// report of them leaves that out.
 func (a *evaluation) mayBeSettled() {
 	for i := range a.decisions {
 		if l := a.decisions[i].limiter; !l.settles.Load() {

@@ -70,8 +70,8 @@ type Result struct {
 	// Receipt names what the request was charged with, for one call of [Checker.Settle] at any checker
 	// of the fleet. It is "" if the request did not ask for one or was not charged. It has letters,
 	// digits, - and _: about 100 for each rule and 60 more. It is no secret, and nobody can make or
-	// change one without the fleet's key (Options.ReceiptKeys). A hit whose receipt is dropped stays at
-	// its estimate.
+	// change one without the fleet's key (Options.ReceiptKeys). A hit whose receipt is dropped stays
+	// at its estimate.
 	//
 	// If some of the rules that match take their cost from an attribute, the receipt is about these
 	// alone, not about, say, a limit of requests beside one of what they cost. Otherwise it is about
@@ -141,8 +141,8 @@ func (by decider) now(c *Checker) int64 {
 	return c.now(by.program)
 }
 
-// fill fills in the rules that are asked, for some purpose. It returns false if one of them bars the
-// request, whatever its counts are; see match.
+// fill fills in the rules that are asked, for some purpose. It returns false if one of them bars
+// the request, whatever its counts are; see match.
 func (a *evaluation) fill(
 	by decider, now int64, attrs identity.Attributes, key string, cost int64, to purpose,
 ) bool {

@@ -27,19 +27,19 @@ var (
 	ErrSettling = settlement.ErrFull
 )
 
-// Settle corrects what a request was charged with to its true cost, which may be 0. Each receipt can be
-// settled once, at any checker of the fleet, also at one that does not have the rules. Settle does not
-// wait. The difference is sent with the next report, and counts everywhere when that is answered, in
-// the bucket that was charged. If that bucket has left its window, the difference goes to the ledger
-// only. It is lost if this checker is killed before it is reported.
+// Settle corrects what a request was charged with to its true cost, which may be 0. Each receipt
+// can be settled once, at any checker of the fleet, also at one that does not have the rules.
+// Settle does not wait. The difference is sent with the next report, and counts everywhere when
+// that is answered, in the bucket that was charged. If that bucket has left its window, the
+// difference goes to the ledger only. It is lost if this checker is killed before it is reported.
 //
-// A cost above the estimate may bring a key over its limit, also under strict enforcement: the request
-// has been served. A cost below the estimate gives room back. The level of a token or leaky bucket
-// becomes what it would be if the true cost had been charged, but hits of the estimate that have
-// drained do not come back, and the level does not go below 0.
+// A cost above the estimate may bring a key over its limit, also under strict enforcement: the
+// request has been served. A cost below the estimate gives room back. The level of a token or leaky
+// bucket becomes what it would be if the true cost had been charged, but hits of the estimate that
+// have drained do not come back, and the level does not go below 0.
 //
-// A checker remembers at least the last million receipts that it settled, and returns ErrSettled for
-// them at once.
+// A checker remembers at least the last million receipts that it settled, and returns ErrSettled
+// for them at once.
 func (c *Checker) Settle(receipt string, cost int64) error {
 	if cost < 0 || cost > events.MaxCount {
 		return fmt.Errorf("%w: %d, want 0 to %d", ErrCost, cost, int64(events.MaxCount))
@@ -73,8 +73,8 @@ func (c *Checker) Settle(receipt string, cost int64) error {
 // receiptAhead is how far in the future a receipt may have been made: clocks differ a little.
 const receiptAhead = 10 * time.Minute
 
-// noteSettlement lets the key's next report tell of a settlement's effect, soon if that matters. A local limiter has it
-// at once.
+// noteSettlement lets the key's next report tell of a settlement's effect, soon if that matters. A
+// local limiter has it at once.
 func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	charge := s.GetCharge()
 	l := c.counting(charge.GetRule())
@@ -106,7 +106,8 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	}
 }
 
-// correct changes what a local limiter knows of a bucket. The lock is held, the cell settled and rotated.
+// correct changes what a local limiter knows of a bucket. The lock is held, the cell settled and
+// rotated.
 func (c *cell) correct(t *terms, bucket, hits int64) {
 	totals := c.totals()
 	if age := c.newest - bucket; age >= 0 && age < int64(len(totals)) {
@@ -127,8 +128,8 @@ func (b *behind) collectSettlements(fleet int64) {
 	})
 }
 
-// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those that
-// no aggregator would take any more are lost.
+// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those
+// that no aggregator would take any more are lost.
 func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
 	m := &f.message
 	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&
@@ -144,8 +145,8 @@ func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
 	}
 }
 
-// landSettlements takes in that a report has ended, and whether its settlements were dealt with, but
-// for those that were not covered. Others go into another report.
+// landSettlements takes in that a report has ended, and whether its settlements were dealt with,
+// but for those that were not covered. Others go into another report.
 func (b *behind) landSettlements(f *flight, dealtWith bool, uncovered []uint32, fleet int64) {
 	if q := &b.checker.settling; dealtWith {
 		q.Answered(f.settlements, uncovered, fleet)

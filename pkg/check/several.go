@@ -56,11 +56,11 @@ func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (
 	return r
 }
 
-// ask asks all, and writes the decision of the one that restricts the caller most to d, which is zero. Every cell is
-// locked.
+// ask asks all, and writes the decision of the one that restricts the caller most to d, which is
+// zero. Every cell is locked.
 func (a *evaluation) ask(d *Decision, now int64) {
-	// The worst one so far is in one place and the next goes into the other: a decision that is copied just when it
-	// has been made waits for the stores of its parts.
+	// The worst one so far is in one place and the next goes into the other: a decision that is copied
+	// just when it has been made waits for the stores of its parts.
 	worst, next := d, &a.answer
 	// The places of its rule, of those that can deny, and of the rest; of equal ones the first
 	// decides.
@@ -102,7 +102,8 @@ func (a *evaluation) ask(d *Decision, now int64) {
 	}
 }
 
-// conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is locked.
+// conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is
+// locked.
 func (a *evaluation) conclude(agreed, waits bool, now int64) {
 	for i := range a.decisions {
 		if q := &a.decisions[i]; q.cell == nil && (!agreed || q.denies) { // else its cell knows the key
@@ -235,8 +236,8 @@ func (q *ruleDecision) admitted(cost int64) {
 	}
 }
 
-// denied leaves the cell of a hit that was not charged ready for the next check. If its caller waits, it is not
-// denied yet.
+// denied leaves the cell of a hit that was not charged ready for the next check. If its caller
+// waits, it is not denied yet.
 func (q *ruleDecision) denied(waits bool, cost, now int64) {
 	l, c := q.limiter, q.cell
 	if !q.passes && !waits {
@@ -249,12 +250,14 @@ func (q *ruleDecision) denied(waits bool, cost, now int64) {
 	}
 	switch a := c.ahead(); {
 	case a != nil && q.terms.full != nil:
-		// Pass has not been asked; and who has only a share of the limit does not ask for what the others divide.
+		// Pass has not been asked; and who has only a share of the limit does not ask for what the others
+		// divide.
 	case a != nil && q.passes: // by another rule
 		a.Return(a.part, cost)
 		q.ease()
 	case a != nil:
-		// Nobody lets pass what does not fit by what is known; it would look as if there were others' hits to expect.
+		// Nobody lets pass what does not fit by what is known; it would look as if there were others'
+		// hits to expect.
 		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
 			c.doubt(q.terms, q.at, cost, 1)
