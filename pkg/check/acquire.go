@@ -15,10 +15,10 @@ func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err erro
 	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.strict == nil {
 		return c.Do(*r), nil
 	}
-	a := c.scratch.Get().(*asking)
+	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	cost := max(r.Cost, 1)
-	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.asked) == 0 {
+	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.decisions) == 0 {
 		return c.Do(*r), nil
 	}
 	if r.Receipt {
@@ -62,8 +62,8 @@ func (l *leases) newWaiter(most int) *waiter {
 var errEnded = errors.New("check: Run has ended")
 
 // acquire decides, and waits and decides again while only permits are lacking.
-func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
-	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
+func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
+	if q := &a.decisions[0]; len(a.decisions) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
 		c, f := k.cells.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
 		if c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), f) {
 			q.noteCost()
@@ -91,9 +91,9 @@ func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attribu
 	return d, err
 }
 
-// attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is decided yet
-// and it returns true: the waiter has its place then, and is made if there is none.
-func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
+// attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is
+// decided yet and it returns true: the waiter has its place then, and is made if there is none.
+func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
 	now := k.exactTime()
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
@@ -130,28 +130,28 @@ func (a *asking) attempt(d *Decision, k *Checker, attrs identity.Attributes, w *
 }
 
 // inForce says whether what is asked is what the rules in force ask.
-func (a *asking) inForce(k *Checker) bool {
+func (a *evaluation) inForce(k *Checker) bool {
 	if a.program == nil { // one limiter is asked, whatever rules there are
-		return a.asked[0].origin == a.asked[0].limiter.terms.Load()
+		return a.decisions[0].origin == a.decisions[0].limiter.terms.Load()
 	}
 	return a.program == k.program.Load()
 }
 
 // renew asks what the rules in force ask; false if nobody has to be waited for then.
-func (a *asking) renew(k *Checker, attrs identity.Attributes, now, cost int64) bool {
+func (a *evaluation) renew(k *Checker, attrs identity.Attributes, now, cost int64) bool {
 	if a.program == nil {
-		a.asked[0].decideBy(a.asked[0].limiter.terms.Load(), nil)
+		a.decisions[0].decideBy(a.decisions[0].limiter.terms.Load(), nil)
 		a.blockAlone(now)
 		return true
 	}
-	return a.match(k.program.Load(), attrs, now, cost, charging) && len(a.asked) > 0
+	return a.match(k.program.Load(), attrs, now, cost, charging) && len(a.decisions) > 0
 }
 
-// lacksPermits says whether only permits are lacking, and asking for them is not known to be in vain. The
-// cells are locked.
-func (a *asking) lacksPermits() bool {
-	for i := range a.asked {
-		q := &a.asked[i]
+// lacksPermits says whether only permits are lacking, and asking for them is not known to be in
+// vain. The cells are locked.
+func (a *evaluation) lacksPermits() bool {
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		if !q.stops() {
 			continue
 		}
@@ -163,9 +163,9 @@ func (a *asking) lacksPermits() bool {
 }
 
 // join lets a waiter wait at every cell that lacks permits. The cells are locked.
-func (a *asking) join(w *waiter) {
-	for i := range a.asked {
-		q := &a.asked[i]
+func (a *evaluation) join(w *waiter) {
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		if !q.stops() {
 			continue
 		}
@@ -201,11 +201,11 @@ func (w *waiter) Wake(reserved bool) {
 	}
 }
 
-// endTurn notes that the decision has been made, and serves the next who wait with what it has left.
-// The cells are locked.
-func (a *asking) endTurn() {
-	for i := range a.asked {
-		if q := &a.asked[i]; q.cell != nil && q.limiter.strict != nil {
+// endTurn notes that the decision has been made, and serves the next who wait with what it has
+// left. The cells are locked.
+func (a *evaluation) endTurn() {
+	for i := range a.decisions {
+		if q := &a.decisions[i]; q.cell != nil && q.limiter.strict != nil {
 			q.cell.permits().EndTurn(q.cell.moment(q.at))
 		}
 	}

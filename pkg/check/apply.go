@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// What a rule's clauses make of one request, before any cell is locked: whether the rule applies to its caller, by
-// which terms, and at what cost.
+// What a rule's clauses make of one request, before any cell is locked: whether the rule applies to
+// its caller, by which terms, and at what cost.
 
 // purpose is what rules are asked for.
 type purpose uint8
@@ -31,7 +31,7 @@ const (
 )
 
 // apply fills in what depends on the request's attributes beside the key.
-func (q *question) apply(e *entry, attrs identity.Attributes, now int64) applicability {
+func (q *ruleDecision) apply(e *entry, attrs identity.Attributes, now int64) applicability {
 	if v := q.applyTo(e, attrs, now); v != applies {
 		return v
 	}
@@ -44,7 +44,7 @@ func (q *question) apply(e *entry, attrs identity.Attributes, now int64) applica
 }
 
 // applyTo finds the terms for the caller.
-func (q *question) applyTo(e *entry, attrs identity.Attributes, now int64) applicability {
+func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) applicability {
 	r := e.rule
 	if r.Unlimited {
 		return appliesNot
@@ -78,8 +78,8 @@ func (q *question) applyTo(e *entry, attrs identity.Attributes, now int64) appli
 	return applies
 }
 
-// decideBy lets a question be decided by a limiter's terms, for a request of these attributes.
-func (q *question) decideBy(t *terms, attrs identity.Attributes) {
+// decideBy lets a rule be decided by a limiter's terms, for a request of these attributes.
+func (q *ruleDecision) decideBy(t *terms, attrs identity.Attributes) {
 	q.origin = t
 	q.matched = t.class(attrs)
 	q.terms = q.matched
@@ -107,20 +107,20 @@ func (t *terms) whole() *terms {
 }
 
 // askAlone lets one limiter be asked, about a key.
-func (a *asking) askAlone(l *Limiter, t *terms, now int64, key string, cost int64, to purpose) {
+func (a *evaluation) askAlone(l *Limiter, t *terms, now int64, key string, cost int64, to purpose) {
 	a.begin(nil, to)
 	a.text = l.checker.appendText(a.text, key)
-	a.asked = append(a.asked, question{limiter: l, cost: cost, to: len(a.text)})
-	a.asked[0].decideBy(t, nil)
+	a.decisions = append(a.decisions, ruleDecision{limiter: l, cost: cost, to: len(a.text)})
+	a.decisions[0].decideBy(t, nil)
 	a.blockAlone(now)
-	if to == recording && a.asked[0].barred { // as by attributes
+	if to == recording && a.decisions[0].barred { // as by attributes
 		a.drop()
 	}
 }
 
 // checkAlone is checkAt for terms with clauses.
 func (l *Limiter) checkAlone(d *Decision, t *terms, now int64, key string, cost int64) {
-	a := l.checker.scratch.Get().(*asking)
+	a := l.checker.scratch.Get().(*evaluation)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), charging)
 	a.decideOne(d, nil, now)
@@ -135,8 +135,8 @@ func (d *Decision) ownShadow() {
 }
 
 // decideOne is decide for one rule with clauses.
-func (a *asking) decideOne(d *Decision, attrs identity.Attributes, now int64) {
-	q := &a.asked[0]
+func (a *evaluation) decideOne(d *Decision, attrs identity.Attributes, now int64) {
+	q := &a.decisions[0]
 	f := Freshness(q.limiter.checker.freshness.Load())
 	if l := q.limiter; q.cost == 1 && q.terms.full == nil && !q.isShadow() && l.inTouch(f) {
 		if c := l.checker.cells.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now, f) {
@@ -151,27 +151,27 @@ func (a *asking) decideOne(d *Decision, attrs identity.Attributes, now int64) {
 }
 
 // decideBarred makes the decision of a rule that bars the request.
-func (q *question) decideBarred(d *Decision, now int64) {
+func (q *ruleDecision) decideBarred(d *Decision, now int64) {
 	q.limiter.fill(d, q.terms, 0)
 	d.deny(q.terms.rule)
 	d.RetryAfter, d.Reset = q.retry, q.limiter.reset(q.terms, now)
 }
 
 // noteCost counts a hit whose own cost was none.
-func (q *question) noteCost() {
+func (q *ruleDecision) noteCost() {
 	if q.badCost {
 		q.limiter.badCosts.Add(1)
 	}
 }
 
-func (q *question) isShadow() bool { return q.terms.clauses != nil && q.terms.clauses.shadow }
+func (q *ruleDecision) isShadow() bool { return q.terms.clauses != nil && q.terms.clauses.shadow }
 
 // stops says whether it is this rule, maybe among others, that keeps the request from passing.
-func (q *question) stops() bool { return q.denies && !q.isShadow() }
+func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
 
-// measure looks at the other limits that there are to a hit beside that which it is decided by. The cell is locked, settled and
-// rotated.
-func (q *question) measure() {
+// measure looks at the other limits that there are to a hit beside that which it is decided by. The
+// cell is locked, settled and rotated.
+func (q *ruleDecision) measure() {
 	c, t := q.cell, q.terms
 	q.spare = c.remaining(t.clauses.plain, q.at)
 	q.exceeds = q.cost > q.spare
@@ -185,29 +185,31 @@ func (q *question) measure() {
 	}
 }
 
-// mayBlock says whether further hits may be denied without the lock, if this one is denied. Where it is denied although there
-// is room elsewhere, the next one may find none, and has to wait for longer than the block would say.
-func (q *question) mayBlock() bool {
+// mayBlock says whether further hits may be denied without the lock, if this one is denied. Where
+// it is denied although there is room elsewhere, the next one may find none, and has to wait for
+// longer than the block would say.
+func (q *ruleDecision) mayBlock() bool {
 	c := q.terms.clauses
 	return c == nil || q.terms.full == nil && !c.shadow && q.matched.clauses.elastic == nil
 }
 
-// arm leaves an allowance for the next hits: for those within the limit itself, by those whom all of it is for.
-func (q *question) arm(hits, room int64) {
+// arm leaves an allowance for the next hits: for those within the limit itself, by those whom all
+// of it is for.
+func (q *ruleDecision) arm(hits, room int64) {
 	if q.terms.full == nil {
 		q.cell.arm(q.terms, q.at, q.within(hits), room)
 	}
 }
 
 // ease is arm for a cell with a forecast.
-func (q *question) ease() {
+func (q *ruleDecision) ease() {
 	if q.terms.full == nil {
 		q.cell.ease(q.terms, q.at, q.within(q.left), q.left)
 	}
 }
 
 // within is how many of so many hits fit the limit itself.
-func (q *question) within(hits int64) int64 {
+func (q *ruleDecision) within(hits int64) int64 {
 	if c := q.terms.clauses; c != nil {
 		return min(hits, q.cell.remaining(c.plain, q.at))
 	}
@@ -215,7 +217,7 @@ func (q *question) within(hits int64) int64 {
 }
 
 // chargesDenied charges a hit that its rule has denied, if denied hits count.
-func (q *question) chargesDenied(cost int64) bool {
+func (q *ruleDecision) chargesDenied(cost int64) bool {
 	if q.terms.clauses == nil || !q.terms.clauses.all {
 		return false
 	}
@@ -223,11 +225,12 @@ func (q *question) chargesDenied(cost int64) bool {
 	return true
 }
 
-// reckonDenied lets a denial reckon with its own hit, where denied hits count: who comes again when there would have been room
-// without that would be denied, and charged, for ever. Every cell is locked.
-func (a *asking) reckonDenied(d *Decision, now int64) {
-	for i := range a.asked {
-		q := &a.asked[i]
+// reckonDenied lets a denial reckon with its own hit, where denied hits count: who comes again when
+// there would have been room without that would be denied, and charged, for ever. Every cell is
+// locked.
+func (a *evaluation) reckonDenied(d *Decision, now int64) {
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		if !q.stops() || q.barred || q.cell == nil || d.RetryAfter == Never || q.terms.clauses == nil || !q.terms.clauses.all {
 			continue
 		}
@@ -237,9 +240,9 @@ func (a *asking) reckonDenied(d *Decision, now int64) {
 	}
 }
 
-// chargeAnyway charges a hit whatever there is room for, as far as can be counted. The cell is locked, settled and
-// rotated.
-func (q *question) chargeAnyway(cost int64) {
+// chargeAnyway charges a hit whatever there is room for, as far as can be counted. The cell is
+// locked, settled and rotated.
+func (q *ruleDecision) chargeAnyway(cost int64) {
 	l, c := q.limiter, q.cell
 	cost = min(cost, window.MaxCount-c.totals()[0])
 	if cost <= 0 {

@@ -8,25 +8,29 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Block keeps a key out for a time, whatever its count is, and whatever its rule's lists and overrides say.
+// Block keeps a key out for a time, whatever its count is, and whatever its rule's lists and
+// overrides say.
 type Block struct {
 	// Rule is the rule's name. Those of its overrides are under it too.
 	Rule string
-	// Key is the key's text, as the rule makes it. With Options.KeyHash it may also be the hash of it, which is all that
-	// those who look at the fleet from outside know.
+	// Key is the key's text, as the rule makes it. With Options.KeyHash it may also be the hash of it,
+	// which is all that those who look at the fleet from outside know.
 	Key string
 	// Until is when the block ends, by the fleet's time.
 	Until time.Time
 }
 
-// blocks are the ends of blocks in Unix nanoseconds, by rule, and by key as cells have it. They never change: another set takes
-// their place. Rules without any have none in their terms, and do not look; so checks pay nothing for what is not there.
+// blocks are the ends of blocks in Unix nanoseconds, by rule, and by key as cells have it. They
+// never change: another set takes their place. Rules without any have none in their terms, and do
+// not look; so checks pay nothing for what is not there.
 type blocks map[string]map[string]int64
 
-// SetBlocks puts blocks in force, in place of all those before. Any goroutine may call it at any time. A block holds for every
-// decision that begins after SetBlocks has returned, by key or by attributes, until its end; it denies without looking at the
-// count, charges nothing, and the decision's RetryAfter is its end. Of rules with `shadow: true` it shows a denial. Blocks outlive
-// SetRules; one of a rule that is not in force waits for it. Of two with the same rule and key the later end holds.
+// SetBlocks puts blocks in force, in place of all those before. Any goroutine may call it at any
+// time. A block holds for every decision that begins after SetBlocks has returned, by key or by
+// attributes, until its end; it denies without looking at the count, charges nothing, and the
+// decision's RetryAfter is its end. Of rules with `shadow: true` it shows a denial. Blocks outlive
+// SetRules; one of a rule that is not in force waits for it. Of two with the same rule and key the
+// later end holds.
 //
 // Its cost grows with the number of blocks and rules.
 func (c *Checker) SetBlocks(list []Block) {
@@ -79,9 +83,9 @@ func (e *entry) addBlocks(all blocks, hashes bool) {
 	t.plain = t.clauses == nil && !hashes && t.blocks == nil
 }
 
-// blockMatching says whether the key that a rule makes of a request is blocked: then the rule bars the request, whatever its lists
-// and overrides say of the caller.
-func (q *question) blockMatching(a *asking, e *entry, attrs identity.Attributes, now int64) applicability {
+// blockMatching says whether the key that a rule makes of a request is blocked: then the rule bars
+// the request, whatever its lists and overrides say of the caller.
+func (q *ruleDecision) blockMatching(a *evaluation, e *entry, attrs identity.Attributes, now int64) applicability {
 	if q.makeKey(a, e.rule, attrs) != applies { // it is asked again
 		q.retry = 0
 		return applies
@@ -92,7 +96,7 @@ func (q *question) blockMatching(a *asking, e *entry, attrs identity.Attributes,
 }
 
 // block says whether a key, as cells have it, is blocked.
-func (q *question) block(text string, now int64) applicability {
+func (q *ruleDecision) block(text string, now int64) applicability {
 	until, ok := q.origin.blocks[text]
 	if !ok || now >= until {
 		return applies
@@ -102,7 +106,7 @@ func (q *question) block(text string, now int64) applicability {
 }
 
 // explainBlock is blockMatching without a place for keys.
-func (q *question) explainBlock(e *entry, attrs identity.Attributes, now int64) bool {
+func (q *ruleDecision) explainBlock(e *entry, attrs identity.Attributes, now int64) bool {
 	if e.terms.blocks == nil {
 		return false
 	}
@@ -111,17 +115,17 @@ func (q *question) explainBlock(e *entry, attrs identity.Attributes, now int64) 
 }
 
 // blockAlone bars the one limiter that is asked from a key that is blocked.
-func (a *asking) blockAlone(now int64) {
-	q := &a.asked[0]
+func (a *evaluation) blockAlone(now int64) {
+	q := &a.decisions[0]
 	q.barred = q.origin.blocks != nil && q.block(a.key(0), now) == bars
 }
 
 // checkBlocked denies a hit of a blocked key; false if it is not blocked.
 func (l *Limiter) checkBlocked(d *Decision, t *terms, now int64, key string, cost int64) bool {
-	a := l.checker.scratch.Get().(*asking)
+	a := l.checker.scratch.Get().(*evaluation)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), charging)
-	if !a.asked[0].barred {
+	if !a.decisions[0].barred {
 		return false
 	}
 	a.decide(d, nil, now)

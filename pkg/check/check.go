@@ -1,12 +1,12 @@
 // Package check decides at once whether a request may pass, from counts in its own memory, and
 // reports what it admitted afterwards.
 //
-// A [Checker] holds a set of rules. [Checker.Check] finds the rules that match a request's attributes
-// and asks all of them; a [Limiter] decides by one of them about a key. [Checker.Do] does the same in
-// other modes: to look, to charge without deciding, to reserve a turn, to explain. None of these does
-// any I/O, waits for anybody, or fails: they work before the first connection and while everything
-// behind is dead. [Checker.Wait] is for callers that can wait. A Checker without a [Link] is a plain
-// local limiter.
+// A [Checker] holds a set of rules. [Checker.Check] finds the rules that match a request's
+// attributes and asks all of them; a [Limiter] decides by one of them about a key. [Checker.Do]
+// does the same in other modes: to look, to charge without deciding, to reserve a turn, to explain.
+// None of these does any I/O, waits for anybody, or fails: they work before the first connection
+// and while everything behind is dead. [Checker.Wait] is for callers that can wait. A Checker
+// without a [Link] is a plain local limiter.
 //
 // Behind the decisions, [Checker.Run] moves hits along: an admitted hit is *pending* until a flush
 // freezes it into a report, *in flight* until the report is answered, and from then on part of the
@@ -14,37 +14,41 @@
 // pending, and each of these steps happens under the key's lock, so that no decision sees a hit
 // twice or not at all.
 //
-// The pieces, in the order in which a hit meets them: limiter.go and several.go (find the keys, decide by one rule and by several), request.go (all modes), cell.go
-// (one key's counts; cells.go has the map of them, keytext.go the text of keys), live.go (where cells live, and what happens when there is no room), flush.go
-// and report.go (pending to report), receive.go (answers and alarms), welcome.go (the time, and the number of shards), age.go (idle
-// cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go and wait.go is a function of
-// the time it is given.
+// The pieces, in the order in which a hit meets them: evaluation.go (find the rules and keys),
+// limiter.go and several.go (decide by one rule and by several), request.go (all modes), cell.go
+// (one key's counts; cells.go has the map of them, keytext.go the text of keys), live.go (where
+// cells live, and what happens when there is no room), flush.go and report.go (pending to report),
+// receive.go (answers and alarms), welcome.go (the time, and the number of shards), age.go (idle
+// cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go and wait.go is
+// a function of the time it is given.
 //
 // What others have admitted unheard is forecast once a key is near its limit (ahead.go, and
 // internal/forecast, which also estimates which denials were false). Others decide when a key is
 // reported: rounds.go near its limit, quiet.go far from it. ladder.go has what is decided by while
 // nobody answers.
 //
-// Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
-// turn than be denied (reserve.go, wait.go, line.go).
+// Token and leaky buckets have a level beside their counts (level.go), and callers who would rather
+// wait for their turn than be denied (reserve.go, wait.go, line.go).
 //
 // A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true
 // cost), internal/settlement (until the store has it), refund.go (what was given back).
 //
-// What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
-// (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go (why).
+// What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go
+// (what they make of a request), elastic.go (whether there is room elsewhere), view.go and peek.go
+// (to decide without charging, and to charge without deciding), explain.go (why).
 //
 // Under strict enforcement a limiter spends *permits* instead, which the store has granted:
 // internal/permit (what a key has), strict.go (what a check does with it), lease.go and grants.go
-// (how permits are asked for, and come), internal/fleetclock (until when they last), acquire.go (how
-// callers wait for them).
+// (how permits are asked for, and come), internal/fleetclock (until when they last), acquire.go
+// (how callers wait for them).
 //
-// Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
-// (how one takes the place of another), former.go (what becomes of limiters whose rules have gone). inline.go has
-// the limits that requests bring along.
-// Whatever the rules say, single keys may be kept out for a time: blocks.go.
+// Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to
+// decide by), reload.go (how one takes the place of another), former.go (what becomes of limiters
+// whose rules have gone). inline.go has the limits that requests bring along. Whatever the rules
+// say, single keys may be kept out for a time: blocks.go.
 //
-// Others can follow what happens: stats.go (counters), ondenied.go (each denial), trace.go (the way of a report).
+// Others can follow what happens: stats.go (counters), ondenied.go (each denial), trace.go (the way
+// of a report).
 package check
 
 import (
@@ -65,16 +69,17 @@ import (
 // Link carries a checker's messages to the aggregators and theirs back. Packages natsbus and membus
 // have one each.
 type Link interface {
-	// Report sends an encoded report to the aggregator of this ID, or to any if that is 0, without waiting and
-	// without keeping the slice. An error means that it was certainly not sent. It must not hand over a message before
-	// it returns.
+	// Report sends an encoded report to the aggregator of this ID, or to any if that is 0. It does not
+	// wait, and does not keep the slice. An error means that the report was certainly not sent. It
+	// must not call the function that Listen was given.
 	Report(shard uint32, aggregator uint64, report []byte) error
 	// Lease sends an encoded lease request, likewise.
 	Lease(shard uint32, aggregator uint64, request []byte) error
 	// Hello sends a hello to the aggregators, likewise.
 	Hello(hello []byte) error
-	// Listen hands every message for this checker to h, until ctx is done, and [events.KindUnheard] where it knows that
-	// a report or lease request has reached nobody. Once it has returned it does not call h any more.
+	// Listen calls h with every message for this checker until ctx is done, and with
+	// [events.KindUnheard] when it learns that a report or lease request has reached nobody. It does
+	// not call h after it has returned.
 	Listen(ctx context.Context, h func(kind events.Kind, payload []byte)) error
 }
 
@@ -85,62 +90,66 @@ type Options struct {
 	Revision uint64
 	// Link to the aggregators. Nil makes a local limiter: nothing is reported, nothing is learnt.
 	Link Link
-	// FlushEvery is how long hits wait for their report at the most, while reports are answered and their
-	// key is not far below its limit.
-	// Shorter is more exact, longer is less traffic. Default 50 ms.
+	// FlushEvery is the longest that hits wait for their report, while reports are answered and unless
+	// their key is far below its limit. Shorter is more exact, longer is less traffic. At least 1 ms,
+	// default 50 ms.
 	FlushEvery time.Duration
-	// QuietFor is how long hits of a key far below its limit may wait for their report, at most;
-	// never longer than a tenth of its window. A checker that is killed loses them. Longer is fewer
-	// updates of keys that come often and are far below their limit. Less than twice FlushEvery: no
-	// longer than others. Default 1 s.
+	// QuietFor is the longest that hits of a key far below its limit wait for their report, which is
+	// never more than a tenth of its window. A checker that is killed loses them. Longer is less
+	// traffic for frequent keys that are far below their limits. Less than twice FlushEvery: such hits
+	// wait no longer than others. Default 1 s.
 	QuietFor time.Duration
-	// HelloEvery is the time between heartbeats. Default 2 s.
+	// HelloEvery is the time between heartbeats. At least 10 ms, default 2 s.
 	HelloEvery time.Duration
-	// StaleAfter, ShareAfter and OutageAfter are after how long without a word from any aggregator the
-	// checker's knowledge is stale, it keeps to its share of every limit, and rules whose OnOutage is
-	// rules.Open or rules.Closed decide by that; in this order, and HelloEvery at least. Default 3, 10
-	// and 300 times HelloEvery: 6 s, 20 s and 10 minutes.
+	// StaleAfter, ShareAfter and OutageAfter are degradation levels: how long no aggregator has been
+	// heard when the checker's knowledge is stale, when it keeps to its share of every limit, and when
+	// rules whose OnOutage is rules.Open or rules.Closed decide by that. They must be in this order,
+	// and at least HelloEvery. Default 3, 10 and 300 times HelloEvery: 6 s, 20 s and 10 minutes.
 	StaleAfter, ShareAfter, OutageAfter time.Duration
-	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
-	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.
+	// ExpectCheckers is how many checkers the fleet is assumed to have until it is heard of. With more
+	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its
+	// own hits alone.
 	ExpectCheckers int
-	// MaxLiveKeys bounds the keys with unreported hits or hits in flight, and blocked keys; a live
-	// key takes about 200 bytes beside its text with one bucket per window, 16 bytes more per
-	// further bucket, and 800 more once it has come near its limit. Beyond it new keys share the rule's OnOutage decision. Default 1,048,576.
+	// MaxLiveKeys is the most keys that have unreported hits or hits in flight, or are over their
+	// limit. Such a key takes about 200 bytes beside its text with one bucket per window, 16 bytes
+	// more per further bucket, and 800 more once it has come near its limit. When there are more, new
+	// keys share the rule's OnOutage decision. Default 1,048,576.
 	MaxLiveKeys int
-	// MaxIdleKeys bounds the keys that are only remembered; losing one costs exactness until its
-	// next report is answered. About 200 bytes each. Negative: none. Default 1,048,576.
+	// MaxIdleKeys is the most keys in the idle cache, of about 200 bytes each. Forgetting one costs
+	// exactness until its next report is answered. Negative: none. Default 1,048,576.
 	MaxIdleKeys int
-	// KeyHash replaces keys by keyed hashes wherever they are kept or sent, so that neither NATS nor the store sees who
-	// is limited. All checkers of a fleet need the same secret. Nil: keys are as they are.
+	// KeyHash replaces keys by keyed hashes wherever they are kept or sent, so that neither NATS nor
+	// the store shows who is limited. All checkers of a fleet need the same secret. Nil: keys are as
+	// they are.
 	KeyHash *identity.Hasher
-	// Trace, if not nil, is told of each new report, and may follow it: see [Tracing].
+	// Trace, if not nil, is called with each new report, and may follow it: see [Tracing].
 	Trace Tracing
-	// OnDenied, if not nil, is told of denials, of the counter's name (RuleStats.Rule) and the key as it is kept and sent: how many
-	// decisions, mostly one at a time, but of a key that is denied in bulk at its next report. Where a rule with `shadow: true` bars a
-	// request by a list, an override or a block, the key is "". Decisions call it, some
-	// with locks held, so it must be quick, safe for concurrent use, and must not call the checker. The key is only good
-	// during the call.
+	// OnDenied, if not nil, is called with denials: the counter's name (RuleStats.Rule), the key as it
+	// is kept and sent, and the number of decisions. That is mostly 1; a key that is denied in bulk is
+	// told with its next report. If a rule with `shadow: true` bars a request by a list, an override
+	// or a block, the key is "". It is called by decisions, some with locks held, so it must be quick
+	// and safe for concurrent use, and must not call the checker. The key is only good during the
+	// call.
 	OnDenied func(rule, key string, decisions int64)
-	// MaxWaiting bounds the callers of Wait that wait at a time, with about 400 bytes each. Beyond it
-	// Wait is Do. Default 65,536.
+	// MaxWaiting is the most callers of Wait that wait at a time, of about 400 bytes each. The others
+	// are decided at once, as by Do. Default 65,536.
 	MaxWaiting int
-	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
-	// refuses. Default 65,536.
+	// MaxSettling is the most settlements that wait to be reported and answered, of about 200 bytes
+	// each. When there are more, Settle returns ErrSettling. Default 65,536.
 	MaxSettling int
-	// ReceiptKeys returns the fleet's secrets, by which a checker knows the receipts that it, or
-	// another one, has made: one or two, of at least 32 bytes each. Each receipt that is made or
-	// settled asks for them, so they can change; it is called by several goroutines, and where it
-	// returns others than such, those of before stay. Nil: the checker draws one of its own, and
-	// nobody else settles its receipts, nor does it after a restart. Give each fleet its own: it is
-	// what tells fleets' receipts apart.
+	// ReceiptKeys returns the fleet's secrets, by which a checker verifies the receipts that it or
+	// another checker has made: one or two, of at least 32 bytes each. It is called for each receipt
+	// that is made or settled, by several goroutines, so the secrets can change. Invalid ones are
+	// ignored. Nil: the checker draws a secret of its own; no other checker can settle its receipts
+	// then, nor can it after a restart. Each fleet needs secrets of its own, which tell fleets'
+	// receipts apart.
 	ReceiptKeys func() events.ReceiptKeys
-	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
+	// DrainTimeout is the longest that Run delivers what is left when it is told to stop. Default 5 s.
 	DrainTimeout time.Duration
-	// Now is the time of this process, by which the checker estimates the fleet's: for simulations and
-	// tests. It is called by every check, from several goroutines, and must not go back. Default: the
-	// wall clock at the start and the time since, so that a step of the system's clock changes nothing;
-	// checks read it to the millisecond while Run is at work.
+	// Now returns this process' time, by which the checker estimates the fleet's. It is for
+	// simulations and tests: every check calls it. It must be safe for concurrent use and must not go
+	// back. Nil: the wall clock at the start plus the time since, so that steps of the system's clock
+	// change nothing; while Run is at work, checks read it to the millisecond.
 	Now func() time.Time
 	// Tuning is for tests and the simulator.
 	Tuning checktuning.Tuning
@@ -213,7 +222,7 @@ func (o Options) validate() error {
 type Checker struct {
 	o          Options
 	program    atomic.Pointer[program] // what it decides by at present
-	scratch    sync.Pool               // *asking
+	scratch    sync.Pool               // *evaluation
 	everStrict atomic.Bool             // some limiter is, or has been, strict
 	settling   settlement.Queue
 	receipts   atomic.Uint64 // the number of the last one
@@ -254,7 +263,7 @@ func New(o Options) (*Checker, error) {
 	}
 	c := &Checker{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.o.Rules = nil // they are not in force for ever
-	c.scratch.New = func() any { return new(asking) }
+	c.scratch.New = func() any { return new(evaluation) }
 	c.freshness.Store(uint32(Local))
 	c.cells.init()
 	c.behind.checker = c
@@ -269,7 +278,8 @@ func (c *Checker) Limiter(rule string) (*Limiter, bool) {
 	return l, ok
 }
 
-// Rules returns the set in force, which never changes: another one has taken its place when the pointer is another.
+// Rules returns the set in force, which never changes: another one has taken its place when the
+// pointer is another.
 func (c *Checker) Rules() *rules.Set { return c.program.Load().set }
 
 // Revision returns the revision of the rules in force.

@@ -2,12 +2,14 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/rules"
 
-// Clauses are what a rule says beyond its limit and that a decision has to mind: what may pass beyond the limit, who has
-// only a share of it, whether denials hold, and whether they count. Limiters whose rules have none never look at any of it.
+// Clauses are what a rule says beyond its limit and that a decision has to mind: what may pass
+// beyond the limit, who has only a share of it, whether denials hold, and whether they count.
+// Limiters whose rules have none never look at any of it.
 //
-// What depends on the request makes other terms of the rule's, which are all made beforehand: the limit is higher while
-// elastic has room, and lower for a class with a share. They carry the same stamp, so the same allowances; which are only ever left
-// for the hits that fit the limit itself, and by those whom all of it is for.
+// What depends on the request makes other terms of the rule's, which are all made beforehand: the
+// limit is higher while elastic has room, and lower for a class with a share. They carry the same
+// stamp, so the same allowances; which are only ever left for the hits that fit the limit itself,
+// and by those whom all of it is for.
 type clauses struct {
 	plain   *terms            // the limit itself
 	shadow  bool              // never denies
@@ -83,10 +85,12 @@ func isBare(r *rules.Rule) bool {
 		!r.Unlimited && r.Throttle.Kind != rules.Elastic
 }
 
-// overriding is an override that has a counter of its own, by the places of its rule and in that rule.
+// overriding is an override that has a counter of its own, by the places of its rule and in that
+// rule.
 type overriding struct{ rule, override int }
 
-// countedRules are a set's rules, and after them those that stand for overrides with counters of their own.
+// countedRules are a set's rules, and after them those that stand for overrides with counters of
+// their own.
 func countedRules(set *rules.Set) (list []*rules.Rule, overrides []overriding) {
 	list = set.Rules()
 	for i, r := range list {

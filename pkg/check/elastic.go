@@ -2,10 +2,11 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/identity"
 
-// lookForRoom finds out which elastic rules have room beyond their limits. No cell is locked: it looks at others.
-func (a *asking) lookForRoom(attrs identity.Attributes, now int64) {
-	for i := range a.asked {
-		q := &a.asked[i]
+// lookForRoom finds out which elastic rules have room beyond their limits. No cell is locked: it
+// looks at others.
+func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		t := q.matched.whole()
 		if t.clauses == nil || t.clauses.elastic == nil || q.barred {
 			continue
@@ -18,13 +19,14 @@ func (a *asking) lookForRoom(attrs identity.Attributes, now int64) {
 	}
 }
 
-// use is which part of its limit is used up under a rule, for the key that a request has there; with what others are expected to
-// have taken. It is false if the rule does not apply to the request.
-func (a *asking) use(e *entry, attrs identity.Attributes, now int64) (use float64, ok bool) {
+// use is which part of its limit is used up under a rule, for the key that a request has there;
+// with what others are expected to have taken. It is false if the rule does not apply to the
+// request.
+func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use float64, ok bool) {
 	if !e.rule.Matches(attrs) {
 		return 0, false
 	}
-	var q question
+	var q ruleDecision
 	q.limiter = e.limiter
 	if q.applyTo(e, attrs, now) != applies {
 		return 0, false
@@ -43,7 +45,8 @@ func (a *asking) use(e *entry, attrs identity.Attributes, now int64) (use float6
 	return c.used(q.terms.whole(), now) / float64(q.terms.rule.Capacity()), true
 }
 
-// used is how many hits lie in the window of a viewed cell, with those that others are expected to have taken.
+// used is how many hits lie in the window of a viewed cell, with those that others are expected to
+// have taken.
 func (c *cell) used(t *terms, now int64) float64 {
 	at := c.rotate(now)
 	if c.ahead() == nil {

@@ -16,27 +16,28 @@ type Explanation struct {
 	Why string
 	// Barred is why the rule denies the request whatever its counts are; "" if it does not.
 	Barred string
-	// Counter is the name under which hits are counted: the rule's, or that of an override with a limit of its own.
+	// Counter is the name under which hits are counted: the rule's, or that of an override with a
+	// limit of its own.
 	Counter string
 	// Override is the place of the override for the request, or -1.
 	Override int
 	Key      string
-	// Limit that the request is decided by, with all that overrides, throttle and priority make of it.
+	// Limit that decides the request, with what overrides, throttle and priority change.
 	Limit int64
-	// Cost of the hit. BadCost: its cost attribute is none, so that is the caller's.
+	// Cost in hits. BadCost: the cost attribute is invalid, so Cost is the caller's.
 	Cost    int64
 	BadCost bool
-	// Count is how many hits are known to lie in the window. Others is how many more others are expected to have admitted; it includes what is
-	// kept in reserve.
+	// Count is the number of hits that are known to lie in the window. Others is the number that other
+	// checkers are expected to have admitted beyond that, including a reserve.
 	Count, Others float64
 	// Room is how many hits would pass now.
 	Room int64
-	// Denies says that the rule would deny the request. RetryAfter is that denial's.
+	// Denies: the rule would deny the request. RetryAfter is that denial's.
 	Denies     bool
 	RetryAfter time.Duration
-	// Shadow: its denial would only be shown.
+	// Shadow: the rule only shows its denials.
 	Shadow bool
-	// Decides says that this is the rule that Check would name.
+	// Decides: Check would name this rule.
 	Decides bool
 }
 
@@ -47,7 +48,7 @@ func (c *Checker) explain(
 	p := by.program
 	found := p.set.Find(nil, attrs)
 	all := make([]Explanation, p.rules)
-	questions := make([]question, 0, len(found))
+	decisions := make([]ruleDecision, 0, len(found))
 	for i := range all {
 		r := p.entries[i].rule
 		if !slices.Contains(found, r) {
@@ -56,14 +57,14 @@ func (c *Checker) explain(
 		}
 		q := p.explainRule(&all[i], i, attrs, now, cost)
 		if q.place = i; all[i].Why == "" {
-			questions = append(questions, q)
+			decisions = append(decisions, q)
 		}
 	}
-	a := p.explainAll(all, questions, attrs, now)
+	a := p.explainAll(all, decisions, attrs, now)
 	d := c.peek(by, now, attrs, "", cost)
 	worst := -1
-	for i := range a.asked {
-		if q := &a.asked[i]; q.terms.name == d.Rule {
+	for i := range a.decisions {
+		if q := &a.decisions[i]; q.terms.name == d.Rule {
 			worst = q.place
 		}
 	}
@@ -78,41 +79,41 @@ func (c *Checker) standing(
 	p *program, now int64, attrs identity.Attributes, cost int64,
 ) []Explanation {
 	found := p.set.Find(nil, attrs)
-	all, questions := make([]Explanation, 0, len(found)), make([]question, 0, len(found))
+	all, decisions := make([]Explanation, 0, len(found)), make([]ruleDecision, 0, len(found))
 	for _, r := range found {
 		var x Explanation
 		q := p.explainRule(&x, r.Place(), attrs, now, cost)
 		if q.place = len(all); x.Why == "" {
-			all, questions = append(all, x), append(questions, q)
+			all, decisions = append(all, x), append(decisions, q)
 		}
 	}
-	p.explainAll(all, questions, attrs, now)
+	p.explainAll(all, decisions, attrs, now)
 	return all
 }
 
 // explainRule says what the rule at a place, which matches, makes of the caller.
 func (p *program) explainRule(
 	x *Explanation, place int, attrs identity.Attributes, now, cost int64,
-) question {
+) ruleDecision {
 	e := &p.entries[place]
 	*x = Explanation{Rule: e.rule.Name, Override: -1}
-	q := question{limiter: e.limiter, cost: cost}
+	q := ruleDecision{limiter: e.limiter, cost: cost}
 	q.explainCaller(x, e, attrs, now)
 	return q
 }
 
 // explainAll explains the counts of what is asked, each at its place.
 func (p *program) explainAll(
-	all []Explanation, questions []question, attrs identity.Attributes, now int64,
-) *asking {
-	a := new(asking)
+	all []Explanation, decisions []ruleDecision, attrs identity.Attributes, now int64,
+) *evaluation {
+	a := new(evaluation)
 	a.begin(p, peeking)
-	for i := range questions {
-		a.explainKey(&all[questions[i].place], &questions[i], attrs)
+	for i := range decisions {
+		a.explainKey(&all[decisions[i].place], &decisions[i], attrs)
 	}
 	a.lookForRoom(attrs, now)
-	for i := range a.asked {
-		a.explainCounts(&all[a.asked[i].place], &a.asked[i], a.key(i), now)
+	for i := range a.decisions {
+		a.explainCounts(&all[a.decisions[i].place], &a.decisions[i], a.key(i), now)
 	}
 	return a
 }
@@ -149,7 +150,7 @@ func valueOf(c *rules.Condition) string {
 }
 
 // explainCaller says what the rule makes of the caller.
-func (q *question) explainCaller(x *Explanation, e *entry, attrs identity.Attributes, now int64) {
+func (q *ruleDecision) explainCaller(x *Explanation, e *entry, attrs identity.Attributes, now int64) {
 	q.decideBy(e.terms, attrs)
 	v := q.apply(e, attrs, now)
 	x.Override = e.rule.Override(attrs, time.Unix(0, now))
@@ -184,8 +185,8 @@ func (q *question) explainCaller(x *Explanation, e *entry, attrs identity.Attrib
 	}
 }
 
-// explainKey adds the question to those that are asked.
-func (a *asking) explainKey(x *Explanation, q *question, attrs identity.Attributes) {
+// explainKey adds the decision to those of the evaluation.
+func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.Attributes) {
 	q.from = len(a.text)
 	if !q.barred {
 		a.text, _ = q.limiter.checker.appendKey(a.text, q.terms.rule, attrs)
@@ -193,11 +194,11 @@ func (a *asking) explainKey(x *Explanation, q *question, attrs identity.Attribut
 	q.to = len(a.text)
 	x.Counter, x.Key = q.limiter.name, string(a.text[q.from:q.to])
 	x.Cost, x.BadCost = q.cost, q.badCost
-	a.asked = append(a.asked, *q)
+	a.decisions = append(a.decisions, *q)
 }
 
 // explainCounts says what the rule's counts make of the request.
-func (a *asking) explainCounts(x *Explanation, q *question, key string, now int64) {
+func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, now int64) {
 	x.Limit = q.terms.capacity
 	if !q.barred && q.limiter.hasRoomFor(key) {
 		q.cell = new(view).of(q.limiter, key, now)

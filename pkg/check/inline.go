@@ -31,25 +31,27 @@ type InlineLimit struct {
 const (
 	// MaxInlineName is the most bytes of an InlineLimit's name.
 	MaxInlineName = 100
-	// MaxInlineLimits is the most names of inline limits that a checker counts under. It gives none up.
+	// MaxInlineLimits is the most names of inline limits that a checker counts under. It gives none
+	// up.
 	MaxInlineLimits = 1024
 
 	inlinePrefix = "own "
-	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone: when there are
-	// more, all are forgotten and made anew as they come.
+	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone: when
+	// there are more, all are forgotten and made anew as they come.
 	mostLimits = 1024
 	// inlineIDs are above those of all limiters of rules.
 	inlineIDs = 1 << 63
-	// inlineStamps is how many limits of a name have a stamp: all that there are, each once. An allowance may outlive any
-	// number of limits that others come with, so a stamp that came again would let hits pass by another's limit.
+	// inlineStamps is how many limits of a name have a stamp: all that there are, each once. An
+	// allowance may outlive any number of limits that others come with, so a stamp that came again
+	// would let hits pass by another's limit.
 	inlineStamps = uint64(stampMask / oneStamp)
 )
 
 // ErrInlineLimits is the Result.Err of one name more than MaxInlineLimits.
 var ErrInlineLimits = errors.New("check: too many names of inline limits")
 
-// inlineLimits are the limiters of inline limits. They belong to no program: rules come and go without
-// them.
+// inlineLimits are the limiters of inline limits. They belong to no program: rules come and go
+// without them.
 type inlineLimits struct {
 	mu sync.Mutex // held while one is added
 	at atomic.Pointer[map[string]*inline]
@@ -65,7 +67,8 @@ type inline struct {
 	made  uint64           // how many have got a stamp
 }
 
-// limiter returns the limiter of a name, and the terms of a limit. A name that is known is found without a lock.
+// limiter returns the limiter of a name, and the terms of a limit. A name that is known is found
+// without a lock.
 func (i *inlineLimits) limiter(c *Checker, of *InlineLimit) (*Limiter, *terms, error) {
 	known := i.named(of.Name)
 	if known == nil || known.rule.Window != of.Window || of.Limit < 1 || of.Limit > window.MaxCount {
@@ -132,8 +135,9 @@ func (l *InlineLimit) rule() (*rules.Rule, error) {
 	return &rule, nil
 }
 
-// within returns the terms of a limit. Each limit's have a stamp of their own, so that allowances are spent only
-// under the limit that they were reckoned from; when there are no more stamps, none are left behind.
+// within returns the terms of a limit. Each limit's have a stamp of their own, so that allowances
+// are spent only under the limit that they were reckoned from; when there are no more stamps, none
+// are left behind.
 func (i *inline) within(limit int64) *terms {
 	i.mu.RLock()
 	t := i.terms[limit]
@@ -159,8 +163,8 @@ func (i *inline) within(limit int64) *terms {
 		t.stamp = i.made * oneStamp
 	}
 	i.terms[limit] = t
-	// What is done behind, without knowing who asks, goes by the lowest limit: reports that come sooner than they
-	// need do no harm.
+	// What is done behind, without knowing who asks, goes by the lowest limit: reports that come
+	// sooner than they need do no harm.
 	if least == nil || limit < least.limit {
 		i.limiter.terms.Store(t)
 	}

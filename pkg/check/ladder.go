@@ -99,7 +99,7 @@ func (l *Limiter) localShare(key string, room int64) int64 {
 }
 
 // inOutage decides for a hit in an outage that opens or closes.
-func (q *question) inOutage(cost int64) bool {
+func (q *ruleDecision) inOutage(cost int64) bool {
 	limit := q.terms.capacity
 	q.passes = q.terms.rule.OnOutage == rules.Open && cost <= limit
 	q.left = 0

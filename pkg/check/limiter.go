@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For all that
-// Check does not do, pass it to [Checker.Do] or [Checker.Wait].
+// Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For all
+// that Check does not do, pass it to [Checker.Do] or [Checker.Wait].
 type Limiter struct {
 	// What a check without the lock reads stands together, and apart from what is written meanwhile.
 	checker *Checker
@@ -34,7 +34,8 @@ type Limiter struct {
 	away    atomic.Bool  // it has been let go, see former.go
 	refunds atomic.Bool  // there may be refunds to ask for
 	settles atomic.Bool  // a receipt of its hits may have been made here
-	// The numbers of the installs at which it was last in force, and its cells had last to be adjusted.
+	// The numbers of the installs at which it was last in force, and its cells had last to be
+	// adjusted.
 	installed, changed uint64
 
 	counters  [stripes]counters
@@ -72,13 +73,14 @@ func (l *Limiter) Check(key string, cost int64) (d Decision) {
 	return d
 }
 
-// isPlain says whether a hit is decided by nothing but a limit, and about the key as it is: by checkAt then. It is what
-// checkBy would find, one call earlier.
+// isPlain says whether a hit is decided by nothing but a limit, and about the key as it is: by
+// checkAt then. It is what checkBy would find, one call earlier.
 func (l *Limiter) isPlain(t *terms, key string) bool {
 	return t.plain && len(key) <= identity.MaxKey
 }
 
-// checkBy decides under these terms, about a key as the caller has it, and writes its decision to d, which is zero.
+// checkBy decides under these terms, about a key as the caller has it, and writes its decision to
+// d, which is zero.
 func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int64) {
 	if t.blocks != nil && l.checkBlocked(d, t, now, key, cost) {
 		return
@@ -93,7 +95,8 @@ func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int
 	}
 }
 
-// checkAt decides under these terms, about a key as cells have it, and writes its decision to d, which is zero.
+// checkAt decides under these terms, about a key as cells have it, and writes its decision to d,
+// which is zero.
 func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
 	f := Freshness(l.checker.freshness.Load())
 	c := l.checker.cells.load(l, key)
@@ -103,8 +106,8 @@ func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int
 	l.checkLocked(d, t, c, now, key, max(cost, 1))
 }
 
-// inTouch says whether allowances and blocks hold: not on the ladder's lower steps, where something else decides than
-// what they were reckoned from. Permits hold on all of them.
+// inTouch says whether allowances and blocks hold: not on the ladder's lower steps, where something
+// else decides than what they were reckoned from. Permits hold on all of them.
 func (l *Limiter) inTouch(f Freshness) bool { return f < LocalShare || l.strict != nil }
 
 // checkUnlocked decides for a hit of cost 1 by the cell's allowance or block; false if it cannot.
@@ -135,8 +138,8 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64, f Freshness) bool
 	return true
 }
 
-// checkLocked decides with the cell's lock, and leaves an allowance or a block for the next checks. c
-// is the key's cell if it has been found.
+// checkLocked decides with the cell's lock, and leaves an allowance or a block for the next checks.
+// c is the key's cell if it has been found.
 func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key string, cost int64) {
 	for ; ; c = nil {
 		if c == nil {
@@ -159,7 +162,7 @@ func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key str
 
 // decide decides for a hit. The lock is held.
 func (c *cell) decide(d *Decision, t *terms, now, cost int64) {
-	q := question{limiter: c.limiter, terms: t, cell: c, cost: cost}
+	q := ruleDecision{limiter: c.limiter, terms: t, cell: c, cost: cost}
 	q.decide(d, now)
 	q.conclude(q.passes, false, now)
 }
@@ -230,8 +233,8 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 	}
 }
 
-// fill writes what every decision of this rule says. Field by field: a copy of a whole Decision waits
-// for the stores of its parts, and on the common path that took half of the time.
+// fill writes what every decision of this rule says. Field by field: a copy of a whole Decision
+// waits for the stores of its parts, and on the common path that took half of the time.
 func (l *Limiter) fill(d *Decision, t *terms, left int64) {
 	l.fillAt(d, t, left, l.freshness(t))
 }
@@ -243,7 +246,8 @@ func (l *Limiter) fillAt(d *Decision, t *terms, left int64, f Freshness) {
 	d.Remaining = left
 }
 
-// reset returns how long after now the bucket of now has left every window, or a full one that drains is empty.
+// reset returns how long after now the bucket of now has left every window, or a full one that
+// drains is empty.
 func (l *Limiter) reset(t *terms, now int64) time.Duration {
 	return l.resetAfter(t, time.Duration(l.shape.End(l.shape.Bucket(now))-now))
 }

@@ -66,7 +66,8 @@ func (l waitingLine) waiting() int64 {
 	return 0
 }
 
-// caller is one call of Wait that waits for its turn. It stands in one line at a time, so that nobody waits in a circle.
+// caller is one call of Wait that waits for its turn. It stands in one line at a time, so that
+// nobody waits in a circle.
 type caller struct {
 	begun  time.Time
 	number uint64 // grows from one to the next

@@ -2,7 +2,8 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/identity"
 
-// noteDenied tells who wants to know that so many decisions about a key, as cells have it, were denials.
+// noteDenied tells who wants to know that so many decisions about a key, as cells have it, were
+// denials.
 func (l *Limiter) noteDenied(key string, decisions int64) {
 	if f := l.checker.o.OnDenied; f != nil {
 		f(l.name, key, decisions)
@@ -10,7 +11,7 @@ func (l *Limiter) noteDenied(key string, decisions int64) {
 }
 
 // noteBarred is that of a request that a rule bars, before its key was made.
-func (a *asking) noteBarred(attrs identity.Attributes) {
+func (a *evaluation) noteBarred(attrs identity.Attributes) {
 	l, r := a.bar.limiter, a.bar.terms.rule
 	if l.checker.o.OnDenied == nil {
 		return

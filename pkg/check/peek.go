@@ -9,18 +9,18 @@ import (
 func (c *Checker) peek(
 	by decider, now int64, attrs identity.Attributes, key string, cost int64,
 ) (d Decision) {
-	a := c.scratch.Get().(*asking)
+	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	switch {
 	case !a.fill(by, now, attrs, key, cost, peeking):
 		a.bar.decideBarred(&d, now)
 		return d
-	case len(a.asked) == 0:
+	case len(a.decisions) == 0:
 		a.allowUnmatched(&d, c)
 		return d
 	}
 	if by.limiter != nil {
-		a.asked[0].decideBy(by.terms, attrs)
+		a.decisions[0].decideBy(by.terms, attrs)
 	}
 	a.lookForRoom(attrs, now)
 	d = a.askViews(now)
@@ -31,22 +31,22 @@ func (c *Checker) peek(
 }
 
 // askViews asks all of views of their cells.
-func (a *asking) askViews(now int64) Decision {
-	for i := range a.asked {
-		if q := &a.asked[i]; !q.barred && q.limiter.hasRoomFor(a.key(i)) {
+func (a *evaluation) askViews(now int64) Decision {
+	for i := range a.decisions {
+		if q := &a.decisions[i]; !q.barred && q.limiter.hasRoomFor(a.key(i)) {
 			q.cell = a.viewAt(i).of(q.limiter, a.key(i), now)
 		}
 	}
 	var d Decision
 	a.ask(&d, now)
-	for i := range a.asked {
-		a.asked[i].cell = nil // nobody has locked it
+	for i := range a.decisions {
+		a.decisions[i].cell = nil // nobody has locked it
 	}
 	return d
 }
 
-// viewAt returns memory for a view of the cell of the question at place i.
-func (a *asking) viewAt(i int) *view {
+// viewAt returns memory for a view of the counter of the decision at place i.
+func (a *evaluation) viewAt(i int) *view {
 	for len(a.views) <= i {
 		a.views = append(a.views, new(view))
 	}
@@ -60,12 +60,12 @@ func (l *Limiter) hasRoomFor(key string) bool {
 }
 
 // record charges whatever is asked, whether or not there is room.
-func (a *asking) record(now int64) {
+func (a *evaluation) record(now int64) {
 	for !a.lock(now) {
 	}
 	defer a.unlock()
-	for i := range a.asked {
-		q := &a.asked[i]
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		q.noteCost()
 		if q.cell == nil { // no room for the key
 			q.limiter.counters[0].further.Add(q.cost)

@@ -226,12 +226,12 @@ type rulePart struct {
 }
 
 func (s *stage) parts(at int64, o op) (all []rulePart) {
-	a := new(asking)
+	a := new(evaluation)
 	a.match(s.program.Load(), o.attrs, at, o.cost, peeking)
 	a.lookForRoom(o.attrs, at)
 	a.askViews(at)
-	for i := range a.asked {
-		q := &a.asked[i]
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		all = append(all, rulePart{q.terms.name, q.limiter.name, q.cost, q.denies})
 	}
 	return all

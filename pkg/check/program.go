@@ -6,7 +6,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// program is a set of rules, ready to decide by. It never changes; Checker.program points to the one in force.
+// program is a set of rules, ready to decide by. It never changes; Checker.program points to the
+// one in force.
 type program struct {
 	set      *rules.Set
 	revision uint64
@@ -26,8 +27,8 @@ type entry struct {
 	over    []*entry    // by override, those with a limit of their own; else nil
 }
 
-// compile makes a program of a set. old is the one in force, nil in the beginning; former finds limiters of earlier
-// ones; it comes into force at a time of the fleet. Nothing is changed.
+// compile makes a program of a set. old is the one in force, nil in the beginning; former finds
+// limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
 func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *program, former func(missing []ruleID) []*Limiter) *program {
 	list, overrides := countedRules(set)
 	p := &program{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}

@@ -33,27 +33,28 @@ func (o *Options) keepGoodKeys() error {
 	return nil
 }
 
-// mayBeSettled notes, before they are charged, that hits of what is asked may be settled: so no report of them leaves that out.
-func (a *asking) mayBeSettled() {
-	for i := range a.asked {
-		if l := a.asked[i].limiter; !l.settles.Load() {
+// mayBeSettled notes, before they are charged, that hits of what is asked may be settled: so no
+// report of them leaves that out.
+func (a *evaluation) mayBeSettled() {
+	for i := range a.decisions {
+		if l := a.decisions[i].limiter; !l.settles.Load() {
 			l.settles.Store(true)
 		}
 	}
 }
 
 // receipt is that of a hit that was charged at the fleet's time now.
-func (a *asking) receipt(c *Checker, now int64) string {
+func (a *evaluation) receipt(c *Checker, now int64) string {
 	m := &events.Receipt{Epoch: c.o.Epoch, Made: now}
 	own := false // some rule takes its cost from an attribute
-	for i := range a.asked {
-		q := &a.asked[i]
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		if q.charged > 0 && q.terms.rule.Cost != "" {
 			own = true
 		}
 	}
-	for i := range a.asked {
-		q := &a.asked[i]
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		if q.charged == 0 || own && q.terms.rule.Cost == "" || len(m.Charges) == events.MaxCharges {
 			continue
 		}

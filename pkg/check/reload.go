@@ -8,24 +8,25 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// errNoRules is a set that is not there.
+// errNoRules is the error of a nil set.
 var errNoRules = errors.New("check: no rules")
 
-// SetRules puts a set of rules in force, in place of the one before. Any goroutine may call it at any time, also
-// while Run is at work. A decision goes by the one set or the other, and one that begins after SetRules has returned by
-// this one. Its cost grows with the number of rules and live keys, and none of it is paid by checks.
+// SetRules puts a set of rules in force, in place of the one before. Any goroutine may call it at
+// any time, also while Run is at work. A decision is made by one of the two sets; a decision that
+// begins after SetRules has returned is made by the new one. The cost grows with the number of
+// rules and of live keys; checks pay none of it.
 //
-// The revision says which of two sets is the newer; where checkers of a fleet differ for a moment, aggregators go by
-// the limit of the highest one. The error is for no set, and for a
-// revision below the one in force; the old set stays then.
+// The revision says which of two sets is the newer one. While checkers of a fleet differ,
+// aggregators use the limit of the highest revision. The error is for a nil set and for a revision
+// below the one in force; the old set stays in force then.
 //
-// Counts outlive every change of a rule but one of its window, its algorithm or its enforcement, with which
-// it starts clean, as another [Limiter]. What hits a key had admitted counts against a new limit at once.
-// Under strict enforcement, what a key holds is given back when its limit is lowered.
+// Counts survive every change of a rule, unless its window, algorithm or enforcement changes: the
+// rule starts clean then, with another [Limiter]. The hits of a key count against a new limit at
+// once. Under strict enforcement the permits of a key are given back when its limit is lowered.
 //
-// A Limiter follows its rule. If there is none any more, or one that starts clean, it goes on deciding by
-// the last one, and its hits are reported and counted, until its holder gets another by Checker.Limiter; but it
-// forgets keys of which there was no hit for 5 s. If the rule comes back, it follows that again.
+// A Limiter follows its rule. When the rule is gone or has started clean, the Limiter is retired:
+// it still decides by the last limit, and its hits are reported and counted, but it forgets keys
+// after 5 s without a hit. If the rule comes back, the Limiter follows it again.
 func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	if set == nil {
 		return errNoRules
@@ -45,8 +46,8 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	return nil
 }
 
-// install puts a program in force. It returns whether there are limiters whose cells have to be adjusted, which are
-// marked.
+// install puts a program in force. It returns whether there are limiters whose cells have to be
+// adjusted, which are marked.
 func (b *behind) install(next, old *program) (adjust bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,8 +85,9 @@ func (b *behind) install(next, old *program) (adjust bool) {
 	return adjust
 }
 
-// adjust brings the cells of limiters that have changed in line with their new terms. Decisions need none of it: it
-// is there so that what was left to rest under the old ones moves if it should not rest under the new.
+// adjust brings the cells of limiters that have changed in line with their new terms. Decisions
+// need none of it: it is there so that what was left to rest under the old ones moves if it should
+// not rest under the new.
 func (c *Checker) adjust(fleet int64) {
 	number := c.behind.installs // nobody else changes it while reload is locked
 	c.cells.each(func(x *cell) {
@@ -108,7 +110,8 @@ func (c *Checker) adjust(fleet int64) {
 	})
 }
 
-// adjustCounts lets others hear of a key that has come near its limit. The lock is held, the cell settled and rotated.
+// adjustCounts lets others hear of a key that has come near its limit. The lock is held, the cell
+// settled and rotated.
 func (c *cell) adjustCounts(t *terms, room, at int64) {
 	if !c.limiter.isShared() || !c.hasPending() {
 		return

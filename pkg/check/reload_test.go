@@ -147,10 +147,10 @@ func TestOrderOfRules(t *testing.T) {
 		reload(t, c, noon, list...)
 		got := atTime(noon, c).Check(kristie, 1)
 		expect(t, !got.Allowed && got.Rule == list[0].Name, "%+v, want it denied by %s", got, list[0].Name)
-		var asked asking
+		var asked evaluation
 		asked.match(c.program.Load(), kristie, noon, 1, charging)
-		for i, q := range asked.asked {
-			expect(t, (i <= 0 || asked.asked[i-1].limiter.id < q.limiter.id) && asked.key(i) == "kristie",
+		for i, q := range asked.decisions {
+			expect(t, (i <= 0 || asked.decisions[i-1].limiter.id < q.limiter.id) && asked.key(i) == "kristie",
 				"locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
 		}
 	}

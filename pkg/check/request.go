@@ -70,8 +70,8 @@ type Result struct {
 	// Receipt names what the request was charged with, for one call of [Checker.Settle] at any checker
 	// of the fleet. It is "" if the request did not ask for one or was not charged. It has letters,
 	// digits, - and _: about 100 for each rule and 60 more. It is no secret, and nobody can make or
-	// change one without the fleet's key (Options.ReceiptKeys). A hit whose receipt is dropped stays at
-	// its estimate.
+	// change one without the fleet's key (Options.ReceiptKeys). A hit whose receipt is dropped stays
+	// at its estimate.
 	//
 	// If some of the rules that match take their cost from an attribute, the receipt is about these
 	// alone, not about, say, a limit of requests beside one of what they cost. Otherwise it is about
@@ -141,9 +141,9 @@ func (by decider) now(c *Checker) int64 {
 	return c.now(by.program)
 }
 
-// fill fills in the rules that are asked, for some purpose. It returns false if one of them bars the
-// request, whatever its counts are; see match.
-func (a *asking) fill(
+// fill fills in the rules that are asked, for some purpose. It returns false if one of them bars
+// the request, whatever its counts are; see match.
+func (a *evaluation) fill(
 	by decider, now int64, attrs identity.Attributes, key string, cost int64, to purpose,
 ) bool {
 	if by.limiter == nil {
@@ -155,7 +155,7 @@ func (a *asking) fill(
 
 // charge charges a request in a mode that Check does not have, or with a receipt.
 func (c *Checker) charge(res *Result, by decider, now int64, r *Request) {
-	a := c.scratch.Get().(*asking)
+	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	purpose := charging
 	switch r.Mode {
@@ -171,7 +171,7 @@ func (c *Checker) charge(res *Result, by decider, now int64, r *Request) {
 	case purpose == recording:
 		a.record(now)
 		return
-	case len(a.asked) == 0:
+	case len(a.decisions) == 0:
 		a.allowUnmatched(&res.Decision, c)
 	default:
 		if r.Receipt {
@@ -191,12 +191,12 @@ func (c *Checker) charge(res *Result, by decider, now int64, r *Request) {
 }
 
 // allowUnmatched lets a request pass that no rule matches.
-func (a *asking) allowUnmatched(d *Decision, c *Checker) {
+func (a *evaluation) allowUnmatched(d *Decision, c *Checker) {
 	d.Allowed, d.Freshness = true, Freshness(c.freshness.Load())
 }
 
 // denyBarred denies a request that a rule bars, whatever its counts are.
-func (a *asking) denyBarred(d *Decision, attrs identity.Attributes, now int64) {
+func (a *evaluation) denyBarred(d *Decision, attrs identity.Attributes, now int64) {
 	a.bar.limiter.counters[0].denied.Add(1)
 	a.noteBarred(attrs)
 	a.bar.decideBarred(d, now)

@@ -6,8 +6,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// reservation is a place in the queues of one key, or in those of a request under several rules: its
-// hits have been charged, and may pass after a delay.
+// reservation is a place in the queues of one key, or in those of a request under several rules:
+// its hits have been charged, and may pass after a delay.
 type reservation struct {
 	checker *Checker
 	delay   time.Duration
@@ -25,10 +25,10 @@ type place struct {
 	gap          int64 // by which the cell's turn came later for it
 }
 
-// Cancel gives all hits of a reservation back before its turn, and reports whether it has. It cannot
-// when the turn has come, or when hits of one of its rules have been reported: those are counted, and
-// all stay, but a receipt can be settled at 0 even then. Do not do both. It works once, and for Do in
-// mode Reserve alone. It is safe for concurrent use.
+// Cancel gives all hits of a reservation back before its turn, and reports whether it has. It
+// cannot when the turn has come, or when hits of one of its rules have been reported: those are
+// counted, and all stay, but a receipt can be settled at 0 even then. Do not do both. It works
+// once, and for Do in mode Reserve alone. It is safe for concurrent use.
 func (r Result) Cancel() bool {
 	return r.reservation != nil && r.reservation.cancel()
 }
@@ -58,8 +58,8 @@ func (r *reservation) cancel() bool {
 	return true
 }
 
-// mayQueue says whether a hit that does not fit now may wait for its turn, which is after so long. The lock is held, the
-// cell settled and rotated.
+// mayQueue says whether a hit that does not fit now may wait for its turn, which is after so long.
+// The lock is held, the cell settled and rotated.
 func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
 	most := t.rule.OnLimit.MaxWait
 	d := c.drained()
@@ -73,7 +73,8 @@ func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
 	return c.count(t, at)+float64(cost) <= 2*float64(t.capacity)
 }
 
-// isOpen says whether the hits of a place can be given back. The cell is locked; it is settled and rotated then.
+// isOpen says whether the hits of a place can be given back. The cell is locked; it is settled and
+// rotated then.
 func (p *place) isOpen(now int64) bool {
 	c := p.cell
 	if c.is(dead) {
@@ -85,8 +86,8 @@ func (p *place) isOpen(now int64) bool {
 	if i < 0 || i >= int64(c.limiter.live) {
 		return false
 	}
-	// Hits of one bucket are all the same: as long as one of them is pending, it may go in this one's place. Without
-	// a link, nobody is told of any.
+	// Hits of one bucket are all the same: as long as one of them is pending, it may go in this one's
+	// place. Without a link, nobody is told of any.
 	return c.limiter.checker.o.Link == nil || c.pending()[i] >= p.cost
 }
 
@@ -108,10 +109,10 @@ func (p *place) giveBack() {
 }
 
 // reservation is what has just been charged. Every cell is locked.
-func (a *asking) reservation(now int64) *reservation {
-	r := &reservation{checker: a.asked[0].limiter.checker}
-	for i := range a.asked {
-		q := &a.asked[i]
+func (a *evaluation) reservation(now int64) *reservation {
+	r := &reservation{checker: a.decisions[0].limiter.checker}
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		r.delay = max(r.delay, q.wait)
 		if q.cell == nil || q.charged == 0 {
 			continue
@@ -128,13 +129,13 @@ func (a *asking) reservation(now int64) *reservation {
 
 // mayLine says whether callers of a rule may have their turn later: by key always, by attributes if
 // the rule says so.
-func (a *asking) mayLine(q *question) bool {
+func (a *evaluation) mayLine(q *ruleDecision) bool {
 	return q.cell != nil && !q.barred && !q.isShadow() && q.limiter.shape.Drains() &&
 		(a.program == nil || q.terms.rule.OnLimit.Queue)
 }
 
 // line turns a denial into a later turn, if there is one. The cell is locked, settled and rotated.
-func (q *question) line(d *Decision, now int64) {
+func (q *ruleDecision) line(d *Decision, now int64) {
 	if d.Allowed {
 		return
 	}
@@ -149,7 +150,7 @@ func (q *question) line(d *Decision, now int64) {
 }
 
 // chargeWaiting charges a hit that has its turn later. The cell is locked, settled and rotated.
-func (q *question) chargeWaiting(now int64) {
+func (q *ruleDecision) chargeWaiting(now int64) {
 	c := q.cell
 	c.charge(q.cost)
 	q.charged, q.bucket = q.cost, c.newest

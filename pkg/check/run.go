@@ -18,9 +18,9 @@ const drainEvery = 5 * time.Millisecond
 
 // Run keeps the clock, flushes, listens and lets idle keys go, until ctx is done; then it delivers
 // what is pending, within Options.DrainTimeout, and returns. Checks work before, during and after.
-// It must not run twice. Under strict enforcement no hit passes once ctx is done: what permits are left
-// are given back. The error wraps ErrUnreported if hits had to be left, or is the
-// Link's if that could not listen.
+// It must not run twice. Under strict enforcement no hit passes once ctx is done: what permits are
+// left are given back. The error wraps ErrUnreported if hits had to be left, or is the Link's if
+// that could not listen.
 func (c *Checker) Run(ctx context.Context) error {
 	if c.o.Link != nil && c.o.MaxIdleKeys > 0 {
 		if err := c.idle.open(c.o.MaxIdleKeys); err != nil {
@@ -62,8 +62,8 @@ func (c *Checker) tickUntil(ctx context.Context) {
 	}
 }
 
-// stepFloor is the least time from a step to one that Run is woken for, however often that is. A step that
-// is due comes when it is due: reports are to be made in the rounds of the fleet.
+// stepFloor is the least time from a step to one that Run is woken for, however often that is. A
+// step that is due comes when it is due: reports are to be made in the rounds of the fleet.
 const stepFloor = time.Millisecond
 
 // stepUntil takes steps when they are due, or sooner when woken.
@@ -128,9 +128,10 @@ func (c *Checker) drain() error {
 	return nil
 }
 
-// drain is the last flush. Its goal is, per shard, how many cells will have been taken off the queue
-// when all that was pending in the beginning is in a report: traffic that goes on does not delay it.
-// Permits are all back when every cell that had some, or was about to get some, has been answered.
+// drain is the last flush. Its goal is, per shard, how many cells will have been taken off the
+// queue when all that was pending in the beginning is in a report: traffic that goes on does not
+// delay it. Permits are all back when every cell that had some, or was about to get some, has been
+// answered.
 type drain struct {
 	*behind
 	goal    []uint64

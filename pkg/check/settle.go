@@ -11,32 +11,35 @@ import (
 
 // The errors of Settle. A receipt that Settle refuses is not used up.
 var (
-	// ErrReceipt is for a text that is no receipt, or not all of one; without a Link also for one
-	// of another checker.
+	// ErrReceipt is for a text that is not a whole receipt; without a Link also for a receipt of
+	// another checker.
 	ErrReceipt = errors.New("check: not a receipt")
-	// ErrReceiptAge is for a receipt that was made more than 20 hours ago, after which the store may not remember whether
-	// it was settled, or in the future.
+	// ErrReceiptAge is for a receipt that was made in the future, or more than 20 hours ago: the store
+	// may have forgotten whether it was settled.
 	ErrReceiptAge = errors.New("check: the receipt is too old to be settled")
-	// ErrSettled is for a receipt that was settled at this checker before. Of one that was settled elsewhere, the
-	// store takes the first settlement only, and nobody is told.
+	// ErrSettled is for a receipt that was settled at this checker before. If a receipt is settled at
+	// two checkers, the store takes the first settlement only, without an error.
 	ErrSettled = settlement.ErrSettled
 	// ErrCost is for a true cost that is negative or above 10^15.
-	ErrCost = errors.New("check: a cost that is none")
-	// ErrSettling is for more settlements than may wait to be reported, as in an outage. Try again later.
+	ErrCost = errors.New("check: invalid cost")
+	// ErrSettling is for more settlements than may wait to be reported, as in an outage. Try again
+	// later.
 	ErrSettling = settlement.ErrFull
 )
 
-// Settle corrects what a hit was charged with to its true cost, which may be 0: once for each receipt, whichever checker of
-// the fleet is told, and whether it has the rules or not. It does not wait: the difference goes with the next report, and
-// counts in the bucket that the hit was charged to, everywhere, when that is answered; it is lost if this checker is
-// killed before. If the bucket has left its window by then, it goes to the ledger only.
+// Settle corrects what a request was charged with to its true cost, which may be 0. Each receipt
+// can be settled once, at any checker of the fleet, also at one that does not have the rules.
+// Settle does not wait. The difference is sent with the next report, and counts everywhere when
+// that is answered, in the bucket that was charged. If that bucket has left its window, the
+// difference goes to the ledger only. It is lost if this checker is killed before it is reported.
 //
-// A cost above the estimate may bring a key over its limit, also under strict enforcement: what was served
-// was served. One below gives room back, and frees callers who are kept out. The level of a token or leaky bucket is then
-// what it would be if the true cost had been charged: what has drained of the estimate does not come back, nor does
-// the level go below 0.
+// A cost above the estimate may bring a key over its limit, also under strict enforcement: the
+// request has been served. A cost below the estimate gives room back. The level of a token or leaky
+// bucket becomes what it would be if the true cost had been charged, but hits of the estimate that
+// have drained do not come back, and the level does not go below 0.
 //
-// A checker remembers at least the last million receipts that were settled there, and says ErrSettled at once.
+// A checker remembers at least the last million receipts that it settled, and returns ErrSettled
+// for them at once.
 func (c *Checker) Settle(receipt string, cost int64) error {
 	if cost < 0 || cost > events.MaxCount {
 		return fmt.Errorf("%w: %d, want 0 to %d", ErrCost, cost, int64(events.MaxCount))
@@ -70,8 +73,8 @@ func (c *Checker) Settle(receipt string, cost int64) error {
 // receiptAhead is how far in the future a receipt may have been made: clocks differ a little.
 const receiptAhead = 10 * time.Minute
 
-// noteSettlement lets the key's next report tell of a settlement's effect, soon if that matters. A local limiter has it
-// at once.
+// noteSettlement lets the key's next report tell of a settlement's effect, soon if that matters. A
+// local limiter has it at once.
 func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	charge := s.GetCharge()
 	l := c.counting(charge.GetRule())
@@ -103,7 +106,8 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	}
 }
 
-// correct changes what a local limiter knows of a bucket. The lock is held, the cell settled and rotated.
+// correct changes what a local limiter knows of a bucket. The lock is held, the cell settled and
+// rotated.
 func (c *cell) correct(t *terms, bucket, hits int64) {
 	totals := c.totals()
 	if age := c.newest - bucket; age >= 0 && age < int64(len(totals)) {
@@ -124,8 +128,8 @@ func (b *behind) collectSettlements(fleet int64) {
 	})
 }
 
-// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those that
-// no aggregator would take any more are lost.
+// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those
+// that no aggregator would take any more are lost.
 func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
 	m := &f.message
 	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&
@@ -141,8 +145,8 @@ func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
 	}
 }
 
-// landSettlements takes in that a report has ended, and whether its settlements were dealt with, but
-// for those that were not covered. Others go into another report.
+// landSettlements takes in that a report has ended, and whether its settlements were dealt with,
+// but for those that were not covered. Others go into another report.
 func (b *behind) landSettlements(f *flight, dealtWith bool, uncovered []uint32, fleet int64) {
 	if q := &b.checker.settling; dealtWith {
 		q.Answered(f.settlements, uncovered, fleet)

@@ -2,7 +2,6 @@ package check
 
 import (
 	"time"
-	"unsafe"
 
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -21,19 +20,19 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 
 // check writes its decision to d, which is zero.
 func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attributes, cost int64) {
-	a := c.scratch.Get().(*asking)
+	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	if !a.match(p, attrs, now, cost, charging) {
 		a.denyBarred(d, attrs, now)
 		return
 	}
 	switch {
-	case len(a.asked) == 0:
+	case len(a.decisions) == 0:
 		a.allowUnmatched(d, c)
-	case len(a.asked) > 1:
+	case len(a.decisions) > 1:
 		a.decide(d, attrs, now)
-	case a.asked[0].terms.clauses == nil:
-		q := &a.asked[0]
+	case a.decisions[0].terms.clauses == nil:
+		q := &a.decisions[0]
 		q.noteCost()
 		q.limiter.checkAt(d, q.terms, now, a.key(0), q.cost)
 	default:
@@ -43,7 +42,7 @@ func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attri
 
 // decide decides by all rules that are asked, and charges all or none. If the purpose is reserving
 // and the hit was charged, it returns the reservation.
-func (a *asking) decide(d *Decision, attrs identity.Attributes, now int64) (r *reservation) {
+func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (r *reservation) {
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}
@@ -57,188 +56,18 @@ func (a *asking) decide(d *Decision, attrs identity.Attributes, now int64) (r *r
 	return r
 }
 
-// asking is the working memory of one check by several rules.
-type asking struct {
-	program *program
-	found   []*rules.Rule
-	text    []byte
-	from    int        // where the last key begins, which ends text
-	asked   []question // in the order in which their cells are locked
-	purpose purpose
-	bar     question // of the rule that bars the request, if one does
-	view    *view    // memory to look at other cells with
-	views   []*view  // the same for those of the questions
-	exact   bool     // it has to be known what is charged
-	answer  Decision // memory of ask
-}
-
-// question is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.
-type question struct {
-	limiter  *Limiter
-	terms    *terms // by which it is decided
-	matched  *terms // those before it is known whether there is room elsewhere
-	origin   *terms // the limiter's
-	cost     int64
-	place    int // among the rules
-	from, to int
-	cell     *cell
-	room, at int64 // hits that fit by what is known, and the time that this was read at
-	left     int64 // hits that may still pass
-	passes   bool
-	shared   bool // others decide for its keys too, by counts
-	denies   bool // by whatever
-
-	// Of rules with clauses, and such that bar the request.
-	spare     int64 // hits that fit the limit itself, by what is known
-	wholeRoom int64 // hits that fit the limit of which this request has a share
-	exceeds   bool  // if it passes, the hit is beyond the limit
-	short     bool  // of strict ones: the hit does not fit by counts, whatever permits there are
-	barred    bool
-	badCost   bool          // the request's own cost was none
-	retry     time.Duration // if barred
-	// If the hit is to wait for its turn, for how long.
-	wait time.Duration
-	// What the hit was charged with, and to which bucket; 0 if it was not.
-	charged, bucket int64
-}
-
-// match fills in the limiters whose rules match, and their keys, for some purpose. It returns false if one
-// of the rules bars the request, whatever its counts are; bar is that one then.
-func (a *asking) match(p *program, attrs identity.Attributes, now, cost int64, to purpose) bool {
-	a.begin(p, to)
-	a.found = p.set.Find(a.found[:0], attrs)
-	keyed := -1 // the place of the rule whose key was made last
-	for _, r := range a.found {
-		place := r.Place()
-		e := &p.entries[place]
-		q := a.add()
-		*q = question{limiter: e.limiter, terms: e.terms, matched: e.terms, origin: e.terms, place: place, cost: cost}
-		v := applies
-		if e.terms.blocks != nil {
-			v = q.blockMatching(a, e, attrs, now)
-		}
-		if v == applies && !e.bare {
-			v = q.apply(e, attrs, now)
-		}
-		switch {
-		case v != applies:
-		case keyed >= 0 && p.entries[keyed].key == e.key:
-			q.from, q.to = a.from, len(a.text)
-		default:
-			if v = q.makeKey(a, r, attrs); v == applies {
-				keyed, a.from = place, q.from
-			}
-		}
-		q.barred = v == bars
-		switch {
-		case v == appliesNot || v == bars && a.purpose == recording:
-			a.drop()
-		case v == bars && !r.Shadow:
-			a.bar = *q
-			return false
-		default:
-			a.sort()
-		}
-	}
-	return true
-}
-
-// makeKey makes the key that a rule's hits are counted under, unless attributes of it are missing.
-func (q *question) makeKey(a *asking, r *rules.Rule, attrs identity.Attributes) applicability {
-	q.from = len(a.text)
-	text, ok := q.limiter.checker.appendKey(a.text, r, attrs)
-	switch {
-	case ok:
-		q.to, a.text = len(text), text
-		return applies
-	case r.OnMissing == rules.Deny:
-		q.retry, q.to = Never, q.from
-		return bars
-	}
-	return appliesNot
-}
-
-func (a *asking) begin(p *program, to purpose) {
-	a.program, a.text, a.asked, a.purpose = p, a.text[:0], a.asked[:0], to
-}
-
-// add adds a question, to fill in whole: it holds what an earlier one did.
-func (a *asking) add() *question {
-	if n := len(a.asked); n < cap(a.asked) {
-		a.asked = a.asked[:n+1]
-	} else {
-		a.asked = append(a.asked, question{})
-	}
-	return &a.asked[len(a.asked)-1]
-}
-
-// drop takes the last question back.
-func (a *asking) drop() { a.asked = a.asked[:len(a.asked)-1] }
-
-// sort puts the last question where its limiter's turn is to be locked.
-func (a *asking) sort() {
-	for i := len(a.asked) - 1; i > 0 && a.asked[i-1].limiter.id > a.asked[i].limiter.id; i-- {
-		a.asked[i-1], a.asked[i] = a.asked[i], a.asked[i-1]
-	}
-}
-
-// key returns a key as a string that is only valid until the next match. Cells that are created get
-// a copy of their own.
-func (a *asking) key(i int) string {
-	return textAt(a.text, a.asked[i].from, a.asked[i].to)
-}
-
-func textAt(text []byte, from, to int) string {
-	if from == to {
-		return ""
-	}
-	return unsafe.String(&text[from], to-from)
-}
-
-// lock finds and locks all cells, in the order of the limiters' ids, which is the same for everybody, by whatever
-// rules, and so cannot deadlock. It returns false, with nothing locked, if one of them was just leaving.
-func (a *asking) lock(now int64) bool {
-	for i := range a.asked {
-		q := &a.asked[i]
-		if q.barred {
-			continue
-		}
-		q.cell = q.limiter.find(now, a.key(i))
-		if q.cell == nil {
-			continue
-		}
-		q.cell.mu.Lock()
-		if q.cell.is(dead) {
-			q.cell.mu.Unlock()
-			q.cell = nil
-			a.unlock()
-			return false
-		}
-	}
-	return true
-}
-
-func (a *asking) unlock() {
-	for i := range a.asked {
-		if c := a.asked[i].cell; c != nil {
-			c.mu.Unlock()
-			a.asked[i].cell = nil
-		}
-	}
-}
-
-// ask asks all, and writes the decision of the one that restricts the caller most to d, which is zero. Every cell is
-// locked.
-func (a *asking) ask(d *Decision, now int64) {
-	// The worst one so far is in one place and the next goes into the other: a decision that is copied just when it
-	// has been made waits for the stores of its parts.
+// ask asks all, and writes the decision of the one that restricts the caller most to d, which is
+// zero. Every cell is locked.
+func (a *evaluation) ask(d *Decision, now int64) {
+	// The worst one so far is in one place and the next goes into the other: a decision that is copied
+	// just when it has been made waits for the stores of its parts.
 	worst, next := d, &a.answer
 	// The places of its rule, of those that can deny, and of the rest; of equal ones the first
 	// decides.
 	by, observed := -1, -1
 	exceeded, shadow := false, -1
-	for i := range a.asked {
-		q := &a.asked[i]
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		*next = Decision{}
 		q.ask(next, now, a.key(i))
 		if a.purpose == reserving && a.mayLine(q) {
@@ -247,7 +76,7 @@ func (a *asking) ask(d *Decision, now int64) {
 		q.denies = !next.Allowed
 		place := &by
 		if q.isShadow() {
-			if q.denies && (shadow < 0 || q.place < a.asked[shadow].place) {
+			if q.denies && (shadow < 0 || q.place < a.decisions[shadow].place) {
 				shadow = i
 			}
 			if place = &observed; by >= 0 {
@@ -269,22 +98,23 @@ func (a *asking) ask(d *Decision, now int64) {
 	}
 	d.Exceeded = exceeded && d.Allowed
 	if shadow >= 0 {
-		d.Shadow = a.asked[shadow].terms.name
+		d.Shadow = a.decisions[shadow].terms.name
 	}
 }
 
-// conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is locked.
-func (a *asking) conclude(agreed, waits bool, now int64) {
-	for i := range a.asked {
-		if q := &a.asked[i]; q.cell == nil && (!agreed || q.denies) { // else its cell knows the key
+// conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is
+// locked.
+func (a *evaluation) conclude(agreed, waits bool, now int64) {
+	for i := range a.decisions {
+		if q := &a.decisions[i]; q.cell == nil && (!agreed || q.denies) { // else its cell knows the key
 			q.limiter.noteDenied(a.key(i), 1)
 		}
-		a.asked[i].conclude(agreed, waits, now)
+		a.decisions[i].conclude(agreed, waits, now)
 	}
 }
 
 // ask makes one rule's decision without charging anything.
-func (q *question) ask(d *Decision, now int64, key string) {
+func (q *ruleDecision) ask(d *Decision, now int64, key string) {
 	switch {
 	case q.barred:
 		q.decideBarred(d, now)
@@ -296,7 +126,7 @@ func (q *question) ask(d *Decision, now int64, key string) {
 }
 
 // decide makes the decision of a rule whose cell is locked.
-func (q *question) decide(d *Decision, now int64) {
+func (q *ruleDecision) decide(d *Decision, now int64) {
 	l, c := q.limiter, q.cell
 	if q.consider(now) {
 		left := q.left
@@ -320,7 +150,7 @@ func (q *question) decide(d *Decision, now int64) {
 }
 
 // consider finds out whether a hit may pass.
-func (q *question) consider(now int64) bool {
+func (q *ruleDecision) consider(now int64) bool {
 	l, c, cost := q.limiter, q.cell, q.cost
 	q.room, q.at = c.room(q.terms, now)
 	q.shared = l.isShared()
@@ -354,7 +184,7 @@ func (q *question) consider(now int64) bool {
 }
 
 // foresees says whether a forecast decides: there is one, and the hit fits by what is known.
-func (q *question) foresees() bool {
+func (q *ruleDecision) foresees() bool {
 	room := q.room
 	if q.terms.full != nil {
 		room = q.wholeRoom
@@ -363,7 +193,7 @@ func (q *question) foresees() bool {
 }
 
 // conclude charges one rule if all agreed, and leaves its cell ready for the next check.
-func (q *question) conclude(agreed, waits bool, now int64) {
+func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 	l, c, cost := q.limiter, q.cell, q.cost
 	if !waits {
 		q.noteCost()
@@ -389,7 +219,7 @@ func (q *question) conclude(agreed, waits bool, now int64) {
 }
 
 // admitted leaves the cell of a hit that was charged ready for the next check.
-func (q *question) admitted(cost int64) {
+func (q *ruleDecision) admitted(cost int64) {
 	l, c := q.limiter, q.cell
 	switch a := c.ahead(); {
 	case a != nil:
@@ -406,9 +236,9 @@ func (q *question) admitted(cost int64) {
 	}
 }
 
-// denied leaves the cell of a hit that was not charged ready for the next check. If its caller waits, it is not
-// denied yet.
-func (q *question) denied(waits bool, cost, now int64) {
+// denied leaves the cell of a hit that was not charged ready for the next check. If its caller
+// waits, it is not denied yet.
+func (q *ruleDecision) denied(waits bool, cost, now int64) {
 	l, c := q.limiter, q.cell
 	if !q.passes && !waits {
 		l.counters[c.stripe].denied.Add(1)
@@ -420,12 +250,14 @@ func (q *question) denied(waits bool, cost, now int64) {
 	}
 	switch a := c.ahead(); {
 	case a != nil && q.terms.full != nil:
-		// Pass has not been asked; and who has only a share of the limit does not ask for what the others divide.
+		// Pass has not been asked; and who has only a share of the limit does not ask for what the others
+		// divide.
 	case a != nil && q.passes: // by another rule
 		a.Return(a.part, cost)
 		q.ease()
 	case a != nil:
-		// Nobody lets pass what does not fit by what is known; it would look as if there were others' hits to expect.
+		// Nobody lets pass what does not fit by what is known; it would look as if there were others'
+		// hits to expect.
 		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
 			c.doubt(q.terms, q.at, cost, 1)

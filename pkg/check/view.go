@@ -2,8 +2,9 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/window"
 
-// view is a copy of a cell, to look at and to decide with as if it were the cell; nobody else sees it, and the cell
-// stays as it is, with the allowance that lies in it. Nothing that is done with it reaches anything but itself.
+// view is a copy of a cell, to look at and to decide with as if it were the cell; nobody else sees
+// it, and the cell stays as it is, with the allowance that lies in it. Nothing that is done with it
+// reaches anything but itself.
 type view struct {
 	strictCell // the cell of a limiter of any kind
 	more       more
@@ -14,8 +15,8 @@ type view struct {
 	level      drained
 }
 
-// of makes the view one of the cell of a key, or of what is remembered of it, and returns it as a cell. The key's text must
-// outlive its use.
+// of makes the view one of the cell of a key, or of what is remembered of it, and returns it as a
+// cell. The key's text must outlive its use.
 func (v *view) of(l *Limiter, key string, now int64) *cell {
 	if c := l.checker.cells.load(l, key); c != nil {
 		c.mu.Lock()

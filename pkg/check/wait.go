@@ -22,13 +22,13 @@ import (
 // the rules change. By attributes, it waits where the rule that denies lets callers wait (on_limit:
 // queue). It denies at once what would wait for longer than that rule's OnLimit.MaxWait or than ctx
 // lasts, and what never fits; and what comes when OnLimit.MaxDepth callers (by default
-// rules.DefaultDepth) of the key wait already. By attributes, each attempt that is denied counts as a
-// denial, and rules of `count: all` charge it.
+// rules.DefaultDepth) of the key wait already. By attributes, each attempt that is denied counts as
+// a denial, and rules of `count: all` charge it.
 //
 // The other modes and Inline limits have nothing to wait for. When Options.MaxWaiting callers wait,
-// nobody else does. The error is ctx's if that ended first, or Result.Err. The result is a denial then,
-// and the hit is given back if that can be, see [Result.Cancel]; otherwise its receipt, if one was
-// asked for, is there to be settled. When Run ends, what waits is denied.
+// nobody else does. The error is ctx's if that ended first, or Result.Err. The result is a denial
+// then, and the hit is given back if that can be, see [Result.Cancel]; otherwise its receipt, if
+// one was asked for, is there to be settled. When Run ends, what waits is denied.
 func (c *Checker) Wait(ctx context.Context, r Request) (Result, error) {
 	switch {
 	case r.Inline != nil || r.Mode != Charge && r.Mode != Reserve:
@@ -121,7 +121,8 @@ func (l *Limiter) attempt(ctx context.Context, r Request) (Result, error) {
 	return l.checker.Do(r), nil
 }
 
-// countsDenied says whether denied hits count, and callers ask again rather than wait for their turn.
+// countsDenied says whether denied hits count, and callers ask again rather than wait for their
+// turn.
 func (l *Limiter) countsDenied() bool {
 	c := l.terms.Load().clauses
 	return c != nil && c.all && !c.shadow && !l.shape.Drains()
@@ -185,13 +186,13 @@ func (c *Checker) findLine(
 	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
 ) (waitingLine, bool) {
 	p := c.program.Load()
-	a := c.scratch.Get().(*asking)
+	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	if !a.match(p, attrs, c.now(p), max(cost, 1), peeking) {
 		return waitingLine{}, false
 	}
-	for i := range a.asked {
-		q := &a.asked[i]
+	for i := range a.decisions {
+		q := &a.decisions[i]
 		if q.barred || !q.terms.rule.OnLimit.Queue {
 			continue
 		}
@@ -205,8 +206,8 @@ func (c *Checker) findLine(
 	return waitingLine{}, false
 }
 
-// inLine finds the one limiter that a request is limited by, if callers wait there in turn: a bucket
-// that drains, of a rule that is the same to all requests but for their keys.
+// inLine finds the one limiter that a request is limited by, if callers wait there in turn: a
+// bucket that drains, of a rule that is the same to all requests but for their keys.
 func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok bool) {
 	p := c.program.Load()
 	var room [8]*rules.Rule
