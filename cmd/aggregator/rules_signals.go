@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/pkg/rules"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/pkg/rules"

@@ -27,8 +27,10 @@ const (
 
 var opWords = []string{Equal: "equal", Present: "present", Prefix: "prefix"}
 
+func (Op) words() []string { return opWords }
+
 // String is "equal", "present" or "prefix", or "invalid".
-func (o Op) String() string { return wordOf(opWords, o) }
+func (o Op) String() string { return wordOf(o) }
 
 // Matches reports whether the attributes meet the condition. It does not allocate.
 //

@@ -9,8 +9,9 @@ import (
 
 var errPercent = errors.New("want a percentage such as 10% or 12.5%")
 
-// percent writes a part as a percentage, and in full, so that parsePercent makes the same part of it.
-func percent(part float64) string {
+// String is the part as a percentage, and in full, so that parsePercent makes the same part of it.
+func (p percent) String() string {
+	part := float64(p)
 	if math.IsNaN(part) || math.IsInf(part, 0) {
 		return strconv.FormatFloat(part, 'f', -1, 64)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // validateAlgorithm refuses what the algorithm has no use for.
-func (r *Rule) validateAlgorithm() *fault {
+func (r *Rule) validateAlgorithm() faults {
 	switch {
 	case r.Window.Fixed != (r.Algorithm == FixedWindow):
 		return faultf("%v has no fixed window", r.Algorithm).in("algorithm")
@@ -26,7 +26,7 @@ func (r *Rule) validateAlgorithm() *fault {
 }
 
 // validateStrict refuses what permits cannot promise.
-func (r *Rule) validateStrict() *fault {
+func (r *Rule) validateStrict() faults {
 	if r.Enforcement != Strict {
 		return nil
 	}
@@ -46,26 +46,24 @@ func (r *Rule) validateStrict() *fault {
 	return nil
 }
 
-func (t *Throttle) validate() *fault {
+func (t *Throttle) validate() faults {
 	switch {
-	case int(t.Kind) >= len(throttleWords):
-		return faultf("%d is not one of hard, soft, elastic", t.Kind).in("throttle")
 	case t.Kind != Soft && t.Exceed != 0:
 		return faultf("throttle is %v", t.Kind).in("soft")
 	case t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Signal != "" || t.Below != 0):
 		return faultf("throttle is %v", t.Kind).in("elastic")
 	case t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10): // so that NaN is refused too
-		return faultf("%s: want more than 0%%, at most 1000%%", percent(t.Exceed)).in("soft", "exceed")
+		return faultf("%s: want more than 0%%, at most 1000%%", given(t.Exceed)).in("soft", "exceed")
 	case t.Kind != Elastic:
 		return nil
 	case !(t.UpTo > 1 && t.UpTo <= 100):
-		return faultf("%s: want more than 100%%, at most 10000%%", percent(t.UpTo)).in("elastic", "up_to")
+		return faultf("%s: want more than 100%%, at most 10000%%", given(t.UpTo)).in("elastic", "up_to")
 	case t.While == "" && t.Signal == "":
 		return faultf("want the rule or the signal that says whether there is room").in("elastic", "while")
 	case t.While != "" && t.Signal != "":
 		return faultf("want a rule or a signal, not both").in("elastic", "while", "signal")
 	case !(t.Below > 0 && t.Below <= 1):
-		return faultf("%s: want more than 0%%, at most 100%%", percent(t.Below)).in("elastic", "while", "below")
+		return faultf("%s: want more than 0%%, at most 100%%", given(t.Below)).in("elastic", "while", "below")
 	}
 	if t.Signal != "" {
 		if why := checkName(t.Signal); why != "" {
@@ -80,7 +78,7 @@ const (
 	maxDepth = 1_000_000
 )
 
-func (o *OnLimit) validate(algorithm Algorithm) *fault {
+func (o *OnLimit) validate(algorithm Algorithm) faults {
 	switch {
 	case !o.Queue && o.MaxWait != 0:
 		return faultf("nobody waits: want on_limit: queue").in("max_wait")
@@ -101,7 +99,7 @@ func (o *OnLimit) validate(algorithm Algorithm) *fault {
 }
 
 // validateMost refuses limits that grow beyond what can be counted.
-func (r *Rule) validateMost() *fault {
+func (r *Rule) validateMost() faults {
 	const most, of = window.MaxCount, "can be counted"
 	factor := max(1+r.Throttle.Exceed, r.Throttle.UpTo)
 	if n := times(r.Limit, factor); n > most {

@@ -76,14 +76,15 @@ func (o *Override) text() string {
 }
 
 // checkWireNames refuses names that are those of other counters of the set.
-func (s *Set) checkWireNames(r *Rule) *fault {
+func (s *Set) checkWireNames(r *Rule) faults {
 	for i := range r.Overrides {
 		name := r.WireName(i)
 		if name == r.Name {
 			continue
 		}
 		if len(name) > maxName {
-			return faultf("entry %d: the rule's name has %d bytes: with this override want at most %d", i+1, len(r.Name), maxName-len(name)+len(r.Name)).in("overrides", i)
+			return faultf("entry %d: the rule's name has %d bytes: with this override want at most %d",
+				i+1, len(r.Name), maxName-len(name)+len(r.Name)).in("overrides", i)
 		}
 		other, taken := s.wire[name]
 		if _, rule := s.byName[name]; rule || taken && other != r {
