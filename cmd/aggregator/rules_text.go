@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -70,13 +69,7 @@ func without(text []byte, names []string) ([]byte, error) {
 		}
 		list.Content = slices.Delete(list.Content, at, at+1)
 	}
-	var b bytes.Buffer
-	encoder := yaml.NewEncoder(&b)
-	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(&document), encoder.Close()); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return yaml.Dump(&document, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
 }
 
 // fieldOf returns the value of a mapping's field, or nil.

@@ -42,7 +42,7 @@ type fileRule struct {
 	MaxDepth    whole               `yaml:"max_depth,omitempty"`
 	Status      whole               `yaml:"status,omitempty"`
 	Shadow      truth               `yaml:"shadow,omitempty"`
-	Overrides   []*fileOverride     `yaml:"overrides,omitempty"`
+	Overrides   []fileOverride      `yaml:"overrides,omitempty"`
 	Allow       listed              `yaml:"allow,omitempty"`
 	Deny        listed              `yaml:"deny,omitempty"`
 	Cost        *text               `yaml:"cost,omitempty"`
@@ -242,8 +242,8 @@ func (f *fileRule) setThrottle(t *Throttle) {
 	}
 }
 
-func overrideOf(o *Override, r *Rule) *fileOverride {
-	f := &fileOverride{Match: matchedOf(o.Match), Until: moment{o.Until}}
+func overrideOf(o *Override, r *Rule) fileOverride {
+	f := fileOverride{Match: matchedOf(o.Match), Until: moment{o.Until}}
 	f.Limit.Action, f.Limit.Factor = o.Action, o.Factor
 	if o.Limit == 0 {
 		return f

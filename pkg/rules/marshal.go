@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
 
 	"go.yaml.in/yaml/v4"
@@ -18,16 +17,15 @@ func (s *Set) Marshal() ([]byte, error) {
 		}
 		list[i] = node
 	}
-	var text bytes.Buffer
-	encoder := yaml.NewEncoder(&text)
-	encoder.SetIndent(2)
-	if err := encoder.Encode(map[string]any{"rules": list}); err != nil {
+	text, err := yaml.Dump(map[string]any{"rules": list},
+		yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
+	if err != nil {
 		return nil, &Error{Reason: err.Error()}
 	}
-	if text.Len() > MaxSize {
-		return nil, &Error{Reason: fmt.Sprintf("has %d bytes as YAML: want at most %d", text.Len(), MaxSize)}
+	if len(text) > MaxSize {
+		return nil, &Error{Reason: fmt.Sprintf("has %d bytes as YAML: want at most %d", len(text), MaxSize)}
 	}
-	return text.Bytes(), nil
+	return text, nil
 }
 
 // nodeOf writes the rule of a set: each field on a line of its own, and each override.

@@ -87,12 +87,12 @@ func (o *Override) validateLimit(r *Rule) faults {
 }
 
 func validateLists(lists []List) (all faults) {
-	for i, list := range lists {
-		same := func(before List) bool { return before.Attribute == list.Attribute }
+	seen := make(map[string]bool, len(lists))
+	for _, list := range lists {
 		why := checkName(list.Attribute)
 		switch {
 		case why != "":
-		case slices.ContainsFunc(lists[:i], same):
+		case seen[list.Attribute]:
 			why = "occurs twice"
 		case len(list.Values) == 0 && len(list.Prefixes) == 0:
 			why = "nobody is on the list"
@@ -101,6 +101,7 @@ func validateLists(lists []List) (all faults) {
 			all = append(all, faultf("attribute %.40q: %s", list.Attribute, why).in(strictyaml.Key(list.Attribute))...)
 			continue
 		}
+		seen[list.Attribute] = true
 		all = append(all, list.validate().in(list.Attribute)...)
 	}
 	return all

@@ -51,7 +51,10 @@ func (d *Document) Decode(into any, format Format) {
 	if !ok {
 		return
 	}
-	for _, e := range wrong.Errors[:min(len(wrong.Errors), MaxMistakes)] { // looking for a place is slow
+	for _, e := range wrong.Errors {
+		if d.full() {
+			return // looking for the path to a place is slow
+		}
 		path, _ := pathTo(d.root, e.Mark.Line, e.Mark.Column)
 		d.refused(e, path, reflect.TypeOf(into))
 	}
@@ -68,13 +71,15 @@ func checkAliases(aliased, _ int) error {
 // reported once. name is that of the field that the node is the value of.
 func (d *Document) check(at *yaml.Node, name string) {
 	switch {
-	case len(d.mistakes) >= MaxMistakes:
+	case d.full():
 		return
 	case at.Kind == yaml.AliasNode && d.format.Loose, slices.Contains(d.format.Ignored, name):
 	case !d.format.Loose && (at.Kind == yaml.AliasNode || at.Anchor != ""):
 		d.at(at, "anchors and aliases are not supported: write it out")
 	case at.Tag == nullTag && !slices.Contains(d.format.Nullable, name):
 		d.at(at, "has no value: give it one, or leave it out")
+	case at.Tag == mergeTag:
+		d.at(at, "<< is a merge key here: write it in quotes")
 	case tagNames[at.Tag] == "" && !(d.format.Loose && at.Kind == yaml.ScalarNode):
 		d.at(at, "the tag %.40q is not supported", at.Tag)
 	case at.Kind == yaml.MappingNode:
@@ -124,13 +129,18 @@ func (d *Document) checkMapping(at *yaml.Node) {
 
 // at reports a mistake at the node, and makes it null, so that nothing else is reported of it.
 func (d *Document) at(n *yaml.Node, format string, args ...any) {
-	path, _ := pathTo(d.root, n.Line, n.Column)
-	d.add(n.Line, n.Column, path, PathText(path, d.format.List)+fmt.Sprintf(format, args...))
+	if !d.full() {
+		path, _ := pathTo(d.root, n.Line, n.Column)
+		d.add(n.Line, n.Column, path, PathText(path, d.format.List)+fmt.Sprintf(format, args...))
+	}
 	null(n)
 }
 
 // atKey reports a mistake at the name of a field.
 func (d *Document) atKey(at yaml.Mark, field, reason string) {
+	if d.full() {
+		return
+	}
 	path, _ := pathTo(d.root, at.Line, at.Column)
 	path = append(path, field)
 	within := strings.TrimSuffix(PathText(path, d.format.List), label(field))

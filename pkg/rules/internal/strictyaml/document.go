@@ -152,7 +152,7 @@ func (d *Document) Mistakes() []Mistake {
 // Where the document ends before the path does, it is reported as far along as there is something.
 // One that follows from another mistake, at the same path, beneath it or above it, is left out.
 func (d *Document) Refuse(path []any, reason string) {
-	if d.Refused(path) {
+	if d.full() || d.Refused(path) {
 		return
 	}
 	at := d.root
@@ -175,7 +175,8 @@ func (d *Document) Refused(path []any) bool {
 }
 
 func (d *Document) add(line, column int, path []any, reason string) {
-	if len(d.mistakes) < MaxMistakes {
-		d.mistakes = append(d.mistakes, Mistake{Line: line, Column: column, Reason: reason, path: path})
-	}
+	d.mistakes = append(d.mistakes, Mistake{Line: line, Column: column, Reason: reason, path: path})
 }
+
+// full reports whether further mistakes are left out.
+func (d *Document) full() bool { return len(d.mistakes) >= MaxMistakes }
