@@ -302,7 +302,7 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 		return s
 	}
 	go func() {
-		_ = status.PublishChecker(ctx, conn, "offpath", now, func() time.Duration { return time.Second })
+		status.PublishChecker(ctx, conn, "offpath", now, func() time.Duration { return time.Second })
 	}()
 	f.aggregators[0].Await("its status is heard", func() bool {
 		_, view := f.aggregators[0].Get("/api/view")

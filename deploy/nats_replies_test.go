@@ -15,8 +15,8 @@ import (
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // theStreams are all streams of a fleet.
@@ -152,7 +152,7 @@ func fill(t *testing.T, n *deploytest.NATSServer) {
 	do(nil, bucket.Put(ctx, blocks.Block{Rule: "per-user", Key: "mallory", At: now, Until: now.Add(time.Hour)}))
 	states, err := natsmemory.New(connectAs(t, n, "aggregator"), "offpath")
 	do(nil, err)
-	do(states.Merge(ctx, []aggregate.State{{Generation: 1, Version: 1}}))
+	do(states.Merge(ctx, []storage.State{{Generation: 1, Version: 1}}))
 	js, err := jetstream.New(connectAs(t, n, "aggregator"))
 	do(nil, err)
 	do(js.CreateStream(ctx, jetstream.StreamConfig{Name: "offpath-denied", Subjects: []string{"offpath.denied.v1.>"}}))

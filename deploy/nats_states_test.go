@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
@@ -63,7 +64,7 @@ func TestAStolenCredentialMovesNoGeneration(t *testing.T) {
 }
 
 // startAggregator starts one with the aggregators' credential; stop ends it.
-func startAggregator(t *testing.T, n *deploytest.NATSServer, store aggregate.Store, log *strings.Builder) (stop func()) {
+func startAggregator(t *testing.T, n *deploytest.NATSServer, store storage.Store, log *strings.Builder) (stop func()) {
 	t.Helper()
 	conn := connectAs(t, n, "aggregator")
 	bus, err := natsbus.NewWorker(conn, "offpath")

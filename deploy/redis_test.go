@@ -16,8 +16,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/storetest"
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -101,7 +101,7 @@ func TestClusterWithACL(t *testing.T) {
 		defer cancel()
 		fleet, err := store.Join(ctx, 0)
 		for shard := 0; shard < fleet.Shards && err == nil; shard++ {
-			_, err = store.Apply(ctx, &aggregate.Fold{Shard: uint32(shard), Now: time.Now().UnixNano(), Rules: []aggregate.Rule{{
+			_, err = store.Apply(ctx, &storage.Batch{Shard: uint32(shard), Now: time.Now().UnixNano(), Rules: []storage.Rule{{
 				Name: "r", Shape: window.Shape{Length: time.Minute, Buckets: 1},
 			}}})
 		}
@@ -141,7 +141,7 @@ func (a administrator) harness(url string) func(testing.TB) storetest.Harness {
 			return s
 		}
 		store := open()
-		ledger := func(t testing.TB) aggregate.Ledger {
+		ledger := func(t testing.TB) storage.Ledger {
 			l, err := store.Ledger(t.Context())
 			must(t, err)
 			return l

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/loadtest/httpload"
 )
 
@@ -47,14 +48,14 @@ func runHTTP(ctx context.Context, c call) error {
 		return err
 	}
 	bar := newBar(c.stderr, fmt.Sprintf("%g requests per second to %s, for %v after %v of warm-up",
-		o.Rate, flags.Redact(cmp.Or(o.GRPC, o.URL)), o.Duration, o.Warmup))
+		o.Rate, redact.URLs(cmp.Or(o.GRPC, o.URL)), o.Duration, o.Warmup))
 	r, err := httpload.Run(ctx, o, func(done, total int64) { bar.at(time.Duration(done), time.Duration(total)) })
 	bar.end()
 	if err != nil {
 		return err
 	}
 	if o.URL != "" {
-		r.Options.URL = flags.Redact(o.URL)
+		r.Options.URL = redact.URLs(o.URL)
 	}
 	if err := writeHTTP(c, file, r); err != nil {
 		return err

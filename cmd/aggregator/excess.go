@@ -77,7 +77,7 @@ func (p *peaks) Collect(out chan<- prometheus.Metric) {
 // exceed counts the excesses of a fold that was applied. The lock is held.
 func (a *applies) exceed(info aggregate.ApplyInfo) {
 	for _, e := range info.Excess {
-		label := a.labels.Of(info.Fold.Rules[e.Rule].Name)
+		label := a.labels.Of(info.Batch.Rules[e.Rule].Name)
 		a.over.WithLabelValues(label).Add(e.Hits)
 		a.peaks.note(label, e.Most)
 	}

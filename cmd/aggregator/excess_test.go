@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // TestPeaks: an excess is told for a minute at least, and two at most; a rule stays.
@@ -35,10 +36,10 @@ func TestPeaks(t *testing.T) {
 // TestExcessIsCounted adds up the hits of several folds, and keeps the largest ratio.
 func TestExcessIsCounted(t *testing.T) {
 	a := newApplies(time.Now)
-	a.observe(applied("a", aggregate.Tally{Counted: 10}, aggregate.Excess{Hits: 2, Most: 0.3}))
-	a.observe(applied("a", aggregate.Tally{Counted: 10}, aggregate.Excess{Hits: 1.5, Most: 0.1}))
+	a.observe(applied("a", storage.Tally{Counted: 10}, aggregate.Excess{Hits: 2, Most: 0.3}))
+	a.observe(applied("a", storage.Tally{Counted: 10}, aggregate.Excess{Hits: 1.5, Most: 0.1}))
 	wantValue(t, "hits over", a.over.WithLabelValues("a"), 3.5)
 	wantValue(t, "over at most", a.peaks, 0.3)
-	a.observe(applied("b", aggregate.Tally{Counted: 1}))
+	a.observe(applied("b", storage.Tally{Counted: 1}))
 	wantSeries(t, "one without an excess has 0", a.peaks, 2)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/version"
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 const ledgerSummary = `Prints what became of every hit that was ever reported, by rule: counted, late (it came after its
@@ -48,7 +48,7 @@ func printLedger(ctx context.Context, args []string, getenv func(string) string,
 	return writeTable(stdout, ledger)
 }
 
-func readLedger(ctx context.Context, access *redisconn.Access, o redisstore.Options) (aggregate.Ledger, error) {
+func readLedger(ctx context.Context, access *redisconn.Access, o redisstore.Options) (storage.Ledger, error) {
 	store, err := access.OpenOnce(o)
 	if err != nil {
 		return nil, err
@@ -59,12 +59,12 @@ func readLedger(ctx context.Context, access *redisconn.Access, o redisstore.Opti
 	return store.Ledger(ctx)
 }
 
-func writeJSON(w io.Writer, ledger aggregate.Ledger) error {
+func writeJSON(w io.Writer, ledger storage.Ledger) error {
 	if ledger == nil {
-		ledger = aggregate.Ledger{} // {} rather than null
+		ledger = storage.Ledger{} // {} rather than null
 	}
 	body, err := json.Marshal(struct {
-		Rules aggregate.Ledger `json:"rules"`
+		Rules storage.Ledger `json:"rules"`
 	}{ledger})
 	if err != nil {
 		return fmt.Errorf("encode the ledger: %w", err)
@@ -73,7 +73,7 @@ func writeJSON(w io.Writer, ledger aggregate.Ledger) error {
 	return err
 }
 
-func writeTable(w io.Writer, ledger aggregate.Ledger) error {
+func writeTable(w io.Writer, ledger storage.Ledger) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "counted\tlate\trefused\trefunded\tsettled\toverflow\t  rule")
 	for _, rule := range slices.Sorted(maps.Keys(ledger)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/offpath-io/offpath/internal/rulelabel"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 const (
@@ -25,17 +25,17 @@ const (
 // ledgerGauge tells Prometheus what the store's ledger said when it was last read: the whole fleet's
 // hits, not this aggregator's. It is a gauge, since a store can lose its data.
 type ledgerGauge struct {
-	read func(context.Context) (aggregate.Ledger, error)
+	read func(context.Context) (storage.Ledger, error)
 	log  *slog.Logger
-	last atomic.Pointer[map[string]aggregate.RuleLedger] // by label
+	last atomic.Pointer[map[string]storage.RuleLedger] // by label
 
 	// Only poll's own.
-	before  aggregate.Ledger
+	before  storage.Ledger
 	looks   int64
 	changed map[string]int64 // by rule, the last look by which its row had changed
 }
 
-func newLedgerGauge(read func(context.Context) (aggregate.Ledger, error), log *slog.Logger) *ledgerGauge {
+func newLedgerGauge(read func(context.Context) (storage.Ledger, error), log *slog.Logger) *ledgerGauge {
 	return &ledgerGauge{read: read, log: log}
 }
 
@@ -89,9 +89,9 @@ func (g *ledgerGauge) Collect(out chan<- prometheus.Metric) {
 
 // byLabel sums the ledger by labels. It keeps the rows of rules that are gone, so labels are of those that have changed last, and of
 // these the largest; a gauge may move.
-func (g *ledgerGauge) byLabel(ledger aggregate.Ledger) map[string]aggregate.RuleLedger {
+func (g *ledgerGauge) byLabel(ledger storage.Ledger) map[string]storage.RuleLedger {
 	own := g.labelled(ledger)
-	sums := make(map[string]aggregate.RuleLedger)
+	sums := make(map[string]storage.RuleLedger)
 	for rule, l := range ledger {
 		label := rulelabel.Other
 		if own[rule] {
@@ -110,7 +110,7 @@ func (g *ledgerGauge) byLabel(ledger aggregate.Ledger) map[string]aggregate.Rule
 }
 
 // labelled chooses the rules with a label of their own.
-func (g *ledgerGauge) labelled(ledger aggregate.Ledger) map[string]bool {
+func (g *ledgerGauge) labelled(ledger storage.Ledger) map[string]bool {
 	g.looks++
 	changed := make(map[string]int64, len(ledger))
 	for rule, l := range ledger {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 const (
@@ -75,21 +76,21 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i, tally := range info.Fold.Ledger {
+	for i, tally := range info.Batch.Ledger {
 		for _, o := range info.Overflow {
 			if o.Rule == i {
 				tally.Counted -= o.Hits
 			}
 		}
 		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 || len(info.Overflow) > 0 {
-			rule := &info.Fold.Rules[i]
+			rule := &info.Batch.Rules[i]
 			label := a.label(rule.Name, sum)
 			a.count(label, tally)
-			a.blind.WithLabelValues(label).Set(info.Unheard.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
+			a.blind.WithLabelValues(label).Set(info.Delay.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
 		}
 	}
 	for _, o := range info.Overflow {
-		label := a.labels.Of(info.Fold.Rules[o.Rule].Name)
+		label := a.labels.Of(info.Batch.Rules[o.Rule].Name)
 		a.turned.WithLabelValues(label).Add(float64(o.Keys))
 	}
 	a.exceed(info)
@@ -134,7 +135,7 @@ func (a *applies) makeRoom(now time.Time) {
 	}
 }
 
-func (a *applies) count(label string, t aggregate.Tally) {
+func (a *applies) count(label string, t storage.Tally) {
 	a.hits.WithLabelValues(label, "counted").Add(float64(t.Counted))
 	a.hits.WithLabelValues(label, "late").Add(float64(t.Late))
 	a.hits.WithLabelValues(label, "refused").Add(float64(t.Refused))
@@ -195,7 +196,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(reportsDesc, s.Stale, "stale")
 	count(reportsDesc, s.Dropped, "dropped")
 	gauge(waitingDesc, float64(s.Waiting))
-	count(foldsDesc, s.Folds)
+	count(foldsDesc, s.Batches)
 	count(keysDesc, s.Keys)
 	count(twiceDesc, s.Repeated)
 	count(errorsDesc, s.ApplyErrors)
@@ -217,7 +218,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(refusalDesc, s.LeaseErrors)
 	count(alarmsDesc, s.Alarms)
 	count(lossesDesc, s.Losses)
-	count(foldsLost, s.LostFolds)
+	count(foldsLost, s.LostBatches)
 	gauge(lastLoss, float64(s.LastLoss.At)/1e9)
 	gauge(natsDesc, oneIf(m.connected()))
 	gauge(redisDesc, oneIf(m.worker.Ready() == nil))

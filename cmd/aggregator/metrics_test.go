@@ -18,6 +18,7 @@ import (
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -38,10 +39,10 @@ func newTestWorker(t *testing.T) *aggregate.Worker {
 	return worker
 }
 
-func applied(rule string, tally aggregate.Tally, excess ...aggregate.Excess) aggregate.ApplyInfo {
+func applied(rule string, tally storage.Tally, excess ...aggregate.Excess) aggregate.ApplyInfo {
 	return aggregate.ApplyInfo{
-		Fold: &aggregate.Fold{Rules: []aggregate.Rule{{Name: rule}}, Ledger: []aggregate.Tally{tally}},
-		Took: time.Millisecond, Excess: excess,
+		Batch: &storage.Batch{Rules: []storage.Rule{{Name: rule}}, Ledger: []storage.Tally{tally}},
+		Took:  time.Millisecond, Excess: excess,
 	}
 }
 
@@ -63,13 +64,13 @@ const mostSeries = 2700
 func newTestRegistry(t *testing.T, rules int) (registry *prometheus.Registry, a *applies, names []string) {
 	t.Helper()
 	a, registry = newApplies(time.Now), admin.NewRegistry(version.Get())
-	ledger := make(aggregate.Ledger)
+	ledger := make(storage.Ledger)
 	for i := range rules {
-		info := applied(fmt.Sprint("r", i), aggregate.Tally{Counted: 1, Late: 1, Refused: 1}, aggregate.Excess{Hits: 1, Most: 1})
+		info := applied(fmt.Sprint("r", i), storage.Tally{Counted: 1, Late: 1, Refused: 1}, aggregate.Excess{Hits: 1, Most: 1})
 		a.observe(info)
-		ledger[info.Fold.Rules[0].Name] = aggregate.RuleLedger{Counted: 1}
+		ledger[info.Batch.Rules[0].Name] = storage.RuleLedger{Counted: 1}
 	}
-	g := newLedgerGauge(func(context.Context) (aggregate.Ledger, error) { return ledger, nil }, quiet)
+	g := newLedgerGauge(func(context.Context) (storage.Ledger, error) { return ledger, nil }, quiet)
 	g.readOnce(t.Context())
 	a.register(registry)
 	registry.MustRegister(g, &metrics{newTestWorker(t), func() bool { return true }})
@@ -107,10 +108,10 @@ func TestMetricsAreBounded(t *testing.T) {
 // before.
 func TestHitsAreThoseApplied(t *testing.T) {
 	a := newApplies(time.Now)
-	failed, repeated := applied("a", aggregate.Tally{Counted: 10}), applied("a", aggregate.Tally{Counted: 10})
+	failed, repeated := applied("a", storage.Tally{Counted: 10}), applied("a", storage.Tally{Counted: 10})
 	failed.Err, repeated.Repeated = errors.New("refused"), 1
 	for _, info := range []aggregate.ApplyInfo{
-		applied("a", aggregate.Tally{Counted: 1, Late: 2, Refused: 3}), failed, repeated, applied("a", aggregate.Tally{Counted: 4}),
+		applied("a", storage.Tally{Counted: 1, Late: 2, Refused: 3}), failed, repeated, applied("a", storage.Tally{Counted: 4}),
 	} {
 		a.observe(info)
 	}
@@ -126,14 +127,14 @@ func TestLabelsOfRemovedRules(t *testing.T) {
 	now := time.Now()
 	a := newApplies(func() time.Time { return now })
 	for i := range rulelabel.Most {
-		a.observe(applied(fmt.Sprint("old", i), aggregate.Tally{Counted: 1}))
+		a.observe(applied(fmt.Sprint("old", i), storage.Tally{Counted: 1}))
 	}
 	now = now.Add(labelFor - time.Second)
-	a.observe(applied("old0", aggregate.Tally{Counted: 1}))
-	a.observe(applied("new", aggregate.Tally{Counted: 1}))
+	a.observe(applied("old0", storage.Tally{Counted: 1}))
+	a.observe(applied("new", storage.Tally{Counted: 1}))
 	wantValue(t, "others, before a day is over", a.hits.WithLabelValues(rulelabel.Other, "counted"), 1)
 	now = now.Add(roomEvery)
-	a.observe(applied("new", aggregate.Tally{Counted: 7}))
+	a.observe(applied("new", storage.Tally{Counted: 7}))
 	wantValue(t, "new", a.hits.WithLabelValues("new", "counted"), 7)
 	wantValue(t, "old0, at work within the day", a.hits.WithLabelValues("old0", "counted"), 2)
 	wantSeries(t, "over, of old0, new and other", a.over, 3)
@@ -144,13 +145,13 @@ func TestLabelsOfRemovedRules(t *testing.T) {
 
 // TestLedgerOfRemovedRules: the ledger never forgets a rule. Those at work have the labels.
 func TestLedgerOfRemovedRules(t *testing.T) {
-	ledger := aggregate.Ledger{}
-	g := newLedgerGauge(func(context.Context) (aggregate.Ledger, error) { return maps.Clone(ledger), nil }, quiet)
+	ledger := storage.Ledger{}
+	g := newLedgerGauge(func(context.Context) (storage.Ledger, error) { return maps.Clone(ledger), nil }, quiet)
 	for i := range 5 * rulelabel.Most {
-		ledger[fmt.Sprint("old", i)] = aggregate.RuleLedger{Counted: 1000}
+		ledger[fmt.Sprint("old", i)] = storage.RuleLedger{Counted: 1000}
 	}
 	g.readOnce(t.Context())
-	ledger["new"] = aggregate.RuleLedger{Counted: 1}
+	ledger["new"] = storage.RuleLedger{Counted: 1}
 	for range 2 { // it stays
 		g.readOnce(t.Context())
 		equal(t, "new, with a label of its own", (*g.last.Load())["new"].Counted, 1)
@@ -161,15 +162,15 @@ func TestLedgerOfRemovedRules(t *testing.T) {
 // TestLedgerGaugeOutlivesTheStore: it says what was read last while the store is away, and nothing
 // of one that has lost everything.
 func TestLedgerGaugeOutlivesTheStore(t *testing.T) {
-	ledger, trouble := aggregate.Ledger{"r": {Counted: 1, Late: 1}}, error(nil)
-	g := newLedgerGauge(func(context.Context) (aggregate.Ledger, error) { return ledger, trouble }, quiet)
+	ledger, trouble := storage.Ledger{"r": {Counted: 1, Late: 1}}, error(nil)
+	g := newLedgerGauge(func(context.Context) (storage.Ledger, error) { return ledger, trouble }, quiet)
 	wantSeries(t, "before the first look", g, 0)
 	g.readOnce(t.Context())
 	wantSeries(t, "one rule", g, 6)
 	ledger, trouble = nil, errors.New("away")
 	g.readOnce(t.Context())
 	wantSeries(t, "the store is away", g, 6)
-	ledger, trouble = aggregate.Ledger{}, nil
+	ledger, trouble = storage.Ledger{}, nil
 	g.readOnce(t.Context())
 	wantSeries(t, "the store has lost everything", g, 0)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/version"
 )
@@ -72,7 +73,7 @@ func (f *operateFlags) withConn(ctx context.Context, do func(ctx context.Context
 	defer cancel()
 	ctx, forbid := context.WithCancelCause(ctx)
 	defer forbid(nil)
-	options, err := f.access.Options()
+	options, err := f.access.Options(nil)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (f *operateFlags) withConn(ctx context.Context, do func(ctx context.Context
 			}
 		}))...)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", flags.Redact(f.nats), err)
+		return fmt.Errorf("connect to %s: %w", redact.URLs(f.nats), err)
 	}
 	defer conn.Close()
 	err = do(ctx, conn)

@@ -13,6 +13,7 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/version"
 )
 
@@ -142,13 +143,13 @@ func (f *rulesFlags) withBucket(ctx context.Context, do func(ctx context.Context
 	if err != nil {
 		return err
 	}
-	options, err := f.access.Options()
+	options, err := f.access.Options(nil)
 	if err != nil {
 		return err
 	}
 	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-rules"), nats.Timeout(rulesTimeout/2))...)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", flags.Redact(f.nats), err)
+		return fmt.Errorf("connect to %s: %w", redact.URLs(f.nats), err)
 	}
 	defer conn.Close()
 	o := natssource.Options{Replicas: f.replicas, Verifier: keys.Verifier}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
-	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -37,7 +36,7 @@ func infoOf(e natssource.Entry) revisionInfo {
 		info.Refused = e.Refused.Error()
 	}
 	if !e.Deleted {
-		info.Digest = keeper.Digest(e.Data)
+		info.Digest = natssource.Digest(e.Data)
 	}
 	return info
 }
@@ -172,9 +171,8 @@ func validateRules(_ context.Context, args []string, getenv func(string) string,
 	case err != nil:
 		return err
 	}
-	warnOfSignals(stderr, f.file, text, set)
 	if f.json {
-		return printJSON(stdout, map[string]any{"valid": true, "rules": len(set.Rules()), "size": len(text), "digest": keeper.Digest(text)})
+		return printJSON(stdout, map[string]any{"valid": true, "rules": len(set.Rules()), "size": len(text), "digest": natssource.Digest(text)})
 	}
 	return printText(stdout, fmt.Sprintf("good: %s, %d bytes\n", countRules(len(set.Rules())), len(text)))
 }
@@ -192,7 +190,6 @@ func diffRules(ctx context.Context, args []string, getenv func(string) string, s
 	if err != nil {
 		return err
 	}
-	warnOfSignals(stderr, f.file, text, set)
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {

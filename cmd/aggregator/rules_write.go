@@ -9,7 +9,6 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/natssource"
 )
 
@@ -30,7 +29,6 @@ func applyRules(ctx context.Context, args []string, getenv func(string) string, 
 	if err != nil {
 		return err
 	}
-	warnOfSignals(stderr, f.file, text, set)
 	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
 		there, err := f.read(ctx, b)
 		if err != nil {
@@ -121,7 +119,7 @@ func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBu
 	}
 	changes := changesBetween(there.rules, rules)
 	done := written{
-		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: keeper.Digest(rules.text), Rules: len(rules.Rules()),
+		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: natssource.Digest(rules.text), Rules: len(rules.Rules()),
 		DryRun: f.dryRun, Changes: plainChanges(changes),
 	}
 	if there.entry.Version > 0 && f.public == "" {

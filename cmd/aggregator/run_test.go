@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/internal/tlsfiles"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -43,7 +43,9 @@ func newChecker(t *testing.T, url, namespace, name string, access natsconn.Acces
 	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 100/day}, " +
 		"{name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}]"))
 	must(t, err)
-	conn, err := access.Open(tlsfiles.New(quiet), url, name, quiet)
+	options, err := access.Options(nil)
+	must(t, err)
+	conn, err := natsclient.Open(url, name, quiet, options...)
 	must(t, err)
 	t.Cleanup(conn.Close)
 	link, err := natsbus.NewChecker(conn, namespace, name)
@@ -215,7 +217,7 @@ func TestAnotherNumberOfShards(t *testing.T) {
 	first.Await("it is ready", isReady(first))
 	status, _, stderr := daemontest.Run(t, run, nil,
 		"--nats", nats.URL(), "--redis", redis.URL(), "--admin", "127.0.0.1:0", "--shards", "4")
-	if status != 1 || !strings.Contains(stderr, aggregate.ErrShards.Error()) || !strings.Contains(stderr, "4 asked for, 3 recorded") {
+	if status != 1 || !strings.Contains(stderr, storage.ErrShards.Error()) || !strings.Contains(stderr, "4 asked for, 3 recorded") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 	unsure := startAggregator(t, nats, redis)

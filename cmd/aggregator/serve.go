@@ -15,14 +15,15 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
@@ -58,11 +59,15 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 		return err
 	}
 	defer store.Close()
-	conn, err := c.access.Open(files, c.nats, connectionName(), log)
+	access, err := c.access.Options(files)
 	if err != nil {
 		return err
 	}
-	defer natsconn.Close(conn)
+	conn, err := natsclient.Open(c.nats, connectionName(), log, access...)
+	if err != nil {
+		return err
+	}
+	defer natsclient.Close(conn)
 	bus, err := natsbus.NewWorker(conn, c.namespace)
 	if err != nil {
 		return err
@@ -74,7 +79,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 
 	applies, tally := newApplies(time.Now), console.NewTally()
 	o := aggregate.Options{
-		Store: store, Bus: bus, Memory: memory, Shards: c.shards, Gather: c.gather, Log: log, OnUnleased: applies.unleased,
+		Store: store, Bus: bus, Memory: memory, Shards: c.shards, BatchDelay: c.gather, Log: log, OnUnleased: applies.unleased,
 		MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, MaxChunks: c.maxChunks, MaxRules: c.maxRules,
 		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
 	}
@@ -89,7 +94,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	var setRules func([]aggregate.Rule)
+	var setRules func([]storage.Rule)
 	if c.rulesFrom == fromNATS {
 		setRules = worker.SetRules
 	}
@@ -113,7 +118,7 @@ func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) er
 	}
 	parts := []daemon.Part{
 		{Name: "files", Run: files.Run},
-		{Name: "NATS", Run: func(ctx context.Context) error { return natsconn.Run(ctx, conn) }},
+		{Name: "NATS", Run: func(ctx context.Context) error { return natsclient.Run(ctx, conn) }},
 		daemon.HTTP("admin", listener, board.Handler(c.origins.Guard(admin.Handler(registry, readiness(worker, conn, leaving)))), log),
 		{Name: "ledger", Run: ledger.poll},
 		{Name: "decision log", Run: denials.run},
@@ -138,7 +143,7 @@ func openTracer(ctx context.Context, c config, log *slog.Logger) (*tracing.Trace
 func printBanner(w io.Writer, c config, adminURL string) error {
 	_, err := fmt.Fprintf(w, "offpath aggregator %s\n\n"+
 		"  console    %s/\n  admin      %s/metrics, /healthz, /readyz\n  NATS       %s\n  Redis      %s\n  namespace  %s\n\n",
-		version.Get().Version, adminURL, adminURL, flags.Redact(c.nats), flags.Redact(c.redis), c.namespace)
+		version.Get().Version, adminURL, adminURL, redact.URLs(c.nats), redact.URLs(c.redis), c.namespace)
 	return err
 }
 
@@ -164,7 +169,7 @@ type state struct {
 // readiness says whether the worker could apply a report at this moment.
 func readiness(worker *aggregate.Worker, conn *nats.Conn, leaving *daemon.Leaving) admin.Readiness {
 	return func() (bool, any) {
-		s := state{NATS: natsconn.State(conn), WaitingFor: []string{}}
+		s := state{NATS: natsclient.State(conn), WaitingFor: []string{}}
 		if !conn.IsConnected() {
 			s.WaitingFor = append(s.WaitingFor, "NATS")
 		}

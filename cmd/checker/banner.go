@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/offpath-io/offpath/cmd/checker/door"
-	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -58,7 +58,7 @@ func (b banner) writeParts(w io.Writer) {
 		fmt.Fprintf(w, "  NATS        %s (embedded; other checkers join with --nats)\n", b.nats)
 		fmt.Fprintf(w, "  aggregator  embedded; its counts are in memory, and end with it\n")
 	} else {
-		fmt.Fprintf(w, "  NATS        %s\n", flags.Redact(b.nats))
+		fmt.Fprintf(w, "  NATS        %s\n", redact.URLs(b.nats))
 	}
 	fmt.Fprintf(w, "  namespace   %s\n\n", b.config.namespace)
 }
@@ -105,7 +105,7 @@ func (b banner) source() string {
 func (b banner) writeChange(w io.Writer) {
 	if b.config.rulesFromBucket() {
 		fmt.Fprintf(w, "Change the rules while it runs:\n  aggregator rules apply -f FILE --nats %s%s%s\n\n",
-			flags.Redact(b.nats), b.namespaceFlag(), b.keyFlag())
+			redact.URLs(b.nats), b.namespaceFlag(), b.keyFlag())
 	}
 }
 

@@ -107,10 +107,12 @@ func TestCommandToTry(t *testing.T) {
 		"one that denies what is missing": `rules: [{name: a, key: [user], limit: 7/day},
 			{name: b, key: [session], on_missing: deny, limit: 5/day}]`,
 	} {
-		living := livingWith(t, text)
-		served := httptest.NewServer(living)
+		adapters := adaptersFor(t, text)
+		served := httptest.NewServer(adapters)
 		var said strings.Builder
-		must(t, printBanner(&said, banner{config: config{rulesFrom: "r"}, rules: living.first(), door: served.URL}))
+		must(t, printBanner(&said, banner{
+			config: config{rulesFrom: "r"}, rules: adapters.serving.Load().checker.Rules(), door: served.URL,
+		}))
 		_, command, _ := strings.Cut(said.String(), "\n  curl ")
 		command, _, _ = strings.Cut(command, "\n")
 		out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+command).Output()

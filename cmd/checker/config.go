@@ -12,9 +12,9 @@ import (
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
-	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 const summary = `Decides, for programs that ask over HTTP, and for Envoy over gRPC, whether a request may pass.
@@ -54,7 +54,7 @@ type config struct {
 	trustedProxies string // "" if nothing was said of them
 	forwarding     httpidentity.Forwarding
 	ipv6Prefix     int
-	rateHeaders    httplimit.Headers
+	rateHeaders    limitheaders.Format
 
 	tls doorTLS
 
@@ -102,7 +102,7 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		shareAfter:  10,
 		outageAfter: 300,
 		ipv6Prefix:  identity.DefaultIPv6Prefix,
-		rateHeaders: httplimit.NewestDraft,
+		rateHeaders: limitheaders.Newest,
 		proxy:       "127.0.0.1:8088",
 		answer:      30 * time.Second,
 		cacheDir:    stateDirectory(getenv),

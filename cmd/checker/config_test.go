@@ -8,8 +8,8 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
-	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 // TestEverySetting sets each one by its flag. Each flag has a variable, as the tests of flags hold.
@@ -22,7 +22,7 @@ func TestEverySetting(t *testing.T) {
 		listen: "127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
 		flush: 50 * time.Millisecond, quietFor: time.Second, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
 		staleAfter: 3, shareAfter: 10, outageAfter: 300,
-		ipv6Prefix: 64, rateHeaders: httplimit.NewestDraft, proxy: "127.0.0.1:8088", answer: 30 * time.Second,
+		ipv6Prefix: 64, rateHeaders: limitheaders.Newest, proxy: "127.0.0.1:8088", answer: 30 * time.Second,
 		trail: trail{logTo: "none", logSample: 1, logBytes: 256 << 20, logAge: 7 * 24 * time.Hour, traceSample: 0.01},
 	}
 	if defaults != want {
@@ -65,7 +65,7 @@ func TestEverySetting(t *testing.T) {
 		{"trusted-proxies", "10.0.0.0/8, fd00::1", func(c *config) { c.trustedProxies = "10.0.0.0/8, fd00::1" }},
 		{"forwarded-header", "forwarded", func(c *config) { c.forwarding = httpidentity.Forwarded }},
 		{"ipv6-prefix", "48", func(c *config) { c.ipv6Prefix = 48 }},
-		{"ratelimit-headers", "x-ratelimit", func(c *config) { c.rateHeaders = httplimit.XTriple }},
+		{"ratelimit-headers", "x-ratelimit", func(c *config) { c.rateHeaders = limitheaders.XTriple }},
 		{"upstream", "http://127.0.0.1:3000", func(c *config) { c.upstream = "http://127.0.0.1:3000" }},
 		{"proxy", ":88", func(c *config) { c.upstream, c.proxy = "http://u", ":88" }},
 		{"upstream-timeout", "5s", func(c *config) { c.upstream, c.answer = "http://u", 5*time.Second }},

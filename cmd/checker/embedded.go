@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,14 +17,16 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/deploy"
-	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/natsclient"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
 // embedded is the rest of a fleet in this process: a NATS server, and an aggregator that keeps its
-// counts in memory.
+// counters in memory.
 type embedded struct {
 	server *server.Server
 	dir    string     // JetStream's files, "" without them
@@ -60,7 +63,7 @@ func startEmbedded(c config, log *slog.Logger) (*embedded, error) {
 	return e, nil
 }
 
-// makeKeys makes up keys that sign rules and blocks.
+// makeKeys draws the keys that sign rules and blocks.
 func (e *embedded) makeKeys(log *slog.Logger) (err error) {
 	if e.rules, err = signing.Generate(log); err == nil {
 		e.entries, err = signing.Generate(log)
@@ -68,13 +71,13 @@ func (e *embedded) makeKeys(log *slog.Logger) (err error) {
 	return err
 }
 
-// trust is what tells which rules and blocks count.
+// trust returns the verifiers of rules and blocks.
 func (e *embedded) trust() signing.Metrics {
 	return signing.Metrics{Rules: e.rules.Verifier, Entries: e.entries.Verifier}
 }
 
 // seed puts the demo's rules into the bucket, and the key that signs others beside the server's
-// files, for who wants to change them.
+// files, for whoever wants to change them.
 func (e *embedded) seed(namespace string) error {
 	secret, err := e.rules.Key().Seed()
 	if err != nil {
@@ -85,11 +88,19 @@ func (e *embedded) seed(namespace string) error {
 		return err
 	}
 	e.keyFile = path
-	return seed(e.conn, namespace, e.rules, deploy.Rules)
+	o := natssource.Options{Verifier: e.rules.Verifier, Key: e.rules.Key()}
+	bucket, err := natssource.New(e.conn, namespace, o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	defer cancel()
+	_, err = bucket.Put(ctx, deploy.Rules, 0)
+	return err
 }
 
-// startServer starts the NATS server. JetStream, where the rules' bucket is, keeps its files in a directory
-// that goes with the process.
+// startServer starts the NATS server. JetStream, which holds the bucket of rules, keeps its files
+// in a directory that is removed when the process ends.
 func (e *embedded) startServer(jetStream bool, log *slog.Logger) (err error) {
 	if jetStream {
 		if e.dir, err = os.MkdirTemp("", "offpath-embedded-"); err != nil {
@@ -128,7 +139,7 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("console: %w", err)
 	}
-	conn, err := natsconn.Open(e.server.ClientURL(), "offpath-aggregator-embedded", log)
+	conn, err := natsclient.Open(e.server.ClientURL(), "offpath-aggregator-embedded", log)
 	if err != nil {
 		return err
 	}
@@ -138,18 +149,21 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 		return err
 	}
 	tally := console.NewTally()
-	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: bus, OnApply: tally.Observe, Log: log})
+	worker, err := aggregate.New(aggregate.Options{
+		Store: memstore.New(), Bus: bus, OnApply: tally.Observe, Log: log,
+	})
 	if err != nil {
 		return err
 	}
 	e.worker = daemon.Part{Name: "embedded aggregator", Run: worker.Run}
-	var setRules func([]aggregate.Rule)
+	var setRules func([]storage.Rule)
 	if c.rulesFromBucket() {
 		setRules = worker.SetRules
 	}
 	e.board, err = console.New(console.Options{
-		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log, SetRules: setRules,
-		RulesVerifier: e.rules.Verifier, EntriesVerifier: e.entries.Verifier, EntriesKey: e.entries.Key,
+		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log,
+		SetRules: setRules, RulesVerifier: e.rules.Verifier,
+		EntriesVerifier: e.entries.Verifier, EntriesKey: e.entries.Key,
 	})
 	return err
 }
@@ -157,19 +171,19 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 // close ends the connection and the server; the worker has ended before.
 func (e *embedded) close() {
 	if e.conn != nil {
-		natsconn.Close(e.conn)
+		natsclient.Close(e.conn)
 	}
 	if e.server != nil {
 		e.server.Shutdown()
 		e.server.WaitForShutdown()
 	}
 	if e.dir != "" {
-		_ = os.RemoveAll(e.dir) // what stays is small, and in the way of nobody
+		_ = os.RemoveAll(e.dir) // what stays is small and harmless
 	}
 }
 
-// serverLog is the NATS server's logger. Its notices are our debugging. It keeps the last fatal
-// error, which the server tells nobody else.
+// serverLog is the NATS server's logger. It logs notices as debug messages. It keeps the last fatal
+// error, which the server reports nowhere else.
 type serverLog struct {
 	log   *slog.Logger
 	fatal atomic.Pointer[string]

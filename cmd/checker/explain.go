@@ -15,7 +15,6 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -66,31 +65,20 @@ func explainRequest(args []string, getenv func(string) string, stdin io.Reader, 
 	if err != nil {
 		return exitFailed, fmt.Errorf("standard input: %w", err)
 	}
-	checker, err := check.New(check.Options{Rules: set, Signals: noRoom(set)})
+	checker, err := check.New(check.Options{Rules: set})
 	if err != nil {
 		return exitFailed, err
 	}
-	d, all := checker.Explain(attributes, int64(cost))
+	result := checker.Do(check.Request{Attributes: attributes, Cost: int64(cost), Mode: check.Explain})
 	if asJSON {
-		err = json.NewEncoder(stdout).Encode(door.NewExplained(d, all))
+		err = json.NewEncoder(stdout).Encode(door.NewExplained(result))
 	} else {
-		err = printExplained(stdout, d, all)
+		err = printExplained(stdout, result.Decision, result.Explanations)
 	}
-	if err == nil && !d.Allowed {
+	if err == nil && !result.Allowed {
 		return exitDenied, nil
 	}
 	return exitAllowed, err
-}
-
-// noRoom stands for the signals that only the embedding service has: all of it is in use.
-func noRoom(set *rules.Set) map[string]func() float64 {
-	signals := make(map[string]func() float64)
-	for _, r := range set.Rules() {
-		if name := r.Throttle.Signal; name != "" {
-			signals[name] = func() float64 { return 1 }
-		}
-	}
-	return signals
 }
 
 // printExplained prints an explanation for people.

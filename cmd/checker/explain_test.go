@@ -21,7 +21,7 @@ rules:
     deny: {user: [eve]}
     overrides: [{match: {tier: gold}, limit: 2x}]
   - {name: api, match: {api: create}, key: [user], limit: 3/minute, shadow: true}
-  - {name: load, key: [], limit: 50/minute, throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 10%}}}
+  - {name: load, key: [], limit: 50/minute, throttle: elastic, elastic: {up_to: 200%, while: {rule: per-user, below: 10%}}}
 `
 
 // TestExplain: the verdict and what each rule says, in words; the status is 1 for a denial, 2 for what cannot be answered.

@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -23,27 +20,33 @@ import (
 	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
-// healthNames are whose health is told: that of all, of the service, and of what envoyproxy/ratelimit calls itself.
+// healthNames are what health is told of: everything, the service, and what envoyproxy/ratelimit
+// calls itself.
 var healthNames = []string{"", envoylimit.Name, "ratelimit"}
 
-// grpcDoor returns the parts of the gRPC door on listener: Envoy's rate limit service and its quota service, health, which follows the
-// checker's readiness, and reflection. What the quota service does is registered.
-func grpcDoor(c config, listener net.Listener, l *living, registry prometheus.Registerer, leaving *daemon.Leaving, log *slog.Logger) []daemon.Part {
+// grpcParts serve gRPC: Envoy's rate limit service and its quota service, health, which follows the
+// checker's readiness, and reflection.
+func (p *process) grpcParts() []daemon.Part {
+	listener := p.listeners.grpc
 	options := append(envoylimit.ServerOptions(), grpc.MaxRecvMsgSize(envoyquota.MaxMessage))
-	server, state := grpc.NewServer(append(options, daemon.Credentials(listener)...)...), health.NewServer()
-	quotas := &quotaDoor{living: l}
-	registry.MustRegister(quotaMetrics{quotas.stats})
+	options = append(options, daemon.Credentials(listener)...)
+	server, state := grpc.NewServer(options...), health.NewServer()
+	quotas := &quotaAdapter{adapters: &p.adapters}
+	p.registry.MustRegister(quotaMetrics{quotas.stats})
 	quotapb.RegisterRateLimitQuotaServiceServer(server, quotas)
-	envoylimit.Register(server, &envoyDoor{living: l, options: envoylimit.Options{Headers: c.envoyHeaders, Acquire: c.acquire}})
+	envoylimit.Register(server, &envoyAdapter{
+		adapters: &p.adapters,
+		options:  envoylimit.Options{Headers: p.envoyHeaders, Acquire: p.acquire},
+	})
 	grpc_health_v1.RegisterHealthServer(server, state)
 	reflection.Register(server)
-	leaving.Announce(state.Shutdown)
+	p.leaving.Announce(state.Shutdown)
 	for _, name := range healthNames {
 		state.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	}
 	ready := daemon.Part{Name: "gRPC health", Run: func(ctx context.Context) error {
 		select {
-		case <-l.made: // rules that are in force never go again
+		case <-p.adapters.made: // rules that are in force never go again
 			state.Resume()
 		case <-ctx.Done():
 		}
@@ -53,20 +56,22 @@ func grpcDoor(c config, listener net.Listener, l *living, registry prometheus.Re
 	return []daemon.Part{ready, daemon.GRPC("gRPC door", listener, server, func() {
 		state.Shutdown()
 		quotas.leave()
-	}, log)}
+	}, p.log)}
 }
 
-// envoyDoor answers Envoy as soon as there is a checker.
-type envoyDoor struct {
-	living  *living
-	options envoylimit.Options
-	once    sync.Once
-	service *envoylimit.Service
+// envoyAdapter answers Envoy as soon as there is a checker.
+type envoyAdapter struct {
+	adapters *adapters
+	options  envoylimit.Options
+	once     sync.Once
+	service  *envoylimit.Service
 }
 
 // ShouldRateLimit answers one request.
-func (e *envoyDoor) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
-	at := e.living.at.Load()
+func (e *envoyAdapter) ShouldRateLimit(
+	ctx context.Context, r *ratelimitv3.RateLimitRequest,
+) (*ratelimitv3.RateLimitResponse, error) {
+	at := e.adapters.serving.Load()
 	if at == nil {
 		return nil, status.Error(codes.Unavailable, "there are no rules yet")
 	}
@@ -74,17 +79,19 @@ func (e *envoyDoor) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimi
 	return e.service.ShouldRateLimit(ctx, r)
 }
 
-// quotaDoor serves Envoys that decide by quotas as soon as there is a checker.
-type quotaDoor struct {
+// quotaAdapter serves Envoys that decide by quotas as soon as there is a checker.
+type quotaAdapter struct {
 	quotapb.UnimplementedRateLimitQuotaServiceServer
-	living  *living
-	once    sync.Once
-	service atomic.Pointer[envoyquota.Server] // nil also when the door is left before anybody has come
+	adapters *adapters
+	once     sync.Once
+	service  atomic.Pointer[envoyquota.Server] // nil too if it is left before anybody has come
 }
 
 // StreamRateLimitQuotas serves one Envoy.
-func (q *quotaDoor) StreamRateLimitQuotas(stream quotapb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
-	at := q.living.at.Load()
+func (q *quotaAdapter) StreamRateLimitQuotas(
+	stream quotapb.RateLimitQuotaService_StreamRateLimitQuotasServer,
+) error {
+	at := q.adapters.serving.Load()
 	if at == nil {
 		return status.Error(codes.Unavailable, "there are no rules yet")
 	}
@@ -97,7 +104,7 @@ func (q *quotaDoor) StreamRateLimitQuotas(stream quotapb.RateLimitQuotaService_S
 }
 
 // leave ends the streams, which would last otherwise. After it, none comes to last.
-func (q *quotaDoor) leave() {
+func (q *quotaAdapter) leave() {
 	q.once.Do(func() {})
 	if service := q.service.Load(); service != nil {
 		service.Close()
@@ -105,7 +112,7 @@ func (q *quotaDoor) leave() {
 }
 
 // stats are the service's, empty while there is none.
-func (q *quotaDoor) stats() envoyquota.Stats {
+func (q *quotaAdapter) stats() envoyquota.Stats {
 	if service := q.service.Load(); service != nil {
 		return service.Stats()
 	}
@@ -116,7 +123,9 @@ func (q *quotaDoor) stats() envoyquota.Stats {
 const noGRPC = "none"
 
 func readEnvoyHeaders(text string) (envoylimit.Headers, error) {
-	for _, kind := range []envoylimit.Headers{envoylimit.NoHeaders, envoylimit.RateLimitHeaders, envoylimit.XRateLimitHeaders} {
+	for _, kind := range []envoylimit.Headers{
+		envoylimit.NoHeaders, envoylimit.RateLimitHeaders, envoylimit.XRateLimitHeaders,
+	} {
 		if kind.String() == text {
 			return kind, nil
 		}

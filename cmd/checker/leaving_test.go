@@ -9,55 +9,62 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // quietLog is for what nobody reads.
 var quietLog = slog.New(slog.DiscardHandler)
 
-// emptyLiving is a checker that reports to nobody, and its doors, before there are rules.
-func emptyLiving(t *testing.T) *living {
+// adaptersFor serve by these rules, without a fleet.
+func adaptersFor(t *testing.T, text string) *adapters {
 	t.Helper()
 	c, _, err := readConfig(nil, func(string) string { return "" }, nil)
 	must(t, err)
-	return newLiving(quietLog,
-		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
-		},
-		func(checker *check.Checker) (doors, error) { return newDoors(c, checker, nil, quietLog) })
-}
-
-// livingWith is one with these rules.
-func livingWith(t *testing.T, text string) *living {
-	t.Helper()
-	l := emptyLiving(t)
-	must(t, l.offer(1, 1, []byte(text)))
-	return l
-}
-
-// TestLeavingIsAnnounced: a checker that leaves says so at both places where balancers look, and still answers, asking clients
-// to go elsewhere.
-func TestLeavingIsAnnounced(t *testing.T) {
-	living, leaving := livingWith(t, daily(1000)), daemon.NewLeaving(0)
-	link, err := newLifeline(func() (*nats.Conn, error) {
-		return nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
-	}, defaultNamespace, "c", quietLog)
+	checker, err := check.New(check.Options{Rules: parse(t, text), MaxIdleKeys: 1000})
 	must(t, err)
-	defer link.close()
+	a := &adapters{made: make(chan struct{})}
+	must(t, a.begin(c, checker, nil, quietLog))
+	return a
+}
+
+// quietProcess is a daemon that has begun to decide by a file of rules, as a member of a fleet.
+func quietProcess(t *testing.T, text string) *process {
+	t.Helper()
+	url := serverstest.NATS(t).URL()
+	startWorker(t, url, aggregate.Options{})
+	c, _, err := readConfig([]string{
+		"--nats", url, "--rules", writeFile(t, text), "--max-idle-keys", "1000",
+	}, func(string) string { return "" }, nil)
+	must(t, err)
+	p := &process{
+		config: c, log: quietLog, files: tlsfiles.New(quietLog), registry: prometheus.NewRegistry(),
+		leaving: daemon.NewLeaving(0), adapters: adapters{made: make(chan struct{})},
+	}
+	t.Cleanup(p.close)
+	must(t, p.findFleet(t.Context()))
+	must(t, p.join(t.Context()))
+	return p
+}
+
+// TestLeavingIsAnnounced: a checker that leaves says so at both places where balancers look, and
+// still answers, asking clients to go elsewhere.
+func TestLeavingIsAnnounced(t *testing.T) {
+	p := quietProcess(t, daily(1000))
 	var at [2]net.Listener
 	for i := range at {
-		if at[i], err = daemon.Listen("127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
+		listener, err := daemon.Listen("127.0.0.1:0")
+		must(t, err)
+		at[i] = listener
 	}
-	parts := append(grpcDoor(config{}, at[1], living, prometheus.NewRegistry(), leaving, quietLog),
-		leaving.HTTP("HTTP door", at[0], living, quietLog))
+	p.listeners = listeners{door: at[0], grpc: at[1]}
+	parts := append(p.grpcParts(), p.httpPart())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx, quietLog, parts...) }()
@@ -73,7 +80,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	}
 	readyz := func(want string) {
 		t.Helper()
-		_, s := readiness(living, link, leaving)()
+		_, s := p.readiness()
 		if text, err := json.Marshal(s); err != nil || !strings.HasPrefix(string(text), want) {
 			t.Errorf("readyz: %s, %v; want %s", text, err, want)
 		}
@@ -86,7 +93,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	}
 	told, tell := context.WithCancel(t.Context())
 	tell()
-	must(t, leaving.Part(quietLog).Run(told))
+	must(t, p.leaving.Part(quietLog).Run(told))
 	readyz(`{"ready":false,"leaving":true,`)
 	if !asksToGo() {
 		t.Error("it does not ask clients to go")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http/httptest"
@@ -12,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/cmd/internal/admin"
-	"github.com/offpath-io/offpath/internal/keeper"
 	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -22,7 +23,7 @@ import (
 
 func TestMetricsAreWellNamed(t *testing.T) {
 	registry := admin.NewRegistry(version.Get())
-	registry.MustRegister(everyMetric(check.Stats{Rules: []check.RuleStats{{Rule: "a"}}, Heard: time.Second})...)
+	registry.MustRegister(everyMetric(everyStats(1))...)
 	problems, err := testutil.GatherAndLint(registry)
 	must(t, err)
 	for _, p := range problems {
@@ -33,20 +34,38 @@ func TestMetricsAreWellNamed(t *testing.T) {
 }
 
 // everyMetric are the collectors that a checker has of itself, with all of their metrics.
-func everyMetric(stats check.Stats) []prometheus.Collector {
+func everyMetric(stats offpath.Stats) []prometheus.Collector {
 	return []prometheus.Collector{
-		newMetrics(func() check.Stats { return stats }, func() bool { return true }, 10),
-		rulesMetrics{func() keeper.State { return keeper.State{Loaded: time.Now()} }},
+		metrics{func() offpath.Stats { return stats }, func() bool { return true }, 10},
 		quotaMetrics{func() envoyquota.Stats { return envoyquota.Stats{} }},
 	}
 }
 
+// everyStats have so many labels, and something to say of everything else.
+func everyStats(labels int) offpath.Stats {
+	s := offpath.Stats{
+		ByLabel: make(map[string]check.RuleStats), Rules: offpath.RulesState{Loaded: time.Now()},
+		RulesCache: new(offpath.CacheState), BlocksCache: new(offpath.CacheState),
+	}
+	s.Checker.Heard = time.Second
+	for i := range labels {
+		s.ByLabel[fmt.Sprint("r", i)] = check.RuleStats{Allowed: 1}
+	}
+	return s
+}
+
 func TestMetrics(t *testing.T) {
-	stats := check.Stats{
-		Rules: []check.RuleStats{{
+	stats := offpath.Stats{
+		ByLabel: map[string]check.RuleStats{"a": {
 			Rule: "a", Allowed: 1, Denied: 2, Charged: 64, Answered: 4, InFlight: 5, Pending: 6, Overflow: 7, Lost: 17, Cancelled: 25,
 			BadCosts: 18, FalseDenials: 26,
 		}},
+		Rules:       offpath.RulesState{Revision: 30, Rules: 31, Loaded: time.Unix(32, 0), Loads: 33, Refusals: 34, Refused: errors.New("bad")},
+		Blocks:      offpath.BlocksState{Keys: 35, Up: true},
+		RulesCache:  &offpath.CacheState{Revision: 36, Saved: time.Unix(37, 0), Failures: 38},
+		BlocksCache: &offpath.CacheState{Failures: 39},
+	}
+	stats.Checker = check.Stats{
 		LiveKeys: 8, IdleKeys: 9,
 		ReportsSent: 10, ReportsRepeated: 11, ReportsAnswered: 12, ReportsGivenUp: 13, ReportsUnsent: 14,
 		LeasesSent: 20, LeasesRepeated: 21, LeasesAnswered: 22, LeasesRefused: 23, Waiting: 24,
@@ -91,6 +110,20 @@ offpath_freshness{state="stale"} 1
 offpath_freshness{state="local_share"} 0
 offpath_freshness{state="outage"} 0
 offpath_nats_connected 0
+offpath_rules 31
+offpath_rules_revision 30
+offpath_rules_loaded_timestamp_seconds 32
+offpath_rules_loads_total{outcome="loaded"} 33
+offpath_rules_loads_total{outcome="refused"} 34
+offpath_rules_refused 1
+offpath_rules_source_up 1
+offpath_blocked_keys 35
+offpath_blocks_source_up 1
+offpath_cache_rules_revision 36
+offpath_cache_saved_timestamp_seconds{bucket="rules"} 37
+offpath_cache_saved_timestamp_seconds{bucket="entries"} 0
+offpath_cache_failures_total{bucket="rules"} 38
+offpath_cache_failures_total{bucket="entries"} 39
 offpath_fleet_checkers 19
 offpath_shards 18
 offpath_clock_offset_seconds -0.001
@@ -103,7 +136,7 @@ offpath_quota_requests_total{outcome="allowed"} 6
 offpath_quota_requests_total{outcome="denied"} 7
 offpath_quota_buckets_turned_away_total 8
 `
-	m := newMetrics(func() check.Stats { return stats }, func() bool { return false }, 30)
+	m := metrics{func() offpath.Stats { return stats }, func() bool { return false }, 30}
 	got := values(t, m)
 	quota := envoyquota.Stats{Streams: 1, Buckets: 2, Opened: 3, Refused: 4, Failed: 5, Allowed: 6, Denied: 7, TurnedAway: 8}
 	maps.Copy(got, values(t, quotaMetrics{func() envoyquota.Stats { return quota }}))
@@ -112,7 +145,7 @@ offpath_quota_buckets_turned_away_total 8
 		delete(got, name)
 	}
 	equal(t, "metrics that are not expected", fmt.Sprint(got), "map[]")
-	stats.Heard = 0
+	stats.Checker.Heard = 0
 	if age, ok := values(t, m)["offpath_refresh_age_seconds"]; ok {
 		t.Errorf("nobody was ever heard, yet the age is %s", age)
 	}
@@ -143,12 +176,8 @@ func series(page string) map[string]string {
 // TestSeriesAreBounded: as many as docs/operations.md promises, whatever the number of rules.
 func TestSeriesAreBounded(t *testing.T) {
 	const mostSeries = 2400
-	stats := check.Stats{Removed: check.RuleStats{Charged: 1}, Heard: 1}
-	for i := range 10 * rulelabel.Most {
-		stats.Rules = append(stats.Rules, check.RuleStats{Rule: fmt.Sprint("r", i), Allowed: 1})
-	}
-	n := 9*4 + 2*4 + 2 + 1 // files of certificates and secrets, both logs of denials, blocks, the build
-	for _, c := range everyMetric(stats) {
+	n := 9*4 + 2*4 + 1                                              // files of certificates and secrets, both logs of denials, the build
+	for _, c := range everyMetric(everyStats(rulelabel.Most + 2)) { // and others, and removed ones
 		n += len(values(t, c))
 	}
 	if n > mostSeries || n < 10*rulelabel.Most {

@@ -20,6 +20,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 const (
@@ -39,7 +40,7 @@ func (c *config) addProxyFlags(s *flags.Set) {
 		"without it, "+forwardauth.Path+" takes that of this machine, and --upstream nobody's", proxyList)
 	flags.Add(s, &c.forwarding, "forwarded-header", "NAME", "the header in which these proxies tell the client's address: X-Forwarded-For or Forwarded", httpidentity.ParseForwarding)
 	flags.Add(s, &c.ipv6Prefix, "ipv6-prefix", "N", "how many first bits of an IPv6 address are one client, of requests that proxies ask about or that are passed on", flags.Int(1, 128))
-	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "WHICH", "the headers that tell such clients of their limits: the number of the IETF's draft, x-ratelimit, ratelimit or none", httplimit.ParseHeaders)
+	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "WHICH", "the headers that tell such clients of their limits: the number of the IETF's draft, x-ratelimit, ratelimit or none", limitheaders.Parse)
 	flags.Add(s, &c.upstream, "upstream", "URL", "a service to limit, as a reverse proxy before it: http://, https://, or h2c:// for HTTP/2 without TLS", target)
 	flags.Add(s, &c.proxy, "proxy", "ADDRESS", "where the reverse proxy listens, as host:port", flags.Address)
 	flags.Add(s, &c.answer, "upstream-timeout", "DURATION", "how long the service may take until it begins to answer", flags.Duration(time.Millisecond, time.Hour))
@@ -124,31 +125,38 @@ func (c config) newLimit(checker *check.Checker, byDefault string) (*httplimit.L
 	return limit, builder, err
 }
 
-// newDoors makes what serves HTTP with this checker.
-func newDoors(c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger) (d doors, err error) {
+// newHandlers makes what serves HTTP by this checker.
+func newHandlers(
+	c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger,
+) (h handlers, err error) {
 	limit, builder, err := c.newLimit(checker, thisMachine)
 	if err != nil {
-		return d, fmt.Errorf("forward-auth: %w", err)
+		return h, fmt.Errorf("forward-auth: %w", err)
 	}
-	auth := forwardauth.New(forwardauth.Options{Limit: limit.Handler, Trusts: builder.Trusts, Log: log})
-	ask := c.origins.Guard(door.New(checker, c.acquire)) // forward-auth has the Origin of the request it is about
-	d.door = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	auth := forwardauth.New(forwardauth.Options{
+		Limit: limit.Handler, Trusts: builder.Trusts, Log: log,
+	})
+	// Forward-auth is not guarded: it has the Origin of the request that it is asked about.
+	api := c.origins.Guard(door.New(checker, c.acquire))
+	h.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == forwardauth.Path {
 			auth.ServeHTTP(w, r)
 			return
 		}
-		ask.ServeHTTP(w, r)
+		api.ServeHTTP(w, r)
 	})
 	if c.upstream == "" {
-		return d, nil
+		return h, nil
 	}
-	if d.proxy, err = newProxy(c, checker, service, log); err != nil {
+	if h.proxied, err = newProxy(c, checker, service, log); err != nil {
 		err = fmt.Errorf("proxy: %w", err)
 	}
-	return d, err
+	return h, err
 }
 
-func newProxy(c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger) (http.Handler, error) {
+func newProxy(
+	c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger,
+) (http.Handler, error) {
 	limit, builder, err := c.newLimit(checker, noProxies)
 	if err != nil {
 		return nil, err

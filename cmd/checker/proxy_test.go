@@ -222,7 +222,7 @@ func TestProxySaysWhatItCannotKnow(t *testing.T) {
 // TestProxyWithoutRules: nothing is passed on before there are rules.
 func TestProxyWithoutRules(t *testing.T) {
 	w := httptest.NewRecorder()
-	newLiving(quietLog, nil, nil).proxy(w, httptest.NewRequest("POST", "/", strings.NewReader("body")))
+	new(adapters).proxy(w, httptest.NewRequest("POST", "/", strings.NewReader("body")))
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Connection") != "close" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}

@@ -6,18 +6,21 @@ import (
 	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
-// quotaMetrics tells Prometheus what the quota service does for Envoys that decide by themselves. Domains and buckets are in no label.
+// quotaMetrics are the metrics of the quota service. No label has a domain or a bucket.
 type quotaMetrics struct{ stats func() envoyquota.Stats }
 
 var (
-	quotaStreamsDesc  = describe("quota_streams", "Envoys that are connected to the quota service.")
-	quotaBucketsDesc  = describe("quota_buckets", "Buckets of these Envoys.")
-	quotaOpenedDesc   = describe("quota_streams_total", "Streams of the quota service: opened, refused for lack of room, and failed for what Envoys sent or did not.", "outcome")
-	quotaRequestsDesc = describe("quota_requests_total", "Requests that Envoys decided by their quotas, as they reported. Allowed ones are in the charged hits, too.", "outcome")
-	quotaAwayDesc     = describe("quota_buckets_turned_away_total", "Reports of buckets that there was no room for, or that were too long.")
+	quotaStreamsDesc = describe("quota_streams", "Envoys that are connected to the quota service.")
+	quotaBucketsDesc = describe("quota_buckets", "Buckets of these Envoys.")
+	quotaOpenedDesc  = describe("quota_streams_total",
+		"Streams of the quota service: opened, refused for lack of room, or failed.", "outcome")
+	quotaRequestsDesc = describe("quota_requests_total",
+		"Requests that Envoys decided by their quotas. Allowed ones are charged hits, too.", "outcome")
+	quotaAwayDesc = describe("quota_buckets_turned_away_total",
+		"Reports of buckets that were too long, or beyond the bound of buckets.")
 )
 
-// Describe sends the descriptions.
+// Describe describes the metrics of one snapshot.
 func (m quotaMetrics) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, descs) }
 
 // Collect sends one snapshot.

@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// receiptKeys reads the fleet's keys for receipts, and returns what gives those in force, by the newest good file. It is nil if
-// there are none: the checker draws a key of its own.
+// receiptKeys returns a function that returns the fleet's keys for receipts, from the newest good
+// file; nil if there are none, and the checker draws a key of its own.
 func (c config) receiptKeys(files *tlsfiles.Files) (current func() events.ReceiptKeys, err error) {
 	switch {
 	case c.receiptKey != "":

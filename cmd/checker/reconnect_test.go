@@ -1,39 +1,17 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/blocks"
-	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/events"
 )
-
-var _ check.Link = (*lifeline)(nil)
-
-func lifelineFrom(t *testing.T, open func() (*nats.Conn, error)) *lifeline {
-	t.Helper()
-	l, err := newLifeline(open, defaultNamespace, "c", quietLog)
-	must(t, err)
-	l.soon, l.late, l.askAgain = time.Millisecond, time.Millisecond, time.Millisecond
-	return l
-}
-
-// lifelineOn has one connection, which the test closes.
-func lifelineOn(t *testing.T, conn *nats.Conn) *lifeline {
-	t.Helper()
-	return lifelineFrom(t, func() (*nats.Conn, error) { return conn, nil })
-}
 
 // TestConnectionClosedForGood: a checker whose connection the library gives up for good decides as before, opens another one, and
 // has lost nothing and doubled nothing; rules and blocks come by the new one.
@@ -101,87 +79,4 @@ func makeBlocks(t *testing.T, url string) *blocks.Bucket {
 	must(t, err)
 	must(t, bucket.Make(t.Context()))
 	return bucket
-}
-
-// TestLongerMessages: what a server takes is asked for again when it was too little.
-func TestLongerMessages(t *testing.T) {
-	bus := serverstest.NATS(t)
-	take := func(bytes int32) {
-		t.Helper()
-		must(t, bus.Reload(func(o *server.Options) { o.MaxPayload = bytes }))
-	}
-	take(10)
-	l := lifelineFrom(t, func() (*nats.Conn, error) {
-		return nats.Connect(bus.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.part().Run(ctx) }()
-	long := make([]byte, 100)
-	if err := l.Report(1, 0, long); !errors.Is(err, nats.ErrMaxPayload) {
-		t.Errorf("%v", err)
-	}
-	take(1000)
-	daemontest.Eventually(t, "it is sent", func() bool { return l.Report(1, 0, long) == nil })
-	stop()
-	must(t, <-ended)
-	l.close()
-}
-
-// TestOneConnectionAfterTheOther: there are never two; messages come by the newest; an error of a connection that is not over
-// ends what runs with it.
-func TestOneConnectionAfterTheOther(t *testing.T) {
-	bus := serverstest.NATS(t)
-	var opened []*nats.Conn
-	tries := 0
-	l := lifelineFrom(t, func() (*nats.Conn, error) {
-		if tries++; tries == 2 {
-			return nil, errors.New("no connection this time")
-		}
-		conn, err := nats.Connect(bus.URL())
-		opened = append(opened, conn)
-		return conn, err
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
-	go func() { ended <- l.part().Run(ctx) }()
-	heard := make(chan string, 100)
-	go func() {
-		ended <- l.Listen(ctx, func(_ events.Kind, payload []byte) { heard <- string(payload) })
-	}()
-	other := serverstest.Connect(t, bus.URL())
-	arrives := func(text string) {
-		t.Helper()
-		daemontest.Eventually(t, text+" is heard", func() bool {
-			must(t, other.Publish(defaultNamespace+".refresh.v1.c", []byte(text)))
-			select {
-			case got := <-heard:
-				return got == text
-			case <-time.After(10 * time.Millisecond):
-				return false
-			}
-		})
-	}
-	arrives("by the first")
-	first := l.conn()
-	first.Close()
-	arrives("by the second")
-	if l.conn() == first || tries != 3 {
-		t.Errorf("the same connection, or %d tries, want 3", tries)
-	}
-	must(t, l.Hello([]byte("hello")))
-	wrong := errors.New("wrong")
-	if err := l.each(ctx, func(context.Context, *strand) error { return wrong }); !errors.Is(err, wrong) {
-		t.Errorf("%v", err)
-	}
-	stop()
-	for range 2 {
-		must(t, <-ended)
-	}
-	l.close()
-	for i, conn := range opened {
-		if !conn.IsClosed() {
-			t.Errorf("connection %d is open", i)
-		}
-	}
 }

@@ -217,36 +217,3 @@ func TestTheFileGoes(t *testing.T) {
 	readyz(t, d, 200, `"rules":"revision 1000000000000"`)
 	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 6)
 }
-
-// reportedRevision is the revision in the reports of a checker that takes its rules from a source.
-func reportedRevision(t *testing.T, s source, err error) uint64 {
-	t.Helper()
-	must(t, err)
-	l := emptyLiving(t)
-	w, err := s.start(t.Context(), l)
-	must(t, err)
-	defer w.close()
-	daemontest.Eventually(t, "rules come", func() bool { return l.at.Load() != nil })
-	return l.at.Load().checker.Revision()
-}
-
-// TestMovingBetweenFileAndBucket: while some checkers read the one and some the other, what was written later has the higher
-// revision, by which aggregators go; both ways, and however often the bucket has been written.
-func TestMovingBetweenFileAndBucket(t *testing.T) {
-	server := serverstest.JetStream(t)
-	conn := serverstest.Connect(t, server.URL())
-	ofBucket := func() uint64 { return reportedRevision(t, fromBucket(lifelineOn(t, conn), nil, nil), nil) }
-	path := writeFile(t, daily(1))
-	ofFile := func(modified time.Time) uint64 {
-		must(t, os.Chtimes(path, time.Time{}, modified))
-		s, err := openFile(path)
-		return reportedRevision(t, s, err)
-	}
-	before := ofFile(time.Now().Add(-time.Second))
-	inBucket(t, server.URL())(daily(2))
-	bucket, again := ofBucket(), ofBucket()
-	if after := ofFile(time.Now().Add(time.Second)); !(before < bucket && bucket < after) {
-		t.Errorf("the file's %d, then the bucket's %d, then the file's %d", before, bucket, after)
-	}
-	equal(t, "another checker with the same set", again, bucket)
-}

@@ -8,172 +8,243 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/cmd/checker/upstream"
 	"github.com/offpath-io/offpath/cmd/internal/admin"
-	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
-	"github.com/offpath-io/offpath/internal/blocks"
-	"github.com/offpath-io/offpath/internal/natsconn"
-	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
-	"github.com/offpath-io/offpath/internal/topkeys"
+	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// serve runs the daemon until ctx is done. It listens before anything else, so that a port that is
-// taken is an error before there is anything to clean up.
-//
-// It stops in the order in which hits travel: it is not ready any more, and the doors stay open for --stop-delay; they answer
-// their last requests; the checker delivers its last report, the worker applies it, and only then do the connections and the
-// server go.
-func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Logger) error {
-	var from source
-	if !c.rulesFromBucket() {
-		var err error
-		if from, err = openFile(c.rulesFrom); err != nil {
-			return err
-		}
-	}
-	files := tlsfiles.New(log)
-	at, err := listen(c, files)
-	if err != nil {
-		return err
-	}
-	defer at.close()
+// process is the daemon: its parts, in the order in which they come to be.
+type process struct {
+	config
+	stdout, stderr io.Writer
+	log            *slog.Logger
+	files          *tlsfiles.Files
+	registry       *prometheus.Registry
+	leaving        *daemon.Leaving
 
-	var parts []daemon.Part
-	var board *console.Console // of the embedded aggregator; others have their own
-	url := c.nats
-	var trust signing.Metrics
-	if url == "" {
-		all, err := startEmbedded(c, log)
-		if err != nil {
-			return err
-		}
-		defer all.close()
-		url, c.demoKey = all.server.ClientURL(), all.keyFile
-		parts, board, trust = append(parts, all.worker), all.board, all.trust()
-	} else if trust, err = c.trust(files, log); err != nil {
-		return err
-	}
-	return serveOn(ctx, c, url, trust, from, at, files, parts, board, stdout, stderr, log)
+	listeners listeners
+	embedded  *embedded // nil: the fleet is elsewhere
+	url       string    // of NATS
+	trust     signing.Metrics
+	adapters  adapters
+	denials   *decisionlog.Log // nil: none
+	tracer    *tracing.Tracer  // nil: none
+	member    *offpath.Member
 }
 
-// serveOn runs the checker and its doors on the NATS at url, and the parts that have to end after them.
-func serveOn(
-	ctx context.Context, c config, url string, trust signing.Metrics, from source, at listeners, files *tlsfiles.Files,
-	parts []daemon.Part, board *console.Console, stdout, stderr io.Writer, log *slog.Logger,
-) error {
-	hasher, err := c.hasher(log)
-	if err != nil {
-		return err
-	}
-	receiptKeys, err := c.receiptKeys(files)
-	if err != nil {
-		return err
-	}
-	epoch, name := c.identify()
-	open, err := c.access.Opener(files, url, "offpath-checker-"+name, log, c.natsOptions()...)
-	if err != nil {
-		return err
-	}
-	lifeline, err := newLifeline(open, c.namespace, name, log)
-	if err != nil {
-		return err
-	}
-	defer lifeline.close()
-	var keptRules *cached
-	if c.rulesFromBucket() {
-		keptRules = newCached(c.cacheDir, natssource.Name(c.namespace), "rules", log)
-		from = fromBucket(lifeline, trust.Rules, keptRules)
-	}
-	keptBlocks := newCached(c.cacheDir, blocks.Name(c.namespace), "entries", log)
-	for _, kept := range []*cached{keptRules, keptBlocks} {
-		saving := kept.start(ctx)
-		defer saving.close() // after what is kept has ended
-	}
-	service, err := c.serviceTLS(files)
-	if err != nil {
-		return err
-	}
-	denied := topkeys.New(time.Now)
-	var living *living
-	denials := openDecisionLog(c, name, lifeline.conn, stderr, func(rule string) int64 { return living.limit(rule) }, log)
-	tracer, err := openTracer(ctx, c, name, log)
-	if err != nil {
-		return err
-	}
-	living = newLiving(log,
-		func(set *rules.Set, revision uint64) (*check.Checker, error) {
-			o := check.Options{Rules: set, Revision: revision, Link: lifeline, Epoch: epoch, KeyHash: hasher, ReceiptKeys: receiptKeys}
-			o.OnDenied = tellBoth(denied.AddSome, denials)
-			if tracer != nil {
-				o.Trace = tracer.Report
-			}
-			return newChecker(c, o)
-		},
-		func(checker *check.Checker) (doors, error) { return newDoors(c, checker, service, log) })
-	watching, err := from.start(ctx, living)
-	if err != nil {
-		return err
-	}
-	defer watching.close()
-	blocking := newBlocking(lifeline, living, trust.Entries, keptBlocks, log)
-	watchingBlocks := blocking.start(ctx)
-	defer watchingBlocks.close()
-	from.awaitFirst(ctx, living)
+// firstWait is how long a start waits for rules before it says that there are none yet. They are
+// waited for ever after.
+const firstWait = 2 * time.Second
 
-	leaving := daemon.NewLeaving(c.stopDelay)
-	registry, metrics := admin.NewRegistry(version.Get()), newMetrics(living.stats, func() bool { return lifeline.conn().IsConnected() }, c.maxLiveKeys)
-	registry.MustRegister(append(blocking.metrics(),
-		metrics, rulesMetrics{living.keeper.State}, cacheMetrics{keptRules, keptBlocks}, trust, admin.FileMetrics(files.States))...)
-	speaker := newSpeaker(c, name, living, metrics, denied, func() int { return int(blocking.count.Load()) })
-	err = printBanner(stdout, banner{
-		config: c, rules: living.first(), nats: url, version: version.Get(),
-		door: daemon.URL(at.door), grpc: at.grpcTarget(), admin: daemon.URL(at.admin), proxy: at.proxyURL(),
+// serve runs the daemon until ctx is done. It listens before anything else, so that a port in use
+// is an error before there is anything to clean up.
+//
+// It stops in the order in which hits travel: it is not ready any more, and goes on answering for
+// --stop-delay; the adapters answer their last requests; the checker delivers its last report, the
+// embedded aggregator applies it, and only then do the connections and the server go.
+func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Logger) error {
+	p := &process{
+		config: c, stdout: stdout, stderr: stderr, log: log, files: tlsfiles.New(log),
+		registry: admin.NewRegistry(version.Get()), leaving: daemon.NewLeaving(c.stopDelay),
+		adapters: adapters{made: make(chan struct{})},
+	}
+	defer p.close()
+	for _, start := range []func(context.Context) error{
+		p.open, p.findFleet, p.join, p.greet,
+	} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
+	return daemon.Run(ctx, log, p.parts()...)
+}
+
+// close ends what has come to be and is no part.
+func (p *process) close() {
+	if p.member != nil {
+		_ = p.member.Close() // its part returns the error
+	}
+	if p.embedded != nil {
+		p.embedded.close()
+	}
+	p.listeners.close()
+}
+
+func (p *process) open(context.Context) (err error) {
+	p.listeners, err = listen(p.config, p.files)
+	return err
+}
+
+// findFleet starts a fleet in this process, or opens the keys of the one that there is.
+func (p *process) findFleet(context.Context) (err error) {
+	if p.nats != "" {
+		p.url = p.nats
+		p.trust, err = p.config.trust(p.files, p.log)
+		return err
+	}
+	if p.embedded, err = startEmbedded(p.config, p.log); err != nil {
+		return err
+	}
+	p.url, p.demoKey, p.trust = p.embedded.server.ClientURL(), p.embedded.keyFile, p.embedded.trust()
+	return nil
+}
+
+func (p *process) join(ctx context.Context) error {
+	access, err := p.access.Options(p.files)
+	if err != nil {
+		return err
+	}
+	service, err := p.serviceTLS(p.files)
+	if err != nil {
+		return err
+	}
+	o := offpath.Options{
+		NATS: p.url, NATSOptions: access, Namespace: p.namespace, Name: p.name,
+		RulesVerifier: p.trust.Rules, BlocksVerifier: p.trust.Entries, CacheDir: p.cacheDir,
+		WantsDecisionLog: p.othersMakeLog(), Log: p.log,
+		Begin: func(checker *check.Checker) error {
+			return p.adapters.begin(p.config, checker, service, p.log)
+		},
+	}
+	if !p.rulesFromBucket() {
+		o.Rules = p.rulesFrom
+	}
+	if o.Checker, err = p.checkerOptions(ctx); err != nil {
+		return err
+	}
+	p.member, err = offpath.Join(o)
+	return err
+}
+
+// checkerOptions are what the flags say of the checker.
+func (p *process) checkerOptions(ctx context.Context) (o check.Options, err error) {
+	const hello = 2 * time.Second // as the flags' help says
+	o = check.Options{
+		FlushEvery: p.flush, QuietFor: p.quietFor, ExpectCheckers: p.expectCheckers,
+		HelloEvery: hello, StaleAfter: time.Duration(p.staleAfter) * hello,
+		ShareAfter: time.Duration(p.shareAfter) * hello, OutageAfter: time.Duration(p.outageAfter) * hello,
+		MaxLiveKeys: p.maxLiveKeys, MaxIdleKeys: p.maxIdleKeys, Epoch: events.NewEpoch(p.name),
+	}
+	if o.MaxIdleKeys == 0 {
+		o.MaxIdleKeys = -1 // which package check calls none
+	}
+	if o.KeyHash, err = p.hasher(p.log); err != nil {
+		return o, err
+	}
+	if o.ReceiptKeys, err = p.receiptKeys(p.files); err != nil {
+		return o, err
+	}
+	name := natsbus.Owned(p.name, o.Epoch)
+	if p.denials = p.openDecisionLog(name); p.denials != nil {
+		o.OnDenied = p.denials.Denied
+	}
+	if p.tracer, err = openTracer(ctx, p.config, name, p.log); p.tracer != nil {
+		o.Trace = p.tracer.Report
+	}
+	return o, err
+}
+
+// conn is the present connection to NATS.
+func (p *process) conn() *nats.Conn { return p.member.Conn() }
+
+// greet waits for the first rules, but not for ever, and says what is running.
+func (p *process) greet(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, firstWait)
+	defer cancel()
+	var set *rules.Set
+	if checker, err := p.member.Checker(soon); err == nil {
+		set = checker.Rules()
+	}
+	err := printBanner(p.stdout, banner{
+		config: p.config, rules: set, nats: p.url, version: version.Get(),
+		door: daemon.URL(p.listeners.door), grpc: p.listeners.grpcTarget(),
+		admin: daemon.URL(p.listeners.admin), proxy: p.listeners.proxyURL(),
 	})
 	if err != nil {
 		return fmt.Errorf("print what is running: %w", err)
 	}
-	parts = append(parts,
-		daemon.Part{Name: "files", Run: files.Run},
-		lifeline.part(),
-		daemon.HTTP("admin", at.admin,
-			withConsole(board, c.origins.Guard(admin.Handler(registry, readiness(living, lifeline, leaving)))), log, c.wait),
-	)
-	if denials != nil {
-		registry.MustRegister(logMetrics{denials})
-		parts = append(parts, decisionLogPart(denials))
+	return nil
+}
+
+// parts are in the order in which hits come back: the last one is stopped first.
+func (p *process) parts() (parts []daemon.Part) {
+	if p.embedded != nil {
+		parts = append(parts, p.embedded.worker)
 	}
-	if tracer != nil {
-		parts = append(parts, daemon.Part{Name: "traces", Run: tracer.Run})
+	parts = append(parts, daemon.Part{Name: "files", Run: p.files.Run}, p.adminPart())
+	if p.denials != nil {
+		parts = append(parts, daemon.Part{Name: "decision log", Run: p.denials.Run})
 	}
-	parts = append(parts,
-		speaker.run(lifeline),
-		living.reporter(),
-		watching.part(),
-		leaving.HTTP("HTTP door", at.door, living, log, c.wait, func(s *http.Server) { s.MaxHeaderBytes = maxDoorHeader }),
-	)
-	if at.grpc != nil {
-		parts = append(parts, grpcDoor(c, at.grpc, living, registry, leaving, log)...)
+	if p.tracer != nil {
+		parts = append(parts, daemon.Part{Name: "traces", Run: p.tracer.Run})
 	}
-	if at.proxy != nil {
-		parts = append(parts, leaving.HTTP("proxy", at.proxy, http.HandlerFunc(living.proxy), log, c.wait, upstream.Tune))
+	parts = append(parts, daemon.Part{Name: "reporter", Run: p.report}, p.httpPart())
+	if p.listeners.grpc != nil {
+		parts = append(parts, p.grpcParts()...)
 	}
-	if board != nil { // it is stopped first, since its pages keep the admin door open
-		parts = append(parts, daemon.Part{Name: "console", Run: board.Run})
+	if p.listeners.proxy != nil {
+		proxy := http.HandlerFunc(p.adapters.proxy)
+		parts = append(parts,
+			p.leaving.HTTP("proxy", p.listeners.proxy, proxy, p.log, p.wait, upstream.Tune))
 	}
-	return daemon.Run(ctx, log, append(parts, leaving.Part(log))...)
+	if p.embedded != nil { // its pages keep the admin port open
+		parts = append(parts, daemon.Part{Name: "console", Run: p.embedded.board.Run})
+	}
+	return append(parts, p.leaving.Part(p.log))
+}
+
+// report delivers what is unreported when ctx is done.
+func (p *process) report(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-p.member.Done():
+	}
+	return p.member.Drain()
+}
+
+func (p *process) adminPart() daemon.Part {
+	p.registry.MustRegister(p.trust, admin.FileMetrics(p.files.States), metrics{
+		stats: p.member.Stats, connected: func() bool { return p.conn().IsConnected() },
+		mostLive: p.maxLiveKeys,
+	})
+	if p.denials != nil {
+		p.registry.MustRegister(logMetrics{p.denials})
+	}
+	handler := p.origins.Guard(admin.Handler(p.registry, p.readiness))
+	if p.embedded != nil {
+		handler = p.embedded.board.Handler(handler)
+	}
+	return daemon.HTTP("admin", p.listeners.admin, handler, p.log, p.wait)
+}
+
+// maxHeader is the most bytes of a request's header at the HTTP API. A proxy that asks there sends
+// its client's headers along, and takes more of them than a program would send.
+const maxHeader = 64 << 10
+
+func (p *process) httpPart() daemon.Part {
+	return p.leaving.HTTP("HTTP door", p.listeners.door, &p.adapters, p.log, p.wait,
+		func(h *http.Server) { h.MaxHeaderBytes = maxHeader })
 }
 
 // wait has a server wait for its clients as long as the options say.
 func (o options) wait(s *http.Server) {
-	if o.clientTime > 0 {
-		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = o.clientTime, o.clientTime, o.clientTime
+	if t := o.clientTime; t > 0 {
+		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = t, t, t
 	}
 }
 
@@ -188,18 +259,6 @@ func (c config) trust(files *tlsfiles.Files, log *slog.Logger) (trust signing.Me
 	return signing.Metrics{Rules: rules.Verifier, Entries: entries.Verifier}, err
 }
 
-// withConsole is the admin door, with the console if there is one.
-func withConsole(board *console.Console, door http.Handler) http.Handler {
-	if board == nil {
-		return door
-	}
-	return board.Handler(door)
-}
-
-// maxDoorHeader is the most bytes of a request's header at the HTTP door. A proxy that asks there sends its client's headers
-// along, and takes more of them than a program would send.
-const maxDoorHeader = 64 << 10
-
 // hasher is what replaces keys by their hashes, nil if nothing does.
 func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
 	if c.keyHash == "" {
@@ -213,19 +272,8 @@ func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
 	return h, nil
 }
 
-// newChecker adds what the flags say to the options.
-func newChecker(c config, o check.Options) (*check.Checker, error) {
-	o.MaxIdleKeys = c.maxIdleKeys
-	if o.MaxIdleKeys == 0 {
-		o.MaxIdleKeys = -1 // which is what check calls none
-	}
-	o.FlushEvery, o.QuietFor, o.MaxLiveKeys, o.ExpectCheckers = c.flush, c.quietFor, c.maxLiveKeys, c.expectCheckers
-	o.StaleAfter, o.ShareAfter, o.OutageAfter = c.staleAfter, c.shareAfter, c.outageAfter
-	return check.New(o)
-}
-
-// state is what /readyz tells. A checker is ready as soon as it has rules: it decides whether or not
-// anybody is behind it.
+// state is what /readyz tells. A checker is ready as soon as it has rules: it decides with and
+// without a fleet.
 type state struct {
 	Ready bool `json:"ready"`
 	// Leaving says that it has been told to stop.
@@ -238,13 +286,12 @@ type state struct {
 	Problem string `json:"problem"`
 }
 
-func readiness(l *living, link *lifeline, leaving *daemon.Leaving) admin.Readiness {
-	return func() (bool, any) {
-		s, rules := l.stats(), l.keeper.State()
-		ready := rules.InForce() && !leaving.Begun()
-		return ready, state{
-			Ready: ready, Leaving: leaving.Begun(), NATS: natsconn.State(link.conn()), Freshness: s.Freshness.String(), Rules: rules.String(),
-			Problem: s.Problem,
-		}
+func (p *process) readiness() (bool, any) {
+	stats, leaving := p.member.Stats(), p.leaving.Begun()
+	ready := stats.Rules.InForce() && !leaving
+	return ready, state{
+		Ready: ready, Leaving: leaving, NATS: natsclient.State(p.conn()),
+		Freshness: stats.Checker.Freshness.String(), Rules: stats.Rules.String(),
+		Problem: stats.Checker.Problem,
 	}
 }

@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/tracing"
@@ -79,55 +76,31 @@ func readLogTo(text string) (string, error) {
 }
 
 // openDecisionLog returns the log of denials, nil if there is none.
-func openDecisionLog(c config, name string, conn func() *nats.Conn, stderr io.Writer, limit func(rule string) int64, log *slog.Logger) *decisionlog.Log {
-	if c.logTo == noLog {
+func (p *process) openDecisionLog(name string) *decisionlog.Log {
+	if p.logTo == noLog {
 		return nil
 	}
 	var sinks []decisionlog.Sink
-	for to := range strings.SplitSeq(c.logTo, ",") {
+	for to := range strings.SplitSeq(p.logTo, ",") {
 		if to == toLog {
-			sinks = append(sinks, decisionlog.Lines{To: stderr})
+			sinks = append(sinks, decisionlog.Lines{To: p.stderr})
 			continue
 		}
-		sinks = append(sinks, decisionlog.NewStream(conn, decisionlog.StreamOptions{
-			Namespace: c.namespace, Checker: name, MaxBytes: int64(c.logBytes), MaxAge: c.logAge, OthersMake: c.othersMakeLog(),
+		sinks = append(sinks, decisionlog.NewStream(p.conn, decisionlog.StreamOptions{
+			Namespace: p.namespace, Checker: name, MaxBytes: int64(p.logBytes), MaxAge: p.logAge,
+			OthersMake: p.othersMakeLog(),
 		}))
 	}
 	return decisionlog.New(decisionlog.Options{
-		Checker: name, Sample: c.logSample, Hashed: c.keyHash != "", Limit: limit, Sinks: sinks, Log: log,
+		Checker: name, Sample: p.logSample, Hashed: p.keyHash != "", Limit: p.adapters.limit,
+		Sinks: sinks, Log: p.log,
 	})
 }
 
-// othersMakeLog says that this checker writes to the stream in NATS, and that an aggregator has to make it: one with a name is held to
-// its own subjects by accounts, under which it may make none.
+// othersMakeLog says that this checker writes to the stream in NATS, and that an aggregator has to
+// make it: accounts hold a checker with a name to its own subjects, under which it may make none.
 func (c config) othersMakeLog() bool {
 	return c.name != "" && strings.Contains(c.logTo, toNATS)
-}
-
-// tellBoth has denials told to f, and to the log if there is one.
-func tellBoth(f func(rule, key string, decisions int64), log *decisionlog.Log) func(rule, key string, decisions int64) {
-	if log == nil {
-		return f
-	}
-	return func(rule, key string, decisions int64) {
-		f(rule, key, decisions)
-		log.Denied(rule, key, decisions)
-	}
-}
-
-// limit is that of the rule whose counter has this name, 0 if there is none.
-func (l *living) limit(counter string) int64 {
-	if at := l.at.Load(); at != nil {
-		if limiter, ok := at.checker.Limiter(counter); ok {
-			return limiter.Rule().Limit
-		}
-	}
-	return 0
-}
-
-// decisionLogPart is the part that writes the log. It has to end after everything that decides.
-func decisionLogPart(l *decisionlog.Log) daemon.Part {
-	return daemon.Part{Name: "decision log", Run: l.Run}
 }
 
 // openTracer returns what traces reports, nil if nothing does.
@@ -136,7 +109,8 @@ func openTracer(ctx context.Context, c config, name string, log *slog.Logger) (*
 		return nil, nil
 	}
 	return tracing.Open(ctx, tracing.Options{
-		Endpoint: c.traceTo, Service: "offpath-checker", Instance: name, Version: version.Get().Version, Sample: c.traceSample, Log: log,
+		Endpoint: c.traceTo, Service: "offpath-checker", Instance: name,
+		Version: version.Get().Version, Sample: c.traceSample, Log: log,
 	})
 }
 

@@ -12,27 +12,92 @@ import (
 	"testing"
 )
 
-// The package table of docs/architecture.md names every package of this module, and nothing that does not exist.
+// The package table of docs/packages.md names every package of this module, and nothing that does
+// not exist.
 func TestDocumentNamesEveryPackage(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := packageTable(string(text))
+	named := packageTable(document(t, "packages.md"))
 	if len(named) == 0 {
-		t.Fatal("docs/architecture.md has no table whose first heading is \"package\"")
+		t.Fatal("docs/packages.md has no table whose first heading is \"package\"")
 	}
 	for _, name := range slices.Sorted(maps.Keys(packages(t))) {
 		if !slices.Contains(named, name) {
-			t.Errorf("the package table of docs/architecture.md does not name %s", name)
+			t.Errorf("the package table of docs/packages.md does not name %s", name)
 		}
 	}
 	for _, name := range named {
-		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(name))); errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the package table of docs/architecture.md names %s, which does not exist", name)
-		} else if err != nil {
-			t.Error(err)
+		checkExists(t, "the package table of docs/packages.md", name)
+	}
+}
+
+// The overview sends newcomers to files: each one is there.
+func TestOverviewNamesFiles(t *testing.T) {
+	text := document(t, "architecture.md")
+	if lines := strings.Count(text, "\n"); lines > 150 {
+		t.Errorf("docs/architecture.md has %d lines, want at most 150: details go to protocol.md", lines)
+	}
+	paths := regexp.MustCompile("`((?:cmd|internal|loadtest|pkg)/[^`]*)`").FindAllStringSubmatch(text, -1)
+	if len(paths) < 20 {
+		t.Errorf("docs/architecture.md names %d files", len(paths))
+	}
+	for _, path := range paths {
+		checkExists(t, "docs/architecture.md", path[1])
+	}
+}
+
+// Each arrow of the picture of packages is an import.
+func TestPictureOfPackages(t *testing.T) {
+	arrows := picture(document(t, "architecture.md"))
+	if len(arrows) < 10 {
+		t.Fatalf("docs/architecture.md has a picture with the arrows %q", arrows)
+	}
+	all := packages(t)
+	for _, arrow := range arrows {
+		if !slices.Contains(all[arrow[0]].code, arrow[1]) {
+			t.Errorf("the picture in docs/architecture.md has an arrow from %q to %q, "+
+				"which is not an import", arrow[0], arrow[1])
 		}
+	}
+}
+
+var (
+	mermaid = regexp.MustCompile("(?s)```mermaid\n(.*?)\n```")
+	node    = regexp.MustCompile(`(\w+)\["((?:cmd|internal|pkg)/[^"]*)"\]`)
+	edge    = regexp.MustCompile(`(\w+)(?:\["[^"]*"\])? --> (\w+)`)
+)
+
+// picture returns the arrows of those pictures in a document that have packages as nodes: which
+// package imports which.
+func picture(markdown string) (arrows [][2]string) {
+	for _, block := range mermaid.FindAllStringSubmatch(markdown, -1) {
+		names := map[string]string{}
+		for _, n := range node.FindAllStringSubmatch(block[1], -1) {
+			names[n[1]] = n[2]
+		}
+		if len(names) == 0 {
+			continue
+		}
+		for _, e := range edge.FindAllStringSubmatch(block[1], -1) {
+			arrows = append(arrows, [2]string{names[e[1]], names[e[2]]})
+		}
+	}
+	return arrows
+}
+
+func document(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func checkExists(t *testing.T, where, path string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(path))); errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s names %s, which does not exist", where, path)
+	} else if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -115,5 +180,13 @@ func TestPackageTable(t *testing.T) {
 	want := []string{"pkg/a", "pkg/a/b", "loadtest"}
 	if got := packageTable(document); !slices.Equal(got, want) {
 		t.Errorf("named are %q, want %q", got, want)
+	}
+}
+
+func TestPicture(t *testing.T) {
+	const document = "```mermaid\n  a --> b\n```\n```mermaid\n  a[\"pkg/a\"] --> b[\"pkg/b\"]\n  b --> a\n  b --> c\n```\n"
+	want := [][2]string{{"pkg/a", "pkg/b"}, {"pkg/b", "pkg/a"}, {"pkg/b", ""}}
+	if got := picture(document); !slices.Equal(got, want) {
+		t.Errorf("the arrows are %q, want %q", got, want)
 	}
 }

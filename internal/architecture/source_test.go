@@ -21,7 +21,7 @@ const (
 )
 
 // imports are what the files of one directory import, sorted, without the standard library. Those of this module are
-// written without its path: pkg/check.
+// written without its path: pkg/check; the one at its top is ".".
 type imports struct {
 	code  []string // of the package itself, on any platform
 	tests []string // of its test files, in-package and external
@@ -96,7 +96,9 @@ func fileImports(file string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !isStandard(imported) {
+		if imported == module {
+			list = append(list, ".")
+		} else if !isStandard(imported) {
 			list = append(list, strings.TrimPrefix(imported, module+"/"))
 		}
 	}

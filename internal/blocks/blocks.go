@@ -25,11 +25,11 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of entries.
+// Bounds of blocks.
 const (
 	// MaxRule and MaxKey are the most bytes of a rule's name and of a key.
 	MaxRule, MaxKey = 128, 512
-	// MaxBy is the most bytes of the name of whoever made a block; the rest is cut off.
+	// MaxBy is the most bytes of Block.By; the rest is cut off.
 	MaxBy = 128
 	// MaxSpan is how long a block may last.
 	MaxSpan = 366 * 24 * time.Hour
@@ -37,32 +37,34 @@ const (
 	Most = 10_000
 )
 
-// ErrBlock is wrapped by the errors of blocks that cannot be.
+// ErrBlock is wrapped by the errors of invalid blocks.
 var ErrBlock = errors.New("not a block")
 
 // Block keeps one key of one rule out until it ends.
 type Block struct {
-	// Rule and Key say what is blocked: the rule's name, and the key's text as the rule makes it or, where a fleet hashes its
-	// keys, its hash. Key may be any bytes.
+	// Rule is the name of the rule. Key is the key's text, or its hash where the fleet hashes keys;
+	// it may be any bytes.
 	Rule, Key string
-	// Until is when it ends.
+	// Until is when the block ends.
 	Until time.Time
-	// By names whoever made it, and At says when.
+	// By names the operator, and At is when the block was made.
 	By string
 	At time.Time
 }
 
-// Check returns an error that is ErrBlock unless the block can be.
+// Check returns an error that wraps ErrBlock if the block is invalid.
 func (e Block) Check() error {
 	switch {
 	case e.Rule == "" || len(e.Rule) > MaxRule || !utf8.ValidString(e.Rule):
-		return fmt.Errorf("%w: a rule's name of %d bytes: want 1 to %d of UTF-8", ErrBlock, len(e.Rule), MaxRule)
+		return fmt.Errorf("%w: a rule's name of %d bytes: want 1 to %d of UTF-8",
+			ErrBlock, len(e.Rule), MaxRule)
 	case len(e.Key) > MaxKey:
 		return fmt.Errorf("%w: a key of %d bytes: want at most %d", ErrBlock, len(e.Key), MaxKey)
 	case e.Until.Sub(e.At) <= 0:
 		return fmt.Errorf("%w: it ends before it begins", ErrBlock)
 	case e.Until.Sub(e.At) > MaxSpan:
-		return fmt.Errorf("%w: it would hold for %v: want at most %v", ErrBlock, e.Until.Sub(e.At), MaxSpan)
+		return fmt.Errorf("%w: it would hold for %v: want at most %v",
+			ErrBlock, e.Until.Sub(e.At), MaxSpan)
 	}
 	return nil
 }
@@ -70,14 +72,14 @@ func (e Block) Check() error {
 // Ended reports whether the block is over.
 func (e Block) Ended(now time.Time) bool { return !now.Before(e.Until) }
 
-// Actions of entries. Who does not know one passes over the entry, so that to a version from before
-// there were signatures, too, a key is not blocked whose block has been lifted.
+// Actions of entries. A version that does not know an action skips the entry: so to versions from
+// before signatures, too, a lifted block is no block.
 const (
 	block   = "block"
 	unblock = "unblock"
 )
 
-// wire is an entry as the bucket has it. A key that is not UTF-8 is in base64.
+// wire is an entry in the bucket. A key that is not UTF-8 is in base64.
 type wire struct {
 	Action string    `json:"action"`
 	Rule   string    `json:"rule"`
@@ -98,7 +100,7 @@ func encode(e Block) ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// encodeLift makes the value of an entry that lifts the block of a key.
+// encodeLift makes the value of an entry that lifts a block.
 func encodeLift(rule, key string, now time.Time) ([]byte, error) {
 	w := wireOf(unblock, rule, key)
 	w.At = now.UTC()
@@ -115,7 +117,7 @@ func wireOf(action, rule, key string) wire {
 	return w
 }
 
-// errUnknown is an entry of a kind that this version does not know.
+// errUnknown says that an entry is not a block: it lifts one, or its action is unknown.
 var errUnknown = errors.New("an entry of another kind")
 
 // decode reads the value of a block.
@@ -134,15 +136,15 @@ func decode(data []byte) (Block, error) {
 	return e, e.Check()
 }
 
-// mark is what comes between an entry's value without its last brace and its signature.
+// mark separates an entry's JSON, without its last brace, from its signature.
 const mark = `,"signature":"`
 
-// join makes the bucket's value of an entry's and its signature's, as a field of it.
+// join adds the signature to an entry's JSON, as its last field.
 func join(data []byte, signed string) []byte {
 	return slices.Concat(bytes.TrimSuffix(data, []byte("}")), []byte(mark+signed+`"}`))
 }
 
-// split takes a bucket's value apart; the signature is "" if there is none.
+// split is the opposite of join; the signature is "" if there is none.
 func split(value []byte) (data []byte, signed string) {
 	i := bytes.LastIndex(value, []byte(mark))
 	if i < 0 {
@@ -162,13 +164,14 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "")
 }
 
-// name is under which the bucket has the entry of a rule and a key: names may not be any text.
+// name is the bucket's key for the entry of a rule and a key. It is a hash, since the bucket does
+// not take all texts.
 func name(rule, key string) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d %s%s", len(rule), rule, key)))
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// sorted returns those entries that hold, in the order of their ends; of equal ones in that of rule and key.
+// sorted returns the blocks that have not ended, by their ends, then by rule and key.
 func sorted(all map[string]Block, now time.Time) []Block {
 	list := make([]Block, 0, len(all))
 	for _, e := range all {

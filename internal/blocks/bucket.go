@@ -13,34 +13,35 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// Errors of Bucket, to be told apart by errors.Is.
+// Errors of Bucket, for errors.Is.
 var (
-	// ErrNoBucket says that nobody has made the bucket yet.
+	// ErrNoBucket says that the bucket does not exist yet.
 	ErrNoBucket = errors.New("the bucket does not exist yet")
 	// ErrNoBlock says that there is no such block.
 	ErrNoBlock = errors.New("there is no such block")
 	// ErrFull says that there are as many blocks as a bucket takes.
 	ErrFull = fmt.Errorf("there are %d blocks already", Most)
-	// ErrNoKey says that blocks have to be signed, and that there is no key to do it with.
+	// ErrNoKey says that blocks have to be signed, and that there is no signing key.
 	ErrNoKey = errors.New("blocks have to be signed here, and there is no signing key")
 )
 
 // Options of a Bucket. The zero value suits.
 type Options struct {
-	// Replicas is on how many servers of a cluster the bucket is kept, if it is made, 1 to 5. Default 1.
+	// Replicas is the number of servers of a cluster that keep a bucket which is created, 1 to 5.
+	// Default 1.
 	Replicas int
-	// Check is about the time between two looks whether a watch has missed anything. Default 10 s.
+	// Check is about the time between two checks for changes that a watch has missed. Default 10 s.
 	Check time.Duration
-	// Retry is about the time after which a watch is tried again while there is no bucket or while it fails, at first. It doubles, up
-	// to ten times. Default 250 ms.
+	// Retry is about the first delay before a watch without a bucket, or a failed one, starts
+	// again. It doubles, up to ten times. Default 250 ms.
 	Retry time.Duration
-	// Now is the time by which entries end: the fleet's, for those who know it. Default time.Now.
+	// Now is the time by which blocks end, the fleet's where it is known. Default time.Now.
 	Now func() time.Time
-	// Verifier holds the public keys of those who may block: what nobody of them has signed does
-	// not count. Nil: everything counts that is in the bucket.
+	// Verifier holds the public keys of those who may block: entries that none of them has signed
+	// are not trusted. Nil trusts everything in the bucket.
 	Verifier *signature.Verifier
-	// Key gives the key that signs what is written; its public key has to be one that Verifier
-	// trusts. Nil: nothing is signed.
+	// Key returns the key that signs entries; its public key has to be one that Verifier trusts.
+	// Nil signs nothing.
 	Key func() *signature.Key
 }
 
@@ -49,12 +50,12 @@ type Bucket struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	name    string
-	changes string // the subject at which the bucket tells of what is written
+	changes string // the subject at which the bucket republishes writes
 	options Options
-	most    int // entries
+	most    int // blocks
 }
 
-// New returns the bucket of the namespace, without asking whether it is there. The connection stays the caller's.
+// New returns the bucket of the namespace, which need not exist. The connection stays the caller's.
 func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	o.Replicas = max(o.Replicas, 1)
 	if o.Check <= 0 {
@@ -81,13 +82,13 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 // Name is the name of a namespace's bucket.
 func Name(namespace string) string { return namespace + "-entries" }
 
-// Make makes the bucket, if it is not there.
+// Make creates the bucket if it does not exist.
 func (b *Bucket) Make(ctx context.Context) error {
 	_, err := b.open(ctx)
 	return b.wrap("make", err)
 }
 
-// open opens the bucket, and makes it if it is not there.
+// open opens the bucket, and creates it if it does not exist.
 func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err == nil {
@@ -104,15 +105,15 @@ func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
 		Replicas:     b.options.Replicas,
 		RePublish:    kvwatch.RePublish(b.name, b.changes),
 	})
-	if errors.Is(err, jetstream.ErrBucketExists) { // somebody else, who wants other replicas
+	if errors.Is(err, jetstream.ErrBucketExists) { // by somebody else, with other replicas
 		return b.js.KeyValue(ctx, b.name)
 	}
 	return kv, err
 }
 
-// Put writes a block, in place of one with the same rule and key. It makes the bucket if there is
-// none. The error is ErrBlock, ErrFull, ErrNoKey, or NATS'; after one of these the entry may have
-// been written.
+// Put writes a block, in place of one with the same rule and key. It creates the bucket if there is
+// none. The error wraps ErrBlock, ErrFull or ErrNoKey, or is NATS'; after one of NATS the block may
+// have been written.
 func (b *Bucket) Put(ctx context.Context, e Block) error {
 	data, err := encode(e)
 	if err != nil {
@@ -134,18 +135,20 @@ func (b *Bucket) Put(ctx context.Context, e Block) error {
 	return b.wrap("put a block into", err)
 }
 
-// record is what is there under a name.
+// record is the entry under a name.
 type record struct {
 	revision uint64 // 0 if nothing is
-	blocks   bool   // it is an entry that counts, which may have ended
-	refused  bool   // there is something, and it does not count
-	// newest is of the newest that counts, which somebody without a key may have taken out; zero if
-	// there is none.
+	blocks   bool   // a trusted entry blocks the key; the block may have ended
+	refused  bool   // there is an entry that is not trusted
+	// newest is the signature of the newest trusted entry, which somebody without a key may have
+	// removed; zero if there is none.
 	newest signature.Signature
 }
 
-// find returns what is there.
-func (b *Bucket) find(ctx context.Context, kv jetstream.KeyValue, name string) (record, error) {
+// find returns the entry under a name.
+func (b *Bucket) find(
+	ctx context.Context, kv jetstream.KeyValue, name string,
+) (record, error) {
 	var there record
 	v, now := b.options.Verifier, b.options.Now()
 	if v != nil {
@@ -176,9 +179,11 @@ func (b *Bucket) find(ctx context.Context, kv jetstream.KeyValue, name string) (
 	return there, nil
 }
 
-// sign makes the bucket's value of an entry that takes the place of what is there. It expires no
-// earlier than that: else it would come back when this one has expired.
-func (b *Bucket) sign(name string, there record, o signature.Operation, until time.Time, data []byte) ([]byte, error) {
+// sign makes the value of an entry that replaces another. It expires no earlier than that one,
+// which could otherwise be put back once this one has expired.
+func (b *Bucket) sign(
+	name string, there record, o signature.Operation, until time.Time, data []byte,
+) ([]byte, error) {
 	switch {
 	case b.options.Verifier == nil:
 		return data, nil
@@ -198,11 +203,11 @@ func (b *Bucket) sign(name string, there record, o signature.Operation, until ti
 	return join(data, signed), nil
 }
 
-// mostWrites is how often a write is tried again when somebody else was quicker.
+// mostWrites bounds the attempts of a write while other writers are quicker.
 const mostWrites = 5
 
-// write writes what change makes of what is there, unless somebody has written meanwhile; then it
-// tries again.
+// write replaces the entry under a name by what change makes of it. It tries again if another
+// writer was quicker.
 func (b *Bucket) write(
 	ctx context.Context, kv jetstream.KeyValue, name string, change func(record) ([]byte, error),
 ) error {
@@ -222,13 +227,15 @@ func (b *Bucket) write(
 	}
 }
 
-// outrun says whether a write failed since somebody else was quicker.
+// outrun reports whether a write failed because another writer was quicker.
 func outrun(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
 
-// replace writes a value in place of that of the revision, 0 for none.
-func replace(ctx context.Context, kv jetstream.KeyValue, name string, data []byte, revision uint64) (err error) {
+// replace writes a value in place of that of a revision, 0 for none.
+func replace(
+	ctx context.Context, kv jetstream.KeyValue, name string, data []byte, revision uint64,
+) (err error) {
 	if revision == 0 {
 		_, err = kv.Create(ctx, name, data)
 	} else {
@@ -237,8 +244,8 @@ func replace(ctx context.Context, kv jetstream.KeyValue, name string, data []byt
 	return err
 }
 
-// checkRoom returns ErrFull if there is none, also when those that have ended are gone. Marks of
-// what was taken out lately take none, nor do entries that lift a block or do not count.
+// checkRoom returns ErrFull if there are too many blocks, not counting those that have ended. Marks
+// of deletions, entries that lift a block, and untrusted entries take no room.
 func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 	status, err := kv.Status(ctx)
 	if err != nil || status.Values() < uint64(b.most) {
@@ -264,9 +271,11 @@ func (b *Bucket) checkRoom(ctx context.Context, kv jetstream.KeyValue) error {
 	return nil
 }
 
-// verify takes a value of the bucket apart, and checks its signature if there is anything to check
-// it by. Of a mark of what was taken out the error is signature.ErrDeleted.
-func (b *Bucket) verify(got jetstream.KeyValueEntry, now time.Time) (data []byte, s signature.Signature, err error) {
+// verify splits a value, and checks its signature if there is a verifier. Of a mark of a deletion
+// the error is signature.ErrDeleted.
+func (b *Bucket) verify(
+	got jetstream.KeyValueEntry, now time.Time,
+) (data []byte, s signature.Signature, err error) {
 	if got.Operation() != jetstream.KeyValuePut {
 		return nil, s, signature.ErrDeleted
 	}
@@ -277,8 +286,8 @@ func (b *Bucket) verify(got jetstream.KeyValueEntry, now time.Time) (data []byte
 	return data, s, err
 }
 
-// Delete lifts a block; the error may be ErrNoBlock or ErrNoKey. Where entries are signed, it puts
-// one in its place that lifts it.
+// Delete lifts a block; the error may be ErrNoBlock or ErrNoKey. Where entries are signed, it
+// replaces the block by an entry that lifts it.
 func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -302,7 +311,7 @@ func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 			return nil, ErrNoBlock
 		}
 		until, now := there.newest.Expires, b.options.Now()
-		if until.IsZero() { // what it lifts has been written over, and may be in force all the same
+		if until.IsZero() { // the block was overwritten, and can be in force at readers all the same
 			until = now.Add(MaxSpan)
 		}
 		data, err := encodeLift(rule, key, now)
@@ -317,7 +326,8 @@ func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
 	return b.wrap("take a block out of", err)
 }
 
-// List returns the blocks that have not ended, in the order of their ends; none if there is no bucket.
+// List returns the blocks that have not ended, in the order of their ends; none if there is no
+// bucket.
 func (b *Bucket) List(ctx context.Context) ([]Block, error) {
 	all, _, err := b.read(ctx)
 	if err != nil {
@@ -337,9 +347,10 @@ func (b *Bucket) List(ctx context.Context) ([]Block, error) {
 	return sorted(entries, now), nil
 }
 
-// read returns all that is in the bucket, by name, with marks of what was taken out; kv is nil if
-// there is no bucket.
-func (b *Bucket) read(ctx context.Context) (all map[string]jetstream.KeyValueEntry, kv jetstream.KeyValue, err error) {
+// read returns all entries by name, including marks of deletions; kv is nil if there is no bucket.
+func (b *Bucket) read(
+	ctx context.Context,
+) (all map[string]jetstream.KeyValueEntry, kv jetstream.KeyValue, err error) {
 	kv, err = b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil, nil
@@ -355,7 +366,7 @@ func (b *Bucket) read(ctx context.Context) (all map[string]jetstream.KeyValueEnt
 	return all, kv, err
 }
 
-// wrap says what was tried, in words of ours where that helps.
+// wrap says what failed, and replaces some errors of the library by clearer ones.
 func (b *Bucket) wrap(what string, err error) error {
 	switch {
 	case err == nil:

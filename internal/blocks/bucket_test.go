@@ -191,8 +191,9 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	w.await("[c]")
 }
 
-// What was taken out leaves a mark for an hour, so that no watch misses it. Marks and entries that have ended take no room:
-// who has blocked and unblocked very many keys in that hour can still block one.
+// What was taken out leaves a mark for an hour, so that no watch misses it. Marks and entries that
+// have ended take no room: who has blocked and unblocked very many keys in that hour can still
+// block one.
 func TestOnlyEntriesThatHoldTakeRoom(t *testing.T) {
 	b := open(t, shared, blocks.Options{})
 	b.SetMost(3)

@@ -10,13 +10,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// markFor is how long a mark of what was taken out stays, for those who watch.
+// markFor is how long a mark of a deletion stays, for watches.
 const markFor = time.Hour
 
-// Sweep takes out what has ended, and what is left of what was taken out an hour ago; n is how many
-// entries it took. Where entries are signed, it also puts back what the verifier holds and somebody
-// without a key has written over or taken out, so that who starts to watch learns of it. Any number
-// of sweeps may go on at once: none takes out an entry that somebody has just renewed.
+// Sweep removes entries of blocks that have ended, n of them, and marks of deletions that are an
+// hour old. Where entries are signed, it also restores those that the verifier holds and somebody
+// without a key has overwritten or removed, so that new watches find them. Any number of sweeps may
+// run at once: none removes an entry that has just been renewed.
 func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	all, kv, err := b.read(ctx)
 	if err != nil || kv == nil {
@@ -26,7 +26,7 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	if err != nil {
 		return 0, b.wrap("sweep", err)
 	}
-	if b.options.Verifier != nil { // first: it does not wait for what only makes room
+	if b.options.Verifier != nil { // first: it is more urgent than making room
 		err = b.restore(ctx, kv, all, now)
 	}
 	for name, got := range all {
@@ -44,19 +44,20 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 		if !b.ended(got, now) {
 			continue
 		}
-		if kv.Purge(ctx, name, jetstream.LastRevision(got.Revision())) == nil { // else somebody was quicker
+		// An error: another writer was quicker.
+		if kv.Purge(ctx, name, jetstream.LastRevision(got.Revision())) == nil {
 			n++
 		}
 	}
 	return n, b.wrap("sweep", err)
 }
 
-// sweepAfter is how long after its end a signed entry is swept: a reader whose clock is behind
-// would take that for somebody else's deletion.
+// sweepAfter is how long after its end a signed entry is swept: to a reader whose clock is behind,
+// the sweep would look like a deletion by somebody without a key.
 const sweepAfter = time.Minute
 
-// ended says whether a value is of no use any more: an entry that has ended and, where entries are
-// signed, takes the place of none that has not. What does not count is none of our business.
+// ended reports whether an entry has no effect any more: its block has ended, and, where entries
+// are signed, so has every block that it replaced. It is false for entries that are not trusted.
 func (b *Bucket) ended(got jetstream.KeyValueEntry, now time.Time) bool {
 	data, s, err := b.verify(got, now)
 	if err != nil {
@@ -69,7 +70,7 @@ func (b *Bucket) ended(got jetstream.KeyValueEntry, now time.Time) bool {
 	return err == nil && e.Ended(now)
 }
 
-// restore puts back what is not there any more.
+// restore writes trusted entries that were overwritten or removed.
 func (b *Bucket) restore(
 	ctx context.Context, kv jetstream.KeyValue, all map[string]jetstream.KeyValueEntry, now time.Time,
 ) error {

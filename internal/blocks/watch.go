@@ -10,19 +10,18 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// mostRetries is how many times Retry the time between two tries becomes.
+// mostRetries bounds the delay between two attempts, as a multiple of Retry.
 const mostRetries = 10
 
-// Watch calls changed with all blocks that have not ended, and again within milliseconds when they are
-// others, also when one has ended; until ctx is done. Changes that come at once are told at once;
-// of very many entries less often, so that telling takes a tenth of the time at most. It calls
-// trouble with the reason when there is nothing to watch, and with nil when there is again: the
-// connection is away, there is no JetStream, or nobody has made the bucket (ErrNoBucket). It waits
-// for all of these; what was told last is all that is known then. Both are called by this
-// goroutine, one at a time. The list must not be changed.
+// Watch calls changed with all blocks that have not ended, and again within milliseconds of each
+// change and each end, until ctx is done. Changes at the same time are one call. With very many
+// blocks, calls are less frequent, so that they take at most a tenth of the time. It calls trouble
+// with an error when there is nothing to watch, and with nil when there is again: the connection is
+// away, there is no JetStream, or the bucket does not exist yet (ErrNoBucket). It waits for the end
+// of all of these. Both are called by this goroutine, one at a time. The list must not be changed.
 //
-// After the connection was away it begins anew, and it looks now and then whether it was told
-// everything. Where entries are signed, what does not count changes nothing, and is told to the
+// It starts again when the connection is back, and checks from time to time for missed changes.
+// Where entries are signed, those that are not trusted change nothing, and are reported to the
 // verifier.
 func (b *Bucket) Watch(ctx context.Context, changed func([]Block), trouble func(error)) {
 	w := &watch{
@@ -33,33 +32,35 @@ func (b *Bucket) Watch(ctx context.Context, changed func([]Block), trouble func(
 		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
 		Check: b.options.Check, Retry: b.options.Retry, MostRetry: mostRetries * b.options.Retry,
 	}.Run(ctx, kvwatch.Handler{
-		Begin: w.begin, Take: w.take, Fail: func(err error) { w.trouble.Note(b.wrap("watch", err)) }, Next: w.next, Due: w.due,
+		Begin: w.begin, Take: w.take, Next: w.next, Due: w.due,
+		Fail: func(err error) { w.trouble.Note(b.wrap("watch", err)) },
 	})
 }
 
 // watch is one call of Watch.
 type watch struct {
 	bucket   string
-	verifier *signature.Verifier // nil: everything counts
+	verifier *signature.Verifier // nil trusts everything
 
 	changed func([]Block)
 	trouble kvwatch.Changes
 	now     func() time.Time
 
-	all   map[string]Block // also those that have ended, until they are swept: clocks are corrected
-	whole bool             // all that was there has been told
+	all   map[string]Block // with those that have ended and are not swept: the clock can be set back
+	whole bool             // all entries that were there have been read
 
-	since time.Time     // something has changed since, by the process' clock; zero: nothing
-	pause time.Duration // between a change and telling of it
-	told  int           // entries, -1 for never
+	since time.Time     // of the first change that was not handed on, by this process' clock; or zero
+	pause time.Duration // between a change and the call
+	count int           // of blocks in the last call; -1: there was none
 }
 
 const (
-	// shortPause is how long changes are gathered before they are told of, so that many at once are told of once.
+	// shortPause is how long changes are gathered for one call.
 	shortPause = 2 * time.Millisecond
-	// share is what part of the time telling may take, of very many entries that change all the time.
+	// share bounds the time that calls take: 1/share, with very many blocks that change all the
+	// time.
 	share = 10
-	// tick is how often it is looked whether something has ended, since the clock that says so may be set.
+	// tick is the time between two checks for ends, since the clock can be set.
 	tick = time.Second
 )
 
@@ -68,25 +69,25 @@ func (w *watch) begin(bool) {
 	if w.verifier == nil {
 		return
 	}
-	for _, held := range w.verifier.All(w.bucket, w.now()) { // what is not there any more counts all the same
+	for _, held := range w.verifier.All(w.bucket, w.now()) { // also those that were removed
 		data, _ := split(held.Raw)
 		w.put(held.Key, held.Operation, data)
 	}
 }
 
-// put puts what a value says in place of what was under the name.
+// put takes a trusted value under a name.
 func (w *watch) put(name string, o signature.Operation, data []byte) {
 	delete(w.all, name)
-	if e, err := decode(data); err == nil && o != signature.Lift { // else it is not for us
+	if e, err := decode(data); err == nil && o != signature.Lift {
 		w.all[name] = e
 	}
 }
 
-// take takes what the watcher tells: nil says that all that was there has been told.
+// take takes an entry; nil after the last of those that were there.
 func (w *watch) take(got jetstream.KeyValueEntry) {
 	switch {
 	case got == nil:
-		w.whole, w.told = true, -1
+		w.whole, w.count = true, -1
 		w.trouble.Note(nil)
 		w.offer()
 		return
@@ -106,23 +107,24 @@ func (w *watch) take(got jetstream.KeyValueEntry) {
 	}
 }
 
-// takeSigned takes what counts; the error says why it does not.
+// takeSigned takes a trusted entry; the error says why it is not trusted.
 func (w *watch) takeSigned(got jetstream.KeyValueEntry) error {
 	now := w.now()
 	if got.Operation() != jetstream.KeyValuePut {
 		held, ok := w.verifier.Held(w.bucket, got.Key(), now)
 		switch {
-		case !ok || !now.Before(held.Expires): // it was swept
+		case !ok || !now.Before(held.Expires): // a sweep
 			delete(w.all, got.Key())
 			return nil
-		case got.Created().Before(held.Written): // another reader was quicker
+		case got.Created().Before(held.Written): // another watch has read a newer entry
 			return nil
 		}
 		return signature.ErrDeleted
 	}
 	data, signed := split(got.Value())
 	s, err := w.verifier.Take(signature.Found{
-		Bucket: w.bucket, Key: got.Key(), Value: data, Text: signed, Raw: got.Value(), Written: got.Created(),
+		Bucket: w.bucket, Key: got.Key(), Value: data, Text: signed, Raw: got.Value(),
+		Written: got.Created(),
 	}, now)
 	if err == nil {
 		w.put(got.Key(), s.Operation, data)
@@ -130,7 +132,7 @@ func (w *watch) takeSigned(got jetstream.KeyValueEntry) error {
 	return err
 }
 
-// due tells of what has changed, and of what has ended.
+// due hands on changes and ends.
 func (w *watch) due() {
 	if !w.since.IsZero() && time.Since(w.since) < w.pause {
 		return
@@ -138,7 +140,8 @@ func (w *watch) due() {
 	w.offer()
 }
 
-// offer tells of all entries that hold; not before it is known which there are: who is told of some takes the others for ended.
+// offer calls changed with all blocks that have not ended, once all entries have been read: blocks
+// that are missing in the list would be lifted.
 func (w *watch) offer() {
 	if !w.whole {
 		return
@@ -149,16 +152,16 @@ func (w *watch) offer() {
 			holding++
 		}
 	}
-	if w.since.IsZero() && holding == w.told { // nothing has changed, and none has ended: they are the same
+	if w.since.IsZero() && holding == w.count { // nothing has changed, and no block has ended
 		return
 	}
-	w.since, w.told = time.Time{}, holding
+	w.since, w.count = time.Time{}, holding
 	begin := time.Now()
 	w.changed(sorted(w.all, now))
 	w.pause = max(shortPause, (share-1)*time.Since(begin))
 }
 
-// next is in how long there may be something to tell.
+// next is the time until there may be a call.
 func (w *watch) next() time.Duration {
 	switch {
 	case !w.whole:

@@ -45,8 +45,9 @@ func watching(now func() time.Time, changed func(entries int)) *watch {
 	return &watch{changed: func(all []Block) { changed(len(all)) }, trouble: kvwatch.Changes{Tell: func(error) {}}, now: now}
 }
 
-// A watch that begins anew knows a part of the entries at first, and a checker that heard of that part would let pass
-// who is in the rest. An entry that has ended, and has not been swept yet, changes nothing of that.
+// A watch that begins anew knows a part of the entries at first, and a checker that heard of that
+// part would let pass who is in the rest. An entry that has ended, and has not been swept yet,
+// changes nothing of that.
 func TestPartOfTheListIsNotTold(t *testing.T) {
 	var lists []int
 	w := watching(time.Now, func(n int) { lists = append(lists, n) })
@@ -67,8 +68,9 @@ func TestPartOfTheListIsNotTold(t *testing.T) {
 	}
 }
 
-// A checker learns the fleet's time after it has learnt of blocks, and clocks are set: what has ended by a wrong clock holds
-// when that is corrected. It is looked at without anything that happens.
+// A checker learns the fleet's time after it has learnt of blocks, and clocks are set: what has
+// ended by a wrong clock holds when that is corrected. It is looked at without anything that
+// happens.
 func TestWhatEndedByAWrongClockHolds(t *testing.T) {
 	var lists []int
 	now := time.Now()

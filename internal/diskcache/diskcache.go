@@ -1,9 +1,9 @@
-// Package diskcache keeps on disk what a checker has taken from a NATS bucket, so that one which starts
-// while NATS is away begins where the last one ended.
+// Package diskcache keeps on disk what a checker has taken from a NATS bucket, so that one which
+// starts while NATS is away begins where the last one ended.
 //
-// A [File] holds one bucket's values as they were found there, signatures included: so whoever
-// loads it can check them anew. Its checksum tells a damaged file from a whole one, and nobody's
-// forgery: that is for signatures and, where there are none, for the file's mode.
+// A [File] holds the values of one bucket as they were there, with their signatures, which can be
+// verified again when the file is loaded. Its checksum detects damage, but no forgery: that is left
+// to signatures and, where there are none, to the file's mode.
 package diskcache
 
 import (
@@ -23,15 +23,15 @@ import (
 // Value is one value of a bucket.
 type Value struct {
 	Key string `json:"key"`
-	// Revision is the bucket's number of it, 0 if it was not kept.
+	// Revision is the bucket's number of the value, 0 if it was not kept.
 	Revision uint64 `json:"revision,omitempty"`
-	// Written is when it came into the bucket, by the server's clock.
+	// Written is when the value was written into the bucket, by the server's clock.
 	Written time.Time `json:"written"`
 	// Raw is the whole value, signature included.
 	Raw []byte `json:"raw"`
 }
 
-// Content is what a file has.
+// Content is the content of a file.
 type Content struct {
 	Bucket string `json:"bucket"`
 	// Saved is when the file was written, by this machine's clock.
@@ -39,20 +39,20 @@ type Content struct {
 	Values []Value   `json:"values"`
 }
 
-// ErrDamaged is what the errors of files are that are not whole, or not of this bucket.
+// ErrDamaged is wrapped by the errors of files that are damaged, or of another bucket.
 var ErrDamaged = errors.New("not a whole cache file of this bucket")
 
 const (
 	// header begins the first line, which ends with the SHA-256 of all lines after it.
 	header = "offpath-cache-1 "
-	// mostBytes bounds what is read: a bucket of blocks takes 10,000 of some 6 KB at most.
+	// mostBytes bounds a file: a bucket of blocks holds at most 10,000 of some 6 KB.
 	mostBytes = 128 << 20
 	// writableByOthers are the bits of a file's mode that no cache has.
 	writableByOthers = 0o002
 )
 
-// File is one bucket's. Its methods may be called by one goroutine at a time; any number of
-// processes may share it, of which the last one to save wins.
+// File is the file of one bucket. Its methods may be called by one goroutine at a time; any number
+// of processes may share it: the last one to save wins.
 type File struct{ dir, bucket string }
 
 // New returns the file for a bucket in a directory. Neither has to exist.
@@ -61,8 +61,8 @@ func New(dir, bucket string) File { return File{dir, bucket} }
 // Path is where the file is.
 func (f File) Path() string { return filepath.Join(f.dir, f.bucket+".cache") }
 
-// Load reads the file. If there is none, the error is fs.ErrNotExist; if it cannot have been
-// written by Save, ErrDamaged.
+// Load reads the file. The error wraps fs.ErrNotExist if there is none, and ErrDamaged if Save
+// cannot have written it.
 func (f File) Load() (Content, error) {
 	open, err := os.Open(f.Path())
 	if err != nil {
@@ -74,7 +74,8 @@ func (f File) Load() (Content, error) {
 	case err != nil:
 		return Content{}, err
 	case !info.Mode().IsRegular() || info.Mode().Perm()&writableByOthers != 0:
-		return Content{}, fmt.Errorf("%w: its mode is %v: anybody may have written it", ErrDamaged, info.Mode())
+		return Content{}, fmt.Errorf("%w: its mode is %v: anybody may have written it",
+			ErrDamaged, info.Mode())
 	}
 	data, err := io.ReadAll(io.LimitReader(open, mostBytes+1))
 	if err != nil {
@@ -107,8 +108,8 @@ func sum(body []byte) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// Save writes the file, which only this user may read, in place of the one before: whatever happens
-// meanwhile, one of the two is there, whole. It makes the directory if there is none.
+// Save replaces the file, which only this user may read. At any time one of the two is there,
+// whole. It creates the directory if there is none.
 func (f File) Save(values []Value, now time.Time) (err error) {
 	body, err := json.Marshal(Content{f.bucket, now.UTC(), values})
 	if err != nil {
@@ -141,10 +142,10 @@ func (f File) Save(values []Value, now time.Time) (err error) {
 	return nil
 }
 
-// leftover is how old a file is that nobody is writing any more.
+// leftover is the age of a temporary file that no process writes any more.
 const leftover = time.Hour
 
-// removeLeftovers removes what processes have left that were killed while they wrote.
+// removeLeftovers removes temporary files of processes that were killed while they wrote.
 func (f File) removeLeftovers(now time.Time) {
 	names, _ := filepath.Glob(filepath.Join(f.dir, f.bucket+".*.tmp")) // the pattern is a good one
 	for _, name := range names {
@@ -154,7 +155,7 @@ func (f File) removeLeftovers(now time.Time) {
 	}
 }
 
-// ignore passes over that there is nothing to remove.
+// ignore ignores that there is nothing to remove.
 func ignore(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -162,8 +163,8 @@ func ignore(err error) error {
 	return err
 }
 
-// syncDir has the new name outlive the machine, on file systems that can: on others the file of
-// before may be back after a power failure.
+// syncDir makes the new name durable, on file systems that can. On others the file before may be
+// back after a power failure.
 func syncDir(dir string) {
 	if open, err := os.Open(dir); err == nil {
 		_ = open.Sync()

@@ -108,7 +108,7 @@ func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int6
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	begin := time.Now()
-	d, err := c.Acquire(ctx, attrs, cost)
+	d, err := c.Wait(ctx, check.Request{Attributes: attrs, Cost: cost})
 	took := time.Since(begin)
 	expect(t, took <= wait && (!d.Allowed || err == nil), "after %v of %v: %+v, %v", took, wait, d, err)
 	return d.Allowed
@@ -152,9 +152,11 @@ func TestSettlementGivesPermitsBack(t *testing.T) {
 		acquire := func(i int, cost int64) (receipt string) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			d, receipt, _ := checkers[i].AcquireReceipt(ctx, attributes("user=a ip=b api=c"), cost)
-			expect(t, d.Allowed == (receipt != ""), "%+v, receipt %q", d, receipt)
-			return receipt
+			d, _ := checkers[i].Wait(ctx, check.Request{
+				Attributes: attributes("user=a ip=b api=c"), Cost: cost, Receipt: true,
+			})
+			expect(t, d.Allowed == (d.Receipt != ""), "%+v", d)
+			return d.Receipt
 		}
 		begin := time.Now().Truncate(6 * time.Second).Add(6*time.Second + 10*time.Millisecond)
 		time.Sleep(time.Until(begin)) // of a bucket of every rule
@@ -166,7 +168,9 @@ func TestSettlementGivesPermitsBack(t *testing.T) {
 		// Checkers that had to deny have asked at once, and share.
 		expect(t, acquire(1, 11) == "" && acquire(1, 5) != "", "5 of the 10 that were given back should pass, and 11 not")
 		l, _ := checkers[0].Limiter("user")
-		d, receipt, err := l.AcquireReceipt(t.Context(), "somebody", 3)
-		expect(t, d.Allowed && receipt != "" && err == nil, "by one rule: %+v, %q, %v", d, receipt, err)
+		d, err := checkers[0].Wait(t.Context(), check.Request{
+			Limiter: l, Key: "somebody", Cost: 3, Receipt: true,
+		})
+		expect(t, d.Allowed && d.Receipt != "" && err == nil, "by one rule: %+v, %v", d, err)
 	})
 }

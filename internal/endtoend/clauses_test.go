@@ -101,7 +101,7 @@ func TestClausesHoldOverAFleet(t *testing.T) {
 				passed, last := 0, check.Decision{}
 				for i := range step.requests {
 					c := w.checkers[i%3]
-					last = w.await(w.rules.Rules()[0], func() check.Decision { return c.CheckAt(w.now, attributes(step.attributes), 1) })
+					last = w.await(w.rules.Rules()[0], func() check.Decision { return c.Check(attributes(step.attributes), 1) })
 					if last.Allowed {
 						passed++
 					}
@@ -149,9 +149,9 @@ func TestClausesConserveHits(t *testing.T) {
 				pick("", "", " tokens=3") + pick("", "", " strict=1"))
 			c := w.anyone()
 			if w.rand.IntN(10) == 0 {
-				c.RecordAt(w.now, attrs, 1+w.rand.Int64N(2))
+				c.Do(check.Request{Attributes: attrs, Cost: 1 + w.rand.Int64N(2), Mode: check.Record})
 			}
-			d := c.CheckAt(w.now, attrs, 1+w.rand.Int64N(3))
+			d := c.Check(attrs, 1+w.rand.Int64N(3))
 			happened.note("denied", !d.Allowed)
 			happened.note("exceeded", d.Exceeded)
 			happened.note("shadowed", d.Shadow != "")

@@ -21,7 +21,7 @@ func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 		for range 150 {
 			i := w.rand.IntN(len(w.checkers))
 			l, _ := w.checkers[i].Limiter(testRules[w.rand.IntN(len(testRules))].Name)
-			if l.CheckAt(w.own(i), "k", 1).Allowed {
+			if l.Check("k", 1).Allowed {
 				w.admitted++
 			}
 			w.pass(30 * time.Millisecond)
@@ -46,7 +46,7 @@ func TestSkewedCheckersShareAWindow(t *testing.T) {
 	w.advance(time.Second)
 	ask := func(i int, cost int64) bool {
 		l, _ := w.checkers[i].Limiter("second")
-		return l.CheckAt(w.own(i), "k", cost).Allowed
+		return l.Check("k", cost).Allowed
 	}
 	for i := range w.checkers { // 15 of 20 per second: five on each
 		require(t, ask(i, 5), "denied")

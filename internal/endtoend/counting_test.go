@@ -72,7 +72,7 @@ func (w *world) request(c *checker, rule, key string, cost int64) bool {
 	w.asked++
 	l, _ := c.Limiter(rule)
 	at := w.now + int64(c.Stats().ClockOffset)
-	if !l.CheckAt(w.now, key, cost).Allowed {
+	if !l.Check(key, cost).Allowed {
 		return false
 	}
 	(*recall(w.truth, place{rule, key}))[l.Rule().Window.Bucket(at)] += cost

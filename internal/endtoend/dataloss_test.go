@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -28,7 +28,7 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 		for last := range 2 { // the second time, everybody has seen the latest generation
 			for _, c := range w.checkers {
 				l, _ := c.Limiter("minute")
-				l.CheckAt(w.now, "k", 1)
+				l.Check("k", 1)
 				w.advance(time.Second + w.quietFor)
 				want, got := max(minute.Limit-w.stored(minute, "k"), 0), w.left(c, "minute", "k")
 				w.require(got <= want && (last != 1 || !w.immortal || got >= want || got <= 0),
@@ -55,7 +55,7 @@ func (w *world) loseAtRandom() {
 			w.store.Lose()
 		}
 		l, _ := w.anyone().Limiter("minute")
-		l.CheckAt(w.now, "k", 1)
+		l.Check("k", 1)
 		w.pass(40 * time.Millisecond)
 	}
 }
@@ -63,11 +63,11 @@ func (w *world) loseAtRandom() {
 // stored asks the store itself for a key's count over its live window; there is one shard.
 func (w *world) stored(r *rules.Rule, key string) (sum int64) {
 	w.t.Helper()
-	applied, err := w.store.Apply(context.Background(), &aggregate.Fold{
+	applied, err := w.store.Apply(context.Background(), &storage.Batch{
 		Now:    w.now,
-		Rules:  []aggregate.Rule{{Name: r.Name, Shape: r.Window, Limit: r.Limit}},
-		Ledger: make([]aggregate.Tally, 1),
-		Keys:   []aggregate.Key{{Text: key}},
+		Rules:  []storage.Rule{{Name: r.Name, Shape: r.Window, Limit: r.Limit}},
+		Ledger: make([]storage.Tally, 1),
+		Keys:   []storage.Key{{Text: key}},
 	})
 	must(w.t, err)
 	for _, c := range applied.Totals[0] {
@@ -94,9 +94,9 @@ const (
 
 var errDown = errors.New("the store is down")
 
-func (s *flakyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (s *flakyStore) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if s.mode == storeDown {
-		return aggregate.Fleet{}, errDown
+		return storage.Fleet{}, errDown
 	}
 	fleet, err := s.Store.Join(ctx, shards)
 	if s.clock != nil {
@@ -105,12 +105,12 @@ func (s *flakyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, err
 	return fleet, err
 }
 
-func (s *flakyStore) Apply(ctx context.Context, f *aggregate.Fold) (aggregate.Applied, error) {
-	return flaky(s, func() (aggregate.Applied, error) { return s.applyFull(ctx, f) })
+func (s *flakyStore) Apply(ctx context.Context, f *storage.Batch) (storage.Applied, error) {
+	return flaky(s, func() (storage.Applied, error) { return s.applyFull(ctx, f) })
 }
 
-func (s *flakyStore) Lease(ctx context.Context, f *aggregate.LeaseFold) (aggregate.Leased, error) {
-	return flaky(s, func() (aggregate.Leased, error) { return s.Store.Lease(ctx, f) })
+func (s *flakyStore) Lease(ctx context.Context, f *storage.LeaseBatch) (storage.Leased, error) {
+	return flaky(s, func() (storage.Leased, error) { return s.Store.Lease(ctx, f) })
 }
 
 func flaky[T any](s *flakyStore, do func() (T, error)) (answer T, err error) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -23,7 +24,7 @@ func TestNoExcessWhereTokensAreSpentInTime(t *testing.T) {
 			}
 			w := newWorld(t, o)
 			for _, k := range w.workers {
-				k.SetRules([]aggregate.Rule{{
+				k.SetRules([]storage.Rule{{
 					Name: "tokens", Shape: w.rules.Rules()[0].Window, Limit: 1000 / times, Burst: burst, Revision: 1,
 				}})
 			}
@@ -31,7 +32,7 @@ func TestNoExcessWhereTokensAreSpentInTime(t *testing.T) {
 			l, _ := c.Limiter("tokens")
 			passed := int64(0)
 			for end := w.now + int64(2*time.Minute); w.now < end; w.advance(5 * time.Millisecond) {
-				for l.CheckAt(w.now, "k", 1).Allowed {
+				for l.Check("k", 1).Allowed {
 					passed++
 				}
 				w.wake(c)

@@ -18,6 +18,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
@@ -170,7 +171,7 @@ func (f *live) addCheckers(n int, change ...func(*check.Options)) {
 // steady lets a checker keep no hits back because there is much room, for which a test that waits
 // for every report would wait 10 s, nor take to its share of a limit when the machine stands still.
 func steady(o *check.Options) {
-	o.QuietFor, o.ShareAfter, o.OutageAfter = time.Millisecond, 1_000_000, 1_000_000
+	o.QuietFor, o.ShareAfter, o.OutageAfter = time.Millisecond, never, never
 }
 
 // background runs f until the function it returns is called, which waits for its end.
@@ -192,19 +193,19 @@ type deadlyStore struct {
 	slow   time.Duration // what the answer to the first Join takes to come
 }
 
-func (s *deadlyStore) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (s *deadlyStore) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	fleet, err := s.Store.Join(ctx, shards)
 	time.Sleep(s.slow)
 	s.slow = 0
 	return fleet, err
 }
 
-func (s *deadlyStore) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+func (s *deadlyStore) Apply(ctx context.Context, fold *storage.Batch) (storage.Applied, error) {
 	applied, err := s.Store.Apply(ctx, fold)
 	return applied, cmp.Or(err, s.die(len(applied.Repeated) == 0))
 }
 
-func (s *deadlyStore) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+func (s *deadlyStore) Lease(ctx context.Context, fold *storage.LeaseBatch) (storage.Leased, error) {
 	leased, err := s.Store.Lease(ctx, fold)
 	return leased, cmp.Or(err, s.die(true))
 }

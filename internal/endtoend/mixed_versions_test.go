@@ -166,11 +166,11 @@ func (w *world) decidesAsOneVersion() {
 		var passed [3]int
 		for n := range 15 {
 			l, _ := w.checkers[n%3].Limiter(r.Name)
-			decide := func() check.Decision { return l.CheckAt(w.now, "k", 1) }
+			decide := func() check.Decision { return l.Check("k", 1) }
 			if r.Name == "settled" && n%3 >= w.oldCheckers { // so that checkers ask for what was refunded
-				decide = func() (d check.Decision) {
-					d, _ = l.CheckReceiptAt(w.now, "k", 1)
-					return d
+				c := w.checkers[n%3]
+				decide = func() check.Decision {
+					return c.Do(check.Request{Limiter: l, Key: "k", Receipt: true}).Decision
 				}
 			}
 			if w.await(r, decide).Allowed {
@@ -180,7 +180,7 @@ func (w *world) decidesAsOneVersion() {
 		expect(w.t, passed == [3]int{4, 3, 3}, "%s: %v of 15 requests pass at the checkers, want 4, 3 and 3", r.Name, passed)
 		for _, c := range w.checkers {
 			l, _ := c.Limiter(r.Name)
-			left := l.PeekAt(w.now, "k", 1).Remaining
+			left := c.Do(check.Request{Limiter: l, Key: "k", Mode: check.Peek}).Remaining
 			expect(w.t, left == 0, "%s: %s sees %d left", r.Name, c.name, left)
 		}
 		counted := int64(10)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -33,7 +33,7 @@ func TestKeysWithoutRoomAreDecidedByOnOutage(t *testing.T) {
 				for range n {
 					for _, c := range w.checkers {
 						l, _ := c.Limiter(r.Name)
-						d := l.CheckAt(w.now, key, 1)
+						d := l.Check(key, 1)
 						if d.Allowed {
 							passed++
 						}
@@ -67,7 +67,7 @@ func TestKeysWithoutRoomAreDecidedByOnOutage(t *testing.T) {
 }
 
 // withoutNew is a fold without what it adds to keys that the store has no room for.
-func withoutNew(f *aggregate.Fold, full func(key string) bool) *aggregate.Fold {
+func withoutNew(f *storage.Batch, full func(key string) bool) *storage.Batch {
 	r := *f
 	r.Keys = nil
 	for _, key := range f.Keys {
@@ -80,7 +80,7 @@ func withoutNew(f *aggregate.Fold, full func(key string) bool) *aggregate.Fold {
 }
 
 // applyFull applies a fold to a store that may have no room for new keys.
-func (s *flakyStore) applyFull(ctx context.Context, f *aggregate.Fold) (aggregate.Applied, error) {
+func (s *flakyStore) applyFull(ctx context.Context, f *storage.Batch) (storage.Applied, error) {
 	if s.full != nil {
 		f = withoutNew(f, s.full)
 	}

@@ -89,7 +89,7 @@ func (f *live) outage() {
 
 func serversAway(t *testing.T, redis *backend) {
 	f := newLive(t, redis, 0, 2, liveRules...)
-	f.addCheckers(4, func(o *check.Options) { o.HelloEvery, o.ShareAfter = 200*time.Millisecond, 5 })
+	f.addCheckers(4, func(o *check.Options) { o.HelloEvery, o.ShareAfter = 200*time.Millisecond, time.Second })
 	f.welcomed()
 	stop := f.load(20)
 	f.answered()

@@ -76,9 +76,11 @@ func countsExactly(t *testing.T, redis *backend) {
 		var passed atomic.Int64
 		for i := range 24 {
 			waiting.Go(func() {
-				l, _ := f.checkers[i%3].Limiter("strict")
+				c := f.checkers[i%3]
+				l, _ := c.Limiter("strict")
 				for range 5 {
-					if d, _ := l.Acquire(ctx, "waited for", 2); d.Allowed {
+					d, _ := c.Wait(ctx, check.Request{Limiter: l, Key: "waited for", Cost: 2})
+					if d.Allowed {
 						passed.Add(2)
 						f.admitted.Add(2)
 					}
@@ -94,13 +96,13 @@ func countsExactly(t *testing.T, redis *backend) {
 	})
 	t.Run("a true cost makes room at all checkers, once", func(t *testing.T) {
 		l, _ := f.checkers[0].Limiter("tokens")
-		d, receipt := l.CheckReceipt("k", 90)
+		d := f.checkers[0].Do(check.Request{Limiter: l, Key: "k", Cost: 90, Receipt: true})
 		require(t, d.Allowed, "%+v", d)
 		f.admitted.Add(90)
 		leaves("tokens", 10)
-		f.must(f.checkers[1].Settle(receipt, 20))
+		f.must(f.checkers[1].Settle(d.Receipt, 20))
 		leaves("tokens", 80)
-		f.must(f.checkers[2].Settle(receipt, 0)) // which does not know that it was
+		f.must(f.checkers[2].Settle(d.Receipt, 0)) // which does not know that it was
 		f.pass(f.checkers[2], "tokens", 70)
 		leaves("tokens", 10)
 	})
@@ -181,10 +183,12 @@ func (f *live) askAndSettle(callers ...string) {
 	f.t.Helper()
 	for _, c := range f.checkers {
 		for _, caller := range callers {
-			_, receipt, err := c.AcquireReceipt(f.t.Context(), attributes(caller), 30) // waits for permits
+			d, err := c.Wait(f.t.Context(), check.Request{
+				Attributes: attributes(caller), Cost: 30, Receipt: true,
+			})
 			f.must(err)
-			if receipt != "" {
-				f.must(c.Settle(receipt, 5))
+			if d.Receipt != "" {
+				f.must(c.Settle(d.Receipt, 5))
 			}
 			for range 100 { // until it is denied
 				c.Check(attributes(caller), 1)

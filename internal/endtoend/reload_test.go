@@ -44,7 +44,7 @@ func (w *world) reload(i int) {
 	for r := min(c.Revision()+1, w.revision); r <= w.revision; r++ {
 		set, err := rules.NewSet(w.published[r]...)
 		if err == nil {
-			err = c.SetRulesAt(w.own(i), set, r)
+			err = c.SetRules(set, r)
 		}
 		must(w.t, err)
 	}
@@ -209,7 +209,7 @@ func (w *world) anyHit(i int, held []*check.Limiter) (byOld int64) {
 	defer w.wake(c)
 	list := w.published[c.Revision()]
 	if w.rand.IntN(6) == 0 {
-		if c.CheckAt(w.own(i), attributes("user="+key), cost).Allowed {
+		if c.Check(attributes("user="+key), cost).Allowed {
 			for j := range list {
 				w.note(&list[j], key, cost)
 			}
@@ -220,7 +220,7 @@ func (w *world) anyHit(i int, held []*check.Limiter) (byOld int64) {
 	if len(held) > 0 && w.rand.IntN(3) == 0 {
 		l = held[w.rand.IntN(len(held))]
 	}
-	if !l.CheckAt(w.own(i), key, cost).Allowed {
+	if !l.Check(key, cost).Allowed {
 		return 0
 	}
 	w.note(l.Rule(), key, cost)

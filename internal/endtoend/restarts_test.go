@@ -14,7 +14,7 @@ func (w *world) restart(i int) {
 	w.t.Helper()
 	c := w.checkers[i]
 	w.require(c.Stats().Unreported() == 0, "%s is stopped too soon", c.name)
-	goodbye, err := events.Append(nil, &events.Hello{Epoch: c.Epoch(), Sent: w.now, Leaving: true})
+	goodbye, err := events.Append(nil, &events.Hello{Epoch: c.epoch, Sent: w.now, Leaving: true})
 	must(w.t, err)
 	must(w.t, c.link.Hello(goodbye))
 	c.link.Attach(nil)

@@ -34,7 +34,8 @@ func (w *world) charge(i int, key string, estimate, cost int64) *bill {
 	w.t.Helper()
 	w.asked++
 	c := w.checkers[i]
-	d, receipt := c.CheckReceiptAt(w.own(i), attributes("user="+key), estimate)
+	d := c.Do(check.Request{Attributes: attributes("user=" + key), Cost: estimate, Receipt: true})
+	receipt := d.Receipt
 	w.require(d.Allowed == (receipt != ""), "%+v, receipt %q", d, receipt)
 	w.wake(c)
 	if !d.Allowed {
@@ -53,7 +54,7 @@ func (w *world) charge(i int, key string, estimate, cost int64) *bill {
 // chargeWithoutReceipt charges a hit that costs what it was charged, by one rule.
 func (w *world) chargeWithoutReceipt(c *checker, r *rules.Rule, key string) *bill {
 	l, _ := c.Limiter(r.Name)
-	if !l.CheckAt(w.now, key, 1).Allowed {
+	if !l.Check(key, 1).Allowed {
 		return nil
 	}
 	w.admitted++
@@ -63,7 +64,7 @@ func (w *world) chargeWithoutReceipt(c *checker, r *rules.Rule, key string) *bil
 // pay settles a bill at a checker.
 func (w *world) pay(b *bill, i int) {
 	w.t.Helper()
-	err := w.checkers[i].SettleAt(w.own(i), b.receipt, b.cost)
+	err := w.checkers[i].Settle(b.receipt, b.cost)
 	if b.settledAt[i] != errors.Is(err, check.ErrSettled) || err != nil && !b.settledAt[i] {
 		w.fail("%s settles, before: %v: %v", w.checkers[i].name, b.settledAt, err)
 	}
@@ -221,7 +222,7 @@ func (w *world) knowsTurn(c *checker, key string, list []*bill) {
 	counts := costs(list, rule.Name, key).since(start, rule.Window, w.now)
 	least, most := drain.Turn(level, counts, w.now), drain.Reset(level, counts, w.now)
 	l, _ := c.Limiter(rule.Name)
-	d := l.PeekAt(w.now, key, 1)
+	d := c.Do(check.Request{Limiter: l, Key: key, Mode: check.Peek})
 	wait := d.RetryAfter
 	w.require(wait >= least && wait <= most && d.Allowed == (wait == 0),
 		"%s says that %s has a turn in %v, want %v to %v: %+v", c.name, key, wait, least, most, d)

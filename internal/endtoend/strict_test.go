@@ -35,7 +35,7 @@ func (w *world) ask(i int, rule, key string, cost int64) check.Decision {
 	w.asked++
 	c := w.checkers[i]
 	l, _ := c.Limiter(rule)
-	d := l.CheckAt(w.own(i), key, cost)
+	d := l.Check(key, cost)
 	if d.Allowed {
 		w.permit(l.Rule(), key, cost)
 	} else if d.RetryAfter <= 0 {
@@ -50,7 +50,7 @@ func (w *world) askByAll(i int, key string, cost int64) {
 	w.t.Helper()
 	w.asked++
 	c := w.checkers[i]
-	if c.CheckAt(w.own(i), attributes("user="+key), cost).Allowed {
+	if c.Check(attributes("user="+key), cost).Allowed {
 		for _, r := range w.rules.Rules() {
 			w.permit(r, key, cost)
 		}

@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -89,6 +91,7 @@ type worker struct {
 type checker struct {
 	*check.Checker
 	name  string
+	epoch uint64
 	link  *membus.Checker
 	next  int64
 	last  int64 // time of the last step
@@ -190,12 +193,15 @@ func (w *world) newWorker() *worker {
 	return k
 }
 
+// never is longer than any test lasts in virtual time.
+const never = 1000 * time.Hour
+
 // worldKeys are those by which checkers of a world know each other's receipts.
 var worldKeys = events.NewReceiptKeys()
 
 // newChecker makes the checker of number i, which goes by the clock of this number.
 func (w *world) newChecker(i int, name string, epoch uint64) *checker {
-	c := &checker{name: name, link: w.bus.Checker(name), own: make(map[place]*history)}
+	c := &checker{name: name, epoch: epoch, link: w.bus.Checker(name), own: make(map[place]*history)}
 	c.knows = newKnowledge(c)
 	var version older
 	if i < w.oldCheckers {
@@ -203,11 +209,13 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 	}
 	o := check.Options{
 		Rules: w.rules, Revision: w.revision, Link: observed{olderChecker{c.link, version}, &c.knows}, Epoch: epoch,
-		MaxIdleKeys: -1, NoForecast: w.plain, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }, QuietFor: w.quietFor, ReportKeys: 1 + w.rand.IntN(5),
-		Trace: func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "00-a-trace", nil },
+		MaxIdleKeys: -1, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }, QuietFor: w.quietFor,
+		Tuning: checktuning.Tuning{NoForecast: w.plain, ReportKeys: 1 + w.rand.IntN(5)},
+		Trace:  func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "00-a-trace", nil },
 	}
+	o.Now = func() time.Time { return time.Unix(0, w.own(i)) }
 	if w.plain { // never: in the other worlds an outage makes them decide by their share
-		o.ShareAfter, o.OutageAfter = 1_000_000, 1_000_000
+		o.ShareAfter, o.OutageAfter = never, never
 	}
 	var err error
 	if c.Checker, err = check.New(o); err != nil {
@@ -219,7 +227,7 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 		}
 		payload = version.of(kind, payload)
 		c.knows.learn(kind, payload)
-		c.Receive(w.own(i), kind, payload)
+		c.Receive(kind, payload)
 	})
 	return c
 }
@@ -279,7 +287,7 @@ func (w *world) advance(d time.Duration) {
 			if c.next <= w.now {
 				own := w.own(i)
 				c.last = w.now
-				c.next = c.Step(own) - own + w.now
+				c.next = c.Step().UnixNano() - own + w.now
 			}
 			next = min(next, max(c.next, w.now+1))
 		}
@@ -311,10 +319,10 @@ func (w *world) hit(c *checker, rule, key string, cost int64) bool {
 	}
 	left := shape.Remaining(known, limit, at)
 	if w.rand.IntN(2) == 0 { // look first: a cost above the limit takes nothing and tells what is left
-		d := l.CheckAt(w.now, key, limit+1)
+		d := l.Check(key, limit+1)
 		w.require(d.Remaining == left, "%s sees %d left of %v, knows of %d", c.name, d.Remaining, p, left)
 	}
-	d := l.CheckAt(w.now, key, cost)
+	d := l.Check(key, cost)
 	if !d.Allowed {
 		w.require((!w.plain || d.Remaining == left && cost > left) && d.Remaining <= left,
 			"%s denies a cost of %d with %d left of %v: %+v", c.name, cost, left, p, d)
@@ -341,7 +349,7 @@ func recall(m map[place]*history, p place) *history {
 // left returns how many hits a checker would still let pass.
 func (w *world) left(c *checker, rule, key string) int64 {
 	l, _ := c.Limiter(rule)
-	return l.CheckAt(w.now, key, l.Rule().Capacity()+1).Remaining
+	return l.Check(key, l.Rule().Capacity()+1).Remaining
 }
 
 // require fails the test unless it is ok.
@@ -385,7 +393,7 @@ func (w *world) outlast() {
 	w.fail("%d messages are still under way", w.bus.Pending())
 }
 
-func (w *world) ledger() aggregate.Ledger {
+func (w *world) ledger() storage.Ledger {
 	w.t.Helper()
 	l, err := w.store.Ledger(context.Background())
 	must(w.t, err)

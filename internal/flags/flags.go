@@ -14,6 +14,8 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+
+	"github.com/offpath-io/offpath/internal/redact"
 )
 
 // defaultPrefix of every environment variable.
@@ -199,7 +201,7 @@ func (s *Set) explain(err error) error {
 // shown is what may be told of an argument that nobody knows what to do with: it may be the URL that a flag is missing for.
 func shown(text string) string {
 	if strings.Contains(text, "://") {
-		return Redact(text)
+		return redact.URLs(text)
 	}
 	return text
 }

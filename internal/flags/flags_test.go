@@ -212,22 +212,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestRedact(t *testing.T) {
-	for given, want := range map[string]string{
-		"nats://a:4222":                         "nats://a:4222",
-		"nats://me:geheim@a:4222,b:1":           "nats://xxxxx@a:4222,b:1",
-		"nats://token@a":                        "nats://xxxxx@a",
-		"redis://a?sentinel_password=geheim":    "redis://a?sentinel_password=xxxxx",
-		"redis://a?master_name=m":               "redis://a?master_name=m",
-		"redis://127.0.0.1:7000,127.0.0.1:7001": "redis://127.0.0.1:7000,127.0.0.1:7001",
-		"nats://me:ge%zz@a":                     "(not a URL)",
-	} {
-		if got := Redact(given); got != want {
-			t.Errorf("Redact(%q) = %q, want %q", given, got, want)
-		}
-	}
-}
-
 func TestHelpAndVersion(t *testing.T) {
 	for _, args := range []string{"--help", "-h", "-help", "--max-keys 9 --help", "--help --loud", "--help extra"} {
 		helps(t, newSet(new(settings)), args,

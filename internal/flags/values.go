@@ -124,39 +124,6 @@ func checkNATS(text string) error {
 	return nil
 }
 
-// Redact returns a list of URLs, with commas between, without names, passwords and tokens.
-func Redact(urls string) string {
-	parts := strings.Split(urls, ",")
-	for i, part := range parts {
-		if !strings.Contains(part, "://") {
-			part = "any://" + part
-		}
-		u, err := url.Parse(part)
-		if err != nil {
-			parts[i] = "(not a URL)"
-			continue
-		}
-		parts[i] = strings.TrimPrefix(redacted(u), "any://")
-	}
-	return strings.Join(parts, ",")
-}
-
-// redacted is more thorough than the method of that name: a name alone may be a token, and a query
-// may hold a password.
-func redacted(u *url.URL) string {
-	if u.User != nil {
-		u.User = url.User("xxxxx")
-	}
-	query := u.Query()
-	for name := range query {
-		if strings.Contains(name, "password") {
-			query.Set(name, "xxxxx")
-		}
-	}
-	u.RawQuery = query.Encode()
-	return u.String()
-}
-
 // Namespace takes what can name a fleet: 1 to 64 letters, digits, '-' and '_'.
 func Namespace(text string) (string, error) {
 	return text, natsbus.CheckName(text)

@@ -1,9 +1,10 @@
-// Package kvwatch reads and watches a NATS JetStream key-value bucket, for as long as it takes. The
-// library does it by consumers, which a reader would have to be allowed to make: and who may make
-// one has the server deliver what is in the bucket to any subject. So this reads by direct gets,
-// and looks for changes when it hears what the bucket republishes. That is never taken for a change
-// itself, since others of the same account may be able to say it. It also looks now and then
-// whether it has heard of everything, and whether the bucket is still the one that it was.
+// Package kvwatch reads and watches a NATS JetStream key-value bucket, through outages of the
+// connection, the server and the bucket. The NATS library does it with consumers. But a client that
+// may create a consumer can have the server deliver the bucket's content to any subject. So this
+// package reads by direct gets. It reads again when it receives a message that the bucket
+// republishes, and does not trust the message itself: other clients of the account may be able to
+// send one like it. From time to time it checks that it has missed nothing, and that the bucket is
+// still the same.
 package kvwatch
 
 import (
@@ -17,43 +18,44 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// askTimeout is how long a server may take to answer a question.
+// askTimeout bounds the time until a server answers a request.
 const askTimeout = 2 * time.Second
 
-// Errors of a watch that no library has.
+// Errors of a watch that the library does not have.
 var (
 	errAway  = errors.New("there is no connection to NATS")
 	errSlow  = fmt.Errorf("no answer within %v", askTimeout)
 	errOther = errors.New("it is another one than before")
 )
 
-// Watch says what to watch, and how often to ask. All but Key and History is required.
+// Watch says what to watch, and how often to check. Only Key and History are optional.
 type Watch struct {
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
 	Bucket string
-	// Changes is where the bucket republishes what is written: see [RePublish].
+	// Changes is the subject at which the bucket republishes what is written: see [RePublish].
 	Changes string
-	// Key is the only one to watch; without it, all are.
+	// Key restricts the watch to one key; "" watches all.
 	Key string
-	// History tells of all revisions of Key that have not been told yet, oldest first, not of the
+	// History takes all revisions of Key that have not been taken yet, oldest first, instead of the
 	// newest alone.
 	History bool
-	// Check is about the time between two looks whether anything was missed. Retry is about the time after which it is tried
-	// again while there is nothing to watch, at first; it doubles, up to MostRetry.
+	// Check is about the time between two checks for missed changes. Retry is about the first delay
+	// before a failed watch starts again; it doubles, up to MostRetry.
 	Check, Retry, MostRetry time.Duration
 }
 
-// Handler is told of what happens, by the goroutine that runs the watch.
+// Handler is called by the goroutine that runs the watch.
 type Handler struct {
-	// Begin says that a watch has begun, and that all that there is will be told; of one key only
-	// what has not been told yet. Other: the bucket is not the one of before.
+	// Begin is called when a watch starts. All entries follow; of a single key, only revisions that
+	// have not been taken yet. other: the bucket is not the same as before.
 	Begin func(other bool)
-	// Take takes an entry, or nil when all that was there has been told.
+	// Take takes an entry, or nil once all entries that were there at the start have been taken.
 	Take func(jetstream.KeyValueEntry)
-	// Fail takes what is wrong, each time that something is. It may be an error of the library.
+	// Fail takes the error of each failed attempt, which can be one of the library.
 	Fail func(error)
-	// Next is in how long Due is to be called, asked after each entry and each Due. Nil: never.
+	// Next returns the time until Due has to be called; it is called after each entry and each Due.
+	// Nil: never.
 	Next func() time.Duration
 	Due  func()
 }
@@ -66,7 +68,7 @@ func (w Watch) Run(ctx context.Context, h Handler) {
 	retry := w.Retry
 	for ctx.Err() == nil {
 		switch err := r.once(ctx, connected); {
-		case err == nil: // it was there
+		case err == nil: // there was a bucket to watch
 			retry = w.Retry
 		case ctx.Err() == nil:
 			h.Fail(err)
@@ -87,20 +89,20 @@ func (w Watch) Run(ctx context.Context, h Handler) {
 type run struct {
 	Watch
 	h    Handler
-	made time.Time // when the bucket was made that was watched last
-	seen uint64    // its newest revision that was told
+	made time.Time // when the bucket was created that was watched last
+	seen uint64    // its newest revision that was taken
 }
 
-// mostWaiting is how many changes may wait to be taken; what is beyond it is read again.
+// mostWaiting bounds the queue of changes. Those that it drops are found by reading.
 const mostWaiting = 4096
 
-// once watches until the watch has to begin anew; the error says why, nil that nothing is wrong.
+// once watches until the watch has to start again; the error says why, nil is not a failure.
 func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
-	if !r.Conn.IsConnected() { // a question would wait for it
+	if !r.Conn.IsConnected() { // a request would wait for the connection
 		return errAway
 	}
 	changes := make(chan *nats.Msg, mostWaiting)
-	sub, err := r.Conn.ChanSubscribe(r.Changes, changes) // first: what is written from now on is heard
+	sub, err := r.Conn.ChanSubscribe(r.Changes, changes) // first, so as to hear all later writes
 	if err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 			switch {
 			case err != nil:
 				return err
-			case last > r.seen && behind: // twice: it was not on its way
+			case last > r.seen && behind: // twice in a row, so no change is on its way
 				return nil
 			}
 			behind = last > r.seen || !republishes
@@ -151,20 +153,19 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 }
 
 const (
-	// mostLooks is how often it is looked for a change that was heard of: a server's replica may be
-	// a little behind the one that told of it.
+	// mostLooks bounds the reads for one announced change: the replica that answers can lag behind
+	// the one that republished the change.
 	mostLooks = 8
-	// firstPause and mostPause bound the time between two looks of which the first has found
-	// nothing.
+	// firstPause and mostPause bound the delay after a read that found nothing.
 	firstPause, mostPause = 5 * time.Millisecond, 200 * time.Millisecond
 )
 
-// hints are when to look for changes that were heard of. Made-up ones cost one look every
-// mostPause, and hide nothing for longer.
+// hints schedule reads for announced changes. Forged announcements cost one read every mostPause,
+// and hide no change for longer.
 type hints struct {
-	timer *time.Timer // runs if a look is due
-	newer uint64      // a revision that was heard of and has not been found; 0 for none
-	looks int         // left until it is taken for made up
+	timer *time.Timer // runs if a read is due
+	newer uint64      // an announced revision that has not been found; 0 for none
+	looks int         // reads left until it is taken for a forgery
 	pause time.Duration
 }
 
@@ -174,7 +175,7 @@ func newHints() *hints {
 	return h
 }
 
-// hear notes that there is said to be a revision.
+// hear notes an announced revision.
 func (h *hints) hear(revision uint64) {
 	if h.newer == 0 {
 		h.timer.Reset(0)
@@ -182,7 +183,7 @@ func (h *hints) hear(revision uint64) {
 	h.newer, h.looks = max(h.newer, revision), mostLooks
 }
 
-// looked notes that a look has found the revisions after one up to another.
+// looked notes that a read has found the revisions after one, up to another.
 func (h *hints) looked(after, to uint64) {
 	h.looks--
 	if to > after {
@@ -204,7 +205,7 @@ func (r *run) take(e *entry) {
 	}
 }
 
-// newDue returns a timer that does not run unless there is something that can be due.
+// newDue returns a timer, which runs only if there is a Next.
 func (r *run) newDue() *time.Timer {
 	due := time.NewTimer(time.Hour)
 	due.Stop()
@@ -218,8 +219,7 @@ func (r *run) reset(due *time.Timer) {
 	}
 }
 
-// begin tells of all that there is, and returns whether the bucket republishes what is written from
-// then on.
+// begin takes all entries, and returns whether the bucket republishes later writes.
 func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -237,7 +237,7 @@ func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 		err = each(ctx, r.Conn, r.Bucket, 1, r.take)
 	case r.History:
 		err = each(ctx, r.Conn, r.Bucket, r.seen+1, r.take)
-	case info.State.LastSeq > r.seen: // else it is as it was, and may be large
+	case info.State.LastSeq > r.seen: // else it has not changed, and can be large
 		err = newest(ctx, r.Conn, r.Bucket, r.Key, r.take)
 	}
 	if err != nil {
@@ -247,7 +247,7 @@ func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 	return info.Config.RePublish != nil, nil
 }
 
-// asked is the error of a question: its context's end means that nobody has answered.
+// asked is the error of a request: at the end of its context there was no answer.
 func asked(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
 		return errSlow
@@ -255,7 +255,7 @@ func asked(ctx context.Context, err error) error {
 	return err
 }
 
-// info is what the server says of the bucket, which is a stream to it.
+// info returns the server's description of the bucket's stream.
 func (r *run) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := r.JS.Stream(ctx, "KV_"+r.Bucket)
 	if err != nil {
@@ -264,7 +264,7 @@ func (r *run) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return stream.CachedInfo(), nil
 }
 
-// last is the newest revision of the bucket, with an error if it is not the one that is watched.
+// last returns the newest revision of the bucket, and an error if it is another bucket.
 func (r *run) last(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -278,16 +278,17 @@ func (r *run) last(ctx context.Context) (uint64, error) {
 	return info.State.LastSeq, nil
 }
 
-// about is d, or up to half as much more, so that a fleet's checkers do not ask in the same moment.
+// about is d, or up to half as much more, so that a fleet's checkers do not all ask at once.
 func about(d time.Duration) time.Duration { return d + rand.N(d/2+1) }
 
-// Changes tells of trouble once, and of its end: what Fail gets, again and again, for those who want to know when it changes.
+// Changes turns the repeated errors of Fail into changes: it calls Tell once for each new error,
+// and with nil when it is over.
 type Changes struct {
 	Tell func(error)
 	why  string
 }
 
-// Note notes what is wrong now, nil if nothing is.
+// Note notes the present error, nil for none.
 func (c *Changes) Note(err error) {
 	why := ""
 	if err != nil {

@@ -84,8 +84,8 @@ func (b *bucket) await(key string) jetstream.KeyValueEntry {
 	}
 }
 
-// TestAllIsReadInPages: of a thousand keys, and of some with 10 MB in all, none is missing, and none
-// comes twice.
+// TestAllIsReadInPages: of a thousand keys, and of some with 10 MB in all, none is missing, and
+// none comes twice.
 func TestAllIsReadInPages(t *testing.T) {
 	b := newBucket(t, nil)
 	for i := range 1020 {

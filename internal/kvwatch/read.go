@@ -13,14 +13,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// RePublish is how the bucket has to be made: what has been written to a key is told at
+// RePublish is the setting that a bucket needs to be watched: each write to a key is republished at
 // subject.key, in the order of revisions.
 func RePublish(bucket, subject string) *jetstream.RePublish {
 	return &jetstream.RePublish{Source: "$KV." + bucket + ".>", Destination: subject + ".>"}
 }
 
-// Upgrade has a bucket republish that an older version has made; others are left as they are. Where
-// the server does not let it, watches find changes by looking.
+// Upgrade adds the setting to a bucket that an older version has created. Where the server refuses,
+// watches find changes by their checks.
 func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -33,14 +33,13 @@ func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string
 	_, _ = js.UpdateStream(ctx, config)
 }
 
-// All returns all that the bucket holds, oldest first: all revisions that it remembers, with marks
-// of what was deleted.
+// All returns all revisions that the bucket holds, oldest first, including marks of deletions.
 func All(ctx context.Context, conn *nats.Conn, bucket string) (all []jetstream.KeyValueEntry, err error) {
 	err = each(ctx, conn, bucket, 1, func(e *entry) { all = append(all, e) })
 	return all, err
 }
 
-// page and pageBytes bound what is asked for at once: a server hangs up on who has too much to read.
+// page and pageBytes bound one request: a server disconnects clients that are slow to read.
 const (
 	page      = 256
 	pageBytes = 4 << 20
@@ -48,11 +47,14 @@ const (
 
 var errLost = errors.New("part of the answer was lost")
 
-// each is All from a revision on, one by one.
-func each(ctx context.Context, conn *nats.Conn, bucket string, next uint64, take func(*entry)) error {
+// each calls take for all revisions from next on.
+func each(
+	ctx context.Context, conn *nats.Conn, bucket string, next uint64, take func(*entry),
+) error {
 	for more := true; more; {
 		var err error
-		more, err = get(ctx, conn, bucket, request{Seq: next, Batch: page, MaxBytes: pageBytes}, func(e *entry) {
+		batch := request{Seq: next, Batch: page, MaxBytes: pageBytes}
+		more, err = get(ctx, conn, bucket, batch, func(e *entry) {
 			next = e.revision + 1
 			take(e)
 		})
@@ -63,14 +65,16 @@ func each(ctx context.Context, conn *nats.Conn, bucket string, next uint64, take
 	return nil
 }
 
-// newest takes what was written to a key last, if anything was.
-func newest(ctx context.Context, conn *nats.Conn, bucket, key string, take func(*entry)) error {
+// newest calls take for the newest revision of a key, if there is one.
+func newest(
+	ctx context.Context, conn *nats.Conn, bucket, key string, take func(*entry),
+) error {
 	_, err := get(ctx, conn, bucket, request{Last: "$KV." + bucket + "." + key}, take)
 	return err
 }
 
-// request is JetStream's request of a direct get: of up to so many messages from a sequence on, or
-// of the last one of a subject.
+// request is JetStream's request for a direct get: of up to Batch messages from a sequence on, or
+// of the last message of a subject.
 type request struct {
 	Seq      uint64 `json:"seq,omitempty"`
 	Batch    int    `json:"batch,omitempty"`
@@ -78,8 +82,10 @@ type request struct {
 	Last     string `json:"last_by_subj,omitempty"`
 }
 
-// get takes the entries that a request is answered with, and returns whether there are more.
-func get(ctx context.Context, conn *nats.Conn, bucket string, r request, take func(*entry)) (more bool, err error) {
+// get calls take for the entries of the answer, and returns whether there are more.
+func get(
+	ctx context.Context, conn *nats.Conn, bucket string, r request, take func(*entry),
+) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	data, err := json.Marshal(r)
@@ -100,7 +106,7 @@ func get(ctx context.Context, conn *nats.Conn, bucket string, r request, take fu
 		if err != nil {
 			return false, asked(ctx, err)
 		}
-		if final(m.Header, jetstream.SequenceHeader) == "" { // of a message there is one
+		if final(m.Header, jetstream.SequenceHeader) == "" { // messages have one
 			return ended(m, last)
 		}
 		e, err := entryOf(bucket, m)
@@ -153,7 +159,7 @@ func (e *entry) Created() time.Time              { return e.created }
 func (e *entry) Delta() uint64                   { return 0 }
 func (e *entry) Operation() jetstream.KeyValueOp { return e.op }
 
-// entryOf reads what the server tells of a message of the bucket's stream.
+// entryOf reads the headers that the server adds to a message of the bucket's stream.
 func entryOf(bucket string, m *nats.Msg) (*entry, error) {
 	key, ok := strings.CutPrefix(final(m.Header, jetstream.SubjectHeader), "$KV."+bucket+".")
 	revision, err := strconv.ParseUint(final(m.Header, jetstream.SequenceHeader), 10, 64)
@@ -171,7 +177,7 @@ func entryOf(bucket string, m *nats.Msg) (*entry, error) {
 	return e, nil
 }
 
-// final is the last value of a header: the server adds its own after those that a writer has given.
+// final is the last value of a header: the server adds its own after those of the writer.
 func final(h nats.Header, name string) string {
 	if all := h.Values(name); len(all) > 0 {
 		return all[len(all)-1]

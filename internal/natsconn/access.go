@@ -1,3 +1,4 @@
+// Package natsconn has the flags for access to a NATS server, and makes options of a connection of them.
 package natsconn
 
 import (
@@ -66,38 +67,12 @@ func (a *Access) Check(url string) error {
 	return nil
 }
 
-// Open is [Open] with this access: it reads the files, and the connection goes by the newest of them whenever it is made again.
-func (a *Access) Open(files *tlsfiles.Files, url, name string, log *slog.Logger, further ...nats.Option) (*nats.Conn, error) {
-	open, err := a.Opener(files, url, name, log, further...)
-	if err != nil {
-		return nil, err
+// Options reads the files, and returns options for any number of connections, which go by the newest
+// good files whenever they are made again. Nil files read once, for a command that is soon over.
+func (a *Access) Options(files *tlsfiles.Files) ([]nats.Option, error) {
+	if files == nil {
+		files = tlsfiles.New(slog.New(slog.DiscardHandler))
 	}
-	return open()
-}
-
-// Opener reads the files, and returns what opens connections, as Open does. One is open at a time: call it again when the last has been closed.
-func (a *Access) Opener(files *tlsfiles.Files, url, name string, log *slog.Logger, further ...nats.Option) (open func() (*nats.Conn, error), err error) {
-	conn := new(atomic.Pointer[nats.Conn])
-	options, err := a.options(files, conn)
-	if err != nil {
-		return nil, err
-	}
-	options = append(options, further...)
-	return func() (*nats.Conn, error) {
-		opened, err := Open(url, name, log, options...)
-		if err == nil {
-			conn.Store(opened)
-		}
-		return opened, err
-	}, nil
-}
-
-// Options reads the files, and returns the options of a connection of a command that is soon over.
-func (a *Access) Options() ([]nats.Option, error) {
-	return a.options(tlsfiles.New(slog.New(slog.DiscardHandler)), new(atomic.Pointer[nats.Conn]))
-}
-
-func (a *Access) options(files *tlsfiles.Files, conn *atomic.Pointer[nats.Conn]) ([]nats.Option, error) {
 	var all []nats.Option
 	for _, part := range []struct {
 		flags string
@@ -110,7 +85,7 @@ func (a *Access) options(files *tlsfiles.Files, conn *atomic.Pointer[nats.Conn])
 			if err != nil || seed == nil {
 				return nil, err
 			}
-			return nkey(seed, conn), nil
+			return nkey(seed), nil
 		}},
 		{"--nats-password-file", a.password},
 	} {
@@ -201,10 +176,10 @@ func (a *Access) seed(files *tlsfiles.Files) (current func() []byte, err error) 
 	})
 }
 
-// nkey is the option for a seed. The library asks for signatures, but takes the public key that they are checked by once for
-// all: Opts says so. Before it connects again it calls back, and holds the connection's lock meanwhile, under which
-// it reads that key afterwards: so it can be changed there.
-func nkey(current func() []byte, conn *atomic.Pointer[nats.Conn]) nats.Option {
+// nkey is the option for a seed. The library asks for each signature, but reads the public key from
+// the connection's options, under its lock, after it has called ReconnectToServerCB: so that is where
+// the key can change. The connection is not known there. It is known from the first failure on.
+func nkey(current func() []byte) nats.Option {
 	return func(o *nats.Options) error {
 		public, err := publicKey(current())
 		if err != nil {
@@ -212,9 +187,25 @@ func nkey(current func() []byte, conn *atomic.Pointer[nats.Conn]) nats.Option {
 		}
 		o.Nkey = public
 		o.SignatureCB = func(nonce []byte) ([]byte, error) { return sign(current(), nonce) }
+		var conn atomic.Pointer[nats.Conn]
+		connected, failed := o.ConnectedCB, o.ReconnectErrCB
+		o.ConnectedCB = func(c *nats.Conn) {
+			conn.Store(c)
+			if connected != nil {
+				connected(c)
+			}
+		}
+		o.ReconnectErrCB = func(c *nats.Conn, err error) {
+			conn.Store(c)
+			if failed != nil {
+				failed(c, err)
+			}
+		}
 		o.ReconnectToServerCB = func([]nats.Server, nats.ServerInfo) (*nats.Server, time.Duration) {
-			if public, err := publicKey(current()); err == nil && conn.Load() != nil {
-				conn.Load().Opts.Nkey = public
+			if c := conn.Load(); c != nil {
+				if public, err := publicKey(current()); err == nil {
+					c.Opts.Nkey = public
+				}
 			}
 			return nil, 0 // the library's own choice of a server
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/offpath-io/offpath/internal/natsclient"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
@@ -165,19 +167,19 @@ func TestGetsInAndStaysIn(t *testing.T) {
 			k.first.write()
 			_, files, log := k.access.opened(t, nats.URL())
 			run(t, files)
-			log.await(t, k.refusal, 1)
+			log.Await(t, k.refusal, 1)
 			k.second.write()
-			log.await(t, "connected to NATS", 1)
+			log.Await(t, "connected to NATS", 1)
 			_, _, another := k.access.opened(t, nats.URL())
-			another.await(t, "connected to NATS", 1)
+			another.Await(t, "connected to NATS", 1)
 
 			configure.Store(&k.first.configure)
 			must(t, nats.Restart())
-			log.await(t, k.refusal, 2)
+			log.Await(t, k.refusal, 2)
 			tlsfilestest.Write(t, k.spoil, []byte(canary+"\n"+canary))
-			log.await(t, "new files are refused", 1)
+			log.Await(t, "new files are refused", 1)
 			k.first.write()
-			log.await(t, "connected to NATS", 2)
+			log.Await(t, "connected to NATS", 2)
 			if trouble := files.States()[0].Trouble; trouble != nil {
 				t.Error(trouble)
 			}
@@ -192,13 +194,16 @@ func TestGetsInAndStaysIn(t *testing.T) {
 }
 
 // opened opens a connection until the end of the test, with all that is said of it and its files.
-func (a Access) opened(t *testing.T, url string) (*nats.Conn, *tlsfiles.Files, *logs) {
+func (a Access) opened(t *testing.T, url string) (*nats.Conn, *tlsfiles.Files, *daemontest.Buffer) {
 	t.Helper()
-	log := new(logs)
+	log := new(daemontest.Buffer)
 	files := tlsfiles.New(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	conn, err := a.Open(files, url, "test", log.logger(), soon...)
+	options, err := a.Options(files)
 	must(t, err)
-	t.Cleanup(func() { Close(conn) })
+	conn, err := natsclient.Open(url, "test", log.Logger(), append(options,
+		nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0))...)
+	must(t, err)
+	t.Cleanup(func() { natsclient.Close(conn) })
 	return conn, files, log
 }
 

@@ -2,11 +2,9 @@ package natsconn
 
 import (
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
@@ -49,10 +47,10 @@ func TestWhoIsRefused(t *testing.T) {
 				}
 				conn, _, log := test.access.opened(t, strings.Replace(nats.URL(), "nats", test.scheme, 1))
 				if late {
-					log.await(t, "waiting for NATS", 1)
+					log.Await(t, "waiting for NATS", 1)
 					must(t, nats.Restart())
 				}
-				log.await(t, test.want, 1)
+				log.Await(t, test.want, 1)
 				if conn.IsConnected() || strings.Contains(log.String(), canary) {
 					t.Errorf("connected, or the log tells a secret:\n%s", log)
 				}
@@ -92,7 +90,7 @@ func TestBadAccessFiles(t *testing.T) {
 		"an empty password":      {Access{User: "a", PasswordFile: empty}, []string{"--nats-password-file", empty, "empty"}},
 		"a password's directory": {Access{User: "a", PasswordFile: dir}, []string{"--nats-password-file", dir}},
 	} {
-		_, err := test.access.Options()
+		_, err := test.access.Options(nil)
 		if err == nil {
 			t.Errorf("%s: taken", name)
 			continue
@@ -134,22 +132,5 @@ func TestCheck(t *testing.T) {
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
-	}
-}
-
-// TestWatchEnds: a closed connection leaves no goroutine that waits for news of it.
-func TestWatchEnds(t *testing.T) {
-	nats := serverstest.NATS(t)
-	n := &news{log: slog.New(slog.DiscardHandler)}
-	conn, err := Open(nats.URL(), "test", slog.New(slog.DiscardHandler))
-	must(t, err)
-	closed, ended := make(chan struct{}), make(chan struct{})
-	go func() { defer close(ended); n.watch(conn, closed) }()
-	Close(conn)
-	close(closed)
-	select {
-	case <-ended:
-	case <-time.After(patience):
-		t.Error("it goes on")
 	}
 }

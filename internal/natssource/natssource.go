@@ -1,19 +1,21 @@
 // Package natssource keeps a fleet's rules in a NATS JetStream key-value bucket, and watches them
 // there.
 //
-// The bucket is called NAMESPACE-rules; the set's text is the value of its one key, "rules". The
-// bucket numbers what is written: a *revision*. It remembers the last 64. Who writes says which
-// revision was read before, and is refused if somebody else has written meanwhile. The bucket is
-// made by the first write.
+// The bucket is called NAMESPACE-rules; the text of the rules is the value of its one key, "rules".
+// The bucket numbers the writes: a *revision*. It keeps the last 64. A writer names the revision
+// that it has read, and is refused if another writer was quicker. The first write creates the
+// bucket.
 //
-// Sets can be signed (package signature): the signature is a comment, the text's last line. A
-// reader with public keys takes the signed set of the highest version, whatever else has been
+// Rules can be signed (package signature): the signature is a comment, the last line of the text. A
+// reader with public keys takes the signed rules of the highest version, whatever else has been
 // written, deleted or purged since.
 package natssource
 
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,27 +34,26 @@ const (
 	Key = "rules"
 	// Remembered is how many revisions a bucket keeps.
 	Remembered = 64
-	// MaxSize is the most bytes of a set: what NATS takes in one message unless it is told otherwise, 1 MiB, less
-	// what the message needs beside them.
+	// MaxSize is the most bytes of a set: NATS' default bound of a message, 1 MiB, less overhead.
 	MaxSize = 1<<20 - overhead
-	// overhead is more than the signature, the subject and the headers of a write take.
+	// overhead bounds the signature, the subject and the headers of a write.
 	overhead = 1 << 10
 )
 
 // Errors of Bucket, to be told apart by errors.Is.
 var (
-	// ErrNoRules says that there is no set, or not any more.
+	// ErrNoRules says that there is no set, or no longer one.
 	ErrNoRules = errors.New("there are no rules in the bucket")
 	// ErrNoBucket says that there is no bucket; it is an ErrNoRules too.
 	ErrNoBucket = fmt.Errorf("the bucket does not exist yet: %w", ErrNoRules)
-	// ErrNoKey says that a set has to be signed, and that there is no key to do it with.
+	// ErrNoKey says that a set has to be signed, and that there is no signing key.
 	ErrNoKey = errors.New("rules have to be signed here, and there is no signing key")
-	// ErrTooLarge says that a set is longer than MaxSize, or than what the server takes.
+	// ErrTooLarge says that a set is longer than MaxSize, or than the server accepts.
 	ErrTooLarge = errors.New("too large")
 )
 
-// ConflictError says that a set was not written, because the bucket does not hold the revision that the writer
-// expected.
+// ConflictError says that a set was not written, because the bucket does not hold the revision that
+// the writer expected.
 type ConflictError struct {
 	// Expected and Found are revisions; 0 is no set.
 	Expected, Found uint64
@@ -60,7 +61,8 @@ type ConflictError struct {
 
 // Error names both.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%s was expected to be there, and %s is: somebody else has written", revision(e.Expected), revision(e.Found))
+	return fmt.Sprintf("%s was expected to be there, and %s is: somebody else has written",
+		revision(e.Expected), revision(e.Found))
 }
 
 func revision(n uint64) string {
@@ -73,26 +75,26 @@ func revision(n uint64) string {
 // Entry is one revision.
 type Entry struct {
 	Revision uint64
-	// Created is when it was written, by the server's clock.
+	// Created is when the set was written, by the server's clock.
 	Created time.Time
 	// Data is the set's text without its signature, nil if Deleted. It must not be changed.
 	Data []byte
-	// Deleted says that with this revision the set was taken away.
+	// Deleted says that this revision deleted the set.
 	Deleted bool
-	// Version is what the set was signed with, and SignedBy the public key; 0 and "" if it is not
-	// signed. Nobody has checked them without Options.Verifier.
+	// Version is the version of the signature, and SignedBy its public key; 0 and "" if the set is
+	// not signed. Without Options.Verifier they are not verified.
 	Version  uint64
 	SignedBy string
 	// Raw is the bucket's whole value, signature included. It must not be changed.
 	Raw []byte
-	// Refused is why it does not count, an error that is signature.ErrRefused; nil if it does, or
-	// without Options.Verifier.
+	// Refused says why the entry is not trusted, by an error that wraps signature.ErrRefused; nil
+	// if it is trusted, and without Options.Verifier.
 	Refused error
 }
 
-// Order says which of two sets is the newer one, wherever they are from: when the entry was signed
-// or, if it was not, written, in Unix milliseconds, as filesource.File.Revision is of a file.
-// Revisions tell that of one bucket only, and as long as it is not lost.
+// Order is higher for the newer of two sets from any sources: when the entry was signed, or, if it
+// is unsigned, written, in Unix milliseconds, as filesource.File.Revision is of a file. Revisions
+// can be compared within one bucket only, and until it is lost.
 func (e Entry) Order() uint64 {
 	if e.Version > 0 {
 		return e.Version
@@ -102,17 +104,18 @@ func (e Entry) Order() uint64 {
 
 // Options of a Bucket. The zero value suits.
 type Options struct {
-	// Replicas is on how many servers of a cluster a bucket is kept that is made by a write, 1 to 5. Default 1.
+	// Replicas is the number of servers of a cluster that keep a bucket which a write creates, 1 to
+	// 5. Default 1.
 	Replicas int
-	// Check is about the time between two looks whether a watch has missed anything. Default 10 s.
+	// Check is about the time between two checks for changes that a watch has missed. Default 10 s.
 	Check time.Duration
-	// Retry is about the time after which a watch is tried again, while there is no bucket and while it fails.
+	// Retry is about the delay before a watch without a bucket, or a failed one, starts again.
 	// Default 250 ms.
 	Retry time.Duration
-	// Verifier holds the public keys of those who may write rules: what nobody of them has signed
-	// does not count. Nil: everything counts that is in the bucket.
+	// Verifier holds the public keys of those who may write rules: sets that none of them has
+	// signed are not trusted. Nil trusts everything in the bucket.
 	Verifier *signature.Verifier
-	// Key signs what is written. Nil: nothing is signed.
+	// Key signs the sets that are written. Nil signs nothing.
 	Key *signature.Key
 }
 
@@ -121,11 +124,11 @@ type Bucket struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	name    string
-	changes string // the subject at which the bucket tells of what is written
+	changes string // the subject at which the bucket republishes writes
 	options Options
 }
 
-// New returns the bucket of the namespace, without asking whether it is there. The connection stays the caller's.
+// New returns the bucket of the namespace, which need not exist. The connection stays the caller's.
 func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if o.Replicas == 0 {
 		o.Replicas = 1
@@ -140,7 +143,9 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Bucket{conn: conn, js: js, name: Name(namespace), changes: namespace + ".stored.v1.rules", options: o}, nil
+	return &Bucket{
+		conn: conn, js: js, name: Name(namespace), changes: namespace + ".stored.v1.rules", options: o,
+	}, nil
 }
 
 // Name is the name of a namespace's bucket.
@@ -149,7 +154,7 @@ func Name(namespace string) string { return namespace + "-rules" }
 // Name is the bucket's name.
 func (b *Bucket) Name() string { return b.name }
 
-// Get returns the newest set that counts, or an error that is ErrNoRules.
+// Get returns the newest trusted set, or an error that wraps ErrNoRules.
 func (b *Bucket) Get(ctx context.Context) (Entry, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err == nil {
@@ -161,9 +166,11 @@ func (b *Bucket) Get(ctx context.Context) (Entry, error) {
 	return Entry{}, b.wrap("get rules from", translate(err))
 }
 
-// newest returns the set that counts, or ErrNoRules, and the revision that was written last, 0 if
-// none was: whether it counts or not.
-func (b *Bucket) newest(ctx context.Context, kv jetstream.KeyValue) (entry Entry, last uint64, err error) {
+// newest returns the newest trusted set, or ErrNoRules, and the newest revision, trusted or not; 0
+// for none.
+func (b *Bucket) newest(
+	ctx context.Context, kv jetstream.KeyValue,
+) (entry Entry, last uint64, err error) {
 	if b.options.Verifier == nil {
 		got, err := kv.Get(ctx, Key)
 		if err != nil {
@@ -186,9 +193,8 @@ func (b *Bucket) newest(ctx context.Context, kv jetstream.KeyValue) (entry Entry
 	return entry, last, err
 }
 
-// At returns the set of a revision that the bucket still has. If that is none, or one with which
-// the set was deleted, the error is ErrNoRules; if it does not count, one that is
-// signature.ErrRefused.
+// At returns the set of a revision. The error wraps ErrNoRules if the bucket no longer has the
+// revision, or if it deleted the set, and signature.ErrRefused if it is not trusted.
 func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	var got jetstream.KeyValueEntry
@@ -205,8 +211,8 @@ func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 	return Entry{}, b.wrap(fmt.Sprintf("get revision %d from", revision), translate(err))
 }
 
-// History returns the revisions that the bucket still has, oldest first, also those that do not
-// count; none is an error that is ErrNoRules.
+// History returns the revisions that the bucket still has, oldest first, trusted or not. Without
+// any, the error wraps ErrNoRules.
 func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
 	_, err := b.js.KeyValue(ctx, b.name)
 	var all []Entry
@@ -234,7 +240,8 @@ func (b *Bucket) history(ctx context.Context) ([]Entry, error) {
 }
 
 func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
-	e := Entry{Revision: got.Revision(), Created: got.Created(), Deleted: got.Operation() != jetstream.KeyValuePut}
+	e := Entry{Revision: got.Revision(), Created: got.Created()}
+	e.Deleted = got.Operation() != jetstream.KeyValuePut
 	v := b.options.Verifier
 	if e.Deleted {
 		if v != nil {
@@ -248,14 +255,15 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 		e.Version, e.SignedBy = s.Version, s.By
 	}
 	if v != nil {
-		_, e.Refused = v.Verify(signature.Found{Bucket: b.name, Key: Key, Value: text, Text: signed}, time.Now())
+		found := signature.Found{Bucket: b.name, Key: Key, Value: text, Text: signed}
+		_, e.Refused = v.Verify(found, time.Now())
 	}
 	return e
 }
 
-// Restore returns the entry of a set that was kept elsewhere as it was in the namespace's bucket:
-// of before, only Revision, Created and Raw count. With a verifier, nil if nothing is signed, it
-// counts as if it had been read from the bucket; the error is one that is signature.ErrRefused.
+// Restore returns the entry of a set that was kept elsewhere. Of before it uses Revision, Created
+// and Raw. A verifier, nil if nothing is signed, treats the set as if it had been read from the
+// namespace's bucket; the error then wraps signature.ErrRefused.
 func Restore(namespace string, v *signature.Verifier, before Entry) (Entry, error) {
 	text, signed := split(before.Raw)
 	e := Entry{Revision: before.Revision, Created: before.Created, Data: text, Raw: before.Raw}
@@ -266,34 +274,35 @@ func Restore(namespace string, v *signature.Verifier, before Entry) (Entry, erro
 		return e, nil
 	}
 	_, err := v.Take(signature.Found{
-		Bucket: Name(namespace), Key: Key, Value: text, Text: signed, Raw: before.Raw, Written: before.Created,
+		Bucket: Name(namespace), Key: Key, Value: text, Text: signed, Raw: before.Raw,
+		Written: before.Created,
 	}, time.Now())
 	return e, err
 }
 
-// mark is what comes between a set's text and the signature's. The line's end that it begins with
-// is not the text's.
+// mark separates the text of a set from its signature. Its first line break does not belong to the
+// text.
 const mark = "\n# offpath-signature: "
 
-// join makes the bucket's value of a set's text and its signature's.
+// join makes the value of a text and its signature.
 func join(text []byte, signed string) []byte {
 	return slices.Concat(text, []byte(mark), []byte(signed), []byte("\n"))
 }
 
-// split takes a bucket's value apart; the signature is "" if there is none.
+// split is the opposite of join; the signature is "" if there is none.
 func split(value []byte) (text []byte, signed string) {
 	i := bytes.LastIndex(value, []byte(mark))
 	if i < 0 {
 		return value, ""
 	}
 	line, found := strings.CutSuffix(string(value[i+len(mark):]), "\n")
-	if !found || strings.Contains(line, "\n") { // it is a comment of the text's own
+	if !found || strings.Contains(line, "\n") { // a comment of the text itself
 		return value, ""
 	}
 	return value[:i:i], line
 }
 
-// translate makes the library's errors ours.
+// translate replaces errors of the library by those of this package.
 func translate(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
@@ -308,4 +317,10 @@ func translate(err error) error {
 
 func (b *Bucket) wrap(what string, err error) error {
 	return fmt.Errorf("%s bucket %s: %w", what, b.name, err)
+}
+
+// Digest tells sets' texts apart: 12 hexadecimal digits of their SHA-256.
+func Digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
 }

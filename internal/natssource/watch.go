@@ -11,39 +11,44 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// Watch calls changed with the newest revision that counts, and again whenever there is a newer
-// one, until ctx is done. It calls trouble with the reason when there is nothing to watch, and with
-// nil when there is again: the connection is away, the bucket does not exist yet (an error that is
-// ErrNoBucket), or the set was deleted (ErrNoRules). It waits for all of these. Both are called by
-// this goroutine, one at a time. What does not count changes nothing, and is told to the verifier;
-// only if there is nothing else, it is trouble (ErrNoRules).
+// Watch calls changed with the newest trusted revision, and again for each newer one, until ctx is
+// done. It calls trouble with an error when there is nothing to watch, and with nil when there is
+// again: the connection is away, the bucket does not exist yet (ErrNoBucket), or the set was
+// deleted (ErrNoRules). It waits for the end of all of these. Both are called by this goroutine,
+// one at a time. A revision that is not trusted changes nothing, and is reported to the verifier;
+// if there is no other, it is trouble (ErrNoRules).
 //
-// After the connection was away it begins anew at once, and it looks now and then whether it was
-// told everything, so that no revision that stays the newest is missed. A bucket that was lost and
-// made again is noticed, and its revisions begin again; versions of signed sets do not.
+// It starts again as soon as the connection is back, and checks from time to time for missed
+// changes: so no revision that stays the newest is missed. A bucket that was lost and created again
+// is noticed, and its revisions begin at 1; the versions of signed sets do not.
 func (b *Bucket) Watch(ctx context.Context, changed func(Entry), trouble func(error)) {
-	w := &watch{bucket: b, verifier: b.options.Verifier, changed: changed, trouble: kvwatch.Changes{Tell: trouble}}
+	w := &watch{
+		bucket: b, verifier: b.options.Verifier, changed: changed,
+		trouble: kvwatch.Changes{Tell: trouble},
+	}
 	kvwatch.Watch{
-		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>", Key: Key, History: w.verifier != nil,
+		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
+		Key: Key, History: w.verifier != nil,
 		Check: b.options.Check, Retry: b.options.Retry, MostRetry: b.options.Retry,
 	}.Run(ctx, kvwatch.Handler{
-		Begin: w.begin, Take: w.take, Fail: func(err error) { w.trouble.Note(b.wrap("watch", translate(err))) },
+		Begin: w.begin, Take: w.take,
+		Fail: func(err error) { w.trouble.Note(b.wrap("watch", translate(err))) },
 	})
 }
 
 // watch is one call of Watch.
 type watch struct {
 	bucket   *Bucket
-	verifier *signature.Verifier // nil: everything counts
+	verifier *signature.Verifier // nil trusts everything
 	changed  func(Entry)
 	trouble  kvwatch.Changes
 
 	seen    uint64 // the newest revision
-	whole   bool   // all that was there has been told
-	newest  Entry  // that counts, and has not been told of; Revision is 0 if there is none
-	told    uint64 // the version told of last
-	missing error  // that there is no set in the bucket
-	refused error  // why the newest revision does not count
+	whole   bool   // all revisions that were there have been read
+	newest  Entry  // trusted, and not handed to changed yet; Revision is 0 if there is none
+	version uint64 // of newest, or of the entry before it
+	missing error  // there is no set in the bucket
+	refused error  // why the newest revision is not trusted
 }
 
 func (w *watch) begin(other bool) {
@@ -53,7 +58,7 @@ func (w *watch) begin(other bool) {
 	}
 }
 
-// take takes what the watcher tells: nil says that all that was there has been told.
+// take takes an entry; nil after the last of those that were there.
 func (w *watch) take(got jetstream.KeyValueEntry) {
 	switch {
 	case got != nil && got.Revision() <= w.seen:
@@ -61,7 +66,7 @@ func (w *watch) take(got jetstream.KeyValueEntry) {
 	case got != nil:
 		w.seen = got.Revision()
 		w.read(got)
-		if w.verifier != nil && !w.whole { // revisions of the past: it goes by the last that counts
+		if w.verifier != nil && !w.whole { // revisions of the past: the last trusted one is in force
 			return
 		}
 	default:
@@ -70,16 +75,17 @@ func (w *watch) take(got jetstream.KeyValueEntry) {
 			w.missing = w.bucket.wrap("watch", ErrNoRules)
 		}
 	}
-	w.tell()
+	w.offer()
 }
 
-// read takes in a revision.
+// read reads a revision.
 func (w *watch) read(got jetstream.KeyValueEntry) {
 	entry := w.bucket.makeEntry(got)
 	if w.verifier == nil {
 		w.missing = nil
 		if entry.Deleted {
-			w.missing = w.bucket.wrap("watch", fmt.Errorf("deleted with revision %d: %w", entry.Revision, ErrNoRules))
+			why := fmt.Errorf("deleted with revision %d: %w", entry.Revision, ErrNoRules)
+			w.missing = w.bucket.wrap("watch", why)
 			return
 		}
 		w.newest = entry
@@ -89,17 +95,18 @@ func (w *watch) read(got jetstream.KeyValueEntry) {
 	if w.refused == nil {
 		_, signed := split(got.Value())
 		_, w.refused = w.verifier.Take(signature.Found{
-			Bucket: w.bucket.name, Key: Key, Value: entry.Data, Text: signed, Raw: got.Value(), Written: got.Created(),
+			Bucket: w.bucket.name, Key: Key, Value: entry.Data, Text: signed, Raw: got.Value(),
+			Written: got.Created(),
 		}, time.Now())
 	}
-	if w.refused == nil && entry.Version > w.told {
-		w.newest, w.told = entry, entry.Version
+	if w.refused == nil && entry.Version > w.version {
+		w.newest, w.version = entry, entry.Version
 	}
 }
 
-// tell tells of what has come. Which refusals there were on the way to what counts is not worth a
-// word.
-func (w *watch) tell() {
+// offer hands on the newest trusted set. Of the revisions that are not trusted it reports the
+// newest only.
+func (w *watch) offer() {
 	if w.verifier != nil {
 		if w.refused != nil {
 			w.verifier.Refuse(w.bucket.name, Key, w.refused)
@@ -107,7 +114,8 @@ func (w *watch) tell() {
 		if _, held := w.verifier.Held(w.bucket.name, Key, time.Now()); held {
 			w.missing = nil
 		} else if w.refused != nil {
-			w.missing = w.bucket.wrap("watch", fmt.Errorf("revision %d: %w: %w", w.seen, w.refused, ErrNoRules))
+			why := fmt.Errorf("revision %d: %w: %w", w.seen, w.refused, ErrNoRules)
+			w.missing = w.bucket.wrap("watch", why)
 		}
 		w.refused = nil
 	}

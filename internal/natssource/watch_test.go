@@ -99,7 +99,8 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	w.await("")
 }
 
-// What is written meanwhile is seen, nothing is seen twice, and a server that is not there at first is waited for.
+// What is written meanwhile is seen, nothing is seen twice, and a server that is not there at first
+// is waited for.
 func TestWatchOutlivesTheServer(t *testing.T) {
 	server := serverstest.JetStream(t)
 	must(t, server.Stop())

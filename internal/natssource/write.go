@@ -12,12 +12,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-// Put writes a set if the bucket holds the expected revision, 0 for none, and returns its revision.
-// Otherwise it returns a *ConflictError, and has changed nothing. It makes the bucket if there is
-// none. The set is signed if there is a key, and refused with ErrNoKey if there is a verifier
-// alone.
+// Put writes a set if the bucket holds the expected revision, 0 for none, and returns the new
+// revision. Otherwise it changes nothing and returns a *ConflictError. It creates the bucket if
+// there is none. It signs the set if there is a key, and returns ErrNoKey if there is only a
+// verifier.
 //
-// After another error, such as the end of ctx, the set may have been written or not; Get tells.
+// After another error, such as the end of ctx, the set may have been written or not.
 func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64, error) {
 	if err := b.CheckSize(data); err != nil {
 		return 0, err
@@ -31,7 +31,7 @@ func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64,
 	}
 	at, err := b.put(ctx, kv, data, expected)
 	for try := 1; isOutrun(err) && b.options.Key != nil && try < mostWrites; try++ {
-		at, err = b.put(ctx, kv, data, expected) // by a value that does not count, as a rule
+		at, err = b.put(ctx, kv, data, expected) // usually by a value that is not trusted
 	}
 	if err != nil {
 		return 0, b.wrap("put rules into", b.conflict(ctx, kv, expected, err))
@@ -39,15 +39,18 @@ func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64,
 	return at, nil
 }
 
-// mostWrites is how often a signed set is written when others were quicker whose sets do not count.
+// mostWrites bounds the attempts to write a signed set while other writers are quicker, whose sets
+// are not trusted.
 const mostWrites = 5
 
-// isOutrun says whether a write failed since somebody else was quicker.
+// isOutrun reports whether a write failed because another writer was quicker.
 func isOutrun(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
 }
 
-func (b *Bucket) put(ctx context.Context, kv jetstream.KeyValue, data []byte, expected uint64) (uint64, error) {
+func (b *Bucket) put(
+	ctx context.Context, kv jetstream.KeyValue, data []byte, expected uint64,
+) (uint64, error) {
 	over := expected
 	if b.options.Key != nil {
 		entry, last, err := b.newest(ctx, kv)
@@ -57,9 +60,9 @@ func (b *Bucket) put(ctx context.Context, kv jetstream.KeyValue, data []byte, ex
 		case entry.Revision != expected:
 			return 0, &ConflictError{Expected: expected, Found: entry.Revision}
 		}
-		// What does not count is written over: else anybody could keep a set from being changed.
+		// Untrusted values are overwritten: else anybody could prevent changes.
 		over = last
-		text, _ := split(data) // it was read with the signature that it had
+		text, _ := split(data) // without the signature that it was read with
 		signed, err := b.options.Key.Sign(signature.Claims{
 			Bucket: b.name, Key: Key, Operation: signature.Put,
 			Version: signature.NextVersion(entry.Version, time.Now()),
@@ -75,7 +78,7 @@ func (b *Bucket) put(ctx context.Context, kv jetstream.KeyValue, data []byte, ex
 	return kv.Update(ctx, Key, data, over)
 }
 
-// CheckSize returns the ErrTooLarge that Put would, if the connection is there.
+// CheckSize returns the ErrTooLarge that Put would return over the present connection.
 func (b *Bucket) CheckSize(data []byte) error {
 	most := MaxSize
 	if payload := int(b.conn.MaxPayload()); payload > 0 { // 0 before the first connection
@@ -84,10 +87,11 @@ func (b *Bucket) CheckSize(data []byte) error {
 	if len(data) <= most {
 		return nil
 	}
-	return b.wrap("put rules into", fmt.Errorf("%w: the set has %d bytes, and the bucket takes %d", ErrTooLarge, len(data), most))
+	err := fmt.Errorf("%w: the set has %d bytes, and the bucket takes %d", ErrTooLarge, len(data), most)
+	return b.wrap("put rules into", err)
 }
 
-// open opens the bucket, and makes it for a first set.
+// open opens the bucket, and creates it for a first set.
 func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err == nil {
@@ -106,14 +110,16 @@ func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue,
 		Replicas:    b.options.Replicas,
 		RePublish:   kvwatch.RePublish(b.name, b.changes),
 	})
-	if errors.Is(err, jetstream.ErrBucketExists) { // another first writer, who wants other replicas
+	if errors.Is(err, jetstream.ErrBucketExists) { // by another first writer, with other replicas
 		kv, err = b.js.KeyValue(ctx, b.name)
 	}
 	return kv, translate(err)
 }
 
-// conflict finds out which revision is there, if that is why a write was refused.
-func (b *Bucket) conflict(ctx context.Context, kv jetstream.KeyValue, expected uint64, err error) error {
+// conflict finds out which revision is there, if a write failed because of it.
+func (b *Bucket) conflict(
+	ctx context.Context, kv jetstream.KeyValue, expected uint64, err error,
+) error {
 	if !isOutrun(err) {
 		return translate(err)
 	}

@@ -1,5 +1,5 @@
-// Package rulelabel decides which rules have a metric label of their own, so that the number of time
-// series stays bounded whatever the number of rules.
+// Package rulelabel decides which rules have a metric label of their own, so that the number of
+// time series stays bounded whatever the number of rules.
 package rulelabel
 
 import (
@@ -9,35 +9,35 @@ import (
 )
 
 const (
-	// Most is how many rules have a label of their own.
+	// Most is the most rules that have a label of their own.
 	Most = 200
-	// Other is the label of all the rest together.
+	// Other is the label of all other rules.
 	Other = "other"
-	// Removed is the label of rules that are not in force any more, together. A rule of this name shares it.
+	// Removed is the label of all rules that are no longer in force. A rule of this name shares it.
 	Removed = "removed"
 )
 
 // Labels remembers which rules have a label of their own. The zero value has none. Its methods are
 // safe for concurrent use.
 //
-// Where there is room for all rules, all have one. Else a rule gets a label when it is first seen at
-// work and keeps it until it is gone ([Labels.Keep], [Labels.Free]), the busiest of those that are new first. So a counter never
-// goes backwards: no rule with a count ever moves from one label to another. The price is that a rule
-// which gets busy late, after 200 others, stays among the rest.
+// If there is room for all rules, all have one. Otherwise a rule gets a label when it is first seen
+// active, the busiest of the new ones first, and keeps it until it is gone ([Labels.Keep],
+// [Labels.Free]). So counters never go backwards: no rule with a count moves from one label to
+// another. A rule that becomes busy after 200 others has no label of its own.
 type Labels struct {
 	mu   sync.Mutex
 	own  map[string]bool
-	rest map[string]bool // have been counted among the rest, and stay there; only Keep adds some
+	rest map[string]bool // were counted under Other, and stay there; only Keep adds some
 }
 
-// Activity is how busy a rule has been; 0 is not at all.
+// Activity is a measure of a rule's activity; 0 for none.
 type Activity struct {
 	Rule  string
 	Count int64
 }
 
-// Assign gives labels to rules that have none, the busiest first, while there is room. Rules that are
-// not at work get one only if these are few enough for all to have one.
+// Assign gives labels to rules without one, the busiest first, while there is room. Inactive rules
+// get one only if there is room for all.
 func (l *Labels) Assign(rules []Activity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,8 +56,8 @@ func (l *Labels) Assign(rules []Activity) {
 	}
 }
 
-// Keep takes the labels from all rules but these, for others to have: those that are gone. Of these, rules that are at work without a
-// label stay without one.
+// Keep takes the labels of all rules but these, which are still there. Of these, active rules
+// without a label stay without one.
 func (l *Labels) Keep(rules []Activity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *Labels) Keep(rules []Activity) {
 	l.own, l.rest = own, rest
 }
 
-// Free takes one rule's label, for another one to have.
+// Free takes the label of one rule.
 func (l *Labels) Free(rule string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package status is what the parts of a fleet say of themselves, for people who look: each tells it every second or so, over core NATS, to
-// whoever listens. Nothing depends on it: one that is lost is followed by the next.
+// Package status carries the statuses of a fleet's checkers and aggregators to its consoles: each
+// part publishes its status about every second, over core NATS. No decision depends on a status;
+// one that is lost is replaced by the next.
 //
 // Subjects, below a namespace:
 //
@@ -27,56 +28,60 @@ const (
 	// MaxRules and MaxKeys are the most rules, and keys in a list.
 	MaxRules, MaxKeys = 1000, 100
 
-	// MaxText is the most bytes of a name or a key; what else is text is cut off there.
+	// MaxText is the most bytes of a name or a key; other texts are cut off there.
 	MaxText = 1024
 
 	maxName, maxRule = 160, 256
-	// maxEvery is more than any fleet needs (Interval), in milliseconds: who were never silent would never be forgotten.
+	// maxEvery is more than any fleet needs (Interval), in milliseconds. A part with an unbounded
+	// interval would never count as silent, and would never be forgotten.
 	maxEvery = 3_600_000
 )
 
-// Part is what all parts say.
+// Part is what the statuses of checkers and aggregators have in common.
 type Part struct {
-	// Name tells parts of one kind apart: a checker's name on NATS, which has its epoch in hex; anything that an aggregator has drawn.
-	// It may have a dot in it.
+	// Name is unique among parts of one kind: a checker's name on NATS, which ends with its epoch
+	// in hex, or a name that an aggregator has drawn. It may contain a dot.
 	Name string `json:"name"`
-	// Host, Version and Started say which process it is.
+	// Host, Version and Started identify the process.
 	Host    string    `json:"host"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Every is in how many milliseconds the next status can be expected.
+	// Every is the time until the next status, in milliseconds.
 	Every int64 `json:"every_ms"`
-	// Leaving says that the part stops; there will be no other.
+	// Leaving says that the part stops: this is its last status.
 	Leaving bool `json:"leaving,omitempty"`
-	// Problem is what is wrong with it, "" if nothing is.
+	// Problem says what is wrong, "" if nothing is.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Checker is what a checker says.
+// Checker is the status of a checker.
 type Checker struct {
 	Part
-	// Freshness of what it knows of the fleet, and how many milliseconds ago it last heard of an aggregator; -1 for never.
+	// Freshness is its degradation level. HeardAgo is the time since it last received a message
+	// from an aggregator, in milliseconds; -1 for never.
 	Freshness string `json:"freshness"`
 	HeardAgo  int64  `json:"heard_ago_ms"`
-	// RulesRevision and RulesDigest say which rules are in force.
+	// RulesRevision and RulesDigest identify the rules in force.
 	RulesRevision uint64 `json:"rules_revision"`
 	RulesDigest   string `json:"rules_digest,omitempty"`
-	// Unreported hits have been admitted, and no aggregator has answered for them yet.
+	// Unreported is the number of admitted hits that no aggregator has answered for yet.
 	Unreported int64 `json:"unreported"`
 	LiveKeys   int   `json:"live_keys"`
-	// Blocks is how many keys are blocked at it.
+	// Blocks is the number of blocked keys.
 	Blocks int `json:"blocks"`
-	// WantsLog says that it writes its denials to the fleet's stream, which it may not create: an aggregator does.
+	// WantsLog asks an aggregator to create the stream of the decision log, which this checker
+	// writes to and may not create.
 	WantsLog bool `json:"wants_log,omitempty"`
-	// Set are the rules in force, and those of overrides with a limit of their own; it is told now and then, and absent in between.
+	// Set describes the rules in force, and the overrides with a limit of their own. Most statuses
+	// leave it out.
 	Set []Rule `json:"set,omitempty"`
-	// Rules are the counters that its /metrics has, by the same labels.
+	// Rules are the counters of /metrics, by the same labels.
 	Rules []Decisions `json:"rules"`
-	// Denied are the keys that it has denied most in about the last minute.
+	// Denied are the keys that were denied most in about the last minute.
 	Denied Keys `json:"denied_keys"`
 }
 
-// Decisions are a rule's counters at a checker since it started.
+// Decisions are the counters of a rule at one checker since it started.
 type Decisions struct {
 	Rule    string `json:"rule"`
 	Allowed int64  `json:"allowed"`
@@ -84,27 +89,27 @@ type Decisions struct {
 	Charged int64  `json:"charged"`
 }
 
-// Aggregator is what an aggregator says.
+// Aggregator is the status of an aggregator.
 type Aggregator struct {
 	Part
 	Ready bool `json:"ready"`
-	// Behind is how old in milliseconds the newest hits were, when the store had them, of the reports of the last time; -1 if there
-	// were none.
+	// Behind is the age of the newest hits of the latest reports when the store had applied them,
+	// in milliseconds; -1 if there were no reports since the last status.
 	Behind int64 `json:"behind_ms"`
-	// Waiting reports are not applied yet.
+	// Waiting is the number of reports that are not applied yet.
 	Waiting int64 `json:"waiting"`
-	// Reports received, folds applied, and calls of the store that failed, since it started.
+	// Reports received, batches applied, and failed calls of the store, since it started.
 	Reports int64 `json:"reports"`
 	Folds   int64 `json:"folds"`
 	Errors  int64 `json:"errors"`
-	// Checkers is how many it hears, and Shards how many the fleet has.
+	// Checkers is the number of checkers it hears, Shards the number of shards of the fleet.
 	Checkers int `json:"checkers"`
 	Shards   int `json:"shards"`
-	// Loss is the last loss of data by the store that it has found out; absent if there was none.
+	// Loss is the last loss of data by the store that it has detected; absent if there was none.
 	Loss *Loss `json:"loss,omitempty"`
-	// Rules are those of which it has lately had reports.
+	// Rules are the rules of recent reports.
 	Rules []Rule `json:"rules"`
-	// Used are the keys of which it has applied most hits in about the last minute.
+	// Used are the keys with the most applied hits in about the last minute.
 	Used Keys `json:"used_keys"`
 }
 
@@ -112,14 +117,14 @@ type Aggregator struct {
 type Loss struct {
 	At    time.Time `json:"at"`
 	Shard uint32    `json:"shard"`
-	// Size says how much is lost, as far as it is known.
+	// Size says how much is lost, as far as is known.
 	Size string `json:"size"`
 }
 
 // Rule is a rule as reports describe it.
 type Rule struct {
 	Name string `json:"name"`
-	// Of is the rule whose override this one is a counter of, absent if it is a rule itself; only checkers know.
+	// Of is the rule whose override this is; absent for a rule itself. Only checkers set it.
 	Of        string `json:"of,omitempty"`
 	WindowMS  int64  `json:"window_ms"`
 	Buckets   int    `json:"buckets"`
@@ -127,25 +132,26 @@ type Rule struct {
 	Limit     int64  `json:"limit"`
 	Burst     int64  `json:"burst,omitempty"`
 	Revision  uint64 `json:"revision"`
-	// Counted are the hits that this aggregator has applied since it started; absent where a checker tells of a rule.
+	// Counted is the number of hits that this aggregator has applied since it started. Checkers
+	// leave it out.
 	Counted int64 `json:"counted,omitempty"`
 }
 
-// Keys are the keys that came most.
+// Keys are the most frequent keys.
 type Keys struct {
-	// Span is over how many milliseconds they were counted.
+	// Span is the time over which they were counted, in milliseconds.
 	Span int64 `json:"span_ms"`
 	List []Key `json:"list"`
 }
 
-// Key is a key, and how often it came.
+// Key is a key and its frequency.
 type Key struct {
 	Rule  string `json:"rule"`
 	Key   Text   `json:"key"`
 	Count int64  `json:"count"`
 }
 
-// Text is any bytes. In JSON it is a string if it is UTF-8, and {"base64": "…"} if it is not.
+// Text may be any bytes. In JSON it is a string if it is UTF-8, and {"base64": "…"} if it is not.
 type Text string
 
 // MarshalJSON never fails.
@@ -176,7 +182,7 @@ func (t *Text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ErrStatus is what the errors of what is no status are.
+// ErrStatus is wrapped by the errors of DecodeChecker and DecodeAggregator.
 var ErrStatus = errors.New("not a status")
 
 // DecodeChecker reads a checker's status.
@@ -228,14 +234,16 @@ func namesOf(rules []Rule) iter.Seq[string] {
 	}
 }
 
-// check refuses what no part says. Whoever has the password of one checker can say anything in its name, which everybody keeps, and
-// consoles and terminals show.
+// check refuses statuses that no part sends. With the password of one checker, anybody can send
+// statuses in its name, which consoles keep and show, and terminals print.
 func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 	switch {
 	case p.Name == "" || len(p.Name) > maxName || !printable(p.Name):
 		return fmt.Errorf("%w: a name of %d bytes", ErrStatus, len(p.Name))
-	case rules > MaxRules || len(keys.List) > MaxKeys || keys.Span < 0 || p.Every < 0 || p.Every > maxEvery:
-		return fmt.Errorf("%w: %d rules, %d keys in %d ms, every %d ms", ErrStatus, rules, len(keys.List), keys.Span, p.Every)
+	case rules > MaxRules || len(keys.List) > MaxKeys || keys.Span < 0,
+		p.Every < 0, p.Every > maxEvery:
+		return fmt.Errorf("%w: %d rules, %d keys in %d ms, every %d ms",
+			ErrStatus, rules, len(keys.List), keys.Span, p.Every)
 	}
 	for name := range names {
 		if len(name) > maxRule || !printable(name) {
@@ -244,7 +252,8 @@ func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 	}
 	for _, k := range keys.List {
 		if len(k.Rule) > maxRule || !printable(k.Rule) || len(k.Key) > MaxText {
-			return fmt.Errorf("%w: a key of %d bytes of a rule of %d", ErrStatus, len(k.Key), len(k.Rule))
+			return fmt.Errorf("%w: a key of %d bytes of a rule of %d",
+				ErrStatus, len(k.Key), len(k.Rule))
 		}
 	}
 	return nil
@@ -254,7 +263,8 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
-// cut cuts texts that are too long. What is left is a copy, or it would keep the whole status in memory.
+// cut truncates texts that are too long. It copies what remains: a substring would keep the whole
+// status in memory.
 func cut(texts ...*string) {
 	for _, t := range texts {
 		if len(*t) > MaxText {

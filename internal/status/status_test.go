@@ -89,10 +89,16 @@ func TestPublishAndListen(t *testing.T) {
 	speaking, hush := context.WithCancel(t.Context())
 	soon := func() time.Duration { return 5 * time.Millisecond }
 	go func() {
-		ended <- status.PublishChecker(speaking, speaker, "ns", func() status.Checker { return status.Checker{Part: status.Part{Name: "a.1f"}} }, soon)
+		status.PublishChecker(speaking, speaker, "ns", func() status.Checker {
+			return status.Checker{Part: status.Part{Name: "a.1f"}}
+		}, soon)
+		ended <- nil
 	}()
 	go func() {
-		ended <- status.PublishAggregator(speaking, speaker, "ns", func() status.Aggregator { return status.Aggregator{Part: status.Part{Name: "b"}} })
+		status.PublishAggregator(speaking, speaker, "ns", func() status.Aggregator {
+			return status.Aggregator{Part: status.Part{Name: "b"}}
+		})
+		ended <- nil
 	}()
 	await(t, heard, "checker a.1f")
 	for _, forged := range []string{"ns.status.v1.checker.x", "ns.status.v1.aggregator.x", "other.status.v1.checker.forged"} {

@@ -1,8 +1,8 @@
-// Package topkeys finds out which keys come most, within a bound of memory whatever the number of keys.
+// Package topkeys finds the most frequent keys, in bounded memory whatever the number of keys.
 //
-// A count-min sketch counts all keys, never too low, and too high by 0.1 % of everything that was counted at the most, as a rule; the
-// keys with the highest counts are kept by name. There are two of these: one of the present half of a span, and one of the half before;
-// so what a key did long ago is forgotten.
+// A count-min sketch counts all keys: never too low, and as a rule too high by at most 0.1 % of
+// everything that was counted. The keys with the highest counts are kept by name. There are two
+// sketches, of the present half of a span and of the half before: so old counts are forgotten.
 package topkeys
 
 import (
@@ -19,20 +19,22 @@ import (
 )
 
 const (
-	// Span is about how far back counts reach: from half of it to all of it.
+	// Span is the longest time that counts reach back; the shortest is half of it.
 	Span = time.Minute
-	// kept is how many keys are kept by name: more than anybody asks for, so that two halves add up.
+	// kept is the number of keys that are kept by name: more than callers ask for, so that the two
+	// halves add up.
 	kept = 256
-	// epsilon and delta are the sketch's: by which part of all counts one may be too high, and how likely it is more.
+	// epsilon is the error of the sketch, as a part of all counts; delta is the probability of a
+	// larger one.
 	epsilon, delta = 0.001, 0.01
-	// maxText is the longest key that is kept; longer ones are passed over, since no key of a rule is.
+	// maxText is the most bytes of a key that is counted; no key of a rule is longer.
 	maxText = 1024
 )
 
 // Key is a key of a rule.
 type Key struct{ Rule, Text string }
 
-// Count is how often a key came in some time.
+// Count is a key and its count.
 type Count struct {
 	Key
 	Count int64
@@ -43,7 +45,7 @@ type Top struct {
 	now func() time.Time
 
 	mu          sync.Mutex
-	text        []byte // memory to work with
+	text        []byte // scratch memory
 	began       time.Time
 	first       time.Time // when the half before began
 	half, older *half
@@ -51,16 +53,16 @@ type Top struct {
 	gate gate
 }
 
-// half is what came in half of a span.
+// half has the counts of half a span.
 type half struct {
 	sketch *boom.CountMinSketch
-	// counts are of those that came most. They are changed in place: to assign to a key that is there would put the caller's text into the
-	// map, which he uses for other keys afterwards.
+	// counts are those of the most frequent keys. They are changed in place: an assignment to an
+	// existing key would keep the caller's text, which is reused.
 	counts map[Key]*int64
 	least  int64 // no count in counts is below it
 }
 
-// New returns a Top that tells time by now.
+// New returns a Top; now returns the time.
 func New(now func() time.Time) *Top {
 	t := &Top{now: now, half: newHalf(), older: newHalf(), began: now()}
 	t.first = t.began
@@ -69,19 +71,19 @@ func New(now func() time.Time) *Top {
 
 func newHalf() *half {
 	h := &half{sketch: boom.NewCountMinSketch(epsilon, delta), counts: make(map[Key]*int64, kept)}
-	// A seed of our own, so that nobody can choose keys that are taken for each other.
+	// A random seed: callers cannot choose keys that collide.
 	h.sketch.SetHash(newSeeded())
 	return h
 }
 
-// newSeeded is a hash that nobody outside can foresee.
+// newSeeded returns a hash with a random seed.
 func newSeeded() hash.Hash64 {
 	h := new(maphash.Hash)
 	h.SetSeed(maphash.MakeSeed())
 	return h
 }
 
-// Add counts a key n times more. It keeps none of the texts.
+// Add adds n to the count of a key. It does not keep the texts.
 func (t *Top) Add(rule, text string, n int64) {
 	if n <= 0 || len(rule)+len(text) > maxText {
 		return
@@ -93,7 +95,7 @@ func (t *Top) Add(rule, text string, n int64) {
 	t.half.add(t.text, rule, text, n)
 }
 
-// AddSome is Add for those who cannot wait: when more come than can be counted, one in so many counts for all of them.
+// AddSome is Add for callers that must not wait: at high rates it counts a sample, with weights.
 func (t *Top) AddSome(rule, text string, n int64) {
 	if weight := t.gate.weigh(t.now().UnixNano()); weight > 0 {
 		t.Add(rule, text, n*weight)
@@ -111,12 +113,12 @@ func (h *half) add(bytes []byte, rule, text string, n int64) {
 		return
 	}
 	h.counts[Key{strings.Clone(rule), strings.Clone(text)}] = &count
-	if len(h.counts) > 2*kept { // now and then, instead of each time
+	if len(h.counts) > 2*kept { // not each time: it is expensive
 		h.thin()
 	}
 }
 
-// thin forgets all but those that came most.
+// thin forgets all but the most frequent keys.
 func (h *half) thin() {
 	list := make([]Count, 0, len(h.counts))
 	for key, count := range h.counts {
@@ -129,7 +131,7 @@ func (h *half) thin() {
 	h.least = list[kept-1].Count
 }
 
-// turn begins another half when the present one is over.
+// turn starts the next half when the present one is over.
 func (t *Top) turn() {
 	now := t.now()
 	switch past := now.Sub(t.began); {
@@ -137,13 +139,14 @@ func (t *Top) turn() {
 		return
 	case past < Span:
 		t.older, t.first = t.half, t.began
-	default: // nothing came for so long
+	default: // the half before is over, too
 		t.older, t.first = newHalf(), now
 	}
 	t.half, t.began = newHalf(), now
 }
 
-// Top returns the keys that came most, at most n of them, the first one most often; and over how long they were counted.
+// Top returns the n most frequent keys, or fewer, in descending order, and the time over which they
+// were counted.
 func (t *Top) Top(n int) ([]Count, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,18 +165,18 @@ func (t *Top) Top(n int) ([]Count, time.Duration) {
 	return list[:min(n, len(list))], t.now().Sub(t.first)
 }
 
-// order puts those that came most first.
+// order sorts by descending counts.
 func order(list []Count) {
 	slices.SortFunc(list, func(a, b Count) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Text, b.Text))
 	})
 }
 
-// gate lets about so many through in each slot of time.
+// gate samples calls: about perSlot in each slot of time.
 type gate struct {
 	slot   atomic.Int64
 	came   atomic.Int64
-	stride atomic.Int64 // one in so many goes through
+	stride atomic.Int64 // one call in stride is in the sample
 }
 
 const (
@@ -181,14 +184,14 @@ const (
 	perSlot    = 2000
 )
 
-// weigh returns for how many this one counts; 0 if it does not go through.
+// weigh returns the weight of this call; 0 if it is not in the sample.
 func (g *gate) weigh(now int64) int64 {
 	slot := now / slotLength
 	if at := g.slot.Load(); at != slot && g.slot.CompareAndSwap(at, slot) {
 		g.stride.Store((g.came.Swap(0) + perSlot - 1) / perSlot)
 	}
 	n, stride := g.came.Add(1), max(g.stride.Load(), 1)
-	if n > perSlot*stride { // more than were expected: within the slot, sparser still
+	if n > perSlot*stride { // more calls than expected: a sparser sample for the rest of the slot
 		stride *= n/(perSlot*stride) + 1
 	}
 	if n%stride != 0 {

@@ -9,11 +9,11 @@ import (
 	"go.opentelemetry.io/otel"
 )
 
-// hear lets what the library complains of go to log, without the values that it adds: of an environment variable that it cannot read, it
-// would print a token on stderr. It is the whole process' setting.
-func hear(log *slog.Logger) { otel.SetLogger(logr.New(sink{log})) }
+// logErrors logs the errors of the OpenTelemetry library to log, without the values that it adds:
+// it would print the token in an environment variable that it cannot parse. The setting is global.
+func logErrors(log *slog.Logger) { otel.SetLogger(logr.New(sink{log})) }
 
-// sink takes errors alone: the rest is for the library's own developers.
+// sink logs errors only: other messages are for the library's developers.
 type sink struct{ log *slog.Logger }
 
 func (sink) Init(logr.RuntimeInfo)            {}
@@ -22,10 +22,10 @@ func (sink) Info(int, string, ...any)         {}
 func (s sink) WithValues(...any) logr.LogSink { return s }
 func (s sink) WithName(string) logr.LogSink   { return s }
 
-// Error logs what could not be done, and why, if that quotes nothing.
+// Error logs a message and its error, unless that quotes a setting.
 func (s sink) Error(err error, what string, _ ...any) {
 	if _, quotes := errors.AsType[url.EscapeError](err); quotes {
 		err = errors.New("invalid URL escape")
 	}
-	s.log.Warn("traces: a setting of the environment (OTEL_…) is passed over", "what", what, "error", err)
+	s.log.Warn("traces: an environment variable (OTEL_…) is ignored", "what", what, "error", err)
 }

@@ -15,49 +15,52 @@ import (
 
 // The names of spans.
 const (
-	spanReport    = "report"    // at the checker, from when it is made until its answer has been taken in
-	spanRefresh   = "refresh"   // the latter alone
-	spanAggregate = "aggregate" // at the aggregator, from when it comes until it is answered
-	spanApply     = "apply"     // the store, for the fold that the report is in
+	spanReport    = "report"    // at the checker, until its answer has been merged
+	spanRefresh   = "refresh"   // merging the answer
+	spanAggregate = "aggregate" // at the aggregator, until it is answered
+	spanApply     = "apply"     // the store's call for the batch that has the report
 )
 
-// traceparent is the name of the field that W3C's format has for it.
+// traceparent is the name of the field in W3C's format.
 const traceparent = "traceparent"
 
 // Report is for check.Options.Trace.
-func (t *Tracer) Report(shard uint32, sequence uint64, keys int) (parent string, follow func(check.TraceEvent)) {
+func (t *Tracer) Report(
+	shard uint32, sequence uint64, keys int,
+) (parent string, follow func(check.TraceEvent)) {
 	if rand.Float64() >= t.sample {
 		return "", nil
 	}
-	ctx, span := t.tracer.Start(context.Background(), spanReport, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), of(shard, sequence, keys))
+	ctx, span := t.tracer.Start(context.Background(), spanReport, trace.WithNewRoot(),
+		trace.WithSpanKind(trace.SpanKindClient), attributes(shard, sequence, keys))
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
-	f := &following{tracer: t.tracer, ctx: ctx, span: span}
-	return carrier[traceparent], f.checker
+	s := &spans{tracer: t.tracer, ctx: ctx, span: span}
+	return carrier[traceparent], s.checker
 }
 
-func of(shard uint32, sequence uint64, keys int) trace.SpanStartEventOption {
-	return trace.WithAttributes(attribute.Int64("offpath.shard", int64(shard)), attribute.Int64("offpath.sequence", int64(sequence)),
-		attribute.Int("offpath.keys", keys))
+func attributes(shard uint32, sequence uint64, keys int) trace.SpanStartEventOption {
+	return trace.WithAttributes(attribute.Int64("offpath.shard", int64(shard)),
+		attribute.Int64("offpath.sequence", int64(sequence)), attribute.Int("offpath.keys", keys))
 }
 
-// following is one report's span, and that within it.
-type following struct {
+// spans are the span of one report and the one within it.
+type spans struct {
 	tracer trace.Tracer
 	ctx    context.Context
 	span   trace.Span
 	inner  trace.Span // nil if there is none
 }
 
-func (f *following) begin(name string, o ...trace.SpanStartOption) {
-	_, f.inner = f.tracer.Start(f.ctx, name, o...)
+func (s *spans) begin(name string, o ...trace.SpanStartOption) {
+	_, s.inner = s.tracer.Start(s.ctx, name, o...)
 }
 
-func (f *following) end(err error) {
-	if f.inner != nil {
-		note(f.inner, err)
-		f.inner.End()
-		f.inner = nil
+func (s *spans) end(err error) {
+	if s.inner != nil {
+		note(s.inner, err)
+		s.inner.End()
+		s.inner = nil
 	}
 }
 
@@ -67,45 +70,50 @@ func note(span trace.Span, err error) {
 	}
 }
 
-func (f *following) checker(e check.TraceEvent) {
+func (s *spans) checker(e check.TraceEvent) {
 	switch e {
 	case check.TraceRepeated:
-		f.span.AddEvent("repeated")
+		s.span.AddEvent("repeated")
 	case check.TraceRefused:
-		f.span.AddEvent("refused")
+		s.span.AddEvent("refused")
 	case check.TraceAnswered:
-		f.begin(spanRefresh)
+		s.begin(spanRefresh)
 	case check.TraceMerged:
-		f.end(nil)
-		f.span.End()
+		s.end(nil)
+		s.span.End()
 	case check.TraceGivenUp:
-		f.span.SetStatus(codes.Error, "given up")
-		f.span.End()
+		s.span.SetStatus(codes.Error, "given up")
+		s.span.End()
 	}
 }
 
 // Aggregate is for aggregate.Options.Trace.
-func (t *Tracer) Aggregate(parent string, shard uint32, sequence uint64, keys int) (follow func(aggregate.TraceEvent)) {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{traceparent: parent})
+func (t *Tracer) Aggregate(
+	parent string, shard uint32, sequence uint64, keys int,
+) (follow func(aggregate.TraceEvent)) {
+	carrier := propagation.MapCarrier{traceparent: parent}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), carrier)
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return nil
 	}
-	ctx, span := t.tracer.Start(ctx, spanAggregate, trace.WithSpanKind(trace.SpanKindServer), of(shard, sequence, keys))
-	return (&following{tracer: t.tracer, ctx: ctx, span: span}).aggregator
+	ctx, span := t.tracer.Start(ctx, spanAggregate, trace.WithSpanKind(trace.SpanKindServer),
+		attributes(shard, sequence, keys))
+	return (&spans{tracer: t.tracer, ctx: ctx, span: span}).aggregator
 }
 
-func (f *following) aggregator(e aggregate.TraceEvent) {
+func (s *spans) aggregator(e aggregate.TraceEvent) {
 	switch e.Kind {
 	case aggregate.TraceApply:
-		f.begin(spanApply, trace.WithSpanKind(trace.SpanKindClient),
-			trace.WithAttributes(attribute.Int("offpath.fold.keys", e.Keys), attribute.Int("offpath.fold.reports", e.Reports)))
+		s.begin(spanApply, trace.WithSpanKind(trace.SpanKindClient),
+			trace.WithAttributes(attribute.Int("offpath.fold.keys", e.Keys),
+				attribute.Int("offpath.fold.reports", e.Reports)))
 	case aggregate.TraceApplied:
-		f.end(e.Err)
+		s.end(e.Err)
 	case aggregate.TraceAnswered:
-		note(f.span, e.Err)
-		f.span.End()
+		note(s.span, e.Err)
+		s.span.End()
 	case aggregate.TraceDropped:
-		f.span.SetStatus(codes.Error, "not answered")
-		f.span.End()
+		s.span.SetStatus(codes.Error, "not answered")
+		s.span.End()
 	}
 }

@@ -1,12 +1,13 @@
-// Package tracing shows the way of reports as OpenTelemetry traces: from the checker that makes one, through the aggregator and
-// the store, back to the checker that takes its answer in.
+// Package tracing traces reports with OpenTelemetry: from the checker that makes one, through the
+// aggregator and the store, back to the checker that merges the answer.
 //
 //	checker     report ──────────────────────────────────────── refresh
 //	aggregator         └ aggregate: gather, fold ───────┘
 //	store                        └ apply ─┘
 //
-// A checker draws by chance which of its reports are traced; an aggregator follows those that come with a traceparent. Spans name
-// shards, numbers and sizes, and no keys. They are sent in the background; what cannot be sent is dropped, and nobody waits for it.
+// A checker traces a random sample of its reports, and an aggregator those that have a traceparent.
+// Spans have shards, numbers and sizes, and no keys. They are sent in the background; if that
+// fails, they are dropped.
 package tracing
 
 import (
@@ -25,15 +26,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Options make a Tracer. Endpoint and Service are needed.
+// Options of a Tracer. Endpoint and Service are needed.
 type Options struct {
-	// Endpoint is where spans go, by OTLP over HTTP: see ReadEndpoint.
+	// Endpoint receives the spans, by OTLP over HTTP: see ReadEndpoint.
 	Endpoint string
-	// Service, Instance and Version name the process.
+	// Service, Instance and Version identify the process.
 	Service, Instance, Version string
-	// Sample is the part of reports that a checker traces, from 0 to 1.
+	// Sample is the fraction of its reports that a checker traces, from 0 to 1.
 	Sample float64
-	// Log takes what an operator should know; nil: nothing is logged.
+	// Log is for failures of sending. If it is nil, nothing is logged.
 	Log *slog.Logger
 }
 
@@ -45,22 +46,23 @@ type Tracer struct {
 }
 
 const (
-	// tracesPath is where a collector takes spans, if the endpoint says nothing else.
+	// tracesPath is the path of an endpoint without one.
 	tracesPath = "/v1/traces"
-	// stopTimeout is how long the last spans may take.
+	// stopTimeout bounds sending the last spans.
 	stopTimeout = 2 * time.Second
 	scope       = "github.com/offpath-io/offpath"
 )
 
-// ReadEndpoint takes the URL of a collector, such as http://127.0.0.1:4318, with its path if that is another than /v1/traces. Its
-// errors show no password.
+// ReadEndpoint reads the URL of a collector, such as http://127.0.0.1:4318, with its path unless
+// that is /v1/traces. Its errors do not quote passwords.
 func ReadEndpoint(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
 		return "", errors.New("not a URL (want one such as http://127.0.0.1:4318)")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return "", fmt.Errorf("unknown scheme %q (want a URL such as http://127.0.0.1:4318)", u.Scheme)
+		return "", fmt.Errorf("unknown scheme %q (want a URL such as http://127.0.0.1:4318)",
+			u.Scheme)
 	case u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return "", errors.New("want a host, a port and a path only, such as http://127.0.0.1:4318")
 	}
@@ -75,31 +77,34 @@ func Open(ctx context.Context, o Options) (*Tracer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	hear(o.Log)
+	logErrors(o.Log)
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(o.Endpoint))
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(&watched{SpanExporter: exporter, log: o.Log}, sdk.WithBatchTimeout(time.Second)),
-		sdk.WithSampler(sdk.ParentBased(sdk.AlwaysSample())), // what is not drawn has no span at all
+		sdk.WithBatcher(
+			&watched{SpanExporter: exporter, log: o.Log}, sdk.WithBatchTimeout(time.Second)),
+		sdk.WithSampler(sdk.ParentBased(sdk.AlwaysSample())), // other reports have no span at all
 		sdk.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", o.Service), attribute.String("service.instance.id", o.Instance),
+			attribute.String("service.name", o.Service),
+			attribute.String("service.instance.id", o.Instance),
 			attribute.String("service.version", o.Version))),
 	)
 	return &Tracer{sample: o.Sample, provider: provider, tracer: provider.Tracer(scope)}, nil
 }
 
-// Run sends spans until ctx is done, and then what is left, for 2 s at most. It returns nil.
+// Run sends spans until ctx is done, and then for at most 2 s the remaining ones. It returns nil.
 func (t *Tracer) Run(ctx context.Context) error {
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	_ = t.provider.Shutdown(last) // what is lost has been logged
+	_ = t.provider.Shutdown(last) // its error has been logged
 	return nil
 }
 
-// watched logs changes only, and lets a collector that is away be nobody's error: the library would tell the whole process.
+// watched logs when sending begins to fail and when it works again. It returns no error: the
+// library would report each one globally.
 type watched struct {
 	sdk.SpanExporter
 	log   *slog.Logger
@@ -111,7 +116,7 @@ func (w *watched) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 	err := w.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && !w.fails.Swap(true):
-		w.log.Warn("traces cannot be sent, and are dropped", "error", err)
+		w.log.Warn("traces cannot be sent and are dropped", "error", err)
 	case err == nil && w.fails.Swap(false):
 		w.log.Info("traces can be sent again")
 	}

@@ -82,7 +82,8 @@ func TestTroubleShows(t *testing.T) {
 	}
 }
 
-// TestSample: a checker traces its part, and an aggregator nothing but what comes with a parent that is sampled.
+// TestSample: a checker traces its part, and an aggregator nothing but what comes with a parent
+// that is sampled.
 func TestSample(t *testing.T) {
 	r := tracingtest.Start(t)
 	never, some := open(t, r, "checker", 0), open(t, r, "checker", 0.5)
@@ -136,7 +137,8 @@ func TestReadEndpoint(t *testing.T) {
 	}
 }
 
-// TestFleet has a checker and an aggregator at work: every report that is answered is a whole trace.
+// TestFleet has a checker and an aggregator at work: every report that is answered is a whole
+// trace.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	r := tracingtest.Start(t)
@@ -205,13 +207,14 @@ func TestTellsNoToken(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		if !strings.Contains(log.String(), "is passed over") || strings.Contains(log.String(), "CANARY") {
+		if !strings.Contains(log.String(), "is ignored") || strings.Contains(log.String(), "CANARY") {
 			t.Errorf("%s: log %q", headers, &log)
 		}
 	}
 }
 
-// TestOverTLS: the exporter's own variables say which authority vouches for the collector, and what to show it.
+// TestOverTLS: the exporter's own variables say which authority vouches for the collector, and what
+// to show it.
 func TestOverTLS(t *testing.T) {
 	ca := tlsfilestest.NewAuthority(t, "authority")
 	f, came := ca.Dir("checker"), make(chan string, 1)

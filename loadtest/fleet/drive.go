@@ -10,6 +10,7 @@ import (
 
 	"github.com/offpath-io/offpath/loadtest/pace"
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -120,9 +121,10 @@ func (d *driver) ask(ctx context.Context, h scenario.Hit, due int64) {
 		d.waiting.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, d.acquire)
 			defer cancel()
-			decision, _ := limiter.Acquire(ctx, text, 1) // the error says no more than the decision
+			// The error says no more than the decision.
+			r, _ := d.checker.Wait(ctx, check.Request{Limiter: limiter, Key: text})
 			end := ownTime()
-			d.note(decided{end, h, decision.Allowed}, due, begin, end)
+			d.note(decided{end, h, r.Allowed}, due, begin, end)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/testing/servers"
@@ -24,6 +25,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -130,7 +132,7 @@ func start(ctx context.Context, sc *scenario.Scenario, o Options, traces []*tap.
 			f.end()
 		}
 	}()
-	if f.access, err = o.NATSAccess.Options(); err != nil {
+	if f.access, err = o.NATSAccess.Options(nil); err != nil {
 		return f, err
 	}
 	if f.nats == "" {
@@ -174,11 +176,11 @@ func (f *fleet) lookAtClock() {
 func (f *fleet) fleetTime() int64 { return ownTime() + f.offset.Load() }
 
 func (f *fleet) connect(name string) (*nats.Conn, error) {
-	conn, err := natsconn.Open(f.nats, name, f.log, f.access...)
+	conn, err := natsclient.Open(f.nats, name, f.log, f.access...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	f.closers = append(f.closers, func() { natsconn.Close(conn) })
+	f.closers = append(f.closers, func() { natsclient.Close(conn) })
 	return conn, nil
 }
 
@@ -230,7 +232,7 @@ func (f *fleet) startCheckers(sc *scenario.Scenario, traces []*tap.Trace) error 
 }
 
 func (f *fleet) startChecker(i int, sc *scenario.Scenario, set *rules.Set, trace *tap.Trace) error {
-	epoch := check.NewEpoch()
+	epoch := events.NewEpoch("")
 	name := fmt.Sprintf("%x", epoch)
 	conn, err := f.connect("loadtest-checker-" + name)
 	if err != nil {
@@ -250,7 +252,7 @@ func (f *fleet) runChecker(
 	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
 	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush, MaxIdleKeys: f.o.idleKeys}
 	if sc.TimerOnly {
-		options.FlushFloor = sc.Flush
+		options.Tuning.FlushFloor = sc.Flush
 	}
 	if c.Checker, err = check.New(options); err != nil {
 		return err

@@ -14,9 +14,9 @@ import (
 
 	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/testing/servers"
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // store is where the fleet counts: one in memory for all aggregators, or a Redis that each has
@@ -61,7 +61,7 @@ func openStore(ctx context.Context, o Options, namespace string) (*store, error)
 }
 
 // forAggregator returns the store as one more aggregator has it.
-func (s *store) forAggregator() (aggregate.Store, error) {
+func (s *store) forAggregator() (storage.Store, error) {
 	if s.memory != nil && s.ahead != 0 {
 		return clocked{s.memory, s.ahead}, nil
 	}
@@ -82,13 +82,13 @@ type clocked struct {
 	ahead time.Duration
 }
 
-func (c clocked) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (c clocked) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	fleet, err := c.Store.Join(ctx, shards)
 	fleet.Time = time.Unix(0, ownTime()).Add(c.ahead)
 	return fleet, err
 }
 
-func (s *store) ledger(ctx context.Context) (aggregate.Ledger, error) {
+func (s *store) ledger(ctx context.Context) (storage.Ledger, error) {
 	if s.memory != nil {
 		return s.memory.Ledger(ctx)
 	}

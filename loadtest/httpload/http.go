@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redact"
 )
 
 // overHTTP asks a door of cmd/checker.
@@ -43,7 +43,7 @@ func newTransport(o Options) *http.Transport {
 	}
 }
 
-func (s *overHTTP) name() string { return flags.Redact(s.url) }
+func (s *overHTTP) name() string { return redact.URLs(s.url) }
 
 func (s *overHTTP) close() { s.client.CloseIdleConnections() }
 

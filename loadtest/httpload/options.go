@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redact"
 )
 
 // KeyMark stands for the number of the key, from 0, in the value of an attribute.
@@ -139,7 +139,7 @@ func checkURL(text string) error {
 		return errors.New("url: want one like http://127.0.0.1:8080/v1/check") // its own error quotes the text, and so a password
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
 		if u.User != nil {
-			text = flags.Redact(text)
+			text = redact.URLs(text)
 		}
 		return fmt.Errorf("url %q: want one like http://127.0.0.1:8080/v1/check", text)
 	}

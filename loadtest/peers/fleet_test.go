@@ -9,6 +9,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
@@ -75,7 +76,7 @@ func (f *fleet) settle(admitted int64) error {
 func (f *fleet) end(admitted int64) error {
 	errs := []error{f.stopChecker(), charged(f.checker, admitted)}
 	ledger, err := f.store.Ledger(context.Background())
-	if got := ledger[ruleName]; err == nil && got != (aggregate.RuleLedger{Counted: admitted}) {
+	if got := ledger[ruleName]; err == nil && got != (storage.RuleLedger{Counted: admitted}) {
 		err = fmt.Errorf("%d hits were admitted, but the ledger says %+v", admitted, got)
 	}
 	return errors.Join(append(errs, err, f.close())...)

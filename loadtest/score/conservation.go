@@ -2,7 +2,7 @@ package score
 
 import (
 	"github.com/offpath-io/offpath/loadtest/result"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
@@ -16,7 +16,7 @@ func Charged(c *result.Conservation, s check.Stats) {
 }
 
 // Ledger adds what a store has on record.
-func Ledger(c *result.Conservation, l aggregate.Ledger) {
+func Ledger(c *result.Conservation, l storage.Ledger) {
 	for _, r := range l {
 		c.Counted += r.Counted
 		c.Late += r.Late

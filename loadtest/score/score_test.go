@@ -13,7 +13,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -153,7 +153,7 @@ func TestConservation(t *testing.T) {
 		{Charged: 20_000, Answered: 1, InFlight: 2, Pending: 3, Allowed: 4, Denied: 5, Overflow: 1000, Lost: 100},
 		{Charged: 2222, Overflow: 1000, Lost: 100},
 	}}
-	ledger := aggregate.Ledger{"a": {Counted: 10_000, Late: 10, Refused: 1}, "b": {Counted: 10_000, Late: 10, Refused: 1}}
+	ledger := storage.Ledger{"a": {Counted: 10_000, Late: 10, Refused: 1}, "b": {Counted: 10_000, Late: 10, Refused: 1}}
 	var c result.Conservation
 	Charged(&c, stats)
 	Ledger(&c, ledger)
@@ -166,7 +166,7 @@ func TestConservation(t *testing.T) {
 		t.Errorf("\ngot  %+v\nwant %+v", c, want)
 	}
 	Charged(&c, check.Stats{Rules: []check.RuleStats{{Charged: 4}}}) // one more checker
-	Ledger(&c, aggregate.Ledger{"a": {Counted: 4}})
+	Ledger(&c, storage.Ledger{"a": {Counted: 4}})
 	c.Admitted += 4
 	if c.Check(); !c.Holds || c.Charged != 22_226 || c.Counted != 20_004 {
 		t.Errorf("with one more checker: %+v", c)

@@ -78,20 +78,22 @@ func through(r rules.Rule) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := check.New(check.Options{Rules: set})
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := start
+	c, err := check.New(check.Options{Rules: set, Now: func() time.Time { return now }})
 	if err != nil {
 		return nil, err
 	}
 	l, _ := c.Limiter(r.Name)
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	hit := check.Request{Limiter: l, Key: "k"}
+	if r.Algorithm == rules.LeakyBucket {
+		hit.Mode = check.Reserve
+	}
 	var passed []time.Duration
 	for _, at := range asked() {
-		if r.Algorithm != rules.LeakyBucket {
-			if l.CheckAt(start+int64(at), "k", 1).Allowed {
-				passed = append(passed, at)
-			}
-		} else if place, d := l.ReserveAt(start+int64(at), "k", 1); d.Allowed {
-			passed = append(passed, at+place.Delay)
+		now = start.Add(at)
+		if result := c.Do(hit); result.Allowed {
+			passed = append(passed, at+result.Delay)
 		}
 	}
 	return passed, nil

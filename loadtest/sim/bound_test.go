@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestBound holds the bound of docs/architecture.md: the count goes beyond the limit by no more
+// TestBound holds the bound of docs/protocol.md: the count goes beyond the limit by no more
 // than 2 % of it and what can be asked for before everybody knows. That takes a tick, the way there
 // and back, the 2 ms that an aggregator gathers for, and the 4 ms between two alarms. It is a
 // promise for any traffic, several times what these simulations come to; TestAccuracy holds the
@@ -125,7 +125,7 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 				for n := int64(1); n <= limit+limit/10; n++ {
 					w.advance(w.now + int64(2*time.Second))
 					c := w.checkers[int(n)%checkers]
-					if c.limiters[0].CheckAt(w.now, "k", 1).Allowed {
+					if c.limiters[0].Check("k", 1).Allowed {
 						passed, last = passed+1, n
 					}
 					w.heed(int(n)%checkers, c)

@@ -10,8 +10,8 @@ type excess struct{ hits, most, unheard float64 }
 
 // note is for aggregate.Options.OnApply.
 func (e *excess) note(info aggregate.ApplyInfo) {
-	for i := range info.Fold.Rules {
-		e.unheard = max(e.unheard, info.Unheard.Seconds()/info.Fold.Rules[i].Shape.Length.Seconds())
+	for i := range info.Batch.Rules {
+		e.unheard = max(e.unheard, info.Delay.Seconds()/info.Batch.Rules[i].Shape.Length.Seconds())
 	}
 	for _, x := range info.Excess {
 		e.hits += x.Hits

@@ -131,7 +131,7 @@ func (l *looker) advance(until int64) (interrupted bool) {
 func (w *world) hit(h scenario.Hit, traffic *scenario.Traffic, s *score.Score) {
 	c := w.checkers[h.Checker]
 	l := c.limiters[traffic.Rule(h.Key)]
-	d := l.CheckAt(w.now+c.skew, traffic.Text(h.Key), 1)
+	d := l.Check(traffic.Text(h.Key), 1)
 	if d.Allowed || !w.mayWait(l, d) {
 		s.Hit(w.now, h, d.Allowed)
 	} else {
@@ -174,7 +174,7 @@ func (w *world) step(i int) {
 		return
 	}
 	c := w.checkers[i]
-	next := c.Step(w.now+c.skew) - c.skew
+	next := c.Step().UnixNano() - c.skew
 	c.last = w.now
 	if next <= w.now {
 		next = w.now + stepFloor

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
@@ -20,6 +21,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -114,32 +116,32 @@ type world struct {
 
 type worker struct {
 	*aggregate.Worker
-	aggregate.Store      // its way to the store
-	away, frozen    bool // the store, or the worker itself
+	storage.Store      // its way to the store
+	away, frozen  bool // the store, or the worker itself
 }
 
 var errAway = errors.New("the store is away")
 
 // Join fails while the store is away, as do Apply and Lease.
-func (k *worker) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (k *worker) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if k.away {
-		return aggregate.Fleet{}, errAway
+		return storage.Fleet{}, errAway
 	}
 	return k.Store.Join(ctx, shards)
 }
 
 // Apply applies a fold.
-func (k *worker) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+func (k *worker) Apply(ctx context.Context, fold *storage.Batch) (storage.Applied, error) {
 	if k.away {
-		return aggregate.Applied{}, errAway
+		return storage.Applied{}, errAway
 	}
 	return k.Store.Apply(ctx, fold)
 }
 
 // Lease carries out a lease fold.
-func (k *worker) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+func (k *worker) Lease(ctx context.Context, fold *storage.LeaseBatch) (storage.Leased, error) {
 	if k.away {
-		return aggregate.Leased{}, errAway
+		return storage.Leased{}, errAway
 	}
 	return k.Store.Lease(ctx, fold)
 }
@@ -267,8 +269,9 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 	var err error
 	c.Checker, err = check.New(check.Options{
 		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
-		FlushEvery: w.scenario.Flush, FlushFloor: floor, NoForecast: w.o.NoForecast,
-		QuietFor: w.o.QuietFor,
+		FlushEvery: w.scenario.Flush,
+		Tuning:     checktuning.Tuning{FlushFloor: floor, NoForecast: w.o.NoForecast},
+		QuietFor:   w.o.QuietFor, Now: func() time.Time { return time.Unix(0, w.now+c.skew) },
 	})
 	if err != nil {
 		return err
@@ -278,7 +281,7 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 		c.limiters = append(c.limiters, l)
 	}
 	end.Attach(func(kind events.Kind, payload []byte) {
-		c.Receive(w.now+c.skew, kind, payload)
+		c.Receive(kind, payload)
 		c.link.Heard(kind, payload)
 		if kind == events.KindGrant {
 			w.retry(c)
@@ -305,7 +308,7 @@ func (w *world) addWorker(number int) error {
 	k := &worker{Store: w.store}
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{
-		Store: k, Bus: end, Gather: gather, GatherLeases: gatherLeases, OnApply: w.excess.note,
+		Store: k, Bus: end, BatchDelay: gather, LeaseDelay: gatherLeases, OnApply: w.excess.note,
 	})
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Nobody can wait in virtual time, so what Acquire does is played: a hit under strict enforcement that is denied for
+// Nobody can wait in virtual time, so what Checker.Wait does is played: a hit under strict enforcement that is denied for
 // want of a permit asks again whenever its checker hears a grant, in the order of those who wait, until it passes or
 // its time is over. It is judged then.
 
@@ -29,7 +29,7 @@ func (w *world) mayWait(l *check.Limiter, d check.Decision) bool {
 // retry lets those who wait at a checker ask again.
 func (w *world) retry(c *checker) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(x waiter) bool {
-		if x.checker != c || !x.limiter.CheckAt(w.now+c.skew, x.text, 1).Allowed {
+		if x.checker != c || !x.limiter.Check(x.text, 1).Allowed {
 			return false
 		}
 		w.judge(x.hit, true)

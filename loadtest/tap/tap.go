@@ -6,7 +6,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -101,28 +101,28 @@ func (l *Link) Cost() Cost {
 // Store is an aggregator's store whose commands are counted: calls, each of which is one command, but
 // for the first ones to a new Redis. It is safe for concurrent use.
 type Store struct {
-	aggregate.Store
+	storage.Store
 	commands, joins atomic.Int64
 }
 
 // NewStore counts the commands of a store.
-func NewStore(s aggregate.Store) *Store { return &Store{Store: s} }
+func NewStore(s storage.Store) *Store { return &Store{Store: s} }
 
 // Join is one command, sent every few seconds whatever the load.
-func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	s.commands.Add(1)
 	s.joins.Add(1)
 	return s.Store.Join(ctx, shards)
 }
 
 // Apply is one command.
-func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+func (s *Store) Apply(ctx context.Context, fold *storage.Batch) (storage.Applied, error) {
 	s.commands.Add(1)
 	return s.Store.Apply(ctx, fold)
 }
 
 // Lease is one command.
-func (s *Store) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
+func (s *Store) Lease(ctx context.Context, fold *storage.LeaseBatch) (storage.Leased, error) {
 	s.commands.Add(1)
 	return s.Store.Lease(ctx, fold)
 }

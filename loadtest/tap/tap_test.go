@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -49,7 +49,7 @@ func TestCost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Lease(context.Background(), &aggregate.LeaseFold{}); err != nil {
+	if _, err := s.Lease(context.Background(), &storage.LeaseBatch{}); err != nil {
 		t.Fatal(err)
 	}
 	got := l.Cost().Add(s.Cost()).Sub(Cost{Reports: 1})

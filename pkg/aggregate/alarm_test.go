@@ -10,6 +10,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -253,7 +254,7 @@ func TestDeniedHitsAreCountedApart(t *testing.T) {
 	m.Late = []uint64{0, 5}
 	m.Made = start - ms
 	d.want("answer", totals(d.exchange(start, m)), "0:90 | 0:7000")
-	wantLedger(t, "denied", store, "per-minute", aggregate.RuleLedger{Counted: 90})
+	wantLedger(t, "denied", store, "per-minute", storage.RuleLedger{Counted: 90})
 	alarm := d.wantAlarms("both", "per-minute a 0:90, per-minute a 0:7000")[0]
 	if rules := alarm.GetTotals().GetRules(); len(rules) != 2 || rules[0].GetDenied() || !rules[1].GetDenied() {
 		t.Errorf("rules of the alarm: %v", rules)

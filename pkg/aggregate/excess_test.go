@@ -16,7 +16,7 @@ func noteExcess(last *string) func(*aggregate.Options) {
 		o.OnApply = func(info aggregate.ApplyInfo) {
 			*last = ""
 			for _, e := range info.Excess {
-				*last += fmt.Sprintf("%s %.2f %.2f ", info.Fold.Rules[e.Rule].Name, e.Hits, e.Most)
+				*last += fmt.Sprintf("%s %.2f %.2f ", info.Batch.Rules[e.Rule].Name, e.Hits, e.Most)
 			}
 		}
 	}

@@ -7,20 +7,20 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // The stores of this file misbehave, each in one way, on top of another.
 
 // faulty is a store that fails before or after it has done what it was asked to, or answers badly.
 type faulty struct {
-	aggregate.Store
-	clock int64                   // what Join says, if it is set
-	cut   func(*aggregate.Leased) // if it is set, leaves something out of each answer
+	storage.Store
+	clock int64                 // what Join says, if it is set
+	cut   func(*storage.Leased) // if it is set, leaves something out of each answer
 	// hook, if it is set, is called for each fold with what applies it.
-	hook func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error)
-	// lease, if it is set, is what becomes of a lease fold.
-	lease func(*aggregate.LeaseFold) error
+	hook func(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error)
+	// lease, if it is set, is what becomes of a lease batch.
+	lease func(*storage.LeaseBatch) error
 
 	mu sync.Mutex
 	faults
@@ -41,9 +41,9 @@ func (s *faulty) now() faults {
 	return s.faults
 }
 
-func (s *faulty) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (s *faulty) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if err := s.now().join; err != nil {
-		return aggregate.Fleet{}, err
+		return storage.Fleet{}, err
 	}
 	fleet, err := s.Store.Join(ctx, shards)
 	if s.clock != 0 {
@@ -52,27 +52,27 @@ func (s *faulty) Join(ctx context.Context, shards int) (aggregate.Fleet, error) 
 	return fleet, err
 }
 
-func (s *faulty) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+func (s *faulty) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
 	s.mu.Lock()
-	s.folds, s.largest = s.folds+1, max(s.largest, len(fold.Keys))
+	s.folds, s.largest = s.folds+1, max(s.largest, len(batch.Keys))
 	s.mu.Unlock()
-	return attempt(s.now(), func() (aggregate.Applied, error) {
-		do := func() (aggregate.Applied, error) { return s.Store.Apply(ctx, fold) }
+	return attempt(s.now(), func() (storage.Applied, error) {
+		do := func() (storage.Applied, error) { return s.Store.Apply(ctx, batch) }
 		if s.hook != nil {
-			return s.hook(fold, do)
+			return s.hook(batch, do)
 		}
 		return do()
 	})
 }
 
-func (s *faulty) Lease(ctx context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
-	return attempt(s.now(), func() (aggregate.Leased, error) {
+func (s *faulty) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
+	return attempt(s.now(), func() (storage.Leased, error) {
 		if s.lease != nil {
-			if err := s.lease(fold); err != nil {
-				return aggregate.Leased{}, err
+			if err := s.lease(batch); err != nil {
+				return storage.Leased{}, err
 			}
 		}
-		leased, err := s.Store.Lease(ctx, fold)
+		leased, err := s.Store.Lease(ctx, batch)
 		if s.cut != nil {
 			s.cut(&leased)
 		}
@@ -94,7 +94,7 @@ func attempt[T any](f faults, do func() (T, error)) (T, error) {
 
 // slow is a store that takes its time, and for one shard never answers.
 type slow struct {
-	aggregate.Store
+	storage.Store
 	takes time.Duration // before it applies
 	after atomic.Int64  // nanoseconds from applying to answering
 	hangs uint32        // 0: none
@@ -105,26 +105,26 @@ type slow struct {
 	atOnce  int
 }
 
-func (s *slow) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
+func (s *slow) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
 	takes := s.takes
-	if s.hangs != 0 && fold.Shard == s.hangs {
+	if s.hangs != 0 && batch.Shard == s.hangs {
 		takes = time.Hour
 	} else {
-		s.enter(fold)
-		defer s.leave(fold)
+		s.enter(batch)
+		defer s.leave(batch)
 	}
 	select {
 	case <-time.After(takes):
 	case <-ctx.Done():
-		return aggregate.Applied{}, ctx.Err()
+		return storage.Applied{}, ctx.Err()
 	}
 	after := time.Duration(s.after.Load())
-	applied, err := s.Store.Apply(ctx, fold)
+	applied, err := s.Store.Apply(ctx, batch)
 	time.Sleep(after)
 	return applied, err
 }
 
-func (s *slow) enter(fold *aggregate.Fold) {
+func (s *slow) enter(batch *storage.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now++
@@ -132,7 +132,7 @@ func (s *slow) enter(fold *aggregate.Fold) {
 	if s.current == nil {
 		s.current = make(map[uint64]bool)
 	}
-	for _, m := range fold.Marks {
+	for _, m := range batch.Marks {
 		if s.current[m.Epoch] {
 			panic(fmt.Sprintf("checker %d has a report in two folds at once", m.Epoch))
 		}
@@ -147,11 +147,11 @@ func (s *slow) most() int {
 	return s.atOnce
 }
 
-func (s *slow) leave(fold *aggregate.Fold) {
+func (s *slow) leave(batch *storage.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now--
-	for _, m := range fold.Marks {
+	for _, m := range batch.Marks {
 		delete(s.current, m.Epoch)
 	}
 }

@@ -5,40 +5,48 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// trouble is a failure and when it came.
-type trouble struct {
-	err  error
-	at   int64 // own time
-	told bool  // the log has it
-}
-
-// health is what Ready knows of the store as a whole, and what has been logged of it.
-type health struct {
-	log *slog.Logger
-
-	mu     sync.Mutex
-	err    error // of the last Join
-	lastOK int64 // own time of the last Join without an error
-	since  int64 // own time of the first Join of those that have failed since then
-	ever   bool
-	told   string // the reason that the log gave last
-	toldAt int64  // own time
-}
-
-// tellAgain is how soon the log may give another reason why the store is away, or tell of a shard's
-// trouble or refused requests again.
-const tellAgain = 10 * time.Second
+const (
+	// joinEvery is how often the store is asked for the time, and so whether it is there.
+	joinEvery = 2 * time.Second
+	// rejoinAfter is when it is asked again after it was not there, at first.
+	rejoinAfter = 100 * time.Millisecond
+	// staleJoin is how old the store's last answer may be before the worker is not ready.
+	staleJoin = 5 * joinEvery
+	// staleFailure is how old a shard's failed batch may be before it says nothing any more; by then
+	// the checkers would have sent again.
+	staleFailure = 10 * time.Second
+	// logAgain is how soon the log may give another reason why the store is away, or report a shard's
+	// failure or rejected requests again.
+	logAgain = 10 * time.Second
+)
 
 var (
 	errNotJoined   = errors.New("the store has not been reached yet")
-	errNotRecalled = errors.New("what is remembered of its shards has not been read yet")
+	errNotRecalled = errors.New("the remembered states of its shards have not been read yet")
 )
 
-// noteJoin takes note of a Join's end, and logs when the store goes, when it is away for another reason, and when it comes back.
-func (h *health) noteJoin(now int64, err error) {
+// health is whether the store as a whole answers, for Ready and the log.
+type health struct {
+	log *slog.Logger
+
+	mu       sync.Mutex
+	err      error // of the last Join
+	lastOK   int64 // own time of the last Join without an error
+	since    int64 // own time of the first failed Join since then
+	ever     bool
+	reason   string // that the log gave last
+	loggedAt int64  // own time
+}
+
+// observe takes in the end of a Join, and logs when the store goes away, when it is away for another
+// reason, and when it comes back.
+func (h *health) observe(now int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	was := h.err
@@ -53,17 +61,17 @@ func (h *health) noteJoin(now int64, err error) {
 	if was == nil {
 		h.since = now
 	}
-	if errors.Is(err, ErrShards) {
+	if errors.Is(err, storage.ErrShards) {
 		return
 	}
-	why := cause(err)
-	if was == nil || why != h.told && now-h.toldAt >= int64(tellAgain) {
+	reason := cause(err)
+	if was == nil || reason != h.reason && now-h.loggedAt >= int64(logAgain) {
 		h.log.Warn("waiting for the store", slog.Any("error", err))
-		h.told, h.toldAt = why, now
+		h.reason, h.loggedAt = reason, now
 	}
 }
 
-// cause returns the text of the innermost error: those around it name ports, which are others at each try.
+// cause returns the text of the innermost error: those around it name ports, which differ each time.
 func cause(err error) string {
 	for {
 		inner := errors.Unwrap(err)
@@ -74,35 +82,15 @@ func cause(err error) string {
 	}
 }
 
-// away says whether the store did not answer when it was asked last, and since which own time.
+// away says whether the last Join failed, and since which own time.
 func (h *health) away() (since int64, away bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.since, h.err != nil
 }
 
-// counts says whether reports can be counted, as far as the worker knows. In a Redis Cluster the node that has the fleet's record may be
-// dead while the others count on: what they have taken since then tells.
-func (w *Worker) counts() bool {
-	since, away := w.health.away()
-	if !away {
-		return true
-	}
-	shards, live := w.shards(), 0
-	for _, s := range shards {
-		if s.hasTakenSince(since) {
-			live++
-		}
-	}
-	return 2*live > len(shards)
-}
-
-// hasTakenSince says whether the store has taken a fold of the shard since then, and refused none after it.
-func (s *shard) hasTakenSince(since int64) bool {
-	return s.trouble.Load() == nil && s.lastOK.Load() > since
-}
-
-func (h *health) joined(now int64) error {
+// ready returns nil if the store has answered lately.
+func (h *health) ready(now int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -111,7 +99,17 @@ func (h *health) joined(now int64) error {
 	case !h.ever:
 		return errNotJoined
 	case now-h.lastOK > int64(staleJoin):
-		return fmt.Errorf("the store has not answered for %v", time.Duration(now-h.lastOK).Round(time.Second))
+		silent := time.Duration(now - h.lastOK).Round(time.Second)
+		return fmt.Errorf("the store has not answered for %v", silent)
 	}
 	return nil
+}
+
+// logLimit lets a message be logged now and then.
+type logLimit struct{ last atomic.Int64 } // own time
+
+// allow says whether the message may be logged again at own time now, and notes that it is.
+func (l *logLimit) allow(now int64) bool {
+	last := l.last.Load()
+	return now-last >= int64(logAgain) && l.last.CompareAndSwap(last, now)
 }

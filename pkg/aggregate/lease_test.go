@@ -3,14 +3,13 @@ package aggregate_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -78,7 +77,7 @@ func TestLeasesAreAnswered(t *testing.T) {
 		d.want(step.why, permits(m), step.want)
 	}
 	s := d.worker.Stats()
-	if s.LeaseRequests != 9 || s.LeasesAnswered != 9 || s.LeaseFolds != 9 || s.PermitsGranted != 32 || s.PermitsReturned != 2 {
+	if s.LeaseRequests != 9 || s.LeasesAnswered != 9 || s.LeaseBatches != 9 || s.PermitsGranted != 32 || s.PermitsReturned != 2 {
 		t.Errorf("stats: %+v", s)
 	}
 }
@@ -109,7 +108,7 @@ func TestLeasesAreGathered(t *testing.T) {
 	if len(all) != 4 || sum != 10 {
 		t.Errorf("%v", all)
 	}
-	if s := d.worker.Stats(); s.LeasesReplaced != 2 || s.LeaseFolds != 1 || s.LeaseRequests != 6 {
+	if s := d.worker.Stats(); s.LeasesReplaced != 2 || s.LeaseBatches != 1 || s.LeaseRequests != 6 {
 		t.Errorf("stats: %+v", s)
 	}
 }
@@ -217,9 +216,9 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 	if s := d.worker.Stats(); s.LeasesDropped != 4 || s.LeaseErrors != 4 || s.LeasesAnswered != 2 {
 		t.Errorf("stats: %+v", s)
 	}
-	for _, cut := range []func(*aggregate.Leased){
-		func(l *aggregate.Leased) { l.Keys = l.Keys[1:] },
-		func(l *aggregate.Leased) { l.Keys[0].Asks = nil },
+	for _, cut := range []func(*storage.Leased){
+		func(l *storage.Leased) { l.Keys = l.Keys[1:] },
+		func(l *storage.Leased) { l.Keys[0].Grants = nil },
 	} {
 		d := newFixture(t, &faulty{Store: memstore.New(), cut: cut})
 		d.send(start, leaseRequest(1, 1, perSecond(start), wish{key: "a", want: 4}))
@@ -254,22 +253,4 @@ func TestLeasesDoNotWaitForReports(t *testing.T) {
 			t.Errorf("in the end, a grant for %d", got.GetEpoch())
 		}
 	})
-}
-
-func TestDivide(t *testing.T) {
-	for _, test := range []struct {
-		room        int64
-		wants, want []int64
-	}{
-		{0, []int64{1, 2}, []int64{0, 0}},
-		{-1, []int64{1}, []int64{0}},
-		{5, nil, []int64{}},
-		{3, []int64{1, 2}, []int64{1, 2}},
-		{2, []int64{1, 2}, []int64{1, 1}}, // 0.67, 1.33
-		{1e15, []int64{1e15, 1e15, 1e15}, []int64{333_333_333_333_334, 333_333_333_333_333, 333_333_333_333_333}},
-	} {
-		if got := aggregate.Divide(test.room, test.wants); !slices.Equal(got, test.want) {
-			t.Errorf("%d among %v: got %v, want %v", test.room, test.wants, got, test.want)
-		}
-	}
 }

@@ -20,9 +20,9 @@ func TestALossIsToldOnce(t *testing.T) {
 		restarted bool   // the worker, so that only the memory remembers
 		want      string
 	}{
-		{"flushed", 20, 0, false, "all of 20 folds"},
-		{"failed over", 100, 71, false, "the last 29 of 100 folds"},
-		{"with all workers away", 20, 0, true, "all of 20 folds"},
+		{"flushed", 20, 0, false, "all of 20 batches"},
+		{"failed over", 100, 71, false, "the last 29 of 100 batches"},
+		{"with all workers away", 20, 0, true, "all of 20 batches"},
 	} {
 		var log bytes.Buffer
 		memory := new(memstore.Memory)
@@ -54,8 +54,8 @@ func TestALossIsToldOnce(t *testing.T) {
 		}
 		for _, w := range []*fixture{d, other} {
 			got := w.worker.Stats()
-			if lost := int64(c.folds - c.kept); got.Losses != 1 || got.LostFolds != lost || got.LastLoss.String() != c.want || got.LastLoss.At == 0 {
-				t.Errorf("%s: %d losses, %d folds, %+v", c.name, got.Losses, got.LostFolds, got.LastLoss)
+			if lost := int64(c.folds - c.kept); got.Losses != 1 || got.LostBatches != lost || got.LastLoss.String() != c.want || got.LastLoss.At == 0 {
+				t.Errorf("%s: %d losses, %d batches, %+v", c.name, got.Losses, got.LostBatches, got.LastLoss)
 			}
 		}
 	}

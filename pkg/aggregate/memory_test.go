@@ -12,6 +12,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // failingMemory fails as it is told.
@@ -20,7 +21,7 @@ type failingMemory struct {
 	fails atomic.Pointer[error]
 }
 
-func (m *failingMemory) Merge(ctx context.Context, states []aggregate.State) ([]aggregate.State, error) {
+func (m *failingMemory) Merge(ctx context.Context, states []storage.State) ([]storage.State, error) {
 	if err := m.fails.Load(); err != nil && *err != nil {
 		return nil, *err
 	}
@@ -92,7 +93,7 @@ func TestMemoriesOfTheFutureAreIgnored(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store, func(o *aggregate.Options) { o.Memory = memory })
 	before := d.exchange(start, report(1, 1, perSecond(start), own{"a", 0, 1}))
-	if _, err := memory.Merge(t.Context(), []aggregate.State{{Generation: 1 << 51}}); err != nil {
+	if _, err := memory.Merge(t.Context(), []storage.State{{Generation: 1 << 51}}); err != nil {
 		t.Fatal(err)
 	}
 	d.step(start + 2*second)

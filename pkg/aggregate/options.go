@@ -6,138 +6,161 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // Options make a Worker. Store and Bus are needed; the zero value of everything else is its default.
 type Options struct {
-	// Store holds what is counted.
-	Store Store
+	// Store holds the counters.
+	Store storage.Store
 	// Bus brings reports, lease requests and hellos, and takes alarms.
 	Bus Bus
 	// Memory keeps the states of shards outside of the store, for workers that start later.
-	// Default: nothing does, and when all workers have been restarted while the store lost data
-	// nobody can tell.
+	// Default: none, and a loss of the store's data is not noticed if all workers have been restarted
+	// since.
 	Memory Memory
 	// Shards is the number of shards, recorded in the store at first use; a store with another number
-	// on record is refused. 0: what is on record, or the store's own choice.
+	// on record is refused. 0: the number on record, or the store's own choice.
 	Shards int
-	// Gather is how long a report waits for others to be folded with; default 2 ms. More saves the
-	// store work where many checkers report the same keys, and makes every answer later.
-	Gather time.Duration
-	// GatherLeases is the same for a lease request; default 1 ms. It is shorter because callers may be
+	// BatchDelay is how long a report waits for others to be merged with; default 2 ms. More saves the
+	// store work where many checkers report the same keys, and delays every answer.
+	BatchDelay time.Duration
+	// LeaseDelay is the same for a lease request; default 1 ms. It is shorter because callers may be
 	// waiting for permits.
-	GatherLeases time.Duration
-	// FoldKeys is about how many keys one fold holds at most, so that no call holds up the store for
+	LeaseDelay time.Duration
+	// BatchKeys is about how many keys one batch holds at most, so that no call occupies the store for
 	// long; default 2000. Keys of more than two live buckets count for more than one. A single larger
-	// report is folded alone.
-	FoldKeys int
-	// AlarmEvery is the least time between two alarms of one shard, and so of two words to all checkers
-	// about any one key near its limit. Default 4 ms, or 10 µs for each live checker if that is more:
-	// every one of them hears it, and so a worker has NATS deliver 100,000 alarms a second for each
-	// shard at the most, unless one does not fit a message. Raise it where there are many shards,
-	// workers and checkers, all with keys near their limit.
+	// report is applied alone.
+	BatchKeys int
+	// AlarmEvery is the least time between two alarms of one shard, and so between two alarms about
+	// the same key. Default 4 ms, or 10 µs for each live checker if that is more: all of them receive
+	// every alarm, so a worker has NATS deliver at most 100,000 alarms a second for each shard, unless
+	// one does not fit a message. Raise it where there are many shards, workers and checkers, all with
+	// keys near their limit.
 	AlarmEvery time.Duration
 	// Tolerance is how far ahead of the fleet's time a bucket may start; hits of later ones are
-	// refused, and so are lease requests that speak of them. Default 5 s.
+	// refused, and so are lease requests that name them. Default 5 s.
 	Tolerance time.Duration
 	// Timeout is how long the store may take for one call; default 3 s.
 	Timeout time.Duration
 	// Forget is how long after its last hello a checker counts as live; default 15 s.
 	Forget time.Duration
-	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are told apart: whoever has stolen it can make
-	// everybody believe in so many, and keep to smaller shares. Expired ones give their place back. Default 10,000.
+	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are told
+	// apart: with a stolen credential anybody can make up checkers, and all others keep to smaller
+	// shares. Expired ones give their place back. Default 10,000.
 	MaxCheckers int
-	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since the store keeps what is counted for
-	// two windows; others are refused whole. Default, and most, 366 days.
+	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since the
+	// store keeps counters for two windows; others are refused whole. Default, and most, 366 days.
 	MaxWindow time.Duration
 	// MaxRules bounds the rules, by name and window, that checkers of one credential (the owner of
-	// their epochs) may speak of; each stays in the store's ledger for ever. What speaks of others
-	// is refused whole, until some have not been heard of for half a day or a day. Each worker
-	// counts by itself. Default 100,000.
+	// their epochs) may report; each stays in the store's ledger for ever. Messages with further rules
+	// are refused whole, until some have not been reported for half a day or a day. Each worker counts
+	// by itself. Default 100,000.
 	MaxRules int
-	// MaxChunks bounds what settlements can make the store remember: how many times 8,192
-	// consecutive numbers of receipts, at 1 KB, in a shard and a day, for one credential's sake
-	// (the owner of the checkers' epochs that report them). Others count for nothing. Default
-	// 100,000, which does for 9,000 settlements a second all day.
+	// MaxChunks bounds how much settlements can make the store remember: how many times 8,192
+	// consecutive numbers of receipts, at 1 KB, in a shard and a day, for settlements of one
+	// credential (the owner of the epochs of the checkers that report them). Further ones count for
+	// nothing. Default 100,000, which suffices for 9,000 settlements a second all day.
 	MaxChunks int
-	// OnApply, if not nil, is called after each call of Store.Apply, from several goroutines at once.
+	// OnApply, if not nil, is called after each call of Store.Apply with reports, from several
+	// goroutines at once.
 	OnApply func(ApplyInfo)
-	// OnUnleased, if not nil, is called when keys of a strict rule got no permits because too many
-	// of its keys are new, with how many, from several goroutines at once.
+	// OnUnleased, if not nil, is called when keys of a strict rule got no permits because too many of
+	// its keys are new, with their number, from several goroutines at once.
 	OnUnleased func(rule string, keys int64)
-	// Trace, if not nil, is told of each report that is traced, and may follow it: see [Tracing].
+	// Trace, if not nil, is called for each report that is traced: see [Tracing].
 	Trace Tracing
-	// Log takes what an operator should know; default: nothing is logged.
+	// Log takes messages for operators; default: none.
 	Log *slog.Logger
 }
 
-// ApplyInfo tells [Options.OnApply] of one call of Store.Apply.
+// ApplyInfo describes one call of Store.Apply to [Options.OnApply].
 type ApplyInfo struct {
-	// Fold is what was to be applied. It may be looked at during the call only.
-	Fold *Fold
+	// Batch is what was to be applied. It may be read during the call only.
+	Batch *storage.Batch
 	// Took is how long the store took.
 	Took time.Duration
-	// Repeated is how many reports and settlements turned out to have been counted before. If there are any, nothing
-	// was applied, and the fold comes again without them.
+	// Repeated is how many reports and settlements turned out to have been counted before. If there
+	// are any, nothing was applied, and the batch comes again without them.
 	Repeated int
-	// Excess says which of the fold's rules have keys beyond their limit now, each once.
+	// Excess are those of the batch's rules with keys beyond their limit now, each once.
 	Excess []Excess
-	// Overflow is that of [Applied].
-	Overflow []Overflow
-	// Unheard is for about how long hits have lately been made before they were counted. Excess
-	// misses those.
-	Unheard time.Duration
+	// Overflow is that of [storage.Applied].
+	Overflow []storage.Overflow
+	// Delay is about how long hits have lately taken from their admission until they were counted.
+	// Excess misses the hits of that time.
+	Delay time.Duration
 	// Err is the store's, nil if it answered.
 	Err error
 }
 
+// Excess is by how much a batch has taken keys of one rule beyond their limit: an estimate of the
+// over-admission, since a worker receives hits in batches, and those of other batches later.
+type Excess struct {
+	// Rule is an index in the batch's rules.
+	Rule int
+	// Hits of the batch beyond limit + [Band].
+	Hits float64
+	// Most is the largest count of a key ÷ its limit − 1.
+	Most float64
+}
+
+// Tracing is called for a report that carries a W3C traceparent. The function that it returns, which
+// may be nil, is called with each event of the report. Both may be called from several goroutines at
+// once, but the calls for one report come one after the other. They must be quick. A report that is
+// replaced by its repeat has no further events.
+type Tracing func(
+	traceparent string, shard uint32, sequence uint64, keys int,
+) (follow func(TraceEvent))
+
+// TraceEvent is an event of a report.
+type TraceEvent struct {
+	Kind TraceKind
+	// Keys and Reports are those of the batch, of TraceApply.
+	Keys, Reports int
+	// Err is the error of TraceApplied and TraceAnswered, nil if there was none.
+	Err error
+}
+
+// TraceKind says which event it is.
+type TraceKind uint8
+
+// The events of a report. The last one is TraceAnswered or TraceDropped.
 const (
-	// joinEvery is how often the store is asked for the time, and so whether it is there.
-	joinEvery = 2 * time.Second
-	// joinSooner is when it is asked again after it was not there, at first.
-	joinSooner = 100 * time.Millisecond
-	// staleJoin is when the last word from the store is too old to call the worker ready.
-	staleJoin = 5 * joinEvery
-	// staleTrouble is when a shard's failed fold is too old to call the worker not ready; by then its
-	// checkers would have sent again.
-	staleTrouble = 10 * time.Second
-	// stopGrace is how long Run takes at most, after its end, for the reports in hand.
-	stopGrace = 5 * time.Second
+	// TraceApply: a batch with the report goes to the store now. TraceApplied: the store has answered.
+	// Both may come again, if other reports of the batch had been counted before.
+	TraceApply TraceKind = iota + 1
+	TraceApplied
+	// TraceAnswered: the totals were sent to the checker.
+	TraceAnswered
+	// TraceDropped: no answer was sent; the checker will ask again.
+	TraceDropped
 )
 
 func (o Options) withDefaults() (Options, error) {
-	defaults := Options{
-		Gather:       2 * time.Millisecond,
-		GatherLeases: time.Millisecond,
-		FoldKeys:     2000,
-		Tolerance:    5 * time.Second,
-		Timeout:      3 * time.Second,
-		Forget:       15 * time.Second,
-		MaxCheckers:  10_000,
-		MaxWindow:    events.MaxWindow,
-		MaxRules:     100_000,
-		MaxChunks:    100_000,
-		Log:          slog.New(slog.DiscardHandler),
-	}
-	orDefault(&o.Gather, defaults.Gather)
-	orDefault(&o.GatherLeases, defaults.GatherLeases)
-	orDefault(&o.FoldKeys, defaults.FoldKeys)
-	orDefault(&o.Tolerance, defaults.Tolerance)
-	orDefault(&o.Timeout, defaults.Timeout)
-	orDefault(&o.Forget, defaults.Forget)
-	orDefault(&o.MaxCheckers, defaults.MaxCheckers)
-	orDefault(&o.MaxWindow, defaults.MaxWindow)
-	orDefault(&o.MaxRules, defaults.MaxRules)
-	orDefault(&o.MaxChunks, defaults.MaxChunks)
-	orDefault(&o.Log, defaults.Log)
+	orDefault(&o.BatchDelay, 2*time.Millisecond)
+	orDefault(&o.LeaseDelay, time.Millisecond)
+	orDefault(&o.BatchKeys, 2000)
+	orDefault(&o.Tolerance, 5*time.Second)
+	orDefault(&o.Timeout, 3*time.Second)
+	orDefault(&o.Forget, 15*time.Second)
+	orDefault(&o.MaxCheckers, 10_000)
+	orDefault(&o.MaxWindow, events.MaxWindow)
+	orDefault(&o.MaxRules, 100_000)
+	orDefault(&o.MaxChunks, 100_000)
+	orDefault(&o.Log, slog.New(slog.DiscardHandler))
+	least := min(
+		int64(o.BatchDelay), int64(o.LeaseDelay), int64(o.BatchKeys), int64(o.AlarmEvery),
+		int64(o.Tolerance), int64(o.Timeout), int64(o.Forget), int64(o.MaxCheckers),
+		int64(o.MaxWindow), int64(o.MaxRules), int64(o.MaxChunks),
+	)
 	switch {
 	case o.Store == nil || o.Bus == nil:
 		return o, errors.New("aggregate: a worker needs a store and a bus")
 	case o.Shards < 0 || o.Shards > events.MaxShards:
 		return o, fmt.Errorf("aggregate: %d shards: want 1 to %d, or 0", o.Shards, events.MaxShards)
-	case o.Gather < 0 || o.GatherLeases < 0 || o.FoldKeys < 0 || o.AlarmEvery < 0 || o.Tolerance < 0 || o.Timeout < 0 ||
-		o.Forget < 0 || o.MaxCheckers < 0 || o.MaxWindow < 0 || o.MaxRules < 0 || o.MaxChunks < 0:
+	case least < 0:
 		return o, errors.New("aggregate: a negative option")
 	}
 	return o, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -27,24 +28,24 @@ func TestOnlyLateHitsOfWhatDrains(t *testing.T) {
 			if err := d.worker.Ready(); err != nil {
 				t.Error(err)
 			}
-			wantLedger(t, "late", store.Store.(*memstore.Store), rule.GetName(), aggregate.RuleLedger{Late: 7})
+			wantLedger(t, "late", store.Store.(*memstore.Store), rule.GetName(), storage.RuleLedger{Late: 7})
 		})
 	}
 }
 
 // withoutLevels leaves out levels where no key has one, as a store may.
-func withoutLevels(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+func withoutLevels(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
 	applied, err := do()
-	if !slices.ContainsFunc(fold.Keys, func(k aggregate.Key) bool { return fold.Rules[k.Rule].Drains() }) {
+	if !slices.ContainsFunc(batch.Keys, func(k storage.Key) bool { return batch.Rules[k.Rule].Drains() }) {
 		applied.Levels = nil
 	}
 	return applied, err
 }
 
 // errPoison is what a store says of a fold with the key "poison".
-var errPoison = fmt.Errorf("%w: poison", aggregate.ErrFold)
+var errPoison = fmt.Errorf("%w: poison", storage.ErrBatch)
 
-func isPoison(k aggregate.Key) bool { return k.Text == "poison" }
+func isPoison(k storage.Key) bool { return k.Text == "poison" }
 
 // A report that the store cannot take is given up, and no other waits for it; whether the store fails before
 // it has counted or when it answers, in which case all has been counted and nobody is told otherwise.
@@ -52,8 +53,8 @@ func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 	for name, counted := range map[string]bool{"before it is counted": false, "after it is counted": true} {
 		t.Run(name, func(t *testing.T) {
 			store := memstore.New()
-			poisoned := func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
-				if !slices.ContainsFunc(fold.Keys, isPoison) {
+			poisoned := func(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
+				if !slices.ContainsFunc(batch.Keys, isPoison) {
 					return do()
 				}
 				if counted {
@@ -61,7 +62,7 @@ func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 						return applied, err
 					}
 				}
-				return aggregate.Applied{}, errPoison
+				return storage.Applied{}, errPoison
 			}
 			d := newFixture(t, &faulty{Store: store, hook: poisoned})
 			for epoch := range uint64(7) {
@@ -86,7 +87,7 @@ func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 					t.Errorf("what cannot be counted is answered by %v", m)
 				}
 			}
-			want := aggregate.RuleLedger{Counted: 6}
+			want := storage.RuleLedger{Counted: 6}
 			if counted {
 				want.Counted = 7
 			}
@@ -121,8 +122,8 @@ func TestAStoreThatTakesNoFold(t *testing.T) {
 }
 
 func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
-	poisoned := func(fold *aggregate.LeaseFold) error {
-		if slices.ContainsFunc(fold.Keys, func(k aggregate.LeaseKey) bool { return k.Text == "poison" }) {
+	poisoned := func(batch *storage.LeaseBatch) error {
+		if slices.ContainsFunc(batch.Keys, func(k storage.LeaseKey) bool { return k.Text == "poison" }) {
 			return errPoison
 		}
 		return nil
@@ -148,7 +149,7 @@ func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
 
 func TestErrFoldIsTold(t *testing.T) {
 	var told []error
-	withoutTotals := func(_ *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+	withoutTotals := func(_ *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
 		applied, err := do()
 		applied.Totals = nil
 		return applied, err
@@ -158,18 +159,18 @@ func TestErrFoldIsTold(t *testing.T) {
 	})
 	d.send(start, report(1, 1, perSecond(start), own{"a", 0, 1}))
 	d.step(start + 2*ms)
-	if len(told) == 0 || !errors.Is(told[0], aggregate.ErrFold) {
+	if len(told) == 0 || !errors.Is(told[0], storage.ErrBatch) {
 		t.Errorf("a store that leaves out totals: %v", told)
 	}
 }
 
 // failingWithKeys fails each fold of a report, and no probe.
-func failingWithKeys(err error) func(*aggregate.Fold, func() (aggregate.Applied, error)) (aggregate.Applied, error) {
-	return func(fold *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
-		if len(fold.Keys) == 0 {
+func failingWithKeys(err error) func(*storage.Batch, func() (storage.Applied, error)) (storage.Applied, error) {
+	return func(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
+		if len(batch.Keys) == 0 {
 			return do()
 		}
-		return aggregate.Applied{}, err
+		return storage.Applied{}, err
 	}
 }
 

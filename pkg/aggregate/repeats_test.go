@@ -8,18 +8,19 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // A worker that applies and dies before it answers, or whose store says no but did it: the report
-// comes again, to it or to another worker, and is counted once. OnApply sees each fold.
+// comes again, to it or to another worker, and is counted once. OnApply sees each batch.
 func TestReportsAreCountedOnceIfTheStoreFails(t *testing.T) {
 	store := memstore.New()
 	dying := &faulty{Store: store}
 	var told []string
 	tell := func(o *aggregate.Options) {
 		o.OnApply = func(i aggregate.ApplyInfo) {
-			told = append(told, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Fold.Marks), i.Repeated, i.Err))
+			told = append(told, fmt.Sprintf("%d marks, %d repeated, %v", len(i.Batch.Marks), i.Repeated, i.Err))
 		}
 	}
 	first, second := newFixture(t, dying, tell), newFixture(t, store, tell)
@@ -46,7 +47,7 @@ func TestReportsAreCountedOnceIfTheStoreFails(t *testing.T) {
 	if err := first.worker.Ready(); err != nil {
 		t.Errorf("not ready: %v", err)
 	}
-	wantLedger(t, "in the end", store, "per-second", aggregate.RuleLedger{Counted: 9})
+	wantLedger(t, "in the end", store, "per-second", storage.RuleLedger{Counted: 9})
 	first.want("OnApply", strings.Join(told, "; "), "1 marks, 0 repeated, lost; 1 marks, 1 repeated, <nil>; "+
 		"0 marks, 0 repeated, <nil>; 1 marks, 0 repeated, refused; 1 marks, 0 repeated, <nil>")
 }
@@ -76,7 +77,7 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 			}
 			second.want(fmt.Sprintf("mix %b, report %d", mix, i), totals(m), want)
 		}
-		wantLedger(t, fmt.Sprintf("mix %b", mix), store, "per-second", aggregate.RuleLedger{Counted: 4 + 15})
+		wantLedger(t, fmt.Sprintf("mix %b", mix), store, "per-second", storage.RuleLedger{Counted: 4 + 15})
 	}
 }
 
@@ -91,7 +92,7 @@ func TestRepeatsDuringAFold(t *testing.T) {
 	}
 	other.exchange(start, reports[1])
 	folds := 0
-	hook := func(_ *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+	hook := func(_ *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
 		if folds++; folds == 2 {
 			other.exchange(start, reports[3])
 		}
@@ -109,15 +110,15 @@ func TestRepeatsDuringAFold(t *testing.T) {
 		}
 		d.want(fmt.Sprint("report ", i), totals(m), want)
 	}
-	if got := d.worker.Stats(); got.Answered != 5 || got.Refolds != 2 || got.Repeated != 2 || got.HitsCounted != 1+4+16 {
+	if got := d.worker.Stats(); got.Answered != 5 || got.Retries != 2 || got.Repeated != 2 || got.HitsCounted != 1+4+16 {
 		t.Errorf("%+v", got)
 	}
 }
 
 // A store that always finds another repeat does not keep the worker for ever.
 func TestEndlessRepeatsAreGivenUp(t *testing.T) {
-	first := func(*aggregate.Fold, func() (aggregate.Applied, error)) (aggregate.Applied, error) {
-		return aggregate.Applied{Repeated: []int{0}}, nil
+	first := func(*storage.Batch, func() (storage.Applied, error)) (storage.Applied, error) {
+		return storage.Applied{Repeated: []int{0}}, nil
 	}
 	d := newFixture(t, &faulty{Store: memstore.New(), hook: first})
 	for epoch := range uint64(20) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -37,7 +38,7 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 		m := d.exchange(now, report(step.epoch, step.seq, perSecond(now), step.hits...))
 		d.want(step.why, totals(m), step.want)
 	}
-	wantLedger(t, "all", store, "per-second", aggregate.RuleLedger{Counted: 11, Late: 4, Refused: 7})
+	wantLedger(t, "all", store, "per-second", storage.RuleLedger{Counted: 11, Late: 4, Refused: 7})
 
 	store = memstore.New()
 	d = newFixture(t, store)
@@ -45,7 +46,7 @@ func TestReportsAreAnsweredWithTotals(t *testing.T) {
 	m.Late = []uint64{9} // by the checker's own judgement
 	d.exchange(start, m)
 	d.want("a repeat", totals(d.exchange(start, m)), " (repeated)")
-	wantLedger(t, "late hits", store, "per-second", aggregate.RuleLedger{Late: 9})
+	wantLedger(t, "late hits", store, "per-second", storage.RuleLedger{Late: 9})
 }
 
 // One report may name a rule twice, several rules, and a key twice; and rules of one name may
@@ -65,8 +66,8 @@ func TestOneReportOfManyRules(t *testing.T) {
 		m.Hits.AddCell(h.age, h.n)
 	}
 	d.want("five keys", totals(d.exchange(start, m)), "0:8 | 0:10 | 0:8 | 59:4 | 1:8")
-	wantLedger(t, "one rule", store, "per-second", aggregate.RuleLedger{Counted: 8})
-	wantLedger(t, "another", store, "per-minute", aggregate.RuleLedger{Counted: 14})
+	wantLedger(t, "one rule", store, "per-second", storage.RuleLedger{Counted: 8})
+	wantLedger(t, "another", store, "per-minute", storage.RuleLedger{Counted: 14})
 }
 
 // hitsOf are n keys with a hit each.
@@ -80,12 +81,12 @@ func hitsOf(name any, n int) []own {
 
 func TestReportsAreGathered(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
-	d := newFixture(t, store, func(o *aggregate.Options) { o.FoldKeys = 100 })
+	d := newFixture(t, store, func(o *aggregate.Options) { o.BatchKeys = 100 })
 	if d.next <= start || d.next > start+2*second {
 		t.Errorf("idle: next step at +%d", d.next-start)
 	}
 
-	// Reports that come within 2 ms are one fold.
+	// Reports that come within 2 ms are one batch.
 	for epoch := range uint64(5) {
 		d.send(start+int64(epoch)*ms/10, report(epoch+1, 1, perSecond(start), own{"a", 0, 1}))
 	}
@@ -199,7 +200,7 @@ func TestOptions(t *testing.T) {
 		"no bus":           {Store: memstore.New()},
 		"negative shards":  {Store: memstore.New(), Bus: &silent{}, Shards: -1},
 		"too many shards":  {Store: memstore.New(), Bus: &silent{}, Shards: 1 << 20},
-		"negative options": {Store: memstore.New(), Bus: &silent{}, Gather: -1},
+		"negative options": {Store: memstore.New(), Bus: &silent{}, BatchDelay: -1},
 	} {
 		if _, err := aggregate.New(o); err == nil {
 			t.Errorf("%s: no error", why)

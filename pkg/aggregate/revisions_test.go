@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -138,7 +138,7 @@ func TestReportsDoNotChangeKnownRules(t *testing.T) {
 				return r
 			}
 			d := newFixture(t, memstore.New())
-			d.worker.SetRules([]aggregate.Rule{{Name: "per-second", Shape: window.Shape{Length: time.Second, Buckets: 1}, Limit: 10, Revision: 2}})
+			d.worker.SetRules([]storage.Rule{{Name: "per-second", Shape: window.Shape{Length: time.Second, Buckets: 1}, Limit: 10, Revision: 2}})
 			honest, sent := says(), int64(5)
 			if after > 0 { // who says so has spoken before, and does so beside an honest checker, which is not up to date
 				honest, sent = ofRevision(50, 1), 7

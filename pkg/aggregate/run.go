@@ -7,17 +7,67 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/queue"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// hands is how many goroutines work each shard's reports, and how many its lease requests, so that the
-// CPU folds one lot while the store is busy with another.
-const hands = 2
+const (
+	// workersPerShard is how many goroutines apply each shard's reports, and how many its lease
+	// requests, so that the CPU merges one batch while the store is busy with another.
+	workersPerShard = 2
+	// stopGrace is how long Run takes at most, after its end, for the requests it has received.
+	stopGrace = 5 * time.Second
+	// probesAtOnce bounds the shards that are probed at the same time.
+	probesAtOnce = 16
+)
+
+// newSteppers returns what one goroutine works with; reports come before leases.
+func (w *Worker) newSteppers() []stepper { return []stepper{w.newReports(), w.newLeases()} }
+
+// Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the time
+// every 2 s, applies and answers the requests that have waited long enough, sends alarms, exchanges
+// states with the memory. It is for a caller with a time of its own, instead of Run, and for one
+// goroutine. It returns the time of the next call; requests that are received meanwhile may be due
+// sooner, Options.BatchDelay or LeaseDelay after they came.
+func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
+	w.lastNow.Store(now)
+	clock := func() int64 { return now }
+	if now >= w.join.next {
+		_ = w.joinStore(ctx, clock) // Ready says so, and the next Step tries again
+	}
+	if w.steppers == nil {
+		w.steppers = w.newSteppers()
+	}
+	next = w.join.next
+	for _, s := range w.shards() {
+		for _, stepper := range w.steppers {
+			next = min(next, stepper.step(ctx, s, clock, false))
+		}
+	}
+	return min(next, w.stepMemory(ctx, now))
+}
+
+// stepMemory exchanges states with the memory if that is due, and returns when it is due next.
+func (w *Worker) stepMemory(ctx context.Context, now int64) (next int64) {
+	select {
+	case <-w.memory.newGeneration:
+		w.memory.next = now
+	default:
+	}
+	switch {
+	case w.o.Memory == nil || w.shards() == nil:
+		return queue.Never
+	case now >= w.memory.next:
+		w.memory.next = now + int64(w.mergeStates(ctx, now))
+	}
+	return w.memory.next
+}
 
 // Run joins the store, however long that takes, and serves the bus until ctx is done. Then it takes
-// no further reports, finishes those in hand, for at most 5 s, and returns nil. It returns an error
-// before that if the store has another number of shards on record ([ErrShards]), or if the bus can
-// serve no more. Run is called at most once, and not together with Step.
+// no further requests, finishes those it has received, for at most 5 s, and returns nil. It returns
+// an error before that if the store has another number of shards on record ([storage.ErrShards]), or
+// if the bus can serve no more. Run is called at most once, and not together with Step.
 func (w *Worker) Run(ctx context.Context) error {
 	w.running.Store(true)
 	if err := w.keepJoining(ctx, true); err != nil {
@@ -32,65 +82,70 @@ func (w *Worker) Run(ctx context.Context) error {
 	working, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	stopping := make(chan struct{})
-	var workers, probe sync.WaitGroup
+	var workers, background sync.WaitGroup
 	for _, s := range w.shards() {
-		for range hands {
-			workers.Go(func() { w.workShard(working, s, stopping) })
-			workers.Go(func() { w.workLeases(working, s, stopping) })
+		for range workersPerShard {
+			for _, stepper := range w.newSteppers() {
+				workers.Go(func() { w.work(working, stepper, s, stopping) })
+			}
 		}
 	}
-	probe.Go(func() {
+	background.Go(func() {
 		if err := w.keepJoining(serving, false); err != nil {
 			stop(err)
 		}
 	})
+	background.Go(func() { w.keepMerging(serving) })
 
-	probe.Go(func() { w.keepMerging(serving) })
-
-	err := w.o.Bus.Serve(serving, w.serve)
-	if err == nil && serving.Err() == nil {
-		err = errors.New("it stopped serving")
-	}
-	if err != nil {
-		err = fmt.Errorf("serve reports: %w", err)
-	}
-	if cause := context.Cause(serving); errors.Is(cause, ErrShards) {
+	err := w.serve(serving)
+	if cause := context.Cause(serving); errors.Is(cause, storage.ErrShards) {
 		err = cause
 	}
 	stop(nil)
-	probe.Wait()
+	background.Wait()
 
 	grace := time.AfterFunc(stopGrace, abandon)
 	defer grace.Stop()
 	close(stopping)
 	workers.Wait()
 	if w.o.Memory != nil {
-		w.mergeStates(working, w.now()) // what the last folds have left
+		w.mergeStates(working, w.now()) // of the last batches
 	}
 	return err
 }
 
-func (w *Worker) serve(kind events.Kind, payload []byte, reply func([]byte) error) {
-	w.Receive(w.now(), kind, payload, reply)
+// serve serves the bus until ctx is done.
+func (w *Worker) serve(ctx context.Context) error {
+	receive := func(kind events.Kind, payload []byte, reply func([]byte) error) {
+		w.Receive(w.now(), kind, payload, reply)
+	}
+	err := w.o.Bus.Serve(ctx, receive)
+	if err == nil && ctx.Err() == nil {
+		err = errors.New("it stopped serving")
+	}
+	if err != nil {
+		return fmt.Errorf("serve reports: %w", err)
+	}
+	return nil
 }
 
-// keepJoining joins again and again until ctx is done, or, the first time, until it has worked. The
-// only error is one that trying again does not mend.
+// keepJoining joins again and again until ctx is done, or, the first time, until it has worked. It
+// returns only errors that another attempt would meet again.
 func (w *Worker) keepJoining(ctx context.Context, first bool) error {
 	for ctx.Err() == nil {
-		if w.now() >= w.nextJoin {
-			err := w.join(ctx, w.now)
-			if errors.Is(err, ErrShards) {
+		if w.now() >= w.join.next {
+			err := w.joinStore(ctx, w.now)
+			if errors.Is(err, storage.ErrShards) {
 				return fmt.Errorf("join the store: %w", err)
 			}
 			if err == nil && first {
 				return nil
 			}
 			if !first {
-				w.probe(ctx)
+				w.probeIdle(ctx)
 			}
 		}
-		timer := time.NewTimer(time.Duration(w.nextJoin - w.now()))
+		timer := time.NewTimer(time.Duration(w.join.next - w.now()))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -100,69 +155,58 @@ func (w *Worker) keepJoining(ctx context.Context, first bool) error {
 	return nil
 }
 
-// probesAtOnce bounds the shards that are probed at the same time.
-const probesAtOnce = 16
-
-// probe applies a fold of nothing to every shard that has had no other lately, so that Ready knows of
-// a dead node also while there is no traffic; or none since the store went away, to know which shards are left.
-func (w *Worker) probe(ctx context.Context) {
+// probeIdle probes every shard to which no batch has been applied lately, so that Ready notices a
+// dead node without traffic; also those without one since the store went away, to know which shards
+// can still count.
+func (w *Worker) probeIdle(ctx context.Context) {
 	var probes sync.WaitGroup
 	slots := make(chan struct{}, probesAtOnce)
 	since, away := w.health.away()
 	for _, s := range w.shards() {
-		if w.now()-s.lastOK.Load() < int64(joinEvery) && (!away || s.hasTakenSince(since)) {
+		if w.now()-s.lastOK.Load() < int64(joinEvery) && (!away || s.appliedSince(since)) {
 			continue
 		}
 		slots <- struct{}{}
 		probes.Go(func() {
 			defer func() { <-slots }()
-			w.probeShard(ctx, s, w.now())
+			w.probe(ctx, s, w.now())
 		})
 	}
 	probes.Wait()
 }
 
-// probeShard applies a fold of nothing to a shard at own time now, and returns whether the store
-// took it. An error is never for its content, as it has none.
-func (w *Worker) probeShard(ctx context.Context, s *shard, now int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
-	defer cancel()
-	fold := Fold{Shard: s.number, Now: w.clock.fleet(now), Seen: s.seen()}
-	applied, err := w.o.Store.Apply(ctx, &fold)
-	if err == nil {
-		w.saw(s, fold.Seen, applied.State, applied.Loss)
+// keepMerging exchanges states with the memory regularly, and at once when a shard has begun a
+// generation, until ctx is done.
+func (w *Worker) keepMerging(ctx context.Context) {
+	if w.o.Memory == nil {
+		return
 	}
-	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // not: told to stop
-		w.noteShard(s, err, w.latest())
+	timer := time.NewTimer(mergeEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-w.memory.newGeneration:
+		}
+		timer.Reset(w.mergeStates(ctx, w.now()))
 	}
-	return err == nil
 }
 
-// workShard is the life of one of a shard's hands.
-func (w *Worker) workShard(ctx context.Context, s *shard, stopping <-chan struct{}) {
-	h := w.newHand()
-	w.work(stopping, s.gather.wake, func(drain bool) int64 { return w.stepShard(ctx, s, h, w.now, drain) })
-}
-
-// workLeases is the life of one of a shard's hands for lease requests, which do not wait for reports.
-func (w *Worker) workLeases(ctx context.Context, s *shard, stopping <-chan struct{}) {
-	h := w.newLeaseHand()
-	w.work(stopping, s.leases.wake, func(drain bool) int64 { return w.stepLeases(ctx, s, h, w.now, drain) })
-}
-
-// work takes steps when they are due, or sooner when woken, and when stopping the last one.
-func (w *Worker) work(stopping, wake <-chan struct{}, step func(drain bool) (next int64)) {
+// work takes a shard's steps when they are due, or sooner when woken, and when stopping the last one.
+func (w *Worker) work(ctx context.Context, x stepper, s *shard, stopping <-chan struct{}) {
 	for {
 		select {
 		case <-stopping:
-			step(true)
+			x.step(ctx, s, w.now, true)
 			return
 		default:
 		}
-		timer := time.NewTimer(time.Duration(step(false) - w.now()))
+		timer := time.NewTimer(time.Duration(x.step(ctx, s, w.now, false) - w.now()))
 		select {
 		case <-timer.C:
-		case <-wake:
+		case <-x.wake(s):
 		case <-stopping:
 		}
 		timer.Stop()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -50,7 +51,7 @@ type running struct {
 	log    *bytes.Buffer
 }
 
-func run(t *testing.T, store aggregate.Store, change ...func(*aggregate.Options)) *running {
+func run(t *testing.T, store storage.Store, change ...func(*aggregate.Options)) *running {
 	t.Helper()
 	l := &line{ready: make(chan struct{}), hangUp: make(chan error)}
 	r := &running{answers: newAnswers(t), t: t, line: l, ended: make(chan error, 1), log: new(bytes.Buffer)}
@@ -171,7 +172,7 @@ func TestRunRefusesAnotherNumberOfShards(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := run(t, store, func(o *aggregate.Options) { o.Shards = 4 })
-		if err := r.result(); !errors.Is(err, aggregate.ErrShards) || !strings.Contains(err.Error(), "4 asked for, 3 recorded") {
+		if err := r.result(); !errors.Is(err, storage.ErrShards) || !strings.Contains(err.Error(), "4 asked for, 3 recorded") {
 			t.Error(err)
 		}
 
@@ -182,7 +183,7 @@ func TestRunRefusesAnotherNumberOfShards(t *testing.T) {
 		if _, err := store.Join(t.Context(), 5); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.result(); !errors.Is(err, aggregate.ErrShards) {
+		if err := r.result(); !errors.Is(err, storage.ErrShards) {
 			t.Error(err)
 		}
 	})
@@ -213,7 +214,7 @@ func TestStopAnswersWhatWasReceived(t *testing.T) {
 			from := time.Now()
 			now := from.UnixNano()
 			r.send(report(1, 1, perSecond(now), own{"a", 0, 9}))
-			time.Sleep(10 * time.Millisecond) // in a fold by now
+			time.Sleep(10 * time.Millisecond) // in a batch by now
 			r.send(report(2, 1, perSecond(now), own{"a", 0, 1}))
 			r.send(report(3, 1, perSecond(now), own{"a", 0, 1}))
 			r.end()
@@ -241,12 +242,12 @@ func TestTwoFoldsOfAShardAtOnce(t *testing.T) {
 		<-r.line.ready
 		synctest.Wait() // all hands sleep
 		send(9, 1, 1)   // hangs
-		send(1, 1, 0)   // first fold: from 2 ms to 102 ms
+		send(1, 1, 0)   // first batch: from 2 ms to 102 ms
 		time.Sleep(10 * time.Millisecond)
 		send(1, 1, 0) // a repeat, which has to wait for it
-		send(2, 1, 0) // second fold: from 12 ms to 112 ms
+		send(2, 1, 0) // second batch: from 12 ms to 112 ms
 		time.Sleep(10 * time.Millisecond)
-		send(3, 1, 0) // third fold, when the first is done
+		send(3, 1, 0) // third batch, when the first is done
 		time.Sleep(95 * time.Millisecond)
 		synctest.Wait()
 		if got, most := len(r.refreshes.take()), store.most(); got != 2 || most != 2 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -61,7 +62,7 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 	s := &schedule{t: t, random: random, now: start, store: memstore.New(), failures: random.Float64() / 4}
 	for range 1 + random.IntN(3) {
 		store := &faulty{Store: s.store, hook: s.fail}
-		s.workers = append(s.workers, newFixture(t, store, func(o *aggregate.Options) { o.FoldKeys = 1 + random.IntN(20) }))
+		s.workers = append(s.workers, newFixture(t, store, func(o *aggregate.Options) { o.BatchKeys = 1 + random.IntN(20) }))
 	}
 	for i := range 1 + random.IntN(5) {
 		s.senders = append(s.senders, &sender{epoch: uint64(i) + 1})
@@ -70,13 +71,13 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 }
 
 // fail makes a store fail sometimes, before or after the work is done.
-func (s *schedule) fail(_ *aggregate.Fold, do func() (aggregate.Applied, error)) (aggregate.Applied, error) {
+func (s *schedule) fail(_ *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
 	if s.random.Float64() < s.failures {
-		return aggregate.Applied{}, errors.New("before")
+		return storage.Applied{}, errors.New("before")
 	}
 	applied, err := do()
 	if s.random.Float64() < s.failures {
-		return aggregate.Applied{}, errors.New("after")
+		return storage.Applied{}, errors.New("after")
 	}
 	return applied, err
 }

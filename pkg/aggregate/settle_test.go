@@ -8,6 +8,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -72,7 +73,7 @@ func TestSettlementsAreCountedOnce(t *testing.T) {
 			"0:18 9:3 | 0:105", 105, 4, 1, 10, 23},
 	} {
 		m := asks(uint64(i)+2, now, 0, r.settles...)
-		want := aggregate.RuleLedger{Counted: r.counted, Late: r.late, Refused: r.refused, Settled: r.settled, Refunded: r.refunds}
+		want := storage.RuleLedger{Counted: r.counted, Late: r.late, Refused: r.refused, Settled: r.settled, Refunded: r.refunds}
 		for _, again := range []string{"", " (repeated)"} { // as it is sent if the answer is lost
 			answer := d.exchange(now, m)
 			d.want(r.why, totals(answer), r.answer+again)
@@ -125,7 +126,7 @@ func TestSettlementsOfLevels(t *testing.T) {
 			d.want(step.why, totals(got), step.answer+again)
 			d.want(step.why, levels(got), step.levels)
 		}
-		wantLedger(t, step.why, store, "tokens", aggregate.RuleLedger{Counted: step.counted, Refunded: step.refunds})
+		wantLedger(t, step.why, store, "tokens", storage.RuleLedger{Counted: step.counted, Refunded: step.refunds})
 	}
 }
 
@@ -167,7 +168,7 @@ func TestInvalidSettlementsAreLeftOut(t *testing.T) {
 		if d.want(why, totals(answer), " | 0:5"); answer.GetSettlements() != 1 || d.worker.Stats().SettlementsRefused != 1 {
 			t.Errorf("%s: %+v", why, d.worker.Stats())
 		}
-		wantLedger(t, why, store, "per-minute", aggregate.RuleLedger{Counted: 5})
+		wantLedger(t, why, store, "per-minute", storage.RuleLedger{Counted: 5})
 	}
 
 	store := memstore.New()
@@ -189,7 +190,7 @@ func TestInvalidSettlementsAreLeftOut(t *testing.T) {
 	m = asks(1, start, 50) // and hits that it calls refunded
 	m.Hits.Value, m.Hits.Age, m.Hits.KeyCells = []uint64{30, 50}, []int64{0, 0}, []uint32{1, 1}
 	d.want("only settlements refund", totals(d.exchange(start, m)), " | 0:50")
-	wantLedger(t, "only settlements refund", store, "per-minute", aggregate.RuleLedger{Counted: 50})
+	wantLedger(t, "only settlements refund", store, "per-minute", storage.RuleLedger{Counted: 50})
 }
 
 // Settlements of another shard's keys would count where nobody looks for them.
@@ -217,8 +218,8 @@ func TestOneReceiptAtTwoWorkers(t *testing.T) {
 	m := asks(1, start, 3, settle(start, 1, 40, -20), settle(start, 2, 40, +2))
 	m.Epoch = 2
 	b.want("the second", totals(b.exchange(start, m)), "0:30 | 0:55")
-	wantLedger(t, "both", store, "per-minute", aggregate.RuleLedger{Counted: 55, Refunded: 30, Settled: 2})
-	if s := b.worker.Stats(); s.Refolds != 1 || s.Repeated != 0 {
+	wantLedger(t, "both", store, "per-minute", storage.RuleLedger{Counted: 55, Refunded: 30, Settled: 2})
+	if s := b.worker.Stats(); s.Retries != 1 || s.Repeated != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 }
@@ -381,7 +382,7 @@ func TestMadeUpSettlementsAreBounded(t *testing.T) {
 		var list []*events.Settlement
 		for range events.MaxSettlements {
 			made++
-			m := settle(start, 1+made%2*made*aggregate.Chunk, 10, 0)
+			m := settle(start, 1+made%2*made*storage.Chunk, 10, 0)
 			m.Epoch = 5<<40 + (1+made)%2*made
 			list = append(list, m)
 		}
@@ -393,7 +394,7 @@ func TestMadeUpSettlementsAreBounded(t *testing.T) {
 	if n := applied(1, 41, settle(start, 2, 10, 0)) + applied(2, 1, settle(start, 1, 10, +1)); n != 1 {
 		t.Errorf("%d applied of one of that credential and one of another", n)
 	}
-	wantLedger(t, "in the end", store, "per-minute", aggregate.RuleLedger{Counted: 43, Settled: 1})
+	wantLedger(t, "in the end", store, "per-minute", storage.RuleLedger{Counted: 43, Settled: 1})
 }
 
 // TestUnknownKinds: rows of hits of a kind that this build does not know are neither counted nor answered; others of the report are.
@@ -408,7 +409,7 @@ func TestUnknownKinds(t *testing.T) {
 		addHits(m, unknown, own{"c", 0, 9})
 		m.Late = []uint64{3}
 		d.want("answer", totals(d.exchange(start, m)), " |  | 0:5 | ")
-		wantLedger(t, "ledger", store, unknown.Name, aggregate.RuleLedger{Counted: 5})
+		wantLedger(t, "ledger", store, unknown.Name, storage.RuleLedger{Counted: 5})
 	}
 	later := perMinute(start)
 	later.Algorithm = events.Algorithm_LEAKY_BUCKET + 1

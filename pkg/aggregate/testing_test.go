@@ -12,6 +12,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -144,7 +145,7 @@ type fixture struct {
 }
 
 // newFixture makes a worker, and lets it join the store at start.
-func newFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *fixture {
+func newFixture(t testing.TB, store storage.Store, change ...func(*aggregate.Options)) *fixture {
 	t.Helper()
 	d := coldFixture(t, store, change...)
 	d.next = d.step(start)
@@ -152,7 +153,7 @@ func newFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.O
 }
 
 // coldFixture makes a worker that has done nothing yet.
-func coldFixture(t testing.TB, store aggregate.Store, change ...func(*aggregate.Options)) *fixture {
+func coldFixture(t testing.TB, store storage.Store, change ...func(*aggregate.Options)) *fixture {
 	t.Helper()
 	bus := &silent{}
 	worker := newWorker(t, aggregate.Options{Store: store, Bus: bus}, change)
@@ -307,7 +308,7 @@ func levels(m interface {
 	return strings.Join(all, " ")
 }
 
-func wantLedger(t testing.TB, why string, s *memstore.Store, rule string, want aggregate.RuleLedger) {
+func wantLedger(t testing.TB, why string, s *memstore.Store, rule string, want storage.RuleLedger) {
 	t.Helper()
 	l, err := s.Ledger(t.Context())
 	if err != nil {

@@ -3,72 +3,115 @@ package aggregate
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"math"
-	"slices"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// never is a time that does not come.
-const never = int64(math.MaxInt64)
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/alarm"
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/fleet"
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/limits"
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/merge"
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/queue"
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/refund"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
+)
 
 // Worker is one aggregator. Either Run works it, in real time, or Step does, in a time of the
 // caller's choice. Receive, Ready and Stats are safe for concurrent use at any time.
 type Worker struct {
 	o         Options
-	clock     fleetClock
-	checkers  *roll
-	ruleBound *ruleBound
+	clock     fleet.Clock
+	checkers  *fleet.Checkers
+	quota     *limits.Quota
+	revisions limits.Revisions
 	health    health
 	counters  counters
-	revisions revisions
-	fleet     atomic.Pointer[[]*shard] // nil until the store has been reached
+	all       atomic.Pointer[[]*shard] // nil until the store has been reached
 
-	began   time.Time
-	running atomic.Bool
-	lastNow atomic.Int64 // own time of the last Step
+	began    time.Time
+	running  atomic.Bool
+	lastNow  atomic.Int64 // own time of the last Step
+	steppers []stepper    // of Step
 
-	attending struct {
+	attended struct {
 		sync.Mutex
 		shards []bool
 	}
-
-	nextJoin int64 // own time; used by the one goroutine that joins
-	backoff  time.Duration
-	stepper  *hand // of Step
-	leaser   *leaseHand
-	looks    looks
-	losses   losses
-
-	newGeneration chan struct{} // of some shard, for the memory
-	forgetful     atomic.Bool   // the memory failed the last time
-	recallUntil   int64         // own time until which a memory that does not answer is waited for; 0 before it was asked
-	mergeIn       time.Duration
-	nextMerge     int64 // own time; of Step
+	join struct { // used by the one goroutine that joins
+		next    int64 // own time
+		backoff time.Duration
+	}
+	memory  memory
+	lookups lookups
 }
 
-// shard is what a worker knows of one shard.
+// memory is how states are exchanged with [Options.Memory].
+type memory struct {
+	newGeneration chan struct{} // a shard has begun one
+	failing       atomic.Bool   // it failed the last time
+	waitUntil     int64         // own time until which a start waits for it; 0 before it was asked
+	backoff       time.Duration
+	next          int64 // own time of the next exchange; of Step
+}
+
+// lookups are requests on behalf of operators. To the store they are the reports of one more checker,
+// which never has hits of its own.
+type lookups struct {
+	mu       sync.Mutex // one lookup at a time
+	epoch    uint64
+	sequence uint64
+}
+
+// shard is a worker's knowledge of one shard.
 type shard struct {
-	number uint32
-	gather *gather[*request]
-	leases *gather[*leaseRequest]
-	alarms *alarms
-	refund refunding
-	ways   hearsay
-	state  struct {
+	number  uint32
+	reports *queue.Queue[*report]
+	leases  *queue.Queue[*merge.LeaseRequest]
+	alarms  *alarm.Queue
+	refunds refund.Recent
+	delays  delays
+
+	state struct {
 		sync.Mutex
-		told       State // by the store
-		remembered State // by the memory
+		seen       storage.State // in the store
+		remembered storage.State // by the memory
 	}
-	trouble atomic.Pointer[trouble]
-	retryAt atomic.Int64 // own time at which a shard in trouble is looked at again
-	refused atomic.Bool  // the last lease fold failed
-	lastOK  atomic.Int64 // own time of the last fold that the store took
-	// toldAt and toldRefusalAt are the own times at which trouble and a refused request were last
-	// logged.
-	toldAt, toldRefusalAt atomic.Int64
+
+	failure      atomic.Pointer[failure] // of the last batch; nil if it was applied
+	retryAt      atomic.Int64            // own time at which a failed shard is probed again
+	lastOK       atomic.Int64            // own time of the last batch that the store applied
+	leasesFailed atomic.Bool             // the last batch of lease requests failed
+
+	failureLog, rejectLog logLimit
+}
+
+// report is a report that waits for its answer.
+type report struct {
+	merge.Report
+	follow func(TraceEvent) // nil if it is not traced
+}
+
+func (r *report) trace(e TraceEvent) {
+	if r.follow != nil {
+		r.follow(e)
+	}
+}
+
+// stepper carries requests of one kind through the worker. One goroutine uses it at a time.
+type stepper interface {
+	// step applies the requests of a shard that are due, or, to drain it, all there are. It returns
+	// the own time at which something is due next, which may be never.
+	step(ctx context.Context, s *shard, clock func() int64, drain bool) (next int64)
+	// wake returns the channel that tells when something is due sooner.
+	wake(s *shard) <-chan struct{}
+}
+
+// failure is why and when a batch failed.
+type failure struct {
+	err    error
+	at     int64 // own time
+	logged bool
 }
 
 // New returns a worker, and starts nothing. The error is for invalid options.
@@ -78,25 +121,24 @@ func New(o Options) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		o:         o,
-		checkers:  newRoll(int64(o.Forget), o.MaxCheckers),
-		ruleBound: newRuleBound(o.MaxRules),
-		health:    health{log: o.Log},
-		began:     time.Now(),
-		backoff:   joinSooner,
-
-		newGeneration: make(chan struct{}, 1), mergeIn: mergeEvery,
+		o:        o,
+		checkers: fleet.NewCheckers(int64(o.Forget), o.MaxCheckers),
+		quota:    limits.NewQuota(o.MaxRules),
+		health:   health{log: o.Log},
+		began:    time.Now(),
+		memory:   memory{newGeneration: make(chan struct{}, 1), backoff: mergeEvery},
+		lookups:  lookups{epoch: rand.Uint64()>>1 + 1},
 	}
-	w.stepper, w.leaser = w.newHand(), w.newLeaseHand()
+	w.join.backoff = rejoinAfter
 	return w, nil
 }
 
-// now is Run's own time. It goes on steadily when the machine's clock is set.
+// now is Run's own time. It runs steadily when the machine's clock is set.
 func (w *Worker) now() int64 {
 	return w.began.UnixNano() + int64(time.Since(w.began))
 }
 
-// latest is own time, as far as anybody has told the worker.
+// latest is own time, by the clock while running, else by the last Step.
 func (w *Worker) latest() int64 {
 	if w.running.Load() {
 		return w.now()
@@ -104,120 +146,50 @@ func (w *Worker) latest() int64 {
 	return w.lastNow.Load()
 }
 
-// SetRules takes the rules in force from somebody who is believed, all of them, in place of those
-// before: name, shape, limit, burst, revision and whether it is loose. What messages say of a rule
-// of one of these names and shapes does not count from then on, but for the hits; what they say of
-// others, and before the first call of all, does. It is safe for concurrent use.
-func (w *Worker) SetRules(rules []Rule) { w.revisions.know(rules, w.clock.fleet(w.latest())) }
+// Now is the fleet's time: the store's, as far as the worker knows it. It is safe for concurrent use.
+func (w *Worker) Now() time.Time { return time.Unix(0, w.clock.Time(w.now())) }
+
+// SetRules takes all rules in force from a trusted source, in place of those before: name, shape,
+// limit, burst, revision and whether it is loose. From then on messages about a rule of one of these
+// names and shapes bring hits, and change nothing of the rule; messages about other rules, and all
+// messages before the first call, do. It is safe for concurrent use.
+func (w *Worker) SetRules(rules []storage.Rule) {
+	w.revisions.Trust(rules, w.clock.Time(w.latest()))
+}
 
 func (w *Worker) shards() []*shard {
-	if fleet := w.fleet.Load(); fleet != nil {
-		return *fleet
+	if all := w.all.Load(); all != nil {
+		return *all
 	}
 	return nil
 }
 
 // Ready returns nil if the worker can apply reports now, as far as it knows: the store has lately
-// said the time, and no shard's last fold has failed lately. Otherwise the error says what is missing.
+// told the time, and no shard's last batch has failed lately. Otherwise the error says what is
+// missing.
 func (w *Worker) Ready() error {
 	now := w.latest()
-	if err := w.health.joined(now); err != nil {
+	if err := w.health.ready(now); err != nil {
 		return err
 	}
 	if w.shards() == nil {
 		return errNotRecalled
 	}
 	for _, s := range w.shards() {
-		if t := s.trouble.Load(); t != nil && now-t.at < int64(staleTrouble) {
-			return fmt.Errorf("shard %d: %w", s.number, t.err)
+		if f := s.failure.Load(); f != nil && now-f.at < int64(staleFailure) {
+			return fmt.Errorf("shard %d: %w", s.number, f.err)
 		}
 	}
 	return nil
 }
 
-// join asks the store for shards and time, and takes in what it says.
-func (w *Worker) join(ctx context.Context, clock func() int64) error {
-	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
-	defer cancel()
-	shards := max(len(w.shards()), w.o.Shards)
-	sent := clock()
-	fleet, err := w.o.Store.Join(ctx, shards)
-	got := clock()
-	w.health.noteJoin(got, err)
-	if err != nil {
-		w.nextJoin = got + int64(w.backoff)
-		w.backoff = min(2*w.backoff, joinEvery)
-		return err
+// Stats returns the worker's counters. It is safe for concurrent use.
+func (w *Worker) Stats() Stats {
+	s := w.counters.snapshot()
+	s.Checkers = w.checkers.Live(w.latest())
+	for _, shard := range w.shards() {
+		s.Shards++
+		s.Waiting += int64(shard.reports.Len())
 	}
-	w.backoff = joinSooner
-	w.nextJoin = got + int64(joinEvery)
-	switch {
-	case !fleet.Time.IsZero():
-		w.clock.observe(sent, got, fleet.Time.UnixNano())
-	case w.running.Load(): // the machine's clock, which may have been set since the last time
-		w.clock.observe(got, got, time.Now().UnixNano())
-	}
-	if w.fleet.Load() == nil {
-		kept, err := w.recall(ctx, got)
-		if err != nil {
-			w.nextJoin = got + int64(joinSooner)
-			return err
-		}
-		w.divide(fleet.Shards, kept)
-	}
-	return nil
-}
-
-// divide makes the shards, once their number is known, and what is remembered of them.
-func (w *Worker) divide(shards int, kept []State) {
-	all := make([]*shard, shards)
-	for i := range all {
-		all[i] = &shard{
-			number: uint32(i),
-			gather: newGather[*request](int64(w.o.Gather), w.o.FoldKeys),
-			leases: newGather[*leaseRequest](int64(w.o.GatherLeases), min(w.o.FoldKeys, maxLeaseFold)),
-			alarms: newAlarms(),
-		}
-		all[i].retryAt.Store(never)
-	}
-	w.fleet.Store(&all)
-	w.remember(kept, w.latest())
-	w.attending.shards = slices.Repeat([]bool{true}, shards)
-	w.tellBus()
-	w.o.Log.Info("joined the store", slog.Int("shards", shards))
-}
-
-// attend has the bus bring a shard's reports, or leave them to others.
-func (w *Worker) attend(s *shard, yes bool) {
-	w.attending.Lock()
-	defer w.attending.Unlock()
-	w.attendLocked(s, yes)
-}
-
-func (w *Worker) attendLocked(s *shard, yes bool) {
-	if w.attending.shards[s.number] != yes {
-		w.attending.shards[s.number] = yes
-		w.tellBus()
-	}
-}
-
-func (w *Worker) tellBus() {
-	if err := w.o.Bus.Attend(slices.Clone(w.attending.shards)); err != nil {
-		w.o.Log.Warn("cannot say which shards are attended to", slog.Any("error", err))
-	}
-}
-
-const (
-	// soonestAlarm is AlarmEvery by default in a small fleet, and perChecker what each checker adds in a
-	// large one.
-	soonestAlarm = 4 * time.Millisecond
-	perChecker   = 10 * time.Microsecond
-)
-
-// alarmEvery is the least time between two alarms of a shard, in ns.
-func (w *Worker) alarmEvery(now int64) int64 {
-	if w.o.AlarmEvery > 0 {
-		return int64(w.o.AlarmEvery)
-	}
-	return int64(max(soonestAlarm, time.Duration(w.checkers.live(now))*perChecker))
+	return s
 }

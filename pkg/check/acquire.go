@@ -3,58 +3,50 @@ package check
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Acquire is Check, but if nothing denies the hit except that there is no permit for it yet, of a rule
-// under strict enforcement, it waits for the store's answer, and then decides. While it is known that
-// there is no room, it denies at once. The error is ctx's if that ended first; the decision is a denial then.
-// Waiters of a key are served in the order in which they came. When Options.MaxWaiting callers wait, or
-// Run has ended, it is Check.
-func (l *Limiter) Acquire(ctx context.Context, key string, cost int64) (Decision, error) {
-	if l.strict == nil {
-		return l.Check(key, cost), nil
-	}
-	a := l.checker.scratch.Get().(*asking)
-	defer l.checker.scratch.Put(a)
-	a.askAlone(l, l.terms.Load(), l.now(), key, max(cost, 1), charging)
-	d, err := a.acquire(ctx, l.checker, nil, max(cost, 1))
-	d.ownShadow()
-	return d, err
-}
-
-// Acquire is Check for one request by all rules that match its attributes, which waits for permits as
-// [Limiter.Acquire] does. If the rules change meanwhile, it decides by the new ones.
-func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (Decision, error) {
-	p := c.program.Load()
-	if !p.strict {
-		return c.Check(attrs, cost), nil
+// acquire is Do for a request that waits for permits if nothing else denies it.
+func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err error) {
+	by, _ := c.deciderOf(r) // only an inline limit fails
+	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.strict == nil {
+		return c.Do(*r), nil
 	}
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
-	if !a.match(p, attrs, c.now(p), max(cost, 1), charging) || len(a.asked) == 0 {
-		return c.Check(attrs, cost), nil
+	cost := max(r.Cost, 1)
+	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.asked) == 0 {
+		return c.Do(*r), nil
 	}
-	return a.acquire(ctx, c, attrs, max(cost, 1))
+	if r.Receipt {
+		a.exact = true
+		defer func() { a.exact = false }()
+		a.mayBeSettled()
+	}
+	res.Decision, err = a.acquire(ctx, c, r.Attributes, cost)
+	if r.Receipt && res.Allowed {
+		res.Receipt = a.receipt(c, c.exactTime())
+	}
+	if by.limiter != nil {
+		res.ownShadow()
+	}
+	return res, err
 }
 
 // waiter is one caller who waits, at one cell or several.
 type waiter struct {
 	ready   chan struct{} // holds one
-	spots   []*spot
-	pending atomic.Int32 // spots that have not been woken
+	places  []waiterPlace
+	pending atomic.Int32 // places that have not been woken
 }
 
-// spot is a waiter's place at one cell, whose lock guards it.
-type spot struct {
-	waiter *waiter
-	cell   *cell
-	cost   int64
-	// woken: it does not wait here any more; reserved: because permits are kept for it.
-	woken, reserved bool
+// waiterPlace is a waiter's place at one cell.
+type waiterPlace struct {
+	cell  *cell
+	place *permit.Place
 }
 
 // newWaiter returns a waiter, unless there are too many; leave when it does not wait any more.
@@ -72,7 +64,8 @@ var errEnded = errors.New("check: Run has ended")
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *asking) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.asked[0]; len(a.asked) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
-		if c := k.cells.load(q.limiter, a.key(0)); c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), Freshness(k.freshness.Load())) {
+		c, f := k.cells.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
+		if c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), f) {
 			q.noteCost()
 			return d, nil
 		}
@@ -162,7 +155,7 @@ func (a *asking) lacksPermits() bool {
 		if !q.stops() {
 			continue
 		}
-		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.terms.limit || q.at < q.cell.permits().askAt {
+		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.terms.limit || q.at < q.cell.permits().InVainUntil() {
 			return false
 		}
 	}
@@ -177,31 +170,18 @@ func (a *asking) join(w *waiter) {
 			continue
 		}
 		p := q.cell.permits()
-		s := &spot{waiter: w, cell: q.cell, cost: q.cost}
-		w.spots = append(w.spots, s)
+		w.places = append(w.places, waiterPlace{q.cell, p.Join(w, q.cost)})
 		w.pending.Add(1)
-		p.waiters = append(p.waiters, s)
-		p.waiting += q.cost
 		q.cell.ask(p)
 	}
 }
 
-// leave takes a waiter out of all cells it waits at, which are locked. Where permits are kept for it, it is its
-// turn.
+// leave takes a waiter out of all cells it waits at, which are locked.
 func (w *waiter) leave() {
-	for _, s := range w.spots {
-		p := s.cell.permits()
-		switch {
-		case s.reserved:
-			p.reserved -= s.cost
-			p.turn = true
-		case !s.woken:
-			i := slices.Index(p.waiters, s)
-			p.waiters = slices.Delete(p.waiters, i, i+1)
-			p.waiting -= s.cost
-		}
+	for _, p := range w.places {
+		p.cell.permits().Leave(p.place)
 	}
-	w.spots = w.spots[:0]
+	w.places = w.places[:0]
 	w.pending.Store(0)
 	select {
 	case <-w.ready: // from before
@@ -209,8 +189,9 @@ func (w *waiter) leave() {
 	}
 }
 
-// wake lets a waiter decide: when permits are kept for it wherever it waits, or when there is no room somewhere.
-func (w *waiter) wake(reserved bool) {
+// Wake lets a waiter decide: when permits are kept for it wherever it waits, or when there is no
+// room somewhere.
+func (w *waiter) Wake(reserved bool) {
 	if w.pending.Add(-1) > 0 && reserved {
 		return
 	}
@@ -220,39 +201,12 @@ func (w *waiter) wake(reserved bool) {
 	}
 }
 
-// endTurn notes that the decision has been made, and serves the next who wait with what it has left. The cells are
-// locked.
+// endTurn notes that the decision has been made, and serves the next who wait with what it has left.
+// The cells are locked.
 func (a *asking) endTurn() {
 	for i := range a.asked {
 		if q := &a.asked[i]; q.cell != nil && q.limiter.strict != nil {
-			p := q.cell.permits()
-			p.turn = false
-			if len(p.waiters) > 0 && q.cell.unspent(p, q.at) > 0 {
-				q.cell.serve(p, q.at)
-			}
+			q.cell.permits().EndTurn(q.cell.moment(q.at))
 		}
 	}
-}
-
-// serve keeps permits for those who wait, in their order, and wakes them; if no more can be had now, it
-// wakes the others too, to be denied. The cell is locked, settled and rotated.
-func (c *cell) serve(p *permits, fleet int64) {
-	if len(p.waiters) == 0 {
-		return
-	}
-	left, dry := c.unspent(p, fleet), fleet < p.askAt
-	served := 0
-	for _, s := range p.waiters {
-		if s.reserved = s.cost <= left; s.reserved {
-			left -= s.cost
-			p.reserved += s.cost
-		} else if !dry {
-			break
-		}
-		s.woken = true
-		p.waiting -= s.cost
-		served++
-		s.waiter.wake(s.reserved)
-	}
-	p.waiters = slices.Delete(p.waiters, 0, served)
 }

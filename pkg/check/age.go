@@ -214,7 +214,7 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 		return
 	}
 	if c.silent(fleet) >= ticks(firstLook) {
-		c.setAhead(nil) // it takes more memory than the cell; if the key comes again it gets another
+		c.setAhead(nil) // it takes more memory than the cell; a key that comes again gets another
 	}
 	c.state |= ageing
 	later := c.laterLook(fleet)
@@ -236,8 +236,8 @@ func (c *cell) roomBehindBlock(fleet int64) int64 {
 // laterLook is in which of the later queues a cell is to wait. The lock is held, the cell settled
 // and rotated.
 func (c *cell) laterLook(fleet int64) int {
-	if c.ahead() != nil || c.permits() != nil || c.limiter.retired.Load() { // it may leave, or need less memory, before it is empty
-		return 0
+	if c.ahead() != nil || c.permits() != nil || c.limiter.retired.Load() {
+		return 0 // it may leave, or need less memory, before it is empty
 	}
 	shape, totals := c.limiter.shape, c.totals()
 	last := c.newest - int64(len(totals)) // when this has left, the cell is empty
@@ -247,7 +247,8 @@ func (c *cell) laterLook(fleet int64) int {
 			break
 		}
 	}
-	if d := c.drained(); d != nil { // which is not empty before the level is, that of the bucket that left last
+	// A cell with a level is not empty before that is: the level of the bucket that left last.
+	if d := c.drained(); d != nil {
 		if d.level.Parts > 0 {
 			last = max(last, c.newest-int64(len(totals))+1)
 		}
@@ -262,9 +263,8 @@ func (c *cell) laterLook(fleet int64) int {
 // mayLeave decides whether a cell with nothing on its way may leave. The lock is held.
 func (c *cell) mayLeave(room, fleet int64, crowded bool) bool {
 	over := c.limiter.retired.Load() && c.silent(fleet) >= ticks(firstLook)
-	if p := c.permits(); p != nil { // who counts is the store: what this cell counts decides nothing
-		p.forget(c.limiter.shape, fleet)
-		return p.idle() && (crowded || c.isEmpty() || over)
+	if p := c.permits(); p != nil { // the store counts: what this cell counts decides nothing
+		return p.IsIdle(c.moment(fleet)) && (crowded || c.isEmpty() || over)
 	}
 	switch {
 	case c.isEmpty() || over:

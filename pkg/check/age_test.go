@@ -21,15 +21,15 @@ func TestIdleCellsAreLookedAtSeldom(t *testing.T) {
 		{rule: draining("r", rules.TokenBucket, 24, 100, day, 24), leaves: 37*time.Hour + time.Hour},
 		{rule: rule("r", 100, day, 1), retired: true},
 	} {
-		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Hour, MaxIdleKeys: -1, NoForecast: true}, tt.rule)
+		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Hour, MaxIdleKeys: -1, Tuning: tuning{NoForecast: true}}, tt.rule)
 		begin, now := noon-int64(12*time.Hour), noon
-		l.CheckAt(now, "k", 1)
-		f.Step(now + 50*ms)
+		atTime(now, l).Check("k", 1)
+		atTime(now+50*ms, f).Step()
 		f.answer(now+51*ms, 1)
 		var dues [laterLooks]int64
 		looks, left := 0, time.Duration(0)
 		for ; now < begin+int64(3*day) && left == 0; now += int64(10 * time.Second) {
-			f.Step(now)
+			atTime(now, f).Step()
 			before := dues
 			for i := range dues {
 				if dues[i] = 0; f.behind.ageing.known[i].Len() > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// ahead is what a cell has beside its counts once its key has come near its limit: the forecast of what
-// others have admitted unheard.
+// ahead is what a cell has beside its counts once its key has come near its limit: the forecast of
+// what others have admitted unheard.
 type ahead struct {
 	forecast.Key
 	part      float64 // of the hits that may pass, as of the last look
@@ -19,30 +19,31 @@ type ahead struct {
 	ageing    bool    // waiting in the queue of forecasts that may leave
 	counted   uint32  // hits taken off the allowance that have been counted, see putDown
 
-	hindsight hindsight
+	falseDenials forecast.FalseDenials
 }
 
 const (
-	// fewestForForecast is the smallest limit that is worth a forecast: below, each hit matters, and
-	// parts of hits mean nothing.
+	// fewestForForecast is the smallest limit that is worth a forecast: below, each hit matters,
+	// and parts of hits mean nothing.
 	fewestForForecast = 100
-	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes that if
-	// all checkers have seen as many hits.
+	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes
+	// that if all checkers have seen as many hits.
 	nearLimit = 0.25
 )
 
-// isShared says whether others decide for this limiter's keys too, by counts: a checker alone knows everything, and
-// permits are nobody else's.
+// isShared says whether others decide for this limiter's keys too, by counts: a checker alone knows
+// everything, and permits are nobody else's.
 func (l *Limiter) isShared() bool { return l.strict == nil && l.checker.fleet.Load() > 1 }
 
 // foresees says whether this limiter forecasts at all.
 func (l *Limiter) foresees(t *terms) bool {
-	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky && !l.checker.o.NoForecast
+	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky && !l.checker.o.Tuning.NoForecast
 }
 
-// unforeseen is how many more hits may pass without a forecast and without a look, when there is room for so many:
-// until the key would be near its limit if every checker had admitted as many that nobody knows of. Where there are no
-// forecasts there is a look at half of the limit, from which on others should hear of it. The lock is held.
+// unforeseen is how many more hits may pass without a forecast and without a look, when there is
+// room for so many: until the key would be near its limit if every checker had admitted as many
+// that nobody knows of. Where there are no forecasts there is a look at half of the limit, from
+// which on others should hear of it. The lock is held.
 func (c *cell) unforeseen(t *terms, room int64) int64 {
 	l := c.limiter
 	checkers := l.checker.fleet.Load()
@@ -56,7 +57,8 @@ func (c *cell) unforeseen(t *terms, room int64) int64 {
 	return room
 }
 
-// recent is how many of the pending hits are in buckets in which a quiet key's may be. The lock is held.
+// recent is how many of the pending hits are in buckets in which a quiet key's may be. The lock is
+// held.
 func (c *cell) recent() (n int64) {
 	pending := c.pending()
 	for _, hits := range pending[:min(len(pending), c.limiter.shape.Buckets/quietPart+2)] {
@@ -65,8 +67,8 @@ func (c *cell) recent() (n int64) {
 	return n
 }
 
-// lookAhead returns the cell's forecast, if it has one or should have one now that there is room for so
-// many hits. The lock is held.
+// lookAhead returns the cell's forecast, if it has one or should have one now that there is room
+// for so many hits. The lock is held.
 func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
 	if c.ahead() == nil && c.limiter.foresees(t) && c.unforeseen(t, room) <= 0 {
 		k := c.limiter.checker
@@ -74,30 +76,34 @@ func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endWait()
 		c.setAhead(&ahead{
-			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1, inFlight: make([]int64, c.limiter.live),
+			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1,
+			inFlight: make([]int64, c.limiter.live),
 		})
 	}
 	return c.ahead()
 }
 
-// window is how the cell's window stands by what is known. The lock is held, the cell settled and rotated.
+// window is how the cell's window stands by what is known. The lock is held, the cell settled and
+// rotated.
 func (c *cell) window(t *terms, at int64) forecast.Window {
 	l := c.limiter
 	limit := float64(t.capacity)
 	w := forecast.Window{
-		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length), Free: limit - c.count(t, at), Freed: c.freed(t, at),
+		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length),
+		Free: limit - c.count(t, at), Freed: c.freed(t, at),
 	}
 	if c.ahead() != nil {
 		w.Unreported = l.shape.Count(c.ahead().inFlight, at)
 	}
 	w.Unreported += l.shape.Count(c.pending(), at)
 	if l.shape.Kind == window.Log {
-		w.Soon = c.leavesSoon()
+		w.Soon = forecast.LeavesSoon(l.shape, c.net())
 	}
 	return w
 }
 
-// look works out anew which part of the hits may pass. The lock is held, the cell settled and rotated.
+// look works out anew which part of the hits may pass. The lock is held, the cell settled and
+// rotated.
 func (c *cell) look(t *terms, at int64) (forecast.Outlook, forecast.Window) {
 	w := c.window(t, at)
 	k := c.limiter.checker
@@ -118,8 +124,8 @@ func (c *cell) foresee(t *terms, at, room, cost int64) (passes bool, left int64)
 	return true, max(left-cost, 0)
 }
 
-// foreseeShare is foresee for those who have only a share of the limit: they pass while others leave as much as they need
-// of that share.
+// foreseeShare is foresee for those who have only a share of the limit: they pass while others
+// leave as much as they need of that share.
 func (c *cell) foreseeShare(t *terms, at, room, cost int64) (passes bool, left int64) {
 	o, w := c.look(t.full, at)
 	free := o.Free - float64(t.full.capacity-t.capacity)
@@ -144,8 +150,8 @@ func (c *cell) urge(at int64, o forecast.Outlook, w forecast.Window) {
 	}
 }
 
-// retryAfter is how long until a hit that fits by what is known should be tried again, if others may have
-// taken its place: until as many hits have left the window. The lock is held.
+// retryAfter is how long until a hit that fits by what is known should be tried again, if others
+// may have taken its place: until as many hits have left the window. The lock is held.
 func (c *cell) retryAfter(t *terms, at, cost int64) time.Duration {
 	wait := c.end() - at
 	if freed := c.window(t, at).Freed; freed > 0 {
@@ -158,11 +164,11 @@ func (c *cell) retryAfter(t *terms, at, cost int64) time.Duration {
 func (a *ahead) note(now, admitted, denied int64) {
 	a.Note(now, admitted+denied, admitted)
 	a.denied += denied
-	a.hindsight.own += admitted
+	a.falseDenials.Admitted(admitted)
 }
 
-// ease leaves an allowance for the next hits, as many as may pass without another look, and at most so many of those
-// that are left. The lock is held, the cell settled and rotated.
+// ease leaves an allowance for the next hits, as many as may pass without another look, and at most
+// so many of those that are left. The lock is held, the cell settled and rotated.
 func (c *cell) ease(t *terms, at, most, left int64) {
 	if c.ahead().part < 1 {
 		return
@@ -171,8 +177,8 @@ func (c *cell) ease(t *terms, at, most, left int64) {
 	c.armUntil(t, min(most, hits), left, min(c.datable(t, at), at+span))
 }
 
-// refuseMore lets further hits be turned away without the lock, for as long as they surely would be. The
-// lock is held, the cell settled and rotated.
+// refuseMore lets further hits be turned away without the lock, for as long as they surely would
+// be. The lock is held, the cell settled and rotated.
 func (c *cell) refuseMore(t *terms, at int64) {
 	if n := min(c.ahead().Denials(c.ahead().part), mostLeft); n > 0 && !t.restless {
 		c.endAt(min(c.end(), at+refusalTime))
@@ -182,48 +188,93 @@ func (c *cell) refuseMore(t *terms, at int64) {
 
 // awaitCensus lets others hear of denied hits in the next census that takes them. The lock is held.
 func (c *cell) awaitCensus(at int64) {
-	if l := c.limiter; at/forecast.Census%l.censuses == l.censuses-1 {
+	if l := c.limiter; at/forecast.FullInterval%l.censuses == l.censuses-1 {
 		c.queue()
 		l.checker.want(nextCensus)
 	}
 }
 
-// censuses is out of how many censuses a key's denied hits need only one, if no report of admitted ones takes them
-// along: a slow window leaves time to learn who asks for what, and else the keys of those who go on after a denial
-// would cost the most, although little depends on them.
-func censuses(length time.Duration) int64 {
-	return min(max(int64(length)/forecast.Census/censusPart, 1), mostCensuses)
-}
-
-const censusPart, mostCensuses = 8, 64
-
-// refusalTime is how long hits are turned away without a look, at the most: the room may grow meanwhile.
+// refusalTime is how long hits are turned away without a look, at the most: the room may grow
+// meanwhile.
 const refusalTime = int64(4e6)
 
-// told takes in what a message says of a cell near its limit, by which others' hits were news. The lock is
-// held, the cell settled and rotated, and the message's totals merged.
+// told takes in what a message says of a cell near its limit, by which others' hits were news. The
+// lock is held, the cell settled and rotated, and the message's totals merged.
 func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 	a := c.ahead()
-	a.hindsight.others += news
+	a.falseDenials.Observe(news)
 	if w.made == 0 { // totals of some time ago, told again
 		c.look(t, at)
 		return
 	}
 	f := b.checker.rounds.fleet(b.checker)
 	made := w.made
-	if made < 0 || made > at+int64(time.Second) { // nobody's clock is that wrong: what is to come would seem older for ever
-		made = 0
+	if made < 0 || made > at+int64(time.Second) {
+		made = 0 // no clock is that wrong: all that is to come would seem older
 	}
-	told := forecast.Word{
-		Now: at, Made: made, Round: f.Tick, News: float64(news), DeniedToo: len(w.denied.age) > 0,
+	told := forecast.Update{
+		Now: at, Made: made, Round: f.FastInterval,
+		News: float64(news), DeniedToo: len(w.denied.age) > 0,
 	}
-	w.totalsFor(c, &told)
+	told.SetTotals(c.limiter.shape, c.newest, w.admitted.series(), w.denied.series())
 	a.anyDenied = a.anyDenied || told.DeniedToo
 	o, s := c.look(t, at)
 	if calm := b.calm(); !a.Urgent(at, o, s, f, calm) {
 		told.Round = calm
 	}
-	c.lookBack(t, w.made, f.Tick, w.made%told.Round <= f.Tick/2) // else not everybody has reported
-	a.Told(told, f)
+	everybody := w.made%told.Round <= f.FastInterval/2
+	c.findFalseDenials(t, w.made, f.FastInterval, everybody)
+	a.Observe(told, f)
 	c.look(t, at)
+}
+
+// within is now or, if that is later, the last moment before hits leave at once: what was taken off
+// an allowance was taken before. The lock is held, the cell not rotated.
+func (c *cell) within(now int64) int64 {
+	if forecast.LeavesAtOnce(c.limiter.shape) {
+		return min(now, c.end()-1)
+	}
+	return now
+}
+
+// foreseeLeaving tells the forecast which hits leave when so many new buckets come, which the cell
+// has not taken in yet. The lock is held.
+func (c *cell) foreseeLeaving(by int64) {
+	if a, shape := c.ahead(), c.limiter.shape; a != nil && forecast.LeavesAtOnce(shape) {
+		a.Rotate(shape, c.newest, by, c.net())
+	}
+}
+
+// doubt takes in denials that were made at a time within the cell's newest bucket, or taken as if
+// they were. The lock is held, the cell settled.
+func (c *cell) doubt(t *terms, at, cost, denials int64) {
+	known := func() float64 { return c.count(t, min(at, c.end()-1)) }
+	c.ahead().falseDenials.Denied(at, cost, denials, known)
+}
+
+// findFalseDenials compares denials with what a message, made at a time, has told; whole says
+// whether everybody reports in its round. The lock is held, the cell settled and rotated, and the
+// message's totals merged.
+func (c *cell) findFalseDenials(t *terms, made, tick int64, whole bool) {
+	l, f := c.limiter, &c.ahead().falseDenials
+	if f.Ignores(made, tick, whole) {
+		return
+	}
+	var pending int64
+	for _, n := range c.pending() {
+		pending += n
+	}
+	at := max(made, l.shape.End(c.newest-1))
+	r := forecast.Round{
+		At: at, Count: c.count(t, at) - l.shape.Count(c.pending(), at), Pending: pending,
+		Whole: whole, FastInterval: tick,
+	}
+	if n := f.Judge(r, l.shape, t.capacity, max(l.checker.fleet.Load(), 1)); n > 0 {
+		l.falseDenials.Add(n)
+	}
+}
+
+// series are the totals as forecasts take them.
+func (t totals) series() forecast.Series {
+	return forecast.Series{Newest: t.newest, Age: t.age, Value: t.value}
 }

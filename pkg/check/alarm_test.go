@@ -11,14 +11,14 @@ import (
 func TestAlarmsDenyStrangers(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	f.alarm(noon, 1, l, "never seen here", 100)
-	d := l.CheckAt(noon, "never seen here", 1)
+	d := atTime(noon, l).Check("never seen here", 1)
 	expect(t, !d.Allowed, "a caller who is over the limit elsewhere passed here")
 	f.alarm(noon, 1, l, "half", 50)
 	equal(t, left(l, noon, "half"), 50, "left")
-	f.Step(noon + 50*ms)
-	l.CheckAt(noon+52*ms, "half", 1)
+	atTime(noon+50*ms, f).Step()
+	atTime(noon+52*ms, l).Check("half", 1)
 	f.alarm(noon+54*ms, 1, l, "half", 60)
-	f.Step(noon + 56*ms)
+	atTime(noon+56*ms, f).Step()
 	equal(t, hits(f.last())["half"], 1, "reported hits")
 }
 
@@ -41,17 +41,17 @@ func TestAlarmsBringReportsForward(t *testing.T) {
 		{"a floor of many", 1, 20 * time.Millisecond, 1, 32, true},
 		{"the timer's floor: never early", 1, 50 * time.Millisecond, 1, 50, false},
 	} {
-		f, l := newFleetOf(t, test.checkers, Options{FlushFloor: test.floor, HelloEvery: time.Hour}, 1000, time.Minute)
+		f, l := newFleetOf(t, test.checkers, Options{HelloEvery: time.Hour, Tuning: tuning{FlushFloor: test.floor}}, 1000, time.Minute)
 		f.alarm(noon, 1, l, "k", 500)
 		hit(l, noon, "k", test.hits)
 		f.woken()
 		f.alarm(noon+ms, 1, l, "k", 501)
 		equal(t, f.woken(), test.woken, "%s: woken", test.why)
 		due := noon + test.due*ms
-		equal(t, f.Step(noon+ms), due, "%s: next step", test.why)
-		f.Step(due - 1)
+		equal(t, atTime(noon+ms, f).Step().UnixNano(), due, "%s: next step", test.why)
+		atTime(due-1, f).Step()
 		before := len(f.tape.reports)
-		f.Step(due)
+		atTime(due, f).Step()
 		after := len(f.tape.reports)
 		expect(t, before == 0 && after == test.hits, "%s: %d reports before, %d when due", test.why, before, after)
 	}
@@ -76,7 +76,7 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 // TestNewHitsAreWhatWasNotKnown: over all buckets, and never negative.
 func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
 	_, l := fleetAndLimiter(t, Options{}, rule("r", 1000, 10*time.Second, 2))
-	l.CheckAt(noon, "k", 5)
+	atTime(noon, l).Check("k", 5)
 	c := l.holds([]byte("k"))
 	c.settle(noon)
 	for _, test := range []struct {
@@ -123,9 +123,9 @@ func TestGenerations(t *testing.T) {
 	now := noon
 	report := func() {
 		t.Helper()
-		l.CheckAt(now, "k", 1)
+		atTime(now, l).Check("k", 1)
 		now += 50 * ms
-		f.Step(now)
+		atTime(now, f).Step()
 	}
 	want := func(why string, n int64) {
 		t.Helper()
@@ -145,7 +145,7 @@ func TestGenerations(t *testing.T) {
 	f.answerIn(now, 5, 74)
 	want("an answer that may be from before the new generation lands the report, and its totals are ignored", 73)
 	report()
-	l.CheckAt(now, "k", 3)
+	atTime(now, l).Check("k", 3)
 	f.alarm(now, 7, l, "k", 4)
 	want("an alarm of a new generation while hits are in flight is a floor only", 77)
 	f.answerIn(now, 7, 5)
@@ -161,7 +161,7 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)
 	f.alarm(noon, 1, l, "k", 98)
 	want := int64(2 - hit(l, noon, "k", 10))
-	f.Step(noon + 50*ms)
+	atTime(noon+50*ms, f).Step()
 	r := f.last()
 	require(t, len(r.Hits.Rules) == 2 && r.Hits.Rules[0].Denied && !r.Hits.Rules[1].Denied,
 		"the report's rules are %v", r.Hits.Rules)
@@ -176,7 +176,7 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 // TestAlarmForACellThatHasLeft since it was looked up changes nothing.
 func TestAlarmForACellThatHasLeft(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
-	l.CheckAt(noon, "k", 5)
+	atTime(noon, l).Check("k", 5)
 	c := l.holds([]byte("k"))
 	c.settle(noon)
 	c.state |= dead

@@ -248,7 +248,7 @@ func (q *question) chargeAnyway(cost int64) {
 	c.add(cost)
 	c.date(q.terms, q.at, cost)
 	if p := c.permits(); p != nil {
-		p.spend(c.newest, cost)
+		p.Spend(c.newest, cost)
 	}
 	l.counters[c.stripe].further.Add(cost)
 	c.queue()

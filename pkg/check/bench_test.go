@@ -26,20 +26,20 @@ func BenchmarkCheck(b *testing.B) {
 	c := newChecker(b, Options{}, rule("open", 1e15, time.Minute, 1), rule("cut", 1e15, time.Hour, 60), rule("shut", 1, 24*time.Hour, 1))
 	open, shut := limiter(b, c, "open"), limiter(b, c, "shut")
 	kristie := user("kristie")
-	benchmark(b, "allowed", func() { open.CheckAt(noon, "kristie", 1) })
-	benchmark(b, "allowed, cost 2", func() { open.CheckAt(noon, "kristie", 2) })
-	benchmark(b, "60 buckets, cost 2", func() { limiter(b, c, "cut").CheckAt(noon, "kristie", 2) })
-	benchmark(b, "denied", func() { shut.CheckAt(noon, "kristie", 1) })
-	benchmark(b, "three rules by attributes", func() { c.CheckAt(noon, kristie, 1) })
+	benchmark(b, "allowed", func() { atTime(noon, open).Check("kristie", 1) })
+	benchmark(b, "allowed, cost 2", func() { atTime(noon, open).Check("kristie", 2) })
+	benchmark(b, "60 buckets, cost 2", func() { atTime(noon, limiter(b, c, "cut")).Check("kristie", 2) })
+	benchmark(b, "denied", func() { atTime(noon, shut).Check("kristie", 1) })
+	benchmark(b, "three rules by attributes", func() { atTime(noon, c).Check(kristie, 1) })
 }
 
 // BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it needs and without.
 func BenchmarkCheckStrict(b *testing.B) {
 	f, l := fleetAndLimiter(b, Options{}, strictRule("r", 1e12, 24*time.Hour, 1))
-	l.CheckAt(noon, "kristie", 1e9)
-	f.Step(noon + ms)
+	atTime(noon, l).Check("kristie", 1e9)
+	atTime(noon+ms, f).Step()
 	f.grants(noon+2*ms, 0, 1e12, 1e12, 0)
-	benchmark(b, "at a time", func() { l.CheckAt(noon+3*ms, "kristie", 1) })
+	benchmark(b, "at a time", func() { atTime(noon+3*ms, l).Check("kristie", 1) })
 	benchmark(b, "now", func() {
 		var d Decision
 		l.now()
@@ -61,7 +61,7 @@ func BenchmarkFlush(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, key := range keys {
-			l.CheckAt(now, key, 1)
+			atTime(now, l).Check(key, 1)
 		}
 		now += 50 * ms
 		link.step(c, now)
@@ -98,12 +98,12 @@ func BenchmarkSetRules(b *testing.B) {
 			sets := [...]*rules.Set{manyRules(b, bench.rules, 5, 1e9), manyRules(b, bench.rules, bench.first, bench.others)}
 			c := checkerOf(b, Options{}, sets[0])
 			for i := range bench.keys {
-				limiter(b, c, fmt.Sprintf("rule-%d", i%bench.rules)).CheckAt(noon, fmt.Sprint("key", i), 1)
+				atTime(noon, limiter(b, c, fmt.Sprintf("rule-%d", i%bench.rules))).Check(fmt.Sprint("key", i), 1)
 			}
 			i := 0
 			for b.Loop() {
 				i++
-				must(b, c.SetRulesAt(noon, sets[i%2], uint64(i)))
+				must(b, atTime(noon, c).SetRules(sets[i%2], uint64(i)))
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func BenchmarkCheckAmongRules(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		c := checkerOf(b, Options{}, manyRules(b, n, 1e9, 1e9))
 		attrs := request(fmt.Sprintf("api=api%d user=k", n-1))
-		benchmark(b, fmt.Sprint(n), func() { c.CheckAt(noon, attrs, 1) })
+		benchmark(b, fmt.Sprint(n), func() { atTime(noon, c).Check(attrs, 1) })
 	}
 }
 
@@ -122,7 +122,7 @@ func BenchmarkCheckAmongRules(b *testing.B) {
 func TestChecksDoNotAllocate(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1e9, time.Minute, 1), rule("tight", 1, time.Hour, 60))
 	l, tight, k := limiter(t, c, "r"), limiter(t, c, "tight"), user("k")
-	tight.CheckAt(noon, "k", 1)
+	atTime(noon, tight).Check("k", 1)
 	clauses := ofYAML(t, Options{}, everything)
 	stretch, analytics := limiter(t, clauses, "stretch"), request("user=a class=analytics tokens=3")
 	blocks := newChecker(t, Options{}, rule("r", 1e9, time.Hour, 1))
@@ -132,27 +132,27 @@ func TestChecksDoNotAllocate(t *testing.T) {
 	f, strict := fleetAndLimiter(t, Options{}, strictRule("r", 1e9, time.Hour, 1), strictRule("shut", 1, time.Hour, 1))
 	strictShut := limiter(t, f.Checker, "shut")
 	f.firstGrant(strict, 1e8, 0)
-	strictShut.CheckAt(noon+3*ms, "k", 1)
-	f.Step(noon + 4*ms)
+	atTime(noon+3*ms, strictShut).Check("k", 1)
+	atTime(noon+4*ms, f).Step()
 	f.grants(noon+5*ms, 0, 0, 0, time.Hour)
 	for name, f := range map[string]func(){
 		"by a permit":             func() { wantHit(t, strict, noon+6*ms, 1, true, "a permit") },
 		"by permits":              func() { wantHit(t, strict, noon+6*ms, 2, true, "permits") },
 		"without permits":         func() { wantHit(t, strictShut, noon+6*ms, 1, false, "no permit") },
-		"by rule and key":         func() { l.CheckAt(noon, "k", 1) },
-		"cost above 1":            func() { l.CheckAt(noon, "k", 7) },
-		"denied":                  func() { tight.CheckAt(noon, "k", 1) },
-		"by attributes":           func() { c.CheckAt(noon, k, 1) },
-		"a peek":                  func() { c.PeekAt(noon, k, 1) },
-		"by rules with clauses":   func() { clauses.CheckAt(noon, analytics, 1) },
-		"by one of them":          func() { stretch.CheckAt(noon, "k", 1) },
-		"a record":                func() { clauses.RecordAt(noon, analytics, 1) },
-		"a blocked key":           func() { blocked.CheckAt(noon, "bad", 1) },
-		"another key":             func() { blocked.CheckAt(noon, "good", 1) },
-		"a blocked key's request": func() { blocks.CheckAt(noon, bad, 1) },
-		"another request":         func() { blocks.CheckAt(noon, good, 1) },
-		"a hashed key":            func() { byHash.CheckAt(noon, "k", 1) },
-		"a hashed key's request":  func() { hashed.CheckAt(noon, k, 1) },
+		"by rule and key":         func() { atTime(noon, l).Check("k", 1) },
+		"cost above 1":            func() { atTime(noon, l).Check("k", 7) },
+		"denied":                  func() { atTime(noon, tight).Check("k", 1) },
+		"by attributes":           func() { atTime(noon, c).Check(k, 1) },
+		"a peek":                  func() { atTime(noon, c).try(Peek, k, 1) },
+		"by rules with clauses":   func() { atTime(noon, clauses).Check(analytics, 1) },
+		"by one of them":          func() { atTime(noon, stretch).Check("k", 1) },
+		"a record":                func() { atTime(noon, clauses).try(Record, analytics, 1) },
+		"a blocked key":           func() { atTime(noon, blocked).Check("bad", 1) },
+		"another key":             func() { atTime(noon, blocked).Check("good", 1) },
+		"a blocked key's request": func() { atTime(noon, blocks).Check(bad, 1) },
+		"another request":         func() { atTime(noon, blocks).Check(good, 1) },
+		"a hashed key":            func() { atTime(noon, byHash).Check("k", 1) },
+		"a hashed key's request":  func() { atTime(noon, hashed).Check(k, 1) },
 	} {
 		alloctest.AtMost(t, 0, name, f)
 	}
@@ -172,7 +172,7 @@ func BenchmarkFlushBesideIdleRules(b *testing.B) {
 		link.step(c, now)
 		benchmark(b, fmt.Sprint(n, " rules"), func() {
 			now += 50 * ms
-			l.CheckAt(now, "k", 1)
+			atTime(now, l).Check("k", 1)
 			link.step(c, now)
 		})
 	}
@@ -187,7 +187,7 @@ func BenchmarkIdleKeys(b *testing.B) {
 		l, now := limiter(b, c, "r"), noon
 		link.step(c, now)
 		for i := range n {
-			l.CheckAt(now, fmt.Sprint("k", i), 1)
+			atTime(now, l).Check(fmt.Sprint("k", i), 1)
 			if i%1000 == 999 {
 				now += 50 * ms
 				link.step(c, now)

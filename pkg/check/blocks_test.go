@@ -12,29 +12,29 @@ import (
 // ways are all the ways to ask for a decision on one hit.
 var ways = map[string]func(c *Checker, l *Limiter, name string) Decision{
 	"Limiter.Check":   func(_ *Checker, l *Limiter, name string) Decision { return l.Check(name, 1) },
-	"Limiter.Peek":    func(_ *Checker, l *Limiter, name string) Decision { return l.Peek(name, 1) },
-	"Limiter.Reserve": func(_ *Checker, l *Limiter, name string) Decision { _, d := l.Reserve(name, 1); return d },
+	"Limiter.Peek":    func(_ *Checker, l *Limiter, name string) Decision { return l.try(Peek, name, 1).Decision },
+	"Limiter.Reserve": func(_ *Checker, l *Limiter, name string) Decision { _, d := l.tryReserve(name, 1); return d },
 	"Limiter.Acquire": func(_ *Checker, l *Limiter, name string) Decision {
-		d, _ := l.Acquire(context.Background(), name, 1)
+		d, _ := l.tryAcquire(context.Background(), name, 1)
 		return d
 	},
 	"Limiter.Wait": func(_ *Checker, l *Limiter, name string) Decision {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // less than any block of the test
 		defer cancel()
-		d, _ := l.Wait(ctx, name, 1)
+		d, _ := l.tryWait(ctx, name, 1)
 		return d
 	},
-	"Limiter.CheckReceipt":   func(_ *Checker, l *Limiter, name string) Decision { d, _ := l.CheckReceipt(name, 1); return d },
-	"Limiter.ReserveReceipt": func(_ *Checker, l *Limiter, name string) Decision { _, d, _ := l.ReserveReceipt(name, 1); return d },
+	"Limiter.CheckReceipt":   func(_ *Checker, l *Limiter, name string) Decision { d, _ := l.tryReceipt(name, 1); return d },
+	"Limiter.ReserveReceipt": func(_ *Checker, l *Limiter, name string) Decision { _, d, _ := l.tryReserveReceipt(name, 1); return d },
 	"Check":                  func(c *Checker, _ *Limiter, name string) Decision { return c.Check(user(name), 1) },
-	"Peek":                   func(c *Checker, _ *Limiter, name string) Decision { return c.Peek(user(name), 1) },
-	"Reserve":                func(c *Checker, _ *Limiter, name string) Decision { _, d := c.Reserve(user(name), 1); return d },
+	"Peek":                   func(c *Checker, _ *Limiter, name string) Decision { return c.try(Peek, user(name), 1).Decision },
+	"Reserve":                func(c *Checker, _ *Limiter, name string) Decision { _, d := c.tryReserve(user(name), 1); return d },
 	"Acquire": func(c *Checker, _ *Limiter, name string) Decision {
-		d, _ := c.Acquire(context.Background(), user(name), 1)
+		d, _ := c.tryAcquire(context.Background(), user(name), 1)
 		return d
 	},
-	"CheckReceipt": func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.CheckReceipt(user(name), 1); return d },
-	"Explain":      func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.Explain(user(name), 1); return d },
+	"CheckReceipt": func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.tryReceipt(user(name), 1); return d },
+	"Explain":      func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.tryExplain(user(name), 1); return d },
 }
 
 // block blocks a key for an hour of the bubble's time.
@@ -104,14 +104,14 @@ func TestBlockEndsAtItsTimeAndChargesNothing(t *testing.T) {
 		{"r", "k", time.Unix(0, noon+2*second)},
 	})
 	for i := range int64(10) {
-		d := l.CheckAt(noon+i, "k", 1)
+		d := atTime(noon+i, l).Check("k", 1)
 		require(t, !d.Allowed && d.RetryAfter == time.Duration(3*second-i), "%+v", d)
 	}
-	l.RecordAt(noon, "k", 1)
-	c.RecordAt(noon, user("k"), 1)
-	d := c.CheckAt(noon+3*second-1, user("k"), 1)
+	atTime(noon, l).try(Record, "k", 1)
+	atTime(noon, c).try(Record, user("k"), 1)
+	d := atTime(noon+3*second-1, c).Check(user("k"), 1)
 	expect(t, !d.Allowed && d.RetryAfter == 1, "a moment before its end: %+v", d)
-	d = l.CheckAt(noon+3*second, "k", 1)
+	d = atTime(noon+3*second, l).Check("k", 1)
 	expect(t, d.Allowed && d.Remaining == 4, "at its end: %+v", d)
 	s := c.Stats().Rules[0]
 	expect(t, s.Denied == 11 && s.Allowed == 1 && s.Charged == 1, "%+v", s)
@@ -125,10 +125,10 @@ func TestBlocksOutliveRules(t *testing.T) {
 	c.SetBlocks([]Block{{"a", "k", time.Unix(0, noon+second)}, {"b", "k", time.Unix(0, noon+second)}})
 	a.Limit = 200
 	reload(t, c, noon, a, b)
-	expect(t, !l.CheckAt(noon, "k", 1).Allowed && !limiter(t, c, "b").CheckAt(noon, "k", 1).Allowed,
+	expect(t, !atTime(noon, l).Check("k", 1).Allowed && !atTime(noon, limiter(t, c, "b")).Check("k", 1).Allowed,
 		"a rule has changed, or come: allowed")
 	c.SetBlocks([]Block{{"b", "k", time.Unix(0, noon+second)}})
-	d := l.CheckAt(noon, "k", 1)
+	d := atTime(noon, l).Check("k", 1)
 	expect(t, d.Allowed && d.Limit == 200, "unblocked: %+v", d)
 }
 
@@ -140,9 +140,9 @@ func TestBlocksNameKeysByTextOrHash(t *testing.T) {
 	c := newChecker(t, Options{KeyHash: h}, shadow, rule("r", 100, time.Hour, 1))
 	until := time.Unix(0, noon+second)
 	c.SetBlocks([]Block{{"dark", "text", until}, {"r", h.Hash("hash"), until}})
-	byText, byHash := c.CheckAt(noon, user("text"), 1), c.CheckAt(noon, user("hash"), 1)
+	byText, byHash := atTime(noon, c).Check(user("text"), 1), atTime(noon, c).Check(user("hash"), 1)
 	expect(t, byText.Allowed && byText.Shadow == "dark" && !byHash.Allowed, "by attributes: %+v, %+v", byText, byHash)
-	byText, byHash = limiter(t, c, "dark").CheckAt(noon, "text", 1), limiter(t, c, "r").CheckAt(noon, "hash", 1)
+	byText, byHash = atTime(noon, limiter(t, c, "dark")).Check("text", 1), atTime(noon, limiter(t, c, "r")).Check("hash", 1)
 	expect(t, byText.Allowed && byText.Shadow == "dark" && !byHash.Allowed, "by key: %+v, %+v", byText, byHash)
 }
 
@@ -150,16 +150,16 @@ func TestBlocksNameKeysByTextOrHash(t *testing.T) {
 func TestBlocksTakeEffectAtOnce(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 1_000_000_000, time.Hour, 1), rule("s", 1_000_000_000, time.Hour, 1))
 	stop := meanwhile(2, func(int) {
-		d := l.CheckAt(noon, "good", 1)
+		d := atTime(noon, l).Check("good", 1)
 		expect(t, d.Allowed, "%+v", d)
-		l.CheckAt(noon, "bad", 1)
-		c.CheckAt(noon, user("bad"), 1)
+		atTime(noon, l).Check("bad", 1)
+		atTime(noon, c).Check(user("bad"), 1)
 	})
 	defer stop()
 	for i := range 300 {
 		for _, blocks := range [][]Block{{{"r", "bad", time.Unix(0, noon+second)}}, nil} {
 			c.SetBlocks(blocks)
-			one, all := l.CheckAt(noon, "bad", 1), c.CheckAt(noon, user("bad"), 1)
+			one, all := atTime(noon, l).Check("bad", 1), atTime(noon, c).Check(user("bad"), 1)
 			blocked := blocks != nil
 			require(t, one.Allowed != blocked && all.Allowed != blocked, "round %d, blocked: %v: %+v, %+v", i, blocked, one, all)
 		}
@@ -169,14 +169,18 @@ func TestBlocksTakeEffectAtOnce(t *testing.T) {
 // TestBlockedKeyNeedsNoPermits of a strict rule.
 func TestBlockedKeyNeedsNoPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, Options{}, strictRule("r", 100, time.Hour, 1))
+		f := unwelcomed(t, Options{}, strictRule("r", 100, time.Hour, 1))
+		f.Step()
+		f.welcome(systemTime(), 1)
 		block(f.Checker, "r", "k")
 		for way, ask := range ways {
 			d := ask(f.Checker, limiter(t, f.Checker, "r"), "k")
 			expect(t, !d.Allowed && d.RetryAfter == time.Hour, "%s: %+v", way, d)
 		}
-		f.Step(noon + ms)
-		f.Step(noon + 100*ms)
+		for range 2 {
+			time.Sleep(50 * time.Millisecond)
+			f.Step()
+		}
 		equal(t, len(f.tape.leases), 0, "lease requests for a blocked key")
 	})
 }
@@ -188,7 +192,7 @@ func TestBlockDeniesWaiters(t *testing.T) {
 		waiting := acquire(t.Context(), l, 1)
 		f.settled()
 		block(f.Checker, "r", "k")
-		f.grants(ownTime(), 0, 5, 0, 0)
+		f.grants(systemTime(), 0, 5, 0, 0)
 		o := ended(waiting)
 		require(t, o != nil && !o.d.Allowed && o.d.RetryAfter >= 59*time.Minute, "who waited: %+v", o)
 		f.SetBlocks(nil)
@@ -206,12 +210,12 @@ func TestBlocksLeaveOtherKeysAlone(t *testing.T) {
 	c := newChecker(t, Options{}, rule("a", 100, time.Hour, 1), rule("b", 100, time.Hour, 1), rule("c", 100, time.Hour, 1))
 	c.SetBlocks([]Block{{"b", "bad", time.Unix(0, noon+second)}, {"c", "bad", time.Unix(0, noon+second)}})
 	for range 7 {
-		c.CheckAt(noon, user("good"), 1)
+		atTime(noon, c).Check(user("good"), 1)
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		equal(t, limiter(t, c, name).PeekAt(noon, "good", 1).Remaining, 93, "%s: remaining", name)
+		equal(t, atTime(noon, limiter(t, c, name)).try(Peek, "good", 1).Remaining, 93, "%s: remaining", name)
 	}
-	_, all := c.ExplainAt(noon, user("bad"), 1)
+	_, all := atTime(noon, c).tryExplain(user("bad"), 1)
 	x := all[0]
 	expect(t, x.Barred == "" && !x.Denies, "the rule without the block: %+v", x)
 	x = all[1]

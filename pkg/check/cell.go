@@ -218,7 +218,7 @@ func (c *cell) settle(now int64) {
 		c.ahead().note(c.within(now), taken, 0)
 	}
 	if p := c.permits(); p != nil {
-		p.spend(c.newest, -left)
+		p.Spend(c.newest, -left)
 	}
 }
 
@@ -337,7 +337,7 @@ func (c *cell) room(t *terms, now int64) (room, at int64) {
 func (c *cell) charge(cost int64) {
 	c.add(cost)
 	if p := c.permits(); p != nil {
-		p.spend(c.newest, cost)
+		p.Spend(c.newest, cost)
 	}
 	c.limiter.counters[c.stripe].admit(1, cost)
 	c.queue()

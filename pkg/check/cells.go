@@ -9,10 +9,11 @@ import (
 // cells is the map of live cells, by limiter and key. Reading takes no lock and writes nothing.
 //
 // A map of a library would do (xsync's was here first), but a look-up by string is most of what a
-// check costs once keys outgrow the processor's caches, and then the number of places in memory that
-// it touches is what counts. Here it is two, the slot and the cell, since the key's text is inside
-// the cell; xsync's map has four (bucket, entry, text, cell) and a check over it took 1.2 to 1.3 times
-// as long on a million keys. It also rehashes in one go; here that is a 256th part at a time, and no reader waits.
+// check costs once keys outgrow the processor's caches, and then the number of places in memory
+// that it touches is what counts. Here it is two, the slot and the cell, since the key's text is
+// inside the cell; xsync's map has four (bucket, entry, text, cell) and a check over it took 1.2 to
+// 1.3 times as long on a million keys. It also rehashes in one go; here that is a 256th part at a
+// time, and no reader waits.
 //
 // It is an open-addressing table with linear probing. Slots only ever go from empty to used; a cell
 // that leaves turns its slot into a tombstone, and rehashing drops those.
@@ -117,8 +118,8 @@ func put(table []slot, hash uint64, c *cell) {
 	table[i&mask].hash.Store(hash)
 }
 
-// rehash moves the part's cells to a table that is at most half full. Readers of the old one miss at
-// most what is added from now on, and then look again under the lock.
+// rehash moves the part's cells to a table that is at most half full. Readers of the old one miss
+// at most what is added from now on, and then look again under the lock.
 func (p *cellPart) rehash(old []slot) []slot {
 	size := fewestSlots
 	for size < 2*(p.holds+1) {

@@ -1,10 +1,12 @@
 // Package check decides at once whether a request may pass, from counts in its own memory, and
 // reports what it admitted afterwards.
 //
-// A [Checker] holds a set of rules. A [Limiter] decides for one of them by key; [Checker.Check]
-// finds the rules that match a request's attributes and asks all of them. Neither does any I/O,
-// waits for anybody, or fails: they work before the first connection and while everything behind is
-// dead. A Checker without a [Link] is a plain local limiter.
+// A [Checker] holds a set of rules. [Checker.Check] finds the rules that match a request's attributes
+// and asks all of them; a [Limiter] decides by one of them about a key. [Checker.Do] does the same in
+// other modes: to look, to charge without deciding, to reserve a turn, to explain. None of these does
+// any I/O, waits for anybody, or fails: they work before the first connection and while everything
+// behind is dead. [Checker.Wait] is for callers that can wait. A Checker without a [Link] is a plain
+// local limiter.
 //
 // Behind the decisions, [Checker.Run] moves hits along: an admitted hit is *pending* until a flush
 // freezes it into a report, *in flight* until the report is answered, and from then on part of the
@@ -12,33 +14,33 @@
 // pending, and each of these steps happens under the key's lock, so that no decision sees a hit
 // twice or not at all.
 //
-// The pieces, in the order in which a hit meets them: limiter.go and several.go (find the keys, decide by one rule and by several), cell.go
+// The pieces, in the order in which a hit meets them: limiter.go and several.go (find the keys, decide by one rule and by several), request.go (all modes), cell.go
 // (one key's counts; cells.go has the map of them, keytext.go the text of keys), live.go (where cells live, and what happens when there is no room), flush.go
 // and report.go (pending to report), receive.go (answers and alarms), welcome.go (the time, and the number of shards), age.go (idle
-// cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go, wait.go and waitall.go is a function of the
-// time it is given.
+// cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go and wait.go is a function of
+// the time it is given.
 //
-// What others have admitted unheard is forecast once a key is near its limit (ahead.go; leave.go where whole buckets leave, stretch.go where
-// they are short, spread.go for leaky buckets); when it is reported then (rounds.go), and
-// when a key that is far from it (quiet.go); what is decided by while nobody answers (ladder.go); which denials turn out to have been
-// false (hindsight.go).
+// What others have admitted unheard is forecast once a key is near its limit (ahead.go, and
+// internal/forecast, which also estimates which denials were false). Others decide when a key is
+// reported: rounds.go near its limit, quiet.go far from it. ladder.go has what is decided by while
+// nobody answers.
 //
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather wait for their
-// turn than be denied (reserve.go, reserveall.go, wait.go, waitall.go).
+// turn than be denied (reserve.go, wait.go, line.go).
 //
-// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true cost), used.go (which
-// receipts that was done for), refund.go (what
-// was given back).
+// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true
+// cost), internal/settlement (until the store has it), refund.go (what was given back).
 //
 // What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go (what they make of a request), elastic.go
-// (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go and standing.go (why).
+// (whether there is room elsewhere), view.go and peek.go (to decide without charging, and to charge without deciding), explain.go (why).
 //
-// Under strict enforcement a limiter spends *permits* instead, which the store has granted: permits.go (what a
-// key has), strict.go (what a check does with it), lease.go and grants.go (how permits are asked for, and come),
-// looks.go (when they go), demand.go (how many), internal/fleetclock (until when), acquire.go (who waits for them).
+// Under strict enforcement a limiter spends *permits* instead, which the store has granted:
+// internal/permit (what a key has), strict.go (what a check does with it), lease.go and grants.go
+// (how permits are asked for, and come), internal/fleetclock (until when they last), acquire.go (how
+// callers wait for them).
 //
 // Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to decide by), reload.go
-// (how one takes the place of another), former.go (what becomes of limiters whose rules have gone). own.go has
+// (how one takes the place of another), former.go (what becomes of limiters whose rules have gone). inline.go has
 // the limits that requests bring along.
 // Whatever the rules say, single keys may be kept out for a time: blocks.go.
 //
@@ -52,7 +54,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -85,26 +89,18 @@ type Options struct {
 	// key is not far below its limit.
 	// Shorter is more exact, longer is less traffic. Default 50 ms.
 	FlushEvery time.Duration
-	// FlushFloor is about the least time between two flushes when something asks for one before its time: a key
-	// near its limit, an alarm about a key with pending hits, or a lack of room. It is rounded up to a
-	// power of two of milliseconds, because all checkers of a fleet report such keys in the same moments; give all
-	// the same. As long as FlushEvery: no flush comes early. Default 4 ms, or FlushEvery if that is less.
-	FlushFloor time.Duration
 	// QuietFor is how long hits of a key far below its limit may wait for their report, at most;
 	// never longer than a tenth of its window. A checker that is killed loses them. Longer is fewer
 	// updates of keys that come often and are far below their limit. Less than twice FlushEvery: no
 	// longer than others. Default 1 s.
 	QuietFor time.Duration
-	// NoForecast decides by what is known alone: base, hits in flight and pending hits. What others have
-	// admitted and not reported yet is then let pass once more.
-	NoForecast bool
 	// HelloEvery is the time between heartbeats. Default 2 s.
 	HelloEvery time.Duration
-	// StaleAfter, ShareAfter and OutageAfter are after how many heartbeats without a word from any
-	// aggregator knowledge is stale, this checker keeps to its share of every limit, and rules
-	// whose OnOutage is rules.Open or rules.Closed decide by that; in this order. Default 3, 10 and
-	// 300, which is ten minutes.
-	StaleAfter, ShareAfter, OutageAfter int
+	// StaleAfter, ShareAfter and OutageAfter are after how long without a word from any aggregator the
+	// checker's knowledge is stale, it keeps to its share of every limit, and rules whose OnOutage is
+	// rules.Open or rules.Closed decide by that; in this order, and HelloEvery at least. Default 3, 10
+	// and 300 times HelloEvery: 6 s, 20 s and 10 minutes.
+	StaleAfter, ShareAfter, OutageAfter time.Duration
 	// ExpectCheckers is how many checkers the fleet is thought to have until it is heard of. With more
 	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its own hits alone.
 	ExpectCheckers int
@@ -120,23 +116,14 @@ type Options struct {
 	KeyHash *identity.Hasher
 	// Trace, if not nil, is told of each new report, and may follow it: see [Tracing].
 	Trace Tracing
-	// ReportKeys bounds the keys in one report. Default 1,000.
-	ReportKeys int
-	// ReportTimeout is how long a report waits for its answer before it is sent again, or less if answers lately
-	// took much less; it doubles with each repeat, up to eight times. Default 250 ms.
-	ReportTimeout time.Duration
-	// Signals are those that rules of `throttle: elastic` look at, by name: what part of some capacity is in use, 0 for none
-	// and 1 for all of it. Checks call them, so they must be quick, and safe for concurrent use. A set of rules that names one that
-	// is not here is refused.
-	Signals map[string]func() float64
 	// OnDenied, if not nil, is told of denials, of the counter's name (RuleStats.Rule) and the key as it is kept and sent: how many
 	// decisions, mostly one at a time, but of a key that is denied in bulk at its next report. Where a rule with `shadow: true` bars a
 	// request by a list, an override or a block, the key is "". Decisions call it, some
 	// with locks held, so it must be quick, safe for concurrent use, and must not call the checker. The key is only good
 	// during the call.
 	OnDenied func(rule, key string, decisions int64)
-	// MaxWaiting bounds the callers of Acquire and Wait who wait at a time; a waiter takes about 400 bytes. Beyond it
-	// both are Check. Default 65,536.
+	// MaxWaiting bounds the callers of Wait that wait at a time, with about 400 bytes each. Beyond it
+	// Wait is Do. Default 65,536.
 	MaxWaiting int
 	// MaxSettling bounds the settlements that wait to be reported and answered, about 200 bytes each; beyond it Settle
 	// refuses. Default 65,536.
@@ -150,45 +137,36 @@ type Options struct {
 	ReceiptKeys func() events.ReceiptKeys
 	// DrainTimeout bounds the last flush when Run is told to stop. Default 5 s.
 	DrainTimeout time.Duration
-	// Epoch names this life of this checker; it must be unique in the fleet, and over time. 0, the
-	// default, draws one.
+	// Now is the time of this process, by which the checker estimates the fleet's: for simulations and
+	// tests. It is called by every check, from several goroutines, and must not go back. Default: the
+	// wall clock at the start and the time since, so that a step of the system's clock changes nothing;
+	// checks read it to the millisecond while Run is at work.
+	Now func() time.Time
+	// Tuning is for tests and the simulator.
+	Tuning checktuning.Tuning
+	// Epoch names this life of this checker: see [events.NewEpoch]. It must be unique in the fleet and
+	// over time. Default: a new one.
 	Epoch uint64
 }
 
 func (o Options) withDefaults() Options {
-	d := Options{
-		FlushEvery:    50 * time.Millisecond,
-		HelloEvery:    2 * time.Second,
-		MaxLiveKeys:   1 << 20,
-		MaxIdleKeys:   1 << 20,
-		ReportKeys:    1000,
-		ReportTimeout: 250 * time.Millisecond,
-		MaxWaiting:    1 << 16,
-		MaxSettling:   1 << 16,
-		DrainTimeout:  5 * time.Second,
-		Epoch:         NewEpoch(),
-	}
-	setDefault(&o.FlushEvery, d.FlushEvery)
-	setDefault(&o.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
+	setDefault(&o.FlushEvery, 50*time.Millisecond)
 	setDefault(&o.QuietFor, quietFor)
-	setDefault(&o.HelloEvery, d.HelloEvery)
-	setDefault(&o.StaleAfter, staleAfter)
-	setDefault(&o.ShareAfter, shareAfter)
-	setDefault(&o.OutageAfter, outageAfter)
-	setDefault(&o.MaxLiveKeys, d.MaxLiveKeys)
-	setDefault(&o.MaxIdleKeys, d.MaxIdleKeys)
-	setDefault(&o.ReportKeys, d.ReportKeys)
-	setDefault(&o.ReportTimeout, d.ReportTimeout)
-	setDefault(&o.MaxWaiting, d.MaxWaiting)
-	setDefault(&o.MaxSettling, d.MaxSettling)
-	setDefault(&o.DrainTimeout, d.DrainTimeout)
-	setDefault(&o.Epoch, d.Epoch)
+	setDefault(&o.HelloEvery, 2*time.Second)
+	setDefault(&o.StaleAfter, 3*o.HelloEvery)
+	setDefault(&o.ShareAfter, 10*o.HelloEvery)
+	setDefault(&o.OutageAfter, 300*o.HelloEvery)
+	setDefault(&o.MaxLiveKeys, 1<<20)
+	setDefault(&o.MaxIdleKeys, 1<<20)
+	setDefault(&o.MaxWaiting, 1<<16)
+	setDefault(&o.MaxSettling, 1<<16)
+	setDefault(&o.DrainTimeout, 5*time.Second)
+	setDefault(&o.Epoch, events.NewEpoch(""))
+	setDefault(&o.Tuning.FlushFloor, min(4*time.Millisecond, o.FlushEvery))
+	setDefault(&o.Tuning.ReportKeys, 1000)
+	setDefault(&o.Tuning.ReportTimeout, 250*time.Millisecond)
 	return o
 }
-
-// NewEpoch draws a name for one life of one checker, for those who need it before New, such as a
-// carrier that puts it into its subjects.
-func NewEpoch() uint64 { return events.NewEpoch("") }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -203,23 +181,24 @@ func (o Options) validate() error {
 		return errNoRules
 	case o.FlushEvery < time.Millisecond:
 		return fmt.Errorf("check: FlushEvery %v: want at least 1ms", o.FlushEvery)
-	case o.FlushFloor < time.Millisecond || o.FlushFloor > o.FlushEvery:
-		return fmt.Errorf("check: FlushFloor %v: want 1ms to FlushEvery (%v)", o.FlushFloor, o.FlushEvery)
+	case o.Tuning.FlushFloor < time.Millisecond || o.Tuning.FlushFloor > o.FlushEvery:
+		return fmt.Errorf("check: FlushFloor %v: want 1ms to FlushEvery (%v)", o.Tuning.FlushFloor, o.FlushEvery)
 	case o.QuietFor < 0:
 		return fmt.Errorf("check: QuietFor %v: want none or a positive one", o.QuietFor)
 	case o.HelloEvery < 10*time.Millisecond:
 		return fmt.Errorf("check: HelloEvery %v: want at least 10ms", o.HelloEvery)
-	case o.StaleAfter < 1 || o.ShareAfter < o.StaleAfter || o.OutageAfter < o.ShareAfter:
-		return fmt.Errorf("check: StaleAfter %d, ShareAfter %d, OutageAfter %d: want them in this order, from 1",
-			o.StaleAfter, o.ShareAfter, o.OutageAfter)
+	case o.StaleAfter < o.HelloEvery || o.ShareAfter < o.StaleAfter || o.OutageAfter < o.ShareAfter:
+		return fmt.Errorf("check: StaleAfter %v, ShareAfter %v, OutageAfter %v: "+
+			"want them in this order, from HelloEvery (%v) on",
+			o.StaleAfter, o.ShareAfter, o.OutageAfter, o.HelloEvery)
 	case o.ExpectCheckers < 0:
 		return fmt.Errorf("check: ExpectCheckers %d: want none or some", o.ExpectCheckers)
 	case o.MaxLiveKeys < 1:
 		return fmt.Errorf("check: MaxLiveKeys %d: want at least 1", o.MaxLiveKeys)
-	case o.ReportKeys < 1 || o.ReportKeys >= events.MaxKeys-1: // the last key may take three rows
-		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.ReportKeys, events.MaxKeys-2)
-	case o.ReportTimeout < 10*time.Millisecond:
-		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.ReportTimeout)
+	case o.Tuning.ReportKeys < 1 || o.Tuning.ReportKeys >= events.MaxKeys-1: // the last key may take three rows
+		return fmt.Errorf("check: ReportKeys %d: want 1 to %d", o.Tuning.ReportKeys, events.MaxKeys-2)
+	case o.Tuning.ReportTimeout < 10*time.Millisecond:
+		return fmt.Errorf("check: ReportTimeout %v: want at least 10ms", o.Tuning.ReportTimeout)
 	case o.MaxWaiting < 0:
 		return fmt.Errorf("check: MaxWaiting %d: want a positive one", o.MaxWaiting)
 	case o.MaxSettling < 0:
@@ -236,13 +215,14 @@ type Checker struct {
 	program    atomic.Pointer[program] // what it decides by at present
 	scratch    sync.Pool               // *asking
 	everStrict atomic.Bool             // some limiter is, or has been, strict
-	settling   settling
+	settling   settlement.Queue
+	receipts   atomic.Uint64 // the number of the last one
 
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been
 	blocks   blocks
 	strays   strays
-	own      owns
+	inline   inlineLimits
 
 	clock     fleetclock.Clock
 	cells     cells
@@ -267,9 +247,6 @@ type Checker struct {
 func New(o Options) (*Checker, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	if err := o.checkSignals(o.Rules); err != nil {
 		return nil, err
 	}
 	if err := o.keepGoodKeys(); err != nil {
@@ -297,6 +274,3 @@ func (c *Checker) Rules() *rules.Set { return c.program.Load().set }
 
 // Revision returns the revision of the rules in force.
 func (c *Checker) Revision() uint64 { return c.program.Load().revision }
-
-// Epoch returns the name of this life of this checker.
-func (c *Checker) Epoch() uint64 { return c.o.Epoch }

@@ -1,10 +1,6 @@
 package check
 
-import (
-	"fmt"
-
-	"github.com/offpath-io/offpath/pkg/rules"
-)
+import "github.com/offpath-io/offpath/pkg/rules"
 
 // Clauses are what a rule says beyond its limit and that a decision has to mind: what may pass beyond the limit, who has
 // only a share of it, whether denials hold, and whether they count. Limiters whose rules have none never look at any of it.
@@ -23,14 +19,13 @@ type clauses struct {
 
 // elastic is where to look for room, and what holds if there is some.
 type elastic struct {
-	roomy  *terms
-	below  float64
-	signal func() float64
-	while  *entry
+	roomy *terms
+	below float64
+	while *entry
 }
 
 // addClauses completes the terms of all entries, which nobody uses yet.
-func (p *program) addClauses(signals map[string]func() float64) {
+func (p *program) addClauses() {
 	places := make(map[string]*entry)
 	for i := range p.entries {
 		places[p.entries[i].rule.Name] = &p.entries[i]
@@ -38,11 +33,11 @@ func (p *program) addClauses(signals map[string]func() float64) {
 	for i := range p.entries {
 		e := &p.entries[i]
 		e.bare = isBare(e.rule)
-		e.addClauses(signals[e.rule.Throttle.Signal], places[e.rule.Throttle.While])
+		e.addClauses(places[e.rule.Throttle.While])
 	}
 }
 
-func (e *entry) addClauses(signal func() float64, while *entry) {
+func (e *entry) addClauses(while *entry) {
 	t, r := e.terms, e.rule
 	if r.Throttle.Kind == rules.Hard && !r.Shadow && r.Count == rules.Admitted && r.Priority.By == "" {
 		return
@@ -57,7 +52,7 @@ func (e *entry) addClauses(signal func() float64, while *entry) {
 		roomy.scale(r.Throttle.UpTo)
 		roomy.raised = true
 		roomy.setClauses(c)
-		c.elastic = &elastic{roomy: &roomy, below: r.Throttle.Below, signal: signal, while: while}
+		c.elastic = &elastic{roomy: &roomy, below: r.Throttle.Below, while: while}
 	}
 	t.setClauses(c)
 }
@@ -86,16 +81,6 @@ func (t *terms) setClauses(c clauses) {
 func isBare(r *rules.Rule) bool {
 	return len(r.Allow)+len(r.Deny)+len(r.Overrides) == 0 && r.Cost == "" && r.Priority.By == "" &&
 		!r.Unlimited && r.Throttle.Kind != rules.Elastic
-}
-
-// checkSignals refuses rules that look at signals that there are none of.
-func (o *Options) checkSignals(set *rules.Set) error {
-	for _, r := range set.Rules() {
-		if name := r.Throttle.Signal; name != "" && o.Signals[name] == nil {
-			return fmt.Errorf("check: rule %q: elastic: there is no signal %q", r.Name, name)
-		}
-	}
-	return nil
 }
 
 // overriding is an override that has a counter of its own, by the places of its rule and in that rule.

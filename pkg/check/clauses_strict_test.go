@@ -30,7 +30,7 @@ func TestStrictPriority(t *testing.T) {
 	inBubble(t, Options{}, []rules.Rule{r}, func(t *testing.T, f *fleet) {
 		limiter(t, f.Checker, "r").Check("k", 1)
 		f.settled()
-		f.grants(ownTime(), 0, 90, 90, 0)
+		f.grants(systemTime(), 0, 90, 90, 0)
 		decided(t, f.Check(classed("low"), 30), true, "its share")
 		d := f.Check(classed("low"), 1)
 		expect(t, !d.Allowed && d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
@@ -39,7 +39,7 @@ func TestStrictPriority(t *testing.T) {
 			decided(t, f.Check(classed("high"), 1), true, "of another class")
 		}
 		decided(t, f.Check(classed("low"), 1), false, "its share is used up")
-		acquired := begin(func() (Decision, error) { return f.Acquire(t.Context(), classed("low"), 1) })
+		acquired := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), classed("low"), 1) })
 		wantOutcome(t, acquired, "denied", "to wait would be in vain")
 		decided(t, f.Check(classed("high"), 20), true, "the rest")
 	})
@@ -52,11 +52,11 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 	shadow.Shadow = true
 	list := []rules.Rule{strictRule("r", 100, time.Minute, 1), shadow}
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
-		limiter(t, f.Checker, "s").RecordAt(ownTime(), "k", 5)
-		waiting := begin(func() (Decision, error) { return f.Acquire(t.Context(), classed(""), 1) })
+		atTime(systemTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
+		waiting := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), classed(""), 1) })
 		wantOutcome(t, waiting, "waits", "without a permit")
 		f.settled()
-		f.grants(ownTime(), 0, 1, 1, 0)
+		f.grants(systemTime(), 0, 1, 1, 0)
 		d := wantOutcome(t, waiting, "passes", "with one permit, of the other rule")
 		expect(t, d.Shadow == "s", "%+v", d)
 	})
@@ -64,14 +64,14 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 
 // TestStrictElastic: permits reach up to the most, but are spent beyond the limit only with room.
 func TestStrictElastic(t *testing.T) {
-	use := 0.9
-	r := strictRule("r", 100, time.Minute, 1)
-	r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, Signal: "cpu", Below: 0.5}
-	f, l := fleetAndLimiter(t, Options{Signals: map[string]func() float64{"cpu": func() float64 { return use }}}, r)
+	r, load := strictRule("r", 100, time.Minute, 1), rule("load", 10, time.Second, 1)
+	r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, While: "load", Below: 0.5}
+	load.Key, load.Algorithm = nil, rules.FixedWindow
+	f, l := fleetAndLimiter(t, Options{}, r, load)
 	f.firstGrant(l, 150, 0)
+	atTime(noon, limiter(t, f.Checker, "load")).try(Record, "", 9)
 	f.pass(l, 3, 200, 100)
-	use = 0.4
-	f.pass(l, 3, 200, 50)
+	f.pass(l, 1003, 200, 50) // the window of load is over
 }
 
 // TestStrictShadow: nobody waits for permits of a rule that never denies.
@@ -80,15 +80,15 @@ func TestStrictShadow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that it would be a denial if it waited
 	for i, want := range []string{"", "", "r"} {
-		d := f.CheckAt(noon+3*ms, classed(""), 1)
+		d := atTime(noon+3*ms, f).Check(classed(""), 1)
 		expect(t, d.Allowed && d.Shadow == want, "hit %d: %+v", i, d)
 	}
-	d, err := f.Acquire(ctx, classed(""), 1)
+	d, err := f.tryAcquire(ctx, classed(""), 1)
 	expect(t, d.Allowed && d.Shadow == "r" && err == nil, "%+v, %v", d, err)
 	if s := f.Stats().Rules[0]; s.Charged != 2 || s.Denied != 3 { // one when there were none yet
 		t.Errorf("%+v", s)
 	}
-	d = l.CheckAt(noon+3*ms, "k", 1)
+	d = atTime(noon+3*ms, l).Check("k", 1)
 	expect(t, d.Allowed && d.Shadow == "r" && d.Rule == "r" && d.Limit == 100 && d.Status == 0, "asked alone: %+v", d)
 }
 
@@ -97,20 +97,20 @@ func TestStrictPeek(t *testing.T) {
 	f, l := grantedOf(t, func(*rules.Rule) {}, 12)
 	now := noon + 3*ms
 	passes(l, now, 2) // leaves an allowance
-	f.Step(now)
+	atTime(now, f).Step()
 	_, before := f.asked()
 	for range 3 {
-		d := l.PeekAt(now, "k", 10)
+		d := atTime(now, l).try(Peek, "k", 10).Decision
 		expect(t, d.Allowed && d.Remaining == 10, "%+v", d)
-		d = l.PeekAt(now, "k", 11)
+		d = atTime(now, l).try(Peek, "k", 11).Decision
 		expect(t, !d.Allowed && d.Status == 429 && d.Remaining == 10 && d.RetryAfter > 0, "%+v", d)
-		d = l.PeekAt(now, "other", 1)
+		d = atTime(now, l).try(Peek, "other", 1).Decision
 		expect(t, !d.Allowed, "%+v", d)
 	}
 	if f.cells.load(l, "other") != nil || f.behind.leases.asks.head.Load() != nil {
 		t.Error("a peek has made a cell, or asked")
 	}
-	f.Step(now + ms)
+	atTime(now+ms, f).Step()
 	_, after := f.asked()
 	expect(t, after == before, "%d requests", after-before)
 	equal(t, passes(l, now+ms, 20), 10, "spent of 10 permits")
@@ -120,9 +120,9 @@ func TestStrictPeek(t *testing.T) {
 func TestStrictRecord(t *testing.T) {
 	f, l := grantedOf(t, func(*rules.Rule) {}, 10)
 	now := noon + 3*ms
-	l.RecordAt(now, "k", 14)
+	atTime(now, l).try(Record, "k", 14)
 	equal(t, passes(l, now, 5), 0, "hits that pass")
-	f.Step(now + ms)
+	atTime(now+ms, f).Step()
 	f.grants(now+2*ms, 0, 16, 16, 0)
 	equal(t, passes(l, now+3*ms, 10), 2, "spent of 16 - 14 permits")
 	s := f.Stats().Rules[0]
@@ -146,7 +146,7 @@ func TestStrictLimitLowered(t *testing.T) {
 	f.wishes(leaseWish{known: 10, returned: 7}) // the 2 new ones, too
 	f.grants(noon+10*ms, 0, 11, 11, 900*time.Millisecond)
 	f.pass(l, 11, 3, 1) // granted by the new limit
-	f.Step(noon + 60*ms)
+	atTime(noon+60*ms, f).Step()
 	equal(t, hits(f.last())["k"], 4, "hits reported")
 }
 
@@ -181,12 +181,12 @@ func TestStrictRuleGoes(t *testing.T) {
 	reload(t, f.Checker, noon+4*ms, without)
 	f.asks(5, leaseWish{known: 8, returned: 6})
 	f.grants(noon+6*ms, 0, 8, 8, 0)
-	f.Step(noon + 60*ms)
+	atTime(noon+60*ms, f).Step()
 	f.answer(noon+61*ms, 2)
 	at := int64(100)
 	for ; len(f.behind.formers.retired) > 0; at += 1000 {
 		require(t, at <= 120_000, "it does not go: %+v", f.Stats())
-		f.Step(noon + at*ms)
+		atTime(noon+at*ms, f).Step()
 	}
 	collected(t, f.Checker)
 	for range 3 { // nothing is forgotten before the bucket is over

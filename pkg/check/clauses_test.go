@@ -1,7 +1,6 @@
 package check
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ func play(t *testing.T, c *Checker, steps []step) {
 	for i, s := range steps {
 		var d Decision
 		for n := range max(s.times, 1) {
-			d = c.CheckAt(noon+int64(s.at*float64(second)), request(s.attrs), max(s.cost, 1))
+			d = atTime(noon+int64(s.at*float64(second)), c).Check(request(s.attrs), max(s.cost, 1))
 			require(t, d.Allowed == s.want.Allowed, "step %d, request %d (%s): %+v", i, n, s.why, d)
 		}
 		d.Reset = 0
@@ -63,22 +62,12 @@ func (d Decision) observed(by string, limit int64) Decision {
 }
 func (d Decision) status(s int) Decision { d.Status = s; return d }
 
-// readings are the signal cpu, which has one of these values after the other.
-func readings(values ...float64) map[string]func() float64 {
-	return map[string]func() float64{"cpu": func() float64 {
-		v := values[0]
-		values = values[1:]
-		return v
-	}}
-}
-
 // TestClauses plays a script per clause of a rule, most with windows of fixed minutes.
 func TestClauses(t *testing.T) {
 	const one = "rules:\n  - {name: r, key: [user], limit: 10/minute, algorithm: fixed_window"
 	const sliding = "rules:\n  - {name: r, key: [user], limit: 4/second"
 	for _, test := range []struct {
 		name, rules string
-		signals     map[string]func() float64
 		steps       []step
 	}{
 		{name: "a sliding window", rules: "rules: [{name: r, key: [user], limit: 3/minute, buckets: 1}]", steps: []step{
@@ -156,20 +145,25 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=b", want: no(minute, 0), why: "44 of 50 are not; and b has 14 of 10"},
 			{at: 60, attrs: "user=b", cost: 20, want: yes(0).exceeded()},
 		}},
-		{name: "elastic by a signal", rules: one + ", throttle: elastic, elastic: {up_to: 150%, while: {signal: cpu, below: 50%}}}",
-			signals: readings(0.4, 0.5, 0.5, 0.4, 0.4, 0.4), steps: []step{
+		{name: "elastic while room comes and goes",
+			rules: one + ", throttle: elastic, elastic: {up_to: 150%, while: {rule: load, below: 50%}}}\n" +
+				"  - {name: load, key: [], limit: 24/second, algorithm: fixed_window, shadow: true}",
+			steps: []step{
 				{attrs: "user=a", cost: 11, want: yes(4).exceeded().by("r", 15)},
-				{attrs: "user=a", cost: 2, want: no(minute, 0).by("r", 10)},
+				{attrs: "user=b", want: yes(14).by("r", 15), why: "11 of 24 are below 50 %"},
+				{attrs: "user=a", cost: 2, want: no(minute, 0).by("r", 10), why: "12 of 24 are not"},
 				{attrs: "user=a", want: no(minute, 0)},
-				{attrs: "user=a", want: yes(3).exceeded(), why: "no block is left behind"},
-				{attrs: "user=a", cost: 3, want: yes(0).exceeded()},
-				{attrs: "user=a", cost: 16, want: no(Never, 0)},
+				{at: 1, attrs: "user=a", want: yes(3).exceeded().by("r", 15), why: "no block is left behind"},
+				{at: 1, attrs: "user=a", cost: 3, want: yes(0).exceeded()},
+				{at: 1, attrs: "user=a", cost: 16, want: no(Never, 0)},
 			}},
 		{name: "elastic in a sliding window",
-			rules:   sliding + ", throttle: elastic, elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}",
-			signals: readings(0, 0, 1), steps: []step{
+			rules: sliding + ", throttle: elastic, elastic: {up_to: 200%, while: {rule: load, below: 50%}}}\n" +
+				"  - {name: load, key: [], limit: 20/minute, algorithm: fixed_window}",
+			steps: []step{
 				{attrs: "user=a", cost: 8, want: yes(0).exceeded().by("r", 8)},
 				{attrs: "user=a", want: no(1125*time.Millisecond, 0), why: "with room 1/8 of the 8 has to leave"},
+				{attrs: "user=b", cost: 2, want: yes(6)},
 				{attrs: "user=a", want: no(1625*time.Millisecond, 0).by("r", 4), why: "without, 5/8 of them"},
 			}},
 		{name: "priority", rules: one + ", priority: {by: class, shares: {critical: 100%, default: 90%, analytics: 50%}}}", steps: []step{
@@ -242,7 +236,7 @@ func TestClauses(t *testing.T) {
 			{attrs: "user=b", want: no(minute, 0).by("hard", 3)},
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) { play(t, ofYAML(t, Options{Signals: test.signals}, test.rules), test.steps) })
+		t.Run(test.name, func(t *testing.T) { play(t, ofYAML(t, Options{}, test.rules), test.steps) })
 	}
 }
 
@@ -256,28 +250,28 @@ rules:
   - {name: all, key: [], limit: 30/minute}
 `)
 	for name, want := range map[string]int64{"classes": 5, "stretch": 20, "stuck": 10} {
-		equal(t, limiter(t, c, name).PeekAt(noon, "k", 1).Remaining, want, "%s: remaining", name)
+		equal(t, atTime(noon, limiter(t, c, name)).try(Peek, "k", 1).Remaining, want, "%s: remaining", name)
 	}
-	limiter(t, c, "all").RecordAt(noon, "", 15)
-	equal(t, limiter(t, c, "stretch").PeekAt(noon, "k", 1).Remaining, 10, "remaining, once half of all is used")
+	atTime(noon, limiter(t, c, "all")).try(Record, "", 15)
+	equal(t, atTime(noon, limiter(t, c, "stretch")).try(Peek, "k", 1).Remaining, 10, "remaining, once half of all is used")
 }
 
 // TestShadowIsNamedByEveryCall that asks by key.
 func TestShadowIsNamedByEveryCall(t *testing.T) {
 	c := ofYAML(t, Options{}, `rules: [{name: r, key: [user], limit: 5/minute, shadow: true}]`)
 	l := limiter(t, c, "r")
-	want := l.PeekAt(noon, "k", 9)
-	checked := l.CheckAt(noon, "k", 9)
-	receipt, _ := l.CheckReceiptAt(noon, "k", 9)
+	want := atTime(noon, l).try(Peek, "k", 9).Decision
+	checked := atTime(noon, l).Check("k", 9)
+	receipt, _ := atTime(noon, l).tryReceipt("k", 9)
 	expect(t, want.Rule == "r" && want.Shadow == "r" && want.Reset == 2*time.Minute && checked == want && receipt == want,
 		"peeked %+v\nchecked %+v\nfor a receipt %+v", want, checked, receipt)
-	l.CheckAt(noon, "k", 2)
-	equal(t, l.PeekAt(noon, "k", 2).Remaining, 3, "remaining")
+	atTime(noon, l).Check("k", 2)
+	equal(t, atTime(noon, l).try(Peek, "k", 2).Remaining, 3, "remaining")
 	strict := strictRule("s", 5, time.Minute, 1)
 	strict.OnOutage, strict.Shadow = rules.Closed, true
 	l = limiter(t, newFleet(t, Options{}, strict).Checker, "s")
-	acquired, err := l.Acquire(t.Context(), "k", 9)
-	receipt, _, receiptErr := l.AcquireReceipt(t.Context(), "k", 9)
+	acquired, err := l.tryAcquire(t.Context(), "k", 9)
+	receipt, _, receiptErr := l.tryAcquireReceipt(t.Context(), "k", 9)
 	for _, d := range []Decision{acquired, receipt} {
 		expect(t, err == nil && receiptErr == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed,
 			"acquired %+v, %v, %v", d, err, receiptErr)
@@ -291,9 +285,9 @@ rules:
   - {name: r, key: [user], limit: 5/minute, cost: n, overrides: [{match: {tier: gold}, limit: 2x}]}
 `)
 	for _, r := range []string{"user=a", "user=a", "user=a n=x", "user=a n=4", "user=eve n=6", "user=a tier=gold n=10"} {
-		c.CheckAt(noon, request(r), 1)
+		atTime(noon, c).Check(request(r), 1)
 	}
-	c.Step(noon)
+	atTime(noon, c).Step()
 	want := map[string]RuleStats{
 		"dark":        {Allowed: 2, Denied: 4, Charged: 2}, // of those who pass, and would not have
 		"r":           {Allowed: 3, Denied: 2, Charged: 3, BadCosts: 1},
@@ -305,24 +299,8 @@ rules:
 			"%+v, want %+v", got, w)
 	}
 	c = ofYAML(t, Options{}, "rules: [{name: r, key: [user], limit: 5/minute, cost: n}]")
-	c.CheckAt(noon, request("user=a n=x"), 1)
+	atTime(noon, c).Check(request("user=a n=x"), 1)
 	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs of one rule alone")
-}
-
-func TestSignalsMustBeGiven(t *testing.T) {
-	const text = "rules: [{name: r, key: [user], limit: 9/minute, throttle: elastic, " +
-		"elastic: {up_to: 200%, while: {signal: cpu, below: 50%}}}]"
-	const want = `rule "r": elastic: there is no signal "cpu"`
-	set := parse(t, text)
-	_, err := New(Options{Rules: set})
-	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
-	c := newChecker(t, Options{}, rule("other", 1, time.Minute, 1))
-	err = c.SetRules(set, 1)
-	expect(t, err != nil && strings.Contains(err.Error(), want), "%v", err)
-	limiter(t, c, "other")
-	expect(t, c.Revision() == 0, "the good set is not in force any more")
-	c = ofYAML(t, Options{Signals: map[string]func() float64{"cpu": math.NaN}}, text)
-	decided(t, limiter(t, c, "r").CheckAt(noon, "k", 10), false, "a signal that is not a number makes no room")
 }
 
 // TestPartsOfLimits: a part of a limit is as many whole hits as are in it, whatever binary
@@ -346,14 +324,14 @@ func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
 	r.Priority = rules.Priority{By: "class", Shares: map[string]float64{"low": 0.3, "default": 1}}
 	s, c := newStore(t, Options{}, r)
 	l := limiter(t, c, "r")
-	c.CheckAt(noon+ms, request("user=k"), 1)
+	atTime(noon+ms, c).Check(request("user=k"), 1)
 	s.elsewhere(t, l, "k", noon+2*ms, 600, 0)
 	for i := range int64(20) {
-		d := c.CheckAt(noon+(3+i)*ms, request("user=k class=low"), 1)
+		d := atTime(noon+(3+i)*ms, c).Check(request("user=k class=low"), 1)
 		require(t, !d.Allowed && d.RetryAfter > 0, "%+v", d)
 	}
 	x := l.holds([]byte("k"))
 	expect(t, x.ahead() != nil && x.ahead().denied == 0 && x.allowance.Load() == 0,
 		"%+v, allowance %x", x.ahead(), x.allowance.Load())
-	decided(t, c.CheckAt(noon+30*ms, request("user=k"), 1), true, "a hit")
+	decided(t, atTime(noon+30*ms, c).Check(request("user=k"), 1), true, "a hit")
 }

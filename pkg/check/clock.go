@@ -4,10 +4,18 @@ import "time"
 
 var started = time.Now()
 
-// ownTime returns this process' own time: the wall clock at the start plus what has monotonically
-// passed since, so that a step of the system's clock moves nothing.
-func ownTime() int64 {
+// systemTime is the wall clock at the start plus what has monotonically passed since, so that a step
+// of the system's clock moves nothing.
+func systemTime() int64 {
 	return started.UnixNano() + int64(time.Since(started))
+}
+
+// ownTime returns this checker's own time: by Options.Now, or else the system's.
+func (c *Checker) ownTime() int64 {
+	if c.o.Now != nil {
+		return c.o.Now().UnixNano()
+	}
+	return systemTime()
 }
 
 // now returns the fleet's time for a check by all rules of a program.
@@ -26,5 +34,5 @@ func (c *Checker) timeFor(strict bool) int64 {
 	return c.exactTime()
 }
 
-// exactTime returns the fleet's time by the system's clock.
-func (c *Checker) exactTime() int64 { return c.clock.Fleet(ownTime()) }
+// exactTime returns the fleet's time by the checker's own.
+func (c *Checker) exactTime() int64 { return c.clock.Fleet(c.ownTime()) }

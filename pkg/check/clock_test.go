@@ -21,13 +21,13 @@ func TestFirstWelcomeStepsTheClock(t *testing.T) {
 		f := unwelcomed(t, Options{}, rule("r", 100, time.Second, 4))
 		l := limiter(t, f.Checker, "r")
 		now := noon + 10*ms
-		l.CheckAt(now, "k", 7)
-		f.Step(now)
+		atTime(now, l).Check("k", 7)
+		atTime(now, f).Step()
 		fleet := now + int64(step)
 		f.timed(now, fleet)
 		equal(t, f.Stats().ClockOffset, step, "offset")
 		equal(t, left(l, now, "k"), 93, "step by %v: left", step)
-		f.Step(now)
+		atTime(now, f).Step()
 		r := f.last()
 		got, want := r.Hits.Rules[0].Newest-r.Hits.Age[0], l.Rule().Window.Bucket(fleet)
 		expect(t, got >= want-1 && got <= want+1, "step by %v: reported in bucket %d, want %d give or take one", step, got, want)
@@ -39,12 +39,12 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 	f := unwelcomed(t, Options{}, rule("r", 10, time.Hour, 1))
 	l := limiter(t, f.Checker, "r")
 	now := noon + 10*60*second
-	l.CheckAt(now, "k", 10)
-	f.Step(now)
+	atTime(now, l).Check("k", 10)
+	atTime(now, f).Step()
 	f.timed(now, now-25*60*second)
-	d := l.CheckAt(now, "k", 1)
+	d := atTime(now, l).Check("k", 1)
 	expect(t, !d.Allowed && d.RetryAfter == 21*time.Minute, "at 11:45 by the right clock, ten hits in this hour: %+v", d)
-	f.Step(now)
+	atTime(now, f).Step()
 	equal(t, f.last().Hits.Age[0], 0, "age of the reported bucket")
 }
 
@@ -54,7 +54,7 @@ func TestLaterWelcomesSlewTheClock(t *testing.T) {
 	for now < noon+10*second {
 		now += 50 * ms
 		hellos, before := len(f.tape.hellos), f.clock.Fleet(now)
-		f.Step(now)
+		atTime(now, f).Step()
 		moved := f.clock.Fleet(now) - before
 		require(t, moved >= 0 && moved <= 50*ms/fleetclock.SlewShare, "the clock moved by %v within 50 ms", time.Duration(moved))
 		if len(f.tape.hellos) > hellos {
@@ -64,10 +64,10 @@ func TestLaterWelcomesSlewTheClock(t *testing.T) {
 	// The first sample, of offset 0, is still one of the eight; but all have the same round trip.
 	for range 10 {
 		now += second
-		f.Step(now)
+		atTime(now, f).Step()
 		f.timed(now, now+ahead)
 	}
-	f.Step(now + 10*second)
+	atTime(now+10*second, f).Step()
 	equal(t, f.Stats().ClockOffset, time.Duration(ahead), "offset in the end")
 }
 
@@ -76,7 +76,7 @@ func TestClockStepsAfterASleep(t *testing.T) {
 	f := newFleet(t, Options{HelloEvery: time.Second}, rule("r", 10, time.Second, 1))
 	for i := range int64(12) {
 		now := noon + (i+1)*second
-		f.Step(now)
+		atTime(now, f).Step()
 		f.timed(now, now+int64(time.Hour))
 		got := f.Stats().ClockOffset
 		expect(t, i >= 6 || got <= time.Second, "after %d answers the clock has stepped by %v", i+1, got)
@@ -87,12 +87,12 @@ func TestClockStepsAfterASleep(t *testing.T) {
 // TestSlowFirstWelcomeStartsNothing: it is too slow to give the time, so reports wait for another hello.
 func TestSlowFirstWelcomeStartsNothing(t *testing.T) {
 	f := unwelcomed(t, Options{}, rule("r", 10, time.Second, 1))
-	limiter(t, f.Checker, "r").CheckAt(noon, "k", 1)
-	f.Step(noon)
+	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 1)
+	atTime(noon, f).Step()
 	late := noon + int64(fleetclock.LongestRoundTrip) + 1
 	f.welcomed(late, noon, &events.Welcome{Shards: 1, Time: noon})
 	hellos := len(f.tape.hellos)
-	f.Step(late)
+	atTime(late, f).Step()
 	expect(t, len(f.tape.reports) == 0 && len(f.tape.hellos) == hellos+1,
 		"%d reports; %d hellos more, want none and one", len(f.tape.reports), len(f.tape.hellos)-hellos)
 }
@@ -107,7 +107,7 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		time.Sleep(10*time.Millisecond + 300*time.Microsecond)
 		l.Check("k", 1)
 		stale := f.timeFor(false) // another goroutine has read the time just before
-		now := ownTime()
+		now := systemTime()
 		f.welcomed(now, now-ms, &events.Welcome{Shards: 1, Time: now - 60*second})
 		var d Decision
 		l.checkAt(&d, l.terms.Load(), stale, "k", 3)

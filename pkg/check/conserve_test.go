@@ -19,7 +19,7 @@ func TestEveryHitIsInOnePlace(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		narrow := rule("narrow", 40, time.Second, 1)
 		narrow.Key = []string{"ip"}
-		s, c := newStore(t, Options{ReportKeys: 3}, rule("r", 200, time.Second, 1), narrow)
+		s, c := newStore(t, Options{Tuning: tuning{ReportKeys: 3}}, rule("r", 200, time.Second, 1), narrow)
 		l := limiter(t, c, "r")
 		keys := [...]string{"a", "b", "c"}
 		var allowed, denied, charged int64
@@ -30,17 +30,17 @@ func TestEveryHitIsInOnePlace(t *testing.T) {
 			cost := max(1, r.Int64N(12)-7)
 			switch r.IntN(8) {
 			case 0:
-				c.Step(now)
+				atTime(now, c).Step()
 			case 1:
 				s.deliver(t, c, now)
 			case 2:
 				s.elsewhere(t, l, key, now, r.Uint64N(5), r.Uint64N(5))
 			case 3:
-				if c.CheckAt(now, request("ip=192.0.2.1 user="+key), cost).Allowed {
+				if atTime(now, c).Check(request("ip=192.0.2.1 user="+key), cost).Allowed {
 					charged += 2 * cost
 				}
 			default:
-				if d := l.CheckAt(now, key, cost); d.Allowed {
+				if d := atTime(now, l).Check(key, cost); d.Allowed {
 					allowed, charged = allowed+1, charged+cost
 				} else if denied++; d.RetryAfter <= 0 {
 					t.Fatalf("seed %d: %+v", seed, d)
@@ -68,12 +68,12 @@ func TestDeniedHitsAreReportedOnce(t *testing.T) {
 	denied, now := uint64(0), noon
 	for range 20_000 {
 		now += r.Int64N(ms / 4)
-		if !l.CheckAt(now, "k", 1).Allowed {
+		if !atTime(now, l).Check("k", 1).Allowed {
 			denied++
 		}
 		switch r.IntN(30) {
 		case 0:
-			c.Step(now)
+			atTime(now, c).Step()
 		case 1:
 			s.deliver(t, c, now)
 		}
@@ -94,7 +94,7 @@ func whileReporting(t *testing.T, s *store, c *Checker, tries int, step func(i u
 	var checking sync.WaitGroup
 	stop := meanwhile(1, func(int) {
 		now := clock.Add(ms / 2)
-		c.Step(now)
+		atTime(now, c).Step()
 		s.deliver(t, c, now)
 		step(uint64(taken.Load()), now)
 		taken.Add(1)
@@ -122,9 +122,9 @@ func TestConcurrentChecksAreCountedOnce(t *testing.T) {
 		cost := int64(1 + (g+i)%7/6)
 		d := Decision{}
 		if g == 0 && i%4 == 0 {
-			d = c.CheckAt(now, user("hot"), cost)
+			d = atTime(now, c).Check(user("hot"), cost)
 		} else {
-			d = l.CheckAt(now, "hot", cost)
+			d = atTime(now, l).Check("hot", cost)
 		}
 		if d.Allowed {
 			allowed.Add(1)
@@ -150,7 +150,7 @@ func TestConcurrentClausesAreCountedOnce(t *testing.T) {
 	}
 	reload := func(i uint64, now int64) {
 		if i%64 == 0 {
-			if err := c.SetRulesAt(now, set, i); err != nil {
+			if err := atTime(now, c).SetRules(set, i); err != nil {
 				t.Error(err)
 			}
 		}
@@ -161,14 +161,14 @@ func TestConcurrentClausesAreCountedOnce(t *testing.T) {
 		r := request(callers[(g+i)%len(callers)])
 		switch i % 8 {
 		case 5:
-			c.PeekAt(now, r, 1)
+			atTime(now, c).try(Peek, r, 1)
 		case 6:
-			c.RecordAt(now, r[:1], 1)
+			atTime(now, c).try(Record, r[:1], 1)
 			charged.Add(1)
 		case 7:
-			c.ExplainAt(now, r, 1)
+			atTime(now, c).tryExplain(r, 1)
 		default:
-			if c.CheckAt(now, r, 1).Allowed {
+			if atTime(now, c).Check(r, 1).Allowed {
 				charged.Add(1)
 			}
 		}
@@ -198,9 +198,9 @@ func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
 				cost := int64(1 + i%3)
 				var d Decision
 				if k == 0 { // this one by both rules
-					d = c.CheckAt(noon, user(names[k]), cost)
+					d = atTime(noon, c).Check(user(names[k]), cost)
 				} else {
-					d = limiter(t, c, "r").CheckAt(noon, names[k], cost)
+					d = atTime(noon, limiter(t, c, "r")).Check(names[k], cost)
 				}
 				if d.Allowed {
 					admitted[k].Add(cost)

@@ -25,7 +25,7 @@ func TestAKillLosesASecond(t *testing.T) {
 			}
 		}
 		sent := len(f.tape.reports)
-		if f.Step(now); len(f.tape.reports) > sent {
+		if atTime(now, f).Step(); len(f.tape.reports) > sent {
 			totals := make([]uint64, len(f.last().Hits.KeyCells))
 			for key, n := range hits(f.last()) {
 				reported += n
@@ -59,7 +59,7 @@ func TestChargedIsExact(t *testing.T) {
 			if i%7 != 0 {
 				continue
 			}
-			if f.Step(now); checkers > 0 && f.behind.shards[0].flight != nil {
+			if atTime(now, f).Step(); checkers > 0 && f.behind.shards[0].flight != nil {
 				f.answerRows(now, make([]uint64, len(f.last().Hits.KeyCells))...)
 			}
 			s := f.Stats().Rules[0]
@@ -79,7 +79,7 @@ func TestCountersOnlyGrow(t *testing.T) {
 	last := int64(0)
 	for i := range int64(1000) {
 		if i%50 == 0 {
-			f.Step(noon + i*ms)
+			atTime(noon+i*ms, f).Step()
 		}
 		n := f.Stats().Rules[0].Charged
 		expect(t, n >= last, "%d charged, and %d before", n, last)

@@ -29,7 +29,7 @@ type Decision struct {
 	//
 	// If only rules with `shadow: true` matched, Limit, Remaining and Reset are those of Observed.
 	Limit, Remaining int64
-	// RetryAfter is how long until a hit of this cost would pass if no other came, and signals stayed as they are. It is 0 if the
+	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
 	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is as the last
 	// grant said, and Remaining the permits at hand; more may come.
 	RetryAfter time.Duration
@@ -64,14 +64,14 @@ type Freshness uint8
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
 	Local Freshness = iota
-	// Fresh: an aggregator has been heard within Options.StaleAfter heartbeats.
+	// Fresh: an aggregator has been heard within Options.StaleAfter.
 	Fresh
 	// Stale: none has; what was known of others is ageing.
 	Stale
-	// LocalShare: none has for Options.ShareAfter heartbeats, or none ever and Options.ExpectCheckers says
+	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says
 	// that there are others. This checker keeps to its share of every limit.
 	LocalShare
-	// Outage: none has for Options.OutageAfter heartbeats; rules decide by OnOutage. Decisions of
+	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of
 	// those that keep to their share say LocalShare.
 	Outage
 )

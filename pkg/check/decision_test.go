@@ -22,14 +22,14 @@ func TestRetryAfterIsLongEnough(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(rt, "requests") {
 			now += rapid.SampledFrom([]int64{0, 1, 5 * ms, 50 * ms, 333 * ms, 1100 * ms}).Draw(rt, "pause")
 			attrs, cost := anyRequest(rt), rapid.SampledFrom([]int64{1, 1, 2, 7, 30}).Draw(rt, "cost")
-			peek, d := c.PeekAt(now, attrs, cost), c.CheckAt(now, attrs, cost)
+			peek, d := atTime(now, c).try(Peek, attrs, cost).Decision, atTime(now, c).Check(attrs, cost)
 			require(rt, peek.Remaining <= peek.Limit && d.Remaining <= d.Limit,
 				"%s\n%v costs %d: peeked %+v, decided %+v", text, attrs, cost, peek, d)
 			trail = append(trail, fmt.Sprint(now-noon, attrs, cost, d))
 			if d.Allowed || d.RetryAfter == Never || shifting {
 				continue
 			}
-			after := c.PeekAt(now+int64(d.RetryAfter), attrs, cost)
+			after := atTime(now+int64(d.RetryAfter), c).try(Peek, attrs, cost).Decision
 			require(rt, after.Allowed,
 				"%s\n%v costs %d\ndenied  %+v\nand then %+v\n%s", text, attrs, cost, d, after, strings.Join(trail, "\n"))
 		}
@@ -42,7 +42,7 @@ func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 1000, 10*time.Second)
 	denied := func(now int64) Decision { // the first that is
 		for range 20 {
-			if d := l.CheckAt(now, "k", 1); !d.Allowed {
+			if d := atTime(now, l).Check("k", 1); !d.Allowed {
 				return d
 			}
 		}
@@ -54,7 +54,7 @@ func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
 	room := left(l, noon+ms, "k")
 	expect(t, room >= 1 && d.RetryAfter <= 10*time.Second && d.RetryAfter >= 9*time.Second,
 		"nothing leaves before the bucket's end: room for %d, %+v", room, d)
-	d = l.CheckAt(noon+ms, "k", 20)
+	d = atTime(noon+ms, l).Check("k", 20)
 	expect(t, !d.Allowed && d.RetryAfter >= 9*time.Second && d.RetryAfter <= 20*time.Second, "a hit that would not fit: %+v", d)
 	// In the next bucket a hundred hits leave per second: one takes ten ms.
 	now := noon + 12*second
@@ -75,11 +75,11 @@ func TestStandingIsPartOfExplain(t *testing.T) {
 		now, attrs := noon, anyRequest(rt)
 		for range rapid.IntRange(0, 30).Draw(rt, "hits") {
 			now += rapid.Int64Range(0, 300*ms).Draw(rt, "later")
-			c.RecordAt(now, attrs, 1)
+			atTime(now, c).try(Record, attrs, 1)
 		}
 		now += rapid.Int64Range(0, 5*second).Draw(rt, "ahead")
-		_, all := c.ExplainAt(now, attrs, 1)
-		some, _ := c.StandingAt(now, attrs)
+		_, all := atTime(now, c).tryExplain(attrs, 1)
+		some := atTime(now, c).try(Standing, attrs, 1).Explanations
 		for _, want := range all {
 			if want.Why != "" {
 				continue

@@ -15,7 +15,7 @@ import (
 // TestUnheardHitsAreExpected: totals of a calm key are complete up to its last calm round, those of an urgent key up to
 // the last tick. An alarm of a tick in between tells nothing of checkers that did not report.
 func TestUnheardHitsAreExpected(t *testing.T) {
-	require(t, forecast.Census%(32*ms) == 0 && noon%forecast.Census == 0, "the moments of these tests are not those of rounds")
+	require(t, forecast.FullInterval%(32*ms) == 0 && noon%forecast.FullInterval == 0, "the moments of these tests are not those of rounds")
 	for _, test := range []struct {
 		why         string
 		start       int64 // of the total, of 100,000
@@ -88,9 +88,9 @@ func TestAnswersBringDeniedHits(t *testing.T) {
 	now := noon
 	for i := uint64(1); i <= 12; i++ { // of ten hits per ms two come here
 		for end := now + 50*ms; now < end; now += ms / 2 {
-			l.CheckAt(now, "k", 1)
+			atTime(now, l).Check("k", 1)
 		}
-		f.Step(now)
+		atTime(now, f).Step()
 		f.answerRows(now+ms, 500*i, 100)
 	}
 	wantDemand(t, l, now+2*ms, 8, 12)
@@ -115,7 +115,7 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 			now = noon + i*8*ms
 			f.alarmMade(now, now, l, "k", test.total-(10-i)*min(800, test.total/20))
 		}
-		for n := 0; n < 100 && !l.CheckAt(now, "k", 1).Allowed; n++ { // until one leaves an allowance
+		for n := 0; n < 100 && !atTime(now, l).Check("k", 1).Allowed; n++ { // until one leaves an allowance
 		}
 		c := l.holds([]byte("k"))
 		hits, until := c.allowance.Load(), float64(c.until.Load()-now)/1e6
@@ -128,7 +128,7 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 func TestAllowancesEndWithTheirBucket(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Second)
 	f.alarm(noon+990*ms, 1, l, "k", 50_000)
-	l.CheckAt(noon+990*ms, "k", 1)
+	atTime(noon+990*ms, l).Check("k", 1)
 	c := l.holds([]byte("k"))
 	expect(t, c.allowance.Load() != 0 && c.until.Load() == noon+second,
 		"an allowance of %d until %d ms after noon", c.allowance.Load(), (c.until.Load()-noon)/ms)
@@ -140,12 +140,12 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 	f.alarm(noon, 1, l, "k", 100)
 	for _, test := range []struct{ at, least, most float64 }{{10, 11, 14}, {500, 501, 504}, {998, 1000, 1000}} {
 		now := noon + int64(test.at)*ms
-		d := l.CheckAt(now, "k", 1)
+		d := atTime(now, l).Check("k", 1)
 		c := l.holds([]byte("k"))
 		until := float64(c.until.Load()-noon) / 1e6
 		expect(t, !d.Allowed && c.allowance.Load() == blocked|leftMask && until >= test.least && until <= test.most,
 			"at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
-		d = l.CheckAt(now+ms/2, "k", 1)
+		d = atTime(now+ms/2, l).Check("k", 1)
 		expect(t, !d.Allowed && d.RetryAfter > 0 && d.RetryAfter <= 4*time.Millisecond,
 			"at %v ms, within the run: %+v", test.at, d)
 	}
@@ -182,71 +182,12 @@ func TestShareIsLearntFromReports(t *testing.T) {
 		passes(l, now+3*ms, 10)
 		now += 8 * ms
 		f.want(nextTick)
-		f.Step(now)
+		atTime(now, f).Step()
 		total += 40
 		f.answerRows(now+ms, uint64(total))
 	}
 	passes(l, now+5*ms, 500)
 	wantDemand(t, l, now+6*ms, 1500./6, 2500./6) // about four times as many as here
-}
-
-// TestOthersRate: others' rate is what passes there while own hits pass too, known one step later.
-func TestOthersRate(t *testing.T) {
-	type step struct{ own, news int64 }
-	again := func(n int, s step) (all []step) {
-		for range n {
-			all = append(all, s)
-		}
-		return all
-	}
-	for _, test := range []struct {
-		why   string
-		steps []step // 10 ms each
-		want  float64
-	}{
-		{"nobody", nil, 0},
-		{"alone", again(20, step{3, 0}), 0},
-		{"seven hits of others, one own", again(40, step{1, 7}), 0.7},
-		{"only others: a caller who is elsewhere now", again(40, step{0, 10}), 0},
-		{"first others, then this one", append(append(again(20, step{0, 10}), step{10, 10}), again(20, step{10, 0})...), 0},
-		{"a checker that dies", append(again(40, step{1, 7}), again(60, step{1, 0})...), 0.002},
-	} {
-		var o others
-		at := noon
-		for _, s := range test.steps {
-			at += 10 * ms
-			o.own += s.own
-			o.hear(at, s.news)
-		}
-		got := o.rate() * 1e6
-		expect(t, got >= test.want-0.001 && got <= test.want+0.001, "%s: %v hits a ms, want %v", test.why, got, test.want)
-	}
-}
-
-// TestStretch: how many buckets are counted together.
-func TestStretch(t *testing.T) {
-	for _, test := range []struct {
-		why     string
-		length  time.Duration
-		buckets int
-		want    int64
-	}{
-		{"one bucket", time.Second, 1, 1},
-		{"two", time.Second, 2, 1},
-		{"as long as a census", time.Second, 100, 13},
-		{"at most half of the window", 100 * time.Millisecond, 100, 50},
-		{"an eighth, as denied hits are told so seldom", time.Minute, 100, 12},
-	} {
-		got := stretch(window.Shape{Length: test.length, Buckets: test.buckets})
-		expect(t, got == test.want, "%s: %d of %d buckets of %v, want %d", test.why, got, test.buckets, test.length, test.want)
-	}
-}
-
-func TestTotalsOfStretches(t *testing.T) {
-	news := totals{newest: 27, age: []int64{0, 2, 7, 8, 17, 18}, value: []uint64{1, 2, 4, 8, 16, 32}}
-	equal(t, news.of(2, 10), forecast.Totals{7, 24}, "stretch 2 and the one before") // 20 to 27, 10 to 19
-	equal(t, news.of(27, 1), forecast.Totals{1, 0}, "single buckets")
-	equal(t, news.from(20), 7, "from bucket 20")
 }
 
 // TestForecastsHearWhatLeaves: a forecast that saw no room finds some when hits have left at once.
@@ -255,7 +196,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	logged.Algorithm, logged.Window.Kind = rules.SlidingLog, window.Log
 	fixed.Algorithm, fixed.Window.Fixed = rules.FixedWindow, true
 	c := newChecker(t, Options{}, logged, fixed, rule("sliding", 1000, time.Second, 1))
-	fleet := forecast.Fleet{Checkers: 2, Tick: 4 * ms}
+	fleet := forecast.Fleet{Checkers: 2, FastInterval: 4 * ms}
 	for _, test := range []struct {
 		rule       string
 		oldest, by int64 // buckets ago, and new buckets
@@ -296,7 +237,7 @@ func TestForecastsOutliveWrongTimes(t *testing.T) {
 			at := noon + i*20*ms
 			f.alarmMade(at, at-ms, l, "k", 400+10*i)
 		}
-		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, Tick: 4 * ms})
+		o := l.ahead("k").Look(noon+400*ms, forecast.Window{Limit: 1000, Free: 400}, forecast.Fleet{Checkers: 4, FastInterval: 4 * ms})
 		if perSecond := o.Demand * 1e9; perSecond < 300 || perSecond > 800 { // 500
 			t.Errorf("after a message made at %d: %.0f hits per second are expected", made, perSecond)
 		}

@@ -20,14 +20,14 @@ func TestDenialsAreCounted(t *testing.T) {
 	check := func(n int) {
 		t.Helper()
 		for range n {
-			d := l.CheckAt(now, "k", 1)
+			d := atTime(now, l).Check("k", 1)
 			require(t, !d.Allowed && d.RetryAfter > 0 && d.Remaining == 0 && d.Rule == "r", "%+v", d)
 			denied++
 		}
 	}
 	report := func(want uint64) {
 		t.Helper()
-		f.Step(now)
+		atTime(now, f).Step()
 		got, n := rows(f.last(), true)
 		expect(t, got["k"] == want && n == 1 && f.last().Hits.Rules[0].Denied == true,
 			"reported %v denied in %d rows, want %d", got, n, want)
@@ -46,13 +46,13 @@ func TestDenialsAreCounted(t *testing.T) {
 	check(20)
 	now += 2 * ms // it is over: the next hit looks again
 	check(3)
-	l.CheckAt(now, "k", 5) // nobody lets that pass, so it tells nothing of the demand
+	atTime(now, l).Check("k", 5) // nobody lets that pass, so it tells nothing of the demand
 	denied++
 	now = noon + 100*ms
 	report(24)
 	now = noon + 150*ms
 	before := len(f.tape.reports)
-	f.Step(now)
+	atTime(now, f).Step()
 	expect(t, len(f.tape.reports) == before, "reported, though nothing had come")
 }
 
@@ -65,7 +65,7 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, test.window)
 		asked := 0
 		for i := range int64(200) {
-			now := noon + i*forecast.Census
+			now := noon + i*forecast.FullInterval
 			f.alarm(now, 1, l, "k", 1000)
 			f.rounds.wanted.Store(0)
 			passes(l, now, 10)
@@ -85,14 +85,14 @@ func unreported(r RuleStats) int64 { return r.InFlight + r.Pending }
 func TestDenialsOfOthersAreAskedFor(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{}, 100, time.Minute)
 	f.alarm(noon, 1, l, "k", 60)
-	l.CheckAt(noon, "k", 1)
-	f.Step(noon + 50*ms)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon+50*ms, f).Step()
 	_, n := rows(f.last(), true)
 	expect(t, n == 0, "asked for denied hits, though nobody has any")
 	f.answerRows(noon+51*ms, 61)
-	l.CheckAt(noon+52*ms, "k", 1)
+	atTime(noon+52*ms, l).Check("k", 1)
 	f.alarmBoth(noon+53*ms, l, "k", 61, 7)
-	f.Step(noon + 100*ms)
+	atTime(noon+100*ms, f).Step()
 	got, n := rows(f.last(), true)
 	expect(t, n == 1 && got["k"] == 0 && len(f.last().Hits.Age) == 1, "asked in %d rows, with %v denied", n, got)
 	wantLeft(t, l, noon+100*ms, 38, "denied hits limit nothing")
@@ -111,13 +111,13 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	attrs := request("user=k ip=192.0.2.1")
 	f.alarm(noon, 1, l, "k", 990_000)
 	now := noon + ms
-	charged := int64(passes(l, now, 400))   // then a demand is known, and only a part passes
-	for !f.CheckAt(now, attrs, 1).Allowed { // the narrow rule's only hit
+	charged := int64(passes(l, now, 400))         // then a demand is known, and only a part passes
+	for !atTime(now, f).Check(attrs, 1).Allowed { // the narrow rule's only hit
 	}
 	charged++
 	before := f.Stats().Rules[0]
 	for range 1000 {
-		d := f.CheckAt(now, attrs, 1)
+		d := atTime(now, f).Check(attrs, 1)
 		require(t, !d.Allowed, "%+v", d)
 	}
 	denied := f.Stats().Rules[0]
@@ -137,7 +137,7 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 func TestOnlyWhoDeniesCountsIt(t *testing.T) {
 	c := newChecker(t, Options{}, rule("wide", 1000, time.Minute, 1), rule("narrow", 1, time.Minute, 1))
 	for range 5 {
-		c.CheckAt(noon, user("k"), 1)
+		atTime(noon, c).Check(user("k"), 1)
 	}
 	c.behind.step(noon, true)
 	s := c.Stats().Rules
@@ -162,7 +162,7 @@ func TestDeniedWithoutACell(t *testing.T) {
 		{2, both, 3, false, [2]int64{0, 1}, [2]int64{}},
 		{2, both, 1, true, [2]int64{1, 2}, [2]int64{1, 0}}, // the wide rule has no place to count it
 	} {
-		d, s := c.CheckAt(noon+step.at*60*second, step.attrs, step.cost), c.Stats().Rules
+		d, s := atTime(noon+step.at*60*second, c).Check(step.attrs, step.cost), c.Stats().Rules
 		charged, overflow := [2]int64{s[0].Charged, s[1].Charged}, [2]int64{s[0].Overflow, s[1].Overflow}
 		decider := d.Allowed || d.Rule == "narrow"
 		expect(t, d.Allowed == step.allowed && decider && charged == step.charged && overflow == step.overflow,
@@ -192,12 +192,12 @@ func TestDearHitsAreNoDemand(t *testing.T) {
 			}
 			wantHit(t, l, at, 1, true, why)
 		}
-		f.Step(noon + second)
+		atTime(noon+second, f).Step()
 		got, _ := rows(f.last(), true)
 		expect(t, got["k"] == 0, "%s: %d denied hits are reported", why, got["k"])
 		f.answerRows(noon+second, uint64(tt.known+tt.cheap))
-		l.CheckAt(noon+second, "k", tt.cost)
-		f.Step(noon + 2*second)
+		atTime(noon+second, l).Check("k", tt.cost)
+		atTime(noon+2*second, f).Step()
 		equal(t, len(f.tape.reports), 1, "%s: reports, one of nothing", why)
 	}
 }
@@ -235,12 +235,12 @@ func TestOnDenied(t *testing.T) {
 			c = newFleet(t, test.o, test.rules...).Checker
 		}
 		c.SetBlocks([]Block{{"a", "blocked", time.Unix(0, noon+second)}})
-		c.CheckAt(noon, user("first"), 1)
+		atTime(noon, c).Check(user("first"), 1)
 		for range 300 {
-			c.CheckAt(noon, user(test.key), 1)
-			limiter(t, c, test.rules[0].Name).CheckAt(noon, test.key, 1)
+			atTime(noon, c).Check(user(test.key), 1)
+			atTime(noon, limiter(t, c, test.rules[0].Name)).Check(test.key, 1)
 		}
-		c.Step(noon + second)
+		atTime(noon+second, c).Step()
 		reported := test.key
 		if test.o.KeyHash != nil {
 			reported = h.Hash(test.key)

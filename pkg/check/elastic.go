@@ -11,18 +11,11 @@ func (a *asking) lookForRoom(attrs identity.Attributes, now int64) {
 			continue
 		}
 		q.terms = q.matched
-		if x := t.clauses.elastic; a.hasRoom(x, attrs, now) {
+		x := t.clauses.elastic
+		if use, ok := a.use(x.while, attrs, now); ok && use < x.below {
 			q.terms = x.roomy.class(attrs)
 		}
 	}
-}
-
-func (a *asking) hasRoom(x *elastic, attrs identity.Attributes, now int64) bool {
-	if x.while == nil {
-		return x.signal() < x.below
-	}
-	use, ok := a.use(x.while, attrs, now)
-	return ok && use < x.below
 }
 
 // use is which part of its limit is used up under a rule, for the key that a request has there; with what others are expected to

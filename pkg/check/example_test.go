@@ -6,6 +6,7 @@ import (
 	"log"
 
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -47,7 +48,7 @@ func Example_fleet() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	epoch := check.NewEpoch()
+	epoch := events.NewEpoch("")
 	link, err := natsbus.NewChecker(conn, "offpath", fmt.Sprintf("%x", epoch))
 	if err != nil {
 		log.Fatal(err)

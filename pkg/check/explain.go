@@ -40,46 +40,30 @@ type Explanation struct {
 	Decides bool
 }
 
-// Explain is what Check would decide now, and what each rule of the set makes of the request, in the order of the set. Like
-// Peek it charges and changes nothing. Its cost grows with the number of rules.
-func (c *Checker) Explain(attrs identity.Attributes, cost int64) (Decision, []Explanation) {
-	p := c.program.Load()
-	return c.explain(p, c.now(p), attrs, max(cost, 1))
-}
-
-// ExplainAt is Explain at a given time of this checker's own clock, in Unix nanoseconds.
-func (c *Checker) ExplainAt(now int64, attrs identity.Attributes, cost int64) (Decision, []Explanation) {
-	return c.explain(c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1))
-}
-
-func (c *Checker) explain(p *program, now int64, attrs identity.Attributes, cost int64) (Decision, []Explanation) {
-	a := new(asking)
+// explain is what a check would decide, and what each rule of the set makes of the request.
+func (c *Checker) explain(
+	by decider, now int64, attrs identity.Attributes, cost int64,
+) (Decision, []Explanation) {
+	p := by.program
 	found := p.set.Find(nil, attrs)
 	all := make([]Explanation, p.rules)
-	of := make([]*question, 0, len(found))
+	questions := make([]question, 0, len(found))
 	for i := range all {
-		e := &p.entries[i]
-		all[i] = Explanation{Rule: e.rule.Name, Override: -1}
-		if !slices.Contains(found, e.rule) {
-			all[i].Why = whyNoMatch(e.rule, attrs)
+		r := p.entries[i].rule
+		if !slices.Contains(found, r) {
+			all[i] = Explanation{Rule: r.Name, Override: -1, Why: whyNoMatch(r, attrs)}
 			continue
 		}
-		q := question{limiter: e.limiter, place: i, cost: cost}
-		q.explainCaller(&all[i], e, attrs, now)
-		if all[i].Why == "" {
-			of = append(of, &q)
+		q := p.explainRule(&all[i], i, attrs, now, cost)
+		if q.place = i; all[i].Why == "" {
+			questions = append(questions, q)
 		}
 	}
-	a.begin(p, peeking)
-	for _, q := range of {
-		a.explainKey(&all[q.place], q, attrs)
-	}
-	a.lookForRoom(attrs, now)
-	d, worst := c.peek(p, now, attrs, cost), -1
+	a := p.explainAll(all, questions, attrs, now)
+	d := c.peek(by, now, attrs, "", cost)
+	worst := -1
 	for i := range a.asked {
-		q := &a.asked[i]
-		a.explainCounts(&all[q.place], q, a.key(i), now)
-		if q.terms.name == d.Rule {
+		if q := &a.asked[i]; q.terms.name == d.Rule {
 			worst = q.place
 		}
 	}
@@ -87,6 +71,50 @@ func (c *Checker) explain(p *program, now int64, attrs identity.Attributes, cost
 		all[worst].Decides = true
 	}
 	return d, all
+}
+
+// standing is explain for the rules that limit the request.
+func (c *Checker) standing(
+	p *program, now int64, attrs identity.Attributes, cost int64,
+) []Explanation {
+	found := p.set.Find(nil, attrs)
+	all, questions := make([]Explanation, 0, len(found)), make([]question, 0, len(found))
+	for _, r := range found {
+		var x Explanation
+		q := p.explainRule(&x, r.Place(), attrs, now, cost)
+		if q.place = len(all); x.Why == "" {
+			all, questions = append(all, x), append(questions, q)
+		}
+	}
+	p.explainAll(all, questions, attrs, now)
+	return all
+}
+
+// explainRule says what the rule at a place, which matches, makes of the caller.
+func (p *program) explainRule(
+	x *Explanation, place int, attrs identity.Attributes, now, cost int64,
+) question {
+	e := &p.entries[place]
+	*x = Explanation{Rule: e.rule.Name, Override: -1}
+	q := question{limiter: e.limiter, cost: cost}
+	q.explainCaller(x, e, attrs, now)
+	return q
+}
+
+// explainAll explains the counts of what is asked, each at its place.
+func (p *program) explainAll(
+	all []Explanation, questions []question, attrs identity.Attributes, now int64,
+) *asking {
+	a := new(asking)
+	a.begin(p, peeking)
+	for i := range questions {
+		a.explainKey(&all[questions[i].place], &questions[i], attrs)
+	}
+	a.lookForRoom(attrs, now)
+	for i := range a.asked {
+		a.explainCounts(&all[a.asked[i].place], &a.asked[i], a.key(i), now)
+	}
+	return a
 }
 
 // whyNoMatch says why a rule does not apply to attributes, whoever the caller is.

@@ -30,7 +30,7 @@ rules:
   - {name: classes, match: {class: "*"}, key: [user], limit: 10/minute, algorithm: fixed_window,
      priority: {by: class, shares: {default: 50%}}}
 `)
-	c.CheckAt(noon, request("user=kristie tokens=4 api=create"), 1)
+	atTime(noon, c).Check(request("user=kristie tokens=4 api=create"), 1)
 	kristie := func(x Explanation) Explanation { // what most explanations share
 		x.Counter, x.Override, x.Key, x.Limit, x.Cost, x.Count, x.Room = "per-user", -1, "kristie", 10, max(x.Cost, 1), 4, 6
 		x.Decides = true
@@ -72,8 +72,8 @@ rules:
 			Key: "kristie", Limit: 5, Cost: 1, Room: 5, Decides: true}},
 	} {
 		before := c.Stats()
-		d, all := c.ExplainAt(noon, request(test.attrs), 1)
-		equal(t, d, c.PeekAt(noon, request(test.attrs), 1), "%s: decision, and a peek's", test.attrs)
+		d, all := atTime(noon, c).tryExplain(request(test.attrs), 1)
+		equal(t, d, atTime(noon, c).try(Peek, request(test.attrs), 1).Decision, "%s: decision, and a peek's", test.attrs)
 		deciding := 0
 		for i, x := range all {
 			require(t, x.Rule == c.Rules().Rules()[i].Name, "%s: rule %d is %s", test.attrs, i, x.Rule)
@@ -99,15 +99,15 @@ func TestExplainSeparatesTheExpected(t *testing.T) {
 	l, now := limiter(t, c, "r"), noon
 	for range 40 {
 		now += 5 * ms
-		l.CheckAt(now, "k", 10)
+		atTime(now, l).Check("k", 10)
 		s.elsewhere(t, l, "k", now, 10, 0)
-		c.Step(now)
+		atTime(now, c).Step()
 		s.deliver(t, c, now)
 	}
-	_, all := c.ExplainAt(now+3*ms, user("k"), 1)
+	_, all := atTime(now+3*ms, c).tryExplain(user("k"), 1)
 	x := all[0]
 	expect(t, x.Count != 0 && x.Others > 0 && float64(x.Room) <= 1000-x.Count-x.Others+1, "%+v", x)
-	_, all = c.ExplainAt(now, user("other"), 1)
+	_, all = atTime(now, c).tryExplain(user("other"), 1)
 	expect(t, all[0].Count == 0 && all[0].Others == 0, "another key: %+v", all[0])
 }
 
@@ -171,12 +171,12 @@ func TestLookingChangesNothing(t *testing.T) {
 		for i := range rapid.IntRange(1, 60).Draw(rt, "requests") {
 			now += rapid.SampledFrom([]int64{0, 1, 5 * ms, 50 * ms, 333 * ms, 1100 * ms}).Draw(rt, "pause")
 			attrs, cost := anyRequest(rt), rapid.SampledFrom([]int64{1, 1, 2, 7, 30}).Draw(rt, "cost")
-			seen := looks.PeekAt(now, attrs, cost)
-			if d, _ := looks.ExplainAt(now, attrs, cost); d != seen {
+			seen := atTime(now, looks).try(Peek, attrs, cost).Decision
+			if d, _ := atTime(now, looks).tryExplain(attrs, cost); d != seen {
 				rt.Fatalf("%s\n%v peeked  %+v\nexplained %+v", text, attrs, seen, d)
 			}
 			if rapid.IntRange(0, 5).Draw(rt, "reload") == 0 {
-				must(rt, looks.SetRulesAt(now, parse(t, text), uint64(i)))
+				must(rt, atTime(now, looks).SetRules(parse(t, text), uint64(i)))
 			}
 			bill := rapid.Int64Range(0, 9).Draw(rt, "bill")
 			var all [3]Decision
@@ -202,16 +202,16 @@ func TestLookingChangesNothing(t *testing.T) {
 func requestOf(t *rapid.T, c *Checker, now int64, attrs identity.Attributes, cost int64, number int, bill int64) Decision {
 	switch number % 5 {
 	case 0:
-		c.RecordAt(now, attrs, cost)
+		atTime(now, c).try(Record, attrs, cost)
 		return Decision{}
 	case 1:
-		d, receipt := c.CheckReceiptAt(now, attrs, cost)
+		d, receipt := atTime(now, c).tryReceipt(attrs, cost)
 		if receipt != "" {
-			must(t, c.SettleAt(now, receipt, bill))
+			must(t, atTime(now, c).Settle(receipt, bill))
 		}
 		return d
 	}
-	return c.CheckAt(now, attrs, cost)
+	return atTime(now, c).Check(attrs, cost)
 }
 
 // TestRecordCharges whatever is left, for callers whom the rule counts at all.
@@ -223,16 +223,16 @@ rules:
   - {name: all, key: [], limit: 2/minute, algorithm: fixed_window, shadow: true}
 `)
 	for _, r := range []string{"user=a", "user=a n=4", "user=root", "user=eve", "user=a tier=gold n=2", "user=a n=x"} {
-		c.RecordAt(noon, request(r), 1)
+		atTime(noon, c).try(Record, request(r), 1)
 	}
-	limiter(t, c, "failures").RecordAt(noon, "b", 0)
+	atTime(noon, limiter(t, c, "failures")).try(Record, "b", 0)
 	want := map[string]int64{"failures": 1 + 4 + 1 + 1, "failures/tier=gold": 2, "all": 6}
 	for _, r := range c.Stats().Rules {
 		expect(t, r.Charged == want[r.Rule] && r.Allowed == 0 && r.Denied == 0, "%+v, want %d charged", r, want[r.Rule])
 	}
 	equal(t, c.Stats().Rules[0].BadCosts, 1, "bad costs")
 	for _, r := range []string{"user=a", "user=b", "user=a tier=gold", "user=root", "user=c"} {
-		d := c.PeekAt(noon, request(r), 1)
+		d := atTime(noon, c).try(Peek, request(r), 1).Decision
 		expect(t, d.Allowed == (r != "user=a"), "%s: %+v", r, d)
 	}
 	l := limiter(t, c, "failures")
@@ -245,9 +245,9 @@ rules:
 func TestRecordBringsTheReportForward(t *testing.T) {
 	_, c := newStore(t, Options{}, rule("r", 50, time.Second, 1))
 	l := limiter(t, c, "r")
-	l.RecordAt(noon, "k", 24)
+	atTime(noon, l).try(Record, "k", 24)
 	expect(t, c.rounds.wanted.Load() == 0, "there is no hurry")
-	l.RecordAt(noon, "k", 1)
+	atTime(noon, l).try(Record, "k", 1)
 	expect(t, c.rounds.wanted.Load() == nextTick, "half of the limit is used up")
 }
 
@@ -257,8 +257,8 @@ func TestCountAllCannotOverflow(t *testing.T) {
 	r.Count = rules.All
 	c, l := checkerAndLimiter(t, Options{}, r)
 	for range 20 {
-		require(t, !l.CheckAt(noon, "k", window.MaxCount).Allowed, "passed")
-		l.RecordAt(noon, "k", window.MaxCount)
+		require(t, !atTime(noon, l).Check("k", window.MaxCount).Allowed, "passed")
+		atTime(noon, l).try(Record, "k", window.MaxCount)
 	}
 	s := c.Stats().Rules[0]
 	expect(t, s.Charged == window.MaxCount && s.Denied == 20, "%+v", s)
@@ -272,7 +272,7 @@ func TestCountAllKeepsTheCallerOut(t *testing.T) {
 		c := newChecker(t, Options{}, r)
 		l, passed := limiter(t, c, "r"), 0
 		for i := range int64(3000) {
-			if l.CheckAt(noon+i*100*ms, "k", 1).Allowed {
+			if atTime(noon+i*100*ms, l).Check("k", 1).Allowed {
 				passed++
 			}
 		}

@@ -56,11 +56,11 @@ func (e *echo) Listen(ctx context.Context, _ func(events.Kind, []byte)) error {
 
 // step lets the checker take a step, and answers what it has sent.
 func (e *echo) step(c *Checker, now int64) {
-	c.Step(now)
+	atTime(now, c).Step()
 	answers := e.answers
 	e.answers = nil
 	for _, a := range answers {
-		c.Receive(now, a.kind, a.payload)
+		atTime(now, c).Receive(a.kind, a.payload)
 	}
 }
 
@@ -90,11 +90,11 @@ func newStore(t testing.TB, o Options, list ...rules.Rule) (*store, *Checker) {
 func newStoreOf(t testing.TB, o Options, set *rules.Set) (*store, *Checker) {
 	t.Helper()
 	s := &store{totals: make(map[storeKey]uint64)}
-	o.Link, o.HelloEvery, o.Rules = s, time.Hour, set
+	o.Link, o.HelloEvery, o.Rules, o.Now = s, time.Hour, set, testNow
 	c, err := New(o)
 	must(t, err)
-	c.Step(noon)
-	c.Receive(noon, events.KindWelcome, encode(t, &events.Welcome{Epoch: c.Epoch(), Sent: noon, Shards: 1, Time: noon, Checkers: 4}))
+	atTime(noon, c).Step()
+	atTime(noon, c).Receive(events.KindWelcome, encode(t, &events.Welcome{Epoch: c.o.Epoch, Sent: noon, Shards: 1, Time: noon, Checkers: 4}))
 	return s, c
 }
 
@@ -135,7 +135,7 @@ func (s *store) count(m *events.Report) {
 // deliver answers the reports that have come, each by the totals of its keys' newest two buckets.
 func (s *store) deliver(t testing.TB, c *Checker, now int64) {
 	for _, payload := range s.answers(t) {
-		c.Receive(now, events.KindRefresh, payload)
+		atTime(now, c).Receive(events.KindRefresh, payload)
 	}
 }
 
@@ -172,7 +172,7 @@ func (s *store) elsewhere(t testing.TB, l *Limiter, key string, now int64, admit
 	a.Version, a.Made = s.alarm, now
 	payload := encode(t, a)
 	s.mu.Unlock() // what the checker sends at once would wait for it
-	l.checker.Receive(now, events.KindAlarm, payload)
+	atTime(now, l.checker).Receive(events.KindAlarm, payload)
 }
 
 // settled reports and answers until nothing is in flight.

@@ -2,8 +2,10 @@ package check
 
 import (
 	"sync"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -47,7 +49,7 @@ type shard struct {
 	queue queue.FIFO[*cell]
 	late  queue.FIFO[*Limiter] // with late hits to report here
 	// settlements to report here.
-	settlements queue.FIFO[settlement]
+	settlements queue.FIFO[settlement.Settlement]
 	taken       uint64 // cells ever taken off the queue
 	generation  uint64
 	state       uint8 // stands for the generation; cells compare it with theirs
@@ -70,10 +72,12 @@ type owed struct {
 	told           RuleStats // what has been put down as past
 }
 
-// Step does everything that is due at own time now, in Unix nanoseconds: heartbeat, flush, repeats,
-// and letting idle cells go. Run calls it; whoever brings a clock of their own calls it instead of
-// Run. It returns the time of the next call, which may come sooner, and should if Wake says so.
-func (c *Checker) Step(now int64) (next int64) { return c.behind.step(now, false) }
+// Step does everything that is due: heartbeat, flush, repeats, and eviction of idle counters. Run
+// calls it. A simulation that has a clock of its own (Options.Now) calls it instead of Run. It returns
+// the time of the next call by the same clock; that may come sooner, and should if Wake says so.
+func (c *Checker) Step() (next time.Time) {
+	return time.Unix(0, c.behind.step(c.ownTime(), false))
+}
 
 func (b *behind) step(now int64, drain bool) int64 {
 	b.mu.Lock()
@@ -86,7 +90,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 	}
 	b.early(now)
 	if b.crowded() { // there is little room for new keys: report at once, so that some can leave
-		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.FlushFloor))
+		b.nextFlush = min(b.nextFlush, b.lastFlush+int64(b.checker.o.Tuning.FlushFloor))
 	}
 	if now >= b.nextFlush || drain {
 		b.flush(now)
@@ -111,8 +115,8 @@ func (b *behind) hurry() {
 }
 
 // Wake is sent to when the next Step should come sooner than the last one said: a check or a message
-// wants an early flush. It is for those who call Step themselves; Run reads it too. Options.FlushFloor
-// holds however soon they call.
+// wants an early flush. It is for callers of Step; Run reads it too. However soon they call, flushes
+// are not more frequent than the checker allows.
 func (c *Checker) Wake() <-chan struct{} { return c.wake }
 
 // wakeUp lets Run take a step soon. It does not wait.

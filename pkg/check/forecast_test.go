@@ -21,14 +21,14 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 		{"two checkers", 2, Options{}, 1000, true},
 		{"eight", 8, Options{}, 1000, true},
 		{"alone", 1, Options{}, 1000, false},
-		{"switched off", 8, Options{NoForecast: true}, 1000, false},
+		{"switched off", 8, Options{Tuning: tuning{NoForecast: true}}, 1000, false},
 		{"the smallest limit that is worth it", 2, Options{}, fewestForForecast, true},
 		{"a smaller one", 2, Options{}, fewestForForecast - 1, false},
 	} {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		passed := int64(0)
 		for ; l.ahead("own") == nil && passed < test.limit; passed++ {
-			d := l.CheckAt(noon, "own", 1)
+			d := atTime(noon, l).Check("own", 1)
 			require(t, d.Allowed, "%s: hit %d denied: %+v", test.why, passed, d)
 		}
 		quarter, n := test.limit/4, int64(test.checkers)
@@ -45,10 +45,10 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 // TestAllowancesEndWhereTheForecastBegins, divided by the number of checkers, also after a hit that does not fit.
 func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
-	l.CheckAt(noon, "k", 1)
+	atTime(noon, l).Check("k", 1)
 	f.alarm(noon, 1, l, "k", 150)
 	for _, cost := range []int64{1, 900} {
-		l.CheckAt(noon, "k", cost)
+		atTime(noon, l).Check("k", cost)
 		word := l.holds([]byte("k")).allowance.Load()
 		expect(t, word&leftMask <= 25 && word&leftMask >= 20, "after a hit of %d an allowance of %d", cost, word&leftMask)
 	}
@@ -62,12 +62,12 @@ func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 	}
 	now := noon
 	for end := noon + 60*second; now < end; now += 50 * ms {
-		l.CheckAt(now, "busy", 1)
+		atTime(now, l).Check("busy", 1)
 		if (now-noon)%(3*second) == 0 {
-			l.CheckAt(now, "seldom", 1)
+			atTime(now, l).Check("seldom", 1)
 		}
 		before := len(f.tape.reports)
-		if f.Step(now); len(f.tape.reports) > before {
+		if atTime(now, f).Step(); len(f.tape.reports) > before {
 			all := make([]uint64, f.last().Hits.Keys())
 			for i := range all {
 				all[i] = 300
@@ -81,7 +81,7 @@ func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 	expect(t, l.ahead("k") == nil && l.ahead("busy") != nil && l.ahead("seldom") != nil,
 		"after a minute the wrong keys have a forecast")
 	equal(t, left(l, now, "k"), 700, "left by what was known")
-	l.CheckAt(now, "k", 1)
+	atTime(now, l).Check("k", 1)
 	expect(t, l.ahead("k") != nil, "the key came again and got no forecast")
 }
 
@@ -90,13 +90,13 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{MaxLiveKeys: 4}, 1000, time.Minute)
 	openIdle(t, f.Checker, 10)
 	hit(l, noon, "k", 400)
-	f.Step(noon + 50*ms)
+	atTime(noon+50*ms, f).Step()
 	f.answer(noon+51*ms, 400)
 	had := l.ahead("k") != nil
 	for _, key := range []string{"a", "b", "c"} {
-		l.CheckAt(noon+52*ms, key, 1)
+		atTime(noon+52*ms, l).Check(key, 1)
 	}
-	f.Step(noon + 100*ms)
+	atTime(noon+100*ms, f).Step()
 	f.idle.cache.Wait()
 	old := l.recall("k")
 	require(t, had && old != nil && l.holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old != nil)
@@ -111,11 +111,11 @@ func TestForecastsLeaveSoon(t *testing.T) {
 	for _, hits := range []int{1, 400, 1} {
 		all += hits
 		hit(l, now, "k", hits)
-		f.Step(now + 50*ms)
+		atTime(now+50*ms, f).Step()
 		f.answer(now+51*ms, int64(all))
 		require(t, (l.ahead("k") != nil) == (now > noon), "%v after noon", time.Duration(now-noon))
 		for end := now + int64(time.Hour); now < end; now += int64(10 * time.Second) {
-			f.Step(now)
+			atTime(now, f).Step()
 			left := l.ahead("k") == nil
 			require(t, left || now < end-int64(58*time.Minute), "the key has a forecast after two minutes of silence")
 		}
@@ -144,14 +144,14 @@ func TestWindowOfACell(t *testing.T) {
 			"%s: %+v", what, w)
 	}
 	want("all pending", now, 23+0.8*300, 23+0.8*300)
-	f.Step(now)
+	atTime(now, f).Step()
 	hit(l, now, "k", 4)
 	want("in flight, but for 4", now, 27+0.8*300, 27+0.8*300)
 	m := f.refresh(3, 20, 300)
 	m.KeyCells, m.Age = []uint32{3}, []int64{0, 1, 2}
 	f.receive(now, events.KindRefresh, m)
 	want("answered, but for the 4", now, 27+0.8*300, 4)
-	f.Step(now + second)
+	atTime(now+second, f).Step()
 	want("these in flight", now+second, 27+0.6*300, 4)
 	f.answer(now+second, 7)
 	want("all answered", now+second, 27+0.6*300, 0)
@@ -163,7 +163,7 @@ func TestRemaining(t *testing.T) {
 	for _, limit := range []int64{40, 1000, 4000} {
 		_, l := newFleetOf(t, 8, Options{}, limit, time.Second)
 		for left := limit - 1; left >= limit-limit/40; left-- {
-			d := l.CheckAt(noon, "k", 1)
+			d := atTime(noon, l).Check("k", 1)
 			require(t, d.Remaining == left, "limit %d: %+v, want %d to be left", limit, d, left)
 		}
 	}
@@ -171,8 +171,8 @@ func TestRemaining(t *testing.T) {
 	f.alarmMade(noon, noon, l, "k", 400)
 	now := noon + 100*ms
 	f.alarmMade(now, now, l, "k", 500)
-	first := l.CheckAt(now, "k", 2).Remaining
-	second := l.CheckAt(now, "k", 3).Remaining
+	first := atTime(now, l).Check("k", 2).Remaining
+	second := atTime(now, l).Check("k", 3).Remaining
 	expect(t, first <= 497 && first >= 490 && second == first-3,
 		"of 500 a hit of 2 leaves %d, want a little less than 498, and one of 3 more %d", first, second)
 }

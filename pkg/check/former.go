@@ -200,6 +200,6 @@ func (b *behind) limiters() iter.Seq[*Limiter] {
 				return
 			}
 		}
-		b.checker.own.each(yield)
+		b.checker.inline.each(yield)
 	}
 }

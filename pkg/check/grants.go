@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // granted takes in the answer to a lease request.
 func (b *behind) granted(m *events.Grant, now int64) error {
 	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.leases.lines)) {
-		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.leases.lines))
+		shards := len(b.leases.lines)
+		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
 	}
 	b.hear(now)
 	x := &b.leases.lines[m.Shard]
@@ -32,9 +34,15 @@ func (b *behind) granted(m *events.Grant, now int64) error {
 	current := b.follow(&b.shards[m.Shard], m.Generation, f.generation)
 	fleet := b.checker.clock.Fleet(now)
 	for i, c := range f.cells {
-		g := grant{bucket: f.newest[i] - m.Age[i], granted: int64(m.Granted[i]), spoken: int64(m.Spoken[i])}
-		g.wait = time.Duration(min(m.WaitMs[i], uint64(longestWait.Milliseconds()))) * time.Millisecond
-		b.take(c, g, current, fleet)
+		if !current { // of a store that has lost its data since: only that it came counts
+			b.take(c, nil, fleet)
+			continue
+		}
+		wait := min(m.WaitMs[i], uint64(longestWait.Milliseconds()))
+		b.take(c, &permit.Grant{
+			Bucket: f.newest[i] - m.Age[i], Granted: int64(m.Granted[i]), Named: int64(m.Spoken[i]),
+			Wait: time.Duration(wait) * time.Millisecond,
+		}, fleet)
 	}
 	b.stepLeases(now)
 	b.checker.wakeUp() // what is due next may be sooner than it was
@@ -63,71 +71,20 @@ func (l *leases) noteTrip(took int64) {
 	l.trip.Store(max(old+(took-old)/8, 1))
 }
 
-// grant is what an answer says of one key.
-type grant struct {
-	bucket, granted int64 // the store's current bucket
-	spoken          int64 // granted in the bucket that the request spoke of
-	wait            time.Duration
-}
-
-// take takes in what an answer says of a cell. current is false if it comes from a store that has lost
-// its data since: then only that it came counts.
-func (b *behind) take(c *cell, g grant, current bool, fleet int64) {
+// take takes in what an answer says of a cell; nil if that does not count.
+func (b *behind) take(c *cell, g *permit.Grant, fleet int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, p := c.limiter, c.permits()
+	p := c.permits()
 	c.settle(fleet)
 	c.rotate(fleet)
-	p.asking = false
-	if current {
-		p.take(l, g, fleet)
-	}
-	p.underNew(l.terms.Load())
-	p.close(l.shape, fleet, b.checker.clock.Error())
-	if b.draining {
-		p.end()
-	}
-	p.forget(l.shape, fleet)
-	c.serve(p, fleet)
-	if c.wishes(p, fleet) {
-		c.ask(p)
-	}
-	b.watch(c, p, fleet)
+	p.Answered(c.moment(fleet), g, c.limiter.terms.Load().wire, b.draining)
+	c.askIfNeeded(p, fleet)
+	b.scheduleReview(c, p, fleet)
 }
 
-// underNew takes in that the limit is another one than when what has come was asked for. What may have been granted
-// within a higher one goes back, and that there was no room within a lower one says nothing.
-func (p *permits) underNew(t *terms) {
-	if t.wire < p.limit {
-		p.giveBack()
-	}
-	if t.wire > p.asked {
-		p.haste()
-	}
-}
-
-func (p *permits) take(l *Limiter, g grant, fleet int64) {
-	known, _ := p.known(g.bucket)
-	p.learn(p.spoken, g.spoken)
-	p.learn(g.bucket, g.granted)
-	p.unsettled, p.demand.sent = false, 0
-	for i := range p.lots {
-		p.lots[i].acked = max(p.lots[i].acked, p.lots[i].sent)
-	}
-	if g.granted > known {
-		p.patient = 0
-	}
-	p.freeAt.Store(0)
-	p.askAt = 0
-	if g.wait > 0 {
-		p.patient = max(2*p.patient, 2*idleAfter(l.shape))
-		p.freeAt.Store(fleet + int64(g.wait))
-		p.askAt = fleet + int64(min(g.wait, p.patient))
-	}
-}
-
-// reshardLeases gives every shard its queue. If there were others before, the store was made anew, and what the
-// old one had granted is not spent any more.
+// reshardLeases gives every shard its queue. If there were others before, the store was made anew,
+// and what the old one had granted is not spent any more.
 func (b *behind) reshardLeases() {
 	old := b.leases.lines
 	b.leases.lines = make([]line, len(b.shards))
@@ -149,7 +106,7 @@ func (b *behind) reshardLeases() {
 	}
 }
 
-// giveBackAll ends all lots, whatever is left of them.
+// giveBackAll ends all leases, and returns what is left of them.
 func (b *behind) giveBackAll() {
 	if !b.checker.everStrict.Load() {
 		return
@@ -162,14 +119,15 @@ func (b *behind) giveBackAll() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.settle(0)
-		p.end()
-		if p.owes() {
+		p.End()
+		if p.Owes() {
 			c.ask(p)
 		}
 	})
 }
 
-// holdsPermits says whether there are, or may be, permits that the store has not got back. The cell's lock is not held.
+// holdsPermits says whether there are, or may be, permits that the store has not got back. The
+// cell's lock is not held.
 func (c *cell) holdsPermits() bool {
 	p := c.permits()
 	if p == nil {
@@ -177,5 +135,5 @@ func (c *cell) holdsPermits() bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return p.asking || p.unsettled || p.owes()
+	return p.IsOpen()
 }

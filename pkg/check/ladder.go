@@ -16,24 +16,19 @@ import (
 // so; all others stay at the local share, for ever. The first word from any aggregator takes it up
 // again, at once.
 
-const (
-	staleAfter, shareAfter, outageAfter = 3, 10, 300
-)
-
 func (b *behind) judgeFreshness(now int64) {
 	o := &b.checker.o
-	hello := int64(o.HelloEvery)
 	f := Fresh
 	switch silence := now - b.heard; {
 	case b.heard == 0 && o.ExpectCheckers > 1:
 		f = LocalShare
 	case b.heard == 0:
 		f = Local
-	case silence > int64(o.OutageAfter)*hello:
+	case silence > int64(o.OutageAfter):
 		f = Outage
-	case silence > int64(o.ShareAfter)*hello:
+	case silence > int64(o.ShareAfter):
 		f = LocalShare
-	case silence > int64(o.StaleAfter)*hello:
+	case silence > int64(o.StaleAfter):
 		f = Stale
 	}
 	b.checker.freshness.Store(uint32(f))

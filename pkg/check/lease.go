@@ -4,21 +4,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// leases is how permits come and go: cells that want some, or have some to give back, gather per shard, and
-// travel in one request at a time. A request that is not answered is made anew, from what is the case by
-// then; all its numbers are absolute, so it does no harm if the first one arrives after all. behind's lock
-// guards all but the atomic fields.
+// leases is how permits come and go: cells that want some, or have some to give back, gather per
+// shard, and travel in one request at a time. A request that is not answered is made anew, from
+// what is the case by then; all its numbers are absolute, so it does no harm if the first one
+// arrives after all. behind's lock guards all but the atomic fields.
 type leases struct {
 	asks     askStack
 	trip     atomic.Int64      // what a round trip takes, smoothed; 0 before the first
 	waiting  atomic.Int64      // callers of Acquire
 	lines    []line            // by shard
 	homeless []*cell           // cells that ask while the shards are not known
-	looks    queue.Heap[*cell] // cells that hold permits, by when to look at them
+	reviews  queue.Heap[*cell] // cells that hold permits, by when to review them
 	build    uint64            // numbers the requests, to give rules their index
 	stats    leaseStats
 }
@@ -72,10 +73,10 @@ func (l *leases) soon() time.Duration { return l.roundTrip() + 2*time.Duration(l
 // askStack holds cells that ask, newest first. Any goroutine pushes.
 type askStack struct{ head atomic.Pointer[cell] }
 
-func (s *askStack) push(c *cell, p *permits) {
+func (s *askStack) push(c *cell) {
 	for {
 		head := s.head.Load()
-		p.next = head
+		c.ofStrict().next = head
 		if s.head.CompareAndSwap(head, c) {
 			return
 		}
@@ -87,7 +88,7 @@ func (b *behind) stepLeases(now int64) (next int64) {
 	if !b.checker.everStrict.Load() {
 		return never
 	}
-	b.look(b.checker.clock.Fleet(now))
+	b.reviewPermits(b.checker.clock.Fleet(now))
 	b.collectAsks()
 	next = never
 	for i := range b.leases.lines {
@@ -107,7 +108,7 @@ func (b *behind) stepLeases(now int64) (next int64) {
 			next = min(next, x.notBefore)
 		}
 	}
-	if due := b.leases.looks.Due(); due != never {
+	if due := b.leases.reviews.Due(); due != never {
 		next = min(next, b.checker.clock.Own(due))
 	}
 	return next
@@ -119,9 +120,9 @@ func (b *behind) collectAsks() {
 		return
 	}
 	for c := b.leases.asks.head.Swap(nil); c != nil; {
-		p := c.permits()
-		next := p.next
-		p.next = nil
+		s := c.ofStrict()
+		next := s.next
+		s.next = nil
 		b.enqueueAsk(c)
 		c = next
 	}
@@ -151,13 +152,14 @@ func (b *behind) request(number uint32, x *line, now int64) {
 	b.sequence++
 	f := &leaseFlight{sequence: b.sequence, sent: now, generation: s.generation}
 	m := &events.LeaseRequest{
-		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)), Sequence: f.sequence,
-		Keys: new(events.Table),
+		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)),
+		Sequence: f.sequence, Keys: new(events.Table),
 	}
-	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.ReportKeys, events.MaxLeaseKeys) &&
+	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
-		// A cell has lots of its live buckets at the most, and of the near future.
-		if buckets += x.queue.Peek().limiter.live + 2; buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+		// A cell has leases of its live buckets at the most, and of the near future.
+		buckets += x.queue.Peek().limiter.live + 2
+		if buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
 			break
 		}
 		b.addAsk(m, f, x.queue.Pop(), fleet)
@@ -170,7 +172,7 @@ func (b *behind) request(number uint32, x *line, now int64) {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
 	x.flight, x.notBefore = f, now+int64(leaseFloor)
-	most := mostWaits * b.checker.o.ReportTimeout
+	most := mostWaits * b.checker.o.Tuning.ReportTimeout
 	x.wait = min(max(x.wait, 4*b.leases.roundTrip(), leastLeaseWait), most)
 	f.retryAt = now + int64(x.wait)
 	x.wait = min(2*x.wait, most)
@@ -188,34 +190,18 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 	l, p := c.limiter, c.permits()
 	c.settle(fleet)
 	c.rotate(fleet)
-	p.close(l.shape, fleet, b.checker.clock.Error())
-	p.forget(l.shape, fleet)
-	p.demand.measure(fleet, p.unseen.Swap(0), b.leases.roundTrip(), idleAfter(l.shape), b.share(l))
-	a := c.wish(p, fleet)
-	if b.draining { // what was granted now would have to go back
-		a.want, a.inquires = 0, false
-	}
-	if a.isEmpty() {
-		p.asking = false
-		b.watch(c, p, fleet)
+	limit, trip := l.terms.Load().wire, b.leases.roundTrip()
+	r, ok := p.Request(c.moment(fleet), limit, trip, b.share(l), b.draining)
+	if !ok {
+		b.scheduleReview(c, p, fleet)
 		return
 	}
 	rule := b.leaseRule(m, l, fleet)
 	newest := m.Keys.Rules[rule].Newest
-	m.AddKey(uint32(rule), c.key(), newest-p.spoken, events.Count(a.known), events.Count(a.want))
-	for i := range p.lots {
-		if t := &p.lots[i]; t.returned > t.acked {
-			t.sent = t.returned
-			m.AddReturn(newest-t.bucket, events.Count(t.returned))
-		}
-	}
-	p.asked = l.terms.Load().wire
-	if !p.unsettled { // or else one that was not answered may have been granted
-		p.limit = 0
-	}
-	p.limit = max(p.limit, p.asked)
-	p.unsettled = p.unsettled || a.want > 0
-	p.demand.sent, p.demand.refused = max(p.demand.sent, p.demand.refused), 0
+	m.AddKey(uint32(rule), c.key(), newest-r.Bucket, events.Count(r.Known), events.Count(r.Want))
+	p.SendReturns(func(bucket, returned int64) {
+		m.AddReturn(newest-bucket, events.Count(returned))
+	})
 	f.cells = append(f.cells, c)
 	f.newest = append(f.newest, newest)
 }
@@ -229,44 +215,44 @@ func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int 
 	return l.strict.index
 }
 
-// share is how many permits of a key a checker may ask for before they are needed: half of what each would have
-// if all had as many.
+// share is how many permits of a key a checker may ask for before they are needed: half of what
+// each would have if all had as many.
 func (b *behind) share(l *Limiter) int64 {
 	return max(l.terms.Load().wire/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
 }
 
-// wish is what a cell asks for in one request.
-type wish struct {
-	known, want int64
-	// inquires: it does not know what it was granted; owes: it gives permits back; repeats: it has asked
-	// before and was not answered.
-	inquires, owes, repeats bool
+// scheduleReview lets a cell's permits be reviewed, if there is a reason. Its lock is held, it is
+// settled and rotated.
+func (b *behind) scheduleReview(c *cell, p *permit.Account, fleet int64) {
+	if due, ok := p.Schedule(c.moment(fleet)); ok {
+		b.leases.reviews.Push(due, c)
+	}
 }
 
-func (w *wish) isEmpty() bool { return w.want == 0 && !w.inquires && !w.owes && !w.repeats }
+// reviewsAtOnce bounds the cells reviewed in one step, and so how long behind's lock is held.
+const reviewsAtOnce = 4096
 
-// wish decides what to ask for. The cell is settled and rotated, its lots are closed.
-func (c *cell) wish(p *permits, fleet int64) wish {
-	w := wish{owes: p.owes(), repeats: p.unsettled}
-	if !p.unsettled {
-		p.spoken = c.newest
-		if n := len(p.lots); n > 0 { // the store's clock may be ahead
-			p.spoken = max(p.spoken, p.lots[n-1].bucket)
+// reviewPermits reviews the cells whose time has come: permits that no hit uses are given back, so
+// that others can have them.
+func (b *behind) reviewPermits(fleet int64) {
+	for range reviewsAtOnce {
+		if b.leases.reviews.Due() > fleet {
+			return
 		}
+		b.review(b.leases.reviews.Pop(), fleet)
 	}
-	w.known, _ = p.known(p.spoken)
-	if fleet < p.askAt || fleet >= c.permitsEnd() {
-		return w
+}
+
+func (b *behind) review(c *cell, fleet int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.is(dead) {
+		return
 	}
-	want := p.demand.wanted(p.waiting) - p.left(c.newest)
-	if want <= 0 {
-		return w
-	}
-	// What is granted in a bucket of which this checker has forgotten its spendings would be lost.
-	if _, ok := p.known(c.newest); !ok {
-		w.inquires = true
-		return w
-	}
-	w.want = min(want, c.limiter.terms.Load().wire)
-	return w
+	p := c.permits()
+	c.settle(fleet)
+	c.rotate(fleet)
+	p.Review(c.moment(fleet), b.leases.roundTrip(), b.share(c.limiter))
+	c.askIfNeeded(p, fleet)
+	b.scheduleReview(c, p, fleet)
 }

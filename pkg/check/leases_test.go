@@ -24,7 +24,7 @@ func TestLostGrant(t *testing.T) {
 	})
 	f.grants(noon+1052*ms, 1, 2, 1, 0) // one had been granted before, and two are now
 	f.pass(l, 1052, 5, 2)
-	f.Step(noon + 1060*ms)
+	atTime(noon+1060*ms, f).Step()
 	f.wishes(leaseWish{known: 2, returned: 1, of: 1}) // the one of before
 }
 
@@ -65,7 +65,7 @@ func TestBlocksEndWithTheNextAnswer(t *testing.T) {
 	now := noon + 3*ms
 	for ; len(f.tape.leases) == before && now < noon+20*second; now += 10 * ms {
 		passes(l, now, 1)
-		f.Step(now)
+		atTime(now, f).Step()
 	}
 	_, n := f.asked()
 	require(t, n == before+1, "%d requests in the block, want one", n-before)
@@ -86,13 +86,13 @@ func TestHotKeyIsRenewedInTime(t *testing.T) {
 		}
 	}
 	for at := noon; at < noon+second; at += ms / 2 {
-		if !l.CheckAt(at, "k", 1).Allowed {
+		if !atTime(at, l).Check("k", 1).Allowed {
 			denied++
 			if at > noon+100*ms {
 				late++
 			}
 		}
-		f.Step(at)
+		atTime(at, f).Step()
 		asks(at)
 		if at == answerAt {
 			m, _ := f.asked()
@@ -118,39 +118,21 @@ func TestOldRefusalsAreNoDemand(t *testing.T) {
 	f.asksNothing(2000, 20_000, 50)
 }
 
-// TestPermitsAskedForAreAFairShare: a hot key asks for half of its share before the permits are
-// needed, not for all there is.
-func TestPermitsAskedForAreAFairShare(t *testing.T) {
-	d := demand{measured: noon, asked: 5000}
-	wanted := func(waiting, want int64, why string) {
-		t.Helper()
-		equal(t, d.wanted(waiting), want, "wanted, %s", why)
-	}
-	d.measure(noon+10*ms, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
-	wanted(0, 60, "the share")
-	expect(t, d.low < 60, "more is asked for from %d left", d.low)
-	wanted(70, 70, "what waiters need")
-	d.refused, d.refusal = 80, noon+10*ms
-	wanted(70, 80, "what was refused")
-	d.measure(noon+60*second, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
-	wanted(0, 0, "none a minute later")
-}
-
 // TestForgottenSpendings: a key evicted and back in the same bucket has permits of which it does
 // not know how many are spent. It spends none of them.
 func TestForgottenSpendings(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 4, MaxIdleKeys: -1}, strictRule("r", 10, time.Minute, 1))
 	f.firstGrant(l, 1, 0)
 	f.pass(l, 3, 1, 1)
-	f.Step(noon + 50*ms)
+	atTime(noon+50*ms, f).Step()
 	f.answer(noon+51*ms, 1)
 	first := f.cells.load(l, "k")
 	for i, at := 0, noon+60*ms; f.cells.load(l, "k") == first; at += 10 * ms { // others come, until it leaves
 		if i++; i > 1000 {
 			t.Fatal("it stays")
 		}
-		l.CheckAt(at, string(rune('a'+i%3)), 20) // asks for nothing
-		f.Step(at)
+		atTime(at, l).Check(string(rune('a'+i%3)), 20) // asks for nothing
+		atTime(at, f).Step()
 	}
 	f.pass(l, 30_000, 1, 0)
 	m := f.asks(30_000, leaseWish{})
@@ -168,8 +150,8 @@ func TestPermitsKeepTheirCell(t *testing.T) {
 	f.firstGrant(l, 2, 0)
 	first := f.cells.load(l, "k")
 	for i, at := 0, noon+60*ms; at < noon+20*second; i, at = i+1, at+10*ms {
-		l.CheckAt(at, string(rune('a'+i%6)), 20)
-		f.Step(at)
+		atTime(at, l).Check(string(rune('a'+i%6)), 20)
+		atTime(at, f).Step()
 		require(t, f.cells.load(l, "k") == first, "it has left with permits that it owes")
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// A key of a token or leaky bucket has a *level*, which drains at a constant rate. It is reckoned from what windows
-// have too, a total per bucket, and from a settled level: what had not drained at the end of a bucket. Answers and
-// alarms tell of one that is final, since no report can add to the buckets before it any more. A cell keeps the newest that it
-// was told, and brings it forward itself, by what it knows, when buckets leave it.
+// A key of a token or leaky bucket has a *level*, which drains at a constant rate. It is reckoned
+// from what windows have too, a total per bucket, and from a settled level: what had not drained at
+// the end of a bucket. Answers and alarms tell of one that is final, since no report can add to the
+// buckets before it any more. A cell keeps the newest that it was told, and brings it forward
+// itself, by what it knows, when buckets leave it.
 
 // drained is what the cell of such a key has beside its counts.
 type drained struct {
@@ -20,13 +22,14 @@ type drained struct {
 	// than by counts alone.
 	dates window.Dates
 	slack int64
-	// own is that of pending hits alone, each counted as often as there are checkers, so that they drain at this checker's
-	// share of the rate. It is of use while this checker keeps to its share.
+	// own is that of pending hits alone, each counted as often as there are checkers, so that they
+	// drain at this checker's share of the rate. It is of use while this checker keeps to its
+	// share.
 	own window.Level
-	// turn is when the last own hit in the queue of a leaky bucket has drained; fleet time. Others' hits are known by
-	// bucket, own ones to the nanosecond.
+	// turn is when the last own hit in the queue of a leaky bucket has drained; fleet time. Others'
+	// hits are known by bucket, own ones to the nanosecond.
 	turn   int64
-	others others
+	others forecast.Outflow
 }
 
 // copy makes d, whose memory it keeps, a copy of another.
@@ -37,8 +40,8 @@ func (d *drained) copy(of *drained) {
 	d.dates = dates
 }
 
-// spareTime is for how long beyond its live buckets a cell keeps counts, so that what it was told of as final is newer
-// than what it has reckoned itself.
+// spareTime is for how long beyond its live buckets a cell keeps counts, so that what it was told
+// of as final is newer than what it has reckoned itself.
 const spareTime = 100 * time.Millisecond
 
 // bucketsOf is how many buckets' counts a cell keeps.
@@ -77,7 +80,8 @@ func (c *cell) datable(t *terms, at int64) int64 {
 	if c.limiter.shape.Kind != window.Token {
 		return c.end()
 	}
-	return min(c.end(), at+max(int64(c.limiter.shape.Length)/max(t.limit, 1)/10, int64(fleetclock.TickEvery)))
+	takes := int64(c.limiter.shape.Length) / max(t.limit, 1)
+	return min(c.end(), at+max(takes/10, int64(fleetclock.TickEvery)))
 }
 
 // date notes own hits that came at a time. The lock is held, and the cell's newest bucket that of
@@ -96,8 +100,8 @@ func (c *cell) undate(t *terms, age, hits, after int64) {
 	}
 }
 
-// remaining is how many hits fit by what is known: of a leaky bucket, without a wait. The lock is held, the
-// cell settled and rotated.
+// remaining is how many hits fit by what is known: of a leaky bucket, without a wait. The lock is
+// held, the cell settled and rotated.
 func (c *cell) remaining(t *terms, at int64) int64 {
 	d := c.drained()
 	switch {
@@ -111,8 +115,8 @@ func (c *cell) remaining(t *terms, at int64) int64 {
 	return t.capacity
 }
 
-// turn is how long until a hit that joins the queue of a leaky bucket has its turn. The lock is held, the
-// cell settled and rotated.
+// turn is how long until a hit that joins the queue of a leaky bucket has its turn. The lock is
+// held, the cell settled and rotated.
 func (c *cell) turn(t *terms, at int64) time.Duration {
 	d := c.drained()
 	wait := time.Duration(d.turn - at)
@@ -122,8 +126,8 @@ func (c *cell) turn(t *terms, at int64) time.Duration {
 	return max(wait, 0)
 }
 
-// retryIn is how long until a hit fits by what is known, if nothing else comes. The lock is held, the cell settled
-// and rotated.
+// retryIn is how long until a hit fits by what is known, if nothing else comes. The lock is held,
+// the cell settled and rotated.
 func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 	d := c.drained()
 	switch {
@@ -175,9 +179,9 @@ func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
 	return t.drain.Count(d.own, times(c.ownHits(), checkers), at) / float64(checkers)
 }
 
-// shareIn is how long until a hit fits this checker's share of a token bucket, while it keeps to that; false if that is
-// never, or if as much is owed already as the share can hold. A leaky bucket's turns are far enough apart for all. The lock
-// is held, the cell settled and rotated.
+// shareIn is how long until a hit fits this checker's share of a token bucket, while it keeps to
+// that; false if that is never, or if as much is owed already as the share can hold. A leaky
+// bucket's turns are far enough apart for all. The lock is held, the cell settled and rotated.
 func (c *cell) shareIn(t *terms, cost, at int64) (time.Duration, bool) {
 	l, d := c.limiter, c.drained()
 	if l.shape.Kind != window.Token || c.freshness(t) != LocalShare {
@@ -211,7 +215,27 @@ func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 	gap := c.gap(t, cost)
 	late := (gap - c.spacing(t, cost)) / madeUp // hits do not come just when their turn does
 	d.turn = max(d.turn, at+int64(wait)-late) + gap
-	d.others.own += cost
+	d.others.Took(cost)
+}
+
+// madeUp is which part of a gap, one in so many, is made up for if a hit comes late for its turn.
+const madeUp = 4
+
+// hearOthers takes in hits of others. The lock is held.
+func (c *cell) hearOthers(at, news int64) {
+	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Leaky {
+		d.others.Observe(at, news)
+	}
+}
+
+// gap is how long after a hit the next one of this checker has its turn, in ns: the time that it
+// takes to drain, and that of the hits that others probably let pass meanwhile. The lock is held.
+func (c *cell) gap(t *terms, cost int64) int64 {
+	spacing := c.spacing(t, cost)
+	if c.freshness(t) == LocalShare || !c.limiter.isShared() {
+		return spacing
+	}
+	return c.drained().others.Gap(spacing, c.spacing(t, 1), c.limiter.others())
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
@@ -225,8 +249,8 @@ func (c *cell) spacing(t *terms, cost int64) int64 {
 	return int64(math.Ceil(min(spacing, float64(window.MaxLength))))
 }
 
-// advance brings the level forward when so many new buckets come: the counts of those that leave go into it. The lock is
-// held.
+// advance brings the level forward when so many new buckets come: the counts of those that leave go
+// into it. The lock is held.
 func (c *cell) advance(by int64) {
 	d := c.drained()
 	if d == nil {
@@ -253,8 +277,9 @@ func (c *cell) settleLevel(t *terms, bucket int64) {
 	d.slack = t.drain.Settle(late, totals, c.newest, bucket).Parts - d.level.Parts
 }
 
-// bringTurnForward lets the next hit in the queue of a leaky bucket have its turn by when everything has drained: own hits may
-// have been settled at less than they were charged. The lock is held, the cell settled and rotated.
+// bringTurnForward lets the next hit in the queue of a leaky bucket have its turn by when
+// everything has drained: own hits may have been settled at less than they were charged. The lock
+// is held, the cell settled and rotated.
 func (c *cell) bringTurnForward(t *terms, at int64) {
 	d := c.drained()
 	if d == nil || c.freshness(t) == LocalShare { // where turns are farther apart than that
@@ -263,7 +288,8 @@ func (c *cell) bringTurnForward(t *terms, at int64) {
 	d.turn = min(d.turn, at+int64(t.drain.Reset(d.level, c.net(), at)))
 }
 
-// hearLevel takes in a settled level and the totals after it. The lock is held and the cell settled and rotated.
+// hearLevel takes in a settled level and the totals after it. The lock is held and the cell settled
+// and rotated.
 func (c *cell) hearLevel(w word) {
 	d, l := c.drained(), w.admitted.level
 	if d == nil || l.Parts < 0 {
@@ -276,11 +302,14 @@ func (c *cell) hearLevel(w word) {
 	} else {
 		d.slack = 0
 	}
-	if l.Bucket < d.level.Bucket { // bring it forward by what the message says, which may not be all
-		if c.is(informed) && c.hidesRefunds(w) { // or too much: what the cell has may be net of refunds
+	if l.Bucket < d.level.Bucket {
+		// Bring it forward by what the message says. That may not be all, or it may be too much:
+		// what the cell has may be net of refunds.
+		if c.is(informed) && c.hidesRefunds(w) {
 			return
 		}
-		if far := d.level.Bucket - 2*int64(c.limiter.live); l.Bucket < far { // nothing is told of that, or it says nothing
+		// The message says nothing about buckets of long ago.
+		if far := d.level.Bucket - 2*int64(c.limiter.live); l.Bucket < far {
 			l = drain.Settle(l, nil, far, far)
 		}
 		l = w.settle(drain, l, d.level.Bucket)
@@ -296,8 +325,8 @@ func (c *cell) hearLevel(w word) {
 	c.holdLevel()
 }
 
-// holdLevel keeps the level before the newest bucket: what is of later ones, by a clock that was ahead, has not
-// drained yet. The lock is held.
+// holdLevel keeps the level before the newest bucket: what is of later ones, by a clock that was
+// ahead, has not drained yet. The lock is held.
 func (c *cell) holdLevel() {
 	if d := c.drained(); d != nil {
 		d.level.Bucket = min(d.level.Bucket, c.newest-1)

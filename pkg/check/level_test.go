@@ -39,7 +39,7 @@ func TestLocalTokenBucket(t *testing.T) {
 		{60_000, 4, true, 0, 0, "full, not more"},
 		{60_000, 1, false, 0, time.Second, "none left"},
 	} {
-		d := l.CheckAt(noon+step.at*ms, "k", step.cost)
+		d := atTime(noon+step.at*ms, l).Check("k", step.cost)
 		expect(t, d.Allowed == step.allowed && d.Remaining == step.left && d.RetryAfter == step.retry && d.Limit == 4,
 			"at %d ms, cost %d (%s): got %+v", step.at, step.cost, step.why, d)
 		want := 4100 * time.Millisecond
@@ -53,7 +53,7 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 	for _, buckets := range []int{1, 10, 50, 100} {
 		_, l := checkerAndLimiter(t, Options{}, draining("r", rules.LeakyBucket, 20, 5, time.Second, buckets))
 		for at := int64(0); at < 3*second; at += 5 * ms {
-			d := l.CheckAt(noon+at, "k", 1)
+			d := atTime(noon+at, l).Check("k", 1)
 			turn := at%(50*ms) == 0
 			require(t, d.Allowed == turn && d.Remaining == 0 && d.Limit == 5,
 				"%d buckets, at %v: %+v", buckets, time.Duration(at), d)
@@ -64,7 +64,7 @@ func TestLocalLeakyBucketPassesAtAConstantRate(t *testing.T) {
 		wantHit(t, l, noon+10*second, 5, true, "five at once")
 		d := wantHit(t, l, noon+10*second, 1, false, "five turns are taken")
 		expect(t, d.RetryAfter == 250*time.Millisecond, "%+v", d)
-		d = l.CheckAt(noon+20*second, "k", 6)
+		d = atTime(noon+20*second, l).Check("k", 6)
 		expect(t, !d.Allowed && d.RetryAfter == Never, "more than the queue holds: %+v", d)
 	}
 }
@@ -93,7 +93,7 @@ func TestTokensComeBackInTime(t *testing.T) {
 				at += int64(d.RetryAfter)
 				due := begin + (n-tt.burst)*takes
 				require(t, at >= due && at <= due+late, "%+v: token %d comes %v after it should", tt, n, time.Duration(at-due))
-				require(t, !l.PeekAt(at-1, "k", 1).Allowed, "%+v: token %d comes sooner than was said", tt, n)
+				require(t, !atTime(at-1, l).try(Peek, "k", 1).Allowed, "%+v: token %d comes sooner than was said", tt, n)
 				wantHit(t, l, at, 1, true, fmt.Sprintf("%+v: token %d", tt, n))
 			}
 		}
@@ -136,7 +136,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 				o := receipts[i]
 				receipts = slices.Delete(receipts, i, i+1)
 				cost := rapid.Int64Range(0, 8).Draw(t, "true cost")
-				must(t, c.SettleAt(now, o.receipt, cost))
+				must(t, atTime(now, c).Settle(o.receipt, cost))
 				if d.Shape.Bucket(now)-o.bucket < int64(l.live) {
 					all[o.bucket] += cost - o.estimate
 					hits[o.hit].cost = cost
@@ -150,14 +150,14 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 			want := d.Remaining(window.Level{Bucket: first}, counts, now) >= cost
 			got, text := Decision{}, ""
 			if settles {
-				got, text = l.CheckReceiptAt(now, "k", cost)
+				got, text = atTime(now, l).tryReceipt("k", cost)
 			} else { // may spend an allowance
-				got = l.CheckAt(now, "k", cost)
+				got = atTime(now, l).Check("k", cost)
 			}
 			after := time.Duration(now - noon)
 			require(t, got.Allowed || !want, "after %v: %+v, although it fits by the counts", after, got)
 			require(t, !got.Allowed || fits(cost), "after %v: %+v, although it does not fit", after, got)
-			require(t, got.Allowed || settles || !fits(cost) || l.PeekAt(now+late, "k", cost).Allowed,
+			require(t, got.Allowed || settles || !fits(cost) || atTime(now+late, l).try(Peek, "k", cost).Allowed,
 				"after %v: %+v, and long afterwards", after, got)
 			if got.Allowed {
 				all[d.Shape.Bucket(now)] += cost
@@ -165,7 +165,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 				hits = append(hits, hit{now, cost})
 			}
 			if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
-				c.Step(now)
+				atTime(now, c).Step()
 			}
 		}
 	}
@@ -208,8 +208,8 @@ func TestSettledLevelsOfMessages(t *testing.T) {
 		for _, inAlarm := range []bool{false, true} {
 			f, l := fleetAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 100, time.Second, 10))
 			now := noon + 20*second + 30*ms
-			l.CheckAt(now, "k", 5)
-			f.Step(now)
+			atTime(now, l).Check("k", 5)
+			atTime(now, f).Step()
 			f.levelMessage(now, l, inAlarm, tt.age, uint64(tt.parts), tt.total)
 			wantLeft(t, l, now, tt.left, fmt.Sprintf("%s (alarm: %v)", tt.why, inAlarm))
 		}
@@ -220,12 +220,12 @@ func TestSettledLevelsOfMessages(t *testing.T) {
 func TestLevelOfALostGeneration(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 100, time.Second, 10))
 	now := noon + 20*second
-	l.CheckAt(now, "k", 5)
-	f.Step(now)
+	atTime(now, l).Check("k", 5)
+	atTime(now, f).Step()
 	f.levelMessage(now, l, false, 11, 700, 5)
-	l.CheckAt(now, "k", 1)
+	atTime(now, l).Check("k", 1)
 	now += 50 * ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.answerIn(now, 2, 1)
 	wantLeft(t, l, now, 99, "with 1 hit since")
 }
@@ -233,10 +233,10 @@ func TestLevelOfALostGeneration(t *testing.T) {
 // TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on with the level.
 func TestLevelsAreRemembered(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 1000, time.Second, 10))
-	l.CheckAt(noon, "k", 1000)
+	atTime(noon, l).Check("k", 1000)
 	now := noon + 50*second // half of it is left, and no bucket has a count
 	for range 3 {
-		c.Step(now)
+		atTime(now, c).Step()
 		now += 35 * second / 10
 	}
 	old := l.holds([]byte("k"))
@@ -251,7 +251,7 @@ func TestLevelsAreRemembered(t *testing.T) {
 	got, _ := fresh.room(l.terms.Load(), now)
 	expect(t, got == want, "a cell that learnt of it has %d left, want %d", got, want)
 	for i := range int64(30) {
-		c.Step(now + i*10*second)
+		atTime(now+i*10*second, c).Step()
 	}
 	expect(t, l.holds([]byte("k")) == nil, "the cell stays when all has drained")
 }
@@ -268,13 +268,13 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 		f, l := fleetAndLimiter(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
 		f.Checker.fleet.Store(4)
 		begin := noon + 100*second // long after the last word
-		f.Step(begin)
+		atTime(begin, f).Step()
 		passes := make([]int, 3)
 		for at := int64(0); at < 3*second; at += ms {
 			if at%(50*ms) == 0 {
-				f.Step(begin + at)
+				atTime(begin+at, f).Step()
 			}
-			if d := l.CheckAt(begin+at, "k", 1); d.Freshness != LocalShare {
+			if d := atTime(begin+at, l).Check("k", 1); d.Freshness != LocalShare {
 				t.Fatal(d.Freshness)
 			} else if d.Allowed {
 				passes[at/second]++
@@ -305,7 +305,7 @@ func TestANewRateHoldsFromItsMomentOn(t *testing.T) {
 		spend := func(span int64) {
 			passed = 0
 			for end := now + span; now < end; now += second / 5000 {
-				if l.CheckAt(now, "k", 1).Allowed {
+				if atTime(now, l).Check("k", 1).Allowed {
 					passed++
 				}
 			}

@@ -5,12 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limiter decides for one rule. Its methods are safe for concurrent use, and but for Acquire and Wait never block.
+// Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For all that
+// Check does not do, pass it to [Checker.Do] or [Checker.Wait].
 type Limiter struct {
 	// What a check without the lock reads stands together, and apart from what is written meanwhile.
 	checker *Checker
@@ -25,7 +27,7 @@ type Limiter struct {
 	name     string // the same
 	id       uint64 // grows from limiter to limiter: the order in which cells are locked
 	live     int    // buckets that a window can touch, and of what drains some more
-	censuses int64  // see there
+	censuses int64  // see forecast.FullIntervals
 
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
@@ -43,7 +45,7 @@ type Limiter struct {
 
 	badCosts atomic.Int64 // hits whose own cost was none
 
-	falseDenials atomic.Int64 // decisions, see hindsight.go
+	falseDenials atomic.Int64 // decisions, see forecast.FalseDenials
 
 	owed owed
 }
@@ -52,7 +54,7 @@ func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 	return &Limiter{
 		checker: c, hashes: c.o.KeyHash != nil, ruleID: ruleIDOf(r, c.o.Link), id: id, name: r.Name, shape: r.Window, live: bucketsOf(r.Window), salt: rand.Uint64(),
 		after:  time.Duration(r.Window.Live()-1) * r.Window.BucketSize(),
-		strict: newStrict(r, c.o.Link), censuses: censuses(time.Duration(r.Window.Length)),
+		strict: newStrict(r, c.o.Link), censuses: forecast.FullIntervals(time.Duration(r.Window.Length)),
 	}
 }
 
@@ -66,17 +68,6 @@ func (l *Limiter) Check(key string, cost int64) (d Decision) {
 		l.checkAt(&d, t, l.now(), key, cost)
 	} else {
 		l.checkBy(&d, t, l.now(), key, cost)
-	}
-	return d
-}
-
-// CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds, for those who
-// bring their own, such as a simulation.
-func (l *Limiter) CheckAt(now int64, key string, cost int64) (d Decision) {
-	if t := l.terms.Load(); l.isPlain(t, key) {
-		l.checkAt(&d, t, l.checker.clock.Fleet(now), key, cost)
-	} else {
-		l.checkBy(&d, t, l.checker.clock.Fleet(now), key, cost)
 	}
 	return d
 }

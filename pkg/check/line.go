@@ -66,7 +66,7 @@ func (l waitingLine) waiting() int64 {
 	return 0
 }
 
-// caller is one call of Wait. It stands in one line at a time, so that nobody waits in a circle.
+// caller is one call of Wait that waits for its turn. It stands in one line at a time, so that nobody waits in a circle.
 type caller struct {
 	begun  time.Time
 	number uint64 // grows from one to the next
@@ -186,7 +186,9 @@ func (l *Limiter) denyUnasked(key string) {
 // not before as many hits fit, or all that can fit at once.
 func (l waitingLine) behindOthers(attrs identity.Attributes) Decision {
 	t := l.limiter.terms.Load()
-	d := l.limiter.peekBy(t, l.limiter.now(), attrs, l.key, max(l.cost, min(l.waiting()+l.cost, l.capacity)))
+	cost := max(l.cost, min(l.waiting()+l.cost, l.capacity))
+	by := decider{limiter: l.limiter, terms: t}
+	d := l.limiter.checker.peek(by, l.limiter.now(), attrs, l.key, cost)
 	if d.Allowed { // the first of them is about to pass
 		d.Allowed = false
 		d.deny(t.rule)

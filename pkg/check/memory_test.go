@@ -35,7 +35,7 @@ func flood(t *testing.T, keys, bound int, down bool) {
 	now := noon
 	link.step(c, now)
 	for _, key := range blocked {
-		require(t, tight.CheckAt(now, key, 1).Allowed, "the first hit was denied")
+		require(t, atTime(now, tight).Check(key, 1).Allowed, "the first hit was denied")
 	}
 	for range 20 {
 		now += 50 * ms
@@ -44,12 +44,12 @@ func flood(t *testing.T, keys, bound int, down bool) {
 	link.down = down
 	before, most, through := heap(), 0, 0
 	for i := range keys {
-		require(t, loose.CheckAt(now, fmt.Sprintf("2001:db8::%x", i), 1).Allowed, "denied; the rule is open on outage")
+		require(t, atTime(now, loose).Check(fmt.Sprintf("2001:db8::%x", i), 1).Allowed, "denied; the rule is open on outage")
 		if i%len(blocked) == 0 { // at which rate all live keys are new after 50 ms
 			now += ms
 			link.step(c, now)
 		}
-		if i%100 == 0 && tight.CheckAt(now, blocked[i/100%len(blocked)], 1).Allowed {
+		if i%100 == 0 && atTime(now, tight).Check(blocked[i/100%len(blocked)], 1).Allowed {
 			through++
 		}
 		if (i+1)%(keys/10) == 0 {
@@ -98,9 +98,9 @@ func TestMemoryPerKey(t *testing.T) {
 		f, l := newFleetOf(t, 2, Options{MaxLiveKeys: keys}, 100, time.Hour)
 		before := heap()
 		for _, key := range text {
-			l.CheckAt(noon, key, test.hits-test.hits/2)
+			atTime(noon, l).Check(key, test.hits-test.hits/2)
 			if test.hits > 1 {
-				l.CheckAt(noon, key, test.hits/2)
+				atTime(noon, l).Check(key, test.hits/2)
 			}
 		}
 		beside := (heap()-before)/keys - test.length
@@ -119,19 +119,19 @@ func TestNoRoomForKeys(t *testing.T) {
 	closed.OnOutage = rules.Closed
 	f := newFleet(t, Options{MaxLiveKeys: 2}, open, closed)
 	o, cl := limiter(t, f.Checker, "open"), limiter(t, f.Checker, "closed")
-	o.CheckAt(noon, "a", 1)
-	cl.CheckAt(noon, "a", 1)
+	atTime(noon, o).Check("a", 1)
+	atTime(noon, cl).Check("a", 1)
 	for range 5 {
-		d := o.CheckAt(noon, "b", 1)
+		d := atTime(noon, o).Check("b", 1)
 		expect(t, d.Allowed && d.Remaining == 0, "open: %+v", d)
-		d = cl.CheckAt(noon, "b", 1)
+		d = atTime(noon, cl).Check("b", 1)
 		expect(t, !d.Allowed && d.RetryAfter > 0, "closed: %+v", d)
 	}
-	d := o.CheckAt(noon, "b", 4)
+	d := atTime(noon, o).Check("b", 4)
 	expect(t, !d.Allowed, "a cost above the limit passed: %+v", d)
 	r := f.Stats().Rules
 	expect(t, r[0].Overflow == 5 && r[1].Overflow == 0, "overflow: %+v", r)
-	d = o.CheckAt(noon, "a", 1)
+	d = atTime(noon, o).Check("a", 1)
 	expect(t, d.Allowed && d.Remaining == 1, "a key that has its cell: %+v", d)
 
 	c := ofYAML(t, Options{MaxLiveKeys: 1}, `
@@ -140,20 +140,20 @@ rules:
   - {name: dark, match: {dark: "*"}, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
   - {name: closed, match: {closed: "*"}, key: [user], limit: 10/minute, on_outage: closed, throttle: soft, soft: {exceed: 10%}}
 `)
-	c.CheckAt(noon, user("first"), 1)
+	atTime(noon, c).Check(user("first"), 1)
 	for r, want := range map[string]Decision{
 		"user=a":          {Allowed: true, Rule: "open", Limit: 5},
 		"user=a dark=1":   {Allowed: true, Rule: "open", Limit: 5, Shadow: "dark"},
 		"user=a closed=1": {Rule: "closed", Limit: 11, RetryAfter: 50 * time.Millisecond, Status: 429},
 	} {
-		for _, d := range []Decision{c.PeekAt(noon, request(r), 1), c.CheckAt(noon, request(r), 1)} {
+		for _, d := range []Decision{atTime(noon, c).try(Peek, request(r), 1).Decision, atTime(noon, c).Check(request(r), 1)} {
 			d.Reset = 0
 			expect(t, d == want, "%s: %+v, want %+v", r, d, want)
 		}
 	}
-	d = c.CheckAt(noon, user("a"), 6)
+	d = atTime(noon, c).Check(user("a"), 6)
 	expect(t, !d.Allowed && d.RetryAfter == Never, "more than its share: %+v", d)
-	c.RecordAt(noon, user("a"), 6)
+	atTime(noon, c).try(Record, user("a"), 6)
 	s := c.Stats().Rules[0]
 	expect(t, s.Overflow == 1+1+6 && s.Charged == s.Overflow+1, "%+v", s)
 }
@@ -166,19 +166,19 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 	openIdle(t, c, 1000)
 	l, now := limiter(t, c, "r"), noon
 	link.step(c, now)
-	l.CheckAt(now, "k", 7)
+	atTime(now, l).Check("k", 7)
 	for i := range 40 {
 		now += 50 * ms
 		link.step(c, now)
-		l.CheckAt(now, fmt.Sprint(i), 1)
+		atTime(now, l).Check(fmt.Sprint(i), 1)
 		c.idle.cache.Wait()
 	}
-	d := l.PeekAt(now, "k", 4)
+	d := atTime(now, l).try(Peek, "k", 4).Decision
 	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
-	_, all := c.ExplainAt(now, user("k"), 1)
+	_, all := atTime(now, c).tryExplain(user("k"), 1)
 	expect(t, all[0].Count == 7, "%+v", all[0])
 	require(t, c.cells.load(l, "k") == nil, "the key is live, or live again")
-	d = l.CheckAt(now, "k", 1)
+	d = atTime(now, l).Check("k", 1)
 	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
 }
 
@@ -186,13 +186,13 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 func TestAlarmsCountWithoutRoom(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
 	openIdle(t, f.Checker, 10)
-	l.CheckAt(noon, "a", 1)
-	l.CheckAt(noon, "b", 1)
+	atTime(noon, l).Check("a", 1)
+	atTime(noon, l).Check("b", 1)
 	f.alarm(noon, 1, l, "blocked", 100)
 	f.idle.cache.Wait()
-	d := l.CheckAt(noon, "blocked", 1)
+	d := atTime(noon, l).Check("blocked", 1)
 	expect(t, !d.Allowed, "passed: %+v", d)
-	d = l.CheckAt(noon, "unknown", 101)
+	d = atTime(noon, l).Check("unknown", 101)
 	expect(t, !d.Allowed && d.RetryAfter == Never, "a cost above the limit: %+v", d)
 }
 

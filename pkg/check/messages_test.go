@@ -52,7 +52,7 @@ func TestWireRule(t *testing.T) {
 		expect(t, w.Algorithm == test.algorithm && w.Limit == test.limit && w.Burst == test.burst && w.GetLoose() == test.loose,
 			"%s: %v, want limit %d, burst %d, loose %v", test.why, w, test.limit, test.burst, test.loose)
 	}
-	expect(t, isOwn("own x") && !isOwn("x"), "own limits have names of their own")
+	expect(t, isInline("own x") && !isInline("x"), "inline limits have names of their own")
 }
 
 const keySecret = "a secret of enough bytes"
@@ -72,14 +72,14 @@ func TestKeysAreHashed(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{KeyHash: h}, rule("r", 10, time.Minute, 1), all, strictRule("strict", 1000, time.Minute, 1))
 	for _, key := range []string{"kristie", strings.Repeat("kristie", 100)} {
 		text := string(identity.AppendKey(nil, []string{"user"}, user(key)))
-		l.CheckAt(noon, text, 1)
-		l.CheckAt(noon, text, 2)
-		f.CheckAt(noon, user(key), 1) // denied by the strict one, and asked for
-		d := l.CheckAt(noon, text, 8)
+		atTime(noon, l).Check(text, 1)
+		atTime(noon, l).Check(text, 2)
+		atTime(noon, f).Check(user(key), 1) // denied by the strict one, and asked for
+		d := atTime(noon, l).Check(text, 8)
 		expect(t, !d.Allowed && d.Remaining == 7, "%+v, want 7 left of 10", d)
 	}
-	limiter(t, f.Checker, "all").CheckAt(noon, "", 1)
-	f.Step(noon + 60*ms)
+	atTime(noon, limiter(t, f.Checker, "all")).Check("", 1)
+	atTime(noon+60*ms, f).Step()
 	asked, _ := f.asked()
 	for _, text := range []string{string(asked.Keys.KeyText), string(f.last().Hits.KeyText)} {
 		expect(t, !strings.Contains(text, "kris") && strings.Contains(text, h.Hash("kristie")), "a message holds %q", text)
@@ -93,8 +93,8 @@ func TestLongKeysAreOne(t *testing.T) {
 	for _, h := range []*identity.Hasher{nil, hasher(t, keySecret)} {
 		c, l := checkerAndLimiter(t, Options{KeyHash: h}, rule("r", 10, time.Minute, 1))
 		long := strings.Repeat("x", identity.MaxKey+1)
-		c.CheckAt(noon, user(long), 3)
-		d := l.CheckAt(noon, long, 1)
+		atTime(noon, c).Check(user(long), 3)
+		d := atTime(noon, l).Check(long, 1)
 		expect(t, d.Remaining == 6, "%v: %+v, want 6 left of 10", h, d)
 	}
 }
@@ -116,15 +116,15 @@ func TestTraceFollowsReports(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{Trace: trace}, rule("r", 1000, time.Hour, 1))
 	flush := func(now int64, trace string) {
 		t.Helper()
-		l.CheckAt(now, "kristie", 1)
+		atTime(now, l).Check("kristie", 1)
 		before := len(f.tape.reports)
-		f.Step(now + 60*ms)
+		atTime(now+60*ms, f).Step()
 		require(t, len(f.tape.reports) == before+1 && f.last().Trace == trace,
 			"%d reports, the last carries %q, want %q", len(f.tape.reports)-before, f.last().Trace, trace)
 	}
 	now := noon
 	flush(now, "parent of 1")
-	f.Step(now + second) // it has waited for too long
+	atTime(now+second, f).Step() // it has waited for too long
 	n := len(f.tape.bytes)
 	expect(t, n == 2 && f.tape.bytes[0] == f.tape.bytes[1], "%d reports, or other bytes", n)
 	f.answer(now+second, 1)

@@ -13,10 +13,10 @@ import (
 // one of it and one of shard 1 on their way.
 func twoShards(t *testing.T) (f *fleet, now int64) {
 	t.Helper()
-	f = unwelcomed(t, Options{ReportTimeout: 100 * time.Millisecond}, rule("r", 100, time.Minute, 1))
-	f.Step(noon)
+	f = unwelcomed(t, Options{Tuning: tuning{ReportTimeout: 100 * time.Millisecond}}, rule("r", 100, time.Minute, 1))
+	atTime(noon, f).Step()
 	f.welcome(noon, 2)
-	f.Step(noon)
+	atTime(noon, f).Step()
 	l := limiter(t, f.Checker, "r")
 	keyIn := func(shard uint32) string {
 		for i := 0; ; i++ {
@@ -26,16 +26,16 @@ func twoShards(t *testing.T) (f *fleet, now int64) {
 		}
 	}
 	now = noon + 50*ms
-	l.CheckAt(now, keyIn(0), 1)
-	f.Step(now)
+	atTime(now, l).Check(keyIn(0), 1)
+	atTime(now, f).Step()
 	m := f.refresh(1)
 	m.Aggregator = 7
 	f.receive(now, events.KindRefresh, m)
-	l.CheckAt(now, keyIn(0), 1)
-	l.CheckAt(now, keyIn(1), 1)
+	atTime(now, l).Check(keyIn(0), 1)
+	atTime(now, l).Check(keyIn(1), 1)
 	now += 50 * ms
 	f.tape.to = nil
-	f.Step(now)
+	atTime(now, f).Step()
 	f.wantSent(t, "the next reports", "0 to 7", "1 to 0")
 	return f, now
 }
@@ -54,21 +54,21 @@ func TestOneThatIsGone(t *testing.T) {
 	m := f.refresh(1) // of shard 1, the last
 	m.Aggregator = 8
 	f.receive(now, events.KindRefresh, m)
-	f.Receive(now, events.KindUnheard, nil)
-	f.Step(now + ms)
+	atTime(now, f).Receive(events.KindUnheard, nil)
+	atTime(now+ms, f).Step()
 	f.wantSent(t, "nobody was there", "0 to 0")
-	f.Receive(now+ms, events.KindUnheard, nil)
-	f.Step(now + 2*ms)
+	atTime(now+ms, f).Receive(events.KindUnheard, nil)
+	atTime(now+2*ms, f).Step()
 	f.wantSent(t, "nobody at all is there")
 }
 
 // TestAShardThatNobodyAttends: that nobody takes its reports says nothing of those of other shards.
 func TestAShardThatNobodyAttends(t *testing.T) {
 	f, now := twoShards(t)
-	f.Receive(now, events.KindUnheard, nil)
-	f.Step(now + ms)
+	atTime(now, f).Receive(events.KindUnheard, nil)
+	atTime(now+ms, f).Step()
 	f.wantSent(t, "nobody attends to shard 1")
 	now += int64(time.Second)
-	f.Step(now)
+	atTime(now, f).Step()
 	f.wantSent(t, "no answer came either", "0 to 0", "1 to 0")
 }

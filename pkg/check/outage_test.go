@@ -12,7 +12,7 @@ import (
 func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshness) (passed int) {
 	t.Helper()
 	for range n {
-		d := l.CheckAt(now, key, 1)
+		d := atTime(now, l).Check(key, 1)
 		require(t, d.Freshness == want && (d.Allowed || d.RetryAfter > 0), "want it %v, and a denial with a time: %+v", want, d)
 		if d.Allowed {
 			passed++
@@ -23,7 +23,7 @@ func letPass(t *testing.T, l *Limiter, now int64, key string, n int, want Freshn
 
 // TestFreshnessFallsInSteps of silence, and is back at one message; by default after three hellos.
 func TestFreshnessFallsInSteps(t *testing.T) {
-	o := Options{HelloEvery: time.Second, StaleAfter: 2, ShareAfter: 5, OutageAfter: 20, NoForecast: true}
+	o := Options{HelloEvery: time.Second, StaleAfter: 2 * time.Second, ShareAfter: 5 * time.Second, OutageAfter: 20 * time.Second, Tuning: tuning{NoForecast: true}}
 	open, closed := rule("open", 100, time.Minute, 1), rule("closed", 100, time.Minute, 1)
 	open.OnOutage, closed.OnOutage = rules.Open, rules.Closed
 	f := newFleet(t, o, rule("share", 100, time.Minute, 1), open, closed)
@@ -43,7 +43,7 @@ func TestFreshnessFallsInSteps(t *testing.T) {
 		{48 * time.Hour, Outage, 25, 1000, 0},
 	} {
 		now, key := noon+int64(step.silence), fmt.Sprint(step.silence)
-		f.Step(now)
+		atTime(now, f).Step()
 		passed := func(name string, want Freshness) int {
 			return letPass(t, limiter(t, f.Checker, name), now, key, 1000, want)
 		}
@@ -59,14 +59,14 @@ func TestFreshnessFallsInSteps(t *testing.T) {
 
 	f = newFleet(t, Options{HelloEvery: time.Second}, open)
 	for i, at := range []time.Duration{3 * time.Second, 3*time.Second + 1, 9 * time.Second} {
-		f.Step(noon + int64(at))
+		atTime(noon+int64(at), f).Step()
 		letPass(t, limiter(t, f.Checker, "open"), noon+int64(at), "k", 1, []Freshness{Fresh, Stale, Stale}[i])
 	}
 }
 
 // TestLocalShareOfAWindow is a share of what was left when the silence began; own hits leave the window.
 func TestLocalShareOfAWindow(t *testing.T) {
-	f := newFleet(t, Options{HelloEvery: time.Second, ShareAfter: 5, NoForecast: true}, rule("r", 100, 10*time.Second, 1))
+	f := newFleet(t, Options{HelloEvery: time.Second, ShareAfter: 5 * time.Second, Tuning: tuning{NoForecast: true}}, rule("r", 100, 10*time.Second, 1))
 	f.welcomeOf(noon, 4)
 	l := limiter(t, f.Checker, "r")
 	f.alarm(noon, 1, l, "busy", 90)
@@ -80,11 +80,11 @@ func TestLocalShareOfAWindow(t *testing.T) {
 		{20, "idle", 25, 25},
 	} {
 		now := noon + step.at*second
-		f.Step(now)
+		atTime(now, f).Step()
 		got := letPass(t, l, now, step.key, 50, LocalShare)
 		expect(t, got >= step.least && got <= step.most, "%+v: %d passed", step, got)
 	}
-	expect(t, !l.CheckAt(noon+20*second, "other", 30).Allowed, "a cost of 30 passed in a share of 25")
+	expect(t, !atTime(noon+20*second, l).Check("other", 30).Allowed, "a cost of 30 passed in a share of 25")
 }
 
 // TestLocalSharesAddUp: all checkers together admit no more than there was room for.
@@ -94,7 +94,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second, Epoch: i + 1}, rule("r", 1000, time.Hour, 1))
 		f.welcomeOf(noon, 8)
 		f.alarm(noon, 1, l, "k", 880)
-		f.Step(noon + 15*second)
+		atTime(noon+15*second, f).Step()
 		sum += letPass(t, l, noon+15*second, "k", 200, LocalShare)
 	}
 	equal(t, sum, 120, "passed by all checkers")
@@ -108,7 +108,7 @@ func TestLocalShareBelowOne(t *testing.T) {
 	for i := range uint64(checkers) {
 		o := Options{ExpectCheckers: checkers, Epoch: i + 1}
 		f := unwelcomed(t, o, rule("r", 3, time.Minute, 1), rule("exact", 16, time.Minute, 1))
-		f.Step(noon)
+		atTime(noon, f).Step()
 		l := limiter(t, f.Checker, "r")
 		for k := range keys {
 			n := letPass(t, l, noon, fmt.Sprint(k), 4, LocalShare)
@@ -131,7 +131,7 @@ func TestNeverHeard(t *testing.T) {
 	}{{0, Local, 100}, {1, Local, 100}, {2, LocalShare, 50}} {
 		f := unwelcomed(t, Options{ExpectCheckers: test.expect}, rule("r", 100, time.Minute, 1))
 		for _, now := range []int64{noon, noon + int64(time.Hour)} {
-			f.Step(now)
+			atTime(now, f).Step()
 			got := letPass(t, limiter(t, f.Checker, "r"), now, fmt.Sprint(now), 200, test.freshness)
 			heard := f.Stats().Heard
 			expect(t, got == test.passed && heard == 0, "%+v: %d passed; heard %v ago", test, got, heard)
@@ -142,22 +142,22 @@ func TestNeverHeard(t *testing.T) {
 // TestSilenceEndsAllowances: what a check left before the silence does not hold when something else decides. A
 // report without an answer keeps the flush from withdrawing it.
 func TestSilenceEndsAllowances(t *testing.T) {
-	for _, o := range []Options{{}, {NoForecast: true}} {
+	for _, o := range []Options{{}, {Tuning: tuning{NoForecast: true}}} {
 		for _, limit := range []int64{40, 1000} {
 			o.HelloEvery = time.Second
 			r := rule("r", limit, time.Hour, 1)
 			r.OnOutage = rules.Closed
 			f, l := fleetAndLimiter(t, o, r)
 			f.welcomeOf(noon, 8)
-			l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
-			f.Step(noon + 100*ms)
-			l.CheckAt(noon+200*ms, "k", 1)
+			atTime(noon, l).Check("other", 1) // goes into the report that nobody answers
+			atTime(noon+100*ms, f).Step()
+			atTime(noon+200*ms, l).Check("k", 1)
 			for now := noon + 200*ms; now < noon+15*second; now += 100 * ms {
-				f.Step(now)
+				atTime(now, f).Step()
 			}
 			n := letPass(t, l, noon+15*second, "k", int(limit), LocalShare)
 			expect(t, int64(n) <= limit/8, "%+v: %d passed of a share of %d", o, n, limit/8)
-			f.Step(noon + 302*second)
+			atTime(noon+302*second, f).Step()
 			equal(t, letPass(t, l, noon+302*second, "k", int(limit), Outage), 0, "passed in an outage that closes")
 		}
 	}
@@ -171,11 +171,11 @@ func TestShareHoldsForEver(t *testing.T) {
 		r.Algorithm = a
 		f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, r)
 		f.welcomeOf(noon, 4)
-		l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
-		f.Step(noon + 100*ms)
+		atTime(noon, l).Check("other", 1) // goes into the report that nobody answers
+		atTime(noon+100*ms, f).Step()
 		passed, start := 0, noon+660*second
 		for now := start; now < start+100*second; now += 100 * ms {
-			f.Step(now)
+			atTime(now, f).Step()
 			passed += letPass(t, l, now, "k", 2, LocalShare)
 		}
 		expect(t, passed >= 90 && passed <= 110, "%v: %d passed in 10 windows, want at most 10 each, and 10 more at first", a, passed)
@@ -191,16 +191,16 @@ func TestShareOutlastsReports(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, r)
 	midnight := noon + 12*3600*second
 	f.welcomeOf(noon, 4)
-	l.CheckAt(noon, "other", 1) // goes into the report that nobody answers
-	f.Step(noon + 100*ms)
+	atTime(noon, l).Check("other", 1) // goes into the report that nobody answers
+	atTime(noon+100*ms, f).Step()
 	passed, now := 0, midnight
 	for ; now < midnight+23*3600*second; now += 60 * second {
-		f.Step(now)
+		atTime(now, f).Step()
 		passed += letPass(t, l, now, "k", 2, LocalShare)
 	}
 	expect(t, passed >= 25 && passed <= 26 && f.Stats().ReportsGivenUp == 1, "%d passed of a share of 25", passed)
 	f.welcomeOf(now, 4)
-	f.Step(now)
+	atTime(now, f).Step()
 	reported, _ := rows(f.last(), false)
 	equal(t, reported["k"], uint64(passed), "reported")
 }
@@ -210,14 +210,14 @@ func TestShareOutlastsReports(t *testing.T) {
 func TestShareHoldsForManyKeys(t *testing.T) {
 	for _, welcomed := range []bool{true, false} {
 		f := unwelcomed(t, Options{MaxLiveKeys: 100, ExpectCheckers: 4}, rule("r", 40, time.Second, 1))
-		f.Step(noon)
+		atTime(noon, f).Step()
 		if welcomed {
 			f.welcomeOf(noon, 4)
 		}
 		l, passed, now := limiter(t, f.Checker, "r"), 0, noon
 		for key := range 3000 {
 			now += 50 * ms
-			f.Step(now)
+			atTime(now, f).Step()
 			passed += hit(l, now, fmt.Sprint(key), 1)
 		}
 		s := f.Stats()
@@ -234,7 +234,7 @@ func TestOutageGoesByOnOutage(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, r)
 	f.welcomeOf(noon, 8)
 	letPass(t, l, noon, "k", 50, Fresh)
-	f.Step(noon + 302*second)
+	atTime(noon+302*second, f).Step()
 	equal(t, letPass(t, l, noon+302*second, "k", 50, Outage), 50, "passed in an outage that opens")
 	c := ofYAML(t, Options{}, `
 rules:
@@ -242,6 +242,6 @@ rules:
   - {name: dark, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
 `)
 	c.freshness.Store(uint32(Outage))
-	d := c.CheckAt(noon, user("a"), 11)
+	d := atTime(noon, c).Check(user("a"), 11)
 	expect(t, d.Allowed && !d.Exceeded && d.Shadow == "dark" && d.Freshness == Outage, "%+v", d)
 }

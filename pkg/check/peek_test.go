@@ -60,7 +60,7 @@ func (s *stage) do(t testing.TB, o op) (d Decision, asked bool) {
 	s.now += o.after
 	switch o.kind {
 	case 0:
-		if s.Step(s.now); s.soon {
+		if atTime(s.now, s).Step(); s.soon {
 			s.store.deliver(t, s.Checker, s.now)
 		}
 	case 1:
@@ -68,7 +68,7 @@ func (s *stage) do(t testing.TB, o op) (d Decision, asked bool) {
 	case 2:
 		s.store.elsewhere(t, limiter(t, s.Checker, "plain"), o.key, s.now, o.hits, o.hits/2)
 	default:
-		return s.CheckAt(s.now, o.attrs, o.cost), true
+		return atTime(s.now, s).Check(o.attrs, o.cost), true
 	}
 	return d, false
 }
@@ -93,10 +93,10 @@ func TestPeekChangesNothing(t *testing.T) {
 			for range rapid.IntRange(0, 2).Draw(r, "peeks") {
 				at := looked.now + rapid.Int64Range(0, o.after).Draw(r, "at")
 				if rapid.Bool().Draw(r, "of all") {
-					looked.PeekAt(at, o.attrs, o.cost)
+					atTime(at, looked).try(Peek, o.attrs, o.cost)
 				} else {
 					name := rapid.SampledFrom([]string{"plain", "soft", "every", "classes"}).Draw(r, "rule")
-					limiter(t, looked.Checker, name).PeekAt(at, o.key, o.cost)
+					atTime(at, limiter(t, looked.Checker, name)).try(Peek, o.key, o.cost)
 				}
 				peeks++
 			}
@@ -122,7 +122,7 @@ func TestPeekForetellsAndAllAreCharged(t *testing.T) {
 		charged := make(map[string]int64)
 		for i, o := range schedules().Draw(r, "schedule") {
 			at := s.now + o.after
-			want, parts := s.PeekAt(at, o.attrs, o.cost), s.parts(at, o)
+			want, parts := atTime(at, s).try(Peek, o.attrs, o.cost).Decision, s.parts(at, o)
 			got, asked := s.do(t, o)
 			if !asked {
 				continue
@@ -156,7 +156,7 @@ func TestShadowChangesNothing(t *testing.T) {
 	shadowed := 0
 	rapid.Check(t, func(r *rapid.T) {
 		// All reports go by the timer, with all that there is to report: shadow rules may change when others' go.
-		o := Options{FlushEvery: 20e6, FlushFloor: 20e6, QuietFor: 1}
+		o := Options{FlushEvery: 20e6, QuietFor: 1, Tuning: tuning{FlushFloor: 20e6}}
 		bare, dark := newStage(t, o, everything), newStage(t, o, everything+shadows)
 		bare.soon, dark.soon = true, true
 		for i, o := range schedules().Draw(r, "schedule") {
@@ -187,7 +187,7 @@ rules:
 	shares := map[string]int64{"critical": 200, "": 160, "analytics": 60}
 	passed, foreseen := map[string]int{}, 0
 	rapid.Check(t, func(r *rapid.T) {
-		s := newStage(t, Options{NoForecast: rapid.Bool().Draw(r, "plainly")}, text)
+		s := newStage(t, Options{Tuning: tuning{NoForecast: rapid.Bool().Draw(r, "plainly")}}, text)
 		for i, o := range schedules().Draw(r, "schedule") {
 			at := s.now + o.after
 			known, used := s.known("plain", o.key, at)

@@ -22,16 +22,16 @@ func TestStrictSpendsWhatIsGranted(t *testing.T) {
 	expect(t, d.RetryAfter == 199*time.Millisecond, "retry after %v", d.RetryAfter)
 	d = wantHit(t, l, noon+4*ms, 11, false, "a cost above the limit")
 	expect(t, d.RetryAfter == Never, "a cost above the limit: %+v", d)
-	f.Step(noon + 50*ms)
+	atTime(noon+50*ms, f).Step()
 	equal(t, hits(f.last())["k"], 5, "hits reported")
 }
 
 func TestStrictWithoutAFleet(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{Link: new(tape)}, strictRule("r", 10, time.Second, 1))
 	for at := noon; at < noon+2*second; at += 100 * ms {
-		d := l.CheckAt(at, "k", 1)
+		d := atTime(at, l).Check("k", 1)
 		require(t, !d.Allowed && d.Freshness == Local, "before the first welcome: %+v", d)
-		c.Step(at)
+		atTime(at, c).Step()
 	}
 	_, l = checkerAndLimiter(t, Options{}, strictRule("r", 10, time.Second, 1))
 	equal(t, passes(l, noon, 20), 10, "hits that a local limiter lets pass, since it knows everything")
@@ -59,7 +59,7 @@ func TestIdlePermitsAreGivenBack(t *testing.T) {
 	f.pass(l, 300, 3, 0)
 	_, before := f.asked()
 	f.grants(noon+310*ms, 0, 4, 4, 0)
-	f.Step(noon + 320*ms)
+	atTime(noon+320*ms, f).Step()
 	f.wishes(leaseWish{want: 2, known: 4}) // for those denied just now, and returns nothing again
 	_, n := f.asked()
 	expect(t, n == before+1, "%d requests, want one", n-before)
@@ -68,8 +68,8 @@ func TestIdlePermitsAreGivenBack(t *testing.T) {
 // TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these permits.
 func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
-	l.CheckAt(noon, "k", 1)
-	f.Step(noon + ms)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon+ms, f).Step()
 	f.behind.shards[0].generation = 2
 	f.grants(noon+2*ms, 0, 3, 3, 0) // of generation 1
 	f.pass(l, 3, 3, 0)
@@ -78,27 +78,23 @@ func TestGrantOfAnOlderGeneration(t *testing.T) {
 func TestSeveralRulesSpendTogether(t *testing.T) {
 	f := newFleet(t, Options{}, strictRule("a", 10, time.Second, 1), strictRule("b", 5, time.Second, 1),
 		rule("c", 100, time.Second, 1))
-	lot := func(rule string) *lot {
-		c := f.cells.load(limiter(t, f.Checker, rule), "u")
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.settle(0)
-		return c.permits().lot(c.newest)
-	}
-	decided(t, f.CheckAt(noon, user("u"), 1), false, "without permits")
+	decided(t, atTime(noon, f).Check(user("u"), 1), false, "without permits")
 	m := f.asks(1, leaseWish{want: 1})
 	require(t, m.Keys.Keys() == 2, "want one request of both keys: %+v", m)
 	f.grantOne(noon+2*ms, "a", 3, 500*time.Millisecond)
-	d := f.CheckAt(noon+3*ms, user("u"), 1)
-	expect(t, !d.Allowed && d.Rule == "b" && lot("a").spent == 0, "with permits of one rule only: %+v", d)
+	d := atTime(noon+3*ms, f).Check(user("u"), 1)
+	expect(t, !d.Allowed && d.Rule == "b", "with permits of one rule only: %+v", d)
+	equal(t, left(limiter(t, f.Checker, "a"), noon+3*ms, "u"), 3, "permits left of that rule")
 	equal(t, left(limiter(t, f.Checker, "c"), noon+3*ms, "u"), 100, "left by the rule that is not strict")
-	b := f.cells.load(limiter(t, f.Checker, "b"), "u")
-	b.permits().learn(b.newest, 2)
+	f.asks(4, leaseWish{want: 1})
+	f.grantOne(noon+4*ms, "b", 2, 500*time.Millisecond)
 	for i, want := range []bool{true, true, false} {
-		d := f.CheckAt(noon+4*ms, user("u"), 1)
+		d := atTime(noon+4*ms, f).Check(user("u"), 1)
 		expect(t, d.Allowed == want, "request %d: %+v", i+1, d)
 	}
-	expect(t, lot("a").spent == 2 && lot("b").spent == 2, "spent: %+v, %+v; want 2 of each", lot("a"), lot("b"))
+	for name, want := range map[string]int64{"a": 1, "b": 0} {
+		equal(t, left(limiter(t, f.Checker, name), noon+4*ms, "u"), want, "permits left of rule %s", name)
+	}
 }
 
 // TestStopGivesPermitsBack: when Run returns, every permit that was not spent has been given back,
@@ -106,7 +102,7 @@ func TestSeveralRulesSpendTogether(t *testing.T) {
 func TestStopGivesPermitsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 2500
-		f, stop, done := runFleet(t, Options{ReportKeys: 700}, strictRule("r", 1000, time.Hour, 1))
+		f, stop, done := runFleet(t, Options{Tuning: tuning{ReportKeys: 700}}, strictRule("r", 1000, time.Hour, 1))
 		l := limiter(t, f.Checker, "r")
 		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
 		answer := func() { // by what is wanted
@@ -116,7 +112,7 @@ func TestStopGivesPermitsBack(t *testing.T) {
 			for _, m := range requests {
 				answered++
 				text, values := m.Keys.KeyText, m.Keys.Value
-				f.grant(ownTime(), m, func(i int) (uint64, time.Duration) {
+				f.grant(systemTime(), m, func(i int) (uint64, time.Duration) {
 					key := string(text[:m.Keys.KeyLength[i]])
 					text = text[len(key):]
 					for range m.Keys.KeyCells[i] {

@@ -59,7 +59,7 @@ func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *p
 	}
 	p.numberKeys()
 	p.addOverrides(overrides)
-	p.addClauses(c.o.Signals)
+	p.addClauses()
 	for i := range p.entries {
 		p.entries[i].addBlocks(c.blocks, c.o.KeyHash != nil)
 	}

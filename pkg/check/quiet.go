@@ -16,19 +16,21 @@ const (
 	quietFor = time.Second
 )
 
-// patience is how long hits of a quiet key may wait from the first flush that meets them; negative if
-// that makes no difference. That flush came up to FlushEvery after them, and so does the one that ends the wait.
+// patience is how long hits of a quiet key may wait from the first flush that meets them; negative
+// if that makes no difference. That flush came up to FlushEvery after them, and so does the one
+// that ends the wait.
 func (l *Limiter) patience() int64 {
 	o := &l.checker.o
 	return int64(min(l.shape.Length/quietPart, o.QuietFor) - 2*o.FlushEvery)
 }
 
-// mayWait lets a cell's hits wait if its key is quiet. The cell's lock is held, it is settled, rotated, and just off
-// its queue.
+// mayWait lets a cell's hits wait if its key is quiet. The cell's lock is held, it is settled,
+// rotated, and just off its queue.
 func (b *behind) mayWait(c *cell, fleet int64) bool {
 	l := c.limiter
 	patience, t := l.patience(), l.terms.Load()
-	if c.is(waited) || !c.is(informed) || c.ahead() != nil || patience < 0 || b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
+	if c.is(waited) || !c.is(informed) || c.ahead() != nil || patience < 0 ||
+		b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
 		c.state &^= waited
 		return false
 	}
@@ -43,8 +45,8 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 	return true
 }
 
-// endWaits queues the cells whose hits have waited long enough; all of them if there is no time or no
-// room to wait.
+// endWaits queues the cells whose hits have waited long enough; all of them if there is no time or
+// no room to wait.
 func (b *behind) endWaits(fleet int64) {
 	all := b.draining || b.crowded()
 	for due := b.waits.Due(); due != never && (all || due <= fleet); due = b.waits.Due() {
@@ -64,7 +66,8 @@ func (b *behind) endWaits(fleet int64) {
 	}
 }
 
-// endWait ends the wait of a cell whose hits should be reported soon, or spares it one. The lock is held.
+// endWait ends the wait of a cell whose hits should be reported soon, or spares it one. The lock is
+// held.
 func (c *cell) endWait() {
 	c.state |= waited
 	if c.is(waiting) {

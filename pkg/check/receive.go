@@ -9,10 +9,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Receive takes in a message for this checker at own time now, in Unix nanoseconds: the answer to a
-// report or to a hello, or an alarm. What it cannot read it counts and ignores. Run calls it for
-// everything its Link hears. It does not keep payload.
-func (c *Checker) Receive(now int64, kind events.Kind, payload []byte) {
+// Receive takes in a message for this checker: the answer to a report or to a hello, or an alarm. It
+// counts and ignores what it cannot read. Run calls it for everything that the Link hears. It does not
+// keep payload.
+func (c *Checker) Receive(kind events.Kind, payload []byte) {
+	now := c.ownTime()
 	b := &c.behind
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,7 +135,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	b.problem = ""
 	switch {
 	case s.queue.Len() == 0 && s.settlements.Len() == 0 && s.late.Len() == 0:
-	case s.missed && s.queue.Len() < b.checker.o.ReportKeys: // the round has to be made up for in one
+	case s.missed && s.queue.Len() < b.checker.o.Tuning.ReportKeys: // the round has to be made up for in one
 		b.hurry()
 	default: // these have waited for their turn since the last flush
 		b.report(m.Shard, s, now)
@@ -159,10 +160,10 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	s.aggregator = 0
 	f.tell(TraceRefused)
 	b.nextHello = now
-	f.wait = b.checker.o.ReportTimeout
+	f.wait = b.checker.o.Tuning.ReportTimeout
 	f.retryAt = now + int64(f.wait)
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
-		b.checker.settling.land(nil, 0, int64(len(f.settlements))) // they may be why
+		b.checker.settling.GiveUp(len(f.settlements)) // they may be why
 		f.settlements = f.settlements[:0]
 		b.giveUp(s, f, b.checker.clock.Fleet(now))
 	}
@@ -371,7 +372,7 @@ func (b *behind) resolve(rules []*events.Rule) []*Limiter {
 	for i, r := range rules {
 		l := p.byName[r.Name]
 		if l == nil {
-			l = b.checker.own.find(r.Name)
+			l = b.checker.inline.find(r.Name)
 		}
 		if l != nil && l.counts(r) {
 			found[i] = l

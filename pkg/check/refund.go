@@ -76,10 +76,8 @@ func (c *cell) hearRefunds(w word) {
 	}
 	c.bringTurnForward(l.terms.Load(), c.rotate(w.fleet))
 	if p := c.permits(); p != nil {
-		p.haste()
-		if c.wishes(p, w.fleet) {
-			c.ask(p)
-		}
+		p.Hasten()
+		c.askIfNeeded(p, w.fleet)
 	}
 }
 

@@ -57,14 +57,14 @@ func TestRefundsFreeCallers(t *testing.T) {
 		"and repeated": {{refunded, admitted}, {refunded}},
 	} {
 		f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
-		l.CheckAt(noon, "k", 1)
+		atTime(noon, l).Check("k", 1)
 		f.alarm(noon, 1, l, "k", 50)
 		wantHit(t, l, noon, 1, false, why+": before")
 		for _, rows := range alarms {
 			f.alarmRows(noon, l, "k", rows...)
 		}
 		wantLeft(t, l, noon, 20-(50+1-45), why)
-		f.Step(noon + 50*ms)
+		atTime(noon+50*ms, f).Step()
 		f.settlements("refunded k, k 1")
 	}
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
@@ -76,10 +76,10 @@ func TestRefundsFreeCallers(t *testing.T) {
 // of none asks, since refunded hits may keep its keys out.
 func TestRefundsAreAskedForOnAHint(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1), rule("s", 20, time.Minute, 1))
-	l.CheckAt(noon, "k", 1)
-	limiter(t, f.Checker, "s").CheckAt(noon, "x", 1)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon, limiter(t, f.Checker, "s")).Check("x", 1)
 	now := noon + 50*ms
-	f.Step(now)
+	atTime(now, f).Step()
 	place := uint32(0)
 	if f.last().Hits.Rules[0].Name != "r" {
 		place = 1
@@ -88,7 +88,7 @@ func TestRefundsAreAskedForOnAHint(t *testing.T) {
 	m.Refunding = []uint32{place, 77}
 	f.receive(now, events.KindRefresh, m)
 	wantHit(t, l, now, 1, false, "50 of 20")
-	f.Step(now + 50*ms)
+	atTime(now+50*ms, f).Step()
 	got := kindsOf(f.last())
 	require(t, got == "refunded k, k", "then it asks: %q", got)
 	f.answerAll(now+50*ms, 0, 45, 50)
@@ -100,17 +100,17 @@ func TestRefundsLeaveWithTheirBuckets(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 6))
 	receipt(t, l, noon, "k", 20)
 	now := noon + 50*ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.answerAll(now, 0, 15, 20)
 	for _, row := range []struct{ seconds, left int64 }{{0, 15}, {9, 15}, {55, 15}, {62, 16}, {66, 18}, {70, 20}} {
 		equal(t, left(l, noon+row.seconds*second, "k"), row.left, "after %d s: left", row.seconds)
 	}
-	l.CheckAt(noon+100*second, "k", 4)
-	f.Step(noon + 100*second)
+	atTime(noon+100*second, l).Check("k", 4)
+	atTime(noon+100*second, f).Step()
 	f.answerAll(noon+100*second, 0, 3, 10)
 	wantLeft(t, l, noon+100*second, 13, "in the end")
-	l.CheckAt(noon+100*second, "k", 1)
-	f.Step(noon + 101*second)
+	atTime(noon+100*second, l).Check("k", 1)
+	atTime(noon+101*second, f).Step()
 	f.answerIn(noon+101*second, 2, 1) // too few rows: nothing
 	m := f.refresh(1)
 	m.Generation, m.KeyCells = 2, []uint32{0, 1}
@@ -145,7 +145,7 @@ func TestSettleQueue(t *testing.T) {
 		came := noon + 15*ms // within a bucket of 20 ms
 		text := receipt(t, l, came, "k", tt.estimate)
 		mustSettle(t, c, came+tt.at*ms, text, tt.cost)
-		r, d := l.ReserveAt(came+tt.at*ms, "k", 1)
+		r, d := atTime(came+tt.at*ms, l).tryReserve("k", 1)
 		turn := tt.at + r.Delay.Milliseconds()
 		expect(t, turn >= tt.least && turn <= tt.most, "%+v: the turn is after %d ms: %+v", tt, turn, d)
 	}
@@ -169,12 +169,12 @@ func TestSettleBucketInAFleet(t *testing.T) {
 	text := receipt(t, l, noon, "k", 100)
 	wantHit(t, l, noon, 1, false, "the bucket is full")
 	now := noon + 50*ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.settlements("refunded k, k 100")
 	f.answerLevel(now, 0, 100, 61, 0)
 	mustSettle(t, f.Checker, now, text, 20)
 	now += 50 * ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.settlements("refunded k, k", -80)
 	f.answerLevel(now, 80, 100, 61, 0)
 	for _, step := range []struct{ seconds, left int64 }{{0, 80}, {11, 90}, {61, 100}, {70, 100}} {
@@ -186,9 +186,9 @@ func TestSettleBucketInAFleet(t *testing.T) {
 func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(1000))
 	receipt(t, l, noon, "k", 1)
-	f.Step(noon + 50*ms)
+	atTime(noon+50*ms, f).Step()
 	later := noon + 63*second
-	l.CheckAt(later, "k", 1)
+	atTime(later, l).Check("k", 1)
 	f.answerLevel(later, 700, 900, 61, 0) // of noon's bucket
 	wantLeft(t, l, later, 1000-(200-62)-1, "in the end")
 }
@@ -203,7 +203,7 @@ func TestLateAlarmsAreNetOfRefunds(t *testing.T) {
 		want := int64(1000 - (900 - 62))
 		if known {
 			receipt(t, l, noon, "k", 1)
-			f.Step(noon + 50*ms)
+			atTime(noon+50*ms, f).Step()
 			f.answerLevel(noon+50*ms, 700, 900, 61, 0)
 			want = refunded
 		}
@@ -216,7 +216,7 @@ func TestLateAlarmsAreNetOfRefunds(t *testing.T) {
 		if known {
 			continue
 		}
-		f.Step(later + 50*ms)
+		atTime(later+50*ms, f).Step()
 		f.settlements("refunded k, k")
 		m := f.refresh()
 		m.KeyCells, m.LevelAge, m.Level = []uint32{0, 0}, []int64{0, 61}, []uint64{0, (200 - 2) * 60}
@@ -230,16 +230,16 @@ func TestSettleQueueInAFleet(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, secondQueue())
 	text := receipt(t, l, noon, "k", 20)
 	now := noon + 50*ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.answerLevel(now, 0, 20, 51, 0)
 	mustSettle(t, f.Checker, now, text, 2)
 	now += 40 * ms
 	f.alarmRows(noon, l, "k", keyTotal{ofRefunded, 18})
-	d := l.CheckAt(now, "k", 1)
+	d := atTime(now, l).Check("k", 1)
 	wait := 10 * time.Millisecond
 	expect(t, !d.Allowed && d.RetryAfter >= wait && d.RetryAfter <= wait+20*time.Millisecond, "2 hits take 100 ms: %+v", d)
-	r, d := l.ReserveAt(now, "k", 18)
-	expect(t, d.Allowed && r.CancelAt(now), "there is room for 18 in the queue: %+v", d)
+	r, d := atTime(now, l).tryReserve("k", 18)
+	expect(t, d.Allowed && atTime(now, r).Cancel(), "there is room for 18 in the queue: %+v", d)
 }
 
 // TestRefundsEndStrictBlocks: a key without room asks again when it hears of a refund.

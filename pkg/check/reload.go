@@ -16,8 +16,8 @@ var errNoRules = errors.New("check: no rules")
 // this one. Its cost grows with the number of rules and live keys, and none of it is paid by checks.
 //
 // The revision says which of two sets is the newer; where checkers of a fleet differ for a moment, aggregators go by
-// the limit of the highest one. The error is for no set, for one that names a signal that is not in
-// Options.Signals, and for a revision below the one in force; the old set stays then.
+// the limit of the highest one. The error is for no set, and for a
+// revision below the one in force; the old set stays then.
 //
 // Counts outlive every change of a rule but one of its window, its algorithm or its enforcement, with which
 // it starts clean, as another [Limiter]. What hits a key had admitted counts against a new limit at once.
@@ -27,16 +27,8 @@ var errNoRules = errors.New("check: no rules")
 // the last one, and its hits are reported and counted, until its holder gets another by Checker.Limiter; but it
 // forgets keys of which there was no hit for 5 s. If the rule comes back, it follows that again.
 func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
-	return c.SetRulesAt(ownTime(), set, revision)
-}
-
-// SetRulesAt is SetRules at a given time of this checker's own clock, in Unix nanoseconds, for those who bring their own.
-func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if set == nil {
 		return errNoRules
-	}
-	if err := c.o.checkSignals(set); err != nil {
-		return err
 	}
 	c.reload.Lock()
 	defer c.reload.Unlock()
@@ -44,9 +36,10 @@ func (c *Checker) SetRulesAt(now int64, set *rules.Set, revision uint64) error {
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
-	next := c.compile(set, revision, window.InForce(revision, c.clock.Fleet(now)), old, c.behind.former)
+	fleet := c.exactTime()
+	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.behind.former)
 	if c.behind.install(next, old) {
-		c.adjust(c.clock.Fleet(now))
+		c.adjust(fleet)
 	}
 	c.swaps.tell()
 	return nil
@@ -107,7 +100,8 @@ func (c *Checker) adjust(fleet int64) {
 		t := x.limiter.terms.Load()
 		room, at := x.room(t, fleet) // withdraws what the old terms have left behind
 		if p := x.permits(); p != nil {
-			x.adjustPermits(t, p, at)
+			p.Adjust(at, t.wire, x.limiter.retired.Load())
+			x.askIfNeeded(p, at)
 			return
 		}
 		x.adjustCounts(t, room, at)
@@ -123,48 +117,6 @@ func (c *cell) adjustCounts(t *terms, room, at int64) {
 		c.endWait()
 		c.limiter.checker.want(nextTick)
 	}
-}
-
-// adjustPermits lets a key ask anew, since the store may have other answers now. If the limit has become lower, all
-// permits that are left go back: they were granted within the old one. The lock is held, the cell settled and rotated.
-func (c *cell) adjustPermits(t *terms, p *permits, at int64) {
-	p.haste()
-	retired := c.limiter.retired.Load()
-	if t.wire < p.limit || retired {
-		p.giveBack()
-	}
-	p.limit = max(p.limit, t.wire) // if it becomes lower again, aggregators may have granted by this one
-	if retired {                   // nobody is expected to come any more
-		p.demand = demand{measured: at}
-	}
-	p.dismiss()
-	if c.wishes(p, at) {
-		c.ask(p)
-	}
-}
-
-// haste forgets that asking was said to be in vain.
-func (p *permits) haste() {
-	p.freeAt.Store(0)
-	p.askAt, p.patient = 0, 0
-}
-
-// giveBack returns what is left of all lots. More of their permits may come, and be spent.
-func (p *permits) giveBack() {
-	for i := range p.lots {
-		p.lots[i].giveBack()
-	}
-}
-
-// dismiss wakes all who wait, to ask again, maybe by other rules.
-func (p *permits) dismiss() {
-	for _, s := range p.waiters {
-		s.woken = true
-		p.waiting -= s.cost
-		s.waiter.wake(false)
-	}
-	clear(p.waiters)
-	p.waiters = p.waiters[:0]
 }
 
 func (p *program) all() []entry {

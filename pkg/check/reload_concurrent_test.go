@@ -16,7 +16,7 @@ func whileReloading(t *testing.T, c *Checker, now func() int64, swaps int, enoug
 	t.Helper()
 	stop := meanwhile(4, func(int) { f() })
 	for i := 0; i < swaps || !enough(); i++ {
-		if err := c.SetRulesAt(now(), sets[i%len(sets)], uint64(i)); err != nil {
+		if err := atTime(now(), c).SetRules(sets[i%len(sets)], uint64(i)); err != nil {
 			t.Error(err)
 		}
 		if i%64 == 0 { // let the others have their turn
@@ -45,14 +45,14 @@ func TestDecisionsAreOfOneSet(t *testing.T) {
 	second := parse(t, fmt.Sprintf(text, 1_000_000, 1))
 	third := parse(t, "rules: [{name: b, match: {api: x}, key: [user], limit: 1/hour}, "+
 		"{name: a, match: {api: y}, key: [user], limit: 1000000/hour}]")
-	c, err := New(Options{Rules: first})
+	c, err := New(Options{Rules: first, Now: testNow})
 	must(t, err)
 	attrs := request("api=x user=k")
-	require(t, c.CheckAt(noon, attrs, 1).Allowed, "not even the first hit passes")
+	require(t, atTime(noon, c).Check(attrs, 1).Allowed, "not even the first hit passes")
 	var mixed, asked atomic.Int64
 	whileReloading(t, c, atNoon, often(), func() bool { return asked.Load() > 1000 }, func() {
 		asked.Add(1)
-		if d := c.CheckAt(noon, attrs, 1); d.Allowed || d.Limit != 1 {
+		if d := atTime(noon, c).Check(attrs, 1); d.Allowed || d.Limit != 1 {
 			mixed.Add(1)
 		}
 	}, first, second, third, second)
@@ -64,7 +64,7 @@ func TestDecisionsAreOfOneSet(t *testing.T) {
 func TestDecisionsAreOfOneLimit(t *testing.T) {
 	high := parse(t, "rules: [{name: r, key: [user], limit: 1000000000/hour}]")
 	low := parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]")
-	c, err := New(Options{Rules: high})
+	c, err := New(Options{Rules: high, Now: testNow})
 	must(t, err)
 	l := limiter(t, c, "r")
 	hit(l, noon, "k", 10)
@@ -72,7 +72,7 @@ func TestDecisionsAreOfOneLimit(t *testing.T) {
 	passed.Store(10)
 	enough := func() bool { return passed.Load() > 100 && denied.Load() > 100 }
 	whileReloading(t, c, atNoon, often()/4, enough, func() {
-		d := l.CheckAt(noon, "k", 1)
+		d := atTime(noon, l).Check("k", 1)
 		switch {
 		case d.Allowed && d.Limit == 1_000_000_000 && d.Remaining > 900_000_000:
 			passed.Add(1)
@@ -83,7 +83,7 @@ func TestDecisionsAreOfOneLimit(t *testing.T) {
 		}
 	}, low, high)
 	equal(t, mixed.Load(), 0, "decisions of neither limit")
-	c.Step(noon)
+	atTime(noon, c).Step()
 	s := c.Stats().Rules[0]
 	expect(t, s.Charged == passed.Load() && s.Allowed == passed.Load() && s.Denied == denied.Load(),
 		"%+v, want %d passed and %d denied", s, passed.Load(), denied.Load())
@@ -107,7 +107,7 @@ func TestReloadDuringRun(t *testing.T) {
 	r := run(t, c)
 	old := limiter(t, c, "a")
 	var passed, calls atomic.Int64
-	whileReloading(t, c, ownTime, often()/10, func() bool { return calls.Load() > 1000 }, func() {
+	whileReloading(t, c, systemTime, often()/10, func() bool { return calls.Load() > 1000 }, func() {
 		i := calls.Add(1)
 		attrs := request(fmt.Sprintf("user=k%d ip=i", i%5))
 		switch i % 4 {
@@ -118,7 +118,7 @@ func TestReloadDuringRun(t *testing.T) {
 		case 1:
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
-			if d, _ := c.Acquire(ctx, attrs, 1); d.Allowed {
+			if d, _ := c.tryAcquire(ctx, attrs, 1); d.Allowed {
 				passed.Add(1)
 			}
 		default:

@@ -14,7 +14,7 @@ import (
 // reload puts rules in force, as the next revision.
 func reload(t testing.TB, c *Checker, now int64, list ...rules.Rule) {
 	t.Helper()
-	must(t, c.SetRulesAt(now, setOf(t, list...), c.Revision()+1))
+	must(t, atTime(now, c).SetRules(setOf(t, list...), c.Revision()+1))
 }
 
 // TestLimitChangesAtOnce under a key that has an allowance, or a block; what has passed counts.
@@ -49,7 +49,7 @@ func TestLimitChangesAtOnce(t *testing.T) {
 			for _, r.Limit = range test.then {
 				reload(t, c, noon, r)
 			}
-			d := l.CheckAt(noon, "k", 1)
+			d := atTime(noon, l).Check("k", 1)
 			expect(t, d.Allowed == (test.left >= 0) && d.Limit == r.Limit && d.Remaining == max(test.left, 0), "%+v", d)
 			expect(t, l.Rule().Limit == r.Limit && limiter(t, c, "r") == l,
 				"the limiter has not followed its rule: %+v", l.Rule())
@@ -74,17 +74,17 @@ func TestLoweredLimitIsReported(t *testing.T) {
 		r, other := rule("r", 1_000_000, time.Minute, 1), rule("other", 1000, time.Minute, 1)
 		f := newFleet(t, Options{}, r, other)
 		f.welcomeOf(noon, 2)
-		f.Step(noon + 60*ms)
+		atTime(noon+60*ms, f).Step()
 		sent := len(f.tape.reports)
 		inform(limiter(t, f.Checker, "r"), "k")
 		inform(limiter(t, f.Checker, "other"), "k")
 		hit(limiter(t, f.Checker, "r"), noon+61*ms, "k", 20)
-		limiter(t, f.Checker, "other").CheckAt(noon+61*ms, "k", 1)
-		f.Step(noon + 120*ms) // quiet: they wait
+		atTime(noon+61*ms, limiter(t, f.Checker, "other")).Check("k", 1)
+		atTime(noon+120*ms, f).Step() // quiet: they wait
 		require(t, len(f.tape.reports) == sent, "%s: a quiet key is reported", test.why)
 		r.Limit = test.limit
 		reload(t, f.Checker, noon+130*ms, r, other)
-		f.Step(noon + 136*ms)
+		atTime(noon+136*ms, f).Step()
 		if reported := len(f.tape.reports) > sent; reported != test.report {
 			t.Errorf("%s: reported: %v", test.why, reported)
 		} else if reported {
@@ -128,9 +128,9 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 			}
 			expect(t, r.Enforcement != rules.Async || left(l, noon, "k") == r.Limit, "%d left of %d", left(l, noon, "k"), r.Limit)
 			// The old limiter still decides for its holders, and its hits are reported.
-			d := old.CheckAt(noon, "k", 1)
+			d := atTime(noon, old).Check("k", 1)
 			expect(t, d.Allowed && d.Remaining == 5, "the old one says %+v", d)
-			f.Step(noon + 60*ms)
+			atTime(noon+60*ms, f).Step()
 			equal(t, hits(f.last())["k"], 5, "reported hits")
 		})
 	}
@@ -142,10 +142,10 @@ func TestOrderOfRules(t *testing.T) {
 	a, b, d := rule("a", 1, time.Minute, 1), rule("b", 1, time.Minute, 1), rule("d", 1, time.Minute, 1)
 	c := newChecker(t, Options{}, a, b, d)
 	kristie := user("kristie")
-	c.CheckAt(noon, kristie, 1)
+	atTime(noon, c).Check(kristie, 1)
 	for _, list := range [][]rules.Rule{{a, b, d}, {d, b, a}, {b, d, a}, {b, a}, {d, b, a}} {
 		reload(t, c, noon, list...)
-		got := c.CheckAt(noon, kristie, 1)
+		got := atTime(noon, c).Check(kristie, 1)
 		expect(t, !got.Allowed && got.Rule == list[0].Name, "%+v, want it denied by %s", got, list[0].Name)
 		var asked asking
 		asked.match(c.program.Load(), kristie, noon, 1, charging)
@@ -159,11 +159,11 @@ func TestOrderOfRules(t *testing.T) {
 // TestRuleComesBack with its counts, when it is put in force again.
 func TestRuleComesBack(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 10, time.Minute, 1), rule("s", 10, time.Minute, 1))
-	l.CheckAt(noon, "k", 4)
+	atTime(noon, l).Check("k", 4)
 	reload(t, f.Checker, noon, rule("s", 10, time.Minute, 1))
 	_, ok := f.Limiter("r")
 	expect(t, !ok, "there is a limiter of a rule that has gone")
-	equal(t, f.CheckAt(noon, user("k"), 5).Rule, "s", "deciding rule")
+	equal(t, atTime(noon, f).Check(user("k"), 5).Rule, "s", "deciding rule")
 	reload(t, f.Checker, noon, rule("r", 8, time.Minute, 1), rule("s", 10, time.Minute, 1))
 	expect(t, limiter(t, f.Checker, "r") == l && left(l, noon, "k") == 4,
 		"it has come back as another one, or with %d left", left(l, noon, "k"))
@@ -188,7 +188,7 @@ func TestBadSetsAreRefused(t *testing.T) {
 // TestEqualRulesChangeNothing: allowances outlive an equal set, and one that changes another rule.
 func TestEqualRulesChangeNothing(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
-	l.CheckAt(noon, "k", 1)
+	atTime(noon, l).Check("k", 1)
 	word := func() uint64 { return l.holds([]byte("k")).allowance.Load() }
 	before := word()
 	reload(t, c, noon, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
@@ -216,7 +216,7 @@ func TestFormerLimitersGo(t *testing.T) {
 		}
 		reload(t, c, now, list...)
 		for _, r := range list {
-			limiter(t, c, r.Name).CheckAt(now, "k", 1)
+			atTime(now, limiter(t, c, r.Name)).Check("k", 1)
 		}
 		step()
 		most = max(most, len(c.behind.formers.retired))
@@ -252,7 +252,7 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	}
 	l := limiter(t, c, "r")
 	pass(time.Second)
-	l.CheckAt(now, "k", 2)
+	atTime(now, l).Check("k", 2)
 	reload(t, c, now, rule("s", 10, time.Minute, 1))
 	pass(time.Minute)
 	require(t, l.away.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,

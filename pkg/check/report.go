@@ -3,6 +3,7 @@ package check
 import (
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -48,7 +49,7 @@ type flight struct {
 	after      uint64 // the shard's taken, before this report
 	message    events.Report
 	// settlements are those of the message.
-	settlements []settlement
+	settlements []settlement.Settlement
 	follow      func(TraceEvent) // nil: it is not traced
 }
 
@@ -73,7 +74,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	s.missed = false
 	fleet := b.checker.clock.Fleet(now)
 	f.after = s.taken
-	for cells := 0; s.queue.Len() > 0 && len(f.rows) < b.checker.o.ReportKeys &&
+	for cells := 0; s.queue.Len() > 0 && len(f.rows) < b.checker.o.Tuning.ReportKeys &&
 		f.text < reportText && cells < reportCells; s.taken++ {
 		c, before := s.queue.Pop(), len(f.rows)
 		b.freeze(f, c, fleet)
@@ -93,7 +94,7 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 	f.trace(b.checker.o.Trace, number)
 	f.encode()
 	f.repeated = false
-	f.born, f.wait, f.refusals, f.tries = now, b.checker.rounds.patience(b.checker.o.ReportTimeout), 0, 0
+	f.born, f.wait, f.refusals, f.tries = now, b.checker.rounds.patience(b.checker.o.Tuning.ReportTimeout), 0, 0
 	s.flight = f
 	b.stats.sent++
 	b.send(number, f, now)
@@ -244,7 +245,7 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 
 // isLoose says whether more hits than the limit that others are told of may pass as the rule wants it.
 func (l *Limiter) isLoose(t *terms) bool {
-	return t.rule.Loose() || isOwn(l.name)
+	return t.rule.Loose() || isInline(l.name)
 }
 
 func (l *Limiter) algorithm() events.Algorithm {
@@ -266,7 +267,7 @@ func (l *Limiter) algorithm() events.Algorithm {
 func (b *behind) send(number uint32, f *flight, now int64) {
 	f.retryAt = now + int64(f.wait)
 	if f.tries++; f.tries > soonTries {
-		f.wait = min(2*f.wait, mostWaits*b.checker.o.ReportTimeout)
+		f.wait = min(2*f.wait, mostWaits*b.checker.o.Tuning.ReportTimeout)
 	}
 	f.toAny = b.shards[number].aggregator == 0
 	if err := b.checker.o.Link.Report(number, b.shards[number].aggregator, f.report); err != nil {

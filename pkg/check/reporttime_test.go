@@ -11,7 +11,7 @@ func (f *fleet) reportOf(key string, from, until int64) time.Duration {
 	f.t.Helper()
 	before := len(f.tape.reports)
 	for now := from; now <= until; now += 10 * ms {
-		f.Step(now)
+		atTime(now, f).Step()
 		for ; before < len(f.tape.reports); before++ {
 			if _, ok := hits(f.tape.reports[before])[key]; ok {
 				return time.Duration(now - from)
@@ -43,7 +43,7 @@ func TestQuietKeysWait(t *testing.T) {
 		if !tt.unheard {
 			inform(l, "k")
 		}
-		l.CheckAt(noon, "k", 1)
+		atTime(noon, l).Check("k", 1)
 		at := f.reportOf("k", noon, noon+20*second)
 		expect(t, at >= tt.least && at <= tt.most,
 			"%d in %v, QuietFor %v: reported after %v, want %v to %v", tt.limit, tt.window, tt.quietFor, at, tt.least, tt.most)
@@ -61,7 +61,7 @@ func TestQuietNoMore(t *testing.T) {
 	} {
 		f, l := newFleetOf(t, 4, Options{QuietFor: 10 * time.Second}, 1000, time.Minute)
 		inform(l, "k")
-		l.CheckAt(noon, "k", 1)
+		atTime(noon, l).Check("k", 1)
 		f.steps(0, 1000, 10)
 		require(t, len(f.tape.reports) == 0, "%s: reported before", name)
 		end(f, l, noon+second)
@@ -75,7 +75,7 @@ func TestQuietKeysHoldUpNobody(t *testing.T) {
 	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
 		inform(l, fmt.Sprint(i))
-		l.CheckAt(noon, fmt.Sprint(i), 1)
+		atTime(noon, l).Check(fmt.Sprint(i), 1)
 	}
 	hit(l, noon, "hot", 600)
 	at := f.reportOf("hot", noon+ms, noon+second)
@@ -84,10 +84,10 @@ func TestQuietKeysHoldUpNobody(t *testing.T) {
 
 // TestACellWaitsOnceToLeave, however often it is reported.
 func TestACellWaitsOnceToLeave(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	for i := range int64(20) {
-		l.CheckAt(noon+i*50*ms, "k", 1)
-		f.Step(noon + (i+1)*50*ms)
+		atTime(noon+i*50*ms, l).Check("k", 1)
+		atTime(noon+(i+1)*50*ms, f).Step()
 		f.answer(noon+(i+1)*50*ms, i+1)
 	}
 	waits := f.behind.ageing.fresh.Len()
@@ -101,23 +101,23 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 // checkers report; if none was missed, it goes at once.
 func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 	for _, missed := range []bool{false, true} {
-		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 		sent := func(want int64, why string) {
 			t.Helper()
 			equal(t, f.Stats().ReportsSent, want, "missed %v: reports %s", missed, why)
 		}
 		step := func(at, next int64) {
 			t.Helper()
-			got := f.Step(noon + at*ms)
+			got := atTime(noon+at*ms, f).Step().UnixNano()
 			expect(t, got == noon+next*ms, "the next step is due %v ms after noon, want %d", float64(got-noon)/1e6, next)
 		}
 		f.rounds.trip = ms // so far they came soon
-		l.CheckAt(noon+2*ms, "k", 1)
+		atTime(noon+2*ms, l).Check("k", 1)
 		f.want(nextTick)
-		f.Step(noon + 4*ms)
-		l.CheckAt(noon+5*ms, "k", 1)
+		atTime(noon+4*ms, f).Step()
+		atTime(noon+5*ms, l).Check("k", 1)
 		if !missed {
-			f.Step(noon + 54*ms) // by the timer: this is no round
+			atTime(noon+54*ms, f).Step() // by the timer: this is no round
 			sent(1, "before the answer")
 			f.answer(noon+55*ms, 1)
 			sent(2, "after it")
@@ -125,16 +125,16 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		}
 		f.want(nextTick)
 		step(6, 8)
-		f.Step(noon + 8*ms) // the report in flight is not answered yet
+		atTime(noon+8*ms, f).Step() // the report in flight is not answered yet
 		sent(1, "before the answer")
 		f.answer(noon+9*ms, 1)
 		sent(1, "after it")
 		step(9, 12) // the next tick
-		f.Step(noon + 12*ms)
+		atTime(noon+12*ms, f).Step()
 		got, _ := rows(f.last(), false)
 		expect(t, got["k"] == 1, "the last report has %v", got)
-		l.CheckAt(noon+13*ms, "k", 1)
-		f.Step(noon + 62*ms)
+		atTime(noon+13*ms, l).Check("k", 1)
+		atTime(noon+62*ms, f).Step()
 		f.answer(noon+63*ms, 2)
 		sent(3, "once it is made up for")
 	}

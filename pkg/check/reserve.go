@@ -6,13 +6,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Reservation is a place in the queues of one key, or of those of a request under several rules: its hits have been charged, and may
-// pass after Delay. The zero value is none. Its methods are safe for concurrent use if it is not copied in between.
-type Reservation struct {
-	// Delay is how long from the call of Reserve until it is the caller's turn: 0 if it is now.
-	Delay time.Duration
-
+// reservation is a place in the queues of one key, or in those of a request under several rules: its
+// hits have been charged, and may pass after a delay.
+type reservation struct {
 	checker *Checker
+	delay   time.Duration
 	places  []place // in the order in which cells are locked; none if there is nothing to give back
 	due     int64   // fleet time
 	given   bool    // back; the first place's lock guards it
@@ -27,67 +25,19 @@ type place struct {
 	gap          int64 // by which the cell's turn came later for it
 }
 
-// Reserve is Check for those who would rather wait for their turn than be denied. Under a token or leaky bucket, a hit
-// that does not fit now is charged all the same, if it will fit: into a leaky bucket's queue as long as that has room,
-// and from a token bucket as long as no more tokens are owed than it can hold; and never for longer than the rule's
-// OnLimit.MaxWait, if that is given. The decision says Allowed then, and the reservation when: the caller
-// has to wait for so long, or cancel. Under other algorithms, whose counts may free what they like, it is Check. It
-// does not block.
-func (l *Limiter) Reserve(key string, cost int64) (*Reservation, Decision) {
-	return l.reserveAt(l.now(), key, cost)
+// Cancel gives all hits of a reservation back before its turn, and reports whether it has. It cannot
+// when the turn has come, or when hits of one of its rules have been reported: those are counted, and
+// all stay, but a receipt can be settled at 0 even then. Do not do both. It works once, and for Do in
+// mode Reserve alone. It is safe for concurrent use.
+func (r Result) Cancel() bool {
+	return r.reservation != nil && r.reservation.cancel()
 }
 
-// ReserveAt is Reserve at a given time of this checker's own clock, in Unix nanoseconds.
-func (l *Limiter) ReserveAt(now int64, key string, cost int64) (*Reservation, Decision) {
-	return l.reserveAt(l.checker.clock.Fleet(now), key, cost)
-}
-
-func (l *Limiter) reserveAt(now int64, key string, cost int64) (*Reservation, Decision) {
-	var d Decision
-	t := l.terms.Load()
-	if !l.shape.Drains() || t.clauses != nil && t.clauses.shadow {
-		l.checkBy(&d, t, now, key, cost)
-		return &Reservation{}, d
-	}
-	a := l.checker.scratch.Get().(*asking)
-	defer l.checker.scratch.Put(a)
-	a.askAlone(l, t, now, key, max(cost, 1), reserving)
-	return a.reserve(l.checker, nil, now)
-}
-
-// mayQueue says whether a hit that does not fit now may wait for its turn, which is after so long. The lock is held, the
-// cell settled and rotated.
-func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
-	most := t.rule.OnLimit.MaxWait
-	d := c.drained()
-	switch {
-	case wait == Never, most > 0 && wait > most, c.freshness(t) == Outage:
-		return false
-	case t.drain.Shape.Kind == window.Leaky:
-		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond
-		return min(t.drain.Remaining(d.level, c.net(), at), t.capacity-max(own, 0)) >= cost
-	}
-	return c.count(t, at)+float64(cost) <= 2*float64(t.capacity)
-}
-
-// Cancel gives all hits of a reservation back before its turn, and reports whether it has. It cannot any more when the turn has
-// come, or when hits of one of its rules have been reported: those are counted, and all stay. It is of use once.
-func (r *Reservation) Cancel() bool {
+func (r *reservation) cancel() bool {
 	if len(r.places) == 0 {
 		return false
 	}
-	return r.cancelAt(r.checker.exactTime())
-}
-
-// CancelAt is Cancel at a given time of the checker's own clock, in Unix nanoseconds.
-func (r *Reservation) CancelAt(now int64) bool {
-	if len(r.places) == 0 {
-		return false
-	}
-	return r.cancelAt(r.checker.clock.Fleet(now))
-}
-
-func (r *Reservation) cancelAt(now int64) bool {
+	now := r.checker.exactTime()
 	for i := range r.places {
 		m := &r.places[i].cell.mu
 		m.Lock()
@@ -106,6 +56,21 @@ func (r *Reservation) cancelAt(now int64) bool {
 	}
 	r.given = true
 	return true
+}
+
+// mayQueue says whether a hit that does not fit now may wait for its turn, which is after so long. The lock is held, the
+// cell settled and rotated.
+func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
+	most := t.rule.OnLimit.MaxWait
+	d := c.drained()
+	switch {
+	case wait == Never, most > 0 && wait > most, c.freshness(t) == Outage:
+		return false
+	case t.drain.Shape.Kind == window.Leaky:
+		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond
+		return min(t.drain.Remaining(d.level, c.net(), at), t.capacity-max(own, 0)) >= cost
+	}
+	return c.count(t, at)+float64(cost) <= 2*float64(t.capacity)
 }
 
 // isOpen says whether the hits of a place can be given back. The cell is locked; it is settled and rotated then.
@@ -134,10 +99,65 @@ func (p *place) giveBack() {
 	c.totals()[i] -= p.cost
 	c.undate(l.terms.Load(), i, p.cost, p.after)
 	if permits := c.permits(); permits != nil {
-		permits.spend(p.bucket, -p.cost)
+		permits.Spend(p.bucket, -p.cost)
 	}
 	if d := c.drained(); d != nil && d.turn == p.turn { // nobody has come after it
 		d.turn -= p.gap
 	}
 	l.cancelled.Add(p.cost)
+}
+
+// reservation is what has just been charged. Every cell is locked.
+func (a *asking) reservation(now int64) *reservation {
+	r := &reservation{checker: a.asked[0].limiter.checker}
+	for i := range a.asked {
+		q := &a.asked[i]
+		r.delay = max(r.delay, q.wait)
+		if q.cell == nil || q.charged == 0 {
+			continue
+		}
+		p := place{cell: q.cell, cost: q.charged, bucket: q.bucket}
+		if d := q.cell.drained(); d != nil {
+			p.turn, p.gap, p.after = d.turn, q.cell.gap(q.terms, q.charged), d.dates.Added()-q.charged
+		}
+		r.places = append(r.places, p)
+	}
+	r.due = now + int64(r.delay)
+	return r
+}
+
+// mayLine says whether callers of a rule may have their turn later: by key always, by attributes if
+// the rule says so.
+func (a *asking) mayLine(q *question) bool {
+	return q.cell != nil && !q.barred && !q.isShadow() && q.limiter.shape.Drains() &&
+		(a.program == nil || q.terms.rule.OnLimit.Queue)
+}
+
+// line turns a denial into a later turn, if there is one. The cell is locked, settled and rotated.
+func (q *question) line(d *Decision, now int64) {
+	if d.Allowed {
+		return
+	}
+	wait, ok := q.cell.shareIn(q.terms, q.cost, q.at)
+	wait = max(d.RetryAfter, wait+time.Duration(q.at-now))
+	if !ok || !q.cell.mayQueue(q.terms, q.at, q.cost, wait) {
+		return
+	}
+	q.wait, q.exceeds = wait, false
+	*d = Decision{}
+	q.limiter.allow(d, q.terms, 0, 0)
+}
+
+// chargeWaiting charges a hit that has its turn later. The cell is locked, settled and rotated.
+func (q *question) chargeWaiting(now int64) {
+	c := q.cell
+	c.charge(q.cost)
+	q.charged, q.bucket = q.cost, c.newest
+	c.took(q.terms, q.at, q.cost, q.wait-time.Duration(q.at-now))
+	if a := c.ahead(); a != nil {
+		a.note(q.at, q.cost, 0)
+	}
+	if q.shared {
+		c.limiter.checker.want(nextTick)
+	}
 }

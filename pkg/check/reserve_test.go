@@ -34,11 +34,11 @@ func TestReserve(t *testing.T) {
 	} {
 		_, l := checkerAndLimiter(t, Options{}, tt.rule)
 		for i, cost := range tt.costs {
-			r, d := l.ReserveAt(noon, "k", cost)
+			r, d := atTime(noon, l).tryReserve("k", cost)
 			want := tt.waits[i]
 			expect(t, d.Allowed == (want >= 0) && (!d.Allowed || r.Delay >= want && r.Delay <= want+tt.off),
 				"%s: hit %d: %+v, wait %v; want %v", tt.why, i, d, r.Delay, want)
-			expect(t, (!d.Allowed || d.RetryAfter == 0) && (d.Allowed || d.RetryAfter > 0 && r.Delay == 0 && !r.CancelAt(noon)),
+			expect(t, (!d.Allowed || d.RetryAfter == 0) && (d.Allowed || d.RetryAfter > 0 && r.Delay == 0 && !atTime(noon, r).Cancel()),
 				"%s: hit %d: %+v, wait %v", tt.why, i, d, r.Delay)
 		}
 	}
@@ -48,7 +48,7 @@ func TestReserve(t *testing.T) {
 func TestReservedTurnsAreExact(t *testing.T) {
 	_, l := checkerAndLimiter(t, Options{}, queueing())
 	for i, step := range []struct{ at, wait int64 }{{103, 0}, {104, 99}, {205, 98}, {1007, 0}, {1008, 99}, {1009, 198}} {
-		r, d := l.ReserveAt(noon+step.at*ms, "k", 1)
+		r, d := atTime(noon+step.at*ms, l).tryReserve("k", 1)
 		expect(t, d.Allowed && r.Delay == time.Duration(step.wait*ms),
 			"hit %d, after %d ms: %+v, a wait of %v, want %d ms", i, step.at, d, r.Delay, step.wait)
 	}
@@ -58,13 +58,13 @@ func TestReservedTurnsAreExact(t *testing.T) {
 // that, and not until they would fit the whole bucket.
 func TestReserveWithinLocalShare(t *testing.T) {
 	c := newChecker(t, Options{Link: new(tape), ExpectCheckers: 8}, draining("r", rules.TokenBucket, 10, 80, time.Second, 50))
-	c.Step(noon)
+	atTime(noon, c).Step()
 	l := limiter(t, c, "r")
-	_, d := l.ReserveAt(noon, "dear", 11)
+	_, d := atTime(noon, l).tryReserve("dear", 11)
 	expect(t, !d.Allowed && d.Freshness == LocalShare, "more than the share ever holds: %+v", d)
 	var delays []time.Duration
 	for {
-		r, d := l.ReserveAt(noon, "k", 1)
+		r, d := atTime(noon, l).tryReserve("k", 1)
 		if !d.Allowed {
 			break
 		}
@@ -82,22 +82,22 @@ func TestReserveWithinLocalShare(t *testing.T) {
 func TestCancel(t *testing.T) {
 	for _, r := range []rules.Rule{queueing(), tokening()} {
 		f, l := fleetAndLimiter(t, Options{}, r)
-		l.ReserveAt(noon, "k", 5)
+		atTime(noon, l).tryReserve("k", 5)
 		at := noon + 300*ms // two are left, or more
-		one, d := l.ReserveAt(at, "k", 1)
+		one, d := atTime(at, l).tryReserve("k", 1)
 		require(t, d.Allowed && (one.Delay != 0 || r.Algorithm != rules.LeakyBucket), "%+v, %v", d, one.Delay)
 		if one.Delay == 0 { // a token was there: its turn is now
-			one, _ = l.ReserveAt(at, "k", 4)
+			one, _ = atTime(at, l).tryReserve("k", 4)
 		}
 		before := one.Delay
-		expect(t, one.CancelAt(at) && !one.CancelAt(at), "not cancelled once")
-		again, d := l.ReserveAt(at, "k", 1)
+		expect(t, atTime(at, one).Cancel() && !atTime(at, one).Cancel(), "not cancelled once")
+		again, d := atTime(at, l).tryReserve("k", 1)
 		expect(t, d.Allowed && again.Delay <= before, "after it was cancelled: %+v, a wait of %v, was %v", d, again.Delay, before)
-		late, _ := l.ReserveAt(at, "k", 1)
-		expect(t, !late.CancelAt(at+int64(late.Delay)), "cancelled when its turn had come")
-		reported, _ := l.ReserveAt(at, "k", 1)
-		f.Step(at)
-		expect(t, !reported.CancelAt(at), "cancelled after it had been reported")
+		late, _ := atTime(at, l).tryReserve("k", 1)
+		expect(t, !atTime(at+int64(late.Delay), late).Cancel(), "cancelled when its turn had come")
+		reported, _ := atTime(at, l).tryReserve("k", 1)
+		atTime(at, f).Step()
+		expect(t, !atTime(at, reported).Cancel(), "cancelled after it had been reported")
 		s := f.Stats().Rules[0]
 		if s.Cancelled < 1 || s.Charged != s.Answered+s.InFlight+s.Pending+s.Overflow+s.Lost+s.Cancelled || s.Pending != 0 {
 			t.Errorf("%+v", s)
@@ -149,14 +149,14 @@ func TestReserveByAllRules(t *testing.T) {
 		{10000, "user=a", 1, true, 0, "tokens", false, "and what it has denied is charged to no bucket"},
 	} {
 		attrs, now := request(s.attrs), noon+s.at*ms
-		before := c.PeekAt(now, attrs, 1)
-		r, d := c.ReserveAt(now, attrs, s.cost)
+		before := atTime(now, c).try(Peek, attrs, 1).Decision
+		r, d := atTime(now, c).tryReserve(attrs, s.cost)
 		delay := max(r.Delay, d.RetryAfter)
 		if d.Allowed != s.want || delay != s.delay || d.Rule != s.by || d.Allowed && (d.Status != 0 || d.Queue || d.RetryAfter != 0) {
 			t.Errorf("step %d (%s): %v, %+v", i, s.why, r.Delay, d)
 		}
-		expect(t, !s.cancel && r.Delay != 0 || r.CancelAt(now) == s.cancel, "step %d (%s): cancelled %v", i, s.why, !s.cancel)
-		after := c.PeekAt(now, attrs, 1)
+		expect(t, !s.cancel && r.Delay != 0 || atTime(now, r).Cancel() == s.cancel, "step %d (%s): cancelled %v", i, s.why, !s.cancel)
+		after := atTime(now, c).try(Peek, attrs, 1).Decision
 		expect(t, !s.cancel && s.want || after == before, "step %d (%s): before %+v, after %+v", i, s.why, before, after)
 	}
 	for _, s := range c.Stats().Rules {
@@ -178,15 +178,15 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 			attrs := request(rapid.SampledFrom(requests).Draw(rt, "attrs"))
 			cost := rapid.Int64Range(1, 4).Draw(rt, "cost")
 			if rapid.Bool().Draw(rt, "cancelled") {
-				if r, d := busy.ReserveAt(now, attrs, cost); d.Allowed && r.Delay > 0 {
-					require(rt, r.CancelAt(now) && !r.CancelAt(now), "%v: not cancelled once: %+v", attrs, d)
+				if r, d := atTime(now, busy).tryReserve(attrs, cost); d.Allowed && r.Delay > 0 {
+					require(rt, atTime(now, r).Cancel() && !atTime(now, r).Cancel(), "%v: not cancelled once: %+v", attrs, d)
 					given++
 				} else if d.Allowed { // it has had its turn
-					bare.ReserveAt(now, attrs, cost)
+					atTime(now, bare).tryReserve(attrs, cost)
 				}
 			}
-			r, want := bare.ReserveAt(now, attrs, cost)
-			s, got := busy.ReserveAt(now, attrs, cost)
+			r, want := atTime(now, bare).tryReserve(attrs, cost)
+			s, got := atTime(now, busy).tryReserve(attrs, cost)
 			require(rt, got == want && r.Delay == s.Delay,
 				"%v: %v %+v, without cancelled ones %v %+v", attrs, s.Delay, got, r.Delay, want)
 		}
@@ -209,10 +209,10 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 	}
 	f := newFleet(t, Options{}, list...)
 	attrs, now := request("user=a"), noon
-	cancel := func(r *Reservation, want bool, why string) {
+	cancel := func(r Result, want bool, why string) {
 		t.Helper()
 		cancelled := int64(0)
-		got := r.CancelAt(now)
+		got := atTime(now, r).Cancel()
 		for _, s := range f.Stats().Rules {
 			cancelled += s.Cancelled
 		}
@@ -220,17 +220,17 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 			t.Errorf("%s: cancelled %v, %d hits in all", why, got, cancelled)
 		}
 	}
-	f.ReserveAt(now, attrs, 5)
-	first, _ := f.ReserveAt(now, attrs, 2)
+	atTime(now, f).tryReserve(attrs, 5)
+	first, _ := atTime(now, f).tryReserve(attrs, 2)
 	cancel(first, true, "before its turn")
-	second, d := f.ReserveAt(now, attrs, 2)
+	second, d := atTime(now, f).tryReserve(attrs, 2)
 	require(t, d.Allowed && second.Delay == 200*time.Millisecond, "%v, %+v", second.Delay, d)
 	now += 60 * ms
-	f.Step(now)
+	atTime(now, f).Step()
 	cancel(second, false, "reported")
-	third, d := f.ReserveAt(now, attrs, 1)
-	require(t, len(third.places) == 2, "%+v, %+v", third, d)
-	last := third.places[1].cell
+	third, d := atTime(now, f).tryReserve(attrs, 1)
+	require(t, len(third.reservation.places) == 2, "%+v, %+v", third, d)
+	last := third.reservation.places[1].cell
 	last.settle(now)
 	clear(last.pending()) // only this one has been reported
 	cancel(third, false, "reported for one rule")
@@ -244,14 +244,14 @@ func TestCancelGivesPermitsBack(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, strictRule("r", 100, time.Minute, 1), turns)
 	f.firstGrant(l, 5, 0)
 	now := noon + 3*ms
-	_, d := f.ReserveAt(now, user("k"), 1)
+	_, d := atTime(now, f).tryReserve(user("k"), 1)
 	require(t, d.Allowed, "%+v", d)
-	before := l.PeekAt(now, "k", 1).Remaining
+	before := atTime(now, l).try(Peek, "k", 1).Remaining
 	for range 9 { // more often than there are permits
-		r, d := f.ReserveAt(now, user("k"), 1)
-		require(t, d.Allowed && r.Delay != 0 && r.CancelAt(now), "%v, %+v", r.Delay, d)
+		r, d := atTime(now, f).tryReserve(user("k"), 1)
+		require(t, d.Allowed && r.Delay != 0 && atTime(now, r).Cancel(), "%v, %+v", r.Delay, d)
 	}
-	equal(t, l.PeekAt(now, "k", 1).Remaining, before, "permits left")
+	equal(t, atTime(now, l).try(Peek, "k", 1).Remaining, before, "permits left")
 }
 
 // TestCancelAtOnce: of two callers who cancel a reservation at the same time, while others reserve
@@ -261,8 +261,8 @@ func TestCancelAtOnce(t *testing.T) {
 	var given atomic.Int64
 	countOf(8, func() bool {
 		for range 200 {
-			if r, d := c.ReserveAt(noon, request("user=a turn=1"), 1); d.Allowed && r.Delay > 0 {
-				given.Add(3 * countOf(2, func() bool { return r.CancelAt(noon) })) // by three rules
+			if r, d := atTime(noon, c).tryReserve(request("user=a turn=1"), 1); d.Allowed && r.Delay > 0 {
+				given.Add(3 * countOf(2, func() bool { return atTime(noon, r).Cancel() })) // by three rules
 			}
 		}
 		return true
@@ -281,15 +281,15 @@ func TestReserveReceipt(t *testing.T) {
 	c := ofYAML(t, Options{}, reservable)
 	l := limiter(t, c, "day")
 	for _, user := range []string{"a", "b"} {
-		r, d, receipt := c.ReserveReceipt(request("user="+user), 6)
+		r, d, receipt := c.tryReserveReceipt(request("user="+user), 6)
 		expect(t, !d.Allowed && r.Delay == 0 && receipt == "", "denied: %v, %+v, %q", r.Delay, d, receipt)
-		r, d, receipt = c.ReserveReceipt(request("user="+user), 5)
+		r, d, receipt = c.tryReserveReceipt(request("user="+user), 5)
 		require(t, d.Allowed && r.Delay == 0 && receipt != "", "%v, %+v, %q", r.Delay, d, receipt)
 		err := c.Settle(receipt, 0)
-		expect(t, err == nil && l.Peek(user, 1).Remaining == 20, "%v, %d left of 20", err, l.Peek(user, 1).Remaining)
+		expect(t, err == nil && l.try(Peek, user, 1).Remaining == 20, "%v, %d left of 20", err, l.try(Peek, user, 1).Remaining)
 	}
-	_, d, receipt := limiter(t, c, "turns").ReserveReceipt("", 1)
+	_, d, receipt := limiter(t, c, "turns").tryReserveReceipt("", 1)
 	expect(t, d.Allowed && receipt != "", "by key: %+v, %q", d, receipt)
-	r, _, receipt := c.ReserveReceipt(nil, 1)
+	r, _, receipt := c.tryReserveReceipt(nil, 1)
 	expect(t, r.Delay == 0 && receipt != "", "no rule: %q", receipt)
 }

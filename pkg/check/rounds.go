@@ -7,11 +7,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 )
 
-// rounds are the moments of the fleet's time at which all checkers report the keys that are near their
-// limit, each if it has hits of them: then an answer's totals are complete up to that moment, and what is
-// not in them came since, here and elsewhere. *Ticks* are as short as a report's way there and back allows; a
-// key that needs no such haste is reported in the *calm* rounds, which come at a multiple of ticks; denied hits alone
-// wait for the *census*.
+// rounds are the moments of the fleet's time at which all checkers report the keys that are near
+// their limit, each if it has hits of them: then an answer's totals are complete up to that moment,
+// and what is not in them came since, here and elsewhere. *Ticks* are as short as a report's way
+// there and back allows; a key that needs no such haste is reported in the *calm* rounds, which
+// come at a multiple of ticks; denied hits alone wait for the *census*.
 type rounds struct {
 	wanted atomic.Uint32 // the round that some check waits for; bits
 	tick   atomic.Int64  // ns between them
@@ -19,7 +19,7 @@ type rounds struct {
 
 	// Kept under behind's lock.
 	trip    int64         // how long an answer takes, lately
-	took    int64         // of the last report that was sent several times, from the first time until its answer
+	took    int64         // from the first sending to the answer, of the last repeated report
 	longest time.Duration // the same, if it was the case twice in a row
 }
 
@@ -36,8 +36,8 @@ const (
 )
 
 const (
-	// wordTrail and trailPerChecker make up how long after a round's first word the last may come: what
-	// aggregators wait for reports, and between alarms.
+	// wordTrail and trailPerChecker make up how long after a round's first word the last may come:
+	// what aggregators wait for reports, and between alarms.
 	wordTrail, soonestWord, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
 )
 
@@ -52,7 +52,7 @@ func (c *Checker) want(round uint32) {
 func (r *rounds) fleet(c *Checker) forecast.Fleet {
 	n := max(c.fleet.Load(), 1)
 	return forecast.Fleet{
-		Checkers: float64(n), Tick: max(r.tick.Load(), 1),
+		Checkers: float64(n), FastInterval: max(r.tick.Load(), 1),
 		Trail: wordTrail + max(soonestWord, n*trailPerChecker),
 	}
 }
@@ -66,31 +66,31 @@ func (b *behind) early(now int64) {
 	case wanted&nextCalm != 0:
 		b.flushBy(now, b.calm())
 	default:
-		b.flushBy(now, forecast.Census)
+		b.flushBy(now, forecast.FullInterval)
 	}
 }
 
-// flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that the
-// floor allows.
+// flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that
+// the floor allows.
 func (b *behind) flushBy(now, round int64) {
 	// Steps come a little after the moment that they are for: half of a floor is far enough from the last.
-	at := max(now, b.lastFlush+int64(b.checker.o.FlushFloor)/2)
+	at := max(now, b.lastFlush+int64(b.checker.o.Tuning.FlushFloor)/2)
 	clock := &b.checker.clock
 	b.nextFlush = min(b.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
 }
 
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
 
-// tick is the time between ticks: the smallest power of two of milliseconds in which a report can be
-// answered, so that one that was sent at a tick is out of the way at the next, and checkers of different
-// round trips still meet.
+// tick is the time between ticks: the smallest power of two of milliseconds in which a report can
+// be answered, so that one that was sent at a tick is out of the way at the next, and checkers of
+// different round trips still meet.
 func (b *behind) tick() int64 {
 	if b.onTimerOnly() {
 		return int64(b.checker.o.FlushEvery)
 	}
 	r := &b.checker.rounds
 	t := int64(1e6)
-	for t < max(int64(b.checker.o.FlushFloor), r.trip) {
+	for t < max(int64(b.checker.o.Tuning.FlushFloor), r.trip) {
 		t *= 2
 	}
 	r.tick.Store(t)
@@ -108,18 +108,20 @@ func (b *behind) calm() int64 {
 }
 
 // onTimerOnly says whether early flushes are forbidden.
-func (b *behind) onTimerOnly() bool { return b.checker.o.FlushFloor == b.checker.o.FlushEvery }
+func (b *behind) onTimerOnly() bool { return b.checker.o.Tuning.FlushFloor == b.checker.o.FlushEvery }
 
-// patience is how long a report waits for its answer before it is sent again for the first time: as long as several
-// answers take, so that others do not miss a lost report's hits for longer than they must. When a report was repeated it
-// is not known which sending was answered. If that has taken as long in all twice in a row, answers have probably become
-// slower, and are waited for so long that they can be measured again; what is lost takes a different time each time.
+// patience is how long a report waits for its answer before it is sent again for the first time: as
+// long as several answers take, so that others do not miss a lost report's hits for longer than
+// they must. When a report was repeated it is not known which sending was answered. If that has
+// taken as long in all twice in a row, answers have probably become slower, and are waited for so
+// long that they can be measured again; what is lost takes a different time each time.
 func (r *rounds) patience(timeout time.Duration) time.Duration {
 	if r.trip == 0 {
 		return timeout
 	}
 	trip := time.Duration(r.trip)
-	longest := min(r.longest+r.longest/4, mostWaits*timeout) // in an outage all take as long as that
+	// In an outage all answers take as long as the bound.
+	longest := min(r.longest+r.longest/4, mostWaits*timeout)
 	return max(longest, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
@@ -132,7 +134,8 @@ func (r *rounds) answered(trip int64) {
 	r.trip += (trip - r.trip) / 8
 }
 
-// repeated notes when a report that was sent several times was answered: so long after it was sent first.
+// repeated notes when a report that was sent several times was answered: so long after it was sent
+// first.
 func (r *rounds) repeated(took int64) {
 	if off := took - r.took; max(off, -off) <= took/4 {
 		r.longest = time.Duration(took)

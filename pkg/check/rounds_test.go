@@ -10,7 +10,7 @@ func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	for _, w := range wanted {
 		f.want(w)
 	}
-	return float64(f.Step(now)+behind-noon) / 1e6
+	return float64(atTime(now, f).Step().UnixNano()+behind-noon) / 1e6
 }
 
 // TestRoundsAreDueAtMultiples: rounds come at multiples of their period in the fleet's time,
@@ -37,12 +37,12 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		{"a census: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, census, 128},
 		{"what is wanted first", Options{}, 5, 0, []uint32{nextCensus, nextCalm, nextTick}, 8},
 		{"calm before census",
-			Options{FlushEvery: 200 * time.Millisecond, FlushFloor: 64 * time.Millisecond}, 5, 0, []uint32{nextCensus, nextCalm}, 128},
-		{"a longer floor", Options{FlushFloor: 5 * time.Millisecond}, 5, 0, ticks, 8},
+			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{nextCensus, nextCalm}, 128},
+		{"a longer floor", Options{Tuning: tuning{FlushFloor: 5 * time.Millisecond}}, 5, 0, ticks, 8},
 		{"a longer timer makes calm rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, calm, 64},
 		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, calm, 32},
-		{"by the timer only", Options{FlushFloor: 50 * time.Millisecond}, 5, 0, ticks, 50},
-		{"by the timer only, after a step that came late", Options{FlushFloor: 50 * time.Millisecond}, 60, 0, never, 100},
+		{"by the timer only", Options{Tuning: tuning{FlushFloor: 50 * time.Millisecond}}, 5, 0, ticks, 50},
+		{"by the timer only, after a step that came late", Options{Tuning: tuning{FlushFloor: 50 * time.Millisecond}}, 60, 0, never, 100},
 		{"a slow clock", Options{}, 5, 1300 * time.Microsecond, ticks, 8},
 		{"a fast one", Options{}, 5, -2700 * time.Microsecond, ticks, 8},
 		{"a slow clock, calm", Options{}, 5, 2 * time.Second, calm, 32},
@@ -50,9 +50,9 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		test.o.Epoch, test.o.HelloEvery = 1, time.Hour
 		f := unwelcomed(t, test.o, rule("r", 1000, time.Minute, 1))
 		behind := int64(test.behind)
-		f.Step(noon - behind)
+		atTime(noon-behind, f).Step()
 		f.join(noon-behind, 4, behind)
-		f.Step(noon - behind)
+		atTime(noon-behind, f).Step()
 		now := noon + int64(test.now*1e6) - behind
 		equal(t, f.due(now, behind, test.wanted...), test.due, "%s: due", test.why)
 	}
@@ -60,13 +60,13 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 
 // TestTicksFollowTheRoundTrip: a report must be answered before the next tick, else every other round is missed.
 func TestTicksFollowTheRoundTrip(t *testing.T) {
-	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	now := noon
 	ask := func(trip int64) float64 {
-		l.CheckAt(now, "k", 1)
+		atTime(now, l).Check("k", 1)
 		now += 64*ms - now%(64*ms)
 		f.want(nextTick)
-		f.Step(now)
+		atTime(now, f).Step()
 		f.answer(now+trip, 1)
 		return f.due(now+trip, 0, nextTick) - float64(now-noon)/1e6
 	}
@@ -85,11 +85,11 @@ func TestTicksFollowTheRoundTrip(t *testing.T) {
 	got := ask(21 * ms)
 	expect(t, got <= 24, "one late answer: the next tick is %v ms after the last", got)
 	fleet := f.rounds.fleet(f.Checker)
-	expect(t, fleet.Tick == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
+	expect(t, fleet.FastInterval == f.rounds.tick.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
 	// The first round trip has nothing to be weighed against.
-	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, NoForecast: true}, 1000, time.Minute)
-	l.CheckAt(noon, "k", 1)
-	f.Step(noon + 50*ms)
+	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon+50*ms, f).Step()
 	f.answer(noon+65*ms, 1)
 	equal(t, f.due(noon+65*ms, 0, nextTick), 80, "tick after the first answer, of 15 ms")
 }
@@ -101,11 +101,11 @@ func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 		checkers uint32
 		limit    int64
 		o        Options
-	}{{2, 10, Options{}}, {2, 1000, Options{NoForecast: true}}, {1, 10, Options{}}} {
+	}{{2, 10, Options{}}, {2, 1000, Options{Tuning: tuning{NoForecast: true}}}, {1, 10, Options{}}} {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		f.rounds.wanted.Store(0)
 		for i := range test.limit {
-			d := l.CheckAt(noon, "k", 1)
+			d := atTime(noon, l).Check("k", 1)
 			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
 			soon, n := f.rounds.wanted.Load() == nextTick, i+1
 			if test.checkers == 1 || n < test.limit/2 {
@@ -178,7 +178,7 @@ func TestWantWakesOnce(t *testing.T) {
 		f.want(step.wants)
 		expect(t, f.woken() == step.woken, "want %d: woken: %v", i+1, !step.woken)
 	}
-	f.Step(noon + 64*ms)
+	atTime(noon+64*ms, f).Step()
 	f.want(nextCalm)
 	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
@@ -186,16 +186,16 @@ func TestWantWakesOnce(t *testing.T) {
 // TestRepeatedReportsDoNotSlowTicks: nobody knows to which sending the answer is, so an outage does not make ticks long.
 func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
-	l.CheckAt(noon, "k", 1)
-	f.Step(noon + 50*ms)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon+50*ms, f).Step()
 	for now := noon + 50*ms; now < noon+10*second; now += 100 * ms {
-		f.Step(now)
+		atTime(now, f).Step()
 	}
 	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
 	equal(t, f.behind.tick(), 4*ms, "tick after an outage")
-	l.CheckAt(noon+10*second, "k", 1)
-	f.Step(noon + 10*second + 50*ms)
+	atTime(noon+10*second, l).Check("k", 1)
+	atTime(noon+10*second+50*ms, f).Step()
 	f.answer(noon+10*second+57*ms, 2)
 	equal(t, f.behind.tick(), 8*ms, "tick, when an answer takes 7 ms")
 }
@@ -203,7 +203,7 @@ func TestRepeatedReportsDoNotSlowTicks(t *testing.T) {
 // TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon not repeated any more.
 func TestSlowerAnswersStopRepeats(t *testing.T) {
 	for _, later := range []int64{30, 60, 300} {
-		f, l := fleetAndLimiter(t, Options{NoForecast: true}, rule("r", 1e6, time.Second, 1))
+		f, l := fleetAndLimiter(t, Options{Tuning: tuning{NoForecast: true}}, rule("r", 1e6, time.Second, 1))
 		f.welcomeOf(noon, 8)
 		trip, seen, due, repeats := 5*ms, 0, int64(0), int64(0)
 		for now := noon; now < noon+40*second; now += ms {
@@ -213,8 +213,8 @@ func TestSlowerAnswersStopRepeats(t *testing.T) {
 			case noon + 20*second:
 				repeats = f.Stats().ReportsRepeated
 			}
-			l.CheckAt(now, "k", 1)
-			f.Step(now)
+			atTime(now, l).Check("k", 1)
+			atTime(now, f).Step()
 			if len(f.tape.reports) > seen {
 				if due == 0 {
 					due = now + trip

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
-	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // ErrUnreported is wrapped by the error of Run if hits could not be delivered before it stopped.
@@ -35,10 +34,12 @@ func (c *Checker) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	running.Go(func() { c.tickUntil(work) })
+	if c.o.Now == nil {
+		running.Go(func() { c.tickUntil(work) })
+	}
 	listening := make(chan error, 1)
 	if c.o.Link != nil {
-		running.Go(func() { listening <- c.o.Link.Listen(work, c.hear) })
+		running.Go(func() { listening <- c.o.Link.Listen(work, c.Receive) })
 	}
 	if err := c.stepUntil(ctx, listening); err != nil {
 		return err
@@ -46,16 +47,13 @@ func (c *Checker) Run(ctx context.Context) error {
 	return c.drain()
 }
 
-// hear hands a message from the Link over at the time it came.
-func (c *Checker) hear(kind events.Kind, payload []byte) { c.Receive(ownTime(), kind, payload) }
-
 // tickUntil writes the time down for checks to read.
 func (c *Checker) tickUntil(ctx context.Context) {
 	defer c.clock.Stop()
 	ticker := time.NewTicker(fleetclock.TickEvery)
 	defer ticker.Stop()
 	for {
-		c.clock.Tick(ownTime())
+		c.clock.Tick(systemTime())
 		select {
 		case <-ctx.Done():
 			return
@@ -88,9 +86,9 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 				timer.Reset(time.Until(due))
 			}
 		case <-timer.C:
-			next := c.Step(ownTime())
+			next := c.behind.step(c.ownTime(), false)
 			last = time.Now()
-			wait := time.Duration(next - ownTime())
+			wait := time.Duration(next - c.ownTime())
 			if wait <= 0 {
 				wait = stepFloor
 			}
@@ -114,13 +112,13 @@ func (c *Checker) drain() error {
 	defer cancel()
 	ticker := time.NewTicker(drainEvery)
 	defer ticker.Stop()
-	for !d.done(ownTime()) {
+	for !d.done(c.ownTime()) {
 		select {
 		case <-ctx.Done():
 			if n := c.Stats().Unreported(); n > 0 {
 				return fmt.Errorf("check: stop: %d %w", n, ErrUnreported)
 			}
-			if taken, answered, lost := c.settling.counts(); taken > answered+lost {
+			if taken, answered, lost := c.settling.Counts(); taken > answered+lost {
 				return fmt.Errorf("check: stop: settlements: %d %w", taken-answered-lost, ErrUnreported)
 			}
 			return nil
@@ -146,7 +144,7 @@ func (d *drain) begin() {
 	d.draining = true
 	d.mu.Unlock()
 	d.giveBackAll()
-	d.settled, _, _ = d.checker.settling.counts()
+	d.settled, _, _ = d.checker.settling.Counts()
 	if !d.checker.everStrict.Load() {
 		return
 	}
@@ -176,7 +174,7 @@ func (d *drain) done(now int64) bool {
 		}
 		d.lenders = d.lenders[:last]
 	}
-	if _, answered, lost := d.checker.settling.counts(); answered+lost < d.settled {
+	if _, answered, lost := d.checker.settling.Counts(); answered+lost < d.settled {
 		return false
 	}
 	d.mu.Lock()
@@ -201,5 +199,5 @@ func (d *drain) goodbye() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.draining = false
-	d.hello(ownTime(), true)
+	d.hello(d.checker.ownTime(), true)
 }

@@ -188,7 +188,7 @@ func TestIdleCacheGoesDuringChecks(t *testing.T) {
 // TestDrainWaitsForLateHits, whose report holds no keys.
 func TestDrainWaitsForLateHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
-	limiter(t, f.Checker, "r").CheckAt(noon, "k", 3)
+	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 3)
 	now := noon + 4*second
 	d := drain{behind: &f.behind}
 	for range 3 {
@@ -204,10 +204,11 @@ func TestDrainWaitsForLateHits(t *testing.T) {
 func TestBadOptionsAreRefused(t *testing.T) {
 	set := parse(t, "rules: [{name: r, key: [user], limit: 1/second}]")
 	for _, o := range []Options{
-		{FlushEvery: time.Microsecond}, {FlushFloor: time.Microsecond}, {HelloEvery: time.Millisecond},
-		{FlushEvery: 10 * time.Millisecond, FlushFloor: 11 * time.Millisecond},
-		{MaxLiveKeys: -1}, {ReportKeys: -1}, {ReportKeys: 1 << 20}, {ReportTimeout: 1}, {DrainTimeout: -1},
-		{StaleAfter: -1}, {StaleAfter: 11}, {ShareAfter: 2}, {ShareAfter: 301}, {OutageAfter: 9}, {ExpectCheckers: -1}, {QuietFor: -1},
+		{FlushEvery: time.Microsecond}, {Tuning: tuning{FlushFloor: time.Microsecond}}, {HelloEvery: time.Millisecond},
+		{FlushEvery: 10 * time.Millisecond, Tuning: tuning{FlushFloor: 11 * time.Millisecond}},
+		{MaxLiveKeys: -1}, {Tuning: tuning{ReportKeys: -1}}, {Tuning: tuning{ReportKeys: 1 << 20}}, {Tuning: tuning{ReportTimeout: 1}}, {DrainTimeout: -1},
+		{StaleAfter: -1}, {StaleAfter: time.Second}, {StaleAfter: 21 * time.Second},
+		{ShareAfter: 5 * time.Second}, {ShareAfter: 11 * time.Minute}, {OutageAfter: 19 * time.Second}, {ExpectCheckers: -1}, {QuietFor: -1},
 	} {
 		o.Rules = set
 		_, err := New(o)

@@ -3,10 +3,9 @@ package check
 import (
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -20,11 +19,11 @@ var (
 	ErrReceiptAge = errors.New("check: the receipt is too old to be settled")
 	// ErrSettled is for a receipt that was settled at this checker before. Of one that was settled elsewhere, the
 	// store takes the first settlement only, and nobody is told.
-	ErrSettled = errors.New("check: the receipt has been settled")
+	ErrSettled = settlement.ErrSettled
 	// ErrCost is for a true cost that is negative or above 10^15.
 	ErrCost = errors.New("check: a cost that is none")
 	// ErrSettling is for more settlements than may wait to be reported, as in an outage. Try again later.
-	ErrSettling = errors.New("check: too many settlements wait")
+	ErrSettling = settlement.ErrFull
 )
 
 // Settle corrects what a hit was charged with to its true cost, which may be 0: once for each receipt, whichever checker of
@@ -39,11 +38,6 @@ var (
 //
 // A checker remembers at least the last million receipts that were settled there, and says ErrSettled at once.
 func (c *Checker) Settle(receipt string, cost int64) error {
-	return c.SettleAt(ownTime(), receipt, cost)
-}
-
-// SettleAt is Settle at a given time of this checker's own clock, in Unix nanoseconds.
-func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 	if cost < 0 || cost > events.MaxCount {
 		return fmt.Errorf("%w: %d, want 0 to %d", ErrCost, cost, int64(events.MaxCount))
 	}
@@ -51,7 +45,7 @@ func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}
-	fleet := c.clock.Fleet(now)
+	fleet := c.exactTime()
 	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
 		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
 	}
@@ -64,7 +58,7 @@ func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 			Epoch: m.Epoch, Number: m.Number + uint64(i), Made: m.Made, Charge: charge, Hits: cost - int64(charge.Cost),
 		}
 	}
-	if err := c.settling.take(m, list, c.o.MaxSettling, c.o.Link != nil); err != nil {
+	if err := c.settling.Take(m, list, c.o.MaxSettling, c.o.Link != nil); err != nil {
 		return err
 	}
 	for _, s := range list {
@@ -75,56 +69,6 @@ func (c *Checker) SettleAt(now int64, receipt string, cost int64) error {
 
 // receiptAhead is how far in the future a receipt may have been made: clocks differ a little.
 const receiptAhead = 10 * time.Minute
-
-// settlement is one that waits to be reported and answered.
-type settlement struct {
-	*events.Settlement
-	// uncovered is when the store first did not take it, since checkers of this one's credential had not reported as much, and due when
-	// it is to be sent again; both by the fleet's time, 0 if that has not happened.
-	uncovered, due int64
-}
-
-// A settlement that the store does not take, as hits that it gives back may be pending at another checker, waits so long at least and at
-// most, twice as long each time, and is given up after so long.
-const (
-	uncoveredLeast = 50 * time.Millisecond
-	uncoveredMost  = 5 * time.Second
-	uncoveredFor   = time.Minute
-)
-
-// settling is what a checker knows of settlements until they are answered.
-type settling struct {
-	numbers atomic.Uint64 // the last that a receipt of this checker's was given
-
-	mu    sync.Mutex
-	used  used
-	queue []settlement // in no report yet
-	// Settlements taken in, answered, and given up, ever.
-	taken, answered, lost int64
-}
-
-// take uses a receipt up, and queues its settlements if they are to be reported.
-func (s *settling) take(m *events.Receipt, list []*events.Settlement, most int, reported bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	waiting := s.taken - s.answered - s.lost
-	switch {
-	case s.used.has(m.Epoch, m.Number):
-		return ErrSettled
-	case reported && waiting+int64(len(list)) > int64(most):
-		return fmt.Errorf("%w: %d", ErrSettling, waiting)
-	}
-	s.used.add(m.Epoch, m.Number)
-	s.taken += int64(len(list))
-	if reported {
-		for _, m := range list {
-			s.queue = append(s.queue, settlement{Settlement: m})
-		}
-	} else {
-		s.answered += int64(len(list))
-	}
-	return nil
-}
 
 // noteSettlement lets the key's next report tell of a settlement's effect, soon if that matters. A local limiter has it
 // at once.
@@ -173,81 +117,36 @@ func (b *behind) collectSettlements(fleet int64) {
 	if len(b.shards) == 0 {
 		return
 	}
-	s := &b.checker.settling
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := s.queue[:0]
-	for _, m := range s.queue {
-		if m.due > fleet {
-			kept = append(kept, m)
-			continue
-		}
-		charge := m.GetCharge()
-		i := events.Shard(charge.GetRule().GetName(), string(charge.GetKey()), uint32(len(b.shards)))
-		b.shards[i].settlements.Push(m)
-	}
-	clear(s.queue[len(kept):])
-	s.queue = kept
+	b.checker.settling.PopDue(fleet, func(s settlement.Settlement) {
+		charge := s.GetCharge()
+		name, key := charge.GetRule().GetName(), string(charge.GetKey())
+		b.shards[events.Shard(name, key, uint32(len(b.shards)))].settlements.Push(s)
+	})
 }
 
-// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those that no
-// aggregator would take any more are lost.
+// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those that
+// no aggregator would take any more are lost.
 func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
-	lost := int64(0)
-	for size := 0; s.settlements.Len() > 0 && len(f.message.Settlements) < events.MaxSettlements && size < settlementText; {
-		m := s.settlements.Pop()
-		if fleet-m.GetMade() > int64(events.MaxReceiptAge) {
-			lost++
+	m := &f.message
+	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&
+		size < settlementText; {
+		one := s.settlements.Pop()
+		if one.IsTooOld(fleet) {
+			b.checker.settling.GiveUp(1)
 			continue
 		}
-		size += m.Size()
-		f.settlements = append(f.settlements, m)
-		f.message.Settlements = append(f.message.Settlements, m.Settlement)
+		size += one.Size()
+		f.settlements = append(f.settlements, one)
+		m.Settlements = append(m.Settlements, one.Settlement)
 	}
-	b.checker.settling.land(nil, 0, lost)
 }
 
-// landSettlements takes in that a report has ended, and whether its settlements were dealt with, but for those that were not covered.
-// Others go into another report: each counts once, however often it is sent.
+// landSettlements takes in that a report has ended, and whether its settlements were dealt with, but
+// for those that were not covered. Others go into another report.
 func (b *behind) landSettlements(f *flight, dealtWith bool, uncovered []uint32, fleet int64) {
-	list := f.settlements
-	if !dealtWith {
-		b.checker.settling.land(list, 0, 0)
-		return
+	if q := &b.checker.settling; dealtWith {
+		q.Answered(f.settlements, uncovered, fleet)
+	} else {
+		q.Return(f.settlements...)
 	}
-	answered, lost, again := int64(len(list)), int64(0), []settlement(nil)
-	for _, i := range uncovered {
-		if int64(i) >= int64(len(list)) || list[i].Settlement == nil {
-			continue
-		}
-		m := list[i]
-		list[i] = settlement{} // it is named once
-		answered--
-		if m.uncovered == 0 {
-			m.uncovered = fleet
-		}
-		waited := fleet - m.uncovered
-		m.due = fleet + min(max(waited, int64(uncoveredLeast)), int64(uncoveredMost))
-		if waited > int64(uncoveredFor) {
-			lost++
-			continue
-		}
-		again = append(again, m)
-	}
-	b.checker.settling.land(again, answered, lost)
-}
-
-func (s *settling) land(again []settlement, answered, lost int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue = append(s.queue, again...)
-	s.answered += answered
-	s.lost += lost
-}
-
-// counts returns how many settlements were ever taken in, answered and given up.
-func (s *settling) counts() (taken, answered, lost int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.taken, s.answered, s.lost
 }

@@ -23,7 +23,7 @@ func TestSettleLocally(t *testing.T) {
 		wantHit(t, l, noon, 1, false, "over the limit, leaves a block")
 		mustSettle(t, c, noon, first, 2)
 		wantHit(t, l, noon, 1, true, "10 are given back")
-		err := c.SettleAt(noon, first, 1)
+		err := atTime(noon, c).Settle(first, 1)
 		expect(t, errors.Is(err, ErrSettled), "again: %v", err)
 		wantLeft(t, l, noon, 9, "10 given back and 1 taken")
 		mustSettle(t, c, noon+second, second_, 30) // more than the limit
@@ -53,7 +53,7 @@ func TestSettleErrors(t *testing.T) {
 		{"the last moment, and the largest cost", good, 20 * hours, events.MaxCount, nil},
 		{"again", good, 0, 1, ErrSettled},
 	} {
-		err := c.SettleAt(noon+row.at, row.receipt, row.cost)
+		err := atTime(noon+row.at, c).Settle(row.receipt, row.cost)
 		expect(t, errors.Is(err, row.want) && (err == nil) == (row.want == nil), "%s: %v, want %v", row.why, err, row.want)
 	}
 	settlementStats(t, c, 1, 1, 0)
@@ -75,11 +75,11 @@ func TestForgedReceipts(t *testing.T) {
 		forged, err := events.NewReceiptKeys().Encode(m)
 		must(t, err)
 		for _, text := range []string{forged, receipt(t, other, noon, "k", 1)} {
-			err := c.SettleAt(noon, text, 0)
+			err := atTime(noon, c).Settle(text, 0)
 			expect(t, errors.Is(err, ErrReceipt), "%v", err)
-			_ = elsewhere.SettleAt(noon, text, 0) // it is its own, or refused too
+			_ = atTime(noon, elsewhere).Settle(text, 0) // it is its own, or refused too
 		}
-		if l.CheckAt(noon, "k", 1).Allowed {
+		if atTime(noon, l).Check("k", 1).Allowed {
 			passed++
 		}
 	}
@@ -88,7 +88,7 @@ func TestForgedReceipts(t *testing.T) {
 	m.Number++
 	genuine, err := keys.Encode(m)
 	must(t, err)
-	must(t, twin.SettleAt(noon, genuine, 0))
+	must(t, atTime(noon, twin).Settle(genuine, 0))
 }
 
 // TestAloneEachSettlesItsOwn: checkers with one key and no fleet, who cannot know what others have
@@ -107,7 +107,7 @@ func TestAloneEachSettlesItsOwn(t *testing.T) {
 	hit(limiters[1], noon, "k", 5)
 	hit(limiters[2], noon, "k", 5)
 	for i, c := range checkers {
-		err := c.SettleAt(noon, text, 0)
+		err := atTime(noon, c).Settle(text, 0)
 		expect(t, errors.Is(err, ErrReceipt) == (i > 0), "%d: %v", i, err)
 		equal(t, hit(limiters[i], noon, "k", 10), []int{5, 0, 0}[i], "%d: passed afterwards", i)
 	}
@@ -140,9 +140,9 @@ func TestKeysThatAreNone(t *testing.T) {
 			if len(key) >= events.MinReceiptKey {
 				continue
 			}
-			forged, err := events.ReceiptKeys{key}.Encode(&events.Receipt{Epoch: c.Epoch(), Number: 9, Made: noon})
+			forged, err := events.ReceiptKeys{key}.Encode(&events.Receipt{Epoch: c.o.Epoch, Number: 9, Made: noon})
 			must(t, err)
-			err = c.SettleAt(noon, forged, 0)
+			err = atTime(noon, c).Settle(forged, 0)
 			expect(t, errors.Is(err, ErrReceipt), "%s: forged: %v", why, err)
 		}
 	}
@@ -184,7 +184,7 @@ func TestSettleOnceAtTheSameTime(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 1000, time.Hour, 1))
 	for range 50 {
 		text := receipt(t, l, noon, "k", 10)
-		n := countOf(4, func() bool { return c.SettleAt(noon, text, 0) == nil })
+		n := countOf(4, func() bool { return atTime(noon, c).Settle(text, 0) == nil })
 		require(t, n == 1, "settled %d times", n)
 		wantLeft(t, l, noon, 1000, "settled once")
 	}
@@ -238,25 +238,25 @@ func TestSettlementsAreReported(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	now := noon
 	text, other := receipt(t, l, now, "k", 12), receipt(t, l, now, "k", 8)
-	l.CheckAt(now, "k", 1) // a block
+	atTime(now, l).Check("k", 1) // a block
 	now += 50 * ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.settlements("refunded k, k 20") // where there are receipts, refunds are asked for
 	f.answerAll(now, 0, 0, 20)
 	mustSettle(t, f.Checker, now, text, 2)
 	mustSettle(t, f.Checker, now, other, 9)
 	wantHit(t, l, now, 1, false, "before the store has heard of it")
 	now += 50 * ms
-	f.Step(now)
+	atTime(now, f).Step()
 	s := f.settlements("refunded k, k", -10, 1)
-	expect(t, s[0].Number != s[1].Number && s[0].Epoch == f.Epoch(), "%v", s)
+	expect(t, s[0].Number != s[1].Number && s[0].Epoch == f.o.Epoch, "%v", s)
 	f.answerAll(now, 2, 10, 21)
-	d := l.CheckAt(now, "k", 1)
+	d := atTime(now, l).Check("k", 1)
 	expect(t, d.Allowed && d.Remaining == 8, "21 less 10, and one more: %+v", d)
 	settlementStats(t, f.Checker, 2, 2, 0)
 	reports := len(f.tape.reports)
-	f.Step(now + 50*ms) // the hit
-	f.Step(now + 100*ms)
+	atTime(now+50*ms, f).Step() // the hit
+	atTime(now+100*ms, f).Step()
 	got := f.tape.reports[reports:]
 	expect(t, len(got) == 1 && len(got[0].Settlements) == 0, "then: %v", got)
 }
@@ -266,23 +266,23 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	text := receipt(t, l, noon, "k", 12)
 	now := noon + 50*ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.answerAll(now, 0, 0, 12)
 	mustSettle(t, f.Checker, now, text, 2)
 	for range 3 {
 		now += 50 * ms
-		f.Step(now)
+		atTime(now, f).Step()
 		s := f.last().Settlements
 		require(t, len(s) == 1 && s[0].Hits == -10, "%v", s)
 		f.answerAll(now, 0)
 	}
 	now += 50 * ms
-	f.Step(now)
+	atTime(now, f).Step()
 	for range 2 { // the second gives up what is in flight
-		f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.Epoch(), Shards: 3, Time: now - 50*ms, Sent: now - 50*ms})
+		f.receive(now, events.KindWelcome, &events.Welcome{Epoch: f.o.Epoch, Shards: 3, Time: now - 50*ms, Sent: now - 50*ms})
 	}
 	now += 50 * ms
-	f.Step(now)
+	atTime(now, f).Step()
 	m := f.last()
 	require(t, len(m.Settlements) == 1 && m.Shards == 3 && m.Shard == events.Shard("r", "k", 3), "with other shards: %v", m)
 	f.answerAll(now, 1)
@@ -307,7 +307,7 @@ func TestUncoveredSettlementsWait(t *testing.T) {
 	next := func(wait int64) []*events.Settlement {
 		now += wait
 		reports := len(f.tape.reports)
-		f.Step(now)
+		atTime(now, f).Step()
 		if len(f.tape.reports) == reports {
 			return nil
 		}
@@ -317,11 +317,11 @@ func TestUncoveredSettlementsWait(t *testing.T) {
 	require(t, f.last().Hits.Rules[1].Settles, "a rule with receipts does not say so: %v", f.last().Hits.Rules)
 	answer(1, 2, 2, 99)
 	settlementStats(t, f.Checker, 3, 1, 0)
-	require(t, len(next(int64(uncoveredLeast)-1)) == 0, "at once: %v", f.last().Settlements)
+	require(t, len(next(50*ms-1)) == 0, "at once: %v", f.last().Settlements)
 	again := next(50 * ms)
 	require(t, len(again) == 2 && again[0].Hits == -6 && again[1].Hits == -7, "again: %v", again)
 	answer(1)
-	for deadline := now + int64(uncoveredFor+uncoveredMost) + second; now < deadline; {
+	for deadline := now + 65*second + second; now < deadline; {
 		if list := next(50 * ms); len(list) > 0 {
 			sent++
 			answer(0)
@@ -337,7 +337,7 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 	refused, old := receipt(t, l, noon, "k", 2), receipt(t, l, noon, "k", 2)
 	mustSettle(t, f.Checker, noon, refused, 1)
 	now := noon + 50*ms
-	f.Step(now)
+	atTime(now, f).Step()
 	f.refuse(now, f.last().Sequence)
 	now += int64(refusedFor)
 	for range mostRefusals - 1 {
@@ -346,10 +346,10 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 	settlementStats(t, f.Checker, 1, 0, 1)
 	equal(t, f.Stats().ReportsGivenUp, 1, "reports given up")
 	mustSettle(t, f.Checker, now, old, 1)
-	f.Step(now + 50*ms)
+	atTime(now+50*ms, f).Step()
 	f.answerAll(now+50*ms, 0) // not taken
 	reports := len(f.tape.reports)
-	f.Step(now + 21*int64(time.Hour))
+	atTime(now+21*int64(time.Hour), f).Step()
 	for _, m := range f.tape.reports[reports:] {
 		expect(t, len(m.Settlements) == 0, "too old: %v", m.Settlements)
 	}
@@ -361,9 +361,9 @@ func TestSettlementsAreBounded(t *testing.T) {
 	one, two, three := receipt(t, l, noon, "k", 1), receipt(t, l, noon, "k", 1), receipt(t, l, noon, "k", 1)
 	mustSettle(t, f.Checker, noon, one, 0)
 	mustSettle(t, f.Checker, noon, two, 0)
-	err := f.SettleAt(noon, three, 0)
+	err := atTime(noon, f).Settle(three, 0)
 	expect(t, errors.Is(err, ErrSettling), "a third: %v", err)
-	f.Step(noon + 50*ms)
+	atTime(noon+50*ms, f).Step()
 	f.answerAll(noon+50*ms, 2, 2, 3)
 	mustSettle(t, f.Checker, noon+50*ms, three, 0) // it was not used up
 }
@@ -377,7 +377,7 @@ func TestSettlementsEndQuietWaits(t *testing.T) {
 	f.steps(50, 101, 50)
 	require(t, len(f.tape.reports) == 0, "a quiet key is reported: %v", f.tape.reports)
 	mustSettle(t, f.Checker, noon+100*ms, text, 1)
-	f.Step(noon + 150*ms)
+	atTime(noon+150*ms, f).Step()
 	f.settlements("refunded k, k 5", -4)
 }
 
@@ -401,8 +401,8 @@ func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f, stop, done := runFleet(t, Options{}, rule("r", 1000, time.Hour, 1))
-			text := receipt(t, limiter(t, f.Checker, "r"), ownTime(), "k", 5)
-			mustSettle(t, f.Checker, ownTime(), text, 1)
+			text := receipt(t, limiter(t, f.Checker, "r"), systemTime(), "k", 5)
+			mustSettle(t, f.Checker, systemTime(), text, 1)
 			stop()
 			settled, answered := 0, 0
 			err := f.ends(done, func() {
@@ -413,9 +413,9 @@ func TestStopDeliversSettlements(t *testing.T) {
 					answered++
 					if answers {
 						settled += len(m.Settlements)
-						f.answerAll(ownTime(), len(m.Settlements))
+						f.answerAll(systemTime(), len(m.Settlements))
 					} else {
-						f.answerAll(ownTime(), 0)
+						f.answerAll(systemTime(), 0)
 					}
 				}
 			})
@@ -430,22 +430,22 @@ func BenchmarkReceipt(b *testing.B) {
 	c, l := checkerAndLimiter(b, Options{}, rule("r", 1e15, time.Hour, 1))
 	b.ReportAllocs()
 	for b.Loop() {
-		_, text := l.CheckReceiptAt(noon, "user:123456", 100)
-		must(b, c.SettleAt(noon, text, 30))
+		_, text := atTime(noon, l).tryReceipt("user:123456", 100)
+		must(b, atTime(noon, c).Settle(text, 30))
 	}
 }
 
 // receipt checks a hit that has to pass, and returns its receipt.
 func receipt(t testing.TB, l *Limiter, now int64, key string, cost int64) string {
 	t.Helper()
-	d, text := l.CheckReceiptAt(now, key, cost)
+	d, text := atTime(now, l).tryReceipt(key, cost)
 	require(t, d.Allowed && text != "", "a cost of %d of %q: %+v, receipt %q", cost, key, d, text)
 	return text
 }
 
 func mustSettle(t testing.TB, c *Checker, now int64, text string, cost int64) {
 	t.Helper()
-	must(t, c.SettleAt(now, text, cost))
+	must(t, atTime(now, c).Settle(text, cost))
 }
 
 // TestReceipts: a receipt names what was charged, by every rule, and in which bucket.
@@ -453,8 +453,8 @@ func TestReceipts(t *testing.T) {
 	list := []rules.Rule{rule("requests", 3, time.Minute, 60), rule("spent", 100, time.Minute, 1)}
 	f := newFleet(t, Options{Epoch: 9}, list...)
 	now := noon + 90*second
-	f.Step(now)
-	d, text := f.CheckReceiptAt(now, user("kristie"), 2)
+	atTime(now, f).Step()
+	d, text := atTime(now, f).tryReceipt(user("kristie"), 2)
 	m, err := f.o.ReceiptKeys().Decode(text)
 	require(t, err == nil && d.Allowed && m.Epoch == 9 && m.Number == 1 && m.Made == now && len(m.Charges) == 2,
 		"%+v, %v, %v", d, m, err)
@@ -464,14 +464,14 @@ func TestReceipts(t *testing.T) {
 			t.Errorf("%v", c)
 		}
 	}
-	d, text = f.CheckReceiptAt(now, user("kristie"), 2)
+	d, text = atTime(now, f).tryReceipt(user("kristie"), 2)
 	expect(t, !d.Allowed && text == "", "one rule denies: %+v, %q", d, text)
 	equal(t, left(limiter(t, f.Checker, "spent"), now, "kristie"), 98, "left by the rule that did not deny")
-	d, text = f.CheckReceiptAt(now, identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
+	d, text = atTime(now, f).tryReceipt(identity.Attributes{{Name: "animal", Value: "cat"}}, 1)
 	m, err = f.o.ReceiptKeys().Decode(text)
 	expect(t, err == nil && d.Allowed && len(m.Charges) == 0 && m.Number == 3, "no rule matches: %+v, %v, %v", d, m, err)
 	mustSettle(t, f.Checker, now, text, 7) // nothing to do
-	err = f.SettleAt(now, text, 7)
+	err = atTime(now, f).Settle(text, 7)
 	expect(t, errors.Is(err, ErrSettled), "twice: %v", err)
 }
 
@@ -484,7 +484,7 @@ func TestReceiptsOfRulesWithACost(t *testing.T) {
 	for _, list := range [][]rules.Rule{{requests, cost}, {cost, requests}} {
 		c := newChecker(t, Options{}, list...)
 		for tier, name := range map[string]string{"none": cost.Name, "gold": cost.WireName(0)} {
-			_, text := c.CheckReceiptAt(noon, request("user="+tier+" tier="+tier+" tokens=400"), 1)
+			_, text := atTime(noon, c).tryReceipt(request("user="+tier+" tier="+tier+" tokens=400"), 1)
 			m, err := c.o.ReceiptKeys().Decode(text)
 			require(t, err == nil && len(m.Charges) == 1 && m.Charges[0].Rule.Name == name && m.Charges[0].Cost == 400,
 				"%s: %v, %v", tier, m, err)
@@ -496,26 +496,6 @@ func TestReceiptsOfRulesWithACost(t *testing.T) {
 	}
 }
 
-// TestUsedReceiptsAreRemembered: the last ones at least, in bounded memory.
-func TestUsedReceiptsAreRemembered(t *testing.T) {
-	var u used
-	const (
-		least  = usedChunk * usedChunks
-		stride = 37 // meets every place of a chunk, and every chunk
-	)
-	for n := uint64(1); n < 3*least; n += stride {
-		require(t, !u.has(7, n), "%d before it was settled", n)
-		u.add(7, n)
-		require(t, !u.has(7, n+1), "%d is taken for its neighbour", n)
-		for _, back := range []uint64{0, 1, 13, 14, 27, least/stride - 1} {
-			require(t, back*stride >= n || u.has(7, n-back*stride), "at %d: %d is forgotten", n, n-back*stride)
-		}
-	}
-	n := len(u.young) + len(u.old)
-	expect(t, n <= 2*usedChunks, "%d chunks in memory", n)
-	expect(t, !u.has(8, 1) && !u.has(7, 1), "it remembers what it should not")
-}
-
 // TestBarredRequestsGetNoReceipt: a rule that denies a caller whatever its counts are denies by
 // receipt as well, and the other rules that match charge nothing, and keep no key of his.
 func TestBarredRequestsGetNoReceipt(t *testing.T) {
@@ -524,7 +504,7 @@ rules:
   - {name: per-user, key: [user], limit: 10/minute}
   - {name: lists, key: [user], limit: 100/minute, deny: {user: [eve]}}
 `)
-	d, receipt := c.CheckReceiptAt(noon, request("user=eve"), 1)
+	d, receipt := atTime(noon, c).tryReceipt(request("user=eve"), 1)
 	expect(t, !d.Allowed && d.Rule == "lists" && receipt == "" && c.Stats().LiveKeys == 0, "%+v, receipt %q, %+v", d, receipt, c.Stats())
 	equal(t, left(limiter(t, c, "per-user"), noon, "eve"), 10, "hits left")
 }

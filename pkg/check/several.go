@@ -19,25 +19,17 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 	return d
 }
 
-// CheckAt is Check at a given time of this checker's own clock, in Unix nanoseconds.
-func (c *Checker) CheckAt(now int64, attrs identity.Attributes, cost int64) (d Decision) {
-	c.check(&d, c.program.Load(), c.clock.Fleet(now), attrs, max(cost, 1))
-	return d
-}
-
 // check writes its decision to d, which is zero.
 func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attributes, cost int64) {
 	a := c.scratch.Get().(*asking)
 	defer c.scratch.Put(a)
 	if !a.match(p, attrs, now, cost, charging) {
-		a.bar.limiter.counters[0].denied.Add(1)
-		a.noteBarred(attrs)
-		a.bar.decideBarred(d, now)
+		a.denyBarred(d, attrs, now)
 		return
 	}
 	switch {
 	case len(a.asked) == 0:
-		d.Allowed, d.Freshness = true, Freshness(c.freshness.Load())
+		a.allowUnmatched(d, c)
 	case len(a.asked) > 1:
 		a.decide(d, attrs, now)
 	case a.asked[0].terms.clauses == nil:
@@ -49,15 +41,20 @@ func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attri
 	}
 }
 
-// decide decides by all rules that are asked, and charges all or none.
-func (a *asking) decide(d *Decision, attrs identity.Attributes, now int64) {
+// decide decides by all rules that are asked, and charges all or none. If the purpose is reserving
+// and the hit was charged, it returns the reservation.
+func (a *asking) decide(d *Decision, attrs identity.Attributes, now int64) (r *reservation) {
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}
 	a.ask(d, now)
 	a.conclude(d.Allowed, false, now)
 	a.reckonDenied(d, now)
+	if a.purpose == reserving && d.Allowed {
+		r = a.reservation(now)
+	}
 	a.unlock()
+	return r
 }
 
 // asking is the working memory of one check by several rules.

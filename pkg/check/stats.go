@@ -6,7 +6,7 @@ import "time"
 // is in them.
 type Stats struct {
 	// Rules in the order of the rule set in force, then those that are not in force any more but still have
-	// something to report, and in no order the limits that requests have brought along ([Own]). No name is there twice.
+	// something to report, and in no order the limits that requests have brought along ([InlineLimit]). No name is there twice.
 	Rules []RuleStats
 	// Removed is the sum of all rules that are not in force any more and have nothing left to report.
 	Removed RuleStats
@@ -18,7 +18,7 @@ type Stats struct {
 	// the number of shards changed; and sends that failed at once.
 	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
 	// Lease requests sent; sent again, anew, because there was no answer; answered; refused. Waiting is how
-	// many callers of Acquire and Wait wait now.
+	// many callers of Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
 	// Settlements taken in, one for each rule that a receipt names; answered; given up, because they had become too old
@@ -117,7 +117,7 @@ func (c *Checker) Stats() Stats {
 	if b.heard != 0 {
 		s.Heard = max(time.Duration(b.now-b.heard), 1) // just now is not never
 	}
-	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.counts()
+	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.Counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed
 	return s
 }

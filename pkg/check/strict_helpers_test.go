@@ -41,8 +41,8 @@ func strictFleet(t testing.TB, limit int64, length time.Duration) (*fleet, *Limi
 // can be free after wait.
 func (f *fleet) firstGrant(l *Limiter, permits int64, wait time.Duration) {
 	f.t.Helper()
-	l.CheckAt(noon, "k", 1)
-	f.Step(noon + ms)
+	atTime(noon, l).Check("k", 1)
+	atTime(noon+ms, f).Step()
 	f.grants(noon+2*ms, 0, permits, permits, wait)
 }
 
@@ -110,7 +110,7 @@ type leaseWish struct {
 func (f *fleet) asks(at int64, want leaseWish) *events.LeaseRequest {
 	f.t.Helper()
 	before := len(f.tape.leases)
-	f.Step(noon + at*ms)
+	atTime(noon+at*ms, f).Step()
 	n := len(f.tape.leases) - before
 	require(f.t, n == 1, "%d ms after noon %d requests, want one, %+v", at, n, want)
 	return f.wishes(want)
@@ -131,7 +131,7 @@ func (f *fleet) wishes(want leaseWish) *events.LeaseRequest {
 // steps lets time pass, in ms after noon.
 func (f *fleet) steps(from, until, every int64) {
 	for at := from; at < until; at += every {
-		f.Step(noon + at*ms)
+		atTime(noon+at*ms, f).Step()
 	}
 }
 
@@ -148,7 +148,7 @@ func (f *fleet) asksNothing(from, until, every int64) {
 // wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns the decision.
 func wantHit(t testing.TB, l *Limiter, now, cost int64, allowed bool, why string) Decision {
 	t.Helper()
-	d := l.CheckAt(now, "k", cost)
+	d := atTime(now, l).Check("k", cost)
 	if d.Allowed != allowed { // without an allocation otherwise
 		t.Errorf("%s: %+v", why, d)
 	}
@@ -174,7 +174,7 @@ func runFleet(t *testing.T, o Options, list ...rules.Rule) (f *fleet, stop func(
 	f.Checker = newChecker(t, o, list...)
 	r := run(t, f.Checker)
 	synctest.Wait()
-	f.welcome(ownTime(), 1)
+	f.welcome(systemTime(), 1)
 	return f, r.stop, r.ended
 }
 
@@ -228,7 +228,7 @@ func begin(f func() (Decision, error)) <-chan outcome {
 
 // acquire begins an Acquire of key k.
 func acquire(ctx context.Context, l *Limiter, cost int64) <-chan outcome {
-	return begin(func() (Decision, error) { return l.Acquire(ctx, "k", cost) })
+	return begin(func() (Decision, error) { return l.tryAcquire(ctx, "k", cost) })
 }
 
 // wantOutcome fails the test unless what was begun waits, passes, is denied or fails, as wanted,

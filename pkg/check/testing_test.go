@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/checktuning"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -23,6 +24,9 @@ const (
 	ms     = int64(time.Millisecond)
 	second = int64(time.Second)
 )
+
+// tuning is short for what tests tune.
+type tuning = checktuning.Tuning
 
 func rule(name string, limit int64, length time.Duration, buckets int) rules.Rule {
 	return rules.Rule{
@@ -39,6 +43,9 @@ func newChecker(t testing.TB, o Options, list ...rules.Rule) *Checker {
 func checkerOf(t testing.TB, o Options, set *rules.Set) *Checker {
 	t.Helper()
 	o.Rules = set
+	if !inVirtualTime() {
+		o.Now = testNow
+	}
 	c, err := New(o)
 	must(t, err)
 	return c
@@ -191,9 +198,9 @@ func unwelcomed(t testing.TB, o Options, list ...rules.Rule) *fleet {
 func newFleet(t testing.TB, o Options, list ...rules.Rule) *fleet {
 	t.Helper()
 	f := unwelcomed(t, o, list...)
-	f.Step(noon)
+	atTime(noon, f).Step()
 	f.welcome(noon, 1)
-	f.Step(noon) // the next flush is due 50 ms after noon
+	atTime(noon, f).Step() // the next flush is due 50 ms after noon
 	return f
 }
 
@@ -226,7 +233,7 @@ func (f *fleet) join(now int64, checkers uint32, behind int64) {
 
 func (f *fleet) welcomed(now, sent int64, m *events.Welcome) {
 	f.t.Helper()
-	m.Epoch, m.Sent = f.Epoch(), sent
+	m.Epoch, m.Sent = f.o.Epoch, sent
 	f.receive(now, events.KindWelcome, m)
 }
 
@@ -234,7 +241,7 @@ func (f *fleet) lastHello() *events.Hello { return f.tape.hellos[len(f.tape.hell
 
 func (f *fleet) receive(now int64, kind events.Kind, m events.Message) {
 	f.t.Helper()
-	f.Receive(now, kind, encode(f.t, m))
+	atTime(now, f).Receive(kind, encode(f.t, m))
 }
 
 // last returns the report sent last.
@@ -321,13 +328,13 @@ func inform(l *Limiter, keys ...string) {
 
 // left returns how much is left of a key, without taking any.
 func left(l *Limiter, now int64, key string) int64 {
-	return l.CheckAt(now, key, l.Rule().Capacity()+1).Remaining
+	return atTime(now, l).Check(key, l.Rule().Capacity()+1).Remaining
 }
 
 // hit checks a key at cost 1 several times, and returns how often it was allowed.
 func hit(l *Limiter, now int64, key string, times int) (allowed int) {
 	for range times {
-		if l.CheckAt(now, key, 1).Allowed {
+		if atTime(now, l).Check(key, 1).Allowed {
 			allowed++
 		}
 	}

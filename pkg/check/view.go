@@ -12,7 +12,6 @@ type view struct {
 	inFlight   []int64
 	refunds    []int64
 	level      drained
-	lots       []lot
 }
 
 // of makes the view one of the cell of a key, or of what is remembered of it, and returns it as a cell. The key's text must
@@ -49,9 +48,9 @@ func (v *view) blank(l *Limiter, key string, bucket int64) {
 	}
 	v.allowance.Store(0)
 	v.until.Store(0)
-	v.permits = permits{lots: v.lots[:0], asking: true}
+	v.permits.Reset()
 	if l.strict != nil {
-		v.permits.forgotten = l.strict.forgotten.Load()
+		v.permits.Forget(l.strict.forgotten.Load())
 	}
 }
 
@@ -76,18 +75,9 @@ func (v *view) copy(c *cell, now int64) {
 		v.more.ahead = &v.ahead
 	}
 	if p := c.permits(); p != nil {
-		v.copyPermits(p)
+		v.permits.Copy(p)
 	}
 	v.settleCopy(c.allowance.Load(), now, c.until.Load())
-}
-
-func (v *view) copyPermits(p *permits) {
-	v.lots = append(v.lots[:0], p.lots...)
-	q := &v.permits
-	q.lots, q.forgotten, q.spent = v.lots, p.forgotten, p.spent
-	q.waiters, q.waiting, q.reserved = p.waiters, p.waiting, p.reserved
-	q.demand, q.askAt = p.demand, p.askAt
-	q.freeAt.Store(p.freeAt.Load())
 }
 
 // settleCopy is settle for an allowance that stays where it is.
@@ -106,7 +96,7 @@ func (v *view) settleCopy(word uint64, now, until int64) {
 			a.note(now, taken, 0)
 		}
 		if v.limiter.strict != nil {
-			v.permits.spend(v.newest, -left)
+			v.permits.Spend(v.newest, -left)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func inRun(t *testing.T, o Options, f func(t *testing.T, c *Checker, l *Limiter)
 
 // beginWait begins a Wait.
 func beginWait(ctx context.Context, l *Limiter, key string, cost int64) <-chan outcome {
-	return begin(func() (Decision, error) { return l.Wait(ctx, key, cost) })
+	return begin(func() (Decision, error) { return l.tryWait(ctx, key, cost) })
 }
 
 // TestWaitersPassAtTheRate of the rule, one after the other, whatever the algorithm.
@@ -39,7 +39,7 @@ func TestWaitersPassAtTheRate(t *testing.T) {
 			passed := make(chan time.Duration, 20)
 			for range 20 {
 				go func() {
-					d, err := l.Wait(t.Context(), "k", 1)
+					d, err := l.tryWait(t.Context(), "k", 1)
 					expect(t, d.Allowed && err == nil, "%v: %+v, %v", r.Algorithm, d, err)
 					passed <- time.Since(begun)
 				}()
@@ -59,7 +59,7 @@ func TestWaitersPassAtTheRate(t *testing.T) {
 func TestWaitEndsWithItsContext(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		l.Check("k", 5)
-		l.Reserve("k", 3)
+		l.tryReserve("k", 3)
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := beginWait(ctx, l, "k", 1)
 		cancel()
@@ -77,12 +77,12 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 func TestWaitersInLineAreBounded(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, _ *Checker, l *Limiter) {
 		for range 5 {
-			l.Reserve("k", 1)
+			l.tryReserve("k", 1)
 		}
 		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "denied", "a full queue")
 	}, queueing())
 	inRun(t, Options{MaxWaiting: 1}, func(t *testing.T, _ *Checker, l *Limiter) {
-		l.Reserve("k", 1)
+		l.tryReserve("k", 1)
 		wantOutcome(t, beginWait(t.Context(), l, "k", 1), "waits", "the only one")
 		wantOutcome(t, beginWait(t.Context(), l, "other", 1), "passes", "one that need not wait")
 		wantOutcome(t, beginWait(t.Context(), l, "other", 1), "denied", "one too many")
@@ -104,7 +104,7 @@ func TestWaitByAllRules(t *testing.T) {
 	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
 	inRun(t, Options{}, func(t *testing.T, c *Checker, _ *Limiter) {
 		waitBy := func(ctx context.Context, name string) <-chan outcome {
-			return begin(func() (Decision, error) { return c.Wait(ctx, user(name), 1) })
+			return begin(func() (Decision, error) { return c.tryWait(ctx, user(name), 1) })
 		}
 		c.Check(user("kristie"), 1)
 		for range 2 {
@@ -131,10 +131,10 @@ func TestWaitIsDeniedWhenRunEnds(t *testing.T) {
 	windowed.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Hour}
 	for _, r := range []rules.Rule{windowed, queueing()} {
 		inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
-			l.Reserve("k", 1)
+			l.tryReserve("k", 1)
 			byRule := beginWait(context.Background(), l, "k", 1)
 			wantOutcome(t, byRule, "waits", "by the rule")
-			byAll := begin(func() (Decision, error) { return c.Wait(context.Background(), user("k"), 1) })
+			byAll := begin(func() (Decision, error) { return c.tryWait(context.Background(), user("k"), 1) })
 			t.Cleanup(func() { // after Run
 				wantOutcome(t, byRule, "denied", "by the rule")
 				wantOutcome(t, byAll, "denied", "by all rules")
@@ -174,8 +174,8 @@ func TestWaitHearsOfNewRules(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		l.Check("k", 1)
 		begun := time.Now()
-		time.AfterFunc(time.Second, func() { reload(t, c, ownTime(), rule("r", 100, time.Hour, 1)) })
-		d, err := l.Wait(t.Context(), "k", 1)
+		time.AfterFunc(time.Second, func() { reload(t, c, systemTime(), rule("r", 100, time.Hour, 1)) })
+		d, err := l.tryWait(t.Context(), "k", 1)
 		waited := time.Since(begun)
 		expect(t, d.Allowed && err == nil && waited == time.Second, "%+v, %v after %v", d, err, waited)
 	}, rule("r", 1, time.Hour, 1))
@@ -197,9 +197,9 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 			passed := make(chan turn, callers)
 			for i := range callers {
 				go func() {
-					wait := func() (Decision, error) { return l.Wait(t.Context(), "a", 1) }
+					wait := func() (Decision, error) { return l.tryWait(t.Context(), "a", 1) }
 					if i%2 == 0 {
-						wait = func() (Decision, error) { return c.Wait(t.Context(), user("a"), 1) }
+						wait = func() (Decision, error) { return c.tryWait(t.Context(), user("a"), 1) }
 					}
 					d, err := wait()
 					expect(t, d.Allowed && err == nil, "%v: caller %d: %+v, %v", r.Algorithm, i, d, err)
@@ -232,7 +232,7 @@ func TestLateTurnsAreDenied(t *testing.T) {
 		var waiting []<-chan outcome
 		for range 2 {
 			waiting = append(waiting, beginWait(t.Context(), l, "a", 1),
-				begin(func() (Decision, error) { return c.Wait(t.Context(), user("a"), 1) }))
+				begin(func() (Decision, error) { return c.tryWait(t.Context(), user("a"), 1) }))
 		}
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
@@ -255,12 +255,12 @@ rules:
 		c := checkerOf(t, Options{}, set)
 		r := run(t, c)
 		time.Sleep(time.Millisecond)
-		c.Record(request("org=a tier=low"), 2)
-		low := begin(func() (Decision, error) { return c.Wait(t.Context(), request("org=a tier=low"), 1) })
+		c.try(Record, request("org=a tier=low"), 2)
+		low := begin(func() (Decision, error) { return c.tryWait(t.Context(), request("org=a tier=low"), 1) })
 		synctest.Wait()
 		for _, who := range []string{"org=a", "org=a from=inside", "org=a plan=paid"} {
 			begun := time.Now()
-			d, err := c.Wait(t.Context(), request(who), 1)
+			d, err := c.tryWait(t.Context(), request(who), 1)
 			expect(t, d.Allowed && err == nil && time.Since(begun) == 0, "%s: %+v, %v after %v", who, d, err, time.Since(begun))
 		}
 		time.Sleep(2 * time.Minute)

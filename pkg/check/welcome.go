@@ -105,7 +105,7 @@ func (b *behind) reshard(shards int, now int64) {
 			b.enqueue(old[i].queue.Pop())
 		}
 		for old[i].settlements.Len() > 0 {
-			b.checker.settling.land([]settlement{old[i].settlements.Pop()}, 0, 0)
+			b.checker.settling.Return(old[i].settlements.Pop())
 		}
 		for old[i].late.Len() > 0 {
 			l := old[i].late.Pop()

@@ -21,7 +21,7 @@ func (a *asking) decide(ctx context.Context) error {
 			return err
 		}
 	}
-	a.together = a.service.settler != nil && a.haveKeyInCommon()
+	a.together = a.haveKeyInCommon()
 	over, err := a.charge(ctx)
 	if over || err != nil {
 		a.giveBack()
@@ -66,23 +66,30 @@ func (a *asking) check(ctx context.Context, q *question, wait bool) error {
 	switch {
 	case q.isForegone():
 	case q.own != nil:
-		d, err := s.own.CheckOwn(q.own.limit, q.own.key, q.cost)
-		q.decision = d
-		return ofOwn(err)
-	case s.acquirer != nil && a.prepared.strict && wait:
+		return a.checkOwn(q, check.Charge)
+	case s.options.Acquire > 0 && a.prepared.strict && wait:
 		ctx, cancel := context.WithTimeout(ctx, s.wait(ctx))
 		defer cancel()
-		if a.together {
-			q.decision, q.receipt, _ = s.settler.AcquireReceipt(ctx, a.attributes(q), q.cost)
-			return nil
-		}
-		q.decision, _ = s.acquirer.Acquire(ctx, a.attributes(q), q.cost) // an error is that time was up: a denial
+		r, _ := s.checker.Wait(ctx, a.request(q)) // an error is that time was up: a denial
+		q.decision, q.receipt = r.Decision, r.Receipt
 	case a.together:
-		q.decision, q.receipt = s.settler.CheckReceipt(a.attributes(q), q.cost)
+		r := s.checker.Do(a.request(q))
+		q.decision, q.receipt = r.Decision, r.Receipt
 	default:
 		q.decision = s.checker.Check(a.attributes(q), q.cost)
 	}
 	return nil
+}
+
+func (a *asking) request(q *question) check.Request {
+	return check.Request{Attributes: a.attributes(q), Cost: q.cost, Receipt: a.together}
+}
+
+// checkOwn decides for a descriptor with a limit of its own.
+func (a *asking) checkOwn(q *question, mode check.Mode) error {
+	r := a.service.checker.Do(check.Request{Inline: &q.own.limit, Key: q.own.key, Cost: q.cost, Mode: mode})
+	q.decision = r.Decision
+	return ofOwn(r.Err)
 }
 
 // wait is how long a request may wait for permits. Who asks has to hear the answer before he gives up: Envoy lets pass what
@@ -96,15 +103,13 @@ func (s *Service) wait(ctx context.Context) time.Duration {
 
 // peek is check without the charge.
 func (a *asking) peek(q *question) error {
-	s := a.service
 	switch {
 	case q.isForegone():
 	case q.own != nil:
-		d, err := s.own.PeekOwn(q.own.limit, q.own.key, q.cost)
-		q.decision = d
-		return ofOwn(err)
+		return a.checkOwn(q, check.Peek)
 	default:
-		q.decision = s.checker.Peek(a.attributes(q), q.cost)
+		r := check.Request{Attributes: a.attributes(q), Cost: q.cost, Mode: check.Peek}
+		q.decision = a.service.checker.Do(r).Decision
 	}
 	return nil
 }

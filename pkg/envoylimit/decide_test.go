@@ -14,7 +14,7 @@ import (
 )
 
 // scripted decides by the values of the attribute "does": what a peek says, and then what a check says, + or -. It writes down
-// what it is asked: p(eek), c(heck) or a(cquire), and the value.
+// what it is asked: p(eek), c(heck) or a(cquire permits), and the value.
 type scripted struct {
 	t     *testing.T
 	set   *rules.Set
@@ -41,22 +41,27 @@ func (s *scripted) decide(kind string, attrs identity.Attributes, place int) che
 	return check.Decision{Rule: "r", Limit: 10, RetryAfter: wait}
 }
 
-func (s *scripted) Peek(attrs identity.Attributes, _ int64) check.Decision {
-	return s.decide("p", attrs, 0)
+func (s *scripted) Do(r check.Request) check.Result {
+	if r.Mode == check.Peek {
+		return check.Result{Decision: s.decide("p", r.Attributes, 0)}
+	}
+	return check.Result{Decision: s.Check(r.Attributes, r.Cost)} // with a receipt
 }
 
 func (s *scripted) Check(attrs identity.Attributes, _ int64) check.Decision {
 	return s.decide("c", attrs, 1)
 }
 
-func (s *scripted) Acquire(ctx context.Context, attrs identity.Attributes, _ int64) (check.Decision, error) {
+func (s *scripted) Wait(ctx context.Context, r check.Request) (check.Result, error) {
 	until, ok := ctx.Deadline()
 	if !ok {
 		s.t.Error("it waits for ever")
 	}
 	s.waits = append(s.waits, time.Until(until))
-	return s.decide("a", attrs, 1), nil
+	return check.Result{Decision: s.decide("a", r.Attributes, 1)}, nil
 }
+
+func (s *scripted) Settle(string, int64) error { return nil }
 
 // Who is asked, in which order, when several descriptors come together, and what that comes to.
 func TestOrderOfQuestions(t *testing.T) {

@@ -34,31 +34,22 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Checker is who decides: *check.Checker, or in tests another.
+// Checker decides: a *check.Checker, or in tests another.
 type Checker interface {
 	Check(attrs identity.Attributes, cost int64) check.Decision
-	Peek(attrs identity.Attributes, cost int64) check.Decision
+	Do(r check.Request) check.Result
+	Wait(ctx context.Context, r check.Request) (check.Result, error)
+	Settle(receipt string, cost int64) error
 	Rules() *rules.Set
-}
-
-// Acquirer is a Checker that can wait for the permits of strict rules.
-type Acquirer interface {
-	Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
-}
-
-// OwnChecker is a Checker that decides by limits which requests bring along. Without it they are refused.
-type OwnChecker interface {
-	CheckOwn(o check.Own, key string, cost int64) (check.Decision, error)
-	PeekOwn(o check.Own, key string, cost int64) (check.Decision, error)
 }
 
 // Options of a Service. The zero value works.
 type Options struct {
 	// Headers that answers ask Envoy to add to its response. Default none: Envoy can make them itself from the statuses.
 	Headers Headers
-	// Acquire is how long a request waits for permits at the most, under rules of strict enforcement and if the
-	// Checker is an Acquirer; and never for more than three quarters of the time that its caller gives it, which
-	// is 20 ms unless Envoy is told otherwise. Default 0: not at all.
+	// Acquire is how long a request waits for permits at most, under rules of strict enforcement; and
+	// never for more than three quarters of the time that its caller gives it, which is 20 ms unless
+	// Envoy is told otherwise. Default 0: not at all.
 	Acquire time.Duration
 	// MaxDescriptors bounds the descriptors of a request. Default 64.
 	MaxDescriptors int
@@ -76,9 +67,6 @@ type Service struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 
 	checker  Checker
-	acquirer Acquirer   // nil: never wait
-	own      OwnChecker // nil: there are no own limits
-	settler  settler    // nil: nothing is given back
 	options  Options
 	prepared atomic.Pointer[prepared]
 	scratch  sync.Pool // *asking
@@ -91,17 +79,12 @@ func New(checker Checker, o Options) *Service {
 	}
 	s := &Service{checker: checker, options: o}
 	s.scratch.New = func() any { return new(asking) }
-	s.own, _ = checker.(OwnChecker)
-	s.settler, _ = checker.(settler)
-	if o.Acquire > 0 {
-		s.acquirer, _ = checker.(Acquirer)
-	}
 	return s
 }
 
 // ShouldRateLimit answers one request. Errors are of gRPC: InvalidArgument for what makes no sense, with the place and the
-// reason; ResourceExhausted for an own limit where there are too many; Unimplemented for one that the checker cannot
-// decide by. Nothing is charged then. A domain that no rule speaks of is not limited.
+// reason; ResourceExhausted for an inline limit where there are too many. Nothing is charged then. A
+// domain that no rule speaks of is not limited.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	a := s.scratch.Get().(*asking)
 	defer s.release(a)

@@ -31,7 +31,7 @@ func TestAnswersOfTheOriginal(t *testing.T) {
 	must(t, err)
 	var o original
 	must(t, yaml.Unmarshal(text, &o))
-	doors, err := os.ReadFile("../../docs/doors.md")
+	doors, err := os.ReadFile("../../docs/adapters.md")
 	must(t, err)
 	unused := slices.Clone(o.Differences)
 	for _, c := range o.Cases {
@@ -48,7 +48,7 @@ func TestAnswersOfTheOriginal(t *testing.T) {
 	}
 	for _, d := range o.Differences {
 		if !strings.Contains(string(doors), "**"+d+"**") {
-			t.Errorf("docs/doors.md does not tell of the difference %q", d)
+			t.Errorf("docs/adapters.md does not tell of the difference %q", d)
 		}
 	}
 	if len(unused) > 0 {

@@ -10,9 +10,6 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -20,7 +17,7 @@ import (
 
 // own is a limit that a descriptor brings along.
 type own struct {
-	limit check.Own
+	limit check.InlineLimit
 	key   string
 	shown *ratelimitv3.RateLimitResponse_RateLimit
 }
@@ -36,13 +33,11 @@ func (a *asking) readOwn(q *question, i int, l *ratelimit.RateLimitDescriptor_Ra
 	case !a.prepared.knows(attrs[0].Value):
 		q.spared = true
 		return nil
-	case a.service.own == nil:
-		return status.Errorf(codes.Unimplemented, "descriptor %d: limit: own limits are not supported here", i+1)
 	}
 	name := ownName(attrs, unitOf(l), l.GetUnitMultiplier().GetValue())
 	q.own = &own{
 		key: ownKey(attrs[1:]),
-		limit: check.Own{
+		limit: check.InlineLimit{
 			Name: name, Limit: int64(l.GetRequestsPerUnit()),
 			Window: window.Shape{Length: length, Buckets: 1, Fixed: true},
 		},
@@ -88,7 +83,7 @@ func ownName(attrs identity.Attributes, unit ratelimitv3.RateLimitResponse_RateL
 		span = strconv.FormatUint(uint64(times), 10) + span
 	}
 	name := identity.JoinKey(append(parts, span)...)
-	if len(name) <= check.MaxOwnName && !strings.ContainsFunc(name, unicode.IsControl) {
+	if len(name) <= check.MaxInlineName && !strings.ContainsFunc(name, unicode.IsControl) {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))

@@ -77,7 +77,7 @@ func TestOwnLimitAmongSeveral(t *testing.T) {
 func TestTooManyOwnLimits(t *testing.T) {
 	service := New(newChecker(t, shop), Options{})
 	c := client(t, service)
-	for i := range check.MaxOwn {
+	for i := range check.MaxInlineLimits {
 		if _, err := service.ShouldRateLimit(t.Context(), request("shop", 1, withLimit(descriptor(fmt.Sprintf("k%d=x", i)), 1, year))); err != nil {
 			t.Fatal(err)
 		}
@@ -88,16 +88,6 @@ func TestTooManyOwnLimits(t *testing.T) {
 	}
 	if s := ask(t, c, request("shop", 1, descriptor("user=ann"))).Statuses[0]; s.LimitRemaining != 2 {
 		t.Errorf("a refused request was charged: %v", s)
-	}
-}
-
-// ruled is a checker that knows nothing but rules.
-type ruled struct{ Checker }
-
-func TestOwnLimitsUnsupported(t *testing.T) {
-	c := client(t, New(ruled{newChecker(t, shop)}, Options{}))
-	if _, err := c.ShouldRateLimit(t.Context(), request("shop", 1, withLimit(descriptor("user=ann"), 1, year))); status.Code(err) != codes.Unimplemented {
-		t.Errorf("%v", err)
 	}
 }
 
@@ -117,7 +107,7 @@ func TestOwnName(t *testing.T) {
 	} {
 		for _, times := range []uint32{0, 2} {
 			name := ownName(of, 2, times)
-			if before, taken := seen[name]; taken || name == "" || len(name) > check.MaxOwnName {
+			if before, taken := seen[name]; taken || name == "" || len(name) > check.MaxInlineName {
 				t.Errorf("%v: %q, as %s", of, name, before)
 			}
 			seen[name] = fmt.Sprint(of, times)

@@ -17,15 +17,8 @@ import (
 
 // Who can be asked.
 var (
-	_ interface {
-		Checker
-		Acquirer
-		OwnChecker
-	} = (*check.Checker)(nil)
-	_ interface {
-		Checker
-		Acquirer
-	} = (*checktest.Checker)(nil)
+	_ Checker = (*check.Checker)(nil)
+	_ Checker = (*checktest.Checker)(nil)
 )
 
 const (

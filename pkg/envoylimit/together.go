@@ -3,19 +3,8 @@ package envoylimit
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"slices"
-
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/identity"
 )
-
-// settler is a Checker that takes back what it has charged.
-type settler interface {
-	CheckReceipt(attrs identity.Attributes, cost int64) (check.Decision, string)
-	AcquireReceipt(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, string, error)
-	Settle(receipt string, cost int64) error
-}
 
 // counter is a key under a rule: text[from:to] of what is asked.
 type counter struct {
@@ -68,7 +57,7 @@ func (a *asking) count(q *question) {
 func (a *asking) giveBack() {
 	for i := range a.asked {
 		if q := &a.asked[i]; q.receipt != "" {
-			_ = a.service.settler.Settle(q.receipt, 0)
+			_ = a.service.checker.Settle(q.receipt, 0)
 		}
 	}
 }

@@ -16,7 +16,8 @@ func BenchmarkReport(b *testing.B) {
 			for i := 1; i < count; i++ {
 				fmt.Fprintf(&text, "- {name: r%d, match: {api: a%d}, key: [user], limit: 100/minute}\n", i, i)
 			}
-			d, now := newDesk(newChecker(b, text.String()), Options{}.withDefaults()), simStart
+			now := simStart
+			d := newDesk(newCheckerAt(b, text.String(), &now), Options{}.withDefaults())
 			c, err := d.join("")
 			must(b, err)
 			m := bytesOf(b, manyBuckets(1000))

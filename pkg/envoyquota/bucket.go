@@ -105,7 +105,7 @@ func (d *desk) count(now int64, b *bucket, hits int64) {
 	if hits <= 0 {
 		return
 	}
-	d.checker.RecordAt(now, b.attrs, hits)
+	d.checker.Do(check.Request{Attributes: b.attrs, Cost: hits, Mode: check.Record})
 	for _, p := range b.parts {
 		p.ledger.add(now, hits)
 	}
@@ -175,8 +175,9 @@ type limits struct {
 
 // limit finds the limits of a bucket, and makes its parts theirs.
 func (d *desk) limit(now int64, b *bucket) limits {
-	all, fresh := d.checker.StandingAt(now, b.attrs)
-	l, stock := limits{fresh: fresh}, false
+	standing := d.standing(b, 0)
+	all := standing.Explanations
+	l, stock := limits{fresh: standing.Freshness}, false
 	for i := range all {
 		x := &all[i]
 		if x.Shadow {
@@ -193,23 +194,28 @@ func (d *desk) limit(now int64, b *bucket) limits {
 	}
 	l.ahead = make([]outlook, len(l.all))
 	if stock && !l.barred {
-		d.lookAhead(now, b, &l)
+		d.lookAhead(b, &l)
 	}
 	d.hold(now, b, l)
 	return l
 }
 
 // lookAhead asks what will still count later.
-func (d *desk) lookAhead(now int64, b *bucket, l *limits) {
-	lag := int64(d.o.ReportEvery / 2)
-	soon, _ := d.checker.StandingAt(now+lag, b.attrs)
-	then, _ := d.checker.StandingAt(now+3*lag, b.attrs)
+func (d *desk) lookAhead(b *bucket, l *limits) {
+	lag := d.o.ReportEvery / 2
+	soon := d.standing(b, lag).Explanations
+	then := d.standing(b, 3*lag).Explanations
 	for i, x := range l.all {
 		l.ahead[i] = outlook{x.Count, x.Count}
 		if !l.terms[i].shape.Fixed {
 			l.ahead[i] = outlook{countBy(soon, x), countBy(then, x)}
 		}
 	}
+}
+
+// standing is where a bucket stands with its limits, now or in some time.
+func (d *desk) standing(b *bucket, ahead time.Duration) check.Result {
+	return d.checker.Do(check.Request{Attributes: b.attrs, Mode: check.Standing, Ahead: ahead})
 }
 
 // countBy is what counts by the same rule at another time; if the rules have changed in between, what counts now: they are looked at again.

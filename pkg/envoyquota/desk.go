@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/envoyquota/internal/shares"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -185,7 +186,8 @@ func (d *desk) take(now int64, c *client, u *usage) {
 func (d *desk) turnAway(now int64, c *client, u *usage) {
 	d.stats.TurnedAway++
 	if u.allowed > 0 {
-		d.checker.RecordAt(now, attributes(c.domain, u.bucket, d.costs), u.allowed)
+		attrs := attributes(c.domain, u.bucket, d.costs)
+		d.checker.Do(check.Request{Attributes: attrs, Cost: u.allowed, Mode: check.Record})
 	}
 	if u.id != nil && len(c.away) < d.o.MaxBuckets {
 		c.away = append(c.away, u.id)

@@ -116,11 +116,11 @@ func TestARuleChangeIsTold(t *testing.T) {
 	s := newScript(t, perSecond)
 	a := s.envoy()
 	s.report(a, 1, 0)
-	must(t, s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/second}]"), 1))
+	must(t, s.checker.SetRules(parse(t, "rules: [{name: r, key: [user], limit: 10/second}]"), 1))
 	if got := rateOf(only(t, s.pass(tick, a), "bucket")); got != 10 {
 		t.Errorf("the limit is 10 now, and the Envoy is told %v", got)
 	}
-	must(t, s.checker.SetRulesAt(s.now, parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]"), 2))
+	must(t, s.checker.SetRules(parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]"), 2))
 	only(t, s.pass(tick, a), "DENY_ALL", "bucket")
 	if n := len(s.desk.ledgers); n != 2 { // the old one's share ends with its time to live
 		t.Errorf("%d ledgers", n)

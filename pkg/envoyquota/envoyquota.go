@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -22,9 +21,8 @@ import (
 type Checker interface {
 	// Rules are those in force.
 	Rules() *rules.Set
-	// StandingAt is asked also about a time that is to come.
-	StandingAt(now int64, attrs identity.Attributes) ([]check.Explanation, check.Freshness)
-	RecordAt(now int64, attrs identity.Attributes, cost int64)
+	// Do is asked in the modes Record and Standing.
+	Do(r check.Request) check.Result
 	Stats() check.Stats
 }
 
@@ -46,7 +44,7 @@ type Options struct {
 	// no_assignment_behavior. (To end the stream instead would leave all others without, whenever somebody makes up many users.)
 	// Default 1,000 and 16,384.
 	MaxStreams, MaxBuckets int
-	// Now is the clock. Default time.Now.
+	// Now is the clock, which is the checker's too (check.Options.Now). Default time.Now.
 	Now func() time.Time
 }
 

@@ -28,14 +28,15 @@ func TestAMessageTakesNoMemoryBeforeItIsChecked(t *testing.T) {
 		"an empty usage at the end": append(fill("\x12\x04"+entry), 0x12, 0x00),
 	} {
 		t.Run(name, func(t *testing.T) {
-			checker := newChecker(t, perHour)
+			now := simStart
+			checker := newCheckerAt(t, perHour, &now)
 			d := newDesk(checker, Options{}.withDefaults())
 			c, err := d.join("")
 			must(t, err)
 			message := append(bytes.Clone(domain), body...)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err = d.report(simStart, c, message)
+			err = d.report(now, c, message)
 			runtime.ReadMemStats(&after)
 			if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
 				t.Errorf("it allocates %d MiB", took>>20)

@@ -24,8 +24,9 @@ func FuzzReports(f *testing.F) {
 		f.Add(data, data)
 	}
 	f.Fuzz(func(t *testing.T, one, two []byte) {
-		checker := newChecker(t, "rules: [{name: a, key: [user], limit: 10/second}, {name: b, key: [], limit: 1000/hour}]")
-		d, now := newDesk(checker, Options{}.withDefaults()), simStart
+		now := simStart
+		checker := newCheckerAt(t, "rules: [{name: a, key: [user], limit: 10/second}, {name: b, key: [], limit: 1000/hour}]", &now)
+		d := newDesk(checker, Options{}.withDefaults())
 		c, err := d.join("")
 		must(t, err)
 		for _, data := range [][]byte{one, two} {

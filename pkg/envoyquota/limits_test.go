@@ -8,7 +8,6 @@ import (
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/identity"
 )
 
 // first is what an Envoy is told that reports one bucket, of which so many requests were let through.
@@ -76,9 +75,10 @@ func TestCostAttributesAreLeftOut(t *testing.T) {
 // deaf is one of so many checkers that hear of nobody.
 type deaf struct{ fleetOf }
 
-func (d deaf) StandingAt(now int64, attrs identity.Attributes) ([]check.Explanation, check.Freshness) {
-	all, _ := d.Checker.StandingAt(now, attrs)
-	return all, check.LocalShare
+func (d deaf) Do(r check.Request) check.Result {
+	result := d.Checker.Do(r)
+	result.Freshness = check.LocalShare
+	return result
 }
 
 func TestADeafCheckerKeepsToItsShare(t *testing.T) {

@@ -31,9 +31,21 @@ func must(t testing.TB, err error) {
 
 var parse, newChecker = rulestest.Parse, rulestest.Checker
 
+// newCheckerAt returns a checker that goes by a time of the test's.
+func newCheckerAt(t testing.TB, text string, now *int64) *check.Checker {
+	t.Helper()
+	c, err := check.New(check.Options{
+		Rules: parse(t, text), Now: func() time.Time { return time.Unix(0, *now) },
+	})
+	must(t, err)
+	return c
+}
+
 func newScript(t *testing.T, text string) *script {
-	c := newChecker(t, text)
-	return &script{t: t, checker: c, desk: newDesk(c, Options{}.withDefaults()), now: simStart}
+	s := &script{t: t, now: simStart}
+	s.checker = newCheckerAt(t, text, &s.now)
+	s.desk = newDesk(s.checker, Options{}.withDefaults())
+	return s
 }
 
 func (s *script) envoy() *client {
@@ -88,8 +100,8 @@ func (s *script) pass(d time.Duration, clients ...*client) (told []*quotapb.Rate
 }
 
 func (s *script) count() float64 {
-	_, all := s.checker.ExplainAt(s.now, identity.Attributes{{Name: "user", Value: "kristie"}}, 1)
-	return all[0].Count
+	kristie := identity.Attributes{{Name: "user", Value: "kristie"}}
+	return s.checker.Do(check.Request{Attributes: kristie, Mode: check.Explain}).Explanations[0].Count
 }
 
 // words says what actions are, one word each.

@@ -53,7 +53,8 @@ type simMessage struct {
 }
 
 func (s sim) run(tb testing.TB) (result simResult) {
-	checker := newChecker(tb, "rules: [{name: r, key: [user], limit: "+s.rule+"}]")
+	now := simStart
+	checker := newCheckerAt(tb, "rules: [{name: r, key: [user], limit: "+s.rule+"}]", &now)
 	rule := checker.Rules().Rules()[0]
 	desks := make([]*desk, max(s.daemons, 1))
 	for i := range desks {
@@ -89,7 +90,7 @@ func (s sim) run(tb testing.TB) (result simResult) {
 	sum, exactly, asked := 0, 0, 0
 	const step = time.Millisecond
 	for at := time.Duration(0); at < s.length; at += step {
-		now := simStart + int64(at)
+		now = simStart + int64(at)
 		for len(due) > 0 && due[0].at <= now {
 			do := due[0].do
 			due = due[1:]
@@ -155,7 +156,7 @@ func poisson(r *rand.Rand, mean float64) (n int) {
 	return n
 }
 
-// TestSimulatedEnvoys measures both errors once shares have settled, and holds docs/doors.md to
+// TestSimulatedEnvoys measures both errors once shares have settled, and holds docs/adapters.md to
 // them.
 func TestSimulatedEnvoys(t *testing.T) {
 	for refills, after := range map[bool]string{false: "one second of ten.", true: "Envoys before 1.33"} {

@@ -39,7 +39,7 @@ func bursts(times float64, envoys int, every time.Duration) func(int, time.Durat
 	}
 }
 
-// loads are those that docs/doors.md has figures of, for four Envoys.
+// loads are those that docs/adapters.md has figures of, for four Envoys.
 var loads = map[string]func(int, time.Duration) float64{
 	"even, 0.7":    even(0.7, 4),
 	"even, 1.5":    even(1.5, 4),
@@ -57,10 +57,10 @@ var lengths = map[string]time.Duration{
 	"600/minute": 4 * time.Minute, "5000/10m": 15 * time.Minute,
 }
 
-// table is the first one of docs/doors.md after a text.
+// table is the first one of docs/adapters.md after a text.
 func table(t *testing.T, after string) (header []string, rows [][]string) {
 	t.Helper()
-	document, err := os.ReadFile("../../docs/doors.md")
+	document, err := os.ReadFile("../../docs/adapters.md")
 	must(t, err)
 	_, rest, _ := strings.Cut(string(document), after)
 	_, rest, found := strings.Cut(rest, "\n\n| ")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/offpath-io/offpath/internal/testing/alloctest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/httplimit"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 // costs are interceptors around a handler that does nothing, and how often they may allocate.
@@ -71,7 +71,7 @@ func BenchmarkServer(b *testing.B) {
 	}{
 		{"bare", false, grpclimit.Options{}},
 		{"limited", true, grpclimit.Options{User: byMetadata}},
-		{"headers", true, grpclimit.Options{User: byMetadata, Headers: httplimit.NewestDraft}},
+		{"headers", true, grpclimit.Options{User: byMetadata, Headers: limitheaders.Newest}},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			var o []grpc.ServerOption

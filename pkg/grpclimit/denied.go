@@ -1,13 +1,16 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -15,23 +18,25 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// What the ErrorInfo of a denial says.
+// Values in the ErrorInfo of a denial.
 const (
 	// Domain is that of the reasons.
 	Domain = "offpath"
 	// QuotaExceeded is the reason of a denial.
 	QuotaExceeded = "QUOTA_EXCEEDED"
-	// TemporaryReducedCapacity is the reason of one by a rule of status 503.
+	// TemporaryReducedCapacity is the reason of a denial by a rule of status 503.
 	TemporaryReducedCapacity = "TEMPORARY_REDUCED_CAPACITY"
 )
 
-// Status says of a denial what is wrong: the code is ResourceExhausted, or Unavailable under a rule of status 503. The details are
+// Status describes a denial. The code is ResourceExhausted, or Unavailable under a rule of status
+// 503. The details are
 //
-//	ErrorInfo      the reason, and as metadata rule and limit
+//	ErrorInfo      the reason, with rule and limit as metadata
 //	QuotaFailure   the rule that decided, "rule:per-user", and its limit, for people too
-//	RetryInfo      in how many milliseconds to try again, rounded up, 1 at least; there is none if that does not help
+//	RetryInfo      when to try again, in whole milliseconds, rounded up, at least 1;
+//	               missing if waiting does not help
 //
-// The rule is missing if none decided. Nothing in it is what the client sent.
+// The rule is missing if none decided. Nothing in the status comes from the client.
 func Status(d check.Decision) *status.Status {
 	code, reason := codes.ResourceExhausted, QuotaExceeded
 	if d.Status == http.StatusServiceUnavailable {
@@ -40,7 +45,7 @@ func Status(d check.Decision) *status.Status {
 	when := "it does not pass, however long you wait"
 	details := make([]protoadapt.MessageV1, 0, 3)
 	if d.RetryAfter != check.Never {
-		retry := millis(d.RetryAfter)
+		retry := ceilMillis(d.RetryAfter)
 		when = "try again in " + retry.String()
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
 	}
@@ -50,9 +55,13 @@ func Status(d check.Decision) *status.Status {
 		limit := strconv.FormatInt(d.Limit, 10)
 		text = "limited by " + d.Rule + ": " + when
 		info.Metadata = map[string]string{"rule": d.Rule, "limit": limit}
-		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject: "rule:" + d.Rule, Description: "the limit of " + limit + " is reached; " + when, QuotaId: d.Rule, QuotaValue: d.Limit,
-		}}})
+		violation := &errdetails.QuotaFailure_Violation{
+			Subject: "rule:" + d.Rule, QuotaId: d.Rule, QuotaValue: d.Limit,
+			Description: "the limit of " + limit + " is reached; " + when,
+		}
+		details = append(details, &errdetails.QuotaFailure{
+			Violations: []*errdetails.QuotaFailure_Violation{violation},
+		})
 	}
 	s := status.New(code, text)
 	full, err := s.WithDetails(append(details, info)...)
@@ -62,11 +71,11 @@ func Status(d check.Decision) *status.Status {
 	return full
 }
 
-// Error is a denial's [Status] as an error. It is what Options.Denied is by default.
+// Error returns a denial's [Status] as an error. It is the default of Options.Denied.
 func Error(_ context.Context, d check.Decision) error { return Status(d).Err() }
 
-// millis rounds up, since who comes back early is denied again.
-func millis(d time.Duration) time.Duration {
+// ceilMillis rounds up: a caller that comes back early is denied again.
+func ceilMillis(d time.Duration) time.Duration {
 	r := d.Truncate(time.Millisecond)
 	if r < d && r < check.Never-time.Millisecond {
 		r += time.Millisecond
@@ -74,18 +83,27 @@ func millis(d time.Duration) time.Duration {
 	return max(r, time.Millisecond)
 }
 
-// deny is the error of a call that may not pass. Who has given up waiting is told that.
+// deny returns the error of a denied call. A client that gave up waiting gets its context's error.
 func (l *Limit) deny(ctx context.Context, p *plan, d check.Decision) error {
-	if err := ctx.Err(); err != nil && p.manner.Waits() {
+	if err := ctx.Err(); err != nil && p.waiting.Any() {
 		return status.FromContextError(err).Err()
 	}
 	if l.options.Denied != nil {
-		if d.Status == 0 { // a wait that was given up has none
-			d.Status = http.StatusTooManyRequests
-		}
+		d.Status = cmp.Or(d.Status, http.StatusTooManyRequests) // a wait that ended early has none
 		if err := l.options.Denied(ctx, d); err != nil {
 			return err
 		}
 	}
 	return Error(ctx, d)
+}
+
+// metadata returns the headers for a decision, with names in lower case.
+func (p *plan) metadata(d check.Decision) metadata.MD {
+	header := make(http.Header, 4)
+	p.headers.Write(header, d)
+	md := make(metadata.MD, len(header))
+	for name, values := range header {
+		md[strings.ToLower(name)] = values
+	}
+	return md
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/httplimit"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 // said is a status in words.
@@ -129,14 +129,14 @@ func TestHeaders(t *testing.T) {
 	const policy = `ratelimit-policy:["checktest";q=100;w=3600]`
 	set := parse(t, "rules: [{name: checktest, key: [], limit: 100/hour}]")
 	for _, tt := range []struct {
-		h    httplimit.Headers
+		h    limitheaders.Format
 		d    check.Decision
 		want string
 	}{
 		{0, checktest.Allowed(99), ""},
-		{httplimit.NewestDraft, checktest.Allowed(99), `ratelimit:["checktest";r=99;t=3600] ` + policy},
-		{httplimit.NewestDraft, checktest.Denied(3e9), `ratelimit:["checktest";r=0;t=3] ` + policy},
-		{httplimit.XTriple, checktest.Allowed(7), "x-ratelimit-limit:[100] x-ratelimit-remaining:[7] x-ratelimit-reset:[3600]"},
+		{limitheaders.Newest, checktest.Allowed(99), `ratelimit:["checktest";r=99;t=3600] ` + policy},
+		{limitheaders.Newest, checktest.Denied(3e9), `ratelimit:["checktest";r=0;t=3] ` + policy},
+		{limitheaders.XTriple, checktest.Allowed(7), "x-ratelimit-limit:[100] x-ratelimit-remaining:[7] x-ratelimit-reset:[3600]"},
 	} {
 		client := behind(t, newLimit(t, checktest.Script(tt.d).WithRules(set), grpclimit.Options{Headers: tt.h}))
 		var call metadata.MD

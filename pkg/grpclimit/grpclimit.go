@@ -4,82 +4,94 @@
 //	if err != nil {
 //		log.Fatal(err)
 //	}
-//	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary()), grpc.ChainStreamInterceptor(limit.Stream()))
+//	server := grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(limit.Unary()), grpc.ChainStreamInterceptor(limit.Stream()))
 //
-// A [Limit] reads from a call the attributes that the rules in force ask for, and no others, asks the checker, and lets the call
-// pass or answers it. It decides nothing itself.
+// A [Limit] reads the attributes that the rules in force ask for from a call, and no others, asks
+// the checker, and lets the call pass or answers it. It decides nothing itself.
 //
-//	attribute     what it is
+//	attribute     meaning
 //	method        the full name, "/package.Service/Method"
 //	service       its middle part, "package.Service"
-//	ip            the client's address; IPv6 grouped by its first 64 bits, if not set otherwise
-//	address       the client's address, not grouped: for lists of addresses
-//	header:NAME   the first value of this name in the metadata, in any case; header:Host is the :authority
-//	user          what Options.User says
-//	any other     as Options.Sources say
+//	ip            the client's address; IPv6 by its first 64 bits, unless set otherwise
+//	address       the client's whole address: for lists of addresses
+//	header:NAME   the first value of this name in the metadata, in any case;
+//	              header:Host is the :authority
+//	user          the result of Options.User
+//	any other     by Options.Sources
 //
-// Metadata is what the client wrote, whoever that is: a key of it limits only those who do not change it.
+// The client writes the metadata: a key from it limits only clients that do not change it.
 //
-// A denial is an error of code ResourceExhausted, or Unavailable under rules of status 503, with details; see [Status]. Where a
-// rule has on_limit: queue the call waits for its turn, and gives up when its context ends.
+// A denial is an error of code ResourceExhausted, or Unavailable under rules of status 503, with
+// details; see [Status]. Where a rule has on_limit: queue, the call waits for its turn until its
+// context ends.
 //
-// A stream is one call, whatever goes over it, unless [Options.Messages] is set. [Limit.ChargeOn] charges calls by how
-// they ended, such as logins that have failed.
+// A stream is one call, however many messages it has, unless [Options.Messages] is set.
+// [Limit.ChargeOn] charges calls by the code that they end with, for example failed logins.
 package grpclimit
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
-	"github.com/offpath-io/offpath/pkg/internal/doors"
+	"github.com/offpath-io/offpath/pkg/internal/adapter"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Checker is what a Limit asks: a [check.Checker], or in tests one of package checktest.
-type Checker = httplimit.Checker
+// Checker decides: a [check.Checker], or in tests one of package checktest.
+type Checker interface {
+	Check(attrs identity.Attributes, cost int64) check.Decision
+	Do(r check.Request) check.Result
+	Wait(ctx context.Context, r check.Request) (check.Result, error)
+	Rules() *rules.Set
+}
 
-// Options make a Limit. The zero value is of use: it trusts no proxy, knows no users, and sends no headers.
+// Options of a Limit. The zero value works: it trusts no proxy, knows no users, and sends no
+// headers.
 type Options struct {
-	// Identity says whose address a call comes from: trusted proxies, the header they write, which is metadata here, and
-	// prefixes of addresses. It must have no Sources, which are for HTTP.
+	// Identity says how to find the address of a call's client: trusted proxies, the header that
+	// they write, which is metadata here, and address prefixes. It must have no Sources, which are
+	// for HTTP.
 	Identity httpidentity.Options
-	// User finds who makes a call, for the attribute user; "" is nobody, and then the call has no such attribute. It is asked
-	// once for each call, and of a stream again when the rules change, if a rule asks for users; by many goroutines at once. It must only say what has
-	// been checked: whoever can choose his user has as many limits as he likes. Put what checks him before the Limit.
+	// User returns the user who makes a call, for the attribute user; "" for a call without one. It
+	// is called only if a rule asks for users, once per call, and again for a stream when the rules
+	// change; and concurrently. It must return verified users only: a client that can choose its
+	// user can evade its limit. Chain the interceptor that verifies users before the Limit.
 	User func(ctx context.Context) string
-	// Sources are further attributes, by name. They beat what is built in, except ip and address.
+	// Sources are further attributes, by name. They take precedence over built-in ones. They must
+	// not have ip and address.
 	Sources map[string]Source
-	// Messages makes each message that a client sends on a stream count as a call. The stream itself is the first one.
+	// Messages makes each message that a client sends on a stream count as a call. The stream
+	// itself is the first one.
 	Messages bool
-	// Headers that answers have, as metadata, about the decision on the call. Default: none; httplimit.NewestDraft is the newest.
-	Headers httplimit.Headers
-	// Denied makes the error of a call that may not pass. Default: [Error], also in place of nil.
+	// Headers of answers, as metadata, about the decision on the call. Default: limitheaders.None.
+	Headers limitheaders.Format
+	// Denied returns the error of a denied call. Default: [Error], which also replaces nil.
 	Denied func(ctx context.Context, d check.Decision) error
-	// Acquire is how long a call waits for permits under rules of strict enforcement, at most. Negative: not at all, and then
-	// the first hit of a cold key is denied. Default 20 ms.
+	// Acquire is how long a call waits for permits under rules of strict enforcement, at most. If
+	// it is negative, calls do not wait, and the first hit of a new key is denied. Default 20 ms.
 	Acquire time.Duration
 }
 
-// Limit limits calls. It is never changed, and may be used by many goroutines at once.
+// Limit limits calls. Its methods are safe for concurrent use.
 type Limit struct {
 	checker Checker
 	builder *httpidentity.Builder
 	options Options
-	headers *httplimit.Limit // writes them; nil if there are none
-	plans   *doors.Plans[plan]
-	scratch sync.Pool // *identity.Attributes
+	plans   *adapter.Prepared[plan]
 }
 
-// New returns a Limit that asks this checker. It starts nothing. The error says which option cannot be, or which
-// attribute of the rules in force.
+// New returns a Limit that asks this checker. It starts nothing. It fails on an invalid option, and
+// if no call can have an attribute that the rules in force ask for.
 func New(checker Checker, o Options) (*Limit, error) {
 	if checker == nil {
 		return nil, errors.New("grpclimit: no checker")
@@ -92,40 +104,37 @@ func New(checker Checker, o Options) (*Limit, error) {
 }
 
 func newLimit(checker Checker, o Options) (*Limit, error) {
-	if err := o.own(); err != nil {
+	o, err := o.checked()
+	if err != nil {
 		return nil, err
 	}
 	builder, err := httpidentity.NewBuilder(o.Identity)
 	if err != nil {
 		return nil, err
 	}
-	l := &Limit{checker: checker, builder: builder, options: o}
-	l.scratch.New = func() any { return new(identity.Attributes) }
 	set := checker.Rules()
 	if set == nil {
 		return nil, errors.New("the checker has no rules")
 	}
+	l := &Limit{checker: checker, builder: builder, options: o}
 	for _, name := range set.Attributes() {
 		if _, err := l.source(name); err != nil {
 			return nil, err
 		}
 	}
-	if o.Headers != httplimit.NoHeaders {
-		if l.headers, err = httplimit.New(checker, httplimit.Options{Headers: o.Headers}); err != nil {
-			return nil, err
-		}
-	}
-	l.plans = doors.NewPlans(checker.Rules, l.newPlan)
+	l.plans = adapter.Prepare(checker.Rules, l.newPlan)
 	return l, nil
 }
 
-// Unary limits calls of one message each way.
+// Unary limits unary calls.
 func (l *Limit) Unary() grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		p := l.plans.InForce()
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	) (any, error) {
+		p := l.plans.Get()
 		d := l.decide(ctx, p, info.FullMethod)
-		if l.headers != nil {
-			_ = grpc.SetHeader(ctx, l.metadata(d)) // an error would be that they have been sent
+		if l.options.Headers != limitheaders.None {
+			_ = grpc.SetHeader(ctx, p.metadata(d)) // an error means that they have been sent
 		}
 		if !d.Allowed {
 			return nil, l.deny(ctx, p, d)
@@ -134,26 +143,25 @@ func (l *Limit) Unary() grpc.UnaryServerInterceptor {
 	}
 }
 
-// Decide decides about a call to this method as the interceptors do, charges it if it may pass, and sends nothing. Where its rule has
-// on_limit: queue, it waits. It is for those who answer in a way of their own.
+// Decide decides about a call to this method as the interceptors do, charges it if it may pass, and
+// sends nothing. Where its rule has on_limit: queue, it waits. It is for servers that write answers
+// of their own.
 func (l *Limit) Decide(ctx context.Context, method string) check.Decision {
-	return l.decide(ctx, l.plans.InForce(), method)
+	return l.decide(ctx, l.plans.Get(), method)
 }
 
-// Unknown are the attributes that the rules in force ask for and nothing provides, in order: a rule with such a key applies to
-// no call, unless its on_missing says otherwise. Say so at start. The slice is the caller's.
-func (l *Limit) Unknown() []string { return append([]string(nil), l.plans.InForce().unknown...) }
+// Unknown returns the attributes that the rules in force ask for and nothing provides, sorted. A
+// rule with a key of them applies to no call, unless its on_missing says otherwise: log them at
+// start. The slice is the caller's.
+func (l *Limit) Unknown() []string { return slices.Clone(l.plans.Get().unknown) }
 
 func (l *Limit) decide(ctx context.Context, p *plan, method string) check.Decision {
-	attrs := l.scratch.Get().(*identity.Attributes)
-	*attrs = p.attributes((*attrs)[:0], ctx, method)
-	d := p.ask(ctx, *attrs)
-	l.free(attrs)
-	return d
+	attrs := adapter.Borrow()
+	defer adapter.Return(attrs)
+	*attrs = p.attributes(*attrs, ctx, method)
+	return p.decide(ctx, *attrs)
 }
 
-// free keeps the room, and nothing of the call.
-func (l *Limit) free(attrs *identity.Attributes) {
-	clear(*attrs)
-	l.scratch.Put(attrs)
+func (p *plan) decide(ctx context.Context, attrs identity.Attributes) check.Decision {
+	return p.waiting.Decide(ctx, p.limit.checker, attrs, p.limit.options.Acquire)
 }

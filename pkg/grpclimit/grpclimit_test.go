@@ -13,9 +13,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 var (
@@ -110,7 +110,7 @@ func TestRulesChange(t *testing.T) {
 	limit.Decide(ctx, unaryMethod)
 	c.For("header:x-plan", "org", "header:a(b")
 	limit.Decide(ctx, unaryMethod)
-	if got := asked(c); !slices.Equal(got, []string{"Check [{user kristie}] 1", "Check [{header:x-plan gold}] 1"}) {
+	if got := asked(c); !slices.Equal(got, []string{"check [{user kristie}]", "check [{header:x-plan gold}]"}) {
 		t.Errorf("asked %q", got)
 	}
 	for range 2 {
@@ -148,7 +148,7 @@ func TestNewSays(t *testing.T) {
 	}
 	sources := map[string]grpclimit.Source{"user": from}
 	c := checktest.Allow()
-	limit := newLimit(t, c, grpclimit.Options{Headers: httplimit.NewestDraft, Sources: sources})
+	limit := newLimit(t, c, grpclimit.Options{Headers: limitheaders.Newest, Sources: sources})
 	delete(sources, "user") // it has its own
 	c.For("user")
 	if got := limit.Unknown(); got != nil {

@@ -5,33 +5,34 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/offpath-io/offpath/pkg/httplimit"
-	"github.com/offpath-io/offpath/pkg/internal/doors"
+	"github.com/offpath-io/offpath/pkg/internal/adapter"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
-// own checks the options, takes a copy of what is shared, and fills in defaults.
-func (o *Options) own() error {
+// checked returns a copy of valid options with the defaults filled in.
+func (o Options) checked() (Options, error) {
 	if len(o.Identity.Sources) > 0 {
-		return errors.New("want Sources, since Identity.Sources are for HTTP")
+		return o, errors.New("want Sources, since Identity.Sources are for HTTP")
 	}
 	for name, source := range o.Sources {
 		switch {
 		case name == "":
-			return errors.New("a source without a name")
+			return o, errors.New("a source without a name")
 		case source == nil:
-			return fmt.Errorf("source %.40q is nil", name)
+			return o, fmt.Errorf("source %.40q is nil", name)
 		case name == ipName || name == addressName:
-			return fmt.Errorf("source %q: it comes from the connection and its trusted proxies alone", name)
-		case name == userName && o.User != nil:
-			return errors.New("want one of User and a source for user")
+			return o, fmt.Errorf("source %q: only the connection and its trusted proxies provide it",
+				name)
+		case name == adapter.UserName && o.User != nil:
+			return o, errors.New("want one of User and a source for user")
 		}
 	}
 	o.Sources = maps.Clone(o.Sources)
 	if o.Headers == 0 {
-		o.Headers = httplimit.NoHeaders
+		o.Headers = limitheaders.None
 	}
 	if o.Acquire == 0 {
-		o.Acquire = doors.Acquire
+		o.Acquire = adapter.DefaultAcquire
 	}
-	return nil
+	return o, o.Headers.Validate()
 }

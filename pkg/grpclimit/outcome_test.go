@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -79,9 +80,9 @@ func TestOutcomes(t *testing.T) {
 		c := checktest.Allow().WithRules(parse(t, "rules: [{name: failures, match: {api: login}, key: [user], limit: 3/day}]"))
 		o := chargeOn(t, newLimit(t, c, grpclimit.Options{User: byMetadata}), tt.on)
 		ctx := incoming(nil, "x-user", "kristie")
-		want := []string{"Peek [{api login} {user kristie}] 1"}
+		want := []string{"peek [{api login} {user kristie}]"}
 		if tt.charged {
-			want = append(want, "Record [{api login} {user kristie}] 1")
+			want = append(want, "record [{api login} {user kristie}]")
 		}
 		want = append(want, want...) // the call's, and the stream's
 		res, err := o.Unary()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return "result", tt.err })
@@ -166,9 +167,11 @@ func TestChargeOnSays(t *testing.T) {
 	}
 }
 
+var modes = map[check.Mode]string{check.Charge: "check", check.Peek: "peek", check.Record: "record"}
+
 func asked(c *checktest.Checker) (all []string) {
 	for _, a := range c.Asked() {
-		all = append(all, fmt.Sprint(a.Method, " ", a.Attributes, " ", a.Cost))
+		all = append(all, fmt.Sprint(modes[a.Mode], " ", a.Attributes))
 	}
 	return all
 }

@@ -1,53 +1,56 @@
 package grpclimit
 
 import (
-	"context"
 	"strings"
 
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/identity"
-	"github.com/offpath-io/offpath/pkg/internal/doors"
+	"github.com/offpath-io/offpath/pkg/internal/adapter"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// plan is what a Limit knows of a set of rules. It is never changed.
+// plan is what a Limit prepares for a set of rules. It does not change.
 type plan struct {
 	limit   *Limit
-	set     *rules.Set
 	names   []string // attributes that the rules ask for
 	unknown []string // those of them that nothing provides
-	sources []named
+	sources []namedSource
 
-	user, method, service, ip, address bool // these are asked for
+	user, method, service, ip, address bool // the rules ask for these
 
-	forwarding string // the name of the header that trusted proxies write, as metadata has it
-	manner     doors.Manner
+	forwarding string // the name of the header that trusted proxies write, in metadata's spelling
+	waiting    adapter.Waiting
+	headers    *limitheaders.Writer
 }
 
-// named is an attribute and where it comes from.
-type named struct {
-	name   string
-	source Source
+// namedSource is an attribute and its source.
+type namedSource struct {
+	name string
+	read Source
 }
 
 func (l *Limit) newPlan(set *rules.Set) *plan {
-	p := &plan{limit: l, set: set, manner: doors.MannerOf(set), names: set.Attributes(), forwarding: strings.ToLower(l.options.Identity.Forwarding.String())}
+	p := &plan{
+		limit: l, names: set.Attributes(), waiting: adapter.WaitingUnder(set),
+		forwarding: strings.ToLower(l.options.Identity.Forwarding.String()),
+		headers:    limitheaders.NewWriter(l.options.Headers, set),
+	}
 	for _, name := range p.names {
-		p.read(name)
+		p.add(name)
 	}
 	return p
 }
 
-// read has an attribute read from each call. Rules that come into force later may ask for what cannot be, such as metadata with a
-// space in its name: that is missing in every call, as what nothing provides is.
-func (p *plan) read(name string) {
+// add has an attribute read from each call. Rules that come into force later may ask for impossible
+// ones, for example metadata with a space in its name: every call lacks them, like those that
+// nothing provides.
+func (p *plan) add(name string) {
 	source, err := p.limit.source(name)
 	switch {
 	case err != nil:
 		p.unknown = append(p.unknown, name)
 	case source != nil:
-		p.sources = append(p.sources, named{name, source})
-	case name == userName && p.limit.options.User != nil:
+		p.sources = append(p.sources, namedSource{name, source})
+	case name == adapter.UserName && p.limit.options.User != nil:
 		p.user = true
 	case name == methodName:
 		p.method = true
@@ -60,9 +63,4 @@ func (p *plan) read(name string) {
 	default:
 		p.unknown = append(p.unknown, name)
 	}
-}
-
-// ask decides, and waits where the rules say so.
-func (p *plan) ask(ctx context.Context, attrs identity.Attributes) check.Decision {
-	return p.manner.Ask(ctx, p.limit.checker, attrs, p.limit.options.Acquire)
 }

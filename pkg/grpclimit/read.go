@@ -10,11 +10,11 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/internal/adapter"
 )
 
-// Names of attributes that are built in.
+// Names of built-in attributes, besides that of Options.User.
 const (
-	userName    = "user"
 	methodName  = "method"
 	serviceName = "service"
 	ipName      = "ip"
@@ -23,15 +23,17 @@ const (
 	headerPrefix = "header:"
 )
 
-// Source finds an attribute of a call; grpc.Method tells its method, and [FromMetadata] reads what the client sent. ok is false if the call has none;
-// an empty value is one. It is called once for each decision at most, by many goroutines at once.
+// Source returns an attribute of a call; ok is false if the call has none, and an empty value is
+// one. grpc.Method returns the call's method, and [FromMetadata] reads what the client sent. A
+// Source is called at most once per decision, and concurrently.
 type Source func(ctx context.Context) (value string, ok bool)
 
-// FromMetadata is a source that reads the first value of a name, in any case. For "Host" it is the :authority. The values of a name that ends
-// in "-bin" are bytes. Use it where an attribute is another's word: {"user": FromMetadata("x-user")}, behind a proxy that sets x-user itself.
+// FromMetadata returns a source that reads the first value of a name, in any case. For "Host" it is
+// the :authority. The values of a name that ends in "-bin" are bytes. It is for attributes that
+// another server writes: {"user": FromMetadata("x-user")} behind a proxy that sets x-user itself.
 func FromMetadata(name string) Source {
 	name = strings.ToLower(name)
-	if name == "host" { // HTTP/2 calls it otherwise
+	if name == "host" { // its name in HTTP/2
 		name = ":authority"
 	}
 	return func(ctx context.Context) (string, bool) {
@@ -43,8 +45,8 @@ func FromMetadata(name string) Source {
 	}
 }
 
-// source returns where an attribute comes from, or nil for those that the plan reads itself and for what is not known.
-// The error says that no call can have it; names are those that HTTP has, since rules may be for both.
+// source returns an attribute's source, nil if the plan reads it itself or nothing provides it. It
+// fails if no call can have the attribute; names are those of HTTP, since rules may be for both.
 func (l *Limit) source(name string) (Source, error) {
 	if source, ok := l.options.Sources[name]; ok {
 		return source, nil
@@ -58,48 +60,51 @@ func (l *Limit) source(name string) (Source, error) {
 	return nil, nil
 }
 
-// serviceOf is the middle part of a method's full name, or "" if that is in another form.
+// serviceOf returns the middle part of a method's full name, "" if that has another form.
 func serviceOf(method string) string {
 	method = strings.TrimPrefix(method, "/")
 	return method[:max(strings.LastIndexByte(method, '/'), 0)]
 }
 
-// client is the address that a call comes from.
+// client returns the address of a call's client.
 func (p *plan) client(ctx context.Context) (netip.Addr, bool) {
-	var remote net.Addr
-	if from, ok := peer.FromContext(ctx); ok {
-		remote = from.Addr
+	from, ok := peer.FromContext(ctx)
+	if !ok || from.Addr == nil {
+		return netip.Addr{}, false
 	}
-	o := &p.limit.options.Identity
-	if tcp, ok := remote.(*net.TCPAddr); ok && len(o.TrustedProxies) == 0 { // the common case, which needs no text
+	proxies := p.limit.options.Identity.TrustedProxies
+	if tcp, ok := from.Addr.(*net.TCPAddr); ok && len(proxies) == 0 { // the common case: no text
 		addr := tcp.AddrPort().Addr().WithZone("").Unmap()
 		return addr, addr.IsValid()
 	}
-	if remote == nil { // not as nothing, which is a socket of a known kind
-		return netip.Addr{}, false
-	}
-	return p.limit.builder.ClientIPFrom(remote.String(), metadata.ValueFromIncomingContext(ctx, p.forwarding))
+	forwarded := metadata.ValueFromIncomingContext(ctx, p.forwarding)
+	return p.limit.builder.ClientIPFrom(from.Addr.String(), forwarded)
 }
 
 // attributes appends those of a call to dst.
-func (p *plan) attributes(dst identity.Attributes, ctx context.Context, method string) identity.Attributes {
+func (p *plan) attributes(
+	dst identity.Attributes, ctx context.Context, method string,
+) identity.Attributes {
 	o := &p.limit.options
+	add := func(name, value string) {
+		dst = append(dst, identity.Attribute{Name: name, Value: value})
+	}
 	if p.user {
 		if user := o.User(ctx); user != "" {
-			dst = append(dst, identity.Attribute{Name: userName, Value: user})
+			add(adapter.UserName, user)
 		}
 	}
 	if p.method {
-		dst = append(dst, identity.Attribute{Name: methodName, Value: method})
+		add(methodName, method)
 	}
 	if p.service {
 		if service := serviceOf(method); service != "" {
-			dst = append(dst, identity.Attribute{Name: serviceName, Value: service})
+			add(serviceName, service)
 		}
 	}
-	for i := range p.sources {
-		if value, ok := p.sources[i].source(ctx); ok {
-			dst = append(dst, identity.Attribute{Name: p.sources[i].name, Value: value})
+	for _, source := range p.sources {
+		if value, ok := source.read(ctx); ok {
+			add(source.name, value)
 		}
 	}
 	if !p.ip && !p.address {
@@ -107,10 +112,10 @@ func (p *plan) attributes(dst identity.Attributes, ctx context.Context, method s
 	}
 	addr, ok := p.client(ctx)
 	if ok && p.ip {
-		dst = append(dst, identity.Attribute{Name: ipName, Value: identity.Group(addr, o.Identity.IPv4Prefix, o.Identity.IPv6Prefix)})
+		add(ipName, identity.Group(addr, o.Identity.IPv4Prefix, o.Identity.IPv6Prefix))
 	}
 	if ok && p.address {
-		dst = append(dst, identity.Attribute{Name: addressName, Value: addr.String()})
+		add(addressName, addr.String())
 	}
 	return dst
 }

@@ -5,18 +5,21 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
-// Stream limits calls with a stream of messages either way, or both: each when it begins, and with Options.Messages at each further message of
-// the client's. When a message may not pass, receiving it fails with the error of the denial, and so does receiving from then
-// on; what the handler then returns is the call's end. A message that waits for its turn keeps the client from
-// sending many more.
+// Stream limits streaming calls: each when it begins, and with Options.Messages at each further
+// message that the client sends. When a message is denied, receiving it fails with the error of the
+// denial, and so does receiving from then on; the handler's result is how the call ends. A message
+// that waits for its turn keeps the client from sending many more.
 func (l *Limit) Stream() grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		s := &limited{ServerStream: stream, limit: l, method: info.FullMethod}
+	return func(
+		srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+	) error {
+		s := &limitedStream{ServerStream: stream, limit: l, method: info.FullMethod}
 		d := s.decide()
-		if l.headers != nil {
-			_ = stream.SetHeader(l.metadata(d)) // an error would be that they have been sent
+		if l.options.Headers != limitheaders.None {
+			_ = stream.SetHeader(s.plan.metadata(d)) // an error means that they have been sent
 		}
 		switch {
 		case !d.Allowed:
@@ -28,8 +31,9 @@ func (l *Limit) Stream() grpc.StreamServerInterceptor {
 	}
 }
 
-// limited is a stream whose messages are limited. As for any stream, one goroutine at a time may receive.
-type limited struct {
+// limitedStream limits the messages of a stream. As with any stream, only one goroutine may
+// receive.
+type limitedStream struct {
 	grpc.ServerStream
 	limit  *Limit
 	method string
@@ -40,26 +44,26 @@ type limited struct {
 	denied error
 }
 
-// decide asks about the stream as the rules in force want.
-func (s *limited) decide() check.Decision {
+// decide decides about the stream by the rules in force.
+func (s *limitedStream) decide() check.Decision {
 	ctx := s.Context()
-	if p := s.limit.plans.InForce(); p != s.plan {
+	if p := s.limit.plans.Get(); p != s.plan {
 		clear(s.attrs)
 		s.attrs = p.attributes(s.attrs[:0], ctx, s.method)
 		s.plan = p
 	}
-	return s.plan.ask(ctx, s.attrs)
+	return s.plan.decide(ctx, s.attrs)
 }
 
-// RecvMsg receives a message, and then asks whether it may pass: before, nobody knows whether another will come.
-func (s *limited) RecvMsg(m any) error {
+// RecvMsg receives a message, and then decides whether it may pass: only then is it known to exist.
+func (s *limitedStream) RecvMsg(m any) error {
 	if s.denied != nil {
 		return s.denied
 	}
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if !s.begun { // it came with the call
+	if !s.begun { // the first message is the call's
 		s.begun = true
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
 )
@@ -87,7 +88,7 @@ func TestMessages(t *testing.T) {
 		t.Errorf("the end: %v", err)
 	}
 	l, _ := c.Limiter("per-user")
-	if d := l.Peek("bob", 1); d.Remaining != 1 {
+	if d := c.Do(check.Request{Limiter: l, Key: "bob", Mode: check.Peek}); d.Remaining != 1 {
 		t.Errorf("bob has %d left, want 1", d.Remaining)
 	}
 }
@@ -139,7 +140,7 @@ func TestAttributesOfAStream(t *testing.T) {
 		}
 		return nil
 	})
-	want := []string{"Check [{user kristie}] 1", "Check [{user kristie}] 1", "Check [{user kristie}] 1", "Check [{ip 192.0.2.1}] 1", "Check [{ip 192.0.2.1}] 1"}
+	want := []string{"check [{user kristie}]", "check [{user kristie}]", "check [{user kristie}]", "check [{ip 192.0.2.1}]", "check [{ip 192.0.2.1}]"}
 	if got := asked(c); err != nil || !slices.Equal(got, want) || looked != 1 {
 		t.Errorf("%v, looked %d times, asked %q, want %q", err, looked, got, want)
 	}

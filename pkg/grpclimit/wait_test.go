@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/identity"
 )
 
 func kristie() context.Context { return incoming(tcp("192.0.2.1"), "x-user", "kristie") }
@@ -67,9 +67,9 @@ func TestHowItAsks(t *testing.T) {
 		want    string
 	}{
 		{"", 0, "Check"},
-		{", on_limit: queue, max_wait: 1s", 0, "Wait"},
-		{", enforcement: strict", 0, "Acquire 20ms"},
-		{", enforcement: strict", time.Second, "Acquire 1s"},
+		{", on_limit: queue, max_wait: 1s", 0, "Wait 3"},
+		{", enforcement: strict", 0, "Wait 0 20ms"},
+		{", enforcement: strict", time.Second, "Wait 0 1s"},
 		{", enforcement: strict", -1, "Check"},
 	} {
 		set := parse(t, "rules: [{name: r, key: [user], limit: 1/hour"+tt.clause+"}]")
@@ -89,8 +89,10 @@ type timed struct {
 	within string
 }
 
-func (c *timed) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error) {
-	deadline, _ := ctx.Deadline()
-	c.within = " " + time.Until(deadline).String()
-	return c.Checker.Acquire(ctx, attrs, cost)
+func (c *timed) Wait(ctx context.Context, r check.Request) (check.Result, error) {
+	c.within = fmt.Sprint(" ", r.Mode)
+	if deadline, ok := ctx.Deadline(); ok {
+		c.within += " " + time.Until(deadline).String()
+	}
+	return c.Checker.Wait(ctx, r)
 }

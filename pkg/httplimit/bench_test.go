@@ -7,6 +7,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/alloctest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 // sink is a writer that costs nothing: an httptest.ResponseRecorder takes longer than what is measured. Headers go after each request,
@@ -26,9 +27,9 @@ var costs = []struct {
 	most        float64
 }{
 	{"newest", "[{name: r, key: [user], limit: 1000000000/hour}]", httplimit.Options{}, 2}, // the values, and a text
-	{"triple", "[{name: r, key: [user], limit: 1000000000/hour}]", httplimit.Options{Headers: httplimit.Triple}, 4},
-	{"none", "[{name: r, key: [user], limit: 1000000000/hour}]", httplimit.Options{Headers: httplimit.NoHeaders}, 0},
-	{"ip", "[{name: r, key: [ip], limit: 1000000000/hour}]", httplimit.Options{Headers: httplimit.NoHeaders}, 1}, // the address as text
+	{"triple", "[{name: r, key: [user], limit: 1000000000/hour}]", httplimit.Options{Headers: limitheaders.Triple}, 4},
+	{"none", "[{name: r, key: [user], limit: 1000000000/hour}]", httplimit.Options{Headers: limitheaders.None}, 0},
+	{"ip", "[{name: r, key: [ip], limit: 1000000000/hour}]", httplimit.Options{Headers: limitheaders.None}, 1}, // the address as text
 	{"three-rules", "[{name: a, key: [user], limit: 1000000000/hour}, {name: b, key: [], limit: 1000000000/second}, {name: c, key: [method], limit: 1000000000/minute}]", httplimit.Options{}, 2},
 	{"no-rule", "[{name: r, match: {path: /other}, key: [user], limit: 1/hour}]", httplimit.Options{}, 0},
 }

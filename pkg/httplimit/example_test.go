@@ -11,6 +11,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -75,7 +76,7 @@ func Example_test() {
 
 // Who answers in a way of his own, such as for a proxy that knows no 429, takes the parts.
 func ExampleLimit_Decide() {
-	limit, err := httplimit.New(checktest.Deny(3e9), httplimit.Options{Headers: httplimit.XTriple})
+	limit, err := httplimit.New(checktest.Deny(3e9), httplimit.Options{Headers: limitheaders.XTriple})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -6,18 +6,20 @@
 //	}
 //	http.ListenAndServe(":8080", limit.Handler(mux))
 //
-// A [Limit] reads from a request the attributes that the rules in force ask for, and no others (package httpidentity
-// says which there are), asks the checker, and lets the request pass or answers it. It decides nothing itself.
+// A [Limit] reads the attributes that the rules in force ask for from a request, and no others
+// (package httpidentity lists them), asks the checker, and lets the request pass or answers it. It
+// decides nothing itself.
 //
-// An answer says in RateLimit-Policy and RateLimit, or in older [Headers], what is left of the rule that decided. A
-// denial has the rule's status, 429 or 503, Retry-After, and a [Problem] as its body; [Options.Denied] writes another
-// one. Where a rule has on_limit: queue the request waits for its turn, and gives up when its client does.
+// The headers of an answer say what is left of the rule that decided, see package limitheaders. A
+// denial has the rule's status, 429 or 503, Retry-After, and a [Problem] as its body;
+// [Options.Denied] replaces that. Where a rule has on_limit: queue, the request waits for its turn
+// until its client gives up.
 //
-// A request whose path has a segment . or .. is answered with 400 if the rules ask for paths, and
-// so is one that has a header twice for which they ask; it is charged to nobody. Servers differ on
-// what it says, see [httpidentity.Reader.Ambiguous].
+// Servers read a path with a segment . or .. in different ways, and a header that comes twice, see
+// [httpidentity.Reader.Ambiguous]. If the rules ask for either, such a request is answered with 400
+// and charged to nobody.
 //
-// [Limit.ChargeOn] charges requests by how they were answered, such as logins that have failed.
+// [Limit.ChargeOn] charges requests by the status of their answers, for example failed logins.
 package httplimit
 
 import (
@@ -25,64 +27,65 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
-	"github.com/offpath-io/offpath/pkg/internal/doors"
+	"github.com/offpath-io/offpath/pkg/internal/adapter"
+	"github.com/offpath-io/offpath/pkg/limitheaders"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Checker is what a Limit asks: a [check.Checker], or in tests one of package checktest.
+// Checker decides: a [check.Checker], or in tests one of package checktest.
 type Checker interface {
 	Check(attrs identity.Attributes, cost int64) check.Decision
-	Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
-	Wait(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error)
-	Peek(attrs identity.Attributes, cost int64) check.Decision
-	Record(attrs identity.Attributes, cost int64)
+	Do(r check.Request) check.Result
+	Wait(ctx context.Context, r check.Request) (check.Result, error)
 	Rules() *rules.Set
 }
 
-// Options make a Limit. The zero value is of use: it trusts no proxy, knows no users, and writes the newest headers.
+// Options of a Limit. The zero value works: it trusts no proxy, knows no users, and writes the
+// headers of the newest draft.
 type Options struct {
-	// Identity says how requests are read: trusted proxies, prefixes of addresses, sources of further attributes.
+	// Identity says how to read requests: trusted proxies, address prefixes, sources of further
+	// attributes.
 	Identity httpidentity.Options
-	// User finds who has sent a request, for the attribute user; "" is nobody, and then the request has no such
-	// attribute. It is called once for each request, if a rule asks for users, by many goroutines at once. It must only
-	// say what has been checked: whoever can choose his user has as many limits as he likes.
+	// User returns the user who sent a request, for the attribute user; "" for a request without
+	// one. It is called at most once per request, only if a rule asks for users, and concurrently.
+	// It must return verified users only: a client that can choose its user can evade its limit.
 	User func(r *http.Request) string
-	// Headers that answers have, and denials beside Retry-After. Default: those of the newest draft.
-	Headers Headers
-	// Denied answers a request that may not pass. Status and body are its own; Retry-After and
-	// Headers have been set. The decision has no rule and the status 400 if the request's path is
-	// ambiguous. Default: [Deny].
+	// Headers of answers, besides the Retry-After of denials. Default: limitheaders.Newest.
+	Headers limitheaders.Format
+	// Denied answers a denied request: it writes the status and the body. Retry-After and Headers
+	// are set already. If the request is ambiguous, the decision has no rule and the status 400.
+	// Default: [Deny].
 	Denied func(w http.ResponseWriter, r *http.Request, d check.Decision)
-	// Acquire is how long a request waits for permits under rules of strict enforcement, at most. Negative: not at all, and then
-	// the first hit of a cold key is denied. Default 20 ms.
+	// Acquire is how long a request waits for permits under rules of strict enforcement, at most.
+	// If it is negative, requests do not wait, and the first hit of a new key is denied. Default 20
+	// ms.
 	Acquire time.Duration
 }
 
-// Limit limits requests. It is never changed, and may be used by many goroutines at once.
+// Limit limits requests. Its methods are safe for concurrent use.
 type Limit struct {
 	checker Checker
 	builder *httpidentity.Builder
 	options Options
-	plans   *doors.Plans[plan]
-	scratch sync.Pool // *identity.Attributes
+	plans   *adapter.Prepared[plan]
 }
 
-// New returns a Limit that asks this checker. It starts nothing. The error says which option cannot be, or which
-// attribute of the rules in force.
+// New returns a Limit that asks this checker. It starts nothing. It fails on an invalid option, and
+// if no request can have an attribute that the rules in force ask for.
 func New(checker Checker, o Options) (*Limit, error) {
 	if checker == nil {
 		return nil, errors.New("httplimit: no checker")
 	}
-	if err := o.Headers.check(); err != nil {
+	if err := o.Headers.Validate(); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
-	if _, ok := o.Identity.Sources[userName]; ok && o.User != nil {
+	if _, ok := o.Identity.Sources[adapter.UserName]; ok && o.User != nil {
 		return nil, errors.New("httplimit: User and a source for user: want one of them")
 	}
 	builder, err := httpidentity.NewBuilder(o.Identity)
@@ -90,10 +93,8 @@ func New(checker Checker, o Options) (*Limit, error) {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	if o.Acquire == 0 {
-		o.Acquire = doors.Acquire
+		o.Acquire = adapter.DefaultAcquire
 	}
-	l := &Limit{checker: checker, builder: builder, options: o}
-	l.scratch.New = func() any { return new(identity.Attributes) }
 	set := checker.Rules()
 	if set == nil {
 		return nil, errors.New("httplimit: the checker has no rules")
@@ -101,16 +102,17 @@ func New(checker Checker, o Options) (*Limit, error) {
 	if _, err := builder.Reader(set.Attributes()); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
-	l.plans = doors.NewPlans(checker.Rules, l.newPlan)
+	l := &Limit{checker: checker, builder: builder, options: o}
+	l.plans = adapter.Prepare(checker.Rules, l.newPlan)
 	return l, nil
 }
 
-// Handler limits the requests to next. As a method value, limit.Handler, it is a middleware.
+// Handler limits the requests to next. The method value limit.Handler is a middleware.
 func (l *Limit) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := l.plans.InForce()
+		p := l.plans.Get()
 		d := l.decide(p, r)
-		if l.write(w.Header(), &d, p); d.Allowed {
+		if p.headers.Write(w.Header(), d); d.Allowed {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -118,37 +120,33 @@ func (l *Limit) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Decide decides about a request as Handler does, charges it if it may pass, and writes nothing. Where its rule has on_limit: queue, it
-// waits. It is for those who answer in a way of their own; see [Limit.Write] and [WriteProblem].
-func (l *Limit) Decide(r *http.Request) check.Decision { return l.decide(l.plans.InForce(), r) }
+// Decide decides about a request as Handler does, charges it if it may pass, and writes nothing.
+// Where its rule has on_limit: queue, it waits. It is for servers that write answers of their own;
+// see [Limit.Write] and [WriteProblem].
+func (l *Limit) Decide(r *http.Request) check.Decision { return l.decide(l.plans.Get(), r) }
 
-// Write sets the headers for a decision of Decide. It is [Headers.Write], and quicker.
-func (l *Limit) Write(header http.Header, d check.Decision) { l.write(header, &d, l.plans.InForce()) }
+// Write sets the headers for a decision of Decide.
+func (l *Limit) Write(header http.Header, d check.Decision) {
+	l.plans.Get().headers.Write(header, d)
+}
 
-// Unknown are the attributes that the rules in force ask for and nothing provides, in order: a rule with such a key applies to
-// no request, unless its on_missing says otherwise. Say so at start. The slice is the caller's.
-func (l *Limit) Unknown() []string { return append([]string(nil), l.plans.InForce().unknown...) }
+// Unknown returns the attributes that the rules in force ask for and nothing provides, sorted. A
+// rule with a key of them applies to no request, unless its on_missing says otherwise: log them at
+// start. The slice is the caller's.
+func (l *Limit) Unknown() []string { return slices.Clone(l.plans.Get().unknown) }
 
 func (l *Limit) decide(p *plan, r *http.Request) check.Decision {
 	if p.reader.Ambiguous(r) {
-		return refused
+		return ambiguous
 	}
-	attrs := l.scratch.Get().(*identity.Attributes)
-	*attrs = p.attributes((*attrs)[:0], r)
-	d := p.ask(r.Context(), *attrs)
-	l.free(attrs)
-	return d
+	attrs := adapter.Borrow()
+	defer adapter.Return(attrs)
+	*attrs = p.attributes(*attrs, r)
+	return p.waiting.Decide(r.Context(), l.checker, *attrs, l.options.Acquire)
 }
 
-// refused is what a request gets that nobody can decide about, since servers differ on what it asks
-// for.
-var refused = check.Decision{Status: http.StatusBadRequest, RetryAfter: check.Never}
-
-// free keeps the room, and nothing of the request.
-func (l *Limit) free(attrs *identity.Attributes) {
-	clear(*attrs)
-	l.scratch.Put(attrs)
-}
+// ambiguous is the decision about a request that servers read in different ways.
+var ambiguous = check.Decision{Status: http.StatusBadRequest, RetryAfter: check.Never}
 
 func (l *Limit) deny(w http.ResponseWriter, r *http.Request, d check.Decision) {
 	d.Status = status(&d)

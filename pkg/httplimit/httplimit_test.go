@@ -205,12 +205,12 @@ func TestHowItAsks(t *testing.T) {
 		want   []string
 	}{
 		{"at once", "", httplimit.Options{}, later, []string{"Check forever"}},
-		{"where callers may wait", queue, httplimit.Options{}, later, []string{"Wait forever"}},
-		{"where permits are needed", strict, httplimit.Options{}, later, []string{"Acquire 20ms", "Wait 320ms"}},
-		{"for longer", strict, httplimit.Options{Acquire: time.Second}, later, []string{"Acquire 1s", "Wait 1.3s"}},
-		{"not at all", strict, httplimit.Options{Acquire: -1}, later, []string{"Check forever", "Wait 300ms"}},
-		{"with a permit", strict, httplimit.Options{}, checktest.Allowed(1), []string{"Acquire 20ms"}},
-		{"with a denial that stays", strict, httplimit.Options{}, checktest.Denied(1), []string{"Acquire 20ms"}},
+		{"where callers may wait", queue, httplimit.Options{}, later, []string{"turn forever"}},
+		{"where permits are needed", strict, httplimit.Options{}, later, []string{"permit 20ms", "turn 320ms"}},
+		{"for longer", strict, httplimit.Options{Acquire: time.Second}, later, []string{"permit 1s", "turn 1.3s"}},
+		{"not at all", strict, httplimit.Options{Acquire: -1}, later, []string{"Check forever", "turn 300ms"}},
+		{"with a permit", strict, httplimit.Options{}, checktest.Allowed(1), []string{"permit 20ms"}},
+		{"with a denial that stays", strict, httplimit.Options{}, checktest.Denied(1), []string{"permit 20ms"}},
 	} {
 		c := &timed{Checker: checktest.Script(tt.answer).WithRules(parse(t, "rules: [{name: r, key: [user], limit: 1/hour"+tt.clause+"}]"))}
 		synctest.Test(t, func(t *testing.T) { newLimit(t, c, tt.o).Decide(request("GET", "/")) })
@@ -239,12 +239,7 @@ func (c *timed) Check(attrs identity.Attributes, cost int64) check.Decision {
 	return c.Checker.Check(attrs, cost)
 }
 
-func (c *timed) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error) {
-	c.note("Acquire", ctx)
-	return c.Checker.Acquire(ctx, attrs, cost)
-}
-
-func (c *timed) Wait(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error) {
-	c.note("Wait", ctx)
-	return c.Checker.Wait(ctx, attrs, cost)
+func (c *timed) Wait(ctx context.Context, r check.Request) (check.Result, error) {
+	c.note(map[check.Mode]string{check.Charge: "permit", check.Reserve: "turn"}[r.Mode], ctx)
+	return c.Checker.Wait(ctx, r)
 }

@@ -9,30 +9,40 @@ import (
 
 	"github.com/felixge/httpsnoop"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/internal/adapter"
 )
 
-// ChargeOn makes a middleware that charges requests by how they were answered, such as logins that have failed:
+// ChargeOn returns a middleware that charges requests by the status of their answers, for example
+// failed logins:
 //
-//	failures, err := limit.ChargeOn(identity.Attribute{Name: "api", Value: "login"}, http.StatusUnauthorized)
+//	login := identity.Attribute{Name: "api", Value: "login"}
+//	failures, err := limit.ChargeOn(login, http.StatusUnauthorized)
 //	mux.Handle("POST /login", failures(login))
 //
-// It looks whether the request may pass, and charges it when it is answered with one of these statuses, before the answer leaves. For both, the
-// request has this attribute beside its others; rules that match it count outcomes, and no others should ask for it. Handler asks without it,
-// so that both can be around the same request. A rule that does not match the attribute, and yet applies, is charged by both; let rules of outcomes
-// have those in replaces.
+// The middleware peeks whether the request may pass. When the request is answered with one of these
+// statuses, it is charged, before the answer leaves. For both, the request has this attribute
+// besides its own. Rules that match the attribute count outcomes, and no other rules should ask for
+// it. Handler decides without it, so that both can be around the same request. A rule that does not
+// match the attribute and applies all the same is charged by both; rules that count outcomes should
+// name it in replaces.
 //
-// Requests that are answered at the same time have all been let pass before the first of them is charged. A handler that panics before it
-// answers counts as 500, a connection that is hijacked as 200 unless a status was written before, which is 101 mostly.
-// The error says why there can be no such charging.
-func (l *Limit) ChargeOn(attribute identity.Attribute, statuses ...int) (func(http.Handler) http.Handler, error) {
+// Requests in progress at the same time have all passed before the first of them is charged. A
+// handler that panics before it answers counts as 500. A hijacked connection counts as 200 unless a
+// status was written before, which mostly is 101.
+//
+// ChargeOn fails without a valid status, and on an attribute that requests cannot have or have
+// anyway.
+func (l *Limit) ChargeOn(
+	attribute identity.Attribute, statuses ...int,
+) (func(http.Handler) http.Handler, error) {
 	if err := l.checkCharge(attribute.Name, statuses); err != nil {
 		return nil, fmt.Errorf("httplimit: charge by outcome: %w", err)
 	}
-	statuses = slices.Clone(statuses)
+	c := charge{limit: l, attribute: attribute, statuses: slices.Clone(statuses)}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c := charge{limit: l, attribute: attribute, statuses: statuses}
 			c.serve(next, w, r)
 		})
 	}, nil
@@ -51,13 +61,13 @@ func (l *Limit) checkCharge(name string, statuses []int) error {
 	switch {
 	case err != nil:
 		return err
-	case len(rd.Unknown()) == 0 || name == userName && l.options.User != nil:
+	case len(rd.Unknown()) == 0 || name == adapter.UserName && l.options.User != nil:
 		return fmt.Errorf("attribute %.40q: requests have it anyway", name)
 	}
 	return nil
 }
 
-// charge is one request that is charged by its outcome.
+// charge charges requests by the statuses of their answers. It does not change.
 type charge struct {
 	limit     *Limit
 	attribute identity.Attribute
@@ -66,26 +76,27 @@ type charge struct {
 
 func (c *charge) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	l := c.limit
-	p := l.plans.InForce()
+	p := l.plans.Get()
 	if !slices.Contains(p.names, c.attribute.Name) { // no rule asks for it
 		next.ServeHTTP(w, r)
 		return
 	}
 	if p.reader.Ambiguous(r) {
-		l.deny(w, r, refused)
+		l.deny(w, r, ambiguous)
 		return
 	}
-	attrs := l.scratch.Get().(*identity.Attributes)
-	defer l.free(attrs)
-	*attrs = p.attributes(append((*attrs)[:0], c.attribute), r)
-	if d := l.checker.Peek(*attrs, 1); !d.Allowed {
-		l.write(w.Header(), &d, p)
+	attrs := adapter.Borrow()
+	defer adapter.Return(attrs)
+	*attrs = p.attributes(append(*attrs, c.attribute), r)
+	peek := check.Request{Attributes: *attrs, Mode: check.Peek}
+	if d := l.checker.Do(peek).Decision; !d.Allowed {
+		p.headers.Write(w.Header(), d)
 		l.deny(w, r, d)
 		return
 	}
 	o := outcome{charge: func(status int) {
 		if slices.Contains(c.statuses, status) {
-			l.checker.Record(*attrs, 1)
+			l.checker.Do(check.Request{Attributes: *attrs, Mode: check.Record})
 		}
 	}}
 	defer o.end()
@@ -93,43 +104,44 @@ func (c *charge) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	o.returned = true
 }
 
-// outcome charges when the status is known, before the client can have it: who waits for each answer cannot have one more than the limit.
+// outcome calls charge as soon as the status is known and before the client can read it: a client
+// that waits for each answer cannot exceed the limit by one.
 type outcome struct {
 	charge          func(status int)
 	known, returned bool
 }
 
-// is takes a status. The first final one is the answer's.
-func (o *outcome) is(status int) {
+// set takes a status. The first final one is the answer's.
+func (o *outcome) set(status int) {
 	if !o.known && status >= 200 {
 		o.known = true
 		o.charge(status)
 	}
 }
 
-// end takes what net/http makes of handlers that leave the status out, or panic.
+// end sets the status that net/http sends for a handler that wrote none or panicked.
 func (o *outcome) end() {
 	if o.returned {
-		o.is(http.StatusOK)
+		o.set(http.StatusOK)
 	} else {
-		o.is(http.StatusInternalServerError)
+		o.set(http.StatusInternalServerError)
 	}
 }
 
-// watch returns w with all that it can do.
+// watch returns a writer with all the methods of w.
 func (o *outcome) watch(w http.ResponseWriter) http.ResponseWriter {
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
-			return func(status int) { o.is(status); next(status) }
+			return func(status int) { o.set(status); next(status) }
 		},
 		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
-			return func(b []byte) (int, error) { o.is(http.StatusOK); return next(b) }
+			return func(b []byte) (int, error) { o.set(http.StatusOK); return next(b) }
 		},
 		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(from io.Reader) (int64, error) { o.is(http.StatusOK); return next(from) }
+			return func(from io.Reader) (int64, error) { o.set(http.StatusOK); return next(from) }
 		},
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
-			return func() { o.is(http.StatusOK); next() }
+			return func() { o.set(http.StatusOK); next() }
 		},
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -151,9 +152,9 @@ func TestOutcomeStatuses(t *testing.T) {
 				answer(h, request("POST", "/", "X-User", "kristie"))
 				return nil
 			}()
-			want := []string{"Peek [{api login} {user kristie}] 1"}
+			want := []string{"peek [{api login} {user kristie}]"}
 			if charged == tt.status {
-				want = append(want, "Record [{api login} {user kristie}] 1")
+				want = append(want, "record [{api login} {user kristie}]")
 			}
 			if got := asked(c); !slices.Equal(got, want) || panicked != tt.panics {
 				t.Errorf("%s, %d: asked %q, want %q; panic %v", tt.why, charged, got, want, panicked)
@@ -162,9 +163,11 @@ func TestOutcomeStatuses(t *testing.T) {
 	}
 }
 
+var modes = map[check.Mode]string{check.Charge: "check", check.Peek: "peek", check.Record: "record"}
+
 func asked(c *checktest.Checker) (all []string) {
 	for _, a := range c.Asked() {
-		all = append(all, fmt.Sprint(a.Method, " ", a.Attributes, " ", a.Cost))
+		all = append(all, fmt.Sprint(modes[a.Mode], " ", a.Attributes))
 	}
 	return all
 }

@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// Lengths of the prefix that stands for one client, in bits, where nothing else is asked for. A
-// customer gets an IPv6 /64 at least, and can send from any address of it.
+// Default lengths of the prefix that stands for one client, in bits. A customer gets at least an
+// IPv6 /64, and can send from any address of it.
 const (
 	DefaultIPv4Prefix = 32
 	DefaultIPv6Prefix = 64
 )
 
-// maxAddress is the greatest length of an address in text, in bytes: there is room for any address
-// with its port, and for a zone of a sane length.
+// maxAddress is the greatest length of an address in text, in bytes: enough for any address with
+// its port and a zone of reasonable length.
 const maxAddress = 128
 
 // ParseAddr reads an address as sockets, logs and forwarding headers write it: plain, with a port
 // ("192.0.2.1:80", "[2001:db8::1]:80"), or in brackets. A port may be a number or, as RFC 7239 has
 // it, "_" and letters, digits, '.', '_' or '-'. The port and an IPv6 zone are dropped, and an IPv4
-// address mapped into IPv6 is IPv4. ok is false for all else, such as host names, and for what is
-// longer than 128 bytes.
+// address mapped into IPv6 becomes IPv4. ok is false for everything else, such as host names, and
+// for texts of more than 128 bytes.
 //
-// In an IPv6 address without brackets all is taken to be address: "2001:db8::1:80" has no port.
+// An IPv6 address without brackets has no port: "2001:db8::1:80" is an address.
 func ParseAddr(text string) (addr netip.Addr, ok bool) {
 	if len(text) > maxAddress {
 		return netip.Addr{}, false
@@ -38,7 +38,7 @@ func ParseAddr(text string) (addr netip.Addr, ok bool) {
 	return addr.WithZone("").Unmap(), true
 }
 
-// splitPort takes brackets and port off. The port has its ':' before it, or is "" if there is none.
+// splitPort removes brackets and port. The port begins with ':', or is "" if there is none.
 func splitPort(text string) (host, port string, bracketed, ok bool) {
 	if strings.HasPrefix(text, "[") {
 		host, port, ok = strings.Cut(text[1:], "]")
@@ -50,7 +50,7 @@ func splitPort(text string) (host, port string, bracketed, ok bool) {
 	return text, "", false, true // IPv4 without a port, or IPv6
 }
 
-// isPort says whether s is nothing, or ':' and a port.
+// isPort reports whether s is empty, or ':' and a port.
 func isPort(s string) bool {
 	if s == "" {
 		return true
@@ -59,8 +59,10 @@ func isPort(s string) bool {
 		return false
 	}
 	if s[1] == '_' {
-		strange := func(r rune) bool { return !isLetterOrDigit(r) && !strings.ContainsRune("._-", r) }
-		return len(s) > 2 && !strings.ContainsFunc(s[2:], strange)
+		invalid := func(r rune) bool {
+			return !isLetterOrDigit(r) && !strings.ContainsRune("._-", r)
+		}
+		return len(s) > 2 && !strings.ContainsFunc(s[2:], invalid)
 	}
 	port := 0
 	for _, c := range s[1:] {
@@ -76,10 +78,11 @@ func isLetterOrDigit(r rune) bool {
 	return r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9'
 }
 
-// Group is the text that stands for the client at an address: the prefix of v4 or v6 bits in CIDR
-// notation, "2001:db8::/64", or the plain address if that is IPv4 and the prefix all of it. 0 bits or fewer mean
-// DefaultIPv4Prefix and DefaultIPv6Prefix; more than there are mean all. A zone is dropped, and an
-// IPv4 address mapped into IPv6 is IPv4. The text of an invalid address is "".
+// Group returns the text that stands for the client at an address: the prefix of v4 or v6 bits in
+// CIDR notation, "2001:db8::/64", or the plain address for all bits of an IPv4 address. 0 bits or
+// fewer mean DefaultIPv4Prefix and DefaultIPv6Prefix; more bits than the address has mean all. A
+// zone is dropped, and an IPv4 address mapped into IPv6 becomes IPv4. The text of an invalid
+// address is "".
 func Group(addr netip.Addr, v4, v6 int) string {
 	var buffer [maxGroup]byte
 	return string(AppendGroup(buffer[:0], addr, v4, v6))
@@ -87,8 +90,8 @@ func Group(addr netip.Addr, v4, v6 int) string {
 
 const maxGroup = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
 
-// AppendGroup appends what Group returns to dst and returns it. It does not allocate if dst has room
-// for 43 bytes.
+// AppendGroup appends what Group returns to dst and returns it. It does not allocate if dst has
+// room for 43 bytes.
 func AppendGroup(dst []byte, addr netip.Addr, v4, v6 int) []byte {
 	if !addr.IsValid() {
 		return dst
@@ -113,9 +116,9 @@ func groupBits(bits, otherwise int) int {
 	return bits
 }
 
-// ParseGroup reads what Group has written, and any address or prefix in CIDR notation: the addresses
-// that it stands for. ok is false for all else. For lists of addresses: a group lies in a list's
-// prefix if that contains the group's address and has no more bits.
+// ParseGroup reads a text of Group, or any address or prefix in CIDR notation, and returns the
+// addresses that it stands for. ok is false for everything else. For lists of addresses: a group is
+// within a prefix that contains the group's address and has no more bits.
 func ParseGroup(text string) (group netip.Prefix, ok bool) {
 	if len(text) > maxAddress {
 		return netip.Prefix{}, false
@@ -132,8 +135,8 @@ func ParseGroup(text string) (group netip.Prefix, ok bool) {
 	return unmapPrefix(group)
 }
 
-// unmapPrefix makes a prefix of mapped IPv4 addresses one of IPv4. ok is false if it has IPv6 ones in it too,
-// for then it is most likely a mistake.
+// unmapPrefix turns a prefix of mapped IPv4 addresses into one of IPv4. ok is false if it also
+// contains IPv6 addresses, which is most likely a mistake.
 func unmapPrefix(p netip.Prefix) (unmapped netip.Prefix, ok bool) {
 	if !p.Addr().Is4In6() {
 		return p.Masked(), p.IsValid()

@@ -126,8 +126,8 @@ func anyAddr(t *rapid.T) netip.Addr {
 	return netip.AddrFrom16(bytes)
 }
 
-// Two addresses have one group if and only if they have the prefix in common, and what is read back from a group holds
-// the address.
+// Two addresses have one group if and only if they have the prefix in common, and what is read back
+// from a group holds the address.
 func TestGroupsAreThePrefixes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v4, v6 := rapid.IntRange(1, 32).Draw(t, "v4"), rapid.IntRange(1, 128).Draw(t, "v6")

@@ -1,11 +1,11 @@
-// Package identity builds the key that says who is limited.
+// Package identity builds the keys of counters.
 //
-// A request is described by attributes: a user, an API key, an address, a route. A
-// key is made of the values of some of them, in a given order, and unambiguously:
-// of one number of values, two different lists never give the same key.
+// Attributes describe a request: a user, an API key, an address, a route. A key is made from the
+// values of some of them, in a given order, and unambiguously: two different lists of the same
+// length never have the same key.
 //
-// Beside that it reads and groups addresses ([ParseAddr], [Group]), and makes keys that
-// tell nobody who it is ([Hasher]). Package httpidentity makes attributes of requests.
+// Besides, it reads and groups addresses ([ParseAddr], [Group]), and makes keys that do not reveal
+// the caller ([Hasher]). Package httpidentity reads the attributes of HTTP requests.
 package identity
 
 import (
@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// Attribute is one thing known about a request.
+// Attribute is one property of a request.
 type Attribute struct{ Name, Value string }
 
-// Attributes is what is known about a request. They are few, so finding one is a
-// linear search. If a name occurs twice, the first counts.
+// Attributes describe a request. There are few, so finding one is a linear search. If a name occurs
+// twice, the first one counts.
 //
-// Nothing in this package changes them: they may be read by many goroutines at once.
+// This package does not change them: many goroutines may read them at once.
 type Attributes []Attribute
 
-// Get is the value of the attribute, and whether there is one. An empty value is there.
-func (a Attributes) Get(name string) (string, bool) {
+// Get returns the value of an attribute, which may be empty. ok is false if there is none.
+func (a Attributes) Get(name string) (value string, ok bool) {
 	for i := range a {
 		if a[i].Name == name {
 			return a[i].Value, true
@@ -32,7 +32,7 @@ func (a Attributes) Get(name string) (string, bool) {
 	return "", false
 }
 
-// FromMap makes attributes of a map, sorted by name.
+// FromMap returns the attributes of a map, sorted by name.
 func FromMap(m map[string]string) Attributes {
 	attrs := make(Attributes, 0, len(m))
 	for name, value := range m {

@@ -25,8 +25,8 @@ func hasher(t interface {
 }
 
 // The hashes are another program's, which gives 5493e99933b0a8117e08ec0f97cfc3d9 for one vector of
-// SipHash's reference: key 00 … 0f, text 00 … 0e. If they change, all counts start clean, and a fleet must
-// not have checkers of both kinds.
+// SipHash's reference: key 00 … 0f, text 00 … 0e. If they change, all counts start clean, and a
+// fleet must not have checkers of both kinds.
 func TestHashes(t *testing.T) {
 	for _, tt := range []struct{ secret, key, want string }{
 		{"0123456789abcdef", "", "gmq69g6aCvbP2y6HphzNbA"},
@@ -107,7 +107,8 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// Different keys have different hashes, under one secret and under two, and no hash is long or has a strange byte.
+// Different keys have different hashes, under one secret and under two, and no hash is long or has
+// a strange byte.
 func TestHashesDiffer(t *testing.T) {
 	secret := rapid.StringMatching(`[0-9a-f]{16,40}`)
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// MaxKey is the greatest length of a key, in bytes. A longer one is replaced by
-// "sha256:" and the hash of the whole in hexadecimal: 71 bytes. It is never cut,
-// for then callers with a long common start would share one count.
+// MaxKey is the greatest length of a key, in bytes. A longer one is replaced by "sha256:" and its
+// hash in hexadecimal: 71 bytes. It is not truncated, because callers with a long common prefix
+// would share a counter then.
 const MaxKey = 512
 
 const (
@@ -19,17 +19,16 @@ const (
 	hashedLen  = len(hashPrefix) + 2*sha256.Size
 )
 
-// AppendKey appends the key of the named attributes to dst and returns it. A missing
-// attribute counts as empty. The key of one name is its value as it is; several are
-// joined by '|', with each '|' and '\' of the values escaped by a '\'. Values are
-// bytes: they need not be UTF-8, and nothing in them is changed or normalised, but for
-// the address of the attribute IP: that stands for its group, as [Group] has it by
-// default, unless it is a group already or no address; and for hosts, see [FoldHost].
+// AppendKey appends the key of the named attributes to dst and returns it. A missing attribute
+// counts as empty. The key of one attribute is its value; several are joined by '|', with each '|'
+// and '\' of the values escaped by a '\'. Values are bytes: they need not be UTF-8, and they are
+// not normalised, with two exceptions. An address of the attribute IP is replaced by its group, as
+// [Group] returns it by default; hosts are folded, see [FoldHost].
 //
-// Besides long keys, one that looks like a hashed key is hashed too, so that nobody
-// can send the hash of another's long key and share its count.
+// Long keys are hashed, and so are those that look like a hashed key: otherwise a client could send
+// the hash of another's long key and share its counter.
 //
-// It does not allocate if dst has room for the key as it is before any hashing.
+// It does not allocate if dst has room for the key before hashing.
 func AppendKey(dst []byte, names []string, attrs Attributes) []byte {
 	start := len(dst)
 	for i, name := range names {
@@ -48,13 +47,14 @@ func AppendKey(dst []byte, names []string, attrs Attributes) []byte {
 	return boundFrom(dst, start)
 }
 
-// IP is the attribute of the client's address, which everybody behind it is limited by. The address itself, for lists
-// and for those who want each apart, is another attribute's.
+// IP is the attribute of the client's address. Keys have the address's group; the attribute address
+// of the adapters is for keys and lists of single addresses.
 const IP = "ip"
 
-// AppendClient appends to dst what a key has for a value of the attribute IP: the group of its address, as [Group] has it
-// by default. ok is false, and text is dst, if that is the value as it is: of IPv4 alone, of a group, and of what is no
-// address. It does not allocate for addresses and groups if dst has room.
+// AppendClient appends the part of a key for a value of the attribute IP to dst: the group of the
+// address, as [Group] returns it by default. ok is false, and text is dst, if the key has the value
+// itself: for plain IPv4, for groups, and for texts that are no address. It does not allocate for
+// addresses and groups if dst has room.
 func AppendClient(dst []byte, value string) (text []byte, ok bool) {
 	if strings.IndexByte(value, ':') < 0 || isGroup(value) {
 		return dst, false
@@ -66,12 +66,13 @@ func AppendClient(dst []byte, value string) (text []byte, ok bool) {
 	return AppendGroup(dst, addr, 0, 0), true
 }
 
-// isGroup says whether what has a colon may be a group, and so is no address: to parse it as one would allocate an error.
+// isGroup reports whether a text with a colon may be a group and is no address. Parsing it as an
+// address would allocate an error.
 func isGroup(value string) bool {
 	return strings.IndexByte(value, '/') >= 0 && strings.IndexByte(value, '%') < 0
 }
 
-// JoinKey is AppendKey for values at hand.
+// JoinKey returns the key of values, as AppendKey does for attributes.
 func JoinKey(values ...string) string {
 	var key []byte
 	for i, value := range values {
@@ -80,10 +81,9 @@ func JoinKey(values ...string) string {
 	return string(boundFrom(key, 0))
 }
 
-// Bound is the key to use for one that somebody made himself: the same if it has at
-// most MaxKey bytes, else its hash. What AppendKey and JoinKey return it leaves alone,
-// so it cannot tell their hashes from a text that a client made to look like one:
-// for what a client wrote, use JoinKey.
+// Bound returns a key of at most MaxKey bytes as it is, and otherwise its hash. It does not change
+// the results of AppendKey and JoinKey. So it cannot distinguish their hashes from a text that a
+// client made to look like one: for a client's text, use JoinKey.
 func Bound(key string) string {
 	if len(key) <= MaxKey {
 		return key
@@ -91,7 +91,7 @@ func Bound(key string) string {
 	return string(appendHash(nil, sha256.Sum256([]byte(key))))
 }
 
-// appendValue appends the value at place i of n.
+// appendValue appends the value at index i of n.
 func appendValue(dst []byte, value string, i, n int) []byte {
 	if n == 1 {
 		return append(dst, value...)
@@ -110,7 +110,7 @@ func appendValue(dst []byte, value string, i, n int) []byte {
 	return append(dst, value[done:]...)
 }
 
-// boundFrom replaces the key dst[start:] by its hash if need be.
+// boundFrom replaces the key dst[start:] by its hash if necessary.
 func boundFrom(dst []byte, start int) []byte {
 	key := dst[start:]
 	if len(key) <= MaxKey && !looksHashed(key) {

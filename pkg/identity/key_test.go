@@ -84,7 +84,8 @@ func TestAddressesStandForTheirGroups(t *testing.T) {
 	}
 }
 
-// Long keys that differ anywhere, as in their last byte or in their length, are different keys, by each way to make one.
+// Long keys that differ anywhere, as in their last byte or in their length, are different keys, by
+// each way to make one.
 func TestLongKeysAreNotCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(MaxKey-2, 4*MaxKey).Draw(t, "length")

@@ -61,9 +61,8 @@ type fileElastic struct {
 }
 
 type fileWhile struct {
-	Rule   text    `yaml:"rule,omitempty"`
-	Signal text    `yaml:"signal,omitempty"`
-	Below  percent `yaml:"below"`
+	Rule  text    `yaml:"rule"`
+	Below percent `yaml:"below"`
 }
 
 type fileOverride struct {
@@ -150,7 +149,7 @@ func (f *fileRule) throttle() (t Throttle) {
 	}
 	if e := f.Elastic; e != nil {
 		t.Kind, t.UpTo, t.Below = Elastic, float64(e.UpTo), float64(e.While.Below)
-		t.While, t.Signal = string(e.While.Rule), string(e.While.Signal)
+		t.While = string(e.While.Rule)
 	}
 	if f.Throttle != nil {
 		t.Kind = f.Throttle.Is
@@ -237,7 +236,7 @@ func (f *fileRule) setThrottle(t *Throttle) {
 	case Soft:
 		f.Soft = &fileSoft{percent(t.Exceed)}
 	case Elastic:
-		while := fileWhile{text(t.While), text(t.Signal), percent(t.Below)}
+		while := fileWhile{text(t.While), percent(t.Below)}
 		f.Elastic = &fileElastic{percent(t.UpTo), while}
 	}
 }

@@ -119,14 +119,11 @@ func anyThrottle(t *rapid.T, earlier []string) Throttle {
 	switch kind := rapid.SampledFrom([]ThrottleKind{Hard, Soft, Elastic}).Draw(t, "throttle"); {
 	case kind == Soft:
 		return Throttle{Kind: Soft, Exceed: anyPart(0.01, 5).Draw(t, "exceed")}
-	case kind == Elastic:
-		throttle := Throttle{Kind: Elastic, UpTo: anyPart(1.01, 6).Draw(t, "up_to"), Below: anyPart(0.01, 1).Draw(t, "below")}
-		if len(earlier) > 0 && chance(t, "while") {
-			throttle.While = rapid.SampledFrom(earlier).Draw(t, "rule")
-		} else {
-			throttle.Signal = anyName.Draw(t, "signal")
+	case kind == Elastic && len(earlier) > 0:
+		return Throttle{
+			Kind: Elastic, UpTo: anyPart(1.01, 6).Draw(t, "up_to"),
+			While: rapid.SampledFrom(earlier).Draw(t, "rule"), Below: anyPart(0.01, 1).Draw(t, "below"),
 		}
-		return throttle
 	}
 	return Throttle{}
 }

@@ -15,10 +15,10 @@ type Throttle struct {
 	Exceed float64
 	// UpTo is, of Elastic, how often the limit may pass: 2 is 200 %. More than 1, at most 100.
 	UpTo float64
-	// While and Signal say, of Elastic, where to look for room: at the use of the limit of another rule of the set, by its
-	// name, or at a signal that the embedding service supplies, by its name. One of them.
-	While, Signal string
-	// Below is the part of that use under which there is room: 0.7 is 70 %. More than 0, at most 1.
+	// While names, of Elastic, the other rule of the set that says whether there is room: by how much
+	// of its limit is used.
+	While string
+	// Below is the part of that limit under which there is room: 0.7 is 70 %. More than 0, at most 1.
 	Below float64
 }
 

@@ -7,6 +7,7 @@ import (
 
 // Each refusal of the fields beyond the simplest rule. one begins its fields on line 5, column 3.
 func TestRefusalsOfFields(t *testing.T) {
+	const other = "- {name: b, key: [], limit: 1/s}\n"
 	for _, tt := range []struct{ why, yaml, want string }{
 		{"match: a name with a space", one("match: {a b: c}"), `5:11: match: attribute "a b": contains ' '`},
 		{"match: a folded path with capitals", one("match: {folded_path: /Login/}"), `attribute "folded_path": is in lower case and ends in a slash: want "/login/"`},
@@ -34,15 +35,13 @@ func TestRefusalsOfFields(t *testing.T) {
 		{"soft: unknown", one("soft: {by: 10%}"), `5:10: soft: unknown field "by" (want exceed)`},
 		{"soft: a sign", one("soft: {exceed: -5%}"), `5:18: soft: exceed: "-5%": want a percentage such as 10% or 12.5%`},
 		{"soft while hard", one("throttle: hard", "soft: {exceed: 10%}"), "6:9: soft: throttle is hard"},
-		{"soft and elastic", one("soft: {exceed: 10%}", "elastic: {up_to: 200%, while: {signal: cpu, below: 70%}}"), "5:9: soft: throttle is elastic"},
-		{"elastic how", one("throttle: elastic"), "2:3: elastic: up_to: is missing or 0%: want more than 100%, at most 10000%"},
-		{"elastic: nothing", one("elastic: {up_to: 200%}"), "5:12: elastic: while: want the rule or the signal that says whether there is room"},
-		{"elastic: less", one("elastic: {up_to: 100%, while: {signal: cpu, below: 70%}}"), "5:20: elastic: up_to: 100%: want more than 100%, at most 10000%"},
-		{"elastic: below nothing", one("elastic: {up_to: 200%, while: {signal: cpu, below: 0%}}"), "5:54: elastic: while: below: is missing or 0%: want more than 0%, at most 100%"},
-		{"elastic: below missing", one("elastic: {up_to: 200%, while: {signal: cpu}}"), "5:33: elastic: while: below: is missing"},
-		{"elastic: neither", one("elastic: {up_to: 200%, while: {below: 70%}}"), "5:33: elastic: while: want the rule or the signal"},
-		{"elastic: both", one("elastic: {up_to: 200%, while: {rule: b, signal: cpu, below: 70%}}") + "- {name: b, key: [], limit: 1/s}\n", "5:51: elastic: while: signal: want a rule or a signal, not both"},
-		{"elastic: a signal with a space", one("elastic: {up_to: 200%, while: {signal: c pu, below: 70%}}"), "5:42: elastic: while: signal: contains ' '"},
+		{"soft and elastic", one("soft: {exceed: 10%}", "elastic: {up_to: 200%, while: {rule: b, below: 70%}}") + other, "5:9: soft: throttle is elastic"},
+		{"elastic: less", one("elastic: {up_to: 100%, while: {rule: b, below: 70%}}") + other, "5:20: elastic: up_to: 100%: want more than 100%, at most 10000%"},
+		{"elastic: below nothing", one("elastic: {up_to: 200%, while: {rule: b, below: 0%}}") + other, "5:50: elastic: while: below: is missing or 0%: want more than 0%, at most 100%"},
+		{"elastic: below missing", one("elastic: {up_to: 200%, while: {rule: b}}") + other, "5:33: elastic: while: below: is missing or 0%"},
+		{"elastic: neither", one("elastic: {up_to: 200%, while: {below: 70%}}"), "5:33: elastic: while: rule: is missing"},
+		{"elastic: a signal", one("elastic: {up_to: 200%, while: {signal: cpu, below: 70%}}"),
+			`5:34: elastic: while: unknown field "signal" (want rule, below)`},
 		{"elastic: no such rule", one("elastic: {up_to: 200%, while: {rule: b, below: 70%}}"), `5:40: elastic: while: rule: there is no rule "b"`},
 		{"elastic: itself", one("elastic: {up_to: 200%, while: {rule: a, below: 70%}}"), `5:40: elastic: while: rule: "a" is this rule itself`},
 		{"elastic: an unlimited one", one("elastic: {up_to: 200%, while: {rule: b, below: 70%}}") + "- {name: b, unlimited: true}\n", `5:40: elastic: while: rule: "b" is unlimited`},

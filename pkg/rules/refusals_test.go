@@ -138,6 +138,15 @@ func TestAllMistakesAtOnce(t *testing.T) {
 			"5:23: overrides: entry 1: match: is missing or empty",
 			"5:74: overrides: entry 2: burst: sliding_window has none",
 		}},
+		{"elastic how", one("throttle: elastic"), []string{
+			"2:3: elastic: up_to: is missing or 0%: want more than 100%, at most 10000%",
+			"2:3: elastic: while: rule: is missing",
+			"2:3: elastic: while: below: is missing or 0%",
+		}},
+		{"elastic: nothing", one("elastic: {up_to: 200%}"), []string{
+			"5:12: elastic: while: rule: is missing",
+			"5:12: elastic: while: below: is missing or 0%",
+		}},
 		{"anchors", "rules:\n- &r {name: a, key: [u], limit: 1/s}\n- *r\n", []string{
 			"2:3: anchors and aliases are not supported: write it out",
 			"3:3: anchors and aliases are not supported: write it out",

@@ -94,7 +94,7 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: math.NaN()} }, "soft: exceed: NaN: want more than 0%"},
 		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: math.Inf(1)} }, "soft: exceed: +Inf: want"},
 		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: -0.1} }, "soft: exceed: -10%: want"},
-		{func(r *Rule) { r.Throttle = Throttle{Kind: Elastic, UpTo: math.NaN(), Signal: "s", Below: 1} }, "elastic: up_to: NaN: want"},
+		{func(r *Rule) { r.Throttle = Throttle{Kind: Elastic, UpTo: math.NaN(), While: "s", Below: 1} }, "elastic: up_to: NaN: want"},
 		{func(r *Rule) { r.Throttle.Below = 0.5 }, "elastic: throttle is hard"},
 		{func(r *Rule) { r.OnLimit = OnLimit{Queue: true, MaxWait: time.Microsecond} }, "max_wait: 1µs: want whole milliseconds"},
 		{func(r *Rule) { r.OnLimit = OnLimit{Queue: true, MaxWait: -time.Second} }, "max_wait: -1s"},

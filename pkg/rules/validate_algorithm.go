@@ -46,31 +46,33 @@ func (r *Rule) validateStrict() faults {
 	return nil
 }
 
-func (t *Throttle) validate() faults {
-	switch {
-	case t.Kind != Soft && t.Exceed != 0:
-		return faultf("throttle is %v", t.Kind).in("soft")
-	case t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Signal != "" || t.Below != 0):
-		return faultf("throttle is %v", t.Kind).in("elastic")
-	case t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10): // so that NaN is refused too
-		return faultf("%s: want more than 0%%, at most 1000%%", given(t.Exceed)).in("soft", "exceed")
-	case t.Kind != Elastic:
-		return nil
-	case !(t.UpTo > 1 && t.UpTo <= 100):
-		return faultf("%s: want more than 100%%, at most 10000%%", given(t.UpTo)).in("elastic", "up_to")
-	case t.While == "" && t.Signal == "":
-		return faultf("want the rule or the signal that says whether there is room").in("elastic", "while")
-	case t.While != "" && t.Signal != "":
-		return faultf("want a rule or a signal, not both").in("elastic", "while", "signal")
-	case !(t.Below > 0 && t.Below <= 1):
-		return faultf("%s: want more than 0%%, at most 100%%", given(t.Below)).in("elastic", "while", "below")
+func (t *Throttle) validate() (all faults) {
+	if t.Kind != Soft && t.Exceed != 0 {
+		all = faultf("throttle is %v", t.Kind).in("soft")
 	}
-	if t.Signal != "" {
-		if why := checkName(t.Signal); why != "" {
-			return faultf("%s", why).in("elastic", "while", "signal")
-		}
+	if t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Below != 0) {
+		all = append(all, faultf("throttle is %v", t.Kind).in("elastic")...)
 	}
-	return nil
+	if t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10) { // so that NaN is refused too
+		all = append(all, faultf("%s: want more than 0%%, at most 1000%%", given(t.Exceed)).
+			in("soft", "exceed")...)
+	}
+	if t.Kind != Elastic {
+		return all
+	}
+	if !(t.UpTo > 1 && t.UpTo <= 100) {
+		all = append(all, faultf("%s: want more than 100%%, at most 10000%%", given(t.UpTo)).
+			in("elastic", "up_to")...)
+	}
+	if t.While == "" {
+		all = append(all, faultf("is missing: want the rule that says whether there is room").
+			in("elastic", "while", "rule")...)
+	}
+	if !(t.Below > 0 && t.Below <= 1) {
+		all = append(all, faultf("%s: want more than 0%%, at most 100%%", given(t.Below)).
+			in("elastic", "while", "below")...)
+	}
+	return all
 }
 
 const (

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/offpath-io/offpath/pkg/check"
 )
 
 // Answers is the body of the answer to a batch.
@@ -55,9 +57,9 @@ func decodeCheck(body []byte) (q question, batch []question, err error) {
 //
 // For permits they wait together no longer than one of them would alone.
 func (h *handler) askAll(ctx context.Context, w http.ResponseWriter, batch []question) {
-	targets := make([]target, len(batch))
+	requests := make([]check.Request, len(batch))
 	for i, q := range batch {
-		t, err := h.target(q)
+		r, err := h.request(q)
 		if err == nil && q.mode == modeWait {
 			err = errors.New(`"mode": "wait" is for a question that comes alone`)
 		}
@@ -65,7 +67,7 @@ func (h *handler) askAll(ctx context.Context, w http.ResponseWriter, batch []que
 			refuse(w, http.StatusBadRequest, fmt.Sprintf(`"checks"[%d]: %v`, i, err))
 			return
 		}
-		targets[i] = t
+		requests[i] = r
 	}
 	if h.mayWait() {
 		var cancel context.CancelFunc
@@ -73,8 +75,8 @@ func (h *handler) askAll(ctx context.Context, w http.ResponseWriter, batch []que
 		defer cancel()
 	}
 	answers := make([]BatchAnswer, len(batch))
-	for i, t := range targets {
-		answers[i].Status, answers[i].Answer = h.decide(ctx, t, batch[i])
+	for i, r := range requests {
+		answers[i].Status, answers[i].Answer = h.decide(ctx, r, batch[i].mode)
 	}
 	write(w, http.StatusOK, Answers{answers})
 }

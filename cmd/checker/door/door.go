@@ -8,9 +8,9 @@
 // where cost, a whole number from 1 to 10^15, is 1 if left out. The answer's status is 200 if the
 // request may pass and 429 if not, or 503 if its rule says so, with the decision as [Answer].
 // With "mode": "wait" it waits where the rule lets callers wait, see [check.Checker.Wait], at most [MostWait].
-// With "mode": "reserve" it answers at once, and says in delay_ms how long the caller has to wait for his turn, which has been
-// charged, see [check.Checker.Reserve]; who may not want it when it comes adds "settle": true, and gives it back by settling it at a
-// cost of 0, at any checker. With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
+// With "mode": "reserve" it answers at once, and says in delay_ms how long the caller has to wait for
+// its turn, which has been charged, see [check.Reserve]; a caller that may not want its turn when it
+// comes adds "settle": true, and gives it back by settling it at a cost of 0, at any checker. With "mode": "peek" it says the same but charges nothing. With "mode": "record" it charges whatever there is
 // room for, always answers with 200, and says what a peek of cost 1 would say then. POST /v1/explain takes attributes and
 // cost, and answers with 200 and an [Explained], whatever would be decided; it charges nothing. With "settle": true the
 // answer has a receipt, by which the request's true cost can be settled when it is known, with
@@ -115,37 +115,39 @@ func (h *handler) ask(ctx context.Context, w http.ResponseWriter, body []byte) {
 }
 
 func (h *handler) askOne(ctx context.Context, w http.ResponseWriter, q question) {
-	t, err := h.target(q)
+	r, err := h.request(q)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	status, a := h.decide(ctx, t, q)
+	status, a := h.decide(ctx, r, q.mode)
 	answer(w, status, a)
 }
 
-// decide does what a question's mode says, and puts it into the words of the door.
-func (h *handler) decide(ctx context.Context, t target, q question) (status int, a Answer) {
-	var d check.Decision
-	var receipt string
-	switch q.mode {
-	case modePeek:
-		d = t.Peek(q.cost)
-	case modeRecord:
-		t.Record(q.cost)
-		return http.StatusOK, NewAnswer(t.Peek(1))
+// decide does what a question's mode says, and makes an answer of the result. An error of Wait would
+// be that time was up or the client has gone: the decision is a denial then.
+func (h *handler) decide(ctx context.Context, r check.Request, m mode) (status int, a Answer) {
+	var result check.Result
+	switch m {
 	case modeWait:
 		ctx, cancel := context.WithTimeout(ctx, MostWait)
 		defer cancel()
-		d, _ = t.Wait(ctx, q.cost) // an error is that time was up or the client has gone: a denial
-	case modeReserve:
-		return reserve(t, q)
+		result, _ = h.checker.Wait(ctx, r)
+	case modeCheck:
+		result = h.check(ctx, r)
 	default:
-		d, receipt = h.check(ctx, t, q)
+		result = h.checker.Do(r)
 	}
-	a = NewAnswer(d)
-	a.Receipt = receipt
-	return statusOf(d), a
+	if m == modeRecord {
+		r.Mode, r.Cost = check.Peek, 1
+		return http.StatusOK, NewAnswer(h.checker.Do(r).Decision)
+	}
+	a = NewAnswer(result.Decision)
+	a.Receipt = result.Receipt
+	if m == modeReserve && result.Allowed {
+		a.DelayMS = new(ceil(result.Delay, time.Millisecond))
+	}
+	return statusOf(result.Decision), a
 }
 
 func statusOf(d check.Decision) int {
@@ -158,40 +160,15 @@ func statusOf(d check.Decision) int {
 	return d.Status
 }
 
-// check asks at once, or waits for permits if the door was told to. An error would be that time was up, and then the
-// decision says so. The receipt is "" unless the question wants one.
-func (h *handler) check(ctx context.Context, t target, q question) (d check.Decision, receipt string) {
-	switch {
-	case q.settle && !h.mayWait():
-		return t.CheckReceipt(q.cost)
-	case !h.mayWait():
-		return t.Check(q.cost), ""
+// check asks at once, or waits for permits if the door was told to.
+func (h *handler) check(ctx context.Context, r check.Request) check.Result {
+	if !h.mayWait() {
+		return h.checker.Do(r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.wait)
 	defer cancel()
-	if q.settle {
-		d, receipt, _ = t.AcquireReceipt(ctx, q.cost)
-	} else {
-		d, _ = t.Acquire(ctx, q.cost)
-	}
-	return d, receipt
-}
-
-// reserve charges a request that may have its turn later, and says when that is.
-func reserve(t target, q question) (status int, a Answer) {
-	var r *check.Reservation
-	var d check.Decision
-	var receipt string
-	if q.settle {
-		r, d, receipt = t.ReserveReceipt(q.cost)
-	} else {
-		r, d = t.Reserve(q.cost)
-	}
-	a = NewAnswer(d)
-	if d.Allowed {
-		a.Receipt, a.DelayMS = receipt, new(ceil(r.Delay, time.Millisecond))
-	}
-	return statusOf(d), a
+	result, _ := h.checker.Wait(ctx, r)
+	return result
 }
 
 // MostWait is how long a request with "mode": "wait" waits at most, whatever its rule says: a server cuts off who takes longer.

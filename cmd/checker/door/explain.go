@@ -50,9 +50,10 @@ type Part struct {
 	Decides bool `json:"decides"`
 }
 
-// NewExplained puts an explanation into the words of the door.
-func NewExplained(d check.Decision, all []check.Explanation) Explained {
-	e := Explained{Decision: NewAnswer(d), Rules: make([]Rule, len(all))}
+// NewExplained makes an answer of the result of [check.Explain].
+func NewExplained(result check.Result) Explained {
+	all := result.Explanations
+	e := Explained{Decision: NewAnswer(result.Decision), Rules: make([]Rule, len(all))}
 	for i, x := range all {
 		r := Rule{Rule: x.Rule, Applies: x.Why == "", Why: x.Why}
 		if r.Applies {
@@ -89,5 +90,6 @@ func (h *handler) explain(_ context.Context, w http.ResponseWriter, body []byte)
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	write(w, http.StatusOK, NewExplained(h.checker.Explain(q.attributes, q.cost)))
+	r := check.Request{Attributes: q.attributes, Cost: q.cost, Mode: check.Explain}
+	write(w, http.StatusOK, NewExplained(h.checker.Do(r)))
 }

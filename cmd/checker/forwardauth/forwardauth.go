@@ -1,27 +1,29 @@
-// Package forwardauth is the door for proxies that ask before they pass a request on: nginx by auth_request, Traefik by
-// ForwardAuth, Caddy by forward_auth, HAProxy by a few lines of Lua.
+// Package forwardauth is the adapter for proxies that ask whether they may pass a request on: nginx
+// by auth_request, Traefik by ForwardAuth, Caddy by forward_auth, HAProxy by a few lines of Lua.
 //
-// GET or POST /v1/auth asks about another request, the original one, which the proxy tells of in headers:
+// GET or POST /v1/auth asks about another request, the original one. The proxy describes it in
+// headers,
 //
-//	X-Forwarded-For       the client, and proxies before this one (or Forwarded, as the door is set)
+//	X-Forwarded-For       the client, and proxies before this one (or Forwarded, by configuration)
 //	X-Forwarded-Method    or X-Original-Method
 //	X-Forwarded-Uri       or X-Original-URI, or X-Original-URL with scheme and host
 //	X-Forwarded-Host
 //
-// and with the client's own headers, cookies among them. (X-Forwarded-Proto is a header as any other.) The answer is 200 with an empty body if the request may pass, and
-// what [httplimit] says of a denial if not: 429, or 503 if its rule says so, with Retry-After and a problem as the body. Both
-// have the headers that tell of the limit. With ?denied=403 a denial has that status instead, for nginx, which makes 500 of
-// all others; X-Denied-Status tells the true one. Where a rule lets callers wait, the answer comes after half a second at most, or
-// after ?wait=10s; a proxy must be more patient than that.
+// and passes on the client's own headers, cookies included. (X-Forwarded-Proto is a header like any
+// other.) The answer is 200 with an empty body if the request may pass. For a denial it is that of
+// [httplimit]: 429, or 503 if its rule says so, with Retry-After and a problem as the body. Both
+// have the headers about the limit. With ?denied=403 a denial has that status instead, for nginx,
+// which turns all others into 500; X-Denied-Status has the original one. Where a rule lets callers
+// wait, the answer comes after at most half a second, or after ?wait=10s; the proxy must wait
+// longer than that.
 //
-// Only trusted proxies are answered: others could ask about anybody, and a proxy that is not trusted would have all its
-// clients share one limit. They get 400, like what cannot be understood, with {"error": "reason"}.
+// Only trusted proxies are answered: others could ask about any client, and all clients of a proxy
+// that is not trusted would share one limit. Requests of other proxies and invalid ones get 400,
+// with {"error": "reason"}.
 package forwardauth
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -29,32 +31,37 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 )
 
 const (
-	// Path of the door.
+	// Path of the adapter.
 	Path = "/v1/auth"
-	// DeniedStatus is the header in which an answer with ?denied= tells the status of the denial.
+	// DeniedStatus is the header with the original status of a denial, in answers with ?denied=.
 	DeniedStatus = "X-Denied-Status"
-	// Wait is how long a question waits at most where its rule lets callers wait: less than proxies have patience, since some
-	// let pass what they get no answer to.
+	// Wait is how long a request waits at most where its rule lets callers wait: less than the
+	// time-outs of proxies, some of which pass a request on if they get no answer.
 	Wait = 500 * time.Millisecond
-	// MostWait bounds ?wait=: a server cuts off who takes longer.
+	// MostWait bounds ?wait=. It is below the server's write time-out.
 	MostWait = 25 * time.Second
 )
 
-// Options say what the door stands on.
+// Options of the adapter. All are needed.
 type Options struct {
-	// Limit decides: it calls the handler it is given if the original request may pass, and else answers itself.
+	// Limit decides: it calls the given handler if the original request may pass, and otherwise
+	// answers itself.
 	Limit func(http.Handler) http.Handler
-	// Trusts says whether the other end of a connection, by its remote address, is a trusted proxy.
+	// Trusts reports whether a remote address is a trusted proxy's.
 	Trusts func(remote string) bool
 	Log    *slog.Logger
 }
 
-// New returns the door.
+// New returns the adapter.
 func New(o Options) http.Handler {
-	pass := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	pass := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	})
 	return &handler{limited: o.Limit(pass), trusts: o.Trusts, log: o.Log}
 }
 
@@ -62,56 +69,59 @@ type handler struct {
 	limited   http.Handler
 	trusts    func(remote string) bool
 	log       *slog.Logger
-	complains sync.Once
+	untrusted sync.Once // an untrusted proxy has been logged
 }
 
-// ServeHTTP answers one question.
+// ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
-		refuse(w, http.StatusMethodNotAllowed, fmt.Errorf("method %.40q: want GET or POST; X-Forwarded-Method is the original one", r.Method))
+		reply.Error(w, http.StatusMethodNotAllowed, fmt.Sprintf(
+			"method %.40q: want GET or POST; X-Forwarded-Method is the original one", r.Method))
 		return
 	}
 	if !h.trusts(r.RemoteAddr) {
-		// Clients may get to see the answer, and need not know who is behind the proxy.
-		refuse(w, http.StatusBadRequest, errors.New("the asking proxy is not trusted: see --trusted-proxies"))
-		h.complains.Do(func() {
-			h.log.Warn("forward-auth asked by a proxy that is not trusted: see --trusted-proxies (said once)", "proxy", r.RemoteAddr)
+		// The client may see the answer, so it does not tell the proxy's address.
+		reply.Error(w, http.StatusBadRequest,
+			"the asking proxy is not trusted: see --trusted-proxies")
+		h.untrusted.Do(func() {
+			h.log.Warn("forward-auth request of an untrusted proxy (logged once): "+
+				"see --trusted-proxies", "proxy", r.RemoteAddr)
 		})
 		return
 	}
 	s, err := parseSettings(r.URL.RawQuery)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		reply.Error(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.wait)
 	defer cancel()
-	asked, err := original(ctx, r)
+	original, err := originalRequest(ctx, r)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		reply.Error(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if s.denied != 0 {
-		w = &renamed{ResponseWriter: w, denied: s.denied}
+		w = &statusWriter{ResponseWriter: w, denied: s.denied}
 	}
-	h.limited.ServeHTTP(w, asked)
+	h.limited.ServeHTTP(w, original)
 }
 
-// settings are what a question's query says.
+// settings are the parameters of a request's query.
 type settings struct {
 	denied int // the status of a denial; 0 for its own
 	wait   time.Duration
 }
 
-// parseSettings reads a query. Others than denied and wait are not looked at: Caddy's forward_auth sends the query of the original
-// request along.
+// parseSettings reads denied and wait, and ignores other parameters: Caddy's forward_auth appends
+// the query of the original request.
 func parseSettings(query string) (settings, error) {
 	s := settings{wait: Wait}
 	if query == "" {
 		return s, nil
 	}
-	values, _ := url.ParseQuery(query) // what it could not read is not looked at either
+	values, _ := url.ParseQuery(query) // parameters that it cannot read are ignored, too
 	var err error
 	if texts := values["denied"]; len(texts) > 0 {
 		s.denied, err = strconv.Atoi(texts[0])
@@ -122,20 +132,21 @@ func parseSettings(query string) (settings, error) {
 	if texts := values["wait"]; len(texts) > 0 {
 		s.wait, err = time.ParseDuration(texts[0])
 		if err != nil || len(texts) > 1 || s.wait < 0 || s.wait > MostWait {
-			return s, fmt.Errorf("query: wait=%.40q: want one duration up to %v, such as 10s", texts[0], MostWait)
+			return s, fmt.Errorf("query: wait=%.40q: want one duration up to %v, such as 10s",
+				texts[0], MostWait)
 		}
 	}
 	return s, nil
 }
 
-// renamed gives denials another status.
-type renamed struct {
+// statusWriter replaces the status of denials.
+type statusWriter struct {
 	http.ResponseWriter
 	denied int
 }
 
 // WriteHeader writes the other status for a denial.
-func (w *renamed) WriteHeader(status int) {
+func (w *statusWriter) WriteHeader(status int) {
 	if status >= 400 {
 		w.Header().Set(DeniedStatus, strconv.Itoa(status))
 		status = w.denied
@@ -144,14 +155,4 @@ func (w *renamed) WriteHeader(status int) {
 }
 
 // Unwrap is for http.ResponseController.
-func (w *renamed) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func refuse(w http.ResponseWriter, status int, reason error) {
-	body, err := json.Marshal(map[string]string{"error": reason.Error()})
-	if err != nil { // unreachable: a string
-		body = []byte("{}")
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
-}
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -221,7 +221,7 @@ func FuzzOriginal(f *testing.F) {
 		r.Header = http.Header{
 			forwardedMethod: {method}, forwardedURI: {uri}, originalURI: {other}, originalURL: {whole}, originalMethod: {otherMethod},
 		}
-		asked, err := original(t.Context(), r)
+		asked, err := originalRequest(t.Context(), r)
 		if err != nil {
 			if len(err.Error()) > 1000 {
 				t.Fatalf("an error of %d bytes", len(err.Error()))

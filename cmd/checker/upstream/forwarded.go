@@ -18,14 +18,14 @@ const (
 	forwarded       = "Forwarded"
 )
 
-// rewrite makes the request to the service out of the client's. httputil.ReverseProxy has taken off what belongs to the
-// connection, and the usual forwarding headers.
+// rewrite makes the request to the service from the client's. httputil.ReverseProxy has removed the
+// headers of the connection, and the usual forwarding headers.
 func (p *proxy) rewrite(pr *httputil.ProxyRequest) {
 	target := *p.options.Target
 	if target.Scheme == "h2c" {
-		target.Scheme = "http" // the transport speaks nothing else
+		target.Scheme = "http" // the transport knows no other name
 	}
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // nothing was decided by it, so it may be as odd as it likes
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came: no decision depends on it
 	pr.SetURL(&target)
 	pr.Out.Host = pr.In.Host
 	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") {
@@ -36,8 +36,9 @@ func (p *proxy) rewrite(pr *httputil.ProxyRequest) {
 	p.passTrailers(pr)
 }
 
-// passTrailers has the service get what the client says when its body ends: the map is filled then, and a copy of it is not. Some
-// services take trailers for headers, so one that claims who the client is drops them all.
+// passTrailers passes the client's trailers on: net/http fills this map at the end of the body, and
+// no copy of it. Some services treat trailers as headers. So if one of them claims a client, and no
+// trusted proxy sent it, all are dropped.
 func (p *proxy) passTrailers(pr *httputil.ProxyRequest) {
 	pr.Out.Trailer = pr.In.Trailer
 	if p.options.Identity.Trusts(pr.In.RemoteAddr) {
@@ -50,7 +51,7 @@ func (p *proxy) passTrailers(pr *httputil.ProxyRequest) {
 	}
 }
 
-// forward writes the forwarding headers. Of a trusted proxy's those stay that it wrote; of everybody else's none.
+// forward writes the forwarding headers. It keeps those of a trusted proxy, and drops all others.
 func (p *proxy) forward(pr *httputil.ProxyRequest) {
 	in, out := pr.In.Header, pr.Out.Header
 	trusted := p.options.Identity.Trusts(pr.In.RemoteAddr)
@@ -62,7 +63,7 @@ func (p *proxy) forward(pr *httputil.ProxyRequest) {
 		}
 	}
 	if p.options.Forwarding == httpidentity.Forwarded {
-		p.forwardByRFC(pr, trusted)
+		p.forwardRFC7239(pr, trusted)
 		return
 	}
 	if trusted {
@@ -79,10 +80,12 @@ func (p *proxy) forward(pr *httputil.ProxyRequest) {
 	}
 }
 
-// forwardByRFC adds this proxy's element to Forwarded. For services that read X-Forwarded-For, that says the client as it is known
-// here: a proxy that writes Forwarded has passed the other header on as the client sent it.
-func (p *proxy) forwardByRFC(pr *httputil.ProxyRequest, trusted bool) {
-	if client, ok := p.options.Identity.ClientIP(pr.In.RemoteAddr, pr.In.Header); ok && trusted {
+// forwardRFC7239 adds this proxy's element to Forwarded. X-Forwarded-For is the client's address as
+// this proxy determined it, for services that read that: a proxy that writes Forwarded has passed
+// the other header on as the client sent it.
+func (p *proxy) forwardRFC7239(pr *httputil.ProxyRequest, trusted bool) {
+	client, ok := p.options.Identity.ClientIP(pr.In.RemoteAddr, pr.In.Header)
+	if ok && trusted {
 		pr.Out.Header.Set(xForwardedFor, client.String())
 	}
 	pr.SetXForwarded()
@@ -95,7 +98,7 @@ func (p *proxy) forwardByRFC(pr *httputil.ProxyRequest, trusted bool) {
 	pr.Out.Header.Set(forwarded, own)
 }
 
-// element is what RFC 7239 has a proxy say of a request.
+// element returns the element of Forwarded that describes a request.
 func element(r *http.Request) string {
 	proto := "http"
 	if r.TLS != nil {
@@ -104,7 +107,7 @@ func element(r *http.Request) string {
 	return "for=" + node(r.RemoteAddr) + `;host="` + quote(r.Host) + `";proto=` + proto
 }
 
-// node is an address as RFC 7239 writes it.
+// node returns an address as RFC 7239 writes it.
 func node(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -120,22 +123,27 @@ func node(remote string) string {
 	return `"[` + addr.String() + `]"`
 }
 
-func quote(text string) string { return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) }
-
-// claimed is how headers end that tell who the client is: those of proxies and platforms, of which
-// each service believes others.
-var claimed = []string{
-	"forwarded-for", "client-ip", "clientip", "connecting-ip", "connecting-ipv6", "real-ip", "remote-ip", "remote-addr", "user-ip",
-	"originating-ip", "socketip", "pseudo-ipv4",
+func quote(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text)
 }
 
-// claims says whether a header tells who the client is, or what it has asked for. Some services take _ for -.
+// clientSuffixes are the ends of the names of headers that tell the client's address. Proxies and
+// platforms write them, and each service trusts different ones.
+var clientSuffixes = []string{
+	"forwarded-for", "client-ip", "clientip", "connecting-ip", "connecting-ipv6", "real-ip",
+	"remote-ip", "remote-addr", "user-ip", "originating-ip", "socketip", "pseudo-ipv4",
+}
+
+// claims reports whether a header tells the client's address, or the request's original target.
+// Some services treat _ as -.
 func claims(name string) bool {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	switch name {
-	case "forwarded", "x-forwarded", "x-host", "x-envoy-external-address", "x-envoy-internal", "x-envoy-original-path", "x-rewrite-url":
+	case "forwarded", "x-forwarded", "x-host", "x-envoy-external-address", "x-envoy-internal",
+		"x-envoy-original-path", "x-rewrite-url":
 		return true
 	}
+	hasSuffix := func(suffix string) bool { return strings.HasSuffix(name, suffix) }
 	return strings.HasPrefix(name, "x-forwarded-") || strings.HasPrefix(name, "x-original-") ||
-		slices.ContainsFunc(claimed, func(end string) bool { return strings.HasSuffix(name, end) })
+		slices.ContainsFunc(clientSuffixes, hasSuffix)
 }

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// loopHeader is where intermediaries write themselves down, so that a request which comes back to one of them can be told (RFC 8586).
-// Not Via, which is for that too: some services do less for requests that have it. nginx does not compress its answers to them.
+// loopHeader lists the intermediaries that a request has passed, so that each can detect a loop
+// (RFC 8586). Via is for that, too, but changes what services do: nginx does not compress its
+// answers to requests with it.
 const loopHeader = "Cdn-Loop"
 
-// newMark returns what a proxy calls itself there: a name that nobody else has, and that no client can guess.
+// newMark returns a proxy's name in that list. It is unique, and no client can guess it.
 func newMark() string { return "offpath-" + rand.Text() }
 
-// refuseLoops answers requests that this proxy has passed on before. They would come back for ever, each time on a connection
-// more, until there are none left; and be charged each time.
+// refuseLoops answers requests that this proxy has passed on before. They would come back for ever,
+// and each time take another connection and be charged again.
 func (p *proxy) refuseLoops(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !passedBy(r.Header, p.mark) {
@@ -23,20 +24,27 @@ func (p *proxy) refuseLoops(next http.Handler) http.Handler {
 			return
 		}
 		p.looped.Do(func() {
-			p.options.Log.Error("the upstream leads back to this proxy", "upstream", p.options.Target.String())
+			p.options.Log.Error("the upstream leads back to this proxy",
+				"upstream", p.options.Target.String())
 		})
-		problem(w, http.StatusLoopDetected, "the service behind this proxy leads back to this proxy")
+		problem(w, http.StatusLoopDetected,
+			"the service behind this proxy leads back to this proxy")
 	})
 }
 
-// passedBy says whether the proxy of this mark is among those that have passed a request on.
+// passedBy reports whether a request has passed the proxy of this mark.
 func passedBy(header http.Header, mark string) bool {
-	return slices.ContainsFunc(header[loopHeader], func(list string) bool {
-		return slices.ContainsFunc(strings.Split(list, ","), func(one string) bool { return strings.TrimSpace(one) == mark })
-	})
+	for _, list := range header[loopHeader] {
+		for name := range strings.SplitSeq(list, ",") {
+			if strings.TrimSpace(name) == mark {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-// sign writes this proxy down after those that were there before.
+// sign adds this proxy to the list.
 func (p *proxy) sign(header http.Header) {
 	header.Set(loopHeader, strings.Join(append(slices.Clone(header[loopHeader]), p.mark), ", "))
 }

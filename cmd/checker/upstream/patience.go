@@ -11,8 +11,8 @@ import (
 )
 
 // patient serves requests of any length, and cuts off clients that make no progress: each read of a
-// body and each write of an answer has so long. A server's own timeouts are for the whole of a
-// request, which a stream may exceed.
+// body and each write of an answer may take this long. A server's own time-outs are for a whole
+// request, and a stream may take longer.
 func patient(patience time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
@@ -20,22 +20,23 @@ func patient(patience time.Duration, next http.Handler) http.Handler {
 			body := &patientBody{body: r.Body, rc: rc, patience: patience}
 			_ = body.within(patience)
 			defer body.leave()
-			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body)) // a copy: the request is the server's
+			// A copy: the request is the server's.
+			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))
 			r.Body = body
 		} else {
-			// The server's own deadline, if it has one: on HTTP/1 it would end the request while it
-			// is being answered.
+			// Remove the server's own deadline: on HTTP/1 it would end the request while it is
+			// being answered.
 			_ = rc.SetReadDeadline(time.Time{})
 		}
-		// The server has still to write the end of the answer, or all of a short one, once it has
-		// read what is left of the body.
+		// Afterwards, the server reads the rest of the body and writes the rest of the answer,
+		// which may be all of it.
 		defer func() { _ = rc.SetWriteDeadline(time.Now().Add(2 * patience)) }()
 		next.ServeHTTP(&patientWriter{w, rc, patience}, r)
 	})
 }
 
-// patientBody is a request's body. The transport may go on reading it for a moment when the request
-// has been answered, and the connection belongs to the next one.
+// patientBody is a request's body. The transport may go on reading it for a moment after the
+// request has been answered, when the connection belongs to the next one.
 type patientBody struct {
 	body     io.ReadCloser
 	patience time.Duration
@@ -43,14 +44,14 @@ type patientBody struct {
 	mu    sync.Mutex
 	rc    *http.ResponseController // nil when the request has been answered
 	ended bool
-	err   error // why it broke off
+	err   error // of a failed read
 }
 
-// bodyKey is where a request's context has its body. An error of it is not what the transport to
-// the service returns: on HTTP/1 the context has ended by then.
+// bodyKey is the context key of a request's body. The transport does not return the body's error:
+// on HTTP/1 the context has ended by then.
 type bodyKey struct{}
 
-// bodyError says why a request's body broke off, nil if it has not.
+// bodyError returns the error of reading a request's body, nil if there was none.
 func bodyError(r *http.Request) error {
 	b, ok := r.Context().Value(bodyKey{}).(*patientBody)
 	if !ok {
@@ -59,15 +60,15 @@ func bodyError(r *http.Request) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil && !b.ended && r.Context().Err() != nil {
-		// The read that has ended the context is about to say so. A client that has left gets no
+		// The read that ended the context has not set the error yet. A client that has left gets no
 		// answer, so this one was slow.
 		return os.ErrDeadlineExceeded
 	}
 	return b.err
 }
 
-// within gives the next read its time, 0 for no bound. A connection that has no deadlines has been
-// taken over, and is no longer ours.
+// within limits the next read, 0 for no limit. It ignores errors: a connection without deadlines
+// has been hijacked.
 func (b *patientBody) within(patience time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +89,7 @@ func (b *patientBody) hasEnded() bool {
 	return b.ended
 }
 
-// leave gives the server its time to read what is left, as it does if that is little.
+// leave limits the server's read of the rest, which it does if that is short.
 func (b *patientBody) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,9 +99,9 @@ func (b *patientBody) leave() {
 	b.rc = nil
 }
 
-// Read reads within the time. Once the body has ended it only says so again: http.Transport looks
-// for more after a body of known length, while the server closes the body as soon as the answer
-// begins, and would give up the service's answer for that error.
+// Read reads in time. After the end it returns io.EOF again, without a read: http.Transport tries
+// to read beyond a body of known length, the server closes the body as soon as the answer begins,
+// and http.Transport would abandon the service's answer for that error.
 func (b *patientBody) Read(p []byte) (int, error) {
 	if b.hasEnded() {
 		return 0, io.EOF
@@ -123,22 +124,22 @@ func (b *patientBody) Read(p []byte) (int, error) {
 // Close closes the body.
 func (b *patientBody) Close() error { return b.body.Close() }
 
-// patientWriter gives each piece of an answer its time. When the piece is flushed, as
-// httputil.ReverseProxy does with each, there is no deadline until the next: HTTP/2 ends streams
-// whose deadline passes even if there is nothing to write.
+// patientWriter limits the write of each piece of an answer. When the piece has been flushed, which
+// httputil.ReverseProxy does each time, there is no deadline until the next one: HTTP/2 ends
+// streams whose deadline passes even if there is nothing to write.
 type patientWriter struct {
 	http.ResponseWriter
 	rc       *http.ResponseController
 	patience time.Duration
 }
 
-// Write writes within the time.
+// Write writes in time.
 func (w *patientWriter) Write(p []byte) (int, error) {
 	_ = w.rc.SetWriteDeadline(time.Now().Add(w.patience))
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError sends what there is: the header, if nothing else.
+// FlushError sends what has been written, at least the header.
 func (w *patientWriter) FlushError() error {
 	_ = w.rc.SetWriteDeadline(time.Now().Add(w.patience))
 	err := w.rc.Flush()

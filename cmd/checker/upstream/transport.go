@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Bounds on the way to the service.
+// Bounds of the connections to the service.
 const (
 	dialTimeout     = 5 * time.Second
 	idleTimeout     = 90 * time.Second
 	continueTimeout = time.Second
-	// A connection of HTTP/2 on which nothing comes for so long is pinged, and given up if that is not answered.
+	// A silent HTTP/2 connection is pinged, and closed if the ping is not answered.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
 
@@ -21,13 +21,13 @@ const (
 	maxIdle         = 256
 )
 
-func transport(o Options, config *tls.Config) *http.Transport {
+func newTransport(o Options, config *tls.Config) *http.Transport {
 	dial := o.dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
 	t := &http.Transport{
-		// No proxy of the environment: the service is the one that was given.
+		// No Proxy from the environment: the service is the configured one.
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
 			if err != nil {
@@ -42,9 +42,11 @@ func transport(o Options, config *tls.Config) *http.Transport {
 		IdleConnTimeout:        idleTimeout,
 		MaxIdleConnsPerHost:    maxIdle,
 		MaxResponseHeaderBytes: maxAnswerHeader,
-		DisableCompression:     true, // what the client accepts is the client's to say
+		DisableCompression:     true, // the client chooses what it accepts
 		Protocols:              new(http.Protocols),
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
+		},
 	}
 	switch o.Target.Scheme {
 	case "h2c":
@@ -58,14 +60,14 @@ func transport(o Options, config *tls.Config) *http.Transport {
 	return t
 }
 
-// patientConn bounds each write, which http.Transport does not: a service that stops reading a body would hold the
-// request for ever.
+// patientConn limits each write, which http.Transport does not: a service that stops reading a body
+// would hold the request for ever.
 type patientConn struct {
 	net.Conn
 	patience time.Duration
 }
 
-// Write writes within the time.
+// Write writes in time.
 func (c patientConn) Write(p []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
 		return 0, err

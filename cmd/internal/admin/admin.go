@@ -1,14 +1,14 @@
-// Package admin is a daemon's door for those who run it: /metrics, /healthz and /readyz.
+// Package admin is what a daemon serves to its operators: /metrics, /healthz and /readyz.
 package admin
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/version"
 )
 
@@ -37,7 +37,7 @@ func Handler(registry *prometheus.Registry, ready Readiness) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]bool{"healthy": true})
+		reply.JSON(w, http.StatusOK, map[string]bool{"healthy": true})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		status := http.StatusOK
@@ -45,18 +45,7 @@ func Handler(registry *prometheus.Registry, ready Readiness) http.Handler {
 		if !ok {
 			status = http.StatusServiceUnavailable
 		}
-		writeJSON(w, status, detail)
+		reply.JSON(w, status, detail)
 	})
 	return mux
-}
-
-func writeJSON(w http.ResponseWriter, status int, value any) {
-	body, err := json.Marshal(value)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
@@ -66,7 +66,7 @@ func (c *Console) Handler(other http.Handler) http.Handler {
 }
 
 func (c *Console) serveView(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, c.View())
+	reply.JSON(w, http.StatusOK, c.View())
 }
 
 // serveStream sends the view every second, as server-sent events.
@@ -74,7 +74,7 @@ func (c *Console) serveStream(open *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if open.Add(1) > maxStreams {
 			open.Add(-1)
-			writeError(w, http.StatusServiceUnavailable, errors.New("too many pages are open"))
+			reply.Error(w, http.StatusServiceUnavailable, "too many pages are open")
 			return
 		}
 		defer open.Add(-1)
@@ -140,15 +140,15 @@ func (c *Console) serveKey(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	key, err := keyOf(query.Get("key"), query.Get("key_base64"))
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err)
+		reply.Error(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	found, err := c.Look(r.Context(), query.Get("rule"), key)
 	if err != nil {
-		writeError(w, statusOf(err), err)
+		reply.Error(w, statusOf(err), err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, found)
+	reply.JSON(w, http.StatusOK, found)
 }
 
 // errBase64 is for a key that is not as it says.
@@ -180,24 +180,4 @@ func statusOf(err error) int {
 		return http.StatusInternalServerError
 	}
 	return http.StatusServiceUnavailable
-}
-
-// Problem is what is answered instead.
-type Problem struct {
-	Error string `json:"error"`
-}
-
-func writeError(w http.ResponseWriter, code int, err error) {
-	writeJSON(w, code, Problem{err.Error()})
-}
-
-func writeJSON(w http.ResponseWriter, code int, value any) {
-	body, err := json.Marshal(value)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
 }

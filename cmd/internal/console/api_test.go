@@ -16,6 +16,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // deskWorker knows every key; its store may be away.
@@ -24,11 +25,11 @@ type deskWorker struct {
 	ahead time.Duration // of the fleet's time
 }
 
-func (w *deskWorker) Look(context.Context, aggregate.Rule, string) (aggregate.KeyState, error) {
+func (w *deskWorker) Lookup(context.Context, storage.Rule, string) (aggregate.KeyState, error) {
 	return aggregate.KeyState{Count: 3, Limit: 5, Remaining: 2}, w.err
 }
 
-func (w *deskWorker) Reset(context.Context, aggregate.Rule, string) (before, after aggregate.KeyState, err error) {
+func (w *deskWorker) Reset(context.Context, storage.Rule, string) (before, after aggregate.KeyState, err error) {
 	return aggregate.KeyState{Count: 3}, aggregate.KeyState{}, w.err
 }
 
@@ -284,8 +285,8 @@ func TestAudit(t *testing.T) {
 // blocked; a worse set in the bucket changes nothing either.
 func TestStatusesDoNotChangeRulesOfTheBucket(t *testing.T) {
 	c, _ := newDesk(t)
-	var told []aggregate.Rule
-	c.o.SetRules = func(list []aggregate.Rule) { told = list }
+	var told []storage.Rule
+	c.o.SetRules = func(list []storage.Rule) { told = list }
 	c.takeRules(natssource.Entry{Revision: 3, Version: 5, Data: []byte(`rules:
   - {name: r, key: [user], limit: 5/s, overrides: [{match: {plan: pro}, limit: 50/s}]}
   - {name: s, key: [user], limit: 10/day, throttle: soft, soft: {exceed: 20%}}

@@ -14,6 +14,8 @@ import (
 	// those that nobody knows.
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 )
 
 const (
@@ -68,12 +70,12 @@ func (c *Console) change(do func(context.Context, Who, *order) (any, error)) htt
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, code, err := c.whose(r)
 		if err != nil {
-			writeError(w, code, err)
+			reply.Error(w, code, err.Error())
 			return
 		}
 		o, err := readOrder(w, r)
 		if err != nil {
-			writeError(w, http.StatusBadRequest, err)
+			reply.Error(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), changeTimeout)
@@ -84,10 +86,10 @@ func (c *Console) change(do func(context.Context, Who, *order) (any, error)) htt
 		}
 		done, err := do(ctx, Who{Name: name, From: host}, o)
 		if err != nil {
-			writeError(w, statusOf(err), err)
+			reply.Error(w, statusOf(err), err.Error())
 			return
 		}
-		writeJSON(w, http.StatusOK, done)
+		reply.JSON(w, http.StatusOK, done)
 	}
 }
 

@@ -23,13 +23,14 @@ import (
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 // Worker is what a console needs of an aggregator.
 type Worker interface {
-	Look(ctx context.Context, rule aggregate.Rule, key string) (aggregate.KeyState, error)
-	Reset(ctx context.Context, rule aggregate.Rule, key string) (before, after aggregate.KeyState, err error)
+	Lookup(ctx context.Context, rule storage.Rule, key string) (aggregate.KeyState, error)
+	Reset(ctx context.Context, rule storage.Rule, key string) (before, after aggregate.KeyState, err error)
 	Stats() aggregate.Stats
 	Ready() error
 	// Now is the fleet's time, by which blocks begin and end.
@@ -54,7 +55,7 @@ type Options struct {
 	EntriesKey                     func() *signature.Key
 	// SetRules is told of the rules in the bucket whenever they change. They count, and what
 	// statuses say of them does not. Nil: rules are not from the bucket, and statuses are believed.
-	SetRules func([]aggregate.Rule)
+	SetRules func([]storage.Rule)
 	// Heard is told of each checker's status, by one goroutine, and must not wait. Nil: nobody is.
 	Heard func(status.Checker)
 	Log   *slog.Logger
@@ -122,7 +123,10 @@ func (c *Console) Run(ctx context.Context) error {
 	group.Go(func() error {
 		return status.Listen(ctx, c.o.Conn, c.o.Namespace, c.hear, c.picture.aggregator)
 	})
-	group.Go(func() error { return status.PublishAggregator(ctx, c.o.Conn, c.o.Namespace, c.own) })
+	group.Go(func() error {
+		status.PublishAggregator(ctx, c.o.Conn, c.o.Namespace, c.own)
+		return nil
+	})
 	group.Go(func() error { rules.Watch(ctx, c.takeRules, c.rules.trouble); return nil })
 	group.Go(func() error { c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks); return nil })
 	group.Go(func() error { return c.keepBucket(ctx) })
@@ -264,7 +268,7 @@ func (c *Console) pause(ctx context.Context, wait time.Duration) bool {
 func (c *Console) own() status.Aggregator {
 	s := c.o.Worker.Stats()
 	a := status.Aggregator{
-		Part: c.part, Ready: true, Waiting: s.Waiting, Reports: s.Reports, Folds: s.Folds, Errors: s.ApplyErrors + s.LeaseErrors,
+		Part: c.part, Ready: true, Waiting: s.Waiting, Reports: s.Reports, Folds: s.Batches, Errors: s.ApplyErrors + s.LeaseErrors,
 		Checkers: s.Checkers, Shards: s.Shards,
 	}
 	if err := c.o.Worker.Ready(); err != nil {

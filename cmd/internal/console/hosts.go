@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 )
 
 // Hosts are names, beside localhost and addresses, by which a console may be asked for.
@@ -23,7 +25,7 @@ var errHost = errors.New("this console was asked for by a name that it does not 
 func (known Hosts) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !known.has(r.Host) {
-			writeError(w, http.StatusForbidden, errHost)
+			reply.Error(w, http.StatusForbidden, errHost.Error())
 			return
 		}
 		h.ServeHTTP(w, r)

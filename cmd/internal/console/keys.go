@@ -101,7 +101,7 @@ func unknown(rule string, known map[string]counter) error {
 }
 
 func (c *Console) look(ctx context.Context, r counter, key string) (KeyView, error) {
-	s, err := c.o.Worker.Look(ctx, r.Rule, key)
+	s, err := c.o.Worker.Lookup(ctx, r.Rule, key)
 	if err != nil {
 		return KeyView{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/status"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -29,7 +29,7 @@ type ruleBook struct {
 func newRuleBook() *ruleBook { return &ruleBook{why: "not read yet"} }
 
 // take takes in a revision, and returns its rules as reports describe them.
-func (b *ruleBook) take(e natssource.Entry) ([]aggregate.Rule, error) {
+func (b *ruleBook) take(e natssource.Entry) ([]storage.Rule, error) {
 	set, err := rulesfile.Read(e.Data)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +57,7 @@ func (b *ruleBook) trouble(err error) {
 
 // counter is a rule as reports describe it: one of a set, or an override's with a limit of its own.
 type counter struct {
-	aggregate.Rule
+	storage.Rule
 	of string // the rule that an override's is of, "" for a rule of a set
 }
 
@@ -85,35 +85,23 @@ func countersOf(set *rules.Set, revision uint64) map[string]counter {
 			if name != r.Name {
 				of = r.Name
 			}
-			all[name] = counter{aggregate.Rule{Name: name, Shape: terms.Window, Limit: terms.Limit, Burst: terms.Burst, Revision: revision}, of}
+			all[name] = counter{storage.Rule{Name: name, Shape: terms.Window, Limit: terms.Limit, Burst: terms.Burst, Revision: revision}, of}
 		}
 	}
 	return all
 }
 
 // reportedOf are all counters of a set with the limits that reports have.
-func reportedOf(set *rules.Set, revision uint64) (list []aggregate.Rule) {
+func reportedOf(set *rules.Set, revision uint64) (list []storage.Rule) {
 	for _, r := range set.Rules() {
 		for i := -1; i < len(r.Overrides); i++ {
 			if i < 0 || r.WireName(i) != r.Name {
 				terms := r.Terms(i)
-				list = append(list, aggregate.Rule{
+				list = append(list, storage.Rule{
 					Name: r.WireName(i), Shape: terms.Window, Limit: r.WireLimit(i), Burst: terms.Burst, Revision: revision,
 					Loose: r.Loose(),
 				})
 			}
-		}
-	}
-	return list
-}
-
-// RulesOf are a set's rules as a checker tells of them, in the order of their names; not more than a status takes.
-func RulesOf(set *rules.Set, revision uint64) []status.Rule {
-	counters := countersOf(set, revision)
-	var list []status.Rule
-	for _, name := range sortedNames(counters) {
-		if len(list) < status.MaxRules {
-			list = append(list, counters[name].wire())
 		}
 	}
 	return list

@@ -14,7 +14,7 @@ import (
 	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/window"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 const (
@@ -40,7 +40,7 @@ type Tally struct {
 
 // seen is a rule of a fold.
 type seen struct {
-	rule    aggregate.Rule
+	rule    storage.Rule
 	last    int64 // number of the fold in which it was last
 	counted int64
 }
@@ -55,16 +55,16 @@ func (t *Tally) Observe(info aggregate.ApplyInfo) {
 	if info.Err != nil || info.Repeated > 0 {
 		return
 	}
-	fold := info.Fold
+	fold := info.Batch
 	for i := range fold.Keys {
 		key := &fold.Keys[i]
 		rule := &fold.Rules[key.Rule]
-		if rule.Kind != aggregate.Admitted {
+		if rule.Kind != storage.Admitted {
 			continue
 		}
 		var hits int64
 		for _, cell := range key.Cells {
-			hits = aggregate.Sum(hits, cell.Count)
+			hits = storage.Sum(hits, cell.Count)
 		}
 		if hits > 0 {
 			t.used.AddSome(rule.Name, key.Text, hits)
@@ -74,7 +74,7 @@ func (t *Tally) Observe(info aggregate.ApplyInfo) {
 	defer t.mu.Unlock()
 	t.number++
 	for i := range fold.Rules {
-		if rule := &fold.Rules[i]; rule.Kind == aggregate.Admitted && fold.Made > 0 {
+		if rule := &fold.Rules[i]; rule.Kind == storage.Admitted && fold.Made > 0 {
 			t.see(rule, fold.Ledger[i].Counted)
 		}
 	}
@@ -83,7 +83,7 @@ func (t *Tally) Observe(info aggregate.ApplyInfo) {
 	}
 }
 
-func (t *Tally) see(rule *aggregate.Rule, counted int64) {
+func (t *Tally) see(rule *storage.Rule, counted int64) {
 	s := t.rules[rule.Name]
 	if s == nil {
 		if len(t.rules) >= maxRules {
@@ -95,7 +95,7 @@ func (t *Tally) see(rule *aggregate.Rule, counted int64) {
 	if rule.Revision >= s.rule.Revision {
 		s.rule = *rule
 	}
-	s.last, s.counted = t.number, aggregate.Sum(s.counted, counted)
+	s.last, s.counted = t.number, storage.Sum(s.counted, counted)
 }
 
 // forget makes room for other rules.
@@ -136,40 +136,16 @@ func (t *Tally) fill(a *status.Aggregator) {
 	}
 }
 
-// algorithms are their names in a status.
-var algorithms = map[window.Kind]string{
-	window.Sliding: "sliding_window", window.Log: "sliding_log", window.Token: "token_bucket", window.Leaky: "leaky_bucket",
-}
-
-const fixedWindow = "fixed_window"
-
-func wireOf(r *aggregate.Rule) status.Rule {
-	s := status.Rule{
-		Name: r.Name, WindowMS: r.Shape.Length.Milliseconds(), Buckets: r.Shape.Buckets, Algorithm: algorithms[r.Shape.Kind],
-		Limit: r.Limit, Revision: r.Revision,
-	}
-	if r.Shape.Fixed {
-		s.Algorithm = fixedWindow
-	}
-	if r.Shape.Drains() {
-		s.Burst = r.Burst
-	}
-	return s
+func wireOf(r *storage.Rule) status.Rule {
+	return status.NewRule(r.Name, r.Shape, r.Limit, r.Burst, r.Revision)
 }
 
 // ruleOf is the opposite of wireOf; false if there can be no such rule.
-func ruleOf(s status.Rule) (aggregate.Rule, bool) {
-	r := aggregate.Rule{
-		Name: s.Name, Limit: s.Limit, Burst: s.Burst, Revision: s.Revision,
-		Shape: window.Shape{Length: time.Duration(s.WindowMS) * time.Millisecond, Buckets: s.Buckets, Fixed: s.Algorithm == fixedWindow},
-	}
-	known := r.Shape.Fixed
-	for kind, name := range algorithms {
-		if name == s.Algorithm {
-			r.Shape.Kind, known = kind, true
-		}
-	}
-	return r, known && s.WindowMS > 0 && s.WindowMS <= window.MaxLength.Milliseconds() && r.Shape.Validate() == nil && s.Limit >= 0
+func ruleOf(s status.Rule) (storage.Rule, bool) {
+	shape, ok := s.Shape()
+	return storage.Rule{
+		Name: s.Name, Shape: shape, Limit: s.Limit, Burst: s.Burst, Revision: s.Revision,
+	}, ok
 }
 
 // ownPart is what this process says of itself, under a name that nobody else has.

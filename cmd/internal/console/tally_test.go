@@ -9,23 +9,24 @@ import (
 
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 func applied(rule string, revision uint64, hits int64, behind time.Duration) aggregate.ApplyInfo {
 	shape := window.Shape{Length: time.Minute, Buckets: 2}
-	return aggregate.ApplyInfo{Took: time.Millisecond, Fold: &aggregate.Fold{
+	return aggregate.ApplyInfo{Took: time.Millisecond, Batch: &storage.Batch{
 		Now: noon.UnixNano(), Made: noon.Add(-behind).UnixNano(),
-		Rules: []aggregate.Rule{
+		Rules: []storage.Rule{
 			{Name: rule, Shape: shape, Limit: int64(revision) * 10, Revision: revision},
-			{Name: rule, Shape: shape, Limit: 1, Revision: revision, Kind: aggregate.Denied},
+			{Name: rule, Shape: shape, Limit: 1, Revision: revision, Kind: storage.Denied},
 		},
-		Ledger: []aggregate.Tally{{Counted: hits}, {}},
-		Keys: []aggregate.Key{
-			{Rule: 0, Text: "k", Cells: []aggregate.Cell{{Bucket: 1, Count: hits}, {Bucket: 2}}},
-			{Rule: 0, Text: "only asked about", Cells: []aggregate.Cell{{Bucket: 1}}},
-			{Rule: 1, Text: "denied", Cells: []aggregate.Cell{{Bucket: 1, Count: 7}}},
+		Ledger: []storage.Tally{{Counted: hits}, {}},
+		Keys: []storage.Key{
+			{Rule: 0, Text: "k", Cells: []storage.Cell{{Bucket: 1, Count: hits}, {Bucket: 2}}},
+			{Rule: 0, Text: "only asked about", Cells: []storage.Cell{{Bucket: 1}}},
+			{Rule: 1, Text: "denied", Cells: []storage.Cell{{Bucket: 1, Count: 7}}},
 		},
 	}}
 }
@@ -42,7 +43,7 @@ func TestTally(t *testing.T) {
 	repeated.Repeated = 1
 	tally.Observe(repeated)
 	looked := applied("looked", 1, 0, 0)
-	looked.Fold.Made = 0
+	looked.Batch.Made = 0
 	tally.Observe(looked)
 	var a status.Aggregator
 	tally.fill(&a)
@@ -76,11 +77,11 @@ func BenchmarkTallyOfMadeUpRules(b *testing.B) {
 	tally, name := NewTally(), 0
 	for b.Loop() {
 		info := applied("r", 1, 1, 0)
-		fold := info.Fold
-		fold.Rules, fold.Ledger, fold.Keys = nil, make([]aggregate.Tally, events.MaxRules), nil
+		fold := info.Batch
+		fold.Rules, fold.Ledger, fold.Keys = nil, make([]storage.Tally, events.MaxRules), nil
 		for range events.MaxRules {
 			name++
-			fold.Rules = append(fold.Rules, aggregate.Rule{Name: fmt.Sprint(name), Shape: window.Shape{Length: time.Minute, Buckets: 1}})
+			fold.Rules = append(fold.Rules, storage.Rule{Name: fmt.Sprint(name), Shape: window.Shape{Length: time.Minute, Buckets: 1}})
 		}
 		tally.Observe(info)
 	}
@@ -93,7 +94,7 @@ func TestRuleThereAndBack(t *testing.T) {
 		{Length: time.Hour, Buckets: 100, Kind: window.Log}, {Length: time.Hour, Buckets: 60, Kind: window.Token},
 		{Length: time.Hour, Buckets: 60, Kind: window.Leaky},
 	} {
-		r := aggregate.Rule{Name: "r", Shape: shape, Limit: 7, Revision: 3}
+		r := storage.Rule{Name: "r", Shape: shape, Limit: 7, Revision: 3}
 		if shape.Drains() {
 			r.Burst = 9
 		}
@@ -102,8 +103,8 @@ func TestRuleThereAndBack(t *testing.T) {
 		}
 	}
 	for _, bad := range []status.Rule{
-		{}, {Name: "r", WindowMS: 1000, Buckets: 1, Algorithm: "magic"}, {Name: "r", WindowMS: -1, Buckets: 1, Algorithm: fixedWindow},
-		{Name: "r", WindowMS: 1 << 62, Buckets: 1, Algorithm: fixedWindow}, {Name: "r", WindowMS: 1000, Algorithm: "sliding_window"},
+		{}, {Name: "r", WindowMS: 1000, Buckets: 1, Algorithm: "magic"}, {Name: "r", WindowMS: -1, Buckets: 1, Algorithm: "fixed_window"},
+		{Name: "r", WindowMS: 1 << 62, Buckets: 1, Algorithm: "fixed_window"}, {Name: "r", WindowMS: 1000, Algorithm: "sliding_window"},
 	} {
 		if r, ok := ruleOf(bad); ok {
 			t.Errorf("%+v became %+v", bad, r)

@@ -2,12 +2,12 @@ package daemon
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/flags"
 )
 
@@ -44,10 +44,7 @@ func (o Origins) Guard(h http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(r.Header["Origin"], foreign) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusForbidden)
-			// An error means that the client has gone.
-			_, _ = io.WriteString(w, `{"error":"asked by a page of another site: see --allow-origin"}`+"\n")
+			reply.Error(w, http.StatusForbidden, "asked by a page of another site: see --allow-origin")
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -4,7 +4,9 @@ package daemontest
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
@@ -268,3 +270,18 @@ func (b *Buffer) String() string {
 	defer b.mu.Unlock()
 	return b.b.String()
 }
+
+// Await waits until a pattern is in the buffer so many times, in upper or lower case.
+func (b *Buffer) Await(t testing.TB, pattern string, times int) {
+	t.Helper()
+	want := regexp.MustCompile("(?i)" + pattern)
+	Until(t, fmt.Sprintf("%q is there %d times", pattern, times), func() string {
+		if text := b.String(); len(want.FindAllString(text, times)) < times {
+			return "\n" + text
+		}
+		return ""
+	})
+}
+
+// Logger logs into the buffer.
+func (b *Buffer) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -18,20 +18,20 @@ type bench struct {
 	Harness
 	now   int64
 	model *model
-	seen  aggregate.State // of shard 0
-	last  uint64          // sequence given out by next
-	late  int64           // the latest time by which permits were granted
+	seen  storage.State // of shard 0
+	last  uint64        // sequence given out by next
+	late  int64         // the latest time by which permits were granted
 }
 
 // fold begins a fold for shard 0.
-func (b *bench) fold() *draft {
-	return &draft{aggregate.Fold{Now: b.now, Seen: b.seen}}
+func (b *bench) batch() *draft {
+	return &draft{storage.Batch{Now: b.now, Seen: b.seen}}
 }
 
 // fresh begins a fold for shard 0 that holds a new report.
 func (b *bench) fresh() *draft {
 	b.last++
-	return b.fold().mark(1, b.last)
+	return b.batch().mark(1, b.last)
 }
 
 // rounds is how many folds a test of random ones makes.
@@ -46,7 +46,7 @@ func (b *bench) rounds() int {
 func (b *bench) lose() {
 	b.Helper()
 	b.Lose(b)
-	*b.model, b.seen = *newModel(), aggregate.State{}
+	*b.model, b.seen = *newModel(), storage.State{}
 }
 
 // near reports whether an expiry is to within a second what it should be. A store with a clock
@@ -72,7 +72,7 @@ func each(shapes map[string]window.Shape) iter.Seq2[string, window.Shape] {
 }
 
 // join is what a worker does first.
-func (b *bench) join(shards int) aggregate.Fleet {
+func (b *bench) join(shards int) storage.Fleet {
 	b.Helper()
 	fleet, err := b.Store.Join(b.Context(), shards)
 	if err != nil {
@@ -82,46 +82,46 @@ func (b *bench) join(shards int) aggregate.Fleet {
 }
 
 // apply applies a fold and checks all that it returns; it returns the state and what was repeated.
-func (b *bench) apply(d *draft) aggregate.Applied {
+func (b *bench) apply(d *draft) storage.Applied {
 	b.Helper()
 	return b.applyTo(b.Store, d)
 }
 
-func (b *bench) applyTo(store aggregate.Store, d *draft) aggregate.Applied {
+func (b *bench) applyTo(store storage.Store, d *draft) storage.Applied {
 	b.Helper()
-	applied, err := store.Apply(b.Context(), &d.Fold)
+	applied, err := store.Apply(b.Context(), &d.Batch)
 	if err != nil {
 		b.Fatal(err)
 	}
-	repeated := b.model.repeated(&d.Fold)
+	repeated := b.model.repeated(&d.Batch)
 	if !slices.Equal(applied.Repeated, repeated) {
 		b.Fatalf("repeated: got %v, want %v", applied.Repeated, repeated)
 	}
-	spent := b.model.areSpent(&d.Fold)
+	spent := b.model.areSpent(&d.Batch)
 	if !slices.Equal(applied.Spent, spent) {
 		b.Fatalf("spent: got %v, want %v", applied.Spent, spent)
 	}
-	overdrawn := b.model.overdrawn(&d.Fold)
+	overdrawn := b.model.overdrawn(&d.Batch)
 	if !slices.Equal(applied.Overdrawn, overdrawn) {
 		b.Fatalf("overdrawn: got %v, want %v", applied.Overdrawn, overdrawn)
 	}
 	if len(repeated)+len(spent)+len(overdrawn) > 0 {
 		return applied
 	}
-	b.model.apply(&d.Fold)
+	b.model.apply(&d.Batch)
 	b.checkTotals(d, applied.Totals)
 	b.checkLevels(d, applied.Levels)
 	b.checkState(d, applied.State)
 	return applied
 }
 
-func (b *bench) checkTotals(d *draft, totals [][]aggregate.Cell) {
+func (b *bench) checkTotals(d *draft, totals [][]storage.Cell) {
 	b.Helper()
 	if len(totals) != len(d.Keys) {
 		b.Fatalf("totals of %d keys, want %d", len(totals), len(d.Keys))
 	}
 	for i, cells := range totals {
-		want := b.model.totals(&d.Fold, i)
+		want := b.model.totals(&d.Batch, i)
 		got := make(map[int64]int64)
 		current := d.Rules[d.Keys[i].Rule].Shape.Bucket(d.Now)
 		for j, c := range cells {
@@ -148,14 +148,14 @@ func (b *bench) checkLevels(d *draft, levels []window.Level) {
 		if len(levels) != len(d.Keys) {
 			b.Fatalf("levels of %d keys, want %d", len(levels), len(d.Keys))
 		}
-		if want := b.model.level(&d.Fold, i); levels[i] != want {
+		if want := b.model.level(&d.Batch, i); levels[i] != want {
 			b.Fatalf("key %q of %+v: level %+v, want %+v", d.Keys[i].Text, *r, levels[i], want)
 		}
 	}
 }
 
 // checkState expects a state later than the last one, in the same generation.
-func (b *bench) checkState(d *draft, got aggregate.State) {
+func (b *bench) checkState(d *draft, got storage.State) {
 	b.Helper()
 	was := b.model.state[d.Shard]
 	switch {
@@ -179,9 +179,9 @@ func (b *bench) checkLedger() {
 	}
 }
 
-func (b *bench) wantShardsError(store aggregate.Store, shards int) {
+func (b *bench) wantShardsError(store storage.Store, shards int) {
 	b.Helper()
-	if _, err := store.Join(b.Context(), shards); !errors.Is(err, aggregate.ErrShards) {
+	if _, err := store.Join(b.Context(), shards); !errors.Is(err, storage.ErrShards) {
 		b.Errorf("Join(%d): got %v, want ErrShards", shards, err)
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // leaseDraft is a lease fold in the making.
 type leaseDraft struct {
-	aggregate.LeaseFold
+	storage.LeaseBatch
 	limit int64
 }
 
@@ -26,40 +26,40 @@ func (b *bench) longAgo() {
 
 // leases begins a lease fold for shard 0, of rules of this limit.
 func (b *bench) leases(limit int64) *leaseDraft {
-	return &leaseDraft{aggregate.LeaseFold{Now: b.now, Seen: b.seen}, limit}
+	return &leaseDraft{storage.LeaseBatch{Now: b.now, Seen: b.seen}, limit}
 }
 
 // ask adds an ask to a key.
-func (d *leaseDraft) ask(name string, shape window.Shape, key string, a aggregate.Ask) *leaseDraft {
-	rule := slices.IndexFunc(d.Rules, func(r aggregate.Rule) bool { return r.Name == name && r.Shape == shape })
+func (d *leaseDraft) ask(name string, shape window.Shape, key string, a storage.LeaseRequest) *leaseDraft {
+	rule := slices.IndexFunc(d.Rules, func(r storage.Rule) bool { return r.Name == name && r.Shape == shape })
 	if rule < 0 {
 		rule = len(d.Rules)
-		d.Rules = append(d.Rules, aggregate.Rule{Name: name, Shape: shape, Limit: d.limit})
+		d.Rules = append(d.Rules, storage.Rule{Name: name, Shape: shape, Limit: d.limit})
 	}
-	i := slices.IndexFunc(d.Keys, func(k aggregate.LeaseKey) bool { return k.Rule == rule && k.Text == key })
+	i := slices.IndexFunc(d.Keys, func(k storage.LeaseKey) bool { return k.Rule == rule && k.Text == key })
 	if i < 0 {
 		i = len(d.Keys)
-		d.Keys = append(d.Keys, aggregate.LeaseKey{Rule: rule, Text: key})
+		d.Keys = append(d.Keys, storage.LeaseKey{Rule: rule, Text: key})
 	}
-	d.Keys[i].Asks = append(d.Keys[i].Asks, a)
+	d.Keys[i].Requests = append(d.Keys[i].Requests, a)
 	return d
 }
 
 // want adds an ask of the current bucket.
 func (d *leaseDraft) want(name string, shape window.Shape, key string, epoch uint64, known, want int64) *leaseDraft {
-	return d.ask(name, shape, key, aggregate.Ask{Epoch: epoch, Bucket: shape.Bucket(d.Now), Known: known, Want: want})
+	return d.ask(name, shape, key, storage.LeaseRequest{Epoch: epoch, Bucket: shape.Bucket(d.Now), Known: known, Want: want})
 }
 
-func (b *bench) lease(d *leaseDraft) aggregate.Leased {
+func (b *bench) lease(d *leaseDraft) storage.Leased {
 	b.Helper()
 	return b.leaseOf(b.Store, d)
 }
 
 // leaseOf carries a fold out and checks all that the store says of it.
-func (b *bench) leaseOf(store aggregate.Store, d *leaseDraft) aggregate.Leased {
+func (b *bench) leaseOf(store storage.Store, d *leaseDraft) storage.Leased {
 	b.Helper()
 	was := b.model.state[d.Shard]
-	got, err := store.Lease(b.Context(), &d.LeaseFold)
+	got, err := store.Lease(b.Context(), &d.LeaseBatch)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (b *bench) leaseOf(store aggregate.Store, d *leaseDraft) aggregate.Leased {
 		b.Fatalf("lost at %d, want %d", got.Lost, b.model.lost[d.Shard])
 	}
 	b.late = max(b.late, got.Now)
-	want := b.model.lease(&d.LeaseFold, got.Now)
+	want := b.model.lease(&d.LeaseBatch, got.Now)
 	if len(got.Keys) != len(want) {
 		b.Fatalf("%d keys, want %d", len(got.Keys), len(want))
 	}
@@ -79,7 +79,7 @@ func (b *bench) leaseOf(store aggregate.Store, d *leaseDraft) aggregate.Leased {
 		w := want[i]
 		changed = changed || w.New > 0 || w.Returned > 0
 		b.forgive(d, i, &w, &k)
-		if k.Bucket != w.Bucket || k.New != w.New || k.Returned != w.Returned || !slices.Equal(k.Asks, w.Asks) {
+		if k.Bucket != w.Bucket || k.New != w.New || k.Returned != w.Returned || !slices.Equal(k.Grants, w.Grants) {
 			b.Fatalf("key %q of %+v: got %+v, want %+v", d.Keys[i].Text, d.Rules[d.Keys[i].Rule], k, w)
 		}
 		b.checkHeld(d, i, &k, got.Now)
@@ -99,24 +99,24 @@ func (b *bench) leaseOf(store aggregate.Store, d *leaseDraft) aggregate.Leased {
 }
 
 // forgive lets a store forget what was granted in a bucket that has expired by the latest clock.
-func (b *bench) forgive(d *leaseDraft, key int, want, got *aggregate.LeasedKey) {
+func (b *bench) forgive(d *leaseDraft, key int, want, got *storage.LeasedKey) {
 	shape := d.Rules[d.Keys[key].Rule].Shape
-	if len(got.Asks) != len(want.Asks) {
+	if len(got.Grants) != len(want.Grants) {
 		return
 	}
-	for j := range want.Asks {
-		if got.Asks[j].Spoken == 0 && aggregate.ExpiryOf(shape, d.Keys[key].Asks[j].Bucket) <= b.late {
-			want.Asks[j].Spoken = 0
+	for j := range want.Grants {
+		if got.Grants[j].Requested == 0 && storage.ExpiryOf(shape, d.Keys[key].Requests[j].Bucket) <= b.late {
+			want.Grants[j].Requested = 0
 		}
 	}
 }
 
 // checkHeld holds what the store says is held against the model, and against the limit: in no
 // window from now on, by the clock that is furthest ahead, are there more.
-func (b *bench) checkHeld(d *leaseDraft, key int, got *aggregate.LeasedKey, now int64) {
+func (b *bench) checkHeld(d *leaseDraft, key int, got *storage.LeasedKey, now int64) {
 	b.Helper()
 	r := &d.Rules[d.Keys[key].Rule]
-	held := b.model.leasesOf(entity{d.Shard, r.Name, r.Shape, aggregate.Admitted, d.Keys[key].Text}).held
+	held := b.model.leasesOf(entity{d.Shard, r.Name, r.Shape, storage.Admitted, d.Keys[key].Text}).held
 	live := make(map[int64]int64)
 	for bucket, n := range held {
 		if !r.Shape.Gone(bucket, now) && n > 0 {
@@ -147,8 +147,8 @@ func (b *bench) checkHeld(d *leaseDraft, key int, got *aggregate.LeasedKey, now 
 }
 
 // granted are how many permits the first key's checkers have of the current bucket, in all.
-func granted(l aggregate.Leased) (all []int64) {
-	for _, a := range l.Keys[0].Asks {
+func granted(l storage.Leased) (all []int64) {
+	for _, a := range l.Keys[0].Grants {
 		all = append(all, a.Current)
 	}
 	return all
@@ -183,9 +183,9 @@ func testLease(b *bench) {
 		b.wantGranted("who knows of more than there was gets nothing", ask(2, 7, 1), 3)
 
 		back := func(epoch uint64, bucket int64, returned, want int64) *leaseDraft {
-			return b.leases(10).ask(name, shape, "a", aggregate.Ask{
+			return b.leases(10).ask(name, shape, "a", storage.LeaseRequest{
 				Epoch: epoch, Bucket: shape.Bucket(b.now), Known: b.model.known(name, shape, "a", epoch, b.now), Want: want,
-				Returns: []aggregate.Cell{{Bucket: bucket, Count: returned}},
+				Returns: []storage.Cell{{Bucket: bucket, Count: returned}},
 			})
 		}
 		first := shape.Bucket(b.now)
@@ -214,15 +214,15 @@ func testLeaseBuckets(b *bench) {
 		for _, away := range []int64{-1, 1, -7} {
 			key := fmt.Sprint("key", away)
 			current := shape.Bucket(b.now)
-			ask := aggregate.Ask{Epoch: 1, Bucket: current + away, Known: 3, Want: 2}
+			ask := storage.LeaseRequest{Epoch: 1, Bucket: current + away, Known: 3, Want: 2}
 			b.wantGranted("of another bucket", b.leases(10).ask(name, shape, key, ask), 2)
 			b.wantGranted("again", b.leases(10).ask(name, shape, key, ask), 2)
 			// Who speaks of the right one has to know it.
 			b.wantGranted("unaware", b.leases(10).want(name, shape, key, 1, 0, 2), 2)
 			b.wantGranted("aware", b.leases(10).want(name, shape, key, 1, 2, 2), 4)
 			b.now += int64(shape.BucketSize())
-			got := b.lease(b.leases(10).ask(name, shape, key, aggregate.Ask{Epoch: 1, Bucket: current, Known: 1, Want: 1}))
-			if a := got.Keys[0].Asks[0]; a.Current != 1 || a.Spoken != 4 {
+			got := b.lease(b.leases(10).ask(name, shape, key, storage.LeaseRequest{Epoch: 1, Bucket: current, Known: 1, Want: 1}))
+			if a := got.Keys[0].Grants[0]; a.Current != 1 || a.Requested != 4 {
 				b.Errorf("%s: %+v, want 1 and 4", name, a)
 			}
 			b.now += int64(shape.Live()+1) * int64(shape.BucketSize())

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -12,8 +12,8 @@ func testLeaseExpiry(b *bench) {
 	for name, shape := range leaseShapes {
 		b.lose()
 		b.lease(b.leases(10).want(name, shape, "a", 1, 0, 5).want(name, shape, "a", 2, 0, 2))
-		count := aggregate.ExpiryOf(shape, shape.Bucket(b.now))
-		back := aggregate.Ask{Epoch: 1, Returns: []aggregate.Cell{{Bucket: shape.Bucket(b.now), Count: 1}}}
+		count := storage.ExpiryOf(shape, shape.Bucket(b.now))
+		back := storage.LeaseRequest{Epoch: 1, Returns: []storage.Cell{{Bucket: shape.Bucket(b.now), Count: 1}}}
 		b.lease(b.leases(10).ask(name, shape, "a", back)) // which moves nothing
 		all := b.Expiries(b)
 		if len(all) == 0 {
@@ -48,7 +48,7 @@ func testLeaseLoss(b *bench) {
 			b.Lose(b)
 			before := b.time()
 			if byReport {
-				applied, err := b.Store.Apply(b.Context(), &aggregate.Fold{Now: before, Seen: b.seen})
+				applied, err := b.Store.Apply(b.Context(), &storage.Batch{Now: before, Seen: b.seen})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -59,7 +59,7 @@ func testLeaseLoss(b *bench) {
 			if lost < before-int64(time.Millisecond) || lost > b.time() {
 				b.Fatalf("%s: lost at %d, after %d", name, lost, before)
 			}
-			quiet := max(lost+int64(shape.Length), aggregate.GoneAt(shape, shape.Bucket(lost)))
+			quiet := max(lost+int64(shape.Length), storage.GoneAt(shape, shape.Bucket(lost)))
 			for end := time.Now().Add(time.Minute); got.Keys[0].New == 0 && time.Now().Before(end); {
 				b.pass(2*time.Millisecond, quiet)
 				got = b.leaseNow(name, shape, 2, 3)
@@ -75,10 +75,10 @@ func testLeaseLoss(b *bench) {
 }
 
 // leaseNow asks for permits of key "a" by the store's time, without a look at the model.
-func (b *bench) leaseNow(name string, shape window.Shape, epoch uint64, want int64) aggregate.Leased {
+func (b *bench) leaseNow(name string, shape window.Shape, epoch uint64, want int64) storage.Leased {
 	b.Helper()
-	d := &leaseDraft{aggregate.LeaseFold{Now: b.time(), Seen: b.seen}, 10}
-	got, err := b.Store.Lease(b.Context(), &d.want(name, shape, "a", epoch, 0, want).LeaseFold)
+	d := &leaseDraft{storage.LeaseBatch{Now: b.time(), Seen: b.seen}, 10}
+	got, err := b.Store.Lease(b.Context(), &d.want(name, shape, "a", epoch, 0, want).LeaseBatch)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -32,25 +32,25 @@ func (m *model) leasesOf(e entity) *leases {
 
 // known is how many permits of the current bucket a checker would know of, had it heard all.
 func (m *model) known(name string, shape window.Shape, key string, epoch uint64, now int64) int64 {
-	e := entity{0, name, shape, aggregate.Admitted, key}
+	e := entity{0, name, shape, storage.Admitted, key}
 	return m.leasesOf(e).granted[holding{epoch, shape.Bucket(now)}]
 }
 
 // lease carries out a fold at the time by which the store did, and returns what the store has to
 // say.
-func (m *model) lease(f *aggregate.LeaseFold, now int64) []aggregate.LeasedKey {
-	var keys []aggregate.LeasedKey
+func (m *model) lease(f *storage.LeaseBatch, now int64) []storage.LeasedKey {
+	var keys []storage.LeasedKey
 	for i := range f.Keys {
 		k := &f.Keys[i]
 		r := &f.Rules[k.Rule]
-		l := m.leasesOf(entity{f.Shard, r.Name, r.Shape, aggregate.Admitted, k.Text})
-		keys = append(keys, l.lease(r, k.Asks, now, m.quiet(f.Shard, r.Shape, now)))
+		l := m.leasesOf(entity{f.Shard, r.Name, r.Shape, storage.Admitted, k.Text})
+		keys = append(keys, l.lease(r, k.Requests, now, m.quiet(f.Shard, r.Shape, now)))
 	}
 	return keys
 }
 
-func (l *leases) lease(r *aggregate.Rule, asks []aggregate.Ask, now int64, quiet bool) aggregate.LeasedKey {
-	done := aggregate.LeasedKey{Bucket: r.Shape.Bucket(now)}
+func (l *leases) lease(r *storage.Rule, asks []storage.LeaseRequest, now int64, quiet bool) storage.LeasedKey {
+	done := storage.LeasedKey{Bucket: r.Shape.Bucket(now)}
 	for _, a := range asks {
 		for _, back := range a.Returns {
 			h := holding{a.Epoch, back.Bucket}
@@ -79,8 +79,8 @@ func (l *leases) lease(r *aggregate.Rule, asks []aggregate.Ask, now int64, quiet
 		}
 	}
 	for _, a := range asks {
-		done.Asks = append(done.Asks, aggregate.Granted{
-			Current: l.granted[holding{a.Epoch, done.Bucket}], Spoken: l.granted[holding{a.Epoch, a.Bucket}],
+		done.Grants = append(done.Grants, storage.Grant{
+			Current: l.granted[holding{a.Epoch, done.Bucket}], Requested: l.granted[holding{a.Epoch, a.Bucket}],
 		})
 	}
 	return done

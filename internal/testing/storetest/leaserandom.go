@@ -6,30 +6,30 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // holder is a checker with permits of a key, over a network that loses, repeats and reorders.
 type holder struct {
 	epoch           uint64
-	known, returned map[int64]int64 // permits, by bucket
-	old             []aggregate.Ask // requests that may arrive again
+	known, returned map[int64]int64        // permits, by bucket
+	old             []storage.LeaseRequest // requests that may arrive again
 }
 
 // request is what a holder says at a time that its clock is off by.
-func (h *holder) request(random *rand.Rand, s window.Shape, now int64) aggregate.Ask {
+func (h *holder) request(random *rand.Rand, s window.Shape, now int64) storage.LeaseRequest {
 	if n := len(h.old); n > 0 && random.IntN(3) == 0 { // one of the last ones arrives again, or only now
 		return h.old[max(0, n-1-random.IntN(5))]
 	}
 	off := random.Int64N(int64(s.BucketSize())) - int64(s.BucketSize())/2
-	a := aggregate.Ask{Epoch: h.epoch, Bucket: s.Bucket(now + off/4), Want: random.Int64N(12)}
+	a := storage.LeaseRequest{Epoch: h.epoch, Bucket: s.Bucket(now + off/4), Want: random.Int64N(12)}
 	a.Known = h.known[a.Bucket]
 	for range random.IntN(3) {
 		bucket := a.Bucket - random.Int64N(int64(s.Live())+1)
 		if rest := h.known[bucket] - h.returned[bucket]; rest > 0 {
 			h.returned[bucket] += random.Int64N(rest + 1)
-			a.Returns = append(a.Returns, aggregate.Cell{Bucket: bucket, Count: h.returned[bucket]})
+			a.Returns = append(a.Returns, storage.Cell{Bucket: bucket, Count: h.returned[bucket]})
 		}
 	}
 	h.old = append(h.old, a)
@@ -37,9 +37,9 @@ func (h *holder) request(random *rand.Rand, s window.Shape, now int64) aggregate
 }
 
 // hear takes in an answer, which may be an old one.
-func (h *holder) hear(a *aggregate.Ask, k *aggregate.LeasedKey, g aggregate.Granted) {
+func (h *holder) hear(a *storage.LeaseRequest, k *storage.LeasedKey, g storage.Grant) {
 	h.known[k.Bucket] = max(h.known[k.Bucket], g.Current)
-	h.known[a.Bucket] = max(h.known[a.Bucket], g.Spoken)
+	h.known[a.Bucket] = max(h.known[a.Bucket], g.Requested)
 }
 
 // Random folds of several checkers, with repeats, losses, reordering, returns and workers whose
@@ -71,7 +71,7 @@ func testLeaseRandom(b *bench) {
 
 // round is one fold of random checkers of two keys.
 func (b *bench) round(
-	store aggregate.Store, d *leaseDraft, name string, shape window.Shape, holders map[string]*holder, random *rand.Rand,
+	store storage.Store, d *leaseDraft, name string, shape window.Shape, holders map[string]*holder, random *rand.Rand,
 ) {
 	b.Helper()
 	for _, key := range []string{"a", "b"} {
@@ -89,11 +89,11 @@ func (b *bench) round(
 	}
 	got := b.leaseOf(store, d)
 	for i := range d.Keys {
-		for j := range d.Keys[i].Asks {
-			a := &d.Keys[i].Asks[j]
+		for j := range d.Keys[i].Requests {
+			a := &d.Keys[i].Requests[j]
 			h := holders[fmt.Sprint(d.Keys[i].Text, a.Epoch%10)]
 			if random.IntN(4) > 0 && h.epoch == a.Epoch {
-				h.hear(a, &got.Keys[i], got.Keys[i].Asks[j])
+				h.hear(a, &got.Keys[i], got.Keys[i].Grants[j])
 			}
 		}
 	}
@@ -106,18 +106,18 @@ func testLeaseTwoWorkers(b *bench) {
 	const limit, rounds = 1000, 100
 	var workers sync.WaitGroup
 	sums := make([]int64, 2)
-	for w, store := range []aggregate.Store{b.Store, b.Other} {
+	for w, store := range []storage.Store{b.Store, b.Other} {
 		workers.Go(func() {
 			for i := range uint64(rounds) {
-				d := &leaseDraft{aggregate.LeaseFold{Now: b.now}, limit}
+				d := &leaseDraft{storage.LeaseBatch{Now: b.now}, limit}
 				d.want("one", perMinute, "a", 1+i, 0, 5).want("one", perMinute, "a", uint64(1000*(w+1))+i, 0, 4)
-				got, err := store.Lease(b.Context(), &d.LeaseFold)
+				got, err := store.Lease(b.Context(), &d.LeaseBatch)
 				if err != nil {
 					b.Error(err)
 					return
 				}
 				sums[w] += got.Keys[0].New
-				if n := got.Keys[0].Asks[0].Current; n > 5 {
+				if n := got.Keys[0].Grants[0].Current; n > 5 {
 					b.Errorf("checker %d has %d permits of 5 that it asked for, twice", 1+i, n)
 				}
 			}
@@ -127,8 +127,8 @@ func testLeaseTwoWorkers(b *bench) {
 	if sum := sums[0] + sums[1]; sum != limit {
 		b.Errorf("%d permits granted, want all %d", sum, limit)
 	}
-	d := &leaseDraft{aggregate.LeaseFold{Now: b.now}, limit}
-	got, err := b.Store.Lease(b.Context(), &d.want("one", perMinute, "a", 1, 0, 0).LeaseFold)
+	d := &leaseDraft{storage.LeaseBatch{Now: b.now}, limit}
+	got, err := b.Store.Lease(b.Context(), &d.want("one", perMinute, "a", 1, 0, 0).LeaseBatch)
 	if err != nil || len(got.Keys[0].Held) != 1 || got.Keys[0].Held[0].Count != limit {
 		b.Errorf("held: %v, %v", got.Keys, err)
 	}
@@ -178,8 +178,8 @@ func testLeaseLarge(b *bench) {
 		// may be.
 		b.wantGranted(name, b.leases(limit).want(name, shape, "again", 1, 0, limit), limit)
 		now := shape.Bucket(b.now)
-		b.wantGranted(name, b.leases(limit).ask(name, shape, "again", aggregate.Ask{
-			Epoch: 1, Bucket: now, Known: limit, Want: limit, Returns: []aggregate.Cell{{Bucket: now, Count: limit}},
+		b.wantGranted(name, b.leases(limit).ask(name, shape, "again", storage.LeaseRequest{
+			Epoch: 1, Bucket: now, Known: limit, Want: limit, Returns: []storage.Cell{{Bucket: now, Count: limit}},
 		}), limit)
 		// Shares of what several large wishes leave may be rounded; they are never more than there
 		// is.
@@ -187,7 +187,7 @@ func testLeaseLarge(b *bench) {
 		for epoch := range uint64(7) {
 			d.want(name, shape, "several", epoch+1, 0, limit/3)
 		}
-		got, err := b.Store.Lease(b.Context(), &d.LeaseFold)
+		got, err := b.Store.Lease(b.Context(), &d.LeaseBatch)
 		if err != nil {
 			b.Fatal(err)
 		}

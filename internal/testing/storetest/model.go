@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // model is what a store should hold: the simplest program that keeps the contract.
 type model struct {
-	state   map[uint32]aggregate.State
+	state   map[uint32]storage.State
 	marks   map[checker]uint64
 	counts  map[entity]map[int64]int64 // by bucket
-	ledger  aggregate.Ledger
+	ledger  storage.Ledger
 	spent   map[settled]bool
 	credits map[credit]int64
 	leases  map[entity]*leases
@@ -31,7 +31,7 @@ type credit struct {
 
 type settled struct {
 	shard uint32
-	id    aggregate.Settled
+	id    storage.Settled
 }
 
 type checker struct {
@@ -44,16 +44,16 @@ type entity struct {
 	shard uint32
 	name  string
 	shape window.Shape
-	kind  aggregate.Kind
+	kind  storage.Kind
 	key   string
 }
 
 func newModel() *model {
 	return &model{
-		state:   make(map[uint32]aggregate.State),
+		state:   make(map[uint32]storage.State),
 		marks:   make(map[checker]uint64),
 		counts:  make(map[entity]map[int64]int64),
-		ledger:  make(aggregate.Ledger),
+		ledger:  make(storage.Ledger),
 		spent:   make(map[settled]bool),
 		credits: make(map[credit]int64),
 		leases:  make(map[entity]*leases),
@@ -62,7 +62,7 @@ func newModel() *model {
 }
 
 // repeated is which of the fold's marks are not new.
-func (m *model) repeated(f *aggregate.Fold) []int {
+func (m *model) repeated(f *storage.Batch) []int {
 	var indices []int
 	for i, mark := range f.Marks {
 		if mark.Sequence <= m.marks[checker{f.Shard, mark.Epoch}] {
@@ -73,7 +73,7 @@ func (m *model) repeated(f *aggregate.Fold) []int {
 }
 
 // areSpent is which of the fold's settlements are not new.
-func (m *model) areSpent(f *aggregate.Fold) []int {
+func (m *model) areSpent(f *storage.Batch) []int {
 	var indices []int
 	for i, id := range f.Settled {
 		if m.spent[settled{f.Shard, id}] {
@@ -83,25 +83,25 @@ func (m *model) areSpent(f *aggregate.Fold) []int {
 	return indices
 }
 
-func creditOf(f *aggregate.Fold, c *aggregate.Credit) credit {
+func creditOf(f *storage.Batch, c *storage.Credit) credit {
 	r := &f.Rules[c.Rule]
 	return credit{entity{f.Shard, r.Name, r.Shape, r.Kind, ""}, c.Owner, c.Window}
 }
 
 // overdrawn is which of the fold's credits return more than there is.
-func (m *model) overdrawn(f *aggregate.Fold) []aggregate.Overdrawn {
-	var list []aggregate.Overdrawn
+func (m *model) overdrawn(f *storage.Batch) []storage.Overdrawn {
+	var list []storage.Overdrawn
 	for i := range f.Credits {
 		c := &f.Credits[i]
 		if left := m.credits[creditOf(f, c)]; c.Returned > left+c.Reported {
-			list = append(list, aggregate.Overdrawn{Credit: i, Left: left})
+			list = append(list, storage.Overdrawn{Credit: i, Left: left})
 		}
 	}
 	return list
 }
 
 // apply adds a fold that has only new marks and settlements, and is covered.
-func (m *model) apply(f *aggregate.Fold) {
+func (m *model) apply(f *storage.Batch) {
 	for _, mark := range f.Marks {
 		m.marks[checker{f.Shard, mark.Epoch}] = mark.Sequence
 	}
@@ -109,7 +109,7 @@ func (m *model) apply(f *aggregate.Fold) {
 		l := m.ledger[f.Rules[i].Name]
 		l.Counted, l.Late, l.Refused = l.Counted+t.Counted, l.Late+t.Late, l.Refused+t.Refused
 		l.Refunded, l.Settled = l.Refunded+t.Refunded, l.Settled+t.Settled
-		if l != (aggregate.RuleLedger{}) {
+		if l != (storage.RuleLedger{}) {
 			m.ledger[f.Rules[i].Name] = l
 		}
 	}
@@ -119,7 +119,7 @@ func (m *model) apply(f *aggregate.Fold) {
 	for i := range f.Credits {
 		c := &f.Credits[i]
 		at := creditOf(f, c)
-		m.credits[at] = min(m.credits[at]+c.Reported-c.Returned, aggregate.MaxCredit)
+		m.credits[at] = min(m.credits[at]+c.Reported-c.Returned, storage.MaxCredit)
 	}
 	for i := range f.Keys {
 		e := entityOf(f, i)
@@ -132,7 +132,7 @@ func (m *model) apply(f *aggregate.Fold) {
 	}
 }
 
-func entityOf(f *aggregate.Fold, key int) entity {
+func entityOf(f *storage.Batch, key int) entity {
 	k := &f.Keys[key]
 	r := &f.Rules[k.Rule]
 	return entity{f.Shard, r.Name, r.Shape, r.Kind, k.Text}
@@ -140,7 +140,7 @@ func entityOf(f *aggregate.Fold, key int) entity {
 
 // totals is what the answer has to say of a key: every total that is not 0 of a bucket that is live
 // or asked for.
-func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
+func (m *model) totals(f *storage.Batch, key int) map[int64]int64 {
 	counts, want := m.counts[entityOf(f, key)], make(map[int64]int64)
 	add := func(bucket int64) {
 		if n := counts[bucket]; n > 0 {
@@ -159,10 +159,10 @@ func (m *model) totals(f *aggregate.Fold, key int) map[int64]int64 {
 
 // level is what the answer has to say of the level of a key whose rule drains: all that ever came,
 // less what was refunded of its bucket, drained bucket by bucket, in parts of a hit.
-func (m *model) level(f *aggregate.Fold, key int) window.Level {
+func (m *model) level(f *storage.Batch, key int) window.Level {
 	r, e := &f.Rules[f.Keys[key].Rule], entityOf(f, key)
 	hits := m.counts[e]
-	e.kind = aggregate.Refunded
+	e.kind = storage.Refunded
 	back := m.counts[e]
 	want := window.Level{Bucket: r.Shape.Bucket(f.Now) - int64(r.Shape.Live())}
 	most := window.MaxCount * int64(r.Shape.Buckets)
@@ -186,7 +186,7 @@ func (m *model) level(f *aggregate.Fold, key int) window.Level {
 
 // drainIn is how much drains in a bucket: what each limit drains in as many eighths of it as it is
 // in force.
-func drainIn(r *aggregate.Rule, bucket int64) (parts int64) {
+func drainIn(r *storage.Rule, bucket int64) (parts int64) {
 	n := make(map[int64]int64) // eighths by limit
 	for eighth := 8 * bucket; eighth < 8*(bucket+1); eighth++ {
 		limit := r.Limit
@@ -204,47 +204,47 @@ func drainIn(r *aggregate.Rule, bucket int64) (parts int64) {
 }
 
 // draft is a fold in the making.
-type draft struct{ aggregate.Fold }
+type draft struct{ storage.Batch }
 
 // denied and refunded at the end of a name stand for other hits of a rule than its admitted ones.
 const denied, refunded = " (denied)", " (refunded)"
 
-func kindOf(name string) (string, aggregate.Kind) {
+func kindOf(name string) (string, storage.Kind) {
 	if name, ok := strings.CutSuffix(name, denied); ok {
-		return name, aggregate.Denied
+		return name, storage.Denied
 	}
 	if name, ok := strings.CutSuffix(name, refunded); ok {
-		return name, aggregate.Refunded
+		return name, storage.Refunded
 	}
-	return name, aggregate.Admitted
+	return name, storage.Admitted
 }
 
 // rule returns the index of a rule in the fold.
 func (d *draft) rule(name string, shape window.Shape) int {
-	r := aggregate.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
+	r := storage.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
 	r.Name, r.Kind = kindOf(name)
-	i := slices.IndexFunc(d.Rules, func(o aggregate.Rule) bool { return o.Name == r.Name && o.Shape == r.Shape && o.Kind == r.Kind })
+	i := slices.IndexFunc(d.Rules, func(o storage.Rule) bool { return o.Name == r.Name && o.Shape == r.Shape && o.Kind == r.Kind })
 	if i < 0 {
 		i = len(d.Rules)
 		d.Rules = append(d.Rules, r)
-		d.Ledger = append(d.Ledger, aggregate.Tally{})
+		d.Ledger = append(d.Ledger, storage.Tally{})
 	}
 	return i
 }
 
 // mark makes the fold hold a report.
 func (d *draft) mark(epoch, sequence uint64) *draft {
-	d.Marks = append(d.Marks, aggregate.Mark{Epoch: epoch, Sequence: sequence})
+	d.Marks = append(d.Marks, storage.Mark{Epoch: epoch, Sequence: sequence})
 	return d
 }
 
 // read makes the fold ask for a key.
-func (d *draft) read(name string, shape window.Shape, key string) *aggregate.Key {
+func (d *draft) read(name string, shape window.Shape, key string) *storage.Key {
 	rule := d.rule(name, shape)
-	i := slices.IndexFunc(d.Keys, func(k aggregate.Key) bool { return k.Rule == rule && k.Text == key })
+	i := slices.IndexFunc(d.Keys, func(k storage.Key) bool { return k.Rule == rule && k.Text == key })
 	if i < 0 {
 		i = len(d.Keys)
-		d.Keys = append(d.Keys, aggregate.Key{Rule: rule, Text: key})
+		d.Keys = append(d.Keys, storage.Key{Rule: rule, Text: key})
 	}
 	return &d.Keys[i]
 }
@@ -254,9 +254,9 @@ func (d *draft) add(name string, shape window.Shape, key string, age, n int64) *
 	k := d.read(name, shape, key)
 	bucket := shape.Bucket(d.Now) - age
 	d.Ledger[k.Rule].Counted += n
-	i, found := slices.BinarySearchFunc(k.Cells, bucket, func(c aggregate.Cell, b int64) int { return int(c.Bucket - b) })
+	i, found := slices.BinarySearchFunc(k.Cells, bucket, func(c storage.Cell, b int64) int { return int(c.Bucket - b) })
 	if !found {
-		k.Cells = slices.Insert(k.Cells, i, aggregate.Cell{Bucket: bucket})
+		k.Cells = slices.Insert(k.Cells, i, storage.Cell{Bucket: bucket})
 	}
 	k.Cells[i].Count += n
 	return d

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // Every mix of new and repeated reports: nothing changes but by a fold in which all are new.
@@ -19,19 +19,19 @@ func testRepeats(b *bench) {
 			d.mark(uint64(100+mix*reports+i), 5).add("one", perMinute, "shared", 0, int64(i)+1)
 			return d.add("many", inMinutes, fmt.Sprint("own-", i), 0, 1)
 		}
-		d := b.fold()
+		d := b.batch()
 		for i := range reports {
 			report(d, i)
 			if mix>>i&1 == 1 {
-				b.apply(report(b.fold(), i))
+				b.apply(report(b.batch(), i))
 			}
 		}
 		before := b.seen
 		if repeated := b.apply(d).Repeated; len(repeated) > 0 {
 			if b.seen != before {
-				b.Errorf("mix %b: a refused fold changed the state", mix)
+				b.Errorf("mix %b: a refused batch changed the state", mix)
 			}
-			again := b.fold() // the new ones add, the others only ask
+			again := b.batch() // the new ones add, the others only ask
 			for i := range reports {
 				if mix>>i&1 == 0 {
 					report(again, i)
@@ -46,14 +46,14 @@ func testRepeats(b *bench) {
 }
 
 func testMarks(b *bench) {
-	b.apply(b.fold().mark(math.MaxUint64, 3).add("one", perMinute, "a", 0, 1))
-	b.apply(b.fold().mark(math.MaxUint64, 2).add("one", perMinute, "a", 0, 1)) // older: repeated too
-	b.apply(b.fold().mark(math.MaxUint64, 3).add("one", perMinute, "a", 0, 1))
-	b.apply(b.fold().mark(math.MaxUint64, 9).add("one", perMinute, "a", 0, 1)) // a gap is no matter
-	b.apply(b.fold().mark(1, 1<<50).add("one", perMinute, "a", 0, 1))
-	b.apply(b.fold().mark(1, 1<<50).add("one", perMinute, "a", 0, 1))
-	b.apply(b.fold().mark(1, 1<<50+1).add("one", perMinute, "a", 0, 1))
-	d := b.fold()
+	b.apply(b.batch().mark(math.MaxUint64, 3).add("one", perMinute, "a", 0, 1))
+	b.apply(b.batch().mark(math.MaxUint64, 2).add("one", perMinute, "a", 0, 1)) // older: repeated too
+	b.apply(b.batch().mark(math.MaxUint64, 3).add("one", perMinute, "a", 0, 1))
+	b.apply(b.batch().mark(math.MaxUint64, 9).add("one", perMinute, "a", 0, 1)) // a gap is no matter
+	b.apply(b.batch().mark(1, 1<<50).add("one", perMinute, "a", 0, 1))
+	b.apply(b.batch().mark(1, 1<<50).add("one", perMinute, "a", 0, 1))
+	b.apply(b.batch().mark(1, 1<<50+1).add("one", perMinute, "a", 0, 1))
+	d := b.batch()
 	for epoch := range uint64(3000) { // more than a script can unpack at once
 		d.mark(10+epoch, 1)
 	}
@@ -66,7 +66,7 @@ func testMarks(b *bench) {
 func testLedger(b *bench) {
 	b.checkLedger()
 	d := b.fresh() // no keys at all: late and refused only
-	d.Ledger[d.rule("one", perMinute)] = aggregate.Tally{Late: 3, Refused: 4}
+	d.Ledger[d.rule("one", perMinute)] = storage.Tally{Late: 3, Refused: 4}
 	b.apply(d)
 	d = b.fresh().add("one", perMinute, "a", 0, 2).add("many", inMinutes, "a", 0, 1)
 	d.Ledger[d.rule("one", perMinute)].Late = 10
@@ -76,7 +76,7 @@ func testLedger(b *bench) {
 	b.now += int64(24 * time.Hour)                      // it never expires
 	b.apply(b.fresh().add("one", perMinute, "a", 0, 2))
 	b.checkLedger()
-	want := aggregate.RuleLedger{Counted: 5, Late: 13, Refused: 4}
+	want := storage.RuleLedger{Counted: 5, Late: 13, Refused: 4}
 	if got := b.Ledger(b)["one"]; got != want {
 		b.Errorf("got %+v, want %+v", got, want)
 	}
@@ -89,10 +89,10 @@ func testTwoWorkers(b *bench) {
 	for _, name := range []string{"report", "settlement"} {
 		var workers sync.WaitGroup
 		versions := make([][]uint64, 2)
-		for w, store := range []aggregate.Store{b.Store, b.Other} {
+		for w, store := range []storage.Store{b.Store, b.Other} {
 			workers.Go(func() {
 				for i := range uint64(folds) {
-					d := &draft{aggregate.Fold{Now: b.now}}
+					d := &draft{storage.Batch{Now: b.now}}
 					d.add(name, perMinute, "a", 0, 1).add(name, inMinutes, "a", 0, 1)
 					d.mark(uint64(len(name)*1000+w), i+1)
 					if name == "report" {
@@ -100,7 +100,7 @@ func testTwoWorkers(b *bench) {
 					} else {
 						d.settle(1, i/2+1)
 					}
-					applied, err := store.Apply(b.Context(), &d.Fold)
+					applied, err := store.Apply(b.Context(), &d.Batch)
 					if err != nil {
 						b.Error(err)
 						return
@@ -120,7 +120,7 @@ func testTwoWorkers(b *bench) {
 		if n := len(all); n == 0 || n > folds/2 || name == "settlement" && n != folds/2 {
 			b.Errorf("%s: %d of %d were applied", name, n, folds/2)
 		}
-		if got, want := b.Ledger(b)[name], (aggregate.RuleLedger{Counted: 2 * int64(len(all))}); got != want {
+		if got, want := b.Ledger(b)[name], (storage.RuleLedger{Counted: 2 * int64(len(all))}); got != want {
 			b.Errorf("%s: ledger %+v, want %+v", name, got, want)
 		}
 	}
@@ -135,7 +135,7 @@ func testRandom(b *bench) {
 		if random.IntN(50) == 0 {
 			b.now += int64(2 * time.Hour) // nothing is left
 		}
-		d := b.fold()
+		d := b.batch()
 		for epoch := range uint64(1 + random.IntN(4)) {
 			if random.IntN(10) > 0 {
 				sequences[epoch]++

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -69,7 +69,7 @@ func randomBatches(random *rand.Rand, shape window.Shape, now int64) []batch {
 // reorder applies each report and settlement at some time between its bucket and when the first
 // bucket is gone, and some of them once more.
 func reorder(random *rand.Rand, shape window.Shape, batches []batch, now int64) {
-	gone := aggregate.GoneAt(shape, shape.Bucket(now))
+	gone := storage.GoneAt(shape, shape.Bucket(now))
 	times := func(begin int64) (at, again int64) {
 		at = begin + random.Int64N(gone-begin)
 		if random.IntN(3) == 0 {
@@ -87,7 +87,7 @@ func reorder(random *rand.Rand, shape window.Shape, batches []batch, now int64) 
 
 // answer is what the store says of a key at some time.
 type answer struct {
-	totals [2][]aggregate.Cell // admitted, refunded
+	totals [2][]storage.Cell // admitted, refunded
 	level  window.Level
 }
 
@@ -124,29 +124,29 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 		var d *draft
 		switch {
 		case !s.settle:
-			d = b.fold().mark(m.epoch^mix, 1).add(name, shape, key, age, m.hits)
+			d = b.batch().mark(m.epoch^mix, 1).add(name, shape, key, age, m.hits)
 		case m.more >= 0:
 			d = b.fresh().settle(7, mix+s.number+1).add(name, shape, key, age, m.more)
 		default:
 			d = b.fresh().settle(7, mix+s.number+1).giveBack(name, shape, key, age, -m.more)
 			d.read(name, shape, key)
-			if i%2 == 1 { // a fold's keys come in any order
+			if i%2 == 1 { // a batch's keys come in any order
 				slices.Reverse(d.Keys)
 			}
 		}
-		b.applyTo([]aggregate.Store{b.Store, b.Other}[i%2], d)
+		b.applyTo([]storage.Store{b.Store, b.Other}[i%2], d)
 	}
 	var answers []answer
-	gone := aggregate.GoneAt(shape, first)
+	gone := storage.GoneAt(shape, first)
 	for _, after := range []int64{0, int64(shape.BucketSize()), int64(shape.Length) / 2, int64(shape.Length), 2 * int64(shape.Length)} {
 		b.now = gone + after
-		d := b.fold()
+		d := b.batch()
 		d.read(name, shape, key)
 		d.read(name+refunded, shape, key)
 		applied := b.apply(d)
 		var a answer
 		for i, cells := range applied.Totals {
-			a.totals[i] = slices.DeleteFunc(slices.Clone(cells), func(c aggregate.Cell) bool { return c.Count == 0 })
+			a.totals[i] = slices.DeleteFunc(slices.Clone(cells), func(c storage.Cell) bool { return c.Count == 0 })
 		}
 		if shape.Drains() {
 			a.level = applied.Levels[0]
@@ -177,7 +177,7 @@ func testNewLimit(b *bench) {
 		b.apply(b.fresh().add(name, shape, "a", 0, 50))
 		for _, limit := range []int64{100, 1000, 7, 100} {
 			b.now += int64(shape.BucketSize()) + int64(time.Millisecond)
-			d := b.fold()
+			d := b.batch()
 			d.read(name, shape, "a")
 			d.Rules[0].Limit, d.Rules[0].Revision = limit, d.Rules[0].Revision+1
 			b.apply(d)
@@ -200,7 +200,7 @@ func testLongLevel(b *bench) {
 			if i%5 == 1 && shape.Buckets > 1 { // those of the bucket before come only now
 				d.add(name, shape, "a", 1, 3*full)
 			}
-			if i%3 == 1 && shape.Buckets > 1 { // mostly in a fold without hits of that key
+			if i%3 == 1 && shape.Buckets > 1 { // mostly in a batch without hits of that key
 				d.giveBack(name, shape, "a", 1, full/2+1)
 			}
 			d.giveBack(name, shape, "huge", 0, 5)
@@ -212,7 +212,7 @@ func testLongLevel(b *bench) {
 			}
 		}
 		for range 12 {
-			d := b.fold()
+			d := b.batch()
 			d.read(name, shape, "a")
 			d.read(name, shape, "huge")
 			b.apply(d)

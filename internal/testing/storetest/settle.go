@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // settle makes the fold hold a settlement.
 func (d *draft) settle(epoch, number uint64) *draft {
-	d.Settled = append(d.Settled, aggregate.Settled{Epoch: epoch, Number: number})
+	d.Settled = append(d.Settled, storage.Settled{Epoch: epoch, Number: number})
 	return d
 }
 
@@ -39,7 +39,7 @@ func testSettle(b *bench) {
 			b.Errorf("%s: totals %v", name, got)
 		}
 		late := b.fresh().settle(7, number+2)
-		late.Ledger[late.rule(name, shape)] = aggregate.Tally{Refunded: 2}
+		late.Ledger[late.rule(name, shape)] = storage.Tally{Refunded: 2}
 		b.apply(late)
 		b.checkLedger()
 		number += 3
@@ -64,10 +64,10 @@ func testSettleRepeats(b *bench) {
 				b.Fatalf("epoch %d, number %d: spent %v", epoch, number, got)
 			}
 			if b.seen != before {
-				b.Fatalf("epoch %d, number %d: a refused fold has changed the state", epoch, number)
+				b.Fatalf("epoch %d, number %d: a refused batch has changed the state", epoch, number)
 			}
 			without := b.fresh().settle(fresh, number).add("one", perMinute, "a", 0, 1)
-			without.Marks = again.Marks // which that fold has not raised
+			without.Marks = again.Marks // which that batch has not raised
 			b.applyTo(other, without)
 		}
 	}
@@ -75,13 +75,13 @@ func testSettleRepeats(b *bench) {
 	restore()
 	b.apply(b.fresh().settle(1, 1).add("one", perMinute, "a", 0, 1)) // a copy remembers, too
 	// A report that comes again with a settlement that is known: both are told.
-	d := b.fold().mark(1, 1).settle(1, 1).settle(1, 5).add("one", perMinute, "a", 0, 1)
+	d := b.batch().mark(1, 1).settle(1, 1).settle(1, 5).add("one", perMinute, "a", 0, 1)
 	if got := b.apply(d); len(got.Repeated) != 1 || len(got.Spent) != 1 {
 		b.Errorf("repeated %v, spent %v", got.Repeated, got.Spent)
 	}
 	b.checkLedger()
 	// Another shard has numbers of its own.
-	elsewhere := &draft{aggregate.Fold{Shard: 3, Now: b.now}}
+	elsewhere := &draft{storage.Batch{Shard: 3, Now: b.now}}
 	elsewhere.mark(1, 1).settle(1, 1).add("one", perMinute, "a", 0, 1)
 	b.apply(elsewhere)
 }
@@ -119,7 +119,7 @@ func testSettlePermits(b *bench) {
 			grant := func(epoch uint64, known, want, granted int64) {
 				b.Helper()
 				d := b.leases(10).want(name, shape, key, epoch, known, want)
-				leased, err := b.Store.Lease(b.Context(), &d.LeaseFold)
+				leased, err := b.Store.Lease(b.Context(), &d.LeaseBatch)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -134,7 +134,7 @@ func testSettlePermits(b *bench) {
 				b.Helper()
 				number++
 				d := b.fresh().settle(5, number)
-				d.Permits = []aggregate.Permits{{Rule: d.rule(name, shape), Text: key, Bucket: shape.Bucket(b.now), Count: n}}
+				d.Permits = []storage.Permits{{Rule: d.rule(name, shape), Text: key, Bucket: shape.Bucket(b.now), Count: n}}
 				b.apply(d)
 			}
 			change(-3) // no lease yet: nothing to change
@@ -149,10 +149,10 @@ func testSettlePermits(b *bench) {
 			change(-1000) // nonsense: all, and no more than that
 			grant(4, 0, 100, 10)
 			change(-8)
-			d := b.leases(10).ask(name, shape, key, aggregate.Ask{ // and then some permits come back as well
-				Epoch: 1, Bucket: shape.Bucket(b.now), Known: 10, Returns: []aggregate.Cell{{Bucket: shape.Bucket(b.now), Count: 10}},
+			d := b.leases(10).ask(name, shape, key, storage.LeaseRequest{ // and then some permits come back as well
+				Epoch: 1, Bucket: shape.Bucket(b.now), Known: 10, Returns: []storage.Cell{{Bucket: shape.Bucket(b.now), Count: 10}},
 			})
-			leased, err := b.Store.Lease(b.Context(), &d.LeaseFold)
+			leased, err := b.Store.Lease(b.Context(), &d.LeaseBatch)
 			if err != nil || leased.Keys[0].Held[0].Count != 0 {
 				b.Errorf("%s: %v, %+v", name, err, leased.Keys)
 			}
@@ -175,7 +175,7 @@ func testSettleLevel(b *bench) {
 	b.now += 61 * int64(time.Second)
 	// Of the 40 hits that a cost none are left, of the later ones all are; then they drain.
 	for _, want := range [][3]int64{{0, 600, 600}, {0, 500, 500}} {
-		d := b.fold()
+		d := b.batch()
 		for _, key := range []string{"a", "b", "c"} {
 			d.read("tokens", tokens, key)
 		}
@@ -190,7 +190,7 @@ func testSettleLevel(b *bench) {
 
 // credit makes the fold report and return hits of an owner, of the window that is age windows before now.
 func (d *draft) credit(owner uint32, name string, shape window.Shape, age, reported, returned int64) *draft {
-	d.Credits = append(d.Credits, aggregate.Credit{
+	d.Credits = append(d.Credits, storage.Credit{
 		Owner: owner, Rule: d.rule(name, shape), Window: shape.Bucket(d.Now)/int64(shape.Buckets) - age,
 		Reported: reported, Returned: returned,
 	})
@@ -208,7 +208,7 @@ func testCredits(b *bench) {
 			b.fresh().credit(2, name, shape, 0, 0, 1),
 			b.fresh().credit(1, name+" of others", shape, 0, 0, 1),
 			b.fresh().credit(1, name, shape, 1, 3, 11),
-			b.fresh().add(name, shape, "a", 0, 5).credit(1, name, shape, 1, 0, 0).credit(1, name, shape, 0, 0, aggregate.MaxCredit),
+			b.fresh().add(name, shape, "a", 0, 5).credit(1, name, shape, 1, 0, 0).credit(1, name, shape, 0, 0, storage.MaxCredit),
 		} {
 			if got := b.applyTo(b.Other, d).Overdrawn; len(got) != 1 || b.seen != before {
 				b.Errorf("%s: overdrawn %v", name, got)
@@ -216,9 +216,9 @@ func testCredits(b *bench) {
 		}
 		b.applyTo(b.Other, b.fresh().credit(1, name, shape, 0, 5, 105).credit(1, name, shape, 1, 0, 3))
 		b.apply(b.fresh().credit(1, name, shape, 0, 0, 1).credit(1, name, shape, 1, 0, 4))
-		b.apply(b.fresh().credit(3, name, shape, 0, aggregate.MaxCredit, 0))
-		b.apply(b.fresh().credit(3, name, shape, 0, aggregate.MaxCredit, 1)) // no more than that is kept
-		b.apply(b.fresh().credit(3, name, shape, 0, 0, aggregate.MaxCredit).settle(4, 1))
+		b.apply(b.fresh().credit(3, name, shape, 0, storage.MaxCredit, 0))
+		b.apply(b.fresh().credit(3, name, shape, 0, storage.MaxCredit, 1)) // no more than that is kept
+		b.apply(b.fresh().credit(3, name, shape, 0, 0, storage.MaxCredit).settle(4, 1))
 		b.apply(b.fresh().credit(3, name, shape, 0, 0, 1).settle(4, 1)) // both are told
 	}
 	restore := b.Snapshot(b)
@@ -233,7 +233,7 @@ func testCredits(b *bench) {
 		b.apply(b.fresh().credit(5, "brief", brief, 0, 0, 1))
 		return
 	}
-	want := aggregate.ExpiryOf(brief, brief.Bucket(b.now))
+	want := storage.ExpiryOf(brief, brief.Bucket(b.now))
 	if !slices.ContainsFunc(b.Expiries(b), func(at int64) bool { return b.near(at, want) }) {
 		b.Errorf("nothing expires at %d: %v", want, b.Expiries(b))
 	}
@@ -251,15 +251,15 @@ func testSettledChunks(b *bench) {
 		d := b.fresh()
 		d.MaxChunks = most
 		for _, epoch := range epochs {
-			number := uint64(len(b.model.spent)) % aggregate.Chunk
-			d.Settled = append(d.Settled, aggregate.Settled{Epoch: epoch, Number: number, Sender: sender})
+			number := uint64(len(b.model.spent)) % storage.Chunk
+			d.Settled = append(d.Settled, storage.Settled{Epoch: epoch, Number: number, Sender: sender})
 		}
-		applied, err := b.Other.Apply(b.Context(), &d.Fold)
+		applied, err := b.Other.Apply(b.Context(), &d.Batch)
 		if err != nil || len(applied.Repeated)+len(applied.Spent) > 0 {
 			b.Fatal(applied, err)
 		}
 		if len(applied.SettledOverflow) == 0 {
-			b.model.apply(&d.Fold)
+			b.model.apply(&d.Batch)
 		}
 		return applied.SettledOverflow
 	}
@@ -284,7 +284,7 @@ func testSettledChunks(b *bench) {
 	}
 	d := b.fresh().credit(1, "one", perMinute, 0, 0, 1).settle(8, 1).settle(1, 0).credit(2, "one", perMinute, 0, 0, 2)
 	d.MaxChunks, d.Settled[0].Sender, d.Settled[1].Sender = most, 1, 1
-	applied, err := b.Store.Apply(b.Context(), &d.Fold)
+	applied, err := b.Store.Apply(b.Context(), &d.Batch)
 	if err != nil || len(applied.Overdrawn) != 2 || !slices.Equal(applied.Spent, []int{1}) ||
 		!slices.Equal(applied.SettledOverflow, []int{0}) {
 		b.Errorf("all at once: %+v, %v", applied, err)

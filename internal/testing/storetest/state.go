@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 func testJoin(b *bench) {
@@ -44,7 +44,7 @@ func testExpiry(b *bench) {
 		}
 		b.apply(b.fresh().add(name, shape, "a", 0, n).add(name, shape, "b", 0, 2*n))
 		b.apply(b.fresh().add(name, shape, "a", 0, n)) // not new: moves nothing, unless it drains
-		count := aggregate.ExpiryOf(shape, shape.Bucket(b.now))
+		count := storage.ExpiryOf(shape, shape.Bucket(b.now))
 		drained := int64(0)
 		if shape.Drains() {
 			drained = 2 * n * int64(shape.Length) / 100 // of a and of b there are as many
@@ -67,7 +67,7 @@ func testExpiry(b *bench) {
 		if shape.Live() > 1 {
 			b.apply(b.fresh().add(name, shape, "a", 1, 1))
 		}
-		found, last := false, max(count, aggregate.ExpiryOf(shape, shape.Bucket(b.now)+1))
+		found, last := false, max(count, storage.ExpiryOf(shape, shape.Bucket(b.now)+1))
 		if shape.Drains() {
 			last += 2 * int64(shape.Length) / 100 // after all before them
 		}
@@ -94,7 +94,7 @@ func testGenerations(b *bench) {
 		b.Errorf("second version: %d", second.Version)
 	}
 	// What a checker remembers of it changes nothing, whatever it is.
-	for _, seen := range []aggregate.State{{}, first, second, {Generation: 1, Version: 99}} {
+	for _, seen := range []storage.State{{}, first, second, {Generation: 1, Version: 99}} {
 		d := b.fresh().add("one", perMinute, "a", 0, 1)
 		d.Seen = seen
 		b.apply(d)
@@ -106,7 +106,7 @@ func testGenerations(b *bench) {
 	remembered := b.seen
 	applied := b.apply(b.fresh().add("one", perMinute, "a", 0, 1))
 	third := applied.State
-	if want := (aggregate.Loss{Remembered: remembered}); applied.Loss != want {
+	if want := (storage.Loss{Remembered: remembered}); applied.Loss != want {
 		b.Errorf("the loss is %+v, want %+v", applied.Loss, want)
 	}
 	if third.Generation <= remembered.Generation || third.Version != 1 {
@@ -118,14 +118,14 @@ func testGenerations(b *bench) {
 	b.Lose(b)
 	*b.model = *newModel()
 	d := b.fresh().add("one", perMinute, "a", 0, 1)
-	d.Seen = aggregate.State{Generation: 1 << 51, Version: 3}
+	d.Seen = storage.State{Generation: 1 << 51, Version: 3}
 	if got := b.apply(d).State.Generation; got != 1<<51+1 {
 		b.Errorf("generation %d, want %d", got, 1<<51+1)
 	}
 	// Reading alone finds out as well.
 	b.Lose(b)
 	*b.model = *newModel()
-	d = b.fold()
+	d = b.batch()
 	d.read("one", perMinute, "a")
 	if got := b.apply(d).State.Generation; got != 1<<51+2 {
 		b.Errorf("generation %d, want %d", got, 1<<51+2)
@@ -133,26 +133,26 @@ func testGenerations(b *bench) {
 }
 
 func testOlderSnapshot(b *bench) {
-	b.apply(b.fold().mark(1, 1).add("one", perMinute, "a", 0, 5).add("many", inMinutes, "a", 0, 5))
+	b.apply(b.batch().mark(1, 1).add("one", perMinute, "a", 0, 5).add("many", inMinutes, "a", 0, 5))
 	restore := b.Snapshot(b)
 	old := *b.model
 	*b.model = *newModel()
-	kept := b.apply(b.fold().mark(3, 1).add("one", perMinute, "x", 0, 1)).State
+	kept := b.apply(b.batch().mark(3, 1).add("one", perMinute, "x", 0, 1)).State
 
 	restore()
 	*b.model = old
-	b.model.state = make(map[uint32]aggregate.State)
+	b.model.state = make(map[uint32]storage.State)
 	// Counts, marks and ledger are what they were then; but the state is new.
-	applied := b.apply(b.fold().mark(2, 1).add("one", perMinute, "a", 0, 1).add("many", inMinutes, "a", 0, 1))
+	applied := b.apply(b.batch().mark(2, 1).add("one", perMinute, "a", 0, 1).add("many", inMinutes, "a", 0, 1))
 	after := applied.State
-	if lost, of := applied.Loss.Folds(); lost != 1 || of != 2 {
-		b.Errorf("the loss of a fold after %v: %+v", old.state, applied.Loss)
+	if lost, of := applied.Loss.Batches(); lost != 1 || of != 2 {
+		b.Errorf("the loss of a batch after %v: %+v", old.state, applied.Loss)
 	}
 	if after.Generation <= kept.Generation {
 		b.Errorf("state %v after %v was lost", after, kept)
 	}
-	b.apply(b.fold().mark(1, 1).add("one", perMinute, "a", 0, 5)) // still a repeat
-	b.apply(b.fold().mark(3, 1).add("one", perMinute, "x", 0, 1)) // forgotten
+	b.apply(b.batch().mark(1, 1).add("one", perMinute, "a", 0, 5)) // still a repeat
+	b.apply(b.batch().mark(3, 1).add("one", perMinute, "x", 0, 1)) // forgotten
 	b.checkLedger()
 }
 
@@ -169,7 +169,7 @@ func testShards(b *bench) {
 		if got := b.model.state[shard].Version; got != uint64(shard)+1 {
 			b.Errorf("shard %d: version %d", shard, got)
 		}
-		d := b.fold().mark(1, 1)
+		d := b.batch().mark(1, 1)
 		d.Shard, d.Seen = shard, b.model.state[shard]
 		b.apply(d)
 	}

@@ -1,24 +1,24 @@
-// Package storetest is the contract of aggregate.Store as tests, to be run against every store.
+// Package storetest is the contract of storage.Store as tests, to be run against every store.
 package storetest
 
 import (
 	"slices"
 	"testing"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // Harness is a store under test, empty, and what the tests need to do to it.
 type Harness struct {
-	Store aggregate.Store
+	Store storage.Store
 	// Other is another worker's view of the same data; may be the same as Store.
-	Other aggregate.Store
+	Other storage.Store
 	// Now is the fleet's time to begin at.
 	Now int64
 	// Clock tells the store's time in Unix nanoseconds; nil if it has none.
 	Clock func() int64
 	// Ledger reads the store's ledger.
-	Ledger func(t testing.TB) aggregate.Ledger
+	Ledger func(t testing.TB) storage.Ledger
 	// Lose drops all data.
 	Lose func(t testing.TB)
 	// Snapshot keeps a copy of all data, and returns what brings it back.

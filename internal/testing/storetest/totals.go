@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -15,16 +15,16 @@ func testReading(b *bench) {
 	for name, shape := range shapes {
 		b.apply(b.fresh().add(name, shape, "a", 0, 3))
 		before := b.seen
-		d := b.fold()
+		d := b.batch()
 		d.read(name, shape, "a")
 		d.read(name, shape, "nobody")
 		b.apply(d)
-		b.apply(b.fold().add(name, shape, "a", 0, 0))
+		b.apply(b.batch().add(name, shape, "a", 0, 0))
 		if b.seen != before {
 			b.Errorf("reading changed the state: %v, then %v", before, b.seen)
 		}
 	}
-	b.apply(b.fold()) // nothing at all
+	b.apply(b.batch()) // nothing at all
 	b.checkLedger()
 }
 
@@ -92,7 +92,7 @@ func testLargeCounts(b *bench) {
 	for name, shape := range shapes {
 		for range 3 {
 			d := b.fresh().add(name, shape, "nonsense", 0, math.MaxInt64-5)
-			applied, err := b.Store.Apply(b.Context(), &d.Fold)
+			applied, err := b.Store.Apply(b.Context(), &d.Batch)
 			if err != nil || len(applied.Totals[0]) != 1 || applied.Totals[0][0].Count < 1e15 {
 				b.Fatalf("%s: totals %v, %v", name, applied.Totals, err)
 			}
@@ -110,8 +110,8 @@ func testLargeFolds(b *bench) {
 		d := b.fresh()
 		rule := d.rule(name, shape)
 		for i := range n {
-			cells := []aggregate.Cell{{Bucket: shape.Bucket(b.now), Count: int64(i) + 1}}
-			d.Keys = append(d.Keys, aggregate.Key{Rule: rule, Text: fmt.Sprintf("user:%06d", i), Cells: cells})
+			cells := []storage.Cell{{Bucket: shape.Bucket(b.now), Count: int64(i) + 1}}
+			d.Keys = append(d.Keys, storage.Key{Rule: rule, Text: fmt.Sprintf("user:%06d", i), Cells: cells})
 		}
 		b.apply(d)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -15,18 +15,18 @@ func BenchmarkLease(b *testing.B) {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			s := New()
 			shape := window.Shape{Length: time.Hour, Buckets: 1}
-			fold := &aggregate.LeaseFold{Now: begin, Rules: []aggregate.Rule{{Name: "rule", Shape: shape, Limit: 1e15}}}
+			batch := &storage.LeaseBatch{Now: begin, Rules: []storage.Rule{{Name: "rule", Shape: shape, Limit: 1e15}}}
 			for i := range keys {
-				ask := aggregate.Ask{Epoch: 1, Bucket: shape.Bucket(begin), Want: 1}
-				fold.Keys = append(fold.Keys, aggregate.LeaseKey{Text: fmt.Sprintf("user:%06d", i), Asks: []aggregate.Ask{ask}})
+				ask := storage.LeaseRequest{Epoch: 1, Bucket: shape.Bucket(begin), Want: 1}
+				batch.Keys = append(batch.Keys, storage.LeaseKey{Text: fmt.Sprintf("user:%06d", i), Requests: []storage.LeaseRequest{ask}})
 			}
 			b.ReportAllocs()
 			known := int64(0)
 			for b.Loop() {
-				for i := range fold.Keys {
-					fold.Keys[i].Asks[0].Known = known
+				for i := range batch.Keys {
+					batch.Keys[i].Requests[0].Known = known
 				}
-				leased, err := s.Lease(b.Context(), fold)
+				leased, err := s.Lease(b.Context(), batch)
 				if err != nil || leased.Keys[0].New != 1 {
 					b.Fatal(leased, err)
 				}

@@ -3,7 +3,7 @@ package memstore
 import (
 	"slices"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -22,11 +22,11 @@ type counter struct {
 }
 
 // add adds the key's cells, and appends the totals that the fold asks for to dst.
-func (c *counters) add(r *aggregate.Rule, key *aggregate.Key, now int64, dst []aggregate.Cell) []aggregate.Cell {
+func (c *counters) add(r *storage.Rule, key *storage.Key, now int64, dst []storage.Cell) []storage.Cell {
 	k := c.find(key.Text)
 	adds := anyAdds(key.Cells)
 	if k == nil && adds {
-		k = &counter{level: aggregate.Untold}
+		k = &counter{level: storage.NoLevel}
 	}
 	if adds || k != nil && len(k.refunded) > 0 { // which may be all that comes
 		k.expire(r, now)
@@ -42,7 +42,7 @@ func (c *counters) add(r *aggregate.Rule, key *aggregate.Key, now int64, dst []a
 		for _, cell := range key.Cells {
 			if cell.Count > 0 {
 				n := counts.at(cell.Bucket)
-				*n = aggregate.Sum(*n, cell.Count)
+				*n = storage.Sum(*n, cell.Count)
 			}
 		}
 	}
@@ -61,17 +61,17 @@ func (c *counters) add(r *aggregate.Rule, key *aggregate.Key, now int64, dst []a
 	return dst
 }
 
-func anyAdds(cells []aggregate.Cell) bool {
-	return slices.ContainsFunc(cells, func(c aggregate.Cell) bool { return c.Count > 0 })
+func anyAdds(cells []storage.Cell) bool {
+	return slices.ContainsFunc(cells, func(c storage.Cell) bool { return c.Count > 0 })
 }
 
 // levelOf is a key's level, and its cells after that, which are among totals. The rule drains.
-func (c *counters) levelOf(r *aggregate.Rule, key string, totals []aggregate.Cell, now int64) (window.Level, []aggregate.Cell) {
+func (c *counters) levelOf(r *storage.Rule, key string, totals []storage.Cell, now int64) (window.Level, []storage.Cell) {
 	k := c.find(key)
 	if k == nil {
-		return r.Settle(aggregate.Untold, nil, nil, now)
+		return r.Advance(storage.NoLevel, nil, nil, now)
 	}
-	level, after := r.Settle(k.level, k.cells, k.refunded, now)
+	level, after := r.Advance(k.level, k.cells, k.refunded, now)
 	return level, totals[max(len(totals)-len(after), 0):]
 }
 
@@ -82,7 +82,7 @@ func (c *counters) clone() *counters {
 }
 
 // of are the counts of a rule's kind.
-func (k *counter) of(r *aggregate.Rule) *cells {
+func (k *counter) of(r *storage.Rule) *cells {
 	if r.BesideLevel() && !r.Drains() {
 		return &k.refunded
 	}
@@ -90,11 +90,11 @@ func (k *counter) of(r *aggregate.Rule) *cells {
 }
 
 // expire drops the counts of buckets that have expired, of what drains into the level.
-func (k *counter) expire(r *aggregate.Rule, now int64) {
+func (k *counter) expire(r *storage.Rule, now int64) {
 	switch {
 	case r.Drains():
-		var after []aggregate.Cell
-		k.level, after = r.SettleTo(k.level, k.cells, k.refunded, r.Shape.Bucket(now-int64(r.Shape.Length))-int64(r.Shape.Live()))
+		var after []storage.Cell
+		k.level, after = r.AdvanceTo(k.level, k.cells, k.refunded, r.Shape.Bucket(now-int64(r.Shape.Length))-int64(r.Shape.Live()))
 		k.cells = slices.Delete(k.cells, 0, len(k.cells)-len(after))
 		k.refunded.expire(r.Shape, now)
 	case r.BesideLevel(): // when the admitted ones are, which they are taken off
@@ -104,12 +104,12 @@ func (k *counter) expire(r *aggregate.Rule, now int64) {
 }
 
 // cells are counts in ascending order of buckets.
-type cells []aggregate.Cell
+type cells []storage.Cell
 
 // expire drops those of buckets that have expired.
 func (c *cells) expire(s window.Shape, now int64) {
 	n := 0
-	for n < len(*c) && aggregate.ExpiryOf(s, (*c)[n].Bucket) <= now {
+	for n < len(*c) && storage.ExpiryOf(s, (*c)[n].Bucket) <= now {
 		n++
 	}
 	if n > 0 {
@@ -124,7 +124,7 @@ func (c *cells) at(bucket int64) *int64 {
 		i--
 	}
 	if i == len(*c) || (*c)[i].Bucket != bucket {
-		*c = slices.Insert(*c, i, aggregate.Cell{Bucket: bucket})
+		*c = slices.Insert(*c, i, storage.Cell{Bucket: bucket})
 	}
 	return &(*c)[i].Count
 }

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -25,26 +25,26 @@ type share struct {
 	granted, returned cells
 }
 
-func (s *shard) lease(fold *aggregate.LeaseFold) aggregate.Leased {
+func (s *shard) lease(batch *storage.LeaseBatch) storage.Leased {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.advance(fold.Seen, fold.Now)
-	keys := make([]aggregate.LeasedKey, len(fold.Keys))
+	s.advance(batch.Seen, batch.Now)
+	keys := make([]storage.LeasedKey, len(batch.Keys))
 	changed := false
-	for i := range fold.Keys {
-		rule := &fold.Rules[fold.Keys[i].Rule]
-		quiet := fold.Now < aggregate.QuietUntil(rule.Shape, s.lost)
-		keys[i] = s.leasesOf(rule, fold.Now).grant(&fold.Keys[i], rule.Limit, fold.Now, quiet)
+	for i := range batch.Keys {
+		rule := &batch.Rules[batch.Keys[i].Rule]
+		quiet := batch.Now < storage.QuietUntil(rule.Shape, s.lost)
+		keys[i] = s.leasesOf(rule, batch.Now).grant(&batch.Keys[i], rule.Limit, batch.Now, quiet)
 		changed = changed || keys[i].New > 0 || keys[i].Returned > 0
 	}
 	if changed {
 		s.state.Version++
 	}
-	s.sweep(fold.Now)
-	return aggregate.Leased{State: s.state, Now: fold.Now, Lost: s.lost, Loss: s.loss, Keys: keys}
+	s.sweep(batch.Now)
+	return storage.Leased{State: s.state, Now: batch.Now, Lost: s.lost, Loss: s.loss, Keys: keys}
 }
 
-func (s *shard) leasesOf(r *aggregate.Rule, now int64) *leases {
+func (s *shard) leasesOf(r *storage.Rule, now int64) *leases {
 	id := ruleID{name: r.Name, shape: r.Shape}
 	l := s.leases[id]
 	if l == nil {
@@ -56,40 +56,40 @@ func (s *shard) leasesOf(r *aggregate.Rule, now int64) *leases {
 }
 
 // grant takes in what a key's asks return, and grants what there is room for.
-func (l *leases) grant(key *aggregate.LeaseKey, limit, now int64, quiet bool) aggregate.LeasedKey {
+func (l *leases) grant(key *storage.LeaseKey, limit, now int64, quiet bool) storage.LeasedKey {
 	k := l.find(key.Text)
 	if k == nil {
 		k = &lease{byEpoch: make(map[uint64]*share)}
 	} else {
 		k.expire(l.shape, now)
 	}
-	done := aggregate.LeasedKey{Bucket: l.shape.Bucket(now), Asks: make([]aggregate.Granted, len(key.Asks))}
-	for i := range key.Asks {
-		done.Returned += k.takeBack(&key.Asks[i], l.shape, now)
+	done := storage.LeasedKey{Bucket: l.shape.Bucket(now), Grants: make([]storage.Grant, len(key.Requests))}
+	for i := range key.Requests {
+		done.Returned += k.takeBack(&key.Requests[i], l.shape, now)
 	}
-	wants := make([]int64, len(key.Asks))
-	for i := range key.Asks {
+	wants := make([]int64, len(key.Requests))
+	for i := range key.Requests {
 		if !quiet {
-			wants[i] = key.Asks[i].Wants(done.Bucket, k.granted(key.Asks[i].Epoch, done.Bucket), limit)
+			wants[i] = key.Requests[i].Wants(done.Bucket, k.granted(key.Requests[i].Epoch, done.Bucket), limit)
 		}
 	}
-	for i, n := range aggregate.Divide(aggregate.Room(l.shape, k.held, limit, now), wants) {
+	for i, n := range storage.Divide(storage.Room(l.shape, k.held, limit, now), wants) {
 		if n > 0 {
-			k.add(key.Asks[i].Epoch, done.Bucket, n)
-			l.keep(key.Text, k, aggregate.ExpiryOf(l.shape, done.Bucket))
+			k.add(key.Requests[i].Epoch, done.Bucket, n)
+			l.keep(key.Text, k, storage.ExpiryOf(l.shape, done.Bucket))
 			done.New += n
 		}
 	}
-	for i := range key.Asks {
-		a := &key.Asks[i]
-		done.Asks[i] = aggregate.Granted{Current: k.granted(a.Epoch, done.Bucket), Spoken: k.granted(a.Epoch, a.Bucket)}
+	for i := range key.Requests {
+		a := &key.Requests[i]
+		done.Grants[i] = storage.Grant{Current: k.granted(a.Epoch, done.Bucket), Requested: k.granted(a.Epoch, a.Bucket)}
 	}
 	done.Held = slices.Clone(k.held)
 	return done
 }
 
 // takeBack takes in what an ask returns, and says how many permits that frees.
-func (k *lease) takeBack(a *aggregate.Ask, s window.Shape, now int64) (freed int64) {
+func (k *lease) takeBack(a *storage.LeaseRequest, s window.Shape, now int64) (freed int64) {
 	share := k.byEpoch[a.Epoch]
 	if share == nil {
 		return 0
@@ -126,7 +126,7 @@ func (k *lease) add(epoch uint64, bucket, n int64) {
 
 // expire drops what has expired, and the checkers of which nothing is left.
 func (k *lease) expire(s window.Shape, now int64) {
-	if len(k.held) == 0 || aggregate.ExpiryOf(s, k.held[0].Bucket) > now { // nothing else is older
+	if len(k.held) == 0 || storage.ExpiryOf(s, k.held[0].Bucket) > now { // nothing else is older
 		return
 	}
 	k.held.expire(s, now)

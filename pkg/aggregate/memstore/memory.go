@@ -5,20 +5,20 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // Memory keeps states of shards for the workers of one process, as [aggregate.Memory] says. The
 // zero value keeps none yet. It is safe for concurrent use.
 type Memory struct {
 	mu     sync.Mutex
-	states []aggregate.State
+	states []storage.State
 }
 
 // Merge raises what is kept, and returns it; it never fails.
-func (m *Memory) Merge(_ context.Context, states []aggregate.State) ([]aggregate.State, error) {
+func (m *Memory) Merge(_ context.Context, states []storage.State) ([]storage.State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.states = aggregate.Latest(m.states, states)
+	m.states = storage.Latest(m.states, states)
 	return slices.Clone(m.states), nil
 }

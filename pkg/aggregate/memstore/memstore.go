@@ -1,5 +1,5 @@
 // Package memstore is a store in the worker's own memory: for the embedded default, for tests, and
-// for simulations. It keeps the contract of aggregate.Store and has no clock: the worker's is the
+// for simulations. It keeps the contract of storage.Store and has no clock: the worker's is the
 // fleet's time, and what a fold says is now is what expiry goes by.
 //
 // It can misbehave on request as a real store does: lose everything, or come back as it once was.
@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // Store is the store. Its methods are safe for concurrent use; folds of different shards do not wait
@@ -21,16 +21,16 @@ type Store struct {
 	shards   []*shard     // as many as have been used
 }
 
-var _ aggregate.Store = (*Store)(nil)
+var _ storage.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store { return &Store{} }
 
 // Join records the number of shards, 1 if it is to choose itself. The time it returns is always
 // zero.
-func (s *Store) Join(_ context.Context, shards int) (aggregate.Fleet, error) {
-	if shards < 0 || shards > aggregate.MaxShards {
-		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, aggregate.MaxShards)
+func (s *Store) Join(_ context.Context, shards int) (storage.Fleet, error) {
+	if shards < 0 || shards > storage.MaxShards {
+		return storage.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, storage.MaxShards)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,27 +38,27 @@ func (s *Store) Join(_ context.Context, shards int) (aggregate.Fleet, error) {
 		s.recorded = max(shards, 1)
 	}
 	if shards != 0 && shards != s.recorded {
-		return aggregate.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", aggregate.ErrShards, shards, s.recorded)
+		return storage.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", storage.ErrShards, shards, s.recorded)
 	}
-	return aggregate.Fleet{Shards: s.recorded}, nil
+	return storage.Fleet{Shards: s.recorded}, nil
 }
 
-// Apply adds a fold. It returns no error but for a shard beyond aggregate.MaxShards.
-func (s *Store) Apply(_ context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	if fold.Shard >= aggregate.MaxShards {
-		return aggregate.Applied{}, fmt.Errorf("apply: shard %d", fold.Shard)
+// Apply adds a fold. It returns no error but for a shard beyond storage.MaxShards.
+func (s *Store) Apply(_ context.Context, batch *storage.Batch) (storage.Applied, error) {
+	if batch.Shard >= storage.MaxShards {
+		return storage.Applied{}, fmt.Errorf("apply: shard %d", batch.Shard)
 	}
 	defer s.mu.RUnlock()
-	return s.lockShard(fold.Shard).apply(fold), nil
+	return s.lockShard(batch.Shard).apply(batch), nil
 }
 
-// Lease carries out a lease fold. It returns no error but for a shard beyond aggregate.MaxShards.
-func (s *Store) Lease(_ context.Context, fold *aggregate.LeaseFold) (aggregate.Leased, error) {
-	if fold.Shard >= aggregate.MaxShards {
-		return aggregate.Leased{}, fmt.Errorf("lease: shard %d", fold.Shard)
+// Lease carries out a lease fold. It returns no error but for a shard beyond storage.MaxShards.
+func (s *Store) Lease(_ context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
+	if batch.Shard >= storage.MaxShards {
+		return storage.Leased{}, fmt.Errorf("lease: shard %d", batch.Shard)
 	}
 	defer s.mu.RUnlock()
-	return s.lockShard(fold.Shard).lease(fold), nil
+	return s.lockShard(batch.Shard).lease(batch), nil
 }
 
 // lockShard returns a shard, with mu held for reading.
@@ -81,10 +81,10 @@ func (s *Store) grow(shards int) {
 }
 
 // Ledger returns the sum of all shards' ledgers.
-func (s *Store) Ledger(context.Context) (aggregate.Ledger, error) {
+func (s *Store) Ledger(context.Context) (storage.Ledger, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	sum := make(aggregate.Ledger)
+	sum := make(storage.Ledger)
 	for _, shard := range s.shards {
 		shard.addLedger(sum)
 	}

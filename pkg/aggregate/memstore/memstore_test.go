@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/storetest"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -17,7 +17,7 @@ func TestContract(t *testing.T) {
 			Store: s,
 			Other: s,
 			Now:   time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano(),
-			Ledger: func(t testing.TB) aggregate.Ledger {
+			Ledger: func(t testing.TB) storage.Ledger {
 				l, err := s.Ledger(t.Context())
 				if err != nil {
 					t.Fatal(err)
@@ -51,7 +51,7 @@ func (s *Store) expiries() []int64 {
 		for _, l := range shard.leases {
 			for _, g := range []generation[lease]{l.young, l.old} {
 				for _, k := range g.byText {
-					all = append(all, aggregate.ExpiryOf(l.shape, k.held[len(k.held)-1].Bucket))
+					all = append(all, storage.ExpiryOf(l.shape, k.held[len(k.held)-1].Bucket))
 				}
 			}
 		}
@@ -64,15 +64,15 @@ const begin = int64(1_800_000_000 * time.Second)
 var epoch uint64 // of the last report
 
 // hit adds a hit to a bucket of a key, in a report of its own.
-func hit(t *testing.T, s *Store, now int64, rule aggregate.Rule, key string, bucket int64) aggregate.Applied {
+func hit(t *testing.T, s *Store, now int64, rule storage.Rule, key string, bucket int64) storage.Applied {
 	t.Helper()
 	epoch++
-	applied, err := s.Apply(t.Context(), &aggregate.Fold{
+	applied, err := s.Apply(t.Context(), &storage.Batch{
 		Now:    now,
-		Marks:  []aggregate.Mark{{Epoch: epoch, Sequence: 1}},
-		Rules:  []aggregate.Rule{rule},
-		Ledger: make([]aggregate.Tally, 1),
-		Keys:   []aggregate.Key{{Text: key, Cells: []aggregate.Cell{{Bucket: bucket, Count: 1}}}},
+		Marks:  []storage.Mark{{Epoch: epoch, Sequence: 1}},
+		Rules:  []storage.Rule{rule},
+		Ledger: make([]storage.Tally, 1),
+		Keys:   []storage.Key{{Text: key, Cells: []storage.Cell{{Bucket: bucket, Count: 1}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func hit(t *testing.T, s *Store, now int64, rule aggregate.Rule, key string, buc
 
 func TestMarksExpire(t *testing.T) {
 	s := New()
-	fold := &aggregate.Fold{Marks: []aggregate.Mark{{Epoch: 1, Sequence: 5}}}
+	batch := &storage.Batch{Marks: []storage.Mark{{Epoch: 1, Sequence: 5}}}
 	for _, step := range []struct {
 		after    time.Duration
 		repeated bool
@@ -91,8 +91,8 @@ func TestMarksExpire(t *testing.T) {
 		{23 * time.Hour, true}, // which does not prolong it
 		{24 * time.Hour, false},
 	} {
-		fold.Now = begin + int64(step.after)
-		applied, err := s.Apply(t.Context(), fold)
+		batch.Now = begin + int64(step.after)
+		applied, err := s.Apply(t.Context(), batch)
 		if err != nil || (len(applied.Repeated) > 0) != step.repeated {
 			t.Errorf("after %v: %v, %v", step.after, applied.Repeated, err)
 		}
@@ -105,13 +105,13 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	second := window.Shape{Length: time.Second, Buckets: 1}
 	now := begin
 	count := func(s *Store, rule, key string, _ uint64) {
-		hit(t, s, now, aggregate.Rule{Name: rule, Shape: second}, key, second.Bucket(now))
+		hit(t, s, now, storage.Rule{Name: rule, Shape: second}, key, second.Bucket(now))
 	}
 	lease := func(s *Store, rule, key string, epoch uint64) {
-		_, err := s.Lease(t.Context(), &aggregate.LeaseFold{
+		_, err := s.Lease(t.Context(), &storage.LeaseBatch{
 			Now:   now,
-			Rules: []aggregate.Rule{{Name: rule, Shape: second, Limit: 1000}},
-			Keys:  []aggregate.LeaseKey{{Text: key, Asks: []aggregate.Ask{{Epoch: epoch, Bucket: second.Bucket(now), Want: 1}}}},
+			Rules: []storage.Rule{{Name: rule, Shape: second, Limit: 1000}},
+			Keys:  []storage.LeaseKey{{Text: key, Requests: []storage.LeaseRequest{{Epoch: epoch, Bucket: second.Bucket(now), Want: 1}}}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -156,8 +156,8 @@ func TestMemoryIsGivenBack(t *testing.T) {
 func TestTheFutureIsKept(t *testing.T) {
 	s, now := New(), begin
 	second := window.Shape{Length: time.Second, Buckets: 1}
-	add := func(ahead int64) []aggregate.Cell {
-		return hit(t, s, now, aggregate.Rule{Name: "rule", Shape: second}, "key", second.Bucket(now)+ahead).Totals[0]
+	add := func(ahead int64) []storage.Cell {
+		return hit(t, s, now, storage.Rule{Name: "rule", Shape: second}, "key", second.Bucket(now)+ahead).Totals[0]
 	}
 	add(30)
 	for range 30 {
@@ -173,7 +173,7 @@ func TestTheFutureIsKept(t *testing.T) {
 func TestCountsOfWhatDrainsAreSettled(t *testing.T) {
 	s, shape := New(), window.Shape{Length: time.Second, Buckets: 10, Kind: window.Token}
 	for i := range int64(100) {
-		hit(t, s, i*int64(shape.BucketSize()), aggregate.Rule{Name: "r", Shape: shape, Limit: 1, Burst: 1}, "a", i)
+		hit(t, s, i*int64(shape.BucketSize()), storage.Rule{Name: "r", Shape: shape, Limit: 1, Burst: 1}, "a", i)
 	}
 	for _, r := range s.shards[0].rules {
 		if k := r.find("a"); len(k.cells) > shape.Live()+shape.Buckets+1 {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -19,15 +19,15 @@ const sweepEvery = int64(time.Minute)
 // shard is the data of one shard.
 type shard struct {
 	mu      sync.Mutex
-	state   aggregate.State
+	state   storage.State
 	marks   map[uint64]mark // by epoch
 	spent   map[numbers]*spent
 	chunks  map[uint32]chunks // by sender of settlements
-	ledger  map[string]aggregate.RuleLedger
+	ledger  map[string]storage.RuleLedger
 	rules   map[ruleID]*counters
 	leases  map[ruleID]*leases
 	lost    int64 // when a generation last began because data had been lost, 0 for never
-	loss    aggregate.Loss
+	loss    storage.Loss
 	swept   int64 // the fleet's time
 	credits map[creditID]credit
 }
@@ -40,7 +40,7 @@ type mark struct {
 type ruleID struct {
 	name  string
 	shape window.Shape
-	kind  aggregate.Kind
+	kind  storage.Kind
 }
 
 func newShard() *shard {
@@ -48,65 +48,65 @@ func newShard() *shard {
 		marks:   make(map[uint64]mark),
 		spent:   make(map[numbers]*spent),
 		chunks:  make(map[uint32]chunks),
-		ledger:  make(map[string]aggregate.RuleLedger),
+		ledger:  make(map[string]storage.RuleLedger),
 		rules:   make(map[ruleID]*counters),
 		leases:  make(map[ruleID]*leases),
 		credits: make(map[creditID]credit),
 	}
 }
 
-func (s *shard) apply(fold *aggregate.Fold) aggregate.Applied {
+func (s *shard) apply(batch *storage.Batch) storage.Applied {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	repeated, spent, overdrawn := s.repeated(fold), s.areSpent(fold), s.overdrawn(fold)
-	chunks, tooMany := s.countChunks(fold)
+	repeated, spent, overdrawn := s.repeated(batch), s.areSpent(batch), s.overdrawn(batch)
+	chunks, tooMany := s.countChunks(batch)
 	if len(repeated)+len(spent)+len(overdrawn)+len(tooMany) > 0 {
-		return aggregate.Applied{Repeated: repeated, Spent: spent, SettledOverflow: tooMany, Overdrawn: overdrawn}
+		return storage.Applied{Repeated: repeated, Spent: spent, SettledOverflow: tooMany, Overdrawn: overdrawn}
 	}
 	maps.Copy(s.chunks, chunks)
-	s.advance(fold.Seen, fold.Now)
-	if len(fold.Marks) > 0 {
+	s.advance(batch.Seen, batch.Now)
+	if len(batch.Marks) > 0 {
 		s.state.Version++
 	}
-	for _, m := range fold.Marks {
-		s.marks[m.Epoch] = mark{m.Sequence, fold.Now + markLife}
+	for _, m := range batch.Marks {
+		s.marks[m.Epoch] = mark{m.Sequence, batch.Now + markLife}
 	}
-	s.spend(fold)
-	s.addCredits(fold)
-	rules := make([]*counters, len(fold.Rules))
-	for i := range fold.Rules {
-		rules[i] = s.rule(&fold.Rules[i], fold.Now)
-		s.record(fold.Rules[i].Name, fold.Ledger[i])
+	s.spend(batch)
+	s.addCredits(batch)
+	rules := make([]*counters, len(batch.Rules))
+	for i := range batch.Rules {
+		rules[i] = s.rule(&batch.Rules[i], batch.Now)
+		s.record(batch.Rules[i].Name, batch.Ledger[i])
 	}
-	totals, levels := make([][]aggregate.Cell, len(fold.Keys)), levelsFor(fold)
-	room := make([]aggregate.Cell, 0, 2*len(fold.Keys))
-	for i := range fold.Keys {
-		key := &fold.Keys[i]
-		r, c := &fold.Rules[key.Rule], rules[key.Rule]
+	totals, levels := make([][]storage.Cell, len(batch.Keys)), levelsFor(batch)
+	room := make([]storage.Cell, 0, 2*len(batch.Keys))
+	for i := range batch.Keys {
+		key := &batch.Keys[i]
+		r, c := &batch.Rules[key.Rule], rules[key.Rule]
 		from := len(room)
-		room = c.add(r, key, fold.Now, room)
+		room = c.add(r, key, batch.Now, room)
 		totals[i] = room[from:len(room):len(room)]
 		if r.Drains() {
-			levels[i], totals[i] = c.levelOf(r, key.Text, totals[i], fold.Now)
+			levels[i], totals[i] = c.levelOf(r, key.Text, totals[i], batch.Now)
 		}
 	}
-	s.sweep(fold.Now)
-	return aggregate.Applied{State: s.state, Loss: s.loss, Totals: totals, Levels: levels}
+	s.sweep(batch.Now)
+	return storage.Applied{State: s.state, Loss: s.loss, Totals: totals, Levels: levels}
 }
 
 // levelsFor makes room for the levels of the fold's keys, if there are any.
-func levelsFor(fold *aggregate.Fold) []window.Level {
-	if slices.ContainsFunc(fold.Rules, func(r aggregate.Rule) bool { return r.Drains() }) {
-		return make([]window.Level, len(fold.Keys))
+func levelsFor(batch *storage.Batch) []window.Level {
+	if slices.ContainsFunc(batch.Rules, func(r storage.Rule) bool { return r.Drains() }) {
+		return make([]window.Level, len(batch.Keys))
 	}
 	return nil
 }
 
 // repeated returns the indices of the fold's marks that are not new.
-func (s *shard) repeated(fold *aggregate.Fold) []int {
+func (s *shard) repeated(batch *storage.Batch) []int {
 	var repeated []int
-	for i, m := range fold.Marks {
-		if old, ok := s.marks[m.Epoch]; ok && m.Sequence <= old.sequence && fold.Now < old.expires {
+	for i, m := range batch.Marks {
+		if old, ok := s.marks[m.Epoch]; ok && m.Sequence <= old.sequence && batch.Now < old.expires {
 			repeated = append(repeated, i)
 		}
 	}
@@ -114,20 +114,20 @@ func (s *shard) repeated(fold *aggregate.Fold) []int {
 }
 
 // advance starts a new generation if the shard has none or is behind what others have seen.
-func (s *shard) advance(seen aggregate.State, now int64) {
+func (s *shard) advance(seen storage.State, now int64) {
 	if s.state.Generation != 0 && !s.state.Less(seen) {
 		return
 	}
 	if seen.Generation > 0 { // somebody remembers what this shard does not
-		s.lost, s.loss = now, aggregate.Loss{Remembered: seen, Found: s.state}
+		s.lost, s.loss = now, storage.Loss{Remembered: seen, Found: s.state}
 	}
-	s.state = aggregate.State{Generation: max(uint64(max(now/1000, 1)), seen.Generation+1)}
+	s.state = storage.State{Generation: max(uint64(max(now/1000, 1)), seen.Generation+1)}
 }
 
-func (s *shard) rule(r *aggregate.Rule, now int64) *counters {
+func (s *shard) rule(r *storage.Rule, now int64) *counters {
 	id := ruleID{r.Name, r.Shape, r.Kind}
 	if r.BesideLevel() {
-		id.kind = aggregate.Admitted
+		id.kind = storage.Admitted
 	}
 	c := s.rules[id]
 	if c == nil {
@@ -138,28 +138,28 @@ func (s *shard) rule(r *aggregate.Rule, now int64) *counters {
 	return c
 }
 
-func (s *shard) record(rule string, t aggregate.Tally) {
+func (s *shard) record(rule string, t storage.Tally) {
 	l := s.ledger[rule]
-	l.Counted = aggregate.Sum(l.Counted, t.Counted)
-	l.Late = aggregate.Sum(l.Late, t.Late)
-	l.Refused = aggregate.Sum(l.Refused, t.Refused)
-	l.Refunded = aggregate.Sum(l.Refunded, t.Refunded)
-	l.Settled = aggregate.Sum(l.Settled, t.Settled)
-	if l != (aggregate.RuleLedger{}) {
+	l.Counted = storage.Sum(l.Counted, t.Counted)
+	l.Late = storage.Sum(l.Late, t.Late)
+	l.Refused = storage.Sum(l.Refused, t.Refused)
+	l.Refunded = storage.Sum(l.Refunded, t.Refunded)
+	l.Settled = storage.Sum(l.Settled, t.Settled)
+	if l != (storage.RuleLedger{}) {
 		s.ledger[rule] = l
 	}
 }
 
-func (s *shard) addLedger(sum aggregate.Ledger) {
+func (s *shard) addLedger(sum storage.Ledger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rule, l := range s.ledger {
 		all := sum[rule]
-		all.Counted = aggregate.Sum(all.Counted, l.Counted)
-		all.Late = aggregate.Sum(all.Late, l.Late)
-		all.Refused = aggregate.Sum(all.Refused, l.Refused)
-		all.Refunded = aggregate.Sum(all.Refunded, l.Refunded)
-		all.Settled = aggregate.Sum(all.Settled, l.Settled)
+		all.Counted = storage.Sum(all.Counted, l.Counted)
+		all.Late = storage.Sum(all.Late, l.Late)
+		all.Refused = storage.Sum(all.Refused, l.Refused)
+		all.Refunded = storage.Sum(all.Refunded, l.Refunded)
+		all.Settled = storage.Sum(all.Settled, l.Settled)
 		sum[rule] = all
 	}
 }

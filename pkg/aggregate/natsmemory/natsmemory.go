@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // Name is the name of a namespace's bucket.
@@ -52,7 +53,7 @@ func New(conn *nats.Conn, namespace string) (*Bucket, error) {
 const mostTries = 5
 
 // Merge is that of [aggregate.Memory]. It writes only if a state is later than what is kept.
-func (b *Bucket) Merge(ctx context.Context, states []aggregate.State) (kept []aggregate.State, err error) {
+func (b *Bucket) Merge(ctx context.Context, states []storage.State) (kept []storage.State, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for range mostTries {
@@ -69,7 +70,7 @@ func (b *Bucket) Merge(ctx context.Context, states []aggregate.State) (kept []ag
 	return nil, b.wrap(err)
 }
 
-func (b *Bucket) merge(ctx context.Context, states []aggregate.State) ([]aggregate.State, error) {
+func (b *Bucket) merge(ctx context.Context, states []storage.State) ([]storage.State, error) {
 	if err := b.openLocked(ctx); err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (b *Bucket) merge(ctx context.Context, states []aggregate.State) ([]aggrega
 	if err != nil {
 		return nil, err
 	}
-	kept := aggregate.Latest(there, states)
+	kept := storage.Latest(there, states)
 	if isWithin(states, there) {
 		return kept, nil
 	}
@@ -94,7 +95,7 @@ func (b *Bucket) merge(ctx context.Context, states []aggregate.State) ([]aggrega
 }
 
 // isWithin says whether none of the states is later than what is there.
-func isWithin(states, there []aggregate.State) bool {
+func isWithin(states, there []storage.State) bool {
 	for i, s := range states {
 		if i >= len(there) || there[i].Less(s) {
 			return false
@@ -117,7 +118,7 @@ func (b *Bucket) openLocked(ctx context.Context) (err error) {
 }
 
 // read returns what is kept; revision is 0 if nothing is. What cannot be read is written over.
-func (b *Bucket) read(ctx context.Context) (states []aggregate.State, revision uint64, err error) {
+func (b *Bucket) read(ctx context.Context) (states []storage.State, revision uint64, err error) {
 	entry, err := b.kv.Get(ctx, key)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -126,17 +127,17 @@ func (b *Bucket) read(ctx context.Context) (states []aggregate.State, revision u
 		return nil, 0, err
 	}
 	var v value
-	if json.Unmarshal(entry.Value(), &v) != nil || len(v.Shards) > aggregate.MaxShards {
+	if json.Unmarshal(entry.Value(), &v) != nil || len(v.Shards) > storage.MaxShards {
 		return nil, entry.Revision(), nil
 	}
-	states = make([]aggregate.State, len(v.Shards))
+	states = make([]storage.State, len(v.Shards))
 	for i, s := range v.Shards {
-		states[i] = aggregate.State{Generation: s[0], Version: s[1]}
+		states[i] = storage.State{Generation: s[0], Version: s[1]}
 	}
 	return states, entry.Revision(), nil
 }
 
-func encode(states []aggregate.State) ([]byte, error) {
+func encode(states []storage.State) ([]byte, error) {
 	v := value{Shards: make([][2]uint64, len(states))}
 	for i, s := range states {
 		v.Shards[i] = [2]uint64{s.Generation, s.Version}

@@ -14,6 +14,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 func newBucket(t *testing.T, url, namespace string) *natsmemory.Bucket {
@@ -25,9 +26,9 @@ func newBucket(t *testing.T, url, namespace string) *natsmemory.Bucket {
 	return b
 }
 
-func states(numbers ...uint64) (all []aggregate.State) {
+func states(numbers ...uint64) (all []storage.State) {
 	for i := 0; i < len(numbers); i += 2 {
-		all = append(all, aggregate.State{Generation: numbers[i], Version: numbers[i+1]})
+		all = append(all, storage.State{Generation: numbers[i], Version: numbers[i+1]})
 	}
 	return all
 }
@@ -47,9 +48,9 @@ func TestTheLatestStatesAreKept(t *testing.T) {
 	for _, step := range []struct {
 		why  string
 		by   *natsmemory.Bucket
-		with []aggregate.State
+		with []storage.State
 		do   func(jetstream.KeyValue) error // before
-		want []aggregate.State
+		want []storage.State
 	}{
 		{why: "nothing is there yet", by: a},
 		{why: "the first", by: a, with: states(5, 1, 6, 1), want: states(5, 1, 6, 1)},

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // block is a rule of one bucket in a call: its keys have a column for each live bucket, the current
 // one last.
 type block struct {
-	rule           int // of the fold
+	rule           int // of the batch
 	keys           []int32
 	first, current int64 // buckets
 
@@ -26,15 +26,15 @@ type block struct {
 const unknown = -1
 
 func (c *call) isOne(rule int) bool {
-	return c.fold.Rules[rule].Shape.Buckets == 1 && !c.fold.Rules[rule].BesideLevel() && len(c.byRule[rule]) > 0
+	return c.batch.Rules[rule].Shape.Buckets == 1 && !c.batch.Rules[rule].BesideLevel() && len(c.byRule[rule]) > 0
 }
 
 // makeBlocks makes a block of each rule of one bucket that has keys in the fold.
 func (c *call) makeBlocks() {
 	c.blocks, c.hashes, c.numbers = c.blocks[:0], c.hashes[:0], c.numbers[:0]
-	c.hashes = slices.Grow(c.hashes, len(c.fold.Keys)) // so that the blocks' slices stay where they are
-	c.numbers = slices.Grow(c.numbers, 2*len(c.fold.Keys))
-	for rule := range c.fold.Rules {
+	c.hashes = slices.Grow(c.hashes, len(c.batch.Keys)) // so that the blocks' slices stay where they are
+	c.numbers = slices.Grow(c.numbers, 2*len(c.batch.Keys))
+	for rule := range c.batch.Rules {
 		if !c.isOne(rule) {
 			continue
 		}
@@ -61,10 +61,10 @@ func (bl *block) watches() bool { return bl.first < bl.current }
 func (c *call) lookBack(bl *block) {
 	from := len(c.hashes)
 	for _, key := range bl.keys {
-		c.hashes = append(c.hashes, c.recall.hash(c.fold.Keys[key].Text))
+		c.hashes = append(c.hashes, c.recall.hash(c.batch.Keys[key].Text))
 	}
 	bl.hashes = c.hashes[from:]
-	bl.watched = watched{c.fold.Shard, c.rules[bl.rule]}
+	bl.watched = watched{c.batch.Shard, c.rules[bl.rule]}
 	var ok bool
 	if bl.late, ok = c.recall.known(bl.watched); ok {
 		column := c.recall.column(bl.watched, bl.late, bl.first)
@@ -104,7 +104,7 @@ func (c *call) packColumn(b []byte, bl *block, bucket int64) []byte {
 	start, adds, leaves, zeros := len(b), 0, 0, 0
 	b = packList(b, len(bl.keys))
 	for i, key := range bl.keys {
-		switch n := countOf(c.fold.Keys[key].Cells, bucket); {
+		switch n := countOf(c.batch.Keys[key].Cells, bucket); {
 		case n > 0:
 			remembered[i] = unknown
 			adds++
@@ -136,7 +136,7 @@ func (c *call) packWatch(b []byte, bl *block) []byte {
 	b = packInt(packList(b, 3), bl.current)
 	oldest, adds := bl.current, false
 	for _, key := range bl.keys {
-		for _, cell := range c.fold.Keys[key].Cells {
+		for _, cell := range c.batch.Keys[key].Cells {
 			if cell.Count > 0 && (!adds || cell.Bucket < oldest) {
 				oldest, adds = cell.Bucket, true
 			}
@@ -163,7 +163,7 @@ func (c *call) groupName(bucket string, key int32) {
 }
 
 // countOf is what the cells add to a bucket.
-func countOf(cells []aggregate.Cell, bucket int64) int64 {
+func countOf(cells []storage.Cell, bucket int64) int64 {
 	for i := range cells {
 		if cells[i].Bucket == bucket {
 			return cells[i].Count
@@ -176,9 +176,9 @@ func countOf(cells []aggregate.Cell, bucket int64) int64 {
 // future.
 func (c *call) packSingles(b []byte) []byte {
 	n := 0
-	c.eachSingle(func(int, int32, aggregate.Cell) { n++ })
+	c.eachSingle(func(int, int32, storage.Cell) { n++ })
 	b = packList(b, 3*n)
-	c.eachSingle(func(rule int, key int32, cell aggregate.Cell) {
+	c.eachSingle(func(rule int, key int32, cell storage.Cell) {
 		c.groupName(c.bucketName(rule, cell.Bucket), key)
 		b = packText(b, c.fields[key])
 		if cell.Count > 0 {
@@ -191,11 +191,11 @@ func (c *call) packSingles(b []byte) []byte {
 	return b
 }
 
-func (c *call) eachSingle(do func(rule int, key int32, cell aggregate.Cell)) {
+func (c *call) eachSingle(do func(rule int, key int32, cell storage.Cell)) {
 	for i := range c.blocks {
 		bl := &c.blocks[i]
 		for _, key := range bl.keys {
-			for _, cell := range c.fold.Keys[key].Cells {
+			for _, cell := range c.batch.Keys[key].Cells {
 				if cell.Bucket > bl.current {
 					do(bl.rule, key, cell)
 				}
@@ -206,7 +206,7 @@ func (c *call) eachSingle(do func(rule int, key int32, cell aggregate.Cell)) {
 
 // readBlocks reads the reply for the rules of one bucket. stale is true if something remembered may
 // have been out of date.
-func (c *call) readBlocks(u *unpacker, applied *aggregate.Applied) (stale bool) {
+func (c *call) readBlocks(u *unpacker, applied *storage.Applied) (stale bool) {
 	generation, totals := applied.State.Generation, applied.Totals
 	for i := range c.blocks {
 		bl := &c.blocks[i]
@@ -232,9 +232,9 @@ func (c *call) readBlocks(u *unpacker, applied *aggregate.Applied) (stale bool) 
 		}
 		bl.place(totals)
 	}
-	c.eachSingle(func(_ int, key int32, cell aggregate.Cell) {
+	c.eachSingle(func(_ int, key int32, cell storage.Cell) {
 		if total := u.count(); total > 0 {
-			totals[key] = append(totals[key], aggregate.Cell{Bucket: cell.Bucket, Count: total})
+			totals[key] = append(totals[key], storage.Cell{Bucket: cell.Bucket, Count: total})
 		}
 	})
 	return stale
@@ -243,8 +243,8 @@ func (c *call) readBlocks(u *unpacker, applied *aggregate.Applied) (stale bool) 
 // remember keeps the totals of the previous bucket for other folds; remembered are those that came
 // from there.
 func (c *call) remember(bl *block, remembered []int64, after lateness) {
-	if len(c.fold.Marks) == 0 {
-		return // a fold that only reads does not tell the store that this bucket is the previous one
+	if len(c.batch.Marks) == 0 {
+		return // a batch that only reads does not tell the store that this bucket is the previous one
 	}
 	column := c.recall.column(bl.watched, after, bl.first)
 	c.recall.put(column, bl.hashes, bl.totals[:len(bl.keys)], func(i int) bool {
@@ -253,13 +253,13 @@ func (c *call) remember(bl *block, remembered []int64, after lateness) {
 }
 
 // place gives each key of the block its totals.
-func (bl *block) place(totals [][]aggregate.Cell) {
-	room := make([]aggregate.Cell, 0, len(bl.totals))
+func (bl *block) place(totals [][]storage.Cell) {
+	room := make([]storage.Cell, 0, len(bl.totals))
 	for i, key := range bl.keys {
 		from := len(room)
 		for column := range bl.columns() {
 			if total := bl.totals[column*len(bl.keys)+i]; total > 0 {
-				room = append(room, aggregate.Cell{Bucket: bl.first + int64(column), Count: total})
+				room = append(room, storage.Cell{Bucket: bl.first + int64(column), Count: total})
 			}
 		}
 		totals[key] = room[from:len(room):len(room)]

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/offpath-io/offpath/internal/testing/storetest"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 func TestContractOnOneRedis(t *testing.T) {
@@ -36,7 +36,7 @@ func contract(t *testing.T, admin redis.UniversalClient, o Options, only ...stri
 			Other: open(t, o),
 			Now:   time.Now().UnixNano(),
 			Clock: func() int64 { return time.Now().UnixNano() },
-			Ledger: func(t testing.TB) aggregate.Ledger {
+			Ledger: func(t testing.TB) storage.Ledger {
 				l, err := store.Ledger(t.Context())
 				if err != nil {
 					t.Fatal(err)

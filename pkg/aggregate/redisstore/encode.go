@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // markLife is how long a mark is kept after its checker's last report.
@@ -16,38 +16,38 @@ type call struct {
 	recall *recall
 	news   *news
 	groups uint32
-	fold   *aggregate.Fold
+	batch  *storage.Batch
 	frame
 
-	rules   []string  // by rule of the fold, what stands for it in names
-	byRule  [][]int32 // by rule of the fold, its keys
-	fields  []string  // by key of the fold, what stands for it in a hash
-	long    []bool    // by key of the fold
+	rules   []string  // by rule of the batch, what stands for it in names
+	byRule  [][]int32 // by rule of the batch, its keys
+	fields  []string  // by key of the batch, what stands for it in a hash
+	long    []bool    // by key of the batch
 	blocks  []block   // the rules of one bucket
 	hashes  []uint64  // what blocks have slices of
 	numbers []int64   // the same
 }
 
 // build lays out the fold as the script's KEYS and ARGV.
-func (c *call) build(namespace string, fold *aggregate.Fold) {
-	c.fold = fold
-	c.begin(namespace, fold.Shard)
+func (c *call) build(namespace string, batch *storage.Batch) {
+	c.batch = batch
+	c.begin(namespace, batch.Shard)
 	c.sortKeys()
 
 	c.name("meta")
 	c.name("ledger")
-	for _, m := range fold.Marks {
+	for _, m := range batch.Marks {
 		c.name("mark:", strconv.FormatUint(m.Epoch, 16))
 	}
 	c.nameSettled()
 	c.nameCredits()
 	b := packList(c.body[:0], 13)
-	b = packInt(b, int64(fold.Seen.Generation))
-	b = packInt(b, int64(fold.Seen.Version))
-	b = packInt(b, fold.Now/int64(time.Millisecond))
+	b = packInt(b, int64(batch.Seen.Generation))
+	b = packInt(b, int64(batch.Seen.Version))
+	b = packInt(b, batch.Now/int64(time.Millisecond))
 	b = packInt(b, markLife.Milliseconds())
-	b = packList(b, len(fold.Marks))
-	for _, m := range fold.Marks {
+	b = packList(b, len(batch.Marks))
+	for _, m := range batch.Marks {
 		b = packDigits(b, int64(m.Sequence))
 	}
 	b = c.packLedger(b)
@@ -57,7 +57,7 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 	b = c.packSettled(b)
 	b = c.packPermits(b)
 	b = c.packCredits(b)
-	b = packInt(b, fold.MaxChunks)
+	b = packInt(b, batch.MaxChunks)
 	c.body = b
 	c.finish()
 }
@@ -65,18 +65,18 @@ func (c *call) build(namespace string, fold *aggregate.Fold) {
 // sortKeys lists the fold's keys by rule, and finds what stands for rules and keys in the store.
 func (c *call) sortKeys() {
 	c.rules = c.rules[:0]
-	for i := range c.fold.Rules {
-		c.rules = append(c.rules, ruleName(&c.fold.Rules[i]))
+	for i := range c.batch.Rules {
+		c.rules = append(c.rules, ruleName(&c.batch.Rules[i]))
 	}
-	for len(c.byRule) < len(c.fold.Rules) {
+	for len(c.byRule) < len(c.batch.Rules) {
 		c.byRule = append(c.byRule, nil)
 	}
 	for i := range c.byRule {
 		c.byRule[i] = c.byRule[i][:0]
 	}
 	c.fields, c.long = c.fields[:0], c.long[:0]
-	for i := range c.fold.Keys {
-		key := &c.fold.Keys[i]
+	for i := range c.batch.Keys {
+		key := &c.batch.Keys[i]
 		c.byRule[key.Rule] = append(c.byRule[key.Rule], int32(i))
 		field, long := fieldOf(key.Text)
 		c.fields, c.long = append(c.fields, field), append(c.long, long)
@@ -85,12 +85,12 @@ func (c *call) sortKeys() {
 
 func (c *call) packLedger(b []byte) []byte {
 	n := 0
-	for _, t := range c.fold.Ledger {
+	for _, t := range c.batch.Ledger {
 		n += used(t.Counted) + used(t.Late) + used(t.Refused) + used(t.Refunded) + used(t.Settled)
 	}
 	b = packList(b, 2*n)
-	for i, t := range c.fold.Ledger {
-		rule := c.fold.Rules[i].Name
+	for i, t := range c.batch.Ledger {
+		rule := c.batch.Rules[i].Name
 		b = packOutcome(b, rule, outcomeCounted, t.Counted)
 		b = packOutcome(b, rule, outcomeLate, t.Late)
 		b = packOutcome(b, rule, outcomeRefused, t.Refused)
@@ -116,12 +116,12 @@ func packOutcome(b []byte, rule, outcome string, n int64) []byte {
 
 // live is the range of a rule's buckets that are live at the fold's time.
 func (c *call) live(rule int) (first, current int64) {
-	s := c.fold.Rules[rule].Shape
-	current = s.Bucket(c.fold.Now)
+	s := c.batch.Rules[rule].Shape
+	current = s.Bucket(c.batch.Now)
 	return current - int64(s.Live()) + 1, current
 }
 
 // expiry is when a bucket expires, in ms of fleet time.
 func (c *call) expiry(rule int, bucket int64) int64 {
-	return aggregate.ExpiryOf(c.fold.Rules[rule].Shape, bucket) / int64(time.Millisecond)
+	return storage.ExpiryOf(c.batch.Rules[rule].Shape, bucket) / int64(time.Millisecond)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 func TestJoinTellsTheTime(t *testing.T) {
@@ -70,12 +70,12 @@ func TestRedisHangs(t *testing.T) {
 		repeated = len(mustApply(t, s, oneHit(0, uint64(n))).Repeated) > 0 || repeated
 		wantCounted(t, s, n)
 		got := mustLease(t, s, oneLease(now, n-1, 1)).Keys[0]
-		if granted = got.New == 0 || granted; got.Asks[0].Current != n {
+		if granted = got.New == 0 || granted; got.Grants[0].Current != n {
 			t.Errorf("asked again: %+v, want %d permits", got, n)
 		}
 	}
 	if !repeated || !granted {
-		t.Errorf("what came while Redis hung: the fold was carried out: %v, the lease: %v", repeated, granted)
+		t.Errorf("what came while Redis hung: the batch was carried out: %v, the lease: %v", repeated, granted)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestRedisIsOutOfMemory(t *testing.T) {
 	if len(applied.Repeated) > 0 || applied.State.Version != 3 || applied.Totals[0][0].Count != 2 {
 		t.Errorf("with room again: %+v", applied)
 	}
-	if got := mustLease(t, s, oneLease(now, 1, 4)); got.Keys[0].Asks[0].Current != 5 || got.State.Version != 4 {
+	if got := mustLease(t, s, oneLease(now, 1, 4)); got.Keys[0].Grants[0].Current != 5 || got.State.Version != 4 {
 		t.Errorf("with room again: %+v", got)
 	}
 }
@@ -113,10 +113,10 @@ func TestPermitsByTheEarlierClock(t *testing.T) {
 	s, _ := newStore(t, 1)
 	before := time.Now().Truncate(time.Millisecond)
 	for _, ahead := range []time.Duration{0, 5 * time.Hour, -5 * time.Hour} {
-		fold := oneLease(before.Add(ahead).UnixNano(), 0, 1)
-		got := mustLease(t, s, fold)
-		latest := min(time.Now().UnixNano(), fold.Now)
-		if got.Now > latest || got.Now < min(before.UnixNano(), fold.Now) || got.Keys[0].Bucket != hourly.Bucket(got.Now) {
+		batch := oneLease(before.Add(ahead).UnixNano(), 0, 1)
+		got := mustLease(t, s, batch)
+		latest := min(time.Now().UnixNano(), batch.Now)
+		if got.Now > latest || got.Now < min(before.UnixNano(), batch.Now) || got.Keys[0].Bucket != hourly.Bucket(got.Now) {
 			t.Errorf("%v ahead: %+v", ahead, got)
 		}
 	}
@@ -135,9 +135,9 @@ func TestRedisComesBackEmpty(t *testing.T) {
 	if got := joinAgain(t, s, 3).Shards; got != 3 {
 		t.Fatalf("%d shards", got)
 	}
-	fold := oneHit(2, 2)
-	fold.Seen = counts
-	if after := mustApply(t, s, fold); after.State.Generation <= counts.Generation || after.Totals[0][0].Count != 1 {
+	batch := oneHit(2, 2)
+	batch.Seen = counts
+	if after := mustApply(t, s, batch); after.State.Generation <= counts.Generation || after.Totals[0][0].Count != 1 {
 		t.Errorf("%+v after %+v", after, counts)
 	}
 
@@ -170,7 +170,7 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	}
 	limited := open(t, Options{URL: "redis://limited:pw@" + server.Addr(), Recall: -1})
 	mustJoin(t, limited, 1)
-	if applied, err := limited.Apply(t.Context(), hitAt(now, 0, 2, 0)); err == nil || errors.Is(err, aggregate.ErrFold) {
+	if applied, err := limited.Apply(t.Context(), hitAt(now, 0, 2, 0)); err == nil || errors.Is(err, storage.ErrBatch) {
 		t.Errorf("without the right to set an expiry: %+v, %v", applied, err)
 	}
 	if applied := mustApply(t, s, hitAt(now, 0, 2, 0)); len(applied.Repeated) > 0 {

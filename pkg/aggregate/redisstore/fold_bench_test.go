@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // BenchmarkFold is what one fold takes of Redis' CPU, by how many keys are in it, one after the
@@ -21,14 +21,14 @@ func BenchmarkFold(b *testing.B) {
 			used.add(b, admin, -1)
 			b.ResetTimer()
 			for i := range b.N {
-				fold := hitAt(now, 0, uint64(i+1), 0)
-				cells := fold.Keys[0].Cells
-				fold.Keys, fold.Ledger[0].Counted = nil, int64(keys)
+				batch := hitAt(now, 0, uint64(i+1), 0)
+				cells := batch.Keys[0].Cells
+				batch.Keys, batch.Ledger[0].Counted = nil, int64(keys)
 				for k := range keys {
 					text := fmt.Sprintf("user:%06d", (i*keys+k)*7919%100_000)
-					fold.Keys = append(fold.Keys, aggregate.Key{Text: text, Cells: cells})
+					batch.Keys = append(batch.Keys, storage.Key{Text: text, Cells: cells})
 				}
-				mustApply(b, store, fold)
+				mustApply(b, store, batch)
 			}
 			b.StopTimer()
 			used.add(b, admin, 1)

@@ -9,37 +9,37 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // foldOf is a fold of n keys for each shape, with one hit now and some before and after.
-func foldOf(now int64, sequence uint64, n int, shapes ...window.Shape) *aggregate.Fold {
-	f := &aggregate.Fold{Shard: 7, Now: now, Marks: []aggregate.Mark{{Epoch: 0xabc, Sequence: sequence}}}
+func foldOf(now int64, sequence uint64, n int, shapes ...window.Shape) *storage.Batch {
+	f := &storage.Batch{Shard: 7, Now: now, Marks: []storage.Mark{{Epoch: 0xabc, Sequence: sequence}}}
 	for i, shape := range shapes {
-		f.Rules = append(f.Rules, aggregate.Rule{Name: fmt.Sprint("rule {x} ", i), Shape: shape})
-		f.Ledger = append(f.Ledger, aggregate.Tally{Counted: 1, Late: 1, Refused: 1})
+		f.Rules = append(f.Rules, storage.Rule{Name: fmt.Sprint("rule {x} ", i), Shape: shape})
+		f.Ledger = append(f.Ledger, storage.Tally{Counted: 1, Late: 1, Refused: 1})
 		for key := range n {
-			cells := []aggregate.Cell{{Bucket: shape.Bucket(now), Count: 1}}
+			cells := []storage.Cell{{Bucket: shape.Bucket(now), Count: 1}}
 			if key%5 == 1 {
-				cells = append(cells, aggregate.Cell{Bucket: shape.Bucket(now) + 1, Count: 1})
+				cells = append(cells, storage.Cell{Bucket: shape.Bucket(now) + 1, Count: 1})
 			}
 			if key%5 == 2 && shape.Live() > 1 {
-				cells = slices.Insert(cells, 0, aggregate.Cell{Bucket: shape.Bucket(now) - 1, Count: 1})
+				cells = slices.Insert(cells, 0, storage.Cell{Bucket: shape.Bucket(now) - 1, Count: 1})
 			}
-			f.Keys = append(f.Keys, aggregate.Key{Rule: i, Text: strings.Repeat("}", key%80) + fmt.Sprint(key), Cells: cells})
+			f.Keys = append(f.Keys, storage.Key{Rule: i, Text: strings.Repeat("}", key%80) + fmt.Sprint(key), Cells: cells})
 		}
 	}
 	return f
 }
 
 // leaseFoldOf is a lease fold of n keys for each shape, for each of which two checkers ask.
-func leaseFoldOf(now int64, n int, shapes ...window.Shape) *aggregate.LeaseFold {
-	f := &aggregate.LeaseFold{Shard: 7, Now: now}
+func leaseFoldOf(now int64, n int, shapes ...window.Shape) *storage.LeaseBatch {
+	f := &storage.LeaseBatch{Shard: 7, Now: now}
 	for i, shape := range shapes {
-		f.Rules = append(f.Rules, aggregate.Rule{Name: fmt.Sprint("rule {x} ", i), Shape: shape, Limit: 100})
+		f.Rules = append(f.Rules, storage.Rule{Name: fmt.Sprint("rule {x} ", i), Shape: shape, Limit: 100})
 		for key := range n {
-			f.Keys = append(f.Keys, aggregate.LeaseKey{Rule: i, Text: strings.Repeat("}", key%80) + fmt.Sprint(key), Asks: []aggregate.Ask{
+			f.Keys = append(f.Keys, storage.LeaseKey{Rule: i, Text: strings.Repeat("}", key%80) + fmt.Sprint(key), Requests: []storage.LeaseRequest{
 				{Epoch: 0xabc, Bucket: shape.Bucket(now), Want: 2},
 				{Epoch: 1<<64 - 1, Bucket: shape.Bucket(now), Want: 3},
 			}})
@@ -57,20 +57,20 @@ func TestKeysAreDeclared(t *testing.T) {
 	mustJoin(t, s, 8)
 	now := time.Now().UnixNano()
 	t.Run("counts", func(t *testing.T) {
-		fold := foldOf(now, 1, 200, hourly, whole, minute, tokens, drop)
+		batch := foldOf(now, 1, 200, hourly, whole, minute, tokens, drop)
 		c := &call{recall: amnesia, news: &s.news, groups: s.groups.Load()}
-		c.build(namespace, fold)
-		mustApply(t, s, fold)
+		c.build(namespace, batch)
+		mustApply(t, s, batch)
 		if made := wantDeclared(t, admin, c.keys); made < 400 {
 			t.Errorf("only %d keys", made)
 		}
 	})
 	empty(t)
 	t.Run("leases", func(t *testing.T) {
-		fold := leaseFoldOf(now, 100, hourly, whole, minute)
+		batch := leaseFoldOf(now, 100, hourly, whole, minute)
 		c := leaseCall{news: &s.news}
-		c.build(namespace, fold)
-		mustLease(t, s, fold)
+		c.build(namespace, batch)
+		mustLease(t, s, batch)
 		if made, want := wantDeclared(t, admin, c.keys), 1+3+300*3; made != want || len(c.keys) != want {
 			t.Errorf("%d keys made, %d declared, want %d", made, len(c.keys), want)
 		}
@@ -118,8 +118,8 @@ func TestExpiredPermitsAreDropped(t *testing.T) {
 	shape := window.Shape{Length: time.Minute, Buckets: 2}
 	begin := time.Now().Add(-5 * time.Hour).UnixNano() // of which nothing expires by the server's clock
 	for i := range 200 {
-		fold := leaseFoldOf(begin+int64(i)*int64(shape.BucketSize()), 1, shape)
-		leased := mustLease(t, s, fold)
+		batch := leaseFoldOf(begin+int64(i)*int64(shape.BucketSize()), 1, shape)
+		leased := mustLease(t, s, batch)
 		if n := len(leased.Keys[0].Held); n > 7 {
 			t.Fatalf("%d buckets after %d, of which 3 are live and 4 more kept", n, i)
 		}
@@ -137,24 +137,24 @@ func TestExpiredPermitsAreDropped(t *testing.T) {
 // A key of many buckets sheds those that have expired; one that drains also what was refunded, even
 // if nothing else was counted.
 func TestExpiredBucketsAreDropped(t *testing.T) {
-	plain := func(now int64, sequence uint64) *aggregate.Fold { return foldOf(now, sequence, 1, minute) }
-	refunds := func(now int64, sequence uint64) *aggregate.Fold {
+	plain := func(now int64, sequence uint64) *storage.Batch { return foldOf(now, sequence, 1, minute) }
+	refunds := func(now int64, sequence uint64) *storage.Batch {
 		f := foldOf(now, sequence, 2, tokens)
 		f.Rules[0].Limit, f.Rules[0].Burst = 1, 1
 		back := f.Rules[0]
-		back.Kind = aggregate.Refunded
-		f.Rules, f.Ledger = append(f.Rules, back), append(f.Ledger, aggregate.Tally{})
+		back.Kind = storage.Refunded
+		f.Rules, f.Ledger = append(f.Rules, back), append(f.Ledger, storage.Tally{})
 		f.Keys[1].Cells = nil // what it was charged never came
 		for _, key := range f.Keys[:2] {
-			cells := []aggregate.Cell{{Bucket: tokens.Bucket(now), Count: 1}}
-			f.Keys = append(f.Keys, aggregate.Key{Rule: 1, Text: key.Text, Cells: cells})
+			cells := []storage.Cell{{Bucket: tokens.Bucket(now), Count: 1}}
+			f.Keys = append(f.Keys, storage.Key{Rule: 1, Text: key.Text, Cells: cells})
 		}
 		return f
 	}
 	kept := int64(mostBuckets(minute))
 	for _, tt := range []struct {
 		why           string
-		fold          func(now int64, sequence uint64) *aggregate.Fold
+		batch         func(now int64, sequence uint64) *storage.Batch
 		keys          int
 		fewest, bound int64 // fields of each key, when it has the most
 	}{
@@ -164,7 +164,7 @@ func TestExpiredBucketsAreDropped(t *testing.T) {
 		s, admin := newStore(t, 8)
 		now, most := time.Now().UnixNano(), map[string]int64{}
 		for i := range uint64(3*kept + 10) {
-			mustApply(t, s, tt.fold(now, i+1))
+			mustApply(t, s, tt.batch(now, i+1))
 			for _, key := range keysOf(t, admin, "offpath:{7}:n:*") {
 				most[key] = max(most[key], admin.HLen(t.Context(), key).Val())
 			}

@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 	"strconv"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // groupsOf is into how many hashes the keys of one rule and bucket are spread in each of so many
@@ -54,7 +54,7 @@ func fieldOf(text string) (field string, long bool) {
 
 // ruleName stands for a rule's identity, its name and shape, in names of keys: 11 characters instead
 // of up to 150.
-func ruleName(r *aggregate.Rule) string {
+func ruleName(r *storage.Rule) string {
 	h := sha256.New()
 	var shape [17]byte
 	binary.BigEndian.PutUint64(shape[:], uint64(r.Shape.Length))
@@ -64,7 +64,7 @@ func ruleName(r *aggregate.Rule) string {
 	}
 	kind := r.Kind
 	if r.BesideLevel() { // in the admitted ones' hash
-		kind = aggregate.Admitted
+		kind = storage.Admitted
 	}
 	shape[16] |= byte(kind)<<1 | byte(r.Shape.Kind)<<3
 	h.Write(shape[:])

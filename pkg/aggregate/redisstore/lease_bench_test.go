@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -19,17 +19,17 @@ func BenchmarkLease(b *testing.B) {
 			admin, s := empty(b), open(b, Options{})
 			shape := window.Shape{Length: 60 * time.Hour, Buckets: bm.buckets}
 			begin := time.Now().Add(-200 * time.Hour).UnixNano()
-			fold := &aggregate.LeaseFold{Rules: []aggregate.Rule{{Name: "rule", Shape: shape, Limit: 1e15}}}
+			batch := &storage.LeaseBatch{Rules: []storage.Rule{{Name: "rule", Shape: shape, Limit: 1e15}}}
 			for i := range bm.keys {
-				fold.Keys = append(fold.Keys, aggregate.LeaseKey{Text: fmt.Sprintf("user:%06d", i), Asks: make([]aggregate.Ask, 1)})
+				batch.Keys = append(batch.Keys, storage.LeaseKey{Text: fmt.Sprintf("user:%06d", i), Requests: make([]storage.LeaseRequest, 1)})
 			}
 			// lease asks for one more permit of each key, of which so many are known.
 			lease := func(now, known int64) {
-				fold.Now = now
-				for i := range fold.Keys {
-					fold.Keys[i].Asks[0] = aggregate.Ask{Epoch: 1, Bucket: shape.Bucket(now), Known: known, Want: 1}
+				batch.Now = now
+				for i := range batch.Keys {
+					batch.Keys[i].Requests[0] = storage.LeaseRequest{Epoch: 1, Bucket: shape.Bucket(now), Known: known, Want: 1}
 				}
-				if got := mustLease(b, s, fold).Keys[0].New; got != 1 {
+				if got := mustLease(b, s, batch).Keys[0].New; got != 1 {
 					b.Fatalf("%d permits granted", got)
 				}
 			}

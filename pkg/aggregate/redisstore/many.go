@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -18,13 +18,13 @@ func (c *call) isMany(rule int) bool {
 // packMany packs the rules of several buckets: for each key, its cells.
 func (c *call) packMany(b []byte) []byte {
 	n := 0
-	for i := range c.fold.Rules {
+	for i := range c.batch.Rules {
 		if c.isMany(i) {
 			n++
 		}
 	}
 	b = packList(b, 5*n)
-	for i := range c.fold.Rules {
+	for i := range c.batch.Rules {
 		if !c.isMany(i) {
 			continue
 		}
@@ -39,7 +39,7 @@ func (c *call) packMany(b []byte) []byte {
 				kind = "n+:"
 			}
 			c.name(kind, c.rules[i], ":", c.fields[key])
-			b = c.packCells(b, i, c.fold.Keys[key].Cells)
+			b = c.packCells(b, i, c.batch.Keys[key].Cells)
 		}
 		b = c.packBound(b, i)
 	}
@@ -48,7 +48,7 @@ func (c *call) packMany(b []byte) []byte {
 
 // packDrain packs what the script must know of a rule that drains; true if it is refunds of such a rule.
 func (c *call) packDrain(b []byte, rule int) []byte {
-	r := &c.fold.Rules[rule]
+	r := &c.batch.Rules[rule]
 	if !r.Drains() {
 		return packBool(b, r.BesideLevel())
 	}
@@ -64,8 +64,8 @@ func (c *call) packDrain(b []byte, rule int) []byte {
 
 // firstKept is the first bucket of a rule that has not expired.
 func (c *call) firstKept(rule int) int64 {
-	s := c.fold.Rules[rule].Shape
-	return s.Bucket(c.fold.Now-int64(s.Length)) - int64(s.Live()) + 1
+	s := c.batch.Rules[rule].Shape
+	return s.Bucket(c.batch.Now-int64(s.Length)) - int64(s.Live()) + 1
 }
 
 // mostBuckets is how many buckets a key may have before those that have expired are deleted: as many
@@ -77,18 +77,18 @@ func mostBuckets(s window.Shape) int {
 
 // mostFields is how many fields a key's hash may have before that: two for a bucket if refunds are beside the hits.
 func (c *call) mostFields(rule int) int64 {
-	r := &c.fold.Rules[rule]
+	r := &c.batch.Rules[rule]
 	most := mostBuckets(r.Shape)
-	refunds := func(b aggregate.Rule) bool {
-		return b.Kind == aggregate.Refunded && b.Name == r.Name && b.Shape == r.Shape
+	refunds := func(b storage.Rule) bool {
+		return b.Kind == storage.Refunded && b.Name == r.Name && b.Shape == r.Shape
 	}
-	if r.Drains() && slices.ContainsFunc(c.fold.Rules, refunds) {
+	if r.Drains() && slices.ContainsFunc(c.batch.Rules, refunds) {
 		most *= 2
 	}
 	return int64(most)
 }
 
-func (c *call) packCells(b []byte, rule int, cells []aggregate.Cell) []byte {
+func (c *call) packCells(b []byte, rule int, cells []storage.Cell) []byte {
 	n := 0
 	for _, cell := range cells {
 		n += used(cell.Count)
@@ -106,19 +106,19 @@ func (c *call) packCells(b []byte, rule int, cells []aggregate.Cell) []byte {
 
 // packBucket packs a bucket's field.
 func (c *call) packBucket(b []byte, rule int, bucket int64) []byte {
-	if r := &c.fold.Rules[rule]; r.BesideLevel() && !r.Drains() {
+	if r := &c.batch.Rules[rule]; r.BesideLevel() && !r.Drains() {
 		return packText(b, fieldRefunded+strconv.FormatInt(bucket, 10))
 	}
 	return packDigits(b, bucket)
 }
 
 // readMany reads the reply for the rules of several buckets.
-func (c *call) readMany(u *unpacker, applied *aggregate.Applied) {
-	for i := range c.fold.Rules {
+func (c *call) readMany(u *unpacker, applied *storage.Applied) {
+	for i := range c.batch.Rules {
 		if !c.isMany(i) {
 			continue
 		}
-		r := &c.fold.Rules[i]
+		r := &c.batch.Rules[i]
 		first, _ := c.live(i)
 		for _, key := range c.byRule[i] {
 			h := readHash(u, r.Shape)
@@ -128,16 +128,16 @@ func (c *call) readMany(u *unpacker, applied *aggregate.Applied) {
 			cells := h.cells
 			if r.Drains() {
 				if applied.Levels == nil {
-					applied.Levels = make([]window.Level, len(c.fold.Keys))
+					applied.Levels = make([]window.Level, len(c.batch.Keys))
 				}
-				applied.Levels[key], applied.Totals[key] = r.Settle(h.level, sorted(h.cells), h.refunded, c.fold.Now)
+				applied.Levels[key], applied.Totals[key] = r.Advance(h.level, sorted(h.cells), h.refunded, c.batch.Now)
 				continue
 			}
 			if r.BesideLevel() {
 				cells = h.refunded
 			}
 			cells = sorted(cells)
-			applied.Totals[key] = slices.DeleteFunc(cells, func(c aggregate.Cell) bool { return c.Bucket < first })
+			applied.Totals[key] = slices.DeleteFunc(cells, func(c storage.Cell) bool { return c.Bucket < first })
 		}
 		c.readNew(u, i, applied)
 	}
@@ -154,9 +154,9 @@ const (
 
 // hash is what is kept of one key.
 type hash struct {
-	cells    []aggregate.Cell
-	refunded []aggregate.Cell // of what drains
-	level    window.Level     // the same
+	cells    []storage.Cell
+	refunded []storage.Cell // of what drains
+	level    window.Level   // the same
 }
 
 // readHash reads one key's hash.
@@ -165,8 +165,8 @@ func readHash(u *unpacker, s window.Shape) hash {
 	if u.err != nil {
 		return hash{}
 	}
-	cells, level := make([]aggregate.Cell, 0, n), aggregate.Untold
-	var refunded []aggregate.Cell
+	cells, level := make([]storage.Cell, 0, n), storage.NoLevel
+	var refunded []storage.Cell
 	for range n {
 		switch field := u.text(); field {
 		case fieldAt:
@@ -177,16 +177,16 @@ func readHash(u *unpacker, s window.Shape) hash {
 			level.Parts += u.count()
 		default:
 			if bucket, back := strings.CutPrefix(field, fieldRefunded); back {
-				refunded = append(refunded, aggregate.Cell{Bucket: u.digits(bucket), Count: u.count()})
+				refunded = append(refunded, storage.Cell{Bucket: u.digits(bucket), Count: u.count()})
 				continue
 			}
-			cells = append(cells, aggregate.Cell{Bucket: u.digits(field), Count: u.count()})
+			cells = append(cells, storage.Cell{Bucket: u.digits(field), Count: u.count()})
 		}
 	}
 	return hash{cells, refunded, level}
 }
 
-func sorted(cells []aggregate.Cell) []aggregate.Cell {
-	slices.SortFunc(cells, func(a, b aggregate.Cell) int { return cmp.Compare(a.Bucket, b.Bucket) })
+func sorted(cells []storage.Cell) []storage.Cell {
+	slices.SortFunc(cells, func(a, b storage.Cell) int { return cmp.Compare(a.Bucket, b.Bucket) })
 	return cells
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // TestMemoryPerKey measures what a key with two live buckets takes in Redis, as the README says:
@@ -27,14 +27,14 @@ func TestMemoryPerKey(t *testing.T) {
 	before := usedMemory(t, admin)
 	for age := range int64(2) {
 		for from := 0; from < keys; from += 2000 {
-			fold := hitAt(now, 0, uint64(age)*keys+uint64(from)+1, age)
-			cell := fold.Keys[0].Cells[0]
-			fold.Keys = nil
+			batch := hitAt(now, 0, uint64(age)*keys+uint64(from)+1, age)
+			cell := batch.Keys[0].Cells[0]
+			batch.Keys = nil
 			for n := from; n < from+2000; n++ {
 				cell.Count = int64(1 + n%100)
-				fold.Keys = append(fold.Keys, aggregate.Key{Text: fmt.Sprintf("user:%06d", n), Cells: []aggregate.Cell{cell}})
+				batch.Keys = append(batch.Keys, storage.Key{Text: fmt.Sprintf("user:%06d", n), Cells: []storage.Cell{cell}})
 			}
-			if applied := mustApply(t, store, fold); len(applied.Repeated) > 0 {
+			if applied := mustApply(t, store, batch); len(applied.Repeated) > 0 {
 				t.Fatal(applied.Repeated)
 			}
 		}
@@ -52,15 +52,15 @@ func TestMemoryOfMadeUpSettlements(t *testing.T) {
 	store, admin := newStore(t, 0)
 	before := usedMemory(t, admin)
 	for from := range uint64(40) {
-		fold := &aggregate.Fold{Now: time.Now().UnixNano(), MaxChunks: 1000}
-		fold.Marks = []aggregate.Mark{{Epoch: 1, Sequence: from + 1}}
+		batch := &storage.Batch{Now: time.Now().UnixNano(), MaxChunks: 1000}
+		batch.Marks = []storage.Mark{{Epoch: 1, Sequence: from + 1}}
 		for n := range uint64(500) {
-			id := aggregate.Settled{Epoch: 500*from + n, Number: aggregate.Chunk - 1, Sender: 7}
-			fold.Settled = append(fold.Settled, id)
+			id := storage.Settled{Epoch: 500*from + n, Number: storage.Chunk - 1, Sender: 7}
+			batch.Settled = append(batch.Settled, id)
 		}
-		applied, err := store.Apply(t.Context(), fold)
+		applied, err := store.Apply(t.Context(), batch)
 		if want := from >= 2; err != nil || len(applied.SettledOverflow) > 0 != want {
-			t.Fatalf("fold %d: %d settlements beyond, %v", from, len(applied.SettledOverflow), err)
+			t.Fatalf("batch %d: %d settlements beyond, %v", from, len(applied.SettledOverflow), err)
 		}
 	}
 	if used := usedMemory(t, admin) - before; used > 2<<20 {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -37,17 +37,17 @@ func TestUnpackNumbers(t *testing.T) {
 // no more memory than the reply has.
 func FuzzReply(f *testing.F) {
 	now := int64(1_800_000_000_000_000_000)
-	fold := &aggregate.Fold{
+	batch := &storage.Batch{
 		Now:    now,
-		Marks:  []aggregate.Mark{{Epoch: 1, Sequence: 1}},
-		Ledger: make([]aggregate.Tally, 3),
-		Rules: []aggregate.Rule{
+		Marks:  []storage.Mark{{Epoch: 1, Sequence: 1}},
+		Ledger: make([]storage.Tally, 3),
+		Rules: []storage.Rule{
 			{Name: "one", Shape: window.Shape{Length: 1e9, Buckets: 1}},
 			{Name: "many", Shape: window.Shape{Length: 10e9, Buckets: 10}},
 			{Name: "tokens", Shape: window.Shape{Length: 10e9, Buckets: 10, Kind: window.Token}, Limit: 5, Burst: 5},
 		},
-		Keys: []aggregate.Key{
-			{Text: "a", Cells: []aggregate.Cell{{Bucket: now / 1e9, Count: 1}, {Bucket: now/1e9 + 1, Count: 1}}},
+		Keys: []storage.Key{
+			{Text: "a", Cells: []storage.Cell{{Bucket: now / 1e9, Count: 1}, {Bucket: now/1e9 + 1, Count: 1}}},
 			{Rule: 1, Text: "b"},
 			{Rule: 2, Text: "c"},
 		},
@@ -58,7 +58,7 @@ func FuzzReply(f *testing.F) {
 	f.Add("\x98\x01\x01\x00\x00\x00\x00\x00\xdd\xff\xff\xff\xff")
 	f.Fuzz(func(t *testing.T, reply string) {
 		c := &call{recall: newRecall(8), news: new(news), groups: 4}
-		c.build("test", fold)
+		c.build("test", batch)
 		if applied, _, err := c.read(reply); err == nil && len(applied.Repeated) == 0 && (len(applied.Totals) != 3 || len(applied.Levels) != 3) {
 			t.Errorf("%q: %v", reply, applied)
 		}

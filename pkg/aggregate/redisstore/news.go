@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // news bounds the new keys of rules, so that callers who make them up cannot fill the server: of
@@ -55,7 +55,7 @@ func (w *news) note(rule watched, now, end, length, keys int64) {
 	}
 	this := w.rules[rule]
 	switch {
-	case this.end > end: // a late fold, of keys that are known by now
+	case this.end > end: // a late batch, of keys that are known by now
 		return
 	case this.end == end-length:
 		this.before = this.keys
@@ -106,9 +106,9 @@ func spareOf(info string) float64 {
 }
 
 // sliceOf is the number of the slice of time that new keys of a rule are counted in.
-func sliceOf(r *aggregate.Rule, now int64) int64 { return now / int64(r.Shape.Length) }
+func sliceOf(r *storage.Rule, now int64) int64 { return now / int64(r.Shape.Length) }
 
-func (c *call) slice(rule int) int64 { return sliceOf(&c.fold.Rules[rule], c.fold.Now) }
+func (c *call) slice(rule int) int64 { return sliceOf(&c.batch.Rules[rule], c.batch.Now) }
 
 // nameNew adds what a rule's new keys are counted in to the script's keys.
 func (c *call) nameNew(rule int) {
@@ -117,21 +117,21 @@ func (c *call) nameNew(rule int) {
 
 // packBound packs how many new keys a rule may have.
 func (c *call) packBound(b []byte, rule int) []byte {
-	r := &c.fold.Rules[rule]
-	b = packInt(packList(b, 3), c.news.most(watched{c.fold.Shard, c.rules[rule]}))
+	r := &c.batch.Rules[rule]
+	b = packInt(packList(b, 3), c.news.most(watched{c.batch.Shard, c.rules[rule]}))
 	b = packInt(b, (c.slice(rule)+2)*r.Shape.Length.Milliseconds())
-	if r.Kind != aggregate.Admitted {
+	if r.Kind != storage.Admitted {
 		return packBool(b, false)
 	}
 	return packText(b, r.Name+"\x00")
 }
 
 // readNew reads the reply for a rule's new keys.
-func (c *call) readNew(u *unpacker, rule int, applied *aggregate.Applied) {
-	r := &c.fold.Rules[rule]
+func (c *call) readNew(u *unpacker, rule int, applied *storage.Applied) {
+	r := &c.batch.Rules[rule]
 	length := int64(r.Shape.Length)
-	c.news.note(watched{c.fold.Shard, c.rules[rule]}, c.fold.Now, (c.slice(rule)+1)*length, length, u.count())
-	if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == aggregate.Admitted {
-		applied.Overflow = append(applied.Overflow, aggregate.Overflow{Rule: rule, Keys: keys, Hits: hits})
+	c.news.note(watched{c.batch.Shard, c.rules[rule]}, c.batch.Now, (c.slice(rule)+1)*length, length, u.count())
+	if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == storage.Admitted {
+		applied.Overflow = append(applied.Overflow, storage.Overflow{Rule: rule, Keys: keys, Hits: hits})
 	}
 }

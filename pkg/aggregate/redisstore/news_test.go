@@ -7,25 +7,26 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // newcomersOf is a fold of one hit each of n keys, from the one of this number on.
-func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, from, n int) *aggregate.Fold {
-	f := &aggregate.Fold{
-		Now: now, Marks: []aggregate.Mark{{Epoch: 1, Sequence: sequence}},
-		Rules: []aggregate.Rule{{Name: rule, Shape: shape, Limit: 10}}, Ledger: []aggregate.Tally{{Counted: int64(n)}},
+func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, from, n int) *storage.Batch {
+	f := &storage.Batch{
+		Now: now, Marks: []storage.Mark{{Epoch: 1, Sequence: sequence}},
+		Rules: []storage.Rule{{Name: rule, Shape: shape, Limit: 10}}, Ledger: []storage.Tally{{Counted: int64(n)}},
 	}
 	for i := range n {
-		f.Keys = append(f.Keys, aggregate.Key{Text: fmt.Sprintf("key-%d", from+i), Cells: []aggregate.Cell{{Bucket: shape.Bucket(now), Count: 1}}})
+		f.Keys = append(f.Keys, storage.Key{Text: fmt.Sprintf("key-%d", from+i), Cells: []storage.Cell{{Bucket: shape.Bucket(now), Count: 1}}})
 	}
 	return f
 }
 
 // wantTold checks how many of a fold's keys are told a total, and how often it says that keys
 // overflow.
-func wantTold(t *testing.T, why string, applied aggregate.Applied, want, overflow int) {
+func wantTold(t *testing.T, why string, applied storage.Applied, want, overflow int) {
 	t.Helper()
 	told, keys := 0, int64(0)
 	for _, totals := range applied.Totals {
@@ -79,11 +80,11 @@ func TestNewKeysAreBounded(t *testing.T) {
 }
 
 // borrowers is a fold of leases of n keys, each of which wants a permit.
-func borrowers(now int64, rule string, from, n int) *aggregate.LeaseFold {
-	f := &aggregate.LeaseFold{Now: now, Rules: []aggregate.Rule{{Name: rule, Shape: hourly, Limit: 10}}}
+func borrowers(now int64, rule string, from, n int) *storage.LeaseBatch {
+	f := &storage.LeaseBatch{Now: now, Rules: []storage.Rule{{Name: rule, Shape: hourly, Limit: 10}}}
 	for i := range n {
-		ask := aggregate.Ask{Epoch: 1, Bucket: hourly.Bucket(now), Want: 1}
-		f.Keys = append(f.Keys, aggregate.LeaseKey{Text: fmt.Sprintf("key-%d", from+i), Asks: []aggregate.Ask{ask}})
+		ask := storage.LeaseRequest{Epoch: 1, Bucket: hourly.Bucket(now), Want: 1}
+		f.Keys = append(f.Keys, storage.LeaseKey{Text: fmt.Sprintf("key-%d", from+i), Requests: []storage.LeaseRequest{ask}})
 	}
 	return f
 }
@@ -99,7 +100,7 @@ func TestNewKeysWithPermitsAreBounded(t *testing.T) {
 		got := mustLease(t, s, borrowers(now, rule, from, n))
 		sum, keys, overflows := 0, int64(0), int64(0)
 		for _, k := range got.Keys {
-			sum += int(k.Asks[0].Current)
+			sum += int(k.Grants[0].Current)
 			if k.Overflows {
 				overflows++
 			}
@@ -206,7 +207,7 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 			applied, err := s.Apply(t.Context(), newcomersOf(of.shape, now, sequence, rule, from, 2000))
 			turned := applied.Overflow
 			if err == nil && rule == "strict" {
-				var leased aggregate.Leased
+				var leased storage.Leased
 				leased, err = s.Lease(t.Context(), borrowers(now, rule, from, 2000))
 				turned = append(turned, leased.Overflow...)
 			}
@@ -220,7 +221,7 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 				t.Fatalf("%+v: %d of %d keys overflow", of, overflow, n*2000)
 			}
 		}
-		want := func(why string, f *aggregate.Fold) {
+		want := func(why string, f *storage.Batch) {
 			t.Helper()
 			wantTold(t, fmt.Sprintf("%v: %s", of, why), mustApply(t, s, f), len(f.Keys), 0)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // The previous bucket is read once, and again when somebody has added to it.
@@ -17,11 +17,11 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 	now := time.Now().UnixNano()
 	sequence := uint64(0)
 	// fold adds one hit to the key in the bucket that is age old, and asks for its totals.
-	fold := func(age int64) *aggregate.Fold {
+	batch := func(age int64) *storage.Batch {
 		sequence++
 		return hitAt(now, 7, sequence, age)
 	}
-	reads := func(s *Store, f *aggregate.Fold) int { // hashes of counts that it takes
+	reads := func(s *Store, f *storage.Batch) int { // hashes of counts that it takes
 		c := &call{recall: s.recall, news: &s.news, groups: s.groups.Load()}
 		c.build(s.namespace, f)
 		n := 0
@@ -51,7 +51,7 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 		{"its own late hit changes it as well", s, 1, 2, "[3 7]"},
 		{"and is known", s, 0, 1, "[3 8]"},
 	} {
-		f := fold(step.age)
+		f := batch(step.age)
 		if got := reads(step.store, f); got != step.reads {
 			t.Errorf("%d %s: %d hashes, want %d", i, step.why, got, step.reads)
 		}
@@ -67,15 +67,15 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 	// kept.
 	size := int64(hourly.BucketSize())
 	now += size
-	mustApply(t, s, onlyReading(fold(0)))
+	mustApply(t, s, onlyReading(batch(0)))
 	now -= size
-	mustApply(t, s, fold(0))
+	mustApply(t, s, batch(0))
 	now += size
-	if totals := mustApply(t, s, fold(0)).Totals[0]; len(totals) != 2 || totals[0].Count != 9 {
+	if totals := mustApply(t, s, batch(0)).Totals[0]; len(totals) != 2 || totals[0].Count != 9 {
 		t.Errorf("after a look ahead: %v", totals)
 	}
 	empty(t)
-	if totals := mustApply(t, s, fold(0)).Totals[0]; len(totals) != 1 || totals[0].Count != 1 {
+	if totals := mustApply(t, s, batch(0)).Totals[0]; len(totals) != 1 || totals[0].Count != 1 {
 		t.Errorf("after a loss: %v", totals)
 	}
 }
@@ -126,13 +126,13 @@ func TestRecallTellsLongKeysFromShortOnes(t *testing.T) {
 	for i, add := range [][2]int64{{100, 1}, {1, 1}, {1, 1}} { // to the bucket before, then to this one
 		f := hitAt(now, 0, uint64(i)+1, 1-int64(min(i, 1)))
 		bucket := f.Keys[0].Cells[0].Bucket
-		f.Keys = []aggregate.Key{
-			{Text: long, Cells: []aggregate.Cell{{Bucket: bucket, Count: add[0]}}},
-			{Text: short, Cells: []aggregate.Cell{{Bucket: bucket, Count: add[1]}}},
+		f.Keys = []storage.Key{
+			{Text: long, Cells: []storage.Cell{{Bucket: bucket, Count: add[0]}}},
+			{Text: short, Cells: []storage.Cell{{Bucket: bucket, Count: add[1]}}},
 		}
 		applied := mustApply(t, s, f)
 		if long, short := applied.Totals[0][0].Count, applied.Totals[1][0].Count; long != 100 || short != 1 {
-			t.Errorf("fold %d: the previous totals are %d and %d, want 100 and 1", i, long, short)
+			t.Errorf("batch %d: the previous totals are %d and %d, want 100 and 1", i, long, short)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/offpath-io/offpath/internal/testing/servers"
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -79,7 +79,7 @@ func newStore(t testing.TB, shards int) (*Store, *redis.Client) {
 	return s, admin
 }
 
-func mustJoin(t testing.TB, s *Store, shards int) aggregate.Fleet {
+func mustJoin(t testing.TB, s *Store, shards int) storage.Fleet {
 	t.Helper()
 	fleet, err := s.Join(t.Context(), shards)
 	if err != nil {
@@ -90,9 +90,9 @@ func mustJoin(t testing.TB, s *Store, shards int) aggregate.Fleet {
 
 // joinAgain tries until it works: connections of the past fail, and a server that stands still
 // does.
-func joinAgain(t testing.TB, s *Store, shards int) aggregate.Fleet {
+func joinAgain(t testing.TB, s *Store, shards int) storage.Fleet {
 	t.Helper()
-	var fleet aggregate.Fleet
+	var fleet storage.Fleet
 	err := errors.New("not tried")
 	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
 		fleet, err = s.Join(t.Context(), shards)
@@ -103,18 +103,18 @@ func joinAgain(t testing.TB, s *Store, shards int) aggregate.Fleet {
 	return fleet
 }
 
-func mustApply(t testing.TB, s *Store, fold *aggregate.Fold) aggregate.Applied {
+func mustApply(t testing.TB, s *Store, batch *storage.Batch) storage.Applied {
 	t.Helper()
-	applied, err := s.Apply(t.Context(), fold)
+	applied, err := s.Apply(t.Context(), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return applied
 }
 
-func mustLease(t testing.TB, s *Store, fold *aggregate.LeaseFold) aggregate.Leased {
+func mustLease(t testing.TB, s *Store, batch *storage.LeaseBatch) storage.Leased {
 	t.Helper()
-	leased, err := s.Lease(t.Context(), fold)
+	leased, err := s.Lease(t.Context(), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,29 +153,29 @@ var (
 )
 
 // oneHit is a fold of one new report with a hit on one key.
-func oneHit(shard uint32, sequence uint64) *aggregate.Fold {
+func oneHit(shard uint32, sequence uint64) *storage.Batch {
 	return hitAt(time.Now().UnixNano(), shard, sequence, 0)
 }
 
 // hitAt is the same, with a hit in the bucket that is age buckets old.
-func hitAt(now int64, shard uint32, sequence uint64, age int64) *aggregate.Fold {
-	return &aggregate.Fold{
+func hitAt(now int64, shard uint32, sequence uint64, age int64) *storage.Batch {
+	return &storage.Batch{
 		Shard:  shard,
 		Now:    now,
-		Marks:  []aggregate.Mark{{Epoch: 1, Sequence: sequence}},
-		Rules:  []aggregate.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
-		Ledger: []aggregate.Tally{{Counted: 1}},
-		Keys:   []aggregate.Key{{Text: "key", Cells: []aggregate.Cell{{Bucket: hourly.Bucket(now) - age, Count: 1}}}},
+		Marks:  []storage.Mark{{Epoch: 1, Sequence: sequence}},
+		Rules:  []storage.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
+		Ledger: []storage.Tally{{Counted: 1}},
+		Keys:   []storage.Key{{Text: "key", Cells: []storage.Cell{{Bucket: hourly.Bucket(now) - age, Count: 1}}}},
 	}
 }
 
 // oneLease is a lease fold in which one checker, which knows of so many permits, wants more of a
 // key.
-func oneLease(now int64, known, want int64) *aggregate.LeaseFold {
-	ask := aggregate.Ask{Epoch: 1, Bucket: hourly.Bucket(now), Known: known, Want: want}
-	return &aggregate.LeaseFold{
+func oneLease(now int64, known, want int64) *storage.LeaseBatch {
+	ask := storage.LeaseRequest{Epoch: 1, Bucket: hourly.Bucket(now), Known: known, Want: want}
+	return &storage.LeaseBatch{
 		Now:   now,
-		Rules: []aggregate.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
-		Keys:  []aggregate.LeaseKey{{Text: "key", Asks: []aggregate.Ask{ask}}},
+		Rules: []storage.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
+		Keys:  []storage.LeaseKey{{Text: "key", Requests: []storage.LeaseRequest{ask}}},
 	}
 }

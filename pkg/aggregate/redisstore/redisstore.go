@@ -51,7 +51,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // format is the number of the layout above, on record beside the number of shards.
@@ -93,7 +93,7 @@ type Store struct {
 	leases    sync.Pool // of *leaseCall
 }
 
-var _ aggregate.Store = (*Store)(nil)
+var _ storage.Store = (*Store)(nil)
 
 // Client returns the store's own connections, for administration: to look at the server, or to remove
 // a namespace that was for trying something out.
@@ -109,9 +109,9 @@ func (s *Store) Close() error {
 
 // Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master of
 // a Cluster. The time is that of the node which holds the record.
-func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
-	if shards < 0 || shards > aggregate.MaxShards {
-		return aggregate.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, aggregate.MaxShards)
+func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
+	if shards < 0 || shards > storage.MaxShards {
+		return storage.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, storage.MaxShards)
 	}
 	fleet, err := s.record(ctx, shards)
 	if err == nil && fleet.Shards == 0 {
@@ -121,10 +121,10 @@ func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 		}
 	}
 	if err != nil {
-		return aggregate.Fleet{}, fmt.Errorf("join: %w", err)
+		return storage.Fleet{}, fmt.Errorf("join: %w", err)
 	}
 	if shards != 0 && shards != fleet.Shards {
-		return aggregate.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", aggregate.ErrShards, shards, fleet.Shards)
+		return storage.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", storage.ErrShards, shards, fleet.Shards)
 	}
 	s.groups.Store(groupsOf(fleet.Shards))
 	s.look(ctx)
@@ -132,18 +132,18 @@ func (s *Store) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
 }
 
 // record records the number of shards, unless it is 0 or there is one, and returns what is on record.
-func (s *Store) record(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (s *Store) record(ctx context.Context, shards int) (storage.Fleet, error) {
 	got, err := joinScript.Run(ctx, s.client, []string{s.namespace + ":config"}, shards, format).Int64Slice()
 	if err != nil {
-		return aggregate.Fleet{}, err
+		return storage.Fleet{}, err
 	}
-	if len(got) != 4 || got[0] < 0 || got[0] > aggregate.MaxShards {
-		return aggregate.Fleet{}, fmt.Errorf("%w: %v", errReply, got)
+	if len(got) != 4 || got[0] < 0 || got[0] > storage.MaxShards {
+		return storage.Fleet{}, fmt.Errorf("%w: %v", errReply, got)
 	}
 	if got[0] > 0 && got[1] != format {
-		return aggregate.Fleet{}, fmt.Errorf("the data is of format %d; this is for format %d", got[1], format)
+		return storage.Fleet{}, fmt.Errorf("the data is of format %d; this is for format %d", got[1], format)
 	}
-	return aggregate.Fleet{Shards: int(got[0]), Time: time.Unix(got[2], got[3]*1000)}, nil
+	return storage.Fleet{Shards: int(got[0]), Time: time.Unix(got[2], got[3]*1000)}, nil
 }
 
 // choose is the number of shards for a store that has none on record.
@@ -157,7 +157,7 @@ func (s *Store) choose(ctx context.Context) (int, error) {
 		masters.Add(1)
 		return nil
 	})
-	return int(min(4*masters.Load(), aggregate.MaxShards)), err
+	return int(min(4*masters.Load(), storage.MaxShards)), err
 }
 
 // checkInfo judges a server by its INFO, whenever a connection is made: after a restart or a
@@ -188,24 +188,24 @@ func infoField(info, name string) string {
 }
 
 // Apply adds a fold in one call of the script.
-func (s *Store) Apply(ctx context.Context, fold *aggregate.Fold) (aggregate.Applied, error) {
-	applied, stale, err := s.apply(ctx, fold, s.recall)
+func (s *Store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
+	applied, stale, err := s.apply(ctx, batch, s.recall)
 	if err == nil && stale {
 		overflow := applied.Overflow
-		applied, _, err = s.apply(ctx, onlyReading(fold), amnesia)
+		applied, _, err = s.apply(ctx, onlyReading(batch), amnesia)
 		applied.Overflow = overflow
 	}
 	if err != nil {
-		return aggregate.Applied{}, fmt.Errorf("apply: %w", ofFold(err))
+		return storage.Applied{}, fmt.Errorf("apply: %w", ofFold(err))
 	}
 	return applied, nil
 }
 
 // apply adds a fold with the help of what is remembered; stale says that this was out of date.
-func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall) (applied aggregate.Applied, stale bool, err error) {
+func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall) (applied storage.Applied, stale bool, err error) {
 	groups := s.groups.Load()
 	if groups == 0 {
-		return aggregate.Applied{}, false, errors.New("the store has not been joined")
+		return storage.Applied{}, false, errors.New("the store has not been joined")
 	}
 	c, _ := s.calls.Get().(*call)
 	if c == nil {
@@ -213,19 +213,19 @@ func (s *Store) apply(ctx context.Context, fold *aggregate.Fold, recall *recall)
 	}
 	defer s.calls.Put(c)
 	c.recall, c.groups, c.news = recall, groups, &s.news
-	c.build(s.namespace, fold)
+	c.build(s.namespace, batch)
 	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
 	if err != nil {
-		return aggregate.Applied{}, false, err
+		return storage.Applied{}, false, err
 	}
 	return c.read(reply)
 }
 
-// ofFold makes an error wrap [aggregate.ErrFold] if it is for what is in a fold: the script itself failed, or its
+// ofFold makes an error wrap [storage.ErrBatch] if it is for what is in a fold: the script itself failed, or its
 // reply makes no sense. All else that a server refuses (it is full, loading, read-only, ...) comes under names of its own.
 func ofFold(err error) error {
 	if errors.Is(err, errReply) || isOfScript(err) {
-		return fmt.Errorf("%w: %w", aggregate.ErrFold, err)
+		return fmt.Errorf("%w: %w", storage.ErrBatch, err)
 	}
 	return err
 }
@@ -270,12 +270,12 @@ func (s *Store) do(ctx context.Context, f *frame) (string, error) {
 }
 
 // Ledger returns the sum of all shards' ledgers; it is empty before the first use of the store.
-func (s *Store) Ledger(ctx context.Context) (aggregate.Ledger, error) {
+func (s *Store) Ledger(ctx context.Context) (storage.Ledger, error) {
 	fleet, err := s.record(ctx, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read ledger: %w", err)
 	}
-	sum := make(aggregate.Ledger)
+	sum := make(storage.Ledger)
 	for shard := range fleet.Shards {
 		fields, err := s.client.HGetAll(ctx, prefix(s.namespace, uint32(shard))+"ledger").Result()
 		if err != nil {
@@ -290,7 +290,7 @@ func (s *Store) Ledger(ctx context.Context) (aggregate.Ledger, error) {
 	return sum, nil
 }
 
-func addOutcome(sum aggregate.Ledger, field, value string) error {
+func addOutcome(sum storage.Ledger, field, value string) error {
 	rule, outcome, _ := strings.Cut(field, "\x00")
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
@@ -299,17 +299,17 @@ func addOutcome(sum aggregate.Ledger, field, value string) error {
 	l := sum[rule]
 	switch outcome {
 	case outcomeCounted:
-		l.Counted = aggregate.Sum(l.Counted, n)
+		l.Counted = storage.Sum(l.Counted, n)
 	case outcomeLate:
-		l.Late = aggregate.Sum(l.Late, n)
+		l.Late = storage.Sum(l.Late, n)
 	case outcomeRefused:
-		l.Refused = aggregate.Sum(l.Refused, n)
+		l.Refused = storage.Sum(l.Refused, n)
 	case outcomeRefunded:
-		l.Refunded = aggregate.Sum(l.Refunded, n)
+		l.Refunded = storage.Sum(l.Refunded, n)
 	case outcomeOverflow:
-		l.Overflow = aggregate.Sum(l.Overflow, n)
+		l.Overflow = storage.Sum(l.Overflow, n)
 	case outcomeSettled:
-		l.Settled = aggregate.Sum(l.Settled, n)
+		l.Settled = storage.Sum(l.Settled, n)
 	}
 	sum[rule] = l
 	return nil

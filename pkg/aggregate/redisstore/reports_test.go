@@ -12,6 +12,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -64,7 +65,7 @@ type answering struct {
 	answers []string
 }
 
-func newAnswering(t testing.TB, store aggregate.Store) *answering {
+func newAnswering(t testing.TB, store storage.Store) *answering {
 	w, err := aggregate.New(aggregate.Options{Store: timeless{store}, Bus: nowhere{}, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -103,9 +104,9 @@ func (a *answering) step(now int64) []string {
 }
 
 // timeless is a store without a clock, so that the fleet's time is what the test says.
-type timeless struct{ aggregate.Store }
+type timeless struct{ storage.Store }
 
-func (s timeless) Join(ctx context.Context, shards int) (aggregate.Fleet, error) {
+func (s timeless) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	fleet, err := s.Store.Join(ctx, shards)
 	fleet.Time = time.Time{}
 	return fleet, err
@@ -174,18 +175,18 @@ func randomAge(random *rand.Rand, r *events.Rule) int64 {
 // A script that fails is the fold's fault, a server that refuses to write is not.
 func TestWhoseFaultItIs(t *testing.T) {
 	s, admin := newStore(t, 1)
-	fold := &aggregate.Fold{Now: time.Now().UnixNano(), Marks: []aggregate.Mark{{Epoch: 1, Sequence: 1}}}
+	batch := &storage.Batch{Now: time.Now().UnixNano(), Marks: []storage.Mark{{Epoch: 1, Sequence: 1}}}
 	if err := admin.LPush(t.Context(), prefix(s.namespace, 0)+"meta", "no hash").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Apply(t.Context(), fold); !errors.Is(err, aggregate.ErrFold) {
+	if _, err := s.Apply(t.Context(), batch); !errors.Is(err, storage.ErrBatch) {
 		t.Errorf("a script that fails: %v", err)
 	}
 	s, admin = newStore(t, 1)
 	if err := admin.Set(t.Context(), prefix(s.namespace, 0)+"mark:1", "no number", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Apply(t.Context(), fold); !errors.Is(err, aggregate.ErrFold) {
+	if _, err := s.Apply(t.Context(), batch); !errors.Is(err, storage.ErrBatch) {
 		t.Errorf("a script that compares what it cannot: %v", err)
 	}
 	s, admin = newStore(t, 1)
@@ -193,7 +194,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.ConfigSet(context.WithoutCancel(t.Context()), "maxmemory", "0")
-	if _, err := s.Apply(t.Context(), fold); err == nil || errors.Is(err, aggregate.ErrFold) {
+	if _, err := s.Apply(t.Context(), batch); err == nil || errors.Is(err, storage.ErrBatch) {
 		t.Errorf("a full server: %v", err)
 	}
 }

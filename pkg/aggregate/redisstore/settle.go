@@ -4,35 +4,35 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // nameSettled adds the texts that say which settlements have been met to the script's keys, and the
 // senders' numbers of such texts. A chunk is 1 KB, where a key for each settlement would take 100
 // bytes of it.
 func (c *call) nameSettled() {
-	for _, id := range c.fold.Settled {
-		c.name("s:", strconv.FormatUint(id.Epoch, 16), ":", strconv.FormatUint(id.Number/aggregate.Chunk, 16))
+	for _, id := range c.batch.Settled {
+		c.name("s:", strconv.FormatUint(id.Epoch, 16), ":", strconv.FormatUint(id.Number/storage.Chunk, 16))
 	}
-	for _, id := range c.fold.Settled {
+	for _, id := range c.batch.Settled {
 		c.name("c:", strconv.FormatUint(uint64(id.Sender), 16))
 	}
 }
 
 // packSettled packs which bits of these texts are the settlements'.
 func (c *call) packSettled(b []byte) []byte {
-	b = packList(b, len(c.fold.Settled))
-	for _, id := range c.fold.Settled {
-		b = packInt(b, int64(id.Number%aggregate.Chunk))
+	b = packList(b, len(c.batch.Settled))
+	for _, id := range c.batch.Settled {
+		b = packInt(b, int64(id.Number%storage.Chunk))
 	}
 	return b
 }
 
 // packPermits packs what settlements change of the permits that are held.
 func (c *call) packPermits(b []byte) []byte {
-	b = packList(b, 2*len(c.fold.Permits))
-	for i := range c.fold.Permits {
-		p := &c.fold.Permits[i]
+	b = packList(b, 2*len(c.batch.Permits))
+	for i := range c.batch.Permits {
+		p := &c.batch.Permits[i]
 		c.nameHeld(c.rules[p.Rule], p.Text)
 		b = packInt(packInt(b, p.Bucket), p.Count)
 	}
@@ -52,28 +52,28 @@ func (f *frame) nameHeld(rule, text string) (share, field string) {
 
 // nameCredits adds what is left of credits to the script's keys.
 func (c *call) nameCredits() {
-	for i := range c.fold.Credits {
-		k := &c.fold.Credits[i]
+	for i := range c.batch.Credits {
+		k := &c.batch.Credits[i]
 		c.name("o:", strconv.FormatUint(uint64(k.Owner), 16), ":", c.rules[k.Rule], ":", strconv.FormatInt(k.Window, 10))
 	}
 }
 
 // packCredits packs what is reported and returned of them.
 func (c *call) packCredits(b []byte) []byte {
-	b = packList(b, 3*len(c.fold.Credits))
-	for i := range c.fold.Credits {
-		k := &c.fold.Credits[i]
-		b = packInt(packInt(b, k.Reported), min(k.Returned, 2*aggregate.MaxCredit))
-		b = packInt(b, k.Expires(c.fold.Rules[k.Rule].Shape)/int64(time.Millisecond))
+	b = packList(b, 3*len(c.batch.Credits))
+	for i := range c.batch.Credits {
+		k := &c.batch.Credits[i]
+		b = packInt(packInt(b, k.Reported), min(k.Returned, 2*storage.MaxCredit))
+		b = packInt(b, k.Expires(c.batch.Rules[k.Rule].Shape)/int64(time.Millisecond))
 	}
 	return b
 }
 
 // readRefusal sorts why nothing of a fold was added: by a list of indices, of credits with what is
 // left of each, and of settlements that there is no room for.
-func (c *call) readRefusal(u *unpacker, n int) (applied aggregate.Applied) {
-	marks, spent := len(c.fold.Marks), len(c.fold.Marks)+len(c.fold.Settled)
-	credits := spent + len(c.fold.Credits)
+func (c *call) readRefusal(u *unpacker, n int) (applied storage.Applied) {
+	marks, spent := len(c.batch.Marks), len(c.batch.Marks)+len(c.batch.Settled)
+	credits := spent + len(c.batch.Credits)
 	for ; n > 0; n-- {
 		switch index := int(u.count()); {
 		case index < marks:
@@ -83,7 +83,7 @@ func (c *call) readRefusal(u *unpacker, n int) (applied aggregate.Applied) {
 		case index >= credits:
 			applied.SettledOverflow = append(applied.SettledOverflow, index-credits)
 		default:
-			applied.Overdrawn = append(applied.Overdrawn, aggregate.Overdrawn{Credit: index - spent, Left: u.count()})
+			applied.Overdrawn = append(applied.Overdrawn, storage.Overdrawn{Credit: index - spent, Left: u.count()})
 			n--
 		}
 	}

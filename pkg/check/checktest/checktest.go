@@ -6,7 +6,8 @@
 //	… // send requests, look at the answers
 //	checker.Asked() // who was asked about
 //
-// It has the methods of a [check.Checker] that doors use. It counts nothing, knows no time, and never waits.
+// It has the methods of a [check.Checker] that adapters use. It counts nothing, knows no time, and
+// never waits.
 package checktest
 
 import (
@@ -41,16 +42,15 @@ func Denied(retryAfter time.Duration) check.Decision {
 	return check.Decision{Freshness: check.Fresh, Status: http.StatusTooManyRequests, Rule: Rule, Limit: Limit, RetryAfter: retryAfter, Reset: time.Hour}
 }
 
-// Asked is one question to a Checker, and its answer.
+// Asked is one call of a Checker, and its answer.
 type Asked struct {
-	// Method that was called: Check, CheckReceipt, Acquire, AcquireReceipt, Wait, Peek, Record or Settle.
+	// Method that was called: Check, Do, Wait or Settle.
 	Method string
-	// Attributes of the request, a copy; and what it costs, as the caller said.
-	Attributes identity.Attributes
-	Cost       int64
-	// Receipt that was settled.
-	Receipt string
-	// Decision that was given. Record and Settle have none.
+	// Request as it was given, with a copy of its attributes. Of Settle it has the cost alone.
+	check.Request
+	// Settled is the receipt that was settled.
+	Settled string
+	// Decision that was given. In mode Record, and of Settle, there is none.
 	Decision check.Decision
 }
 
@@ -148,84 +148,58 @@ func (c *Checker) Rules() *rules.Set {
 
 // Check decides.
 func (c *Checker) Check(attrs identity.Attributes, cost int64) check.Decision {
-	return c.ask("Check", attrs, cost)
+	return c.ask("Check", check.Request{Attributes: attrs, Cost: cost}).Decision
 }
 
-// Peek decides. A script goes on all the same.
-func (c *Checker) Peek(attrs identity.Attributes, cost int64) check.Decision {
-	return c.ask("Peek", attrs, cost)
-}
+// Do decides, in whichever mode, but in mode Record: that is only remembered. A script goes on
+// whenever it decides. The receipt that a request asks for is "receipt" if it may pass.
+func (c *Checker) Do(r check.Request) check.Result { return c.ask("Do", r) }
 
-// Acquire decides. If ctx is done the error is ctx's, and the decision a denial.
-func (c *Checker) Acquire(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error) {
-	return c.askUntil(ctx, "Acquire", attrs, cost)
-}
-
-// Wait decides at once, likewise.
-func (c *Checker) Wait(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, error) {
-	return c.askUntil(ctx, "Wait", attrs, cost)
-}
-
-// CheckReceipt decides; the receipt is "receipt" if the hit may pass.
-func (c *Checker) CheckReceipt(attrs identity.Attributes, cost int64) (check.Decision, string) {
-	d := c.ask("CheckReceipt", attrs, cost)
-	return d, receipt(d)
-}
-
-// AcquireReceipt is Acquire, with a receipt.
-func (c *Checker) AcquireReceipt(ctx context.Context, attrs identity.Attributes, cost int64) (check.Decision, string, error) {
-	d, err := c.askUntil(ctx, "AcquireReceipt", attrs, cost)
-	return d, receipt(d), err
-}
-
-func receipt(d check.Decision) string {
-	if d.Allowed {
-		return "receipt"
+// Wait is Do, at once. If ctx is done the error is ctx's, and the decision a denial.
+func (c *Checker) Wait(ctx context.Context, r check.Request) (check.Result, error) {
+	err := ctx.Err()
+	if err == nil {
+		return c.ask("Wait", r), nil
 	}
-	return ""
-}
-
-// Record only remembers that it was called.
-func (c *Checker) Record(attrs identity.Attributes, cost int64) {
+	d := Denied(time.Second)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = append(c.asked, Asked{Method: "Record", Attributes: copied(attrs), Cost: cost})
+	a := asked("Wait", r)
+	a.Decision = d
+	c.asked = append(c.asked, a)
+	return check.Result{Decision: d}, err
 }
 
 // Settle only remembers that it was called.
 func (c *Checker) Settle(receipt string, cost int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = append(c.asked, Asked{Method: "Settle", Receipt: receipt, Cost: cost})
+	a := asked("Settle", check.Request{Cost: cost})
+	a.Settled = receipt
+	c.asked = append(c.asked, a)
 	return c.settle
 }
 
-// copied shares no memory with the request, which some servers use again.
-func copied(attrs identity.Attributes) identity.Attributes {
-	all := slices.Clone(attrs)
-	for i := range all {
-		all[i].Value = strings.Clone(all[i].Value)
-	}
-	return all
-}
-
-func (c *Checker) ask(method string, attrs identity.Attributes, cost int64) check.Decision {
+func (c *Checker) ask(method string, r check.Request) (result check.Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := Asked{Method: method, Attributes: copied(attrs), Cost: cost}
-	a.Decision = c.decide(a)
+	a := asked(method, r)
+	if r.Mode != check.Record {
+		a.Decision = c.decide(a)
+	}
 	c.asked = append(c.asked, a)
-	return a.Decision
+	result.Decision = a.Decision
+	if r.Receipt && a.Decision.Allowed {
+		result.Receipt = "receipt"
+	}
+	return result
 }
 
-func (c *Checker) askUntil(ctx context.Context, method string, attrs identity.Attributes, cost int64) (check.Decision, error) {
-	err := ctx.Err()
-	if err == nil {
-		return c.ask(method, attrs, cost), nil
+// asked is a call that shares no memory with the request, which some servers use again.
+func asked(method string, r check.Request) Asked {
+	r.Attributes = slices.Clone(r.Attributes)
+	for i := range r.Attributes {
+		r.Attributes[i].Value = strings.Clone(r.Attributes[i].Value)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	d := Denied(time.Second)
-	c.asked = append(c.asked, Asked{Method: method, Attributes: copied(attrs), Cost: cost, Decision: d})
-	return d, err
+	return Asked{Method: method, Request: r}
 }

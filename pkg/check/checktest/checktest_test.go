@@ -16,15 +16,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// asker is what services and doors ask. A *check.Checker has all of it, with the same signatures.
+// asker is what services and adapters ask. A *check.Checker has all of it, with the same signatures.
 type asker interface {
 	Check(identity.Attributes, int64) check.Decision
-	CheckReceipt(identity.Attributes, int64) (check.Decision, string)
-	Acquire(context.Context, identity.Attributes, int64) (check.Decision, error)
-	AcquireReceipt(context.Context, identity.Attributes, int64) (check.Decision, string, error)
-	Wait(context.Context, identity.Attributes, int64) (check.Decision, error)
-	Peek(identity.Attributes, int64) check.Decision
-	Record(identity.Attributes, int64)
+	Do(check.Request) check.Result
+	Wait(context.Context, check.Request) (check.Result, error)
 	Settle(string, int64) error
 	Rules() *rules.Set
 }
@@ -36,22 +32,22 @@ var (
 
 var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 
-// decideAll calls every method that decides, at costs of 1 to 6, and lists whether the hit passed. Its receipts have to agree.
+// decideAll calls every method that decides, at costs of 1 to 6, and lists whether the hit passed. Its
+// receipts have to agree.
 func decideAll(ctx context.Context, c asker) (passed []bool, err error) {
 	var errs [4]error
-	var d [6]check.Decision
-	var receipts [2]string
-	d[0] = c.Check(kristie, 1)
-	d[1], receipts[0] = c.CheckReceipt(kristie, 2)
-	d[2], errs[0] = c.Acquire(ctx, kristie, 3)
-	d[3], receipts[1], errs[1] = c.AcquireReceipt(ctx, kristie, 4)
-	d[4], errs[2] = c.Wait(ctx, kristie, 5)
-	d[5] = c.Peek(kristie, 6)
-	for _, d := range d {
-		passed = append(passed, d.Allowed)
+	var r [6]check.Result
+	r[0].Decision = c.Check(kristie, 1)
+	r[1] = c.Do(check.Request{Attributes: kristie, Cost: 2, Receipt: true})
+	r[2], errs[0] = c.Wait(ctx, check.Request{Attributes: kristie, Cost: 3})
+	r[3], errs[1] = c.Wait(ctx, check.Request{Attributes: kristie, Cost: 4, Receipt: true})
+	r[4], errs[2] = c.Wait(ctx, check.Request{Attributes: kristie, Cost: 5, Mode: check.Reserve})
+	r[5] = c.Do(check.Request{Attributes: kristie, Cost: 6, Mode: check.Peek})
+	for _, r := range r {
+		passed = append(passed, r.Allowed)
 	}
-	if (receipts[0] != "") != d[1].Allowed || (receipts[1] != "") != d[3].Allowed {
-		errs[3] = fmt.Errorf("receipts %q for %v", receipts, passed)
+	if (r[1].Receipt != "") != r[1].Allowed || (r[3].Receipt != "") != r[3].Allowed {
+		errs[3] = fmt.Errorf("receipts %q, %q for %v", r[1].Receipt, r[3].Receipt, passed)
 	}
 	return passed, errors.Join(errs[:]...)
 }
@@ -90,7 +86,7 @@ func TestAskedRemembersQuestions(t *testing.T) {
 	if _, err := decideAll(t.Context(), c); err != nil {
 		t.Error(err)
 	}
-	c.Record(kristie, 7)
+	c.Do(check.Request{Attributes: kristie, Cost: 7, Mode: check.Record})
 	refused := errors.New("no")
 	if err := errors.Join(c.Settle("a", 8), c.SettleError(refused).Settle("b", 9)); !errors.Is(err, refused) {
 		t.Error(err)
@@ -101,12 +97,13 @@ func TestAskedRemembersQuestions(t *testing.T) {
 
 	var got []string
 	for _, a := range c.Asked() {
-		got = append(got, fmt.Sprint(a.Method, a.Attributes, a.Cost, a.Receipt, a.Decision.Rule))
+		got = append(got, fmt.Sprint(a.Method, a.Mode, a.Attributes, a.Cost, a.Settled, a.Decision.Rule))
 	}
 	want := []string{
-		"Check[{user kristie}] 1checktest", "CheckReceipt[{user kristie}] 2checktest", "Acquire[{user kristie}] 3checktest",
-		"AcquireReceipt[{user kristie}] 4checktest", "Wait[{user kristie}] 5checktest", "Peek[{user kristie}] 6checktest",
-		"Record[{user kristie}] 7", "Settle[] 8a", "Settle[] 9b", "Check[{user kristie}] 10checktest",
+		"Check0 [{user kristie}] 1checktest", "Do0 [{user kristie}] 2checktest",
+		"Wait0 [{user kristie}] 3checktest", "Wait0 [{user kristie}] 4checktest",
+		"Wait3 [{user kristie}] 5checktest", "Do1 [{user kristie}] 6checktest",
+		"Do2 [{user kristie}] 7", "Settle0 [] 8a", "Settle0 [] 9b", "Check0 [{user kristie}] 10checktest",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
@@ -165,7 +162,7 @@ func TestScriptAtOnce(t *testing.T) {
 		all.Go(func() {
 			for range 10 {
 				c.Check(kristie, 1)
-				c.Record(kristie, 1)
+				c.Do(check.Request{Attributes: kristie, Cost: 1, Mode: check.Record})
 				c.For("user").Rules()
 				c.Asked()
 			}

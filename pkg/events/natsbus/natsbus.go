@@ -77,9 +77,16 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Owned is the name of a checker that a server knows as owner, which must be a name for CheckName: the epoch, which must be one
-// of [events.NewEpoch] for that owner, tells apart those who share one.
-func Owned(owner string, epoch uint64) string { return owner + "." + strconv.FormatUint(epoch, 16) }
+// Owned is the name of a checker that a server knows as owner, which must be a name for CheckName: the
+// epoch, which must be one of [events.NewEpoch] for that owner, tells apart the checkers that share
+// one. Of a checker without an owner, "", it is the epoch alone.
+func Owned(owner string, epoch uint64) string {
+	name := strconv.FormatUint(epoch, 16)
+	if owner == "" {
+		return name
+	}
+	return owner + "." + name
+}
 
 // topic is what subjects of a kind and format begin with.
 func topic(ns string, kind events.Kind, format uint32) string {

@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// MaxHops is how many trusted proxies are passed on the way to the client. What lies behind is not looked at.
+	// MaxHops is how many trusted proxies there may be before the client. Further elements of the
+	// header are not read.
 	MaxHops = 64
-	// MaxRead is how much of a forwarding header is looked at, from its end, in bytes. An element that is not
-	// whole in it is not understood.
+	// MaxRead is how much of a forwarding header is read, from its end, in bytes. An element that
+	// is cut off there is malformed.
 	MaxRead = 64 << 10
 )
 
-// ClientIP returns the address of the client whose connection has this remote address, and that sent this header: see
-// Builder.ClientIP, which is for many requests. The error says what is wrong with the remote address or the options.
+// ClientIP returns the address of the client with this remote address and this header. For more
+// than one request use Builder.ClientIP. It fails on an invalid remote address or option.
 func ClientIP(remote string, h http.Header, o Options) (netip.Addr, error) {
 	b, err := NewBuilder(o)
 	if err != nil {
@@ -26,26 +27,28 @@ func ClientIP(remote string, h http.Header, o Options) (netip.Addr, error) {
 	}
 	addr, ok := b.ClientIP(remote, h)
 	if !ok {
-		return addr, fmt.Errorf("client of %.60q: it is no address, and no trusted proxy has told one", remote)
+		return addr, fmt.Errorf("client of %.60q: it is no address, "+
+			"and no trusted proxy has told one", remote)
 	}
 	return addr, nil
 }
 
-// ClientIP returns the client's address, not grouped, IPv4 as such and without a zone. It is that of the connection,
-// http.Request.RemoteAddr, unless that is a trusted proxy. Then it is the last address of the forwarding header, unless
-// that is a trusted proxy too, and so on from right to left. So nothing counts that an untrusted party has written.
+// ClientIP returns the client's address: not grouped, IPv4 as such, without a zone. It is that of
+// the connection, http.Request.RemoteAddr, unless that is a trusted proxy. Then it is the last
+// address of the forwarding header, unless that is a trusted proxy too, and so on from right to
+// left. So nothing counts that an untrusted party has written.
 //
-// What is not understood ends the search, since nobody can know who wrote what is left of it: an element that is empty or
-// malformed, has no client in it, or one that the proxy hides ("unknown", "_hidden"). The last address found is returned
-// then, a proxy's, as it is if all are trusted.
+// The search ends at an element that is empty or malformed, or has no client or a hidden one
+// ("unknown", "_hidden"): the author of the elements to its left is unknown. The result is the last
+// address found, which is a proxy's. It is also a proxy's if all are trusted.
 //
-// ok is false if no address is known at all.
+// ok is false if no address is known.
 func (b *Builder) ClientIP(remote string, h http.Header) (addr netip.Addr, ok bool) {
 	return b.ClientIPFrom(remote, h[headers[b.options.Forwarding]])
 }
 
-// ClientIPFrom is ClientIP for protocols that keep their headers in another way: lines are all those of the header that
-// Options.Forwarding names, in the order in which they came.
+// ClientIPFrom is ClientIP for protocols with another representation of headers: lines are all
+// values of the header Options.Forwarding, in the order in which they came.
 func (b *Builder) ClientIPFrom(remote string, lines []string) (addr netip.Addr, ok bool) {
 	addr, ok = identity.ParseAddr(remote)
 	if !ok && !(b.options.TrustSockets && isSocket(remote)) {
@@ -69,8 +72,7 @@ func (b *Builder) ClientIPFrom(remote string, lines []string) (addr netip.Addr, 
 	return addr, ok
 }
 
-// Trusts says whether what the other end of a connection tells of a request is believed: whether this remote address is a
-// trusted proxy's, or a socket's if those are trusted.
+// Trusts reports whether a remote address is a trusted proxy's, or a socket's if those are trusted.
 func (b *Builder) Trusts(remote string) bool {
 	if addr, ok := identity.ParseAddr(remote); ok {
 		return b.trusted.Contains(addr)
@@ -78,12 +80,12 @@ func (b *Builder) Trusts(remote string) bool {
 	return b.options.TrustSockets && isSocket(remote)
 }
 
-// isSocket says whether a remote address is that of a Unix socket: a path, or nothing.
+// isSocket reports whether a remote address is that of a Unix socket: a path, or empty.
 func isSocket(remote string) bool {
 	return remote == "" || remote[0] == '@' || remote[0] == '/'
 }
 
-// client returns the client that an element of the header tells.
+// client returns the client's address in an element of the header.
 func (f Forwarding) client(element string) (netip.Addr, bool) {
 	if f == XForwardedFor {
 		return identity.ParseAddr(element)
@@ -95,18 +97,18 @@ func (f Forwarding) client(element string) (netip.Addr, bool) {
 	return identity.ParseAddr(node)
 }
 
-// backwards reads the elements of a header that is a list, last one first. From left to right would be wrong where
-// quotes matter: a client could open one that the proxy's element then closes.
+// backwards reads the elements of a list header, last one first. Reading from left to right would
+// be wrong where quotes count: a client could open a quote that the proxy's element then closes.
 type backwards struct {
-	lines  []string // those not begun
-	rest   string   // of the line that is
+	lines  []string // those still to be read
+	rest   string   // of the current line
 	begun  bool
-	quotes bool // commas in quotes are no ends
+	quotes bool // commas in quotes do not separate elements
 	left   int  // bytes that may still be read
 }
 
-// next returns the element before the last one, without white space around it. more is false at the beginning of the
-// header, at MaxRead, and where quotes do not match.
+// next returns the element before the previous one, without white space around it. more is false at
+// the beginning of the header, at MaxRead, and where quotes do not match.
 func (b *backwards) next() (element string, more bool) {
 	if !b.begun {
 		if len(b.lines) == 0 {
@@ -127,7 +129,8 @@ func (b *backwards) next() (element string, more bool) {
 	return strings.Trim(element, " \t"), true
 }
 
-// lastComma finds the last one outside quotes; -1 is none. ok is false if a quote is not opened.
+// lastComma returns the index of the last comma outside quotes, -1 if there is none. ok is false if
+// a quote is closed and not opened.
 func (b *backwards) lastComma(s string) (comma int, ok bool) {
 	if !b.quotes {
 		return strings.LastIndexByte(s, ','), true
@@ -146,9 +149,10 @@ func (b *backwards) lastComma(s string) (comma int, ok bool) {
 	return -1, true
 }
 
-// beforeQuoted returns what is before the quoted string of which s lacks only the closing quote. In it each quote has a
-// backslash before it, and each backslash is one of a pair or before a quote: so the quote that opens it is the last
-// with an even number of backslashes before it, and nothing left of that can change this.
+// beforeQuoted returns the part of s before the quoted string at its end, whose closing quote is
+// not in s. Within a quoted string, a backslash precedes each quote, and each backslash is one of a
+// pair or precedes a quote. So the opening quote is the last one with an even number of backslashes
+// before it, whatever is to its left.
 func beforeQuoted(s string) (before string, ok bool) {
 	for {
 		i := strings.LastIndexByte(s, '"')

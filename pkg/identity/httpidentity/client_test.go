@@ -36,7 +36,8 @@ func lines(text string) []string {
 	return strings.Split(text, "\n")
 }
 
-// The proxies trusted here are 10.0.0.0/8 and fd00::/8, the peer is 10.0.0.1 unless another one is given.
+// The proxies trusted here are 10.0.0.0/8 and fd00::/8, the peer is 10.0.0.1 unless another one is
+// given.
 func TestClientIPByXForwardedFor(t *testing.T) {
 	b := builder(t, Options{TrustedProxies: proxies(t, "10.0.0.0/8", "fd00::/8")})
 	for _, tt := range []struct{ why, peer, header, want string }{
@@ -137,7 +138,8 @@ func TestClientIPByForwarded(t *testing.T) {
 	}
 }
 
-// A peer on a Unix socket has no address. It is a proxy if the operator says so, and unknown otherwise.
+// A peer on a Unix socket has no address. It is a proxy if the operator says so, and unknown
+// otherwise.
 func TestClientIPOnSockets(t *testing.T) {
 	trusting := builder(t, Options{TrustSockets: true, TrustedProxies: proxies(t, "10.0.0.0/8")})
 	wary := builder(t, Options{TrustedProxies: proxies(t, "0.0.0.0/0")})

@@ -10,7 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
-// A service behind one proxy, whose rules limit users per address. The reader is made once for a set of rules.
+// A service behind one proxy, whose rules limit users per address. The reader is made once for a
+// set of rules.
 func Example() {
 	trusted, err := httpidentity.ParseProxies("10.0.0.0/8")
 	if err != nil {

@@ -2,13 +2,15 @@ package httpidentity
 
 import "strings"
 
-// forwardedFor returns the value of "for" in an element of a Forwarded header (RFC 7239, section 4), without its quotes:
+// forwardedFor returns the value of "for" in an element of a Forwarded header (RFC 7239, section
+// 4), without its quotes:
 //
 //	for="[2001:db8::1]:4711";proto=https;by=203.0.113.43
 //
-// ok is false if there is none, or two, or if the element is malformed anywhere. More is accepted than the RFC has: white
-// space around ';', and any byte but a quote or white space in a value without quotes, so that for=[2001:db8::1]:80 is
-// read, which the RFC wants quoted. A backslash in the value of "for" is refused: no address needs one.
+// ok is false if there is none, or two, or if the element is malformed anywhere. Beyond the RFC it
+// accepts white space around ';', and any byte except quotes and white space in a value without
+// quotes: for=[2001:db8::1]:80, which the RFC requires to be quoted. It refuses a backslash in the
+// value of "for": no address needs one.
 func forwardedFor(element string) (node string, ok bool) {
 	for rest := element; rest != ""; {
 		var p pair
@@ -28,7 +30,7 @@ func forwardedFor(element string) (node string, ok bool) {
 
 type pair struct{ name, value string }
 
-// cutPair takes the first pair off, and the ';' that follows. An empty one is a pair too, as the RFC has it.
+// cutPair cuts the first pair and the ';' after it off. By the RFC, a pair may be empty.
 func cutPair(s string) (p pair, rest string, ok bool) {
 	s = strings.TrimLeft(s, " \t")
 	if s == "" || s[0] == ';' {
@@ -48,7 +50,8 @@ func cutPair(s string) (p pair, rest string, ok bool) {
 	return p, strings.TrimPrefix(rest, ";"), true
 }
 
-// cutValue takes a value off, and its quotes if it has them. A backslash takes the next byte with it, and stays.
+// cutValue cuts a value off, and removes its quotes if it has any. Backslashes stay; the byte after
+// one does not end the value.
 func cutValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		end := strings.IndexAny(s, "; \t\"")

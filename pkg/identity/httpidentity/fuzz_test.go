@@ -17,8 +17,9 @@ var seeds = []string{
 	`for=192.0.2.1;proto=https;by="[fd00::1]:_x"`, `for="[2001:db8::1]:4711", for=10.0.0.2`, `for=1.2.3.4;host="a\",b"`, `for="`, `",`, `\"`,
 }
 
-// FuzzClientIP: nothing makes it panic; what it says is a plain address that the header, or the peer, has in it; a stranger
-// is who he is; and what is put to the left changes nothing once the client is found.
+// FuzzClientIP: nothing makes it panic; what it says is a plain address that the header, or the
+// peer, has in it; a stranger is who he is; and what is put to the left changes nothing once the
+// client is found.
 func FuzzClientIP(f *testing.F) {
 	for _, header := range seeds {
 		f.Add("10.0.0.1:4711", header, "6.6.6.6", false)
@@ -58,7 +59,8 @@ func isTrusted(o Options, addr netip.Addr) bool {
 	return slices.ContainsFunc(o.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// FuzzForwarded: what an element is read as is there, after a "for=", and written well it is read again.
+// FuzzForwarded: what an element is read as is there, after a "for=", and written well it is read
+// again.
 func FuzzForwarded(f *testing.F) {
 	for _, element := range seeds {
 		f.Add(element)
@@ -77,7 +79,8 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// FuzzAppend: no request makes it panic, no attribute is there that was not asked for, and none twice.
+// FuzzAppend: no request makes it panic, no attribute is there that was not asked for, and none
+// twice.
 func FuzzAppend(f *testing.F) {
 	f.Add("POST", "/v1//users/../x", "192.0.2.1:80", "6.6.6.6", "session=a; b=c", "header:Cookie", "cookie:session")
 	f.Add("", "*", "", "", "", "ip", "ip")

@@ -16,8 +16,8 @@ var (
 	strangers   = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("9.255.255.255"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("fc00::1")}
 )
 
-// evil draws lines as a client may send them who wants to be somebody else: of bytes that mean something in such headers,
-// and of whole elements.
+// evil draws lines as a client may send them who wants to be somebody else: of bytes that mean
+// something in such headers, and of whole elements.
 func evil(t *rapid.T) []string {
 	piece := rapid.OneOf(
 		rapid.StringOfN(rapid.SampledFrom([]rune(`",;=\[]:_. for16%`)), 0, 12, -1),
@@ -28,7 +28,8 @@ func evil(t *rapid.T) []string {
 	return rapid.SliceOfN(line, 0, 4).Draw(t, "the client's own lines")
 }
 
-// element is what a proxy writes for one whom it gets a request from, well-formed in one of many ways.
+// element is what a proxy writes for one whom it gets a request from, well-formed in one of many
+// ways.
 func element(t *rapid.T, f Forwarding, from netip.Addr) string {
 	address := from.String()
 	port := rapid.SampledFrom([]string{"", ":1", ":65535"}).Draw(t, "port")
@@ -95,7 +96,8 @@ func TestClientsCannotChangeTheirAddress(t *testing.T) {
 	})
 }
 
-// A well-formed header is read as one reads it from left to right: the last address that is not trusted, or the first.
+// A well-formed header is read as one reads it from left to right: the last address that is not
+// trusted, or the first.
 func TestWellFormedHeaders(t *testing.T) {
 	eachForwarding(t, func(t *rapid.T, b *Builder, f Forwarding) {
 		hops := rapid.SliceOfN(rapid.SampledFrom(append(strangers, trustedHops...)), 1, 8).Draw(t, "hops")

@@ -12,7 +12,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Names of attributes that are built in.
+// Names of built-in attributes.
 const (
 	ipName      = "ip"
 	addressName = "address"
@@ -22,25 +22,25 @@ const (
 	cookiePrefix = "cookie:"
 )
 
-// Reader reads some attributes of requests. It is never changed, and may be used by many goroutines at once.
+// Reader reads some attributes of requests. Its methods are safe for concurrent use.
 type Reader struct {
-	builder *Builder
-	sources []named
-	ip      bool // wanted, as is address
-	address bool
-	paths   bool     // path or folded_path is wanted, and read here
-	headers []string // that are wanted, and read here, in canonical form
-	unknown []string
+	builder     *Builder
+	sources     []namedSource
+	ip, address bool     // to be read
+	paths       bool     // path or folded_path is read from the URL
+	headers     []string // that attributes are read from, in canonical form
+	unknown     []string
 }
 
-// named is an attribute and where it comes from.
-type named struct {
+// namedSource is an attribute and its source.
+type namedSource struct {
 	name   string
 	source Source
 }
 
-// Reader makes a reader of the attributes with these names. A name that nothing is known of is no error, since others
-// may add what they know to a request; Unknown tells these. The error says which name cannot be one.
+// Reader returns a reader of the attributes with these names. A name without a source is no error,
+// since others may add attributes to a request; Unknown returns these. It fails on a name that no
+// attribute can have.
 func (b *Builder) Reader(names []string) (*Reader, error) {
 	rd := &Reader{builder: b}
 	for i, name := range names {
@@ -58,23 +58,23 @@ func (b *Builder) Reader(names []string) (*Reader, error) {
 		case source == nil:
 			rd.unknown = append(rd.unknown, name)
 		default:
-			rd.sources = append(rd.sources, named{name, source})
+			rd.sources = append(rd.sources, namedSource{name, source})
 			rd.note(name)
 		}
 	}
 	return rd, nil
 }
 
-// Unknown are the names that nothing is known of, in order. The attributes must come from elsewhere, or no request has
-// them. The slice is the caller's.
+// Unknown returns the names without a source, in the order of Builder.Reader. Unless the caller
+// adds these attributes, no request has them. The slice is the caller's.
 func (rd *Reader) Unknown() []string { return slices.Clone(rd.unknown) }
 
-// Append appends the attributes of a request to dst and returns it. A request may have them or not, and those of which
-// dst has one are left out: what the caller knows better, such as a user who has logged in, beats what is read here.
-// The request is not changed.
+// Append appends those attributes that the request has to dst and returns it. It omits attributes
+// that dst already has: the caller's, for example a user who has logged in, take precedence. It
+// does not change the request.
 //
-// It does not allocate if dst has room, except 8 to 48 bytes for ip and address, for cookies, and for a path
-// that has to be cleaned.
+// It does not allocate if dst has room, except 8 to 48 bytes for ip and address, for cookies, and
+// for a path that is not clean.
 func (rd *Reader) Append(dst identity.Attributes, r *http.Request) identity.Attributes {
 	given := dst
 	for i := range rd.sources {
@@ -92,14 +92,17 @@ func (rd *Reader) Append(dst identity.Attributes, r *http.Request) identity.Attr
 	return dst
 }
 
-func (rd *Reader) appendClient(dst, given identity.Attributes, r *http.Request) identity.Attributes {
+func (rd *Reader) appendClient(
+	dst, given identity.Attributes, r *http.Request,
+) identity.Attributes {
 	addr, ok := rd.builder.ClientIP(r.RemoteAddr, r.Header)
 	if !ok {
 		return dst
 	}
 	if _, known := given.Get(ipName); rd.ip && !known {
 		o := &rd.builder.options
-		dst = append(dst, identity.Attribute{Name: ipName, Value: identity.Group(addr, o.IPv4Prefix, o.IPv6Prefix)})
+		group := identity.Group(addr, o.IPv4Prefix, o.IPv6Prefix)
+		dst = append(dst, identity.Attribute{Name: ipName, Value: group})
 	}
 	if _, known := given.Get(addressName); rd.address && !known {
 		dst = append(dst, identity.Attribute{Name: addressName, Value: addr.String()})
@@ -107,7 +110,8 @@ func (rd *Reader) appendClient(dst, given identity.Attributes, r *http.Request) 
 	return dst
 }
 
-// note notes what an attribute is made of that servers may read in different ways.
+// note notes the parts of a request that an attribute is read from and that servers may read in
+// different ways.
 func (rd *Reader) note(name string) {
 	if _, given := rd.builder.options.Sources[name]; given {
 		return
@@ -118,16 +122,15 @@ func (rd *Reader) note(name string) {
 	rd.paths = rd.paths || name == pathName || name == identity.FoldedPath
 }
 
-// Ambiguous reports whether servers differ on what the request says of an attribute that the reader
-// reads:
+// Ambiguous reports whether servers read one of the reader's attributes in different ways:
 //
-//   - Its path: to some /api/../x is below /api, to others it is /x. Some end a path at a zero byte,
-//     and of "*", which is for OPTIONS alone, proxies make "/*".
-//   - A header that is there several times, with different values: some take the first, as the
-//     reader does, and some the last.
+//   - The path: for some servers /api/../x is below /api, for others it is /x. Some end a path at a
+//     zero byte, and proxies turn "*", which is for OPTIONS only, into "/*".
+//   - A header that comes several times, with different values: some servers use the first one, as
+//     the reader does, and some the last one.
 //
-// Such a request is to be refused with status 400: by any reading, some service would be asked for
-// what no rule has seen. Clients that mean well send none. It does not allocate.
+// Refuse these requests with status 400: with any reading, some service would serve a request that
+// no rule has seen. Well-behaved clients do not send them. It does not allocate.
 func (rd *Reader) Ambiguous(r *http.Request) bool {
 	for _, name := range rd.headers {
 		for _, value := range r.Header[name] {
@@ -140,11 +143,12 @@ func (rd *Reader) Ambiguous(r *http.Request) bool {
 		return false
 	}
 	path := r.URL.Path
-	return hasDotSegment(path) || strings.IndexByte(path, 0) >= 0 || path == "*" && r.Method != http.MethodOptions
+	return hasDotSegment(path) || strings.IndexByte(path, 0) >= 0 ||
+		path == "*" && r.Method != http.MethodOptions
 }
 
-// hasDotSegment says whether an unescaped path has a segment . or .., as any server may see it:
-// some take %2f for a slash, or \, and some take off what follows a semicolon.
+// hasDotSegment reports whether an unescaped path has a segment . or .. for any server: for some,
+// %2f or \ is a slash, and some remove the part after a semicolon.
 func hasDotSegment(path string) bool {
 	if strings.IndexByte(path, '.') < 0 {
 		return false
@@ -163,8 +167,8 @@ func hasDotSegment(path string) bool {
 	return false
 }
 
-// source returns where an attribute comes from, or nil for ip and address, which are the builder's own, and for what is
-// not known.
+// source returns an attribute's source, nil for ip and address, which the builder reads itself, and
+// for unknown attributes.
 func (b *Builder) source(name string) (Source, error) {
 	if source, ok := b.options.Sources[name]; ok {
 		return source, nil
@@ -191,19 +195,21 @@ func (b *Builder) source(name string) (Source, error) {
 }
 
 func checked(from func(string) Source, name string) (Source, error) {
-	if name == "" || strings.ContainsFunc(name, strange) {
+	if name == "" || strings.ContainsFunc(name, notInToken) {
 		return nil, errors.New("no header or cookie can have this name")
 	}
 	return from(name), nil
 }
 
-// strange says what a token of RFC 9110 cannot have in it, and so neither the name of a header nor of a cookie.
-func strange(c rune) bool {
+// notInToken reports whether a token of RFC 9110 cannot contain a character: neither can the name
+// of a header or a cookie.
+func notInToken(c rune) bool {
 	return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
 }
 
-// FromHeader is a source that reads the first header of a name, in any case. For "Host" it is the host that was asked for.
-// Use it where an attribute is another's word: {"user": FromHeader("X-User")}, behind a proxy that sets X-User itself.
+// FromHeader returns a source that reads the first header of a name, in any case. For "Host" it is
+// the request's host. It is for attributes that another server writes: {"user":
+// FromHeader("X-User")} behind a proxy that sets X-User itself.
 func FromHeader(name string) Source {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	if name == "Host" { // net/http keeps it elsewhere
@@ -218,7 +224,7 @@ func FromHeader(name string) Source {
 	}
 }
 
-// FromCookie is a source that reads the first cookie of a name.
+// FromCookie returns a source that reads the first cookie of a name.
 func FromCookie(name string) Source {
 	return func(r *http.Request) (string, bool) {
 		cookie, err := r.Cookie(name)
@@ -229,7 +235,8 @@ func FromCookie(name string) Source {
 	}
 }
 
-// MuxRoute is a source for route where requests are limited before mux sees them: it asks mux what it would choose.
+// MuxRoute returns a source for route, for requests that are limited before mux has routed them: it
+// asks mux for the pattern.
 func MuxRoute(mux *http.ServeMux) Source {
 	return func(r *http.Request) (string, bool) {
 		_, pattern := mux.Handler(r)
@@ -239,7 +246,7 @@ func MuxRoute(mux *http.ServeMux) Source {
 
 func route(r *http.Request) (string, bool) { return r.Pattern, r.Pattern != "" }
 
-// method is GET where a client's request leaves it out.
+// method returns GET for the empty method of a client's request.
 func method(r *http.Request) (string, bool) {
 	if r.Method == "" {
 		return http.MethodGet, true
@@ -247,26 +254,28 @@ func method(r *http.Request) (string, bool) {
 	return r.Method, true
 }
 
-// cleanPath folds what most servers take for the same: otherwise "//login" would go round a limit of "/login".
+// cleanPath folds paths that are the same for most servers: otherwise "//login" would evade a limit
+// of "/login".
 func cleanPath(r *http.Request) (string, bool) {
 	switch {
 	case r.URL == nil:
 		return "", false
-	case r.URL.Path == "" && (r.URL.Host != "" || r.URL.Opaque != "") && r.Method != http.MethodConnect:
-		return "/", true // "GET http://example.com HTTP/1.1", and what routers take "GET x:a HTTP/1.1" for
+	case r.URL.Path == "" && (r.URL.Host != "" || r.URL.Opaque != "") &&
+		r.Method != http.MethodConnect:
+		return "/", true // "GET http://example.com HTTP/1.1"; so do routers read "GET x:a HTTP/1.1"
 	case r.URL.Path == "":
 		return "", false
 	}
-	asked := r.URL.Path
-	if asked[0] != '/' { // "*"
-		return asked, true
+	raw := r.URL.Path
+	if raw[0] != '/' { // "*"
+		return raw, true
 	}
-	clean := path.Clean(asked)
+	clean := path.Clean(raw)
 	switch {
-	case !strings.HasSuffix(asked, "/") || clean == "/":
+	case !strings.HasSuffix(raw, "/") || clean == "/":
 		return clean, true
-	case len(clean)+1 == len(asked): // only the last slash was taken off
-		return asked, true
+	case len(clean)+1 == len(raw): // only the last slash was removed
+		return raw, true
 	}
 	return clean + "/", true
 }

@@ -83,7 +83,8 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// A request gets the attributes that are asked for, once each, and no others, however many it could have.
+// A request gets the attributes that are asked for, once each, and no others, however many it could
+// have.
 func TestOnlyWhatIsAskedFor(t *testing.T) {
 	asked := 0
 	o := Options{Sources: map[string]Source{"user": func(*http.Request) (string, bool) { asked++; return "kristie", true }}}

@@ -14,8 +14,8 @@ const (
 	unknownError = int64(math.MaxInt64 / 4)
 )
 
-// Error returns how far the fleet's time, as Fleet has it, may be from the store's, in ns. It is the
-// sum of
+// Error returns how far the fleet's time, as Fleet has it, may be from the store's, in ns. It is
+// the sum of
 //
 //   - half of the round trip of the best observation, within which the aggregator may have read its
 //     clock at any time;

@@ -73,3 +73,62 @@ func TestError(t *testing.T) {
 		}
 	}
 }
+
+// TestCoarseTimeStepsWithTheClock, and there is none without ticks.
+func TestCoarseTimeStepsWithTheClock(t *testing.T) {
+	for _, ticks := range []bool{false, true} {
+		var c Clock
+		want := int64(0)
+		if ticks {
+			c.Tick(noon)
+			want = noon + second
+		}
+		if step := c.Observe(noon, noon+second, noon, 0); step != second || c.Coarse() != want {
+			t.Errorf("ticks %v: stepped by %d, coarse time %d, want %d", ticks, step, c.Coarse(), want)
+		}
+	}
+}
+
+// TestOnlyAClockFarBehindStepsAgain: if all of the last eight observations say so.
+func TestOnlyAClockFarBehindStepsAgain(t *testing.T) {
+	for _, test := range []struct {
+		why    string
+		behind int64
+		n      int // observations after the first
+		want   int64
+	}{
+		{"seven of eight", 3600 * second, 7, 0},
+		{"all", 3600 * second, 8, 3600 * second},
+		{"all, but not far", int64(stepForward) - 1, 20, 0},
+		{"all, just far enough", int64(stepForward), 8, int64(stepForward)},
+	} {
+		var c Clock
+		c.Observe(noon, noon, noon, 0)
+		for range test.n {
+			c.Observe(noon, noon+test.behind, noon, 0)
+		}
+		if got := int64(c.Offset()); got != test.want {
+			t.Errorf("%s: offset %d, want %d", test.why, got, test.want)
+		}
+	}
+}
+
+// TestSlowAnswersSayNothing of the time.
+func TestSlowAnswersSayNothing(t *testing.T) {
+	var c Clock
+	if c.Observe(noon, noon, noon+int64(LongestRoundTrip)+1, 0); c.Known() {
+		t.Error("known from an answer that was too slow")
+	}
+	if c.Observe(noon, noon, noon+int64(LongestRoundTrip), 0); !c.Known() {
+		t.Error("not known from one that was just fast enough")
+	}
+}
+
+// TestOwnIsTheInverseOfFleet, by whatever offset.
+func TestOwnIsTheInverseOfFleet(t *testing.T) {
+	var c Clock
+	c.Observe(noon, noon-5*second, noon+2*ms, 0)
+	if got := c.Own(c.Fleet(noon)); got != noon || c.Fleet(noon) == noon {
+		t.Errorf("own time %d, want %d", got, noon)
+	}
+}

@@ -2,14 +2,16 @@ package forecast
 
 import "testing"
 
-// bounds are what a count may stray from the limit, and how many hits may be denied wrongly, in per cent. They are up
-// to 1.5 times what is measured over six seeds, where that is less than a per cent or two.
+// bounds are what a count may stray from the limit, and how many hits may be denied wrongly, in per
+// cent. They are up to 1.5 times what is measured over six seeds, where that is less than a per
+// cent or two.
 type bounds struct{ over, under, wrong float64 }
 
 // unbounded is a bound for a time that begins with an empty window.
 const unbounded = 100
 
-// within lets traffic come for a while, and fails the test unless counts are within bounds all the time.
+// within lets traffic come for a while, and fails the test unless counts are within bounds all the
+// time.
 func (y *fleet) within(t *testing.T, b bounds, span int64, perMs float64, where func() int) {
 	t.Helper()
 	y.from, y.until = y.now, y.now+span
@@ -37,16 +39,16 @@ func (y *fleet) hopping(stay int64) func() int {
 	return func() int { return int((y.now - noon) / (stay * ms) * 5 % int64(len(y.checkers))) }
 }
 
-// In ticks everybody knows more than in calm rounds.
+// In fast rounds everybody knows more than in normal rounds.
 func TestFiveTimesTheLimitIsHeldToIt(t *testing.T) {
 	for _, test := range []struct {
 		checkers           int
 		round              int64
 		first, over, under float64
 	}{
-		{1, tick, 0.1, 0.1, 0.6}, {2, tick, 0.9, 0.3, 0.6}, {8, tick, 1.2, 0.7, 0.9}, {50, tick, 1.2, 1.1, 1.9},
-		{1, 8 * tick, 0.1, 0.1, 0.6}, {2, 8 * tick, 1.5, 0.5, 0.8}, {8, 8 * tick, 2, 1, 1.5},
-		{50, 8 * tick, 3.6, 3, 2},
+		{1, fast, 0.1, 0.1, 0.6}, {2, fast, 0.9, 0.3, 0.6}, {8, fast, 1.2, 0.7, 0.9}, {50, fast, 1.2, 1.1, 1.9},
+		{1, 8 * fast, 0.1, 0.1, 0.6}, {2, 8 * fast, 1.5, 0.5, 0.8}, {8, 8 * fast, 2, 1, 1.5},
+		{50, 8 * fast, 3.6, 3, 2},
 	} {
 		for _, halves := range []bool{false, true} {
 			y := newFleet(test.checkers, test.round)
@@ -63,7 +65,7 @@ func TestNearTheLimitFewAreDenied(t *testing.T) {
 		checkers                  int
 		perMs, over, under, share float64 // share of hits that are denied, in per cent
 	}{{2, 1.2, 0.6, 2, 20}, {8, 1.2, 1, 2, 20}, {8, 0.9, 0, 20, 0}, {50, 0.8, 0, 30, 0}} {
-		y := newFleet(test.checkers, tick)
+		y := newFleet(test.checkers, fast)
 		y.run(2500*ms, test.perMs, y.anywhere)
 		denied := -y.total.denied.sum()
 		y.within(t, bounds{test.over, test.under, 0}, 2000*ms, test.perMs, y.anywhere)
@@ -76,35 +78,35 @@ func TestNearTheLimitFewAreDenied(t *testing.T) {
 // Checkers whose shares are not equal learn them, and do no worse.
 func TestUnequalSharesAreLearnt(t *testing.T) {
 	for _, n := range []int{2, 8, 50} {
-		y := newFleet(n, tick)
+		y := newFleet(n, fast)
 		y.run(2500*ms, 5, y.mostlyFirst)
 		y.within(t, bounds{0.4, 1.1, 0}, 3000*ms, 5, y.mostlyFirst)
 		near(t, "the part of the one with nine of ten hits", y.checkers[0].share.part, 0.9+0.1/float64(n), 0.014)
 	}
 }
 
-// All hits come to one checker, which is another one every so often. Nobody may take what comes here for
-// its part of more that comes elsewhere.
+// All hits come to one checker, which is another one every so often. Nobody may take what comes
+// here for its part of more that comes elsewhere.
 func TestTrafficThatHopsIsNotMultiplied(t *testing.T) {
 	for _, test := range []struct {
 		checkers int
 		stay     int64
 	}{{2, 50}, {2, 100}, {2, 300}, {8, 100}, {8, 200}, {8, 300}, {50, 1000}} {
-		y := newFleet(test.checkers, tick)
+		y := newFleet(test.checkers, fast)
 		where := y.hopping(test.stay)
 		y.run(1500*ms, 5, where)
 		y.within(t, bounds{0.45, 2, 0}, 3000*ms, 5, where)
 	}
 }
 
-// Hits come thirty times as fast from one moment to the next. What is below the limit counts once they
-// have had the time to reach it.
+// Hits come thirty times as fast from one moment to the next. What is below the limit counts once
+// they have had the time to reach it.
 func TestSurgeIsHeldToTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		checkers           int
 		over, wrong, after float64
 	}{{1, 0.1, 0, 0.1}, {2, 0.1, 0.1, 0.1}, {8, 1, 0.9, 0.25}, {50, 1.5, 1, 0.6}} {
-		y := newFleet(test.checkers, tick)
+		y := newFleet(test.checkers, fast)
 		y.run(2000*ms, 0.5, y.anywhere)
 		y.within(t, bounds{test.over, unbounded, test.wrong}, 100*ms, 15, y.anywhere)
 		y.within(t, bounds{test.after, 1.3, 0}, 900*ms, 15, y.anywhere)

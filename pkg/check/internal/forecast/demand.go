@@ -2,19 +2,19 @@ package forecast
 
 import "math"
 
-// demand is what words told of how many hits everybody asks for.
+// demand is how many hits everybody asks for, as updates show.
 type demand struct {
-	passed, turned rate    // hits admitted, and denied; fewer words tell of these, each of more time
+	passed, turned rate    // hits admitted, and denied; of these fewer updates tell, each of more time
 	lately         rate    // what is not in passed yet
 	latelyTurned   rate    // nor in turned
 	expected       float64 // to be admitted in the time of lately
-	least          float64 // ns for which rates are remembered, and believed in without a word, at least
+	least          float64 // ns for which rates are remembered, and believed in without an update, at least
 
-	asOf, asOfToo    int64 // when the last word was made, and the last that told of denied hits too
-	bucket           int64 // of the last word
-	admitted, denied Totals
-	heard, heardToo  bool    // of anything, and of denied hits too
-	all              float64 // hits asked for in all, as far as words told
+	asOf, asOfToo         int64 // when the last update was made, and the last that told of denied hits too
+	bucket                int64 // of the last update
+	admitted, denied      Totals
+	observed, observedToo bool    // of anything, and of denied hits too
+	all                   float64 // hits asked for in all, as far as updates show
 }
 
 // rate is hits by everybody in a stretch of time.
@@ -35,11 +35,12 @@ func (r *rate) fold(more rate, memory float64) {
 }
 
 const (
-	// leastMemory and memoryTicks make up for how many ns rates are remembered at least, and memoryHits for how many
-	// hits.
-	leastMemory, memoryTicks, memoryHits = 60e6, 3, 30
-	// leastLately is the least time that a rate is taken from. For mostLately, a part of the memory, one waits for a
-	// round to be complete: words in between tell of some checkers' last ms and of others' last calm round.
+	// leastMemory and memoryRounds make up for how many ns rates are remembered at least, and
+	// memoryHits for how many hits.
+	leastMemory, memoryRounds, memoryHits = 60e6, 3, 30
+	// leastLately is the least time that a rate is taken from. For mostLately, a part of the
+	// memory, one waits for a round to be complete: updates in between tell of some checkers' last
+	// ms and of others' last normal round.
 	leastLately, mostLately = 3e6, 2.0 / 3
 	// fadeHits is how many admitted hits must be missed before a demand is believed in no more.
 	fadeHits = 6
@@ -47,14 +48,14 @@ const (
 	burstMemory = 1e9
 )
 
-func newDemand(now, tick int64) demand {
+func newDemand(now, fast int64) demand {
 	d := demand{asOf: now}
-	d.fit(tick)
+	d.fit(fast)
 	return d
 }
 
-// fit makes the demand that of a fleet with such ticks, in ns.
-func (d *demand) fit(tick int64) { d.least = max(leastMemory, memoryTicks*float64(tick)) }
+// fit makes the demand that of a fleet with such fast rounds, in ns.
+func (d *demand) fit(fast int64) { d.least = max(leastMemory, memoryRounds*float64(fast)) }
 
 // rate is the demand per ns.
 func (d *demand) rate() float64 { return d.passed.per() + d.turned.per() }
@@ -67,7 +68,7 @@ func (d *demand) memory() float64 {
 	return d.least
 }
 
-// believed is for how long the rate is taken to last without a word.
+// believed is for how long the rate is taken to last without an update.
 func (d *demand) believed() float64 {
 	if r := d.passed.per(); r > 0 {
 		return max(d.least, fadeHits/r)
@@ -75,7 +76,7 @@ func (d *demand) believed() float64 {
 	return d.least
 }
 
-// after is the rate when there has been no word for so long.
+// after is the rate when there has been no update for so long.
 func (d *demand) after(span float64) float64 {
 	believed := d.believed()
 	if span <= believed {
@@ -85,9 +86,9 @@ func (d *demand) after(span float64) float64 {
 }
 
 // mayReturn is the rate that is reckoned with when a burst has ended: the next one may follow. It
-// is any rate while no word has told one.
+// is any rate while no update has shown one.
 func (d *demand) mayReturn(now int64) float64 {
-	if !d.heard {
+	if !d.observed {
 		return math.Inf(1)
 	}
 	return d.rate() * math.Exp(-float64(max(now-d.asOf, 0))/burstMemory)
@@ -96,8 +97,8 @@ func (d *demand) mayReturn(now int64) float64 {
 // Totals are of a bucket and of the one before it.
 type Totals [2]int64
 
-// grow raises totals to what a word says, whose bucket is so much newer, and returns by how much. Words
-// may come in another order than they were made.
+// grow raises totals to what an update says, whose bucket is so much newer, and returns by how
+// much. Updates may come in another order than they were made.
 func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	switch newer {
 	case 0:
@@ -114,23 +115,24 @@ func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	return n
 }
 
-// learn takes in a word. expected is how many hits everybody was to admit since the last one was made;
-// complete says that the word is the first of a round, so that what came until then makes a rate.
-func (d *demand) learn(w Word, expected float64, complete bool) {
-	if w.Bucket < d.bucket && d.heard {
+// learn takes in an update. expected is how many hits everybody was to admit since the last one was
+// made; complete says that the update is the first of a round, so that what came until then makes a
+// rate.
+func (d *demand) learn(w Update, expected float64, complete bool) {
+	if w.Bucket < d.bucket && d.observed {
 		return
 	}
 	admitted, denied := d.admitted.grow(w.Admitted, w.Bucket-d.bucket), d.denied.grow(w.Denied, w.Bucket-d.bucket)
-	if d.heard && !d.heardToo {
+	if d.observed && !d.observedToo {
 		denied = 0 // they are of some time before
 	}
 	switch {
-	case d.heard:
+	case d.observed:
 		d.all += admitted + denied
 		d.lately.hits += admitted
 		d.lately.span += float64(max(w.Made-d.asOf, 0))
 		d.expected += expected
-		if w.DeniedToo && d.heardToo {
+		if w.DeniedToo && d.observedToo {
 			d.latelyTurned.hits += denied
 			d.latelyTurned.span += float64(max(w.Made-max(d.asOfToo, w.Since), 0))
 		}
@@ -147,7 +149,7 @@ func (d *demand) learn(w Word, expected float64, complete bool) {
 	if w.DeniedToo {
 		d.asOfToo = max(d.asOfToo, w.Made)
 	}
-	d.bucket, d.heard, d.heardToo = w.Bucket, true, d.heardToo || w.DeniedToo
+	d.bucket, d.observed, d.observedToo = w.Bucket, true, d.observedToo || w.DeniedToo
 }
 
 // guess takes the hits of so many ns for the rate, while nothing better is known.
@@ -158,8 +160,8 @@ func (d *demand) guess(span int64, admitted, denied float64) {
 	}
 }
 
-// settle takes the hits that were admitted lately into their rate, once that is of enough time. If there were more
-// than anybody could expect, they take the place of what was remembered.
+// settle takes the hits that were admitted lately into their rate, once that is of enough time. If
+// there were more than anybody could expect, they take the place of what was remembered.
 func (d *demand) settle() {
 	n, e := d.lately, d.expected
 	if n.span < leastLately {
@@ -167,7 +169,7 @@ func (d *demand) settle() {
 	}
 	d.lately, d.expected = rate{}, 0
 	if was := d.rate(); n.hits > e+4*math.Sqrt(e)+4 && was > 0 && n.per() > was {
-		d.passed, d.turned, d.latelyTurned = n, rate{}, rate{} // denied hits are told in lumps, of a longer time
+		d.passed, d.turned, d.latelyTurned = n, rate{}, rate{} // denied hits are reported in lumps, of a longer time
 		return
 	}
 	d.passed.fold(n, d.memory())

@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// said is a word, of a bucket's totals at a time in ms after noon.
-func said(at float64, bucket, admitted, denied int64) Word {
-	return Word{Now: fromNoon(at + 3), Made: fromNoon(at), Round: tick, Bucket: bucket,
+// said is an update, of a bucket's totals at a time in ms after noon.
+func said(at float64, bucket, admitted, denied int64) Update {
+	return Update{Now: fromNoon(at + 3), Made: fromNoon(at), Round: fast, Bucket: bucket,
 		Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true, Since: noon}
 }
 
-// heard is what these words tell, if all that was admitted was expected, and nothing is known of since when the first
-// one's totals are.
-func heard(words ...Word) *demand {
-	d := newDemand(noon, tick)
-	for i, w := range words {
+// heard is what these updates tell, if all that was admitted was expected, and nothing is known of
+// since when the first one's totals are.
+func heard(updates ...Update) *demand {
+	d := newDemand(noon, fast)
+	for i, w := range updates {
 		if i == 0 && w.Since == noon {
 			w.Since = w.Made
 		}
@@ -29,7 +29,7 @@ func heard(words ...Word) *demand {
 }
 
 func TestRateFromWords(t *testing.T) {
-	silent := func(at float64, admitted int64) Word { // it says nothing of denied hits
+	silent := func(at float64, admitted int64) Update { // it says nothing of denied hits
 		w := said(at, 1, admitted, 0)
 		w.DeniedToo = false
 		return w
@@ -39,41 +39,41 @@ func TestRateFromWords(t *testing.T) {
 	young.Young = Young{Since: fromNoon(80), Admitted: 150, Denied: 50}
 	for _, test := range []struct {
 		why            string
-		words          []Word
+		updates        []Update
 		passed, denied float64 // per ms
 		all            float64
 	}{
 		{"nothing heard", nil, 0, 0, 0},
-		{"the first word: its total may be of any age", []Word{said(8, 1, 800, 0)}, 0, 0, 0},
-		{"until more is known the rate is that of its buckets", []Word{long}, 0.8, 0.2, 0},
-		{"or of the newest hits: of a long time a surge would be no more than its average", []Word{young}, 7.5, 2.5, 0},
-		{"words of one round are too close to each other", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0)}, 0, 0, 20},
-		{"until they are far enough", []Word{said(0, 1, 100, 0), said(2, 1, 120, 0), said(8, 1, 180, 0)}, 10, 0, 80},
-		{"just far enough", []Word{said(0, 1, 100, 0), said(leastLately/1e6, 1, 160, 0)}, 60e6 / leastLately, 0, 60},
-		{"denied hits are asked for too", []Word{said(0, 1, 100, 0), said(8, 1, 116, 64)}, 2, 8, 80},
-		{"a steady rate", []Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(16, 1, 160, 0), said(32, 1, 320, 0)}, 10, 0, 320},
-		{"in a new bucket all is new", []Word{said(0, 1, 500, 90), said(8, 2, 48, 32)}, 6, 4, 80},
-		{"an older bucket tells nothing", []Word{said(0, 2, 0, 0), said(4, 1, 999, 9), said(8, 2, 80, 0)}, 10, 0, 80},
-		{"words that overtook each other",
-			[]Word{said(0, 1, 0, 0), said(8, 1, 60, 20), said(4, 1, 30, 10), said(16, 1, 120, 40)}, 7.5, 2.5, 160},
+		{"the first update: its total may be of any age", []Update{said(8, 1, 800, 0)}, 0, 0, 0},
+		{"until more is known the rate is that of its buckets", []Update{long}, 0.8, 0.2, 0},
+		{"or of the newest hits: of a long time a surge would be no more than its average", []Update{young}, 7.5, 2.5, 0},
+		{"updates of one round are too close to each other", []Update{said(0, 1, 100, 0), said(2, 1, 120, 0)}, 0, 0, 20},
+		{"until they are far enough", []Update{said(0, 1, 100, 0), said(2, 1, 120, 0), said(8, 1, 180, 0)}, 10, 0, 80},
+		{"just far enough", []Update{said(0, 1, 100, 0), said(leastLately/1e6, 1, 160, 0)}, 60e6 / leastLately, 0, 60},
+		{"denied hits are asked for too", []Update{said(0, 1, 100, 0), said(8, 1, 116, 64)}, 2, 8, 80},
+		{"a steady rate", []Update{said(0, 1, 0, 0), said(8, 1, 80, 0), said(16, 1, 160, 0), said(32, 1, 320, 0)}, 10, 0, 320},
+		{"in a new bucket all is new", []Update{said(0, 1, 500, 90), said(8, 2, 48, 32)}, 6, 4, 80},
+		{"an older bucket tells nothing", []Update{said(0, 2, 0, 0), said(4, 1, 999, 9), said(8, 2, 80, 0)}, 10, 0, 80},
+		{"updates that overtook each other",
+			[]Update{said(0, 1, 0, 0), said(8, 1, 60, 20), said(4, 1, 30, 10), said(16, 1, 120, 40)}, 7.5, 2.5, 160},
 		{"a total that is behind takes nothing back",
-			[]Word{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 0, 160},
+			[]Update{said(0, 1, 0, 0), said(8, 1, 80, 0), said(9, 1, 70, 0), said(16, 1, 160, 0)}, 10, 0, 160},
 		{"denied hits that are told for the first time may be of any age",
-			[]Word{silent(0, 100), silent(8, 180), said(16, 1, 260, 500)}, 10, 0, 160},
+			[]Update{silent(0, 100), silent(8, 180), said(16, 1, 260, 500)}, 10, 0, 160},
 		{"those denied since are not",
-			[]Word{silent(0, 100), silent(8, 180), said(16, 1, 260, 500), said(24, 1, 340, 580)}, 10, 10, 320},
+			[]Update{silent(0, 100), silent(8, 180), said(16, 1, 260, 500), said(24, 1, 340, 580)}, 10, 10, 320},
 	} {
-		d := heard(test.words...)
+		d := heard(test.updates...)
 		near(t, test.why+": admitted per ms", d.passed.per()*1e6, test.passed, 1e-9)
 		near(t, test.why+": denied per ms", d.turned.per()*1e6, test.denied, 1e-9)
 		near(t, test.why+": hits in all", d.all, test.all, 1e-9)
 	}
 	if d := heard(said(0, 1, 0, 0), said(8, 1, 16, 64), said(5, 1, 16, 64)); d.asOf != fromNoon(8) {
-		t.Errorf("after an old word: as of %d ns after noon", d.asOf-noon)
+		t.Errorf("after an old update: as of %d ns after noon", d.asOf-noon)
 	}
 }
 
-// Words that say nothing of denied hits may come in between.
+// Updates that say nothing of denied hits may come in between.
 func TestDeniedHitsAreOfTheirTime(t *testing.T) {
 	d := heard(said(0, 1, 0, 0))
 	for at := int64(8); at <= 400; at += 8 {
@@ -88,7 +88,7 @@ func TestDeniedHitsAreOfTheirTime(t *testing.T) {
 	near(t, "denied per ms", d.turned.per()*1e6, 0.5, 1e-9)
 }
 
-// A word in between tells of some checkers only; but not for ever.
+// An update in between tells of some checkers only; but not for ever.
 func TestRatesAreOfCompleteRounds(t *testing.T) {
 	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
 	d.learn(said(16, 1, 90, 0), 80, false)
@@ -104,7 +104,7 @@ func TestRatesAreOfCompleteRounds(t *testing.T) {
 // Hits that are missing show only after a while. At low rates chance alone makes such differences.
 func TestHitsThatNobodyExpectedShowAtOnce(t *testing.T) {
 	steady := func() *demand {
-		d, total := newDemand(noon, tick), int64(0)
+		d, total := newDemand(noon, fast), int64(0)
 		for at := 0.0; at <= 200; at += 8 {
 			d.learn(said(at, 1, total, 0), 80, true)
 			total += 80
@@ -133,7 +133,7 @@ func TestHitsThatNobodyExpectedShowAtOnce(t *testing.T) {
 			at += 8
 		}
 		next()
-		between(t, test.why+", after one word", d.rate()*1e6, test.least-1e-9, test.most+1e-9)
+		between(t, test.why+", after one update", d.rate()*1e6, test.least-1e-9, test.most+1e-9)
 		if kept := d.passed.span > 20e6; kept == test.settledExactly {
 			t.Errorf("%s: a memory of %v ms", test.why, d.passed.span/1e6)
 		}
@@ -153,14 +153,14 @@ func TestRatesOfFewHits(t *testing.T) {
 	for _, test := range []struct {
 		why           string
 		apart, before int64 // ms, and hits so far apart
-		last          Word
+		last          Update
 		expected      float64
 		least, most   float64 // hits in the time apart
 	}{
 		{"one every 100 ms, then 300 without any", 100, 100, said(10_200, 1, 99, 0), 3, 0.8, 1},
 		{"one every 8 ms, then four instead of one", 8, 25, said(200, 1, 28, 0), 1, 1.1, 2},
 	} {
-		d := newDemand(noon, tick)
+		d := newDemand(noon, fast)
 		for i := range test.before {
 			d.learn(said(float64(test.apart*i), 1, i, 0), 1, true)
 		}
@@ -169,7 +169,8 @@ func TestRatesOfFewHits(t *testing.T) {
 	}
 }
 
-// Several words may make up the time that a rate is taken from; what was expected in all of them is compared.
+// Several updates may make up the time that a rate is taken from; what was expected in all of them
+// is compared.
 func TestExpectationsOfSeveralWordsAddUp(t *testing.T) {
 	d := heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
 	d.learn(said(12, 1, 240, 0), 160, true)
@@ -202,12 +203,12 @@ func TestDemandFadesWithoutWords(t *testing.T) {
 	near(t, "one hit per 100 ms, after 300", seldom.after(300e6), seldom.rate(), 0)
 	between(t, "after three seconds", seldom.after(3e9), 0, 0.1*seldom.rate())
 	k := newKey(10)
-	near(t, "as the words told", k.demandAt(fromNoon(20))*1e6, 10, 1e-9)
+	near(t, "as the updates told", k.demandAt(fromNoon(20))*1e6, 10, 1e-9)
 	near(t, "a second later", k.demandAt(fromNoon(1000))*1e6, 0, 1e-6)
-	between(t, "before the last word was made", k.demandAt(fromNoon(-3))*1e6, 0, 10)
+	between(t, "before the last update was made", k.demandAt(fromNoon(-3))*1e6, 0, 10)
 }
 
-// More own hits than the words let expect are seen before the next word comes.
+// More own hits than the updates let expect are seen before the next update comes.
 func TestOwnHitsShowADemand(t *testing.T) {
 	for _, test := range []struct {
 		why         string

@@ -92,7 +92,7 @@ func TestUnrestIsOfManyHits(t *testing.T) {
 		{"few hits, all here", half, 2, 2, 0, 1},
 		{"many hits, all here", half, 400, 400, 2, mostUnrest},
 		{"many hits, none here", half, 0, 400, 2, mostUnrest},
-		{"one good census after much unrest", unrestful(half, 50), 100, 200, 20, 49.9},
+		{"one good full round after much unrest", unrestful(half, 50), 100, 200, 20, 49.9},
 		{"five of ten hits at one who sees nearly all", share{part: 0.95, own: 950, all: 1000}, 5, 10, 0.3, 1},
 		{"where nothing comes, that no harm was done proves nothing", share{part: 0.001, own: 1, all: 1000, unrest: 50}, 0, 100, 50, 50},
 	} {
@@ -102,9 +102,10 @@ func TestUnrestIsOfManyHits(t *testing.T) {
 	before := share{part: 0.5, own: 500, all: 1000, unrest: 5, lastOwn: 300, lastAll: 310}
 	s := before
 	if s.learn(0, 0, 2); s != before {
-		t.Errorf("a census of nothing taught %+v", s)
+		t.Errorf("a full round of nothing taught %+v", s)
 	}
-	// Hits that were reported in the next census instead of this one: two of them are looked at together.
+	// Hits that were reported in the next full round instead of this one: two of them are looked at
+	// together.
 	s = half
 	for _, own := range []float64{200, 120, 280} {
 		s.learn(own, 400, 2)
@@ -112,11 +113,11 @@ func TestUnrestIsOfManyHits(t *testing.T) {
 	}
 	near(t, "part", s.part, 0.5, 0.03)
 	// What was learnt while traffic moved is forgotten sooner.
-	calm := share{part: 0.5, own: 5000, all: 10_000, lastOwn: 400, lastAll: 400}
-	moved := unrestful(calm, 50)
-	calm.learn(400, 400, 2)
+	normal := share{part: 0.5, own: 5000, all: 10_000, lastOwn: 400, lastAll: 400}
+	moved := unrestful(normal, 50)
+	normal.learn(400, 400, 2)
 	moved.learn(400, 400, 2)
-	if calm.part >= moved.part || calm.part <= 0.5 || moved.part >= 1 {
-		t.Errorf("calm: %v, unsteady: %v", calm.part, moved.part)
+	if normal.part >= moved.part || normal.part <= 0.5 || moved.part >= 1 {
+		t.Errorf("calm: %v, unsteady: %v", normal.part, moved.part)
 	}
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 )
 
-// Two checkers share a key of 1,000 hits a second. Each admits 5 hits in every ms; a word tells this one
-// every 4 ms what both have admitted up to then. Between words it reckons with the other's hits.
+// Two checkers share a key of 1,000 hits a second. Each admits 5 hits in every ms; an update tells
+// this one every 4 ms what both have admitted up to then. Between updates it reckons with the
+// other's hits.
 func Example() {
-	const tick = int64(4 * time.Millisecond)
-	fleet := forecast.Fleet{Checkers: 2, Tick: tick, Trail: tick}
+	const fast = int64(4 * time.Millisecond)
+	fleet := forecast.Fleet{Checkers: 2, FastInterval: fast, Trail: fast}
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
 	key := forecast.New(begin, fleet, 0)
 
@@ -28,35 +29,36 @@ func Example() {
 
 	for round := range int64(20) { // 80 ms
 		for range 4 {
-			now += tick / 8
+			now += fast / 8
 			own(5)
-			now += tick / 8
+			now += fast / 8
 		}
 		key.Reported(now, fleet)
-		key.Told(forecast.Word{
-			Now: now, Made: now, Round: tick, Bucket: now / 1e9,
+		key.Observe(forecast.Update{
+			Now: now, Made: now, Round: fast, Bucket: now / 1e9,
 			Admitted: forecast.Totals{40 * (round + 1)}, // by both
 			News:     20,                                // by the other, which was not known before
 		}, fleet)
 		known += 20
 	}
-	look() // a word has just come; the forecast keeps a small margin to the limit
+	look() // an update has just come; the forecast keeps a small margin to the limit
 
-	now += tick / 4
+	now += fast / 4
 	own(10)
-	now += tick / 4
+	now += fast / 4
 	look() // the other has probably admitted 10 too
 
-	now += tick / 4
+	now += fast / 4
 	own(10)
-	now += tick / 4
-	key.Told(forecast.Word{
-		Now: now, Made: now, Round: tick, Bucket: now / 1e9, Admitted: forecast.Totals{840}, News: 20,
+	now += fast / 4
+	key.Observe(forecast.Update{
+		Now: now, Made: now, Round: fast, Bucket: now / 1e9, Admitted: forecast.Totals{840}, News: 20,
 	}, fleet)
 	known += 20
 	look() // it has: now it is known
 
-	// The room that is left is small: of what comes, only a part may pass. Here it is every second hit.
+	// The room that is left is small: of what comes, only a part may pass. Here it is every second
+	// hit.
 	o := key.Look(now, forecast.Window{Limit: 1000, Free: 8.4}, fleet)
 	fmt.Printf("a part of %.2f:", o.Part)
 	for range 8 {

@@ -2,14 +2,15 @@ package forecast
 
 import "math/rand/v2"
 
-// fleet simulates checkers that share one key, whose window is a second of one bucket. They decide by what they
-// know and by their forecasts, all report in every round, and words come a while after.
+// fleet simulates checkers that share one key, whose window is a second of one bucket. They decide
+// by what they know and by their forecasts, all report in every round, and updates come a while
+// after.
 type fleet struct {
 	Fleet
 	round    int64
-	halves   bool // two words of a round: the first of half of the reports
+	halves   bool // two updates of a round: the first of half of the reports
 	checkers []*checker
-	words    []message
+	updates  []message
 	total    counted // what everybody has admitted and denied
 	random   *rand.Rand
 
@@ -28,18 +29,18 @@ type counted struct{ admitted, denied seconds }
 
 type checker struct {
 	*Key
-	base     seconds // as of the last word
+	base     seconds // as of the last update
 	own      seconds
 	reported seconds // of own, in base
 
-	// What may be decided without a look, as a checker does: so many hits, all to pass or all to be denied, until
-	// then. They are noted together.
+	// What may be decided without a look, as a checker does: so many hits, all to pass or all to be
+	// denied, until then. They are noted together.
 	left, taken, until int64
 	pass               bool
 	part               float64
 }
 
-// message is what a word will tell.
+// message is what an update will tell.
 type message struct {
 	counted
 	at, made int64
@@ -70,24 +71,24 @@ func (y *fleet) run(span int64, perMs float64, where func() int) {
 	}
 }
 
-// step does what is due half a ms after the last one: a round, or words.
+// step does what is due half a ms after the last one: a round, or updates.
 func (y *fleet) step(now int64) {
 	y.now = now
 	if now%y.round == 0 {
 		y.report()
 	}
-	for len(y.words) > 0 && y.words[0].at <= now {
+	for len(y.updates) > 0 && y.updates[0].at <= now {
 		for i, c := range y.checkers {
-			y.tell(c, y.words[0], y.words[0].own[i])
+			y.tell(c, y.updates[0], y.updates[0].own[i])
 		}
-		y.words = y.words[1:]
+		y.updates = y.updates[1:]
 	}
 	if y.from <= now && now < y.until {
 		y.least = min(y.least, y.total.admitted.count(now))
 	}
 }
 
-// report sends words of this round on their way.
+// report sends updates of this round on their way.
 func (y *fleet) report() {
 	whole := message{counted: y.total, at: y.now + 3*ms, made: y.now}
 	half := message{counted: y.total, at: y.now + ms, made: y.now}
@@ -105,12 +106,12 @@ func (y *fleet) report() {
 		}
 	}
 	if y.halves {
-		y.words = append(y.words, half)
+		y.updates = append(y.updates, half)
 	}
-	y.words = append(y.words, whole)
+	y.updates = append(y.updates, whole)
 }
 
-// tell hands a word to a checker, whose own hits in it are given.
+// tell hands an update to a checker, whose own hits in it are given.
 func (y *fleet) tell(c *checker, m message, own seconds) {
 	y.settle(c)
 	s := second(m.made)
@@ -118,7 +119,7 @@ func (y *fleet) tell(c *checker, m message, own seconds) {
 	c.base, c.reported = m.admitted, own
 	c.Look(y.now, y.window(c), y.Fleet)
 	totals := func(n seconds) Totals { return Totals{int64(n[s]), int64(n[s-1])} }
-	c.Told(Word{
+	c.Observe(Update{
 		Now: y.now, Made: m.made, Round: y.round, Bucket: m.made / 1e9, Since: (m.made/1e9 - 1) * 1e9,
 		Admitted: totals(m.admitted), Denied: totals(m.denied), DeniedToo: true,
 		News: max(c.known(s)+c.known(s-1)-before, 0),

@@ -16,7 +16,7 @@ type caller struct {
 }
 
 // gaps are how much time passes between two calls, in ns.
-var gaps = []int64{0, 1, 1000, ms / 3, ms, tick, 5*tick + 1, horizon, 3 * horizon, 1e9, 22e9, 3600e9, -1, -ms, -3 * tick}
+var gaps = []int64{0, 1, 1000, ms / 3, ms, fast, 5*fast + 1, horizon, 3 * horizon, 1e9, 22e9, 3600e9, -1, -ms, -3 * fast}
 
 func (c *caller) call(op, a, b byte) {
 	c.now += gaps[int(a)%len(gaps)]
@@ -29,8 +29,8 @@ func (c *caller) call(op, a, b byte) {
 			Unreported: float64(a), Pace: float64(b) * 1e-6}
 		c.o = c.k.Look(c.now, c.w, c.f)
 	case 2, 3:
-		c.k.Told(Word{
-			Now: c.now, Made: c.now - int64(b)*ms/20, Round: tick << (a % 4), Bucket: c.now/1e9 - int64(a%2),
+		c.k.Observe(Update{
+			Now: c.now, Made: c.now - int64(b)*ms/20, Round: fast << (a % 4), Bucket: c.now/1e9 - int64(a%2),
 			Admitted: Totals{n, int64(a)}, Denied: Totals{n * int64(a%4)}, DeniedToo: a%2 == 0, News: float64(a),
 			Since: c.now - int64(b)*ms,
 		}, c.f)
@@ -47,7 +47,7 @@ func (c *caller) call(op, a, b byte) {
 	case 7:
 		c.k.Ease()
 	case 8:
-		c.k.Urgent(c.now, c.o, c.w, c.f, tick<<(b%5))
+		c.k.Urgent(c.now, c.o, c.w, c.f, fast<<(b%5))
 	case 9: // the fleet grows or shrinks
 		c.f.Checkers = 1 + float64(b)
 	}

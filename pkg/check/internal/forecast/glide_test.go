@@ -10,7 +10,8 @@ import (
 // slope is a key at some distance from its limit.
 func slope(room, freed, band float64) *Key { return &Key{room: room, freed: freed, band: band} }
 
-// creep is glide in tiny steps, after its definition: of the hits a part of room/band + freed/d passes.
+// creep is glide in tiny steps, after its definition: of the hits a part of room/band + freed/d
+// passes.
 func creep(k *Key, d, span float64) (n float64) {
 	const steps = 20_000
 	for range steps {

@@ -1,14 +1,15 @@
 package forecast
 
-// history holds what happened lately, in slots of time, so that it can be told how much of it came since
-// some moment.
+// history holds what happened lately, in slots of time, so that it can be told how much of it came
+// since some moment.
 type history struct {
 	now   int64
 	width int64              // of a slot, in ns
 	slots [historySlots]slot // by the number of the slot, modulo how many there are
 }
 
-// slot is the sums of one. There are as many as make up most of a forecast's memory, and few hits in each.
+// slot is the sums of one. There are as many as make up most of a forecast's memory, and few hits
+// in each.
 type slot struct{ asked, admitted, expected float32 }
 
 // sums are numbers of hits: asked here, admitted here, and expected to be admitted by everybody.
@@ -16,20 +17,21 @@ type sums struct{ asked, admitted, expected float64 }
 
 const (
 	slotTime     = int64(4e6) // at least
-	slotsPerTick = 4
+	slotsPerFast = 4
 	historySlots = 16
 )
 
-func newHistory(now, tick int64) history { return history{now: now, width: slotTimeFor(tick)} }
+func newHistory(now, fast int64) history { return history{now: now, width: slotTimeFor(fast)} }
 
-func slotTimeFor(tick int64) int64 { return max(slotTime, tick/slotsPerTick) }
+func slotTimeFor(fast int64) int64 { return max(slotTime, fast/slotsPerFast) }
 
 // horizon is how far back a history reaches at least.
 func (h *history) horizon() int64 { return h.width * (historySlots - 1) }
 
-// fit forgets everything if ticks have become so long that the history would not reach back far enough.
-func (h *history) fit(tick int64) {
-	if width := slotTimeFor(tick); width > h.width {
+// fit forgets everything if fast rounds have become so long that the history would not reach back
+// far enough.
+func (h *history) fit(fast int64) {
+	if width := slotTimeFor(fast); width > h.width {
 		*h = history{now: h.now, width: width}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// asLong is the expectation of one hit per ns: then what is expected since some moment is how long ago it was.
+// asLong is the expectation of one hit per ns: then what is expected since some moment is how long
+// ago it was.
 func asLong(span float64) float64 { return span }
 
-// Random steps are compared with a list of all hits. Within the horizon no part of the time may be missing or count twice,
-// wherever in a slot it begins; hits are exact since the beginning of a slot, and in proportion between two.
+// Random steps are compared with a list of all hits. Within the horizon no part of the time may be
+// missing or count twice, wherever in a slot it begins; hits are exact since the beginning of a
+// slot, and in proportion between two.
 func TestSinceIsWhatAListOfAllHitsSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type hit struct {
@@ -104,13 +106,13 @@ func TestSinceIsInProportionInsideASlot(t *testing.T) {
 
 // Goroutines read the clock in one order and come in another.
 func TestTimeThatGoesBack(t *testing.T) {
-	h := newHistory(noon+tick, 1)
+	h := newHistory(noon+fast, 1)
 	h.add(1, 1)
-	h.advance(noon+tick-1, func(float64) float64 { t.Error("glided through time that had passed"); return 0 })
-	h.advance(noon+tick, func(float64) float64 { t.Error("glided through no time"); return 0 })
+	h.advance(noon+fast-1, func(float64) float64 { t.Error("glided through time that had passed"); return 0 })
+	h.advance(noon+fast, func(float64) float64 { t.Error("glided through no time"); return 0 })
 	h.add(1, 1)
-	h.advance(noon+tick+1, asLong)
-	near(t, "both hits", h.since(noon+tick).asked, 2, 0)
+	h.advance(noon+fast+1, asLong)
+	near(t, "both hits", h.since(noon+fast).asked, 2, 0)
 
 	k := newKey(1)
 	k.Note(fromNoon(5), 3, 2)
@@ -125,20 +127,20 @@ func TestTimeThatGoesBack(t *testing.T) {
 	}
 }
 
-// What came since the last word can be told however slow the words are.
+// What came since the last update can be told however slow the updates are.
 func TestLongTicksNeedALongHistory(t *testing.T) {
-	h := newHistory(noon, tick)
-	h.advance(noon+tick, asLong)
-	if h.fit(2 * tick); h.horizon() != horizon || h.since(noon).expected == 0 {
-		t.Errorf("with short ticks it reaches back %d ns and has forgotten what there was", h.horizon())
+	h := newHistory(noon, fast)
+	h.advance(noon+fast, asLong)
+	if h.fit(2 * fast); h.horizon() != horizon || h.since(noon).expected == 0 {
+		t.Errorf("with short intervals it reaches back %d ns and has forgotten what there was", h.horizon())
 	}
 	const slow = 128 * ms
 	h.fit(slow)
 	for range 100 {
 		h.advance(h.now+slow/10, asLong)
 	}
-	near(t, "expected in three slow ticks", h.since(h.now-3*slow).expected, float64(3*slow), 1)
-	if h.fit(tick); h.horizon() < 3*slow {
-		t.Error("one short tick makes it forget")
+	near(t, "expected in three slow intervals", h.since(h.now-3*slow).expected, float64(3*slow), 1)
+	if h.fit(fast); h.horizon() < 3*slow {
+		t.Error("one short interval makes it forget")
 	}
 }

@@ -48,7 +48,7 @@ func TestReserveIsGivenBack(t *testing.T) {
 		{"2000 a day", 2000.0 / 86_400_000, 0, true},
 	} {
 		k := newKey(test.perMs)
-		k.demand.heard = true
+		k.demand.observed = true
 		o := k.Look(fromNoon(test.silent), wide(1), of(2))
 		if all := o.Part >= 1; all != test.all {
 			t.Errorf("%s: of the last hit that fits %v passes", test.why, o.Part)
@@ -56,7 +56,8 @@ func TestReserveIsGivenBack(t *testing.T) {
 	}
 }
 
-// What is free is less what others took, and less a small margin, which grows with the fleet, not with what is free.
+// What is free is less what others took, and less a small margin, which grows with the fleet, not
+// with what is free.
 func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
 	free := func(at, free, checkers float64) float64 {
 		return newKey(10).Look(fromNoon(at), wide(free), of(checkers)).Free
@@ -73,14 +74,14 @@ func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
 	}
 }
 
-// 100 hits leave a full window at once, 10 ms before anybody looks. With 10 hits a ms asked for, others have taken
-// them by then, all but what the band keeps.
+// 100 hits leave a full window at once, 10 ms before anybody looks. With 10 hits a ms asked for,
+// others have taken them by then, all but what the band keeps.
 func TestOthersTakeTheRoomOfHitsThatLeft(t *testing.T) {
 	free := func(told bool) float64 {
 		k := newKey(10)
 		k.Look(noon, wide(0), of(2))
 		if told {
-			k.Leave(fromNoon(10), 100)
+			k.leave(fromNoon(10), 100)
 		}
 		return k.Look(fromNoon(20), wide(100), of(2)).Free
 	}
@@ -149,7 +150,7 @@ func TestEaseIsAnEighthOfTheWayToTheLimit(t *testing.T) {
 }
 
 func TestUrgent(t *testing.T) {
-	calm := 32 * ms
+	normal := 32 * ms
 	for _, test := range []struct {
 		why   string
 		perMs float64
@@ -161,7 +162,7 @@ func TestUrgent(t *testing.T) {
 		{"nothing comes", 0, wide(500), 2, 0, false},
 		{"nothing comes, and none may pass", 0, wide(0), 2, 0, false},
 		{"far from the limit", 1, wide(900), 2, 0, false},
-		{"more than half of the room may be gone by the next calm round", 10, wide(500), 2, 0, true},
+		{"more than half of the room may be gone by the next normal round", 10, wide(500), 2, 0, true},
 		{"it may not", 5, wide(500), 2, 0, false},
 		{"the room is used up, and nothing leaves it: none pass", 10, wide(0), 2, 0, false},
 		{"few hits leave it", 5, Window{Limit: 1000, Free: 3, Freed: 1e-6}, 2, 0, false},
@@ -182,13 +183,14 @@ func TestUrgent(t *testing.T) {
 		k.Note(fromNoon(1), test.own, test.own)
 		o := k.Look(fromNoon(1), test.w, of(2))
 		o.Demand = test.perMs / 1e6 // what own hits say of it is not the matter here
-		if got := k.Urgent(fromNoon(1), o, test.w, of(test.fleet), calm); got != test.want {
+		if got := k.Urgent(fromNoon(1), o, test.w, of(test.fleet), normal); got != test.want {
 			t.Errorf("%s: urgent: %v (%+v)", test.why, got, o)
 		}
 	}
 }
 
-// What each checker rounds adds up; and where each has hardly a hit between two calm rounds, these save no report.
+// What each checker rounds adds up; and where each has hardly a hit between two normal rounds,
+// these save no report.
 func TestUrgentInLargeFleets(t *testing.T) {
 	for _, test := range []struct {
 		perMs, part float64

@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Of hits of cost 1 every 1/part-th passes, from the first on: that is not a matter of chance. As each checker of a fleet
-// has a phase of its own, they admit their first hits one after the other, and together what they may, give or take one.
+// Of hits of cost 1 every 1/part-th passes, from the first on: that is not a matter of chance. As
+// each checker of a fleet has a phase of its own, they admit their first hits one after the other,
+// and together what they may, give or take one.
 func TestPassLetsThePartPass(t *testing.T) {
 	for _, part := range []float64{0, 0.001, 0.01, 0.2, 1.0 / 3, 0.5, 0.77, 0.999} {
 		for _, phase := range []float64{0, 0.25, 0.5, 0.999} {

@@ -4,9 +4,10 @@ import "math"
 
 // share is which part of the key's traffic comes to this checker.
 //
-// It is taken from hits that were asked for, not from admitted ones: who admits more than others would
-// think that more comes to it, and admit even more. Denied hits are reported less often than admitted
-// ones, so it is worked out from *census* to census, rounds in which everybody reports both.
+// It is taken from hits that were asked for, not from admitted ones: who admits more than others
+// would think that more comes to it, and admit even more. Denied hits are reported less often than
+// admitted ones, so it is worked out from *full round* to full round, in which everybody reports
+// both.
 type share struct {
 	part     float64
 	own, all float64 // hits lately asked for here, and by everybody
@@ -15,23 +16,24 @@ type share struct {
 	asked    float64 // own hits in all
 	reported float64 // of them, in a report
 
-	census           int64   // the last one
-	atCensus         float64 // own hits reported by then
-	open             bool    // further words of it may come
-	baseOwn, baseAll float64 // at the census before
-	taken            int     // how often a census has been worked out
+	fullAt           int64   // the last one
+	atFull           float64 // own hits reported by then
+	open             bool    // further updates of it may come
+	baseOwn, baseAll float64 // at the full round before
+	taken            int     // how often a full round has been worked out
 	lastOwn, lastAll float64 // of the last one
 }
 
 const (
-	// Census is the time between two rounds in which denied hits are reported too, in ns.
-	Census = int64(128e6)
-	// shareMemory is how many hits of everybody are remembered, and unsteadyMemory how many when the
-	// share is unsteady.
+	// FullInterval is the time between two rounds in which denied hits are reported too, in ns.
+	FullInterval = int64(128e6)
+	// shareMemory is how many hits of everybody are remembered, and unsteadyMemory how many when
+	// the share is unsteady.
 	shareMemory, unsteadyMemory = 10_000, 2_000
 	// sharePrior is the weight of an equal share, in hits.
 	sharePrior = 30
-	// mostUnrest bounds what one census adds to unrest. From restless on, the share is not relied on.
+	// mostUnrest bounds what one full round adds to unrest. From restless on, the share is not
+	// relied on.
 	mostUnrest, restless = 100, 8
 	// fewest is how many own hits it takes to know a share.
 	fewest = 8
@@ -80,37 +82,37 @@ func (s *share) doubt(m, n float64) float64 {
 }
 
 // report takes in that all own hits so far are in a report, made now.
-func (s *share) report(now, tick int64) {
-	later := now%Census > tick/2 // than the census' own report
+func (s *share) report(now, fast int64) {
+	later := now%FullInterval > fast/2 // than the report of the full round itself
 	if later {
 		s.cross(now)
 	}
 	s.reported = s.asked
 	if !later {
 		s.cross(now)
-		s.atCensus = s.reported
+		s.atFull = s.reported
 	}
 }
 
-// cross notes how many own hits had been reported when the last census came.
+// cross notes how many own hits had been reported when the last full round came.
 func (s *share) cross(now int64) {
-	at := now - now%Census
+	at := now - now%FullInterval
 	switch {
-	case s.census == 0:
-		s.census, s.atCensus = at, s.reported
-	case at > s.census:
-		s.census, s.atCensus, s.open = at, s.reported, true
+	case s.fullAt == 0:
+		s.fullAt, s.atFull = at, s.reported
+	case at > s.fullAt:
+		s.fullAt, s.atFull, s.open = at, s.reported, true
 	}
 }
 
-// hear takes in a word. all is how many hits everybody had asked for by the word before.
-func (s *share) hear(w Word, f Fleet, all float64) {
+// observe takes in an update. all is how many hits everybody had asked for by the update before.
+func (s *share) observe(w Update, f Fleet, all float64) {
 	s.cross(w.Now)
-	if !s.open || w.Made <= s.census+f.Tick/2 {
+	if !s.open || w.Made <= s.fullAt+f.FastInterval/2 {
 		return
 	}
-	own, every := s.atCensus-s.baseOwn, all-s.baseAll
-	s.baseOwn, s.baseAll, s.open = s.atCensus, all, false
+	own, every := s.atFull-s.baseOwn, all-s.baseAll
+	s.baseOwn, s.baseAll, s.open = s.atFull, all, false
 	if s.taken++; s.taken > 1 { // some of the first was before there was a forecast
 		s.learn(own, max(own, every), f.Checkers)
 	}
@@ -121,8 +123,8 @@ func (s *share) learn(own, all, checkers float64) {
 	if all <= 0 {
 		return
 	}
-	// What was reported on the wrong side of a census makes up for itself in the next one, so two are
-	// looked at together.
+	// What was reported on the wrong side of a full round makes up for itself in the next one, so
+	// two are looked at together.
 	own2, all2 := own+s.lastOwn, all+s.lastAll
 	s.lastOwn, s.lastAll = own, all
 	e := s.part * all2

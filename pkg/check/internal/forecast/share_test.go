@@ -5,46 +5,46 @@ import (
 	"testing"
 )
 
-// among is a share that is told of traffic tick by tick, as it would be in a fleet.
+// among is a share that is told of traffic round by round, as it would be in a fleet.
 type among struct {
 	share
 	f         Fleet
 	now       int64
 	mine, all float64 // asked for and in a report
-	known     float64 // of all, by the last word
+	known     float64 // of all, by the last update
 	waiting   float64 // asked for here and in no report yet
 }
 
 func newAmong(checkers float64) *among {
-	return &among{share: newShare(checkers), f: of(checkers), now: noon + tick}
+	return &among{share: newShare(checkers), f: of(checkers), now: noon + fast}
 }
 
-// tick lets so many hits come, here and elsewhere, and ends with a round, in which this checker
-// reports or not. The word comes a while later.
-func (a *among) tick(own, others float64, reports bool) {
+// step lets so many hits come, here and elsewhere, and ends with a round, in which this checker
+// reports or not. The update comes a while later.
+func (a *among) step(own, others float64, reports bool) {
 	a.asked += own
 	a.waiting += own
-	a.now += tick
+	a.now += fast
 	if reports {
-		a.report(a.now+ms/10, a.f.Tick)
+		a.report(a.now+ms/10, a.f.FastInterval)
 		a.mine += a.waiting
 		a.all += a.waiting
 		a.waiting = 0
 	}
 	a.all += others
-	a.hear(Word{Now: a.now + 3*ms, Made: a.now + ms/10, Round: tick}, a.f, a.known)
+	a.observe(Update{Now: a.now + 3*ms, Made: a.now + ms/10, Round: fast}, a.f, a.known)
 	a.known = a.all
 }
 
-// censuses lets so many of them pass, with traffic at each tick.
-func (a *among) censuses(n int, traffic func() (own, others float64)) {
-	for end := a.now + int64(n)*Census; a.now < end; {
+// fullRounds lets so many of them pass, with traffic at each fast round.
+func (a *among) fullRounds(n int, traffic func() (own, others float64)) {
+	for end := a.now + int64(n)*FullInterval; a.now < end; {
 		own, others := traffic()
-		a.tick(own, others, true)
+		a.step(own, others, true)
 	}
 }
 
-// random is Poisson traffic of so many hits a tick, of which a part comes here.
+// random is Poisson traffic of so many hits a fast round, of which a part comes here.
 func random(r *rand.Rand, mean, part float64) func() (own, others float64) {
 	return func() (float64, float64) { return poisson(r, mean*part), poisson(r, mean*(1-part)) }
 }
@@ -61,7 +61,7 @@ func TestShareIsLearnt(t *testing.T) {
 	for _, test := range []struct {
 		why            string
 		checkers, part float64
-		mean           float64 // hits per tick
+		mean           float64 // hits per fast round
 		give           float64
 	}{
 		{"equal", 4, 0.25, 20, 0.03},
@@ -74,13 +74,13 @@ func TestShareIsLearnt(t *testing.T) {
 		a := newAmong(test.checkers)
 		near(t, test.why+": at first", a.part, 1/test.checkers, 0)
 		known := a.isKnown()
-		a.censuses(40, random(r, test.mean, test.part))
+		a.fullRounds(40, random(r, test.mean, test.part))
 		near(t, test.why+": after five seconds", a.part, test.part, test.give)
 		if known || !a.isKnown() {
 			t.Errorf("%s: known before anything was heard: %v, and then: %v", test.why, known, a.isKnown())
 		}
-		a.censuses(200, func() (float64, float64) {
-			if a.now%Census == 0 && a.unrest >= restless {
+		a.fullRounds(200, func() (float64, float64) {
+			if a.now%FullInterval == 0 && a.unrest >= restless {
 				t.Errorf("%s: restless (%v) while the traffic is steady", test.why, a.unrest)
 			}
 			return random(r, test.mean, test.part)()
@@ -89,12 +89,12 @@ func TestShareIsLearnt(t *testing.T) {
 	}
 }
 
-// A client that goes to another checker every so often makes each of them see all or nothing. Once it stays, the
-// share is believed again. (Between two checkers and in the very rhythm of the censuses it is not noticed, and at
-// half of it not always: two of these are looked at together.)
+// A client that goes to another checker every so often makes each of them see all or nothing. Once
+// it stays, the share is believed again. (Between two checkers and in the very rhythm of the full
+// rounds it is not noticed, and at half of it not always: two of these are looked at together.)
 func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 	for _, test := range []struct {
-		checkers, stay int // how many censuses at each
+		checkers, stay int // how many full rounds at each
 		most           float64
 	}{{2, 2, 0.6}, {2, 3, 0.1}, {2, 5, 0.1}, {8, 1, 0.2}, {8, 3, 0.2}} {
 		r := rand.New(rand.NewPCG(3, 4))
@@ -106,8 +106,9 @@ func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 				here = 1
 			}
 			for range test.stay {
-				a.censuses(1, random(r, 40, here))
-				// Of a client that is somewhere else for long it is known that it is: that is no mistake.
+				a.fullRounds(1, random(r, 40, here))
+				// Of a client that is somewhere else for long it is known that it is: that is no
+				// mistake.
 				if looks++; hop >= 6 && a.isKnown() && a.part > 0.1 {
 					relied++
 				}
@@ -116,20 +117,21 @@ func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 		if relied > test.most*looks {
 			t.Errorf("%+v: relied on at %v of %v", test, relied, looks)
 		}
-		a.censuses(60, random(r, 40, 0.5))
+		a.fullRounds(60, random(r, 40, 0.5))
 		if near(t, "after it has come to rest", a.part, 0.5, 0.05); !a.isKnown() {
 			t.Errorf("%+v: still restless (%v) eight seconds after the last hop", test, a.unrest)
 		}
 	}
 }
 
-// Traffic that moves once and stays is doubted at first, then known anew; and where none comes, nothing is known.
+// Traffic that moves once and stays is doubted at first, then known anew; and where none comes,
+// nothing is known.
 func TestShareFollows(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	a := newAmong(4)
 	for _, step := range []struct {
 		why                string
-		censuses           int
+		fullRounds         int
 		hits, here         float64
 		known              bool
 		part, give, unrest float64
@@ -140,7 +142,7 @@ func TestShareFollows(t *testing.T) {
 		{"it is gone", 100, 50, 0, false, 0, 0.01, mostUnrest},
 		{"silence", 100, 0, 0, false, 0, 0.01, mostUnrest},
 	} {
-		a.censuses(step.censuses, random(r, step.hits, step.here))
+		a.fullRounds(step.fullRounds, random(r, step.hits, step.here))
 		near(t, step.why+": part", a.part, step.part, step.give)
 		near(t, step.why+": unrest", a.unrest, 0, step.unrest)
 		if a.isKnown() != step.known {
@@ -149,83 +151,84 @@ func TestShareFollows(t *testing.T) {
 	}
 }
 
-// What is compared is what both had been reported by the same census, however traffic comes and whichever rounds
-// this checker misses.
-func TestCensusPairsOwnAndAll(t *testing.T) {
+// What is compared is what both had been reported by the same full round, however traffic comes and
+// whichever rounds this checker misses.
+func TestFullRoundsPairOwnAndAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	a := newAmong(3)
 	paired := 0
-	var mine, all float64 // by the last census
-	for range 40 * int(Census/tick) {
+	var mine, all float64 // by the last full round
+	for range 40 * int(FullInterval/fast) {
 		taken := a.taken
-		a.tick(float64(r.IntN(30)), float64(r.IntN(60)), r.IntN(3) > 0)
-		if a.now%Census == 0 {
+		a.step(float64(r.IntN(30)), float64(r.IntN(60)), r.IntN(3) > 0)
+		if a.now%FullInterval == 0 {
 			mine, all = a.mine, a.all
 		}
 		if a.taken == taken {
 			continue
 		}
 		if paired++; a.baseOwn != mine || a.baseAll != all {
-			t.Fatalf("census %d: %v of %v, want %v of %v", paired, a.baseOwn, a.baseAll, mine, all)
+			t.Fatalf("full round %d: %v of %v, want %v of %v", paired, a.baseOwn, a.baseAll, mine, all)
 		}
 	}
 	if paired < 38 || paired > 40 {
-		t.Errorf("%d censuses were worked out of 40", paired)
+		t.Errorf("%d full rounds were worked out of 40", paired)
 	}
 	// The hits of a missed round come later, those of others do not.
 	near(t, "part", a.part, 1.0/3, 0.03)
 }
 
-// A report that is made after the census does not count for it; one in the census' own round does, though it comes a
-// little after its moment, even after a word by which the census was noticed.
-func TestReportsCountForTheirCensus(t *testing.T) {
-	const census = noon + Census
+// A report that is made after the full round does not count for it; one in the full round itself
+// does, though it comes a little after its moment, even after an update by which the full round was
+// noticed.
+func TestReportsCountForTheirFullRound(t *testing.T) {
+	const full = noon + FullInterval
 	for _, test := range []struct {
-		why      string
-		words    []int64
-		reports  []int64
-		atCensus float64
+		why     string
+		updates []int64
+		reports []int64
+		atFull  float64
 	}{
-		{"before and after", nil, []int64{census - tick, census + tick}, 10},
-		{"in its own round", nil, []int64{census - tick, census + ms}, 20},
-		{"at the last moment of its own round", nil, []int64{census - tick, census + tick/2}, 20},
-		{"and then in the next", nil, []int64{census - tick, census + ms, census + tick}, 20},
-		{"only before", nil, []int64{census - tick}, 10},
-		{"only long after", nil, []int64{census + 5*tick}, 0},
-		{"in its own round, after a word", []int64{census + ms/2}, []int64{census + ms}, 10},
-		{"after it, and after a word", []int64{census + ms/2}, []int64{census + tick}, 0},
+		{"before and after", nil, []int64{full - fast, full + fast}, 10},
+		{"in its own round", nil, []int64{full - fast, full + ms}, 20},
+		{"at the last moment of its own round", nil, []int64{full - fast, full + fast/2}, 20},
+		{"and then in the next", nil, []int64{full - fast, full + ms, full + fast}, 20},
+		{"only before", nil, []int64{full - fast}, 10},
+		{"only long after", nil, []int64{full + 5*fast}, 0},
+		{"in its own round, after an update", []int64{full + ms/2}, []int64{full + ms}, 10},
+		{"after it, and after an update", []int64{full + ms/2}, []int64{full + fast}, 0},
 	} {
 		s := newShare(2)
-		s.report(noon, tick) // the first census is where counting begins
-		for _, at := range test.words {
+		s.report(noon, fast) // the first full round is where counting begins
+		for _, at := range test.updates {
 			s.cross(at)
 		}
 		for _, at := range test.reports {
 			s.asked += 10
-			s.report(at, tick)
+			s.report(at, fast)
 		}
-		s.cross(census + 10*tick)
-		if !s.open || s.census != census {
-			t.Errorf("%s: the census is not open", test.why)
+		s.cross(full + 10*fast)
+		if !s.open || s.fullAt != full {
+			t.Errorf("%s: the full round is not open", test.why)
 		}
-		near(t, test.why, s.atCensus, test.atCensus, 0)
+		near(t, test.why, s.atFull, test.atFull, 0)
 	}
 }
 
-// What all asked for is only complete with a word of a later round.
-func TestAWordOfALaterRoundCompletesTheCensus(t *testing.T) {
-	const census = noon + Census
+// What all asked for is only complete with an update of a later round.
+func TestAnUpdateOfALaterRoundCompletesTheFullOne(t *testing.T) {
+	const full = noon + FullInterval
 	s := newShare(2)
-	s.report(noon, tick)
+	s.report(noon, fast)
 	s.asked = 10
-	s.report(census, tick)
-	for i, made := range []int64{census - tick, census, census + ms, census + tick/2, census + tick, census + 2*tick} {
-		s.hear(Word{Now: made + 3*ms, Made: made}, of(2), float64(20+i))
-		if complete := made >= census+tick; s.open == complete || s.taken == 1 != complete {
-			t.Errorf("a word made %d ms after the census completes it: %v, %d times", (made-census)/ms, !s.open, s.taken)
+	s.report(full, fast)
+	for i, made := range []int64{full - fast, full, full + ms, full + fast/2, full + fast, full + 2*fast} {
+		s.observe(Update{Now: made + 3*ms, Made: made}, of(2), float64(20+i))
+		if complete := made >= full+fast; s.open == complete || s.taken == 1 != complete {
+			t.Errorf("an update made %d ms after the full round completes it: %v, %d times", (made-full)/ms, !s.open, s.taken)
 		}
 	}
 	if s.baseOwn != 10 || s.baseAll != 24 || s.part != 0.5 || s.own != 0 || s.unrest != 0 { // the first tells nothing of the share
-		t.Errorf("after a word of the next round: %+v", s)
+		t.Errorf("after an update of the next round: %+v", s)
 	}
 }

@@ -4,26 +4,26 @@ import "math"
 
 const (
 	ms   = int64(1e6)
-	tick = 4 * ms
-	// noon is where tests count from: a multiple of every round and of the census.
-	noon = Census * 14_000_000_000
+	fast = 4 * ms
+	// noon is where tests count from: a multiple of every round and of the full round.
+	noon = FullInterval * 14_000_000_000
 )
 
-// horizon is of fleets with short ticks.
+// horizon is of fleets with short intervals.
 const horizon = slotTime * (historySlots - 1)
 
 // heardOf is a demand of which only this is known.
 func heardOf(r rate) *demand {
-	d := newDemand(noon, tick)
+	d := newDemand(noon, fast)
 	d.passed = r
 	return &d
 }
 
 // of is a fleet of so many checkers.
-func of(checkers float64) Fleet { return Fleet{Checkers: checkers, Tick: tick, Trail: 6 * ms} }
+func of(checkers float64) Fleet { return Fleet{Checkers: checkers, FastInterval: fast, Trail: 6 * ms} }
 
-// newKey is a key's forecast since noon, of which words have told so many hits per ms, and of whose share nothing
-// is known.
+// newKey is a key's forecast since noon, of which updates have told so many hits per ms, and of
+// whose share nothing is known.
 func newKey(perMs float64) *Key {
 	k := New(noon, of(2), 0.5)
 	k.demand.passed = rate{perMs * 100, float64(100 * ms)}

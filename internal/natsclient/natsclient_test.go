@@ -1,0 +1,83 @@
+package natsclient
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// soon is for connections that try again without a pause.
+var soon = []nats.Option{nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0)}
+
+func TestOpenSaysWhetherNATSIsThere(t *testing.T) {
+	server := serverstest.NATS(t)
+	must(t, server.Stop())
+	var log daemontest.Buffer
+	conn, err := Open(server.URL(), "test", log.Logger(), soon...)
+	must(t, err)
+	defer Close(conn)
+	log.Await(t, "waiting for NATS", 1)
+	for i := range 2 {
+		must(t, server.Restart())
+		log.Await(t, "connected to NATS", i+1)
+		if got := State(conn); got != "connected" {
+			t.Errorf("state %q", got)
+		}
+		must(t, server.Stop())
+		log.Await(t, "waiting for NATS", i+2)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 5 {
+		t.Errorf("%d lines, want one for each change:\n%s", n, &log)
+	}
+}
+
+func TestOpenRefusesWhatIsNoURL(t *testing.T) {
+	if conn, err := Open("nats://a b:x", "test", slog.New(slog.DiscardHandler)); err == nil {
+		conn.Close()
+		t.Error("it was taken")
+	}
+}
+
+// TestRefuses: what a server says of who we are is a refusal, which is told once, and not a
+// complaint, which is told each time.
+func TestRefuses(t *testing.T) {
+	for err, want := range map[error]bool{
+		nats.ErrAuthorization: true, nats.ErrAuthExpired: true, nats.ErrAuthRevoked: true, nats.ErrAccountAuthExpired: true,
+		errors.New("remote error: tls: bad certificate"): true, nats.ErrSlowConsumer: false, nats.ErrPermissionViolation: false,
+	} {
+		if refuses(err) != want {
+			t.Errorf("%v: want %v", err, want)
+		}
+	}
+}
+
+// TestWatchEnds: a closed connection leaves no goroutine that waits for news of it.
+func TestWatchEnds(t *testing.T) {
+	nats := serverstest.NATS(t)
+	n := &state{log: slog.New(slog.DiscardHandler)}
+	conn, err := Open(nats.URL(), "test", slog.New(slog.DiscardHandler))
+	must(t, err)
+	closed, ended := make(chan struct{}), make(chan struct{})
+	go func() { defer close(ended); n.watch(conn, closed) }()
+	Close(conn)
+	close(closed)
+	select {
+	case <-ended:
+	case <-time.After(daemontest.Patience):
+		t.Error("it goes on")
+	}
+}

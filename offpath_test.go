@@ -1,0 +1,308 @@
+package offpath_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath"
+	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/status"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/internal/testing/signaturetest"
+	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events/natsbus"
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
+
+// fleet is all that a member joins: NATS, an aggregator, and the buckets.
+type fleet struct {
+	*testing.T
+	bus    *servers.NATS
+	store  *memstore.Store
+	rules  *natssource.Bucket
+	blocks *blocks.Bucket
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{T: t, bus: serverstest.JetStream(t), store: memstore.New()}
+	conn := serverstest.Connect(t, f.bus.URL())
+	bus, err := natsbus.NewWorker(conn, offpath.DefaultNamespace)
+	must(t, err)
+	worker, err := aggregate.New(aggregate.Options{Store: f.store, Bus: bus})
+	must(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	t.Cleanup(func() { stop(); must(t, <-ended) })
+	f.rules, err = natssource.New(conn, offpath.DefaultNamespace, natssource.Options{})
+	must(t, err)
+	f.blocks, err = blocks.New(conn, offpath.DefaultNamespace, blocks.Options{})
+	must(t, err)
+	return f
+}
+
+// daily is a set of one rule, whose window no test outlasts.
+func daily(limit int) []byte {
+	return fmt.Appendf(nil, "rules: [{name: per-user, key: [user], limit: %d/day}]", limit)
+}
+
+func (f *fleet) apply(limit int) {
+	f.Helper()
+	there, _ := f.rules.Get(f.Context())
+	_, err := f.rules.Put(f.Context(), daily(limit), there.Revision)
+	must(f, err)
+}
+
+func (f *fleet) block() {
+	f.Helper()
+	now := time.Now()
+	must(f, f.blocks.Put(f.Context(), blocks.Block{
+		Rule: "per-user", Key: "kristie", At: now, Until: now.Add(time.Hour),
+	}))
+}
+
+func (f *fleet) counted() int64 {
+	ledger, _ := f.store.Ledger(f.Context())
+	return ledger["per-user"].Counted
+}
+
+func (f *fleet) join(o offpath.Options) (*offpath.Member, *check.Checker) {
+	f.Helper()
+	o.NATS, o.Checker.MaxIdleKeys = f.bus.URL(), 1000
+	member, err := offpath.Join(o)
+	must(f, err)
+	f.Cleanup(func() { _ = member.Close() })
+	checker, err := member.Checker(f.Context())
+	must(f, err)
+	return member, checker
+}
+
+// limits waits until the limit is in force.
+func (f *fleet) limits(c *check.Checker, limit int64) {
+	f.Helper()
+	daemontest.Eventually(f, "the limit is in force", func() bool {
+		return c.Rules().Rules()[0].Limit == limit
+	})
+}
+
+// TestAMemberFollowsItsFleet: rules that change, blocks and their ends come into force, also by the
+// next connection when NATS has closed one for good; and all hits are counted once.
+func TestAMemberFollowsItsFleet(t *testing.T) {
+	f := newFleet(t)
+	must(t, f.blocks.Make(t.Context()))
+	f.apply(1000)
+	member, checker := f.join(offpath.Options{})
+	passed := int64(0)
+	pass := func() bool {
+		d := checker.Check(kristie, 1)
+		if d.Allowed {
+			passed++
+		}
+		return d.Allowed
+	}
+	changes := func(limit int) {
+		t.Helper()
+		f.apply(limit)
+		f.limits(checker, int64(limit))
+		f.block()
+		daemontest.Eventually(t, "the key is blocked", func() bool { return !pass() })
+		must(t, f.blocks.Delete(t.Context(), "per-user", "kristie"))
+		daemontest.Eventually(t, "it is not blocked any more", pass)
+	}
+	if !pass() {
+		t.Error("the first request is denied")
+	}
+	changes(2000)
+	first := member.Conn()
+	first.Close() // as the library does after some errors of a server
+	if !pass() {
+		t.Error("without NATS it denies")
+	}
+	daemontest.Eventually(t, "there is another connection", func() bool {
+		return member.Conn() != first && member.Conn().IsConnected()
+	})
+	changes(3000)
+	must(t, f.bus.Restart()) // without what was in its buckets
+	if !pass() {
+		t.Error("after a restart of NATS it denies")
+	}
+	must(t, f.blocks.Make(t.Context()))
+	changes(4000)
+	for range 100 {
+		pass()
+	}
+	must(t, member.Close())
+	if n := f.counted(); n != passed {
+		t.Errorf("%d hits were counted, want %d", n, passed)
+	}
+	must(t, member.Close()) // again
+}
+
+// TestAMemberIsListed: consoles hear how it is, what it decides by and whom it denies; and that it
+// leaves, with all hits delivered.
+func TestAMemberIsListed(t *testing.T) {
+	f := newFleet(t)
+	f.apply(2)
+	var mu sync.Mutex
+	var last status.Checker
+	var rules []status.Rule
+	ctx, stop := context.WithCancel(t.Context())
+	listening := make(chan error, 1)
+	conn := serverstest.Connect(t, f.bus.URL())
+	go func() {
+		listening <- status.Listen(ctx, conn, offpath.DefaultNamespace, func(c status.Checker) {
+			mu.Lock()
+			defer mu.Unlock()
+			if last = c; c.Set != nil {
+				rules = c.Set
+			}
+		}, func(status.Aggregator) {})
+	}()
+	must(t, conn.Flush())
+	is := func(what string, holds func(c status.Checker) bool) {
+		t.Helper()
+		daemontest.Eventually(t, what, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return holds(last)
+		})
+	}
+	var denied []string
+	member, checker := f.join(offpath.Options{Checker: check.Options{
+		OnDenied: func(rule, key string, _ int64) { denied = append(denied, rule+" "+key) },
+	}})
+	for range 3 {
+		checker.Check(kristie, 1)
+	}
+	is("it is listed", func(c status.Checker) bool {
+		return c.Name != "" && c.RulesRevision == 1 && c.Freshness == "fresh" &&
+			len(c.Rules) == 1 &&
+			c.Rules[0] == status.Decisions{Rule: "per-user", Allowed: 2, Denied: 1, Charged: 2} &&
+			len(c.Denied.List) == 1 && c.Denied.List[0].Key == "kristie"
+	})
+	f.apply(1)
+	is("it has other rules", func(status.Checker) bool {
+		return len(rules) == 1 && rules[0].Limit == 1
+	})
+	checker.Check(identity.Attributes{{Name: "user", Value: "somebody"}}, 1)
+	must(t, member.Close())
+	is("it leaves", func(c status.Checker) bool { return c.Leaving && c.Unreported == 0 })
+	stop()
+	must(t, <-listening)
+	if n := f.counted(); n != 3 {
+		t.Errorf("%d hits were counted, want 3", n)
+	}
+	if len(denied) != 1 || denied[0] != "per-user kristie" {
+		t.Errorf("the service heard of %q", denied)
+	}
+}
+
+// TestJoinWithoutNATS: by a file a member decides at once; by the bucket it waits as long as it is
+// told to, and takes up where the one before has ended if it has a cache.
+func TestJoinWithoutNATS(t *testing.T) {
+	f := newFleet(t)
+	f.apply(7)
+	f.block()
+	cached := offpath.Options{CacheDir: filepath.Join(t.TempDir(), "cache")}
+	member, checker := f.join(cached)
+	must(t, member.Close())
+	if checker.Check(kristie, 1).Allowed {
+		t.Error("a blocked key passes")
+	}
+	must(t, f.bus.Stop())
+	_, checker = f.join(cached)
+	if checker.Check(kristie, 1).Allowed || checker.Rules().Rules()[0].Limit != 7 {
+		t.Error("it decides by other rules or blocks than the one before")
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.WriteFile(file, []byte("rules: [{name: a, key: [user], limit: 5/day}]"), 0o600))
+	member, checker = f.join(offpath.Options{
+		Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
+	})
+	if !checker.Check(kristie, 1).Allowed {
+		t.Error("it denies the first request")
+	}
+	if err := member.Close(); !errors.Is(err, check.ErrUnreported) {
+		t.Errorf("a hit that nobody has counted: %v", err)
+	}
+
+	member, err := offpath.Join(offpath.Options{NATS: f.bus.URL()})
+	must(t, err)
+	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := member.Checker(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without rules: %v", err)
+	}
+	must(t, member.Close())
+	if _, err := member.Checker(t.Context()); err == nil {
+		t.Error("a checker of a member that never had rules")
+	}
+}
+
+// TestASignedFleet: with public keys a member takes what is signed, and nothing else.
+func TestASignedFleet(t *testing.T) {
+	f := newFleet(t)
+	key := signaturetest.NewKey(t)
+	conn := serverstest.Connect(t, f.bus.URL())
+	signed, err := natssource.New(conn, offpath.DefaultNamespace, natssource.Options{Key: key})
+	must(t, err)
+	there, err := signed.Put(t.Context(), daily(3), 0)
+	must(t, err)
+	trusted := signaturetest.Verifier(t, key)
+	_, checker := f.join(offpath.Options{RulesVerifier: trusted, BlocksVerifier: trusted})
+	f.apply(1000)
+	f.block()
+	_, err = signed.Put(t.Context(), daily(4), there+1)
+	must(t, err)
+	f.limits(checker, 4)
+	if !checker.Check(kristie, 1).Allowed {
+		t.Error("an unsigned block is in force")
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	write := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	bad := write("bad.yaml", "rules: []")
+	good := write("good.yaml", "rules: [{name: a, key: [user], limit: 5/day}]")
+	for why, o := range map[string]offpath.Options{
+		"no NATS":         {},
+		"no URL":          {NATS: "://"},
+		"a bad namespace": {NATS: "nats://127.0.0.1:1", Namespace: "a.b"},
+		"a bad name":      {NATS: "nats://127.0.0.1:1", Name: "a b"},
+		"no such file":    {NATS: "nats://127.0.0.1:1", Rules: "nowhere.yaml"},
+		"a bad file":      {NATS: "nats://127.0.0.1:1", Rules: bad},
+		"bad checker's bounds": {
+			NATS: "nats://127.0.0.1:1", Rules: good, Checker: check.Options{FlushEvery: -1},
+		},
+	} {
+		if member, err := offpath.Join(o); err == nil {
+			_ = member.Close()
+			t.Errorf("%s: no error", why)
+		}
+	}
+}

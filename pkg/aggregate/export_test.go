@@ -1,4 +1,0 @@
-package aggregate
-
-// WireRule is how reports describe a rule.
-var WireRule = wireRule

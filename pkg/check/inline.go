@@ -1,0 +1,192 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// InlineLimit is a limit that a request brings along. Hits of one name and key share a count over
+// the whole fleet, whatever their limits: a caller with a higher one finds room at once. The first
+// hit of a name, and of a limit under it, takes some µs more than others.
+type InlineLimit struct {
+	// Name says what is counted: 1 to MaxInlineName bytes of UTF-8 without control characters. Metrics
+	// and the ledger have it after "own ", with which no rule's name begins.
+	Name string
+	// Window over which Limit holds. All hits of a name need the same one. It must be a sliding or
+	// fixed window.
+	Window window.Shape
+	// Limit is 1 to window.MaxCount.
+	Limit int64
+}
+
+const (
+	// MaxInlineName is the most bytes of an InlineLimit's name.
+	MaxInlineName = 100
+	// MaxInlineLimits is the most names of inline limits that a checker counts under. It gives none up.
+	MaxInlineLimits = 1024
+
+	inlinePrefix = "own "
+	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone: when there are
+	// more, all are forgotten and made anew as they come.
+	mostLimits = 1024
+	// inlineIDs are above those of all limiters of rules.
+	inlineIDs = 1 << 63
+	// inlineStamps is how many limits of a name have a stamp: all that there are, each once. An allowance may outlive any
+	// number of limits that others come with, so a stamp that came again would let hits pass by another's limit.
+	inlineStamps = uint64(stampMask / oneStamp)
+)
+
+// ErrInlineLimits is the Result.Err of one name more than MaxInlineLimits.
+var ErrInlineLimits = errors.New("check: too many names of inline limits")
+
+// inlineLimits are the limiters of inline limits. They belong to no program: rules come and go without
+// them.
+type inlineLimits struct {
+	mu sync.Mutex // held while one is added
+	at atomic.Pointer[map[string]*inline]
+}
+
+// inline is the limiter of one name.
+type inline struct {
+	limiter *Limiter
+	rule    *rules.Rule
+
+	mu    sync.RWMutex
+	terms map[int64]*terms // by limit
+	made  uint64           // how many have got a stamp
+}
+
+// limiter returns the limiter of a name, and the terms of a limit. A name that is known is found without a lock.
+func (i *inlineLimits) limiter(c *Checker, of *InlineLimit) (*Limiter, *terms, error) {
+	known := i.named(of.Name)
+	if known == nil || known.rule.Window != of.Window || of.Limit < 1 || of.Limit > window.MaxCount {
+		var err error
+		if known, err = i.add(c, of); err != nil {
+			return nil, nil, err
+		}
+	}
+	return known.limiter, known.within(of.Limit), nil
+}
+
+func (i *inlineLimits) named(name string) *inline {
+	if all := i.at.Load(); all != nil {
+		return (*all)[name]
+	}
+	return nil
+}
+
+// add makes a name known, or says what is wrong.
+func (i *inlineLimits) add(c *Checker, of *InlineLimit) (*inline, error) {
+	rule, err := of.rule()
+	if err != nil {
+		return nil, err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	known := i.named(of.Name)
+	switch all := i.at.Load(); {
+	case known != nil && known.rule.Window != rule.Window:
+		return nil, fmt.Errorf("check: inline limit %q: its window is %v, of earlier hits %v", of.Name, rule.Window.Length, known.rule.Window.Length)
+	case known != nil: // another goroutine was faster
+		return known, nil
+	case all != nil && len(*all) >= MaxInlineLimits:
+		return nil, ErrInlineLimits
+	default:
+		next := make(map[string]*inline)
+		if all != nil {
+			next = maps.Clone(*all)
+		}
+		known = &inline{rule: rule, terms: make(map[int64]*terms)}
+		known.limiter = newLimiter(c, inlineIDs+uint64(len(next)), rule)
+		known.within(of.Limit)
+		next[of.Name] = known
+		i.at.Store(&next)
+		return known, nil
+	}
+}
+
+// rule is the one that stands for a name; its limit is nobody's in particular.
+func (l *InlineLimit) rule() (*rules.Rule, error) {
+	switch {
+	case l.Name == "" || len(l.Name) > MaxInlineName || !utf8.ValidString(l.Name) || strings.ContainsFunc(l.Name, unicode.IsControl):
+		return nil, fmt.Errorf("check: inline limit %.128q: want a name of 1 to %d bytes without control characters", l.Name, MaxInlineName)
+	case l.Window.Kind != window.Sliding:
+		return nil, fmt.Errorf("check: inline limit %q: want a sliding or fixed window", l.Name)
+	}
+	// A set of its own says what is wrong with the rest, and fills in what is left out.
+	set, err := rules.NewSet(rules.Rule{Name: "inline", Limit: l.Limit, Window: l.Window})
+	if err != nil {
+		return nil, fmt.Errorf("check: inline limit %q: %w", l.Name, err)
+	}
+	rule := *set.Rules()[0]
+	rule.Name = inlinePrefix + l.Name
+	return &rule, nil
+}
+
+// within returns the terms of a limit. Each limit's have a stamp of their own, so that allowances are spent only
+// under the limit that they were reckoned from; when there are no more stamps, none are left behind.
+func (i *inline) within(limit int64) *terms {
+	i.mu.RLock()
+	t := i.terms[limit]
+	i.mu.RUnlock()
+	if t != nil {
+		return t
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if t := i.terms[limit]; t != nil {
+		return t
+	}
+	least := i.limiter.terms.Load()
+	if len(i.terms) >= mostLimits {
+		clear(i.terms)
+		least = nil
+	}
+	rule := *i.rule
+	rule.Limit = limit
+	t = newTerms(&rule, 0)
+	if t.restless = i.made >= inlineStamps; !t.restless {
+		i.made++
+		t.stamp = i.made * oneStamp
+	}
+	i.terms[limit] = t
+	// What is done behind, without knowing who asks, goes by the lowest limit: reports that come sooner than they
+	// need do no harm.
+	if least == nil || limit < least.limit {
+		i.limiter.terms.Store(t)
+	}
+	return t
+}
+
+// isInline says whether a counter is of limits that requests bring along.
+func isInline(counter string) bool { return strings.HasPrefix(counter, inlinePrefix) }
+
+// find returns the limiter of a counter's name, or nil.
+func (i *inlineLimits) find(counter string) *Limiter {
+	if name, ok := strings.CutPrefix(counter, inlinePrefix); ok {
+		if known := i.named(name); known != nil {
+			return known.limiter
+		}
+	}
+	return nil
+}
+
+// each calls yield with all limiters until that returns false.
+func (i *inlineLimits) each(yield func(*Limiter) bool) {
+	if all := i.at.Load(); all != nil {
+		for _, known := range *all {
+			if !yield(known.limiter) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package forecast
+
+// Update is what an answer or an alarm says about a key.
+type Update struct {
+	// Now is when it came, Made when the newest of the reports that it covers was made.
+	Now, Made int64
+	// Round is the time between the rounds at which the key is reported now, in ns: a multiple of
+	// the fleet's fast interval.
+	Round int64
+	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has
+	// admitted and denied in it and in the one before, as far as the update knows. Without
+	// DeniedToo it says nothing of denied ones.
+	Bucket           int64
+	Admitted, Denied Totals
+	DeniedToo        bool
+	// Since is when the counting of these totals began.
+	Since int64
+	// Young is, where it is of less time than these totals, what came since a later time: the first
+	// update that is heard of a key tells nothing else of how fast its hits come now.
+	Young Young
+	// News is how many hits of others this checker has not known of.
+	News float64
+}
+
+// Young is what everybody has admitted and denied since a time. The zero value says nothing.
+type Young struct{ Since, Admitted, Denied int64 }
+
+// Observe takes in an update.
+func (k *Key) Observe(w Update, f Fleet) {
+	k.expect(w.Now)
+	k.history.fit(f.FastInterval)
+	k.demand.fit(f.FastInterval)
+	k.share.observe(w, f, k.demand.all)
+	complete := k.moveAnchor(w, f)
+	expected := 0.0
+	if w.Made > k.demand.asOf {
+		expected = k.between(k.demand.asOf, w.Made).expected
+	}
+	k.demand.learn(w, expected, complete)
+}
+
+// Reported takes in that all own hits so far are in a report, made now.
+func (k *Key) Reported(now int64, f Fleet) {
+	k.reportedAt = now
+	k.share.report(now, f.FastInterval)
+}
+
+func (k *Key) between(from, to int64) sums {
+	return k.history.since(from).minus(k.history.since(to))
+}
+
+// moveAnchor takes in that everybody has reported in a round. Its updates may come one after the
+// other: what was expected and is not in the first of them is carried on for a while. It returns
+// whether this was the first.
+func (k *Key) moveAnchor(w Update, f Fleet) (moved bool) {
+	round := w.Made - w.Made%w.Round
+	if w.Now >= k.carryUntil { // what has not come by now was never there
+		k.carry = 0
+	}
+	switch {
+	case k.round <= w.Made && w.Made-k.round <= f.FastInterval/2: // another update of the last one
+		k.carry = max(k.carry-w.News, 0)
+		return false
+	case w.Made-round > f.FastInterval/2 || round < k.round: // not of a common report
+		part := min(k.carry, w.News)
+		k.carry -= part
+		k.learnt += w.News - part
+		return false
+	}
+	from := w.Made
+	if off := k.reportedAt - round; off >= 0 && off <= f.FastInterval/2 {
+		from = k.reportedAt
+	}
+	s := k.between(k.anchor, w.Made)
+	s.admitted = k.between(k.from, from).admitted
+	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt + k.carry/2
+	k.carry = max(unheard-w.News-doubtful*k.share.doubt(s.expected, s.admitted), 0)
+	k.carryUntil = w.Now + f.Trail
+	k.round, k.anchor, k.from, k.learnt = round, w.Made, from, 0
+	return true
+}
+
+// doubtful is how much of an estimate's doubt is taken off what is carried on: that is never
+// negative, and would else be too much on average.
+const doubtful = 1.3

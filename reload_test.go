@@ -1,0 +1,216 @@
+package offpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+const good = "rules:\n  - name: a\n    key: [user]\n    limit: 5/second\n"
+
+// newLocal is a checker whose rules come and change, and that reports to nobody. It begins unless
+// *refuse says why not.
+func newLocal(refuse *error) *reloadable {
+	create := func(set *rules.Set, revision uint64) (*check.Checker, error) {
+		return check.New(check.Options{Rules: set, Revision: revision, MaxIdleKeys: 1000})
+	}
+	return newReloadable(create, func(*check.Checker) error { return *refuse }, quiet)
+}
+
+func TestTheLastGoodSetStays(t *testing.T) {
+	var refuse error
+	r := newLocal(&refuse)
+	steps := []struct {
+		why      string
+		revision uint64
+		data     string
+		trouble  error // instead of data
+		healed   bool
+		refuse   error
+
+		says         string // RulesState.String
+		inForce      uint64 // the revision
+		loads        int64
+		line, column int
+	}{
+		{
+			why: "the source is not there", trouble: errors.New("no bucket"),
+			says: "none yet, source: no bucket",
+		},
+		{
+			why: "the first set is bad", revision: 1, data: "rules: []", line: 1, column: 8,
+			says: "none yet, refused: line 1, column 8: rules: there are no rules",
+		},
+		{
+			why: "refused by the service", revision: 2, data: good, refuse: errors.New("no room"),
+			says: "none yet, refused: no room",
+		},
+		{why: "a good one", revision: 2, data: good, says: "revision 2", inForce: 2, loads: 1},
+		{
+			why:      "a bad one",
+			revision: 3, data: strings.Replace(good, "5/second", "5/fortnight", 1),
+			inForce: 2, loads: 1, line: 4, column: 12,
+			says: "revision 2, refused: line 4, column 12: limit: ",
+		},
+		{
+			why: "the file goes", trouble: errors.New("gone"), inForce: 2, loads: 1,
+			line: 4, column: 12, says: ", source: gone",
+		},
+		{
+			why: "it is back, as bad as before", healed: true, inForce: 2, loads: 1,
+			line: 4, column: 12, says: "revision 2, refused: line 4",
+		},
+		{
+			why: "not even text", revision: 4, data: "\xff", inForce: 2, loads: 1,
+			line: 1, column: 1, says: "revision 2, refused: line 1, column 1: byte 0xff is not UTF-8",
+		},
+		{why: "good again", revision: 5, data: good, inForce: 5, loads: 2, says: "revision 5"},
+		{
+			why: "a bucket made anew counts from 1", revision: 1, data: good,
+			inForce: 1, loads: 3, says: "revision 1",
+		},
+	}
+	refusals := int64(0)
+	for _, step := range steps {
+		refuse = step.refuse
+		before := time.Now()
+		var err error
+		if step.trouble != nil || step.healed {
+			r.trouble(step.trouble)
+		} else if err = r.offer(step.revision, step.revision, []byte(step.data)); err != nil {
+			refusals++
+		}
+		s := r.now()
+		if !strings.Contains(s.String(), step.says) || s.Revision != step.inForce ||
+			s.Loads != step.loads || s.Refusals != refusals {
+			t.Errorf("%s: %v; %q, want %q; %+v", step.why, err, s, step.says, s)
+		}
+		if strings.Contains(s.String(), "source:") != strings.Contains(step.says, "source:") {
+			t.Errorf("%s: %q", step.why, s)
+		}
+		refused := step.line > 0 || step.refuse != nil
+		if s.InForce() != (step.loads > 0) || (s.Refused != nil) != refused {
+			t.Fatalf("%s: %+v", step.why, s)
+		}
+		if err != nil && !errors.Is(s.Refused, err) {
+			t.Errorf("%s: refused: %v, not %v", step.why, s.Refused, err)
+		}
+		place, ok := errors.AsType[*rules.Error](s.Refused)
+		if step.line > 0 && (!ok || place.Line != step.line || place.Column != step.column) {
+			t.Errorf("%s: refused at %+v", step.why, place)
+		}
+		if err == nil && step.data != "" {
+			digest := natssource.Digest([]byte(step.data))
+			if s.Loaded.Before(before) || s.Rules != 1 || s.Digest != digest {
+				t.Errorf("%s: %+v", step.why, s)
+			}
+		}
+	}
+	equal(t, "the checker's revision, which only grows", r.checker.Load().Revision(), 6)
+}
+
+// TestAParserThatPanics does not end the process.
+func TestAParserThatPanics(t *testing.T) {
+	var refuse error
+	r := newLocal(&refuse)
+	must(t, r.offer(1, 1, []byte(good)))
+	r.read = func([]byte) (*rules.Set, error) { panic("what is this") }
+	err := r.offer(2, 2, []byte(good))
+	if err == nil || !strings.Contains(err.Error(), "what is this") {
+		t.Error(err)
+	}
+	if s := r.now(); s.Revision != 1 || s.Refused == nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestWhateverIsOffered: in force is always the last good set that was offered.
+func TestWhateverIsOffered(t *testing.T) {
+	texts := []string{good, "", "rules:", good + "x", strings.Replace(good, "5/", "6/", 1)}
+	rapid.Check(t, func(t *rapid.T) {
+		var refuse error
+		r := newLocal(&refuse)
+		offers := rapid.SliceOf(rapid.SampledFrom(texts)).Draw(t, "offers")
+		want, loads, limit := RulesState{}, int64(0), int64(0)
+		for i, data := range offers {
+			set, bad := rules.Parse([]byte(data))
+			revision := uint64(i + 1)
+			if err := r.offer(revision, revision, []byte(data)); (err == nil) != (bad == nil) {
+				t.Fatalf("%q: %v", data, err)
+			}
+			if bad == nil {
+				loads, limit = loads+1, set.Rules()[0].Limit
+				want.Revision, want.Digest = revision, natssource.Digest([]byte(data))
+			}
+			s := r.now()
+			if s.Revision != want.Revision || s.Digest != want.Digest || s.Loads != loads ||
+				s.Refusals != int64(i+1)-loads {
+				t.Fatalf("%+v, want %+v", s, want)
+			}
+			c := r.checker.Load()
+			if (c != nil) != (loads > 0) || c != nil && c.Rules().Rules()[0].Limit != limit {
+				t.Fatalf("another set is in force after %q", offers[:i+1])
+			}
+		}
+	})
+}
+
+// daily is a set of one rule, whose window no test outlasts.
+func daily(limit int) string {
+	return fmt.Sprintf("rules:\n  - name: per-user\n    key: [user]\n    limit: %d/day\n", limit)
+}
+
+// reportedRevision is the revision in the reports of a checker that takes its rules from a source.
+func reportedRevision(t *testing.T, s ruleSource) uint64 {
+	t.Helper()
+	var refuse error
+	r := newLocal(&refuse)
+	must(t, s.begin(r))
+	watching := begin(func(ctx context.Context) { s.watch(ctx, r) })
+	defer watching.end()
+	daemontest.Eventually(t, "rules come", func() bool { return r.checker.Load() != nil })
+	return r.checker.Load().Revision()
+}
+
+// TestMovingBetweenFileAndBucket: while some checkers read the one and some the other, what was
+// written later has the higher revision, by which aggregators go; both ways, and however often the
+// bucket has been written.
+func TestMovingBetweenFileAndBucket(t *testing.T) {
+	conn := serverstest.Connect(t, serverstest.JetStream(t).URL())
+	ofBucket := func() uint64 {
+		l := linkFrom(t, func() (*nats.Conn, error) { return conn, nil })
+		return reportedRevision(t, newBucket(Options{}, l, nil))
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.WriteFile(path, []byte(daily(1)), 0o600))
+	ofFile := func(modified time.Time) uint64 {
+		must(t, os.Chtimes(path, time.Time{}, modified))
+		f, err := openFile(path)
+		must(t, err)
+		return reportedRevision(t, f)
+	}
+	before := ofFile(time.Now().Add(-time.Second))
+	rulesIn, err := natssource.New(conn, DefaultNamespace, natssource.Options{})
+	must(t, err)
+	_, err = rulesIn.Put(t.Context(), []byte(daily(2)), 0)
+	must(t, err)
+	bucket, again := ofBucket(), ofBucket()
+	if after := ofFile(time.Now().Add(time.Second)); !(before < bucket && bucket < after) {
+		t.Errorf("the file's %d, then the bucket's %d, then the file's %d", before, bucket, after)
+	}
+	equal(t, "another checker with the same set", again, bucket)
+}
