@@ -13,8 +13,8 @@ type Change struct {
 	Kind ChangeKind
 	// Name of the rule. One with another name is another rule.
 	Name string
-	// Fields that differ, in the order of the documentation: for a rule that was added or removed, all that it has but
-	// its name.
+	// Fields that differ, in the order of the documentation: for a rule that was added or removed,
+	// all that it has but its name.
 	Fields []FieldChange
 }
 
@@ -39,8 +39,9 @@ var changeSigns = map[ChangeKind]string{Added: "+", Removed: "-", Changed: "~"}
 // String is "added", "removed" or "changed", or "invalid".
 func (k ChangeKind) String() string { return wordOf(k) }
 
-// Diff is what differs between two sets: the rules that are changed or removed, in the order of old, then those that are added, in
-// the order of new. Either may be nil, for no rules. That rules stand in another order is no difference.
+// Diff is what differs between two sets: the rules that are changed or removed, in the order of
+// old, then those that are added, in the order of new. Either may be nil, for no rules. That rules
+// stand in another order is no difference.
 func Diff(old, new *Set) []Change {
 	var changes []Change
 	for _, r := range old.all() {
@@ -114,7 +115,8 @@ func linesOf(r *Rule) map[string]string {
 	return lines
 }
 
-// String tells people of the change, in a line for the rule and for a changed one a line for each field.
+// String tells people of the change, in a line for the rule and for a changed one a line for each
+// field.
 func (c Change) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", changeSigns[c.Kind], c.Name)

@@ -10,7 +10,7 @@ import (
 // fault is something wrong with a rule, and the path to it: names of fields, places in lists
 // from 0, and strictyaml.Keys, which the reason tells.
 type fault struct {
-	path   []any
+	path   path
 	reason string
 }
 
@@ -22,6 +22,14 @@ type faults []fault
 
 func faultf(format string, args ...any) faults {
 	return faults{{reason: fmt.Sprintf(format, args...)}}
+}
+
+// path are the steps to a fault.
+type path = []any
+
+// add adds a fault at the path.
+func (f *faults) add(at path, format string, args ...any) {
+	*f = append(*f, fault{at, fmt.Sprintf(format, args...)})
 }
 
 // in puts steps before the paths.

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -18,8 +20,8 @@ type file struct {
 	Rules []*fileRule `yaml:"rules"`
 }
 
-// fileRule is a rule as YAML has it. Its fields are in the order in which errors list them and Marshal
-// writes them. Zero is the default, which Marshal leaves out.
+// fileRule is a rule as YAML has it. Its fields are in the order in which errors list them and
+// Marshal writes them. Zero is the default, which Marshal leaves out.
 type fileRule struct {
 	Name        text                `yaml:"name,omitempty"`
 	Match       matched             `yaml:"match,omitempty"`
@@ -82,23 +84,23 @@ type filePriority struct {
 // a Rule in Go can, or that have no zero value there.
 func (f *fileRule) missing() (all faults) {
 	if f.Key == nil && !bool(f.Unlimited) {
-		all = append(all, faultf("is missing (key: [] is one counter for all)").in("key")...)
+		all.add(path{"key"}, "is missing (key: [] is one counter for all)")
 	}
 	if f.Limit == (rate{}) && !bool(f.Unlimited) {
-		all = append(all, faultf("is missing").in("limit")...)
+		all.add(path{"limit"}, "is missing")
 	}
 	for _, list := range f.Exclude {
 		if len(list.Value) == 0 {
-			all = append(all, faultf("is empty: want the values that the rule does not apply to").
-				in("exclude", list.Name)...)
+			all.add(path{"exclude", list.Name}, "is empty: want the values that the rule does "+
+				"not apply to")
 		}
 	}
 	if f.Cost != nil && *f.Cost == "" {
-		all = append(all, faultf("is empty").in("cost")...)
+		all.add(path{"cost"}, "is empty")
 	}
 	if f.Priority != nil && f.Priority.By == "" {
-		all = append(all, faultf("is missing or empty: want the attribute that says which class").
-			in("priority", "by")...)
+		all.add(path{"priority", "by"}, "is missing or empty: want the attribute that says "+
+			"which class")
 	}
 	return all
 }
@@ -111,9 +113,9 @@ func (f *fileRule) rule() Rule {
 		Window:    window.Shape{Length: f.Limit.Per, Buckets: f.Buckets.int()},
 		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: bool(f.Unlimited),
 		Enforcement: f.Enforcement.Is, OnOutage: f.OnOutage.Is, Throttle: f.throttle(),
-		OnLimit: OnLimit{Queue: f.OnLimit.Is == queue, MaxWait: f.MaxWait.Duration, MaxDepth: f.MaxDepth.int()},
-		Status:  f.Status.int(), Shadow: bool(f.Shadow), Allow: listsOf(f.Allow), Deny: listsOf(f.Deny),
-		Count: f.Count.Is, Replaces: f.Replaces,
+		OnLimit: OnLimit{f.OnLimit.Is == queue, f.MaxWait.Duration, f.MaxDepth.int()},
+		Status:  f.Status.int(), Shadow: bool(f.Shadow),
+		Allow: listsOf(f.Allow), Deny: listsOf(f.Deny), Count: f.Count.Is, Replaces: f.Replaces,
 	}
 	for _, list := range f.Exclude {
 		for _, value := range list.Value {
@@ -130,7 +132,8 @@ func (f *fileRule) rule() Rule {
 		r.Overrides = append(r.Overrides, Override{
 			Match: conditionsOf(o.Match), Limit: o.Limit.Hits,
 			Window: window.Shape{Length: o.Limit.Per, Buckets: o.Buckets.int()},
-			Burst:  int64(o.Burst), Factor: o.Limit.Factor, Action: o.Limit.Action, Until: o.Until.Time,
+			Burst:  int64(o.Burst), Factor: o.Limit.Factor, Action: o.Limit.Action,
+			Until: o.Until.Time,
 		})
 	}
 	if f.Priority != nil {
@@ -184,10 +187,11 @@ func fileOf(r *Rule) *fileRule {
 	f := &fileRule{
 		Name: text(r.Name), Match: matchedOf(r.Match), Exact: truth(r.Exact),
 		OnMissing: word[OnMissing]{r.OnMissing}, Algorithm: word[Algorithm]{r.Algorithm},
-		Buckets:   unless(int64(window.DefaultBuckets(r.Window.Kind, r.Window.Length)), int64(r.Window.Buckets)),
+		Buckets:   unless(window.DefaultBuckets(r.Window.Kind, r.Window.Length), r.Window.Buckets),
 		Unlimited: truth(r.Unlimited), Enforcement: word[Enforcement]{r.Enforcement},
-		Status: unless(429, int64(r.Status)), Shadow: truth(r.Shadow),
-		Allow: listedOf(r.Allow), Deny: listedOf(r.Deny), Count: word[Count]{r.Count}, Replaces: r.Replaces,
+		Status: unless(429, r.Status), Shadow: truth(r.Shadow),
+		Allow: listedOf(r.Allow), Deny: listedOf(r.Deny), Count: word[Count]{r.Count},
+		Replaces: r.Replaces,
 	}
 	for i, c := range r.Exclude {
 		if i == 0 || r.Exclude[i-1].Name != c.Name {
@@ -211,7 +215,7 @@ func fileOf(r *Rule) *fileRule {
 	f.setThrottle(&r.Throttle)
 	if r.OnLimit.Queue {
 		f.OnLimit.Is, f.MaxWait.Duration = queue, r.OnLimit.MaxWait
-		f.MaxDepth = unless(DefaultDepth, int64(r.OnLimit.MaxDepth))
+		f.MaxDepth = unless(DefaultDepth, r.OnLimit.MaxDepth)
 	}
 	for i := range r.Overrides {
 		f.Overrides = append(f.Overrides, overrideOf(&r.Overrides[i], r))
@@ -252,7 +256,7 @@ func overrideOf(o *Override, r *Rule) fileOverride {
 		shape = r.Window
 	}
 	f.Limit.rate = rate{o.Limit, shape.Length}
-	f.Buckets = unless(int64(r.bucketsOf(shape)), int64(shape.Buckets))
+	f.Buckets = unless(r.bucketsOf(shape), shape.Buckets)
 	if r.hasBurst() {
 		f.Burst = unless(o.Limit, o.Burst)
 	}
@@ -260,7 +264,7 @@ func overrideOf(o *Override, r *Rule) fileOverride {
 }
 
 // unless is the number, or 0 for the default.
-func unless(byDefault, n int64) whole {
+func unless[T int | int64](byDefault, n T) whole {
 	if n == byDefault {
 		return 0
 	}
@@ -278,7 +282,7 @@ func matchedOf(conditions []Condition) matched {
 func listedOf(lists []List) listed {
 	m := make(listed, len(lists))
 	for i, list := range lists {
-		m[i] = strictyaml.Entry[texts]{Name: list.Attribute, Value: append(texts(nil), list.Values...)}
+		m[i] = strictyaml.Entry[texts]{Name: list.Attribute, Value: slices.Clone(list.Values)}
 		for _, p := range list.Prefixes {
 			m[i].Value = append(m[i].Value, p.String())
 		}

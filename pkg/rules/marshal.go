@@ -6,8 +6,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Marshal writes the set as YAML, which Parse reads back to an equal set. It leaves out defaults, so
-// equal sets are written the same. The error is an *Error, for a set that is longer than MaxSize.
+// Marshal writes the set as YAML, which Parse reads back to an equal set. It leaves out defaults,
+// so equal sets are written the same. The error is an *Error, for a set that is longer than
+// MaxSize.
 func (s *Set) Marshal() ([]byte, error) {
 	list := make([]*yaml.Node, len(s.rules))
 	for i, r := range s.rules {
@@ -23,7 +24,8 @@ func (s *Set) Marshal() ([]byte, error) {
 		return nil, &Error{Reason: err.Error()}
 	}
 	if len(text) > MaxSize {
-		return nil, &Error{Reason: fmt.Sprintf("has %d bytes as YAML: want at most %d", len(text), MaxSize)}
+		reason := fmt.Sprintf("has %d bytes as YAML: want at most %d", len(text), MaxSize)
+		return nil, &Error{Reason: reason}
 	}
 	return text, nil
 }

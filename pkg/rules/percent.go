@@ -33,7 +33,8 @@ func (p percent) String() string {
 	return sign + whole + "%"
 }
 
-// parsePercent reads a percentage as a part: 10% is 0.1. It moves the point in the text, so that no digit is lost.
+// parsePercent reads a percentage as a part: 10% is 0.1. It moves the point in the text, so that no
+// digit is lost.
 func parsePercent(text string) (float64, error) {
 	number, ok := strings.CutSuffix(text, "%")
 	if !ok || !isDecimal(number) || len(number) > 40 {

@@ -24,7 +24,7 @@ func TestRefusalsOfFields(t *testing.T) {
 		{"a strict token bucket", one("enforcement: strict", "algorithm: token_bucket"), "5:16: enforcement: strict enforcement grants permits per bucket beforehand, and token_bucket"},
 		{"a strict leaky bucket", one("enforcement: strict", "algorithm: leaky_bucket"), "5:16: enforcement: strict enforcement grants permits per bucket beforehand, and leaky_bucket"},
 		{"strict and counting all", one("enforcement: strict", "count: all"), "6:10: count: all: denied hits have no permit"},
-		{"a leaky bucket counting all", one("algorithm: leaky_bucket", "count: all"), "6:10: count: all: who is denied by a leaky_bucket"},
+		{"a leaky bucket counting all", one("algorithm: leaky_bucket", "count: all"), "6:10: count: all: a hit that a leaky_bucket denies"},
 		{"count", one("count: denied"), `5:10: count: "denied": want admitted or all`},
 
 		{"throttle", one("throttle: rubber"), `5:13: throttle: "rubber": want hard or soft or elastic`},

@@ -6,15 +6,17 @@ import (
 	"slices"
 )
 
-// withoutReplaced removes, in place, the rules that others among them replace. They are in the order of the set, before and
-// after. A rule that is itself replaced still replaces; one in shadow does not, as it would take denials away and give none.
+// withoutReplaced removes, in place, the rules that others among them replace. They are in the
+// order of the set, before and after. A rule that is itself replaced still replaces; one in shadow
+// does not, as it would take denials away and give none.
 func (s *search) withoutReplaced(found []*Rule) []*Rule {
 	removed := false
 	for _, r := range found {
 		if len(r.in.replaces) == 0 || r.Shadow || r.OnMissing == Skip && !r.hasKey(s.attrs) {
 			continue
 		}
-		// Both are in the order of the set: the shorter one is gone through, so that a rule may replace thousands.
+		// Both are in the order of the set: the shorter one is gone through, so that a rule may
+		// replace thousands.
 		if len(r.in.replaces) <= len(found) {
 			for _, other := range r.in.replaces {
 				if i, ok := slices.BinarySearchFunc(found, other, byPlace); ok {
@@ -55,8 +57,8 @@ func (s *Set) connect(wrong []bool, refuse func(int, faults)) {
 		refuse(i, faultf("the rules that this one replaces replace it").in("replaces"))
 	}
 	if i := s.cycle(func(r *Rule) []*Rule { return r.in.while }); i >= 0 {
-		refuse(i, faultf("rule %q has room while others have, and these while it has: want no circle",
-			s.rules[i].Throttle.While).in("elastic", "while", "rule"))
+		refuse(i, faultf("rule %q has room while others have, and these while it has: "+
+			"want no circle", s.rules[i].Throttle.While).in("elastic", "while", "rule"))
 	}
 }
 
@@ -94,14 +96,14 @@ func (s *Set) connectReplaces(r *Rule) (all faults) {
 			why = fmt.Sprintf("%q occurs twice", name)
 		}
 		if why != "" {
-			all = append(all, faultf("%s", why).in("replaces", i)...)
+			all.add(path{"replaces", i}, "%s", why)
 			continue
 		}
 		s.replacing, seen[name] = true, true
 		r.in.replaces = append(r.in.replaces, other)
 		if other.in.gone == nil {
-			gone := *other
-			other.in.gone = &gone // with the same member, so that it knows its place and what it replaces
+			gone := *other // with the same member: it knows its place and what it replaces
+			other.in.gone = &gone
 		}
 	}
 	slices.SortFunc(r.in.replaces, byPlace)

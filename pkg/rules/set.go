@@ -49,8 +49,8 @@ func NewSet(rules ...Rule) (*Set, error) {
 	return set, nil
 }
 
-// assemble makes a set, and reports what is wrong with the rules, by their places. Then the set must not
-// be used. unread says of a rule that it is not known in full.
+// assemble makes a set, and reports what is wrong with the rules, by their places. Then the set
+// must not be used. unread says of a rule that it is not known in full.
 func assemble(rules []Rule, unread func(int) bool, report func(int, fault)) *Set {
 	n := len(rules)
 	s := &Set{
@@ -93,8 +93,8 @@ func (s *Set) add(r Rule, unread bool) faults {
 	return all
 }
 
-// Place is the place of the rule in its Set, from 0, so that what belongs to rules can stand in a slice; -1 for a rule that is in none, such as a
-// copy of one that is.
+// Place is the place of the rule in its Set, from 0, so that what belongs to rules can stand in a
+// slice; -1 for a rule that is in none, such as a copy of one that is.
 func (r *Rule) Place() int {
 	if r.in == nil || r.in.rule != r {
 		return -1
@@ -109,13 +109,14 @@ func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 func (s *Set) indexed() *index {
 	entries := make([]entry, len(s.rules))
 	for i, r := range s.rules {
-		entries[i] = entry{left: slices.Clone(r.Match), rule: r, place: i, exact: r.Exact, excludes: len(r.Exclude) > 0}
+		left, excludes := slices.Clone(r.Match), len(r.Exclude) > 0
+		entries[i] = entry{left: left, rule: r, place: i, exact: r.Exact, excludes: excludes}
 	}
 	return newIndex(entries)
 }
 
-// Attributes are the names of all attributes that the rules ask for, sorted: a request need have no others, unless a rule is
-// Exact and must not see them.
+// Attributes are the names of all attributes that the rules ask for, sorted: a request need have no
+// others, unless a rule is Exact and must not see them.
 func (s *Set) Attributes() []string {
 	names := make(map[string]bool)
 	for _, r := range s.rules {
@@ -148,11 +149,12 @@ func (s *Set) Lookup(name string) (*Rule, bool) {
 	return r, ok
 }
 
-// Find appends to dst the rules that match the attributes, in the order of the set, without
-// those that another one of them replaces. It does not allocate if dst has room for these, too. What it takes hardly depends on
-// how many rules there are.
+// Find appends to dst the rules that match the attributes, in the order of the set, without those
+// that another one of them replaces. It does not allocate if dst has room for these, too. What it
+// takes hardly depends on how many rules there are.
 //
-// A rule that a request lacks a key attribute for replaces nothing if it skips such requests, and one in shadow never does.
+// A rule that a request lacks a key attribute for replaces nothing if it skips such requests, and
+// one in shadow never does.
 func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
 	from := len(dst)
 	find := search{attrs: attrs, found: dst}

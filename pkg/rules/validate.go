@@ -66,9 +66,9 @@ func validateMatch(match []Condition) (all faults) {
 	for i, c := range match {
 		same := func(before Condition) bool { return before.Name == c.Name }
 		if why := c.wrong(); why != "" {
-			all = append(all, faultf("attribute %.40q: %s", c.Name, why).in(strictyaml.Key(c.Name))...)
+			all.add(path{strictyaml.Key(c.Name)}, "attribute %.40q: %s", c.Name, why)
 		} else if slices.ContainsFunc(match[:i], same) {
-			all = append(all, faultf("attribute %q occurs twice", c.Name).in(strictyaml.Key(c.Name))...)
+			all.add(path{strictyaml.Key(c.Name)}, "attribute %q occurs twice", c.Name)
 		}
 	}
 	return all
@@ -120,9 +120,9 @@ func validateKey(key []string) (all faults) {
 	}
 	for i, name := range key {
 		if why := checkName(name); why != "" {
-			all = append(all, faultf("attribute %.40q: %s", name, why).in(i)...)
+			all.add(path{i}, "attribute %.40q: %s", name, why)
 		} else if slices.Contains(key[:i], name) {
-			all = append(all, faultf("attribute %q occurs twice", name).in(i)...)
+			all.add(path{i}, "attribute %q occurs twice", name)
 		}
 	}
 	return all
@@ -138,7 +138,7 @@ func (r *Rule) validateWords() faults {
 		checkWord(r.Count).in("count"),
 	)
 	if r.Status != 429 && r.Status != 503 {
-		all = append(all, faultf("%d: want 429 or 503", r.Status).in("status")...)
+		all.add(path{"status"}, "%d: want 429 or 503", r.Status)
 	}
 	return all
 }
@@ -163,7 +163,7 @@ func (r *Rule) validateUnlimited() (all faults) {
 		{"priority", r.Priority.By != ""},
 	} {
 		if one.given {
-			all = append(all, faultf("the rule is unlimited, so this has no meaning").in(one.field)...)
+			all.add(path{one.field}, "the rule is unlimited, so this has no meaning")
 		}
 	}
 	return all

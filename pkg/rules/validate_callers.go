@@ -20,8 +20,9 @@ func (r *Rule) validateOverrides() (all faults) {
 		}
 		text := o.text()
 		if before, ok := seen[text]; ok {
-			all = append(all, faultf("entry %d: never has an effect: entry %d has the same match, and "+
-				"comes first", i+1, before+1).in("overrides", i)...)
+			all.add(path{"overrides", i}, "entry %d: never has an effect: entry %d has the same "+
+				"match, "+
+				"and comes first", i+1, before+1)
 		}
 		if o.Until.IsZero() {
 			seen[text] = i
@@ -32,9 +33,11 @@ func (r *Rule) validateOverrides() (all faults) {
 
 func (o *Override) validate(r *Rule) faults {
 	if len(o.Match) == 0 {
-		return faultf("is missing or empty: want the attributes that say whom the override is for").in("match")
+		return faultf("is missing or empty: want the attributes that say whom the override is for").
+			in("match")
 	}
-	if wrong := join(validateMatch(o.Match).in("match"), checkWord(o.Action).in("limit")); wrong != nil {
+	wrong := join(validateMatch(o.Match).in("match"), checkWord(o.Action).in("limit"))
+	if wrong != nil {
 		return wrong
 	}
 	switch {
@@ -49,7 +52,8 @@ func (o *Override) validate(r *Rule) faults {
 	case o.Limit == 0 && o.Window != (window.Shape{}):
 		return faultf("there is no limit that this window is for").in("buckets")
 	case o.Limit == 0 && o.Burst != 0:
-		return faultf("there is no limit that this burst is for: a factor multiplies the rule's").in("burst")
+		return faultf("there is no limit that this burst is for: a factor multiplies the rule's").
+			in("burst")
 	case o.Factor != 0:
 		return validateFactor(o.Factor)
 	case o.Limit != 0:
@@ -81,7 +85,8 @@ func (o *Override) validateLimit(r *Rule) faults {
 	case o.Window.Fixed != r.Window.Fixed || o.Window.Kind != r.Window.Kind:
 		return faultf("want the rule's algorithm, %v", r.Algorithm).in("limit")
 	case o.Window.Buckets != 1 && r.Algorithm == FixedWindow:
-		return faultf("%d buckets: %v is not cut into buckets", o.Window.Buckets, r.Algorithm).in("buckets")
+		return faultf("%d buckets: %v is not cut into buckets", o.Window.Buckets, r.Algorithm).
+			in("buckets")
 	}
 	return validateWindow(o.Window)
 }
@@ -98,7 +103,8 @@ func validateLists(lists []List) (all faults) {
 			why = "nobody is on the list"
 		}
 		if why != "" {
-			all = append(all, faultf("attribute %.40q: %s", list.Attribute, why).in(strictyaml.Key(list.Attribute))...)
+			all.add(path{strictyaml.Key(list.Attribute)}, "attribute %.40q: %s", list.Attribute,
+				why)
 			continue
 		}
 		seen[list.Attribute] = true
@@ -118,12 +124,12 @@ func (l *List) validate() (all faults) {
 			_, _, why = readPrefix(l.Attribute, value)
 		}
 		if why != "" {
-			all = append(all, faultf("%.60q: %s", value, why).in(i)...)
+			all.add(path{i}, "%.60q: %s", value, why)
 		}
 	}
 	for _, prefix := range l.Prefixes {
 		if why := wrongPrefix(prefix); why != "" {
-			all = append(all, faultf("%v: %s", prefix, why)...)
+			all.add(nil, "%v: %s", prefix, why)
 		}
 	}
 	return all
@@ -145,20 +151,22 @@ func (r *Rule) validatePriority() faults {
 	case p.By == "" && p.Shares == nil:
 		return nil
 	case p.By == "":
-		return faultf("is missing or empty: want the attribute that says which class").in("priority", "by")
+		return faultf("is missing or empty: want the attribute that says which class").
+			in("priority", "by")
 	case checkName(p.By) != "":
 		return faultf("attribute %.40q: %s", p.By, checkName(p.By)).in("priority", "by")
 	case len(p.Shares) > maxAttributes:
-		return faultf("has %d classes: want at most %d", len(p.Shares), maxAttributes).in("priority", "shares")
+		return faultf("has %d classes: want at most %d", len(p.Shares), maxAttributes).
+			in("priority", "shares")
 	}
 	var all faults
 	for _, class := range slices.Sorted(maps.Keys(p.Shares)) {
 		if why := r.wrongShare(class, p.Shares[class]); why != "" {
-			all = append(all, faultf("%s", why).in(class)...)
+			all.add(path{class}, "%s", why)
 		}
 	}
 	if _, ok := p.Shares[DefaultClass]; !ok {
-		all = append(all, faultf("want one of %q, for all other classes", DefaultClass)...)
+		all.add(nil, "want one of %q, for all other classes", DefaultClass)
 	}
 	return all.in("priority", "shares")
 }

@@ -79,7 +79,8 @@ func (o *overrideLimit) UnmarshalText(text []byte) (err error) {
 			err = errors.New("want more than 0")
 		}
 	default:
-		err = errors.New("want a limit such as 200/second, a factor such as 10x, unlimited or blocked")
+		err = errors.New("want a limit such as 200/second, a factor such as 10x, " +
+			"unlimited or blocked")
 	}
 	return quoted(text, err)
 }

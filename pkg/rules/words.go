@@ -19,10 +19,10 @@ const (
 type Algorithm uint8
 
 const (
-	SlidingWindow Algorithm = iota // counters of the window's buckets, the oldest weighted (default)
+	SlidingWindow Algorithm = iota // buckets, the oldest weighted (default)
 	FixedWindow                    // one counter, from 0 at the start of each window
 	SlidingLog                     // every bucket that touches the window, in full
-	TokenBucket                    // hits spend tokens, which come back at Limit per window, up to Burst
+	TokenBucket                    // hits spend tokens; Limit per window come back, up to Burst
 	LeakyBucket                    // hits wait their turn, and leave evenly at Limit per window
 )
 
@@ -30,8 +30,8 @@ const (
 type Enforcement uint8
 
 const (
-	Async  Enforcement = iota // hits are counted behind, and the limit may be exceeded a little (default)
-	Strict                    // hits spend permits granted beforehand, and the limit is never exceeded
+	Async  Enforcement = iota // hits are reported later; a little more may pass (default)
+	Strict                    // hits spend permits; never more than the limit passes
 )
 
 // OnOutage is what a rule says when offpath itself cannot know.
@@ -146,5 +146,6 @@ func checkWord[T words](value T) faults {
 
 // wordsOf are the words of the value's type.
 func wordsOf[T words](value T) []string {
-	return slices.DeleteFunc(slices.Clone(value.words()), func(word string) bool { return word == "" })
+	unnamed := func(word string) bool { return word == "" }
+	return slices.DeleteFunc(slices.Clone(value.words()), unnamed)
 }

@@ -35,7 +35,10 @@ type way struct {
 func (f *file) rules() ([]rules.Rule, [][]any, error) {
 	b := &build{}
 	domain := string(f.Domain)
-	start := way{name: escaped(domain, "|"), match: []rules.Condition{{Name: Domain, Value: domain}}}
+	start := way{
+		name:  escaped(domain, "|"),
+		match: []rules.Condition{{Name: Domain, Value: domain}},
+	}
 	if err := b.descend(start, f.Descriptors); err != nil {
 		return nil, nil, err
 	}
@@ -123,8 +126,8 @@ func (b *build) add(w way, d *descriptor) error {
 		}
 	}
 	if b.added += len(r.Exclude); b.added > maxAdded {
-		reason := "descriptor: too many values stand beside the keys of this file: its rules would exclude more than %d"
-		return &mistake{d.path, fmt.Sprintf(reason, maxAdded)}
+		return &mistake{d.path, fmt.Sprintf("descriptor: too many values stand beside the keys of "+
+			"this file: its rules would exclude more than %d", maxAdded)}
 	}
 	b.list, b.places, b.limits = append(b.list, r), append(b.places, d.path), append(b.limits, l)
 	return nil
@@ -148,8 +151,8 @@ func (b *build) replace() error {
 			}
 			seen[name] = true
 			if b.added += len(named[name]); b.added > maxAdded {
-				reason := "rate_limit: replaces: too many limits have the same names: want at most %d replacements in all"
-				return &mistake{b.places[i], fmt.Sprintf(reason, maxAdded)}
+				return &mistake{b.places[i], fmt.Sprintf("rate_limit: replaces: too many limits "+
+					"have the same names: want at most %d replacements in all", maxAdded)}
 			}
 			for _, other := range named[name] {
 				b.list[i].Replaces = append(b.list[i].Replaces, b.list[other].Name)

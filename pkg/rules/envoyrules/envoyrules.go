@@ -1,16 +1,13 @@
-// Package envoyrules reads the configuration of envoyproxy/ratelimit as rules, so that its users can
-// move by pointing at their file.
+// Package envoyrules reads the configuration of envoyproxy/ratelimit as rules, so that its users
+// can move by pointing at their file.
 //
 // A descriptor with a rate limit becomes a rule: a fixed window, for requests that have the file's
-// domain as the attribute Domain, and the keys on the way to the descriptor, and no other attribute.
-// docs/rules.md lists what differs from the original.
+// domain as the attribute Domain, and the keys on the way to the descriptor, and no other
+// attribute. docs/rules.md lists what differs from the original.
 package envoyrules
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -41,24 +38,6 @@ func Read(data []byte) (*rules.Set, error) {
 		return Import(data)
 	}
 	return rules.Parse(data)
-}
-
-// Load reads the file at path in either format. Besides *rules.Error, it returns what reading the file did.
-func Load(path string) (*rules.Set, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("load rules: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, rules.MaxSize+1)) // the one byte more is refused
-	if err != nil {
-		return nil, fmt.Errorf("load rules: %w", err)
-	}
-	set, err := Read(data)
-	if refusal, ok := errors.AsType[*rules.Error](err); ok {
-		refusal.File = path
-	}
-	return set, err
 }
 
 // isDomain reports whether these are the fields of a file of envoyproxy/ratelimit.

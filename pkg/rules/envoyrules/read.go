@@ -18,8 +18,8 @@ type file struct {
 	Descriptors []*descriptor `yaml:"descriptors"`
 }
 
-// format is that of envoyproxy/ratelimit: files may have aliases, and nothing where it means nothing.
-// The ignored fields are about metrics alone, or have no effect here.
+// format is that of envoyproxy/ratelimit: files may have aliases, and nothing where it means
+// nothing. The ignored fields are about metrics alone, or have no effect here.
 var format = strictyaml.Format{
 	List:     "descriptors",
 	Nullable: []string{"domain", "descriptors", "key", "value", "rate_limit", "name"},
@@ -152,7 +152,7 @@ func checkDescriptors(doc *strictyaml.Document, list []*descriptor, path []any, 
 				refuse(reason, slices.Concat([]any{"rate_limit"}, fields)...)
 			})
 		}
-		checkDescriptors(doc, d.Descriptors, d.path, append(keys[:len(keys):len(keys)], string(d.Key)))
+		checkDescriptors(doc, d.Descriptors, d.path, append(slices.Clone(keys), string(d.Key)))
 		if first, ok := entries[[2]scalar{d.Key, d.Value}]; ok {
 			refuse(fmt.Sprintf("descriptor: the same key and value as entry %d", first+1))
 		}
@@ -170,7 +170,8 @@ func wrongKey(key string, keys []string) string {
 	case key == Domain:
 		return fmt.Sprintf("%q is the attribute that tells files apart here", key)
 	case slices.Contains(keys, key):
-		return fmt.Sprintf("%.40q occurs twice on the way here; here a request has each attribute once", key)
+		return fmt.Sprintf("%.40q occurs twice on the way here; here a request has each "+
+			"attribute once", key)
 	}
 	return ""
 }

@@ -29,8 +29,8 @@ type Format struct {
 const maxAliased = 1 << 18
 
 // Decode reads the document into a pointer to a struct with yaml tags. What is wrong with it is
-// added to the mistakes, and is zero in the struct. An entry of Format.List keeps its place whatever
-// is wrong with it, if the list is one of pointers.
+// added to the mistakes, and is zero in the struct. An entry of Format.List keeps its place
+// whatever is wrong with it, if the list is one of pointers.
 func (d *Document) Decode(into any, format Format) {
 	d.format = format
 	if d.root.Kind != yaml.MappingNode {
@@ -86,8 +86,10 @@ func (d *Document) check(at *yaml.Node, name string) {
 		d.checkMapping(at)
 	case at.Kind == yaml.SequenceNode:
 		for _, entry := range at.Content {
-			if name == d.format.List && entry.Kind != yaml.MappingNode && entry.Kind != yaml.AliasNode {
-				d.at(entry, "%s: want a mapping, got %s", strings.TrimSuffix(name, "s"), describe(entry))
+			plain := entry.Kind == yaml.ScalarNode || entry.Kind == yaml.SequenceNode
+			if plain && name == d.format.List {
+				one := strings.TrimSuffix(name, "s")
+				d.at(entry, "%s: want a mapping, got %s", one, describe(entry))
 				continue
 			}
 			d.check(entry, "")
@@ -154,7 +156,7 @@ func null(n *yaml.Node) {
 // The errors of the library that are worded anew. Others are those of the types in package rules.
 var (
 	unknownField = regexp.MustCompile(`^(?s:field (.*) not found in type )`)
-	wrongKind    = regexp.MustCompile(`^(?s:cannot construct \S+.* into )(\S+)(?: \(TextUnmarshaler\))?$`)
+	wrongKind    = regexp.MustCompile(`^(?s:cannot construct \S+.* into )(\S+)(?: \(\w+\))?$`)
 )
 
 // refused reports an error of the library.

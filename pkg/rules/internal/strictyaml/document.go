@@ -29,6 +29,10 @@ type Mistake struct {
 	path         []any
 }
 
+func mistakeAt(line, column int, format string, args ...any) *Mistake {
+	return &Mistake{Line: line, Column: column, Reason: fmt.Sprintf(format, args...)}
+}
+
 // Document is one parsed document and what is wrong with it. It is not safe for concurrent use.
 type Document struct {
 	root     *yaml.Node
@@ -49,14 +53,13 @@ func Parse(text []byte) (*Document, *Mistake) {
 	}
 	switch {
 	case len(docs) == 0:
-		return nil, &Mistake{Line: 1, Column: 1, Reason: "is empty: want rules"}
+		return nil, mistakeAt(1, 1, "is empty: want rules")
 	case len(docs) > 1:
-		second := docs[1]
-		return nil, &Mistake{Line: second.Line, Column: second.Column, Reason: "a second document: want one"}
+		return nil, mistakeAt(docs[1].Line, docs[1].Column, "a second document: want one")
 	}
 	root := docs[0].Content[0]
 	if root.Tag == nullTag {
-		return nil, &Mistake{Line: docs[0].Line, Column: docs[0].Column, Reason: "is empty: want rules"}
+		return nil, mistakeAt(docs[0].Line, docs[0].Column, "is empty: want rules")
 	}
 	return &Document{root: root}, nil
 }
@@ -89,30 +92,30 @@ func parse(text []byte) (docs []*yaml.Node, err error) {
 func syntaxError(text []byte, err error) *Mistake {
 	at, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
-		return &Mistake{Line: 1, Column: 1, Reason: "not YAML: " + err.Error()}
+		return mistakeAt(1, 1, "not YAML: %v", err)
 	}
 	line, column := max(at.Mark.Line, 1), max(at.Mark.Column, 1)
 	// The library counts the end of the text as a line of its own.
 	if lines := bytes.Split(text, []byte("\n")); line > len(lines) {
 		line, column = len(lines), utf8.RuneCount(lines[len(lines)-1])+1
 	}
-	return &Mistake{Line: line, Column: column, Reason: "not YAML: " + at.Message}
+	return mistakeAt(line, column, "not YAML: %s", at.Message)
 }
 
 // checkText refuses what YAML does not allow in a text. The library refuses most of it, but does
 // not say where.
 func checkText(text []byte) *Mistake {
 	if len(text) > MaxSize {
-		return &Mistake{Reason: fmt.Sprintf("is longer than %d bytes", MaxSize)}
+		return mistakeAt(0, 0, "is longer than %d bytes", MaxSize)
 	}
 	line, column := 1, 0
 	for i, c := range string(text) {
 		column++
 		switch {
 		case c == utf8.RuneError && text[i] != 0xef:
-			return &Mistake{Line: line, Column: column, Reason: fmt.Sprintf("byte %#02x is not UTF-8", text[i])}
+			return mistakeAt(line, column, "byte %#02x is not UTF-8", text[i])
 		case !allowed(c):
-			return &Mistake{Line: line, Column: column, Reason: fmt.Sprintf("character %U is not allowed", c)}
+			return mistakeAt(line, column, "character %U is not allowed", c)
 		case c == '\n':
 			line, column = line+1, 0
 		}
@@ -169,8 +172,12 @@ func (d *Document) Refuse(path []any, reason string) {
 // Refused reports whether there is a mistake at the path, beneath it or above it.
 func (d *Document) Refused(path []any) bool {
 	return slices.ContainsFunc(d.mistakes, func(m Mistake) bool {
-		n := min(len(path), len(m.path))
-		return slices.EqualFunc(path[:n], m.path[:n], func(a, b any) bool { return field(a) == field(b) })
+		for i := range min(len(path), len(m.path)) {
+			if field(path[i]) != field(m.path[i]) {
+				return false
+			}
+		}
+		return true
 	})
 }
 

@@ -39,8 +39,8 @@ func pathTo(at *yaml.Node, line, column int) (path []any, ok bool) {
 	return nil, false
 }
 
-// PathText writes a path for an error: the fields on it, and the entries of lists that further fields
-// belong to. It leaves out the path to an entry of the list of that name.
+// PathText writes a path for an error: the fields on it, and the entries of lists that further
+// fields belong to. It leaves out the path to an entry of the list of that name.
 func PathText(path []any, list string) string {
 	var b strings.Builder
 	for i, step := range path {
